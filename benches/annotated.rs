@@ -6,8 +6,9 @@
 //! ```
 //!
 //! Each image has a generated mask of its own size and twelve generated boxes with classes. All
-//! loaders of a turn read the same LMDB and differ only in fields. With `WARPFEED_LISTED=FOLDER` it
-//! writes the images and a `boxes.json` there, for `benches/peers/detection.py`.
+//! loaders of a turn read the same LMDB and differ only in their fields. If
+//! `WARPFEED_LISTED=FOLDER` is set, the benchmark writes the images and a `boxes.json` to FOLDER,
+//! for `benches/peers/detection.py`.
 #![allow(missing_docs)]
 
 use std::fs;
@@ -28,7 +29,7 @@ const TURNS: usize = 7;
 const BOXES: usize = 12;
 const IMAGES: usize = 2000;
 
-/// Random boxes in an image of `size`, each with its class.
+/// Returns random boxes inside an image of `size`, each with a class.
 fn boxes(size: Size, rng: &mut Rng) -> Vec<([f32; 4], i64)> {
     let mut span = |length: u32| {
         let from = rng.range(0.0, f64::from(length) * 0.8);
@@ -38,7 +39,7 @@ fn boxes(size: Size, rng: &mut Rng) -> Vec<([f32; 4], i64)> {
     spans.into_iter().map(|((x1, x2), (y1, y2))| ([x1, y1, x2, y2], rng.below(80) as i64)).collect()
 }
 
-/// Encodes a PNG mask with an ellipse of each box's class.
+/// Encodes a PNG mask that contains one ellipse per box, filled with the box's class.
 fn mask(size: Size, boxes: &[([f32; 4], i64)]) -> Vec<u8> {
     let mut mask = image::GrayImage::new(size.width, size.height);
     for ([x1, y1, x2, y2], class) in boxes {
@@ -87,15 +88,16 @@ fn annotated(source: &dyn Source, listed: Option<&Path>) -> Memory {
     Memory::new(samples)
 }
 
-/// Measures the seconds for `IMAGES` images, in batches of `batch` in host memory.
+/// Returns the seconds that it takes to load `IMAGES` images into host memory, in batches of
+/// `batch`.
 fn seconds(path: &Path, batch: usize, with: &dyn Fn(Loader) -> Loader) -> f64 {
-    // The annotations were drawn on upright images.
+    // The annotations refer to upright images.
     let loader =
         Loader::new(path).batch_size(batch).shuffle(1).drop_field("label").annotations_follow(AnnotationFrame::Upright);
     let mut batches = with(loader).host().unwrap();
     let (mut seen, mut epoch) = (0, 0);
     let mut started = Instant::now();
-    // The first epoch warms up threads, pages and slots.
+    // The first epoch warms up the threads, the page cache and the slots.
     while seen < IMAGES {
         for ready in batches.epoch(epoch) {
             let ready = ready.unwrap();
@@ -117,7 +119,8 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 type With = Box<dyn Fn(Loader) -> Loader>;
 
-/// Measures all `ways` in turns, and prints each with its ratio to the first of the turn.
+/// Measures all `ways` alternately. Prints each one with its ratio to the first one of the same
+/// turn.
 fn compare(title: &str, path: &Path, batch: usize, ways: &[(&str, With)]) {
     println!("\n{title}: images/s, medians of {TURNS} turns, and of the ratios to the first line");
     let mut rates = vec![Vec::new(); ways.len()];

@@ -1,15 +1,16 @@
-//! The wait for the first batch of an epoch against the wait for the others, for sets of 64, 500
-//! and 50,000 samples, in host memory and, where there is a GPU, on it.
+//! Latency of the first batch of an epoch compared with the other batches, for datasets of 64, 500
+//! and 50,000 samples, in host memory and on a GPU if there is one.
 //!
 //! ```text
 //! cargo bench --bench border
-//! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench border    # with a folder of images instead of drawn ones
+//! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench border    # with your own images instead of generated ones
 //! ```
 //!
-//! "Ahead" is the loader as it is: it prepares the next epoch while one ends. "On request" is the
-//! same loader with `epochs(0)`, in turns with it. A consumer without steps is limited by the
-//! loader, and one whose steps take 1.5 times as long as a batch is not. A wait lasts from the
-//! request until the batch is there; on a device, until the stream has it.
+//! "Ahead" is the loader with default options, which prepares the next epoch while the current one
+//! ends. "On request" is the same loader with `epochs(0)`. The two are measured alternately. A
+//! consumer that does no work per batch is limited by the loader. One that works 1.5 times as long
+//! as the loader takes is not. A wait is the time from requesting a batch until it is available (on
+//! a GPU: available to the stream).
 #![allow(missing_docs)]
 
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ use warpfeed_synth::Synth;
 const SETS: [(u64, usize, u64); 4] = [(64, 32, 24), (500, 256, 12), (500, 500, 12), (50_000, 256, 3)];
 const TURNS: usize = 3;
 
-/// Waits in seconds: at the borders and inside epochs.
+/// Waits in seconds, at epoch boundaries and inside epochs.
 #[derive(Default)]
 struct Waits {
     border: Vec<f64>,
@@ -64,12 +65,13 @@ fn main() {
 
 type Set = (u64, usize, u64);
 
-/// Prints the waits of loaders that `open` opens, given their number of epochs to prepare.
+/// Measures loaders with and without prepared epochs, and prints their wait times. `open` takes the
+/// number of epochs to prepare.
 fn compare<F: FnMut(Set, Duration) -> Waits>(place: &str, set: Set, open: impl Fn(u64) -> F) {
     let (samples, batch, epochs) = set;
     println!("\n{samples} samples, batches of {batch}, {epochs} epochs, {TURNS} turns, {place}");
     let mut loaders = [("ahead", open(u64::MAX)), ("on request", open(0))];
-    // The first pass starts threads, and shows how long a batch takes.
+    // The first pass starts the threads, and determines how long a batch takes.
     let begun = Instant::now();
     let first = loaders[1].1((samples, batch, 2), Duration::ZERO);
     let each = begun.elapsed() / (first.border.len() + first.inside.len() + 1) as u32;
@@ -82,7 +84,8 @@ fn compare<F: FnMut(Set, Duration) -> Waits>(place: &str, set: Set, open: impl F
                 sum.inside.extend(inside);
             }
         }
-        // Epochs of one batch have borders only, so they are compared with the step.
+        // An epoch of one batch has no waits inside it, so compare with those of the first loader
+        // or with the time per batch.
         let inside = median(&all[0].inside);
         for (waits, (how, _)) in all.iter().zip(&loaders) {
             let border = median(&waits.border);
@@ -98,7 +101,8 @@ fn compare<F: FnMut(Set, Duration) -> Waits>(place: &str, set: Set, open: impl F
     }
 }
 
-/// The waits of a consumer whose steps take `step`. `arrived` returns once the batch is there.
+/// Measures the waits of a consumer whose steps take `step`. `arrived` blocks until the batch is
+/// available.
 fn waits<B>(batches: &mut Batches<B>, (_, _, epochs): Set, step: Duration, arrived: &mut dyn FnMut(&B)) -> Waits {
     let mut waits = Waits::default();
     for number in 0..epochs {
@@ -107,7 +111,7 @@ fn waits<B>(batches: &mut Batches<B>, (_, _, epochs): Set, step: Duration, arriv
         for batch in batches.epoch(number) {
             let batch = batch.unwrap();
             arrived(&batch);
-            // The first epoch of a turn begins on request in any case.
+            // The first epoch of a turn is always prepared on request.
             if number > 0 || !is_first {
                 let to = if is_first { &mut waits.border } else { &mut waits.inside };
                 to.push(asked.elapsed().as_secs_f64());

@@ -1,11 +1,12 @@
-//! Throughput with decoding by workers, by the device and by both, in turns: `cargo bench --bench
-//! decode_gpu -- PATH.. [--seconds N] [--turns N] [--only Gpu]`.
+//! Measures throughput when the workers, the device or both decode. The variants are measured
+//! alternately. Run with `cargo bench --bench decode_gpu -- PATH.. [--seconds N] [--turns N]
+//! [--only Gpu]`.
 //!
-//! Each PATH is a dataset of JPEGs, repeated as needed. The batches have 256 crops of 224 pixels,
-//! f16 (N, C, H, W), on the device. There is one worker per core that the process may use
-//! (`taskset -c 0-3`). "GPU ms" is the device time of a batch's decoding and conversion, measured
-//! with events while nothing else runs there. "at 20,000/s" is the share of the device's time that
-//! this takes at 20,000 images per second.
+//! Each PATH is a dataset of JPEGs, repeated as needed. Batches of 256 crops of 224x224 pixels are
+//! delivered on the device as f16 (N, C, H, W). There is one worker per core that the process may
+//! use (`taskset -c 0-3`). "GPU ms" is the device time for decoding and converting a batch,
+//! measured with events on an otherwise idle device. "at 20,000/s" is the share of device time that
+//! decoding and converting would use at 20,000 images per second.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -87,7 +88,7 @@ fn loader(path: &str, on: DecodeOn) -> Loader {
         .decode_on(on)
 }
 
-/// Images per second, and the number of cores that the process kept busy.
+/// Returns the images per second, and the number of cores that the process kept busy.
 fn rate(batches: &mut Batches<CudaBatch>, stream: &Arc<CudaStream>, seconds: f64) -> Result<(f64, f64)> {
     let (mut samples, mut since, mut warm) = (0, Instant::now(), 0);
     let monitor = batches.handle();

@@ -1,11 +1,12 @@
-//! Latency and throughput of `Decoder`: `cargo bench --bench decoder -- PATH [--seconds N]
-//! [--workers N]`.
+//! Measures latency and throughput of `Decoder`. Run with `cargo bench --bench decoder -- PATH
+//! [--seconds N] [--workers N]`.
 //!
-//! Requests have 1, 8, 64 and 256 JPEGs of the dataset PATH. Answers are eval crops of 224 pixels,
-//! normalized f16 (N, C, H, W), in device memory. They are decoded by the device, and by workers
-//! only. Without a driver they are in host memory. "alone" is one request at a time, from the call
+//! Each request contains 1, 8, 64 or 256 JPEGs from the dataset at PATH. The resulting batches are
+//! eval crops of 224x224 pixels, normalized f16 (N, C, H, W). If there is a CUDA driver, batches
+//! are delivered in device memory and measured twice: decoded on the GPU, then on the CPU.
+//! Otherwise they stay in host memory. "alone" means one request at a time, measured from the call
 //! until the batch is in memory: median and 99th percentile in ms, and images per second. "in
-//! flight" keeps four requests submitted.
+//! flight" means that four requests are always in flight.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,21 +1,23 @@
 #!/usr/bin/env python3
-"""Compares the Python package with the library of each format, on the same images.
+"""Compares the Python package with each format's own library, on the same images.
 
     python3 benches/formats.py IMAGES              all formats, as tables in Markdown
     python3 benches/formats.py IMAGES hdf5 mds     these formats only
 
 IMAGES is a folder of class folders of JPEGs, which are repeated to SAMPLES samples. Each format is
-written by its own library into a temporary folder. Arrays hold the pixels of the images in 256 x 256.
-A format whose library is not installed is named and skipped.
+written by its own library into a temporary folder. Arrays contain the pixels of the images at 256 x 256.
+If the library of a format is not installed, the script prints a message and skips the format.
 
-Reading alone: the library reads under torch's `DataLoader` with two worker processes, in shuffled order,
-and decodes nothing. The figure of warpfeed is that of one thread, as `warpfeed doctor` measures it.
+Reading alone: torch's `DataLoader` reads through the library with two worker processes, in shuffled
+order, without decoding. warpfeed's figure is for a single thread, as measured by `warpfeed doctor`.
 
-End to end: both shuffle, crop at random to 224 pixels, flip, and make batches of 64. The library decodes
-with Pillow and augments with torchvision, in two worker processes; warpfeed has two worker threads. A page
-of Parquet has several images, so warpfeed shuffles its rows in windows of 1,000, as `doctor` advises.
+End to end: both shuffle, take random crops of 224x224 pixels, flip, and collate batches of 64. On
+the library's side, two worker processes decode with Pillow and augment with torchvision; warpfeed
+uses two worker threads. A Parquet page contains several images, so warpfeed shuffles Parquet rows
+in windows of 1,000, as `doctor` recommends.
 
-Warm files are in the page cache. Cold ones were removed from it, and no sample is read twice.
+"Warm" means that the files are in the page cache. "Cold" means that they were evicted from it, and
+that no sample is read twice.
 """
 
 import argparse
@@ -33,7 +35,8 @@ from libraries import BATCH, FORMATS, SIZE, WORKERS, Samples, batches, collected
 
 
 def of_library(name, samples, folder, decoded, seconds, cold):
-    """Images per second of the format's library, after its first batch. None if it always decodes."""
+    """Returns the images per second of the format's library, not counting its first batch. Returns
+    None if the library cannot read without decoding."""
     rows = FORMATS[name].open(samples, folder, decoded)
     if rows is None:
         return None
@@ -54,7 +57,7 @@ def of_library(name, samples, folder, decoded, seconds, cold):
 
 
 def forget(folder):
-    """Removes the files from the page cache."""
+    """Evicts the files from the page cache."""
     os.sync()
     for path in pathlib.Path(folder).rglob("*"):
         if path.is_file():
@@ -63,7 +66,7 @@ def forget(folder):
 
 
 def remember(folder):
-    """Brings the files into the page cache."""
+    """Reads the files into the page cache."""
     for path in pathlib.Path(folder).rglob("*"):
         if path.is_file():
             with open(path, "rb") as file:
@@ -72,13 +75,13 @@ def remember(folder):
 
 
 def of_warpfeed(name, path, count, seconds, cold):
-    """Images per second of warpfeed, after its first batch."""
+    """Returns the images per second of warpfeed, not counting its first batch."""
     import warpfeed
 
     options = {"shuffle_window": 1000} if name == "parquet" else {}
     augment = warpfeed.Augment.train(SIZE)
     loader = warpfeed.Loader(
-        str(path), batch_size=BATCH, shuffle=42, augment=augment, layout="nchw", num_workers=WORKERS, **options
+        str(path), batch_size=BATCH, shuffle=True, seed=42, augment=augment, layout="nchw", num_workers=WORKERS, **options
     )
     with loader:
         run = iter(loader)
@@ -96,7 +99,7 @@ def of_warpfeed(name, path, count, seconds, cold):
 
 
 def one(name, root, count, seconds, folder):
-    """All figures of a format, in a process of its own."""
+    """Measures all figures of a format, in a separate process."""
     samples = Samples(root, count)
     path = FORMATS[name].write(samples, folder)
     forget(folder)
@@ -124,7 +127,7 @@ def main():
     parser.add_argument("formats", nargs="*", help=f"some of {', '.join(FORMATS)}")
     parser.add_argument("--samples", type=int, default=8000, help="samples of each dataset (8000)")
     parser.add_argument("--seconds", type=float, default=5, help="duration of each measurement (5)")
-    parser.add_argument("--folder", help="where the files are written, on the disk to measure")
+    parser.add_argument("--folder", help="folder for the files, on the disk to measure")
     parser.add_argument("--one", type=pathlib.Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     unknown = set(given.formats) - set(FORMATS)

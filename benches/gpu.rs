@@ -1,9 +1,9 @@
-//! Performance of the GPU path, in one run: `cargo bench --bench gpu -- [--data PATH] [--workers N]
-//! [--end-to-end]`.
+//! Measures all stages of the GPU path in one run: `cargo bench --bench gpu -- [--data PATH]
+//! [--workers N] [--end-to-end]`.
 //!
-//! PATH is any dataset of images. Its samples, repeated as needed, are written to a temporary
-//! LMDB of 10,000 samples. Without PATH, the end-to-end part is skipped. With `--end-to-end`, only
-//! this part runs. Figures are medians over repeated measurements. Device times come from events.
+//! PATH is any image dataset. A temporary LMDB of 10,000 samples is written from it, repeating
+//! samples as needed. Without PATH, the end-to-end part is skipped. With `--end-to-end`, only that
+//! part runs. Figures are medians over repeated measurements. Device times come from events.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -80,7 +80,7 @@ impl Gpu {
         Ok(Gpu { own: Stream::lent(&stream)?, stream, context, spin })
     }
 
-    /// Median device time of `work` over `times` measurements, in milliseconds.
+    /// Returns the median device time of `work` over `times` measurements, in milliseconds.
     fn timed(&self, times: usize, mut work: impl FnMut(usize) -> Result<()>) -> Result<f64> {
         let (start, end) = (Event::timed(&self.context)?, Event::timed(&self.context)?);
         (0..3).try_for_each(&mut work)?;
@@ -95,7 +95,7 @@ impl Gpu {
         Ok(median(all))
     }
 
-    /// GB/s of plain copies of a batch of u8 images from page-locked memory.
+    /// Returns the GB/s of plain copies of a `u8` image batch from page-locked memory.
     fn bare_copies(&self) -> Result<f64> {
         println!("\nbare copies of {:.1} MB to the device", (BATCH * IMAGE) as f64 / 1e6);
         let memory = DeviceBuffer::new(&self.context, BATCH * IMAGE)?;
@@ -104,8 +104,8 @@ impl Gpu {
         pinned.chunks_mut(4096).enumerate().for_each(|(i, page)| page.fill(i as u8));
         let fill = (BATCH * IMAGE) as f64 / since.elapsed().as_secs_f64() / 1e9;
         let ms = self.timed(15, |_| {
-            // SAFETY: `pinned` stays alive and unchanged until the event after the copies has been
-            // waited for.
+            // SAFETY: `pinned` stays alive and unchanged until the wait for the event after the
+            // copies.
             (0..10).try_for_each(|_| unsafe { self.own.upload(&memory, 0, &pinned) })
         })?;
         let rate = (BATCH * IMAGE * 10) as f64 / ms / 1e6;
@@ -113,7 +113,8 @@ impl Gpu {
         Ok(rate)
     }
 
-    /// GB/s, read and written, of a copy of 1 GiB on the device: the upper bound for conversions.
+    /// Returns the GB/s (bytes read plus bytes written) of a 1 GiB copy on the device, which is the
+    /// upper bound for conversions.
     fn device_copy(&self) -> Result<f64> {
         let block = || self.stream.alloc_zeros::<u8>(1 << 30).expect("memory is available");
         let (from, mut to) = (block(), block());
@@ -129,16 +130,16 @@ impl Gpu {
     fn conversions(&self, ceiling: f64) -> Result<()> {
         const N: usize = 1024;
         println!("conversion of {N} images of {SIDE}x{SIDE}, read and written");
-        // Four inputs and outputs in turn, so that no data is in the cache.
+        // Cycles through four inputs and outputs, so that no data is in the cache.
         let (input, output) = (N * IMAGE, N * IMAGE * 4);
         let memory = DeviceBuffer::new(&self.context, 4 * (input + output) + 2 * N * SampleOps::BYTES)?;
         let mut rng = Rng::new(0, 0, 0);
         let pixels = (0..input).map(|_| rng.next_u64() as u8).collect::<Vec<_>>();
-        // A twelfth of each image is erased.
+        // Erases a twelfth of each image.
         let (size, area) = (Size::new(SIDE as u32, SIDE as u32), 1.0 / 12.0);
         let erasing = RandomErasing::new(1.0).scale(area, area);
         let augment = Augment::resize(size.width, size.height).erase(erasing);
-        // Records that only erase, followed by those that also mix.
+        // The first N records only erase; the next N also mix.
         let mut records = vec![0; 2 * N * SampleOps::BYTES];
         for (n, record) in records.as_chunks_mut().0.iter_mut().enumerate() {
             let erase = SampleOps::of(&augment.plan(size, &mut rng)?);
@@ -189,7 +190,8 @@ impl Gpu {
         Ok(())
     }
 
-    /// Opens a loader whose workers only fill slots, so that only the ring is measured.
+    /// Opens a loader whose workers do nothing but fill slots, so that only the ring of slots is
+    /// measured.
     fn memory_loader(&self, batches: usize, dtype: Dtype, workers: usize) -> Result<Batches<CudaBatch>> {
         Loader::source(Blank(batches * BATCH))
             .codec(Blank(0))
@@ -202,7 +204,7 @@ impl Gpu {
             .cuda(&self.stream)
     }
 
-    /// Measures the ring with u8 batches from memory. Returns the loader's milliseconds per batch.
+    /// Measures the ring with `u8` batches from memory. Returns the milliseconds per batch.
     fn ring(&self, bare: f64, workers: usize) -> Result<f64> {
         println!(
             "\nthrough the ring, batches of {:.1} MB from memory, consumer without work",
@@ -234,7 +236,7 @@ impl Gpu {
         Ok(per_batch)
     }
 
-    /// Measures batch times and stalls for steps of known length on the consumer's stream.
+    /// Measures batch times and stalls while the consumer's stream runs steps of known length.
     fn overlap(&self, loader_ms: f64, workers: usize) -> Result<()> {
         const BATCHES: usize = 300;
         println!(
@@ -292,14 +294,16 @@ impl Gpu {
     fn step(&self, nanoseconds: u64) -> Result<()> {
         let mut launch = self.stream.launch_builder(&self.spin);
         launch.arg(&nanoseconds);
-        // One block per multiprocessor leaves room for other kernels, as most training kernels do.
+        // One block per multiprocessor leaves room for other kernels, as it is during most training
+        // kernels.
         let config = LaunchConfig { grid_dim: (132, 1, 1), block_dim: (128, 1, 1), shared_mem_bytes: 0 };
         // SAFETY: one u64, as the kernel declares.
         unsafe { launch.launch(config) }.expect("the spin kernel launches");
         Ok(())
     }
 
-    /// Milliseconds from starting an epoch until its first batch is in device memory.
+    /// Returns the milliseconds from the start of each epoch until its first batch is in device
+    /// memory.
     fn first_batches(&self, batches: &mut Batches<CudaBatch>, epochs: u64) -> Result<Vec<f64>> {
         let one = |epoch| {
             let since = Instant::now();
@@ -326,8 +330,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// Measures page-locked host batches that the program uploads itself, with each way to return
-    /// them.
+    /// Measures page-locked host batches that the caller uploads, with each way of returning them.
     fn uploads_of_the_programs(&self, workers: usize) -> Result<()> {
         const BATCHES: usize = 200;
         println!("\nuploads by the program: ms per batch of 38.5 MB, uploaded and trained on in one stream");

@@ -1,13 +1,13 @@
-"""Registers, shared memory and occupancy of each kernel on each generation of GPUs, without a GPU.
+"""Lists registers, shared memory and occupancy of each kernel for each GPU generation. Needs no GPU.
 
     pip download --no-deps nvidia-cuda-nvcc-cu12==12.9.86 && unzip nvidia_cuda_nvcc*.whl
     cargo build -p warpfeed-cli
     python3 benches/kernels.py nvidia/cuda_nvcc/bin/ptxas            # writes the table
     python3 benches/kernels.py nvidia/cuda_nvcc/bin/ptxas --check    # fails if it differs
 
-ptxas compiles the committed PTX, as the driver does when a loader opens, and reports the resources.
-`warpfeed occupancy` computes how many warps a multiprocessor holds. The table is in the README of
-the kernels.
+ptxas compiles the committed PTX, as the driver does when a loader is opened, and reports the
+resources that each kernel uses. `warpfeed occupancy` computes how many warps fit on a
+multiprocessor. The table is in the README of the kernels.
 """
 
 import re
@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parents[1]
 KERNELS = ROOT / "src/device/nvidia/kernels"
 PAGE = KERNELS / "README.md"
 BEGIN, END = "<!-- registers: benches/kernels.py -->\n", "<!-- end of registers -->\n"
-# The oldest supported GPU, and one of each generation after it. 12.9 is the last ptxas that compiles
-# for 7.0.
+# The oldest supported GPU, and one of each later generation. ptxas 12.9 is the last version that
+# supports compute capability 7.0.
 CAPABILITIES = ["7.0", "7.5", "8.0", "8.9", "9.0", "10.0", "12.0"]
 ENTRY = re.compile(r"Compiling entry function '(\w+)'")
 USED = re.compile(r"Used (\d+) registers(?:.*?, (\d+) bytes smem)?")
@@ -29,7 +29,7 @@ SPILLED = re.compile(r"(\d+) bytes spill stores")
 
 
 def blocks():
-    """The block of each entry point: that of its launch, which is the bound it is compiled with."""
+    """Returns the block size of each entry point, which is the launch bound in its PTX."""
     found = {}
     for file in ("convert", "retouch", "jpeg"):
         text = (KERNELS / f"{file}.ptx").read_text(encoding="utf-8")
@@ -39,8 +39,8 @@ def blocks():
 
 
 def dynamic():
-    """Bytes of shared memory that a launch of `jpeg_resize` asks for at most: for crops that are not
-    very wide, and for the widest."""
+    """Returns the maximum bytes of dynamic shared memory per launch of `jpeg_resize`: for all but
+    very wide crops, and for the widest."""
     lines = (ROOT / "src/device/nvidia/decode.rs").read_text(encoding="utf-8")
     columns = (ROOT / "src/batch/records/decode.rs").read_text(encoding="utf-8")
     usual = int(re.search(r"const LINES_BYTES: usize = (\d+) << 10;", lines)[1]) << 10
@@ -49,7 +49,7 @@ def dynamic():
 
 
 def compiled(ptxas, capability):
-    """Registers, bytes of shared memory and bytes of spilled registers of each entry point."""
+    """Returns the registers, the bytes of shared memory, and the bytes of spilled registers of each entry point."""
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for file in ("convert", "retouch", "jpeg"):
@@ -74,7 +74,7 @@ def rows(ptxas, program):
     cells = {}
     for capability, kernels in found.items():
         if kernels.keys() != block_of.keys():
-            raise SystemExit(f"{capability}: ptxas reports other kernels than the PTX has: {kernels.keys() ^ block_of.keys()}")
+            raise SystemExit(f"{capability}: ptxas and the PTX have different kernels: {kernels.keys() ^ block_of.keys()}")
         for name, (registers, shared, spilled) in kernels.items():
             largest = shared + (widest if name == "jpeg_resize" else 0)
             shared += usual if name == "jpeg_resize" else 0
@@ -84,7 +84,7 @@ def rows(ptxas, program):
             cells[name, capability] = f"{registers}{'*' if spilled else ''}, {share:.0f} %", shared
     yield f"| kernel | threads | shared | {' | '.join(CAPABILITIES)} |"
     yield "|---|---|---|" + "---|" * len(CAPABILITIES)
-    # Kernels with equal rows, such as those for f16 and bf16, are one row.
+    # Kernels with identical results, such as the f16 and bf16 variants, share a row.
     same = {}
     for name in block_of:
         shared = sorted({cells[name, capability][1] for capability in CAPABILITIES})
@@ -102,7 +102,7 @@ def main(ptxas, check=None):
     text = head + BEGIN + "\n" + "\n".join(rows(ptxas, program)) + "\n\n" + END + tail
     if check:
         if text != page:
-            raise SystemExit(f"{PAGE.relative_to(ROOT)} differs from what ptxas reports: run {sys.argv[0]} without --check")
+            raise SystemExit(f"{PAGE.relative_to(ROOT)} is out of date: run {sys.argv[0]} without --check")
     else:
         PAGE.write_text(text, encoding="utf-8")
 

@@ -1,14 +1,14 @@
-//! Comparison of folder, LMDB and tar, with warm and cold page cache, for photographs and
-//! thumbnails. Prints cold rates as shares of the disk's bandwidth and of the warm rate.
+//! Compares folder, LMDB and tar, with warm and cold page cache, for photographs and thumbnails.
+//! Cold rates are also printed as fractions of the disk's bandwidth and of the warm rate.
 //!
 //! ```text
 //! cargo bench --bench loader
 //! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench loader    # with a folder of images instead of synthetic ones
 //! ```
 //!
-//! "Cold" means that the files' pages are dropped before each epoch, while nothing maps them. The
-//! disk's figure comes from random reads of the same sizes at the best queue depth, in the same
-//! turn. Loaders are opened before the clock starts. `TMPDIR` selects the disk.
+//! "Cold" means that the files are evicted from the page cache before each epoch, while nothing
+//! maps them. The disk's bandwidth is measured in the same turn, by random reads of the same sizes
+//! at the best queue depth. Loaders are opened before the clock starts. `TMPDIR` selects the disk.
 #![allow(missing_docs, unsafe_code)] // the latter for posix_fadvise
 
 use std::fs::{self, File};
@@ -30,8 +30,9 @@ use warpfeed_synth::Synth;
 /// One set of files to measure.
 struct Set {
     name: &'static str,
-    /// Number of distinct images, and of files copied from them.
+    /// Number of distinct images.
     images: usize,
+    /// Number of files, which are copies of these images.
     files: usize,
     /// Longer side of generated images. Larger photographs are shrunk to it.
     drawn_side: u32,
@@ -105,7 +106,7 @@ impl Set {
         let kilobytes = sizes.iter().sum::<usize>() as f64 / sizes.len() as f64 / 1e3;
         println!("\n{} {} of {kilobytes:.1} KB, samples/s, {TURNS} turns", files.len(), self.name);
         let per_second = |seconds: f64| files.len() as f64 / seconds;
-        // The first pass warms up threads, pages and slots.
+        // The first pass warms up the threads, the page cache and the slots.
         let mut raw = vec![Vec::new(); DEPTHS.len()];
         let mut rates: [[Vec<f64>; 3]; 3] = Default::default();
         for turn in 0..=TURNS {
@@ -167,7 +168,8 @@ impl Codec for Nothing {
     }
 }
 
-/// Measures the seconds of one epoch: `u8` batches of 64 in host memory, shuffled, on all cores.
+/// Returns the seconds that one epoch takes: shuffled `u8` batches of 64 in host memory, on all
+/// cores.
 fn epoch(path: &Path, with: impl Fn(Loader) -> Loader) -> f64 {
     let mut batches = with(Loader::new(path).batch_size(64).shuffle(1)).host().unwrap();
     let started = Instant::now();
@@ -177,14 +179,15 @@ fn epoch(path: &Path, with: impl Fn(Loader) -> Loader) -> f64 {
     started.elapsed().as_secs_f64()
 }
 
-/// Measures the seconds of reads of `sizes` at random places of `path`, `depth` at a time.
+/// Returns the seconds that it takes to read ranges of `sizes` at random offsets of `path`, with
+/// `depth` reads in flight.
 fn random_reads(path: &Path, sizes: &[usize], depth: usize, seed: u64) -> f64 {
     let file = File::open(path).unwrap();
     // SAFETY: the descriptor is open, and the call does not access memory of this process.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
     let len = file.metadata().unwrap().len() as usize;
     let all: usize = sizes.iter().sum();
-    // One place per size, spread over the file without overlaps.
+    // One offset per size, spread over the file without overlaps.
     let mut places = Vec::with_capacity(sizes.len());
     let mut at = 0;
     for size in sizes {
@@ -228,7 +231,7 @@ fn files_under(path: &Path) -> Vec<PathBuf> {
     fs::read_dir(path).unwrap().flat_map(|entry| files_under(&entry.unwrap().path())).collect()
 }
 
-/// Asks the system to drop the files' pages from its cache.
+/// Asks the kernel to evict the files from the page cache.
 fn forget(path: &Path) {
     for file in files_under(path) {
         let file = File::open(file).unwrap();

@@ -1,8 +1,9 @@
-//! Cost of an order, and gain of a windowed order on a cold disk.
+//! Measures the cost of samplers, and how much a windowed shuffle gains when the page cache is
+//! cold.
 //!
-//! Run with `cargo bench --bench order`. The cold group creates a tar and an LMDB of 100,000
-//! samples of 3 KiB and drops them from the page cache before each run. It then reads the first
-//! 10,000 samples of an epoch on one thread.
+//! Run with `cargo bench --bench order`. The "cold" group creates a tar and an LMDB with 100,000
+//! samples of 3 KiB. Each run evicts them from the page cache, and then reads the first 10,000
+//! samples of an epoch on one thread.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -39,7 +40,7 @@ fn index(c: &mut Criterion) {
     group.finish();
 }
 
-/// Drops the cached pages of a file that is not open.
+/// Evicts a file from the page cache. No process may map it.
 fn forget(path: &Path) {
     let file = File::open(path).unwrap();
     file.sync_all().unwrap();

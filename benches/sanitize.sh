@@ -1,17 +1,16 @@
 #!/bin/sh
-# Runs the tests that decode on a device under the tools of compute-sanitizer. Needs a GPU and the
-# CUDA toolkit, but not Rust: the test binaries are built elsewhere.
+# Runs the tests that decode on a device under compute-sanitizer. Needs a GPU and the CUDA toolkit,
+# but not Rust: the test binaries are built elsewhere.
 #
-#   cargo test --no-run --test gpu --lib    # prints their names
-#   benches/sanitize.sh target/debug/deps/gpu-HASH target/debug/deps/warpfeed-HASH [FOLDER]
-#
-# FOLDER contains damaged JPEGs. TOOLS selects the tools, and SECONDS_EACH limits one run (40). The
-# exit code is 1 if a tool finds an error, a test fails, or no test runs.
+#   cargo test --no-run --test gpu --lib # prints their names benches/sanitize.sh
+#   target/debug/deps/gpu-HASH target/debug/deps/warpfeed-HASH [FOLDER] # FOLDER contains damaged
+#   JPEGs. TOOLS selects the tools, and SECONDS_EACH limits the duration of each run (default 40).
+#   The exit code is 1 if a tool reports an error, a test fails, or no test runs.
 set -u
 [ $# -ge 2 ] || { sed -n 's/^# \{0,1\}//p' "$0" | head -11; exit 2; }
 gpu=$1 library=$2 damaged=${3:-}
 sanitizer=${COMPUTE_SANITIZER:-compute-sanitizer}
-# Without a driver, a run proves nothing.
+# # Without a driver, all tests are skipped, so the run would prove nothing.
 export WARPFEED_SANITIZE=1 WARPFEED_REQUIRE=cuda
 failed=0
 
@@ -24,7 +23,7 @@ run() {
         --nocapture --test-threads 1 >"$log" 2>&1
     code=$?
     took=$(($(date +%s) - began))
-    # Neither does one without tests.
+    # # A run in which no test ran proves nothing either.
     if [ $code -eq 0 ] && ! grep -q '^test .* ok$\|[1-9][0-9]* passed' "$log"; then
         code=8
     fi

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Measures what grows with the size of a set, and what the ranks of a machine share.
+"""Measures costs that grow with the size of a dataset, and the memory that ranks on one machine share.
 
     python3 benches/scale.py                     all cases, as a table in Markdown; about 4 GB of disk
-    python3 benches/scale.py --samples 1000000   smaller sets: see --help
+    python3 benches/scale.py --samples 1000000   smaller datasets: see --help
     python3 benches/scale.py drawn weights       these cases only
-    python3 benches/scale.py ranks --devices 2   ranks at once with batches on GPUs, in turns on two
+    python3 benches/scale.py ranks --devices 2   concurrent ranks with batches on GPUs, alternating between two
 
-Needs the Python package, built with optimization (`pip install ./python`), NumPy and Linux. Each case
-runs in a process of its own. The columns: seconds until the loader is open, core seconds of that,
-seconds from there to the first batch, bytes in use afterwards and at most beyond those of the imports
-and the arguments, and bytes of a checkpoint.
+Needs the Python package, built with optimization (`pip install ./python`), NumPy and Linux. Each
+case runs in a separate process. The columns are: seconds until the loader is open; CPU seconds used
+until then; seconds from opening the loader to its first batch; memory in use at that point, and at
+the peak, not counting imports and arguments; and the size of a checkpoint.
 """
 
 import argparse
@@ -23,11 +23,11 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 MINI = ROOT / "datasets" / "mini"
-OPTIONS = {"batch_size": 256, "shuffle": 42, "num_workers": 1, "output": "numpy"}
+OPTIONS = {"batch_size": 256, "shuffle": True, "seed": 42, "num_workers": 1, "output": "numpy"}
 
 
 class Drawn:
-    """Samples that cost nothing: an image of one pixel."""
+    """A dataset whose samples cost nothing to read: images of one pixel."""
 
     IMAGE = (
         b"BM" + (58).to_bytes(4, "little") + bytes(4) + (54).to_bytes(4, "little") + (40).to_bytes(4, "little")
@@ -44,15 +44,15 @@ class Drawn:
         return self.IMAGE, index % 1000
 
 
-def images():
+def originals():
     return sorted(MINI.rglob("*.jpg"))
 
 
 def csv(folder, rows):
-    """A table of `rows` rows, which name the same few images."""
+    """Writes a table of `rows` rows that all refer to the same few images."""
     path = folder / f"{rows}.csv"
     if not path.exists():
-        names = [str(image) for image in images()]
+        names = [str(original) for original in originals()]
         with open(path, "w") as file:
             file.write("path,label\n")
             for first in range(0, rows, len(names)):
@@ -63,15 +63,15 @@ def csv(folder, rows):
 
 
 def coco(folder, entries):
-    """A COCO file of `entries` images with two boxes each."""
+    """Writes a COCO file with `entries` images and two boxes per image."""
     path = folder / f"{entries}.json"
     if not path.exists():
-        names = [str(image.relative_to(MINI)) for image in images()]
+        names = [str(original.relative_to(MINI)) for original in originals()]
         with open(path, "w") as file:
             file.write('{"categories":[{"id":1,"name":"thing"}],"images":[')
             for id in range(entries):
-                image = {"id": id, "file_name": names[id % len(names)], "width": 64, "height": 64}
-                file.write(("," if id else "") + json.dumps(image))
+                original = {"id": id, "file_name": names[id % len(names)], "width": 64, "height": 64}
+                file.write(("," if id else "") + json.dumps(original))
             file.write('],"annotations":[')
             for id in range(2 * entries):
                 box = {
@@ -88,7 +88,7 @@ def coco(folder, entries):
 
 
 def tar(folder, samples):
-    """A shard of `samples` samples: an image of one pixel, and a label."""
+    """Writes a tar shard with `samples` samples, each a one-pixel image with a label."""
     path = folder / f"{samples}.tar"
     if not path.exists():
 
@@ -110,7 +110,7 @@ def tar(folder, samples):
 
 
 def arguments(case, sizes, folder):
-    """Data and options of a case, made before anything is measured."""
+    """Returns the data and the options of a case. They are created before the measurement."""
     import numpy as np
     import warpfeed
 
@@ -125,7 +125,7 @@ def arguments(case, sizes, folder):
     if case == "table":
         return str(csv(folder, sizes["rows"])), {**options, "table": warpfeed.TableOptions(image="path")}
     if case == "COCO":
-        return warpfeed.Coco(str(coco(folder, sizes["entries"])), images=str(MINI)), {**options, "without": ["label"]}
+        return warpfeed.Coco(str(coco(folder, sizes["entries"])), images=str(MINI)), {**options, "drop_field": ["label"]}
     if case.startswith("shard"):
         path = tar(folder, sizes["entries"])
         if case == "shard, first time":
@@ -135,13 +135,13 @@ def arguments(case, sizes, folder):
 
 
 def status(name):
-    """Bytes of a line of /proc/self/status."""
+    """Returns the value of a line in /proc/self/status, in bytes."""
     lines = dict(line.split(":", 1) for line in pathlib.Path("/proc/self/status").read_text().splitlines())
     return int(lines[name].split()[0]) * 1024
 
 
 def measure(case, sizes, folder, rank=None, devices=0):
-    """One case, in this process."""
+    """Measures one case, in this process."""
     import warpfeed
 
     data, options = arguments(case, sizes, folder)
@@ -149,7 +149,7 @@ def measure(case, sizes, folder, rank=None, devices=0):
         options |= {"rank": rank[0], "world_size": rank[1]}
     if devices:
         options |= {"output": "dlpack", "device": f"cuda:{rank[0] % devices}"}
-    # Imports, and what the first loader of a process takes.
+    # Excludes imports and the one-time memory of a process's first loader.
     with warpfeed.Loader(Drawn(8), **OPTIONS, augment=warpfeed.Augment.eval(8, 8)) as small:
         next(iter(small))
     pathlib.Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
@@ -169,7 +169,8 @@ def measure(case, sizes, folder, rank=None, devices=0):
     }
     print(json.dumps(found), flush=True)
     if rank is not None:
-        # All ranks are open at once, and shared pages count in parts.
+        # All ranks are open at once. The memory of each includes its proportional share of shared
+        # pages.
         sys.stdin.readline()
         lines = pathlib.Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]
         sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines}
@@ -186,7 +187,7 @@ def started(case, options, *more):
 
 
 def ranks(case, options, world):
-    """Means over `world` ranks that open at once."""
+    """Returns the means over `world` ranks that are opened concurrently."""
     begun = time.perf_counter()
     processes = [started(case, options, "--rank", str(rank), str(world)) for rank in range(world)]
     found = [json.loads(process.stdout.readline()) for process in processes]
@@ -223,12 +224,12 @@ def main():
         "shard",
     ]
     parser.add_argument("cases", nargs="*", metavar="case", help=", ".join([*cases, "ranks"]))
-    parser.add_argument("--samples", type=int, default=100_000_000, help="of the drawn set")
-    parser.add_argument("--rows", type=int, default=10_000_000, help="of the table")
-    parser.add_argument("--entries", type=int, default=1_000_000, help="of the COCO file and the shard")
-    parser.add_argument("--world", type=int, default=8, help="ranks that open at once")
-    parser.add_argument("--devices", type=int, default=0, help="GPUs of the ranks at once; 0 is batches on the host")
-    parser.add_argument("--folder", type=pathlib.Path, help="keeps the files; a temporary folder by default")
+    parser.add_argument("--samples", type=int, default=100_000_000, help="samples of the generated dataset")
+    parser.add_argument("--rows", type=int, default=10_000_000, help="rows of the table")
+    parser.add_argument("--entries", type=int, default=1_000_000, help="entries of the COCO file and the shard")
+    parser.add_argument("--world", type=int, default=8, help="number of concurrent ranks")
+    parser.add_argument("--devices", type=int, default=0, help="number of GPUs for the ranks; 0 measures host batches")
+    parser.add_argument("--folder", type=pathlib.Path, help="folder for the files; default: a temporary folder")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--rank", nargs=2, type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -256,7 +257,7 @@ def main():
             print("| " + " | ".join(cells) + " |", flush=True)
         if "ranks" in chosen:
             print(
-                "\n| ranks at once | case | all have a batch after | core of each, to open | RSS of each | PSS of each |"
+                "\n| ranks | case | all have a batch after | CPU time of each, to open | RSS of each | PSS of each |"
             )
             print("|---|---|---|---|---|---|")
             for case in ("shard", "table", "COCO"):

@@ -1,7 +1,8 @@
-//! Cost of a warm read of a sample in each source, without decoding.
+//! Measures how long it takes each source to read a sample from a warm page cache, without decoding
+//! it.
 //!
 //! Run with `cargo bench --bench source`. Consecutive reads are far apart. One byte of every cache
-//! line is read, as a decoder would.
+//! line is touched, as a decoder would.
 
 use std::fs;
 use std::hint::black_box;
@@ -16,7 +17,7 @@ use warpfeed::source::{Memory, Options, OwnedSample, Source, open};
 /// Bytes per sample and number of samples: photographs, and CIFAR images.
 const SETS: [(usize, usize); 2] = [(110 << 10, 1000), (3 << 10, 20_000)];
 
-/// Creates the set in each format. Returns names and sources.
+/// Writes the dataset in each format. Returns the name of each format with its opened source.
 fn sources(root: &Path, size: usize, count: usize) -> Vec<(&'static str, Arc<dyn Source>)> {
     let bytes = |i: usize| (0..size).map(|k| (k * 31 + i) as u8).collect::<Vec<u8>>();
     let sample = |i: usize| OwnedSample::new(format!("c{}/{i:06}", i % 10)).field("jpg", bytes(i)).label(0);
@@ -53,8 +54,8 @@ fn read(c: &mut Criterion) {
             let mut position = 0;
             group.bench_with_input(BenchmarkId::from_parameter(kind), &source, |b, source| {
                 b.iter(|| {
-                    // 7919 is prime and divides neither count, so every sample is read once, and
-                    // never right after its neighbor.
+                    // 7919 is a prime that does not divide the number of samples, so every sample
+                    // is read once, and never right after its neighbor.
                     position = (position + 7919) % count;
                     let sample = source.read(position, &mut scratch).unwrap();
                     let (_, bytes) = sample.image().unwrap();

@@ -1,5 +1,6 @@
-//! Cost of tracing: the loader without a trace, outside a trace's window, and inside it, in turns; and
-//! of one entry of a counter, which cannot be turned off.
+//! Measures the cost of tracing: the loader is run alternately without a trace, outside of a
+//! trace's window, and inside the window. Also measures the cost of one update of the counters,
+//! which are always on.
 //!
 //! ```text
 //! cargo bench --bench trace
@@ -35,7 +36,7 @@ fn main() {
         let mut ratios = [const { Vec::new() }; 3];
         for turn in 0..=TURNS {
             let times = all.each_mut().map(|(_, batches)| epoch(batches, turn as u64));
-            // The first turn warms up.
+            // The first turn is a warm-up.
             if turn > 0 {
                 ratios.iter_mut().zip(times).for_each(|(ratios, time)| ratios.push(time / times[0]));
             }
@@ -50,7 +51,7 @@ fn main() {
     }
 }
 
-/// Nanoseconds of an entry, best of all turns.
+/// Returns the nanoseconds per counter update, as the minimum over all turns.
 fn an_entry() -> f64 {
     const ENTRIES: u32 = 1_000_000;
     let tally = Tally::default();
@@ -67,7 +68,8 @@ fn an_entry() -> f64 {
     (0..TURNS).map(turn).fold(f64::INFINITY, f64::min)
 }
 
-/// Measures the CPU seconds of an epoch. On a shared machine they vary less than elapsed time.
+/// Returns the CPU seconds of an epoch. On a shared machine, CPU time varies less than elapsed
+/// time.
 fn epoch(batches: &mut Batches<HostBatch>, number: u64) -> f64 {
     let before = batches.stats().process.cpu_seconds;
     for batch in batches.epoch(number) {

@@ -1,12 +1,12 @@
-//! The automatic settings of the loader, compared with a grid search over workers and prefetch, on
-//! three loads with different bottlenecks.
+//! Compares the loader's automatic settings with a grid search over workers and prefetch, on three
+//! workloads with different bottlenecks.
 //!
 //! ```text
 //! cargo bench --bench tune [-- waiting | computing | bursty]
 //! ```
 //!
-//! The grid is searched first. Then the best cell and the automatic loader run in turns, after the
-//! latter had time to settle.
+//! The grid is searched first. Once the automatic settings have converged, the best cell of the
+//! grid and the automatic loader are measured alternately.
 #![allow(missing_docs)]
 
 use std::thread::sleep;
@@ -23,7 +23,7 @@ const CELL: Duration = Duration::from_millis(600);
 const TURN: Duration = Duration::from_millis(700);
 const SETTLE: Duration = Duration::from_secs(14);
 
-/// Source whose reads take a fixed time, like a network.
+/// A source whose reads block for a fixed duration, like reads from a network.
 struct Waits(Duration);
 
 impl Source for Waits {
@@ -39,7 +39,7 @@ impl Source for Waits {
     }
 }
 
-/// Codec that returns gray images immediately.
+/// A codec that returns gray images immediately.
 struct Gray;
 
 impl Codec for Gray {
@@ -63,7 +63,7 @@ struct Load {
     loader: Loader,
     workers: &'static [usize],
     prefetch: &'static [usize],
-    /// Time that the consumer works on batch `n`.
+    /// Duration of the consumer's work on batch `n`.
     step: fn(u64) -> Duration,
 }
 
@@ -115,7 +115,7 @@ impl Load {
             println!("  workers {workers:>2}, prefetch {prefetch:>2}: {rate:>7.0} samples/s");
             best = if rate > best.0 { (rate, workers, prefetch) } else { best };
         }
-        // If the load fixes the number of workers, only prefetch is tuned.
+        // If the workload has a fixed number of workers, only prefetch is tuned.
         let automatic = if workers.len() == 1 { loader.clone().workers(workers[0]) } else { loader.clone() };
         let mut automatic = automatic.host().unwrap();
         let mut chosen = loader.workers(best.1).prefetch(best.2).host().unwrap();
@@ -161,7 +161,8 @@ impl<'a> Run<'a> {
         Run { batches, step }
     }
 
-    /// Samples per second over about `time`, after the first batches of an epoch.
+    /// Returns the samples per second, measured for about `time` after the first batches of an
+    /// epoch.
     fn rate(&mut self, time: Duration) -> f64 {
         let (mut samples, mut start) = (0, None::<Instant>);
         loop {
@@ -169,7 +170,7 @@ impl<'a> Run<'a> {
                 let batch = batch.unwrap();
                 sleep((self.step)(batch.number()));
                 match start {
-                    // By then, the pipeline is full.
+                    // The pipeline is full by then.
                     None if batch.number() >= 23 => start = Some(Instant::now()),
                     None => {}
                     Some(start) => {

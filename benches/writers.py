@@ -1,26 +1,28 @@
 #!/usr/bin/env python3
-"""Compares `warpfeed pack` with the writers of other formats on the same images.
+"""Compares `warpfeed pack` with the dataset writers of other libraries, on the same images.
 
     python benches/writers.py IMAGES                   all writers, as a table in Markdown
     python benches/writers.py IMAGES mds litdata       these writers only
-    python benches/writers.py IMAGES --kill 0.4        also what happens when a worker is killed
+    python benches/writers.py IMAGES --kill 0.4        also tests recovery after a worker is killed
 
 IMAGES is a folder of class folders of JPEGs. Every image is linked --copies times, so the source
-takes the space of one copy; --side shrinks the images first. Each writer runs two processes, unless its
-row says otherwise. Its output goes to a temporary folder in --work, which takes a little more space than
-all images and is removed at the end.
+uses the disk space of one copy. --side shrinks the images first. Each writer runs two processes,
+unless its row says otherwise. The output is written to a temporary folder in --work. It takes a
+little more space than all images together, and is removed at the end.
 
-Columns: seconds of the whole command with its imports; seconds until its output is on the disk, because
-some writers do not sync their files; core seconds of all its processes; bytes written; and the samples
-that the writer's own library reads back, with the number of different ones. Linux only.
+The columns are: seconds that the whole command takes, including imports; seconds until the output
+is on disk (some writers do not sync their files); CPU seconds of all processes; bytes written; and
+the number of samples that the writer's own library reads back, with the number of distinct samples.
+The script runs only on Linux.
 
-With --kill, the busiest process gets SIGKILL when this share of the bytes is written. Then the same command
-runs again in the same folder. A command that takes longer than --patience times its usual duration is
-reported and killed.
+With --kill, the busiest process receives SIGKILL once this fraction of the bytes has been written.
+Then the same command runs again in the same folder. A command that takes longer than --patience
+times its usual duration is killed and reported.
 
-The variable WARPFEED names the program `warpfeed` to use instead of that of the Python package. Writers
-whose library is not installed are named and skipped. Versions that were used: mosaicml-streaming 0.13.0,
-litdata 0.2.76, megatron-energon 7.4.1, img2dataset 1.47.0.
+The environment variable WARPFEED selects the executable to use instead of the one in the Python
+package. If a writer's library is not installed, the script prints a message and skips the writer.
+Measured versions: mosaicml-streaming 0.13.0, litdata 0.2.76, megatron-energon 7.4.1, img2dataset
+1.47.0.
 """
 
 import argparse
@@ -55,7 +57,7 @@ def warpfeed(*arguments):
 
 
 def together(*commands):
-    """Runs commands at once. Fails if one of them fails."""
+    """Runs commands concurrently. Fails if any of them fails."""
     running = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for command in commands]
     codes = [process.wait() for process in running]
     if any(codes):
@@ -82,7 +84,7 @@ class Pack:
 
 
 class PackAlone(Pack):
-    """warpfeed pack, one process of one worker"""
+    """warpfeed pack, one process with one worker"""
 
     def write(self, source, out):
         together(warpfeed("pack", source, out / "x.tar", *self.options, "--workers", 1, "--part", "0/1"))
@@ -96,7 +98,7 @@ class PackBytes(Pack):
 
 
 class Mds:
-    """streaming.MDSWriter, two processes and merge_index"""
+    """streaming.MDSWriter, two processes, then merge_index"""
 
     needs = "streaming"
 
@@ -140,7 +142,7 @@ class LitData:
     def write(self, source, out):
         import litdata
 
-        # Its workers import this file, so the function must be one of the module.
+        # The workers import this file, so the function that they call must be at module level.
         litdata.optimize(
             fn=read_for_litdata, inputs=[(key_of(source, path), str(path)) for path in images(source)],
             output_dir=str(out), chunk_bytes=SHARD, num_workers=WORKERS,
@@ -158,12 +160,12 @@ def read_for_litdata(given):
 
 
 class Energon:
-    """energon prepare, which indexes shards that exist"""
+    """energon prepare, which indexes existing shards"""
 
     needs = "megatron"
 
     def before(self, source, out):
-        """The shards, which are not measured."""
+        """Writes the shards. This is not measured."""
         shards, room = [], 0
         for path in images(source):
             if room <= 0:
@@ -193,7 +195,8 @@ class Energon:
             decoder = None
             cookers = [energon.Cooker(cook)]
 
-        # Unlike a training set, a validation set ends.
+        # Iterating over energon's training dataset never ends, so read the samples as a validation
+        # dataset.
         samples = energon.get_val_dataset(
             out, split_part="train", worker_config=energon.WorkerConfig.default_worker_config(0), batch_size=None,
             task_encoder=Keys(),
@@ -202,7 +205,7 @@ class Energon:
 
 
 class Img2Dataset:
-    """img2dataset of file:// URLs, which are not encoded again"""
+    """img2dataset with file:// URLs, without re-encoding"""
 
     needs = "img2dataset"
 
@@ -234,7 +237,7 @@ WRITERS = {
 
 
 def prepared(options):
-    """The source: links to the images, or to smaller ones."""
+    """Creates the source folder: links to the images, or to smaller versions of them."""
     source, originals = options.work / "source", options.work / "originals"
     if source.exists():
         return source
@@ -258,7 +261,8 @@ def prepared(options):
 
 
 def environment(out):
-    """Variables that keep temporary files next to `out`: LitData writes its chunks there first."""
+    """Returns environment variables that place temporary files next to `out`, because LitData first
+    writes its chunks to the temporary folder."""
     temporary = out.with_name("temporary")
     temporary.mkdir(exist_ok=True)
     return {**os.environ, "TMPDIR": str(temporary)}
@@ -271,7 +275,8 @@ def start(name, source, out):
 
 
 def ended(process, seconds=None):
-    """The exit code, or None after `seconds`; the duration; and the core seconds."""
+    """Waits until the process has ended. Returns its exit code (None if it was killed after
+    `seconds`), its duration, and its CPU seconds."""
     begun, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     try:
         code = process.wait(seconds)
@@ -279,7 +284,7 @@ def ended(process, seconds=None):
         code = None
     seconds = time.perf_counter() - begun
     try:
-        # Processes that it left behind.
+        # Kill processes that the command left behind.
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
@@ -290,7 +295,7 @@ def ended(process, seconds=None):
 
 
 def descendants(pid):
-    """The processes below `pid`, with their CPU time. Any of them may end meanwhile."""
+    """Returns the descendants of process `pid` with their CPU time. Any of them may end during the call."""
     found = []
     for children in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
         try:
@@ -303,7 +308,7 @@ def descendants(pid):
 
 
 def size(folder):
-    """Bytes of the files in `folder`, which a writer may rename or remove meanwhile."""
+    """Returns the total bytes of the files in `folder`. A writer may rename or remove files during the call."""
     total = 0
     for path, _, names in os.walk(folder):
         for name in names:
@@ -315,14 +320,15 @@ def size(folder):
 
 
 def last(text, out):
-    """The last line that a writer printed, such as its error, without the name of the temporary folder."""
+    """Returns the last line that a writer printed, such as its error, with the name of the temporary folder removed."""
     lines = text.replace(str(out), "OUT").replace("|", "/").splitlines()
     lines = [line.strip() for line in lines if not line.startswith("exit codes")]
     return next((line[:160] for line in reversed(lines) if line), "")
 
 
 def counted(name, out, patience=None):
-    """The numbers of samples and of different ones that the writer's library reads, and its error."""
+    """Returns the number of samples that the writer's library reads back, the number of distinct
+    samples, and the library's error."""
     count = [sys.executable, __file__, "--count", name, str(out)]
     try:
         done = subprocess.run(
@@ -343,7 +349,7 @@ def fresh(options, name):
 
 
 def written(options, name, source):
-    """One run: its cells, its seconds and bytes, and its folder."""
+    """Measures one run. Returns its table cells, its seconds and bytes, and its folder."""
     out = fresh(options, name)
     if hasattr(WRITERS[name], "before"):
         WRITERS[name].before(source, out)
@@ -367,19 +373,19 @@ def said(found):
 
 
 def killed(options, name, source, usual):
-    """What happens when a process is killed, and when the command runs again. `usual` are the seconds
-    and bytes of a whole run."""
+    """Kills a process during a run, and runs the command again. `usual` contains the seconds and
+    the bytes of an uninterrupted run."""
     out = fresh(options, name)
     if hasattr(WRITERS[name], "before"):
         WRITERS[name].before(source, out)
     before, (seconds, whole) = size(out), usual
     process, workers = start(name, source, out), []
-    # The bytes count wherever they are written first.
+    # Count the bytes in every folder that the writer uses.
     while process.poll() is None and (size(out.parent) - before < options.kill * whole or not workers):
         time.sleep(0.05)
         workers = descendants(process.pid)
     try:
-        # The busiest is a worker, not a process that waits for them.
+        # The busiest process is a worker, and not a parent that waits for workers.
         os.kill(max(workers)[1], signal.SIGKILL)
     except (ValueError, ProcessLookupError):
         process.kill()
@@ -404,11 +410,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("images", nargs="?", type=pathlib.Path)
     parser.add_argument("writers", nargs="*", metavar="writer", help=", ".join(WRITERS))
-    parser.add_argument("--copies", type=int, default=100, help="of each image")
-    parser.add_argument("--side", type=int, default=0, help="pixels of the longer side; 0 leaves images as they are")
-    parser.add_argument("--rounds", type=int, default=1, help="in turns")
-    parser.add_argument("--kill", type=float, metavar="SHARE", help="of the bytes, after which a process is killed")
-    parser.add_argument("--patience", type=float, default=3, help="times the usual duration, and 20 s")
+    parser.add_argument("--copies", type=int, default=100, help="links to each image")
+    parser.add_argument("--side", type=int, default=0, help="pixels of the longer side; 0 leaves images unchanged")
+    parser.add_argument("--rounds", type=int, default=1, help="rounds, with the writers in turns")
+    parser.add_argument("--kill", type=float, metavar="SHARE", help="kill a process after this share of bytes")
+    parser.add_argument("--patience", type=float, default=3, help="limit, times the usual duration, plus 20 s")
     parser.add_argument("--work", type=pathlib.Path, help="folder for the output")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--count", nargs=2, help=argparse.SUPPRESS)
@@ -432,7 +438,7 @@ def main():
                 names.remove(name)
         sizes = [path.stat().st_size for path in images(source)]
         print(f"{len(sizes):,} images, {sum(sizes):,} bytes\n")
-        print("| writer | seconds | on disk | core seconds | bytes | read back |")
+        print("| writer | seconds | on disk | CPU seconds | bytes | read back |")
         print("|---|---|---|---|---|---|", flush=True)
         usual = {}
         for _ in range(options.rounds):
@@ -442,7 +448,7 @@ def main():
                 shutil.rmtree(out.parent)
         if options.kill is None:
             return
-        print("\n| writer, a process killed | the command, from then on | read back | the same command again | then |")
+        print("\n| writer, one process killed | after the kill | read back | same command again | read back |")
         print("|---|---|---|---|---|", flush=True)
         for name in names:
             cells = killed(options, name, source, usual[name])

@@ -4,17 +4,18 @@
 //! cargo run --release --example cuda_graph
 //! ```
 //!
-//! A graph keeps the addresses from its capture, but the loader's batches have different addresses.
-//! The step therefore reads fixed buffers, and each batch is copied into them on the device:
+//! A CUDA graph contains the addresses that were used during its capture, but each batch of the
+//! loader is at a different address. The step therefore reads from fixed buffers, and each batch is
+//! copied into these buffers on the device:
 //!
-//! 1. take a batch, copy its tensors into the buffers, drop it;
-//! 2. capture the step, which does not run it;
-//! 3. for each batch: copy it into the buffers, launch the graph.
+//! 1. take a batch, copy its tensors into the buffers, and drop it;
+//! 2. capture the step, which does not execute it;
+//! 3. for each batch, copy it into the buffers and launch the graph.
 //!
-//! Requesting a batch during the capture is an error, because the loader's waits would become part
-//! of the graph. The error does not affect the capture or the loader. The exit code is 0 if the
-//! weights are bit-identical to those of the steps without a graph; otherwise 1. Without a GPU the
-//! example only prints a message.
+//! Requesting a batch during the capture fails, because the loader's waits would become part of the
+//! graph. The failure does not affect the capture or the loader. The exit code is 0 if the weights
+//! are bit-identical to those after the same steps without a graph, and 1 otherwise. If there is no
+//! GPU, the example only prints a message.
 #![allow(unsafe_code)]
 
 use std::process::ExitCode;
@@ -52,9 +53,9 @@ fn run() -> Result<()> {
         return Ok(());
     }
     let stream = cuda::stream(0)?;
-    // cudarc makes each use of a buffer wait for an event of the previous use. During a capture the
-    // driver rejects earlier events. SAFETY: this program uses its buffers on one stream only, and
-    // the loader synchronizes its own streams.
+    // cudarc makes each use of a buffer wait for an event recorded after the previous use. During a
+    // capture, the driver rejects events that were recorded before it. SAFETY: this program uses
+    // its buffers on one stream only, and the loader synchronizes its own streams.
     unsafe { stream.context().disable_event_tracking() };
     let mut batches = Loader::source(Synth::new().images(640).classes(CLASSES as usize).side(64).memory()?)
         .batch_size(BATCH)
@@ -80,13 +81,13 @@ fn run() -> Result<()> {
     if loss.to_bits() != plain_loss.to_bits() {
         return Err(format!("the summed loss is {loss} with the graph and {plain_loss} without").into());
     }
-    // Reports deferred errors, such as those of drops.
+    // Report deferred errors, such as errors that occurred in destructors.
     stream.context().check_err()?;
     println!("{} weights agree bit for bit after {EPOCHS} epochs", plain.len());
     Ok(())
 }
 
-/// Runs the reference, which launches every kernel of every step individually.
+/// Runs the reference: every kernel of every step is launched individually.
 fn without_graph(step: &mut Step, batches: &mut Batches<CudaBatch>) -> Result<(Vec<f32>, f32)> {
     for epoch in 0..EPOCHS {
         for batch in batches.epoch(epoch) {
@@ -102,8 +103,8 @@ fn with_graph(step: &mut Step, batches: &mut Batches<CudaBatch>) -> Result<(Vec<
     let mut epoch = batches.epoch(0);
     step.take(&epoch.next().ok_or("an epoch without batches")??)?;
 
-    // Even in the strictest mode, driver calls of the loader's threads do not invalidate the
-    // capture.
+    // This is the strictest mode. Even so, driver calls from the loader's threads do not invalidate
+    // the capture.
     stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL)?;
     step.launch()?;
     let refused = epoch.next();
@@ -175,7 +176,7 @@ impl Step {
         Ok(())
     }
 
-    /// Queues the step's kernels, or captures them.
+    /// Queues the step's kernels on the stream, or adds them to the graph during a capture.
     fn launch(&mut self) -> std::result::Result<(), DriverError> {
         let (stream, n) = (&self.stream, BATCH as u32);
         let over = |count: u32| LaunchConfig {
@@ -185,8 +186,8 @@ impl Step {
         };
         let mut pool = stream.launch_builder(&self.pool);
         pool.arg(&mut self.features).arg(&self.images).arg(&n).arg(&SIDE);
-        // SAFETY: the arguments match the declaration in `graph.cu`, and the buffers have room for
-        // BATCH images.
+        // SAFETY: the arguments match the kernel's declaration in `graph.cu`, and the buffers are
+        // large enough for BATCH images.
         unsafe { pool.launch(over(n * FEATURES)) }?;
         let mut errors = stream.launch_builder(&self.errors);
         errors.arg(&mut self.error).arg(&mut self.loss).arg(&self.features).arg(&self.labels).arg(&self.weights);

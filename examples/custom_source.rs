@@ -1,4 +1,4 @@
-//! Your own source: samples that this program generates.
+//! Implements a custom source, whose samples are generated on the fly.
 //!
 //! ```text
 //! cargo run --release --example custom_source
@@ -20,7 +20,7 @@ impl Source for Colors {
         let color = [index as u8, (index * 7) as u8, (index * 31) as u8];
         scratch.clear();
         scratch.extend(color.iter().cycle().take(32 * 32 * 3));
-        // The field holds raw pixels, which the codec below expects.
+        // The field contains raw pixels, as the codec below expects.
         Ok(Sample::new("color").with_field("img", scratch)?.with_label(index as i64 % 10))
     }
 

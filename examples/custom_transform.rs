@@ -1,4 +1,4 @@
-//! Your own transform, random but with the same result for any number of workers.
+//! Adds a custom transform that is random, yet gives the same result for any number of workers.
 //!
 //! ```text
 //! cargo run --release --example custom_transform [DATA SET]
@@ -8,7 +8,7 @@ use warpfeed::sampler::Rng;
 use warpfeed::transform::ImageMut;
 use warpfeed::{Augment, Loader, Result};
 
-/// Adds grain: up to `STRENGTH` levels of noise to every value.
+/// Adds grain: noise of up to `STRENGTH` to every channel value.
 fn grain(image: &mut ImageMut<'_>, rng: &mut Rng) -> Result<()> {
     const STRENGTH: u64 = 24;
     for value in image.data_mut() {

@@ -1,4 +1,5 @@
-//! Prints the content of a batch: shapes, types, labels, keys, memory and time.
+//! Prints what a batch contains: shapes, types, labels and keys, and how much memory and time it
+//! took.
 //!
 //! ```text
 //! cargo run --release --example inspect_batch [DATA SET]
@@ -21,7 +22,7 @@ fn main() -> Result<()> {
     println!("{} samples, classes {:?}", batches.source_len(), batches.classes());
     println!("{}", batches.memory_plan());
 
-    let batch = batches.epoch(0).next().expect("the set is not empty")?;
+    let batch = batches.epoch(0).next().expect("the dataset is not empty")?;
     println!("images {:?}", batch.images());
     let values = batch.images().as_f16().expect("the loader was asked for f16");
     println!("first values {:?}", &values[..4]);

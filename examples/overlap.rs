@@ -1,10 +1,10 @@
-//! Shows how much time is saved by copying ahead on a second stream: `cargo run --release --example
+//! Shows how much time it saves to copy on a second stream. Run with `cargo run --release --example
 //! overlap`.
 //!
-//! Twelve batches of 256 images of 224x224 are copied, converted and "trained on" by a kernel
-//! that takes 2 ms. The first run does this in sequence on one stream. The second run works like
-//! the loader: copies on one stream, conversions on a second, and steps on the consumer's, ordered
-//! by events. The program prints a timeline of each run.
+//! Twelve batches of 256 images of 224x224 are copied, converted, and "trained on" by a kernel that
+//! takes 2 ms. The first run does this in sequence on one stream. The second run works like the
+//! loader: it copies on one stream, converts on a second, and runs steps on the consumer's stream.
+//! Events order the work between the streams. The program prints a timeline of each run.
 #![allow(unsafe_code)]
 
 use warpfeed::cuda;
@@ -64,7 +64,7 @@ struct Show {
 }
 
 impl Show {
-    /// Queues all batches, prints their timeline, and returns the elapsed milliseconds.
+    /// Queues the work for all batches, prints the timeline, and returns the elapsed milliseconds.
     fn run(&self, context: &Context, one_stream: bool) -> Result<f32> {
         let (copies, conversions) =
             if one_stream { (&self.steps, &self.steps) } else { (&self.copies, &self.conversions) };
@@ -80,8 +80,8 @@ impl Show {
                 copies.wait(&converted[i - 2][1])?;
             }
             copied[i][0].record(copies)?;
-            // SAFETY: the pinned memory stays alive and unchanged until the wait below, which also
-            // covers the copies.
+            // SAFETY: the pinned memory stays alive and unchanged until the wait below, which
+            // covers the copies as well.
             unsafe { copies.upload(&self.memory, from, &self.pinned) }?;
             copied[i][1].record(copies)?;
 
@@ -118,7 +118,7 @@ impl Show {
     }
 
     fn step(&self) {
-        let stream = self.steps.cudarc().expect("it was lent");
+        let stream = self.steps.cudarc().expect("the stream is borrowed from cudarc");
         let mut launch = stream.launch_builder(&self.spin);
         launch.arg(&STEP_NS);
         // SAFETY: one u64, as the kernel declares.

@@ -1,10 +1,10 @@
-//! Packs a folder of class folders (or any other dataset) into an LMDB:
+//! Packs class folders (or any other dataset) into an LMDB:
 //!
 //! ```sh
 //! cargo run --release --example pack_lmdb -- FOLDER OUT.lmdb
 //! ```
 //!
-//! Pixels do not change. JPEGs get restart markers, so random crops decode faster.
+//! Pixels do not change. JPEGs get restart markers, so that random crops decode faster.
 
 use warpfeed::pack::Pack;
 use warpfeed::{Error, source};

@@ -1,12 +1,12 @@
-//! Writes a loader's batches to stdout, so that programs in other languages can compare theirs. A
-//! batch is a line of JSON, followed by the bytes of its fields in the order of that line. The
-//! tests of the Python package use it.
+//! Writes a loader's batches to stdout, so that programs in other languages can compare their own
+//! batches with them. Each batch is written as a line of JSON, followed by the bytes of its fields,
+//! in the order in which the line lists them. The Python package's tests use this program.
 //!
 //! ```text
 //! cargo run --release --example raw_batches -- '{"data": "datasets/mini", "batch_size": 16, "shuffle": 42, "side": 64}'
 //! ```
 //!
-//! A `recipe` names a set of options that both programs define.
+//! `recipe` is the name of a set of options that both programs define.
 
 use std::io::Write;
 
@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for epoch in 0..number("epochs", 1) {
         for batch in batches.epoch(epoch) {
             let batch = batch?;
-            // Labels are not a field if all samples lack them.
+            // If no sample has a label, the batch has no label field.
             let field = |field: &Field| Some((field.name.clone(), batch.field(&field.name)?));
             let fields: Vec<_> = batch.fields().filter_map(field).collect();
             let lengths: Vec<_> = fields.iter().map(|(name, view)| json!([name, view.bytes().len()])).collect();
@@ -63,7 +63,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The options of the same name in `RECIPES` of `python/tests/test_fields.py`.
+/// Applies the recipe `name`. `RECIPES` in `python/tests/test_fields.py` defines the same options.
 fn recipe(loader: Loader, name: &str) -> Result<Loader, String> {
     Ok(match name {
         "boxes" => loader.unlabeled(true).augment(Augment::iou_crop(48, 40).flip(0.5)).field(

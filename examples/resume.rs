@@ -1,4 +1,4 @@
-//! Resumes a run where it stopped, with one process or several.
+//! Resumes an interrupted run where it stopped, with one or more processes.
 //!
 //! ```text
 //! cargo run --example resume                                             stop with ^C, then start again

@@ -1,9 +1,10 @@
-//! A small inference server without a network: `cargo run --release --example serve`.
+//! A small inference server whose clients are threads instead of network connections. Run with
+//! `cargo run --release --example serve`.
 //!
-//! Eight clients send encoded images, some of them bad. A decoder joins at most 16 images, or
-//! those received within 2 ms, into a batch, on the GPU if there is one. The model's answer is the
-//! mean of the normalized image. Clients compare each answer with that of a loader over the same
-//! files.
+//! Eight clients send encoded images, some of them invalid. The decoder batches requests
+//! dynamically: a batch contains up to 16 images, or the images received within 2 ms. Batches are
+//! on the GPU if there is one. As its response, the "model" computes the mean of the normalized
+//! image. Clients compare each response with the value computed from a loader over the same files.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -17,18 +18,18 @@ const IMAGES_EACH: usize = 200;
 const MOST: usize = 16;
 const LONGEST: Duration = Duration::from_millis(2);
 
-/// The channel for the answer to a request of one image.
+/// The channel for the response to a request for one image.
 type Answer = Sender<Result<f32>>;
 
 fn main() -> Result<()> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../datasets/mini");
     let images = source::open(folder)?;
-    // The server uses the options of the training loader.
+    // The server uses the same options as the training loader.
     let training = Loader::new(folder).batch_size(MOST).augment(Augment::eval(72, 64)).normalize(Normalize::IMAGENET);
     let expected = expected(&training)?;
     match cuda::stream(0) {
         Ok(stream) => serve(training.decoder().cuda(&stream)?, &*images, &expected, |batch| {
-            // A real program would queue its model's kernels in `stream` here.
+            // A real program would queue its model's kernels on `stream` here.
             Ok((0..batch.len())
                 .map(|place| batch.error(place).cloned())
                 .zip(means(&batch.images().download()?))
@@ -46,21 +47,21 @@ fn main() -> Result<()> {
     }
 }
 
-/// Expected answer for each image of the dataset.
+/// Returns the expected response for each image of the dataset.
 fn expected(training: &Loader) -> Result<Vec<f32>> {
     let mut batches = training.clone().host()?;
     let all = batches.epoch(0).map(|batch| Ok(means(batch?.images().bytes()).collect::<Vec<_>>()));
     Ok(all.collect::<Result<Vec<_>>>()?.concat())
 }
 
-/// Mean of each f32 image.
+/// Returns the mean of each `f32` image.
 fn means(bytes: &[u8]) -> impl Iterator<Item = f32> {
     let value = |bytes: &[u8; 4]| f32::from_ne_bytes(*bytes);
     let mean = move |image: &[u8]| image.as_chunks().0.iter().map(value).sum::<f32>() / (3.0 * 64.0 * 64.0);
     bytes.chunks_exact(3 * 64 * 64 * 4).map(mean)
 }
 
-/// Error of each image of a batch, if it is bad, and the model's answer.
+/// For each image of a batch: its error if it is invalid, and the model's response.
 type Answers = Vec<(Option<Error>, f32)>;
 
 fn serve<B: Send + 'static>(
@@ -114,7 +115,7 @@ fn serve<B: Send + 'static>(
     })
 }
 
-/// Sends images one after the other and checks the answers. Returns the time of each.
+/// Sends images one after the other and checks the responses. Returns the latency of each request.
 fn run_client<B>(
     client: usize,
     images: &dyn Source,

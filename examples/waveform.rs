@@ -1,11 +1,11 @@
-//! A field kind of your own: one second of sound, cropped at random from WAV files.
+//! A custom field type: one second of sound, cropped at random from WAV files.
 //!
 //! ```text
 //! cargo run --example waveform
 //! ```
 //!
 //! The program writes a small tar of WAV files and loads it. It checks that the crops are the same
-//! for any number of workers and after a resume.
+//! for any number of workers, and after resuming.
 
 use std::collections::BTreeMap;
 
@@ -44,14 +44,15 @@ impl FieldType for Waveform {
     }
 }
 
-/// Returns the samples of a WAV file of one channel with 16 bits.
+/// Returns the audio samples of a WAV file with one channel of 16 bits.
 fn samples(wav: &[u8]) -> Result<&[[u8; 2]]> {
     let mut rest = match wav.split_at_checked(12) {
         Some((head, rest)) if head.starts_with(b"RIFF") && head.ends_with(b"WAVE") => rest,
         _ => return Err(Error::decode(format!("{} bytes that do not begin like a wav", wav.len()))),
     };
     let mut format: Option<&[u8; 16]> = None;
-    // A chunk is a name, its length, and its content, padded to an even number of bytes.
+    // A chunk consists of its name, the length of its content, and the content, padded to an even
+    // number of bytes.
     while let Some((&[a, b, c, d, e, f, g, h], content)) = rest.split_first_chunk() {
         let length = u32::from_le_bytes([e, f, g, h]) as usize;
         let Some(chunk) = content.get(..length) else {
@@ -59,7 +60,7 @@ fn samples(wav: &[u8]) -> Result<&[[u8; 2]]> {
         };
         match (&[a, b, c, d], format) {
             (b"fmt ", _) => format = chunk.first_chunk::<16>(),
-            // PCM, one channel. The last two bytes are the number of bits.
+            // PCM with one channel. The last two bytes contain the number of bits.
             (b"data", Some([1, 0, 1, 0, .., 16, 0])) => return Ok(chunk.as_chunks().0),
             (b"data", other) => return Err(Error::decode(format!("wav of format {other:?}; PCM of 16 bits is read"))),
             _ => {}
@@ -69,7 +70,7 @@ fn samples(wav: &[u8]) -> Result<&[[u8; 2]]> {
     Err(Error::decode("wav without sound"))
 }
 
-/// Creates a WAV file whose samples count from 0 to `length` - 1.
+/// Creates a WAV file with sample values counting from 0 to `length` - 1.
 fn wav(length: u16) -> Vec<u8> {
     let bytes = u32::from(length) * 2;
     let mut wav = [*b"RIFF", (bytes + 36).to_le_bytes(), *b"WAVE", *b"fmt ", 16_u32.to_le_bytes()].concat();
@@ -81,13 +82,13 @@ fn wav(length: u16) -> Vec<u8> {
     wav
 }
 
-/// Returns the start of each sample's crop, and checks its values, which count up from there.
+/// Returns the start of each sample's crop, and checks that its values count up from there.
 fn starts(batches: impl Iterator<Item = Result<HostBatch>>) -> Result<BTreeMap<u64, u16>> {
     let mut starts = BTreeMap::new();
     for batch in batches {
         let batch = batch?;
         let waves = batch.field("wave").expect("the loader has this field"); // (N, 16000)
-        let waves = waves.as_f32().expect("it is f32");
+        let waves = waves.as_f32().expect("the field is f32");
         for (id, wave) in batch.ids().zip(waves.chunks(16_000)) {
             let start = (wave[0] * 32768.0) as u16;
             assert!(wave.iter().zip(start..).all(|(&value, sample)| value == f32::from(sample) / 32768.0));
@@ -114,20 +115,21 @@ fn main() -> Result<()> {
     let first = starts(batches.epoch(0))?;
     assert_eq!(first.len(), 48);
     assert!(first.iter().all(|(id, &start)| u64::from(start) <= 4_000 + 100 * id));
-    assert_ne!(starts(batches.epoch(1))?, first, "another epoch has other crops");
-    assert_eq!(starts(open(4).host()?.epoch(0))?, first, "other numbers of workers have the same crops");
+    assert_ne!(starts(batches.epoch(1))?, first, "a different epoch has different crops");
+    assert_eq!(starts(open(4).host()?.epoch(0))?, first, "the crops do not depend on the number of workers");
 
-    // Stops after two batches and resumes with three workers.
+    // Stop after two batches, and resume with three workers.
     let mut batches = open(2).host()?;
     let mut epoch = batches.epoch(0);
     let mut all = starts(epoch.by_ref().take(2))?;
     let checkpoint: Checkpoint = epoch.checkpoint();
     let mut resumed = open(3).resume(checkpoint).host()?;
     all.extend(starts(resumed.epoch(0))?);
-    assert_eq!(all, first, "a run that was resumed has the same crops");
+    assert_eq!(all, first, "a resumed run has the same crops");
 
-    // The statistics have a stage for the field. Workers may already prepare the next epoch, so it
-    // counts at least the 32 samples that this run delivered.
+    // The statistics contain a stage for the field. Workers may already be preparing the next
+    // epoch, so the stage counts at least the 32 samples that this run delivered, and possibly
+    // more.
     let stats = resumed.stats();
     assert_eq!(stats.samples, 32);
     assert!(stats.fields["wave"].count >= stats.samples);

@@ -1,5 +1,5 @@
-//! Photographs or generated images, plain and packed, and the reduced bitstream that other
-//! decoders need for a crop.
+//! The benchmark's images: photographs or generated ones, as plain and as packed files. For each
+//! crop there is also a bitstream reduced to the crop, for decoders that cannot skip segments.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ pub(super) struct Image {
     pub(super) packed: Vec<u8>,
     pub(super) size: Size,
     pub(super) crop: Rect,
-    /// Packed bitstream reduced to the crop, and its size.
+    /// The packed bitstream reduced to the segments of the crop, and the size of the reduced image.
     pub(super) cut: (Vec<u8>, Size),
 }
 
@@ -50,7 +50,8 @@ fn walk(folder: &Path, files: &mut Vec<Vec<u8>>) {
     }
 }
 
-/// Generates shapes and noise, with about as many bytes per pixel as photographs.
+/// Generates an image of shapes and noise that compresses to about as many bytes per pixel as a
+/// photograph.
 fn made_up(random: &mut Random) -> Vec<u8> {
     let (width, height) = (500, 375);
     let mut pixels = vec![0; width * height * 3];
@@ -66,7 +67,6 @@ impl Image {
         let size = Codecs::new().open(&plain).ok()?.size();
         let marked = libjpeg::with_restarts(&plain, 1, false).ok()?;
         let frame = marker(&marked, 0xc0)?;
-        // Rotated images are skipped, because the cut below is in stored pixels.
         let stored = Size::new(u16_at(&marked, frame + 7), u16_at(&marked, frame + 5));
         let parts = usize::from(marked[frame + 9]);
         let factor = |i: usize| if parts == 1 { 0x11 } else { marked[frame + 11 + 3 * i] };
@@ -76,6 +76,7 @@ impl Image {
         let fits = |k: &u32| across.is_multiple_of(*k) && (3..=8).contains(&(across / k));
         let interval = (1..=across).find(fits).unwrap_or(across);
         let packed = libjpeg::with_restarts(&plain, interval, false).ok()?;
+        // Skip rotated images, because the crop below is in the coordinates of the stored image.
         if stored != size {
             return None;
         }
@@ -118,7 +119,7 @@ fn cut(jpeg: &[u8], frame: usize, size: Size, mcu: (u32, u32), interval: u32, cr
     (out, Size::new(width, height))
 }
 
-/// Offset of the first segment with `marker`.
+/// Returns the offset of the first segment with `marker`.
 fn marker(jpeg: &[u8], marker: u8) -> Option<usize> {
     let mut at = 2;
     while jpeg.get(at + 3).is_some() && jpeg[at + 1] != marker {
@@ -139,7 +140,8 @@ impl Random {
         (self.0 >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// torchvision's RandomResizedCrop: 0.08 to 1 of the area, aspect ratio 3/4 to 4/3.
+    /// Draws a crop like torchvision's RandomResizedCrop: 0.08 to 1 of the area, aspect ratio 3/4
+    /// to 4/3.
     fn crop(&mut self, size: Size) -> Rect {
         for _ in 0..10 {
             let area = size.area() as f64 * (0.08 + 0.92 * self.unit());

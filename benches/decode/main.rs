@@ -1,16 +1,16 @@
-//! Speed of the JPEG decoder (`warpfeed-jpeg`) on one core, compared with libjpeg-turbo and
-//! zune-jpeg, and of the whole pipeline: `cargo bench --bench decode`.
+//! Measures the JPEG decoder (`warpfeed-jpeg`) on one core against libjpeg-turbo and zune-jpeg, and
+//! then the whole pipeline. Run with `cargo bench --bench decode`.
 //!
 //! 1. `images`: the images to decode.
 //! 2. `turbo`: libjpeg-turbo.
-//! 3. `path`: read, decode, resize and write, compared with decode and resize only.
+//! 3. `path`: reading, decoding, resizing and writing, compared with decoding and resizing alone.
 //!
-//! `WARPFEED_PHOTOS` names a folder of JPEGs, searched recursively. Without it images are
-//! generated. libjpeg-turbo is the system's `libturbojpeg.so.0` with SIMD. If it is missing, the
-//! column is empty. Packed files have the same coefficients with restart markers, three to eight
-//! segments per row, and the standard Huffman tables. Crops are those of torchvision's
-//! RandomResizedCrop. libjpeg-turbo decodes the bitstream reduced to the crop's segments, and the
-//! full file.
+//! `WARPFEED_PHOTOS` names a folder of JPEGs, which is searched recursively. Without it images are
+//! generated. libjpeg-turbo is the system's `libturbojpeg.so.0` with SIMD. If it is missing, its
+//! column is empty. "Packed" files are the same images with restart markers added (three to eight
+//! segments per row) and standard Huffman tables. Crops are drawn like those of torchvision's
+//! RandomResizedCrop. libjpeg-turbo is measured on two inputs: the bitstream reduced to the
+//! segments of the crop, and the full file.
 //!
 //! Numbers are medians of five turns, in microseconds of this thread's CPU time per image.
 
@@ -31,14 +31,14 @@ use images::Image;
 use turbo::Turbo;
 
 const TURNS: usize = 5;
-/// Number of images in a call of `decode_group`.
+/// Number of images per call of `decode_group`.
 const GROUP: usize = 16;
 
 fn main() {
     if std::env::var_os("WARPFEED_JPEG").is_some() {
         return measure();
     }
-    // The backend is chosen once per thread, so each one runs in its own process.
+    // The SIMD backend is chosen once per thread, so each backend is measured in its own process.
     for backend in ["scalar", "avx2", "avx512"] {
         println!("\n{backend} (or the best backend of this CPU, if it lacks that one)");
         let this = std::env::current_exe().expect("the benchmark's own path");
@@ -54,7 +54,7 @@ fn measure() {
     let full = |p: &Image| Rect::full(p.size);
     let codecs = Codecs::new();
     let one = |out: &mut Pixels, bytes: &[u8], region| {
-        codecs.open(bytes).and_then(|mut image| image.decode(region, out)).expect("it decodes");
+        codecs.open(bytes).and_then(|mut image| image.decode(region, out)).expect("the image decodes");
     };
     let rival = |samples: &mut Vec<u8>, bytes: &[u8], size| {
         if let Some(turbo) = &turbo {
@@ -90,7 +90,7 @@ fn measure() {
             for p in &images {
                 samples.resize(p.size.area() as usize * 3, 0);
                 let mut decoder = JpegDecoder::new(ZCursor::new(&p.plain));
-                decoder.decode_into(&mut samples).expect("it decodes");
+                decoder.decode_into(&mut samples).expect("the image decodes");
             }
         });
         time(&mut || images.iter().for_each(|p| one(&mut outs[0], &p.plain, full(p))));
@@ -114,7 +114,7 @@ fn grouped<'a>(images: &'a [Image], outs: &mut [Pixels], what: impl Fn(&'a Image
     for chunk in images.chunks(GROUP) {
         let job = |(p, out)| {
             let (bytes, region) = what(p);
-            Job::new(codecs.open(bytes).expect("a header"), region, out)
+            Job::new(codecs.open(bytes).expect("a valid header"), region, out)
         };
         let mut jobs: Vec<Job<'_>> = chunk.iter().zip(&mut *outs).map(job).collect();
         decode_group(&mut jobs);
@@ -127,11 +127,11 @@ fn median(times: &mut [f64]) -> f64 {
     times[times.len() / 2]
 }
 
-/// CPU time of the thread or the process.
+/// Returns the CPU time of the thread or of the process, as selected by `clock`.
 #[allow(unsafe_code)]
 fn core_time(clock: libc::clockid_t) -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a timespec.
+    // SAFETY: `time` is a `timespec` that the call may write.
     unsafe { libc::clock_gettime(clock, &mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -1,5 +1,5 @@
-//! Cost of reading, planning, threads and slots in addition to decoding and resizing, from the
-//! packed LMDB to the batch.
+//! Measures what reading, planning, threads and slots cost in addition to decoding and resizing,
+//! from the packed LMDB to the finished batch.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -19,18 +19,26 @@ const SIDE: u32 = 224;
 /// Number of images that a worker takes at a time.
 const GROUP: usize = 8;
 
-/// Prints the time per sample of each variant, for random-resized crop and flip to `u8`. All
-/// variants use the same boxes.
+/// Prints the time per sample of each variant, for random-resized crops with flips as `u8`. All
+/// variants use the same crops.
 pub(super) fn measure(images: &[Image]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let lmdb = folder.path().join("packed.lmdb");
-    // Enough samples for several batches, so that the last one has little weight.
+    // Enough samples for several batches, so that a partial last batch hardly affects the result.
     let samples = images.iter().cycle().take(images.len().max(4 * BATCH)).enumerate();
     let sample = |(i, p): (usize, &Image)| OwnedSample::new(format!("{i:05}")).field("jpg", &p.plain[..]).label(0);
-    Pack::new(&Memory::new(samples.map(sample).collect())).to(&lmdb).expect("the images are packed");
-    let source = open(&lmdb).expect("what was packed opens");
+    Pack::new(&Memory::new(samples.map(sample).collect())).to(&lmdb).expect("packing succeeds");
+    let source = open(&lmdb).expect("the packed file opens");
     let files: Vec<Vec<u8>> = (0..source.len())
-        .map(|i| source.read(i, &mut Vec::new()).expect("it is read").image().expect("it has an image").1.to_vec())
+        .map(|i| {
+            source
+                .read(i, &mut Vec::new())
+                .expect("the sample is readable")
+                .image()
+                .expect("it has an image")
+                .1
+                .to_vec()
+        })
         .collect();
     let loader = |workers| {
         let loader = Loader::new(&lmdb).batch_size(BATCH).augment(Augment::train(SIDE)).workers(workers);
@@ -57,7 +65,7 @@ pub(super) fn measure(images: &[Image]) {
         whole.push((core_time(libc::CLOCK_PROCESS_CPUTIME_ID) - before).as_secs_f64() * 1e6 / count);
         turn(&mut wall[1], &mut two);
     }
-    // The first turn warms up.
+    // The first turn is a warm-up.
     let [alone, whole] = [&mut alone, &mut whole].map(|times| median(&mut times[1..]));
     let [one, two] = wall.each_mut().map(|times| median(&mut times[1..]));
     println!("\npacked LMDB to u8 batches of {BATCH}, us per sample");
@@ -80,8 +88,8 @@ fn decode_and_resize(files: &[Vec<u8>], epoch: u64) {
         }
         decode_group(&mut jobs);
         for (job, plan) in jobs.iter().zip(&plans) {
-            job.result.as_ref().expect("it decodes");
-            resizer.run(job.out, plan, black_box(&mut image)).expect("it is resized");
+            job.result.as_ref().expect("the image decodes");
+            resizer.run(job.out, plan, black_box(&mut image)).expect("resizing succeeds");
         }
     }
 }

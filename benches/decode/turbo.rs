@@ -1,4 +1,4 @@
-//! The system's libjpeg-turbo.
+//! Bindings to the system's libjpeg-turbo, which is loaded at run time.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_ulong, c_void};
@@ -15,8 +15,8 @@ pub(super) struct Turbo {
 impl Turbo {
     /// Opens the library, or returns `None` if it is missing.
     pub(super) fn open() -> Option<Turbo> {
-        // SAFETY: turbojpeg.h of libjpeg-turbo declares these functions with these types. The
-        // library is stored together with the pointers.
+        // SAFETY: `turbojpeg.h` of libjpeg-turbo declares these functions with these types.
+        // `_library` keeps the library loaded for as long as the function pointers are used.
         unsafe {
             let library = libloading::Library::new("libturbojpeg.so.0").ok()?;
             let init = library.get::<unsafe extern "C" fn() -> *mut c_void>(b"tjInitDecompress\0").ok()?;

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Rival loaders on the core: random-resized crop 224 and flip, batches in host memory.
+"""Measures other loaders on the CPU: random-resized crop 224 and flip, with batches in host memory.
 
     cpu.py PHOTOGRAPHS WORK PEER... [--workers 2] [--seconds 6] [--batch 64] [--copies 6]
 
-PHOTOGRAPHS is searched for *.JPEG and *.jpg at any depth. The peers' data is created in WORK: ten
-class folders with `copies` links to each photograph, a .beton, a .tar. Each peer prints one line: images
-per second after a warm-up. The exit code is 1 if a peer failed.
+PHOTOGRAPHS is searched for *.JPEG and *.jpg at any depth. The script creates the peers' data in
+WORK: ten class folders with `copies` links to each photograph, a .beton, and a .tar. It prints one
+line per peer: the images per second after a warm-up. The exit code is 1 if a peer failed.
 """
 
 import argparse
@@ -35,13 +35,13 @@ def class_folders(options):
             link = to / f"{i:05d}_{copy}.JPEG"
             try:
                 os.link(photograph, link)
-            except OSError:  # WORK is on another file system
+            except OSError:  # WORK is on a different file system
                 link.write_bytes(photograph.read_bytes())
     return folder
 
 
 def measure(batches, options, warm):
-    """Images per second of an endless iterator over batch sizes, after `warm` batches."""
+    """Returns the images per second of `batches`, an endless iterator over batch sizes, after `warm` batches."""
     for _ in range(warm):
         next(batches)
     start, images = time.perf_counter(), 0
@@ -144,7 +144,7 @@ def ffcv_raw(options):
 
 
 def dali(options):
-    """DALI on the core alone; u8."""
+    """DALI on the CPU alone; u8."""
     from nvidia.dali import fn, pipeline_def
 
     @pipeline_def(batch_size=options.batch, num_threads=options.workers, device_id=None, prefetch_queue_depth=4)
@@ -203,7 +203,8 @@ def turboloader_raw(options):
             yield len(images)
 
 
-# Each peer, the packages whose versions are printed, and its prefetched batches.
+# For each peer: its function, the packages whose versions are printed, and how many batches it
+# prefetches.
 PEERS = {
     "torchvision_u8": (torchvision_u8, ["torch", "torchvision"], 14),
     "pillow_u8": (pillow_u8, ["torch", "torchvision", "pillow"], 14),
@@ -237,7 +238,7 @@ def main():
             versions = ", ".join(f"{p} {importlib.metadata.version(p)}" for p in packages)
             rate = measure(peer(options), options, warm)
             print(f"RESULT {name} ({versions}), {options.workers} workers: {rate:.0f} images/s", flush=True)
-        except Exception as e:  # a missing or failing peer must not stop the others
+        except Exception as e:  # a peer that is missing or fails must not stop the others
             print(f"FAILED {name}: {type(e).__name__}: {str(e)[:300]}", flush=True)
             failed = True
     sys.exit(failed)

@@ -1,10 +1,11 @@
-"""nvJPEG through torchvision's `decode_jpeg(device="cuda")`, the rival of `cargo bench --bench decoder`:
+"""nvJPEG through torchvision's `decode_jpeg(device="cuda")`, for comparison with `cargo bench --bench decoder`:
 `python decoder.py FOLDER [--seconds N]`.
 
-Requests of 1, 8, 64 and 256 JPEGs below FOLDER, one request at a time, from the call until the
-device has finished. "decode" is `decode_jpeg` of the list. "batch" adds the other work of our decoder:
-shorter side to 256 (antialiased), center crop of 224, f16, normalized, one tensor (N, C, H, W).
-Images that `decode_jpeg` rejects are omitted and counted.
+Each request contains 1, 8, 64 or 256 JPEGs from FOLDER. Only one request is in flight; it is
+measured from the call until the device has finished. "decode" is `decode_jpeg` on the list of
+files. "batch" adds the other work that our decoder does: resize the shorter side to 256
+(antialiased), center-crop to 224, convert to normalized f16, and stack into one tensor (N, C, H,
+W). Images that `decode_jpeg` rejects are skipped and counted.
 """
 
 import argparse
@@ -46,7 +47,7 @@ def is_decoded(original):
 files = sorted(path for path in arguments.folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
 found = [torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8) for path in files]
 images = [original for original in found if is_decoded(original)]
-print(f"torch {torch.__version__}, torchvision {torchvision.__version__}: {len(images)} of {len(found)} images are decoded")
+print(f"torch {torch.__version__}, torchvision {torchvision.__version__}: decoding {len(images)} of {len(found)} images")
 print(f"{'':10} {'request':>7} {'median ms':>10} {'99 % ms':>10} {'images/s':>12}")
 for size in (1, 8, 64, 256):
     for name, make in (("decode", decode), ("batch", batch)):

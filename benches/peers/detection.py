@@ -1,10 +1,11 @@
-"""Detection recipe in torch: torchvision's v2 with tv_tensors in a DataLoader. `../annotated.rs` measures ours.
+"""A detection recipe in torch: torchvision's v2 transforms on tv_tensors, in a DataLoader.
+`../annotated.rs` measures ours.
 
     WARPFEED_LISTED=FOLDER cargo bench --bench annotated     # writes the images and boxes.json there
     python detection.py FOLDER [--workers 2] [--seconds 10] [--recipe letterbox]
 
-Recipes: `letterbox` (640 x 640, with flip) and `crop` (random-resized crop 224, with flip); boxes are clipped and
-sanitized, u8 images, batches of 16 and 64 in host memory.
+Recipes: `letterbox` (640 x 640, with flip) and `crop` (random-resized crop 224, with flip). Boxes are clipped and
+sanitized. Batches of 16 and 64 u8 images in host memory.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from torchvision.transforms.v2 import functional as F
 
 
 class Letterbox(v2.Transform):
-    """Centerd letterbox, which torchvision has only as separate resize and pad."""
+    """Centered letterbox, which torchvision offers only as separate resize and pad."""
 
     def __init__(self, side, fill):
         super().__init__()

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Rival loaders that deliver normalized f16 batches on a GPU: random-resized crop 224 and flip.
+"""Measures other loaders that deliver normalized f16 batches on a GPU: random-resized crop 224 and flip.
 
     gpu.py CLASS_FOLDERS PEER... [--workers 16] [--batches 300] [--batch 256]
 
-CLASS_FOLDERS has a folder for each class. Each peer prints one line: images per second after a
-warm-up. Runs must be long, because each worker of the torch loader prefetches 4 batches. The exit
-code is 1 if a peer failed.
+CLASS_FOLDERS contains one folder per class. The script prints one line per peer: the images per
+second after a warm-up. Runs must be long, because each worker of the torch loader prefetches 4
+batches. The exit code is 1 if a peer failed.
 """
 
 import argparse
@@ -116,16 +116,16 @@ def dali_batches(options, mixed):
 
 
 def dali_cpu(options):
-    """DALI; decodes on the core, normalizes on the GPU."""
+    """DALI; decodes on the CPU, normalizes on the GPU."""
     return dali_batches(options, False)
 
 
 def dali_mixed(options):
-    """DALI; decodes on the GPU, a share of `--hardware` in its JPEG engine."""
+    """DALI; decodes on the GPU, with the fraction `--hardware` of the images in its JPEG engine."""
     return dali_batches(options, True)
 
 
-# Each peer, the packages whose versions are printed, and its warm-up in batches.
+# Each peer, the packages of the printed versions, and its warm-up in batches.
 PEERS = {
     "torchvision": (torchvision, ["torch", "torchvision"], 8),
     "pillow": (pillow, ["torch", "torchvision", "pillow"], 8),

@@ -1,8 +1,9 @@
 """Datasets in the formats of other libraries, written and read by these libraries.
 
-Each format has a title, `write`, which returns the path that the program opens, and `open`, which returns
-a dataset for torch's `DataLoader`. A sample is an image and its label: an augmented one if `decoded`,
-and otherwise the number of its bytes, for reading alone.
+Each format defines a title, a function `write`, which returns the path to open with warpfeed, and a
+function `open`, which returns a dataset for torch's `DataLoader`. A sample consists of an image and
+its label. If `decoded` is true, the image is decoded and augmented; otherwise only its size in
+bytes is returned, to measure reading alone.
 """
 
 import io
@@ -15,7 +16,7 @@ SIDE = 256
 
 
 class Samples:
-    """JPEGs of class folders and the numbers of their classes, repeated to `count` samples."""
+    """The JPEGs of class folders with their class indices, repeated up to `count` samples."""
 
     def __init__(self, root, count):
         classes = sorted(path for path in pathlib.Path(root).iterdir() if path.is_dir())
@@ -32,7 +33,7 @@ class Samples:
             yield file.read_bytes(), label
 
     def pixels(self):
-        """The images in SIDE x SIDE, and the labels. Repeated images are decoded once."""
+        """Yields the images at SIDE x SIDE with their labels. Repeated images are decoded only once."""
         import numpy as np
         from PIL import Image
 
@@ -44,7 +45,7 @@ class Samples:
 
 
 def length(original):
-    """Reading alone: a sample becomes the number of its bytes."""
+    """Replaces the image of a sample by its size in bytes, to measure reading alone."""
     return len(original)
 
 
@@ -61,14 +62,14 @@ def augmented(original):
 
 
 def of_pixels(original):
-    """An array of pixels of shape (height, width, channels)."""
+    """Converts a pixel array of shape (height, width, channels) to an image."""
     from PIL import Image
 
     return augmented(Image.fromarray(original))
 
 
 class Indexed:
-    """A dataset whose reader opens the file in each worker."""
+    """A dataset that opens its file in each worker."""
 
     def __init__(self, path, count, transform):
         self.path, self.count, self.transform, self.reader = str(path), count, transform, None
@@ -84,7 +85,7 @@ class Indexed:
 
 
 class Format:
-    """A format, with the name of its library."""
+    """Base class of the formats."""
 
     title, shuffles = "", False
 
@@ -154,7 +155,7 @@ class Arrow(Format):
 
 
 class Parquet(Arrow):
-    # The library writes Arrow files of it when it is opened for the first time, and reads those.
+    # When the library first opens the dataset, it converts it to Arrow files, which it then reads.
     title = "Parquet (`datasets`)"
 
     @classmethod
@@ -182,7 +183,7 @@ class Tar(Format):
     def write(samples, folder):
         import webdataset
 
-        # Several shards for each worker.
+        # Write several shards per worker.
         most = max(1, len(samples) // 8)
         with webdataset.ShardWriter(str(folder / "x-%06d.tar"), maxcount=most, verbose=0) as writer:
             for place, (original, label) in enumerate(samples):
@@ -199,7 +200,7 @@ class Tar(Format):
 
 
 def transformed(dataset, transform):
-    """The class `dataset`, whose samples are dicts, with samples of a transformed image and a label."""
+    """Returns a subclass of `dataset` that converts each sample, a dict, to a transformed image and a label."""
 
     class Set(dataset):
         def __getitem__(self, index):
@@ -366,7 +367,7 @@ class RecordIo(Format):
 
 
 def recordio():
-    """`mxnet.recordio`. The rest of the package needs an old NumPy, so it is not imported."""
+    """Imports only `mxnet.recordio`, because the rest of the package requires an old NumPy."""
     import importlib
     import importlib.util
     import sys
@@ -383,7 +384,7 @@ def recordio():
 
 
 class Beton(Format):
-    # FFCV has a loader of its own, with threads.
+    # FFCV uses its own multithreaded loader instead of torch's `DataLoader`.
     title, shuffles = "`.beton` of JPEGs (`ffcv`)", True
 
     @staticmethod
@@ -422,7 +423,7 @@ class Beton(Format):
 
 
 class Arrays(Format):
-    """Arrays of pixels."""
+    """Base class of formats that store pixel arrays."""
 
     @classmethod
     def transform(cls, decoded):
@@ -463,7 +464,8 @@ class Npy(Arrays):
 
 
 class Npz(Arrays):
-    # The library cannot read one row of an archive, so it is loaded as a whole, as users do.
+    # NumPy cannot read a single row of an archive, so the whole archive is loaded into memory, as
+    # users do.
     title = "`.npz` of pixels (`numpy`, in memory)"
 
     class Set(Indexed):
@@ -551,7 +553,7 @@ FORMATS = {
 
 
 def batches(name, rows, decoded):
-    """The batches of an epoch."""
+    """Returns an iterable over the batches of an epoch."""
     import torch
 
     if name == "beton":
@@ -564,5 +566,5 @@ def batches(name, rows, decoded):
 
 
 def collected(batch):
-    """Number of samples of a batch."""
+    """Returns the number of samples in a batch."""
     return len(batch["label"] if isinstance(batch, dict) else batch[1])

@@ -10,7 +10,7 @@ pub(crate) struct Maps {
     pub(crate) side: usize,
 }
 
-/// Weights with the two running averages of Adam.
+/// Weights, with the two running averages that Adam keeps for them.
 struct Param {
     value: Array2<f32>,
     grad: Array2<f32>,
@@ -19,8 +19,8 @@ struct Param {
 }
 
 impl Param {
-    /// He initialization ("Delving Deep into Rectifiers", 2015), from a fixed sequence so that
-    /// every run is the same.
+    /// Creates parameters by He initialization ("Delving Deep into Rectifiers", 2015), from a fixed
+    /// sequence so that every run starts with the same values.
     fn new(rows: usize, columns: usize) -> Self {
         let mut state = (rows * 31 + columns) as u64;
         let mut uniform = || {
@@ -37,7 +37,7 @@ impl Param {
         }
     }
 
-    /// Takes an optimizer step; `step` is its number, counted from 1.
+    /// Takes one optimizer step. `step` counts the steps, starting at 1.
     fn step(&mut self, rate: f32, step: i32) {
         let (mean, square) = (1.0 - 0.9_f32.powi(step), 1.0 - 0.999_f32.powi(step));
         let numbers = self.value.iter_mut().zip(&mut self.mean).zip(&mut self.square).zip(&mut self.grad);
@@ -50,7 +50,7 @@ impl Param {
     }
 }
 
-/// A convolution, 3x3 with zero padding or 1x1, with stride 1 or 2, and optionally with ReLU.
+/// A convolution: 3x3 with zero padding, or 1x1; with stride 1 or 2; optionally followed by ReLU.
 pub(crate) struct Convolution {
     /// Weights, with the bias as the last column.
     weight: Param,
@@ -64,7 +64,7 @@ pub(crate) struct Convolution {
 }
 
 impl Convolution {
-    /// `reach` is 3 or 1, `stride` 1 or 2.
+    /// Creates a layer. `reach` is 3 or 1, and `stride` is 1 or 2.
     pub(crate) fn new(inputs: usize, outputs: usize, reach: usize, stride: usize, relu: bool) -> Self {
         Convolution {
             weight: Param::new(outputs, inputs * reach * reach + 1),
@@ -77,8 +77,8 @@ impl Convolution {
         }
     }
 
-    /// Iterates over the rows of the column matrix. Each item has the row, the input channel, and
-    /// the shift in y and x.
+    /// Iterates over the rows of the column matrix. Each item consists of the row, the input
+    /// channel, and the shift in y and x.
     fn rows(&self) -> impl Iterator<Item = (usize, usize, isize, isize)> + use<> {
         let (reach, half) = (self.reach, (self.reach / 2) as isize);
         let each = move |row: usize| {
@@ -111,8 +111,8 @@ impl Convolution {
         Maps { data: output, side: to }
     }
 
-    /// Accumulates the gradient of the weights. Returns the gradient of the latest `forward`'s
-    /// input.
+    /// Accumulates the gradient of the weights. Returns the gradient with respect to the input of
+    /// the latest `forward` call.
     pub(crate) fn backward(&mut self, mut grad: Maps) -> Maps {
         if self.relu {
             grad.data.zip_mut_with(&self.output, |grad, &output| *grad *= f32::from(output > 0.0));
@@ -139,7 +139,8 @@ impl Convolution {
     }
 }
 
-/// Calls `f` with each output pixel and the input pixel at a shift from it, if there is one.
+/// Calls `f` with each output pixel, and with the input pixel at a shift of (`dy`, `dx`) from it if
+/// that pixel is inside the image.
 fn each_pair(side: usize, to: usize, stride: usize, dy: isize, dx: isize, mut f: impl FnMut(usize, Option<usize>)) {
     for y in 0..to {
         let from_y = (y * stride).checked_add_signed(dy).filter(|&y| y < side);
@@ -167,19 +168,20 @@ impl Net {
         self.layers.iter_mut().fold(Maps { data, side }, |maps, layer| layer.forward(&maps))
     }
 
-    /// Propagates the gradient of the latest `forward`'s result.
+    /// Propagates `grad`, the gradient with respect to the result of the latest `forward` call,
+    /// back through the layers.
     pub(crate) fn backward(&mut self, grad: Maps) {
         self.layers.iter_mut().rev().fold(grad, |grad, layer| layer.backward(grad));
     }
 
-    /// Takes one step with the gradients accumulated since the last one.
+    /// Takes one step with the gradients accumulated since the last step.
     pub(crate) fn step(&mut self, rate: f32) {
         self.steps += 1;
         self.layers.iter_mut().for_each(|layer| layer.step(rate, self.steps));
     }
 }
 
-/// Converts the scores of each column to probabilities.
+/// Replaces the scores in each column by probabilities.
 pub(crate) fn softmax(mut scores: ArrayViewMut2<'_, f32>) {
     for mut column in scores.columns_mut() {
         let top = column.fold(f32::MIN, |a, &b| a.max(b));

@@ -1,25 +1,25 @@
-//! The network's output for an image. Each cell of a grid predicts whether it contains the center
-//! of a figure, and the figure's box and class. This is the head of YOLO ("You Only Look Once",
-//! 2016), with one box per cell.
+//! Interprets the network's output for an image. Each cell of a grid predicts whether it contains
+//! the center of a figure, and if so, the figure's box and class. This is the head of YOLO ("You
+//! Only Look Once", 2016), with one box per cell.
 
 use ndarray::Array2;
 
 use crate::convolution::softmax;
 
-/// Side of an image in pixels, of a cell, and of the grid in cells.
+/// Side of an image in pixels, of a cell in pixels, and of the grid in cells.
 pub(crate) const SIDE: usize = 64;
 const CELL: usize = 8;
 const CELLS: usize = SIDE / CELL;
 pub(crate) const CLASSES: usize = 3;
-/// Rows of the network's last layer: the score for a figure; the center of the box in fractions of
+/// Rows of the network's last layer: the score for a figure; the center of the box as fractions of
 /// the cell; the logarithms of its width and height in cells; the class scores.
 pub(crate) const ROWS: usize = 5 + CLASSES;
-/// Minimum probability for a detection.
+/// Minimum probability of a figure for the cell to count as a detection.
 const SURE: f32 = 0.5;
-/// Maximum overlap of two boxes. Above it, the less certain one is dropped.
+/// Maximum intersection over union of two detections. Above it, the less certain one is dropped.
 const SAME: f32 = 0.45;
 
-/// Ground truth of a figure, with corners (x1, y1, x2, y2) in pixels.
+/// Ground truth for one figure. The box is (x1, y1, x2, y2) in pixels.
 #[derive(Debug, Clone)]
 pub(crate) struct Truth {
     pub(crate) corners: [f32; 4],
@@ -38,7 +38,7 @@ fn sigmoid(score: f32) -> f32 {
     1.0 / (1.0 + (-score).exp())
 }
 
-/// Computes the loss of the scores of an image, and its gradient.
+/// Returns the loss for the scores of an image, and its gradient.
 pub(crate) fn loss(scores: &Array2<f32>, truth: &[Truth]) -> (f32, Array2<f32>) {
     let (mut loss, mut grad) = (0.0, Array2::zeros(scores.dim()));
     let mut owners: Vec<Option<&Truth>> = vec![None; CELLS * CELLS];
@@ -50,7 +50,7 @@ pub(crate) fn loss(scores: &Array2<f32>, truth: &[Truth]) -> (f32, Array2<f32>) 
     for (cell, owner) in owners.into_iter().enumerate() {
         let sure = sigmoid(scores[[0, cell]]);
         let is = f32::from(owner.is_some());
-        // Cross-entropy. Most cells have no figure, so their weight is lower.
+        // Cross-entropy. Most cells contain no figure, so those cells get a lower weight.
         let weight = if owner.is_some() { 1.0 } else { 0.5 };
         loss -= weight * (is * sure.max(1e-9).ln() + (1.0 - is) * (1.0 - sure).max(1e-9).ln());
         grad[[0, cell]] = weight * (sure - is);
@@ -59,7 +59,7 @@ pub(crate) fn loss(scores: &Array2<f32>, truth: &[Truth]) -> (f32, Array2<f32>) 
         let size = |low: f32, high: f32| ((high - low) / CELL as f32).max(0.1).ln();
         let due = [in_cell(*x1, *x2, cell % CELLS), in_cell(*y1, *y2, cell / CELLS), size(*x1, *x2), size(*y1, *y2)];
         for (row, due) in (1..).zip(due) {
-            // Half the squared distance, with its gradient clipped to 1.
+            // Half the squared distance, with the gradient clipped to 1.
             let apart = scores[[row, cell]] - due;
             loss += apart * apart / 2.0;
             grad[[row, cell]] = apart.clamp(-1.0, 1.0);
@@ -73,7 +73,7 @@ pub(crate) fn loss(scores: &Array2<f32>, truth: &[Truth]) -> (f32, Array2<f32>) 
     (loss, grad)
 }
 
-/// Returns the detected figures, the most certain first.
+/// Returns the detected figures, most certain first.
 pub(crate) fn found(scores: &Array2<f32>) -> Vec<Found> {
     let read = |cell: usize| {
         let at = |row: usize| scores[[row, cell]];
@@ -81,7 +81,7 @@ pub(crate) fn found(scores: &Array2<f32>) -> Vec<Found> {
         let half = |size: f32| size.min(3.0).exp() * CELL as f32 / 2.0;
         let (x, y) = (center(at(1), cell % CELLS), center(at(2), cell / CELLS));
         let (w, h) = (half(at(3)), half(at(4)));
-        let class = (0..CLASSES).max_by(|&a, &b| at(5 + a).total_cmp(&at(5 + b))).expect("classes");
+        let class = (0..CLASSES).max_by(|&a, &b| at(5 + a).total_cmp(&at(5 + b))).expect("there are classes");
         let edge = |edge: f32| edge.clamp(0.0, SIDE as f32);
         let corners = [edge(x - w), edge(y - h), edge(x + w), edge(y + h)];
         Found { corners, class, sure: sigmoid(at(0)) }
@@ -97,7 +97,7 @@ pub(crate) fn found(scores: &Array2<f32>) -> Vec<Found> {
     kept
 }
 
-/// Intersection over union of two boxes.
+/// Returns the intersection over union of two boxes.
 pub(crate) fn iou(a: &[f32; 4], b: &[f32; 4]) -> f32 {
     let area = |[x1, y1, x2, y2]: [f32; 4]| (x2 - x1).max(0.0) * (y2 - y1).max(0.0);
     let both = area([a[0].max(b[0]), a[1].max(b[1]), a[2].min(b[2]), a[3].min(b[3])]);

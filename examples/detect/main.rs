@@ -1,14 +1,15 @@
-//! Trains a small network on the CPU to detect figures, from a set in COCO format. Images and
-//! boxes are cropped and flipped together.
+//! Trains a small network on the CPU to detect figures in a COCO dataset. Images and boxes are
+//! cropped and flipped together.
 //!
 //! ```text
 //! cargo run --release --example detect [-- EPOCHS]
 //! ```
 //!
-//! The first run generates the set in `datasets/generated`. `warpfeed preview
-//! datasets/generated/detect/annotations/instances_train.json --out grid.png` shows it. The exit
-//! code is 0 if enough held-out figures are detected; otherwise 1. A detection has the right class,
-//! and its box has an intersection over union of at least 0.5.
+//! The first run generates the dataset in `datasets/generated`. To look at it, run `warpfeed
+//! preview datasets/generated/detect/annotations/instances_train.json --out grid.png`. The exit
+//! code is 0 if enough held-out figures are detected, and 1 otherwise. A figure counts as detected
+//! if the predicted class is right, and the intersection over union of the predicted and the true
+//! box is at least 0.5.
 
 #[path = "../convolution/mod.rs"]
 mod convolution;
@@ -55,7 +56,7 @@ fn run() -> Result<()> {
             .normalize(Normalize::IMAGENET)
             .batch_size(16)
     };
-    // If less than a third of a box remains, it says little about its figure.
+    // If less than a third of a box is still visible, it says little about the figure.
     let augment = Augment::scale_jitter(SIDE as u32, 0.8, 1.3).flip(0.5);
     let train = json("instances_train.json").shuffle(42).augment(augment);
     let mut train = train.field("boxes", boxes().min_visible(0.3)).host()?;
@@ -80,7 +81,7 @@ fn run() -> Result<()> {
             100.0 * right
         );
     }
-    // Written without `found <= ...`, so that NaN fails too.
+    // This form of the comparison also fails for NaN.
     let above = found > FOUND && right > RIGHT;
     if !above {
         let due = format!("expected more than {FOUND} and {RIGHT}");
@@ -92,7 +93,7 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// Trains over one epoch and returns its mean loss.
+/// Trains for one epoch and returns the mean loss.
 fn train_epoch(net: &mut Net, batches: &mut Batches<HostBatch>, epoch: u64, rate: f32) -> Result<f32> {
     let (mut sum, mut count) = (0.0, 0.0);
     for batch in batches.epoch(epoch) {
@@ -112,9 +113,9 @@ fn train_epoch(net: &mut Net, batches: &mut Batches<HostBatch>, epoch: u64, rate
 /// Iterates over the images of a batch with their boxes.
 fn pairs(batch: &HostBatch) -> impl Iterator<Item = (&[f32], Vec<Truth>)> {
     let images = batch.images().as_f32().expect("the loader was asked for f32");
-    let field = |name: &str| batch.field(name).expect("the loader has it");
+    let field = |name: &str| batch.field(name).expect("the loader has this field");
     let (boxes, classes) = (field("boxes").as_f32().expect("f32"), field("boxes.class").as_i64().expect("i64"));
-    let counts = batch.counts("boxes").expect("the loader has it");
+    let counts = batch.counts("boxes").expect("the loader has this field");
     images.chunks_exact(3 * SIDE * SIDE).enumerate().map(move |(place, image)| {
         let number = |i: usize| place * MOST + i;
         let truth = |i: usize| Truth {
@@ -147,7 +148,7 @@ fn score(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<(f64, f64)> 
     Ok((hits / figures, hits / found))
 }
 
-/// Returns the path of the set, which is generated if it does not exist.
+/// Returns the path of the dataset, and generates it if it does not exist.
 fn dataset() -> Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("datasets").join("generated/detect");
     if !folder.exists() {

@@ -1,14 +1,14 @@
-//! Trains a small network on the CPU to classify each pixel, from a set in Pascal VOC format.
-//! Images and masks are cropped and flipped together.
+//! Trains a small network on the CPU to classify each pixel of a Pascal VOC dataset. Images and
+//! masks are cropped and flipped together.
 //!
 //! ```text
 //! cargo run --release --example segment [-- EPOCHS]
 //! ```
 //!
-//! The first run generates the set in `datasets/generated`. `warpfeed preview
-//! datasets/generated/segment/ImageSets/Segmentation/train.txt --out grid.png` shows it. The exit
-//! code is 0 if the mean intersection over union of the held-out images is well above chance;
-//! otherwise 1.
+//! The first run generates the dataset in `datasets/generated`. To look at it, run `warpfeed
+//! preview datasets/generated/segment/ImageSets/Segmentation/train.txt --out grid.png`. The exit
+//! code is 0 if the mean intersection over union on the held-out images is well above chance, and 1
+//! otherwise.
 
 #[path = "../convolution/mod.rs"]
 mod convolution;
@@ -23,12 +23,12 @@ use warpfeed::{Augment, Batches, Dtype, HostBatch, Layout, Loader, Normalize};
 use warpfeed_synth::Synth;
 
 const SIDE: usize = 64;
-/// The background and three figures.
+/// Number of classes: the background and three kinds of figures.
 const CLASSES: usize = 4;
 /// Downscaling factor of the network's last layer, per direction.
 const PART: usize = 4;
 /// Minimum held-out mean intersection over union. Predicting only background gives about 0.2, and a
-/// run of 8 epochs 0.69.
+/// run of 8 epochs gives 0.69.
 const MEAN_IOU: f64 = 0.6;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -55,7 +55,7 @@ fn run() -> Result<()> {
             .layout(Layout::Nchw)
             .normalize(Normalize::IMAGENET)
             .batch_size(16)
-            // 255 marks pixels without a class, which are ignored.
+            // 255 marks pixels that have no class. The loss ignores them.
             .field("mask", Mask::new(Dtype::U8).fill(255))
     };
     let augment = Augment::scale_jitter(SIDE as u32, 0.8, 1.3).flip(0.5);
@@ -66,7 +66,8 @@ fn run() -> Result<()> {
         Convolution::new(3, 16, 3, 2, true),
         Convolution::new(16, 32, 3, 2, true),
         Convolution::new(32, 32, 3, 1, true),
-        // Scores of all classes for each of the PART x PART pixels.
+        // The last layer outputs the scores of all classes for each of the PART x PART pixels of a
+        // cell.
         Convolution::new(32, CLASSES * PART * PART, 1, 1, false),
     ]);
     let mut mean = 0.0;
@@ -76,7 +77,7 @@ fn run() -> Result<()> {
         mean = mean_iou(&mut net, &mut held_out)?;
         println!("epoch {epoch}: loss {loss:.3}, held-out mean IoU {mean:.3}");
     }
-    // Written without `mean <= ...`, so that NaN fails too.
+    // This form of the comparison also fails for NaN.
     let above = mean > MEAN_IOU;
     if !above {
         return Err(format!("the held-out mean IoU is {mean:.3}, expected more than {MEAN_IOU}").into());
@@ -84,13 +85,14 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// Returns row and column in the last layer of the score of `class` for pixel `at`.
+/// Returns the row and the column at which the last layer outputs the score of `class` for pixel
+/// `at`.
 fn place(class: usize, at: usize) -> (usize, usize) {
     let (x, y) = (at % SIDE, at / SIDE);
     ((y % PART * PART + x % PART) * CLASSES + class, y / PART * (SIDE / PART) + x / PART)
 }
 
-/// Trains over one epoch and returns its mean loss.
+/// Trains for one epoch and returns the mean loss.
 fn train_epoch(net: &mut Net, batches: &mut Batches<HostBatch>, epoch: u64, rate: f32) -> Result<f32> {
     let (mut sum, mut count) = (0.0, 0.0);
     for batch in batches.epoch(epoch) {
@@ -122,11 +124,11 @@ fn train_epoch(net: &mut Net, batches: &mut Batches<HostBatch>, epoch: u64, rate
 /// Iterates over the images of a batch with their masks.
 fn pairs(batch: &HostBatch) -> impl Iterator<Item = (&[f32], &[u8])> {
     let images = batch.images().as_f32().expect("the loader was asked for f32");
-    let masks = batch.field("mask").expect("the loader has it").as_u8().expect("the loader was asked for u8");
+    let masks = batch.field("mask").expect("the loader has this field").as_u8().expect("the loader was asked for u8");
     images.chunks_exact(3 * SIDE * SIDE).zip(masks.chunks_exact(SIDE * SIDE))
 }
 
-/// Mean over the classes of the intersection over union of predicted and true pixels.
+/// Returns the intersection over union of predicted and true pixels, averaged over the classes.
 fn mean_iou(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<f64> {
     let (mut both, mut either) = ([0.0; CLASSES], [0.0; CLASSES]);
     for batch in batches.epoch(0) {
@@ -135,7 +137,7 @@ fn mean_iou(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<f64> {
             let scores = net.forward(image, SIDE).data;
             for (at, &class) in mask.iter().enumerate().filter(|(_, class)| usize::from(**class) < CLASSES) {
                 let score = |class: &usize| scores[place(*class, at)];
-                let named = (0..CLASSES).max_by(|a, b| score(a).total_cmp(&score(b))).expect("classes");
+                let named = (0..CLASSES).max_by(|a, b| score(a).total_cmp(&score(b))).expect("there are classes");
                 let class = usize::from(class);
                 both[class] += f64::from(named == class);
                 either[class] += 1.0;
@@ -146,7 +148,7 @@ fn mean_iou(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<f64> {
     Ok(both.iter().zip(either).map(|(both, either)| both / either).sum::<f64>() / CLASSES as f64)
 }
 
-/// Returns the path of the set, which is generated if it does not exist.
+/// Returns the path of the dataset, and generates it if it does not exist.
 fn dataset() -> Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("datasets").join("generated/segment");
     if !folder.exists() {

@@ -1,12 +1,12 @@
-//! Trains a small network on the CPU, from an LMDB that the crate packed.
+//! Trains a small network on the CPU, from an LMDB that the program packs itself.
 //!
 //! ```text
 //! cargo run --release --example train [-- EPOCHS]
 //! ```
 //!
 //! The first run generates images in `datasets/generated`. The exit code is 0 if the loss has
-//! fallen and the held-out accuracy is well above chance; otherwise 1. On a given machine, every
-//! run has the same losses for any number of workers.
+//! fallen and the held-out accuracy is well above chance, and 1 otherwise. On a given machine,
+//! every run computes the same losses, for any number of workers.
 
 mod net;
 
@@ -20,9 +20,10 @@ use warpfeed_synth::Synth;
 const SIDE: u32 = 32;
 const CLASSES: usize = 6;
 
-/// Maximum loss of the last epoch, as a share of the first's. A run of two epochs reaches 0.47.
+/// Maximum loss of the last epoch, as a fraction of the first epoch's loss. A run of two epochs
+/// reaches 0.47.
 const LOSS_FALLS_TO: f32 = 0.7;
-/// Minimum held-out accuracy. Guessing gives 0.17, and a run of two epochs 0.83.
+/// Minimum held-out accuracy. Guessing gives 0.17, and a run of two epochs gives 0.83.
 const ACCURACY: f64 = 0.6;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -74,7 +75,7 @@ fn run() -> Result<()> {
     println!("\n{}", batches.stats());
 
     let (first, last) = (losses[0], losses[losses.len() - 1]);
-    // Written without `last >= ...`, so that a NaN loss fails too.
+    // This form of the comparison also fails for NaN.
     let fallen = last < LOSS_FALLS_TO * first;
     if !fallen {
         return Err(format!(
@@ -90,7 +91,7 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// Trains over one epoch and returns its mean loss.
+/// Trains for one epoch and returns the mean loss.
 fn train_epoch(net: &mut net::Net, batches: &mut Batches<HostBatch>, epoch: u64, rate: f32) -> Result<f32> {
     let total = batches.num_batches(epoch);
     let before = batches.stats();
@@ -102,7 +103,7 @@ fn train_epoch(net: &mut net::Net, batches: &mut Batches<HostBatch>, epoch: u64,
         sum += net.train(images, batch.labels()?, SIDE as usize, rate);
         count += 1;
         let stats = epoch.stats().since(&before);
-        // Rewrites one line of the terminal.
+        // Keep overwriting one line of the terminal.
         eprint!(
             "\r{count:>4} of {total} batches, {:.0} images/s, waited {:.1} % of the time, loss {:.3}\x1b[K",
             stats.samples_per_second(),
@@ -114,7 +115,7 @@ fn train_epoch(net: &mut net::Net, batches: &mut Batches<HostBatch>, epoch: u64,
     Ok(sum / f32::from(count))
 }
 
-/// Share of held-out images that the network classifies correctly.
+/// Returns the fraction of held-out images that the network classifies correctly.
 fn accuracy(net: &mut net::Net, batches: &mut Batches<HostBatch>) -> Result<f64> {
     let (mut right, mut all) = (0, 0);
     for batch in batches.epoch(0) {
@@ -127,8 +128,8 @@ fn accuracy(net: &mut net::Net, batches: &mut Batches<HostBatch>) -> Result<f64>
     Ok(right as f64 / all as f64)
 }
 
-/// Returns the path of the LMDB `name`. If it does not exist, images are generated in class
-/// folders and packed.
+/// Returns the path of the LMDB `name`. If the LMDB does not exist, the function generates images
+/// in class folders and packs them.
 fn dataset(name: &str, images: usize, seed: u64) -> Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("datasets").join("generated").join(name);
     let lmdb = folder.with_extension("lmdb");

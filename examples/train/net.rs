@@ -1,6 +1,6 @@
 //! A small convolutional network with hand-written gradients: three 3x3 convolutions, each followed
-//! by ReLU and 2x2 max pooling, the mean over the rest, and a linear layer. Images are (N, 3, H, W)
-//! `f32`, with H and W multiples of 8.
+//! by ReLU and 2x2 max pooling, then global average pooling, and a linear layer. Images are (N, 3,
+//! H, W) `f32`, with H and W multiples of 8.
 
 use ndarray::linalg::general_mat_mul;
 use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, Axis};
@@ -21,7 +21,7 @@ impl Maps {
         self.channels * self.side * self.side
     }
 
-    /// View of one image as (C, H * W).
+    /// Returns a view of one image as (C, H * W).
     fn image(&self, i: usize) -> ArrayView2<'_, f32> {
         let (len, plane) = (self.image_len(), self.side * self.side);
         ArrayView2::from_shape((self.channels, plane), &self.data[i * len..][..len]).expect("the length fits")
@@ -33,7 +33,7 @@ impl Maps {
     }
 }
 
-/// Parameters with their momentum, for SGD with momentum 0.9.
+/// Parameters with their velocity, for SGD with momentum 0.9.
 struct Param {
     value: Array2<f32>,
     grad: Array2<f32>,
@@ -41,8 +41,8 @@ struct Param {
 }
 
 impl Param {
-    /// He initialization ("Delving Deep into Rectifiers", 2015), from a fixed sequence so that
-    /// every run is the same.
+    /// Creates parameters by He initialization ("Delving Deep into Rectifiers", 2015), from a fixed
+    /// sequence so that every run starts with the same values.
     fn new(rows: usize, columns: usize) -> Self {
         let mut state = (rows * 31 + columns) as u64;
         let mut uniform = || {
@@ -67,10 +67,10 @@ impl Param {
 /// A 3x3 convolution with zero padding, ReLU, and 2x2 max pooling.
 struct Block {
     weight: Param,
-    /// The 3x3 neighborhoods of each input image as columns, (C * 9, H * W), kept for the
-    /// gradient.
+    /// The 3x3 neighborhoods of each input image as columns, (C * 9, H * W), kept for the backward
+    /// pass.
     columns: Vec<Array2<f32>>,
-    /// Index in the plane of the pixel that each pooled value came from, or `u32::MAX` if ReLU
+    /// For each pooled value, the index of its source pixel in the plane, or `u32::MAX` if ReLU
     /// clipped it to zero.
     from: Vec<u32>,
 }
@@ -132,8 +132,8 @@ impl Block {
     }
 }
 
-/// Calls `f(row, column, source)` for each entry of the neighborhood matrix, where `source` is its
-/// (channel, index), or `None` outside the image.
+/// Calls `f(row, column, source)` for each entry of the neighborhood matrix. `source` is a
+/// (channel, index) pair, or `None` outside of the image.
 fn for_neighbors(channels: usize, side: usize, mut f: impl FnMut(usize, usize, Option<(usize, usize)>)) {
     for row in 0..channels * 9 {
         let (c, dy, dx) = (row / 9, row % 9 / 3, row % 3);
@@ -161,7 +161,8 @@ impl Net {
         Net { blocks, head: Param::new(classes, WIDTHS[3] + 1) }
     }
 
-    /// Mean features, followed by a constant 1, (N, F + 1).
+    /// Returns the mean features, followed by a constant 1: (N, F + 1). The second value is the
+    /// side of the last feature maps.
     fn features(&mut self, images: &[f32], side: usize) -> (Array2<f32>, usize) {
         let count = images.len() / (3 * side * side);
         let mut maps = Maps { data: images.to_vec(), channels: 3, side };
@@ -184,7 +185,7 @@ impl Net {
         scores.rows().into_iter().map(|row| best(row).expect("classes") as i64).collect()
     }
 
-    /// Takes one step of SGD on the mean cross-entropy of a batch, and returns it.
+    /// Takes one step of SGD on the mean cross-entropy of a batch, and returns that loss.
     pub(crate) fn train(&mut self, images: &[f32], labels: &[i64], side: usize, rate: f32) -> f32 {
         let (features, last) = self.features(images, side);
         let count = labels.len();

@@ -1,5 +1,5 @@
-//! The option `--check`: compares the naive network with finite differences. With a GPU, also
-//! compares each kernel and whole training steps with the naive versions.
+//! Implements the option `--check`. It compares the naive network with finite differences and, if
+//! there is a GPU, each kernel and whole training steps with their naive counterparts.
 
 use std::sync::Arc;
 
@@ -134,7 +134,7 @@ fn maps(kernels: &Kernels) -> Result {
     let mut full = stream.alloc_zeros::<f32>(outputs * shape.width())?;
     let weights = stream.clone_htod(&weight)?;
     let want = naive::convolve(&wide(&values), &wide(&weight), shape, outputs);
-    // The same maps in the loader's images-first order.
+    // The same maps with images first, as the loader delivers them.
     let plane = shape.side * shape.side;
     let planes = naive::transposed(&(0..shape.len() / plane).collect::<Vec<_>>(), shape.channels, shape.count);
     let images_first: Vec<f32> = planes.iter().flat_map(|p| values[p * plane..][..plane].to_vec()).collect();
@@ -197,8 +197,9 @@ fn heads(kernels: &Kernels) -> Result {
     same("update", &download(stream, &values)?, &want, 1e-5)
 }
 
-/// Checks the whole network: loss, correct predictions and every gradient, for a full batch and
-/// then for a smaller one, with the parameters of the previous step.
+/// Checks the loss, the number of correct predictions, and every gradient of the whole network, for
+/// a full batch and then for a smaller one. The second step starts from the parameters after the
+/// first.
 fn steps(stream: &Arc<CudaStream>) -> Result {
     let plan = plan();
     let mut net = Net::new(stream, plan.clone(), &drawn(&plan))?;

@@ -29,17 +29,17 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Number of elements.
+    /// Returns the number of elements.
     pub(crate) fn len(&self) -> usize {
         self.channels * self.width()
     }
 
-    /// Elements per channel.
+    /// Returns the number of elements per channel.
     pub(crate) fn width(&self) -> usize {
         self.count * self.side * self.side
     }
 
-    /// Elements after 2x2 pooling.
+    /// Returns the number of elements after 2x2 pooling.
     pub(crate) fn pooled(&self) -> usize {
         self.channels * self.count * (self.side / 2) * (self.side / 2)
     }
@@ -60,7 +60,7 @@ pub(crate) struct Matrix<'a> {
 }
 
 impl<'a> Matrix<'a> {
-    /// Matrix of the first `rows * columns` elements of `data`, row by row.
+    /// Creates a matrix from the first `rows * columns` elements of `data`, row by row.
     pub(crate) fn new(data: &'a CudaSlice<f32>, rows: usize, columns: usize) -> Self {
         holds(data.len(), rows * columns);
         Matrix { data, rows, columns, row_stride: columns, column_stride: 1 }
@@ -77,7 +77,7 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// The loaded kernels, and the stream in which they are queued.
+/// The loaded kernels, and the stream on which they are launched.
 pub(crate) struct Kernels {
     pub(crate) stream: Arc<CudaStream>,
     im2col: CudaFunction,
@@ -123,8 +123,8 @@ impl Kernels {
         })
     }
 
-    /// Copies 3x3 neighborhoods to columns, (C * 9, N * side * side). The maps are (N, C, side,
-    /// side) if `images_first`, otherwise (C, N, side, side).
+    /// Copies 3x3 neighborhoods to columns: (C * 9, N * side * side). The maps have the shape (N,
+    /// C, side, side) if `images_first` is set, and (C, N, side, side) otherwise.
     pub(crate) fn im2col(
         &self,
         columns: &mut CudaSlice<f32>,
@@ -141,7 +141,8 @@ impl Kernels {
         launch!(self.im2col, over(9 * shape.len()), columns, maps, &c, &n, &side, &channel_stride, &image_stride)
     }
 
-    /// The gradient of [`im2col`](Kernels::im2col), to (C, N, side, side).
+    /// Computes the gradient of [`im2col`](Kernels::im2col). The maps have the shape (C, N, side,
+    /// side).
     pub(crate) fn col2im(&self, maps: &mut CudaSlice<f32>, columns: &CudaSlice<f32>, shape: Shape) -> Result<()> {
         holds(maps.len(), shape.len());
         holds(columns.len(), 9 * shape.len());
@@ -149,14 +150,14 @@ impl Kernels {
         launch!(self.col2im, over(shape.len()), maps, columns, &c, &n, &side)
     }
 
-    /// `out` = `a` times `b`.
+    /// Computes `out` = `a` times `b`.
     pub(crate) fn product(&self, out: &mut CudaSlice<f32>, a: Matrix<'_>, b: Matrix<'_>) -> Result<()> {
         self.product_in_parts(out, a, b, 1)
     }
 
-    /// Like [`product`](Kernels::product), for matrices whose depth is much longer than their
-    /// sides. Splits the depth into as many parts as fit into `scratch`, sums them in parallel, and
-    /// adds the results.
+    /// Like [`product`](Kernels::product), but for products whose depth is much larger than the
+    /// sides of the result. Splits the depth into as many parts as fit into `scratch`, multiplies
+    /// the parts in parallel, and adds the results.
     pub(crate) fn long_product(
         &self,
         out: &mut CudaSlice<f32>,
@@ -174,7 +175,8 @@ impl Kernels {
         launch!(self.add_parts, over(elements), out, &*scratch, &count, &parts)
     }
 
-    /// Returns the depth of a part, a multiple of the kernel's 16, and the number of parts.
+    /// Returns the depth of a part, which is a multiple of the kernel's step of 16, and the number
+    /// of parts.
     fn parts(&self, depth: usize, wanted: usize) -> (usize, usize) {
         let part = depth.div_ceil(wanted).next_multiple_of(16);
         (part, depth.div_ceil(part))
@@ -210,7 +212,7 @@ impl Kernels {
         launch!(self.pool, over(shape.pooled()), out, winner, maps, bias, &c, &n, &side)
     }
 
-    /// The gradient of [`pool`](Kernels::pool), from its result to `maps`.
+    /// Computes the gradient of [`pool`](Kernels::pool) with respect to `maps`.
     pub(crate) fn unpool(
         &self,
         grad: &mut CudaSlice<f32>,
@@ -226,7 +228,7 @@ impl Kernels {
         launch!(self.unpool, over(shape.pooled()), grad, pooled, winner, &c, &n, &side)
     }
 
-    /// The sum of each row.
+    /// Computes the sum of each row.
     pub(crate) fn row_sums(&self, out: &mut CudaSlice<f32>, matrix: Matrix<'_>) -> Result<()> {
         holds(out.len(), matrix.rows);
         let columns = small(matrix.columns);
@@ -234,7 +236,7 @@ impl Kernels {
         launch!(self.row_sums, (small(matrix.rows), 1, 1), out, matrix.data, &columns, &row, &column)
     }
 
-    /// The mean of each plane: (C, N, side, side) to (N, C).
+    /// Computes the mean of each plane: (C, N, side, side) to (N, C).
     pub(crate) fn mean(&self, features: &mut CudaSlice<f32>, maps: &CudaSlice<f32>, shape: Shape) -> Result<()> {
         holds(maps.len(), shape.len());
         holds(features.len(), shape.channels * shape.count);
@@ -242,7 +244,7 @@ impl Kernels {
         launch!(self.mean, over(shape.channels * shape.count), features, maps, &c, &n, &plane)
     }
 
-    /// The gradient of [`mean`](Kernels::mean).
+    /// Computes the gradient of [`mean`](Kernels::mean).
     pub(crate) fn spread(&self, maps: &mut CudaSlice<f32>, features: &CudaSlice<f32>, shape: Shape) -> Result<()> {
         holds(maps.len(), shape.len());
         holds(features.len(), shape.channels * shape.count);
@@ -288,7 +290,7 @@ fn over(elements: usize) -> (u32, u32, u32) {
     (small(elements).div_ceil(THREADS), 1, 1)
 }
 
-/// Converts to the 32-bit numbers of the kernels.
+/// Converts a size to the 32-bit integers that the kernels take.
 fn small(number: usize) -> u32 {
     u32::try_from(number).expect("a batch of fewer than 2^32 elements")
 }

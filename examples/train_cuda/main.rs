@@ -1,20 +1,20 @@
-//! Trains a convolutional network on the GPU, with batches that the loader delivers in device
-//! memory.
+//! Trains a convolutional network on the GPU. The loader delivers batches in device memory.
 //!
 //! ```text
 //! cargo run --release --example train_cuda [-- PATH [EPOCHS]]    # class folders, LMDB or tar shards
 //! cargo run --release --example train_cuda -- --check            # compares the arithmetic with plain loops
 //! ```
 //!
-//! Without PATH it generates images of ten classes. Every seventh sample is held out. Each epoch
-//! prints the loss, the held-out accuracy, images per second, and the stall: the time that the
-//! stream waited for batches, on the device's clock. The exit code is 0 if the loss has fallen and
-//! the accuracy is well above chance; otherwise 1. Without a GPU it only prints a message.
+//! Without PATH, the program generates images of ten classes. Every seventh sample is held out.
+//! After each epoch it prints the loss, the held-out accuracy, the images per second, and the
+//! stall: the time that the stream waited for batches, measured by the device. The exit code is 0
+//! if the loss has fallen and the accuracy is well above chance, and 1 otherwise. If there is no
+//! GPU, the program only prints a message.
 //!
 //! 1. This file: the data, the loop, and the expected result.
 //! 2. `net`: layers, forward and backward.
 //! 3. `kernels`: safe calls of `examples/kernels/train.cu`.
-//! 4. `naive` and `check`: the same network in plain loops, and the comparison.
+//! 4. `naive` and `check`: the same network in plain loops, and the comparison with it.
 
 mod check;
 mod kernels;
@@ -36,9 +36,9 @@ use net::{Net, Plan};
 const SIDE: u32 = 64;
 const BATCH: usize = 128;
 const EPOCHS: u64 = 8;
-/// Learning rate after the first 50 steps. It then falls linearly to zero.
+/// Learning rate after the warm-up of 50 steps. From there it decreases linearly to zero.
 const RATE: f32 = 0.02;
-/// Maximum loss of the last epoch, as a share of the first's.
+/// Maximum loss of the last epoch, as a fraction of the first epoch's loss.
 const LOSS_FALLS_TO: f64 = 0.9;
 /// Minimum held-out accuracy, as a multiple of chance.
 const TIMES_CHANCE: f64 = 3.0;
@@ -82,7 +82,7 @@ fn run() -> Result<()> {
     let data: Arc<dyn Source> = match arguments.first() {
         Some(path) => source::open(path)?,
         None => {
-            println!("drawing 8000 images");
+            println!("generating 8000 images");
             Arc::new(Synth::new().images(8000).classes(10).side(96).memory()?)
         }
     };
@@ -132,7 +132,7 @@ fn train(stream: &Arc<CudaStream>, data: &Arc<dyn Source>, epochs: u64) -> Resul
     println!("{}", batches.stats());
 
     let (first, last) = (losses[0], losses[losses.len() - 1]);
-    // Written without `last >= ...`, so that a NaN loss fails too.
+    // This form of the comparison also fails for NaN.
     let fallen = last < LOSS_FALLS_TO * first;
     if !fallen {
         return Err(format!(
@@ -152,7 +152,7 @@ fn train(stream: &Arc<CudaStream>, data: &Arc<dyn Source>, epochs: u64) -> Resul
     Ok(())
 }
 
-/// Trains over one epoch. Returns its mean loss, the milliseconds that the stream waited, and the
+/// Trains for one epoch. Returns the mean loss, the milliseconds that the stream waited, and the
 /// number of samples.
 fn train_epoch(
     stream: &Arc<CudaStream>,
@@ -171,14 +171,15 @@ fn train_epoch(
         marks.push((asked, mark()?));
         net.train(&batch.images().view()?, &batch.labels()?.view()?, rate(batch.number()))?;
         samples += batch.len();
-        // The batch is dropped here. Its memory is reused only after the kernels above.
+        // The batch is dropped here. Its memory is not reused until the kernels launched above have
+        // finished.
     }
     let (loss, _) = net.totals()?;
     let stall = marks.iter().map(|(asked, got)| asked.elapsed_ms(got)).sum::<std::result::Result<f32, _>>()?;
     Ok((loss / samples as f64, stall, samples))
 }
 
-/// Share of held-out images that the network classifies correctly.
+/// Returns the fraction of held-out images that the network classifies correctly.
 fn evaluate(net: &mut Net, batches: &mut Batches<CudaBatch>) -> Result<f64> {
     let mut samples = 0;
     for batch in batches.epoch(0) {

@@ -1,6 +1,6 @@
-//! A convolutional network on the GPU: four 3x3 convolutions, each with bias, ReLU and 2x2 max
-//! pooling, the mean over the rest, and a linear layer. It is trained by gradient descent with
-//! momentum.
+//! A convolutional network on the GPU: four 3x3 convolutions, each followed by bias, ReLU and 2x2
+//! max pooling, then global average pooling and a linear layer. It is trained by gradient descent
+//! with momentum.
 
 use std::sync::Arc;
 
@@ -11,18 +11,18 @@ use super::kernels::{Kernels, Matrix, Shape};
 
 type Result<T> = std::result::Result<T, DriverError>;
 
-/// Scratch for the parts of long products, in floats.
+/// Scratch size for the parts of long products, in floats.
 const SCRATCH: usize = 1 << 22;
 const WEIGHT_DECAY: f32 = 5e-4;
 
 /// Structure of a network, and its maximum batch size.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// Channels of the images, then of each convolution's result.
+    /// Channels of the input images, then of each convolution's output.
     pub(crate) widths: Vec<usize>,
     pub(crate) classes: usize,
-    /// Side of the images in pixels. The pooling after each convolution halves it, so it must be
-    /// even each time.
+    /// Side of the images in pixels. Each convolution's pooling halves it, so it must be divisible
+    /// by 2 that many times.
     pub(crate) side: usize,
     pub(crate) batch: usize,
 }
@@ -32,24 +32,25 @@ impl Plan {
         self.widths.len() - 1
     }
 
-    /// Input shape of convolution `i`; after the last one, of the linear layer's mean.
+    /// Returns the input shape of convolution `i`, or the input shape of the mean if `i` is the
+    /// number of convolutions.
     fn input(&self, i: usize, count: usize) -> Shape {
         Shape { channels: self.widths[i], count, side: self.side >> i }
     }
 
-    /// Output shape of convolution `i` before pooling.
+    /// Returns the output shape of convolution `i` before pooling.
     fn output(&self, i: usize, count: usize) -> Shape {
         Shape { channels: self.widths[i + 1], ..self.input(i, count) }
     }
 
-    /// Shape of the last convolution's pooled output.
+    /// Returns the shape of the last convolution's pooled output.
     fn last(&self, count: usize) -> Shape {
         self.input(self.convolutions(), count)
     }
 
-    /// Number of values and fan-in of each array of parameters: a weight and a bias for each
-    /// convolution, then for the linear layer. Arrays with fan-in 0 start at zero: the biases, and
-    /// the linear layer, so that no class is preferred.
+    /// Returns the number of values and the fan-in of each parameter array: a weight and a bias for
+    /// each convolution, then for the linear layer. Arrays with fan-in 0 are initialized to zero.
+    /// These are the biases and the linear layer, so that initially no class is preferred.
     pub(crate) fn parameters(&self) -> Vec<(usize, usize)> {
         let mut all = Vec::new();
         for pair in self.widths.windows(2) {
@@ -60,8 +61,8 @@ impl Plan {
         all
     }
 
-    /// He initialization ("Delving Deep into Rectifiers", 2015), from a fixed seed, so that every
-    /// run starts with the same values.
+    /// Returns initial values by He initialization ("Delving Deep into Rectifiers", 2015), from a
+    /// fixed seed, so that every run starts with the same values.
     pub(crate) fn initial(&self) -> Vec<Vec<f32>> {
         let mut rng = Rng::new(7, 0, 0);
         let parameters = self.parameters().into_iter();
@@ -83,14 +84,14 @@ struct Param {
     speed: CudaSlice<f32>,
 }
 
-/// A convolution, and the state that the forward pass keeps for the backward pass.
+/// A convolution, with the state of the forward pass that the backward pass needs.
 struct Convolution {
     weight: Param,
     bias: Param,
     columns: CudaSlice<f32>,
     out: CudaSlice<f32>,
     winner: CudaSlice<u8>,
-    /// The gradient of `out`.
+    /// Gradient of `out`.
     grad: CudaSlice<f32>,
 }
 
@@ -103,7 +104,7 @@ pub(crate) struct Net {
     bias: Param,
     features: CudaSlice<f32>,
     features_grad: CudaSlice<f32>,
-    /// Logits, overwritten with their gradient.
+    /// The logits, which are overwritten by their gradient.
     logits: CudaSlice<f32>,
     /// Output of a convolution before pooling, and its gradient. All convolutions share this
     /// buffer.
@@ -144,7 +145,8 @@ impl Net {
             features_grad: zeros(batch * plan.widths[count])?,
             logits: zeros(batch * plan.classes)?,
             full: zeros(largest(&mut (0..count).map(|i| plan.output(i, batch).len())))?,
-            // The images do not need a gradient, so neither does the first convolution.
+            // No gradient with respect to the images is needed, so the first convolution does not
+            // compute one.
             columns_grad: zeros(largest(&mut (1..count).map(|i| 9 * plan.input(i, batch).len())))?,
             scratch: zeros(SCRATCH)?,
             loss: zeros(batch)?,
@@ -154,7 +156,7 @@ impl Net {
     }
 
     /// Runs the forward pass for images (N, 3, side, side), and computes the loss. Afterwards
-    /// `logits` contains its own gradient.
+    /// `logits` contains the gradient of the loss with respect to the logits.
     pub(crate) fn forward(&mut self, images: &CudaView<'_, f32>, labels: &CudaView<'_, i64>) -> Result<()> {
         let (n, kernels) = (labels.len(), &self.kernels);
         assert!(n <= self.plan.batch, "a batch of {n}, but the network was built for {}", self.plan.batch);
@@ -232,7 +234,7 @@ impl Net {
         Ok(totals)
     }
 
-    /// Returns (value, gradient) of each array of parameters, in the order of [`Plan::parameters`].
+    /// Returns the (value, gradient) of each parameter array, in the order of [`Plan::parameters`].
     pub(crate) fn parameters(&self) -> Result<Vec<(Vec<f32>, Vec<f32>)>> {
         let layers = self.convolutions.iter().flat_map(|c| [&c.weight, &c.bias]);
         let stream = &self.kernels.stream;

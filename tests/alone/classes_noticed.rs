@@ -1,6 +1,6 @@
-//! Promise: each opening of a loader warns once if a split of the dataset that is next to it, or a
-//! dataset of the same folder that the process has opened, numbers a class differently, unless a
-//! list numbers the classes.
+//! Promise: opening a loader logs one warning if its split assigns a class a different number than
+//! the neighboring split or another open dataset of the same folder. A class list that fixes the
+//! numbers silences the warning.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::warnings::Warnings;
 use warpfeed::pack::Pack;
 use warpfeed::{Augment, Loader, source};
 
-/// A folder of class folders with one image each.
+/// Creates a folder with one class folder per class, each with one image.
 fn folder(root: &Path, name: &str, classes: &[&str]) -> PathBuf {
     for class in classes {
         let class = root.join(name).join(class);
@@ -25,7 +25,7 @@ fn small(loader: Loader) -> Loader {
 }
 
 #[test]
-fn splits_that_number_a_class_differently_cause_one_warning_for_each_opening() {
+fn conflicting_class_numbers_warn_once_per_opening() {
     let _alone = alone();
     let root = tempfile::tempdir().unwrap();
     let train = folder(root.path(), "train", &["noticed-a", "noticed-b"]);
@@ -46,7 +46,7 @@ fn splits_that_number_a_class_differently_cause_one_warning_for_each_opening() {
     for (text, place) in texts.iter().zip([&of_train, &of_val, &of_train, &of_val]) {
         assert!(text.starts_with(place) && text.contains("Loader::classes_file"), "{text}");
     }
-    // With a list they agree.
+    // With a class list, the splits agree.
     let train = folder(root.path(), "listed/train", &["listed-a", "listed-b"]);
     let val = folder(root.path(), "listed/val", &["listed-b"]);
     let warnings = Warnings::default();
@@ -56,7 +56,7 @@ fn splits_that_number_a_class_differently_cause_one_warning_for_each_opening() {
         }
     });
     assert!(warnings.0.lock().unwrap().is_empty());
-    // Other folders with a class in common are other datasets.
+    // Folders that merely share a class name are unrelated datasets.
     let pets = folder(root.path(), "other/pets", &["cat-noticed", "dog-noticed"]);
     folder(root.path(), "other/cars", &["car-noticed", "dog-noticed"]);
     let warnings = Warnings::default();
@@ -65,7 +65,7 @@ fn splits_that_number_a_class_differently_cause_one_warning_for_each_opening() {
 }
 
 #[test]
-fn packed_sets_and_tables_that_number_a_class_differently_cause_a_warning() {
+fn conflicting_class_numbers_warn_in_packs_and_tables() {
     let _alone = alone();
     let root = tempfile::tempdir().unwrap();
     let packed = |name: &str, classes: &[&str]| {
@@ -90,11 +90,11 @@ fn packed_sets_and_tables_that_number_a_class_differently_cause_a_warning() {
     assert!(text.starts_with(&format!("class \"packed-b\" is 0 in {third} and 1 in {second}; ")), "{text}");
     let [text] = &*told(Loader::new(&table)) else { panic!("one warning") };
     assert!(text.starts_with("class \"packed-c\" is 0 in ") && text.contains("rows.csv and 1 in "), "{text}");
-    // An open source counts too, and a mixture has rules of its own.
+    // Sources that are still open are compared as well. Mixtures have rules of their own.
     let [text] = &*told(Loader::source(source::open(&train).unwrap())) else { panic!("one warning") };
     assert!(text.starts_with("class \"packed-c\" is 2 in "), "{text}");
     assert!(told(Loader::new(&val).classes(["packed-a", "packed-b", "packed-c"])).is_empty());
-    // In another folder it is another dataset.
+    // The same files in another folder are an unrelated dataset.
     let elsewhere = root.path().join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
     fs::copy(&val, elsewhere.join("third.tar")).unwrap();

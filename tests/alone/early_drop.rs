@@ -1,5 +1,5 @@
-//! Promise: breaking out of an epoch or dropping the loader at any point ends cleanly: threads are
-//! joined, slots are returned, batches stay valid.
+//! Promise: an epoch can be abandoned, or the loader dropped, at any point: threads are joined,
+//! slots are returned, and batches stay valid.
 
 use crate::process::alone;
 use crate::support::{Content, Numbers, loader, no_hang, wait_for_threads};
@@ -10,7 +10,7 @@ fn dropping_at_any_point_joins_threads_and_returns_slots() {
     let _alone = alone();
     no_hang(|| {
         let source = Numbers::new(300);
-        // Every second loader is automatic, with idle threads and slots held in reserve.
+        // Every second loader tunes itself, so it has idle threads and slots in reserve.
         let make = |n: u32| {
             let loader = loader(source.clone()).shuffle(3);
             if n.is_multiple_of(2) { loader.workers(4).prefetch(3) } else { loader }
@@ -21,7 +21,7 @@ fn dropping_at_any_point_joins_threads_and_returns_slots() {
         let mut rng = Rng::new(11, 0, 0);
         for n in 0..60 {
             let mut batches = make(n).host().unwrap();
-            wait_for_threads(batches.workers() + 1); // the workers and the coordinator
+            wait_for_threads(batches.workers() + 1); // workers and coordinator
             let mut kept = None;
             for _ in 0..rng.below(4) {
                 let stop = rng.below(whole.len() as u64 + 1) as usize;

@@ -1,7 +1,7 @@
-//! Promise: a source that fetches ahead knows the order, across the borders of epochs. It has as
-//! many reads in flight as its bytes allow, whatever the number of threads. Its bytes are in the
-//! memory plan. Cancelled reads are released, and batches, errors and retries are the same as
-//! without it.
+//! Promise: a source that prefetches is told the sample order in advance, across epoch boundaries.
+//! Reads in flight are limited by their bytes and not by the number of threads, and these bytes are
+//! part of the memory plan. The memory of cancelled reads is released. Batches, errors and retries
+//! are the same as without prefetching.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,12 +13,12 @@ use crate::support::{Content, Draw, Numbers, no_hang};
 use warpfeed::source::{BatchIndex, Concat, Lookahead, Prefetcher, Sample, Source};
 use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, OnError, Result};
 
-/// Number of bytes that each fetched sample counts for.
+/// Bytes charged for each prefetched sample.
 const SAMPLE: usize = 10_000;
 
-/// Numbers in a simulated store. Every read takes `latency`, and any number of reads may be in
-/// flight. The store may fetch more samples ahead than a loader reads at a time, so a loader never
-/// reads a sample before it is fetched.
+/// A simulated store of numbers. Every read takes `latency`, and any number of reads may be in
+/// flight. The byte budget allows for more samples than a loader reads at a time, so the loader
+/// never reads a sample before its prefetch was requested.
 #[derive(Clone)]
 struct Store {
     numbers: Numbers,
@@ -30,20 +30,20 @@ struct Store {
 
 #[derive(Default)]
 struct State {
-    /// The next batches.
+    /// Batches to prefetch next.
     ahead: Option<Box<dyn Iterator<Item = (BatchIndex, Vec<u64>)> + Send>>,
-    /// The batch whose samples are fetched now, and the samples that are left.
+    /// Batch that is being prefetched, and its remaining samples.
     place: BatchIndex,
     samples: Vec<u64>,
     bound: usize,
-    /// Samples that were requested and not yet read: the places where each is read, and its
-    /// arrivals.
+    /// Samples that were requested but not read yet: for each position that reads the sample, the
+    /// time at which its bytes arrive.
     fetched: HashMap<u64, VecDeque<(BatchIndex, Instant)>>,
     held: usize,
-    /// Times at which the requests in flight are answered.
+    /// Completion times of the requests in flight.
     in_flight: VecDeque<Instant>,
     requests: usize,
-    /// Number of samples that readers wait for now.
+    /// Number of samples that readers are waiting for.
     waiting: usize,
     most: usize,
     most_in_flight: usize,
@@ -54,7 +54,7 @@ struct State {
 }
 
 impl State {
-    /// Requests samples while there is room.
+    /// Requests samples while the byte budget allows.
     fn fill(&mut self, latency: Duration) {
         let now = Instant::now();
         while (self.held + self.waiting + 1) * SAMPLE <= self.bound {
@@ -81,7 +81,7 @@ impl State {
         Some(arrives)
     }
 
-    /// Drops the samples for which `keep` is false. Returns their number.
+    /// Drops the samples for which `keep` is false and returns their number.
     fn drop_all_but(&mut self, keep: impl Fn(BatchIndex) -> bool) -> usize {
         let before = self.held;
         self.fetched.values_mut().for_each(|all| all.retain(|(place, _)| keep(*place)));
@@ -176,7 +176,7 @@ fn contents(batches: &mut Batches<HostBatch>, epoch: u64) -> Vec<Content> {
 }
 
 #[test]
-fn as_many_reads_are_in_flight_as_their_bytes_allow_and_batches_are_the_same() {
+fn bytes_limit_the_reads_in_flight_and_batches_are_equal() {
     let _alone = alone();
     no_hang(|| {
         for (in_flight, batch, samples) in [(200, 20, 2_000), (2_000, 200, 20_000)] {
@@ -187,7 +187,7 @@ fn as_many_reads_are_in_flight_as_their_bytes_allow_and_batches_are_the_same() {
             let mut batches = labels(Arc::new(store.clone())).host().unwrap();
             let plan = batches.memory_plan();
             assert_eq!(plan.source_bytes, in_flight * SAMPLE);
-            assert!(plan.scratch_bytes > plan.source_bytes && plan.to_string().contains("the source fetches ahead"));
+            assert!(plan.scratch_bytes > plan.source_bytes && plan.to_string().contains("for the source to prefetch"));
             let ids = |batches: &mut Batches<HostBatch>| -> Vec<Vec<u64>> {
                 batches.epoch(0).map(|batch| batch.unwrap().ids().collect()).collect()
             };
@@ -213,7 +213,8 @@ fn the_next_epoch_is_fetched_while_one_ends() {
         let mut plain = loader(Numbers::new(320)).host().unwrap();
         for epoch in 0..3 {
             assert!(contents(&mut batches, epoch) == contents(&mut plain, epoch), "{epoch}");
-            // Each read made room for a later sample, so these are all of the next epoch.
+            // Each read freed space for a later sample, so by now all samples of the next epoch
+            // were requested.
             let state = store.state();
             let next: Vec<u64> = state.fetched.values().flatten().map(|(place, _)| place.epoch).collect();
             assert_eq!(next, vec![epoch + 1; 80 - state.waiting]);
@@ -225,12 +226,12 @@ fn the_next_epoch_is_fetched_while_one_ends() {
         drop(batches);
         let state = store.state();
         assert_eq!((state.direct, state.left_over), (0, 0));
-        assert_eq!(state.requests, 3 * 320 + 64 + 80, "each sample once, and those of the epoch that would come");
+        assert_eq!(state.requests, 3 * 320 + 64 + 80, "each sample once, then the prefetched part of the next epoch");
     });
 }
 
 #[test]
-fn cancelled_reads_are_released_and_another_place_is_followed_at_once() {
+fn a_jump_cancels_reads_and_prefetches_from_its_position() {
     let _alone = alone();
     no_hang(|| {
         let store = Store::new(320, 20, 100);
@@ -245,7 +246,7 @@ fn cancelled_reads_are_released_and_another_place_is_followed_at_once() {
         let state = batches.checkpoint();
         drop(batches);
         let mut batches = loader(store.clone()).resume(state).host().unwrap();
-        // Resuming reads some samples to compare them with those of the checkpoint.
+        // Resuming reads some samples directly, to compare them with those of the checkpoint.
         store.state().direct = 0;
         let rest = contents(&mut batches, 5);
         assert!(rest[..] == contents(&mut plain, 5)[7..]);
@@ -253,12 +254,12 @@ fn cancelled_reads_are_released_and_another_place_is_followed_at_once() {
         assert_eq!((state.direct, state.left_over), (0, 0), "{} slots", batches.memory_plan().slots);
         drop(state);
         drop(batches);
-        assert_eq!(Arc::strong_count(&store.state), 1, "nothing follows any more");
+        assert_eq!(Arc::strong_count(&store.state), 1, "the prefetcher is gone");
     });
 }
 
 #[test]
-fn errors_and_retries_are_those_of_reads() {
+fn errors_and_retries_equal_those_without_prefetching() {
     let _alone = alone();
     no_hang(|| {
         let fails = |index, tries| match (index, tries) {
@@ -273,7 +274,7 @@ fn errors_and_retries_are_those_of_reads() {
         let faults: Vec<_> =
             batches.sample_errors().iter().map(|f| (f.error.sample(), f.error.cause().to_owned())).collect();
         assert_eq!(faults, [(Some(9), "nine is lost".to_owned())]);
-        assert_eq!(store.state().direct, 2, "a repeated read is not read ahead");
+        assert_eq!(store.state().direct, 2, "a retry reads directly");
     });
 }
 
@@ -281,7 +282,8 @@ fn errors_and_retries_are_those_of_reads() {
 fn ranks_and_joined_sets_follow_their_own_samples() {
     let _alone = alone();
     no_hang(|| {
-        // The loader reads four batches of 16 at a time. Each store has room for more than these.
+        // The loader reads four batches of 16 at a time. The budget of each store is larger than
+        // that.
         let stores = [Store::new(100, 10, 70), Store::new(60, 10, 80)];
         let joined =
             || Concat::new(stores.iter().map(|store| Arc::new(store.clone()) as Arc<dyn Source>).collect()).unwrap();
@@ -322,7 +324,7 @@ fn a_memory_limit_bounds_what_is_fetched_ahead() {
 }
 
 #[test]
-fn a_source_that_wants_all_memory_leaves_the_automatic_prefetch_its_share() {
+fn a_greedy_source_leaves_memory_to_automatic_prefetch() {
     let _alone = alone();
     no_hang(|| {
         let plan = |wish| {
@@ -337,7 +339,7 @@ fn a_source_that_wants_all_memory_leaves_the_automatic_prefetch_its_share() {
 }
 
 #[test]
-fn a_source_that_panics_when_it_follows_is_an_error_of_the_first_batch() {
+fn a_panicking_prefetcher_fails_the_first_batch() {
     let _alone = alone();
     struct Panics;
     impl Source for Panics {

@@ -1,5 +1,5 @@
-//! Promise: using a loader in a forked child is an error and not a hang, its batches may be dropped
-//! there, and the parent's loader continues. The same holds for a decoder.
+//! Promise: in a forked child, using the parent's loader fails instead of hanging, batches can be
+//! dropped, and the loader continues to work in the parent. The same holds for a decoder.
 #![cfg(unix)]
 #![allow(unsafe_code)]
 
@@ -15,7 +15,8 @@ fn a_loader_in_a_forked_child_is_an_error() {
         let mut epoch = batches.epoch(0);
         let kept = epoch.next().unwrap().unwrap();
         let ids: Vec<u64> = kept.ids().collect();
-        // SAFETY: the child runs code that takes no lock of the parent, and ends without returning.
+        // SAFETY: the child does not take any lock that a thread of the parent may hold, and it
+        // exits without returning.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let says = |e: warpfeed::Error| e.kind() == ErrorKind::Config && e.cause().contains("do not survive fork");
@@ -24,11 +25,12 @@ fn a_loader_in_a_forked_child_is_an_error() {
             well &= batches.epoch(1).next().is_some_and(|batch| batch.is_err());
             drop(kept);
             drop(batches);
-            // SAFETY: ends the process.
+            // SAFETY: the call ends the process and cannot violate memory safety.
             unsafe { libc::_exit(if well { 0 } else { 1 }) }
         }
         let mut status = -1;
-        // SAFETY: `child` is a child of this process, and `status` is a valid place for a number.
+        // SAFETY: `child` is a child of this process, and `status` is an integer that the call may
+        // write.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0, "the child's exit status");
         assert!(kept.ids().eq(ids), "the parent's batch is intact");
@@ -45,24 +47,26 @@ fn a_decoder_in_a_forked_child_is_an_error() {
         let decoder = options.workers(2).host().unwrap();
         let images = || (0..5_u64).map(|number| number.to_le_bytes());
         assert_eq!(decoder.decode(images()).unwrap().valid().filter(|valid| *valid).count(), 5);
-        // SAFETY: the child runs code that takes no lock of the parent, and ends without returning.
+        // SAFETY: the child does not take any lock that a thread of the parent may hold, and it
+        // exits without returning.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let answer = decoder.decode(images());
             drop(decoder);
             let says = |e: warpfeed::Error| e.kind() == ErrorKind::Config && e.cause().contains("do not survive fork");
-            // SAFETY: ends the process.
+            // SAFETY: the call ends the process and cannot violate memory safety.
             unsafe { libc::_exit(if answer.is_err_and(says) { 0 } else { 1 }) }
         }
         let mut status = -1;
-        // SAFETY: `child` is a child of this process, and `status` is a valid place for a number.
+        // SAFETY: `child` is a child of this process, and `status` is an integer that the call may
+        // write.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0, "the child's exit status");
         assert!(decoder.decode(images()).is_ok(), "the parent's decoder continues");
     });
 }
 
-/// Numbers that take 3 ms to read, so that reader threads are used.
+/// Numbers whose reads block for 3 ms, so that reader threads are used.
 struct Waits(Numbers);
 
 impl warpfeed::source::Source for Waits {
@@ -77,24 +81,26 @@ impl warpfeed::source::Source for Waits {
 }
 
 #[test]
-fn a_loader_with_active_readers_can_be_dropped_in_a_forked_child() {
+fn a_forked_child_can_drop_a_loader_with_active_readers() {
     let _alone = alone();
     no_hang(|| {
         let loader = warpfeed::Loader::source(Waits(Numbers::new(400))).codec(support::Draw);
         let mut batches = loader.augment(warpfeed::Augment::train(16)).batch_size(7).workers(2).host().unwrap();
         let mut epoch = batches.epoch(0);
         assert!(epoch.by_ref().take(20).all(|batch| batch.is_ok()));
-        // SAFETY: as above.
+        // SAFETY: the child does not take any lock that a thread of the parent may hold, and it
+        // exits without returning.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let well = epoch.next().is_some_and(|batch| batch.is_err());
             drop(epoch);
             drop(batches);
-            // SAFETY: ends the process.
+            // SAFETY: the call ends the process and cannot violate memory safety.
             unsafe { libc::_exit(if well { 0 } else { 1 }) }
         }
         let mut status = -1;
-        // SAFETY: `child` is a child of this process, and `status` is a valid place for a number.
+        // SAFETY: `child` is a child of this process, and `status` is an integer that the call may
+        // write.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0, "the child's exit status");
         assert!(epoch.by_ref().all(|batch| batch.is_ok()), "the parent's loader continues");

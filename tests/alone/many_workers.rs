@@ -1,6 +1,6 @@
-//! Promise: the maximum number of workers start and stop within seconds of CPU time, and
-//! unrealistic numbers are refused.
-#![allow(unsafe_code)] // the system's account of this process
+//! Promise: a loader with the maximum number of workers starts and stops within seconds of CPU
+//! time, and larger numbers are rejected.
+#![allow(unsafe_code)] // `getrusage`
 
 use crate::process::alone;
 use crate::support::{Numbers, loader, no_hang, wait_for_threads};
@@ -14,13 +14,14 @@ fn an_unrealistic_number_of_workers_is_refused() {
         let e = loader(Numbers::new(10)).workers(workers).host().unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Config);
         let expected = format!(
-            "workers({workers}): at most 768 threads; this process has {cores} cores, and workers(0) chooses a number"
+            "workers({workers}): the maximum is 768; this process has {cores} cores, and workers(0) is automatic"
         );
         assert_eq!(e.cause(), expected);
     }
 }
 
-/// Microseconds of CPU time of this process, which is independent of the machine's load.
+/// Returns the CPU time of this process in microseconds. Unlike elapsed time, it hardly depends on
+/// the machine's load.
 #[cfg(target_os = "linux")]
 fn core_time() -> i64 {
     // SAFETY: an all-zero `rusage` is a valid value.
@@ -30,11 +31,11 @@ fn core_time() -> i64 {
     [usage.ru_utime, usage.ru_stime].iter().map(|time| time.tv_sec * 1_000_000 + time.tv_usec).sum()
 }
 
-/// Threads of a pool check each other when they start and end. With six times as many threads, each
-/// of them costs six times as much, so thousands of threads would take seconds.
+/// Pool threads synchronize with each other when they start and end. If the cost per thread grew
+/// with the number of threads, thousands of threads would take seconds.
 #[cfg(target_os = "linux")]
 #[test]
-fn the_maximum_number_of_workers_starts_and_stops_within_seconds() {
+fn the_maximum_number_of_workers_starts_and_stops_quickly() {
     let _alone = alone();
     no_hang(|| {
         let each = |workers: usize| {
@@ -45,7 +46,7 @@ fn the_maximum_number_of_workers_starts_and_stops_within_seconds() {
             wait_for_threads(0);
             (core_time() - before) as f64 / workers as f64
         };
-        // The first loader of a process pays one-time costs.
+        // The first loader of a process pays one-time costs, so it is not measured.
         each(2);
         let (few, many) = ((0..16).map(|_| each(125)).sum::<f64>() / 16.0, each(768));
         println!("{few:.0} us for each of 125 workers, {many:.0} us for each of 768");

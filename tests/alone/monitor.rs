@@ -1,5 +1,5 @@
-//! Promise: the position of a run, its statistics and its limits are available inside a plain `for`
-//! loop and from another thread, and counts say what they refer to.
+//! Promise: the position, the statistics and the bottleneck of a run are available inside a plain
+//! `for` loop and from other threads, and it is documented what each count covers.
 
 use crate::process::alone;
 use crate::support::{self, Numbers, loader, no_hang};
@@ -23,7 +23,7 @@ fn a_checkpoint_and_statistics_are_available_inside_a_for_loop() {
             states.push(monitor.checkpoint());
         }
         assert_eq!(states[2].batch(), 3);
-        // The third state resumes with the fourth batch.
+        // The third state resumes at the fourth batch.
         let mut resumed = open().resume(states[2].clone()).host().unwrap();
         let again: Vec<Vec<u64>> = resumed.epoch(0).map(|batch| batch.unwrap().ids().collect()).collect();
         assert_eq!(again, rest);
@@ -32,7 +32,7 @@ fn a_checkpoint_and_statistics_are_available_inside_a_for_loop() {
 }
 
 #[test]
-fn a_monitor_works_on_another_thread_and_outlives_the_loader() {
+fn a_monitor_works_on_other_threads_and_outlives_the_loader() {
     let _alone = alone();
     no_hang(|| {
         let mut batches = loader(Numbers::new(400)).batch_size(8).host().unwrap();
@@ -41,7 +41,7 @@ fn a_monitor_works_on_another_thread_and_outlives_the_loader() {
             let mut seen = 0;
             while seen < 50 {
                 let (stats, state) = (monitor.stats(), monitor.checkpoint());
-                assert!(stats.batches >= seen, "it only grows");
+                assert!(stats.batches >= seen, "the count only grows");
                 assert!(state.epoch() == 0 || state.batch() == 0);
                 seen = stats.batches;
                 std::thread::yield_now();

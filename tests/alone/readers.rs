@@ -1,7 +1,7 @@
-//! Promise: if reads block, separate threads read for the workers. More reads are in flight than
-//! there are workers, the data they hold is bounded, and batches, errors, retries and shutdown are
-//! the same as without them. Sources that do not block pay nothing. The number of readers grows
-//! while latency is the limit.
+//! Promise: if reads block, reader threads read ahead for the workers. More reads are then in
+//! flight than there are workers, and the bytes read ahead are bounded. Batches, errors, retries
+//! and shutdown are the same as without readers. Sources whose reads do not block incur no cost.
+//! The number of readers grows while latency is the bottleneck.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use warpfeed::format::Format;
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, OnError, Result};
 
-/// Numbers whose reads call `before` first.
+/// Numbers whose reads first call a function.
 struct Slow<F>(Numbers, F);
 
 impl<F: Fn(usize) -> Result<()> + Send + Sync> Source for Slow<F> {
@@ -37,7 +37,7 @@ fn waits(ms: u64) -> impl Fn(usize) -> Result<()> + Send + Sync {
     }
 }
 
-/// Like [`waits`], with the largest number of reads that were in flight at once.
+/// Like [`waits`], but also records the maximum number of concurrent reads.
 fn in_flight(ms: u64) -> (Arc<AtomicUsize>, impl Fn(usize) -> Result<()> + Send + Sync) {
     let (now, most) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
     let noted = most.clone();
@@ -59,7 +59,7 @@ fn read_ahead(batches: &Batches<HostBatch>) -> u64 {
 }
 
 #[test]
-fn a_blocking_source_has_more_reads_in_flight_than_workers_and_the_same_batches() {
+fn a_blocking_source_has_more_reads_in_flight_than_workers() {
     let _alone = alone();
     no_hang(|| {
         let (samples, cores) = (800, available_parallelism().unwrap().get());
@@ -74,7 +74,7 @@ fn a_blocking_source_has_more_reads_in_flight_than_workers_and_the_same_batches(
                 .or_insert_with(|| reference(&Numbers::new(samples), Draw, &augment, Some(3), batch.epoch(), 8));
             assert_eq!(Content::from(batch), epoch[batch.number() as usize]);
         };
-        // Workers without readers would have one read each in flight.
+        // Without readers, each worker would have one read in flight.
         let found = run_until(
             &mut batches,
             |_| Duration::ZERO,
@@ -86,7 +86,7 @@ fn a_blocking_source_has_more_reads_in_flight_than_workers_and_the_same_batches(
         );
         let stats = batches.stats();
         assert!(found, "{} reads in flight\n{stats}", most.load(Ordering::SeqCst));
-        assert!(stats.to_string().contains("by threads that read for the workers"), "{stats}");
+        assert!(stats.to_string().contains("by reader threads"), "{stats}");
         drop(batches);
         wait_for_threads(0);
     });
@@ -101,7 +101,7 @@ fn a_source_that_does_not_block_has_no_readers() {
             batches.epoch(number).for_each(|batch| drop(batch.unwrap()));
         }
         assert_eq!(batches.stats().ahead, None);
-        wait_for_threads(3); // the workers and the coordinator
+        wait_for_threads(3); // workers and coordinator
     });
 }
 
@@ -117,7 +117,7 @@ fn one_slow_sample_starts_no_readers() {
 }
 
 #[test]
-fn readers_rest_while_reads_do_not_block_and_resume_when_they_do() {
+fn readers_pause_while_reads_do_not_block() {
     let _alone = alone();
     no_hang(|| {
         let slow = Arc::new(AtomicBool::new(true));
@@ -131,7 +131,7 @@ fn readers_rest_while_reads_do_not_block_and_resume_when_they_do() {
         let mut batches = loader(source).workers(2).host().unwrap();
         assert!(run_until(&mut batches, |_| Duration::ZERO, |_| (), |stats| stats.ahead.is_some()));
         slow.store(false, Ordering::SeqCst);
-        // An epoch in which no sample was read by a reader.
+        // Look for an epoch in which no reader read any sample.
         let rested = (0..100).any(|number| {
             let before = read_ahead(&batches);
             batches.epoch(number).for_each(|batch| drop(batch.unwrap()));
@@ -149,8 +149,8 @@ fn readers_rest_while_reads_do_not_block_and_resume_when_they_do() {
     });
 }
 
-/// Samples of `bytes` that are copied after a wait. `ahead` counts samples that were read but not
-/// decoded.
+/// Samples of `bytes` bytes, whose reads block. `ahead` counts the samples that were read but not
+/// decoded yet.
 struct Large {
     len: usize,
     bytes: usize,
@@ -167,7 +167,7 @@ impl Source for Large {
         sleep(Duration::from_millis(1));
         let ahead = self.ahead.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(ahead, Ordering::SeqCst);
-        // Zeroed memory costs no CPU time, so that the read only waits.
+        // Zeroed memory costs no CPU time, so the read does nothing but wait.
         *scratch = vec![0; self.bytes];
         Sample::new("large").with_field("img", scratch)
     }
@@ -215,10 +215,10 @@ fn bytes_that_are_read_but_not_decoded_are_bounded() {
             let plan = batches.memory_plan();
             assert!(plan.scratch_bytes >= plan.ahead_bytes && plan.to_string().contains("to read ahead"), "{plan}");
             batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
-            // If a part is larger than the bound, one of its samples is read ahead.
+            // If a part exceeds the bound, only one of its samples is read ahead.
             let least = if bytes < 16 * MIB { 20 } else { 4 };
             assert!(read_ahead(&batches) > least, "{}", batches.stats());
-            // The samples within the bound, plus one per reader and eight per worker.
+            // The samples that fit within the bound, plus one per reader and eight per worker.
             let bound = plan.ahead_bytes / bytes + 32 + 2 * 8;
             let most = most.load(Ordering::SeqCst);
             println!("{most} samples of {bytes} bytes at most, {plan}");
@@ -267,7 +267,7 @@ fn cancelling_and_dropping_end_readers_in_the_middle_of_a_read() {
                 let taken = batches.epoch(number).take(1 + (round + number as usize) % 12);
                 taken.for_each(|batch| drop(batch.unwrap()));
             }
-            // A whole epoch after some that were cancelled.
+            // Run a complete epoch after several cancelled ones.
             if round % 5 == 0 {
                 let ids: usize = batches.epoch(9).map(|batch| batch.unwrap().len()).sum();
                 assert_eq!(ids, 800);
@@ -312,7 +312,7 @@ fn more_readers_are_started_while_latency_is_the_limit() {
         let source = Slow(Numbers::new(100_000), before);
         let mut batches =
             Loader::source(source).drop_field("image").batch_size(512).prefetch(4).workers(2).host().unwrap();
-        // 32 readers are started at first.
+        // Initially there are 32 readers.
         let found = run_until(&mut batches, |_| Duration::ZERO, |_| (), |_| most.load(Ordering::SeqCst) > 75);
         assert!(found, "{} reads in flight\n{}", most.load(Ordering::SeqCst), batches.stats());
     });

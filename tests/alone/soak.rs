@@ -1,5 +1,4 @@
-//! Promise: nothing grows. After the first epochs, memory, file descriptors and threads stay
-//! constant, epoch after epoch.
+//! Promise: after the first epochs, a run does not use more memory, file descriptors or threads.
 #![cfg(target_os = "linux")]
 
 use std::fs;
@@ -15,8 +14,8 @@ use warpfeed::{Augment, Batches, HostBatch, Loader};
 /// Resources that the process holds.
 #[derive(Debug, Clone, Copy, Default)]
 struct Held {
-    /// Resident anonymous memory in KiB. Pages of mapped datasets are excluded, because they come
-    /// and go with the page cache.
+    /// Resident anonymous memory in KiB. Pages of mapped datasets are excluded, because their
+    /// number depends on the page cache.
     anonymous: usize,
     files: usize,
     threads: usize,
@@ -43,8 +42,8 @@ impl Held {
     }
 }
 
-/// Images like in real datasets: wide and tall, small and large, JPEGs with and without
-/// subsampling, in color and gray, and other formats.
+/// Writes images as varied as those of real datasets: wide and tall, small and large, color and
+/// gray, JPEGs with and without chroma subsampling, and other formats.
 fn images(folder: &Path) {
     use image::{DynamicImage, RgbImage};
     let sizes = [(160, 120), (120, 160), (96, 96), (300, 40), (31, 200), (257, 129), (20, 17), (200, 150)];
@@ -55,7 +54,7 @@ fn images(folder: &Path) {
         let noise = |n: u32| (n.wrapping_mul(2_654_435_761) >> 26) as u8 ^ i as u8;
         let pixels: Vec<u8> = (0..width * height * 3).map(noise).collect();
         let path = |extension: &str| class.join(format!("{i}.{extension}"));
-        // One of each format for each size.
+        // One image of each format per size.
         let other = ["png", "webp", "bmp", "tiff", "gif"].get(i as usize / sizes.len());
         if let Some(extension) = other {
             let image = DynamicImage::from(RgbImage::from_raw(width, height, pixels).unwrap());
@@ -73,10 +72,10 @@ fn images(folder: &Path) {
     }
 }
 
-/// Repeats `round` for `length`. Returns the maximum held in the middle third and in the last
-/// third.
+/// Calls `round` repeatedly for `length`. Returns the maximum resources during the middle third and
+/// during the last third.
 fn watch(length: Duration, mut round: impl FnMut(u64)) -> (Held, Held) {
-    // Seconds of rest per second of work, so that a long run leaves the machine to others.
+    // Seconds to sleep per second of work, so that a long run leaves the machine to other programs.
     let rest: f64 = std::env::var("WARPFEED_SOAK_REST").ok().and_then(|v| v.parse().ok()).unwrap_or(0.0);
     let start = Instant::now();
     let (mut middle, mut last) = (Held::default(), Held::default());
@@ -84,7 +83,7 @@ fn watch(length: Duration, mut round: impl FnMut(u64)) -> (Held, Held) {
         let since = Instant::now();
         round(number);
         let third = 3.0 * start.elapsed().as_secs_f64() / length.as_secs_f64();
-        // On any machine, the middle third and the last third have at least one round each.
+        // Even on a slow machine, the middle and the last third contain at least one round each.
         if third > 2.0 && middle.threads > 0 {
             last = last.most(Held::now());
         } else if third > 1.0 {
@@ -99,7 +98,7 @@ fn watch(length: Duration, mut round: impl FnMut(u64)) -> (Held, Held) {
     (middle, last)
 }
 
-/// The images as a folder, a tar and an LMDB.
+/// Creates the images as a folder, a tar and an LMDB.
 fn sets(root: &Path) -> [PathBuf; 3] {
     let all = ["set", "x.tar", "x.lmdb"].map(|name| root.join(name));
     images(&all[0]);
@@ -115,34 +114,33 @@ fn open_loader(path: &Path) -> Batches<HostBatch> {
     loader.host().unwrap()
 }
 
-/// Runs epochs of three loaders for three quarters of `length`, and opens and closes loaders for
-/// the rest.
+/// Runs epochs of three loaders for three quarters of `length`, then opens and closes loaders.
 fn soak(length: Duration) {
     let root = tempfile::tempdir().unwrap();
     let mut all = sets(root.path()).map(|path| open_loader(&path));
     let (middle, last) = watch(length.mul_f64(0.75), |round| {
         for batches in &mut all {
-            // Every third epoch is left early, and its last batch outlives it.
+            // Every third epoch is abandoned early, and its last batch outlives it.
             let take = if round % 3 == 0 { 3 } else { usize::MAX };
             let kept = batches.epoch(round).take(take).map(|batch| batch.unwrap()).last();
             assert!(kept.is_some_and(|batch| batch.len() <= 10));
         }
     });
-    // A worker's buffers grow until each has held the largest image, which takes more than a few
-    // seconds on a busy machine.
+    // The buffers of a worker grow until each of them has held the largest image. On a busy machine
+    // this takes more than a few seconds.
     let warming = if length < Duration::from_secs(60) { 2048 } else { 0 };
     assert!(
         last.anonymous <= middle.anonymous + middle.anonymous / 100 + warming,
         "memory grew: {middle:?}, then {last:?}, KiB"
     );
-    // Each worker may still have a file open from an epoch that was left early.
+    // A worker may still have a file open from an abandoned epoch.
     let open = WORKERS * all.len();
     assert!(last.files <= middle.files + open && last.threads <= middle.threads, "{middle:?}, then {last:?}");
     drop(all);
     wait_for_threads(0);
 
-    // glibc keeps separate heaps for new threads over thousands of loaders, which would hide leaks.
-    // In a process whose threads all share one heap, nothing may grow.
+    // After thousands of loaders have been opened, glibc's per-thread arenas would hide leaks. The
+    // child process uses a single arena for all threads, so its memory must not grow at all.
     let status = child!(open_and_close_loaders)
         .env("MALLOC_ARENA_MAX", "1")
         .env("REOPEN_SECONDS", (length.as_secs_f64() / 4.0).to_string())
@@ -150,17 +148,17 @@ fn soak(length: Duration) {
     assert!(status.unwrap().success());
 }
 
-/// Number of bytes that the program has allocated and not freed. The number of pages varies by more
-/// than a leak would, with every late thread.
+/// Returns the bytes that the program has allocated and not freed. The number of resident pages is
+/// too noisy: each thread that ends late changes it by more than a leak would.
 #[cfg(target_env = "gnu")]
 #[allow(unsafe_code)]
 fn allocated() -> usize {
-    // SAFETY: it reads the allocator's own counters, under its locks.
+    // SAFETY: the call reads the allocator's counters under its locks.
     unsafe { libc::mallinfo2() }.uordblks
 }
 
-/// Child process of [`soak`]: opens and closes loaders while another one stays open, with batches
-/// that outlive them.
+/// Child process of [`soak`]: repeatedly opens a loader and drops it while holding some of its
+/// batches. One other loader stays open throughout.
 #[test]
 #[ignore = "started by another test"]
 #[cfg(target_env = "gnu")]
@@ -170,7 +168,8 @@ fn open_and_close_loaders() {
     let root = tempfile::tempdir().unwrap();
     let paths = sets(root.path());
     let mut stays = open_loader(&paths[2]);
-    // Minimum allocated in every hundred rounds. A leak adds to it, and late frees do not.
+    // Lowest number of allocated bytes in each block of 100 rounds. A leak increases it, but memory
+    // that is freed late does not.
     let mut least = vec![usize::MAX];
     let (middle, last) = watch(Duration::from_secs_f64(seconds), |round| {
         let mut batches = open_loader(&paths[round as usize % 3]);
@@ -190,15 +189,15 @@ fn open_and_close_loaders() {
     let (before, after) = (of(&least[third..2 * third]), of(&least[2 * third..]));
     println!("{before:?} bytes allocated, then {after:?}");
     if let (Some(before), Some(after)) = (before, after) {
-        // The threads and buffers that the minimum includes differ by some 40 KiB between batches
-        // of a hundred rounds.
+        // Because of threads and buffers, the minimums differ by about 40 KiB between blocks of 100
+        // rounds.
         assert!(
             after <= before + before / 100 + (64 << 10),
             "memory grew: {before} bytes allocated in the middle third, then {after}"
         );
     }
-    // The crate's threads were counted in every round. Other threads that have ended may be listed
-    // slightly longer.
+    // Every round already checked the crate's own threads. Other threads may still be listed for a
+    // moment after they have ended.
     assert!(last.files <= middle.files, "{middle:?}, then {last:?}");
     assert_eq!(stays.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 64);
 }
@@ -209,9 +208,9 @@ fn nothing_grows_in_nine_seconds() {
     soak(Duration::from_secs(9));
 }
 
-/// `WARPFEED_SOAK_SECONDS=3600 cargo test --release --test alone soak:: -- --ignored --nocapture`,
-/// in the background under `nice -n 19 taskset -c 0` and with `WARPFEED_SOAK_REST=9`, which means
-/// nine seconds of rest per second of work.
+/// Run with `WARPFEED_SOAK_SECONDS=3600 cargo test --release --test alone soak:: -- --ignored
+/// --nocapture`. To run it in the background, add `nice -n 19 taskset -c 0` and
+/// `WARPFEED_SOAK_REST=9`, which sleeps nine seconds per second of work.
 #[test]
 #[ignore = "takes an hour, or WARPFEED_SOAK_SECONDS"]
 fn nothing_grows_in_an_hour() {

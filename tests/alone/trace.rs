@@ -1,5 +1,5 @@
-//! Promise: `Loader::trace` writes valid Chrome trace events, with a row for each thread that
-//! works, properly nested spans, and the program's own spans. The file is complete whenever the
+//! Promise: `Loader::trace` writes valid Chrome trace events: one row per thread that does work,
+//! with properly nested spans, and including the program's own spans. The file is complete once the
 //! loader has been dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,9 +13,10 @@ use serde_json::Value;
 use warpfeed::trace::{Schedule, span};
 use warpfeed::{ErrorKind, Loader};
 
-/// Trains on `batches` batches of 7 with its own spans, then drops everything in mid-epoch.
+/// Consumes `batches` batches of 7 samples inside spans of its own, then drops everything
+/// mid-epoch.
 fn train(path: &Path, schedule: Schedule, batches: usize) {
-    // Sleeps, so that one worker does not do all of the work before the other starts.
+    // Sleep, so that the first worker does not finish before the second one starts.
     let slow = |_: &mut warpfeed::transform::ImageMut<'_>, _: &mut warpfeed::sampler::Rng| {
         std::thread::sleep(Duration::from_micros(100));
         Ok(())
@@ -36,7 +37,7 @@ fn train(path: &Path, schedule: Schedule, batches: usize) {
     });
 }
 
-/// The events, after checking that each is complete.
+/// Reads the trace, checks that each event has all required fields, and returns the events.
 fn events(path: &Path) -> Vec<Value> {
     let document: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let events = document["traceEvents"].as_array().unwrap().clone();
@@ -55,7 +56,7 @@ fn events(path: &Path) -> Vec<Value> {
     events
 }
 
-/// Complete events by the name of their row.
+/// Returns the complete events, grouped by the name of their row.
 fn rows(events: &[Value]) -> BTreeMap<String, Vec<Value>> {
     let names: BTreeMap<_, _> = events
         .iter()
@@ -74,15 +75,17 @@ fn range(event: &Value) -> (f64, f64) {
     (ts, ts + event["dur"].as_f64().unwrap())
 }
 
-/// Spans of a row start in order, and each is inside or after the previous ones.
+/// Asserts that the spans of a row are ordered by their start, and that each span is either inside
+/// or after the previous ones.
 fn check_nesting(row: &[Value]) {
     let mut open: Vec<f64> = Vec::new();
     let mut last = 0.0;
     for event in row {
         let (begin, end) = range(event);
-        assert!(begin >= last, "{event} begins before the one before it");
+        assert!(begin >= last, "{event} begins before its predecessor");
         last = begin;
-        // A tolerance of a thousandth of a nanosecond for decimal fractions in binary.
+        // The tolerance of a thousandth of a nanosecond allows for converting decimal fractions to
+        // binary.
         open.retain(|&outer| outer > begin + 1e-6);
         assert!(open.iter().all(|&outer| end <= outer + 1e-6), "{event} overlaps {open:?}");
         open.push(end);
@@ -124,8 +127,8 @@ fn a_trace_window_has_a_row_for_each_active_thread() {
             assert!(args["bytes"].as_u64().unwrap() > 0 && args["batch"].is_u64(), "{span}");
         }
     }
-    // All events lie inside the window. It opens shortly before the consumer waits, so the
-    // tolerance is 5 ms.
+    // All events are inside the window, which opens shortly before the consumer's first wait. Hence
+    // the tolerance of 5 ms.
     let (first, last) = (range(&consumer[0]).0 - 5e3, consumer.iter().map(|e| range(e).1).fold(0.0, f64::max));
     for event in rows.values().flatten() {
         assert!(range(event).0 >= first && range(event).1 <= last, "{event} is not in {first}..{last}");
@@ -139,7 +142,7 @@ fn the_file_is_complete_when_the_loader_is_dropped_in_a_window() {
     let path = dir.path().join("trace.json");
     train(&path, Schedule { wait: 2, warmup: 1, active: 1_000_000, repeat: 1 }, 30);
     let rows = rows(&events(&path));
-    // The loader was dropped before the end of the thirtieth step.
+    // The loader is dropped before the end of the thirtieth step.
     assert_eq!(batches_of(&rows["consumer"]), (3..30).collect());
     rows.values().for_each(|row| check_nesting(row));
     for batches in [0, 1, 2] {
@@ -160,7 +163,7 @@ fn the_file_is_complete_while_a_monitor_outlives_the_loader() {
     drop(loader);
     let whole = fs::read(&path).unwrap();
     assert_eq!(batches_of(&rows(&events(&path))["consumer"]), (3..30).collect());
-    // Spans are no longer recorded, and nothing is written twice.
+    // From here on, no spans are recorded, and the file is not written again.
     drop(span("after the loader"));
     assert_eq!(monitor.stats().batches, 30);
     drop(monitor);
@@ -178,7 +181,7 @@ fn windows_repeat_as_often_as_requested() {
     };
     assert_eq!(seen(3, 1, 2, 2), [4, 5, 10, 11]);
     assert_eq!(seen(5, 0, 2, 0), [5, 6, 12, 13, 19]);
-    assert_eq!(seen(0, 0, 1, 0), (0..20).collect::<Vec<_>>(), "one window after the other");
+    assert_eq!(seen(0, 0, 1, 0), (0..20).collect::<Vec<_>>(), "windows follow each other");
 }
 
 #[test]
@@ -211,13 +214,13 @@ fn a_loader_that_fails_to_open_keeps_the_previous_trace() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace.json");
-    fs::write(&path, "of the run before").unwrap();
+    fs::write(&path, "previous run").unwrap();
     let traced = |loader: Loader| loader.trace(&path, Schedule { wait: 0, warmup: 0, active: 1, repeat: 1 }).host();
     let state = loader(Numbers::new(60)).shuffle(1).host().unwrap().checkpoint();
     assert!(traced(loader(Numbers::new(60)).shuffle(2).resume(state)).is_err(), "another seed");
     assert!(traced(loader(Numbers::new(60)).memory_limit(1)).is_err(), "no memory");
     assert!(traced(loader(Numbers::new(0))).is_err(), "no samples");
-    assert_eq!(fs::read_to_string(&path).unwrap(), "of the run before");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "previous run");
     drop(traced(loader(Numbers::new(60))).unwrap());
-    assert!(fs::read_to_string(&path).unwrap().starts_with("{"), "one that is opened writes it");
+    assert!(fs::read_to_string(&path).unwrap().starts_with("{"), "a loader that opens writes the file");
 }

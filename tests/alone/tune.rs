@@ -1,8 +1,10 @@
-//! Promise: `prefetch(0)` tunes itself while batches are delivered, within the memory limit,
-//! without changing the batches; explicit settings are kept. `workers(0)` means one per core.
-//! (`benches/tune.rs` measures how close prefetch gets to the optimum. On simulated numbers,
-//! `src/engine/settings/tune/tests.rs` tests that it settles. Sources that block are in
-//! `tests/alone/readers.rs`.)
+//! Promise: `prefetch(0)` tunes the prefetch depth while batches are delivered, within the memory
+//! limit and without changing the batches. Explicit settings are never changed. `workers(0)` means
+//! one worker per core.
+//!
+//! Related tests: `benches/tune.rs` measures how close the depth gets to the optimum,
+//! `src/engine/settings/tune/tests.rs` checks in a simulation that the depth converges, and
+//! `tests/alone/readers.rs` covers sources that block.
 
 use std::collections::HashSet;
 use std::thread::{available_parallelism, sleep};
@@ -37,16 +39,17 @@ fn a_bursty_consumer_gets_batches_ahead_within_the_memory_limit() {
     let _alone = alone();
     no_hang(|| {
         let slot = loader(8, Duration::ZERO).prefetch(1).host().unwrap().memory_plan().slot_bytes;
-        // Prefetch exceeds two only if the limit also leaves the workers all the scratch memory
-        // they can use.
+        // The prefetch depth exceeds two only if the limit also leaves room for all the scratch
+        // memory that the workers can use.
         let scratch = loader(8, Duration::ZERO).workers(2).host().unwrap().memory_plan().scratch_bytes;
         let limit = 7 * slot + slot / 2 + scratch;
-        // Two workers make a batch in 4 ms, and every twelfth step takes as long as ten batches.
+        // Two workers produce a batch in 4 ms, and every twelfth step of the consumer takes as long
+        // as ten batches.
         let loader = loader(2400, Duration::from_millis(1)).workers(2).memory_limit(limit);
         let mut batches = loader.host().unwrap();
         let plan = batches.memory_plan();
         assert_eq!((plan.slots, plan.slots_in_use, batches.prefetch()), (7, 4, 2), "{plan}");
-        assert!(plan.host_bytes <= limit && plan.to_string().contains("at most, 4 slots of it in use"), "{plan}");
+        assert!(plan.host_bytes <= limit && plan.to_string().contains("at most, 4 slots in use"), "{plan}");
         let mut buffers = HashSet::new();
         let see = |batch: &HostBatch| {
             buffers.insert(batch.images().bytes().as_ptr() as usize);
@@ -94,16 +97,16 @@ fn explicit_settings_do_not_change() {
         assert!(run_until(&mut batches, |_| Duration::ZERO, |_| (), |stats| changed(stats) || start.elapsed() > over));
         let stats = batches.stats();
         assert!(!changed(&stats), "{stats}");
-        // The two clocks are not read at the same instant, so some slack is allowed.
+        // The two clocks are not read at the same instant, so their values may differ.
         assert!((0.5..1.5).contains(&(stats.worker_seconds / (2.0 * stats.seconds))), "{stats}");
         assert_eq!(batches.memory_plan().slots, 4);
     });
 }
 
-/// Reruns this test in a process that may have few threads, as a user with no other processes.
+/// Reruns itself in a process with a low thread limit, as a user who has no other processes.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_loader_that_cannot_start_more_threads_continues_with_those_it_has() {
+fn a_loader_that_cannot_start_more_threads_continues() {
     let _alone = alone();
     const INSIDE: &str = "WARPFEED_TEST_FEW_THREADS";
     if std::env::var_os(INSIDE).is_some() {
@@ -124,18 +127,18 @@ fn a_loader_that_cannot_start_more_threads_continues_with_those_it_has() {
         return;
     }
     if available_parallelism().unwrap().get() > 8 {
-        return crate::require::missing("few-cores", "the limit of threads is for up to eight cores");
+        return crate::require::missing("few-cores", "the thread limit suits up to eight cores");
     }
-    // Such a user cannot read root's temporary folders, so the program is copied to a folder that
-    // is opened to everyone.
+    // That user cannot read root's temporary folders, so the program is copied to a world-readable
+    // folder.
     let root = tempfile::tempdir().unwrap();
     let program = root.path().join("tune");
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    let test = child!(a_loader_that_cannot_start_more_threads_continues_with_those_it_has);
+    let test = child!(a_loader_that_cannot_start_more_threads_continues);
     std::fs::copy(test.get_program(), &program).unwrap();
     std::fs::set_permissions(root.path(), open).unwrap();
-    // The limit applies to the program that `prlimit` executes, and counts all processes of that
-    // user.
+    // The limit applies to the program that `prlimit` executes, and counts the threads of all
+    // processes of that user.
     for time in 0..5 {
         let output = std::process::Command::new("setpriv")
             .args(["--reuid=65534", "--clear-groups", "prlimit", "--nproc=20:20"])
@@ -144,7 +147,7 @@ fn a_loader_that_cannot_start_more_threads_continues_with_those_it_has() {
             .env(INSIDE, "1")
             .current_dir("/")
             .output();
-        let Ok(output) = output else { return crate::require::missing("setpriv", "it does not start") };
+        let Ok(output) = output else { return crate::require::missing("setpriv", "prlimit or setpriv does not start") };
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         if ["setpriv: ", "prlimit: "].iter().any(|tool| err.contains(tool)) {
             return crate::require::missing("setpriv", err);

@@ -1,6 +1,6 @@
-//! Promise: `stats.verdict()` names the limit of a loader. For each limit there is a loader that
-//! sleeps in that stage. (Copies and conversions need a device, so `src/trace/verdict.rs` tests
-//! them on numbers.)
+//! Promise: `stats.verdict()` names the bottleneck of a loader. Each bottleneck is tested with a
+//! loader that sleeps in the corresponding stage. Copies and conversions require a device, so
+//! `src/trace/verdict.rs` tests their rules on fixed statistics.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -17,10 +17,10 @@ use warpfeed::source::{Sample, Source};
 use warpfeed::trace::{Bottleneck, Stage};
 use warpfeed::{Augment, Dtype, Loader, Result, Stats, Verdict};
 
-/// Number of attempts before a different verdict is a failure.
+/// Number of attempts before a wrong verdict fails the test.
 const TRIES: usize = 12;
 
-/// Samples of one byte, which take `read` to read.
+/// One-byte samples whose reads take `read`.
 struct Bytes {
     len: usize,
     read: Duration,
@@ -45,7 +45,8 @@ impl Source for Bytes {
     }
 }
 
-/// Gray images of 16 by 16; `key7` takes `straggler`, all others `each`.
+/// A codec of gray 16x16 images. Decoding the sample `key7` takes `straggler`; every other image
+/// takes `each`.
 struct Gray {
     each: Duration,
     straggler: Duration,
@@ -88,7 +89,8 @@ fn loader(source: Bytes, codec: Gray) -> Loader {
     Loader::source(source).codec(codec).augment(Augment::train(16)).batch_size(8).workers(2).prefetch(2)
 }
 
-/// Runs `epochs` epochs in which step `n` takes `step(n)`. Each begins on request.
+/// Runs `epochs` epochs in which step `n` takes `step(n)`. No epoch is prepared before it is
+/// requested.
 fn run(loader: Loader, epochs: u64, step: impl Fn(u64) -> Duration) -> (Stats, Verdict) {
     no_hang(|| {
         let mut batches = loader.epochs(0).host().unwrap();
@@ -109,11 +111,11 @@ fn cores() -> usize {
     available_parallelism().unwrap().get()
 }
 
-/// Asserts that the verdict on a loader bound by `limit` names that limit and contains `words`.
+/// Asserts that the verdict on a loader limited by `limit` names this limit and contains `words`.
 ///
-/// A busy machine may stop all threads for longer than the loader sleeps, and then another limit is
-/// the true one. So there are several attempts; with a wrong rule all of them fail.
-/// `src/trace/verdict.rs` tests each rule on given numbers.
+/// A busy machine may stop all threads for longer than the loader sleeps, and then the loader
+/// really is limited by something else. Therefore the test makes several attempts. If a rule is
+/// wrong, all of them fail. `src/trace/verdict.rs` tests each rule on fixed statistics.
 fn named(limit: Bottleneck, words: &[&str], run: impl Fn() -> (Stats, Verdict)) -> Stats {
     for _ in 0..TRIES {
         let (stats, verdict) = run();
@@ -126,7 +128,7 @@ fn named(limit: Bottleneck, words: &[&str], run: impl Fn() -> (Stats, Verdict)) 
         }
         return stats;
     }
-    panic!("{TRIES} tries, and none is named {limit:?}: see the verdicts above");
+    panic!("no verdict in {TRIES} attempts names {limit:?}: see the verdicts above");
 }
 
 #[test]
@@ -141,7 +143,7 @@ fn a_slow_decoder_is_decode_bound() {
     let _alone = alone();
     let workers = cores();
     let of_workers = format!("of {workers} workers are busy");
-    named(Bottleneck::Decode, &["decode-bound\n- ", &of_workers, "p99", "times as much"], || {
+    named(Bottleneck::Decode, &["decode-bound\n- ", &of_workers, "p99", "times as fast"], || {
         run(loader(samples(80 * workers), slow(3)).workers(workers), 1, |_| ms(0))
     });
 }
@@ -163,7 +165,7 @@ fn a_slow_transform_is_transform_bound() {
 fn fewer_workers_than_cores_are_too_few() {
     let _alone = alone();
     if cores() == 1 {
-        return crate::require::missing("two-cores", "one core has no use for more workers");
+        return crate::require::missing("two-cores", "with one core, more workers do not help");
     }
     let advice = format!("workers({})", cores());
     named(Bottleneck::Workers, &["limited by the number of workers\n- ", "of 1 workers", &advice], || {
@@ -171,7 +173,7 @@ fn fewer_workers_than_cores_are_too_few() {
     });
 }
 
-/// Computes for 3 ms, like a field that decodes audio.
+/// A field that computes for 3 ms, as if it decoded audio.
 #[derive(Debug)]
 struct Slow;
 
@@ -188,7 +190,7 @@ impl FieldType for Slow {
 }
 
 #[test]
-fn a_slow_user_defined_field_is_a_limit_named_for_it_with_and_without_images() {
+fn a_slow_custom_field_is_the_named_bottleneck() {
     let _alone = alone();
     let workers = cores();
     for images in [true, false] {
@@ -227,16 +229,17 @@ fn batches_of_many_bytes_are_memory_bound() {
 #[test]
 fn a_slow_consumer_is_step_bound() {
     let _alone = alone();
-    let stats =
-        named(Bottleneck::Step, &["step-bound: the loader is not the limit\n- ", "a step takes ", "samples/s"], || {
-            run(loader(samples(160), FAST), 1, |_| ms(10))
-        });
+    let stats = named(
+        Bottleneck::Step,
+        &["step-bound: the loader is not the bottleneck\n- ", "a step takes ", "samples/s"],
+        || run(loader(samples(160), FAST), 1, |_| ms(10)),
+    );
     assert!(stats.step.mean_seconds() >= 0.01, "{stats}");
     let step = format!("a step takes {:.1} ms", 1e3 * stats.step.mean_seconds());
     assert!(stats.verdict().text.contains(&step), "{stats}");
 }
 
-/// Gray images of 16 by 16 that take 2 ms each and are counted.
+/// A codec of gray 16x16 images that takes 2 ms per image and counts the images.
 struct Counted(Arc<AtomicUsize>);
 
 impl Codec for Counted {
@@ -255,10 +258,11 @@ impl Codec for Counted {
     }
 }
 
-/// The steps follow the loader and not a clock, so each share of the time has a bound that holds on
-/// a busy machine too. Short steps drain the slots until the consumer has waited for as long as the
-/// slots took to fill. In the long step that follows, the slots fill up, and then stay full for as
-/// long as all of that took.
+/// The lengths of the steps depend on the loader's progress and not on a clock, so the bound on
+/// each fraction of the time also holds on a busy machine. During short steps, the slots are
+/// drained, until the consumer has waited for as long as it took to fill the slots. During the long
+/// step that follows, the slots fill up, and then stay full for as long as the first two phases
+/// took together.
 #[test]
 fn uneven_steps_with_few_slots_are_named() {
     let _alone = alone();
@@ -288,8 +292,8 @@ fn uneven_steps_with_few_slots_are_named() {
         drop(epoch);
         (batches.stats().since(&opened), cycles)
     });
-    // Other programs delay these threads, and a thread without a core looks like a slow
-    // sample. Both are measured truly, and neither is the limit here.
+    // Other programs may delay these threads, and a descheduled thread looks like a slow sample.
+    // The loader measures both correctly, but neither is the bottleneck that this test is about.
     stats.delayed_seconds = 0.0;
     stats.slowest.clear();
     let verdict = stats.verdict();
@@ -318,7 +322,7 @@ fn one_slow_sample_is_named() {
 #[test]
 fn the_start_of_short_epochs_is_named() {
     let _alone = alone();
-    // 12 ms for the first batch of each epoch of one batch, and 30 ms of step.
+    // Each epoch consists of one batch, which takes 12 ms; a step takes 30 ms.
     named(
         Bottleneck::EpochStart,
         &["limited by the starts of epochs\n- ", "the first batches of 10 epochs", "`.repeat(n)`"],

@@ -1,7 +1,8 @@
-//! One run in a process of its own, and what was seen of it.
+//! Runs code in a child process in which one call is made to fail, and records how the process
+//! ended.
 //!
 //! **Invariants**
-//! 1. The process that forks has no other thread that holds a lock: its test runs alone.
+//! 1. During the fork, no other thread of the parent holds a lock, because the test runs alone.
 #![allow(unsafe_code)]
 
 use std::backtrace::Backtrace;
@@ -16,12 +17,12 @@ use std::time::{Duration, Instant};
 
 use crate::calls::{self, Kind};
 
-/// What is left when nothing of the library lives any more.
+/// Resources that are still in use although no object of the library is alive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Left {
     threads: usize,
     descriptors: usize,
-    /// Maps of files.
+    /// Number of mapped files.
     maps: usize,
     allocations: i64,
 }
@@ -39,7 +40,8 @@ impl Left {
         }
     }
 
-    /// What is left in addition to `before`, once threads that ended have left the list.
+    /// Waits for exited threads to disappear from /proc, then returns the resources acquired since
+    /// `before`.
     fn since(before: Left) -> Left {
         let start = Instant::now();
         loop {
@@ -57,8 +59,8 @@ impl Left {
     }
 }
 
-/// Waits until the threads of the loaders in this process have ended.
-#[allow(dead_code)] // each user of this file takes its part
+/// Waits for the threads of this process's loaders to end.
+#[allow(dead_code)] // not used by every module that includes this file
 pub(crate) fn settled() {
     let start = Instant::now();
     while fs::read_dir("/proc/self/task").unwrap().count() > 1 && start.elapsed() < Duration::from_secs(5) {
@@ -66,50 +68,52 @@ pub(crate) fn settled() {
     }
 }
 
-/// How a process ended.
+/// How a child process ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It finished.
+    /// The process finished and sent its report.
     Done(Done),
-    /// A signal ended it, by number.
+    /// The process was killed by the signal with this number.
     Killed(i32),
     Hung,
 }
 
-/// What a process that finished has to say.
+/// Report of a process that finished.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Done {
-    /// The result, or an error.
+    /// Result or error of the run.
     pub(crate) result: Result<String, String>,
     pub(crate) left: Left,
-    /// Panics of any thread, with their places.
+    /// Panic messages of all threads, with their locations.
     pub(crate) panics: String,
-    /// Calls of each kind.
+    /// How many calls of each kind the process made.
     pub(crate) calls: Vec<usize>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Attempt {
-    /// Where the call failed, as a number. `None` if it was not reached.
+    /// Hash of the stack where the call failed. `None` if the call was not reached.
     pub(crate) place: Option<String>,
     pub(crate) end: End,
     child: Child,
 }
 
 impl Attempt {
-    /// The functions that led to the call that failed, if the process can still tell.
+    /// Returns the functions on the stack of the failed call, if the process can still resolve
+    /// them.
     pub(crate) fn functions(&mut self) -> Option<String> {
         self.child.stream.get_mut().write_all(&[END]).ok()?;
         self.child.message().ok().flatten()
     }
 }
 
-/// Time without a word after which a process hangs.
+/// Time without any message after which a process is considered hung.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Ends a message. No error has this byte.
+/// Terminator of a message. No error text contains this byte.
 const END: u8 = 1;
 
-/// A process. It waits at its end until this is dropped, so that it can be asked for more.
+/// A child process. Before exiting, the child waits for this handle to be dropped, so that the
+/// parent can still query it.
 #[derive(Debug)]
 struct Child {
     id: libc::pid_t,
@@ -118,7 +122,7 @@ struct Child {
 }
 
 impl Child {
-    /// The next message. `None` if the process has ended.
+    /// Receives the next message, or `None` if the process has ended.
     fn message(&mut self) -> io::Result<Option<String>> {
         let mut message = Vec::new();
         self.stream.read_until(END, &mut message)?;
@@ -126,14 +130,14 @@ impl Child {
     }
 
     fn kill(&self, signal: i32) {
-        // SAFETY: a child that has not been waited for.
+        // SAFETY: `id` is a child of this process that has not been waited for.
         unsafe { libc::kill(self.id, signal) };
     }
 
-    /// Waits for the end, and returns the signal that caused it.
+    /// Waits for the process to end, and returns the number of the signal that killed it.
     fn wait(&mut self) -> i32 {
         let mut status = 0;
-        // SAFETY: room for a number, and a child that has not been waited for.
+        // SAFETY: `status` may be written, and the child has not been waited for.
         unsafe { libc::waitpid(self.id, &mut status, 0) };
         self.has_ended = true;
         libc::WTERMSIG(status)
@@ -150,15 +154,15 @@ impl Drop for Child {
 }
 
 static PANICS: Mutex<String> = Mutex::new(String::new());
-/// The stream to the parent.
+/// In the child: the stream to the parent.
 static PARENT: Mutex<Option<UnixStream>> = Mutex::new(None);
-/// The functions that led to the call that failed.
+/// Addresses of the functions on the stack of the failed call.
 static PLACE: OnceLock<Backtrace> = OnceLock::new();
 
-/// Tells the parent at once that a call fails.
+/// Runs just before the selected call fails: records the stack and notifies the parent.
 fn note() {
     let mut addresses = [std::ptr::null_mut(); 48];
-    // SAFETY: room for as many addresses.
+    // SAFETY: `addresses` has room for the number of addresses passed as the size.
     let count = unsafe { libc::backtrace(addresses.as_mut_ptr(), addresses.len() as i32) };
     let hash = addresses[..count as usize].iter().take(14).fold(0xcbf2_9ce4_8422_2325, |hash: u64, address| {
         (hash ^ address.addr() as u64).wrapping_mul(0x0100_0000_01b3)
@@ -168,7 +172,8 @@ fn note() {
     let _ = parent.as_mut().expect("the process is a child").write_all(format!("place\0{hash:x}\u{1}").as_bytes());
 }
 
-/// Tells the parent how the process ends, and if it asks, the functions that led to the failed call.
+/// Sends a report of how the process ended and, on request, the functions that led to the failed
+/// call.
 fn report(message: &str) {
     calls::ignored(|| {
         let mut parent = PARENT.lock().unwrap();
@@ -182,19 +187,21 @@ fn report(message: &str) {
     });
 }
 
-/// Reports that the process ends here, for an allocation that cannot fail, or because it hangs.
+/// SIGABRT handler: runs when an infallible allocation fails, or when the parent decides that the
+/// child hangs.
 extern "C" fn aborted(_: i32) {
     report("aborted");
 }
 
-/// Loads what a child needs to tell a place.
+/// Loads the symbols that a child needs to resolve a stack trace.
 pub(crate) fn prepare() {
     let mut address = [std::ptr::null_mut(); 1];
-    // SAFETY: room for one address.
+    // SAFETY: the buffer has room for one address.
     unsafe { libc::backtrace(address.as_mut_ptr(), 1) };
 }
 
-/// The last functions of `trace` that belong to the library, or else to the crate that calls.
+/// Returns the innermost functions of `trace` that belong to the library. If there are none,
+/// returns those of the calling crate.
 fn functions(trace: &str) -> String {
     let names = trace.lines().filter_map(|line| line.trim_start().split_once(": ").map(|(_, name)| name.trim()));
     let names: Vec<&str> = names.filter(|name| !name.contains("failures::")).collect();
@@ -214,7 +221,7 @@ fn functions(trace: &str) -> String {
     shown.join(" < ")
 }
 
-/// Runs `run` in a process of its own, in which call `fails` fails.
+/// Runs `run` in a child process, making the call that `fails` selects return an error.
 pub(crate) fn attempt(fails: Option<(Kind, usize)>, run: impl FnOnce() -> Result<String, String>) -> Attempt {
     let (stream, to) = UnixStream::pair().unwrap();
     // SAFETY: invariant 1.
@@ -240,14 +247,14 @@ pub(crate) fn attempt(fails: Option<(Kind, usize)>, run: impl FnOnce() -> Result
             },
             Ok(None) => Some(End::Killed(child.wait())),
             Err(_) => {
-                // It reports its end now, and can tell the place.
+                // SIGABRT makes the child send its report; it can then still resolve the stack.
                 child.kill(libc::SIGABRT);
                 let _ = child.message();
                 Some(End::Hung)
             }
         }
     }
-    Attempt { place, end: end.expect("the loop ends with it"), child }
+    Attempt { place, end: end.expect("the loop ends with `end` set"), child }
 }
 
 fn parse<'a>(words: &mut impl Iterator<Item = &'a str>) -> Done {
@@ -267,9 +274,9 @@ fn parse<'a>(words: &mut impl Iterator<Item = &'a str>) -> Done {
 fn child_process(to: UnixStream, fails: Option<(Kind, usize)>, run: impl FnOnce() -> Result<String, String>) -> ! {
     *PARENT.lock().unwrap() = Some(to);
     std::panic::set_hook(Box::new(|panic| PANICS.lock().unwrap().push_str(&format!("{panic}\n"))));
-    // An abort of the allocator prints a line, and a process that dies may write its memory.
+    // Suppress the allocator's abort message and core dumps.
     quiet();
-    // SAFETY: the function only talks to the parent, and the process ends after it.
+    // SAFETY: the handler only writes to the parent, and then the process ends.
     unsafe { libc::signal(libc::SIGABRT, aborted as *const () as usize) };
     let before = Left::now();
     calls::begin(fails, note);
@@ -286,13 +293,13 @@ fn child_process(to: UnixStream, fails: Option<(Kind, usize)>, run: impl FnOnce(
         "done\0{word}\0{text}\0{panics}\0{threads} {descriptors} {maps} {allocations} {}\0",
         calls.join(" ")
     ));
-    // SAFETY: ends the process, without what the parent has registered for its own end.
+    // SAFETY: `_exit` has no preconditions. It skips the exit handlers, which belong to the parent.
     unsafe { libc::_exit(0) }
 }
 
 fn quiet() {
     let none = File::options().write(true).open("/dev/null").unwrap();
-    // SAFETY: the descriptors are open, and the limit is one number twice.
+    // SAFETY: the descriptors are open, and `limit` is a valid `rlimit`.
     unsafe {
         libc::dup2(none.as_raw_fd(), 2);
         libc::setrlimit(libc::RLIMIT_CORE, &libc::rlimit { rlim_cur: 0, rlim_max: 0 });

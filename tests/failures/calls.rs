@@ -1,12 +1,14 @@
-//! The functions of the C library that this program calls, and its allocator. Any one call can fail.
+//! Intercepts the C library functions that this program calls, and the program's allocator, so that
+//! any single call can be made to fail.
 //!
-//! The linker takes these definitions before those of the C library, for this program and for all
-//! crates and C code in it. Calls that the C library makes itself stay as they are.
+//! The linker prefers these definitions to those of the C library, for this program and for all
+//! crates and C code that are linked into it. Calls inside the C library itself are not
+//! intercepted.
 //!
 //! **Invariants**
-//! 1. Each function has the arguments and the result of the C library's, and passes them on
-//!    unchanged, or returns as the C library's does after an error.
-//! 2. Nothing here allocates while a call is counted.
+//! 1. Each function has the signature of its counterpart in the C library. It either forwards its
+//!    arguments unchanged, or returns what the counterpart returns after an error.
+//! 2. Counting a call does not allocate memory.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -18,12 +20,11 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::SeqCst};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(usize)]
 pub(crate) enum Kind {
-    /// An allocation of at least [`LARGE`] bytes: there is no memory.
+    /// An allocation of at least [`LARGE`] bytes: out of memory.
     Allocation,
-    /// A map of a file: `ENOMEM`. Other maps are those of the C and the standard library, for
-    /// stacks and the heap.
-    DenseMap,
-    /// `madvise(MADV_POPULATE_READ)`: `EFAULT`, as where a disk fails below a map.
+    /// Mapping a file: `ENOMEM`. Anonymous maps are exempt, because they serve stacks and the heap.
+    Map,
+    /// `madvise(MADV_POPULATE_READ)`: `EFAULT`, as after a disk error below a map.
     Pages,
     /// `EMFILE`
     Open,
@@ -33,23 +34,23 @@ pub(crate) enum Kind {
     Listing,
     /// `EIO`
     Read,
-    /// A read returns half of what was asked for. This is no failure.
+    /// A read that returns half of the requested bytes. This is not an error.
     ShortRead,
     /// `ENOSPC`
     Write,
-    /// A write takes half of the bytes. This is no failure.
+    /// A write that writes half of the bytes. This is not an error.
     ShortWrite,
-    /// `fsync` of a file: `EIO`. It must not go unnoticed.
+    /// `fsync` of a file: `EIO`. The library must report this error.
     Sync,
     /// `fsync` of a folder: `EIO`
     SyncFolder,
-    /// The length of a file: `ENOSPC`
+    /// Setting the length of a file: `ENOSPC`
     Length,
     /// `rename` and `link`: `EIO`
     Rename,
     /// `EIO`
     Remove,
-    /// A new folder: `ENOSPC`
+    /// Creating a folder: `ENOSPC`
     Folder,
     /// `flock` and locks by `fcntl`: `ENOLCK`
     Lock,
@@ -60,7 +61,7 @@ pub(crate) enum Kind {
 impl Kind {
     pub(crate) const ALL: [Kind; 18] = [
         Kind::Allocation,
-        Kind::DenseMap,
+        Kind::Map,
         Kind::Pages,
         Kind::Open,
         Kind::Metadata,
@@ -79,10 +80,10 @@ impl Kind {
         Kind::Thread,
     ];
 
-    /// The error, as the kernel numbers it.
+    /// Returns the `errno` of the failure.
     fn code(self) -> c_int {
         match self {
-            Kind::Allocation | Kind::DenseMap => libc::ENOMEM,
+            Kind::Allocation | Kind::Map => libc::ENOMEM,
             Kind::Pages => libc::EFAULT,
             Kind::Open => libc::EMFILE,
             Kind::Write | Kind::Length | Kind::Folder => libc::ENOSPC,
@@ -92,30 +93,30 @@ impl Kind {
         }
     }
 
-    /// Whether the call succeeds, in part.
+    /// Returns whether the call succeeds partially, as a short read or write.
     pub(crate) fn is_short(self) -> bool {
         matches!(self, Kind::ShortRead | Kind::ShortWrite)
     }
 }
 
-/// Smallest allocation that fails.
+/// Size of the smallest allocation that can fail.
 pub(crate) const LARGE: usize = 16 << 10;
 
-/// Whether calls are counted.
+/// Whether calls are being counted.
 static COUNTS: AtomicBool = AtomicBool::new(false);
 static CALLS: [AtomicUsize; Kind::ALL.len()] = [const { AtomicUsize::new(0) }; Kind::ALL.len()];
-/// The kind and the number of the call that fails, and whether it has failed.
+/// Kind and number of the call that is to fail.
 static FAILS: (AtomicUsize, AtomicUsize) = (AtomicUsize::new(usize::MAX), AtomicUsize::new(0));
 pub(crate) static FAILED: AtomicBool = AtomicBool::new(false);
-/// Called in place of the call that fails.
+/// Callback that runs just before the failing call returns.
 static NOTE: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
-/// Large allocations that are not freed.
+/// Number of large allocations that have not been freed.
 pub(crate) static LIVE: AtomicI64 = AtomicI64::new(0);
 
 thread_local!(static IGNORES: Cell<bool> = const { Cell::new(false) });
 
-/// Counts the calls of the process from now on. Call number `number` of a kind fails, from 1 on, and
-/// `note` is called before it returns.
+/// Starts counting the calls of the process. The call that `fails` selects by kind and number,
+/// counted from 1, will fail. `note` runs just before that call returns.
 pub(crate) fn begin(fails: Option<(Kind, usize)>, note: fn()) {
     let _ = NOTE.set(note);
     CALLS.iter().for_each(|calls| calls.store(0, SeqCst));
@@ -134,8 +135,8 @@ pub(crate) fn counted(kind: Kind) -> usize {
     CALLS[kind as usize].load(SeqCst)
 }
 
-/// Whether the call that fails is of `kind`.
-#[allow(dead_code)] // each user of this file takes its part
+/// Returns whether the call that is to fail is of `kind`.
+#[allow(dead_code)] // not used by every module that includes this file
 pub(crate) fn fails_now(kind: Kind) -> bool {
     FAILS.0.load(SeqCst) == kind as usize
 }
@@ -148,7 +149,7 @@ pub(crate) fn ignored<T>(f: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Counts a call of `kind`. Returns whether it must fail.
+/// Counts a call of `kind` and returns whether it must fail.
 fn fails(kind: Kind) -> bool {
     if !COUNTS.load(SeqCst) || IGNORES.get() {
         return false;
@@ -164,28 +165,28 @@ fn fails(kind: Kind) -> bool {
     fails
 }
 
-/// Sets `errno` and returns the result of a call that failed.
+/// Sets `errno` and returns the result of a failed call.
 fn failure(kind: Kind) -> c_int {
     // SAFETY: the address of this thread's `errno`.
     unsafe { *libc::__errno_location() = kind.code() };
     -1
 }
 
-/// The C library's own function.
+/// Looks up the C library's definition of a function.
 fn next(cache: &AtomicUsize, name: &CStr) -> usize {
     let known = cache.load(SeqCst);
     if known != 0 {
         return known;
     }
-    // SAFETY: the name ends in a zero.
+    // SAFETY: the name is null-terminated.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }.addr();
     assert!(found != 0, "the C library has no such function");
     cache.store(found, SeqCst);
     found
 }
 
-/// Defines functions that count as a kind. `short` is the number of bytes, for kinds that may take
-/// fewer.
+/// Defines the intercepted functions of one kind. `short` names the byte-count argument of calls
+/// that may transfer fewer bytes.
 macro_rules! calls {
     ($(
         fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty,
@@ -201,10 +202,10 @@ macro_rules! calls {
             }
             $(let $bytes = if $bytes > 1 && fails($short) { $bytes / 2 } else { $bytes };)?
             let name = CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes());
-            let next = next(&NEXT, name.expect("one zero, at its end"));
+            let next = next(&NEXT, name.expect("the name has one null byte, at its end"));
             // SAFETY: invariant 1.
             let next: unsafe extern "C" fn($($type),*) -> $result = unsafe { std::mem::transmute(next) };
-            // SAFETY: as the caller of this function promises.
+            // SAFETY: guaranteed by the caller of this function.
             unsafe { next($($argument),*) }
         }
     )*};
@@ -234,7 +235,7 @@ fn unlocks(operation: c_int) -> Option<Kind> {
 }
 
 fn syncs(file: c_int) -> Option<Kind> {
-    // SAFETY: zeros are a value, and there is room for it.
+    // SAFETY: an all-zero `stat` is a valid value, and the call may write it.
     let is_folder = ignored(|| unsafe {
         let mut found: libc::stat = std::mem::zeroed();
         libc::fstat(file, &mut found) == 0 && found.st_mode & libc::S_IFMT == libc::S_IFDIR
@@ -243,7 +244,7 @@ fn syncs(file: c_int) -> Option<Kind> {
 }
 
 fn maps(file: c_int) -> Option<Kind> {
-    (file >= 0).then_some(Kind::DenseMap)
+    (file >= 0).then_some(Kind::Map)
 }
 
 fn populates(advice: c_int) -> Option<Kind> {
@@ -334,14 +335,14 @@ fn live(bytes: usize, change: i64) {
     }
 }
 
-// SAFETY: every call is passed on to the system's allocator unchanged, or returns null.
+// SAFETY: every call either is forwarded to the system's allocator unchanged, or returns null.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.size() >= LARGE && fails(Kind::Allocation) {
             return std::ptr::null_mut();
         }
         live(layout.size(), 1);
-        // SAFETY: the caller's guarantee for `layout` is passed on.
+        // SAFETY: the caller guarantees what the system's allocator requires of `layout`.
         unsafe { System.alloc(layout) }
     }
 
@@ -350,7 +351,7 @@ unsafe impl GlobalAlloc for Counting {
             return std::ptr::null_mut();
         }
         live(layout.size(), 1);
-        // SAFETY: the caller's guarantee for `layout` is passed on.
+        // SAFETY: the caller guarantees what the system's allocator requires of `layout`.
         unsafe { System.alloc_zeroed(layout) }
     }
 
@@ -360,13 +361,15 @@ unsafe impl GlobalAlloc for Counting {
         }
         live(layout.size(), -1);
         live(size, 1);
-        // SAFETY: the caller's guarantee for `pointer` and `layout` is passed on.
+        // SAFETY: the caller guarantees what the system's allocator requires of `pointer` and
+        // `layout`.
         unsafe { System.realloc(pointer, layout, size) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         live(layout.size(), -1);
-        // SAFETY: the caller's guarantee for `pointer` and `layout` is passed on.
+        // SAFETY: the caller guarantees what the system's allocator requires of `pointer` and
+        // `layout`.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

@@ -1,8 +1,9 @@
-//! The batches of a loader as a text, and what a loader must do when a call fails.
+//! Describes a loader's batches as text, and checks a loader in which a call failed.
 
 use warpfeed::{HostBatch, Loader, Result};
 
-/// The samples of a batch, a line each, which ends in whether the sample is its own.
+/// Lists the samples of a batch, one per line. Each line ends with whether the content belongs to
+/// the sample.
 fn described(batch: &HostBatch) -> String {
     let labels = batch.labels().map(<[i64]>::to_vec).unwrap_or_default();
     let views: Vec<_> = batch.fields().filter_map(|field| batch.field(&field.name)).collect();
@@ -19,7 +20,7 @@ fn described(batch: &HostBatch) -> String {
     lines
 }
 
-/// The first `count` batches of a loader, or its first error. After the samples come the faults.
+/// Returns the text of the first `count` batches, followed by the faults, or else the first error.
 fn batches(loader: Loader, count: usize) -> Result<String> {
     let mut batches = loader.host()?;
     let mut text = String::new();
@@ -33,7 +34,8 @@ fn batches(loader: Loader, count: usize) -> Result<String> {
     Ok(text)
 }
 
-/// Whether `text` is an epoch in which samples were replaced, and its faults name them.
+/// Returns whether `text` describes an epoch in which samples were replaced and the faults name
+/// them.
 fn is_replaced(text: &str, expected: &str) -> bool {
     let (mut lines, mut named) = (Vec::new(), Vec::new());
     for line in text.lines() {
@@ -48,15 +50,15 @@ fn is_replaced(text: &str, expected: &str) -> bool {
     !named.is_empty() && lines.len() == expected.lines().count() && lines.iter().zip(expected.lines()).all(same)
 }
 
-/// Whether an error says where it happened.
+/// Returns whether an error says where it occurred.
 pub(crate) fn names_a_place(error: &warpfeed::Error) -> bool {
     let text = error.to_string();
     let options = ["workers", "batch_size", "prefetch", "memory_limit", "thread"];
     error.path().is_some() || error.sample().is_some() || options.iter().any(|option| text.contains(option))
 }
 
-/// Loads the first `count` batches. After an error, a second loader must deliver what the first one
-/// should have.
+/// Loads the first `count` batches. If this fails, a second loader must deliver the expected
+/// batches.
 pub(crate) fn twice(
     loader: &dyn Fn() -> Result<Loader>,
     count: usize,
@@ -66,7 +68,7 @@ pub(crate) fn twice(
     match load() {
         Ok(text) if expected.is_some_and(|expected| is_replaced(&text, expected)) => Err(text),
         Ok(text) => Ok(text),
-        Err(e) if !names_a_place(&e) => Err(format!("wrong: no place: {e}")),
+        Err(e) if !names_a_place(&e) => Err(format!("wrong: the error names no location: {e}")),
         Err(e) => match load() {
             Ok(text) if expected.is_none_or(|expected| text == expected) => Err(e.to_string()),
             Ok(text) => Err(format!("wrong: after {e}: {text}")),

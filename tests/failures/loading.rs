@@ -1,5 +1,5 @@
-//! Promise: when any one call of the system fails while a loader opens and runs, the batches are the
-//! same, or an error names the place. Nothing is left behind, and the next loader works.
+//! Promise: if any single system call fails while a loader is opened or running, then the batches
+//! are the same, or an error says where it occurred. Nothing is leaked, and the next loader works.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -63,7 +63,7 @@ impl Data {
     }
 }
 
-/// Copies the images of the class folders below `folder`, with one box each.
+/// Copies the images from the class folders in `folder` to a YOLO dataset, with one box per image.
 fn yolo(folder: &Path, to: &Path) {
     let source = warpfeed::source::open(folder).unwrap();
     fs::create_dir_all(to.join("images")).unwrap();
@@ -81,7 +81,7 @@ fn yolo(folder: &Path, to: &Path) {
     fs::write(to.join("listed.yaml"), "train: listed.txt\nnames: [a, b, c]\n").unwrap();
 }
 
-/// A source whose reads wait, so that readers read for the workers.
+/// A source whose reads block, so that reader threads are used.
 struct Slow(Arc<dyn Source>);
 
 impl Source for Slow {
@@ -108,7 +108,8 @@ fn sweep(cases: &Cases<'_>) {
     table.finish();
 }
 
-/// A copy of the datasets of other libraries, because loaders write indexes next to them.
+/// Copies the fixtures in the formats of other libraries, because loaders write indexes next to
+/// them.
 fn fixtures() -> tempfile::TempDir {
     fn copy(from: &Path, to: &Path) {
         fs::create_dir_all(to).unwrap();
@@ -128,8 +129,8 @@ fn fixtures() -> tempfile::TempDir {
 }
 
 #[test]
-fn a_call_that_fails_gives_an_error_with_a_place_or_the_same_batches() {
-    own_process!(a_call_that_fails_gives_an_error_with_a_place_or_the_same_batches);
+fn a_failed_call_gives_a_located_error_or_equal_batches() {
+    own_process!(a_failed_call_gives_a_located_error_or_equal_batches);
     let _alone = alone();
     let data = Data::new();
     let open = |name: &str| Ok(loader(&data.path(name)).retries(0));
@@ -154,8 +155,8 @@ fn a_call_that_fails_gives_an_error_with_a_place_or_the_same_batches() {
 }
 
 #[test]
-fn a_call_that_fails_gives_an_error_or_the_same_batches_in_every_format() {
-    own_process!(a_call_that_fails_gives_an_error_or_the_same_batches_in_every_format);
+fn a_failed_call_is_an_error_or_harmless_in_every_format() {
+    own_process!(a_failed_call_is_an_error_or_harmless_in_every_format);
     let _alone = alone();
     let fixtures = fixtures();
     let open = |name: &str| Ok(loader(&fixtures.path().join(name)).retries(0));
@@ -195,7 +196,8 @@ fn a_call_that_fails_gives_an_error_or_the_same_boxes() {
     ]);
 }
 
-/// Memory that grows with the number of samples: the lists and indexes of a set of [`many`].
+/// Tests allocations that grow with the number of samples, such as file lists and indexes, on the
+/// dataset [`many`].
 #[test]
 fn without_memory_for_many_samples_there_is_an_error() {
     own_process!(without_memory_for_many_samples_there_is_an_error);

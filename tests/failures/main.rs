@@ -1,4 +1,4 @@
-//! Each call of the system fails once, in processes of their own.
+//! Makes each system call fail once, each time in a separate process.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 #[path = "../support/process.rs"]

@@ -1,5 +1,5 @@
-//! Promise: when any one call of the system fails while a set is packed or merged, each file under
-//! its final name is whole. A second run finishes the set, and leaves nothing else.
+//! Promise: if any single system call fails while a dataset is packed or merged, every file under
+//! its final name is complete. A second run finishes the dataset and leaves no other files behind.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::loading::Data;
 use crate::process::{alone, own_process};
 use crate::sweep::{Case, Table};
 
-/// All files below `folder`, by name, with a hash of their bytes.
+/// Lists all files below `folder` by name, with a hash of their bytes.
 fn files(folder: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -34,7 +34,8 @@ fn listed(folder: &Path) -> String {
     files(folder).iter().map(|(name, hash)| format!("{name} {hash}\n")).collect()
 }
 
-/// Runs `pack` into a new folder, and if it fails, checks what it left and runs it again.
+/// Runs `pack` into a new folder. If this fails, checks the files that it left behind and runs
+/// `pack` again.
 fn twice(
     pack: &dyn Fn(&Path) -> Result<()>,
     folder: &Path,
@@ -45,13 +46,13 @@ fn twice(
     calls::end();
     let Err(e) = packed else {
         let text = listed(folder);
-        // A lock file that could not be removed is locked by nobody, and the next run takes it.
+        // A leftover lock file is not locked, and the next run reuses it.
         let lines = text.lines().filter(|line| !line.contains(".lock.partial "));
         let without: String = lines.map(|line| format!("{line}\n")).collect();
         return Ok(if expected == Some(&without) { without } else { text });
     };
     if !names_a_place(&e) {
-        return Err(format!("wrong: no place: {e}"));
+        return Err(format!("wrong: the error names no location: {e}"));
     }
     let expected = expected.expect("the first run succeeds");
     let whole: BTreeMap<&str, &str> = expected.lines().filter_map(|line| line.split_once(' ')).collect();
@@ -69,8 +70,8 @@ fn twice(
 }
 
 #[test]
-fn a_call_that_fails_leaves_nothing_incomplete_under_a_final_name() {
-    own_process!(a_call_that_fails_leaves_nothing_incomplete_under_a_final_name);
+fn a_failed_call_leaves_nothing_incomplete_under_a_final_name() {
+    own_process!(a_failed_call_leaves_nothing_incomplete_under_a_final_name);
     let _alone = alone();
     let data = Data::new();
     let folder = data.path("folder");

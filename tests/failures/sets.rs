@@ -1,5 +1,5 @@
-//! Datasets in every format, by the writers of `tests/twins`.
-#![allow(dead_code, unreachable_pub)] // these files have more than is needed here
+//! Datasets in every format, written with the code of `tests/twins`.
+#![allow(dead_code, unreachable_pub)] // the shared files define more than this file uses
 
 #[path = "../twins/bytes.rs"]
 mod bytes;
@@ -14,7 +14,8 @@ pub(crate) use drawn::Kind;
 use drawn::{One, Set};
 pub(crate) use formats::FORMATS;
 
-/// So many samples that a list of four bytes for each fails when it is allocated.
+/// Number of samples at which a list of four bytes per sample is large enough to fail when
+/// allocated.
 const MANY: usize = 6000;
 
 pub(crate) fn many(kind: Kind) -> Set {
@@ -25,7 +26,7 @@ pub(crate) fn small(kind: Kind) -> Set {
     set(kind, 12)
 }
 
-/// `count` samples of three classes with the same image.
+/// Returns `count` samples of three classes, all with the same image.
 fn set(kind: Kind, count: usize) -> Set {
     let size = (16, 8);
     let pixels: Vec<u8> = (0..size.0 * size.1 * 3).map(|at| at as u8).collect();

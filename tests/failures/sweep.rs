@@ -1,4 +1,5 @@
-//! Runs a case again and again. In each run another call fails, until none is left.
+//! Runs a case repeatedly. In each run, a different call is made to fail, until each of the
+//! selected calls has failed once.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,36 +9,38 @@ use warpfeed::sampler::Rng;
 use crate::attempt::{Attempt, Done, End, attempt, prepare};
 use crate::calls::Kind;
 
-/// Calls of each kind that a test lets fail in each case. More are chosen at random.
+/// Number of calls of each kind that are made to fail in each case by default. If there are more
+/// calls, some of them are chosen at random.
 const MOST: usize = 12;
 
-/// Functions of other crates that allocate without a way to fail, so that the process ends.
+/// Prefixes of functions in other crates that abort the process if an allocation fails.
 const OTHERS: &[&str] = &["png::", "flate2::", "fdeflate::", "roxmltree::", "serde_json::"];
 
-/// A case: something small that the library does.
+/// A case: one small operation of the library.
 pub(crate) struct Case<'a> {
     pub(crate) name: String,
-    /// Fills the folder of a run, before its process begins.
+    /// Prepares the folder of a run before its process starts.
     pub(crate) prepare: Box<dyn Fn(&Path) + 'a>,
-    /// Does it, in a new process with a folder of its own. The text describes all that must be the
-    /// same in each run, and is given to all but the first. After an error, it may look at what is
-    /// left, and begins the message with `wrong` if that is not as it should be.
+    /// Performs the operation in a new process and a new folder. The returned text describes
+    /// everything that must be the same in all runs. All runs except the first receive this text as
+    /// the expected one. After an error, the function may check what was left behind. If something
+    /// is wrong, the message starts with `wrong`.
     pub(crate) run: Box<Run<'a>>,
-    /// The kinds of calls that fail.
+    /// Kinds of calls that are made to fail.
     pub(crate) kinds: &'static [Kind],
 }
 
 pub(crate) type Run<'a> = dyn Fn(&Path, Option<&str>) -> Result<String, String> + 'a;
 
-/// What the sweeps of a test have seen.
+/// Results of the sweeps of a test.
 #[derive(Default)]
 pub(crate) struct Table {
-    /// Calls that failed, and how the runs ended.
+    /// For each case and kind: the number of failed calls, and how the runs ended.
     rows: BTreeMap<(String, Kind), Row>,
-    /// Allocations that end the process, by place.
+    /// Number of allocations whose failure ends the process, by stack.
     aborts: BTreeMap<String, usize>,
     wrong: Vec<String>,
-    /// Functions that lead to a call, by the number of its place.
+    /// The functions on the stack of a call, by the hash of the stack.
     places: BTreeMap<String, String>,
 }
 
@@ -50,7 +53,7 @@ struct Row {
     aborts: usize,
 }
 
-/// Whether the sweep is the long one.
+/// Returns whether to make every call fail, instead of a selection.
 fn is_whole() -> bool {
     std::env::var_os("WARPFEED_SWEEP_ALL").is_some()
 }
@@ -74,7 +77,8 @@ impl Table {
             }
             for number in numbers(calls, &case.name, index) {
                 let mut seen = run(Some((kind, number)), Some(&expected));
-                // Threads share the calls differently in each run.
+                // Threads divide the calls differently in each run, so the selected call may not be
+                // reached.
                 if seen.place.is_some() {
                     self.note(case, (kind, number), &mut seen, (&expected, &clean));
                 }
@@ -94,7 +98,7 @@ impl Table {
         let end = seen.end.clone();
         let mut place = || {
             let number = seen.place.clone().unwrap_or_default();
-            let functions = || seen.functions().unwrap_or_else(|| "a place that the process cannot tell".into());
+            let functions = || seen.functions().unwrap_or_else(|| "an unknown stack".into());
             places.entry(number).or_insert_with(functions).clone()
         };
         let row = self.rows.entry((case.name.clone(), kind)).or_default();
@@ -113,12 +117,13 @@ impl Table {
             End::Killed(signal) => wrong.push(format!("signal {signal}")),
             End::Done(done) => {
                 match &done.result {
-                    Ok(_) if kind == Kind::Sync => wrong.push("an error that nobody notices".into()),
+                    Ok(_) if kind == Kind::Sync => wrong.push("an unreported error".into()),
                     Ok(text) if text == expected => row.same += 1,
                     Ok(text) => wrong.push(format!("another result: {}", difference(text, expected))),
-                    // LMDB's library takes a short write for a full disk, and a short read for a damaged file.
+                    // The LMDB library treats a short write as a full disk, and a short read as a
+                    // damaged file.
                     Err(_) if kind.is_short() && case.name.contains("LMDB") => row.errors += 1,
-                    Err(e) if kind.is_short() => wrong.push(format!("no failure, and yet: {e}")),
+                    Err(e) if kind.is_short() => wrong.push(format!("no call failed, but: {e}")),
                     Err(e) if e.starts_with("wrong") || e == "panic" => wrong.push(e.clone()),
                     Err(_) => row.errors += 1,
                 }
@@ -136,10 +141,10 @@ impl Table {
         }
     }
 
-    /// Prints what was covered.
+    /// Prints the coverage.
     ///
     /// # Panics
-    /// If a run did not end as it must.
+    /// Panics if any run ended in an unacceptable way.
     pub(crate) fn finish(self) {
         let mut sums: BTreeMap<Kind, [usize; 5]> = BTreeMap::new();
         for ((name, kind), Row { calls, failed, same, errors, aborts }) in &self.rows {
@@ -162,14 +167,14 @@ impl Table {
     }
 }
 
-/// The calls that fail, of `calls`.
+/// Selects the numbers of the calls to make fail, from 1 to `calls`.
 fn numbers(calls: usize, name: &str, kind: usize) -> Vec<usize> {
     if calls <= MOST || is_whole() {
         return (1..=calls).collect();
     }
     let seed = name.bytes().fold(kind as u64, |seed, byte| seed.wrapping_mul(31) + u64::from(byte));
     let mut rng = Rng::new(seed, 0, 0);
-    // The first and the last ones, and others between them.
+    // The first and last calls, and some between them.
     let mut numbers: Vec<usize> = (1..=4).chain(calls - 1..=calls).collect();
     numbers.extend((0..MOST - 6).map(|_| 5 + rng.below(calls as u64 - 6) as usize));
     numbers.sort_unstable();

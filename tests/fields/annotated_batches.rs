@@ -1,6 +1,6 @@
-//! Promise: packing an annotated set keeps its batches bit for bit. A sample with a bad annotation
-//! is an error, or skipped and listed. Packing that would resize images with boxes in pixels is
-//! refused.
+//! Promise: a packed annotated dataset has bit-identical batches. A sample with an invalid
+//! annotation fails, or is skipped and listed. Packing with a resize is rejected if boxes are in
+//! pixels.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use warpfeed::source::open;
 use warpfeed::{Augment, Dtype, HostBatch, Loader, OnError, Result};
 use warpfeed_synth::Synth;
 
-/// All arrays of all batches.
+/// Returns all arrays of all batches.
 fn arrays(loader: Loader) -> Vec<Vec<(String, Vec<u8>)>> {
     let content = |batch: HostBatch| {
         batch.fields().map(|field| (field.name.clone(), batch.field(&field.name).unwrap().bytes().to_vec())).collect()
@@ -20,7 +20,8 @@ fn arrays(loader: Loader) -> Vec<Vec<(String, Vec<u8>)>> {
     loader.into_iter().map(|batch| batch.map(content)).collect::<Result<_>>().unwrap()
 }
 
-/// Asserts that the batches of a set equal those of its LMDB and of its tar, and returns them.
+/// Packs a dataset into an LMDB and a tar, asserts that all three have equal batches, and returns
+/// the batches.
 fn batches_alike(path: &Path, folder: &Path, fields: impl Fn(Loader) -> Loader) -> Vec<Vec<(String, Vec<u8>)>> {
     let augment = || Augment::train(48).scale(0.2, 1.0);
     let loader = |path: &Path| fields(Loader::new(path).batch_size(5).shuffle(7).augment(augment()).unlabeled(true));
@@ -36,7 +37,7 @@ fn batches_alike(path: &Path, folder: &Path, fields: impl Fn(Loader) -> Loader) 
     expected
 }
 
-/// Number of nonzero bytes of an array.
+/// Returns the number of nonzero bytes in an array.
 fn inked(batches: &[Vec<(String, Vec<u8>)>], name: &str) -> usize {
     let own = batches.iter().flatten().filter(|(have, _)| have == name);
     own.map(|(_, bytes)| bytes.iter().filter(|byte| **byte != 0).count()).sum()
@@ -62,7 +63,8 @@ fn packed_sets_give_the_same_batches_bit_for_bit() {
         loader.field("boxes", boxes().column("difficult", Dtype::U8)).field("mask", Mask::new(Dtype::U8).fill(255))
     });
     assert!(inked(&batches, "mask") > 1000 && inked(&batches, "boxes") > 40);
-    // In both sets, each pixel of a class in the mask lies in a box of that class, and in its mask.
+    // In both datasets, each mask pixel of a class is inside a box of that class, and inside the
+    // mask of that box.
     let pixels = |path: &Path, field: &str| -> usize {
         let loader = Loader::new(path).batch_size(64).augment(Augment::letterbox(96, 96)).unlabeled(true);
         let loader = if field == "mask" {
@@ -73,7 +75,7 @@ fn packed_sets_give_the_same_batches_bit_for_bit() {
         inked(&arrays(loader), field)
     };
     let (by_class, by_figure) = (pixels(&voc, "mask"), pixels(&coco, "boxes.masks"));
-    // Only one of the sets has figures of fewer than 12 pixels.
+    // Only one of the datasets contains figures of fewer than 12 pixels.
     assert!(
         by_figure > 1000 && by_class >= by_figure && by_class < by_figure + by_figure / 50,
         "{by_class} {by_figure}"
@@ -96,7 +98,7 @@ fn packed_sets_give_the_same_batches_bit_for_bit() {
     assert_eq!(batch.field("boxes").unwrap().as_f32().unwrap()[..8], [0.0, 0.0, 20.0, 10.0, 2.5, 2.5, 7.5, 7.5]);
     assert_eq!(batch.field("boxes.points").unwrap().as_f32().unwrap()[..6], [10.0, 2.5, 2.0, 4.0, 2.0, 1.0]);
     assert_eq!(batch.field("boxes.class").unwrap().as_i64().unwrap()[..3], [0, 1, -1]);
-    // An outline becomes the mask of its pixels.
+    // A polygon becomes a mask of the pixels that it covers.
     let root = set(&[("images/x.png", ""), ("labels/x.txt", "0 0.1 0.2 0.5 0.2 0.5 0.6 0.1 0.6")]);
     let batch = whole(root.path(), boxes().masks());
     let mask = &batch.field("boxes.masks").unwrap().bytes()[..200];
@@ -105,9 +107,9 @@ fn packed_sets_give_the_same_batches_bit_for_bit() {
     assert_eq!(mask, expected);
 }
 
-/// A bad annotation is a fault of its sample: an error, or skipped and listed.
+/// A sample with an invalid annotation fails, or is skipped and listed as a fault.
 #[test]
-fn a_sample_with_a_bad_annotation_is_an_error_or_skipped_and_listed() {
+fn a_bad_annotation_fails_or_its_sample_is_skipped_and_listed() {
     let mut json = coco();
     json["annotations"][0]["bbox"] = json!([10, 2, 30, 4]);
     let root = coco_set(&json);
@@ -127,7 +129,7 @@ fn a_sample_with_a_bad_annotation_is_an_error_or_skipped_and_listed() {
     assert_eq!((faults.len(), faults[0].error.cause()), (1, cause));
 }
 
-/// Boxes are in pixels, so resizing the image would make them wrong.
+/// Boxes are in pixels, so resizing the image would invalidate them.
 #[test]
 fn a_pack_that_resizes_annotated_images_is_refused() {
     let root = coco_set(&coco());
@@ -136,7 +138,7 @@ fn a_pack_that_resizes_annotated_images_is_refused() {
     let e = refused(Pack::new(&*source).recode(smaller).to(root.path().join("x.lmdb")));
     assert_eq!(
         e.cause(),
-        "the image would become 16x8 from 20x10, but the field \"boxes.npy\" is in pixels of the original; pack it without resizing"
+        "the image would become 16x8 instead of 20x10, but the field \"boxes.npy\" has pixel coordinates of the original; pack without resizing"
     );
     assert_eq!(e.sample(), Some(0));
     let same = Recode::Quality { quality: 90, max_side: Some(20) };

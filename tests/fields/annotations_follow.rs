@@ -1,9 +1,9 @@
-//! Promise: annotations keep their place in images that EXIF turns. Annotations of the stored
-//! image turn with it; annotations of the upright image do not. If the set does not say which,
-//! or the annotated image had another size, the sample is an error.
+//! Promise: annotations stay correct when EXIF rotates an image. Annotations of the stored image
+//! are rotated with it; annotations of the upright image are not. If it is not known which of the
+//! two was annotated, or if the annotated image had a different size, the sample fails.
 //!
-//! `fixtures/orientation/make.py` made the images, and the expected annotations with torchvision
-//! and pycocotools.
+//! `fixtures/orientation/make.py` generated the images and, using torchvision and pycocotools, the
+//! expected annotations.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use warpfeed::pack::Pack;
 use warpfeed::source::{Memory, OwnedSample, open};
 use warpfeed::{Augment, Dtype, HostBatch, Loader, Result};
 
-/// One image, with annotations of the stored image and the expected turned ones.
+/// One image, with annotations of the stored image and the expected rotated ones.
 #[derive(Deserialize)]
 struct Case {
     name: String,
@@ -47,7 +47,7 @@ impl Case {
         fs::read(format!("{FIXTURES}/{}.jpg", self.name)).unwrap()
     }
 
-    /// Whether the size does not reveal which image was annotated.
+    /// Returns whether the stored and the upright image have the same size.
     fn fits_both(&self) -> bool {
         self.tag > 1 && self.stored == self.upright
     }
@@ -56,7 +56,7 @@ impl Case {
         [2, 4, 5, 7].contains(&self.tag)
     }
 
-    /// A COCO set of this image, declared to have `size`.
+    /// Writes a COCO dataset with this image, which declares its size as `size`.
     fn coco(&self, size: [u32; 2]) -> (tempfile::TempDir, PathBuf) {
         let points: Vec<f32> = self.points.iter().flat_map(|&[x, y]| [x, y, 2.0]).collect();
         let annotation = |number: usize, segmentation: Value| {
@@ -75,7 +75,8 @@ impl Case {
         (root, json)
     }
 
-    /// Boxes, masks of the first two, and points: of the stored image, or turned by torchvision.
+    /// Checks the boxes, the masks of the first two boxes, and the points. If `turned`, they must
+    /// be rotated as by torchvision; otherwise they must be those of the stored image.
     fn check(&self, batch: &HostBatch, turned: bool) {
         let name = &self.name;
         let [width, height] = self.upright.map(|side| side as usize);
@@ -102,7 +103,7 @@ impl Case {
     }
 }
 
-/// Run lengths of a mask by column, zeros first.
+/// Returns the run lengths of a mask in column order, starting with zeros.
 fn runs_of(mask: &[u8], width: usize, height: usize) -> Vec<usize> {
     let (mut runs, mut value) = (vec![0], 0);
     for place in 0..width * height {
@@ -116,7 +117,8 @@ fn runs_of(mask: &[u8], width: usize, height: usize) -> Vec<usize> {
     runs
 }
 
-/// The only batch of a loader that shows the image of `case` unchanged.
+/// Returns the only batch of a loader that delivers the image of `case` without cropping or
+/// resizing it.
 fn batch(case: &Case, loader: Loader, follow: Option<AnnotationFrame>) -> Result<HostBatch> {
     let loader =
         loader.augment(Augment::pass_through(case.upright[0], case.upright[1])).drop_field("label").batch_size(1);
@@ -130,11 +132,14 @@ fn boxes() -> Boxes {
 
 fn names_the_option<T>(result: Result<T>) {
     let e = refused(result);
-    assert!(e.cause().contains("Loader::annotations_follow(Exif::Stored) or (Exif::Upright)"), "{e}");
+    assert!(
+        e.cause().contains("Loader::annotations_follow(AnnotationFrame::Stored) or (AnnotationFrame::Upright)"),
+        "{e}"
+    );
 }
 
 #[test]
-fn coco_annotations_of_the_stored_image_turn_as_in_torchvision() {
+fn coco_annotations_rotate_with_exif_as_in_torchvision() {
     for case in cases() {
         let (root, json) = case.coco(case.stored);
         let load = |path: &Path, follow| {
@@ -149,7 +154,7 @@ fn coco_annotations_of_the_stored_image_turn_as_in_torchvision() {
         }
         let stored = load(&json, Some(AnnotationFrame::Stored)).unwrap();
         case.check(&stored, true);
-        // A packed set has the same batches.
+        // The packed dataset has the same batches.
         let packed = root.path().join("packed.lmdb");
         Pack::new(&*open(&json).unwrap()).to(&packed).unwrap();
         case.check(&load(&packed, Some(AnnotationFrame::Stored)).unwrap(), true);
@@ -171,12 +176,12 @@ fn coco_annotations_of_the_upright_image_are_left_alone() {
 }
 
 #[test]
-fn annotations_of_an_image_of_another_size_are_an_error_with_both_sizes() {
+fn a_wrong_annotated_image_size_fails_with_both_sizes() {
     for case in cases() {
         let (_root, json) = case.coco([96, 64]);
         let e = refused(batch(&case, Loader::new(&json).field("boxes", boxes()), Some(AnnotationFrame::Stored)));
         let [width, height] = case.upright;
-        let words = format!("annotated in 96x64 pixels, its image has {width}x{height}");
+        let words = format!("annotations are for 96x64 pixels, but the image has {width}x{height}");
         assert!(e.cause().contains(&words) && e.key() == Some("a"), "{e}");
     }
 }
@@ -187,7 +192,8 @@ fn a_crop_that_depends_on_boxes_uses_the_turned_ones() {
         let (_root, json) = case.coco(case.stored);
         let loader = Loader::new(&json).augment(Augment::iou_crop(32, 32)).drop_field("label").batch_size(1).repeat(40);
         let loader = loader.annotations_follow(AnnotationFrame::Stored).field("boxes", Boxes::new(3));
-        // A crop keeps the center of some box. With wrong boxes it often keeps none.
+        // The crop must contain the center of a box. If the boxes were wrong, it would often
+        // contain none.
         assert!(loader.into_iter().all(|batch| batch.unwrap().counts("boxes").unwrap()[0] > 0), "{}", case.name);
     }
 }
@@ -226,7 +232,7 @@ fn yolo_declares_no_size_so_the_option_decides() {
             &load(Some(AnnotationFrame::Upright)).unwrap(),
             case.boxes.iter().map(scale).collect::<Vec<_>>().as_flattened(),
         );
-        // An image without boxes has nothing to turn.
+        // An image without boxes has nothing to rotate.
         fs::write(root.path().join("labels/a.txt"), "").unwrap();
         assert_eq!(load(None).unwrap().counts("boxes").unwrap(), [0]);
     }
@@ -249,7 +255,7 @@ fn boxes_and_masks_of_pascal_voc_turn_with_the_image() {
         fs::create_dir_all(root.path().join("JPEGImages")).unwrap();
         fs::create_dir_all(root.path().join("SegmentationClass")).unwrap();
         fs::write(root.path().join("JPEGImages/a.jpg"), case.jpeg()).unwrap();
-        // A mask with a different value in each pixel, stored like the image.
+        // A mask in the stored orientation, with a value that depends on the pixel.
         let value = |x: u32, y: u32| ((x * 5 + y * 3) % 250) as u8;
         let mask = image::GrayImage::from_fn(width, height, |x, y| image::Luma([value(x, y)]));
         mask.save(root.path().join("SegmentationClass/a.png")).unwrap();
@@ -272,8 +278,8 @@ fn boxes_and_masks_of_pascal_voc_turn_with_the_image() {
     }
 }
 
-/// Masks, depth maps and flows, as arrays or interlaced PNGs and also flipped and resized, equal
-/// those of a sample whose image and fields were turned in advance.
+/// Masks, depth maps and flows, as arrays or interlaced PNGs, equal those of a sample that was
+/// rotated in advance. The same holds after flips and resizes.
 #[test]
 fn masks_maps_and_points_follow_through_every_step() {
     for case in cases() {
@@ -346,9 +352,9 @@ fn inspecting_annotations_gives_the_same_errors() {
     };
     assert_eq!(sample("20 10").unwrap().boxes, [[0.0, 0.0, 4.0, 3.0]]);
     let e = sample("40 20").unwrap_err();
-    assert_eq!(e.cause(), "field \"boxes.txt\": annotated in 40x20 pixels, its image has 20x10");
+    assert_eq!(e.cause(), "field \"boxes.txt\": annotations are for 40x20 pixels, but the image has 20x10");
     for bad in ["", "20", "20 10 3", "20 x", "0 10", "-1 5"] {
         let e = sample(bad).unwrap_err();
-        assert!(e.cause().contains("width and height in pixels are expected"), "{bad:?}: {e}");
+        assert!(e.cause().contains("expected width and height in pixels"), "{bad:?}: {e}");
     }
 }

@@ -1,5 +1,5 @@
-//! Promise: a batch consists of typed, shaped arrays, whose values follow from the u8 images by the
-//! documented formula, for any number of workers.
+//! Promise: a batch consists of arrays with a type and a shape. Their values are computed from the
+//! `u8` images by the documented formula, for any number of workers.
 
 use crate::reference::{self, Ops};
 use crate::support::{self, Draw, Numbers, loader, reference};
@@ -19,7 +19,7 @@ fn first(loader: Loader) -> HostBatch {
     loader.into_iter().next().unwrap().unwrap()
 }
 
-/// Value of channel `c` of pixel `p` of sample `n`, by the documented formula.
+/// Returns the value of channel `c` of pixel `p` in sample `n`, by the documented formula.
 fn expected(images: &[u8], n: usize, p: usize, c: usize) -> f32 {
     let (scale, bias) = Normalize::IMAGENET.scale_bias();
     scale[c].mul_add(f32::from(images[(n * SIDE * SIDE + p) * 3 + c]), bias[c])
@@ -70,7 +70,7 @@ fn labels_ids_and_keys_belong_to_their_images() {
         ids.iter().map(|i| format!("class{}/{i:06}", i % 10)).collect::<Vec<_>>()
     );
     assert_eq!((batch.epoch(), batch.number(), batch.len()), (0, 0, 7));
-    assert!(batch.soft_labels().is_none() && batch.field("soft_label").is_none(), "they were not requested");
+    assert!(batch.soft_labels().is_none() && batch.field("soft_label").is_none(), "soft labels were not requested");
     let batch = first(loader(Numbers::new(20)).soft_labels(10, 0.0));
     let rows = batch.soft_labels().unwrap();
     assert_eq!((rows.shape(), rows.bytes()), (vec![7, 10], batch.field("soft_label").unwrap().bytes()));
@@ -100,7 +100,7 @@ fn other_fields_travel_with_the_batch() {
     let e = make(&[3]).into_iter().next().unwrap().unwrap_err();
     assert_eq!(
         e.to_string(),
-        "sample 0 (0): source: field \"emb\" has 8 bytes, its dtype and shape need 12; a field is read as an array without \
+        "sample 0 (0): source: field \"emb\" has 8 bytes, but its dtype and shape need 12; a field is read as an array without \
          a header unless its name ends in npy, json or txt"
     );
     let e = make(&[2]).field("mask", field::NdArray::new(Dtype::U8, [1])).into_iter().next().unwrap().unwrap_err();
@@ -146,7 +146,7 @@ fn a_mixed_batch_is_the_same_for_any_workers() {
     }
 }
 
-/// The erased rectangle of sample `id`, drawn like in the loader.
+/// Draws the erased rectangle of sample `id` as the loader does.
 fn erased(source: &Numbers, augment: &Augment, seed: u64, epoch: u64, id: u64) -> Ops {
     let mut scratch = Vec::new();
     let sample = source.read(id as usize, &mut scratch).unwrap();
@@ -155,14 +155,13 @@ fn erased(source: &Numbers, augment: &Augment, seed: u64, epoch: u64, id: u64) -
     Ops { erase: plan.erased().map(|erase| (erase.rect, erase.value)), ..Ops::default() }
 }
 
-/// The reference is the arithmetic of the device's kernel, value by value, which
-/// `tests/gpu/kernels.rs` compares with the kernel itself.
+/// The reference computes each value with the arithmetic of the device kernel.
+/// `tests/gpu/kernels.rs` compares it with the kernel itself.
 #[test]
 fn a_mixed_batch_has_the_bits_of_the_device_kernel() {
     const SEED: u64 = 2;
     let (source, order) = (Numbers::new(40), Shuffled::new(40, SEED));
-    // Bytes with a fraction, above their range and below it; floats that no 16-bit type can
-    // represent.
+    // Fractional values, values outside 0–255, and values not exactly representable in 16 bits.
     let erasing = RandomErasing::new(0.7).value([100.4, 300.25, -1.3]);
     for (dtype, layout) in DTYPES.iter().flat_map(|&d| [(d, Layout::Nhwc), (d, Layout::Nchw)]) {
         for mix in [Mix::mixup(0.4), Mix::cutmix(1.0)] {
@@ -192,14 +191,14 @@ fn a_mixed_batch_has_the_bits_of_the_device_kernel() {
                     let found = batch.images().bytes();
                     let wrong = found.iter().zip(&expected).filter(|(a, b)| a != b).count();
                     let what = format!("{dtype:?} {layout:?} {mix:?} epoch {epoch} batch {}", batch.number());
-                    assert_eq!((found.len(), wrong), (expected.len(), 0), "{what}: bytes, and how many are wrong");
+                    assert_eq!((found.len(), wrong), (expected.len(), 0), "{what}: (length, mismatched bytes)");
                 }
             }
         }
     }
 }
 
-/// The formula of the kernel `soft_labels`, class by class.
+/// Computes a row of soft labels by the formula of the kernel `soft_labels`.
 fn soft_row(own: i64, partner: Option<(i64, f32)>, classes: usize, smoothing: f32) -> Vec<f32> {
     let is = |label: i64, class: usize| if label == class as i64 { 1.0 } else { 0.0 };
     let share = |k| match partner {
@@ -223,7 +222,7 @@ fn soft_labels_have_the_bits_of_the_device_kernel() {
         let mut batches = open.host().unwrap();
         let rows = (7 * classes * 4).next_multiple_of(256);
         let plain = (7 * SIDE * SIDE * 3usize).next_multiple_of(256) + 256;
-        assert_eq!(batches.memory_plan().slot_bytes, plain + rows, "the rows are in the plan");
+        assert_eq!(batches.memory_plan().slot_bytes, plain + rows, "the plan includes the rows");
         for batch in batches.epoch(1) {
             let (batch, mut mixed) = (batch.unwrap(), 0);
             let (labels, n) = (batch.labels().unwrap(), batch.len());
@@ -242,16 +241,16 @@ fn soft_labels_have_the_bits_of_the_device_kernel() {
 fn impossible_soft_labels_are_errors() {
     let open = |classes, smoothing| loader(Numbers::new(20)).soft_labels(classes, smoothing);
     let refused = |loader: Loader| loader.host().err().unwrap().to_string();
-    assert_eq!(refused(open(0, 0.0)), "config: soft_labels(0, ..): at least one class is needed");
-    assert!(refused(open(10, 1.5)).contains("a smoothing of 1.5"));
-    assert!(refused(open(10, f32::NAN)).contains("a smoothing of NaN"));
+    assert_eq!(refused(open(0, 0.0)), "config: soft_labels(0, ..): expected at least one class");
+    assert!(refused(open(10, 1.5)).contains("smoothing=1.5"));
+    assert!(refused(open(10, f32::NAN)).contains("smoothing=NaN"));
     assert!(refused(open(10, 0.0).field("soft_label", field::NdArray::new(Dtype::F32, [10]))).contains("soft_label"));
     let e = open(4, 0.0).into_iter().next().unwrap().unwrap_err();
-    assert_eq!((e.sample(), e.cause()), (Some(4), "label 4, soft_labels is for 4 classes, from 0"));
+    assert_eq!((e.sample(), e.cause()), (Some(4), "label 4, but soft_labels has 4 classes, starting at 0"));
 }
 
 #[test]
-fn smoothing_alone_takes_the_number_of_classes_from_the_dataset() {
+fn smoothing_takes_the_class_count_from_the_dataset() {
     let mini = concat!(env!("CARGO_MANIFEST_DIR"), "/datasets/mini");
     let open = || Loader::new(mini).augment(Augment::eval(16, 16)).batch_size(8).shuffle(1);
     let rows = |loader: Loader| {
@@ -269,10 +268,10 @@ fn smoothing_alone_takes_the_number_of_classes_from_the_dataset() {
     let five = ["banded-ring", "dotted-triangle", "extra", "plain-disc", "striped-cross"];
     assert_eq!(rows(open().classes(five).soft_labels(None, 0.1)).0, [8, 5]);
     let e = loader(Numbers::new(8)).soft_labels(None, 0.1).host().unwrap_err();
-    assert!(e.cause().contains("the dataset has no names of classes"), "{e}");
+    assert!(e.cause().contains("the dataset has no class names"), "{e}");
 }
 
-/// An option that none of the fields obeys would be ignored in silence.
+/// An option that no field uses would be silently ignored, so it is rejected.
 #[test]
 fn options_that_no_field_obeys_are_refused() {
     let emb = || field::NdArray::new(Dtype::F32, [2]);
@@ -282,19 +281,19 @@ fn options_that_no_field_obeys_are_refused() {
     };
     let no_image = || loader(Numbers::new(8)).drop_field("image").field("emb", emb());
     let keep = |_: &mut warpfeed::transform::ImageMut<'_>, _: &mut Rng| Ok(());
-    refused(no_image().normalize(Normalize::IMAGENET), "normalize changes images, and the loader has none");
+    refused(no_image().normalize(Normalize::IMAGENET), "normalize changes images, but the loader has none");
     refused(no_image().dtype(Dtype::F16), "dtype changes images");
     refused(no_image().channels(1), "channels changes images");
     refused(no_image().transform(keep), "transform changes images");
     no_image().field("image", field::Image::new()).dtype(Dtype::F16).transform(keep).host().unwrap();
     let no_label = || loader(Numbers::new(8)).drop_field("label");
-    refused(no_label().soft_labels(10, 0.1), "soft_labels changes labels, and the loader has none");
-    refused(no_label().soft_labels(None, 0.1), "soft_labels changes labels, and the loader has none");
+    refused(no_label().soft_labels(10, 0.1), "soft_labels changes labels, but the loader has none");
+    refused(no_label().soft_labels(None, 0.1), "soft_labels changes labels, but the loader has none");
     refused(no_label().unlabeled(true), "unlabeled changes labels");
     no_label().field("class", field::Label::new()).soft_labels(10, 0.1).host().unwrap();
 }
 
-/// A label names one image, and a mixed image shows two.
+/// A label names the class of one image, but a mixed image shows two.
 #[test]
 fn mixing_without_soft_labels_is_refused_with_the_alternatives() {
     let open = |mix| loader(Numbers::new(8)).augment(Augment::train(SIDE as u32).mix(mix));
@@ -314,8 +313,8 @@ fn mixing_without_soft_labels_is_refused_with_the_alternatives() {
     }
 }
 
-/// A batch of one has no partner, so neither its image nor its labels are mixed, and the batch
-/// says so.
+/// A batch of one sample has no partner, so neither its image nor its labels are mixed. The batch
+/// reports this.
 #[test]
 fn a_batch_of_one_is_not_mixed() {
     let open = |augment| loader(Numbers::new(8)).batch_size(7).augment(augment).dtype(Dtype::F16).soft_labels(10, 0.0);
@@ -326,7 +325,7 @@ fn a_batch_of_one_is_not_mixed() {
     assert_eq!(mixed.soft_labels().unwrap().as_f32(), plain.soft_labels().unwrap().as_f32());
 }
 
-/// Pixels that are yet to be mixed are stored in the slot's own bytes.
+/// Until they are mixed, pixels are stored in the slot itself.
 #[test]
 fn mixing_takes_no_additional_memory() {
     for dtype in DTYPES {
@@ -337,7 +336,7 @@ fn mixing_takes_no_additional_memory() {
     }
 }
 
-/// A replacement sample is mixed like any other sample, including its erased rectangle.
+/// A replacement sample is mixed and erased like any other sample.
 #[test]
 fn a_replacement_sample_is_mixed_with_its_erased_rectangle() {
     struct Holes;

@@ -1,6 +1,8 @@
-//! Promise: boxes follow their image, with their classes, columns, masks and key points: clipped,
-//! dropped below a share or a size, padded with a count. Annotations of a dropped box are dropped
-//! too. An invalid box, or one outside its image, is an error with both numbers.
+//! Promise: boxes are transformed together with their image, and so are their classes, columns,
+//! masks and keypoints. Boxes are clipped, and dropped if too little of them remains visible.
+//! Batches are padded, with a count of the boxes. If a box is dropped, so are its annotations. A
+//! sample with an invalid box, or with a box outside of the image, fails with an error that
+//! contains the numbers.
 
 use crate::follow::{Plane, Told, augments, image, npy};
 use crate::support::no_hang;
@@ -14,7 +16,7 @@ const MOST: usize = 7;
 const K: usize = 4;
 const PAIRS: [(usize, usize); 1] = [(1, 3)];
 
-/// The annotations of a sample.
+/// Annotations of one sample.
 #[derive(Clone)]
 struct Truth {
     size: Size,
@@ -28,7 +30,7 @@ fn truth(seed: u64) -> Truth {
     let mut rng = Rng::new(seed, 2, 2);
     let size = Size::new(20 + rng.below(60) as u32, 20 + rng.below(50) as u32);
     let (width, height) = (f64::from(size.width), f64::from(size.height));
-    // Multiples of a quarter, so that f32 represents sums and halves exactly.
+    // Multiples of a quarter, so that `f32` represents sums and halves exactly.
     let mut quarters = |low: f64, high: f64| (rng.range(low, high) * 4.0).floor() / 4.0;
     let (mut boxes, mut masks, mut points) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..seed % (MOST as u64 + 1) {
@@ -49,7 +51,7 @@ fn floats(values: impl IntoIterator<Item = f64>) -> Vec<u8> {
 }
 
 impl Truth {
-    /// COCO run lengths; every third mask is a rectangle as a polygon.
+    /// Returns the masks as COCO run lengths, but every third one as the polygon of a rectangle.
     fn segmentations(&mut self) -> String {
         let (width, height) = (self.size.width as usize, self.size.height as usize);
         let each = self.masks.iter_mut().enumerate().map(|(number, mask)| {
@@ -83,7 +85,8 @@ impl Truth {
             .field("boxes.masks.json", self.segmentations())
     }
 
-    /// Applies `told` to box `i`: crop, resize, crop, pad, flip, with a clip after each crop.
+    /// Applies the steps in `told` to box `i`: crop, resize, crop, pad, flip. Each crop clips the
+    /// box.
     fn boxed(&self, i: usize, told: &[i64], output: Size) -> Option<([f64; 4], f64)> {
         let t: Vec<f64> = told.iter().map(|&v| v as f64).collect();
         let axis = |from: f64, to: f64, a: usize, mirrored: bool, side: f64| {
@@ -195,7 +198,7 @@ fn boxes_and_their_annotations_follow_the_image() {
     });
 }
 
-/// All bytes of an epoch, with the sample ids.
+/// Returns the bytes of all batches of an epoch, with the sample indices.
 fn bytes(loader: Loader, from: u64) -> Vec<(Vec<u64>, Vec<u8>)> {
     let mut batches = loader.host().unwrap();
     let all = |batch: Result<HostBatch>| {
@@ -208,7 +211,7 @@ fn bytes(loader: Loader, from: u64) -> Vec<(Vec<u64>, Vec<u8>)> {
 }
 
 #[test]
-fn boxes_are_the_same_for_any_workers_prefetch_and_starting_point() {
+fn boxes_do_not_depend_on_workers_prefetch_or_start() {
     no_hang(|| {
         let (_, source) = set();
         for augment in [Augment::iou_crop(24, 24).flip(0.5), Augment::scale_jitter(40, 0.3, 2.0)] {
@@ -227,7 +230,7 @@ fn boxes_are_the_same_for_any_workers_prefetch_and_starting_point() {
 }
 
 #[test]
-fn an_iou_crop_sees_the_boxes_and_drops_those_whose_center_is_outside() {
+fn an_iou_crop_drops_boxes_with_centers_outside() {
     no_hang(|| {
         let (truths, source) = set();
         let (mut dropped, mut cropped) = (0, 0);
@@ -257,7 +260,7 @@ fn an_iou_crop_sees_the_boxes_and_drops_those_whose_center_is_outside() {
     });
 }
 
-/// Boxes of an image of 40 x 20 pixels that is not transformed.
+/// Returns the boxes of a 40x20 image that is not transformed.
 fn plain(sample: OwnedSample, boxes: Boxes) -> Vec<f32> {
     let sample = sample.field("rgb.npy", image(Size::new(40, 20)));
     let loader = Loader::source(Memory::new(vec![sample])).augment(Augment::pass_through(40, 20)).drop_field("label");
@@ -266,7 +269,7 @@ fn plain(sample: OwnedSample, boxes: Boxes) -> Vec<f32> {
 }
 
 #[test]
-fn every_box_format_is_read_and_written_in_pixels_and_relative_units() {
+fn every_box_format_works_in_pixels_and_relative_units() {
     no_hang(|| {
         let formats = [
             (BoxFormat::Xyxy, [10.0_f32, 5.0, 30.0, 10.0]),
@@ -290,19 +293,20 @@ fn every_box_format_is_read_and_written_in_pixels_and_relative_units() {
                         parts(expected)
                     );
                     if relative {
-                        // The sample states the format.
+                        // Here the sample itself states the format of its boxes.
                         assert_eq!(plain(text.field("boxes.units.txt", "relative\n"), boxes), expected);
                     }
                 }
             }
         }
-        // Numbers of datasets are rounded, so a box that is slightly outside is clipped.
+        // Datasets contain rounded numbers, so a box that is slightly outside of the image is
+        // clipped.
         let text = OwnedSample::new("x").field("boxes.txt", "-0.5 0 40.9 20.2");
         assert_eq!(plain(text, Boxes::new(1)), [0.0, 0.0, 40.0, 20.0]);
     });
 }
 
-/// The error of a loader whose second sample has these fields and an image of 40 x 20.
+/// Returns the error of a loader whose second sample has a 40x20 image and these fields.
 fn fails(fields: &[(&str, &str)], boxes: Boxes) -> Error {
     let size = Size::new(40, 20);
     let good = OwnedSample::new("good").field("rgb.npy", image(size)).field("boxes.json", "[]");
@@ -312,11 +316,11 @@ fn fails(fields: &[(&str, &str)], boxes: Boxes) -> Error {
         let loader = Loader::source(Memory::new(vec![good.clone(), bad.clone()])).drop_field("label").batch_size(2);
         loader.augment(Augment::pass_through(40, 20)).field("boxes", boxes.clone())
     };
-    let error = open().into_iter().find_map(Result::err).expect("it is bad");
+    let error = open().into_iter().find_map(Result::err).expect("the sample is bad");
     assert_eq!(error.sample(), Some(1));
     let mut batches = open().on_error(OnError::Skip { max_skipped: 1 }).host().unwrap();
     let batch = batches.epoch(0).next().unwrap().unwrap();
-    assert_eq!(batch.valid().collect::<Vec<_>>(), [true, false], "or it is skipped");
+    assert_eq!(batch.valid().collect::<Vec<_>>(), [true, false], "or the sample is skipped");
     drop(batch);
     assert_eq!(batches.sample_errors().len(), 1, "the sample is listed");
     error
@@ -337,7 +341,7 @@ fn a_bad_box_is_an_error_with_both_numbers() {
         assert_eq!(e.cause(), "field \"boxes.txt\" box 0: x from 0 to NaN, the image is 40 wide");
         let e = fails(&[("boxes.txt", "0 0 inf 5")], Boxes::new(2).from(BoxFormat::Xywh));
         assert_eq!(e.cause(), "field \"boxes.txt\" box 0: x from 0 to inf, the image is 40 wide");
-        assert_eq!(cause("[[1, 2, 3]]"), format!("{field} has the shape [1, 3]; boxes are (n, 4)"));
+        assert_eq!(cause("[[1, 2, 3]]"), format!("{field} has the shape [1, 3]: expected (n, 4)"));
         let three = "[[0,0,5,5],[0,0,5,5],[0,0,0,5],[1,1,2,2]]";
         assert_eq!(
             cause(three),
@@ -357,10 +361,7 @@ fn annotations_of_boxes_must_match_their_number() {
         let two = ("boxes.json", "[[0,0,5,5],[0,0,5,5]]");
         let cause = |field, boxes| fails(&[two, field], boxes).cause().to_owned();
         let class = || Boxes::new(2).column("class", Dtype::U8);
-        assert_eq!(
-            cause(("boxes.class.json", "[1]"), class()),
-            "field \"boxes.class.json\" has 1 numbers, there are 2 boxes"
-        );
+        assert_eq!(cause(("boxes.class.json", "[1]"), class()), "field \"boxes.class.json\" has 1 numbers for 2 boxes");
         assert_eq!(
             cause(("boxes.class.txt", "0 256"), class()),
             "field \"boxes.class.txt\" has class 256, which uint8 cannot hold, for box 1"
@@ -370,20 +371,20 @@ fn annotations_of_boxes_must_match_their_number() {
             "no field \"boxes.class\" among [\"rgb.npy\", \"boxes.json\", \"other\"]"
         );
         let masks = cause(("boxes.masks.json", "[[[0,0,5,0,5,5]]]"), Boxes::new(2).masks());
-        assert_eq!(masks, "field \"boxes.masks.json\" has 1 masks, there are 2 boxes");
+        assert_eq!(masks, "field \"boxes.masks.json\" has 1 masks for 2 boxes");
         let masks = cause(("boxes.masks.json", "[[[0,0,5,0,5,5]], null]"), Boxes::new(2).masks());
-        assert!(masks.contains("segmentation 1: there is none"), "{masks}");
+        assert!(masks.contains("segmentation 1: missing"), "{masks}");
         let rle = "[[[0,0,5,0,5,5]], {\"size\": [20, 39], \"counts\": [780]}]";
         let masks = cause(("boxes.masks.json", rle), Boxes::new(2).masks());
-        assert!(masks.contains("run lengths of 39x20 pixels, the image has 40x20"), "{masks}");
+        assert!(masks.contains("run lengths of 39x20 pixels, but the image has 40x20"), "{masks}");
         let points = cause(("boxes.points.json", "[[[1,2,2]]]"), Boxes::new(2).points(1));
-        assert_eq!(points, "field \"boxes.points.json\" has the shape [1, 1, 3], [2, 1, 3] is expected");
+        assert_eq!(points, "field \"boxes.points.json\" has the shape [1, 1, 3]: expected [2, 1, 3]");
         let points = cause(("boxes.points.txt", "1 2 2 3 NaN 1"), Boxes::new(2).points(1));
         assert!(points.contains("as point 0 of set 1"), "{points}");
-        // Without boxes no other annotations are required.
+        // Without boxes, no other annotations are required.
         let sample = OwnedSample::new("x").field("boxes.json", "[]");
         assert_eq!(plain(sample, kind()), [0.0; 4 * MOST]);
-        // If there is room for fewer, the first ones are kept.
+        // If there are too many boxes, the first ones are kept.
         let sample = OwnedSample::new("x").field("boxes.txt", "0 0 1 1 2 2 3 3 4 4 5 5");
         assert_eq!(plain(sample, Boxes::new(2).truncated()), [0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0]);
     });
@@ -450,14 +451,14 @@ fn options_that_cannot_work_are_refused() {
         let e = loader.host().unwrap_err().to_string();
         assert!(e.contains(words), "{e}");
     };
-    refused(Boxes::new(0), "room for 0 boxes");
-    refused(Boxes::new(1).min_visible(1.5), "min_visible of 1.5");
-    refused(Boxes::new(1).min_size(f64::NAN), "min_size of NaN");
-    refused(Boxes::new(1).column("class", Dtype::F32), "classes of float32; they are integers");
-    refused(Boxes::new(1).column("masks", Dtype::U8), "that name is taken");
+    refused(Boxes::new(0), "Boxes::new(0): expected at least 1");
+    refused(Boxes::new(1).min_visible(1.5), "min_visible=1.5");
+    refused(Boxes::new(1).min_size(f64::NAN), "min_size=NaN");
+    refused(Boxes::new(1).column("class", Dtype::F32), "column \"class\" of float32: expected an integer type");
+    refused(Boxes::new(1).column("masks", Dtype::U8), "this name is reserved");
     refused(Boxes::new(1).column("a", Dtype::U8).column("a", Dtype::U8), "duplicate field");
     refused(Boxes::new(1).points(0), "0 points");
-    refused(Boxes::new(1).points(3).flip_pairs([(1, 3)]), "the flip pair (1, 3) of 3 points");
+    refused(Boxes::new(1).points(3).flip_pairs([(1, 3)]), "the flip pair (1, 3): expected points 0 to 3 - 1");
     refused(Boxes::new(1).points(3).flip_pairs([(1, 1)]), "the flip pair (1, 1)");
     refused(Boxes::new(1).points(3).flip_pairs([(0, 1), (1, 2)]), "the flip pair (1, 2)");
 }

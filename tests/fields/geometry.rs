@@ -1,6 +1,6 @@
-//! Promise: masks, boxes and points are transformed like by torchvision v2 with `tv_tensors`: masks
-//! bit for bit, boxes, points and maps of floats to 1e-4. The files next to `make.py` in
-//! `tests/fixtures/geometry` were made by torchvision.
+//! Promise: masks, boxes, points and dense maps are transformed as torchvision v2 transforms
+//! `tv_tensors`: masks bit for bit, boxes, points and float maps to 1e-4. `make.py` in
+//! `tests/fixtures/geometry` generated the expected files with torchvision.
 
 use crate::follow;
 use serde::Deserialize;
@@ -50,7 +50,7 @@ impl Case {
         plan
     }
 
-    /// The deterministic augmentation that performs this case, if there is one.
+    /// Returns the deterministic augmentation that performs this case.
     fn augment(&self) -> Augment {
         let [width, height] = self.output;
         let augment = match self.augment.as_deref() {
@@ -144,7 +144,7 @@ fn points_are_where_torchvision_puts_them() {
         for ((ours, theirs), shown) in points().into_iter().zip(&case.points).zip(&case.shown) {
             let (x, y) = plan.point(ours[0], ours[1]);
             assert!(near(&[x, y], theirs), "{}: {ours:?} is ({x}, {y}), not {theirs:?}", case.name);
-            // torchvision does not know which part of the output is the image.
+            // torchvision does not record which part of the output is image and which is padding.
             let Rect { x: left, y: top, width, height } = plan.shown();
             let image =
                 x >= left.into() && x < f64::from(left + width) && y >= top.into() && y < f64::from(top + height);
@@ -194,7 +194,7 @@ fn maps_of_floats_equal_those_of_torchvision() {
         for (place, (ours, theirs)) in ours.as_f32().unwrap().iter().zip(theirs).enumerate() {
             assert!((ours - theirs).abs() < 1e-4, "{} at {place}: {ours}, not {theirs}", case.name);
         }
-        // The same values as planes.
+        // The same values in planar layout.
         let loader = Loader::source(source.clone()).augment(case.augment()).drop_field("label");
         let batch = loader.field("flow", DenseMap::flow().layout(Layout::Nchw)).into_iter().next().unwrap().unwrap();
         let planes = batch.field("flow").unwrap();
@@ -205,7 +205,7 @@ fn maps_of_floats_equal_those_of_torchvision() {
     }
 }
 
-/// An image that `make.py` also computes.
+/// The image that `make.py` also generates.
 fn image() -> Pixels {
     let mut pixels = Pixels::new();
     let places = (0..IMAGE.height).flat_map(|y| (0..IMAGE.width).flat_map(move |x| (0..3).map(move |c| (x, y, c))));
@@ -244,7 +244,7 @@ fn every_plan_equals_its_steps_in_sequence() {
         let augment = if sample % 3 == 0 { Augment::letterbox(30, 50).fill([1, 2, 3]) } else { augment };
         let plan = augment.flip(0.5).vertical_flip(0.5).plan(IMAGE, &mut Rng::new(4, 0, sample)).unwrap();
         let Plan { resized, offset, target, output, fill, .. } = plan.clone();
-        // Resizes the whole image, then crops.
+        // Resize the whole image, then crop it.
         let whole = Plan::resized_crop(IMAGE, Rect::full(IMAGE), resized, Rect::full(resized));
         let whole = run(&pixels, &whole);
         let ours = run(&pixels, &plan);
@@ -276,7 +276,7 @@ fn scale_jitter_spans_its_factors() {
             let plan = augment.plan(IMAGE, &mut Rng::new(1, 0, sample)).unwrap();
             let ratio = |a: u32, b: u32| f64::from(a) / f64::from(b);
             let (x, y) = (ratio(plan.resized.width, IMAGE.width), ratio(plan.resized.height, IMAGE.height));
-            assert!((x / y - 1.0).abs() < 0.04, "the aspect ratio stays, up to rounding: {plan:?}");
+            assert!((x / y - 1.0).abs() < 0.04, "the aspect ratio is kept up to rounding: {plan:?}");
             x * f64::from(IMAGE.width) / 100.0
         })
         .collect();
@@ -284,8 +284,9 @@ fn scale_jitter_spans_its_factors() {
     assert!(factors.iter().all(|f| (0.49..=2.0).contains(f)) && (mean - 1.25).abs() < 0.03, "mean {mean}");
 }
 
-/// Output of `make.py`: the share of whole images, then mean and deviation of width, height,
-/// left, top, and the number of boxes that are kept, over 5,000 draws of torchvision.
+/// Statistics that `make.py` computed over 5,000 draws of torchvision: the fraction of uncropped
+/// images, then the mean and the standard deviation of width, height, left, top, and the number of
+/// remaining boxes.
 type Moments = (f64, [(f64, f64); 5]);
 const FEW: Moments = (0.3502, [(123.243, 42.904), (107.34, 32.758), (52.127, 31.035), (35.02, 23.711), (1.386, 0.496)]);
 const MANY: Moments =
@@ -299,7 +300,7 @@ fn iou_crops_have_the_moments_of_torchvision() {
         let (n, mut whole, mut columns) = (20_000, 0, [const { Vec::new() }; 5]);
         for sample in 0..n {
             let plan = augment.plan_with(IMAGE, &boxes, &mut Rng::new(3, 0, sample)).unwrap();
-            if !plan.centerd {
+            if !plan.centered {
                 assert_eq!(plan.crop, Rect::full(IMAGE));
                 whole += 1;
                 continue;
@@ -310,7 +311,7 @@ fn iou_crops_have_the_moments_of_torchvision() {
             columns.iter_mut().zip(row).for_each(|(column, value): (&mut Vec<f64>, f64)| column.push(value));
         }
         let found = f64::from(whole) / n as f64;
-        // Five standard errors of both samples together.
+        // Five times the combined standard error of both samples.
         let error = |deviation: f64, ours: f64, theirs: f64| 5.0 * deviation * (1.0 / ours + 1.0 / theirs).sqrt();
         assert!(
             (found - share).abs() < error((share * (1.0 - share)).sqrt(), n as f64, 5000.0),
@@ -326,7 +327,8 @@ fn iou_crops_have_the_moments_of_torchvision() {
     }
 }
 
-/// The image's red channel is its mask, so each of them shows how the other is moved.
+/// The mask equals the red channel of the image, so the transformed image shows what the
+/// transformed mask must be.
 #[test]
 fn masks_and_maps_follow_geometric_operations() {
     let size = Size::new(60, 44);
@@ -370,7 +372,7 @@ fn masks_and_maps_follow_geometric_operations() {
                 assert!(reds == masks, "seed {seed}");
                 assert!(floats("map").iter().zip(&reds).all(|(a, b)| *a == f32::from(*b)));
             } else {
-                // Each of the two steps rounds the image, and not the map.
+                // Each of the two steps rounds the image, but not the map.
                 let far = floats("map").iter().zip(&reds).filter(|(a, b)| (**a - f32::from(**b)).abs() > 1.01).count();
                 assert_eq!(far, 0, "seed {seed}");
             }
@@ -396,7 +398,7 @@ fn maps_are_resized_without_antialiasing_as_images_are() {
     let farthest = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     for augment in [Augment::resize(13, 9), Augment::eval(16, 12), Augment::letterbox(20, 30)] {
         let (images, maps) = all(augment.clone().antialias(false));
-        // The image is rounded to levels after each of two steps.
+        // The image is rounded to 8 bits after each of the two steps.
         assert!(farthest(&images, &maps) < 1.01, "{augment:?}");
         assert!(farthest(&maps, &all(augment).1) > 20.0);
     }

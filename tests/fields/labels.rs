@@ -1,4 +1,4 @@
-//! Promise: training on missing labels happens only on request.
+//! Promise: training without labels happens only on request.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -8,7 +8,7 @@ use warpfeed::pack::{DatasetWriter, LmdbWriter, WriteOptions};
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Dtype, ErrorKind, HostBatch, Loader, OnError, Result};
 
-/// A dataset with these labels; `None` is a sample without one.
+/// Returns a loader of a dataset with these labels. `None` stands for a sample without a label.
 fn set(labels: &[Option<i64>]) -> Loader {
     let sample = |(i, label): (usize, &Option<i64>)| {
         let sample = OwnedSample::new(format!("set/{i}")).field("img", (i as u64).to_le_bytes());
@@ -62,7 +62,7 @@ fn a_missing_label_is_an_error_that_names_the_sample() {
     assert!(e.cause().contains("no label") && e.cause().contains("unlabeled(true)"), "{e}");
 }
 
-/// A tar with one `cls` missing, and an LMDB with one label missing.
+/// Covers a tar in which one `cls` file is missing, and an LMDB in which one label is missing.
 #[test]
 fn a_label_missing_from_a_file_is_an_error_that_names_the_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -95,7 +95,7 @@ fn a_label_missing_from_a_file_is_an_error_that_names_the_file() {
     }
 }
 
-/// A member of a tar: header, bytes, and zeros up to a whole block.
+/// Returns a tar member: header, content, and zeros up to a whole block.
 fn tar_member(name: &str, bytes: &[u8]) -> Vec<u8> {
     let mut header = [0; 512];
     header[..name.len()].copy_from_slice(name.as_bytes());
@@ -112,7 +112,7 @@ fn tar_member(name: &str, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_sample_without_a_label_is_skipped_like_one_that_cannot_be_decoded() {
+fn a_sample_without_a_label_is_skipped_like_a_damaged_one() {
     let mut batches =
         set(&[Some(0), None, Some(2), Some(3)]).on_error(OnError::Skip { max_skipped: 1 }).host().unwrap();
     let batch = batches.epoch(0).next().unwrap().unwrap();
@@ -123,9 +123,9 @@ fn a_sample_without_a_label_is_skipped_like_one_that_cannot_be_decoded() {
     assert_eq!(faults.iter().map(|fault| fault.error.sample()).collect::<Vec<_>>(), [Some(1)]);
 }
 
-/// An image that cannot be decoded is not reported as missing a label.
+/// An undecodable image is not reported as a missing label.
 #[test]
-fn a_sample_that_failed_for_another_reason_keeps_its_error() {
+fn a_sample_that_failed_for_a_different_reason_keeps_its_error() {
     let bad = OwnedSample::new("bad").field("img", *b"no number");
     let good = |i: u64| OwnedSample::new("good").field("img", i.to_le_bytes());
     let open = |samples| {
@@ -152,14 +152,14 @@ fn a_label_below_zero_is_an_error_of_its_sample() {
 #[test]
 fn soft_labels_need_a_label_for_each_sample() {
     let e = first(set(&[None; 4]).soft_labels(3, 0.3)).unwrap_err();
-    assert!(e.sample().is_some() && e.cause().contains("no label, which soft_labels needs"), "{e}");
+    assert!(e.sample().is_some() && e.cause().contains("no label, but soft_labels requires one"), "{e}");
     let told = first(set(&[None, Some(2), None, Some(-5)]).soft_labels(3, 0.3).unlabeled(true)).unwrap();
     let rows = told.soft_labels().unwrap().as_f32().unwrap().to_vec();
     let (low, one) = (0.3 / 3.0, 0.7f32.mul_add(1.0, 0.3 / 3.0));
     assert_eq!(rows, [low, low, low, low, low, one, low, low, low, low, low, low]);
 }
 
-/// Whether labels are present is tracked per batch, also when a slot is reused.
+/// Each batch records whether it has labels, even if its slot was used by a different batch before.
 #[test]
 fn each_batch_tracks_whether_it_has_labels() {
     let labels: Vec<_> = (0..24).map(|i| (i / 4 % 2 == 1).then_some(i)).collect();

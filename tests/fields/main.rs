@@ -1,4 +1,4 @@
-//! Fields of a batch, and the values that it holds.
+//! Tests of the fields of a batch and their values.
 
 #[path = "../support/annotated.rs"]
 mod annotated;

@@ -1,7 +1,7 @@
-//! Promise: the values of a mask mean the loader's classes. Pascal VOC's masks have the numbers of
-//! `classes` and of joined sets, as its boxes have, also after packing. A map gives values and
-//! colors the numbers that it says, and everything else is an error that names it. Masks of every
-//! format that keeps values are the same mask.
+//! Promise: mask values use the loader's class numbers. With `classes` and in joined datasets,
+//! Pascal VOC masks are renumbered exactly like the boxes, before and after packing. A map assigns
+//! numbers to values or colors. A sample with a value that is not in the map fails, and the error
+//! names the value. A mask has the same values in every lossless format.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,7 +21,7 @@ use warpfeed::{Augment, Dtype, Loader, OnError, Result};
 const SIDES: (u32, u32) = (20, 10);
 const SIZE: Size = Size { width: 20, height: 10 };
 
-/// A PNG of 8 bits with a palette, in which index i has the color (i, 2i, 3i).
+/// Encodes an 8-bit PNG with a palette, in which index i has the color (i, 2i, 3i).
 fn palette_png(values: &[u8], (width, height): (u32, u32)) -> Vec<u8> {
     let mut out = Vec::new();
     let mut encoder = png::Encoder::new(&mut out, width, height);
@@ -31,7 +31,7 @@ fn palette_png(values: &[u8], (width, height): (u32, u32)) -> Vec<u8> {
     out
 }
 
-/// Random values of 0, 1 to `classes`, and 255.
+/// Returns random mask values: 0, 1 to `classes`, and 255.
 fn values(classes: u8, seed: u64) -> Vec<u8> {
     let mut rng = Rng::new(seed, 3, 3);
     let value = |rng: &mut Rng| match rng.below(u64::from(classes) + 2) as u8 {
@@ -41,7 +41,7 @@ fn values(classes: u8, seed: u64) -> Vec<u8> {
     (0..SIDES.0 * SIDES.1).map(|_| value(&mut rng)).collect()
 }
 
-/// A set of Pascal VOC with one box and a random mask per image.
+/// Creates a Pascal VOC dataset with one box and a random mask per image, and returns the masks.
 fn voc(names: &[&str], images: usize, seed: u64) -> (tempfile::TempDir, Vec<Vec<u8>>) {
     let mut files = Vec::new();
     for (image, name) in (0..images).map(|image| (image, names[image % names.len()])) {
@@ -61,7 +61,7 @@ fn voc(names: &[&str], images: usize, seed: u64) -> (tempfile::TempDir, Vec<Vec<
     (root, masks)
 }
 
-/// The class of the box and the mask of each sample.
+/// Returns the class of the box, and the mask, of each sample.
 fn delivered(loader: Loader) -> Result<Vec<(i64, Vec<i64>)>> {
     let loader = loader.drop_field("label").augment(Augment::pass_through(SIDES.0, SIDES.1)).batch_size(3);
     let loader = loader.field("boxes", Boxes::new(1).column("class", Dtype::I64));
@@ -75,7 +75,7 @@ fn delivered(loader: Loader) -> Result<Vec<(i64, Vec<i64>)>> {
     Ok(all)
 }
 
-/// What a mask becomes if `old`'s classes are numbered by `new`, the plain way.
+/// Reference implementation: renumbers the mask from the class list `old` to the class list `new`.
 fn renumbered(mask: &[u8], old: &[&str], new: &[&str]) -> Vec<i64> {
     let number = |value: &u8| match *value {
         0 | 255 => i64::from(*value),
@@ -87,7 +87,7 @@ fn renumbered(mask: &[u8], old: &[&str], new: &[&str]) -> Vec<i64> {
 const SORTED: [&str; 3] = ["ant", "bee", "fox"];
 
 #[test]
-fn renumbered_classes_have_their_new_numbers_in_the_mask_as_in_the_boxes() {
+fn renumbered_classes_agree_in_masks_and_boxes() {
     no_hang(|| {
         let (root, masks) = voc(&SORTED, 7, 0);
         let list = ["fox", "zebra", "bee", "ant"];
@@ -102,7 +102,8 @@ fn renumbered_classes_have_their_new_numbers_in_the_mask_as_in_the_boxes() {
         let plain = delivered(Loader::new(root.path())).unwrap();
         assert!(plain.iter().zip(&masks).all(|((_, found), mask)| *found == renumbered(mask, &SORTED, &SORTED)));
         assert_eq!(delivered(Loader::new(root.path()).classes(list)).unwrap(), expected);
-        // Packed with new numbers, and packed as it is and renumbered later.
+        // Either the mask is packed with the new numbers, or it is packed unchanged and renumbered
+        // later.
         let source = open(root.path()).unwrap();
         let numbered = Classes::new(list).unwrap().number(source.clone()).unwrap();
         for target in ["set.lmdb", "set.tar"] {
@@ -117,7 +118,7 @@ fn renumbered_classes_have_their_new_numbers_in_the_mask_as_in_the_boxes() {
 }
 
 #[test]
-fn sets_that_are_joined_by_class_name_have_one_number_for_a_class_in_all_masks() {
+fn joined_datasets_number_mask_classes_by_name() {
     no_hang(|| {
         let (sets, join): ([&[&str]; 2], _) = ([&["ant", "bee"], &["bee", "fox"]], ["ant", "bee", "fox"]);
         let roots = [voc(sets[0], 4, 10), voc(sets[1], 4, 20)];
@@ -128,7 +129,7 @@ fn sets_that_are_joined_by_class_name_have_one_number_for_a_class_in_all_masks()
             .zip(sets)
             .flat_map(|((_, masks), names)| masks.iter().map(move |mask| renumbered(mask, names, &join)));
         assert!(found.iter().map(|(_, mask)| mask.clone()).eq(expected));
-        // The color of a class follows its number into a packed mask.
+        // In a packed mask, each class keeps its color when its number changes.
         let target = roots[0].0.path().join("joined.tar");
         let parts: Vec<Arc<dyn Source>> = roots.iter().map(|(root, _)| open(root.path()).unwrap()).collect();
         let joined = Concat::match_labels_by_name(parts).unwrap();
@@ -137,13 +138,13 @@ fn sets_that_are_joined_by_class_name_have_one_number_for_a_class_in_all_masks()
         let sample = packed.read(4, &mut scratch).unwrap();
         let image = image::load_from_memory(&sample.field("mask.png").unwrap()).unwrap().to_rgb8();
         let old = &roots[1].1[0];
-        assert!(image.pixels().zip(old).all(|(color, &old)| color.0[0] == old), "the colors are those of before");
+        assert!(image.pixels().zip(old).all(|(color, &old)| color.0[0] == old), "the colors have not changed");
         assert_eq!(delivered(Loader::new(&target)).unwrap(), found);
     });
 }
 
 #[test]
-fn a_class_of_a_mask_that_is_not_in_the_list_is_an_error_and_other_masks_do_not_change() {
+fn an_unlisted_mask_class_fails_and_other_masks_stay_equal() {
     no_hang(|| {
         let (root, masks) = voc(&SORTED, 3, 30);
         let loader = || Loader::new(root.path()).drop_field("label").augment(Augment::pass_through(SIDES.0, SIDES.1));
@@ -152,7 +153,7 @@ fn a_class_of_a_mask_that_is_not_in_the_list_is_an_error_and_other_masks_do_not_
         drop(batches.epoch(0).next());
         let fault = batches.sample_errors()[0].error.to_string();
         assert!(fault.contains("class \"fox\" is not in the list of classes") && fault.contains("mask.png"), "{fault}");
-        // Masks of a set whose labels have new numbers.
+        // Masks in a dataset whose labels are renumbered.
         let sample = OwnedSample::new("a").label(1).field("rgb.npy", image(SIZE));
         let sample = sample.field("mask.png", palette_png(&masks[0], SIDES));
         let set = Memory::new(vec![sample]).with_classes(["cat", "dog"]);
@@ -163,7 +164,7 @@ fn a_class_of_a_mask_that_is_not_in_the_list_is_an_error_and_other_masks_do_not_
     });
 }
 
-/// The first batch's mask of one sample with this mask.
+/// Returns the mask from the first batch of a loader with one sample.
 fn one(name: &str, mask: Vec<u8>, kind: Mask) -> Result<Vec<i64>> {
     let sample = OwnedSample::new("deep/x").field("rgb.npy", image(SIZE));
     let loader = Loader::source(Memory::new(vec![sample.field(name, mask)])).drop_field("label");
@@ -173,7 +174,7 @@ fn one(name: &str, mask: Vec<u8>, kind: Mask) -> Result<Vec<i64>> {
 }
 
 #[test]
-fn a_map_gives_values_their_classes_and_any_other_value_is_an_error_with_its_place() {
+fn an_unmapped_mask_value_fails_with_its_coordinates() {
     let mask = values(3, 40);
     let stored = || palette_png(&mask, SIDES);
     let kind = || Mask::new(Dtype::I64);
@@ -186,18 +187,18 @@ fn a_map_gives_values_their_classes_and_any_other_value_is_an_error_with_its_pla
     let at = mask.iter().position(|&value| value == 2).unwrap();
     let place = format!("field \"mask.png\": column {}, row {}: the value 2 is not in the map", at % 20, at / 20);
     assert!(e.cause().starts_with(&place) && e.to_string().contains("deep/x"), "{e}");
-    // 255 marks pixels to ignore beside a number of classes, without being the fill.
+    // With a number of classes, 255 can be the ignored value, although it is not the fill value.
     assert!(one("mask.png", stored(), kind().classes(4).ignore(255)).is_ok());
     assert!(one("mask.png", stored(), kind().classes(4)).unwrap_err().cause().contains("the value 255"));
-    // An array has the same values.
+    // An array behaves the same.
     let array = npy("|u1", "(10, 20)", &mask);
     assert_eq!(one("mask.npy", array, kind().map(map.clone())).unwrap(), expected);
     for (kind, words) in [
-        (kind().map([(0, 9)]).classes(3), "the value 0 is mapped to 9, which the mask cannot have"),
+        (kind().map([(0, 9)]).classes(3), "the value 0 is mapped to 9, which the mask cannot hold"),
         (Mask::new(Dtype::U8).map([(0, 256)]), "is mapped to 256"),
-        (Mask::new(Dtype::U8).ignore(-1), "a value of -1 to ignore, for a mask of uint8"),
+        (Mask::new(Dtype::U8).ignore(-1), "ignore=-1 for a mask of uint8"),
         (kind().map([(0, 0), (0, 1)]), "the value 0 is mapped twice"),
-        (kind().map([(0, 0)]).colors([([0; 3], 0)]), "values and colors are both mapped"),
+        (kind().map([(0, 0)]).colors([([0; 3], 0)]), "a map cannot contain both values and colors"),
     ] {
         let e = one("mask.png", stored(), kind).unwrap_err();
         assert!(e.cause().contains(words), "{e}");
@@ -230,14 +231,14 @@ fn colors_are_classes_in_every_format_that_has_them() {
         let e = one(name, encoded(format), Mask::new(Dtype::I64)).unwrap_err();
         assert!(e.cause().contains("Mask::colors gives each color its number"), "{name}: {e}");
     }
-    // A palette counts by its colors, too.
+    // For an image with a palette, the map applies to the palette's colors.
     let by_color = Mask::new(Dtype::I64)
         .colors([0, 1, 2, 3, 255].map(|i: u8| ([i, i.wrapping_mul(2), i.wrapping_mul(3)], i64::from(i) + 1)));
     let expected: Vec<i64> = mask.iter().map(|&value| i64::from(value) + 1).collect();
     assert_eq!(one("mask.png", palette_png(&mask, SIDES), by_color).unwrap(), expected);
 }
 
-/// A BMP of 8 bits with a palette that is unrelated to the indices.
+/// Encodes an 8-bit BMP with a palette that has no relation to the indices.
 fn palette_bmp(values: &[u8]) -> Vec<u8> {
     let start = 54 + 1024_u32;
     let mut out = b"BM".to_vec();
@@ -251,7 +252,7 @@ fn palette_bmp(values: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A TIFF of 8 bits with a palette.
+/// Encodes an 8-bit TIFF with a palette.
 fn palette_tiff(values: &[u8], little: bool) -> Vec<u8> {
     let short = |value: u16| if little { value.to_le_bytes() } else { value.to_be_bytes() };
     let long = |value: u32| if little { value.to_le_bytes() } else { value.to_be_bytes() };
@@ -298,7 +299,7 @@ fn masks_of_every_format_that_keeps_values_are_the_same_mask() {
         let deep =
             image::ImageBuffer::<image::Luma<u16>, _>::from_raw(20, 10, mask.iter().map(|&v| v.into()).collect());
         let mut gif = Vec::new();
-        // Colors that are unrelated to the indices.
+        // Colors that have no relation to the indices.
         let palette: Vec<u8> = (0..768).map(|i| (i * 37) as u8).collect();
         let mut encoder = gif::Encoder::new(&mut gif, 20, 10, &palette).unwrap();
         let frame = gif::Frame { width: 20, height: 10, buffer: mask.clone().into(), ..gif::Frame::default() };
@@ -316,7 +317,8 @@ fn masks_of_every_format_that_keeps_values_are_the_same_mask() {
         ];
         for (name, mask) in masks {
             assert_eq!(one(name, mask.clone(), kind()).unwrap(), expected, "{name}");
-            // Each byte of the file is needed, or damage does not change the size or hang.
+            // A file from which any byte is missing fails. Damage neither changes the size nor
+            // causes a hang.
             for cut in (0..mask.len().min(200)).chain([mask.len() - 1]) {
                 if let Ok(found) = one(name, mask[..cut].to_vec(), kind()) {
                     assert_eq!(found.len(), 200, "{name} of {cut} bytes");
@@ -325,10 +327,10 @@ fn masks_of_every_format_that_keeps_values_are_the_same_mask() {
         }
         let jpeg = encoded(gray(), image::ImageFormat::Jpeg);
         let e = refused(one("mask", jpeg, kind()));
-        assert!(e.cause().contains("jpeg does not keep the values of a mask"), "{e}");
+        assert!(e.cause().contains("jpeg does not preserve the values of a mask"), "{e}");
         let mut lossy = encoded(gray().to_rgb8().into(), image::ImageFormat::WebP);
         lossy[12..16].copy_from_slice(b"VP8 ");
         let e = refused(one("mask.webp", lossy, kind()));
-        assert!(e.cause().contains("lossy webp does not keep the values of a mask"), "{e}");
+        assert!(e.cause().contains("lossy webp does not preserve the values of a mask"), "{e}");
     });
 }

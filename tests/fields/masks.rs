@@ -1,6 +1,7 @@
-//! Promise: a mask follows its image. Every pixel is the nearest one for every crop, resize, flip
-//! and padding, for palettes, gray of 1 to 16 bits, interlaced PNGs and arrays of any integer type;
-//! values are never mixed. A mask of another size, an unknown value and a damaged file are errors.
+//! Promise: a mask is transformed together with its image. Crops, resizes, flips and padding use
+//! nearest-neighbor sampling and never interpolate values. This holds for palettes, gray values of
+//! 1 to 16 bits, interlaced PNGs, and arrays of any integer type. A sample fails if its mask has
+//! the wrong size, contains an unknown value, or is damaged.
 
 use std::io::Cursor;
 
@@ -14,7 +15,7 @@ use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::{ImageMut, Mix, RandomErasing};
 use warpfeed::{Augment, Dtype, ErrorKind, HostBatch, Loader, OnError, Result};
 
-/// Encoding of a mask.
+/// How a mask is encoded.
 #[derive(Debug, Clone, Copy)]
 struct Stored {
     /// Bits per value.
@@ -23,7 +24,7 @@ struct Stored {
     interlaced: bool,
 }
 
-/// Values of `depth` bits in blocks, with noise.
+/// Returns values of `depth` bits, arranged in blocks with noise.
 fn values(size: Size, depth: u8, seed: u64) -> Vec<u32> {
     let mut rng = Rng::new(seed, 7, 7);
     let most = 1_u64 << depth;
@@ -34,7 +35,7 @@ fn values(size: Size, depth: u8, seed: u64) -> Vec<u32> {
         .collect()
 }
 
-/// The values of an interlace pass as rows of packed bits.
+/// Returns the values of one interlace pass, as rows of packed bits.
 fn packed(values: &[u32], size: Size, depth: u8, (x0, y0, dx, dy): (u32, u32, u32, u32)) -> Vec<Vec<u8>> {
     let row = |y: u32| {
         let mut bits = Vec::new();
@@ -50,7 +51,8 @@ fn packed(values: &[u32], size: Size, depth: u8, (x0, y0, dx, dy): (u32, u32, u3
 const ADAM7: [(u32, u32, u32, u32); 7] =
     [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)];
 
-/// A PNG whose rows use every filter in turn, with data in chunks of many lengths.
+/// Encodes a PNG whose rows cycle through all filters, and whose data is split into chunks of many
+/// lengths.
 fn png(values: &[u32], size: Size, stored: Stored, seed: u64) -> Vec<u8> {
     let Stored { depth, palette, interlaced } = stored;
     let mut rng = Rng::new(seed, 1, 1);
@@ -85,7 +87,7 @@ fn png(values: &[u32], size: Size, stored: Stored, seed: u64) -> Vec<u8> {
     let sizes = [size.width.to_be_bytes(), size.height.to_be_bytes()].concat();
     chunk(b"IHDR", &[&sizes[..], &[depth, color, 0, 0, u8::from(interlaced)]].concat());
     if palette {
-        // Colors that are unrelated to the indices.
+        // Colors that have no relation to the indices.
         chunk(b"PLTE", &(0..3 << depth.min(8)).map(|i| (i * 37) as u8).collect::<Vec<_>>());
     }
     chunk(b"tEXt", b"Comment\0of no matter");
@@ -175,9 +177,10 @@ fn every_pixel_is_the_nearest_one_in_every_encoding_of_a_mask() {
 }
 
 #[test]
-fn a_mask_of_more_bytes_than_are_decompressed_at_once_has_every_value() {
+fn a_mask_above_the_decompression_step_is_complete() {
     no_hang(|| {
-        // A mask of usual size comes last, in the memory of larger ones.
+        // The last mask has an ordinary size, and is decoded in memory that held larger masks
+        // before.
         let cases = [(1300, 700, 0), (901, 1100, 3), (700, 600, 10), (65_535, 9, 11), (60, 50, 0)];
         let samples = cases.iter().enumerate().map(|(seed, &(width, height, stored))| {
             let size = Size::new(width, height);
@@ -236,7 +239,7 @@ fn arrays_of_every_integer_type_are_masks() {
 }
 
 #[test]
-fn a_map_of_floats_can_take_the_nearest_pixels_too() {
+fn a_float_map_can_use_nearest_pixels() {
     no_hang(|| {
         let size = Size::new(33, 27);
         let plane = Plane::of(33, 27, |x, y| ((x * 5 + y * 3) % 100) as i64);
@@ -263,9 +266,9 @@ fn a_map_of_floats_can_take_the_nearest_pixels_too() {
             .field("depth.npy", npy("<f4", "(27, 32)", &[0; 27 * 32 * 4]));
         let loader = Loader::source(Memory::new(vec![small])).augment(Augment::resize(8, 8)).drop_field("label");
         let e = loader.clone().field("depth", DenseMap::new()).into_iter().find_map(Result::err).unwrap();
-        assert_eq!(e.cause(), "field \"depth.npy\": annotated in 32x27 pixels, its image has 33x27");
+        assert_eq!(e.cause(), "field \"depth.npy\": annotations are for 32x27 pixels, but the image has 33x27");
         let e = loader.field("depth", DenseMap::flow()).into_iter().find_map(Result::err).unwrap();
-        assert_eq!(e.cause(), "field \"depth.npy\" has the shape [27, 32]; a map has (height, width, 2)");
+        assert_eq!(e.cause(), "field \"depth.npy\" has the shape [27, 32]: expected (height, width, 2)");
     });
 }
 
@@ -287,7 +290,7 @@ fn erasing_and_normalizing_leave_the_mask_alone() {
     });
 }
 
-/// The error of a loader of one sample with this mask.
+/// Returns the error of a loader with one sample that has this mask.
 fn fails(mask: (&str, Vec<u8>), kind: Mask) -> warpfeed::Error {
     let good = OwnedSample::new("good").field("rgb.npy", image(Size::new(16, 16)));
     let good = good.field("mask.png", png(&values(Size::new(16, 16), 2, 0), Size::new(16, 16), STORED[6], 0));
@@ -296,9 +299,9 @@ fn fails(mask: (&str, Vec<u8>), kind: Mask) -> warpfeed::Error {
         let loader = Loader::source(Memory::new(vec![good.clone(), bad.clone()])).drop_field("label").batch_size(2);
         loader.augment(Augment::resize(16, 16)).field("mask", kind.clone())
     };
-    let error = open().into_iter().find_map(Result::err).expect("it is bad");
+    let error = open().into_iter().find_map(Result::err).expect("the sample is bad");
     assert_eq!(error.sample(), Some(1));
-    // On request, the sample is skipped and listed.
+    // With `on_error`, the sample is skipped and listed.
     let mut batches = open().on_error(OnError::Skip { max_skipped: 1 }).host().unwrap();
     let batch = batches.epoch(0).next().unwrap().unwrap();
     assert_eq!(batch.valid().collect::<Vec<_>>(), [true, false]);
@@ -319,10 +322,10 @@ fn a_bad_mask_is_an_error_with_both_numbers() {
         let cause = |mask, kind| fails(mask, kind).cause().to_owned();
         assert_eq!(
             cause(("mask.png", of(17, 0)), kind()),
-            "field \"mask.png\": annotated in 17x16 pixels, its image has 16x16"
+            "field \"mask.png\": annotations are for 17x16 pixels, but the image has 16x16"
         );
         let e = cause(("mask.npy", npy("|u1", "(15, 16)", &[0; 240])), kind());
-        assert_eq!(e, "field \"mask.npy\": annotated in 16x15 pixels, its image has 16x16");
+        assert_eq!(e, "field \"mask.npy\": annotations are for 16x15 pixels, but the image has 16x16");
         // A value that the type cannot hold, or that is not a class.
         let wide = cause(("mask.png", of(16, 10)), kind());
         assert!(wide.contains(" 0 to 255 are allowed") && wide.contains("the value "), "{wide}");
@@ -337,7 +340,7 @@ fn a_bad_mask_is_an_error_with_both_numbers() {
         assert_eq!(class(255), expected);
         let e = cause(("mask.npy", npy("|i1", "(16, 16)", &[255; 256])), kind());
         assert_eq!(e, "field \"mask.npy\": the value -1 at column 0, row 0; 0 to 255 are allowed");
-        // Not a mask.
+        // A file that is not a mask.
         let mut rgb = Cursor::new(Vec::new());
         image::RgbImage::new(16, 16).write_to(&mut rgb, image::ImageFormat::Png).unwrap();
         let e = fails(("mask.png", rgb.into_inner()), kind());
@@ -346,9 +349,9 @@ fn a_bad_mask_is_an_error_with_both_numbers() {
         let e = cause(("mask", b"GIFxxx".to_vec()), kind());
         assert!(e.contains("a mask that begins with \"GIFxxx\" (6 bytes in all); PNG, npy, TIFF"), "{e}");
         let e = cause(("mask.npy", npy("<f4", "(16, 16)", &[0; 1024])), kind());
-        assert!(e.contains("a mask holds booleans or integers"), "{e}");
+        assert!(e.contains("expected booleans or integers"), "{e}");
         let e = cause(("other", Vec::new()), kind());
-        assert!(e.starts_with("no mask \"mask\" among [\"rgb.npy\", \"other\"]; its ending is one of .png"), "{e}");
+        assert!(e.starts_with("no mask \"mask\" among [\"rgb.npy\", \"other\"]; supported suffixes are .png"), "{e}");
     });
 }
 
@@ -376,12 +379,12 @@ fn damage_anywhere_in_a_png_mask_is_an_error_for_every_crop() {
         let loader = loader.augment(Augment::train(7)).field("mask", Mask::new(Dtype::U8));
         let mut batches = loader.on_error(OnError::Skip { max_skipped: bad as u64 }).host().unwrap();
         batches.epoch(0).for_each(|batch| _ = batch.unwrap());
-        assert_eq!(batches.sample_errors().len(), bad, "each of them is listed");
+        assert_eq!(batches.sample_errors().len(), bad, "every bad sample is listed");
     });
 }
 
 #[test]
-fn a_field_that_follows_the_image_refuses_a_step_that_may_move_pixels() {
+fn annotation_fields_refuse_a_step_that_may_move_pixels() {
     let sample = OwnedSample::new("x").field("rgb.npy", image(Size::new(16, 16)));
     let source = || Memory::new(vec![sample.clone()]);
     let invert = |image: &mut ImageMut<'_>, _: &mut Rng| {
@@ -406,7 +409,7 @@ fn a_field_that_follows_the_image_refuses_a_step_that_may_move_pixels() {
 }
 
 #[test]
-fn augmentations_that_masks_cannot_follow_are_refused_when_opening() {
+fn augmentations_that_masks_cannot_follow_fail_on_opening() {
     let source = || Memory::new(vec![OwnedSample::new("x").field("rgb.npy", image(Size::new(16, 16)))]);
     let refused = |loader: Loader| loader.host().unwrap_err().to_string();
     let loader = || Loader::source(source()).field("mask", Mask::new(Dtype::U8));
@@ -415,7 +418,7 @@ fn augmentations_that_masks_cannot_follow_are_refused_when_opening() {
     let e = refused(loader().drop_field("image"));
     assert!(e.contains("\"mask\" follows the image, but the loader has none"), "{e}");
     let e = refused(Loader::source(source()).field("mask", Mask::new(Dtype::F32)));
-    assert!(e.contains("a mask of float32; masks are integers"), "{e}");
+    assert!(e.contains("a mask of float32: expected an integer type"), "{e}");
     let e = refused(Loader::source(source()).field("mask", Mask::new(Dtype::U8).fill(-1)));
     assert!(e.contains("a fill of -1 for a mask of uint8, which holds 0 to 255"), "{e}");
     let e = refused(loader().augment(Augment::iou_crop(8, 8)));

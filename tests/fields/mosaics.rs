@@ -1,5 +1,6 @@
-//! Promise: a mosaic is a function of (seed, epoch, sample). Its partners come from the samples of
-//! the epoch, follow neither workers nor ranks, and a bad one is a fault that names it.
+//! Promise: a mosaic is a function of (seed, epoch, sample). Its partners are samples of the same
+//! epoch, and do not depend on the number of workers or ranks. If a partner is bad, the sample
+//! fails, and the error names the partner.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -17,7 +18,8 @@ use warpfeed::{Augment, Dtype, HostBatch, Loader, OnError, Result};
 
 const LEN: u64 = 40;
 
-/// Images of one color each, whose red is their number, with a box around all of it.
+/// Returns images of a single color. The red value is the sample number, and one box covers the
+/// whole image.
 fn samples() -> Vec<OwnedSample> {
     let sample = |number: u64| {
         let mut rng = Rng::new(number, 4, 4);
@@ -44,7 +46,7 @@ fn loader() -> Loader {
     with(Memory::new(samples()))
 }
 
-/// The image, boxes and classes of each sample of a batch.
+/// Iterates over the image, the boxes and the classes of each sample in a batch.
 fn shown(batch: &HostBatch) -> impl Iterator<Item = (u64, [Vec<u8>; 3])> + '_ {
     batch.ids().enumerate().map(|(place, sample)| {
         let of = ["image", "boxes", "boxes.class"].map(|name| {
@@ -56,13 +58,13 @@ fn shown(batch: &HostBatch) -> impl Iterator<Item = (u64, [Vec<u8>; 3])> + '_ {
     })
 }
 
-/// What the samples of an epoch show.
+/// Returns the contents of all samples of an epoch.
 fn epoch(loader: Loader, epoch: u64) -> BTreeMap<u64, [Vec<u8>; 3]> {
     let mut batches = loader.host().unwrap();
     batches.epoch(epoch).flat_map(|batch| shown(&batch.unwrap()).collect::<Vec<_>>()).collect()
 }
 
-/// The numbers of the images that an image shows.
+/// Returns the numbers of the source images that an output image shows.
 fn seen(image: &[u8]) -> Vec<u64> {
     let mut seen: Vec<u64> = image.chunks(3).filter(|pixel| pixel[1] == 200).map(|pixel| pixel[0].into()).collect();
     seen.sort_unstable();
@@ -86,7 +88,7 @@ fn a_mosaic_does_not_depend_on_workers_batches_ranks_or_readers() {
     }
 }
 
-/// A source whose reads wait, so that readers read ahead of the workers.
+/// A source whose reads block, so that reader threads are used.
 struct Slow(Memory);
 
 impl Source for Slow {
@@ -136,7 +138,7 @@ fn a_box_lies_where_its_image_does() {
         let mut own = vec![None; 32 * 32];
         for (corners, class) in numbers(&corners).chunks(4).zip(classes).filter(|(_, class)| *class >= 0) {
             boxes += 1;
-            // Each box is that of a whole image, so its edges lie between pixels.
+            // Each box covers a whole source image, so its edges are on pixel boundaries.
             assert!(corners.iter().all(|edge| edge.fract() == 0.0), "{corners:?}");
             let [x1, y1, x2, y2] = [0, 1, 2, 3].map(|edge| corners[edge] as usize);
             (y1..y2).flat_map(|y| (x1..x2).map(move |x| y * 32 + x)).for_each(|at| own[at] = Some(class as u8));
@@ -149,7 +151,7 @@ fn a_box_lies_where_its_image_does() {
 }
 
 #[test]
-fn other_samples_keep_their_own_crop_and_mosaics_end_with_their_epoch() {
+fn samples_outside_mosaics_keep_their_crop() {
     let plain = || Augment::letterbox(32, 32).fill([255, 0, 0]).flip(0.5);
     let without = epoch(loader().augment(plain()), 5);
     let half = epoch(loader().augment(plain().mosaic(Mosaic::new().probability(0.5))), 5);
@@ -232,7 +234,7 @@ fn too_many_boxes_of_four_images_are_an_error_or_cut_off() {
     }
 }
 
-/// Notes what is read, and the order that it was given.
+/// A source that records its reads, and the order of reads that it was told in advance.
 struct Noted {
     samples: Memory,
     order: Arc<Mutex<Option<Lookahead>>>,
@@ -279,7 +281,7 @@ fn a_source_that_fetches_ahead_knows_the_partners() {
 }
 
 #[test]
-fn a_set_without_labels_needs_no_option_and_a_label_in_it_is_a_fault() {
+fn an_unlabeled_dataset_needs_no_option_and_rejects_labels() {
     let boxes = || Boxes::new(4).column("class", Dtype::I64);
     let open = |samples| {
         let loader = Loader::source(Memory::new(samples)).shuffle(7).batch_size(4).augment(augment());
@@ -290,7 +292,7 @@ fn a_set_without_labels_needs_no_option_and_a_label_in_it_is_a_fault() {
     assert!(batches.iter().all(|batch| batch.labels().is_err()));
     let shown = |batches: &[HostBatch]| batches.iter().flat_map(shown).collect::<BTreeMap<_, _>>();
     assert!(shown(&batches) == epoch(loader(), 0));
-    // Only the first sample is looked at when the loader opens.
+    // Opening a loader inspects only the first sample.
     let mut some = samples();
     some[5] = some[5].clone().label(1);
     let e = open(some).find_map(Result::err).unwrap();
@@ -309,9 +311,9 @@ fn mosaics_that_cannot_work_are_refused_when_the_loader_opens() {
     assert!(refused(plain.clone().field("depth", DenseMap::new())).contains("\"depth\" follows one image"));
     assert!(refused(plain.clone().field("points", Keypoints::new(3))).contains("\"points\" follows one image"));
     assert!(refused(plain.clone().views([Augment::train(16), augment()])).contains("\"views.1\" is a view of one"));
-    assert!(refused(plain.clone().views([Augment::train(16)])).contains("mosaic needs an image"));
+    assert!(refused(plain.clone().views([Augment::train(16)])).contains("mosaic requires an image field"));
     let many = (0..9).fold(plain.clone(), |loader, n| loader.field(&format!("image{n}"), Image::new()));
-    assert!(refused(many).contains("mosaic of 10 images takes 40 images per sample; at most 32"));
+    assert!(refused(many).contains("mosaic with 10 image fields needs 40 images per sample: the maximum is 32"));
     for (mosaic, words) in [
         (Mosaic::new().probability(1.5), "1.5 is not a probability"),
         (Mosaic::new().scale(0.0, 1.0), "scale of 0 to 1"),
@@ -323,8 +325,9 @@ fn mosaics_that_cannot_work_are_refused_when_the_loader_opens() {
         assert!(e.contains(words), "{e}");
     }
     let decoder = annotated::refused(plain.decoder().host()).to_string();
-    assert!(decoder.contains("augment joins images (mosaic)"), "{decoder}");
-    // What can work, works: a mask, MixUp without annotations, and views beside the image.
+    assert!(decoder.contains("augment combines images (mosaic)"), "{decoder}");
+    // Combinations that are supported: a mask, MixUp without annotations, and views in addition to
+    // the image.
     let mixed = plain.clone().augment(augment().mix(Mix::mixup(0.5))).batch_size(4);
     assert_eq!(mixed.host().unwrap().epoch(0).filter(|batch| batch.is_ok()).count(), 10);
     let both = plain.clone().views([Augment::train(16)]).field("image", Image::new()).batch_size(4);

@@ -1,6 +1,6 @@
-//! Promise: a batch is made of named fields, each of a kind: several images or none, arrays of
-//! one shape, rows of different lengths with a count, and user-defined kinds. Each sample's part is
-//! in its place, for any number of workers.
+//! Promise: a batch consists of named fields: any number of images, fixed-shape arrays,
+//! variable-length rows with counts, and custom field types. Each sample is written to its own
+//! position, for any number of workers.
 
 use crate::support::no_hang;
 use warpfeed::batch::Field;
@@ -11,7 +11,7 @@ use warpfeed::field::{
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Dtype, ErrorKind, HostBatch, Loader, OnError, Result};
 
-/// An array of one color, as `.npy` bytes.
+/// Returns an image of a single color, as `.npy` bytes.
 fn image(side: u32, color: u8) -> Vec<u8> {
     let header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({side}, {side}, 3), }}");
     let padded = format!("{header:<117}\n");
@@ -22,7 +22,7 @@ fn image(side: u32, color: u8) -> Vec<u8> {
     bytes
 }
 
-/// Bytes of `n` row numbers.
+/// Returns the bytes of sample `n`'s rows.
 fn rows(n: u64) -> Vec<u8> {
     (0..n as i64).flat_map(|row| (100 * n as i64 + row).to_le_bytes()).collect()
 }
@@ -45,7 +45,7 @@ fn all(loader: Loader) -> Vec<HostBatch> {
 }
 
 #[test]
-fn floats_of_64_bits_are_those_of_the_sample_and_32_bits_refuse_other_whole_numbers() {
+fn f64_fields_are_exact_and_f32_rejects_inexact_integers() {
     let number = |n: i64| OwnedSample::new(format!("{n}")).field("x.txt", format!("{} 0.1", n + (1 << 24)));
     let set = || Memory::new((0..10).map(number).collect());
     let loader = || Loader::source(set()).drop_field("image").drop_field("label").batch_size(5);
@@ -100,7 +100,7 @@ fn too_many_rows_are_an_error_unless_truncated() {
         (e.sample(), e.cause()),
         (
             Some(5),
-            "field \"tokens\" has 5 rows, but Rows::new(.., 4) keeps at most 4: use Rows::new(.., 5) or more, \
+            "field \"tokens\" has 5 rows, but Ragged::new(.., 4) keeps at most 4: use Ragged::new(.., 5) or more, \
          or .truncated()"
         )
     );
@@ -112,7 +112,10 @@ fn too_many_rows_are_an_error_unless_truncated() {
         (Some(1), "field \"tokens\" has 8 bytes, which is not a multiple of the row's 16")
     );
     let refused = |loader: Loader| loader.host().unwrap_err().to_string();
-    assert!(refused(loader().field("tokens", Ragged::new(Dtype::I64, [], 0))).contains("room for 0 rows"));
+    assert!(
+        refused(loader().field("tokens", Ragged::new(Dtype::I64, [], 0)))
+            .contains("at most 0 rows: expected at least 1")
+    );
     assert!(refused(loader().field("tokens", rows().padding(0.5_f32))).contains("a padding of float32"));
 }
 
@@ -175,7 +178,10 @@ fn a_loader_without_an_image_decodes_nothing() {
         let names: Vec<_> = batches[0].fields().map(|field| field.name.clone()).collect();
         assert_eq!(names, ["tokens", "tokens.count"]);
         let e = batches[0].labels().unwrap_err();
-        assert_eq!((e.kind(), e.cause()), (ErrorKind::Config, "labels: the loader was opened without(\"label\")"));
+        assert_eq!(
+            (e.kind(), e.cause()),
+            (ErrorKind::Config, "labels: the loader was opened with drop_field(\"label\")")
+        );
     });
 }
 
@@ -191,7 +197,7 @@ fn the_byte_limit_of_a_sample_also_applies_without_an_image() {
 }
 
 #[test]
-fn the_suffix_of_a_field_name_determines_the_format_of_its_numbers() {
+fn a_field_name_suffix_determines_the_number_format() {
     let npy = |descr: &str, shape: &str, data: Vec<u8>| {
         let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
         [&b"\x93NUMPY\x01\x00"[..], &(header.len() as u16).to_le_bytes(), header.as_bytes(), &data].concat()
@@ -216,11 +222,11 @@ fn the_suffix_of_a_field_name_determines_the_format_of_its_numbers() {
         let expected: Vec<f32> = values.iter().map(|v| *v as f32).chain([-1.0, -1.0]).collect();
         assert_eq!(rows[0].field("x").unwrap().as_f32().unwrap(), expected, "{name}");
         assert_eq!(rows[0].counts("x").unwrap(), [3]);
-        // The raw bytes, uninterpreted.
+        // The field delivers the raw bytes, without interpreting them.
         let plain = all(open(name, bytes).field("x", Ragged::bytes(400)));
         assert_eq!(plain[0].counts("x").unwrap(), [bytes.len() as i64]);
         assert_eq!(plain[0].field("x").unwrap().bytes()[..bytes.len()], bytes[..]);
-        // By its full name. Data without a shape reads as a single axis.
+        // The field is selected by its full name. Data without a shape is read as one-dimensional.
         if *name != "x.npy" && *name != "x.json" {
             let whole = all(open(name, bytes).field(name, NdArray::new(Dtype::F32, [count])));
             assert_eq!(whole[0].field(name).unwrap().as_f32().unwrap(), values.map(|v| v as f32), "{name}");
@@ -229,14 +235,14 @@ fn the_suffix_of_a_field_name_determines_the_format_of_its_numbers() {
     let cause = |loader: Loader| loader.into_iter().find_map(Result::err).unwrap().cause().to_owned();
     let (name, bytes) = &fields[1];
     let numbers = open(name, bytes).field("x", NdArray::new(Dtype::F32, [2, 3]));
-    assert_eq!(cause(numbers), "field \"x.npy\" has the shape [3, 2], the loader expects [2, 3]");
+    assert_eq!(cause(numbers), "field \"x.npy\" has the shape [3, 2]: expected [2, 3]");
     let rows = open(name, bytes).field("x", Ragged::new(Dtype::F32, [3], 4));
-    assert_eq!(cause(rows), "field \"x.npy\" has the shape [3, 2], the loader expects rows of [3]");
+    assert_eq!(cause(rows), "field \"x.npy\" has the shape [3, 2]: expected rows of [3]");
     let whole = open("x.txt", b"1 2.5").field("x", Ragged::new(Dtype::I64, [], 4));
     assert_eq!(cause(whole), "field \"x.txt\" has 2.5, which int64 cannot hold, as number 1");
 }
 
-/// The part of the image that a sample shows.
+/// The part of the source image that a sample shows.
 #[derive(Debug)]
 struct Region;
 
@@ -246,7 +252,7 @@ impl FieldType for Region {
     }
 
     fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
-        let window = input.plan.expect("there is an image").window;
+        let window = input.plan.expect("the loader has an image").window;
         let corners = [window.x, window.y, window.width, window.height].map(|v| v as f32);
         place.bytes(0).copy_from_slice(&corners.map(f32::to_ne_bytes).concat());
         Ok(())
@@ -267,7 +273,7 @@ fn a_user_defined_kind_receives_the_plan_of_the_image() {
     });
 }
 
-/// Four random numbers. Each call of `rng` gives the same ones.
+/// A field of four random numbers. Each call of `rng` starts the same sequence.
 #[derive(Debug)]
 struct Dice;
 
@@ -286,9 +292,9 @@ impl FieldType for Dice {
 }
 
 #[test]
-fn a_kinds_random_numbers_depend_on_seed_epoch_sample_and_field_alone() {
+fn field_random_numbers_depend_on_seed_epoch_sample_and_field() {
     no_hang(|| {
-        // The numbers that each sample got in an epoch, from batch `from` on.
+        // Returns the random numbers of each sample in an epoch, starting at batch `from`.
         let thrown = |loader: Loader, epoch: u64, from: u64| {
             let loader = loader.field("dice", Dice).field("other", Dice);
             let mut batches = loader.host().unwrap();
@@ -318,7 +324,7 @@ fn a_kinds_random_numbers_depend_on_seed_epoch_sample_and_field_alone() {
     });
 }
 
-/// A kind that wraps another one.
+/// A field type that wraps another one.
 #[derive(Debug)]
 struct Wrapped<K>(K);
 
@@ -386,7 +392,7 @@ fn a_kind_of_your_own_may_wrap_any_built_in_one() {
     });
 }
 
-/// Claims more memory than all workers share, and counts how many of its writes run at a time.
+/// A field type that claims more memory than all workers share, and counts its concurrent writes.
 #[derive(Debug, Default, Clone)]
 struct Large(std::sync::Arc<[std::sync::atomic::AtomicUsize; 2]>);
 
@@ -411,9 +417,10 @@ impl FieldType for Large {
 }
 
 #[test]
-fn a_kinds_memory_is_taken_from_the_memory_plan() {
+fn memory_of_a_custom_field_is_in_the_memory_plan() {
     no_hang(|| {
-        // Maximum number of writes at a time. Stops after the epoch in which `enough` ran.
+        // Returns the maximum number of concurrent writes. Stops after the first epoch in which it
+        // reached `enough`.
         let most_in = |name: &str, epochs: u64, enough: usize| {
             let (kind, source) = (Large::default(), Memory::new((0..400).map(|n| sample(n % 50)).collect()));
             let loader = Loader::source(source).drop_field("image").batch_size(32).workers(4);
@@ -443,7 +450,7 @@ fn a_sample_without_a_field_is_an_error_or_replaced_as_a_whole() {
         let e = open().into_iter().find_map(Result::err).unwrap();
         assert!(e.sample() == Some(3) && e.cause().starts_with("no field \"tokens\" among"), "{e}");
         let batches = all(open().on_error(OnError::Skip { max_skipped: 1 }));
-        assert_eq!(batches[0].counts("tokens").unwrap(), [0, 1, 2, 4, 4, 5, 6, 0], "sample 4 stands in");
+        assert_eq!(batches[0].counts("tokens").unwrap(), [0, 1, 2, 4, 4, 5, 6, 0], "sample 4 is the replacement");
         assert_eq!(batches[0].images().bytes()[3 * 16 * 16 * 3], 4);
         assert!(!batches[0].valid().nth(3).unwrap());
     });
@@ -452,12 +459,12 @@ fn a_sample_without_a_field_is_an_error_or_replaced_as_a_whole() {
 #[test]
 fn impossible_batches_are_refused() {
     let refused = |loader: Loader| loader.host().unwrap_err().to_string();
-    assert!(refused(loader().drop_field("image").drop_field("label")).contains("every field is left out"));
-    assert!(refused(loader().drop_field("depth")).contains("without(\"depth\")"));
+    assert!(refused(loader().drop_field("image").drop_field("label")).contains("removes every field"));
+    assert!(refused(loader().drop_field("depth")).contains("drop_field(\"depth\")"));
     let two = loader().field("class", Label::new());
-    assert!(refused(two).contains("a loader has one label"));
+    assert!(refused(two).contains("a loader can have only one label"));
     let count = loader().field("tokens", Ragged::bytes(4)).field("tokens.count", NdArray::new(Dtype::I64, []));
     assert!(refused(count).contains("duplicate field"));
     let many = (0..16).fold(loader(), |loader, i| loader.field(&format!("p{i}"), Image::new()));
-    assert!(refused(many).contains("at most 16 are possible"));
+    assert!(refused(many).contains("the maximum is 16"));
 }

@@ -1,5 +1,6 @@
-//! Promise: pasted objects are a function of (seed, epoch, sample). Their samples come from the
-//! samples of the epoch, follow neither workers nor ranks, and a bad one is a fault that names it.
+//! Promise: pasted objects are a function of (seed, epoch, sample). They are taken from samples of
+//! the same epoch, and do not depend on the number of workers or ranks. If a partner is bad, the
+//! sample fails, and the error names the partner.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,8 @@ use warpfeed::{Augment, Dtype, HostBatch, Loader, OnError, Result};
 
 const LEN: u64 = 30;
 
-/// Images of one color each, whose red is their number, with an object in the middle.
+/// Returns images of a single color with an object in the middle. The red value is the sample
+/// number.
 fn samples() -> Vec<OwnedSample> {
     let sample = |number: u64| {
         let mut rng = Rng::new(number, 4, 4);
@@ -49,7 +51,7 @@ fn loader() -> Loader {
     with(samples())
 }
 
-/// The image, classes and masks of each sample of a batch.
+/// Iterates over the image, the classes and the masks of each sample in a batch.
 fn shown(batch: &HostBatch) -> impl Iterator<Item = (u64, [Vec<u8>; 3])> + '_ {
     batch.ids().enumerate().map(|(place, sample)| {
         let of = ["image", "boxes.class", "boxes.masks"].map(|name| {
@@ -66,7 +68,7 @@ fn epoch(loader: Loader, epoch: u64) -> BTreeMap<u64, [Vec<u8>; 3]> {
     batches.epoch(epoch).flat_map(|batch| shown(&batch.unwrap()).collect::<Vec<_>>()).collect()
 }
 
-/// The classes of the boxes that an image has.
+/// Returns the classes of an image's boxes.
 fn classes(of: &[Vec<u8>; 3]) -> Vec<i64> {
     let all = of[1].chunks(8).map(|bytes| i64::from_ne_bytes(bytes.try_into().unwrap()));
     all.filter(|&class| class >= 0).collect()
@@ -101,8 +103,8 @@ fn a_run_resumes_among_pasted_objects() {
     assert!(rest == all[all.len() - rest.len()..] && rest.len() as u64 == LEN - 12);
 }
 
-/// Geometric effects move the image as a whole. The last object hides what is behind it, so its
-/// mask has its color.
+/// Geometric effects are applied to the image after pasting. The last object hides whatever is
+/// behind it, so all pixels in its mask have its color.
 #[test]
 fn pasted_objects_follow_the_effects_of_the_whole_image() {
     let augment = |p| plain().copy_paste(CopyPaste::new().margin(0).probability(p)).rotate(40.0);
@@ -136,7 +138,7 @@ fn hidden_objects_are_dropped_below_their_visible_share() {
 }
 
 #[test]
-fn other_samples_stay_as_they_are_and_pasting_ends_with_its_epoch() {
+fn samples_without_pastes_are_unchanged() {
     let without = epoch(loader().augment(plain()), 5);
     let always = epoch(loader(), 5);
     let half = epoch(loader().augment(plain().copy_paste(CopyPaste::new().probability(0.5))), 5);
@@ -170,7 +172,7 @@ fn a_bad_partner_is_a_fault_that_names_it() {
     wrong[11] = OwnedSample::new("key11").field("rgb.npy", image(Size::new(40, 40))).field("boxes.txt", "0 0 9 9");
     wrong[11] = wrong[11].clone().field("boxes.class.txt", "11").field("boxes.masks.json", "[]");
     let e = with(wrong).host().unwrap().epoch(0).find_map(Result::err).unwrap();
-    assert!(e.to_string().contains("has 0 masks, there are 1 boxes"), "{e}");
+    assert!(e.to_string().contains("has 0 masks for 1 boxes"), "{e}");
 }
 
 #[test]
@@ -178,12 +180,12 @@ fn pasting_that_cannot_work_is_refused_when_the_loader_opens() {
     let refused = |loader: Loader| annotated::refused(loader.host()).to_string();
     let paste = || plain().copy_paste(CopyPaste::new());
     let bare = || Loader::source(Memory::new(samples())).drop_field("label").augment(paste());
-    assert!(refused(bare()).contains("copy_paste needs one field with the masks of the objects, and the loader has 0"));
+    assert!(refused(bare()).contains("copy_paste needs one field with the masks of the objects, but the loader has 0"));
     assert!(refused(bare().field("boxes", Boxes::new(4))).contains("\"boxes\" follows one image"));
     assert!(refused(loader().field("more", Boxes::new(4).masks())).contains("the loader has 2"));
     assert!(refused(loader().field("depth", DenseMap::new())).contains("\"depth\" follows one image"));
     assert!(refused(loader().field("points", Keypoints::new(3))).contains("\"points\" follows one image"));
-    assert!(refused(loader().views([paste()])).contains("leave out Augment::copy_paste"));
+    assert!(refused(loader().views([paste()])).contains("remove Augment::copy_paste"));
     let labeled = samples().into_iter().map(|sample| sample.label(3)).collect();
     let labeled = Loader::source(Memory::new(labeled)).augment(paste()).field("boxes", Boxes::new(4).masks());
     assert!(refused(labeled).contains("(copy_paste), but each label is the class of one"));
@@ -191,12 +193,12 @@ fn pasting_that_cannot_work_is_refused_when_the_loader_opens() {
     assert!(both.contains("mosaic and copy_paste in one epoch"), "{both}");
     for (step, words) in [
         (CopyPaste::new().probability(1.5), "copy_paste: 1.5 is not a probability"),
-        (CopyPaste::new().margin(65), "copy_paste: a margin of 65 pixels; at most 64"),
+        (CopyPaste::new().margin(65), "copy_paste: a margin of 65 pixels: expected at most 64"),
     ] {
         let e = refused(loader().augment(plain().copy_paste(step)));
         assert!(e.contains(words), "{e}");
     }
     let decoder = annotated::refused(bare().decoder().host()).to_string();
-    assert!(decoder.contains("augment joins images (copy_paste)"), "{decoder}");
+    assert!(decoder.contains("augment combines images (copy_paste)"), "{decoder}");
     assert!(loader().field("mask", Mask::new(Dtype::U8)).host().is_ok());
 }

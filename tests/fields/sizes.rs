@@ -1,6 +1,7 @@
-//! Promise: images may have another size from an epoch on, such as for progressive resizing.
-//! Batches of an epoch are those of a loader of its size, for any workers and prefetch, on every
-//! rank and after a resume. Slots have room for the largest. Images may also keep their own sizes.
+//! Promise: the image size may change from one epoch to the next, for example for progressive
+//! resizing. The batches of an epoch equal those of a loader with that fixed size, for any number
+//! of workers, prefetch depth, rank and resume point. Slots are large enough for the largest size.
+//! Alternatively, images keep their original sizes.
 
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ fn noise(n: usize, channels: usize) -> Vec<u8> {
     (0..size_of(n).area() as usize * channels).map(|i| (i * (n + 3) % 251) as u8 ^ (i >> 5) as u8).collect()
 }
 
-/// Noise of several sizes, each with a mask and a map.
+/// Returns noise images of several sizes, each with a mask and a dense map.
 fn samples() -> Arc<Memory> {
     let sample = |n: usize| {
         let Size { width, height } = size_of(n);
@@ -47,20 +48,20 @@ fn with_fields(samples: &Arc<Memory>) -> Loader {
     loader(samples).field("mask", Mask::new(Dtype::I64)).field("map", DenseMap::new()).prefetch(3)
 }
 
-/// The augmentation of each epoch: sizes that grow, shrink, and return.
+/// Returns the augmentation of each epoch. The sizes grow, shrink, and return to earlier values.
 fn sized() -> Vec<Augment> {
     let wide = || Augment::resize(31, 9).flip(0.5);
     vec![Augment::train(12), Augment::train(24), Augment::train(24).flip(0.0), wide(), Augment::train(12), wide()]
 }
 
-/// The augmentations of [`sized`], each from its epoch on.
+/// Combines the augmentations of [`sized`] into one that changes with the epoch.
 fn growing(sized: Vec<Augment>) -> Augment {
     let mut sized = sized.into_iter();
     let first = sized.next().unwrap();
     sized.zip(1..).fold(first, |all, (augment, epoch)| all.from_epoch(epoch, augment))
 }
 
-/// All arrays of a batch with their shapes, and its samples.
+/// The samples of a batch, and all of its arrays with their shapes.
 type Content = (Vec<u64>, Vec<(String, Vec<usize>, Vec<u8>)>);
 
 fn content(batch: Result<HostBatch>) -> Content {
@@ -73,14 +74,14 @@ fn content(batch: Result<HostBatch>) -> Content {
     (batch.ids().collect(), batch.fields().map(array).collect())
 }
 
-/// Each epoch of a loader of its size.
+/// Reference: loads each epoch with a loader of the fixed size.
 fn expected(open: impl Fn(Augment) -> Loader, augments: Vec<Augment>) -> Vec<Vec<Content>> {
     let epoch = |(augment, epoch)| open(augment).host().unwrap().epoch(epoch).map(content).collect();
     augments.into_iter().zip(0..).map(epoch).collect()
 }
 
 #[test]
-fn batches_of_an_epoch_are_those_of_a_loader_of_its_size() {
+fn batches_of_an_epoch_equal_a_loader_of_its_size() {
     no_hang(|| {
         let samples = samples();
         let plain = |augment| with_fields(&samples).augment(augment);
@@ -100,7 +101,7 @@ fn batches_of_an_epoch_are_those_of_a_loader_of_its_size() {
             assert_eq!(shapes[3], if nchw { [8, 3, 9, 31] } else { [8, 9, 31, 3] });
             for (workers, prefetch) in [(1, 1), (3, 9)] {
                 let mut batches = open(growing(sized())).workers(workers).prefetch(prefetch).host().unwrap();
-                // The epochs follow each other, then repeat and skip.
+                // First all epochs in sequence, then with repetitions and gaps.
                 for epoch in [0, 1, 2, 3, 4, 5, 5, 1, 4, 2, 3] {
                     let found: Vec<_> = batches.epoch(epoch).map(content).collect();
                     assert!(found == expected[epoch as usize], "epoch {epoch}, {workers} workers");
@@ -121,7 +122,7 @@ fn mixed_images_and_views_have_the_size_of_their_epoch() {
         for (epoch, expected) in (0..).zip(expected(open, mixed())) {
             assert!(batches.epoch(epoch).map(content).collect::<Vec<_>>() == expected, "epoch {epoch}");
         }
-        // One view has the sizes in another order, and one stays.
+        // One view changes its size in a different order, and one keeps its size.
         let reversed = || -> Vec<Augment> { sized().into_iter().rev().collect() };
         let views = |views: [Augment; 3]| loader(&samples).views(views);
         let still = || Augment::resize(7, 7);
@@ -168,7 +169,7 @@ fn slots_have_room_for_the_largest_size() {
     let grown = plan(growing(sized()));
     assert_eq!(grown.slot_bytes, largest);
     assert_eq!(grown.host_bytes, plan(Augment::train(24)).host_bytes);
-    // The limit counts the largest, which comes late.
+    // The memory limit takes the largest size into account, although it is used late.
     let limited = |augment, bytes| with_fields(&samples).augment(augment).workers(1).memory_limit(bytes).host();
     let least = grown.host_bytes + grown.worker_scratch_bytes;
     assert!(limited(Augment::train(12).from_epoch(90, Augment::train(12)), least).is_ok());
@@ -180,12 +181,11 @@ fn slots_have_room_for_the_largest_size() {
 }
 
 #[test]
-fn images_in_their_own_sizes_are_unchanged_with_the_annotations() {
+fn images_in_their_original_sizes_are_unchanged() {
     no_hang(|| {
         let samples = samples();
         let whole = Rect::full(Size::new(60, 50));
-        let open =
-            |augment: Augment| with_fields(&samples).augment(augment.fill([1, 2, 3])).on_error(OnError::CancelToken);
+        let open = |augment: Augment| with_fields(&samples).augment(augment.fill([1, 2, 3])).on_error(OnError::Stop);
         for (workers, flip) in [(1, 0.0), (3, 1.0)] {
             let mut batches = open(Augment::own_size(60, 50).flip(flip)).workers(workers).host().unwrap();
             for batch in batches.epoch(1) {
@@ -209,18 +209,18 @@ fn images_in_their_own_sizes_are_unchanged_with_the_annotations() {
                 }
             }
         }
-        // A larger image is an error that names it, is replaced with its size, or is shrunk.
+        // An image that is too large is reported by an error, replaced, or shrunk.
         let small = || Augment::own_size(40, 40);
         let e = open(small()).into_iter().find_map(Result::err).unwrap();
         let named =
             samples_larger_than(40).map(|n| format!("sample {n} ({n})")).find(|name| e.to_string().contains(name));
-        assert!(named.is_some() && e.to_string().contains("and Augment::own_size has room for 40x40"), "{e}");
+        assert!(named.is_some() && e.to_string().contains("but Augment::own_size allows at most 40x40"), "{e}");
         let mut skipped = 0;
         for batch in open(small()).batch_size(25).on_error(OnError::Skip { max_skipped: 50 }) {
             let batch = batch.unwrap();
             let valid: Vec<bool> = batch.valid().collect();
             for (place, (id, shown)) in batch.ids().zip(batch.shown()).enumerate() {
-                // The next sound sample stands in for a larger one.
+                // The next valid sample replaces one that is too large.
                 let donor = (0..batch.len()).map(|d| (place + d) % batch.len()).find(|&place| valid[place]).unwrap();
                 let donor = batch.ids().nth(donor).unwrap();
                 assert!(donor == id && shown.size() == size_of(donor as usize), "{id} {shown:?}");
@@ -239,12 +239,12 @@ fn images_in_their_own_sizes_are_unchanged_with_the_annotations() {
     });
 }
 
-/// The samples of which a side is longer than `side`.
+/// Iterates over the samples with a side longer than `side`.
 fn samples_larger_than(side: u32) -> impl Iterator<Item = usize> {
     (0..SAMPLES).filter(move |&n| size_of(n).width > side || size_of(n).height > side)
 }
 
-/// A field whose arrays depend on the size of the images.
+/// A field whose arrays depend on the image size.
 #[derive(Debug)]
 struct Odd(fn(Size) -> Vec<(Dtype, Vec<usize>)>);
 
@@ -279,12 +279,15 @@ fn only_lengths_of_axes_may_depend_on_the_size() {
     let dtype = refused(|size| vec![(if size.width > 12 { Dtype::F32 } else { Dtype::U8 }, vec![3])]);
     assert!(dtype.contains("field \"odd.0\" is uint8 [3]") && dtype.contains("is float32 [3]"), "{dtype}");
     let axes = refused(|size| vec![(Dtype::U8, vec![3; 1 + usize::from(size.width > 12)])]);
-    assert!(axes.contains("\"odd.0\" is uint8 [3, 3] for another: only the lengths of axes may differ"), "{axes}");
+    assert!(
+        axes.contains("\"odd.0\" is uint8 [3, 3] for a different one: only the lengths of axes may differ"),
+        "{axes}"
+    );
     let number = refused(|size| vec![(Dtype::U8, vec![3]); 1 + usize::from(size.width > 12)]);
-    assert!(number.contains("the fields have 3 arrays for one size of the images and 4 for another"), "{number}");
+    assert!(number.contains("the fields have 3 arrays for one image size and 4 for a different one"), "{number}");
 }
 
-/// A step that moves pixels: turns all that it gets by 180 degrees.
+/// A step that moves pixels: rotates its input by 180 degrees.
 fn turn(image: &mut ImageMut<'_>, _: &mut Rng) -> Result<()> {
     let pixels = image.data().as_chunks::<3>().0.to_vec();
     image.pixels_mut().zip(pixels.into_iter().rev()).for_each(|(to, from)| *to = from);
@@ -292,7 +295,7 @@ fn turn(image: &mut ImageMut<'_>, _: &mut Rng) -> Result<()> {
 }
 
 #[test]
-fn a_step_of_ones_own_gets_the_image_without_its_fill() {
+fn a_custom_step_gets_the_image_without_its_fill() {
     let samples = samples();
     for augment in [
         Augment::own_size(64, 56).fill([1, 2, 3]).flip(0.5),
@@ -330,7 +333,7 @@ fn a_step_of_ones_own_gets_the_image_without_its_fill() {
 }
 
 #[test]
-fn a_step_of_ones_own_gets_the_whole_image_where_the_image_has_no_part_of_it() {
+fn a_custom_step_gets_the_whole_image_with_its_padding() {
     let samples = samples();
     let whole = Rect::new(0, 0, 48, 48);
     for augment in [

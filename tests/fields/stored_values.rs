@@ -1,7 +1,7 @@
-//! Promise: a map of a PNG or TIFF has the values that the file stores, of 8 bits, 16 bits or
-//! floats and of any number of channels. It moves like a map of an array with these values. An
-//! image never loses bits of such an image silently, and one of one channel is the brightness of
-//! the RGB image.
+//! Promise: a dense map delivers the values that are stored in a PNG or TIFF: 8-bit, 16-bit or
+//! float, with any number of channels. It is transformed like a dense map from an array with the
+//! same values. An 8-bit image field never silently drops bits of such a file. A one-channel image
+//! field delivers the luma of the RGB image.
 
 use std::io::Cursor;
 
@@ -21,13 +21,13 @@ fn png(image: impl Into<image::DynamicImage>) -> Vec<u8> {
     out.into_inner()
 }
 
-/// `count` values of up to `most`.
+/// Returns `count` random values up to `most`.
 fn random(count: u32, most: u64) -> Vec<u16> {
     let mut rng = Rng::new(7, 0, u64::from(count));
     (0..SIZE.area() * u64::from(count)).map(|_| rng.below(most + 1) as u16).collect()
 }
 
-/// A TIFF of this size with one strip for each plane.
+/// Encodes a TIFF of this size with one strip per plane.
 fn tiff(data: &[u8], channels: u16, stored: (u16, u16), planes: u16, orientation: u16) -> Vec<u8> {
     crate::tiff::tiff((SIZE, SIZE.height), data, channels, stored, planes, orientation)
 }
@@ -40,10 +40,10 @@ fn floats_of(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// The name of a field, its file, the number of channels of its map, and its values.
+/// Name of a field, its file, the number of channels of its map, and its values.
 type StoredFile = (&'static str, Vec<u8>, Option<usize>, Vec<f32>);
 
-/// Files of every kind.
+/// Returns files of every supported type.
 fn files() -> Vec<StoredFile> {
     let (w, h) = (SIZE.width, SIZE.height);
     let wide = |values: &[u16]| values.iter().map(|&value| f32::from(value)).collect::<Vec<_>>();
@@ -98,7 +98,7 @@ fn array_of(channels: Option<usize>, values: &[f32]) -> Vec<u8> {
     npy("<f4", &format!("({}, {}{channels})", SIZE.height, SIZE.width), &floats_of(values))
 }
 
-/// A sample with a file, and an array of the same values.
+/// Returns a sample that contains a file, and an array with the same values.
 fn sample(field: &str, file: &[u8], channels: Option<usize>, values: &[f32]) -> OwnedSample {
     OwnedSample::new("a").field(field, file.to_vec()).field("values.npy", array_of(channels, values))
 }
@@ -108,11 +108,11 @@ fn first(loader: Loader) -> Result<HostBatch> {
 }
 
 fn refused(loader: Loader) -> String {
-    loader.host().expect_err("it is refused").to_string()
+    loader.host().expect_err("opening is refused").to_string()
 }
 
 #[test]
-fn a_map_of_an_image_is_the_map_of_its_values_for_every_crop_and_filter() {
+fn a_dense_map_equals_its_values_for_every_crop_and_filter() {
     for (field, file, channels, values) in files() {
         assert!(matches!(check(&file), Condition::Sound), "{:?}", check(&file));
         assert_eq!(Info::read(&file).unwrap().size, SIZE);
@@ -129,7 +129,7 @@ fn a_map_of_an_image_is_the_map_of_its_values_for_every_crop_and_filter() {
             let floats = |name: &str| batch.field(name).unwrap().bytes();
             assert!(floats("image") == floats("array"), "{field} of {channels:?}: {augment:?}");
             assert!(floats("near") == floats("near_array"), "{field} of {channels:?}: {augment:?}");
-            // The plans are those of a loader with an image.
+            // The memory plan equals that of a loader with an image.
             let image = vec![OwnedSample::new("a").field("png", png(image::RgbImage::new(SIZE.width, SIZE.height))); 6];
             let image = image.into_iter().map(|plain| plain.field("values.npy", array_of(channels, &values)));
             let loader = Loader::source(Memory::new(image.collect())).augment(augment.clone()).seed(3).batch_size(6);
@@ -161,7 +161,7 @@ fn the_whole_map_has_the_stored_values_in_either_layout() {
 }
 
 #[test]
-fn a_map_beside_an_image_may_be_a_png_or_a_tiff_and_exif_turns_it() {
+fn a_dense_map_may_be_png_or_tiff_and_follows_exif() {
     let values = random(1, 65_535);
     let floats: Vec<f32> = values.iter().map(|&value| f32::from(value)).collect();
     let depth =
@@ -179,7 +179,7 @@ fn a_map_beside_an_image_may_be_a_png_or_a_tiff_and_exif_turns_it() {
         let file = tiff(&bytes_of(&values), 1, (16, 1), 1, orientation);
         let one = sample("tif", &file, None, &floats);
         let loader = Loader::source(Memory::new(vec![one])).augment(augment.clone());
-        // Only the array needs to be told which image it belongs to.
+        // Only the array needs the name of its image.
         let shown = first(loader.clone().field("image", DenseMap::new().image())).unwrap();
         let array =
             loader.annotations_follow(AnnotationFrame::Stored).convert_to_u8(true).field("values", DenseMap::new());
@@ -202,17 +202,17 @@ fn files_that_do_not_fit_a_map_are_errors_that_say_what_to_do() {
     let rgb = png(image::RgbImage::new(w, h));
     assert_eq!(
         cause("png", rgb.clone(), DenseMap::new()),
-        "field \"png\": has 3 channels, but the map has 1: Map::of_channels(3)"
+        "field \"png\": has 3 channels, but the map has 1: DenseMap::of_channels(3)"
     );
     assert!(cause("png", rgb[..rgb.len() / 2].to_vec(), DenseMap::of_channels(3)).starts_with("field \"png\": png: "));
     let mut jpeg = Vec::new();
     jpeg_encoder::Encoder::new(&mut jpeg, 90).encode(&[0; 8 * 8 * 3], 8, 8, jpeg_encoder::ColorType::Rgb).unwrap();
     assert_eq!(
         cause("jpg", jpeg, DenseMap::of_channels(3)),
-        "field \"jpg\" is neither a PNG nor a TIFF, whose values a map reads"
+        "field \"jpg\" is neither a PNG nor a TIFF: a map supports only these"
     );
     let mut damaged = tiff(&bytes_of(&random(1, 9)), 1, (16, 1), 1, 1);
-    // The strip of pixels begins in the last bytes of the file.
+    // Move the start of the strip of pixels into the last bytes of the file.
     let strip = damaged.windows(8).position(|entry| entry == [17, 1, 4, 0, 1, 0, 0, 0]).unwrap() + 8;
     let late = damaged.len() as u32 - 100;
     damaged[strip..strip + 4].copy_from_slice(&late.to_le_bytes());
@@ -231,7 +231,7 @@ fn a_header_that_claims_terabytes_of_values_is_damage() {
     let source = Memory::new(vec![OwnedSample::new("a").field("tif", file)]);
     let loader = Loader::source(source).augment(Augment::resize(8, 8)).field("image", DenseMap::of_channels(6).image());
     let e = first(loader).unwrap_err();
-    assert_eq!(e.cause(), "field \"tif\": has 60000 channels, but the map has 6: Map::of_channels(60000)");
+    assert_eq!(e.cause(), "field \"tif\": has 60000 channels, but the map has 6: DenseMap::of_channels(60000)");
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn a_loader_of_stored_values_refuses_what_only_images_obey() {
         (Augment::train(8).grayscale(0.1), "grayscale"),
     ] {
         let e = refused(loader(augment.clone()));
-        assert!(e.contains("field \"image\" shows the image as it is stored") && e.contains(step), "{e}");
+        assert!(e.contains("field \"image\" contains the image as stored") && e.contains(step), "{e}");
         let with_image = loader(augment).field("image", Image::new()).field("map", DenseMap::of_channels(3).image());
         assert!(with_image.host().is_ok());
     }
@@ -261,7 +261,7 @@ fn a_loader_of_stored_values_refuses_what_only_images_obey() {
     let own = |_: &mut ImageMut<'_>, _: &mut Rng| Ok(());
     let e = refused(loader(plain.clone()).transform(own).transform_moves_pixels(false));
     assert!(e.contains("transform changes images"), "{e}");
-    // A mask follows such a map.
+    // A mask may accompany such a map.
     let mask = png(image::GrayImage::new(8, 8));
     let both = OwnedSample::new("a").field("png", png(image::RgbImage::new(8, 8))).field("mask.png", mask);
     let both = Loader::source(Memory::new(vec![both])).augment(plain).field("image", DenseMap::of_channels(3).image());
@@ -269,14 +269,14 @@ fn a_loader_of_stored_values_refuses_what_only_images_obey() {
 }
 
 #[test]
-fn an_image_of_more_than_8_bits_is_an_error_unless_it_is_converted() {
+fn a_deep_image_fails_unless_it_is_converted() {
     let (_, file, _, values) = files().remove(0);
     let source = Memory::new(vec![OwnedSample::new("a").field("png", file)]);
     let loader = Loader::source(source).augment(Augment::pass_through(SIZE.width, SIZE.height));
     let e = first(loader.clone()).unwrap_err();
     assert_eq!(
         e.cause(),
-        "png of values of 16 bits, but an image has 8 bits: field::Map reads them unchanged, convert_to_u8(true) keeps the \
+        "png of 16-bit values, but an image has 8 bits: field::DenseMap reads them unchanged, convert_to_u8(true) keeps the \
          upper 8"
     );
     let upper: Vec<u8> = values.iter().flat_map(|&value| [(value as u16 >> 8) as u8; 3]).collect();
@@ -284,7 +284,7 @@ fn an_image_of_more_than_8_bits_is_an_error_unless_it_is_converted() {
     let (_, bands, ..) = files().remove(9);
     let loader = Loader::source(Memory::new(vec![OwnedSample::new("a").field("tif", bands)]));
     let e = first(loader.convert_to_u8(true)).unwrap_err();
-    assert!(e.cause().starts_with("tiff of ") && e.cause().ends_with("; field::Map reads its values"), "{e}");
+    assert!(e.cause().starts_with("tiff of ") && e.cause().ends_with("; field::DenseMap reads its values"), "{e}");
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn transparent_pixels_show_the_background_or_what_is_stored() {
     assert!(blended.images().bytes() == row.repeat(8));
 }
 
-/// Pillow's `convert("L")`.
+/// Converts RGB to luma like Pillow's `convert("L")`.
 fn luma(rgb: &[u8]) -> Vec<u8> {
     let gray =
         |p: &[u8; 3]| (u32::from(p[0]) * 19595 + u32::from(p[1]) * 38470 + u32::from(p[2]) * 7471 + 0x8000) >> 16;
@@ -332,12 +332,12 @@ fn one_channel_is_the_brightness_of_the_finished_image() {
         }
     }
     let two = Loader::new(&mini).channels(2);
-    assert!(refused(two).contains("channels(2): an image has 3 or 1"));
+    assert!(refused(two).contains("channels(2): expected 3 or 1"));
 }
 
 #[test]
 fn one_channel_is_erased_and_mixed_like_the_first_of_three() {
-    // Gray images, so that every channel of RGB is the brightness.
+    // Gray images, so that each RGB channel equals the luma.
     let (w, h) = (SIZE.width, SIZE.height);
     let sample = |seed: u8| {
         let gray = image::GrayImage::from_fn(w, h, |x, y| image::Luma([(x * 5 + y * 3) as u8 ^ seed]));

@@ -1,6 +1,6 @@
-//! Promise: a field of texts delivers one string per sample as it is stored, whatever its length,
-//! for every number of workers and every epoch, also for skipped samples and packed sets. Bytes
-//! that are not text are an error.
+//! Promise: a text field delivers the stored string of each sample, of any length, for any number
+//! of workers and in every epoch. This includes replacements for skipped samples, and packed
+//! datasets. Samples with invalid UTF-8 fail.
 
 use crate::follow::image;
 use crate::support::no_hang;
@@ -32,7 +32,7 @@ fn loader(source: Loader) -> Loader {
 }
 
 #[test]
-fn each_sample_has_its_text_for_every_worker_epoch_and_last_batch() {
+fn each_sample_has_its_text_for_any_workers_and_epoch() {
     no_hang(|| {
         for workers in [1, 4] {
             let loader = loader(Loader::source(Memory::new(samples(40)))).workers(workers).shuffle(3);
@@ -56,7 +56,7 @@ fn each_sample_has_its_text_for_every_worker_epoch_and_last_batch() {
 }
 
 #[test]
-fn texts_are_kept_by_packing_and_come_without_images_and_without_arrays() {
+fn packing_keeps_texts_and_they_need_no_images_or_arrays() {
     no_hang(|| {
         let root = tempfile::tempdir().unwrap();
         for target in ["set.tar", "set.lmdb"] {
@@ -69,7 +69,7 @@ fn texts_are_kept_by_packing_and_come_without_images_and_without_arrays() {
                 assert_eq!(batch.texts("caption").unwrap().collect::<Vec<_>>(), expected);
             }
         }
-        // A column of a table.
+        // A table column.
         let csv = root.path().join("set.csv");
         std::fs::write(&csv, "caption,age\na cat,3\n\"two, dogs\",4\n").unwrap();
         let loader = Loader::new(&csv).drop_field("label");
@@ -82,7 +82,7 @@ fn texts_are_kept_by_packing_and_come_without_images_and_without_arrays() {
 }
 
 #[test]
-fn a_skipped_sample_has_the_text_of_the_one_that_replaces_it_and_bytes_are_no_text() {
+fn a_skipped_sample_has_the_text_of_its_replacement() {
     no_hang(|| {
         let mut set = samples(12);
         set[5] = OwnedSample::new("5").field("rgb.npy", image(Size::new(9, 7))).field("caption.txt", b"\xff".to_vec());

@@ -1,5 +1,5 @@
-//! Promise: views are images of one image, each with its own augmentation and size. Each is a
-//! function of (seed, epoch, sample, view), for any number of workers.
+//! Promise: views are several images of one source image, each with its own augmentation and size.
+//! Each is a function of (seed, epoch, sample, view), for any number of workers.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ fn loader() -> Loader {
         .workers(2)
 }
 
-/// The bytes of the field `name` in epoch `epoch`.
+/// Returns the bytes of the field `name` in epoch `epoch`.
 fn epoch(loader: Loader, epoch: u64, name: &str) -> Vec<u8> {
     let mut batches = loader.host().unwrap();
     let bytes = |batch: Result<HostBatch>| batch.unwrap().field(name).expect(name).bytes().to_vec();
@@ -23,7 +23,7 @@ fn epoch(loader: Loader, epoch: u64, name: &str) -> Vec<u8> {
 }
 
 fn refused(loader: Loader) -> String {
-    loader.host().expect_err("it is refused").to_string()
+    loader.host().expect_err("opening is refused").to_string()
 }
 
 #[test]
@@ -65,10 +65,10 @@ fn a_view_is_a_function_of_seed_epoch_sample_and_view() {
     for other in [all(loader(), 2), all(loader().seed(6), 1)] {
         assert!(one.iter().zip(&other).all(|(a, b)| a != b));
     }
-    // Views with the same augmentation draw different numbers.
+    // Views with the same augmentation draw different random numbers.
     let twins = loader().views(Augment::simclr_views(24));
     assert!(of(twins.clone(), 0, 0) != of(twins.clone(), 0, 1));
-    // Other views, the order and the batch do not enter.
+    // A view does not depend on the other views, the sample order or the batch size.
     let second = of(twins, 0, 1);
     let others = loader().views([Augment::resize(4, 4), Augment::simclr_views(24).remove(1), Augment::train(9)]);
     assert!(second == of(others.batch_size(64), 0, 1));
@@ -93,7 +93,7 @@ fn views_start_again_where_a_run_was_saved() {
 }
 
 #[test]
-fn an_image_beside_the_views_is_the_one_that_fields_follow() {
+fn fields_follow_the_image_next_to_the_views() {
     use warpfeed::source::{Memory, OwnedSample};
     let npy = |shape: &str, bytes: Vec<u8>| {
         let text = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}");
@@ -111,7 +111,8 @@ fn an_image_beside_the_views_is_the_one_that_fields_follow() {
             .label(0)
     };
     let loader = Loader::source(Memory::new((0..12).map(sample).collect())).batch_size(4).seed(9);
-    // Nothing is interpolated, so that the mask of each pixel is its level.
+    // Nothing is interpolated, so each mask pixel equals the gray value of the corresponding image
+    // pixel.
     let augment = Augment::center_crop(10).flip(0.5).vertical_flip(0.5);
     let loader = loader.augment(augment.clone()).views([augment.clone(), augment]).field("mask", Mask::new(Dtype::U8));
     assert!(refused(loader.clone()).contains("\"mask\" follows the image, but the loader has only views"));
@@ -132,9 +133,9 @@ fn views_that_cannot_work_are_refused_when_the_loader_opens() {
     assert!(refused(loader().views([mixed.clone()])).contains("\"views.0\" is a view, and views are not mixed"));
     let all = loader().views([Augment::train(16)]).augment(mixed).soft_labels(4, 0.0);
     assert!(refused(all).contains("views are not mixed"));
-    assert!(refused(loader().views([Augment::iou_crop(16, 16)])).contains("no boxes follow"));
+    assert!(refused(loader().views([Augment::iou_crop(16, 16)])).contains("boxes do not follow views"));
     let many = loader().views(vec![Augment::train(8); 17]);
-    assert!(refused(many).contains("17 images per sample; at most 16"));
+    assert!(refused(many).contains("17 images per sample: the maximum is 16"));
     assert!(loader().views(vec![Augment::train(8); 16]).host().is_ok());
     let wrong = refused(loader().views([Augment::train(16), Augment::train(16).scale(0.9, 0.1)]));
     assert!(wrong.contains("0.9") && wrong.contains("0.1"), "{wrong}");

@@ -1,9 +1,8 @@
-//! Coverage of the compiled code, in a build with `-Cpasses=sancov-module`. `tests/README.md` has
-//! the command.
+//! Measures code coverage of the running program, in a build with `-Cpasses=sancov-module`.
+//! `tests/README.md` contains the build command.
 //!
-//! The compiler adds a counter of one byte to each edge between blocks, and passes the counters to
-//! `__sanitizer_cov_8bit_counters_init` before `main`. In other builds nothing calls it, and there
-//! are no counters.
+//! The compiler adds a one-byte counter to each edge between basic blocks, and passes the counters
+//! to `__sanitizer_cov_8bit_counters_init` before `main`. Other builds have no counters.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -12,25 +11,26 @@ use std::io::{Seek, Write};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-/// The counters of the process, as addresses. They live as long as the process.
+/// The counters of the process as address ranges. They live as long as the process.
 static COUNTERS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 
 #[allow(unsafe_code)]
 #[unsafe(no_mangle)]
 extern "C" fn __sanitizer_cov_8bit_counters_init(start: *const u8, end: *const u8) {
     let range = (start.addr(), end.addr());
-    let mut counters = COUNTERS.lock().expect("nothing panics while it is locked");
+    let mut counters = COUNTERS.lock().expect("no thread panics while it holds the lock");
     if !counters.contains(&range) {
         counters.push(range);
     }
 }
 
-/// Counters that are read at a time. Most are 0, and a block of zeros costs a few instructions.
+/// The counters that are read at a time. Most counters are 0, and checking a block of zeros costs
+/// only a few instructions.
 type Block = [u64; 8];
 
-/// The edges that cases have reached.
+/// The set of edges that the cases have reached.
 pub(super) struct Coverage {
-    /// The ranges of the counters, in the order of `reached`.
+    /// Ranges of the counters, in the order of `reached`.
     counters: Vec<(usize, usize)>,
     reached: Vec<bool>,
     pub(super) edges: usize,
@@ -38,31 +38,31 @@ pub(super) struct Coverage {
 
 impl Coverage {
     pub(super) fn new() -> Self {
-        let counters = COUNTERS.lock().expect("nothing panics while it is locked").clone();
+        let counters = COUNTERS.lock().expect("no thread panics while it holds the lock").clone();
         let reached = vec![false; counters.iter().map(|(start, end)| end - start).sum()];
         let mut coverage = Coverage { counters, reached, edges: 0 };
-        // What the start of the process reached says nothing about a case.
+        // Reset the counters, because edges reached at startup say nothing about a case.
         coverage.see();
         coverage.reached.fill(false);
         coverage.edges = 0;
         coverage
     }
 
-    /// Number of edges in the program, 0 without counters.
+    /// Returns the number of edges in the program, or 0 in a build without counters.
     pub(super) fn all(&self) -> usize {
         self.reached.len()
     }
 
-    /// Counts the edges since the last call. Returns whether one of them is new.
+    /// Records the edges reached since the last call. Returns whether any of them is new.
     pub(super) fn see(&mut self) -> bool {
         let Coverage { counters, reached, edges } = self;
         let (before, mut first) = (*edges, 0);
         for &(start, end) in &*counters {
             for place in (start..end).step_by(size_of::<Block>()) {
                 let length = size_of::<Block>().min(end - place);
-                // SAFETY: The compiler passes the bounds of its array of counters, which is never
-                // freed, and nothing else refers to it. Compiled code increments the counters
-                // without synchronization, this function's own included; a count may be lost.
+                // SAFETY: The compiler passes the bounds of its counter array, which is never
+                // freed, and nothing else refers to it. Compiled code, including this function,
+                // increments the counters without synchronization; a count may be lost.
                 #[allow(unsafe_code)]
                 let counts = unsafe { take(place as *mut u8, length) };
                 if counts != [0; 8] {
@@ -75,22 +75,22 @@ impl Coverage {
     }
 }
 
-/// Notes which edges were reached. Returns the number of new ones.
+/// Records the edges whose counters are not 0. Returns how many of them are new.
 fn note(counts: &Block, reached: &mut [bool]) -> usize {
     let counts = counts.iter().flat_map(|word| word.to_ne_bytes());
     let now = reached.iter_mut().zip(counts).filter(|(_, count)| *count != 0);
     now.map(|(reached, _)| usize::from(!std::mem::replace(reached, true))).sum()
 }
 
-/// Returns `length` counters, at most a block, and sets them to 0.
+/// Returns `length` counters, at most one block, and resets them to 0.
 ///
 /// # Safety
 ///
-/// The counters are valid for reads and writes.
+/// The counters must be valid for reads and writes.
 #[allow(unsafe_code)]
 unsafe fn take(counters: *mut u8, length: usize) -> Block {
     let mut counts = Block::default();
-    // SAFETY: A block has at least `length` bytes, and the caller answers for the counters.
+    // SAFETY: A block has at least `length` bytes, and the caller guarantees valid counters.
     unsafe {
         if length == size_of::<Block>() {
             counts = counters.cast::<Block>().read_unaligned();
@@ -110,22 +110,25 @@ fn hash(value: &(impl Hash + ?Sized)) -> u64 {
     hasher.finish()
 }
 
-/// Maximum number of inputs that are kept for one list of files.
+/// Maximum number of inputs that are stored for one list of files.
 const MOST: usize = 4096;
 
-/// Inputs that reached new edges, by the address of the list of files from which they are made.
+/// Inputs that reached new edges, keyed by the address of the list of files that they were derived
+/// from.
 ///
-/// `WARPFEED_FUZZ_CORPUS` is a folder that keeps them for later runs, which begin with them.
+/// If `WARPFEED_FUZZ_CORPUS` names a folder, the inputs are stored there, and later runs start with
+/// them.
 #[derive(Default)]
 pub(super) struct Corpus {
     kept: HashMap<usize, Vec<Vec<u8>>>,
-    /// The inputs of the current case.
+    /// Inputs of the current case.
     current: Vec<(usize, Vec<u8>)>,
-    /// The folder of this harness.
+    /// The folder of this harness in the corpus.
     folder: Option<PathBuf>,
-    /// For each list of files its folder, and the inputs of earlier runs that were not tried yet.
+    /// For each list of files: its folder, and the inputs of earlier runs that have not been
+    /// replayed yet.
     earlier: HashMap<usize, (PathBuf, Vec<Vec<u8>>)>,
-    /// The files that have the current case's inputs, with `WARPFEED_FUZZ_LAST`.
+    /// Files that receive the current case's inputs, if `WARPFEED_FUZZ_LAST` is set.
     last: Vec<File>,
 }
 
@@ -135,7 +138,7 @@ impl Corpus {
         Corpus { folder, ..Corpus::default() }
     }
 
-    /// The inputs that were made from the files at `place`.
+    /// Returns the inputs that were derived from the files at address `place`.
     pub(super) fn of(&self, place: usize) -> &[Vec<u8>] {
         self.kept.get(&place).map_or(&[], Vec::as_slice)
     }
@@ -144,11 +147,11 @@ impl Corpus {
         self.kept.values().map(Vec::len).sum()
     }
 
-    /// An input that an earlier run has made from the files `from`, each one once.
+    /// Returns the next input that an earlier run derived from the files `from`, each of them once.
     pub(super) fn earlier(&mut self, from: &[Vec<u8>]) -> Option<Vec<u8>> {
         let root = self.folder.as_ref()?;
         let read = || {
-            // Addresses differ between runs, so the folder's name is the hash of the files.
+            // Addresses differ between runs, so the folder is named after the hash of the files.
             let folder = root.join(format!("{:016x}", hash(from)));
             fs::create_dir_all(&folder).expect("the folder can be created");
             let files = fs::read_dir(&folder).expect("the folder exists").map(|entry| entry.expect("a file").path());
@@ -158,7 +161,8 @@ impl Corpus {
         self.earlier.entry(from.as_ptr().addr()).or_insert_with(read).1.pop()
     }
 
-    /// The next input of the current case: that of the files `WARPFEED_FUZZ_INPUT`, or `input`.
+    /// Returns the next input of the current case: the content of a file named by
+    /// `WARPFEED_FUZZ_INPUT`, or else `input`.
     pub(super) fn replayed_or(&mut self, place: usize, input: Vec<u8>) -> Vec<u8> {
         let number = self.current.len();
         let path = |name: &str| Some(format!("{}.{number}", std::env::var(name).ok()?));
@@ -177,8 +181,8 @@ impl Corpus {
         input
     }
 
-    /// Ends the current case, whose inputs are kept if they reached new edges, and written if the
-    /// case `failed`.
+    /// Ends the current case. Adds its inputs to the corpus if they reached new edges, and writes
+    /// them to files if the case `failed`.
     pub(super) fn end_case(&mut self, new: bool, failed: Option<String>) {
         if let Some(name) = failed {
             let path = std::env::temp_dir().join(format!("warpfeed-fuzz-{name}"));
@@ -193,7 +197,8 @@ impl Corpus {
                 continue;
             }
             if let Some((folder, _)) = self.earlier.get(&place) {
-                // Renamed, because another process may read the folder.
+                // Written under a temporary name and renamed, because a different process may read
+                // the folder.
                 let name = format!("{:016x}", hash(&input));
                 let unfinished = folder.with_extension(std::process::id().to_string());
                 fs::write(&unfinished, &input).expect("the file can be written");

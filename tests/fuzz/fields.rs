@@ -1,4 +1,4 @@
-//! Fuzzing of the fields of a sample that are text or arrays: COCO's segmentations, and numbers.
+//! Fuzzing of text and array fields: COCO segmentations and numbers.
 
 use super::encoded;
 use super::segments::Segments;
@@ -54,7 +54,7 @@ fn segmentations() -> Vec<Vec<u8>> {
     texts.map(|text| text.as_bytes().to_vec()).into()
 }
 
-/// Checks that masks are drawn alike with new memory and with that of earlier cases.
+/// Checks that a mask is drawn identically in fresh memory and in memory reused from earlier cases.
 fn segmentation(files: &[Vec<u8>], reused: &mut Segments, seed: u64) -> bool {
     let json = Random::new(seed).mutated(files, &SEGMENTATIONS);
     let mut new = Segments::default();
@@ -92,7 +92,8 @@ fn arrays() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Checks that numbers have as many bytes as their shape says, and that all of them fit their type.
+/// Checks that the numbers have exactly as many bytes as their shape requires, and that each one is
+/// in the range of its type.
 fn numbers(files: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let bytes = random.mutated(files, &NUMBERS);

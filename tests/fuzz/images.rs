@@ -1,5 +1,5 @@
-//! Fuzzing of image formats other than JPEG: PNG, WebP, GIF, BMP, TIFF and `.npy` arrays, and of
-//! PNG masks against the crate `png`.
+//! Fuzzing of image formats other than JPEG: PNG, WebP, GIF, BMP, TIFF and `.npy` arrays. PNG masks
+//! are compared with the result of the `png` crate.
 
 use std::io::Cursor;
 
@@ -11,7 +11,7 @@ use super::raw::npy_header;
 use super::{Codecs, Pass, Pixels, Png, PngScratch, Rect, Size, Stored, standard};
 use crate::fuzz::{self, Random};
 
-/// Pixel limit, which no generated image reaches.
+/// Pixel limit. No generated image reaches it.
 const MOST: u64 = 1 << 16;
 
 const WORDS: [&[u8]; 18] = [
@@ -30,7 +30,7 @@ const WORDS: [&[u8]; 18] = [
     b"\x21\xf9\x04\x01",
     b"BM",
     b"II+\0\x08\0\0\0",
-    // Tags of a TIFF: compression, tiles, the predictor.
+    // TIFF tags: compression, tiles, predictor.
     b"\x03\x01\x03\0\x01\0\0\0",
     b"\x42\x01\x03\0\x01\0\0\0\x10\0",
     b"\x3d\x01\x03\0\x01\0\0\0\x02\0",
@@ -39,7 +39,7 @@ const WORDS: [&[u8]; 18] = [
 fn originals() -> Vec<Vec<u8>> {
     let (w, h) = (13, 9);
     let rgb: Vec<u8> = (0..w * h * 3).map(|i| (i * i / 7) as u8).collect();
-    let rgb = DynamicImage::from(RgbImage::from_raw(w, h, rgb).expect("as many as it takes"));
+    let rgb = DynamicImage::from(RgbImage::from_raw(w, h, rgb).expect("the buffer has the right size"));
     let forms = [
         (
             rgb.clone(),
@@ -60,16 +60,18 @@ fn originals() -> Vec<Vec<u8>> {
         }
     }
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/images");
-    let mut others: Vec<_> =
-        std::fs::read_dir(folder).expect("the folder of images").map(|entry| entry.expect("an entry").path()).collect();
+    let mut others: Vec<_> = std::fs::read_dir(folder)
+        .expect("the folder of images exists")
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
     others.retain(|path| path.extension().is_some_and(|end| end == "tif" || end == "bmp" || end == "gif"));
-    // The order of a folder is not the same everywhere.
+    // Sorted, because the order of a directory listing depends on the file system.
     others.sort();
     files.extend(others.iter().map(|path| std::fs::read(path).expect("an image")));
     files
 }
 
-/// Repairs the checksum of every PNG chunk, because a decoder stops at a wrong one.
+/// Recomputes the checksum of every PNG chunk, because decoders stop at a wrong checksum.
 fn seal(png: &mut [u8]) {
     let mut at = 8;
     while let Some(length) = png.get(at..at + 4) {
@@ -83,7 +85,7 @@ fn seal(png: &mut [u8]) {
     }
 }
 
-/// Checks that a damaged image is an error or has as many pixels as its header says.
+/// Checks that a damaged image either fails or has as many pixels as its header says.
 fn image(originals: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut file = random.mutated(originals, &WORDS);
@@ -122,7 +124,7 @@ fn arrays() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Checks that a damaged array is an error or consists of the bytes after the header.
+/// Checks that a damaged array either fails or consists of exactly the bytes after the header.
 fn array(arrays: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let words: [&[u8]; 12] = [
@@ -153,7 +155,7 @@ fn array(arrays: &[Vec<u8>], seed: u64) -> bool {
     true
 }
 
-/// PNGs of one channel, of every depth, plain and interlaced.
+/// Returns one-channel PNGs of every bit depth, plain and interlaced.
 fn masks() -> Vec<Vec<u8>> {
     let (width, height) = (13, 9);
     let mut files = Vec::new();
@@ -175,7 +177,8 @@ fn masks() -> Vec<Vec<u8>> {
             files.push(file);
         }
     }
-    // The encoder does not interlace. Seven passes over one pixel have one row.
+    // The encoder does not support interlacing. For a single pixel, however, all seven passes
+    // together contain one row, so only the header needs to change.
     let mut file = Vec::new();
     let mut encoder = png::Encoder::new(&mut file, 1, 1);
     encoder.set_color(png::ColorType::Grayscale);
@@ -186,7 +189,7 @@ fn masks() -> Vec<Vec<u8>> {
     files
 }
 
-/// The values of a mask, two bytes each.
+/// Returns the values of a mask as 16-bit integers.
 fn values_of(file: &[u8]) -> Option<(Size, Vec<u16>)> {
     let mut scratch = PngScratch::default();
     let mut mask = Png::open(file, &mut scratch).ok()?;
@@ -214,7 +217,7 @@ fn values_of(file: &[u8]) -> Option<(Size, Vec<u16>)> {
     Some((size, values))
 }
 
-/// The same by the crate `png`.
+/// Returns the same values as decoded by the `png` crate.
 fn values_by_png(file: &[u8]) -> Option<(Size, Vec<u16>)> {
     let mut decoder = png::Decoder::new(Cursor::new(file));
     decoder.set_transformations(png::Transformations::IDENTITY);
@@ -231,7 +234,7 @@ fn values_by_png(file: &[u8]) -> Option<(Size, Vec<u16>)> {
     Some((Size::new(info.width, info.height), values))
 }
 
-/// Checks that a damaged mask is an error or has the values of the crate `png`.
+/// Checks that a damaged mask either fails or has the values that the `png` crate decodes.
 fn mask(masks: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut file = random.mutated(masks, &WORDS);
@@ -239,14 +242,14 @@ fn mask(masks: &[Vec<u8>], seed: u64) -> bool {
         seal(&mut file);
     }
     let Some(found) = values_of(&file) else { return false };
-    // The crate refuses some damage that does not matter for values, such as in a palette.
+    // The `png` crate rejects some damage that does not affect values, for example in a palette.
     if let Some(expected) = values_by_png(&file) {
         assert_eq!(found, expected, "seed {seed}");
     }
     true
 }
 
-/// Checks that a damaged mask of another format is an error or has as many values as its header
+/// Checks that a damaged mask in any other format either fails or has as many values as its header
 /// says.
 #[cfg(feature = "formats")]
 fn indexed(originals: &[Vec<u8>], seed: u64) -> bool {

@@ -1,25 +1,25 @@
-//! Fuzzing of parsers with cargo alone. Cases are made from seeds, run for a chosen time, and can
-//! be repeated one by one.
+//! Fuzzes parsers with nothing but cargo. Each case is generated from a seed and can be replayed. A
+//! harness runs for a given time.
 //!
-//! | file | what it changes |
+//! | file | what it mutates |
 //! |---|---|
-//! | `images` | images other than JPEG, and `.npy` arrays |
+//! | `images` | image formats other than JPEG, and `.npy` arrays |
 //! | `fields` | COCO's segmentations, and numbers as text and arrays |
 //! | `resume` | checkpoints |
-//! | `jpeg`, in `jpeg/tests/fuzz` | JPEGs, decoded and compared with libjpeg |
-//! | `repack`, there | JPEGs, rewritten and compared with libjpeg |
-//! | `tar`, in `sources/tests/fuzz` with all below | a shard's headers, its sidecar index, and the manifest of a set |
+//! | `jpeg` in `jpeg/tests/fuzz` | JPEGs, decoded and compared with libjpeg |
+//! | `repack` in `jpeg/tests/fuzz` | JPEGs, rewritten and compared with libjpeg |
+//! | `tar` and all below, in `sources/tests/fuzz` | headers and sidecar index of a shard, and the manifest of a dataset |
 //! | `lmdb` | meta pages, values of MessagePack, Caffe and Python, and class names |
 //! | `sets` | COCO's JSON, YOLO's files, Pascal VOC's XML, and tables |
 //! | `columns` | Arrow and Parquet files |
 //! | `chunks` | MDS shards, LitData's chunks, FFCV's and RecordIO files |
 //! | `pickle`, `arrays`, `tfrecord` | Python's pickles; NumPy, safetensors, PyTorch and HDF5; TFRecord |
-//! | `lists` | class names, features of the library `datasets`, and files of tokens |
+//! | `lists` | class names, features of the Hugging Face `datasets` library, and token files |
 //!
 //! Each file is a child of the module that it tests, so it can call private parsers. This module
-//! contains the shared parts. A parser has two tests: one runs for a second in every test run; the
-//! other, `..._for_long`, is ignored and runs for `WARPFEED_FUZZ_SECONDS`. `tests/README.md` has
-//! the commands.
+//! contains the shared code. A parser has two tests. The first runs for a second in every test run.
+//! The second, `..._for_long`, is ignored by default and runs for `WARPFEED_FUZZ_SECONDS`.
+//! `tests/README.md` contains the commands.
 
 mod coverage;
 
@@ -31,11 +31,11 @@ use std::time::{Duration, Instant};
 use coverage::{Corpus, Coverage};
 
 thread_local! {
-    /// Inputs that reached new edges, in a build that counts them.
+    /// Inputs that reached new edges, in a build with edge counters.
     static CORPUS: RefCell<Option<Corpus>> = const { RefCell::new(None) };
 }
 
-/// A small generator (splitmix64), so that a seed is enough to name a case.
+/// A small generator (splitmix64), so that a seed identifies a case.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -59,10 +59,11 @@ impl Random {
         from[self.below(from.len())]
     }
 
-    /// Returns one of `from` with a few changes. Some insert `words` of the format, or parts of
-    /// other files. In a build that counts edges, inputs that reached new ones are changed further.
+    /// Returns one of the files `from` with a few mutations, some of which insert `words` of the
+    /// format or parts of other files. In a build with edge counters, inputs that reached new edges
+    /// are mutated further.
     pub(crate) fn mutated(&mut self, from: &[Vec<u8>], words: &[&[u8]]) -> Vec<u8> {
-        // A generator of its own, so that the rest of the case depends on the seed alone.
+        // A separate generator, so that the rest of the case depends on the seed alone.
         let mut random = Random::new(self.next());
         CORPUS.with_borrow_mut(|corpus| {
             let place = from.as_ptr().addr();
@@ -73,7 +74,7 @@ impl Random {
             let of_found = !found.is_empty() && random.below(4) > 0;
             let files = if of_found { found } else { from };
             let mut bytes = files[random.below(files.len())].clone();
-            // One case in sixteen is valid, so that accepting files is tested too.
+            // One case in sixteen is unchanged, so that valid files are tested as well.
             let changes = if random.below(16) == 0 { 0 } else { 1 + random.below(4) };
             for _ in 0..changes {
                 random.change(&mut bytes, from, words);
@@ -105,7 +106,7 @@ impl Random {
                 let piece = &other[start..(start + 16 * stretch).min(other.len())];
                 if self.below(2) == 0 { over(bytes, piece) } else { drop(bytes.splice(at..at, piece.iter().copied())) }
             }
-            // Limits of number types of 1, 2, 4 and 8 bytes, in either byte order.
+            // Limits of integer types of 1, 2, 4 and 8 bytes, in either byte order.
             5 | 6 => {
                 let edge = 1u64.checked_shl(self.below(65) as u32).unwrap_or(0);
                 let number = edge.wrapping_add(self.below(5) as u64).wrapping_sub(2);
@@ -134,37 +135,38 @@ impl Random {
     }
 }
 
-/// Small files below `tests/fixtures/formats`. Cargo sets the variable for tests, too: a test
-/// binary that was copied to another machine finds the files there.
+/// Returns the folder `tests/fixtures/formats`. The environment variable is read at run time, so
+/// that a test binary that was copied to a different machine finds the files there.
 pub(crate) fn fixtures() -> PathBuf {
     let root = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
     PathBuf::from(root).join("tests/fixtures/formats")
 }
 
-/// Maximum time of one case. A few kilobytes should take less than a thousandth of it.
+/// Maximum duration of one case: more than a thousand times what parsing a few kilobytes should
+/// take.
 const SLOW: Duration = Duration::from_secs(20);
 
-/// Runs `case` with seeds from 0 for a second, as in every test run.
+/// Runs `case` with seeds from 0 for one second, as part of every test run.
 pub(crate) fn briefly(name: &str, case: impl FnMut(u64) -> bool) {
     run(name, 0, Duration::from_secs(1), u64::MAX, case);
 }
 
-/// Runs `case` for `WARPFEED_FUZZ_SECONDS` (60) with seeds from `WARPFEED_FUZZ_SEED` (2^32), at
-/// most `WARPFEED_FUZZ_CASES` of them.
+/// Runs `case` for `WARPFEED_FUZZ_SECONDS` (default 60) with seeds from `WARPFEED_FUZZ_SEED`
+/// (default 2^32), at most `WARPFEED_FUZZ_CASES` of them.
 pub(crate) fn for_long(name: &str, case: impl FnMut(u64) -> bool) {
     let number = |name: &str, default| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
     let seconds = Duration::from_secs(number("WARPFEED_FUZZ_SECONDS", 60));
     run(name, number("WARPFEED_FUZZ_SEED", 1 << 32), seconds, number("WARPFEED_FUZZ_CASES", u64::MAX), case);
 }
 
-/// Runs `case` for one seed after the other. `case` returns whether its input was accepted. Panics
-/// are counted, and one panic at the end names them all.
+/// Runs `case` for consecutive seeds. `case` returns whether its input was accepted. Panics are
+/// counted, and a single panic at the end lists the seeds.
 ///
-/// With `WARPFEED_FUZZ_LAST` the current seed is kept in that file, for cases that end the process
-/// instead of panicking.
+/// If `WARPFEED_FUZZ_LAST` names a file, the current seed is stored there, because a case may kill
+/// the process instead of panicking.
 ///
-/// In a build that counts edges, the printed line has those reached. A seed then names a case
-/// together with its inputs, which are written if it fails.
+/// In a build with edge counters, the summary line also contains the number of edges reached. To
+/// replay a case then takes both its seed and its inputs, which are written to files if it fails.
 fn run(name: &str, first: u64, length: Duration, most: u64, mut case: impl FnMut(u64) -> bool) {
     use std::io::{Seek, Write};
     let mut last = std::env::var_os("WARPFEED_FUZZ_LAST")
@@ -213,6 +215,6 @@ fn run(name: &str, first: u64, length: Duration, most: u64, mut case: impl FnMut
         "{name} fails for the seeds {failures:?}; WARPFEED_FUZZ_SEED={} WARPFEED_FUZZ_CASES=1 replays one",
         failures[0]
     );
-    // A harness tests nothing if every case is refused, or none.
+    // A harness that rejects or accepts every case tests nothing.
     assert!(cases < 1000 || (accepted > 0 && accepted < cases), "{name}: {accepted} of {cases} cases accepted");
 }

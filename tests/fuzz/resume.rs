@@ -1,4 +1,4 @@
-//! Fuzzing of checkpoints: damaged text of a checkpoint, and a loader that resumes from it.
+//! Fuzzes checkpoints: damages the text of a checkpoint, and resumes a loader from it.
 
 use std::sync::Arc;
 
@@ -35,13 +35,13 @@ const WORDS: [&[u8]; 19] = [
     b"[[[[[[[[[[[[[[[[",
 ];
 
-/// A user-defined order that is valid only for the epochs it was tested with.
+/// A custom order that returns invalid indices or panics beyond the epochs of the test.
 struct Careless;
 
 impl Sampler for Careless {
     fn len(&self, epoch: u64) -> u64 {
         if epoch >= 1 << 40 {
-            // Unwinds like a panic, but does not write a million reports to standard error.
+            // Unwinds like a panic, but without printing a million messages.
             std::panic::resume_unwind(Box::new("nobody trains that long"));
         }
         SAMPLES - epoch % 3
@@ -65,13 +65,13 @@ impl Sampler for Brief {
     }
 }
 
-/// A loader, opened without threads and slots, and the checkpoint it saves.
+/// A loader that was opened without threads and slots, and its checkpoint.
 struct Saved {
     loader: Loader,
     opening: Parts,
     text: Vec<u8>,
     value: Value,
-    /// Whether the order respects its contract.
+    /// Whether the loader's order fulfills the contract of a sampler.
     sound: bool,
 }
 
@@ -98,12 +98,12 @@ fn saved() -> Vec<Saved> {
     let careless = loaders.len() - 1;
     let save = |(i, loader): (usize, Loader)| {
         let loader = loader.batch_size(7).augment(Augment::pass_through(2, 2)).workers(1);
-        let written = loader.images.written(Layout::Nhwc).expect("options that work");
+        let written = loader.images.written(Layout::Nhwc).expect("valid options");
         let split = Split::host(&loader.images.augment);
-        let kinds = loader.fields().expect("options that work");
-        let opening = loader.clone().open(kinds, written, split, |_, _| 0).expect("options that work");
-        let state = loader.clone().host().expect("options that work").checkpoint();
-        let mut value = serde_json::to_value(&state).expect("numbers and text");
+        let kinds = loader.fields().expect("valid options");
+        let opening = loader.clone().open(kinds, written, split, |_, _| 0).expect("valid options");
+        let state = loader.clone().host().expect("valid options").checkpoint();
+        let mut value = serde_json::to_value(&state).expect("plain data serializes");
         value["epoch"] = i.into();
         value["batch"] = 3.into();
         value["epoch_samples"] = opening.shared.schedule.order().len(i as u64).into();
@@ -113,7 +113,7 @@ fn saved() -> Vec<Saved> {
     loaders.into_iter().enumerate().map(save).collect()
 }
 
-/// Replaces one value, sometimes by a limit of its type.
+/// Replaces one value, sometimes by the minimum or maximum of its type.
 fn change(value: &mut Value, random: &mut Random) {
     match value {
         Value::Object(fields) if random.below(8) > 0 => {
@@ -126,7 +126,7 @@ fn change(value: &mut Value, random: &mut Random) {
             let item = random.below(items.len());
             change(&mut items[item], random);
         }
-        // Formats without field names write a struct as a list.
+        // Serialization formats without field names write a struct as a list.
         Value::Object(fields) => *value = fields.values().cloned().collect(),
         Value::Array(items) if random.below(2) == 0 => items.truncate(random.below(items.len() + 1)),
         Value::Array(items) => {
@@ -147,8 +147,8 @@ fn change(value: &mut Value, random: &mut Random) {
     }
 }
 
-/// Checks that a damaged checkpoint fails to parse, is refused because of the options, or is a
-/// valid position in the run of this loader.
+/// Checks that a damaged checkpoint fails to parse, is rejected because its options differ, or is a
+/// valid position of this loader.
 fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let saved = &all[random.below(all.len())];
@@ -159,7 +159,8 @@ fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
         for _ in 0..random.below(4) {
             change(&mut value, random);
         }
-        // A position with its epoch's number of samples, so that more checkpoints are accepted.
+        // Set the number of samples in the epoch to match the position, so that more checkpoints
+        // are accepted.
         if random.below(2) == 0 && value.is_object() {
             let far = if random.below(4) == 0 { 0 } else { random.below(64) };
             value["epoch"] = (random.next() >> far).into();
@@ -172,7 +173,7 @@ fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
         value.to_string().into()
     };
     let Ok(state) = serde_json::from_slice::<Checkpoint>(&text) else { return false };
-    let again = serde_json::to_vec(&state).expect("numbers and text");
+    let again = serde_json::to_vec(&state).expect("plain data serializes");
     assert!(serde_json::from_slice::<Checkpoint>(&again).expect("the file that was just written") == state);
 
     let Shared { recipe, run, schedule, .. } = &saved.opening.shared;
@@ -184,11 +185,11 @@ fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
         }
     };
     assert_eq!((position.epoch, position.batch), (state.epoch(), state.batch()));
-    if serde_json::to_value(&state).expect("numbers and text")["stateful"] == true {
+    if serde_json::to_value(&state).expect("plain data serializes")["stateful"] == true {
         return true;
     }
-    // Apart from the position and unknown keys, an accepted checkpoint is this loader's.
-    let mut found = serde_json::to_value(&state).expect("numbers and text");
+    // Apart from the position and unknown keys, an accepted checkpoint equals the loader's own.
+    let mut found = serde_json::to_value(&state).expect("plain data serializes");
     for field in ["epoch", "batch", "epoch_samples", "order"] {
         found[field] = saved.value[field].clone();
     }
@@ -199,8 +200,8 @@ fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
             found["key"] = own["key"].clone();
         }
     }
-    // An augmentation that is left out is not compared, and one that does the same is written in
-    // many ways.
+    // Augmentations are left out of this comparison: a missing one is not checked, and equivalent
+    // ones can be written in many ways.
     let augments =
         |of: &Value| of["augment"].as_str().map(|text| serde_json::from_str::<Vec<Augment>>(text).expect("steps"));
     if augments(&found).is_none_or(|augments_found| Some(augments_found) == augments(&saved.value)) {

@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 """Fuzzes the parsers of all formats in parallel, and prints a table in Markdown.
 
-    python3 tests/fuzz/run.py BINARY --seconds 3600 --cores 32             the formats, an hour each
-    python3 tests/fuzz/run.py BINARY --seconds 60 --cores 2 hdf5 parquet   harnesses with these words
-    python3 tests/fuzz/run.py BINARY --table                               what was run so far
+    python3 tests/fuzz/run.py BINARY --seconds 3600 --cores 32             all formats, an hour each
+    python3 tests/fuzz/run.py BINARY --seconds 60 --cores 2 hdf5 parquet   only harnesses with these words
+    python3 tests/fuzz/run.py BINARY --table                               results so far
 
-BINARY is a test binary of `warpfeed-sources` that counts edges; tests/README.md has the command that builds
-it. It needs neither Rust nor a source tree, only tests/fixtures/formats below ROOT (two folders above
-this script, or the script's own if the fixtures are there).
+BINARY is a test binary of `warpfeed-sources` with coverage counters; tests/README.md has the
+command that builds it. It needs no Rust toolchain and no source tree, only tests/fixtures/formats
+below ROOT (two folders above this script, or the folder of the script if the fixtures are there).
 
-SECONDS is CPU time for each harness. A harness runs in parts, on all cores if it is the last.
-Each part has its own seeds and begins with the inputs that reached new edges before. KEEP holds these
-inputs, a record of each part, and what failed, so a run that was stopped goes on when the same command
-is repeated. SECONDS counts over all runs of the same binary.
+SECONDS is the CPU time per harness, summed over all runs of the same binary. A harness runs in
+parts, so that even the last remaining harness can use all cores. Each part uses seeds of its own,
+and starts with the inputs that have reached new edges so far. These inputs, a record of each part,
+and all failures are stored in the folder KEEP, so repeating the command continues an interrupted
+run.
 """
 
 import argparse
@@ -35,14 +36,14 @@ FORMATS = (
     "pickles_of_python npy_files npz_files safetensors_files torch_files hdf5_files tfrecord_files beton_files "
     "recordio_files"
 ).split()
-# A case that takes more memory than this fails: the files have a few kilobytes.
+# A case that uses more memory than this fails. The files have only a few kilobytes.
 MEMORY = 4 << 30
-# A harness with more failures is not run again.
+# A harness with more failures than this is not continued.
 FAILURES = 20
 
 
 class Runs:
-    """The parts that have run, and those that run now."""
+    """The parts that have finished or are running."""
 
     def __init__(self, options, harnesses):
         self.options, self.harnesses, self.lock = options, harnesses, threading.Lock()
@@ -57,14 +58,14 @@ class Runs:
         return sum(part[column] for part in self.parts if part["harness"] == harness)
 
     def left(self):
-        """Returns the harnesses of which a part can start."""
+        """Returns the harnesses that can start a part."""
         if time.monotonic() > self.options.end - 1:
             return []
         wanted = [harness for harness in self.harnesses if self.planned[harness] < self.options.seconds]
         return [harness for harness in wanted if self.sum(harness, "failures") < FAILURES]
 
     def next(self):
-        """Returns a harness, its time, and the number of the part, or None if none can start."""
+        """Returns a harness, its time and its part number, or None if no part can start."""
         with self.lock:
             left = self.left()
             if not left:
@@ -79,7 +80,7 @@ class Runs:
 
     def ended(self, part, planned):
         with self.lock:
-            # A part that had less CPU time than planned is followed by another one.
+            # If a part used less CPU time than planned, an additional part makes up for it.
             self.planned[part["harness"]] += part["seconds"] - planned
             self.parts.append(part)
             with self.file.open("a") as file:
@@ -87,7 +88,7 @@ class Runs:
 
 
 def run(runs, harness, seconds, number):
-    """Runs one part of a harness in a process of its own."""
+    """Runs one part of a harness in a child process."""
     keep = runs.options.keep
     with tempfile.TemporaryDirectory(dir=runs.options.scratch) as scratch:
         last = pathlib.Path(scratch, "last")
@@ -98,7 +99,7 @@ def run(runs, harness, seconds, number):
             WARPFEED_FUZZ_CORPUS=str(keep / "corpus"),
             WARPFEED_FUZZ_LAST=str(last),
             WARPFEED_FUZZ_SECONDS=str(max(1, round(seconds))),
-            # Seeds of parts and of runs of other binaries do not overlap.
+            # Each part uses seeds that no other part and no other binary uses.
             WARPFEED_FUZZ_SEED=str((int(runs.binary[:4], 16) << 46) + (number << 34)),
         )
         with tempfile.TemporaryFile() as output:
@@ -107,7 +108,7 @@ def run(runs, harness, seconds, number):
                 stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment,
                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)),
             )
-            # Panics are caught, and an endless case ends the part here.
+            # Panics are caught by the harness. If a case never ends, this time limit ends the part.
             timer = threading.Timer(2 * seconds + 120, process.kill)
             timer.start()
             _, status, used = os.wait4(process.pid, 0)
@@ -140,7 +141,8 @@ def table(runs):
     for harness in runs.harnesses:
         parts = [part for part in runs.parts if part["harness"] == harness]
         sums = {column: sum(part[column] for part in parts) for column in ("cases", "accepted", "failures", "seconds")}
-        # Each part begins with the inputs of those before it, so the largest number is that of all.
+        # Each part starts with the inputs of earlier parts, so the largest number of edges is the
+        # total.
         edges = max((part["edges"] for part in parts), default=0)
         name = harness.split("::")[-1].removesuffix("_for_long")
         print(
@@ -156,12 +158,12 @@ def table(runs):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("binary", type=pathlib.Path)
-    parser.add_argument("harness", nargs="*", help="words in the names of harnesses; without one, all formats")
-    parser.add_argument("--seconds", type=float, default=60, help="core seconds of each harness (60)")
-    parser.add_argument("--cores", type=int, default=os.cpu_count(), help="processes at a time (all cores)")
-    parser.add_argument("--minutes", type=float, default=1e9, help="end after this time (no limit)")
-    parser.add_argument("--keep", type=pathlib.Path, default="fuzz-kept", help="folder of inputs and records")
-    parser.add_argument("--table", action="store_true", help="print the table of earlier runs, and run nothing")
+    parser.add_argument("harness", nargs="*", help="words in the names of harnesses; default: all formats")
+    parser.add_argument("--seconds", type=float, default=60, help="CPU seconds per harness (60)")
+    parser.add_argument("--cores", type=int, default=os.cpu_count(), help="concurrent processes (all cores)")
+    parser.add_argument("--minutes", type=float, default=1e9, help="end after this many minutes (no limit)")
+    parser.add_argument("--keep", type=pathlib.Path, default="fuzz-kept", help="folder for inputs and records")
+    parser.add_argument("--table", action="store_true", help="print the table of earlier runs and exit")
     options = parser.parse_args()
     options.end = time.monotonic() + 60 * options.minutes
     options.binary, options.keep = options.binary.resolve(), options.keep.resolve()
@@ -180,7 +182,7 @@ def main():
 
     runs = Runs(options, harnesses)
     if not options.table:
-        # The last parts may have had less time than planned.
+        # The last parts may have used less time than planned, so continue until nothing is left.
         while runs.left():
             with concurrent.futures.ThreadPoolExecutor(options.cores) as pool:
                 for future in [pool.submit(work, runs) for _ in range(options.cores)]:

@@ -1,7 +1,7 @@
-//! Promise: batches on a GPU equal those of the host path: images, labels, mixing, and any
-//! fields. Batches are never torn, stale or out of order. Other frameworks see the same memory.
+//! Promise: batches on a GPU equal those of the host path: images, labels, mixing, and all fields.
+//! Batches are never torn, stale or out of order. Other frameworks can share the memory of batches.
 //!
-//! Without a driver each test prints why it was skipped. To find memory errors, run
+//! If there is no driver, each test prints why it was skipped. To find memory errors, run
 //! `compute-sanitizer --tool memcheck target/debug/deps/gpu-*`.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
@@ -28,14 +28,14 @@ fn batches_on_the_device_equal_those_of_the_host() {
     for (dtype, layout) in DTYPES.iter().flat_map(|&d| LAYOUTS.map(|l| (d, l))) {
         let open = || {
             let erasing = RandomErasing::new(0.5).value([1.5, 20.0, 0.0]);
-            // Noise in every second layout.
+            // Every second layout uses noise images.
             let erasing = if layout == LAYOUTS[0] { erasing } else { erasing.noise(30.0) };
             let augment = Augment::train(32).erase(erasing);
             let loader = loader(&source, augment).dtype(dtype).layout(layout);
             if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) }
         };
         let mut host = open().host().unwrap();
-        // Nothing is prepared after the third epoch, so that the number of copied batches is known.
+        // No epoch after the third is prepared, so the number of copied batches is known.
         let mut device = open().epochs(3).cuda(&stream).unwrap();
         assert!(
             device.memory_plan().device_bytes > 0
@@ -62,14 +62,14 @@ fn batches_on_the_device_equal_those_of_the_host() {
     }
 }
 
-/// MixUp and CutMix over erased and normalized images, and the rows of their labels.
+/// MixUp and CutMix over erased and normalized images, and their soft labels.
 #[test]
 fn mixed_batches_on_the_device_equal_those_of_the_host() {
     let Some(stream) = stream() else { return };
-    // The last batch is one sample, which has no partner.
+    // The last batch has one sample and therefore no partner.
     let source = Arc::new(Images::new(97, 40));
     for (dtype, layout) in DTYPES.iter().flat_map(|&d| LAYOUTS.map(|l| (d, l))) {
-        // A width that the kernel processes in groups, and one that it processes pixel by pixel.
+        // With one width, the kernel processes groups of pixels; with the other, single pixels.
         for (mix, side) in [(Mix::mixup(0.4), 32), (Mix::cutmix(1.0), 32), (Mix::either(0.4, 1.0).probability(0.7), 29)]
         {
             let what = format!("{dtype:?} {layout:?} {mix:?}");
@@ -105,7 +105,7 @@ fn mixed_batches_on_the_device_equal_those_of_the_host() {
     }
 }
 
-/// Images are not converted here, but the rows are computed.
+/// Here images are copied without conversion, but soft labels must still be computed.
 #[test]
 fn soft_labels_belong_to_images_that_are_copied_unconverted() {
     let Some(stream) = stream() else { return };
@@ -118,7 +118,7 @@ fn soft_labels_belong_to_images_that_are_copied_unconverted() {
         let (a, b) = (a.unwrap(), b.unwrap());
         let names: Vec<_> = b.fields().map(|field| field.name.clone()).collect();
         assert_eq!(names, ["image", "label", "soft_label"]);
-        assert!(b.counts("image").is_none(), "images are not rows of different lengths");
+        assert!(b.counts("image").is_none(), "images are not variable-length");
         for name in names {
             let (found, expected) = (b.field(&name).unwrap(), a.field(&name).unwrap());
             assert_eq!(found.shape(), expected.shape(), "{name}");
@@ -129,9 +129,9 @@ fn soft_labels_belong_to_images_that_are_copied_unconverted() {
     assert_eq!(batches, 3);
 }
 
-/// The counterpart of `tests/fields/numbers.rs` for a device.
+/// The counterpart of `tests/fields/numbers.rs` on a device.
 #[test]
-fn several_images_or_none_and_rows_on_the_device_equal_those_of_the_host() {
+fn device_fields_equal_host_fields_for_any_image_count() {
     let Some(stream) = stream() else { return };
     let bmps = [Images::new(40, 40).bmps, Images::new(80, 40).bmps.split_off(40)];
     let sample = |i: usize| {
@@ -169,7 +169,7 @@ fn several_images_or_none_and_rows_on_the_device_equal_those_of_the_host() {
     }
 }
 
-/// Masks, boxes, their columns and points are computed on the host, for any type.
+/// Masks, boxes, the boxes' columns and points are computed on the host, for every element type.
 #[test]
 fn masks_boxes_and_points_on_the_device_equal_those_of_the_host() {
     let Some(stream) = stream() else { return };
@@ -214,7 +214,7 @@ fn masks_boxes_and_points_on_the_device_equal_those_of_the_host() {
     }
 }
 
-/// The counterpart of `tests/fields/labels.rs` for a device.
+/// The counterpart of `tests/fields/labels.rs` on a device.
 #[test]
 fn missing_labels_are_an_error_on_the_device() {
     let Some(stream) = stream() else { return };
@@ -293,7 +293,14 @@ fn cudarc_and_dlpack_see_the_same_memory() {
     let view = batch.images().view::<half::f16>().unwrap();
     let halves = stream.clone_dtoh(&view).unwrap();
     assert!(halves.iter().flat_map(|h| h.to_ne_bytes()).eq(bytes.iter().copied()));
-    assert!(batch.images().view::<f32>().unwrap_err().to_string().contains("a view of float32 on a tensor of float16"));
+    assert!(
+        batch
+            .images()
+            .view::<f32>()
+            .unwrap_err()
+            .to_string()
+            .contains("view of float32: this tensor has dtype float16")
+    );
 
     let (images, labels) = (batch.dlpack("image").unwrap(), batch.dlpack("label").unwrap());
     let t = images.tensor();
@@ -322,7 +329,7 @@ fn probe(stream: &Arc<CudaStream>, name: &str) -> CudaFunction {
     stream.context().load_module(ptx).unwrap().load_function(name).unwrap()
 }
 
-/// `WARPFEED_BATCHES` sets the number of batches. 10,000 take about a minute.
+/// `WARPFEED_BATCHES` sets the number of batches. 10,000 batches take about a minute.
 #[test]
 fn no_batch_is_torn_stale_or_out_of_order() {
     let Some(stream) = stream() else { return };
@@ -342,12 +349,12 @@ fn no_batch_is_torn_stale_or_out_of_order() {
         stream.memset_zeros(&mut sums).unwrap();
         for batch in device.epoch(round % 4) {
             let batch = batch.unwrap();
-            // A consumer that is alternately slow and fast, on the device and on the host.
+            // The consumer alternates between slow and fast, both on the device and on the host.
             if (round / 3) % 2 == 0 && rng.chance(0.3) {
                 let ns = rng.below(3_000_000);
                 let mut launch = stream.launch_builder(&spin);
                 launch.arg(&ns);
-                // SAFETY: one u64, as the kernel declares.
+                // SAFETY: the only argument is one `u64`, as the kernel declares.
                 unsafe {
                     launch.launch(LaunchConfig { grid_dim: (1, 1, 1), block_dim: (32, 1, 1), shared_mem_bytes: 0 })
                 }
@@ -357,8 +364,8 @@ fn no_batch_is_torn_stale_or_out_of_order() {
             let mut slot = sums.slice_mut(batch.number() as usize..=batch.number() as usize);
             let mut launch = stream.launch_builder(&sum);
             launch.arg(&ptr).arg(&words).arg(&mut slot);
-            // SAFETY: pointer, count and one u64, as the kernel declares. The batch is alive until
-            // the launch is queued.
+            // SAFETY: the arguments are a pointer, a count and a pointer to one `u64`, as the
+            // kernel declares. The batch is alive until the launch is queued.
             unsafe {
                 launch.launch(LaunchConfig { grid_dim: (64, 1, 1), block_dim: (256, 1, 1), shared_mem_bytes: 0 })
             }

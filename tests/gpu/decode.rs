@@ -1,10 +1,10 @@
 //! Promise: the device decodes images to the same bits as the host, with the same errors and
 //! replacements, for every division of the work between the two.
 //!
-//! `WARPFEED_PHOTOS=PATH[:PATH..]` adds datasets to compare, and `WARPFEED_BATCHES=10000` sets the
-//! number of batches. `WARPFEED_DAMAGED=FOLDER` names a folder with damaged files.
-//! `WARPFEED_SANITIZE=1` reduces the number of images for `benches/sanitize.sh`. Without a driver
-//! each test prints why it was skipped.
+//! `WARPFEED_PHOTOS=PATH[:PATH..]` adds datasets to compare, and `WARPFEED_BATCHES=10000` sets how
+//! many batches are compared. `WARPFEED_DAMAGED=FOLDER` names a folder with damaged files.
+//! `WARPFEED_SANITIZE=1` reduces the number of images for `benches/sanitize.sh`. If there is no
+//! driver, each test prints why it was skipped.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 
@@ -19,7 +19,7 @@ use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::{ColorJitter, ImageMut, Mix, RandomErasing};
 use warpfeed::{Augment, DecodeOn, Dtype, Layout, Loader, Normalize, OnError};
 
-/// Generated JPEGs of all kinds that the encoder writes, some of them damaged.
+/// Generates JPEGs of all types that the encoder supports. If `damaged`, some of them are damaged.
 fn drawn(count: u64, damaged: bool) -> Vec<Vec<u8>> {
     let original = |n: u64| {
         let mut rng = Rng::new(n, 7, 7);
@@ -44,7 +44,7 @@ fn drawn(count: u64, damaged: bool) -> Vec<Vec<u8>> {
             let marker = [&[0xff, 0xe1], &(body.len() as u16 + 2).to_be_bytes()[..], &body].concat();
             bytes.splice(2..2, marker);
         }
-        // Damages the entropy-coded data, so that a decoder loses synchronization.
+        // Damage the entropy-coded data, so that a decoder loses synchronization.
         let data = bytes.windows(2).position(|marker| marker == [0xff, 0xda]).unwrap() + 14;
         let at = data + (bytes.len() - data) * 3 / 4;
         if damaged && n % 4 == 3 && at + 8 < bytes.len() {
@@ -61,7 +61,7 @@ fn loader(images: &[Vec<u8>]) -> Loader {
     Loader::source(samples).batch_size(32).shuffle(3)
 }
 
-/// Compares an epoch, and returns the number of images that the device decoded.
+/// Compares one epoch with the host, and returns the number of images that the device decoded.
 fn compare(loader: &Loader, stream: &Arc<CudaStream>, decode_on: DecodeOn, what: &str) -> u64 {
     let mut host = loader.clone().host().unwrap();
     let mut device = loader.clone().decode_on(decode_on).cuda(stream).unwrap();
@@ -103,7 +103,7 @@ fn augments() -> [(&'static str, Augment); 5] {
 }
 
 #[test]
-fn the_device_decodes_every_kind_of_jpeg_to_the_bits_of_the_host() {
+fn every_jpeg_type_decodes_to_equal_bits_on_device_and_host() {
     let Some(stream) = stream() else { return };
     for damaged in [false, true] {
         let images = drawn(if sanitize() { 48 } else { 192 }, damaged);
@@ -112,14 +112,14 @@ fn the_device_decodes_every_kind_of_jpeg_to_the_bits_of_the_host() {
             for decode_on in [DecodeOn::Gpu, DecodeOn::Auto] {
                 let left = compare(&loader, &stream, decode_on, name);
                 let (all, least) = (2 * images.len() as u64, 2 * images.len() as u64 / 3);
-                assert!(decode_on == DecodeOn::Auto || left > least, "{name}: {left} of {all} were left to the device");
+                assert!(decode_on == DecodeOn::Auto || left > least, "{name}: the device decoded {left} of {all}");
             }
         }
     }
 }
 
 #[test]
-fn images_decoded_by_the_device_are_erased_mixed_and_normalized() {
+fn device_decoded_images_are_erased_mixed_and_normalized() {
     let Some(stream) = stream() else { return };
     let images = drawn(128, true);
     for dtype in DTYPES {
@@ -181,7 +181,7 @@ fn each_epoch_has_its_size_wherever_an_image_was_decoded() {
 }
 
 #[test]
-fn transforms_of_your_own_keep_decoding_on_the_workers_and_the_log_says_so() {
+fn custom_transforms_keep_decoding_on_workers_and_log_it() {
     let Some(stream) = stream() else { return };
     let images = drawn(32, false);
     let invert = |image: &mut ImageMut<'_>, _: &mut Rng| {
@@ -192,7 +192,7 @@ fn transforms_of_your_own_keep_decoding_on_the_workers_and_the_log_says_so() {
     let warnings = crate::warnings::Warnings::default();
     let left =
         tracing::subscriber::with_default(warnings.clone(), || compare(&loader, &stream, DecodeOn::Gpu, "inverted"));
-    let expected = "the workers decode all images, because a transform of your own runs on the host";
+    let expected = "workers decode all images, because a custom transform runs on the host";
     assert_eq!((left, &warnings.0.lock().unwrap()[..]), (0, &[expected.to_owned()][..]));
 }
 
@@ -212,7 +212,7 @@ fn faults_and_replacements_equal_those_of_the_host() {
     compare(&loader.on_error(OnError::Skip { max_skipped: 3 }), &stream, DecodeOn::Gpu, "skipped");
 }
 
-/// The same file with `rest` after the last MCU of its first or last segment.
+/// Returns the file with `rest` inserted after the last MCU of its first or last segment.
 fn with_rest(jpeg: &[u8], first: bool, rest: &[u8]) -> Vec<u8> {
     let data = jpeg.windows(2).position(|marker| marker == [0xff, 0xda]).unwrap() + 2;
     let mut ends = (data..jpeg.len() - 1).filter(|&at| jpeg[at] == 0xff && jpeg[at + 1] != 0);
@@ -240,13 +240,13 @@ fn bits_after_the_last_mcu_count_as_damage_on_device_and_host() {
     }
 }
 
-/// Decodes the files of `WARPFEED_DAMAGED`. Valid images lie between them, so that no batch fails
-/// as a whole.
+/// Decodes the files in `WARPFEED_DAMAGED`, interleaved with valid images so that no batch fails
+/// completely.
 #[test]
 fn files_given_by_the_environment_decode_as_on_the_host() {
     let Some(stream) = stream() else { return };
     let Ok(folder) = std::env::var("WARPFEED_DAMAGED") else {
-        return crate::require::missing("damaged", "WARPFEED_DAMAGED names no folder");
+        return crate::require::missing("damaged", "WARPFEED_DAMAGED is not set to a folder");
     };
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
@@ -263,10 +263,10 @@ fn files_given_by_the_environment_decode_as_on_the_host() {
 
 /// Compares the datasets of `WARPFEED_PHOTOS` over `WARPFEED_BATCHES` batches.
 #[test]
-fn photographs_are_the_same_for_every_share_decoded_by_the_device() {
+fn photographs_are_equal_for_every_device_share() {
     let Some(stream) = stream() else { return };
     let Ok(paths) = std::env::var("WARPFEED_PHOTOS") else {
-        return crate::require::missing("photographs", "WARPFEED_PHOTOS names no dataset");
+        return crate::require::missing("photographs", "WARPFEED_PHOTOS is not set to a dataset");
     };
     let batches = std::env::var("WARPFEED_BATCHES").map_or(20, |n| n.parse().unwrap());
     for path in paths.split(':') {

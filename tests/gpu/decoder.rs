@@ -1,7 +1,8 @@
-//! Promise: a decoder answers each request with the pixels of a loader, reports bad images one by
-//! one, and reuses its memory, for any number of threads and whatever is dropped.
+//! Promise: a decoder's response to each request has the same pixels as a loader. Bad images are
+//! reported individually. The decoder reuses its memory, for any number of threads and any order of
+//! drops.
 //!
-//! Each promise is tested in host memory, and on a device if there is a driver.
+//! Every test runs in host memory and, if there is a driver, on a device.
 
 use std::collections::HashSet;
 use std::ops::Deref;
@@ -19,7 +20,7 @@ use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::Mix;
 use warpfeed::{Augment, BatchInfo, Decoder, DecoderBuilder, Dtype, ErrorKind, HostBatch, Layout, Loader, Normalize};
 
-/// The parts of an answer that the tests inspect.
+/// The parts of a response that the tests inspect.
 pub(crate) trait Answer: Deref<Target = BatchInfo> + Send + 'static {
     fn bytes(&self) -> Vec<u8>;
     fn address(&self) -> u64;
@@ -59,7 +60,7 @@ macro_rules! everywhere {
 }
 pub(crate) use everywhere;
 
-/// Generated JPEGs.
+/// Generates JPEGs.
 pub(crate) fn drawn(count: u64) -> Vec<Vec<u8>> {
     let image = |n: u64| {
         let mut rng = Rng::new(n, 7, 7);
@@ -78,10 +79,11 @@ pub(crate) fn drawn(count: u64) -> Vec<Vec<u8>> {
     (0..count).map(image).collect()
 }
 
-/// JPEGs of many kinds, including turned and damaged ones and fixtures, and PNG and WebP.
+/// Returns JPEGs of many types, including rotated and damaged ones and the fixtures, and also PNG
+/// and WebP files.
 fn zoo() -> Vec<Vec<u8>> {
     let mut all = drawn(40);
-    // Damages the entropy-coded data, so that a decoder loses synchronization.
+    // Damage the entropy-coded data, so that a decoder loses synchronization.
     for image in all.iter_mut().skip(5).step_by(7) {
         let at = image.len() * 3 / 4;
         image[at..at + 4].copy_from_slice(&[0x12, 0xef, 0x55, 0xaa]);
@@ -111,12 +113,13 @@ pub(crate) fn pixels(loader: Loader) -> Loader {
     loader.batch_size(8).workers(2).augment(Augment::eval(72, 64))
 }
 
-/// The options of a decoder that makes the same pixels.
+/// Returns the options of a decoder that must produce the pixels of the loader that `with`
+/// configures.
 pub(crate) fn requests(with: impl Fn(Loader) -> Loader) -> DecoderBuilder {
     with(Loader::new("a decoder opens no dataset")).decoder()
 }
 
-/// The bytes of each image in a loader's batches.
+/// Returns the bytes of each image in a loader's batches.
 pub(crate) fn of_loader(images: &[Vec<u8>], with: impl Fn(Loader) -> Loader) -> Vec<Vec<u8>> {
     let samples = images.iter().map(|bytes| OwnedSample::new("x").field("jpg", bytes.clone())).collect();
     let mut batches = with(Loader::source(Memory::new(samples))).host().unwrap();
@@ -144,7 +147,8 @@ fn a_decoder_gives_the_pixels_of_a_loader() {
                 if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) }
             };
             let (expected, decoder) = (of_loader(&zoo, with), open(requests(with)));
-            // Requests of one, two, ... eight images, all submitted before the first is taken.
+            // Requests of one, two, ... eight images, all submitted before the first response is
+            // taken.
             let mut rest = &zoo[..];
             let mut answers = Vec::new();
             while !rest.is_empty() {
@@ -192,7 +196,8 @@ fn one_bad_image_does_not_spoil_the_others() {
             (huge, "decode: "),
         ];
         for (bad, cause) in &bad {
-            // The second time, each slot has held a valid image in place of the bad one.
+            // In later rounds, every slot has already held a valid image at the position of the bad
+            // one.
             for _ in 0..8 {
                 decoder.decode(good.clone()).unwrap();
             }
@@ -205,11 +210,11 @@ fn one_bad_image_does_not_spoil_the_others() {
             let bytes = batch.bytes();
             let each: Vec<_> = bytes.chunks(bytes.len() / 4).collect();
             for (place, of) in [(0, 0), (1, 1), (2, 4), (3, 3)] {
-                assert!(each[place] == expected[of], "{cause:?}: place {place} is that of image {of}; 4 is black");
+                assert!(each[place] == expected[of], "{cause:?}: position {place} must show image {of} (4 is black)");
             }
         }
         let batch = decoder.decode(vec![b"bad".to_vec(); 8]).unwrap();
-        assert!((0..8).all(|place| batch.error(place).is_some()), "a batch of bad images only is a batch");
+        assert!((0..8).all(|place| batch.error(place).is_some()), "a request with bad images only is answered");
         assert!(batch.error(8).is_none());
         assert!(decoder.decode(good).unwrap().valid().all(|valid| valid));
     }
@@ -225,7 +230,7 @@ fn memory_is_reused() {
         for turn in 0..100 {
             addresses.insert(decoder.decode(images[..1 + turn % 8].to_vec()).unwrap().address());
         }
-        assert!(addresses.len() <= plan.slots, "{} places of batches with {plan}", addresses.len());
+        assert!(addresses.len() <= plan.slots, "batches at {} addresses with {plan}", addresses.len());
         assert_eq!(decoder.memory_plan(), plan);
     }
     everywhere!(check);
@@ -255,7 +260,7 @@ fn several_threads_ask_one_decoder_and_each_gets_its_own_answer() {
 }
 
 #[test]
-fn a_decoder_may_be_dropped_with_requests_in_flight_and_batches_stay_valid() {
+fn batches_outlive_a_decoder_dropped_with_requests_in_flight() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let images = drawn(8);
         let expected = of_loader(&images, pixels).concat();
@@ -263,7 +268,7 @@ fn a_decoder_may_be_dropped_with_requests_in_flight_and_batches_stay_valid() {
             let decoder = open(requests(pixels));
             let kept = decoder.decode(images.clone()).unwrap();
             let pending: Vec<_> = (0..6).map(|_| decoder.submit(images.clone()).unwrap()).collect();
-            // Answers that are never taken.
+            // Responses that are never taken.
             drop(decoder.submit(images.clone()).unwrap());
             std::thread::sleep(Duration::from_millis(turn % 6));
             let since = Instant::now();
@@ -282,7 +287,7 @@ fn a_decoder_may_be_dropped_with_requests_in_flight_and_batches_stay_valid() {
 }
 
 #[test]
-fn a_request_while_every_batch_is_held_is_an_error_and_later_ones_are_answered() {
+fn a_request_without_a_free_slot_fails_and_later_ones_succeed() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let decoder = open(requests(pixels).prefetch(1).timeout(Duration::from_millis(200)));
         let images = drawn(3);
@@ -298,7 +303,7 @@ fn a_request_while_every_batch_is_held_is_an_error_and_later_ones_are_answered()
         let waiting: Vec<_> = (0..3).map(|_| decoder.submit(images.clone()).unwrap()).collect();
         assert!(held.drain(..).all(|batch| batch.bytes() == expected));
         for answer in waiting {
-            // The first may have timed out already.
+            // The first request may have timed out already.
             match answer.wait() {
                 Ok(batch) => assert!(batch.bytes() == expected),
                 Err(e) => assert_eq!(e.kind(), ErrorKind::Timeout),
@@ -309,7 +314,7 @@ fn a_request_while_every_batch_is_held_is_an_error_and_later_ones_are_answered()
     everywhere!(check);
 }
 
-/// A decoder of small images, with all of its batches.
+/// Returns a decoder of small images, and all of its batches.
 fn all_held<B: Answer>(open: &impl Fn(DecoderBuilder) -> Decoder<B>, queued: usize) -> (Decoder<B>, Vec<B>) {
     let options = Decoder::builder().batch_size(2).workers(2).augment(Augment::resize(8, 8));
     let decoder = open(options.prefetch(1).max_queued(queued));
@@ -339,7 +344,7 @@ fn dot(shade: u8) -> Dot {
 }
 
 #[test]
-fn a_full_queue_is_busy_and_has_room_again_when_a_request_is_dropped() {
+fn a_dropped_request_frees_its_place_in_a_full_queue() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let (decoder, held) = all_held(&open, 5);
         let mut pending = Vec::new();
@@ -348,7 +353,7 @@ fn a_full_queue_is_busy_and_has_room_again_when_a_request_is_dropped() {
                 Ok(answer) => pending.push(answer),
                 Err(e) => break e,
             }
-            // Waits until the first requests have begun.
+            // Wait until the decoder has begun the first requests.
             if pending.len() == 5 {
                 std::thread::sleep(Duration::from_millis(100));
             }
@@ -386,12 +391,13 @@ fn cancelled_requests_among_ten_thousand_are_not_decoded() {
                 if number % 2 == 0 { dropped.push(answer) } else { live.push(answer) }
             }
         });
-        // Requests read the length of each image, and workers the bytes of those that have begun.
+        // Submitting a request reads the length of each image. Once the request has begun, workers
+        // also read the bytes.
         let read = reads.load(Relaxed);
         assert!((COUNT..COUNT + 20).contains(&read), "{read} reads of {COUNT} requests");
         drop(dropped);
         drop(held);
-        // As in a server, many threads wait at once, in any order.
+        // Many threads wait concurrently and in arbitrary order, as in a server.
         std::thread::scope(|scope| {
             for part in live.chunks_mut(COUNT / 16) {
                 let part: Vec<_> = part.iter_mut().map(|(shade, answer)| (*shade, answer)).collect();
@@ -410,7 +416,7 @@ fn cancelled_requests_among_ten_thousand_are_not_decoded() {
             }
         });
         let read = reads.load(Relaxed) - COUNT;
-        // A request that began before it was dropped may have been read.
+        // The images of a request that had begun before it was dropped may have been read.
         assert!((COUNT / 2..COUNT / 2 + 16).contains(&read), "{read} of {COUNT} images were decoded");
         assert!(decoder.stats().batches < COUNT as u64 / 2 + 32);
     }
@@ -418,12 +424,12 @@ fn cancelled_requests_among_ten_thousand_are_not_decoded() {
 }
 
 #[test]
-fn an_image_that_is_too_large_is_released_at_once_and_is_an_error_in_its_place() {
+fn an_oversized_image_is_released_at_once_and_fails_alone() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let decoder = open(requests(pixels).max_sample_bytes(100_000));
         let (small, large) = (dot(3), Dot(vec![0; 100_001].into(), Arc::default()));
         let answer = decoder.submit([small.clone(), large.clone(), small]).unwrap();
-        assert_eq!(Arc::strong_count(&large.0), 1, "its memory is released");
+        assert_eq!(Arc::strong_count(&large.0), 1, "the image is released");
         assert_eq!(large.1.load(Relaxed), 1, "only the length is read");
         let batch = answer.wait().unwrap();
         assert!(batch.valid().eq([true, false, true]));
@@ -457,7 +463,7 @@ fn a_waker_that_panics_does_not_cause_a_hang() {
                 drop(answers.drain(..1));
             }
             for answer in answers {
-                assert!(answer.is_ready_within(Duration::from_secs(30)), "an answer comes");
+                assert!(answer.is_ready_within(Duration::from_secs(30)), "an answer arrives");
                 assert_eq!(answer.wait().is_err(), drops);
             }
         }
@@ -537,14 +543,14 @@ fn impossible_requests_are_refused() {
     let decoder = requests(pixels).host().unwrap();
     assert_eq!(decoder.max_batch(), 8);
     let refused = |count| decoder.decode(vec![Vec::<u8>::new(); count]).unwrap_err().to_string();
-    assert_eq!(refused(0), "config: a request of 0 images; the decoder takes from 1 to 8");
-    assert_eq!(refused(9), "config: a request of 9 images; the decoder takes from 1 to 8");
+    assert_eq!(refused(0), "config: a request of 0 images: the decoder accepts 1 to 8");
+    assert_eq!(refused(9), "config: a request of 9 images: the decoder accepts 1 to 8");
     let options = Decoder::builder;
     let mixing = Augment::train(64).mix(Mix::mixup(0.2));
     let error = options().augment(mixing).host().unwrap_err().to_string();
-    assert_eq!(error, "config: augment mixes images, and a decoder answers each image by itself");
+    assert_eq!(error, "config: augment mixes images, but a decoder answers each image separately");
     let error = options().batch_size(0).host().unwrap_err().to_string();
     assert!(error.starts_with("config: batch_size(0): "), "{error}");
     let error = options().max_queued(0).host().unwrap_err().to_string();
-    assert!(error.contains("max_queued(0): the queue needs room for at least one request"), "{error}");
+    assert!(error.contains("max_queued(0): expected at least 1"), "{error}");
 }

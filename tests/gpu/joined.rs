@@ -1,7 +1,7 @@
-//! Promise: a decoder joins the requests of many clients into full batches, no request waits longer
-//! than the delay for its batch to begin, and each request finds its own images.
+//! Promise: dynamic batching combines the requests of many clients into full batches. No request
+//! waits longer than the delay for its batch to start, and each request receives its own images.
 //!
-//! Each promise is tested in host memory, and on a device if there is a driver.
+//! Every test runs in host memory and, if there is a driver, on a device.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::decoder::{Answer, drawn, everywhere, of_loader, pixels, requests};
 use warpfeed::{Decoder, DecoderBuilder, DynamicBatch, DynamicBatcher, ErrorKind};
 
-/// Longer than a test lasts.
+/// A delay that is longer than any test.
 const NEVER: Duration = Duration::from_secs(60);
 
 fn joined<B: Answer, T: Send + 'static>(
@@ -22,13 +22,13 @@ fn joined<B: Answer, T: Send + 'static>(
     (decoder, joined)
 }
 
-/// The values of the requests of a batch.
+/// Returns the values of the requests in a batch.
 fn values<B, T: Copy>(batch: &DynamicBatch<B, T>) -> Vec<T> {
     batch.requests.iter().map(|(value, _)| *value).collect()
 }
 
 #[test]
-fn requests_are_joined_into_full_batches_and_each_finds_its_own_images() {
+fn requests_fill_batches_and_each_gets_its_own_images() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let mut images = drawn(31);
         images[4] = b"no image".to_vec();
@@ -40,7 +40,7 @@ fn requests_are_joined_into_full_batches_and_each_finds_its_own_images() {
         for (number, (&first, count)) in first.iter().zip(counts).enumerate() {
             joined.submit(images[first..first + count].to_vec(), number).unwrap();
         }
-        // The last request waits for more until the end.
+        // The last request keeps waiting for more requests until `close` is called.
         let mut batches: Vec<DynamicBatch<B, usize>> = (0..4).map(|_| joined.next().unwrap()).collect();
         joined.close();
         batches.push(joined.next().unwrap());
@@ -70,7 +70,7 @@ fn requests_are_joined_into_full_batches_and_each_finds_its_own_images() {
 }
 
 #[test]
-fn a_batch_begins_when_its_first_request_has_waited_for_the_delay() {
+fn a_batch_starts_after_the_delay_of_its_first_request() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let delay = Duration::from_millis(80);
         let (_, joined) = joined(&open, requests(pixels), delay);
@@ -99,18 +99,18 @@ fn a_cancelled_request_is_in_no_batch_and_makes_room() {
         joined.submit(drawn(3), "three").unwrap();
         for (request, count) in [(Vec::new(), 0), (drawn(9), 9)] {
             let e = joined.submit(request, "wrong").unwrap_err();
-            assert!(e.to_string().contains(&format!("a request of {count} images; the decoder takes from 1 to 8")));
+            assert!(e.to_string().contains(&format!("a request of {count} images: the decoder accepts 1 to 8")));
         }
         joined.close();
         assert_eq!(joined.next().unwrap().requests, [("two", 0..1), ("three", 1..4)]);
         assert!(joined.next().is_none() && joined.cancel(two).is_none());
         let e = decoder.dynamic_batcher::<()>(NEVER + Duration::from_millis(1)).unwrap_err();
-        assert!(e.to_string().contains("max_delay of 60.001s: at most 60s"), "{e}");
+        assert!(e.to_string().contains("max_delay=60.001s: the maximum is 60s"), "{e}");
     }
     everywhere!(check);
 }
 
-/// An image that tells when it is dropped.
+/// An image that reports when it is dropped.
 struct Watched(Vec<u8>, #[allow(dead_code)] Arc<()>);
 
 impl AsRef<[u8]> for Watched {
@@ -136,7 +136,7 @@ fn an_image_that_is_too_large_is_dropped_when_it_is_submitted() {
 }
 
 #[test]
-fn a_full_queue_of_the_decoder_refuses_no_request_that_was_joined() {
+fn a_full_decoder_queue_drops_no_batched_request() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let (decoder, joined) = joined(&open, requests(pixels).prefetch(1).max_queued(1), NEVER);
         let (mut held, mut refusals) = (Vec::new(), 0);
@@ -158,8 +158,7 @@ fn a_full_queue_of_the_decoder_refuses_no_request_that_was_joined() {
     everywhere!(check);
 }
 
-/// Requests that nobody takes end with their owner, and those of a closed decoder with an error.
-/// The delay is that of requests that may still be joined.
+/// When the decoder is closed, waiting requests fail immediately, without waiting for the delay.
 #[test]
 fn closing_the_decoder_answers_joined_requests_at_once() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {

@@ -1,7 +1,7 @@
-//! Promise: on a GPU the kernels equal the host's arithmetic bit for bit, and streams, events and
+//! Promise: on a GPU, the kernels produce the same bits as the host, and streams, events and
 //! page-locked memory behave as the loader assumes.
 //!
-//! Without a driver each test prints why it was skipped. To find memory errors, run
+//! If there is no driver, each test prints why it was skipped. To find memory errors, run
 //! `compute-sanitizer --tool memcheck target/debug/deps/gpu-* kernels::`.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
@@ -25,7 +25,8 @@ fn random_rect(rng: &mut Rng, (height, width): (usize, usize)) -> Rect {
     Rect::new(x, y, w as u32, h as u32)
 }
 
-/// A record that may erase and mix, and the same as plain data.
+/// Returns a record with optional erasing and mixing, once as plain data and once as the device
+/// record.
 fn random_ops(rng: &mut Rng, size: (usize, usize), count: usize) -> (Ops, SampleOps) {
     let (width, height) = (size.1 as u32, size.0 as u32);
     let fill = [rng.unit() as f32 * 200.0, -1.5, 0.25];
@@ -46,7 +47,7 @@ fn random_ops(rng: &mut Rng, size: (usize, usize), count: usize) -> (Ops, Sample
     }
 }
 
-/// A record without effects.
+/// Returns a record without any effects.
 fn no_ops() -> SampleOps {
     SampleOps::of(&Plan::resized_crop(Size::new(1, 1), Rect::new(0, 0, 1, 1), Size::new(1, 1), Rect::new(0, 0, 1, 1)))
 }
@@ -91,8 +92,8 @@ fn every_kernel_gives_the_bits_of_the_host() {
                 let kernel =
                     Convert::load(&context, dtype, layout, (height, width), Normalize::IMAGENET, with_ops).unwrap();
                 let records = with_ops.then_some(records);
-                // SAFETY: the records name partners below `count`, the ranges are disjoint, and the
-                // kernel lives until the download below has waited.
+                // SAFETY: all partners in the records are below `count`, the ranges are disjoint,
+                // and the kernel stays loaded until the download below has waited for it.
                 unsafe { kernel.launch(&own, &memory, Launch { from, to, records, count }) }.unwrap();
                 own.download(&mut output, &memory, to).unwrap();
                 let wrong = output.iter().zip(&expected).position(|(a, b)| a != b);
@@ -114,7 +115,8 @@ fn compare_retouched(stream: &Stream, context: &Context, size: (usize, usize), i
     upload(stream, &memory, 0, &[images, &[0xa5; 64]].concat());
     upload(stream, &memory, records, &bytes);
     let kernel = Retouch::load(context, size).unwrap();
-    // SAFETY: nothing is mixed, and the kernel lives until the download below has waited.
+    // SAFETY: nothing is mixed, and the kernel stays loaded until the download below has waited for
+    // it.
     unsafe { kernel.launch(stream, &memory, Launch { from: 0, to: copies, records: Some(records), count }) }.unwrap();
     let mut found = vec![0; images.len() + 64];
     stream.download(&mut found, &memory, 0).unwrap();
@@ -201,7 +203,7 @@ fn every_effect_gives_the_bits_of_the_host() {
         };
         let plans: Vec<Plan> = (0..20 * augments.len()).map(plan).collect();
         let mut images = random_bytes(&mut rng, plans.len() * height * width * 3);
-        // Every other image has few levels, and some have one.
+        // Every second image has only a few distinct values, and some have a single value.
         images.chunks_mut(height * width * 3).enumerate().filter(|(n, _)| n % 2 == 1).for_each(|(n, image)| {
             let levels = [1, 3, 40][n / 2 % 3];
             image.iter_mut().for_each(|v| *v = 50 + *v % levels);
@@ -210,7 +212,7 @@ fn every_effect_gives_the_bits_of_the_host() {
     }
 }
 
-/// Hue and saturation depend only on the pixel itself. This test covers all 2^24 pixels.
+/// Hue and saturation depend only on the pixel itself, so this test covers all 2^24 pixels.
 #[test]
 fn every_color_is_jittered_to_the_bits_of_the_host() {
     let Some(stream) = stream() else { return };
@@ -244,7 +246,8 @@ fn kernels_process_more_samples_than_a_grid_has_rows() {
     let memory = DeviceBuffer::new(&context, at + count * 48).unwrap();
     upload(&own, &memory, 0, &input);
     let kernel = Convert::load(&context, Dtype::F16, Layout::Nchw, size, Normalize::UNIT, false).unwrap();
-    // SAFETY: the ranges are disjoint, and the kernel lives until the download below has waited.
+    // SAFETY: the ranges are disjoint, and the kernel stays loaded until the download below has
+    // waited for it.
     unsafe { kernel.launch(&own, &memory, Launch { from: 0, to: at, records: None, count }) }.unwrap();
     let mut output = vec![0; count * 48];
     own.download(&mut output, &memory, at).unwrap();
@@ -269,8 +272,8 @@ fn soft_labels_are_mixed_and_smoothed() {
     upload(&own, &memory, 0, &labels.map(i64::to_ne_bytes).concat());
     upload(&own, &memory, 256, &records);
     let kernel = SoftLabels::load(&context, 300, 0.1).unwrap();
-    // SAFETY: the records name partners below `count`, the ranges are disjoint, and the kernel
-    // lives until the download below has waited.
+    // SAFETY: all partners in the records are below `count`, the ranges are disjoint, and the
+    // kernel stays loaded until the download below has waited for it.
     unsafe { kernel.launch(&own, &memory, Launch { from: 0, to: 4096, records: Some(256), count: 4 }) }.unwrap();
     let mut output = vec![0; 4 * 300 * 4];
     own.download(&mut output, &memory, 4096).unwrap();
@@ -286,8 +289,9 @@ fn soft_labels_are_mixed_and_smoothed() {
     }
 }
 
-/// Small blocks come from the driver. Large ones are mapped and registered, also if they end in the
-/// middle of a page. A child process shares a block or lacks it.
+/// Small blocks are allocated by the driver. Large blocks are mapped and registered, even if they
+/// end in the middle of a page. A forked child either shares a block or does not have it, but never
+/// copies it.
 #[test]
 fn pinned_memory_streams_and_events_work() {
     let Some(stream) = stream() else { return };
@@ -328,13 +332,14 @@ fn pinned_memory_streams_and_events_work() {
 enum Found {
     Shared,
     Absent,
-    /// The next write after `fork` copies a page, and the device reads the old one.
+    /// The memory is copied on write: after `fork`, the first write moves a page, and the device
+    /// continues to read the old one.
     Copied,
     /// The system does not report mappings.
     Unknown,
 }
 
-/// What a child process finds at `address`.
+/// Returns what a forked child finds at `address`.
 fn after_forks(address: usize) -> Found {
     let Ok(maps) = std::fs::read_to_string("/proc/self/smaps") else { return Found::Unknown };
     let mut is_private_here = false;

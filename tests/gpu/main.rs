@@ -1,4 +1,4 @@
-//! Batches on a device. Tests that need a GPU are skipped without one.
+//! Tests of batches on a device. Without a GPU, they are skipped.
 
 #[path = "../support/device/mod.rs"]
 mod device;

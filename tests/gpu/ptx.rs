@@ -1,7 +1,8 @@
-//! The committed PTX equals the compiled source. Without NVRTC, `kernels/compiled.txt` still shows a
-//! source that was not compiled after a change: a device would leave out a new effect.
+//! Checks that the committed PTX equals the compiled source. Even without NVRTC,
+//! `kernels/compiled.txt` reveals a source file that was changed but not compiled, so that the
+//! device would lack a new effect.
 //!
-//! NVRTC compiles without a GPU, so the first runs wherever the library exists:
+//! NVRTC compiles without a GPU, so the first test runs wherever the library exists:
 //! `WARPFEED_NVRTC=/path/to/libnvrtc.so.12`, or `libnvrtc.so.12` if the dynamic linker finds it
 //! (PyPI's `nvidia-cuda-nvrtc-cu12==12.8.93` contains it). With `WARPFEED_BLESS=1` the files are
 //! rewritten.
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use libloading::{Library, Symbol};
 
 const OPTIONS: [&str; 3] = ["--gpu-architecture=compute_70", "--std=c++17", "--fmad=false"];
-/// The last release that compiles for compute capability 7.0. Every driver from 570 on can load its
+/// The last release that supports compute capability 7.0. Drivers from version 570 on can load its
 /// PTX.
 const RELEASE: (c_int, c_int) = (12, 8);
 
@@ -76,7 +77,7 @@ fn compile(library: &Library, source: &str) -> String {
     }
 }
 
-/// The text of a source with its quoted includes inlined, each file once.
+/// Returns the text of a source file with its quoted includes inlined, each file only once.
 fn expanded(path: &Path, seen: &mut Vec<PathBuf>) -> String {
     let path = path.canonicalize().unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     if seen.contains(&path) {
@@ -91,7 +92,7 @@ fn expanded(path: &Path, seen: &mut Vec<PathBuf>) -> String {
     text.lines().map(line).collect()
 }
 
-/// The library, if it is of the right release.
+/// Opens the library, if its release matches.
 fn compiler() -> Option<Library> {
     let library = nvrtc()?;
     let (mut major, mut minor) = (0, 0);
@@ -105,12 +106,13 @@ fn compiler() -> Option<Library> {
     Some(library)
 }
 
-/// A sum of a text: FNV-1a.
+/// Returns the FNV-1a hash of a text.
 fn sum(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// The name of a source, with the sums of its code without comments and of its PTX.
+/// Returns the name of a source file, the hash of its code without comments, and the hash of its
+/// PTX.
 fn compiled(source: &Path) -> String {
     let code = |line: &str| line.split("//").next().unwrap_or_default().trim().to_owned();
     let code: String = expanded(source, &mut Vec::new()).lines().map(code).collect();

@@ -1,7 +1,7 @@
-//! Promise: on devices, too, ranks and resumed runs deliver the same batches as on the host. Each
-//! rank uses only the device of its local rank.
+//! Promise: ranks and resumed runs on devices deliver the same batches as on the host. Each rank
+//! uses only the device of its local rank.
 //!
-//! Without a driver each test prints why it was skipped.
+//! If there is no driver, each test prints why it was skipped.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 
@@ -32,7 +32,7 @@ fn devices() -> usize {
     cuda::cudarc::driver::CudaContext::device_count().unwrap() as usize
 }
 
-/// A run whose global batch is the same on any number of ranks.
+/// Returns the loader of a run whose global batches are the same for any number of ranks.
 fn shared_run(source: &Arc<Images>) -> Loader {
     let loader = loader(source, Augment::train(32)).global_batch_size(24).last_batch(LastBatch::Pad);
     loader.dtype(Dtype::F16).layout(Layout::Nchw).normalize(Normalize::IMAGENET)
@@ -52,10 +52,10 @@ fn device_run(loader: Loader, stream: &Arc<CudaStream>) -> Vec<Seen> {
     (first..EPOCHS).flat_map(|e| batches.epoch(e).map(|b| seen_on_device(&b.unwrap())).collect::<Vec<_>>()).collect()
 }
 
-/// Every rank, assigned to the devices round-robin, gets its share of the host's batches. A run
-/// started with one world size can be resumed with another.
+/// Ranks are assigned to the devices round-robin. Every rank gets its share of the host's batches.
+/// A run that was started with one world size can be resumed with a different one.
 #[test]
-fn ranks_and_resumed_runs_on_devices_deliver_the_batches_of_the_host() {
+fn device_ranks_and_resumed_runs_equal_the_host() {
     let Some(first) = stream() else { return };
     let mut streams = vec![first];
     streams.extend((1..devices()).map(|ordinal| cuda::stream(ordinal).unwrap()));
@@ -82,7 +82,7 @@ fn ranks_and_resumed_runs_on_devices_deliver_the_batches_of_the_host() {
                 batches.checkpoint()
             })
             .collect();
-        assert!(states.iter().all(|state| *state == states[0]), "every rank saves the same");
+        assert!(states.iter().all(|state| *state == states[0]), "every rank saves the same checkpoint");
         for rank in 0..after {
             let whole = host_run(open(rank, after));
             let resumed = || open(rank, after).resume(states[0].clone());
@@ -95,7 +95,7 @@ fn ranks_and_resumed_runs_on_devices_deliver_the_batches_of_the_host() {
 }
 
 /// Body of the child processes of the test below: runs one rank on the device of its local rank and
-/// prints what it saw.
+/// prints its observations.
 #[test]
 #[ignore = "started by another test"]
 fn run_one_rank_on_its_device() {
@@ -107,8 +107,8 @@ fn run_one_rank_on_its_device() {
     let mut batches = shared_run(&source).distributed().cuda(&stream).unwrap();
     let batch = Arc::new(batches.epoch(0).next().unwrap().unwrap());
     let mut device = -1i32;
-    // SAFETY: the attribute is an int, which fits into `device`, and the address is that of a live
-    // batch.
+    // SAFETY: the attribute is an int, which fits into `device`, and the address belongs to a batch
+    // that is alive.
     let asked = unsafe {
         let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
         sys::cuPointerGetAttribute((&raw mut device).cast(), attribute, batch.images().device_ptr())
@@ -138,7 +138,7 @@ fn each_rank_uses_only_the_device_of_its_local_rank() {
     let Some(_stream) = stream() else { return };
     let world = devices();
     if world < 2 {
-        return crate::require::missing("two-devices", "there is one");
+        return crate::require::missing("two-devices", "there is only one");
     }
     let source = Arc::new(Images::new(101, 40));
     let start = |rank: usize| {

@@ -1,8 +1,8 @@
 //! Promise: a batch in page-locked memory may be uploaded by safe asynchronous calls, on any
-//! stream, and dropped at once. The device receives exactly that batch.
+//! stream, and dropped immediately. The device receives exactly that batch.
 //!
-//! Needs a GPU. Without a driver each test prints why it was skipped. `WARPFEED_BATCHES=10000` runs
-//! that many batches.
+//! Needs a GPU. Without a driver, each test prints why it was skipped. `WARPFEED_BATCHES=10000`
+//! runs that many batches.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 
@@ -16,11 +16,11 @@ use crate::reference::checksum;
 use warpfeed::HostBatch;
 use warpfeed::cuda::cudarc::driver::CudaStream;
 
-/// Time for which each stream is kept busy before an upload.
+/// How long each stream is kept busy before an upload.
 const STEP_NS: u64 = 400_000;
 
-/// Uploads each of `count` batches on the next of `streams`, behind long-running work, and hands it
-/// to `give` at once. Returns how many batches arrived corrupted.
+/// Uploads `count` batches, cycling through `streams`. Each upload is queued behind long-running
+/// work, and the batch is immediately passed to `give`. Returns how many batches arrived corrupted.
 fn torn(count: usize, streams: &[Arc<CudaStream>], pinned: bool, give: impl Fn(HostBatch, &Arc<CudaStream>)) -> usize {
     const BATCH: usize = 64;
     let first = &streams[0];
@@ -53,7 +53,8 @@ fn torn(count: usize, streams: &[Arc<CudaStream>], pinned: bool, give: impl Fn(H
     torn
 }
 
-/// The consumer's stream, created by the crate, and two streams of the program.
+/// Returns the consumer's stream, which the crate creates, and two streams that the program
+/// creates.
 fn streams() -> Option<[Arc<CudaStream>; 3]> {
     let known = stream()?;
     let own = || known.context().new_stream().unwrap();
@@ -89,7 +90,7 @@ fn no_batch_is_torn_on_two_streams() {
 }
 
 #[test]
-fn no_batch_is_torn_when_another_thread_drops_it() {
+fn no_batch_is_torn_when_a_different_thread_drops_it() {
     let _alone = alone();
     let Some(streams) = streams() else { return };
     let (send, receive) = sync_channel::<HostBatch>(1);

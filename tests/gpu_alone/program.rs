@@ -1,7 +1,7 @@
 //! Promise: a loader on a device does not disturb the surrounding program's CUDA graph captures,
 //! errors, current device or queued work.
 //!
-//! Needs a GPU. Without a driver each test prints why it was skipped.
+//! Needs a GPU. Without a driver, each test prints why it was skipped.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 
@@ -27,14 +27,14 @@ const MODES: [CUstreamCaptureMode; 3] = [
     CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED,
 ];
 
-/// Checksums of the images of an epoch, from a loader on the host.
+/// Returns the checksums of an epoch's images, as delivered by a loader on the host.
 fn expected() -> Vec<u64> {
     let mut host = loader(BATCH * BATCHES).batch_size(BATCH).shuffle(3).host().unwrap();
     host.epoch(0).map(|batch| checksum(batch.unwrap().images().bytes())).collect()
 }
 
-/// Captures a copy between two buffers of the program, calls `inside`, ends the capture and asserts
-/// that it is valid.
+/// Captures a copy between two of the program's buffers, calls `inside` during the capture, ends
+/// the capture, and asserts that it is valid.
 fn capture(stream: &Arc<CudaStream>, mode: CUstreamCaptureMode, inside: impl FnOnce()) {
     let (from, mut to) = (stream.clone_htod(&[7u8; 4096]).unwrap(), stream.alloc_zeros::<u8>(4096).unwrap());
     stream.synchronize().unwrap();
@@ -50,8 +50,8 @@ fn capture(stream: &Arc<CudaStream>, mode: CUstreamCaptureMode, inside: impl FnO
 fn next_during_a_capture_is_an_error_and_both_continue() {
     let _alone = alone();
     let Some(stream) = stream() else { return };
-    // cudarc's own events would become part of the graph.
-    // SAFETY: every buffer of this test is used on one stream.
+    // Otherwise cudarc's own events would become part of the graph. SAFETY: every buffer of this
+    // test is used on one stream.
     unsafe { stream.context().disable_event_tracking() };
     let expected = expected();
     for mode in MODES {
@@ -66,7 +66,7 @@ fn next_during_a_capture_is_an_error_and_both_continue() {
                     assert_eq!(e.kind(), ErrorKind::Capturing);
                     assert!(e.to_string().contains("take the batch before the capture"), "{e}");
                     drop(batch);
-                    // Meanwhile the loader's thread keeps polling its copies.
+                    // The loader's thread keeps polling its copies during the capture.
                     std::thread::sleep(Duration::from_millis(5));
                 });
             }
@@ -76,7 +76,7 @@ fn next_during_a_capture_is_an_error_and_both_continue() {
 }
 
 #[test]
-fn page_locked_batches_may_be_dropped_and_received_during_a_capture() {
+fn pinned_batches_may_be_dropped_and_received_during_a_capture() {
     let _alone = alone();
     let Some(stream) = stream() else { return };
     // SAFETY: every buffer of this test is used on one stream.
@@ -98,7 +98,7 @@ fn page_locked_batches_may_be_dropped_and_received_during_a_capture() {
                         } else {
                             drop(batch);
                         }
-                        // `cuda::stream` made this stream, so the loader knows it.
+                        // `cuda::stream` created this stream, so the loader recognizes it.
                         if seen.len() < BATCHES {
                             let next = epoch.next().unwrap().unwrap();
                             seen.push(checksum(next.images().bytes()));
@@ -113,10 +113,10 @@ fn page_locked_batches_may_be_dropped_and_received_during_a_capture() {
     }
 }
 
-/// Every slot waits for the capture to end, which only this thread can do, so waiting for a batch
+/// Every slot waits for the capture to end, and only this thread can end it, so waiting for a batch
 /// would hang.
 #[test]
-fn exhausting_the_slots_during_a_capture_is_an_error_and_not_a_hang() {
+fn exhausting_the_slots_during_a_capture_fails() {
     let _alone = alone();
     let Some(stream) = stream() else { return };
     // SAFETY: every buffer of this test is used on one stream.
@@ -139,15 +139,16 @@ fn exhausting_the_slots_during_a_capture_is_an_error_and_not_a_hang() {
 }
 
 #[test]
-fn an_earlier_error_of_the_program_is_not_reported_by_the_loader() {
+fn the_loader_does_not_report_earlier_cuda_errors() {
     let _alone = alone();
     let Some(stream) = stream() else { return };
     let left = DriverError(CUresult::CUDA_ERROR_INVALID_VALUE);
     stream.context().record_err::<()>(Err(left));
-    let mut open = loader(BATCH * BATCHES).batch_size(BATCH).shuffle(3).cuda(&stream).expect("it is not the loader's");
+    let mut open =
+        loader(BATCH * BATCHES).batch_size(BATCH).shuffle(3).cuda(&stream).expect("the error is not the loader's");
     let mut seen = 0;
     for batch in open.epoch(0) {
-        let batch = batch.expect("it is not the loader's");
+        let batch = batch.expect("the error is not the loader's");
         assert!(batch.images().view::<u8>().is_ok());
         seen += 1;
         if seen == 3 {
@@ -198,7 +199,7 @@ fn the_current_device_of_a_thread_does_not_change() {
                 open.epoch(1).next().unwrap().unwrap().release_on(&stream).unwrap();
                 drop(open);
                 stays("release_on");
-                // A stream whose last handle the loader holds.
+                // A stream whose last handle is held by the loader.
                 let own = stream.context().new_stream().unwrap();
                 there();
                 let mut open = loader(BATCH * 4).batch_size(BATCH).cuda(&own).unwrap();
@@ -218,14 +219,14 @@ fn the_current_device_of_a_thread_does_not_change() {
 }
 
 unsafe extern "C" fn wait_for(gate: *mut c_void) {
-    // SAFETY: `hold` gave this function its own handle, and the driver calls it once.
+    // SAFETY: `hold` passed ownership of this handle to the function, which the driver calls once.
     let gate = unsafe { Arc::from_raw(gate.cast::<AtomicBool>().cast_const()) };
     while !gate.load(Ordering::SeqCst) {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Blocks `stream` until the gate opens.
+/// Blocks `stream` until the returned gate is opened.
 fn hold(stream: &Arc<CudaStream>) -> Arc<AtomicBool> {
     let gate = Arc::new(AtomicBool::new(false));
     stream.context().bind_to_thread().unwrap();
@@ -236,7 +237,8 @@ fn hold(stream: &Arc<CudaStream>) -> Arc<AtomicBool> {
     gate
 }
 
-/// If dropping waited for the stream, this would hang: the dropping thread opens the gate.
+/// The thread that drops the loader also opens the gate. If dropping waited for the stream, this
+/// test would hang.
 #[test]
 fn dropping_a_loader_does_not_wait_for_work_of_the_program() {
     let _alone = alone();
@@ -297,7 +299,7 @@ fn a_program_may_exit_at_any_time_while_a_loader_works() {
     }
 }
 
-/// A call in progress holds up the exit for as long as a second.
+/// Each call in progress delays the exit for up to a second.
 #[test]
 fn a_loader_that_waits_holds_up_no_exit() {
     let _alone = alone();

@@ -1,5 +1,5 @@
-//! Compares a trace's rows of the device with the events of the program. Needs a GPU. Without a
-//! driver the test prints why it was skipped.
+//! Compares the device rows of a trace with events that the program recorded. Needs a GPU. If there
+//! is no driver, the test prints why it was skipped.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 
@@ -37,7 +37,7 @@ impl Codec for Gray {
     }
 }
 
-/// A source without content; the field is its number of samples.
+/// A source of empty samples. The field is the number of samples.
 struct Empty(usize);
 
 impl source::Source for Empty {
@@ -50,7 +50,7 @@ impl source::Source for Empty {
     }
 }
 
-/// Span of a row of the device, in microseconds.
+/// Span in a device row, in microseconds.
 struct Span {
     batch: u64,
     begin: f64,
@@ -69,8 +69,8 @@ fn row(document: &Value, tid: u64) -> Vec<Span> {
     spans.map(span).collect()
 }
 
-/// Whether `first` is not later than `then`. The driver's times have a resolution of half a
-/// microsecond, and arrive as 32-bit floats.
+/// Returns whether `first` is not later than `then`, within the precision of the driver's times:
+/// they have a resolution of half a microsecond, and are returned as 32-bit floats.
 fn ordered(first: f64, then: f64) -> bool {
     first <= then + 2.0 + then.abs() * 1e-6
 }
@@ -80,7 +80,7 @@ fn step(stream: &Arc<CudaStream>) -> mpsc::Sender<()> {
     unsafe extern "C" fn wait(open: *mut c_void) {
         // SAFETY: the receiver was boxed for this one call.
         let open = unsafe { Box::from_raw(open.cast::<mpsc::Receiver<()>>()) };
-        // The limit ends a test that failed.
+        // The time limit makes a failing test end.
         let _ = open.recv_timeout(LIMIT);
     }
     let (gate, open) = mpsc::channel();
@@ -90,11 +90,11 @@ fn step(stream: &Arc<CudaStream>) -> mpsc::Sender<()> {
     gate
 }
 
-/// Limit of each wait of the test, far above what any device needs.
+/// Time limit of each wait in the test, far above what any device needs.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// No time is compared with a number. A step lasts until the copy that its own slot makes possible
-/// is done, so the trace must show that copy under that step.
+/// No duration is compared with a constant. Instead, each step lasts until the copy into the slot
+/// that the step released is done, so the trace must show this copy during the step.
 #[test]
 fn copies_appear_under_the_steps_that_they_overlapped() {
     let _alone = alone();
@@ -105,7 +105,7 @@ fn copies_appear_under_the_steps_that_they_overlapped() {
     const BATCH: usize = 64;
     const BATCHES: u64 = 60;
     const PREFETCH: u64 = 3;
-    /// Each batch waits for the slot of the batch so many before it.
+    /// Number of slots: each batch waits for the slot of the batch this many positions before it.
     const SLOTS: u64 = PREFETCH + 1;
     let (context, own) = (Context::of(&stream).unwrap(), Stream::lent(&stream).unwrap());
     let dir = tempfile::tempdir().unwrap();
@@ -135,7 +135,7 @@ fn copies_appear_under_the_steps_that_they_overlapped() {
         let _step = span("step on the device");
         let gate = step(&stream);
         marks.push((asked, got));
-        // The slot is free for the host now, and for the device after the step.
+        // The slot is now free for the host, but for the device only after the step.
         drop(batch);
         // The times of the last copy are read when the loader is dropped.
         let (due, since) = ((marks.len() as u64 + SLOTS).min(BATCHES - 1), Instant::now());
@@ -151,7 +151,7 @@ fn copies_appear_under_the_steps_that_they_overlapped() {
     drop(batches);
     println!("{stats}\n{}", stats.verdict());
 
-    // A wait lies between the program's marks around its request.
+    // Each wait is between the two events that the program recorded around its request.
     let waited: f64 = marks.iter().map(|(asked, got)| f64::from(asked.elapsed_ms(got).unwrap())).sum();
     let stall = stats.stall.unwrap();
     // The wait for a batch is read when its slot is used again.
@@ -175,11 +175,11 @@ fn copies_appear_under_the_steps_that_they_overlapped() {
     let (copies, conversions, waits) = (row(&document, 1), row(&document, 2), row(&document, 3));
     println!("{} copies, {} conversions, {} waits", copies.len(), conversions.len(), waits.len());
     for row in [&copies, &conversions, &waits] {
-        // A window cuts off work that begins before it or ends after it.
+        // Work that begins before the window or ends after it is truncated.
         assert!((30..=40 + SLOTS as usize).contains(&row.len()), "{} spans", row.len());
         for pair in row.windows(2) {
             assert_eq!(pair[0].batch + 1, pair[1].batch, "each batch once, in order");
-            assert!(ordered(pair[0].end, pair[1].begin), "batch {} before the end of the one before", pair[1].batch);
+            assert!(ordered(pair[0].end, pair[1].begin), "batch {} begins before its predecessor ends", pair[1].batch);
         }
     }
     let of = |row: &'_ [Span], batch: u64| row.iter().position(|span| span.batch == batch);

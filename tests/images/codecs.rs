@@ -1,5 +1,5 @@
-//! Promise: a user's codec is added to the built-in ones, and may replace a format; its files are
-//! found in a folder; an image is opened once, by one codec.
+//! Promise: a custom codec extends the built-in ones and may replace a format. Folders then include
+//! files with its extensions. An image is opened only once, by a single codec.
 
 use std::fs;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::support::no_hang;
 
 const SIDE: u32 = 24;
 
-/// Netpbm's PPM: `P6`, width, height and 255 as text, then RGB, as a user would implement it.
+/// Netpbm's PPM (`P6`, width, height and 255 as text, then RGB), as a user would implement it.
 #[derive(Clone, Default)]
 struct Ppm {
     opened: Arc<AtomicUsize>,
@@ -89,7 +89,7 @@ fn whole(codecs: &Codecs, bytes: &[u8]) -> Result<Vec<u8>> {
     Ok(out.data().to_vec())
 }
 
-/// Class folders with files of both formats, one with the codec's other extension.
+/// Creates class folders with files of both formats. One of the extensions is an alias.
 fn folder() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     for class in ["a", "b"] {
@@ -107,14 +107,14 @@ fn folder() -> tempfile::TempDir {
 fn files_of_an_added_codec_are_found_in_a_folder_with_jpegs() {
     no_hang(|| {
         let (root, codec) = (folder(), Ppm::default());
-        // Without the codec, half of the files are not images.
+        // Without the codec, half of the files are not recognized as images.
         assert_eq!(Folder::open(root.path()).unwrap().len(), 6);
         let source = Options::new().formats([PPM]).open(root.path()).unwrap();
         assert_eq!(source.len(), 12);
         let mut scratch = Vec::new();
         for i in 6..12 {
             let sample = source.read(i, &mut scratch).unwrap();
-            // Both extensions have the same name, which is not a built-in one.
+            // Both extensions select the same codec, which is not built in.
             assert!(sample.field("ppm").is_some() && sample.image().is_none());
             assert_eq!(Codecs::new().with(codec.clone()).image(&sample).unwrap().0, "ppm");
         }
@@ -164,7 +164,7 @@ fn a_tar_and_a_mixture_find_the_files_of_an_added_codec() {
     });
 }
 
-/// A codec whose JPEGs are all one color, whatever their content.
+/// A codec that decodes every JPEG to a single color.
 struct Takeover(u8);
 
 impl Codec for Takeover {
@@ -210,17 +210,17 @@ fn a_registry_of_one_codec_has_no_other() {
     assert_eq!(whole(&codecs, &ppm(3, 5, 4)).unwrap(), rgb(3, 5, 4));
     assert_eq!(
         codecs.open(&jpeg(0, 9, 9)).unwrap_err().cause(),
-        "jpeg images are not supported; convert them, for example to PNG, or read them with a codec of your own"
+        "jpeg images are not supported; convert them, for example to PNG, or add a custom codec"
     );
     assert!(codecs.open(b"text").unwrap_err().cause().starts_with("no known image format starts with"));
-    // A codec for any bytes takes precedence over all others.
+    // A codec that accepts any bytes takes precedence over all others.
     let raw = Codecs::new().with(RawRgb::new(5, 4));
     assert_eq!(whole(&raw, &rgb(3, 5, 4)).unwrap(), rgb(3, 5, 4));
     assert!(raw.open(&jpeg(0, 9, 9)).unwrap_err().cause().starts_with("raw image of 5x4 pixels needs 60 bytes"));
 }
 
 #[test]
-fn neighboring_samples_of_several_codecs_are_decoded_in_one_call() {
+fn adjacent_samples_of_several_codecs_share_one_decode_call() {
     let codec = Ppm::default();
     let codecs = Codecs::new().with(codec.clone());
     let files = [
@@ -291,15 +291,15 @@ fn an_open_image_reports_its_header() {
     assert_eq!((info.format, info.size, info.jpeg), ("ppm", Size::new(16, 9), None));
     let file = jpeg(0, 16, 9);
     assert_eq!(codecs.open(&file).unwrap().info(), Info::read(&file).unwrap());
-    // A codec that opened the image directly knows nothing of the registry.
+    // An image opened directly by a codec does not involve the registry.
     let alone = Ppm::default();
     let file = ppm(0, 16, 9);
     let e = alone.open(&file).unwrap().decode(Rect::new(0, 0, 1, 1), &mut Pixels::new()).unwrap_err();
     assert!(e.cause().contains("`Codecs::open`"), "{e}");
 }
 
-/// A codec needs one file and one line: formats are named only in the table of formats, in the
-/// registry and by their codecs.
+/// Adding a codec takes one file and one line: formats are named only in the table of formats, in
+/// the registry and by their codecs.
 #[test]
 fn formats_are_named_only_in_the_table_and_by_their_codecs() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -312,7 +312,7 @@ fn formats_are_named_only_in_the_table_and_by_their_codecs() {
             .filter(|name| code.iter().any(|line| line.contains(name)))
             .collect::<Vec<_>>()
     };
-    assert!(named("sources/src/format.rs").len() >= 6, "the search itself is wrong");
+    assert!(named("sources/src/format.rs").len() >= 6, "the search found too few formats");
     for path in [
         "sources/src/model/sample.rs",
         "sources/src/formats/folder/folder.rs",

@@ -1,5 +1,5 @@
-//! Promises: a truncated JPEG is the same error for every crop and in every source. Damage inside
-//! the data is counted and named, and is an error of a strict loader.
+//! Promise: a truncated JPEG fails with the same error for every crop and in every source. Damage
+//! inside the data is counted and reported, and makes a strict loader fail.
 
 use std::fs;
 use std::path::Path;
@@ -22,8 +22,8 @@ fn packed(jpeg: &[u8]) -> Vec<u8> {
     packed
 }
 
-/// The kinds of file: plain, packed, progressive, and with a thumbnail whose EXIF segment contains
-/// another EOI.
+/// Returns a file of each type: plain, packed, progressive, and with a thumbnail, which puts a
+/// second EOI into the EXIF segment.
 fn files() -> [(&'static str, Vec<u8>); 4] {
     let plain = encoded(false, 0);
     let thumbnail = [b"Exif\0\0", &encoded(false, 0)[..9000.min(plain.len())], &[0xff, 0xd9]].concat();
@@ -32,7 +32,7 @@ fn files() -> [(&'static str, Vec<u8>); 4] {
     [("plain", plain.clone()), ("packed", packed(&plain)), ("progressive", encoded(true, 0)), ("exif", with_thumbnail)]
 }
 
-/// Offset of the entropy-coded data after the last SOS.
+/// Returns the offset of the entropy-coded data after the last SOS.
 fn data(jpeg: &[u8]) -> usize {
     jpeg.windows(2).rposition(|w| w == [0xff, 0xda]).unwrap() + 14
 }
@@ -88,7 +88,7 @@ fn a_file_without_its_last_marker_decodes_and_is_reported() {
     }
 }
 
-/// A set of a complete image and one that is cut at 60 % of its bytes: a folder, and the sets
+/// Returns a folder with a complete image and one truncated to 60 % of its bytes, and the datasets
 /// packed from it.
 fn sets(root: &Path, whole: &[u8]) -> [std::sync::Arc<dyn Source>; 3] {
     fs::create_dir_all(root.join("set/a")).unwrap();
@@ -107,7 +107,8 @@ fn a_truncated_jpeg_is_an_error_in_every_epoch_and_every_source() {
         let root = tempfile::tempdir().unwrap();
         let mut causes = Vec::new();
         for source in sets(root.path(), &whole) {
-            // Evaluation at 256 reads the center; at 16 the loader needs only one or two lines.
+            // Evaluation at 256 reads the center. Resized to 16, the loader needs only one or two
+            // lines.
             for augment in [Augment::eval(256, 16), Augment::eval(256, 224), Augment::train(64)] {
                 let loader = Loader::source(source.clone()).augment(augment).batch_size(1).shuffle(7).workers(2);
                 let mut batches = loader.host().unwrap();
@@ -158,31 +159,31 @@ fn data_after_the_last_mcu_is_found() {
     }
 }
 
-/// Inserts `bytes` at `at`, in the place of `count` others.
+/// Replaces `count` bytes at `at` by `bytes`.
 fn spliced(jpeg: &[u8], at: usize, count: usize, bytes: &[u8]) -> Vec<u8> {
     let mut changed = jpeg.to_vec();
     changed.splice(at..at + count, bytes.iter().copied());
     changed
 }
 
-/// The table of the crate `warpfeed_jpeg`: which damage is found, and which is found while
-/// decoding. The last row, of which libjpeg does not warn, is left out.
+/// Covers the table in the documentation of `warpfeed_jpeg` that lists which damage is found, and
+/// when. The last row is omitted, because libjpeg does not warn about it.
 #[test]
 fn each_documented_kind_of_damage_is_found_where_the_table_says() {
     let (plain, restarts, progressive) = (encoded(false, 0), encoded(false, 7), encoded(true, 0));
     let find =
         |jpeg: &[u8], from: usize, marker: [u8; 2]| from + jpeg[from..].windows(2).position(|w| w == marker).unwrap();
     let (from, second) = (data(&plain) + 40, find(&restarts, data(&restarts), [0xff, 0xd1]));
-    // The first scan after those of the three components' DC coefficients.
+    // The first scan after the DC scans of the three components.
     let scan = (0..progressive.len()).filter(|&at| progressive[at..].starts_with(&[0xff, 0xda])).nth(3).unwrap();
     let stuffed = find(&plain, data(&plain), [0xff, 0]);
-    let early = "a segment that ends before its last MCU, also by an EOI in the middle of the data";
+    let early = "a segment that ends before its last MCU, including an EOI in the middle of the data";
     let late = "eight or more bits after the last MCU of a segment";
     let kinds = [
         ("a code that does not exist", spliced(&plain, from, 8, b"\xff\0\xff\0\xff\0\xff\0"), true),
         (early, spliced(&restarts, second - 9, 9, b""), true),
         (early, spliced(&plain, plain.len() / 2, 0, b"\xff\xd9"), true),
-        ("a restart marker out of turn", spliced(&restarts, second, 2, b"\xff\xd4"), true),
+        ("an unexpected restart marker", spliced(&restarts, second, 2, b"\xff\xd4"), true),
         ("no EOI at the end", plain[..plain.len() - 2].to_vec(), true),
         (
             "missing progressive scans of the first ten coefficients",
@@ -206,7 +207,7 @@ fn each_documented_kind_of_damage_is_found_where_the_table_says() {
         batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
         assert_eq!(batches.stats().damaged, u64::from(met), "{kind}");
     }
-    // Bytes between the markers of a header, and another version of JFIF.
+    // Bytes between the markers of a header, and a different version of JFIF.
     let version = find(&plain, 0, *b"JF") + 5;
     for sound in [spliced(&plain, 2, 0, b"\0\x12"), spliced(&plain, version, 1, b"\x09")] {
         assert!(matches!(check(&sound), Condition::Sound), "{:?}", check(&sound));
@@ -235,7 +236,7 @@ fn damage_met_while_decoding_is_counted() {
     let (_, whole) = files()[0].clone();
     let whole_image = Augment::resize(u32::from(SIDE), u32::from(SIDE));
     for (name, whole) in files() {
-        // The first bytes of a scan, which every crop needs, and a file without its last marker.
+        // Damage at the beginning of a scan, which every crop needs, and a missing last marker.
         let mut marked = whole.clone();
         let at = data(&whole) + 40;
         marked[at..at + 2].copy_from_slice(&[0xff, 0xd4]);
@@ -245,14 +246,14 @@ fn damage_met_while_decoding_is_counted() {
             (0..2).for_each(|epoch| batches.epoch(epoch).for_each(|batch| drop(batch.unwrap())));
             let damaged = batches.stats().damaged;
             if crops && name == "packed" {
-                // A crop without the first segment does not read it.
+                // A crop without the first segment does not read the damage.
                 assert!((2..=4).contains(&damaged), "{damaged}");
                 continue;
             }
-            assert_eq!(damaged, 2 * 2, "{name}: each time they are decoded");
+            assert_eq!(damaged, 2 * 2, "{name}: counted each time they are decoded");
             let (now, before) = (batches.stats(), batches.stats());
             assert_eq!(now.since(&before).damaged, 0);
-            assert!(now.to_string().contains("4 images were decoded although they are damaged"), "{now}");
+            assert!(now.to_string().contains("4 damaged images were decoded"), "{now}");
         }
     }
     let mut sound = loader(&vec![whole; 8]).augment(whole_image).host().unwrap();
@@ -276,10 +277,10 @@ fn a_strict_loader_refuses_what_verify_finds_for_every_crop() {
             }
             let faults = batches.sample_errors();
             assert_eq!(faults.len(), expected, "{name}");
-            assert_eq!(batches.stats().damaged, 0, "an error is not an image");
-            let words = faults.iter().filter(|fault| fault.error.to_string().contains("because the loader is strict"));
+            assert_eq!(batches.stats().damaged, 0, "failed images are not counted as damaged");
+            let words = faults.iter().filter(|fault| fault.error.to_string().contains("because strict is set"));
             assert!(words.count() > 10, "{name}: {faults:?}");
-            assert!(faults[0].error.to_string().starts_with("sample 0 (picture0): decode: jpeg "), "{:?}", faults[0]);
+            assert!(faults[0].error.to_string().starts_with("sample 0 (image0): decode: jpeg "), "{:?}", faults[0]);
         }
     }
 }
@@ -298,7 +299,7 @@ fn a_decoder_counts_damage_and_a_strict_one_refuses_it() {
     assert_eq!(decoder.stats().damaged, 1);
     let strict = options.strict(true).host().unwrap();
     let batch = strict.decode([damaged, whole]).unwrap();
-    assert!(batch.error(0).unwrap().to_string().contains("because the loader is strict"), "{:?}", batch.error(0));
+    assert!(batch.error(0).unwrap().to_string().contains("because strict is set"), "{:?}", batch.error(0));
     assert!(batch.error(1).is_none());
 }
 
@@ -312,7 +313,7 @@ fn damage_of_batches_that_are_not_delivered_does_not_count() {
     let mut batches = loader(&images).augment(Augment::resize(32, 32)).prefetch(2).host().unwrap();
     for (epoch, taken, count) in [(0, 1, 4), (0, 2, 12), (1, 0, 12), (5, 2, 20), (6, 1, 24)] {
         assert_eq!(batches.epoch(epoch).take(taken).filter(|batch| batch.is_ok()).count(), taken);
-        // Meanwhile the next epoch is prepared.
+        // The next epoch is being prepared at the same time.
         std::thread::sleep(std::time::Duration::from_millis(30));
         assert_eq!(batches.stats().damaged, count, "{taken} batches of epoch {epoch}");
     }

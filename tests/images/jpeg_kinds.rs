@@ -1,7 +1,7 @@
 //! Promise: an unusual JPEG decodes to Pillow's pixels, or is rejected with an error that names its
-//! kind.
+//! type.
 //!
-//! The files and pixels were made by `tests/fixtures/jpeg_kinds/make.py`.
+//! `tests/fixtures/jpeg_kinds/make.py` generated the files and the expected pixels.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ fn cmyk_and_ycck_have_the_pixels_of_pillow() {
 }
 
 #[test]
-fn four_components_without_adobes_marker_have_the_pixels_of_pillow() {
+fn four_components_without_adobe_marker_match_pillow() {
     for name in ["cmyk_without_adobe", "ycck_without_adobe"] {
         has_pillows_pixels(name);
     }
@@ -75,7 +75,7 @@ fn an_unsupported_kind_of_jpeg_is_refused_by_name() {
         ("jpeg_ls", "a JPEG-LS file"),
     ] {
         let bytes = fs::read(fixture(&format!("{name}.jpg"))).unwrap();
-        let cause = format!("{kind}, which is not supported");
+        let cause = format!("{kind} is not supported");
         assert_eq!(Codecs::new().open(&bytes).unwrap_err().cause(), cause);
         assert!(matches!(check(&bytes), Condition::Damaged(e) if e.cause() == cause));
         assert_eq!(repack_jpeg(&bytes, &mut Vec::new()).unwrap_err().cause(), cause);

@@ -1,4 +1,4 @@
-//! Images of all formats, and the augmentation.
+//! Tests of image formats and augmentation.
 
 #[path = "../support/files.rs"]
 mod files;
@@ -12,8 +12,8 @@ mod pillow;
 mod transform_parity;
 mod views;
 
-/// A JPEG of RGB pixels with 4:2:0 sampling, and with a restart marker after each `interval` blocks
-/// of pixels unless it is 0.
+/// Encodes RGB pixels as a JPEG with 4:2:0 sampling. Unless `interval` is 0, a restart marker is
+/// written after every `interval` MCUs.
 fn jpeg(pixels: &[u8], (width, height): (u16, u16), progressive: bool, interval: u16) -> Vec<u8> {
     use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
     let mut bytes = Vec::new();

@@ -1,5 +1,5 @@
 //! Promise: images other than JPEG have the pixels of Pillow's `convert("RGB")`, and those of the
-//! crate `image` where both agree. A TIFF of several pages is an error.
+//! crate `image` where the two agree. A TIFF of several pages fails.
 
 use std::fs;
 use std::io::Cursor;
@@ -43,7 +43,7 @@ fn images_have_the_pixels_of_pillow() {
 
 #[test]
 fn planes_in_tiles_that_overhang_the_image_are_read() {
-    // A counter over three planes of 24 rows of 40 pixels.
+    // The file contains consecutive numbers in three planes of 24 rows with 40 pixels.
     let (size, found) = decoded(&Codecs::new(), &fs::read(folder().join("tiled_planes.tif")).unwrap()).unwrap();
     let area = 24 * 40;
     let expected: Vec<u8> = (0..area).flat_map(|i| [i, i + area, i + 2 * area].map(|value| value as u8)).collect();
@@ -63,7 +63,7 @@ fn a_tiff_of_several_pages_is_an_error_for_images_and_maps() {
     assert!(e.to_string().contains(said), "{e}");
 }
 
-/// Pixels of every value, in a size without a factor of 8.
+/// Returns pixels that contain every value. The size is not divisible by 8.
 fn drawn(channels: usize) -> Vec<u8> {
     (0..61 * 45 * channels).map(|i| (i * i / 7 + i / 61) as u8).collect()
 }
@@ -95,7 +95,7 @@ fn every_format_has_the_pixels_of_the_crate_image() {
                 .or_else(|_| DynamicImage::from(image.to_rgba8()).write_to(&mut file, format))
                 .unwrap();
             let file = file.into_inner();
-            // Alpha is dropped, as here.
+            // Alpha is dropped, as it is here.
             let expected = image::load_from_memory_with_format(&file, format).unwrap().into_rgb8().into_raw();
             let (size, found) = decoded(&codecs, &file).unwrap();
             assert!(size == Size::new(w, h) && found == expected, "{format:?} of {:?}", image.color());

@@ -1,5 +1,5 @@
-//! Crop, resize and sampling agree with torchvision and Pillow, which made the images next to
-//! `make.py` in `tests/fixtures/parity`.
+//! Crop, resize and sampling agree with torchvision and Pillow. `tests/fixtures/parity/make.py`
+//! generated the expected images with both libraries.
 
 use warpfeed::decode::{Pixels, Rect, Size};
 use warpfeed::sampler::Rng;
@@ -10,7 +10,7 @@ use fir::images::{TypedCroppedImage, TypedImage, TypedImageRef};
 
 const SOURCE: Size = Size { width: 233, height: 177 };
 
-/// The image that `make.py` computes.
+/// The image that `make.py` also computes.
 fn source() -> Pixels {
     let mut pixels = Pixels::new();
     let data = pixels.reset(SOURCE);
@@ -31,7 +31,7 @@ fn fixture(name: &str) -> (Size, Vec<u8>) {
     (Size::new(image.width(), image.height()), image.into_raw())
 }
 
-/// Mean and maximum absolute difference in levels of 0 to 255.
+/// Returns the mean and the maximum absolute difference, on a scale from 0 to 255.
 fn difference(a: &[u8], b: &[u8]) -> (f64, u8) {
     assert_eq!(a.len(), b.len());
     let sum: u64 = a.iter().zip(b).map(|(a, b)| u64::from(a.abs_diff(*b))).sum();
@@ -44,7 +44,7 @@ fn run(pixels: &Pixels, plan: &Plan) -> Vec<u8> {
     out
 }
 
-/// The plan that crops `rect` and resizes it to `output`.
+/// Returns a plan that crops to `rect` and resizes to `output`.
 fn crop(rect: Rect, output: Size) -> Plan {
     let mut plan = Augment::resize(output.width, output.height).plan(SOURCE, &mut Rng::new(0, 0, 0)).unwrap();
     (plan.region, plan.window) = (rect, rect.into());
@@ -76,7 +76,7 @@ fn a_resized_crop_equals_that_of_torchvision_and_pillow() {
 }
 
 #[test]
-fn evaluation_equals_resize_and_center_crop_of_torchvision_and_pillow() {
+fn evaluation_matches_torchvision_and_pillow() {
     let plan = Augment::eval(64, 56).plan(SOURCE, &mut Rng::new(0, 0, 0)).unwrap();
     let ours = run(&source(), &plan);
     for library in ["tensor", "pillow"] {
@@ -84,9 +84,9 @@ fn evaluation_equals_resize_and_center_crop_of_torchvision_and_pillow() {
     }
 }
 
-/// Weights are rounded to 16 bits here and by PyTorch, and to 22 bits by Pillow. So torchvision's
-/// levels are the same, and few of Pillow's differ: by at most one, or two where Lanczos overshoots
-/// further.
+/// Filter weights are rounded to 16 bits here and in PyTorch, but to 22 bits in Pillow. Therefore
+/// the values equal those of torchvision, and a few differ from Pillow's, by at most one, or by two
+/// where Lanczos overshoots more.
 fn assert_filtered(name: &str, ours: &[u8], theirs: &[u8]) {
     let (mean, largest) = difference(ours, theirs);
     println!("{name}: mean difference {mean:.4} levels, largest {largest}");
@@ -121,7 +121,7 @@ fn each_filter_has_the_pixels_of_torchvision_and_pillow() {
 
 /// Without antialiasing, weights are rounded as PyTorch's vector code rounds them.
 #[test]
-fn without_antialiasing_pixels_are_those_of_torchvision() {
+fn without_antialiasing_pixels_equal_torchvision() {
     let pixels = source();
     for (name, rect) in [
         ("shrink", Some(Rect::new(0, 0, 233, 177))),
@@ -154,7 +154,7 @@ fn without_antialiasing_pixels_are_those_of_torchvision() {
     }
 }
 
-/// The pixels of `rect` alone, as they are decoded.
+/// Returns only the pixels of `rect`, like a decoder that decodes only a region.
 fn part(whole: &Pixels, rect: Rect) -> Pixels {
     let (mut part, Rect { x, y, width, .. }) = (Pixels::new(), rect);
     for (row, to) in part.reset(rect.size()).chunks_exact_mut(width as usize * 3).enumerate() {
@@ -190,15 +190,15 @@ fn bicubic_evaluation_equals_that_of_torchvision_and_pillow() {
     }
 }
 
-/// The public operations of [`Augment`] against a resize of the whole image and a crop by hand,
-/// for images whose sides are equal to their targets, larger and smaller.
+/// Compares the public operations of [`Augment`] with resizing the whole image and cropping the
+/// result, for images whose sides are equal to, larger than, and smaller than the target.
 #[test]
-fn evaluation_is_the_center_of_the_whole_resize_whatever_the_size_of_the_image() {
+fn evaluation_is_the_center_of_the_resize_for_any_size() {
     let (mut rng, mut resizer, mut drawn) = (Rng::new(2, 7, 1), Resizer::new(), [0; 3]);
     for case in 0..400 {
         let crop = rng.below(40) as u32 + 1;
         let shorter = crop + rng.below(20) as u32;
-        // The shorter side is the target in a third of the cases.
+        // The shorter side equals the target in a third of the cases.
         let side = if case % 3 == 0 { shorter } else { rng.below(90) as u32 + 1 };
         drawn[(side.cmp(&shorter) as i8 + 1) as usize] += 1;
         let longer = side + rng.below(2) as u32 * rng.below(50) as u32;
@@ -282,7 +282,7 @@ fn resizing_a_decoded_part_gives_the_pixels_of_the_whole() {
     assert_eq!(run(&part(&whole, plan.region), &plan), run(&whole, &plan));
 }
 
-/// `fast_image_resize` on the same window, then flipped.
+/// Resizes the same window with `fast_image_resize`, and then flips the result.
 fn with_fir(pixels: &Pixels, plan: &Plan) -> Vec<u8> {
     let (size, region, window) = (pixels.size(), plan.region, plan.window);
     let source = TypedImageRef::<fir::pixels::U8x3>::from_buffer(size.width, size.height, pixels.data()).unwrap();
@@ -317,7 +317,7 @@ fn the_resize_equals_fast_image_resize_bit_for_bit() {
         let mut side = || rng.below(most) as u32 + 1;
         let (size, output) = (Size::new(side(), side()), Size::new(side(), side()));
         let mut pixels = Pixels::new();
-        // Runs of one value between noise, so that clamping to black and to white is tested.
+        // Constant runs between noise, so that clamping to black and to white is tested.
         let mut value = 0;
         for byte in pixels.reset(size) {
             let bits = rng.next_u64();
@@ -348,8 +348,9 @@ fn the_resize_equals_fast_image_resize_bit_for_bit() {
 
 #[test]
 fn random_crops_have_the_moments_of_torchvision() {
-    // Means and deviations of area share, ln(ratio), and the position of the center, over 200,000
-    // boxes of torchvision's RandomResizedCrop.get_params for images of these sizes (`boxes.py`).
+    // Means and standard deviations of the area fraction, of ln(ratio), and of the center's
+    // position, over 200,000 boxes from torchvision's RandomResizedCrop.get_params for images of
+    // these sizes (`boxes.py`).
     for (width, height, expected) in TORCHVISION_BOXES {
         let size = Size::new(width, height);
         let augment = Augment::train(224);
@@ -365,7 +366,7 @@ fn random_crops_have_the_moments_of_torchvision() {
         for (column, (mean, deviation)) in columns.iter().zip(expected) {
             let m = column.iter().sum::<f64>() / n as f64;
             let d = (column.iter().map(|v| (v - m).powi(2)).sum::<f64>() / n as f64).sqrt();
-            // Five standard errors of 50,000 boxes.
+            // Five times the standard error for 50,000 boxes.
             assert!((m - mean).abs() < 5.0 * deviation / (n as f64).sqrt(), "{size:?}: mean {m}, not {mean}");
             assert!((d / deviation - 1.0).abs() < 0.02, "{size:?}: deviation {d}, not {deviation}");
         }

@@ -1,19 +1,19 @@
-//! Promise: views of one image are decoded together where that is faster, with the pixels, errors
-//! and counts of damage of views that are decoded alone.
+//! Promise: views of one image are decoded together where that is faster. Pixels, errors and damage
+//! counts are the same as if each view were decoded separately.
 
 use warpfeed::field::Image;
 use warpfeed::sampler::Rng;
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, HostBatch, Loader, OnError};
 
-/// An EXIF segment with this orientation.
+/// Returns an EXIF segment with this orientation.
 fn exif(orientation: u8) -> Vec<u8> {
     let ifd = [1, 0, 0x12, 1, 3, 0, 1, 0, 0, 0, orientation, 0, 0, 0, 0, 0, 0, 0];
     let body = [&b"Exif\0\0II*\0\x08\0\0\0"[..], &ifd].concat();
     [&[0xff, 0xe1], &(body.len() as u16 + 2).to_be_bytes()[..], &body].concat()
 }
 
-/// JPEGs of all kinds, sound, damaged and cut, and images of other formats.
+/// JPEGs of all types (valid, damaged, truncated), and images of other formats.
 fn originals() -> Vec<(&'static str, Vec<u8>)> {
     let (width, height) = (200u16, 150u16);
     let mut rng = Rng::new(1, 2, 3);
@@ -50,10 +50,10 @@ fn originals() -> Vec<(&'static str, Vec<u8>)> {
     all
 }
 
-/// The images of a sample, or `None` if it failed, and how often it counts as damaged.
+/// The images of a sample, or `None` if the sample failed, and the damage count.
 type Seen = (Option<Vec<Vec<u8>>>, u64);
 
-/// The images of each sample in epoch 0.
+/// Returns the images of each sample in epoch 0.
 fn seen(loader: &Loader, samples: u64) -> Vec<Seen> {
     let one = |sample: u64| {
         let mut batches = loader.clone().subset(vec![sample]).batch_size(1).workers(1).epochs(0).host().unwrap();
@@ -71,7 +71,7 @@ fn seen(loader: &Loader, samples: u64) -> Vec<Seen> {
 }
 
 #[test]
-fn views_have_the_pixels_errors_and_damage_of_views_that_are_decoded_alone() {
+fn views_decoded_together_equal_views_decoded_alone() {
     let files = originals();
     let sample = |(number, (_, file)): (usize, &(&str, Vec<u8>))| {
         OwnedSample::new(number.to_string()).field("img", file.clone()).label(0)
@@ -91,7 +91,7 @@ fn views_have_the_pixels_errors_and_damage_of_views_that_are_decoded_alone() {
         .iter()
         .enumerate()
         .map(|(n, view)| {
-            // The name of a view is a part of its seed.
+            // The name of a view is part of its seed.
             let own = Image::new().augment(view.clone());
             seen(&loader.clone().drop_field("image").field(&format!("views.{n}"), own), samples)
         })
@@ -115,7 +115,7 @@ fn views_have_the_pixels_errors_and_damage_of_views_that_are_decoded_alone() {
         partly += usize::from(views > 0 && views < 5);
     }
     assert!(sound > 20 && damaged > 8 && failed > 1 && partly > 0, "{sound}, {damaged}, {failed}, {partly}");
-    // In batches, with several samples at a time.
+    // In batches of several samples.
     let skip = OnError::Skip { max_skipped: 1000 };
     for workers in [1, 3] {
         let mut batches = together.clone().on_error(skip).batch_size(64).workers(workers).host().unwrap();

@@ -1,5 +1,5 @@
-//! Promise: the public types are `Send`, `Sync` and `Debug` as documented here. Checked at compile
-//! time.
+//! Promise: the public types implement `Send`, `Sync` and `Debug` as stated here. This is checked
+//! at compile time.
 
 use std::fmt::Debug;
 
@@ -9,12 +9,12 @@ fn debug<T: Debug + ?Sized>() {}
 fn send<T: Send + Debug + ?Sized>() {}
 fn both<T: Send + Sync + Debug + ?Sized>() {}
 
-/// Whether `T` is `Sync`, decided by the compiler: an inherent constant takes precedence over the
-/// trait's.
+/// Whether `T` is `Sync`, decided at compile time: an inherent constant takes precedence over the
+/// trait's constant.
 macro_rules! is_sync {
     ($t:ty) => {{
         struct Probe<T: ?Sized>(std::marker::PhantomData<T>);
-        #[allow(dead_code)] // one of the two is used
+        #[allow(dead_code)] // only one of the two is used
         trait No {
             const SYNC: bool = false;
         }
@@ -40,11 +40,11 @@ fn types_that_users_hold_may_go_to_other_threads() {
     both::<warpfeed::Checkpoint>();
     both::<warpfeed::Replay<warpfeed::HostBatch>>();
     both::<warpfeed::Result<()>>();
-    // One thread at a time requests batches, but it may be a different one each time.
+    // Batches are requested by one thread at a time, but not necessarily always by the same one.
     send::<warpfeed::Batches<warpfeed::HostBatch>>();
     send::<warpfeed::Epoch<'_, warpfeed::HostBatch>>();
     send::<warpfeed::IntoIter>();
-    // Many threads may use one decoder.
+    // Many threads may share one decoder.
     both::<warpfeed::Decoder<warpfeed::HostBatch>>();
     both::<warpfeed::DynamicBatcher<warpfeed::HostBatch, Vec<u8>>>();
     both::<warpfeed::Pending<warpfeed::HostBatch>>();
@@ -63,7 +63,7 @@ fn the_parts_of_a_loader_may_go_to_other_threads() {
     both::<decode::Codecs>();
     both::<decode::Condition>();
     both::<decode::Info>();
-    // One thread decodes an image.
+    // Only one thread decodes an image.
     send::<decode::Job<'_>>();
     both::<decode::JpegInfo>();
     send::<decode::EncodedImage<'_>>();
@@ -144,12 +144,12 @@ fn statistics_and_writers_may_go_to_other_threads() {
     both::<pack::Written>();
     both::<pack::TarWriter>();
     send::<pack::LmdbWriter>();
-    // Its callback runs on the calling thread.
+    // The callback runs on the calling thread.
     debug::<pack::Pack<'_>>();
     both::<warpfeed::device::DeviceStats>();
 }
 
-/// All workers share the types that users implement.
+/// All workers share these user-implemented types.
 #[test]
 fn traits_that_users_implement_are_send_and_sync() {
     fn shared<T: Send + Sync + ?Sized>() {}
@@ -158,7 +158,7 @@ fn traits_that_users_implement_are_send_and_sync() {
     shared::<dyn source::Source>();
     shared::<dyn source::ValueFormat>();
     shared::<dyn transform::Transform>();
-    // One thread at a time uses a writer.
+    // Only one thread at a time uses a writer.
     fn handed_on<T: Send + ?Sized>() {}
     handed_on::<dyn pack::DatasetWriter>();
 }
@@ -173,7 +173,7 @@ fn device_types_may_go_to_other_threads() {
     both::<warpfeed::Replay<CudaBatch>>();
     send::<DlpackTensor>();
     const { assert!(!is_sync!(DlpackTensor)) };
-    // Its C representation contains pointers.
+    // Neither `Send` nor `Sync`, because the C representation contains pointers.
     debug::<DlTensor>();
     debug::<DlManagedTensorVersioned>();
     send::<warpfeed::Batches<CudaBatch>>();

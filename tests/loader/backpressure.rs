@@ -1,13 +1,13 @@
-//! Promise: memory is bounded. Slots are allocated once. While the user keeps them all, workers
-//! wait, and requesting another batch is an error that says so.
+//! Promise: memory is bounded, because slots are allocated only once. While the caller holds all
+//! batches, workers wait, and requesting another batch fails with an explanation.
 
 use std::time::{Duration, Instant};
 
 use crate::support::{Numbers, loader, no_hang};
 use warpfeed::{Augment, ErrorKind};
 
-/// Waits until `value` is at least `expected`, however busy the machine is, and then returns what
-/// it is 200 ms later.
+/// Waits until `value` is at least `expected`, however busy the machine is. Returns the value 200
+/// ms later.
 fn settled(value: impl Fn() -> usize, expected: usize) -> usize {
     while value() < expected {
         std::thread::sleep(Duration::from_millis(1));
@@ -43,7 +43,7 @@ fn debug_shows_the_memory_plan() {
 }
 
 #[test]
-fn with_automatic_prefetch_a_consumer_may_hold_as_many_batches_as_there_are_slots() {
+fn automatic_prefetch_lets_a_consumer_hold_every_slot() {
     no_hang(|| {
         let wait = Duration::from_millis(300);
         let mut batches = loader(Numbers::new(10_000)).prefetch(0).timeout(wait).host().unwrap();
@@ -53,7 +53,7 @@ fn with_automatic_prefetch_a_consumer_may_hold_as_many_batches_as_there_are_slot
         let kept: Vec<_> = epoch.by_ref().take(slots).collect::<Result<_, _>>().unwrap();
         let error = epoch.next().unwrap().unwrap_err();
         assert_eq!((kept.len(), error.kind()), (slots, ErrorKind::Timeout));
-        assert!(error.to_string().contains(&format!("all {slots} slots are held")), "{error}");
+        assert!(error.to_string().contains(&format!("all {slots} slots have been held")), "{error}");
         let ids: Vec<_> = kept.iter().flat_map(|b| b.ids().collect::<Vec<_>>()).collect();
         assert_eq!(ids, (0..7 * slots as u64).collect::<Vec<_>>());
     });
@@ -74,7 +74,7 @@ fn keeping_every_batch_is_an_error_and_not_a_deadlock() {
             }
         };
         assert_eq!((kept.len(), error.kind()), (3, ErrorKind::Timeout));
-        assert!(error.to_string().contains("all 3 slots are held"), "{error}");
+        assert!(error.to_string().contains("all 3 slots have been held"), "{error}");
         assert!(started.elapsed() >= wait);
         let ids: Vec<_> = kept.iter().flat_map(|b| b.ids().collect::<Vec<_>>()).collect();
         assert_eq!(ids, (0..21).collect::<Vec<_>>(), "the held batch has not changed");
@@ -116,13 +116,13 @@ fn slots_are_reused_and_not_reallocated() {
     );
 }
 
-/// Bytes of one of the loader's images.
+/// Number of bytes in one of the loader's images.
 const IMAGE: usize = 16 * 16 * 3;
 
-/// The automatic number of batches ahead is already at its minimum, so only the batch can be made
-/// smaller.
+/// The automatic prefetch depth is already at its minimum, so the error can only suggest a smaller
+/// batch.
 #[test]
-fn too_little_memory_for_one_batch_ahead_names_the_batch_that_fits() {
+fn too_little_memory_names_the_batch_size_that_fits() {
     let limited =
         |bytes| loader(Numbers::new(100)).workers(1).augment(Augment::train(224)).batch_size(16).memory_limit(bytes);
     let e = limited(1_200_000).host().unwrap_err();
@@ -146,7 +146,7 @@ fn too_little_memory_for_one_batch_ahead_names_the_batch_that_fits() {
 fn a_plan_above_the_limit_is_refused_with_settings_that_fit() {
     let plan = loader(Numbers::new(10)).prefetch(3).host().unwrap().memory_plan();
     assert_eq!((plan.slots, plan.host_bytes), (5, 5 * plan.slot_bytes));
-    // A worker's image is part of the plan.
+    // A worker's image buffer is part of the plan.
     let limited = |bytes| loader(Numbers::new(10)).workers(2).prefetch(3).memory_limit(bytes);
     let least = plan.host_bytes + 2 * IMAGE;
     assert_eq!(limited(least).host().unwrap().memory_plan().scratch_bytes, 2 * IMAGE);
@@ -163,7 +163,7 @@ fn a_plan_above_the_limit_is_refused_with_settings_that_fit() {
             least - 1
         )
     );
-    // Checks that the suggestions of the message work.
+    // Following the suggestions in the message works.
     limited(least - 1).prefetch(2).host().unwrap();
     limited(least - 1).batch_size(6).host().unwrap();
 }
@@ -186,15 +186,15 @@ fn failed_allocations_are_errors_and_not_aborts() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_plan_above_the_available_memory_is_refused_before_anything_is_allocated() {
+fn an_oversized_plan_is_refused_before_allocation() {
     let available = || {
         let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap();
         let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
     };
     let slot = loader(Numbers::new(10)).prefetch(1).host().unwrap().memory_plan().slot_bytes;
-    // Half as much again as is available: the system would grant it, and kill the process when it
-    // is used.
+    // 1.5 times the available memory: the system would grant it, and kill the process once it is
+    // used.
     let prefetch = available() / slot * 3 / 2;
     let e = loader(Numbers::new(10)).prefetch(prefetch).host().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Memory);
@@ -209,7 +209,7 @@ fn a_plan_above_the_available_memory_is_refused_before_anything_is_allocated() {
     assert!(text.starts_with(&beginning), "{e}");
     let left: f64 = text.split("container has ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     assert!(left <= 2.0 * mib(available()), "{e}");
-    let fits: usize = text.split("left: prefetch(").nth(1).unwrap().split(')').next().unwrap().parse().unwrap();
+    let fits: usize = text.split("free: prefetch(").nth(1).unwrap().split(')').next().unwrap().parse().unwrap();
     assert!(fits < prefetch && mib(fits * slot) <= left + 0.1, "{e}");
 }
 
@@ -218,6 +218,6 @@ fn a_plan_that_overflows_is_refused() {
     for limited in [loader(Numbers::new(10)), loader(Numbers::new(10)).memory_limit(usize::MAX)] {
         let e = limited.prefetch(usize::MAX).host().unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Memory);
-        assert!(e.to_string().contains("more bytes than can be counted"), "{e}");
+        assert!(e.to_string().contains("more bytes than this platform can address"), "{e}");
     }
 }

@@ -1,4 +1,4 @@
-//! Promise: an error that reaches `main` reads as a sentence, and keeps its source.
+//! Promise: an error that reaches `main` reads as a sentence and keeps its source.
 
 use std::error::Error as _;
 use std::io;
@@ -23,7 +23,7 @@ fn the_operating_systems_error_is_the_source() {
     let e = Loader::new("/no/such/folder").host().unwrap_err();
     let system = e.source().and_then(|source| source.downcast_ref::<io::Error>()).unwrap();
     assert_eq!((system.kind(), system.raw_os_error()), (io::ErrorKind::NotFound, e.os_code()));
-    // A batch's error is a clone of the sample's, with the same source.
+    // A batch's error is a clone of the sample's error, with the same source.
     let root = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("/no/such/image", root.path().join("a.jpg")).unwrap();
     let e = Loader::new(root.path()).into_iter().next().unwrap().unwrap_err();
@@ -31,7 +31,7 @@ fn the_operating_systems_error_is_the_source() {
     assert!(e.source().is_some_and(|source| source.is::<io::Error>()), "{e}");
 }
 
-/// The message that README.md and the front page of the documentation show.
+/// Checks the message that README.md and the front page of the documentation show.
 #[test]
 fn a_truncated_image_is_an_error_with_its_file_and_position() {
     let root = tempfile::tempdir().unwrap();
@@ -51,7 +51,7 @@ fn a_truncated_image_is_an_error_with_its_file_and_position() {
     assert!(mcu.is_some_and(|mcu| mcu < 132), "{said}");
 }
 
-/// A user's source that returns an error with a user-defined source.
+/// A custom source that returns an error with a custom source error.
 struct Remote;
 
 #[derive(Debug)]
@@ -88,7 +88,7 @@ fn an_error_of_user_code_is_returned_unchanged() {
     assert!(last.sample() == Some(3) && last.source().is_some_and(|source| source.is::<Refused>()), "{last}");
 }
 
-/// An option without effect hides a mistake.
+/// If an option had no effect, a mistake would go unnoticed.
 #[test]
 fn an_option_for_opening_that_no_dataset_uses_is_an_error() {
     let root = tempfile::tempdir().unwrap();
@@ -108,8 +108,8 @@ fn an_option_for_opening_that_no_dataset_uses_is_an_error() {
     for (loader, path, words) in [
         (Loader::new(&folder).table(columns()), Some(&folder), "table describes columns"),
         (source().table(columns()), None, "table describes columns"),
-        (Loader::new(&table).table(columns()).index(true), Some(&table), "index(true) keeps the listing"),
-        (source().index(true), None, "index(true) keeps the listing"),
+        (Loader::new(&table).table(columns()).index(true), Some(&table), "index(true) saves the listing"),
+        (source().index(true), None, "index(true) saves the listing"),
         (Loader::new(&numbers).table(TableOptions::new().root("x")), Some(&numbers), "root of TableOptions describes"),
     ] {
         let e = eval(loader).unwrap_err();
@@ -117,8 +117,9 @@ fn an_option_for_opening_that_no_dataset_uses_is_an_error() {
         assert_eq!(e.path(), path.map(|path| &**path), "{e}");
     }
     let e = source::Options::new().index(true).open(&table).err().unwrap();
-    assert!(e.cause().contains("index(true) keeps the listing"), "{e}");
-    // One dataset of several uses it, an open one has used it, and defaults choose nothing.
+    assert!(e.cause().contains("index(true) saves the listing"), "{e}");
+    // These are accepted: an option that one of several datasets uses, an option that an already
+    // open dataset used, and default values.
     let both = Loader::mixture([(&table, 0.5), (&folder, 0.5)]).table(columns()).index(true).keep_labels();
     eval(both).unwrap();
     let [half, _] = Loader::new(&table).table(columns()).split([0.5, 0.5], 1).unwrap();

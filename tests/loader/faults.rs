@@ -1,5 +1,5 @@
-//! Promise: a bad sample is an error that names it, or is skipped and listed; a panic in the user's
-//! code is an error; the loader stays usable.
+//! Promise: a bad sample either fails with an error that names it, or is skipped and listed. A
+//! panic in user code becomes an error. The loader stays usable.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use warpfeed::source::{Concat, Memory, OwnedSample, Sample, Source};
 use warpfeed::transform::ImageMut;
 use warpfeed::{Augment, Error, ErrorKind, LastBatch, Loader, OnError, Result};
 
-/// Fails or panics for some numbers.
+/// A source that fails or panics for some numbers.
 struct Faulty {
     bad: fn(u64) -> bool,
     panic: bool,
@@ -61,14 +61,14 @@ fn the_first_bad_sample_in_order_is_named_for_any_workers() {
     });
 }
 
-/// A program that goes on after the error of a sample misses its batch alone, and a run that ends
-/// there resumes at that batch.
+/// A caller that continues after a sample's error misses only that batch. A run that ends there
+/// resumes at that batch.
 #[test]
-fn a_program_that_goes_on_after_a_bad_sample_receives_every_other_batch() {
+fn every_other_batch_arrives_after_a_bad_sample() {
     no_hang(|| {
         let reference: Vec<_> = loader(Numbers::new(60)).into_iter().map(|b| Content::from(&b.unwrap())).collect();
         for (workers, prefetch) in [(1, 1), (3, 4)] {
-            // Batches 0, 3, 4 and 8, the last of the epoch.
+            // These samples are in batches 0, 3, 4 and 8, of which 8 is the last of the epoch.
             let bad = || Faulty { bad: |n| [2, 25, 26, 30, 59].contains(&n), panic: false };
             let open = || loader(Numbers::new(60)).codec(bad()).workers(workers).prefetch(prefetch);
             let mut batches = open().host().unwrap();
@@ -85,7 +85,7 @@ fn a_program_that_goes_on_after_a_bad_sample_receives_every_other_batch() {
                         }
                         Err(e) => {
                             failed.push(e.sample().unwrap());
-                            assert_eq!((at.epoch(), at.batch()), (epoch, number), "the position stays");
+                            assert_eq!((at.epoch(), at.batch()), (epoch, number), "the position does not change");
                             let mut resumed = open().resume(at).host().unwrap();
                             let again = resumed.epoch(epoch).next().unwrap().unwrap_err();
                             assert_eq!(again.to_string(), e.to_string());
@@ -93,16 +93,16 @@ fn a_program_that_goes_on_after_a_bad_sample_receives_every_other_batch() {
                     }
                     number += 1;
                 }
-                assert!(items.next().is_none(), "the end stays the end");
+                assert!(items.next().is_none(), "the end is final");
                 assert_eq!((number, failed), (9, vec![2, 25, 30, 59]));
                 let sound = |n: &usize| ![0, 3, 4, 8].contains(n);
                 let expected: Vec<_> = (0..9).filter(sound).map(|n| reference[n].ids.clone()).collect();
                 assert_eq!(came.iter().map(|batch| batch.ids.clone()).collect::<Vec<_>>(), expected);
                 drop(items);
                 let end = batches.checkpoint();
-                assert_eq!((end.epoch(), end.batch()), (epoch + 1, 0), "a last batch that failed was passed");
+                assert_eq!((end.epoch(), end.batch()), (epoch + 1, 0), "a failed last batch ends the epoch");
             }
-            assert_eq!(batches.stats().batches, 10, "a batch that failed does not count");
+            assert_eq!(batches.stats().batches, 10, "a failed batch is not counted");
         }
     });
 }
@@ -140,10 +140,10 @@ fn skipped_samples_are_listed_and_replaced_by_valid_ones() {
                 let donor = (0..batch.len()).map(|d| (place + d) % batch.len()).find(|&p| valid[p]).unwrap();
                 assert_eq!(pixels[place * image..][..image], expected.images[donor * image..][..image]);
                 assert_eq!(batch.labels().unwrap()[place], expected.labels[donor]);
-                assert_eq!(batch.ids().nth(place), Some(expected.ids[donor]), "the number is that of the pixels");
+                assert_eq!(batch.ids().nth(place), Some(expected.ids[donor]), "the id matches the pixels");
                 let key =
                     Numbers::new(60).read(expected.ids[donor] as usize, &mut Vec::new()).unwrap().key().to_owned();
-                assert_eq!(batch.keys().nth(place), Some(&*key), "and so is the key");
+                assert_eq!(batch.keys().nth(place), Some(&*key), "the key matches the pixels");
                 assert_eq!(batch.error(place).and_then(Error::sample), (!valid[place]).then_some(expected.ids[place]));
             }
         }
@@ -192,18 +192,18 @@ fn an_error_of_the_order_is_an_error_and_not_a_hang() {
             |panics| loader(Numbers::new(50)).sampler(Wild(panics)).workers(2).into_iter().last().unwrap().unwrap_err();
         assert_eq!(
             last(false).to_string(),
-            "config: the order gives sample 50 in batch 4 of epoch 0; the source has 50"
+            "config: the sampler returned sample 50 in batch 4 of epoch 0; the source has 50"
         );
         assert_eq!(last(true).to_string(), "panic: the order panicked at batch 2 of epoch 0: lost");
     });
 }
 
-/// Results come in the order of the requests, including errors of the order, which are not reported
-/// earlier because of lookahead.
+/// Results are delivered in the order of the requests. Although the loader looks ahead, it does not
+/// report a sampler's errors early.
 #[test]
-fn an_error_of_the_order_arrives_in_sequence_for_any_workers_and_prefetch() {
+fn an_order_error_arrives_in_sequence() {
     quiet();
-    /// Fails in batch 10.
+    /// A source that fails in batch 10.
     struct Wild(bool);
     impl Sampler for Wild {
         fn len(&self, _: u64) -> u64 {
@@ -301,7 +301,7 @@ fn the_list_of_skipped_samples_is_bounded() {
     });
 }
 
-/// An epoch without a batch would end at once, and so would a training run of 90 epochs.
+/// A loader whose epochs are empty would end a training run immediately, so it is rejected.
 #[test]
 fn a_loader_without_a_batch_is_refused_with_advice() {
     let refused = |loader: Loader, words: &[&str]| {
@@ -317,7 +317,7 @@ fn a_loader_without_a_batch_is_refused_with_advice() {
     refused(make().sampler(Sequential::new(0)), &["the order has no samples in epoch 0"]);
     assert!(make().batch_size(500).last_batch(LastBatch::Drop).host().is_ok());
 
-    /// Ends after its first epoch.
+    /// An order that ends after its first epoch.
     struct Once;
     impl Sampler for Once {
         fn len(&self, epoch: u64) -> u64 {
@@ -328,9 +328,9 @@ fn a_loader_without_a_batch_is_refused_with_advice() {
         }
     }
     let mut batches = make().sampler(Once).host().unwrap();
-    assert_eq!((batches.epoch(0).count(), batches.epoch(1).count()), (2, 0), "a later epoch may be empty");
+    assert_eq!((batches.epoch(0).count(), batches.epoch(1).count()), (2, 0), "later epochs may be empty");
     let state = batches.checkpoint();
-    assert_eq!(make().sampler(Once).resume(state).into_iter().count(), 0, "and a run may resume there");
+    assert_eq!(make().sampler(Once).resume(state).into_iter().count(), 0, "a run may resume in an empty epoch");
     quiet();
     struct Lost;
     impl Sampler for Lost {
@@ -345,10 +345,10 @@ fn a_loader_without_a_batch_is_refused_with_advice() {
     assert_eq!(e.to_string(), "panic: the order panicked when asked for the length of epoch 0: no list");
 }
 
-/// A source may call its own error a timeout. That does not mean that the loader should keep
+/// A source may call its own error a timeout. The loader must not treat it as a reason to keep
 /// waiting for the batch.
 #[test]
-fn a_timeout_error_of_the_source_is_one_of_its_batch_like_any_error() {
+fn a_source_timeout_fails_its_batch_like_any_error() {
     struct Slow(Numbers);
     impl Source for Slow {
         fn len(&self) -> usize {
@@ -369,7 +369,7 @@ fn a_timeout_error_of_the_source_is_one_of_its_batch_like_any_error() {
         let e = epoch.next().unwrap().unwrap_err();
         assert_eq!((e.kind(), e.sample()), (ErrorKind::Timeout, Some(20)));
         assert_eq!(epoch.checkpoint().batch(), 2);
-        assert_eq!(epoch.next().unwrap().unwrap().number(), 3, "the same batch does not come again");
+        assert_eq!(epoch.next().unwrap().unwrap().number(), 3, "the failed batch is not repeated");
     });
 }
 
@@ -389,7 +389,7 @@ fn impossible_options_are_refused_when_opening() {
     refused(make().normalize(bytes), "mean [0.482, 0.455, 0.404] and std [0.227, 0.224, 0.224]");
     let twice = || Numeric::new(Dtype::F32, [1]);
     refused(make().field("emb", twice()).field("emb", twice()), "duplicate field");
-    refused(make().drop_field("emb"), "without(\"emb\")");
+    refused(make().drop_field("emb"), "drop_field(\"emb\")");
     refused(make().batch_size(usize::MAX), "larger than the address space");
     let nothing: [(&str, f64); 0] = [];
     refused(Loader::mixture(nothing), "mixture is empty");
@@ -402,7 +402,8 @@ fn jpeg() -> Vec<u8> {
     bytes
 }
 
-/// ImageNet's extension, one image without its second half, and the sets packed from it.
+/// Creates a dataset with ImageNet's file extension and one truncated image, and the datasets
+/// packed from it.
 fn one_cut_short(root: &Path) -> [PathBuf; 3] {
     let set = root.join("set");
     for (name, bytes) in [("a/good.JPEG", jpeg()), ("a/trunc.JPEG", jpeg()), ("b/good.JPEG", jpeg())] {
@@ -433,7 +434,8 @@ fn an_error_of_a_sample_names_its_file() {
     for (set, file) in sets.iter().zip(&files) {
         check(Loader::new(set).augment(Augment::resize(8, 8)).into_iter().find_map(Result::err).unwrap(), 1, file);
     }
-    // With several sets, the file is that of the sample's set.
+    // If there are several datasets, the error names the file in the dataset that contains the
+    // sample.
     let all = Concat::new(sets.iter().map(open).collect()).unwrap();
     let mut batches =
         Loader::source(all).augment(Augment::resize(8, 8)).on_error(OnError::Skip { max_skipped: 3 }).host().unwrap();
@@ -451,7 +453,7 @@ fn a_missing_label_is_named_with_key_and_file_when_balancing() {
     assert_eq!((e.sample(), e.key(), e.path()), (Some(0), Some("x"), Some(&*root.path().join("x.jpg"))), "{e}");
     let e =
         Loader::source(Memory::new(vec![OwnedSample::new("k").field("jpg", jpeg())])).balanced().host().unwrap_err();
-    assert_eq!(e.to_string(), "sample 0 (k): source: no label, which balanced() needs");
+    assert_eq!(e.to_string(), "sample 0 (k): source: no label, but balanced() requires one");
 }
 
 #[test]
@@ -473,7 +475,7 @@ fn a_source_that_panics_in_path_does_not_hide_the_error() {
     assert_eq!(e.to_string(), "sample 0: source: gone");
 }
 
-/// Has 60 samples for the first `self.1` calls of `len`, and 20 after that.
+/// A source that reports 60 samples in the first `self.1` calls of `len`, and 20 afterwards.
 struct Shrinks(AtomicU64, u64);
 
 impl Sampler for Shrinks {

@@ -1,4 +1,4 @@
-//! The loader: options, faults, limits and observation.
+//! Tests of the loader: options, fault handling, limits, statistics and traces.
 
 #[path = "../support/process.rs"]
 mod process;

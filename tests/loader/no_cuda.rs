@@ -1,6 +1,6 @@
-//! Promise: running on the host does not need CUDA. The host path does not look for a driver. If no
-//! driver can be opened, only the device path is an error. Each test runs a child process, so that
-//! it can observe the dynamic linker and give it a fake driver.
+//! Promise: running on the host does not require CUDA. The host path does not look for a driver. If
+//! no driver can be opened, only the device path fails. Each test runs a child process, so that it
+//! can observe the dynamic linker and provide a fake driver.
 #![cfg(all(feature = "cuda", target_os = "linux", target_env = "gnu"))]
 
 use std::path::Path;
@@ -16,12 +16,12 @@ fn loader() -> Loader {
     Loader::new(MINI).batch_size(8).shuffle(1).augment(Augment::train(32)).workers(2)
 }
 
-/// Sum of the pixels of one epoch.
+/// Returns the sum of all pixel values in one epoch.
 fn pixels(batches: impl Iterator<Item = warpfeed::Result<HostBatch>>) -> u64 {
     batches.map(|batch| batch.unwrap().images().bytes().iter().copied().map(u64::from).sum::<u64>()).sum()
 }
 
-/// Libraries of CUDA that this process has loaded.
+/// Returns the CUDA libraries that this process has loaded.
 fn loaded() -> Vec<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let cuda = |line: &&str| ["libcuda", "libcudart", "libnvrtc", "libnvidia"].iter().any(|name| line.contains(name));
@@ -29,22 +29,22 @@ fn loaded() -> Vec<String> {
 }
 
 #[test]
-#[ignore = "run by the tests below, in a process of its own"]
+#[ignore = "started by the tests below"]
 fn load_on_the_host() {
     println!("pixels {}", pixels(loader().host().unwrap().epoch(0)));
     assert_eq!(loaded(), [""; 0]);
 }
 
 #[test]
-#[ignore = "run by the tests below, in a process of its own"]
+#[ignore = "started by the tests below"]
 fn load_on_a_device() {
     let e = warpfeed::cuda::stream(0).err();
     println!("error {}", e.map_or("none".into(), |e| format!("{:?} {e}", e.kind())));
     println!("pixels {}", pixels(loader().pinned(true).host().unwrap().epoch(0)));
 }
 
-/// Runs one of the programs above, with `libraries` searched first if given. The linker logs which
-/// libraries it looks for.
+/// Runs one of the child tests above, with the linker logging the libraries that it looks for. If
+/// `libraries` is given, this folder is searched first.
 fn run(mut child: Command, libraries: Option<&Path>) -> Output {
     child.env("LD_DEBUG", "libs");
     if let Some(libraries) = libraries {
@@ -59,7 +59,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A folder whose `libcuda.so.1` is found before any other, and cannot be opened.
+/// A folder with an invalid `libcuda.so.1`, which the linker finds before any other.
 fn no_driver() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("libcuda.so.1"), "not a library").unwrap();
@@ -74,7 +74,7 @@ fn the_host_path_does_not_look_for_a_driver() {
     let searched = text(&host.stderr);
     assert!(searched.contains("libc.so.6"), "the linker logged nothing: {searched}");
     assert!(!searched.contains(DRIVER), "{searched}");
-    // For the device path, the log shows the search for the driver.
+    // On the device path, the log shows the search for the driver.
     assert!(text(&run(child!(load_on_a_device), None).stderr).contains(DRIVER));
 }
 
@@ -84,10 +84,10 @@ fn only_the_device_path_fails_without_a_driver() {
     let folder = no_driver();
     let host = run(child!(load_on_the_host), Some(folder.path()));
     assert!(text(&host.stdout).contains(&expected), "{}", text(&host.stdout));
-    // Page-locked memory becomes ordinary memory, and the batches are the same.
+    // Instead of page-locked memory, ordinary memory is used, and the batches are the same.
     let device = text(&run(child!(load_on_a_device), Some(folder.path())).stdout);
     assert!(device.contains(&expected), "{device}");
-    // The error names the fake driver, so no driver of this machine was found after it.
+    // The error names the fake driver, so no real driver was found after it.
     let error = format!("error {:?} cuda: no NVIDIA driver found ({}", ErrorKind::Cuda, folder.path().display());
     assert!(device.contains(&error), "{device}");
 }

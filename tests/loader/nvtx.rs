@@ -1,6 +1,6 @@
-//! Promise: with the feature `nvtx`, a tool named in `NVTX_INJECTION64_PATH`, such as Nsight
-//! Systems, receives the ranges that a trace has. The tool here is a small library in C that
-//! records each call with its thread. Without a C compiler the test says so.
+//! Promise: with the feature `nvtx`, a tool named by `NVTX_INJECTION64_PATH`, such as Nsight
+//! Systems, receives the ranges of a trace. The tool in this test is a small C library that records
+//! each call with its thread. The test is skipped if there is no C compiler.
 #![cfg(all(feature = "nvtx", target_os = "linux"))]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,7 +49,7 @@ int InitializeInjectionNvtx2(const void* (*tables)(uint32_t)) {
 
 /// Child process of the test below: an ordinary loader.
 #[test]
-#[ignore = "run by the test below, in a process of its own"]
+#[ignore = "started by the test below"]
 fn load_batches_with_a_span() {
     for batch in loader(Numbers::new(70)).workers(2).epochs(1).host().unwrap().epoch(0) {
         let _forward = span("forward");
@@ -95,7 +95,7 @@ fn a_tool_receives_the_ranges_of_every_thread() {
     assert_eq!(threads["forward"], threads["wait for a batch"], "the spans of the consumer");
     assert!(threads["wait for a slot"].is_disjoint(&threads["decode"]), "the coordinator does no work of workers");
 
-    // A missing tool is reported, and the program still runs.
+    // If the tool does not exist, this is reported, and the program still runs.
     let out = program(&root.path().join("nothing.so"));
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
 }

@@ -1,7 +1,8 @@
-//! Promise: each pair of options acts together, or opening refuses it with an error that names both.
+//! Promise: any two options either work together, or opening fails with an error that names both.
 //!
-//! Every pair of the setters of [`Loader`] is opened once. The effect of a setter is a condition on the
-//! batches, which is false without it. `python/tests/test_options_together.py` does the same for Python.
+//! A loader is opened once with each pair of [`Loader`]'s setters. The effect of a setter is a
+//! condition on the batches that does not hold without the setter.
+//! `python/tests/test_options_together.py` does the same for Python.
 
 mod data;
 mod run;
@@ -27,19 +28,19 @@ use self::run::{Pixel, Run};
 use crate::process::{OWN, child};
 use crate::store::Objects;
 
-/// What a setter does.
+/// Effect of a setter.
 enum Does {
-    /// Whether it shows in a run, given the run without it.
+    /// The effect is visible in a run. The function compares the run with a run without the setter.
     Shows(fn(&Run, &Run) -> bool),
-    /// Nothing that a program sees of this data.
+    /// The effect cannot be observed with this data.
     Nothing,
-    /// An error with this text.
+    /// Opening or running fails with an error that contains this text.
     Stops(&'static str),
 }
 use Does::{Nothing, Shows, Stops};
 
 struct Setter {
-    /// The name of the method, and of a variant after a space.
+    /// Name of the method. A variant is appended after a space.
     name: &'static str,
     set: fn(Loader, &World<'_>) -> Result<Loader>,
     does: Does,
@@ -49,7 +50,7 @@ const fn setter(name: &'static str, does: Does, set: fn(Loader, &World<'_>) -> R
     Setter { name, set, does }
 }
 
-/// In the order in which a loader gets them.
+/// All setters, in the order in which they are called.
 static SETTERS: &[Setter] = &[
     setter("store", Shows(|run, _| run.opened), |l, w| Ok(l.store("one", Objects::of(w.root, "one://data")))),
     setter("stores", Shows(|run, _| run.opened), |l, w| {
@@ -95,7 +96,7 @@ static SETTERS: &[Setter] = &[
     setter("shuffle_window", Shows(Run::is_mixed), |l, _| Ok(l.shuffle_window(3))),
     setter("seed", Shows(|run, other| run.seed == 5 && run.bytes() != other.bytes()), |l, _| Ok(l.seed(5))),
     setter(
-        "order",
+        "sampler",
         Shows(|run, _| run.ids(0).iter().all(|id| ORDER.contains(id)) && !run.ids(0).is_sorted()),
         |l, _| Ok(l.sampler(Own)),
     ),
@@ -152,8 +153,8 @@ static SETTERS: &[Setter] = &[
         Ok(l.field("small", Image::new().augment(Augment::resize(3, 3))))
     }),
     setter("annotations_follow", Nothing, |l, _| Ok(l.annotations_follow(AnnotationFrame::Upright))),
-    setter("without label", Shows(|run, _| !run.has("label")), |l, _| Ok(l.drop_field("label"))),
-    setter("without image", Shows(|run, _| !run.has("image")), |l, _| Ok(l.drop_field("image"))),
+    setter("drop_field label", Shows(|run, _| !run.has("label")), |l, _| Ok(l.drop_field("label"))),
+    setter("drop_field image", Shows(|run, _| !run.has("image")), |l, _| Ok(l.drop_field("image"))),
     setter("soft_labels", Shows(|run, _| run.has("soft_label")), |l, _| Ok(l.soft_labels(3, 0.1))),
     setter("unlabeled", Nothing, |l, _| Ok(l.unlabeled(true))),
     setter("workers", Shows(|run, _| run.workers == 2), |l, _| Ok(l.workers(2))),
@@ -180,24 +181,25 @@ static SETTERS: &[Setter] = &[
 
 const SCHEDULE: Schedule = Schedule { wait: 0, warmup: 0, active: 2, repeat: 1 };
 
-/// Pairs that open although the first has no effect next to the second, with the reason.
+/// Pairs that can be opened although the first setter has no effect in combination with the second,
+/// with the reason.
 const SILENT: &[(&str, &str, &str)] = &[
     ("classes", "classes_file", LATER),
     ("batch_size", "global_batch_size", LATER),
     ("rank", "distributed", LATER),
-    ("subset", "order", "documented: the order has to keep to the subset"),
-    ("table", "without label", "the column of labels is not read"),
-    ("augment", "views", "documented: each view has an augmentation of its own"),
-    ("augment", "without image", "documented: no image is decoded"),
-    ("codec", "without image", "no image is decoded"),
-    ("max_pixels", "without image", "no image is decoded"),
-    ("seed", "without image", "nothing is drawn"),
+    ("subset", "sampler", "documented: the order must stay within the subset"),
+    ("table", "drop_field label", "the column of labels is not read"),
+    ("augment", "views", "documented: each view has its own augmentation"),
+    ("augment", "drop_field image", "documented: no image is decoded"),
+    ("codec", "drop_field image", "no image is decoded"),
+    ("max_pixels", "drop_field image", "no image is decoded"),
+    ("seed", "drop_field image", "nothing is drawn"),
     ("seed", "codec", "images of one color look the same if they are flipped"),
-    ("background", "codec", "a codec of one's own has no transparent pixels"),
+    ("background", "codec", "a custom codec has no transparent pixels"),
 ];
-const LATER: &str = "documented: of two calls that set the same thing, the later one wins";
+const LATER: &str = "documented: the later of two calls for the same setting wins";
 
-/// What an error may call a setter.
+/// Returns the words by which an error may refer to a setter.
 fn words(name: &str) -> &[&str] {
     match name {
         "store" => &["one://"],
@@ -207,7 +209,7 @@ fn words(name: &str) -> &[&str] {
         "keep_labels" => &["keep_labels", "mixture"],
         "classes_file" => &["classes"],
         "split" | "split_by_class" => &["split", "subset"],
-        "without label" | "without image" => &["without", "the loader has none"],
+        "drop_field label" | "drop_field image" => &["drop_field", "the loader has none"],
         _ => &[],
     }
 }
@@ -217,10 +219,10 @@ fn names(error: &str, setter: &str) -> bool {
     if words.is_empty() { error.contains(setter) } else { words.iter().any(|word| error.contains(word)) }
 }
 
-/// What a run gave, or why the loader was refused.
+/// Result of a run, or the reason why the loader was rejected.
 type Known = Rc<std::result::Result<Run, String>>;
 
-/// Runs of single setters by data.
+/// Cached runs with a single setter, by setter and data.
 struct Alone<'a> {
     root: &'a Path,
     known: RefCell<BTreeMap<(String, Data), Known>>,
@@ -244,7 +246,7 @@ impl Alone<'_> {
     }
 }
 
-/// What is wrong with a pair, and what became of it.
+/// Classifies the outcome of a pair, or describes what is wrong with it.
 fn pair(one: &Setter, other: &Setter, alone: &Alone<'_>) -> std::result::Result<&'static str, String> {
     let names = [one.name, other.name];
     let data = Data::of(&names);
@@ -269,7 +271,7 @@ fn pair(one: &Setter, other: &Setter, alone: &Alone<'_>) -> std::result::Result<
     let both = match both {
         Ok(both) => both,
         Err(e) => {
-            // What is refused alone need not name the other.
+            // If a setter is rejected even alone, the error need not name the other one.
             let is_same = |name: &str| alone.run(name, &data).as_ref().as_ref().is_err_and(|alone| *alone == e);
             let own: Vec<_> = names.into_iter().filter(|name| is_same(name)).collect();
             let mut wanted = if own.is_empty() { names.to_vec() } else { own };
@@ -305,11 +307,11 @@ fn pair(one: &Setter, other: &Setter, alone: &Alone<'_>) -> std::result::Result<
 
 #[test]
 fn each_pair_of_setters_acts_or_is_refused_with_both_names() {
-    // The process of a launcher's second rank.
+    // A child process that a launcher started as its second rank.
     if std::env::var_os(OWN).is_none() {
         let mut own = child!(each_pair_of_setters_acts_or_is_refused_with_both_names);
         let status = own.env(OWN, "1").env("RANK", "1").env("WORLD_SIZE", "2").status().unwrap();
-        assert!(status.success(), "the test failed in its own process");
+        assert!(status.success(), "the test failed in its child process");
     } else {
         check_pairs();
     }
@@ -328,7 +330,7 @@ fn check_pairs() {
         match (&setter.does, with.as_ref()) {
             (Shows(_), Ok(run)) if *run == without => problems.push(format!("{} changes nothing", setter.name)),
             (Shows(shows), Ok(run)) if !shows(run, &without) => problems.push(format!("{} does not show", setter.name)),
-            // Otherwise no pair could fail.
+            // Otherwise the check of the pairs could not fail.
             (Shows(shows), Ok(_)) if without.opened && shows(&without, &without) => {
                 problems.push(format!("{} shows without it", setter.name));
             }
@@ -352,9 +354,9 @@ fn check_pairs() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
-/// The methods of `Loader` that return a loader, or several.
+/// Returns the methods of `Loader` that return one or several loaders.
 fn public_setters() -> BTreeSet<String> {
-    // A macro writes the setters of rows.
+    // The setters in rows are generated by a macro.
     let mut found: BTreeSet<_> = Loader::OPTIONS.iter().map(|[setter, ..]| (*setter).to_owned()).collect();
     for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/loader")).unwrap() {
         let path = entry.unwrap().path();
@@ -385,7 +387,7 @@ fn public_setters() -> BTreeSet<String> {
     found
 }
 
-/// The names in a type.
+/// Returns the identifiers in a type.
 fn idents(of: &Type) -> Vec<String> {
     struct Words(Vec<String>);
     impl<'a> syn::visit::Visit<'a> for Words {

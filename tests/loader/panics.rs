@@ -1,8 +1,8 @@
-//! Promise: a panic anywhere in a worker is an error of the run. The panic hook stays the
-//! program's.
+//! Promise: a panic in any thread of the loader becomes an error of the run. The loader does not
+//! touch the program's panic hook.
 //!
-//! Each test runs again in its own process, because the panic hook and the subscriber of `tracing`
-//! are global to a process.
+//! Each test reruns itself in a child process, because the panic hook and the `tracing` subscriber
+//! are global.
 
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -16,8 +16,8 @@ use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, LoaderHand
 
 const INSIDE: &str = "WARPFEED_PANICS_INSIDE";
 
-/// Runs `child`, the test that calls this, in its own process, which runs only `body`. Returns what
-/// that process writes to standard error, or `None` in that process.
+/// Reruns the calling test `child` in a process that runs only `body`. Returns the standard error
+/// of that process, or `None` inside it.
 fn in_a_process(mut child: Command, body: impl FnOnce()) -> Option<String> {
     if std::env::var_os(INSIDE).is_some() {
         no_hang(body);
@@ -29,7 +29,7 @@ fn in_a_process(mut child: Command, body: impl FnOnce()) -> Option<String> {
     Some(err.into_owned())
 }
 
-/// Numbers whose reads panic for every sixth sample, and for every hundredth at a different place.
+/// Numbers whose reads panic for every sixth sample and, on a different line, for every hundredth.
 struct Sixth(Numbers);
 
 impl Source for Sixth {
@@ -38,7 +38,7 @@ impl Source for Sixth {
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        assert!(index % 100 != 1, "another place panics at {index}");
+        assert!(index % 100 != 1, "a second line panics at {index}");
         assert!(!index.is_multiple_of(6), "the source panics at {index}");
         self.0.read(index, scratch)
     }
@@ -49,29 +49,26 @@ fn open(source: impl Source + 'static) -> Batches<HostBatch> {
     loader.on_error(OnError::Skip { max_skipped: 200 }).host().unwrap()
 }
 
-/// The panic hook belongs to the program, so the loader installs none.
+/// The panic hook belongs to the program, so the loader does not install one.
 #[test]
-fn a_hundred_panics_are_a_hundred_errors_and_leave_the_panic_hook_to_the_program() {
-    let said =
-        in_a_process(child!(a_hundred_panics_are_a_hundred_errors_and_leave_the_panic_hook_to_the_program), || {
-            let reports = Arc::new(AtomicUsize::new(0));
-            let counted = reports.clone();
-            std::panic::set_hook(Box::new(move |_| {
-                counted.fetch_add(1, SeqCst);
-            }));
-            let mut batches = open(Sixth(Numbers::new(600)));
-            assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 600);
-            let faults = batches.sample_errors();
-            assert_eq!(faults.len(), 100 + 6, "every one of them is listed");
-            assert!(
-                faults.iter().all(|fault| fault.error.kind() == ErrorKind::Panic && fault.error.sample().is_some())
-            );
-            assert!(reports.load(SeqCst) >= 100 + 6, "the program's hook receives each panic");
-        });
+fn a_hundred_panics_are_errors_and_keep_the_panic_hook() {
+    let said = in_a_process(child!(a_hundred_panics_are_errors_and_keep_the_panic_hook), || {
+        let reports = Arc::new(AtomicUsize::new(0));
+        let counted = reports.clone();
+        std::panic::set_hook(Box::new(move |_| {
+            counted.fetch_add(1, SeqCst);
+        }));
+        let mut batches = open(Sixth(Numbers::new(600)));
+        assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 600);
+        let faults = batches.sample_errors();
+        assert_eq!(faults.len(), 100 + 6, "every panic is listed");
+        assert!(faults.iter().all(|fault| fault.error.kind() == ErrorKind::Panic && fault.error.sample().is_some()));
+        assert!(reports.load(SeqCst) >= 100 + 6, "the program's hook receives each panic");
+    });
     assert!(said.is_none_or(|said| !said.contains("panics at")), "the loader prints nothing itself");
 }
 
-/// A panic's payload may panic when it is dropped, after the panic was caught.
+/// The payload of a caught panic may itself panic when it is dropped.
 #[test]
 fn a_value_that_panics_when_dropped_is_an_error_of_its_sample() {
     struct Bomb;
@@ -99,7 +96,8 @@ fn a_value_that_panics_when_dropped_is_an_error_of_its_sample() {
     });
 }
 
-/// Numbers whose `len` panics on the coordinator thread, where only the whole thread is guarded.
+/// Numbers whose `len` panics on the coordinator thread, where panics are caught only around the
+/// whole thread.
 struct Countless(Numbers);
 
 impl Source for Countless {
@@ -127,8 +125,8 @@ fn a_thread_that_ends_with_a_panic_is_an_error_of_every_run() {
     assert!(said.is_none_or(|said| said.matches("panicked at").count() == 1));
 }
 
-/// A subscriber of `tracing`: user code that runs where panics are not caught. It receives each
-/// event's level, and whether a loader thread logs it.
+/// A `tracing` subscriber, which is user code that runs where panics are not caught. It is called
+/// with the level of each event, and whether a loader thread logged it.
 struct Logger<F>(F);
 
 impl<F: Fn(tracing::Level, bool) + 'static> tracing::Subscriber for Logger<F> {
@@ -148,7 +146,7 @@ impl<F: Fn(tracing::Level, bool) + 'static> tracing::Subscriber for Logger<F> {
     fn exit(&self, _: &Id) {}
 }
 
-/// Fails briefly, which a worker logs.
+/// A source that fails transiently, so that a worker logs a warning.
 struct Shaky(Numbers, AtomicUsize);
 
 impl Source for Shaky {
@@ -179,14 +177,14 @@ fn a_panic_outside_guarded_code_is_an_error_of_the_run() {
         let e = epoch.next().unwrap().unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Panic);
         assert!(e.to_string().contains("of batch 1 of epoch 0: the logger panics"), "{e}");
-        assert_eq!(epoch.next().unwrap().unwrap().number(), 2, "the epoch goes on");
+        assert_eq!(epoch.next().unwrap().unwrap().number(), 2, "the epoch continues");
         drop(epoch);
         assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 3, "the loader continues");
     });
     assert!(said.is_none_or(|said| said.matches("the logger panics").count() == 1));
 }
 
-/// Numbers of which one fails briefly when it is read for the sixth time.
+/// Numbers, one of which fails transiently when it is read for the sixth time.
 struct Later(Numbers, AtomicUsize);
 
 impl Source for Later {
@@ -201,10 +199,10 @@ impl Source for Later {
     }
 }
 
-/// Slots are reused, and a panic leaves samples of a part unread.
+/// A panic leaves some samples of its part unread, in a slot that held other samples before.
 #[test]
-fn samples_that_a_panic_left_unread_do_not_have_the_keys_of_an_earlier_batch() {
-    in_a_process(child!(samples_that_a_panic_left_unread_do_not_have_the_keys_of_an_earlier_batch), || {
+fn samples_left_unread_by_a_panic_have_no_stale_keys() {
+    in_a_process(child!(samples_left_unread_by_a_panic_have_no_stale_keys), || {
         let logger = Logger(|level: tracing::Level, own: bool| {
             assert!(!own || level != tracing::Level::WARN, "the logger panics");
         });
@@ -222,13 +220,13 @@ fn samples_that_a_panic_left_unread_do_not_have_the_keys_of_an_earlier_batch() {
                 }
             }
         }
-        assert_eq!(batches.sample_errors().len(), 8, "the part of the sample");
+        assert_eq!(batches.sample_errors().len(), 8, "all samples of the part");
     });
 }
 
 #[test]
-fn a_logger_may_take_a_checkpoint_and_panic_while_samples_are_skipped() {
-    in_a_process(child!(a_logger_may_take_a_checkpoint_and_panic_while_samples_are_skipped), || {
+fn a_logger_may_checkpoint_and_panic_while_skipping() {
+    in_a_process(child!(a_logger_may_checkpoint_and_panic_while_skipping), || {
         let monitor = Arc::new(OnceLock::<LoaderHandle>::new());
         let asked = monitor.clone();
         let logger = Logger(move |level: tracing::Level, own: bool| {

@@ -1,4 +1,4 @@
-//! Promise: a user's rayon calls inside a transform run in parallel on the loader's own pool, and
+//! Promise: rayon calls inside a user's transform run in parallel on the loader's own pool and
 //! cannot hang.
 
 use std::collections::HashSet;
@@ -29,7 +29,7 @@ fn a_par_iter_inside_a_transform_uses_only_threads_of_the_pool() {
             });
             Ok(())
         };
-        // Only one sample is in flight at a time, so any parallelism is the transform's.
+        // Only one sample is in flight at a time, so any parallelism comes from the transform.
         let open = || loader(Numbers::new(24)).batch_size(1).workers(4).prefetch(1);
         let plain: Vec<Vec<u8>> = open().into_iter().map(|b| b.unwrap().images().bytes().to_vec()).collect();
         let split: Vec<Vec<u8>> =
@@ -74,11 +74,11 @@ fn a_panic_in_a_users_task_is_the_samples_error() {
     no_hang(|| {
         let panics = |image: &mut ImageMut<'_>, _: &mut Rng| -> Result<()> {
             image.data_mut().par_iter_mut().for_each(|byte| assert!(*byte < 255 || *byte > 254, "never"));
-            rayon::join(|| (), || panic!("a task of the user's"));
+            rayon::join(|| (), || panic!("a user task"));
             Ok(())
         };
         let e =
             loader(Numbers::new(8)).batch_size(4).workers(2).transform(panics).into_iter().next().unwrap().unwrap_err();
-        assert!(e.to_string().contains("a task of the user's"), "{e}");
+        assert!(e.to_string().contains("a user task"), "{e}");
     });
 }

@@ -1,5 +1,5 @@
-//! Promise: a read that fails transiently is retried, a limited number of times, and counted; a
-//! permanent failure is not retried.
+//! Promise: a read that fails transiently is retried a limited number of times, and retries are
+//! counted. Permanent failures are not retried.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,8 +10,8 @@ use crate::support::{self, Draw, Numbers, loader, no_hang};
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Error, ErrorKind, Loader, OnError, Result};
 
-/// The system's numbers of errors: a device's error, a missing file, further transient errors, and
-/// a machine at its limits with the advice.
+/// Error codes of the operating system: a device I/O error, a missing file, other transient errors,
+/// and exhausted system limits, each with the advice in its message.
 #[cfg(not(windows))]
 mod codes {
     pub(super) const EIO: i32 = libc::EIO;
@@ -19,17 +19,17 @@ mod codes {
     pub(super) const TRANSIENT: [i32; 6] =
         [libc::EIO, libc::EAGAIN, libc::ESTALE, libc::ETIMEDOUT, libc::EMFILE, libc::ENOMEM];
     pub(super) const EXHAUSTED: [(i32, &str); 3] =
-        [(libc::EMFILE, "ulimit -n"), (libc::ENFILE, "fs.file-max"), (libc::ENOMEM, "no memory left")];
+        [(libc::EMFILE, "ulimit -n"), (libc::ENFILE, "fs.file-max"), (libc::ENOMEM, "out of memory")];
 }
 #[cfg(windows)]
 mod codes {
     pub(super) const EIO: i32 = 1117;
     pub(super) const ENOENT: i32 = 2;
     pub(super) const TRANSIENT: [i32; 6] = [1117, 23, 32, 121, 4, 8];
-    pub(super) const EXHAUSTED: [(i32, &str); 2] = [(4, "limit of open files"), (8, "no memory left")];
+    pub(super) const EXHAUSTED: [(i32, &str); 2] = [(4, "limit of open files"), (8, "out of memory")];
 }
 
-/// Sample 5 fails with the error `code`, `left` times.
+/// Numbers of which sample 5 fails `left` times with the error `code`.
 struct Shaky {
     numbers: Numbers,
     left: Arc<AtomicUsize>,
@@ -45,7 +45,7 @@ impl Source for Shaky {
         let fails =
             index == 5 && self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok();
         if fails {
-            // Data left behind by a failed attempt must not matter.
+            // Data left behind by a failed attempt must have no effect.
             scratch.resize(1000, 0xee);
             return Err(Error::io("shard", &std::io::Error::from_raw_os_error(self.code)));
         }
@@ -92,12 +92,12 @@ fn the_last_error_is_returned_when_retries_run_out() {
     });
 }
 
-/// A machine without file descriptors or memory says nothing about the sample.
+/// Running out of file descriptors or memory is not the sample's fault.
 #[test]
 fn a_sample_is_not_skipped_because_the_machine_is_exhausted() {
     no_hang(|| {
         for (code, advice) in EXHAUSTED {
-            // Batches with and without another sample that could stand in.
+            // Batches with and without a sample that could be the replacement.
             for batch_size in [1, 7] {
                 let (loader, _) = shaky(100, code);
                 let loader = loader.retries(1).batch_size(batch_size).on_error(OnError::Skip { max_skipped: 9 });
@@ -112,7 +112,7 @@ fn a_sample_is_not_skipped_because_the_machine_is_exhausted() {
 
 /// Opening also reads: labels for `balanced`, and a few samples for `resume`.
 #[test]
-fn reads_while_opening_are_retried_too() {
+fn reads_during_opening_are_retried() {
     no_hang(|| {
         let (loader, left) = shaky(3, EIO);
         let ids: Vec<_> = loader.balanced().into_iter().flat_map(|b| b.unwrap().ids().collect::<Vec<_>>()).collect();
@@ -122,8 +122,8 @@ fn reads_while_opening_are_retried_too() {
         let error = loader.retries(1).balanced().host().unwrap_err();
         assert_eq!((error.kind(), error.sample(), left.load(Ordering::SeqCst)), (ErrorKind::Io, Some(5), 98));
 
-        // Sample 5 only, so that a state checks no other sample: its key distinguishes the datasets
-        // .
+        // Select only sample 5, so that the checkpoint compares no other sample. Its key
+        // distinguishes the datasets.
         let state = loader_of(0).subset([5]).host().unwrap().checkpoint();
         let (loader, left) = shaky(3, EIO);
         let resumed = loader.subset([5]).resume(state.clone()).host().unwrap();

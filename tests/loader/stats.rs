@@ -1,4 +1,4 @@
-//! Promise: `batches.stats()` returns a plain struct of sums that counts every stage of every
+//! Promise: `batches.stats()` returns a plain struct of totals that cover every stage of every
 //! sample.
 
 use std::time::Duration;
@@ -32,12 +32,12 @@ fn every_stage_counts_every_sample_and_every_batch() {
         assert_eq!(stage.histogram.iter().map(|b| b[1]).sum::<u64>(), 210, "{name}");
         assert!(stage.seconds > 0.0 && stage.p50_seconds <= stage.p99_seconds, "{name}: {stage:?}");
     }
-    // A sample is a number of 8 bytes; an image 16 x 16 x 3, and a label of 8 bytes.
+    // Each sample has 8 bytes. In the batch, an image takes 16 x 16 x 3 bytes, and a label 8 bytes.
     assert_eq!((stats.read.bytes, stats.bytes_read), (210 * 8, 210 * 8));
     assert_eq!(stats.write.bytes, 210 * (16 * 16 * 3 + 8));
-    // No batch is requested after the last one of an epoch, so its step has no end.
+    // No batch follows the last one of an epoch, so its step has no end.
     assert_eq!((stats.wait.count, stats.slot.count, stats.step.count), (30, 30, 27));
-    assert_eq!(stats.ready.iter().sum::<u64>(), 30, "each time a batch was asked for");
+    assert_eq!(stats.ready.iter().sum::<u64>(), 30, "one entry per requested batch");
     assert!(stats.waited_seconds <= stats.seconds && stats.start_seconds <= stats.waited_seconds);
     assert!(stats.step.p50_seconds > 0.0009, "{:?}", stats.step);
     assert!(stats.copy.is_none() && stats.convert.is_none() && stats.stall.is_none(), "there is no device");
@@ -51,7 +51,7 @@ fn every_stage_counts_every_sample_and_every_batch() {
 }
 
 #[test]
-fn statistics_tell_the_augmentation_and_the_options_that_are_not_the_default() {
+fn statistics_list_augmentation_and_changed_options() {
     let (first, all) = run(70, 2);
     assert!(all.options.starts_with("Loader::source(") && all.options.contains(".workers(2)"), "{all:?}");
     assert!(
@@ -74,7 +74,7 @@ fn the_difference_of_two_statistics_covers_the_time_between() {
     assert!(later.slowest.iter().all(|s| s.at_seconds > first.until_seconds));
 }
 
-/// An image of 8 bytes, and a sound of 1,000 bytes that no field takes.
+/// Samples with an image of 8 bytes, and a sound of 1,000 bytes that no field uses.
 struct Sounding(Numbers);
 
 impl Source for Sounding {
@@ -88,7 +88,7 @@ impl Source for Sounding {
 }
 
 #[test]
-fn statistics_count_all_bytes_of_a_sample_and_the_memory_of_all_slots() {
+fn statistics_count_sample_bytes_and_slot_memory() {
     no_hang(|| {
         let loader = Loader::source(Sounding(Numbers::new(14))).codec(Draw).augment(Augment::train(16)).batch_size(7);
         let mut batches = loader.epochs(1).host().unwrap();
@@ -100,8 +100,9 @@ fn statistics_count_all_bytes_of_a_sample_and_the_memory_of_all_slots() {
     });
 }
 
-/// Samples 3 and 13 fail: one before another sample of its part, and one at the end. Sample 3 is
-/// retried for some time. Sample 13 has no image, which is found after about the same time.
+/// Samples 3 and 13 fail. Sample 3 is followed by other samples of its part; sample 13 is the last
+/// of its part. Sample 3 is retried for some time. Sample 13 turns out to have no image, after
+/// about the same time.
 struct Halting(Numbers);
 
 impl Source for Halting {
@@ -122,7 +123,7 @@ impl Source for Halting {
 }
 
 #[test]
-fn a_failed_sample_is_charged_its_time_and_its_neighbors_are_not() {
+fn a_failed_sample_alone_is_charged_its_time() {
     no_hang(|| {
         let loader = Loader::source(Halting(Numbers::new(14))).codec(Draw).augment(Augment::train(16)).batch_size(7);
         // Pauses of 5 ms, 20 ms and 80 ms before the last attempt.
@@ -130,13 +131,13 @@ fn a_failed_sample_is_charged_its_time_and_its_neighbors_are_not() {
         let mut batches = loader.host().unwrap();
         assert!(batches.epoch(0).all(|batch| batch.is_ok()));
         let stats = batches.stats();
-        assert_eq!((stats.prepared, stats.read.count, stats.decode.count), (14, 14, 12), "failed ones are read");
+        assert_eq!((stats.prepared, stats.read.count, stats.decode.count), (14, 14, 12), "failed samples are read");
         for (sample, key) in [(3, ""), (13, "empty")] {
             let slow = stats.slowest.iter().find(|s| s.sample == sample);
             let slow = slow.unwrap_or_else(|| panic!("no sample {sample} in {:?}", stats.slowest));
             assert!(slow.stage == "read" && slow.key == key && slow.seconds >= 0.105, "{slow:?}");
         }
-        // Only these two samples are charged for pauses.
+        // Pauses are attributed only to these two samples.
         let others = stats.slowest.iter().filter(|s| ![3, 13].contains(&s.sample));
         let failed = stats.slowest.iter().filter(|s| [3, 13].contains(&s.sample)).map(|s| s.seconds).sum::<f64>();
         assert!(stats.read.seconds >= failed - 1e-6, "{stats:?}");

@@ -1,6 +1,6 @@
-//! Promise: after warming up, nothing is allocated per sample or per batch. Tested from an LMDB of
-//! real JPEGs, with `.npy` masks, boxes and points, and from a table of them with numbers, decoded
-//! by the crate, on every thread.
+//! Promise: after a warm-up, no thread allocates memory per sample or per batch. This is tested
+//! with two sources: an LMDB of real JPEGs with `.npy` masks, boxes and points, and a table of
+//! JPEGs with numbers. All images are in formats that the crate decodes itself.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use warpfeed::transform::{Interpolation, Mosaic};
 use warpfeed::{Augment, Dtype, Loader, Normalize, Result};
 use warpfeed_synth::Synth;
 
-/// A source whose reads block at times, so that reader threads are used.
+/// A source with occasional blocking reads, so that reader threads are used.
 struct Waits(Arc<dyn Source>);
 
 impl Source for Waits {
@@ -30,7 +30,7 @@ impl Source for Waits {
         if index.is_multiple_of(4) {
             std::thread::sleep(Duration::from_micros(500));
         }
-        // Copies like a source that reads, because its buffers might be allocated.
+        // Copy the data like a source that reads, because its buffers might be allocated each time.
         scratch.resize(64 << 10, 0);
         self.0.read(index, scratch)
     }
@@ -43,7 +43,8 @@ fn nothing_is_allocated_for_a_sample_or_a_batch_once_warm() {
         let root = tempfile::tempdir().unwrap();
         let (folder, lmdb) = (root.path().join("set"), root.path().join("set.lmdb"));
         Synth::new().images(400).classes(4).side(96).write(&folder).unwrap();
-        // The set's PNGs become JPEGs, because the crate that reads PNG allocates for each image.
+        // The dataset's PNGs are converted to JPEGs, because the crate that decodes PNG allocates
+        // memory for each image.
         let every_jpeg = Recode::Quality { quality: 90, max_side: None };
         Pack::new(&*warpfeed::source::open(&folder).unwrap()).recode(every_jpeg).to(&lmdb).unwrap();
         let packed = warpfeed::source::open(&lmdb).unwrap();
@@ -69,7 +70,7 @@ fn nothing_is_allocated_for_a_sample_or_a_batch_once_warm() {
     });
 }
 
-/// A table of the folder's JPEGs, with a column of two numbers.
+/// Creates a table of the folder's JPEGs, with a column that contains two numbers per row.
 fn table(folder: &Path) -> Arc<dyn Source> {
     let set = warpfeed::source::open(folder).unwrap();
     let paths = (0..set.len()).map(|index| set.path(index).unwrap());
@@ -80,14 +81,15 @@ fn table(folder: &Path) -> Arc<dyn Source> {
     Arc::new(TableOptions::new().image("path").open(file).unwrap())
 }
 
-/// The samples of `source` with a mask, boxes, and points of each kind.
+/// Returns the samples of `source` with a mask, boxes, and points of each type.
 fn annotated(source: &dyn Source) -> Memory {
     let sample = |index: usize| {
         let mut scratch = Vec::new();
         let read = source.read(index, &mut scratch).unwrap();
         let (name, bytes) = read.image().unwrap();
         let size = Codecs::new().open(bytes).unwrap().size();
-        // The crate that reads PNG allocates for each mask too.
+        // The masks are arrays, because the crate that decodes PNG also allocates memory for each
+        // mask.
         let mask: Vec<u8> =
             (0..size.height).flat_map(|y| (0..size.width).map(move |x| (x / 9 + y / 7) as u8)).collect();
         let shape = [size.height as usize, size.width as usize];
@@ -107,7 +109,7 @@ fn annotated(source: &dyn Source) -> Memory {
     Memory::new((0..source.len()).map(sample).collect())
 }
 
-/// A loader for the images of `source`.
+/// Returns a loader for the images of `source`.
 fn image(source: Arc<dyn Source>) -> Loader {
     let loader = Loader::source(source).batch_size(16).augment(Augment::train(64));
     loader.normalize(Normalize::IMAGENET).dtype(Dtype::F16).workers(2)
@@ -115,8 +117,8 @@ fn image(source: Arc<dyn Source>) -> Loader {
 
 fn epochs_without_allocations(loader: Loader, ahead: bool) {
     let mut batches = loader.host().unwrap();
-    // Repeats the same epoch until each worker has met every sample, so that its scratch memory has
-    // grown to the maximum.
+    // Repeat one epoch until each worker has processed every sample, so that all scratch memory has
+    // reached its maximum size.
     let mut counted = Vec::new();
     for _ in 0..12 {
         let before = ALLOCATIONS.load(SeqCst);

@@ -5,7 +5,7 @@ use crate::scratch::{MIB, peak};
 use crate::tiff::tiff;
 use warpfeed::decode::{Codecs, Condition, Rect, Size, check};
 
-/// Values of twelve channels of 16 bits: 24 bytes for each pixel, where RGB takes 3.
+/// Twelve channels of 16 bits: 24 bytes per pixel. RGB takes 3.
 const SIZE: Size = Size { width: 1024, height: 1024 };
 const VALUES: usize = 1024 * 1024 * 24;
 
@@ -13,7 +13,7 @@ const VALUES: usize = 1024 * 1024 * 24;
 fn a_check_of_many_channels_takes_the_memory_of_one_strip() {
     let _alone = alone();
     let (data, codecs) = (vec![7; VALUES], Codecs::new());
-    // Channels that follow each other in each pixel, and in planes.
+    // Interleaved channels, and planar channels.
     for (planes, rows) in [(1, 1024), (1, 64), (12, 1024), (12, 64)] {
         let file = tiff((SIZE, rows), &data, 12, (16, 1), planes, 1);
         let (opening, image) = peak(|| codecs.open(&file).unwrap());

@@ -1,10 +1,10 @@
-//! The allocator of this binary, which counts.
+//! Counting allocator of this test binary.
 #![allow(unsafe_code)] // a global allocator
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-/// Number of allocations of the process.
+/// Number of allocations by the process.
 pub(crate) static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 /// Bytes that are allocated and not freed, and their maximum.
 pub(crate) static LIVE: AtomicUsize = AtomicUsize::new(0);

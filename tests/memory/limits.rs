@@ -1,5 +1,5 @@
-//! Promise: claims of a file are checked against limits before anything is allocated for them, and
-//! a name in a file is never opened.
+//! Promise: sizes that a file declares are checked against limits before memory is allocated for
+//! them, and names stored in a file are never opened.
 
 use std::fs;
 use std::path::Path;
@@ -30,7 +30,7 @@ fn loader(samples: &[(&str, Vec<u8>)]) -> Loader {
     Loader::source(Memory::new(samples.collect())).augment(Augment::resize(8, 8)).batch_size(1).workers(1)
 }
 
-/// The first error of a pass.
+/// Returns the first error of an epoch.
 fn error(loader: Loader) -> warpfeed::Error {
     loader.into_iter().find_map(Result::err).unwrap()
 }
@@ -53,7 +53,7 @@ fn an_image_above_the_pixel_limit_is_a_failed_sample() {
     }
 }
 
-/// Makes `bytes` claim 20,000 x 20,000 pixels, which is more than 2^28.
+/// Returns a file whose header declares 20,000 x 20,000 pixels, which is more than 2^28.
 fn boasting(field: &str) -> Vec<u8> {
     match field {
         "jpg" => {
@@ -83,8 +83,8 @@ fn a_limit_above_the_default_admits_larger_images() {
         assert!(e.cause().ends_with("header claims 20000x20000 = 400000000 pixels, the limit is 268435456"), "{e}");
         let codecs = Codecs::new().max_pixels(1 << 30);
         assert_eq!(codecs.open(&bytes).unwrap().size(), Size::new(20_000, 20_000));
-        // In a loader, a higher limit lets the image through to the decoder, which then fails
-        // because the data is missing.
+        // In a loader, a higher limit passes the image to the decoder, which then fails because the
+        // data is missing.
         let e = error(loader(&[(field, bytes.clone())]));
         assert!(e.cause().contains("the limit is 268435456"), "{e}");
         let e = error(loader(&[(field, bytes)]).max_pixels(1 << 30));
@@ -108,7 +108,8 @@ fn the_pixel_limit_of_a_registry_applies_to_every_format() {
     }
 }
 
-/// A user's codec may claim any size. The loader must refuse it before it asks for pixels.
+/// A custom codec may declare any size. The loader must reject an excessive size before it requests
+/// pixels.
 #[test]
 fn the_pixel_limit_applies_to_user_defined_codecs() {
     let _alone = alone();
@@ -145,7 +146,7 @@ fn a_sample_above_the_byte_limit_is_refused_or_skipped() {
     assert_eq!(batches.sample_errors().len(), 1);
 }
 
-/// Small files that claim the largest image of their format.
+/// Small files that declare the largest image that their format allows.
 #[test]
 fn a_decompression_bomb_is_refused_by_its_header() {
     let _alone = alone();
@@ -172,7 +173,7 @@ fn peak() -> usize {
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
 }
 
-/// A link to `target`.
+/// Returns a tar member that is a link to `target`.
 fn linked(name: &str, kind: u8, target: &str) -> Vec<u8> {
     member(name, kind, b"", |header| header[157..157 + target.len()].copy_from_slice(target.as_bytes()))
 }
@@ -187,7 +188,7 @@ fn no_path_in_a_tar_is_opened() {
     let absolute = secret.to_str().unwrap();
     let names = [absolute, "../secret.png", "./../../etc/passwd.png", "/dev/zero.png", "a/../../secret.png"];
     let image = image(4, 4);
-    // For each name: a file, and a symbolic and a hard link to it.
+    // For each name: a file, a symbolic link and a hard link to it.
     let members = names.iter().flat_map(|name| {
         let stem = name.strip_suffix(".png").unwrap();
         [
@@ -225,7 +226,7 @@ fn files(folder: &Path) -> usize {
     entries.map(|path| if path.is_dir() { files(&path) } else { 1 }).sum()
 }
 
-/// Keys of a database and `__key__` fields are only names, too.
+/// Keys of a database and `__key__` fields are only names.
 #[test]
 fn no_path_in_a_database_is_opened() {
     let _alone = alone();

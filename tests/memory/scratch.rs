@@ -1,6 +1,6 @@
 //! Promise: the scratch memory of workers is part of the memory plan and stays within it for any
 //! images. Memory for an unusually large image is freed afterwards. Batches do not depend on
-//! it.
+//! scratch memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -16,7 +16,8 @@ use warpfeed::source::{Memory, OwnedSample, Sample, Source};
 use warpfeed::transform::{Mix, RandomErasing};
 use warpfeed::{Augment, Loader, Result};
 
-/// Peak of allocated bytes during `body`, beyond those allocated before.
+/// Returns the maximum number of bytes allocated during `body`, not counting those allocated
+/// before.
 pub(crate) fn peak<T>(body: impl FnOnce() -> T) -> (usize, T) {
     let before = LIVE.load(SeqCst);
     PEAK.store(before, SeqCst);
@@ -43,7 +44,7 @@ fn memory(samples: impl IntoIterator<Item = Vec<u8>>) -> Memory {
     Memory::new(samples.map(|(i, bytes)| OwnedSample::new(i.to_string()).field("jpg", bytes)).collect())
 }
 
-/// Decodes images of 24 megapixels without any work.
+/// Pretends to decode images of 24 megapixels.
 #[derive(Clone, Default)]
 struct Huge {
     /// Number of images that are being decoded, and its maximum.
@@ -69,7 +70,7 @@ impl Codec for Huge {
     }
 }
 
-/// A loader with eight small samples per worker, which `Huge` decodes to large images.
+/// Returns a loader with eight small samples per worker, which `Huge` decodes to large images.
 fn huge(decoder: &Huge, workers: usize) -> Loader {
     let samples = (0..8 * workers).map(|_| vec![7; 16]);
     Loader::source(memory(samples))
@@ -80,7 +81,7 @@ fn huge(decoder: &Huge, workers: usize) -> Loader {
 }
 
 #[test]
-fn images_of_24_megapixels_with_64_workers_stay_within_the_plan() {
+fn images_of_24_megapixels_with_64_workers_fit_the_plan() {
     let _alone = alone();
     no_hang(|| {
         for limit in [None, Some(256 * MIB), Some(100 * MIB)] {
@@ -96,7 +97,7 @@ fn images_of_24_megapixels_with_64_workers_stay_within_the_plan() {
             if let Some(limit) = limit {
                 assert!(plan.host_bytes + plan.scratch_bytes <= limit, "{plan}");
             }
-            // An image that needs more than the shared memory is decoded alone. The rest is for
+            // An image that needs more than the shared memory is decoded alone. The margin covers
             // threads, channels, counters and keys.
             let one = LARGE_BYTES.saturating_sub(plan.shared_scratch_bytes);
             let all = plan.host_bytes + plan.scratch_bytes + one + 24 * MIB;
@@ -113,13 +114,13 @@ fn large_jpegs_stay_within_the_limit_and_their_memory_is_freed() {
     no_hang(|| {
         let large = jpeg(LARGE, false);
         let small = jpeg((64, 48), false);
-        // With batches of 16 on 64 workers each sample is a part, so eight large ones would be
-        // decoded at once.
+        // With batches of 16 on 64 workers, each sample is a separate part, so without admission
+        // eight large images would be decoded at once.
         let samples = (0..16).map(|i| if i % 2 == 0 { large.clone() } else { small.clone() });
         let loader =
             Loader::source(memory(samples)).augment(Augment::resize(16, 16)).batch_size(16).workers(64).prefetch(1);
         let limit = 256 * MIB;
-        // One epoch, so that no worker decodes the next one when the memory is measured.
+        // One epoch, so that no worker decodes the next one during the measurement.
         let mut batches = loader.memory_limit(limit).epochs(1).host().unwrap();
         let before = LIVE.load(SeqCst);
         let (peak, count) = peak(|| batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>());
@@ -137,7 +138,7 @@ fn large_jpegs_stay_within_the_limit_and_their_memory_is_freed() {
 }
 
 #[test]
-fn small_views_of_a_large_jpeg_are_not_decoded_with_all_that_lies_between_them() {
+fn small_views_of_a_large_jpeg_skip_the_area_between_them() {
     let _alone = alone();
     no_hang(|| {
         let mut large = Vec::new();
@@ -154,7 +155,7 @@ fn small_views_of_a_large_jpeg_are_not_decoded_with_all_that_lies_between_them()
     });
 }
 
-/// One small image, any number of times.
+/// A source that repeats one small image.
 struct Same(Vec<u8>);
 
 impl Source for Same {
@@ -167,7 +168,7 @@ impl Source for Same {
     }
 }
 
-/// Effects on values, such as an erased rectangle, wait until their batch is full and mixed.
+/// Effects on pixel values, such as erasing, are applied only once the batch is complete and mixed.
 #[test]
 fn effects_that_wait_for_mixing_are_in_the_plan() {
     let _alone = alone();
@@ -181,13 +182,13 @@ fn effects_that_wait_for_mixing_are_in_the_plan() {
         let plan = batches.memory_plan();
         (0..2).for_each(|epoch| batches.epoch(epoch).for_each(|batch| assert!(batch.unwrap().mixing().is_some())));
         let all = LIVE.load(SeqCst) - before;
-        // A sample's entry, key and error are not part of the plan.
+        // A sample's metadata (entry, key, error) is not part of the plan.
         let beside = plan.slots * 10_000 * 128 + 2 * MIB;
         assert!(all <= plan.host_bytes + beside, "{} MiB are held: {plan}", all / MIB);
     });
 }
 
-/// An `.npy` of ones, (height, width, channels).
+/// Returns an `.npy` array of ones, (height, width, channels).
 fn npy([height, width, channels]: [usize; 3]) -> Vec<u8> {
     let header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({height}, {width}, {channels}), }}");
     let mut bytes = [&b"\x93NUMPY\x01\x00\x76\x00"[..], format!("{header:<117}\n").as_bytes()].concat();
@@ -195,7 +196,7 @@ fn npy([height, width, channels]: [usize; 3]) -> Vec<u8> {
     bytes
 }
 
-/// One sample with these fields, any number of times.
+/// A source that repeats one sample with these fields.
 struct Copies(usize, Vec<(&'static str, Vec<u8>)>);
 
 impl Source for Copies {
@@ -208,13 +209,13 @@ impl Source for Copies {
     }
 }
 
-/// A map of bytes becomes one of floats before it is cropped.
+/// A map of bytes is converted to floats before it is cropped.
 #[test]
 fn maps_that_are_converted_stay_within_the_plan() {
     let _alone = alone();
     no_hang(|| {
-        // The images claim little memory, and decoding them takes long enough for all workers to
-        // decode at the same time, unless the maps admit fewer.
+        // The images need little memory, and decoding takes so long that all workers decode
+        // concurrently, unless the memory for maps prevents it.
         let decoder = Claims { side: 600, wait: Duration::from_millis(50), ..Claims::default() };
         let fields = vec![("jpg", 1000_u64.to_le_bytes().to_vec()), ("depth.npy", npy([600, 600, 8]))];
         let loader = Loader::source(Copies(32, fields)).codec(decoder.clone()).drop_field("label");
@@ -230,7 +231,8 @@ fn maps_that_are_converted_stay_within_the_plan() {
     });
 }
 
-/// The masks of a box are drawn in the size of the image, and a later one is bad.
+/// Masks of boxes are drawn at the size of the image. Here the first masks are valid, and a later
+/// one is invalid.
 #[test]
 fn an_outline_that_fails_leaves_no_memory_behind() {
     let _alone = alone();
@@ -247,7 +249,7 @@ fn an_outline_that_fails_leaves_no_memory_behind() {
         let before = LIVE.load(SeqCst);
         let e = batches.epoch(0).next().unwrap().unwrap_err();
         assert!(e.to_string().contains("run lengths of 7x7 pixels"), "{e}");
-        // Other workers may still draw for a moment.
+        // Other workers may still be drawing.
         let kept = || LIVE.load(SeqCst).saturating_sub(before);
         while kept() >= 24 * MIB {
             std::thread::sleep(Duration::from_millis(1));
@@ -264,7 +266,7 @@ fn an_image_larger_than_the_shared_scratch_decodes_alone() {
         assert!(batches.memory_plan().shared_scratch_bytes < LARGE_BYTES, "{}", batches.memory_plan());
         assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 2);
         assert_eq!(decoder.most.load(SeqCst), 1);
-        // Cancelling an epoch does not wait for workers that wait for their turn.
+        // Cancelling an epoch does not wait for workers that are queued for shared memory.
         drop(batches.epoch(1).next());
         drop(batches);
         support::wait_for_threads(0);
@@ -277,7 +279,7 @@ fn batches_are_the_same_for_any_scratch_limit() {
     no_hang(|| {
         let (samples, augment) = (200, Augment::train(16));
         let expected = reference(&Numbers::new(samples), Draw, &augment, Some(5), 0, 40);
-        // Only slots and images, memory for a few images, and ample memory.
+        // Slots and images only, memory for a few images, and ample memory.
         for room in [0, 30_000, 1 << 30] {
             let loader = || support::loader(Numbers::new(samples)).batch_size(40).shuffle(5).workers(3).prefetch(2);
             let plan = loader().host().unwrap().memory_plan();
@@ -291,7 +293,7 @@ fn batches_are_the_same_for_any_scratch_limit() {
     });
 }
 
-/// With an estimate that is too small, workers would exceed the plan.
+/// If an estimate were too low, workers would exceed the memory plan.
 #[test]
 fn estimates_cover_the_memory_that_decoders_use() {
     let _alone = alone();
@@ -340,7 +342,7 @@ fn estimates_cover_the_memory_that_decoders_use() {
                 codecs.open(bytes).unwrap().decode(region, &mut out).unwrap();
                 out.data().len()
             };
-            // Memory that a new thread allocates for any image does not count for this one.
+            // Exclude memory that a new thread allocates regardless of the image.
             let (peak, pixels) = peak(|| std::thread::scope(|scope| scope.spawn(decode).join().unwrap()));
             assert!(
                 peak >= pixels && peak <= estimate + 3 * MIB,
@@ -350,8 +352,8 @@ fn estimates_cover_the_memory_that_decoders_use() {
     }
 }
 
-/// Damage is found only while an image is decoded. All of its coefficients are then kept until the
-/// last one.
+/// Damage is found only while an image is decoded. From then on, all coefficients of the image are
+/// kept until the last one.
 #[test]
 fn a_damaged_image_leaves_at_most_a_workers_share_allocated() {
     let _alone = alone();
@@ -369,11 +371,11 @@ fn a_damaged_image_leaves_at_most_a_workers_share_allocated() {
     });
 }
 
-/// Encoded bytes that workers copy for the device are part of the plan too.
+/// Encoded bytes that workers copy for the device are part of the plan.
 /// `loader::device::tests::memory` tests without a device that they are freed.
 #[cfg(feature = "cuda")]
 #[test]
-fn encoded_bytes_for_a_device_stay_within_the_limit_and_are_freed() {
+fn encoded_bytes_for_a_device_are_bounded_and_freed() {
     let _alone = alone();
     let stream = match warpfeed::cuda::stream(0) {
         Ok(stream) => stream,
@@ -399,11 +401,11 @@ fn encoded_bytes_for_a_device_stay_within_the_limit_and_are_freed() {
     });
 }
 
-/// Images whose estimate is the number written in their samples.
+/// A codec that declares the memory estimate that is written in the sample.
 #[derive(Clone, Default)]
 struct Claims {
     side: u32,
-    /// Duration of decoding, at least 2 ms.
+    /// Decoding time, at least 2 ms.
     wait: Duration,
     huge: Huge,
     asked: Arc<AtomicUsize>,

@@ -1,6 +1,7 @@
-//! Promise: epochs follow each other without a gap. While an epoch ends, the first batches of the
-//! next one are prepared, in the slots that are free. If the program asks for another epoch, the
-//! work is dropped. Batches, checkpoints, errors and statistics are the same as without it.
+//! Promise: there is no gap between epochs. While an epoch ends, the first batches of the next one
+//! are prepared in the free slots. If the caller requests a different epoch, the prepared batches
+//! are discarded. Batches, checkpoints, errors and statistics are the same as without this
+//! preparation.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,10 +13,11 @@ use warpfeed::sampler::{Rng, Sampler};
 use warpfeed::source::{BatchIndex, Lookahead, Prefetcher, Sample, Source};
 use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, LastBatch, Loader, OnError, Result};
 
-/// Number of samples that an epoch may have.
+/// Maximum number of samples of an epoch.
 const EPOCH: u64 = 100;
 
-/// Epoch e consists of the samples e * EPOCH and following, so that a read shows its epoch.
+/// A sampler in which epoch e consists of the samples from e * EPOCH on, so that each read reveals
+/// its epoch.
 #[derive(Clone, Copy)]
 struct Apart(fn(u64) -> u64);
 
@@ -42,17 +44,17 @@ impl Recorded {
         Recorded { numbers: Numbers::new(10_000), reads: Arc::default(), fails: |_| false }
     }
 
-    /// Number of reads of an epoch.
+    /// Returns the number of reads in an epoch.
     fn of(&self, epoch: u64) -> u64 {
         self.reads.lock().unwrap().get(&epoch).copied().unwrap_or(0)
     }
 
-    /// Number of reads of epoch `first` and later.
+    /// Returns the number of reads in epoch `first` and later ones.
     fn from(&self, first: u64) -> u64 {
         self.reads.lock().unwrap().iter().filter(|(epoch, _)| **epoch >= first).map(|(_, reads)| reads).sum()
     }
 
-    /// Waits until `done` holds.
+    /// Waits until `done` returns true.
     fn until(&self, done: impl Fn(&Self) -> bool) {
         while !done(self) {
             std::thread::sleep(Duration::from_millis(1));
@@ -91,7 +93,7 @@ fn the_next_epoch_is_prepared_before_the_last_batch_is_taken() {
         for number in 0..5 {
             let mut epoch = batches.epoch(number);
             (0..4).for_each(|_| drop(epoch.next().unwrap().unwrap()));
-            // Three of four slots are free: the last batch is in the fourth.
+            // The last batch occupies one of four slots, so three are free.
             source.until(|source| source.of(number + 1) >= 12);
             assert!(epoch.next().unwrap().is_ok() && epoch.next().is_none());
         }
@@ -107,7 +109,7 @@ fn short_epochs_are_prepared_one_after_the_other() {
         let mut batches = loader(&source, |epoch| 1 + epoch % 4).host().unwrap();
         let mut plain = loader(&Recorded::new(), |epoch| 1 + epoch % 4).epochs(0).host().unwrap();
         for epoch in 0..30 {
-            // Four slots take four epochs of one batch each.
+            // The four slots can hold four epochs of one batch each.
             assert!(contents(&mut batches, epoch) == contents(&mut plain, epoch), "{epoch}");
             source.until(|source| source.of(epoch + 3) > 0);
         }
@@ -141,7 +143,7 @@ fn nothing_is_prepared_after_the_last_of_the_epochs() {
         assert_eq!(contents(&mut batches, 7).len(), 5, "a later epoch can still be requested");
         assert_eq!(contents(&mut batches, 2).len(), 5);
         drop(batches);
-        assert_eq!((source.from(0), source.of(2), source.of(7)), (100, 40, 20), "nothing was read in vain");
+        assert_eq!((source.from(0), source.of(2), source.of(7)), (100, 40, 20), "no unnecessary reads");
 
         let source = Recorded::new();
         let once = loader(&source, |_| 20).into_iter().map(|batch| batch.unwrap().len()).sum::<usize>();
@@ -155,7 +157,7 @@ fn an_epoch_that_is_repeated_is_prepared_again() {
         let source = Recorded::new();
         let mut batches = loader(&source, |_| 20).host().unwrap();
         let first = contents(&mut batches, 0);
-        // The loader expected epoch 1.
+        // The loader had expected epoch 1 to be requested.
         assert!(contents(&mut batches, 0) == first);
         for pass in 3..6 {
             let wasted = source.from(1);
@@ -167,7 +169,7 @@ fn an_epoch_that_is_repeated_is_prepared_again() {
     });
 }
 
-/// Epochs with batches and without.
+/// Returns the length of an epoch. Some epochs have no batches.
 fn uneven(epoch: u64) -> u64 {
     [20, 4, 0, 9, 0, 0, 33, 1][epoch as usize % 8]
 }
@@ -175,15 +177,15 @@ fn uneven(epoch: u64) -> u64 {
 #[test]
 fn whatever_is_asked_for_next_is_what_a_fresh_loader_delivers() {
     no_hang(|| {
-        for (last, seed) in [(LastBatch::ObjectCache, 1), (LastBatch::Drop, 2), (LastBatch::Pad, 3)] {
+        for (last, seed) in [(LastBatch::Keep, 1), (LastBatch::Drop, 2), (LastBatch::Pad, 3)] {
             let mut batches = loader(&Recorded::new(), uneven).last_batch(last).seed(seed).host().unwrap();
-            // After `epochs(1)` nothing is prepared, and checkpoints do not say that the order is
+            // After `epochs(1)` nothing is prepared, and checkpoints do not mark the order as
             // stateful.
             let mut plain = loader(&Recorded::new(), uneven).last_batch(last).seed(seed).epochs(1).host().unwrap();
             let mut rng = Rng::new(seed, 0, 0);
             let mut epoch = 0;
             for step in 0..150 {
-                // Mostly the next epoch, else the same one or another.
+                // Mostly the next epoch, otherwise the same or a random one.
                 epoch = match rng.below(8) {
                     0 => rng.below(12),
                     1 => epoch,
@@ -202,7 +204,7 @@ fn whatever_is_asked_for_next_is_what_a_fresh_loader_delivers() {
                 assert!(all(&mut batches) == all(&mut plain), "step {step}, epoch {epoch} from {first}, {taken} taken");
                 assert_eq!(batches.checkpoint(), plain.checkpoint());
                 if rng.below(20) == 0 && step > 0 {
-                    // A measurement in between moves nothing.
+                    // A replay does not change the position.
                     assert_eq!(batches.replay(2).unwrap().take(3).count(), 3);
                 }
             }
@@ -211,7 +213,7 @@ fn whatever_is_asked_for_next_is_what_a_fresh_loader_delivers() {
 }
 
 #[test]
-fn a_run_that_is_resumed_after_its_last_batch_continues_with_the_next_epoch() {
+fn resuming_after_the_last_batch_starts_the_next_epoch() {
     no_hang(|| {
         let open = || loader(&Recorded::new(), |_| 20);
         let mut batches = open().host().unwrap();
@@ -248,7 +250,7 @@ fn errors_of_the_next_epoch_wait_for_it() {
         let mut batches = loader(&source, |_| 20).on_error(skip).host().unwrap();
         for epoch in [0, 0, 2] {
             assert_eq!(contents(&mut batches, epoch).len(), 5);
-            assert!(batches.sample_errors().is_empty(), "batches that are not delivered take nothing from the budget");
+            assert!(batches.sample_errors().is_empty(), "undelivered batches do not use the skip budget");
         }
         assert_eq!(batches.epoch(1).next().unwrap().unwrap_err().kind(), ErrorKind::TooManySkipped);
         assert_eq!(batches.sample_errors().len(), 1);
@@ -286,7 +288,7 @@ fn an_order_that_changes_its_mind_is_an_error() {
         let mut epoch = batches.epoch(1);
         (0..5).for_each(|_| drop(epoch.next().unwrap().unwrap()));
         let e = epoch.next().unwrap().unwrap_err();
-        assert!(e.kind() == ErrorKind::Config && e.cause().contains("another number of batches"), "{e}");
+        assert!(e.kind() == ErrorKind::Config && e.cause().contains("when it was prepared, but"), "{e}");
         assert!(epoch.next().is_none());
         drop(epoch);
         assert_eq!(contents(&mut batches, 1).len(), 10);
@@ -315,7 +317,7 @@ fn statistics_of_an_epoch_count_its_batches() {
     });
 }
 
-/// Holds callers up while it is closed.
+/// A gate that blocks callers while it is closed.
 #[derive(Default)]
 struct Gate {
     closed: Mutex<bool>,
@@ -334,8 +336,8 @@ impl Gate {
 }
 
 #[test]
-fn the_last_batch_waits_for_neither_the_order_nor_the_check_of_the_next_epoch() {
-    /// An order whose epoch 1 is not known while the gate is closed.
+fn the_last_batch_does_not_wait_for_the_next_epoch() {
+    /// An order whose calls for epoch 1 block while the gate is closed.
     struct Slow(Arc<Gate>);
 
     impl Sampler for Slow {
@@ -351,7 +353,7 @@ fn the_last_batch_waits_for_neither_the_order_nor_the_check_of_the_next_epoch() 
         }
     }
 
-    /// A source that cannot be checked while the gate is closed.
+    /// A source whose `check` blocks while the gate is closed.
     struct Checked(Recorded, Arc<Gate>);
 
     impl Source for Checked {
@@ -390,10 +392,11 @@ fn the_last_batch_waits_for_neither_the_order_nor_the_check_of_the_next_epoch() 
     });
 }
 
-/// The program holds every batch while the coordinator learns that it cannot prepare the epoch.
+/// The consumer holds every batch while the coordinator finds out that it cannot prepare the epoch.
 #[test]
 fn an_epoch_that_could_not_be_prepared_begins_after_a_timeout() {
-    /// An order whose epoch 1 is unknown to the coordinator at first: it waits for the gate and fails.
+    /// An order that the coordinator asks for epoch 1 first: that call waits for the gate and
+    /// fails.
     struct Unknown(Arc<Gate>, AtomicU64);
 
     impl Sampler for Unknown {
@@ -435,11 +438,12 @@ fn an_epoch_that_could_not_be_prepared_begins_after_a_timeout() {
 
 #[test]
 fn a_source_is_checked_while_other_threads_read_it() {
-    /// A source whose last read of epoch 0 waits for the check that precedes epoch 1, and whose
-    /// first read of epoch 1 waits for the check of the program's request.
+    /// A source in which two reads wait for checks: the last read of epoch 0 waits for the check
+    /// before epoch 1, and the first read of epoch 1 waits for the check that the consumer's
+    /// request triggers.
     #[derive(Clone, Default)]
     struct Both {
-        /// Number of checks so far, and of reads that wait for one.
+        /// Number of checks so far, and number of reads that wait for a check.
         checks: Arc<(Mutex<(u64, u64)>, Condvar)>,
     }
 
@@ -495,7 +499,7 @@ fn an_epoch_that_was_left_is_not_repeated() {
         assert_eq!(batches.replay(2).unwrap().take(2).count(), 2);
         assert_eq!(contents(&mut batches, 0).len(), 5);
         source.until(|source| source.of(1) >= 16);
-        // After a whole pass, it is.
+        // After a complete epoch, its repetition is prepared.
         let before = source.of(0);
         assert_eq!(contents(&mut batches, 0).len(), 5);
         source.until(|source| source.of(0) == before + 20 + 16);
@@ -504,7 +508,7 @@ fn an_epoch_that_was_left_is_not_repeated() {
     });
 }
 
-/// A source that records what it is told of the reads to come.
+/// A source that records the notifications about upcoming reads.
 struct Followed {
     numbers: Numbers,
     told: Arc<Mutex<Vec<String>>>,
@@ -548,11 +552,11 @@ fn a_source_that_fetches_ahead_hears_of_one_run_and_of_its_end() {
         let mut batches = open().epochs(3).host().unwrap();
         (0..3).for_each(|epoch| assert_eq!(contents(&mut batches, epoch).len(), 5));
         assert_eq!(heard(), ["start 0.0 to Some((2, 4))"]);
-        // Epochs after the last one are followed to their end.
+        // Epochs after the last one are prefetched to their end.
         assert_eq!(contents(&mut batches, 6).len(), 5);
         drop(batches.epoch(1).next());
         assert_eq!(heard(), ["start 6.0 to Some((6, 4))", "start 1.0 to Some((6, 4))", "stop"]);
-        // A repeated epoch begins on request, because the source fetches the one after it.
+        // A repeated epoch begins on request, because the source prefetches the epoch after it.
         let mut batches = open().host().unwrap();
         (0..3).for_each(|_| assert_eq!(contents(&mut batches, 0).len(), 5));
         let all = "start 0.0 to Some((19, 4))";

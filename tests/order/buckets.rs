@@ -1,5 +1,5 @@
-//! Promise: samples of similar lengths share a batch, for any ranks and workers and resumed
-//! anywhere.
+//! Promise: samples of similar lengths share a batch, for any number of ranks and workers, and
+//! after resuming at any point.
 
 use warpfeed::field::Ragged;
 use warpfeed::sampler::Rng;
@@ -8,13 +8,13 @@ use warpfeed::{ErrorKind, HostBatch, LastBatch, Loader};
 
 const BOUNDS: [u32; 3] = [10, 20, 60];
 
-/// Lengths of 0 to 99 bytes.
+/// Returns `count` random lengths of 0 to 99 bytes.
 fn lengths(count: u64) -> Vec<u32> {
     let mut rng = Rng::new(3, 4, 5);
     (0..count).map(|_| rng.below(100) as u32).collect()
 }
 
-/// A loader of documents with these lengths.
+/// Returns a loader of documents with these lengths.
 fn loader(lengths: &[u32]) -> Loader {
     let sample =
         |(n, length): (usize, &u32)| OwnedSample::new(n.to_string()).field("text", vec![n as u8; *length as usize]);
@@ -25,7 +25,7 @@ fn loader(lengths: &[u32]) -> Loader {
         .buckets(lengths.iter().copied(), BOUNDS)
 }
 
-/// The samples of a batch, after a check of their bytes.
+/// Checks the bytes of a batch, and returns its samples.
 fn samples(batch: &HostBatch, lengths: &[u32]) -> Vec<u64> {
     let counts = batch.counts("text").unwrap();
     let rows = batch.field("text").unwrap();
@@ -43,9 +43,9 @@ fn bucket(length: u32) -> usize {
 }
 
 #[test]
-fn a_batch_has_one_bucket_on_any_ranks_and_workers_and_resumed_anywhere() {
+fn a_batch_has_one_bucket_for_any_ranks_workers_and_resume() {
     let lengths = lengths(501);
-    for last in [LastBatch::ObjectCache, LastBatch::Drop, LastBatch::Pad] {
+    for last in [LastBatch::Keep, LastBatch::Drop, LastBatch::Pad] {
         let with = |loader: Loader| loader.global_batch_size(12).shuffle(9).last_batch(last);
         let mut batches = with(loader(&lengths)).host().unwrap();
         for epoch in 0..2 {
@@ -54,7 +54,7 @@ fn a_batch_has_one_bucket_on_any_ranks_and_workers_and_resumed_anywhere() {
                 let buckets = || batch.iter().take(9).map(|id| bucket(lengths[*id as usize]));
                 buckets().min() != buckets().max()
             });
-            assert!(mixed.count() <= BOUNDS.len(), "only batches at borders have two buckets");
+            assert!(mixed.count() <= BOUNDS.len(), "only batches at bucket boundaries have two buckets");
             let mut seen: Vec<u64> = whole.concat();
             seen.truncate(501);
             seen.sort_unstable();

@@ -1,6 +1,6 @@
-//! Promise: every way to choose samples, with every number of ranks and workers, with last batches
-//! kept, dropped or padded, and resumed at any point, gives the same result as a single thread that
-//! traverses plain lists.
+//! Promise: every way of choosing samples gives the same result as a single-threaded reference that
+//! works on plain lists. This holds for any number of ranks and workers, for every treatment of the
+//! last batch, and after resuming at any point.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use warpfeed::{Checkpoint, ErrorKind, LastBatch, Loader, Result};
 /// Samples, each with the epoch that determines its augmentation.
 type Draws = Vec<(u64, u64)>;
 
-/// A choice of samples, with the naive list of an epoch.
+/// A way of choosing samples, with a naive function that lists the samples of an epoch.
 #[derive(Debug, Clone)]
 struct Choice {
     base: Base,
@@ -30,11 +30,11 @@ enum Base {
     Windowed(u64),
     Weighted,
     Balanced,
-    /// A user's order whose length differs from epoch to epoch.
+    /// A custom order with a length that varies between epochs.
     Custom,
 }
 
-/// Gives these samples backwards.
+/// Delivers these samples in reverse.
 struct Backwards(Vec<u64>);
 
 impl Sampler for Backwards {
@@ -68,15 +68,15 @@ impl Choice {
         loader.repeat(self.repeat)
     }
 
-    /// Returns one epoch as a list.
+    /// Returns the draws of one epoch as a list.
     fn list(&self, len: u64, seed: u64, epoch: u64) -> Draws {
         let indices: Vec<u64> = self.subset.clone().unwrap_or_else(|| (0..len).collect());
         let places = indices.len() as u64;
         let label = |place: u64| indices[place as usize] % 10;
         let mut all = Draws::new();
         for pass in epoch * self.repeat..(epoch + 1) * self.repeat {
-            // Positions in the list of indices, with the variants that `Subset` assigns, which its
-            // own tests cover.
+            // Positions in the list of indices, with the variants that `Subset` assigns. `Subset`
+            // has its own tests.
             let take = |order: Arc<dyn Sampler>| -> Draws {
                 let subset = Subset::new(indices.clone(), order.clone()).unwrap();
                 (0..order.len(pass)).map(|p| (order.index(pass, p), subset.at(pass, p).variant)).collect()
@@ -94,7 +94,8 @@ impl Choice {
                     let weights: Vec<_> = (0..places).map(|p| 1.0 / count(label(p))).collect();
                     take(Arc::new(Weighted::new(&weights, seed).unwrap()))
                 }
-                // It counts in the source, and gives samples and variants itself.
+                // A custom sampler uses indices of the source, and itself determines the samples
+                // and variants.
                 Base::Custom => {
                     let order = Backwards(indices.clone());
                     all.extend((0..order.len(pass)).map(|p| (order.index(pass, p), pass)));
@@ -107,7 +108,7 @@ impl Choice {
     }
 }
 
-/// Splits a list into the batches of one rank: samples, and whether each counts.
+/// Splits a list into the batches of one rank. Each sample has a flag that is false for padding.
 fn cut(draws: &Draws, global: usize, last: LastBatch, rank: usize, world: usize) -> Vec<Vec<(u64, u64, bool)>> {
     let mut batches = Vec::new();
     for chunk in draws.chunks(global) {
@@ -115,8 +116,8 @@ fn cut(draws: &Draws, global: usize, last: LastBatch, rank: usize, world: usize)
             break;
         }
         let mut ranks = vec![Vec::new(); world];
-        // The counts are those of dealing samples out in turn. Each rank then gets consecutive
-        // samples.
+        // Each rank gets as many samples as if they were dealt out one by one, but consecutive
+        // ones.
         let mut counts = vec![0; world];
         (0..chunk.len()).for_each(|i| counts[i % world] += 1);
         let mut samples = chunk.iter();
@@ -190,7 +191,7 @@ proptest! {
         len in 20u64..70,
         seed: u64,
         global in 3usize..20,
-        last in prop_oneof![Just(LastBatch::ObjectCache), Just(LastBatch::Drop), Just(LastBatch::Pad)],
+        last in prop_oneof![Just(LastBatch::Keep), Just(LastBatch::Drop), Just(LastBatch::Pad)],
         (rank, world) in (1usize..4).prop_flat_map(|world| (0..world, Just(world))),
         workers in 1usize..4,
         point in 0.0f64..=1.0,
@@ -219,7 +220,7 @@ proptest! {
             }
             assert!(rest_of(make(rank, world).workers(workers), EPOCHS) == expected);
 
-            // A run with another world size stops somewhere, and this run resumes it.
+            // A run with a different world size is stopped somewhere, and this run resumes it.
             let stop = (point * expected.len() as f64) as usize;
             let mut batches = make(0, 4 - world).workers(1).host().unwrap();
             let mut left = stop;
@@ -276,12 +277,12 @@ fn balanced_draws_every_class_equally_often() {
     assert!(counts.iter().all(|n| (880..1120).contains(n)), "{counts:?} of 1000 each");
 }
 
-/// Every pair of choices that decide the order, with the calls in either order.
+/// Covers every pair of options that determine the order, called in either sequence.
 #[test]
 fn choices_that_exclude_each_other_are_refused() {
     type Choice = (&'static str, fn(Loader) -> Loader);
     let choices: [Choice; 5] = [
-        ("order", |l| l.sampler(Backwards((0..10).collect()))),
+        ("sampler", |l| l.sampler(Backwards((0..10).collect()))),
         ("weights", |l| l.weights([1.0; 10])),
         ("balanced", |l| l.balanced()),
         ("shuffle_window", |l| l.shuffle_window(5)),
@@ -298,9 +299,9 @@ fn choices_that_exclude_each_other_are_refused() {
             refused(second(first(loader(Numbers::new(10)))), one, other);
             refused(first(second(loader(Numbers::new(10)))), one, other);
         }
-        // `shuffle` gives the other choices its seed.
+        // `shuffle` passes its seed to the other options.
         let shuffled = first(loader(Numbers::new(10)).shuffle(1));
-        if *one == "order" { refused(shuffled, one, "shuffle") } else { assert!(shuffled.host().is_ok(), "{one}") }
+        if *one == "sampler" { refused(shuffled, one, "shuffle") } else { assert!(shuffled.host().is_ok(), "{one}") }
     }
 }
 
@@ -314,14 +315,14 @@ fn impossible_choices_are_refused() {
     refused(make().subset([0, 10]), "subset: entry 1 is sample 10, but the source has 10 samples");
     refused(make().subset([]), "subset: no samples");
     refused(make().weights([1.0; 9]), "9 weights for the 10 samples of the source");
-    refused(make().subset([1, 2]).weights([1.0; 2]), "2 weights for the 10 samples of the source; with a subset, too");
+    refused(make().subset([1, 2]).weights([1.0; 2]), "2 weights for the 10 samples of the source; even with a subset");
     refused(make().weights([0.0; 10]), "all 10 are 0");
     refused(make().repeat(0), "repeat(0)");
     refused(make().decode_share(1.5), "decode_share(1.5)");
     refused(make().decode_share(f64::NAN), "decode_share(NaN)");
     refused(make().shuffle_window(0), "shuffle_window(0)");
     let unlabeled = Memory::new(vec![OwnedSample::new("a").label(1), OwnedSample::new("b")]);
-    refused(Loader::source(unlabeled).balanced(), "sample 1 (b): source: no label, which balanced() needs");
+    refused(Loader::source(unlabeled).balanced(), "sample 1 (b): source: no label, but balanced() requires one");
     struct Panics;
     impl Source for Panics {
         fn len(&self) -> usize {
@@ -335,7 +336,7 @@ fn impossible_choices_are_refused() {
     assert_eq!((e.kind(), e.sample(), e.cause()), (ErrorKind::Panic, Some(0), "no labels today"));
 }
 
-/// A subset restricts which samples come. It does not number them anew.
+/// A subset restricts the samples but does not renumber them.
 #[test]
 fn every_choice_counts_in_the_source_also_with_a_subset() {
     let subset: Vec<u64> = (0..40).rev().filter(|n| n % 3 == 1).collect();
@@ -343,7 +344,7 @@ fn every_choice_counts_in_the_source_also_with_a_subset() {
         let mut all = Vec::new();
         for batch in loader {
             let batch = batch.unwrap();
-            // The image and the label are those of the number.
+            // Image and label belong to the sample number.
             let drawn = original(&Numbers::new(40), &Augment::eval(16, 16), 0, batch.ids().next().unwrap(), 0);
             assert_eq!(batch.images().as_u8().unwrap()[..drawn.len()], drawn);
             assert!(batch.ids().zip(batch.labels().unwrap()).all(|(id, label)| id as i64 % 10 == *label));
@@ -363,13 +364,14 @@ fn every_choice_counts_in_the_source_also_with_a_subset() {
     let mut part = ids(part);
     part.sort_unstable();
     assert!(part.iter().eq(subset.iter().rev()));
-    // 2 is a place in the subset, and 99 is no sample at all.
+    // 2 would be a valid position in the subset but is not a sample of it, and 99 is out of range.
     for outside in [2, 99] {
         let e = make().sampler(Backwards(vec![1, outside])).into_iter().find_map(Result::err).unwrap();
-        let text = format!("the order gives sample {outside} at position 0 of epoch 0, which is not in the subset");
+        let text =
+            format!("the sampler returned sample {outside} at position 0 of epoch 0, which is not in the subset");
         assert!(e.kind() == ErrorKind::Config && e.to_string().contains(&text), "{e}");
     }
-    // A partner of a mosaic stays in the subset, too.
+    // Partners of a mosaic come from the subset as well.
     let joined = Augment::letterbox(16, 16).mosaic(Mosaic::new());
     let joined = loader(Numbers::new(40)).augment(joined).drop_field("label").batch_size(1).subset([1]);
     let e = joined.sampler(Backwards((2..40).chain([1]).collect())).into_iter().next().unwrap().unwrap_err();
@@ -381,10 +383,10 @@ fn colors(name: &str, len: u64, label: i64) -> Arc<dyn Source> {
     Arc::new(Memory::new((0..len).map(sample).collect()))
 }
 
-/// Tests mixed datasets: proportions, labels and origin, and the same global batches on any number
-/// of ranks, resumed at any point.
+/// Mixed datasets: proportions, labels and origin, and the same global batches for any number of
+/// ranks and resume points.
 #[test]
-fn a_mixture_is_drawn_in_proportions_on_any_ranks_and_from_any_point() {
+fn a_mixture_keeps_proportions_on_any_ranks_and_resume() {
     let make = || {
         let parts = [(colors("a", 300, 1), 3.0), (colors("b", 40, 2), 1.0)];
         Loader::mixture(parts).codec(Draw).augment(Augment::train(16)).global_batch_size(20).seed(6)
@@ -430,12 +432,12 @@ fn a_mixture_is_drawn_in_proportions_on_any_ranks_and_from_any_point() {
     assert_eq!(e.kind(), ErrorKind::Io);
 }
 
-/// A choice in a mixture applies within each set: the proportions stay the same, and samples that
-/// are not chosen do not occur.
+/// In a mixture, subsets and weights apply within each dataset. They do not change the proportions,
+/// and samples that were not selected do not occur.
 #[test]
-fn a_mixture_of_subsets_windows_and_weights_keeps_its_proportions() {
+fn a_mixture_of_subsets_and_weights_keeps_its_proportions() {
     let labeled = |name: &str, len: u64| -> Arc<dyn Source> {
-        // Nine in ten are of class 0.
+        // Nine out of ten samples are of class 0.
         let label = |i: u64| i64::from(i.is_multiple_of(10));
         let sample = |i: u64| OwnedSample::new(format!("{name}/{i}")).field("img", i.to_le_bytes()).label(label(i));
         Arc::new(Memory::new((0..len).map(sample).collect()))
@@ -444,11 +446,11 @@ fn a_mixture_of_subsets_windows_and_weights_keeps_its_proportions() {
         let parts = [(labeled("a", 300), 3.0), (labeled("b", 40), 1.0)];
         Loader::mixture(parts).codec(Draw).augment(Augment::train(16)).batch_size(20).seed(6)
     };
-    // A set from which nothing is drawn still counts for the length of an epoch.
+    // A dataset with proportion 0 still contributes to the length of an epoch.
     let parts = [(labeled("a", 300), 1.0), (labeled("b", 40), 0.0)];
     let none = Loader::mixture(parts).codec(Draw).augment(Augment::train(16)).batch_size(20).host().unwrap();
     assert_eq!(none.num_batches(0), 340 / 20);
-    // Draws 10,000 samples, three quarters of which come from the first set.
+    // Draws 10,000 samples, three quarters of them from the first dataset.
     let draws = |loader: Loader| -> Vec<(u64, i64)> {
         let mut batches = loader.host().unwrap();
         let mut all = Vec::new();
@@ -471,7 +473,7 @@ fn a_mixture_of_subsets_windows_and_weights_keeps_its_proportions() {
         times
     };
     let list: Vec<u64> = (0..340).filter(|i| i % 3 == 0).rev().collect();
-    // 100 of the first set and 14 of the second: every pass has each of them once.
+    // 100 samples of the first dataset and 14 of the second: every pass has each of them once.
     let subset = times(&draws(make().subset(list.iter().copied())));
     for (sample, &times) in subset.iter().enumerate() {
         let expected = match sample {
@@ -483,7 +485,7 @@ fn a_mixture_of_subsets_windows_and_weights_keeps_its_proportions() {
     }
     let windowed = times(&draws(make().shuffle_window(64)));
     assert!(windowed[..300].iter().all(|&n| n == 25) && windowed[300..].iter().all(|&n| (62..=63).contains(&n)));
-    // Weights: only the second half of each set, and of the subset.
+    // Weights: only the second half of each dataset and of the subset.
     let weighted =
         times(&draws(make().weights((0..340).map(|i| f64::from(u8::from((150..300).contains(&i) || i >= 320))))));
     assert!((0..340).all(|i| (weighted[i] > 0) == ((150..300).contains(&i) || i >= 320)));

@@ -12,7 +12,7 @@ fn all(loader: Loader, epoch: u64) -> Vec<Content> {
 }
 
 #[test]
-fn batches_equal_the_sequential_reference_for_any_workers_prefetch_and_batch_size() {
+fn batches_equal_the_sequential_reference() {
     no_hang(|| {
         let source = Numbers::new(101);
         let augment = Augment::train(16);
@@ -43,20 +43,20 @@ fn policies_are_a_function_of_seed_epoch_and_sample() {
             let make = |workers| loader(source.clone()).augment(augment.clone()).shuffle(5).workers(workers);
             let expected = reference(&source, Draw, &augment, Some(5), 3, 7);
             assert!(all(make(1), 3) == expected && all(make(8), 3) == expected);
-            // A run that begins later has the same batches.
+            // A run that starts at a later batch delivers the same batches.
             let mut batches = make(2).host().unwrap();
             let rest: Vec<_> = batches.epoch_from(3, 4).map(|batch| Content::from(&batch.unwrap())).collect();
             assert!(rest == expected[4..]);
-            // Steps are drawn: the plain augmentation gives other pixels.
+            // Make sure that augmentation has an effect: the plain augmentation must give different
+            // pixels.
             assert!(all(loader(source.clone()).augment(Augment::train(16)).shuffle(5), 3) != expected);
         }
     });
 }
 
-/// Also over the borders of epochs, whose batches are prepared ahead, and in a run that begins
-/// there.
+/// Covers epoch boundaries, where batches are prepared ahead, and runs that begin there.
 #[test]
-fn a_later_augmentation_begins_with_its_epoch_for_any_workers_and_prefetch() {
+fn a_later_augmentation_begins_with_its_epoch() {
     no_hang(|| {
         let source = Numbers::new(60);
         let first = Augment::train(16).rand_augment(2, 9);
@@ -122,12 +122,12 @@ fn the_last_batch_is_kept_dropped_or_padded() {
         let mut batches = loader(Numbers::new(17)).last_batch(last).host().unwrap();
         batches.epoch(0).map(|b| b.unwrap().valid().map(u8::from).collect::<Vec<_>>()).collect::<Vec<_>>()
     };
-    assert_eq!(lens(LastBatch::ObjectCache), [vec![1; 7], vec![1; 7], vec![1; 3]]);
+    assert_eq!(lens(LastBatch::Keep), [vec![1; 7], vec![1; 7], vec![1; 3]]);
     assert_eq!(lens(LastBatch::Drop), [vec![1; 7], vec![1; 7]]);
     assert_eq!(lens(LastBatch::Pad), [vec![1; 7], vec![1; 7], vec![1, 1, 1, 0, 0, 0, 0]]);
 }
 
-/// The epoch has 2^40 samples, so a cost per batch before the first one would never end.
+/// The epoch has 2^40 samples, so a startup that took time per batch would never end.
 #[test]
 fn a_batch_far_into_an_epoch_does_not_need_those_before_it() {
     no_hang(|| {

@@ -1,5 +1,5 @@
-//! Promise: epochs of a loader that owns itself are those of `Batches::epoch`. Giving up a wait
-//! does not lose a batch. A state that is loaded between epochs resumes at its position.
+//! Promise: `Batches::next` delivers the same epochs as `Batches::epoch`. Giving up a wait does not
+//! lose a batch. A checkpoint loaded between epochs resumes at its position.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +36,7 @@ fn owned_epochs_equal_those_of_a_loop() {
         epochs.begin(epoch);
         assert_eq!(rest(&mut epochs), expected);
         assert_eq!(epochs.checkpoint(), batches.checkpoint());
-        assert!(epochs.next(&mut || Some(WAIT)).is_none(), "it has ended");
+        assert!(epochs.next(&mut || Some(WAIT)).is_none(), "the epoch has ended");
     }
     for first in [0, 3, 8, 99] {
         let expected: Vec<_> = batches.epoch_from(1, first).map(|batch| Content::from(&batch.unwrap())).collect();
@@ -44,7 +44,7 @@ fn owned_epochs_equal_those_of_a_loop() {
         assert_eq!(rest(&mut epochs), expected);
         assert_eq!(epochs.checkpoint(), batches.checkpoint());
     }
-    // The next epoch ends one that was left early.
+    // Beginning an epoch ends the previous one, which was abandoned.
     epochs.begin(0);
     drop(epochs.next(&mut || Some(WAIT)).unwrap().unwrap());
     epochs.begin(2);
@@ -70,7 +70,7 @@ fn giving_up_a_wait_loses_no_batch() {
             }
         }
         assert_eq!(came, whole);
-        assert!(given_up > 0, "every wait was given up first");
+        assert!(given_up > 0, "no wait was given up");
     });
 }
 
@@ -102,7 +102,7 @@ fn a_checkpoint_can_be_loaded_between_epochs() {
     let e = refused.resume(&state).unwrap_err();
     assert!(e.kind() == ErrorKind::Config && e.cause().contains("the seed differs"), "{e}");
     refused.begin(0);
-    assert_eq!(rest(&mut refused).len(), 8, "it does not move");
+    assert_eq!(rest(&mut refused).len(), 8, "the position does not change");
     let _: Checkpoint = refused.checkpoint();
 }
 
@@ -119,19 +119,19 @@ fn an_exported_field_keeps_its_batch_and_has_its_bytes() {
         assert_eq!(rest(&mut epochs).len(), 28);
         let bytes = |tensor: &warpfeed::batch::DlTensor, len: usize| {
             assert_eq!((tensor.device_type, tensor.device_id, tensor.byte_offset), (1, 0, 0));
-            // SAFETY: the export keeps the batch alive, whose field has this many bytes.
+            // SAFETY: the export keeps the batch alive, and its field has this many bytes.
             #[allow(unsafe_code)]
             unsafe { std::slice::from_raw_parts(tensor.data.cast::<u8>(), len) }.to_vec()
         };
-        assert_eq!(bytes(images.tensor(), expected.len()), expected, "28 more batches went by");
+        assert_eq!(bytes(images.tensor(), expected.len()), expected, "28 more batches were delivered");
         let held: Vec<u8> = label.iter().flat_map(|label| label.to_ne_bytes()).collect();
         assert_eq!(bytes(labels.tensor(), held.len()), held);
         drop(images);
-        // The labels still keep the slot, so three of four slots are in use.
+        // The labels still occupy the slot, so three of four slots are in use.
         epochs.begin(1);
         let kept: Vec<_> = (0..3).map(|_| epochs.next(&mut || Some(WAIT)).unwrap().unwrap()).collect();
         drop(labels);
-        assert!(epochs.next(&mut || Some(WAIT)).unwrap().is_ok(), "the slot is back");
+        assert!(epochs.next(&mut || Some(WAIT)).unwrap().is_ok(), "the slot was returned");
         drop(kept);
     });
 }

@@ -1,4 +1,4 @@
-//! Order of the samples: epochs, ranks, splits and resuming.
+//! Tests of the sample order: epochs, ranks, splits and resuming.
 
 #[path = "../support/process.rs"]
 mod process;

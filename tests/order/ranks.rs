@@ -1,4 +1,4 @@
-//! Promise: ranks get the same number of batches, each sample goes to exactly one of them (padding
+//! Promise: all ranks get the same number of batches, each sample goes to exactly one rank (padding
 //! is marked), and the global batches are the same for any number of ranks.
 
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use crate::support::{Content, Numbers, loader, no_hang};
 use proptest::prelude::*;
 use warpfeed::{ErrorKind, LastBatch, Loader, Rank};
 
-/// An epoch of one rank, with each batch's mask.
+/// Returns the batches of one epoch on one rank, each with its mask of valid samples.
 fn epoch(loader: Loader, epoch: u64) -> Vec<(Content, Vec<bool>)> {
     let mut batches = loader.host().unwrap();
     let all: Vec<_> = batches
@@ -24,7 +24,8 @@ fn epoch(loader: Loader, epoch: u64) -> Vec<(Content, Vec<bool>)> {
     all
 }
 
-/// The valid samples of one batch over several ranks, in rank order.
+/// Joins the parts of a global batch from several ranks, in rank order, and keeps only the valid
+/// samples.
 fn join<'a>(parts: impl Iterator<Item = &'a (Content, Vec<bool>)>) -> Content {
     let mut all = Content { ids: vec![], keys: vec![], labels: vec![], images: vec![] };
     for (part, valid) in parts {
@@ -41,7 +42,7 @@ fn join<'a>(parts: impl Iterator<Item = &'a (Content, Vec<bool>)>) -> Content {
 
 const WORLDS: [usize; 4] = [1, 2, 3, 8];
 
-/// Checks the promise of each setting of `last`, for one set of samples and all world sizes.
+/// Checks the promise for each setting of `last`, for one set of samples and all world sizes.
 fn check(samples: usize, global: usize, last: LastBatch, seed: Option<u64>, workers: usize) {
     let options = || {
         let loader = loader(Numbers::new(samples)).global_batch_size(global).last_batch(last).workers(workers);
@@ -57,10 +58,10 @@ fn check(samples: usize, global: usize, last: LastBatch, seed: Option<u64>, work
     seen.sort_unstable();
     match last {
         LastBatch::Drop => assert_eq!(seen.len(), samples / global * global),
-        LastBatch::ObjectCache | LastBatch::Pad => assert_eq!(seen, (0..samples as u64).collect::<Vec<_>>()),
+        LastBatch::Keep | LastBatch::Pad => assert_eq!(seen, (0..samples as u64).collect::<Vec<_>>()),
     }
     seen.dedup();
-    assert_eq!(seen.len(), whole.iter().map(|batch| batch.ids.len()).sum::<usize>(), "no sample comes twice");
+    assert_eq!(seen.len(), whole.iter().map(|batch| batch.ids.len()).sum::<usize>(), "no sample occurs twice");
 
     for world in WORLDS.into_iter().filter(|&world| world <= global) {
         let ranks: Vec<_> = (0..world).map(|rank| epoch(options().rank(rank, world), 2)).collect();
@@ -73,7 +74,7 @@ fn check(samples: usize, global: usize, last: LastBatch, seed: Option<u64>, work
             match last {
                 LastBatch::Pad => assert_eq!((least, most), (global.div_ceil(world), global.div_ceil(world))),
                 LastBatch::Drop => assert!(padding == 0 && sizes.iter().sum::<usize>() == global && most - least <= 1),
-                LastBatch::ObjectCache => {
+                LastBatch::Keep => {
                     assert!(padding == world.saturating_sub(expected.ids.len()) && most - least <= 1)
                 }
             }
@@ -89,7 +90,7 @@ proptest! {
     fn global_batches_are_the_same_for_any_world(
         samples in 1usize..90,
         global in 1usize..40,
-        last in prop_oneof![Just(LastBatch::ObjectCache), Just(LastBatch::Drop), Just(LastBatch::Pad)],
+        last in prop_oneof![Just(LastBatch::Keep), Just(LastBatch::Drop), Just(LastBatch::Pad)],
         seed in proptest::option::of(any::<u64>()),
         workers in 1usize..4,
     ) {
@@ -98,7 +99,7 @@ proptest! {
 }
 
 #[test]
-fn batch_size_is_per_rank_and_global_batch_size_is_for_all_ranks() {
+fn batch_size_is_per_rank_and_global_batch_size_for_all() {
     for rank in 0..3 {
         let per_rank = epoch(loader(Numbers::new(100)).shuffle(1).batch_size(7).rank(rank, 3), 0);
         assert!(per_rank == epoch(loader(Numbers::new(100)).shuffle(1).global_batch_size(21).rank(rank, 3), 0));
@@ -120,18 +121,18 @@ fn impossible_ranks_are_refused() {
     refused(make().rank(0, 0), "rank 0 of a world of 0");
     refused(make().global_batch_size(2).rank(0, 3), "global_batch_size(2) on 3 ranks");
     refused(make().global_batch_size(0), "global_batch_size(0)");
-    refused(make().batch_size(usize::MAX).rank(0, 3), "more samples than can be counted");
+    refused(make().batch_size(usize::MAX).rank(0, 3), "the product overflows");
 }
 
 /// Prints the error of a process without a launcher, for
-/// [`real_processes_find_their_rank_from_the_variables_of_each_launcher`].
+/// [`real_processes_find_their_rank_under_each_launcher`].
 #[test]
 #[ignore = "started by another test"]
 fn print_the_error_without_a_launcher() {
     println!("\n{}", loader(Numbers::new(10)).distributed().host().unwrap_err());
 }
 
-/// Child process of [`real_processes_find_their_rank_from_the_variables_of_each_launcher`]: prints
+/// Child process of [`real_processes_find_their_rank_under_each_launcher`]: prints
 /// the samples of an epoch.
 #[test]
 #[ignore = "started by another test"]
@@ -148,7 +149,7 @@ fn print_an_epoch_of_one_rank() {
 }
 
 #[test]
-fn real_processes_find_their_rank_from_the_variables_of_each_launcher() {
+fn real_processes_find_their_rank_under_each_launcher() {
     let launchers = [
         ("RANK", "WORLD_SIZE"),
         ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -201,8 +202,8 @@ fn real_processes_find_their_rank_from_the_variables_of_each_launcher() {
     }
 }
 
-/// The process of a batch script, which `srun` did not start, would deliver one rank's share, and
-/// wait for the other ranks forever.
+/// A process that a batch script runs without `srun` would deliver one rank's share, and wait
+/// forever for the other ranks.
 #[test]
 fn a_batch_script_that_srun_did_not_start_is_not_a_rank() {
     let mut command = child!(print_the_error_without_a_launcher);

@@ -51,19 +51,20 @@ fn a_resumed_loader_continues_where_it_was_after_a_replay() {
 }
 
 #[test]
-fn a_replay_repeats_a_short_epoch_and_refuses_impossible_lengths() {
+fn a_replay_repeats_a_short_epoch_and_checks_its_length() {
     no_hang(|| {
         let mut batches = loader(Numbers::new(10)).prefetch(4).host().unwrap();
         assert_eq!(batches.replay(5).unwrap().take(5).map(|b| b.len()).collect::<Vec<_>>(), [7, 3, 7, 3, 7]);
         for n in [0, 6] {
             let e = batches.replay(n).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::Config);
-            assert!(e.to_string().contains("from 1 to 5 batches"), "{e}");
+            assert!(e.to_string().contains("expected 1 to 5 batches"), "{e}");
         }
     });
 }
 
-/// Numbers that record the position of the run when the third batch is read and two are delivered.
+/// Numbers that record the run's position while the third batch is being read and two have been
+/// delivered.
 struct Watches {
     numbers: Numbers,
     monitor: Arc<OnceLock<LoaderHandle>>,
@@ -94,7 +95,7 @@ fn a_monitor_does_not_advance_during_a_replay() {
         let source = Watches { numbers: Numbers::new(21), monitor: monitor.clone(), seen: Arc::clone(&seen) };
         let loader = Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(7);
         let mut batches = loader.workers(2).prefetch(2).host().unwrap();
-        // The first checkpoint reads samples.
+        // Take a checkpoint now, because the first one reads samples.
         batches.checkpoint();
         monitor.set(batches.handle()).unwrap();
         assert_eq!(batches.replay(3).unwrap().take(3).map(|batch| batch.len()).sum::<usize>(), 21);

@@ -1,6 +1,6 @@
-//! Promise: a run resumes after the last delivered batch, from any point, on another number of
-//! workers or ranks, after `kill -9`; and is refused for another dataset, seed, batch size,
-//! order or augmentation.
+//! Promise: a run resumes after the last delivered batch, from any point, with a different number
+//! of workers or ranks, and after `kill -9`. A different dataset, seed, batch size, order or
+//! augmentation is refused.
 
 use std::collections::HashSet;
 use std::fs;
@@ -26,14 +26,14 @@ fn step(batch: &HostBatch) -> Step {
     (batch.epoch(), batch.number(), Content::from(batch), batch.valid().collect())
 }
 
-/// The run, or the rest of it.
+/// Returns the batches of a run, or the remaining batches of a resumed run.
 fn rest(loader: Loader, all_epochs: bool) -> Vec<Step> {
     let mut batches = loader.host().unwrap();
     let first = if all_epochs { 0 } else { batches.first_epoch() };
     (first..EPOCHS).flat_map(|epoch| batches.epoch(epoch).map(|b| step(&b.unwrap())).collect::<Vec<_>>()).collect()
 }
 
-/// Stops a run after `steps` batches, and returns its state as text.
+/// Stops a run after `steps` batches and returns its checkpoint as text.
 fn stop(loader: Loader, steps: usize) -> String {
     let mut batches = loader.host().unwrap();
     let mut left = steps;
@@ -59,7 +59,7 @@ proptest! {
     fn a_run_resumes_from_any_point_on_any_workers_and_ranks(
         samples in 1usize..60,
         global in 3usize..20,
-        last in prop_oneof![Just(LastBatch::ObjectCache), Just(LastBatch::Drop), Just(LastBatch::Pad)],
+        last in prop_oneof![Just(LastBatch::Keep), Just(LastBatch::Drop), Just(LastBatch::Pad)],
         seed: u64,
         point in 0.0f64..=1.0,
         before in (1usize..4, 1usize..4),
@@ -77,7 +77,7 @@ proptest! {
             }
             let steps = rest(make(1, 0, 1), false).len();
             let seen = (point * steps as f64) as usize;
-            // Every rank saves the same state.
+            // Every rank saves the same checkpoint.
             let saved: Vec<_> = (0..before.1).map(|rank| stop(make(before.0, rank, before.1), seen)).collect();
             assert!(saved.iter().all(|state| *state == saved[0]));
             for rank in 0..after.1 {
@@ -112,14 +112,14 @@ fn a_checkpoint_is_small_and_states_its_position() {
     let mut resumed = loader(Numbers::new(50)).shuffle(1).resume(state.clone()).host().unwrap();
     assert_eq!(resumed.first_epoch(), 4);
     assert_eq!(resumed.epoch(3).count(), 0, "delivered samples are not delivered again");
-    assert_eq!(resumed.checkpoint(), state, "a resumed loader stands where it was left");
+    assert_eq!(resumed.checkpoint(), state, "a resumed loader is at the saved position");
     assert_eq!(resumed.epoch(4).map(|b| b.unwrap().number()).collect::<Vec<_>>(), [3, 4, 5, 6, 7]);
     assert_eq!(resumed.epoch(4).count(), 8, "a repeated epoch is complete");
     assert_eq!(resumed.epoch(3).count(), 8);
 }
 
 #[test]
-fn the_first_epoch_after_resuming_is_that_of_the_checkpoint() {
+fn resuming_starts_in_the_epoch_of_the_checkpoint() {
     let mut batches = loader(Numbers::new(50)).host().unwrap();
     for _ in batches.epoch(4).take(3) {}
     assert_eq!(batches.first_epoch(), 0);
@@ -161,7 +161,7 @@ fn a_failed_batch_is_retried_after_resuming() {
 }
 
 #[test]
-fn a_loader_that_differs_from_the_saved_one_is_refused_with_both_values() {
+fn a_changed_loader_is_refused_with_both_values() {
     let numbers = || loader(Numbers::new(100)).batch_size(10);
     let mut batches = numbers().shuffle(5).host().unwrap();
     for _ in batches.epoch(1).take(4) {}
@@ -200,7 +200,7 @@ fn a_loader_that_differs_from_the_saved_one_is_refused_with_both_values() {
     );
 }
 
-/// An order that depends on state: a rotation by `shift`. It notes the epochs that it is asked for.
+/// A stateful order: a rotation by `shift`. It records the epochs that it is asked for.
 #[derive(Clone, Default)]
 struct Stateful {
     shift: Arc<AtomicU64>,
@@ -219,7 +219,7 @@ impl Sampler for Stateful {
 }
 
 #[test]
-fn another_augmentation_is_refused_with_the_step_that_differs() {
+fn a_changed_augmentation_is_refused_with_the_step() {
     let samples = Memory::new((0..20).map(|i| OwnedSample::new(format!("{i}")).field("img", [])).collect());
     let loader = |augment: Augment| Loader::source(samples.clone()).drop_field("label").batch_size(4).augment(augment);
     let train = || Augment::train(32).scale(0.25, 1.0).solarize(128.0, 0.2);
@@ -241,7 +241,7 @@ fn another_augmentation_is_refused_with_the_step_that_differs() {
     refused(train().from_epoch(9, Augment::eval(40, 32)), "this loader has from_epoch(epoch=9, augment=[{eval={");
     let e = resumed(loader(train()).views(vec![train(), train()])).unwrap_err();
     assert!(e.cause().contains("the checkpoint has 1 images, this loader has 2"), "{e}");
-    // The same pixels, written differently.
+    // Different options that give the same pixels.
     assert!(
         resumed(loader(Augment::train(32).flip(0.5).scale(0.1, 0.2).scale(0.25, 1.0).solarize(128.0, 0.2))).is_ok()
     );
@@ -254,25 +254,29 @@ fn an_order_that_depends_on_state_is_compared_inside_its_epoch() {
     let make = || loader(Numbers::new(100)).batch_size(10).sampler(order.clone()).epochs(0);
     let mut batches = make().host().unwrap();
     let _ = batches.epoch(0).last();
-    // Between two epochs the order of the next one does not count, and is not asked.
+    // Between two epochs, the order of the next epoch is not compared and not asked for.
     let between = batches.checkpoint();
     assert!((between.epoch(), between.batch()) == (1, 0) && !order.asked.lock().unwrap().contains(&1));
     order.shift.store(3, Relaxed);
     let resumed: Vec<_> =
         make().resume(between).host().unwrap().epoch(1).map(|b| b.unwrap().ids().next().unwrap()).collect();
     assert_eq!(resumed[..2], [3, 13]);
-    // Inside an epoch it is compared, and that of epoch 0 is not.
+    // Inside an epoch, its order is compared, and the order of epoch 0 is not.
     for _ in batches.epoch(1).take(4) {}
     let inside = batches.checkpoint();
     assert!(make().resume(inside.clone()).host().is_ok());
     order.shift.store(4, Relaxed);
     let e = make().resume(inside.clone()).host().unwrap_err();
-    assert!(e.cause().contains("the order of epoch 1 differs") && e.cause().contains("restore it before"), "{e}");
+    assert!(
+        e.cause().contains("the order of epoch 1 differs")
+            && e.cause().contains("before the loader, restore the state"),
+        "{e}"
+    );
     order.shift.store(3, Relaxed);
     let e =
         loader(Numbers::new(101)).batch_size(10).sampler(order.clone()).epochs(0).resume(inside).host().unwrap_err();
     assert!(e.cause().contains("source samples"), "{e}");
-    // An order without state is compared in its own epoch too.
+    // A stateless order is compared in the epoch of the checkpoint as well.
     let mut batches = loader(Numbers::new(100)).batch_size(10).sampler(Late(0)).host().unwrap();
     for _ in batches.epoch(2).take(1) {}
     let late = batches.checkpoint();
@@ -293,8 +297,8 @@ impl Sampler for Late {
     }
 }
 
-/// A damaged state is refused by `serde` or by the loader, or is another valid state. It never
-/// causes a panic or a hang.
+/// A damaged checkpoint is refused by `serde` or by the loader, or is a different valid checkpoint.
+/// It never causes a panic or a hang.
 #[test]
 fn a_damaged_checkpoint_causes_no_panic_or_hang() {
     let make = || loader(Numbers::new(100)).batch_size(10).shuffle(5).workers(1);
@@ -322,7 +326,7 @@ fn a_damaged_checkpoint_causes_no_panic_or_hang() {
     assert!(unread > 100 && refused > 20, "{unread} not read, {refused} refused");
 }
 
-/// Data that a training program saves: its model, and its position.
+/// What a training program saves: its model and its position.
 #[derive(Serialize, Deserialize)]
 struct Saved {
     steps: u64,
@@ -336,7 +340,7 @@ impl Saved {
     }
 }
 
-/// A model that depends on every batch it saw, and on their order.
+/// Updates a model, which depends on the content and the order of all batches so far.
 fn learn(model: u64, (epoch, number, content, _): &Step) -> u64 {
     let bytes = content.images.iter().map(|&b| u64::from(b));
     bytes.chain(content.ids.iter().copied()).fold(model ^ epoch << 32 ^ number, |m, x| Rng::new(m, x, 0).next_u64())
@@ -387,7 +391,8 @@ fn a_killed_process_resumes_with_the_next_batch() {
                 .stdout(Stdio::null())
                 .spawn()
                 .unwrap();
-            // Killed shortly after it has processed a few more batches, wherever it is.
+            // Kill the process at an arbitrary point, shortly after it has processed a few more
+            // batches.
             let steps = || Saved::read(&path).map_or(0, |c| c.steps);
             let until = steps() + 1 + rng.below(12);
             let ended = loop {

@@ -1,5 +1,5 @@
-//! Promise: one call splits a dataset by shares and a seed, over one open source, and per class on
-//! request.
+//! Promise: one call splits a dataset into fractions, using a seed and sharing one open source, and
+//! optionally per class.
 
 use std::collections::HashSet;
 
@@ -44,7 +44,7 @@ fn each_class_is_split_separately() {
     let rare = |ids: &[u64]| ids.iter().filter(|id| id.is_multiple_of(10)).count();
     assert_eq!((train.len(), rare(&train), val.len(), rare(&val)), (150, 15, 50, 5));
     let e = open(1000).split_by_class([0.5, 0.5], 3).unwrap_err();
-    assert!(e.sample() == Some(999) && e.cause() == "no label, which split_by_class() needs", "{e}");
+    assert!(e.sample() == Some(999) && e.cause() == "no label, but split_by_class() requires one", "{e}");
 }
 
 #[test]

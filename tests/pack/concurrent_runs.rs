@@ -1,6 +1,5 @@
-//! Promise: of two runs that pack to one name at the same time, the second is refused or harmless,
-//! and what a killed run left behind is removed. A set of one run never mixes with that of an
-//! earlier one.
+//! Promise: if two runs pack to the same name at the same time, the second run is rejected or does
+//! no harm. Leftovers of a killed run are removed. Datasets of different runs never mix.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +14,7 @@ use crate::process::child;
 
 const TARGET: &str = "WARPFEED_TEST_PACK_TWICE";
 
-/// Samples that say which set they belong to.
+/// Samples that record which dataset they belong to.
 struct Numbered {
     set: u8,
     len: usize,
@@ -47,7 +46,8 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// The set and the number of samples of the dataset at `path`, whose samples are all of one set.
+/// Returns which dataset is at `path`, and its number of samples. All samples must belong to the
+/// same dataset.
 fn set_at(path: &Path) -> (u8, usize) {
     let source = open(path).unwrap();
     let mut scratch = Vec::new();
@@ -64,7 +64,7 @@ fn is_refused(e: &Error, target: &Path) -> bool {
 }
 
 #[test]
-fn a_second_run_to_the_same_target_is_refused_and_changes_nothing() {
+fn a_second_run_to_the_same_target_is_refused() {
     let root = tempfile::tempdir().unwrap();
     for (name, force) in [("x.lmdb", false), ("x.tar", false), ("x.lmdb", true), ("x.tar", true)] {
         let target = root.path().join(name);
@@ -80,13 +80,13 @@ fn a_second_run_to_the_same_target_is_refused_and_changes_nothing() {
         assert_eq!(pack.to(&target).unwrap().samples, 900);
         assert_eq!((refused, set_at(&target)), (3, (1, 900)), "{name}");
         assert!(names(root.path()).iter().all(|name| !name.contains("partial")), "{:?}", names(root.path()));
-        // It is refused no longer.
+        // Now a new run is no longer rejected.
         let after = Pack::new(&second).keep_bad(true).force(true).to(&target).unwrap();
         assert_eq!((after.samples, set_at(&target)), (900, (2, 900)));
     }
 }
 
-/// Child process: packs without end, until it is killed.
+/// Child process: packs until it is killed.
 #[test]
 #[ignore = "started by another test"]
 fn pack_without_end() {
@@ -96,7 +96,7 @@ fn pack_without_end() {
 }
 
 #[test]
-fn a_run_beside_another_process_is_refused_and_cleans_up_once_that_was_killed() {
+fn a_run_cleans_up_once_the_other_process_was_killed() {
     let root = tempfile::tempdir().unwrap();
     for name in ["x.lmdb", "x.tar"] {
         let folder = root.path().join(name.replace('.', "-"));
@@ -121,7 +121,7 @@ fn a_run_beside_another_process_is_refused_and_cleans_up_once_that_was_killed() 
 }
 
 #[test]
-fn threads_that_replace_one_target_leave_a_complete_set_of_one_of_them() {
+fn concurrent_replacements_leave_one_complete_dataset() {
     let root = tempfile::tempdir().unwrap();
     for name in ["x.lmdb", "x.tar"] {
         let target = root.path().join(name);
@@ -150,7 +150,7 @@ fn threads_that_replace_one_target_leave_a_complete_set_of_one_of_them() {
     assert_eq!(names(root.path()), ["x.lmdb", "x.tar"]);
 }
 
-/// Writes `samples` samples with shards of one sample each.
+/// Writes `samples` samples, one per shard.
 fn shards(folder: &Path, set: u8, samples: usize, force: bool) -> Result<u64> {
     let options = WriteOptions { force, shard_size: Some(1), ..WriteOptions::default() };
     let mut writer = Box::new(TarWriter::create(folder.join("x.tar"), &options)?);
@@ -160,12 +160,12 @@ fn shards(folder: &Path, set: u8, samples: usize, force: bool) -> Result<u64> {
 }
 
 #[test]
-fn shards_of_an_old_set_are_removed_before_the_first_new_one_has_its_name() {
+fn old_shards_are_removed_before_new_ones_get_their_names() {
     let root = tempfile::tempdir().unwrap();
     assert_eq!(shards(root.path(), 1, 5, false).unwrap(), 5);
     assert_eq!(shards(root.path(), 2, 3, true).unwrap(), 3);
     assert_eq!((set_at(root.path()), names(root.path()).len()), ((2, 3), 3));
-    // Publishing ends in an error, as a crash would end it: a folder has the name of a shard.
+    // Publishing fails halfway, as in a crash, because the name of a shard is taken by a folder.
     let middle = root.path().join("x-000001.tar");
     fs::remove_file(&middle).unwrap();
     fs::create_dir(&middle).unwrap();

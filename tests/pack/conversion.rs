@@ -1,6 +1,6 @@
-//! Promise: packing never changes the bits of an image silently. Images of more than 8 bits
-//! become 8 bits, and transparent pixels get a background, only on request, and the manifest says
-//! so.
+//! Promise: packing never silently changes the pixels of an image. Only on request are images of
+//! more than 8 bits reduced to 8 bits, and transparent pixels blended with a background. The
+//! manifest records both conversions.
 
 use std::io::Cursor;
 use std::path::Path;
@@ -12,12 +12,12 @@ use warpfeed::pack::{Pack, RawSize, Recode, Report};
 use warpfeed::source::{Memory, OwnedSample, open};
 use warpfeed::{ErrorKind, Result};
 
-/// A gray PNG of 16 bits, whose lower bytes are noise.
+/// Encodes a gray 16-bit PNG with noise in the lower bytes.
 fn deep(width: u32, height: u32) -> Vec<u8> {
     encoded(ImageBuffer::from_fn(width, height, |x, y| Luma([(((x + y) << 8) | ((x * 91 + y * 57) % 256)) as u16])))
 }
 
-/// A PNG that is transparent on its left.
+/// Encodes a PNG whose left half is transparent.
 fn transparent(width: u32, height: u32) -> Vec<u8> {
     encoded(ImageBuffer::from_fn(width, height, |x, _| Rgba([200_u8, 0, 0, if x < width / 2 { 0 } else { 255 }])))
 }
@@ -36,7 +36,7 @@ fn samples() -> Memory {
     ])
 }
 
-/// The image field of each sample: its name and its bytes.
+/// Returns the name and the bytes of each sample's image field.
 fn images(target: &Path) -> Vec<(String, Vec<u8>)> {
     let source = open(target).unwrap();
     let mut scratch = Vec::new();
@@ -61,7 +61,7 @@ fn treatment(folder: &Path) -> Value {
 }
 
 #[test]
-fn images_of_16_bits_are_kept_and_listed_unless_the_conversion_is_asked_for() {
+fn images_of_16_bits_are_kept_and_listed_by_default() {
     let set = samples();
     let root = tempfile::tempdir().unwrap();
     let target = root.path().join("set.tar");
@@ -81,7 +81,7 @@ fn images_of_16_bits_are_kept_and_listed_unless_the_conversion_is_asked_for() {
     let packed = images(&shard);
     let (size, pixels) = decoded(&Codecs::new(), &packed[0].1).unwrap();
     assert_eq!((&*packed[0].0, size), ("jpg", Size::new(60, 40)));
-    // The mean of the upper bytes, within what JPEG loses.
+    // The pixel must equal the mean of the upper bytes, up to the loss of JPEG.
     let middle = pixels[(20 * 60 + 30) * 3];
     assert!(middle.abs_diff(100) < 6, "{middle}");
     assert_eq!(packed[1].1, deep(50, 40), "an image that need not shrink keeps its bits");
@@ -107,7 +107,7 @@ fn arrays_hold_the_upper_bytes_and_the_background() {
 }
 
 #[test]
-fn a_conversion_without_decoding_is_refused_before_anything_is_written() {
+fn conversion_without_decoding_is_refused_before_writing() {
     let set = samples();
     let root = tempfile::tempdir().unwrap();
     let target = root.path().join("set.lmdb");
@@ -118,7 +118,7 @@ fn a_conversion_without_decoding_is_refused_before_anything_is_written() {
         {
             let e = pack.to(&target).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::Config);
-            let expected = "no image is decoded, so none would change; recode as quality, max_side or raw";
+            let expected = "no image is decoded, so the option has no effect; recode as quality, max_side or raw";
             assert_eq!(e.cause(), format!("{option}: {expected}"));
         }
     }

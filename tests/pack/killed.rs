@@ -1,6 +1,7 @@
-//! Promise: whenever processes that pack or merge are killed, nothing is lost or packed twice: the
-//! set ends up with the same bytes, and until then it cannot be opened. A process that is suspended,
-//! and continues after others have packed its part and merged the set, changes nothing.
+//! Promise: if processes that pack or merge are killed at any time, nothing is lost or packed
+//! twice. The finished dataset has the same bytes, and it cannot be opened before it is finished. A
+//! process that is suspended, and continues after others have packed its part and merged the
+//! dataset, changes nothing.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
@@ -20,7 +21,7 @@ const WORK: &str = "WARPFEED_TEST_PACK_WORK";
 const SAMPLES: usize = 90;
 const PARTS: u64 = 3;
 
-/// A source that takes its time.
+/// A slow source.
 struct Slow(Memory);
 
 impl Source for Slow {
@@ -36,7 +37,7 @@ impl Source for Slow {
     }
 }
 
-/// Child process: packs a part, or everything, or merges, and may be killed at any time.
+/// Child process: packs one part or everything, or merges, and may be killed at any time.
 #[test]
 #[ignore = "started by another test"]
 fn pack_until_killed() {
@@ -50,15 +51,15 @@ fn pack_until_killed() {
     };
 }
 
-/// A process that packs or merges. It is killed if it is dropped, also by a test that fails.
+/// A process that packs or merges. It is killed on drop, including when a test fails.
 struct Worker {
     child: Child,
-    /// Kept open, because the process writes to it.
+    /// Standard output of the process. It is kept open, because the process writes to it.
     out: BufReader<ChildStdout>,
 }
 
 impl Worker {
-    /// Starts `work` in `folder`, and waits until it has begun.
+    /// Starts `work` in `folder` and waits until it has begun.
     fn start(folder: &Path, work: &str) -> Worker {
         let mut command = child!(pack_until_killed);
         let mut child = command.env(TARGET, folder).env(WORK, work).stdout(Stdio::piped()).spawn().unwrap();
@@ -73,7 +74,7 @@ impl Worker {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Sends the signal of this name. `kill` is built into every shell.
+    /// Sends the signal with this name. `kill` is built into every shell.
     fn signal(&self, name: &str) {
         let sent = Command::new("sh").args(["-c", &format!("kill -{name} {}", self.child.id())]).status();
         assert!(sent.unwrap().success(), "{name}");
@@ -87,7 +88,7 @@ impl Drop for Worker {
     }
 }
 
-/// The time that a child needs for `work` in `folder`.
+/// Returns how long a child takes for `work` in `folder`.
 fn lasts(folder: &Path, work: &str) -> Duration {
     let mut worker = Worker::start(folder, work);
     let begun = Instant::now();
@@ -95,14 +96,14 @@ fn lasts(folder: &Path, work: &str) -> Duration {
     begun.elapsed()
 }
 
-/// Kills processes at `kills` random moments of their whole duration, or suspends them until their
-/// set is merged. `plain` packs without parts.
+/// Kills processes at `kills` random moments of their run time, or suspends them until their
+/// dataset is merged. `plain` packs without parts.
 fn kill(kills: u64, seed: u64, plain: bool) {
     let source = Slow(numbers(SAMPLES));
     let reference = tempfile::tempdir().unwrap();
     Pack::new(&source).shard_samples(4).to(reference.path().join("x.tar")).unwrap();
     let (expected, samples) = (files(reference.path()), read_all(&source));
-    // How long it takes depends on the disk, and on what else the machine does.
+    // The duration depends on the disk and on the load of the machine.
     let measured = tempfile::tempdir().unwrap();
     let (packing, merging) = match plain {
         true => (lasts(measured.path(), "all"), Duration::ZERO),
@@ -126,13 +127,13 @@ fn kill(kills: u64, seed: u64, plain: bool) {
             works.push(works[0].clone());
         }
         if !plain && works[0] == "merge" && rng.below(2) == 0 {
-            // A merge of complete parts, which renames files.
+            // A merge of complete parts only renames files.
             (0..PARTS).for_each(|number| drop(part(&source, &folder, (number, PARTS)).unwrap()));
         }
         let workers: Vec<_> = works.iter().map(|work| Worker::start(&folder, work)).collect();
         let whole = if works[0] == "merge" { merging } else { packing };
         std::thread::sleep(Duration::from_micros(rng.below(whole.as_micros() as u64 + 1_000)));
-        // A process that merges is not suspended: it holds a lock, for which other merges wait.
+        // A merging process is not suspended: it holds a lock that other merges wait for.
         let suspends = cfg!(unix) && !plain && works[0] != "merge" && rng.below(2) == 0;
         for mut worker in workers {
             if !worker.works() {
@@ -150,7 +151,7 @@ fn kill(kills: u64, seed: u64, plain: bool) {
             opened += 1;
         }
         if opened > 0 || number + 1 == kills {
-            // What was left is completed, or was complete.
+            // Finish whatever the killed processes left incomplete.
             if plain {
                 let done = Pack::new(&source).shard_samples(4).to(folder.join("x.tar"));
                 assert!(done.is_ok() || opened > 0, "{done:?}");
@@ -176,7 +177,8 @@ fn kill(kills: u64, seed: u64, plain: bool) {
     );
 }
 
-/// Number of kills in the long test. The short one has a few.
+/// Environment variable with the number of kills in the long test. The short test kills only a few
+/// times.
 const KILLS: &str = "WARPFEED_TEST_KILLS";
 
 #[test]

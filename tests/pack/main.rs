@@ -1,4 +1,4 @@
-//! Writing datasets.
+//! Tests of writing datasets.
 
 #[path = "../support/process.rs"]
 mod process;

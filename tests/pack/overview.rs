@@ -1,5 +1,5 @@
-//! Promise: the progress of all parts of a set can be read at any time, from any machine, in a folder
-//! and in a store.
+//! Promise: the progress of all parts of a dataset can be read at any time and from any machine,
+//! for a dataset in a folder or in a store.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -20,7 +20,8 @@ fn the_progress_of_all_parts_is_known_before_they_are_merged() {
     let progress = || Merge::new(&target).progress();
     let e = progress().unwrap_err();
     assert!(e.cause().contains("no parts and no set") && e.path() == Some(&*target), "{e}");
-    // The plan reads all samples of so small a set, then the part fails in its third shard.
+    // The dataset is so small that planning reads all samples. Then the part fails in its third
+    // shard.
     let reads = AtomicUsize::new(0);
     let fails = Hooked(numbers(50), |_| match reads.fetch_add(1, Ordering::Relaxed) == 50 + 10 {
         true => Err(Error::in_source("gone")),
@@ -32,15 +33,16 @@ fn the_progress_of_all_parts_is_known_before_they_are_merged() {
     // The last shard has two samples.
     part(&set, root.path(), (2, 3)).unwrap();
     assert_eq!(facts(&progress().unwrap()), (8 + 18, 50, Some(3), "0-1", false));
-    // Without the plan, the manifest of a part has it.
+    // If the plan is missing, the totals are taken from a part's manifest.
     std::fs::remove_file(root.path().join("x.plan.partial")).unwrap();
     assert_eq!(facts(&progress().unwrap()), (8 + 18, 50, Some(3), "0-1", false));
-    // The same set in other parts: the division that is complete is merged.
+    // The dataset was packed with two different numbers of parts. The complete set of parts is
+    // merged.
     part(&set, root.path(), (0, 1)).unwrap();
     assert_eq!(facts(&progress().unwrap()), (50, 50, Some(1), "", false));
     Merge::new(&target).run().unwrap();
     assert_eq!(facts(&progress().unwrap()), (50, 50, None, "", true));
-    // The set is packed again; the old one is still there.
+    // The dataset is packed again while the old one still exists.
     Pack::new(&set).shard_samples(4).part(0, 2).force(true).to(&target).unwrap();
     assert_eq!(facts(&progress().unwrap()), (24, 50, Some(2), "1", false));
 }
@@ -63,7 +65,7 @@ fn the_progress_of_a_pack_without_parts_is_known() {
 }
 
 #[test]
-fn the_progress_of_parts_in_a_store_is_that_of_a_folder() {
+fn progress_of_parts_in_a_store_equals_a_folder() {
     let (set, store) = (numbers(50), Objects::default());
     let progress = || store.merge().progress();
     assert!(progress().unwrap_err().cause().contains("no parts and no set"));

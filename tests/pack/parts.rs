@@ -1,6 +1,6 @@
-//! Promise: a set has the same bytes for any number of parts, whatever happened to the processes
-//! that packed them. Merging finds every gap, change and damage, and a set is opened whole or not
-//! at all.
+//! Promise: a dataset has the same bytes for any number of parts, whatever happened to the
+//! processes that packed them. Merging detects missing parts, changes and damage. A dataset can be
+//! opened only once it is complete.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use warpfeed::source::{Memory, OwnedSample, Sample, Source, open};
 use warpfeed::{Error, ErrorKind, Result};
 
 pub(crate) fn sample(i: usize) -> OwnedSample {
-    // Sizes differ, and so do the sizes of shards.
+    // Samples differ in size, and therefore shards do, too.
     OwnedSample::new(format!("{:05}", 7 * i)).field("bin", vec![i as u8; 300 + 97 * (i % 13)]).label((i % 3) as i64)
 }
 
@@ -22,7 +22,7 @@ pub(crate) fn numbers(samples: usize) -> Memory {
     Memory::new((0..samples).map(sample).collect()).with_classes(["a", "b", "c"])
 }
 
-/// All files of `folder` by name.
+/// Returns the contents of all files in `folder`, by name.
 pub(crate) fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
     entries.map(|e| (e.file_name().into_string().unwrap(), fs::read(e.path()).unwrap())).collect()
@@ -32,8 +32,8 @@ fn names(folder: &Path) -> Vec<String> {
     files(folder).into_keys().collect()
 }
 
-/// The file of `folder` whose name begins with `start` and ends in `end`. The id of the plan is
-/// between.
+/// Returns the file in `folder` whose name starts with `start` and ends with `end`. Between them is
+/// the plan id.
 fn named(folder: &Path, start: &str, end: &str) -> PathBuf {
     let found = names(folder).into_iter().find(|name| name.starts_with(start) && name.ends_with(end));
     folder.join(found.unwrap_or_else(|| panic!("no {start}*{end}")))
@@ -53,7 +53,7 @@ fn merge(folder: &Path) -> Merge {
     Merge::new(folder.join("x.tar"))
 }
 
-/// A folder with the set of `source`, packed in one part.
+/// Packs `source` in one part, and returns the folder.
 fn whole(source: &dyn Source) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     part(source, root.path(), (0, 1)).unwrap();
@@ -94,7 +94,7 @@ fn a_set_has_the_same_bytes_for_any_number_of_parts() {
     for parts in [2, 5, 16] {
         let root = tempfile::tempdir().unwrap();
         let mut samples = 0;
-        // The parts are packed in another order.
+        // The parts are packed in a different order.
         for number in (0..parts).rev() {
             samples += part(&set, root.path(), (number, parts)).unwrap().samples;
             assert!(names(root.path()).iter().all(|name| !name.ends_with(".tar")), "nothing looks like a set yet");
@@ -103,7 +103,7 @@ fn a_set_has_the_same_bytes_for_any_number_of_parts() {
         let merged = merge(root.path()).run().unwrap();
         assert_eq!((merged.report.samples, merged.report.written.paths.len(), merged.orphans.len()), (50, 13, 0));
         assert!(files(root.path()) == expected, "{parts} parts");
-        // Merging again, and packing a part again, changes nothing.
+        // Merging again, or packing a part again, changes nothing.
         assert_eq!(merge(root.path()).run().unwrap(), merged);
         assert!(part(&set, root.path(), (0, parts)).unwrap().samples <= 50);
         assert!(files(root.path()) == expected, "{parts} parts, again");
@@ -116,7 +116,7 @@ fn a_set_has_the_same_bytes_for_any_number_of_parts() {
 }
 
 #[test]
-fn shards_of_a_number_of_bytes_have_that_size_on_average_and_the_same_borders_in_all_parts() {
+fn shards_by_bytes_have_equal_borders_in_all_parts() {
     let set = numbers(400);
     let pack = |parts: u64| {
         let root = tempfile::tempdir().unwrap();
@@ -131,7 +131,7 @@ fn shards_of_a_number_of_bytes_have_that_size_on_average_and_the_same_borders_in
     let sizes: Vec<usize> = two.iter().filter(|(name, _)| name.ends_with(".tar")).map(|(_, b)| b.len()).collect();
     let mean = sizes.iter().sum::<usize>() / sizes.len();
     assert!((30_000..50_000).contains(&mean), "{sizes:?}");
-    // Without parts no shard is larger.
+    // Shards of a dataset packed without parts are not larger.
     let root = tempfile::tempdir().unwrap();
     Pack::new(&set).shard_size(40_000).to(root.path().join("x.tar")).unwrap();
     let sizes = files(root.path());
@@ -140,7 +140,7 @@ fn shards_of_a_number_of_bytes_have_that_size_on_average_and_the_same_borders_in
 }
 
 #[test]
-fn a_part_that_was_packed_is_not_read_again_and_an_interrupted_one_continues() {
+fn finished_parts_are_skipped_and_interrupted_ones_continue() {
     let (read, fail_at) = (AtomicUsize::new(0), AtomicUsize::new(33));
     let set = Hooked(numbers(50), |index| {
         read.fetch_add(1, Ordering::Relaxed);
@@ -156,7 +156,8 @@ fn a_part_that_was_packed_is_not_read_again_and_an_interrupted_one_continues() {
     };
     for plain in [true, false] {
         let root = tempfile::tempdir().unwrap();
-        // The plan reads all samples of so small a set: let it, and fail later.
+        // The dataset is so small that the plan reads all samples. That succeeds, and a later read
+        // fails.
         fail_at.store(usize::MAX, Ordering::Relaxed);
         let first = Hooked(numbers(50), {
             let reads = AtomicUsize::new(0);
@@ -210,7 +211,7 @@ fn an_attempt_that_ends_after_the_merge_does_not_change_the_set() {
     let expected = files(whole(&set).path());
     for stop_at in [0, 5, 12, 19] {
         let root = tempfile::tempdir().unwrap();
-        // The late attempt has read its probes, and waits in the middle of a shard.
+        // The slow attempt has read its probe samples, and waits in the middle of a shard.
         let (reads, gate) = (AtomicUsize::new(0), (Mutex::new(false), std::sync::Condvar::new()));
         let waits = Hooked(numbers(40), |index| {
             if reads.fetch_add(1, Ordering::Relaxed) >= 40 && index == stop_at {
@@ -231,7 +232,7 @@ fn an_attempt_that_ends_after_the_merge_does_not_change_the_set() {
             merge(root.path()).run().unwrap();
             *gate.0.lock().unwrap() = true;
             gate.1.notify_all();
-            assert_eq!(late.join().unwrap().unwrap().samples, 20, "it finds the set");
+            assert_eq!(late.join().unwrap().unwrap().samples, 20, "the late attempt finds the dataset");
         });
         assert_eq!(read_all(&*open(root.path()).unwrap()), read_all(&set));
         assert_eq!(merge(root.path()).run().unwrap().orphans, [] as [PathBuf; 0]);
@@ -240,7 +241,7 @@ fn an_attempt_that_ends_after_the_merge_does_not_change_the_set() {
 }
 
 #[test]
-fn a_source_that_changed_between_parts_is_an_error_of_the_next_part() {
+fn a_source_that_changes_between_parts_fails_the_next_part() {
     let original = numbers(40);
     let renamed = Memory::new(
         (0..40).map(|i| if i == 31 { OwnedSample::new("new").field("bin", [1]) } else { sample(i) }).collect(),
@@ -260,7 +261,7 @@ fn a_source_that_changed_between_parts_is_an_error_of_the_next_part() {
         let e =
             Pack::new(&original).recode(Recode::KeepBytes).shard_samples(4).part(1, 2).to(root.path().join("x.tar"));
         assert!(e.unwrap_err().cause().contains("plans differ in recode.how"));
-        // Packed on machines that do not share a folder, the parts meet when they are merged.
+        // Parts packed on machines without a shared folder are compared when they are merged.
         let other = tempfile::tempdir().unwrap();
         part(&changed, other.path(), (1, 2)).unwrap();
         for (name, bytes) in files(other.path()).into_iter().filter(|(name, _)| !name.contains(".plan.")) {
@@ -282,7 +283,7 @@ fn a_source_that_changed_between_parts_is_an_error_of_the_next_part() {
     }
 }
 
-/// A source that does not know its list, such as a user's.
+/// A source that cannot list its samples, such as a custom source.
 struct Unlisted(Vec<usize>);
 
 impl Source for Unlisted {
@@ -296,9 +297,9 @@ impl Source for Unlisted {
 }
 
 #[test]
-fn a_sample_that_moved_across_the_border_of_parts_is_found_without_a_list() {
-    // One sample was removed in the first half, and one was added in the second, so that the border
-    // of the parts moved by one. None of the probes is between them.
+fn a_sample_that_moved_between_parts_needs_no_list() {
+    // One sample was removed from the first half and one added to the second, which moves the
+    // boundary of the parts by one. No probe lies in between.
     let before: Vec<usize> = (0..6400).collect();
     let mut after = before.clone();
     after.remove(3198);
@@ -321,7 +322,7 @@ fn a_merge_names_what_is_missing_or_damaged_and_changes_nothing() {
     let set = numbers(40);
     let root = tempfile::tempdir().unwrap();
     let e = merge(root.path()).run().unwrap_err();
-    assert!(e.kind() == ErrorKind::Config && e.cause().contains("no parts of this name"), "{e}");
+    assert!(e.kind() == ErrorKind::Config && e.cause().contains("no parts with this name"), "{e}");
     for number in [0, 2] {
         part(&set, root.path(), (number, 4)).unwrap();
     }
@@ -331,7 +332,7 @@ fn a_merge_names_what_is_missing_or_damaged_and_changes_nothing() {
         assert!(words.iter().all(|word| e.to_string().contains(word)), "{e}");
         assert!(files(root.path()) == before);
         let e = open(root.path()).err().unwrap();
-        assert!(e.cause().contains("not complete") || e.cause().contains("were not merged"), "{e}");
+        assert!(e.cause().contains("is incomplete") || e.cause().contains("were not merged"), "{e}");
     };
     refused(&["parts 1,3 of 4 are missing"]);
     part(&set, root.path(), (1, 4)).unwrap();
@@ -347,7 +348,7 @@ fn a_merge_names_what_is_missing_or_damaged_and_changes_nothing() {
     refused(&[&bad, "delete them"]);
     fs::remove_file(&shard).unwrap();
     refused(&[&bad]);
-    // As the message says.
+    // Follow the advice in the message.
     part(&set, root.path(), (2, 4)).unwrap();
     assert!(fs::read(&shard).unwrap() == sound);
 
@@ -378,7 +379,7 @@ fn a_merged_set_that_is_damaged_is_packed_again_on_request_only() {
         let e = merge(root.path()).run().unwrap_err();
         let expected = "shards are missing or damaged: x-000003.tar; pack the set again with force(true)";
         assert!(e.cause().ends_with(expected), "{e}");
-        // A part looks at its own shards, and at their sizes only.
+        // A part checks only its own shards, and only their sizes.
         if damage.is_none_or(|bytes| bytes.len() == 512) {
             let e = part(&set, root.path(), (0, 2)).unwrap_err();
             assert!(e.cause().starts_with("1 of 5 ") && e.cause().ends_with(expected), "{e}");
@@ -392,7 +393,7 @@ fn a_merged_set_that_is_damaged_is_packed_again_on_request_only() {
 }
 
 #[test]
-fn a_set_is_opened_whole_or_not_at_all() {
+fn a_dataset_opens_completely_or_not_at_all() {
     let set = numbers(40);
     let root = whole(&set);
     let at = |name: &str| root.path().join(name);
@@ -405,7 +406,7 @@ fn a_set_is_opened_whole_or_not_at_all() {
     for path in [root.path().to_owned(), at("x.manifest.json"), at("x-{000000..000009}.tar")] {
         assert_eq!(read_all(&*open(path).unwrap()), read_all(&set));
     }
-    // A shard that an attempt with another plan left is not part of the set.
+    // A shard left by an attempt with a different plan is not part of the dataset.
     fs::copy(at("x-000003.tar"), at("x-000010.tar")).unwrap();
     assert_eq!(open(root.path()).unwrap().len(), 40);
     let merged = merge(root.path()).run().unwrap();
@@ -416,30 +417,33 @@ fn a_set_is_opened_whole_or_not_at_all() {
     fs::write(at("x-000003.tar"), &sound[..sound.len() - 512]).unwrap();
     refused("x-000003.tar has");
     fs::remove_file(at("x-000003.tar")).unwrap();
-    refused("1 of the 10 shards in x.manifest.json are not as packed: x-000003.tar is missing");
-    // Another shard of the same size does not pass for it.
+    refused("1 of the 10 shards in x.manifest.json have changed since packing: x-000003.tar is missing");
+    // A different shard of the same size is rejected.
     let mut other = sound.clone();
     other.truncate(1024);
     other.resize(sound.len(), 0);
     fs::write(at("x-000003.tar"), other).unwrap();
-    refused("samples, but its manifest says 4");
+    refused("samples, but its manifest claims 4");
     fs::write(at("x-000003.tar"), sound).unwrap();
 
     fs::copy(at("x-000003.tar"), at("more.tar")).unwrap();
     let e = open(root.path()).err().unwrap();
-    assert!(e.cause().contains("1 tars are not in x.manifest.json, such as more.tar"), "{e}");
+    assert!(e.cause().contains("1 tar files are not listed in x.manifest.json, such as more.tar"), "{e}");
     assert_eq!(open(at("x.manifest.json")).unwrap().len(), 40);
     fs::remove_file(at("more.tar")).unwrap();
     Pack::new(&numbers(3)).shard_samples(2).to(at("y.tar")).unwrap();
     let e = open(root.path()).err().unwrap();
-    assert!(e.cause().contains("2 sets lie here; open one of their manifests, such as x.manifest.json"), "{e}");
+    assert!(
+        e.cause().contains("the folder contains 2 sets: open one of their manifests, such as x.manifest.json"),
+        "{e}"
+    );
     assert_eq!(open(at("y.manifest.json")).unwrap().len(), 3);
     for (text, words) in [
         ("{\"warpfeed_set\": 2, \"shards\": []}", "version 2"),
         ("{\"warpfeed_set\": 1, \"shards\": []}", "no shards"),
         (
             "{\"warpfeed_set\": 1, \"shards\": [{\"name\": \"../x-000003.tar\", \"samples\": 4, \"bytes\": 1}]}",
-            "not the name of a shard",
+            "not a valid shard name",
         ),
         ("{\"warpfeed_set\": 1, ", "damaged manifest"),
     ] {
@@ -470,7 +474,7 @@ fn the_old_set_stays_until_the_new_one_is_merged() {
     merge(root.path()).force(true).run().unwrap();
     assert!(files(root.path()).keys().eq(files(whole(&new).path()).keys()), "{:?}", names(root.path()));
     assert_eq!(read_all(&*open(root.path()).unwrap()), read_all(&new));
-    // The same once more: force packs again, although the plan is the same.
+    // With force, the part is packed again although the plan is the same.
     let before = fs::metadata(root.path().join("x-000000.tar")).unwrap().modified().unwrap();
     pack(0);
     pack(1);
@@ -488,7 +492,7 @@ fn bad_images_of_all_parts_are_summed_up_and_kept_on_request() {
     assert!(e.cause().starts_with("2 of 20 images do not decode") && e.cause().contains("sample 22 (022)"), "{e}");
     let pack = |number| Pack::new(&set).shard_samples(4).part(number, 2).keep_bad(true).to(root.path().join("x.tar"));
     assert_eq!((pack(0).unwrap().refused_count, pack(1).unwrap().refused_count), (2, 2));
-    // Without `keep_bad`, the shards with these images are not taken as they are.
+    // Without `keep_bad`, shards with these images are packed again.
     assert!(part(&set, root.path(), (1, 2)).is_err());
     let report = merge(root.path()).run().unwrap().report;
     assert_eq!((report.samples, report.refused_count, report.undecodable_count, report.kept), (40, 4, 4, 36));
@@ -497,7 +501,7 @@ fn bad_images_of_all_parts_are_summed_up_and_kept_on_request() {
 }
 
 #[test]
-fn chosen_samples_are_packed_in_their_order_and_unknown_keys_are_an_error() {
+fn chosen_samples_keep_their_order_and_unknown_keys_fail() {
     let set = numbers(40);
     let root = tempfile::tempdir().unwrap();
     let [train, _] = warpfeed::sampler::split(0..40, [0.75, 0.25], 1).unwrap();
@@ -530,8 +534,8 @@ fn impossible_parts_are_refused() {
     refused(Pack::new(&set).part(0, 2), "x.tar", "set shard_size(bytes) or shard_samples(samples)");
     refused(Pack::new(&set).part(0, 2).shard_size(9).shard_samples(1), "x.tar", "both set");
     refused(Pack::new(&set).shard_size(9).shard_samples(1), "x.tar", "both set");
-    refused(Pack::new(&set).shard_samples(0), "x.tar", "a shard has at least 1 sample");
-    refused(Pack::new(&set).part(0, 2).shard_samples(0), "x.tar", "a shard has at least 1 sample");
+    refused(Pack::new(&set).shard_samples(0), "x.tar", "shard_samples(0): expected at least 1");
+    refused(Pack::new(&set).part(0, 2).shard_samples(0), "x.tar", "shard_samples(0): expected at least 1");
     refused(Pack::new(&set).part(0, 2).shard_samples(1), "x.lmdb", "must end in .tar");
     refused(Pack::new(&set).shard_samples(1), "x.lmdb", "shard_samples: an LMDB is one file");
     refused(Pack::new(&set).shard_size(1 << 20), "x.lmdb", "shard_size: an LMDB is one file");
@@ -544,7 +548,7 @@ fn forced(source: &dyn Source, folder: &Path, (part, parts): (u64, u64)) -> Resu
 }
 
 #[test]
-fn parts_that_discard_another_pack_at_the_same_time_do_not_discard_each_other() {
+fn concurrent_parts_discard_an_old_pack_and_not_each_other() {
     let (old, new) = (numbers(24), numbers(48));
     let expected = files(whole(&new).path());
     for _ in 0..8 {
@@ -588,7 +592,7 @@ fn several_merges_at_once_leave_one_set() {
 
 #[test]
 fn a_merge_never_takes_a_shard_of_the_old_set_for_a_new_one() {
-    // Shards of both sets have the same sizes.
+    // Shards of both datasets have the same sizes.
     let sized = |byte: u8| {
         let sample = move |i| OwnedSample::new(format!("{i:02}")).field("bin", vec![byte; 500]);
         Memory::new((0..40).map(sample).collect())
@@ -602,7 +606,7 @@ fn a_merge_never_takes_a_shard_of_the_old_set_for_a_new_one() {
     assert!(e.cause().contains("1 of 10 shards are missing or damaged: x-000003.tar."), "{e}");
     assert_eq!(read_all(&*open(root.path()).unwrap()), read_all(&old));
     forced(&new, root.path(), (0, 2)).unwrap();
-    // A merge that was interrupted when it had renamed half of the shards.
+    // A merge that was interrupted after it had renamed half of the shards.
     let plan = fs::read(root.path().join("x.plan.partial")).unwrap();
     fs::write(root.path().join("x.merge.partial"), plan).unwrap();
     fs::remove_file(root.path().join("x.manifest.json")).unwrap();
@@ -613,7 +617,7 @@ fn a_merge_never_takes_a_shard_of_the_old_set_for_a_new_one() {
             fs::rename(named(root.path(), &format!("x-{number:06}.tar."), ".partial"), shard).unwrap();
         }
     }
-    // A part that is started again finds its shards, also with force.
+    // A restarted part finds its shards, even with force.
     let before = files(root.path());
     assert_eq!(part(&new, root.path(), (0, 2)).unwrap().samples, 20);
     assert_eq!(forced(&new, root.path(), (1, 2)).unwrap().samples, 20);
@@ -624,7 +628,7 @@ fn a_merge_never_takes_a_shard_of_the_old_set_for_a_new_one() {
 }
 
 #[test]
-fn a_set_that_is_packed_again_continues_after_an_interrupted_merge() {
+fn repacking_continues_after_an_interrupted_merge() {
     let set = numbers(40);
     let root = whole(&set);
     (0..2).for_each(|number| drop(forced(&set, root.path(), (number, 2)).unwrap()));
@@ -638,7 +642,7 @@ fn a_set_that_is_packed_again_continues_after_an_interrupted_merge() {
 }
 
 #[test]
-fn a_shard_that_was_damaged_while_a_pack_was_interrupted_is_packed_again() {
+fn a_shard_damaged_during_an_interruption_is_repacked() {
     let set = numbers(50);
     let root = tempfile::tempdir().unwrap();
     let fails = Hooked(numbers(50), {

@@ -1,6 +1,5 @@
-//! Promise: a set that is packed into a store has the bytes of one in a folder, for any number of
-//! parts and attempts. Readers see it whole or not at all, and no object is ever replaced by other
-//! bytes.
+//! Promise: a dataset packed into a store has the same bytes as one in a folder, for any number of
+//! parts and attempts. Readers see the whole dataset or none of it, and objects are immutable.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,24 +15,25 @@ use crate::parts::{Hooked, files, numbers, read_all};
 pub(crate) const URL: &str = "mem://bucket/sets/x.tar";
 const FOLDER: &str = "mem://bucket/sets/";
 
-/// Called with the kind and the URL of a request.
+/// A function that is called with the kind and the URL of a request.
 type Hook = Arc<dyn Fn(&str, &str) -> Result<()> + Send + Sync>;
 
-/// Objects in memory. Every third request fails once, for a reason that passes.
+/// Objects in memory. Every third request fails once with a transient error.
 #[derive(Clone, Default)]
 pub(crate) struct Objects {
     all: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
     requests: Arc<AtomicUsize>,
     /// Called before each request, and after an upload was stored.
     hook: Option<Hook>,
-    /// Uploads of URLs with this end are refused, as by S3 while another one is completed.
+    /// Uploads to URLs with this suffix are rejected, as S3 does while a concurrent upload
+    /// completes.
     refused: Option<&'static str>,
-    /// Whether an absent object may be another error.
+    /// Whether the store may report a missing object as a different error.
     unsure: bool,
 }
 
 impl Objects {
-    /// The same objects, with a hook.
+    /// Returns a store with the same objects and a hook.
     fn hooked(&self, hook: impl Fn(&str, &str) -> Result<()> + Send + Sync + 'static) -> Self {
         Objects { hook: Some(Arc::new(hook)), ..self.clone() }
     }
@@ -50,7 +50,7 @@ impl Objects {
         }
     }
 
-    /// The objects by the names that files have in a folder.
+    /// Returns the objects, keyed by the name that each file would have in a folder.
     fn files(&self) -> BTreeMap<String, Vec<u8>> {
         let all = self.all.lock().unwrap();
         all.iter().map(|(url, bytes)| (url.strip_prefix(FOLDER).unwrap().to_owned(), bytes.clone())).collect()
@@ -151,7 +151,7 @@ impl Upload for Written {
     }
 }
 
-/// The files of the set of `source` in a folder.
+/// Packs `source` into a folder, and returns the files.
 fn local(source: &dyn Source) -> BTreeMap<String, Vec<u8>> {
     let root = tempfile::tempdir().unwrap();
     Pack::new(source).shard_samples(4).to(root.path().join("x.tar")).unwrap();
@@ -174,7 +174,7 @@ fn a_set_in_a_store_has_the_bytes_of_one_in_a_folder() {
         for number in (0..parts).rev() {
             store.part(&set, (number, parts)).unwrap();
             let e = store.open().unwrap_err();
-            assert!(e.cause().contains("the set x is not complete: it has"), "{e}");
+            assert!(e.cause().contains("the set x is incomplete: "), "{e}");
             let twice = store.part(&set, (number, parts)).unwrap();
             assert_eq!(store.part(&set, (number, parts)).unwrap(), twice);
         }
@@ -188,7 +188,7 @@ fn a_set_in_a_store_has_the_bytes_of_one_in_a_folder() {
 }
 
 #[test]
-fn an_interrupted_part_in_a_store_continues_after_its_last_shard() {
+fn an_interrupted_part_in_a_store_resumes_after_its_last_shard() {
     let (reads, fail_at) = (AtomicUsize::new(0), AtomicUsize::new(50 + 33));
     let set = Hooked(numbers(50), |_| match reads.fetch_add(1, Ordering::Relaxed) == fail_at.load(Ordering::Relaxed) {
         true => Err(Error::in_source("gone")),
@@ -228,7 +228,7 @@ fn attempts_and_merges_at_once_leave_one_set_in_a_store() {
 }
 
 #[test]
-fn an_attempt_that_ends_after_the_merge_does_not_change_the_set_in_a_store() {
+fn an_attempt_that_ends_after_the_merge_changes_nothing() {
     let set = numbers(40);
     for stop_at in [0, 5, 19] {
         let store = Objects::default();
@@ -251,7 +251,7 @@ fn an_attempt_that_ends_after_the_merge_does_not_change_the_set_in_a_store() {
             store.merge().run().unwrap();
             *gate.0.lock().unwrap() = true;
             gate.1.notify_all();
-            assert_eq!(late.join().unwrap().unwrap().samples, 20, "it finds the set");
+            assert_eq!(late.join().unwrap().unwrap().samples, 20, "the late attempt finds the dataset");
         });
         assert_eq!(store.open().unwrap(), read_all(&set));
         assert_eq!(store.merge().run().unwrap().orphans.len(), 0);
@@ -268,23 +268,23 @@ fn objects_in_a_store_are_never_replaced() {
     let e = store.part(&other, (1, 2)).unwrap_err();
     assert!(e.cause().contains("plans differ in samples") && e.cause().contains("delete its objects"), "{e}");
     let e = store.pack(&other).force(true).to(URL).unwrap_err();
-    assert!(e.cause().contains("a set in a store is not replaced"), "{e}");
-    assert!(store.merge().force(true).run().unwrap_err().cause().contains("is not replaced"));
+    assert!(e.cause().contains("a set in a store is never replaced"), "{e}");
+    assert!(store.merge().force(true).run().unwrap_err().cause().contains("is never replaced"));
     let e = store.merge().run().unwrap_err();
     assert!(e.cause().contains("parts 1 of 2 are missing"), "{e}");
     assert!(store.files() == before);
 
-    // An object that something else wrote.
+    // An object written by an unrelated program.
     let foreign = format!("{FOLDER}x-000007.tar");
     let sound = local(&set)["x-000007.tar"].clone();
     let mut damaged = sound.clone();
     damaged[700] ^= 1;
     store.all.lock().unwrap().insert(foreign.clone(), damaged.clone());
     let e = store.part(&set, (1, 2)).unwrap_err();
-    assert!(e.cause().contains("other bytes: delete it") && e.path().unwrap().to_str() == Some(&foreign), "{e}");
+    assert!(e.cause().contains("different bytes: delete it") && e.path().unwrap().to_str() == Some(&foreign), "{e}");
     store.all.lock().unwrap().remove(&foreign);
     store.part(&set, (1, 2)).unwrap();
-    // A shard that was damaged afterwards is found by the merge.
+    // Merging detects a shard that was damaged after it was written.
     store.all.lock().unwrap().insert(foreign.clone(), damaged);
     let e = store.merge().run().unwrap_err();
     assert!(e.cause().contains("missing or damaged: x-000007.tar (part 1/2)"), "{e}");
@@ -292,14 +292,14 @@ fn objects_in_a_store_are_never_replaced() {
     store.merge().run().unwrap();
     assert!(store.files() == local(&set));
     let e = store.part(&other, (1, 2)).unwrap_err();
-    assert!(e.cause().contains("pack to another URL; the plans differ in samples"), "{e}");
+    assert!(e.cause().contains("pack to a different URL; the plans differ in samples"), "{e}");
     assert!(!e.cause().contains("force"), "{e}");
-    // A shard of the set is gone.
+    // A shard of the dataset was deleted.
     store.all.lock().unwrap().remove(&format!("{FOLDER}x-000007.tar"));
     for e in [store.merge().run().unwrap_err(), store.part(&set, (1, 2)).unwrap_err()] {
         assert!(e.cause().ends_with("x-000007.tar; the set is merged: delete its objects, and pack it again"), "{e}");
     }
-    // Shards without a manifest are not a set of this program.
+    // Shards without a manifest do not form a dataset.
     let store = Objects::default();
     store.all.lock().unwrap().insert(format!("{FOLDER}x-000001.tar"), vec![0; 1024]);
     let e = store.pack(&set).to(URL).unwrap_err();
@@ -309,7 +309,7 @@ fn objects_in_a_store_are_never_replaced() {
 
 #[test]
 fn targets_that_a_store_cannot_hold_are_refused() {
-    /// A store that cannot be written.
+    /// A read-only store.
     struct ReadOnly(Objects);
     impl Store for ReadOnly {
         fn list(&self, prefix: &str) -> Result<Vec<Object>> {
@@ -327,11 +327,15 @@ fn targets_that_a_store_cannot_hold_are_refused() {
         let e = pack.to(url).unwrap_err();
         assert!(e.cause().contains(words), "{e}");
     };
-    refused(Pack::new(&set).stores(store.stores()), "mem://bucket/x.lmdb", "an LMDB is a file of this machine");
+    refused(
+        Pack::new(&set).stores(store.stores()),
+        "mem://bucket/x.lmdb",
+        "an LMDB can only be written to a local path",
+    );
     refused(Pack::new(&set).stores(store.stores()), URL, "set shard_size(bytes) or shard_samples(samples)");
-    refused(store.pack(&set), "s3://bucket/x.tar", "no store is known for s3://");
+    refused(store.pack(&set), "s3://bucket/x.tar", "no store is registered for s3://");
     let read_only: Arc<dyn Store> = Arc::new(ReadOnly(store.clone()));
-    refused(Pack::new(&set).shard_samples(4).stores([("mem", read_only)]), URL, "this store only reads objects");
+    refused(Pack::new(&set).shard_samples(4).stores([("mem", read_only)]), URL, "this store is read-only");
     assert!(store.names().is_empty());
     // A path may be written as a URL.
     let root = tempfile::tempdir().unwrap();
@@ -340,7 +344,7 @@ fn targets_that_a_store_cannot_hold_are_refused() {
 }
 
 #[test]
-fn an_upload_whose_answer_is_lost_leaves_no_smaller_set() {
+fn an_upload_with_a_lost_reply_leaves_no_partial_dataset() {
     let set = numbers(10);
     let store = Objects::default();
     let lossy = store.hooked(|kind, url| match kind == "stored" && url.ends_with(".tar") {
@@ -351,7 +355,7 @@ fn an_upload_whose_answer_is_lost_leaves_no_smaller_set() {
     assert!(e.cause().contains("the answer was lost"), "{e}");
     assert!(store.names().contains(&"x-000000.tar".to_owned()), "{:?}", store.names());
     let e = store.open().unwrap_err();
-    assert!(e.cause().contains("the set x is not complete"), "{e}");
+    assert!(e.cause().contains("the set x is incomplete"), "{e}");
     store.pack(&set).to(URL).unwrap();
     assert!(store.files() == local(&set), "{:?}", store.names());
 }
@@ -367,7 +371,7 @@ fn shards_next_to_parts_are_no_set_also_without_the_plan() {
         all().remove(&format!("{FOLDER}x.plan.partial"));
         assert!(store.names().iter().any(|name| name.ends_with(kept)), "{:?}", store.names());
         let e = store.open().unwrap_err();
-        assert!(e.cause().contains("the set x is not complete"), "{e}");
+        assert!(e.cause().contains("the set x is incomplete"), "{e}");
     }
 }
 
@@ -385,7 +389,7 @@ fn an_object_that_is_refused_but_absent_is_not_said_to_exist() {
 }
 
 #[test]
-fn an_object_that_is_certainly_absent_is_not_searched_in_a_listing() {
+fn an_object_known_to_be_absent_needs_no_listing() {
     let set = numbers(50);
     let listings = |unsure: bool| {
         let (objects, lists) = (Objects { unsure, ..Objects::default() }, Arc::new(AtomicUsize::new(0)));
@@ -404,9 +408,10 @@ fn an_object_that_is_certainly_absent_is_not_searched_in_a_listing() {
 }
 
 #[test]
-fn a_merge_that_is_overtaken_by_another_returns_its_set() {
+fn an_overtaken_merge_returns_the_merged_dataset() {
     let set = numbers(40);
-    // At the first request for a part, for a shard, and for writing the manifest.
+    // Let the other merge overtake this one at its first request for a part, for a shard, and for
+    // writing the manifest.
     for (kind, of) in [("object", ".part-"), ("read", "x-000003.tar"), ("create", "x.manifest.json")] {
         let store = Objects::default();
         (0..2).for_each(|number| drop(store.part(&set, (number, 2)).unwrap()));
@@ -442,7 +447,7 @@ fn a_part_that_begins_while_its_set_is_merged_finds_the_set() {
 }
 
 #[test]
-fn an_attempt_whose_set_is_merged_while_it_writes_leaves_nothing_behind() {
+fn an_attempt_overtaken_by_the_merge_leaves_nothing_behind() {
     let set = numbers(40);
     let store = Objects::default();
     let (other, stored) = (store.clone(), AtomicUsize::new(0));

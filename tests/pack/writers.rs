@@ -1,4 +1,4 @@
-//! Promise: packing copies any source to any target with the same samples, completely or not at
+//! Promise: packing copies the samples of any source to any target, either completely or not at
 //! all.
 
 use std::fs;
@@ -39,7 +39,8 @@ fn png(seed: u32, width: u32, height: u32) -> Vec<u8> {
     bytes.into_inner()
 }
 
-/// Class folders with JPEGs (some progressive), a PNG, and a file that is a JPEG only by name.
+/// Creates class folders with JPEGs (some of them progressive), a PNG, and a file that is not a
+/// JPEG despite its extension.
 fn folder(at: &Path) -> Arc<dyn Source> {
     for i in 0..24 {
         let class = at.join(["ant", "bee", "cat"][i % 3]);
@@ -68,7 +69,7 @@ fn decoded(bytes: &[u8]) -> Result<(Size, Vec<u8>)> {
     Ok((size, pixels.data().to_vec()))
 }
 
-/// Key, label and pixels of every sample; no pixels if it is not an image.
+/// Key, label and pixels of a sample. Samples that are not images have no pixels.
 type Decoded = (String, Option<i64>, Option<(Size, Vec<u8>)>);
 
 fn pixels(source: &dyn Source) -> Vec<Decoded> {
@@ -107,7 +108,7 @@ fn folder_to_lmdb_to_tar_to_lmdb_keeps_every_pixel() {
     assert!(pixels(&*a) == pixels(&*folder), "repacked");
     assert_ne!(images(&*a), images(&*folder));
 
-    // Packing again saves nothing, so the bytes do not change.
+    // Packing again saves no space, so the bytes do not change.
     let shards = Pack::new(&*a).keep_bad(true).shard_size(60_000).to(path("shards/b.tar")).unwrap();
     assert!(shards.written.paths.len() > 2, "{shards:?}");
     assert_eq!(shards.written.paths[0].file_name().unwrap(), "b-000000.tar");
@@ -170,7 +171,7 @@ fn a_broken_jpeg_is_stored_unchanged_and_listed() {
     }
 }
 
-/// Two valid images, and between them a text and a truncated JPEG.
+/// Returns two valid images, with a text file and a truncated JPEG between them.
 fn two_of_four_are_bad() -> Memory {
     let whole = jpeg(1, 64, 64, false);
     Memory::new(vec![
@@ -182,7 +183,7 @@ fn two_of_four_are_bad() -> Memory {
 }
 
 #[test]
-fn images_that_do_not_decode_are_counted_and_named_and_nothing_is_packed() {
+fn undecodable_images_are_named_and_nothing_is_packed() {
     let set = two_of_four_are_bad();
     let root = tempfile::tempdir().unwrap();
     for recode in [Recode::Lossless, Recode::KeepBytes, Recode::MaxSide(32), Recode::Raw(RawSize::Shorter(8))] {
@@ -190,7 +191,7 @@ fn images_that_do_not_decode_are_counted_and_named_and_nothing_is_packed() {
             let mut seen = 0;
             let pack = Pack::new(&set).recode(recode).workers(2).progress(|progress| seen = progress.samples);
             let e = pack.to(root.path().join(name)).unwrap_err();
-            assert_eq!((e.kind(), seen), (ErrorKind::Decode, 4), "all are checked: {e}");
+            assert_eq!((e.kind(), seen), (ErrorKind::Decode, 4), "all samples are checked: {e}");
             assert!(
                 e.cause().starts_with("2 of 4 images do not decode, so the pack was not finished: sample 1 (text): "),
                 "{e}"
@@ -202,7 +203,7 @@ fn images_that_do_not_decode_are_counted_and_named_and_nothing_is_packed() {
             assert!(names(root.path()).is_empty(), "{:?}", names(root.path()));
         }
     }
-    // The previous target is kept.
+    // The previous target still exists.
     let sound = Memory::new(vec![OwnedSample::new("a").field("jpg", jpeg(0, 50, 50, false))]);
     Pack::new(&sound).to(root.path().join("x.tar")).unwrap();
     Pack::new(&set).force(true).to(root.path().join("x.tar")).unwrap_err();
@@ -350,7 +351,7 @@ fn impossible_options_are_refused_before_anything_is_written() {
     assert!(names(root.path()).is_empty());
 }
 
-/// A hundred samples, of which one cannot be read.
+/// A hundred samples, one of them unreadable.
 struct Fails {
     at: usize,
     panics: bool,
@@ -372,7 +373,7 @@ impl Source for Fails {
 }
 
 #[test]
-fn a_sample_that_cannot_be_read_ends_packing_and_leaves_nothing_behind() {
+fn an_unreadable_sample_ends_packing_and_leaves_nothing_behind() {
     let root = tempfile::tempdir().unwrap();
     for (name, panics) in [("x.lmdb", false), ("x.tar", false), ("x.lmdb", true), ("x.tar", true)] {
         let mut last = Progress::default();
@@ -385,7 +386,7 @@ fn a_sample_that_cannot_be_read_ends_packing_and_leaves_nothing_behind() {
     }
 }
 
-/// Practically endless. Counts the samples that were read.
+/// A practically endless source that counts its reads.
 struct Slow(AtomicUsize);
 
 impl Source for Slow {
@@ -405,7 +406,7 @@ impl Source for Slow {
 fn packing_that_is_killed_leaves_no_file_with_the_target_name() {
     const TARGET: &str = "WARPFEED_TEST_PACK_TARGET";
     if let Some(target) = std::env::var_os(TARGET) {
-        // This process will be killed.
+        // The child process packs until it is killed.
         let slow = Slow(AtomicUsize::new(0));
         let pack = Pack::new(&slow).keep_bad(true);
         // An LMDB has no shards.
@@ -423,7 +424,7 @@ fn packing_that_is_killed_leaves_no_file_with_the_target_name() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        // Waits until it has written more than one commit of an LMDB, or more than one shard.
+        // Wait until the child has written more than one LMDB commit or more than one shard.
         let begun = Instant::now();
         let written = || -> u64 {
             let files = names(&folder).into_iter().flat_map(|n| {
@@ -437,11 +438,11 @@ fn packing_that_is_killed_leaves_no_file_with_the_target_name() {
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(written() > 0, "it had not written anything");
+        assert!(written() > 0, "the child wrote nothing");
         let left = names(&folder);
         assert!(left.iter().all(|name| name.ends_with(".partial")), "{left:?}");
 
-        // Incomplete files do not disturb the next run.
+        // Incomplete files do not affect the next run.
         let set = Memory::new(vec![OwnedSample::new("a").field("jpg", jpeg(0, 50, 50, false))]);
         Pack::new(&set).to(&target).unwrap();
         assert_eq!(open(&target).unwrap().len(), 1);
@@ -459,7 +460,7 @@ fn samples_ahead_of_the_writer_are_bounded() {
             if self.0 == 20 { Err(Error::in_source("disk full")) } else { Ok(()) }
         }
         fn finish(self: Box<Self>) -> Result<warpfeed::pack::Written> {
-            unreachable!("it fails before")
+            unreachable!("packing fails earlier")
         }
     }
     let e = Pack::new(&slow).workers(2).keep_bad(true).to_writer(Box::new(Refuses(0))).unwrap_err();
@@ -469,7 +470,7 @@ fn samples_ahead_of_the_writer_are_bounded() {
 }
 
 #[test]
-fn a_user_defined_writer_receives_samples_before_the_first_bad_image_and_is_not_finished() {
+fn a_custom_writer_is_not_finished_after_a_bad_image() {
     struct Counts<'a>(&'a AtomicUsize);
     impl warpfeed::pack::DatasetWriter for Counts<'_> {
         fn put(&mut self, _sample: &Sample<'_>) -> Result<()> {
@@ -489,7 +490,7 @@ fn a_user_defined_writer_receives_samples_before_the_first_bad_image_and_is_not_
     assert_eq!(put.load(Ordering::Relaxed), 1);
 }
 
-/// Gray images: a byte each for width and height, then a byte per pixel.
+/// A codec of gray images: one byte each for width and height, then one byte per pixel.
 struct Tiny;
 
 impl Codec for Tiny {
@@ -544,7 +545,7 @@ fn images_of_a_user_defined_codec_are_checked_and_recoded() {
     assert!((size.width, size.height) == (4, 5) && pixels == [20; 60]);
 }
 
-/// Sample 1 fails with a transient error `left` times.
+/// A source in which sample 1 fails `left` times with a transient error.
 struct Shaky {
     inner: Memory,
     left: AtomicUsize,
@@ -582,7 +583,7 @@ fn a_transient_read_error_does_not_end_packing() {
     assert_eq!(error.kind(), ErrorKind::Config);
 }
 
-/// A source whose reads of sample 31 set a flag, and end only when they are told to stop.
+/// A source in which reads of sample 31 set a flag and block until they are told to stop.
 struct Stuck(Memory, Arc<AtomicBool>);
 
 impl Source for Stuck {

@@ -1,6 +1,7 @@
-//! Promise: every list of formats that people read names every format: the table of modules, the
-//! help of the program, the docstring of the Python class, and the page of stores. Tests of
-//! `source::open` and `parsers` check the other pages.
+//! Promise: the lists in the documentation are complete. docs/your-data.md is the list of formats,
+//! which a test of `source::open` checks; the help of the program, the docstring of the Python
+//! class and the page of stores repeat its names where no link helps. Two tables repeat the
+//! features of Cargo.toml. The documentation of `Loader` lists its options.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +9,7 @@ use std::path::Path;
 
 use warpfeed::source::DATA_FORMATS;
 
-/// The word by which texts name each format.
+/// For each format: the word that identifies it in the documentation.
 const WORDS: [(&str, &str); 19] = [
     ("arrow", "Arrow"),
     ("beton", "FFCV"),
@@ -32,17 +33,16 @@ const WORDS: [(&str, &str); 19] = [
 ];
 
 /// Each list: its file, and the lines at which it begins and ends.
-const LISTS: [(&str, &str, &str); 3] = [
-    ("ARCHITECTURE.md", "| `source` |", "\n"),
-    ("cli/src/program.rs", "/// PATH is a dataset", "#[derive(Parser)]"),
-    ("python/warpfeed/_loader.py", "        data: the path or URL of a dataset", "Or :class:"),
+const LISTS: [(&str, &str, &str); 2] = [
+    ("cli/src/program.rs", "/// PATH is a local dataset", "#[derive(Parser)]"),
+    ("python/warpfeed/_loader.py", "- The path or URL of a dataset", "- A :class:"),
 ];
 
 fn read(path: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
-/// The formats that a list does not name.
+/// Returns the formats that are missing from a list.
 fn missing(list: &str) -> BTreeSet<&'static str> {
     let named = |format: &str| {
         let (_, word) =
@@ -63,12 +63,94 @@ fn every_list_of_formats_names_every_format() {
     assert_eq!(missing("tar, LMDB").len(), DATA_FORMATS.len() - 2);
 }
 
-/// What is not read from stores is brought as whole files.
+/// Formats that are not read with range requests are downloaded as whole files.
 #[test]
-fn the_page_of_stores_has_a_row_for_each_format_that_is_read_there() {
+fn the_page_of_stores_lists_every_format_readable_there() {
     let page = read("docs/object-stores.md");
     let (_, layouts) = page.split_once("## Layouts").expect("a section of layouts");
-    let brought: BTreeSet<_> = ["arrow", "hdf5", "lmdb", "voc", "yolo"].into();
-    assert_eq!(missing(layouts.split_once("\n\nThe format").expect("a table").0), brought);
-    assert_eq!(missing(layouts).len(), 0, "the text after the table says how the others are brought");
+    let downloaded: BTreeSet<_> = ["arrow", "hdf5", "lmdb", "voc", "yolo"].into();
+    assert_eq!(missing(layouts.split_once("\n\nThe format").expect("a table").0), downloaded);
+    assert_eq!(missing(layouts).len(), 0, "the text after the table names the formats that are downloaded");
+}
+
+/// Returns the names of the features in a manifest that users may set: all except `default` and
+/// those that start with `_`.
+fn features(manifest: &str) -> BTreeSet<&str> {
+    let (_, section) = manifest.split_once("\n[features]\n").expect("a section of features");
+    let lines = section.lines().take_while(|line| !line.starts_with('['));
+    let names = lines.filter_map(|line| Some(line.split_once(" = ")?.0)).filter(|name| !name.starts_with('#'));
+    names.filter(|name| *name != "default" && !name.starts_with('_')).collect()
+}
+
+/// Returns the first cells of the feature table in a page or in a crate's documentation.
+fn listed(page: &str) -> BTreeSet<&str> {
+    let lines = page.lines().map(|line| line.strip_prefix("//! ").unwrap_or(line));
+    let table = lines.skip_while(|line| !line.starts_with("| feature | default |")).skip(2);
+    let rows = table.map_while(|line| line.strip_prefix("| `"));
+    rows.map(|row| row.split('`').next().unwrap()).collect()
+}
+
+#[test]
+fn the_lists_of_features_are_complete() {
+    let manifest = read("Cargo.toml");
+    for file in ["src/lib.rs", "docs/getting-started.md"] {
+        let page = read(file);
+        assert_eq!(listed(&page), features(&manifest), "{file}");
+        let misspelled = page.replacen("| `lmdb`", "| `lmbd`", 1);
+        assert_ne!(listed(&misspelled), features(&manifest), "{file}");
+    }
+}
+
+/// Public methods that take a loader, in the files of `src/loader` that write them by hand. The macros of the other
+/// files list the options that they make.
+fn setters() -> BTreeSet<String> {
+    let files = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/loader")).unwrap();
+    let files =
+        files.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|name| name == "rs"));
+    let by_hand = files.filter(|path| !["decoder.rs", "mod.rs", "rows.rs"].iter().any(|name| path.ends_with(name)));
+    let text: String = by_hand.map(|path| fs::read_to_string(path).unwrap()).collect();
+    let methods = text.lines().filter_map(|line| line.trim_start().strip_prefix("pub fn "));
+    let methods = methods.filter(|line| line.contains("(self") || line.contains("(mut self"));
+    methods.map(|line| line.chars().take_while(|&c| c.is_alphanumeric() || c == '_').collect()).collect()
+}
+
+/// Setters that the table of the documentation of `Loader` does not name.
+fn unlisted<'a>(table: &str, setters: &'a BTreeSet<String>) -> Vec<&'a String> {
+    setters.iter().filter(|name| !table.contains(&format!("[`{name}`](Loader::{name})"))).collect()
+}
+
+#[test]
+fn the_table_of_options_is_complete() {
+    let (page, setters) = (read("src/loader/options.rs"), setters());
+    let (table, _) = page.split_once("pub struct Loader {").expect("the documentation of Loader");
+    assert!(setters.len() > 30, "{setters:?}");
+    assert_eq!(unlisted(table, &setters), Vec::<&String>::new());
+    let misspelled = table.replace("[`subset`]", "[`subsets`]");
+    assert_eq!(unlisted(&misspelled, &setters), ["subset"]);
+}
+
+/// Returns the commands of the command-line tool.
+fn commands(program: &str) -> BTreeSet<String> {
+    let (_, list) = program.split_once("\nenum Command {\n").expect("a list of commands");
+    let variants = list.lines().take_while(|line| *line != "}").filter_map(|line| line.trim().split_once('('));
+    variants.filter(|(name, _)| !name.starts_with('#')).map(|(name, _)| name.to_lowercase()).collect()
+}
+
+/// Returns the commands that a page's shell blocks use.
+fn called(page: &str) -> BTreeSet<String> {
+    let blocks = page.split("\n```sh\n").skip(1).map(|rest| rest.split("\n```").next().unwrap());
+    let lines = blocks.flat_map(str::lines).filter_map(|line| line.trim().strip_prefix("warpfeed "));
+    lines.map(|line| line.split(' ').next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn the_pages_call_commands_that_exist() {
+    let commands = commands(&read("cli/src/program.rs"));
+    let pages = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs")).unwrap();
+    let pages =
+        pages.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|name| name == "md"));
+    let all: BTreeSet<String> = pages.flat_map(|path| called(&fs::read_to_string(path).unwrap())).collect();
+    assert!(all.len() > 4, "{all:?}");
+    assert!(all.is_subset(&commands), "{all:?}, but the program has {commands:?}");
+    assert!(!called("\n```sh\nwarpfeed repack a b\n```").is_subset(&commands));
 }

@@ -1,8 +1,8 @@
-//! Promise: the order of the folders is the direction of the data flow. A module imports only
-//! modules upstream of it, under their own names; the files of a folder depend on each other in one
-//! direction, as do the groups of a module; a `mod.rs` is a table of contents. The same holds for the
-//! crate `warpfeed-sources`, with its own flow. The files of the crate `warpfeed-jpeg` depend on
-//! each other in one direction, too.
+//! Promise: modules are ordered along the data flow. A module imports only from modules upstream of
+//! it, under their original names. There are no circular dependencies between the files of a folder
+//! or between the groups of a module. A `mod.rs` contains only a table of contents. The crate
+//! `warpfeed-sources` follows the same rules with its own order. In the crate `warpfeed-jpeg`,
+//! there are no circular dependencies between files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,24 +13,24 @@ use syn::{Attribute, Item, UseTree, Visibility};
 
 /// The rules of a crate.
 struct Rules {
-    /// Its modules, in the order of the data flow: a module imports only from modules before it.
+    /// Its modules in data flow order: a module imports only from modules before it.
     flow: &'static [&'static str],
-    /// Modules outside the flow, with all that they import.
+    /// Modules outside of the flow, each with everything that it may import.
     outside: &'static [(&'static str, &'static [&'static str])],
-    /// Modules that are divided into groups, and the flow through these. A group imports only from
+    /// Modules that are divided into groups, and the order of the groups. A group imports only from
     /// groups before it, and names them.
     groups: &'static [(&'static str, &'static [&'static str])],
     /// Whether all folders have at most [`MOST`] files and folders, or only modules with groups.
     small: bool,
 }
 
-/// The data flow from an index to the user. `trace` observes all of it and depends on none of it.
-/// Writers of datasets are outside the flow, and use its beginning.
+/// The data flow from an index to the user. `trace` is used by all modules and depends on none of
+/// them. Dataset writers are outside of the flow and use its beginning.
 const WARPFEED: Rules = Rules {
     flow: &[
         "error",
         "trace",
-        "order",
+        "sampler",
         "source",
         "decode",
         "transform",
@@ -41,12 +41,12 @@ const WARPFEED: Rules = Rules {
         "engine",
         "loader",
     ],
-    outside: &[("pack", &["error", "order", "source", "decode", "transform", "pack"])],
+    outside: &[("pack", &["error", "sampler", "source", "decode", "transform", "pack"])],
     groups: &[("engine", &["settings", "state", "reading", "working", "delivering", "serving"])],
     small: false,
 };
 
-/// From the files of this machine to the format of a path.
+/// From local files to the format of a path.
 const SOURCES: Rules = Rules {
     flow: &["error", "stats", "format", "machine", "model", "medium", "options", "values", "formats", "open"],
     outside: &[],
@@ -57,11 +57,12 @@ const SOURCES: Rules = Rules {
 /// Maximum number of files and folders in one folder.
 const MOST: usize = 25;
 
-/// Macros that write setters of a type downstream: their modules, and the type. They may use this one
-/// name of it. `transform::ops` draws the way.
+/// Macros that define setters on a type downstream: the module of the macro, and the type. Such a
+/// macro may refer to the type but to nothing else downstream. The documentation of
+/// `transform::ops` explains why.
 const SETTERS: [(&str, &str); 1] = [("transform::ops::row", "transform::Augment")];
 
-/// Path of a module or of an item in it, from the crate's root.
+/// Path of a module or item, from the crate root.
 type Name = Vec<String>;
 
 /// A module of the crate: a file, or an inline module in a file.
@@ -71,10 +72,10 @@ struct Module {
     seen: Seen,
 }
 
-/// The crate without its tests, by module name. The root is the empty name.
+/// The crate without its tests, by module name. The crate root has the empty name.
 struct Crate {
     modules: BTreeMap<Name, Module>,
-    /// Imports of each module by `use`, by their local names.
+    /// What each module imports with `use`, by local name.
     uses: BTreeMap<Name, BTreeMap<String, Name>>,
 }
 
@@ -101,8 +102,8 @@ impl Crate {
         all
     }
 
-    /// Absolute name of what module `at` calls `path`, and whether `super` led to the root. `None`
-    /// if it is not part of the crate.
+    /// Resolves `path` in module `at` to an absolute name. Also returns whether the path reached
+    /// the root through `super`. Returns `None` if the path leads out of the crate.
     fn absolute(&self, at: &Name, path: &[String]) -> Option<(Name, bool)> {
         let supers = path.iter().take_while(|part| *part == "super").count();
         let base = match &*path[0] {
@@ -115,7 +116,7 @@ impl Crate {
         Some(([base, &path[supers..]].concat(), supers > 0 && base.is_empty()))
     }
 
-    /// The module that defines `name`, after following all re-exports.
+    /// Returns the module that defines `name`, after following all re-exports.
     fn home(&self, name: &Name) -> Name {
         let mut name = name.clone();
         for _ in 0..8 {
@@ -126,11 +127,11 @@ impl Crate {
                 None => return module.to_vec(),
             }
         }
-        panic!("{} goes in circles", name.join("::"));
+        panic!("the re-exports of {} form a cycle", name.join("::"));
     }
 
-    /// All references of the crate's modules to its items but those of [`SETTERS`]: the module, the
-    /// absolute name, and whether `super` led to the root.
+    /// Returns all references between modules of the crate, except those of [`SETTERS`]: the
+    /// module, the absolute name, and whether the path reached the root through `super`.
     fn imports(&self) -> Vec<(Name, Name, bool)> {
         let mut imports = self.references();
         imports.retain(|(at, name, _)| !SETTERS.contains(&(&at.join("::"), &name.join("::"))));
@@ -157,9 +158,9 @@ impl Crate {
 struct Seen {
     /// Paths in the code.
     paths: Vec<Name>,
-    /// Imports by `use`: the local name, and the path.
+    /// Imports by `use`: local name and path.
     uses: Vec<(String, Name)>,
-    /// Those that are re-exported, which do not count as imports.
+    /// Local names of re-exports, which do not count as imports.
     shown: BTreeSet<String>,
     /// Number of functions with a body.
     bodies: usize,
@@ -214,7 +215,7 @@ impl<'a> Visit<'a> for Seen {
     }
 
     fn visit_macro(&mut self, mac: &'a syn::Macro) {
-        // Documentation and other texts import nothing.
+        // Doc comments and string literals contain no imports.
         let text = mac.tokens.to_string().replace("\\\"", "");
         let text: String = text.split('"').step_by(2).collect();
         let joined = text.split("::").map(str::trim).collect::<Vec<_>>().join("\0");
@@ -279,7 +280,7 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
     files.filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
 }
 
-/// Imports against the flow, through the root, or out of a folder by `super`.
+/// Returns the imports that go against the flow, through the root, or out of a folder with `super`.
 fn against_the_flow(all: &Crate, rules: &Rules) -> BTreeSet<String> {
     let mut wrong = BTreeSet::new();
     for (at, name, left) in all.imports() {
@@ -308,8 +309,8 @@ fn against_the_flow(all: &Crate, rules: &Rules) -> BTreeSet<String> {
     wrong
 }
 
-/// Imports against the flow between the groups of a module, or through the module's own table of
-/// contents, files outside the groups, and full folders.
+/// Returns what violates the rules on groups: imports against the order or through the module's own
+/// table of contents, files outside of the groups, and folders with too many files.
 fn against_the_groups(all: &Crate, rules: &Rules) -> BTreeSet<String> {
     let mut wrong = BTreeSet::new();
     let groups = |name: &Name| rules.groups.iter().find(|group| name.first().is_some_and(|first| first == group.0));
@@ -343,8 +344,8 @@ fn against_the_groups(all: &Crate, rules: &Rules) -> BTreeSet<String> {
     wrong
 }
 
-/// Files of one folder that depend on each other. A subfolder counts as one file. The flow orders
-/// the files in the root of `warpfeed`.
+/// Returns files in the same folder that depend on each other circularly. A subfolder counts as one
+/// file. Files in the root of `warpfeed` are ordered by the flow instead.
 fn circles(all: &Crate, in_root: bool) -> BTreeSet<String> {
     let mut folders: BTreeMap<Name, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
     for (at, name, _) in all.imports() {
@@ -369,21 +370,21 @@ fn circles(all: &Crate, in_root: bool) -> BTreeSet<String> {
             let reached = reach(file);
             if reached.contains(file) {
                 let circle: Vec<String> = reached.into_iter().filter(|other| reach(other).contains(file)).collect();
-                circles.insert(format!("{}: {} need each other", folder.join("/"), circle.join(", ")));
+                circles.insert(format!("{}: {} depend on each other", folder.join("/"), circle.join(", ")));
             }
         }
     }
     circles
 }
 
-/// `mod.rs` files that are more than a table of contents.
+/// Returns the `mod.rs` files that contain more than a table of contents.
 fn full_tables(all: &Crate) -> BTreeSet<String> {
     let tables = all.modules.iter().filter(|(_, module)| module.file.ends_with("mod.rs"));
     let full = tables.filter(|(_, module)| module.seen.bodies > 0);
     full.map(|(_, module)| format!("{}: functions in a table of contents", module.file.display())).collect()
 }
 
-/// All violations of the rules.
+/// Returns all violations of the rules.
 fn found(all: &Crate, rules: &Rules) -> BTreeSet<String> {
     [against_the_flow(all, rules), against_the_groups(all, rules), circles(all, false), full_tables(all)]
         .into_iter()
@@ -392,7 +393,7 @@ fn found(all: &Crate, rules: &Rules) -> BTreeSet<String> {
 }
 
 #[test]
-fn modules_import_only_from_upstream_and_folders_have_one_direction() {
+fn modules_and_folders_import_only_from_upstream() {
     for (folder, rules) in [("src", &WARPFEED), ("sources/src", &SOURCES)] {
         let all = Crate::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder));
         let imports = all.imports().len();
@@ -407,12 +408,12 @@ fn setters_name_the_type_that_they_extend() {
     let all = Crate::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
     for (at, name) in SETTERS {
         let is_used = |(from, to, _): &(Name, Name, bool)| from.join("::") == at && to.join("::") == name;
-        assert!(all.references().iter().any(is_used), "{at} names {name} no more: remove it from SETTERS");
+        assert!(all.references().iter().any(is_used), "{at} no longer names {name}: remove it from SETTERS");
     }
 }
 
 #[test]
-fn files_of_the_jpeg_crate_depend_on_each_other_in_one_direction() {
+fn files_of_the_jpeg_crate_depend_in_one_direction() {
     let all = Crate::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("jpeg/src"));
     assert!(all.imports().len() > 100, "is this looking at the right files?");
     let found: Vec<_> = circles(&all, true).into_iter().chain(full_tables(&all)).collect();
@@ -429,17 +430,17 @@ fn each_kind_of_violation_is_detected() {
     };
     write(
         "lib.rs",
-        "mod decode; mod engine; mod error; mod loader; mod order; mod source; mod transform; pub use sampler::Rank;",
+        "mod decode; mod engine; mod error; mod loader; mod sampler; mod source; mod transform; pub use sampler::Rank;",
     );
     write("decode.rs", "pub struct Codec;");
     write("error.rs", "pub enum Error {} #[cfg(test)] mod tests { use crate::loader::Loader; }");
     write("loader.rs", "use crate::sampler::Rank; pub struct Loader(Rank);");
-    write("order/mod.rs", "mod rank; mod rng; mod tests_of; pub use rank::Rank; #[cfg(test)] mod tests;");
-    write("order/rank.rs", "use super::rng::Rng; pub struct Rank(Rng); use crate::decode::Codec;");
+    write("sampler/mod.rs", "mod rank; mod rng; mod tests_of; pub use rank::Rank; #[cfg(test)] mod tests;");
+    write("sampler/rank.rs", "use super::rng::Rng; pub struct Rank(Rng); use crate::decode::Codec;");
     // Through the re-export, `rank` and `rng` depend on each other.
-    write("order/rng.rs", "pub struct Rng; fn f(_: super::Rank) { g::<super::super::error::Error>() }");
-    write("order/tests_of.rs", "mod inline { use super::super::Rank; use super::super::super::loader; }");
-    write("order/tests.rs", "use crate::loader::Loader;");
+    write("sampler/rng.rs", "pub struct Rng; fn f(_: super::Rank) { g::<super::super::error::Error>() }");
+    write("sampler/tests_of.rs", "mod inline { use super::super::Rank; use super::super::super::loader; }");
+    write("sampler/tests.rs", "use crate::loader::Loader;");
     write("source/mod.rs", "mod lmdb; pub trait Source { fn len(&self) -> usize { 0 } }");
     write("source/lmdb.rs", "use super::Source; fn f(_: crate::Rank) { format!(\"{}\", crate::loader::NAME) }");
     write("engine/mod.rs", "mod alone; mod state; mod working; pub use state::Run;");
@@ -462,17 +463,17 @@ fn each_kind_of_violation_is_detected() {
         "engine/state.rs: state imports working",
         "engine/working.rs: engine::Run is named through engine",
         "engine/state: 26 files and folders, more than 25",
-        "engine: state, working need each other",
-        "order/rank.rs: order imports decode",
-        "order/rng.rs: `super` leaves the folder for error::Error",
-        "order/tests_of.rs: `super` leaves the folder for loader",
-        "order/tests_of.rs: order imports loader",
-        "order: rank, rng need each other",
+        "engine: state, working depend on each other",
+        "sampler/rank.rs: sampler imports decode",
+        "sampler/rng.rs: `super` leaves the folder for error::Error",
+        "sampler/tests_of.rs: `super` leaves the folder for loader",
+        "sampler/tests_of.rs: sampler imports loader",
+        "sampler: rank, rng depend on each other",
         "source/lmdb.rs: crate::Rank is named through the root",
         "source/lmdb.rs: source imports loader",
         "source/mod.rs: functions in a table of contents",
-        "transform/ops: list, mod, tone need each other",
-        "transform: augment, ops need each other",
+        "transform/ops: list, mod, tone depend on each other",
+        "transform: augment, ops depend on each other",
     ];
     assert_eq!(found(&Crate::read(src.path()), &WARPFEED), expected.map(str::to_owned).into());
     let small: BTreeSet<String> = (0..=MOST).map(|n| format!("source/f{n}.rs")).collect();
@@ -482,8 +483,9 @@ fn each_kind_of_violation_is_detected() {
     assert!(found(&Crate::read(src.path()), &Rules { small: true, ..WARPFEED }).contains(&full));
 }
 
-/// The folder of a vendor's driver, and the files outside it that name its items. A GPU of another
-/// vendor has a folder of its own, an opener next to `loader/nvidia.rs`, and a line in the others.
+/// The folder of a vendor's driver. Few files outside of it may refer to its items. Support for a
+/// different vendor gets a separate folder, an opener next to `loader/nvidia.rs`, and a line in
+/// each of the other files.
 const DRIVER: &str = "src/device/nvidia";
 const NAMES_THE_DRIVER: [&str; 6] = [
     "cli/src/commands/doctor_gpu.rs",
@@ -493,11 +495,11 @@ const NAMES_THE_DRIVER: [&str; 6] = [
     "src/lib.rs",
     "src/loader/nvidia.rs",
 ];
-/// Types of others that gain methods in the driver's folder. Their methods may name types of
-/// `cudarc`, and no other public method can.
+/// Types defined elsewhere that get additional methods in the driver's folder. Only these public
+/// methods may mention types of `cudarc`.
 const NAME_CUDARC: [&str; 3] = ["DecoderBuilder", "DeviceTensor", "Loader"];
 
-/// The paths of a file and of its inline modules, without tests.
+/// Returns the paths in a file and in its inline modules, without tests.
 fn paths(items: &[Item]) -> Vec<Name> {
     let mut seen = Seen::default();
     items.iter().for_each(|item| seen.visit_item(item));
@@ -513,16 +515,18 @@ fn paths(items: &[Item]) -> Vec<Name> {
     paths
 }
 
-/// Whether a path leads to the driver: to `cudarc`, its types, or the folder that wraps it.
+/// Returns whether a path refers to the driver: to `cudarc`, to its types, or to the folder that
+/// wraps it.
 fn names_the_driver(path: &Name) -> bool {
     const WORDS: [&str; 8] =
         ["cuda", "cudarc", "nvidia", "CudaContext", "CudaSlice", "CudaStream", "CudaView", "DeviceRepr"];
-    // `Loader::cuda` is a function of a type.
+    // `Loader::cuda` is an associated function of a type.
     let of_a_type = |i: usize| i > 0 && path[i - 1].starts_with(char::is_uppercase);
     path.iter().enumerate().any(|(i, part)| WORDS.contains(&&**part) && !of_a_type(i))
 }
 
-/// The files of `sources` below `root` that name the driver outside its folder, in order.
+/// Returns the files in `sources`, relative to `root`, that refer to the driver and are outside of
+/// its folder, sorted.
 fn namers(root: &Path, sources: &[&str]) -> Vec<String> {
     let files = sources.iter().flat_map(|source| rust_files(&root.join(source)));
     let mut found: Vec<String> = files
@@ -537,7 +541,7 @@ fn namers(root: &Path, sources: &[&str]) -> Vec<String> {
     found
 }
 
-/// The types of others that gain public methods in the files of the driver, in order.
+/// Returns the types defined elsewhere that get public methods in the driver's files, sorted.
 fn gaining(files: &[PathBuf]) -> Vec<String> {
     let (mut own, mut gaining) = (BTreeSet::new(), BTreeSet::new());
     for file in files {
@@ -565,7 +569,8 @@ fn only_the_drivers_folder_and_one_opener_name_the_driver() {
     assert_eq!(namers(root, &sources), NAMES_THE_DRIVER);
 }
 
-/// So a release of `cudarc` changes nothing for programs whose batches stay on the host.
+/// Ensures that a new release of `cudarc` does not affect programs that only use batches on the
+/// host.
 #[test]
 fn methods_of_the_host_name_no_type_of_cudarc() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

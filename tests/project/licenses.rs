@@ -1,4 +1,4 @@
-//! Promise: every package holds both licenses, also when it is packed alone.
+//! Promise: every package contains both licenses, even when it is packed alone.
 
 use std::fs;
 use std::path::Path;
@@ -8,14 +8,15 @@ fn every_package_holds_both_licenses() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     for name in ["LICENSE-APACHE", "LICENSE-MIT"] {
         let license = fs::read_to_string(root.join(name)).unwrap();
-        // A package has only files below its folder. These are links, which packing follows.
+        // A package contains only files below its folder. The licenses there are links, which
+        // packing follows.
         for package in
             ["cli", "jpeg", "python", "sources", "stores", "adaptors/burn", "adaptors/candle", "adaptors/tch"]
         {
             let found = fs::read_to_string(root.join(package).join(name));
-            assert!(found.is_ok_and(|found| found == license), "{package} has not the {name} of the repository");
+            assert!(found.is_ok_and(|found| found == license), "{package}: {name} differs from the repository's");
         }
     }
     let project = fs::read_to_string(root.join("python/pyproject.toml")).unwrap();
-    assert!(project.lines().any(|line| line == r#"license-files = ["LICENSE-*"]"#), "the wheel has no licenses");
+    assert!(project.lines().any(|line| line == r#"license-files = ["LICENSE-*"]"#), "the wheel lacks the licenses");
 }

@@ -1,4 +1,4 @@
-//! The text of the project: its layering, its promises, its parsers, its licenses and its skips.
+//! Tests of the repository itself: layering, promises, parsers, licenses and skips.
 
 #[path = "../support/require.rs"]
 mod require;

@@ -1,5 +1,5 @@
-//! Promise: SECURITY.md lists the parser of every format, with its bounds, its harness and the public
-//! files that it is compared on.
+//! Promise: SECURITY.md lists the parser of every format, with its limits, its fuzz harness, and
+//! the public files on which it is compared with other libraries.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,7 +20,7 @@ fn rows(page: &str) -> Vec<Row> {
     lines.map(|line| cells(line).try_into().unwrap_or_else(|_| panic!("six cells: {line}"))).collect()
 }
 
-/// The words of a cell that are in code.
+/// Iterates over the words in a cell that are formatted as code.
 fn code(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }
@@ -36,7 +36,7 @@ fn every_format_is_in_the_table_of_parsers() {
 }
 
 #[test]
-fn the_rows_name_harnesses_that_exist_and_every_harness_has_a_row() {
+fn rows_and_fuzz_harnesses_match() {
     let rows = rows(&read("SECURITY.md"));
     let named: BTreeSet<&str> = rows.iter().flat_map(|row| code(&row[4])).collect();
     let files = |prefix: &'static str, folder| {
@@ -49,13 +49,13 @@ fn the_rows_name_harnesses_that_exist_and_every_harness_has_a_row() {
     for name in &named {
         assert!(harnesses.iter().any(|harness| harness == name), "there is no harness {name}");
     }
-    // These test what no file says, or are the home of the others.
+    // These harnesses test something other than files, or contain the harnesses of others.
     let others = ["coverage.rs", "mod.rs", "repack.rs", "resume.rs"];
     for harness in harnesses.iter().filter(|harness| !others.iter().any(|other| harness.ends_with(other))) {
         assert!(named.contains(&**harness), "SECURITY.md has no row with {harness}");
     }
     for row in rows.iter().filter(|row| code(&row[4]).next().is_none()) {
-        assert!(row[4].starts_with("none"), "no harness and no word about it: {row:?}");
+        assert!(row[4].starts_with("none"), "a row without a harness must say \"none\": {row:?}");
     }
 }
 

@@ -1,5 +1,5 @@
-//! Promise: docs/promises.md names tests for every promise of the README and of its own, and these
-//! tests exist and are run. Ignored tests do not count.
+//! Promise: tests/PROMISES.md has a section for every section of docs/guarantees.md and every
+//! promise of the README. Each claim in it names tests, which must exist and must not be ignored.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,17 +10,22 @@ fn read(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// A claim of a promise, with its tests as `file::name`.
+/// A claim of tests/PROMISES.md, with its tests as `file::name`.
 struct Claim {
     line: usize,
     text: String,
     tests: Vec<String>,
 }
 
-/// The promises in order: `## ` begins a promise, and `- ` one of its claims.
-fn promises(page: &str) -> Vec<(String, Vec<Claim>)> {
+/// Headings of the sections of docs/guarantees.md.
+fn guarantees(page: &str) -> Vec<&str> {
+    page.lines().filter_map(|line| line.strip_prefix("## ")).collect()
+}
+
+/// Parses the sections of tests/PROMISES.md in order: `## ` begins a section, and `- ` a claim.
+fn promises(index: &str) -> Vec<(String, Vec<Claim>)> {
     let mut promises: Vec<(String, Vec<Claim>)> = Vec::new();
-    for (line, text) in page.lines().enumerate() {
+    for (line, text) in index.lines().enumerate() {
         if let Some(name) = text.strip_prefix("## ") {
             promises.push((name.to_owned(), Vec::new()));
         } else if let Some((_, claims)) = promises.last_mut() {
@@ -39,7 +44,8 @@ fn promises(page: &str) -> Vec<(String, Vec<Claim>)> {
     promises
 }
 
-/// Names of the promises in the README: the bold beginnings of its list items.
+/// Returns the names of the promises in the README, which are the bold beginnings of its list
+/// items.
 fn promised(readme: &str) -> Vec<String> {
     let (_, list) = readme.split_once("\n## What it promises\n").expect("the README has a list of promises");
     let list = list.split("\n## ").next().unwrap();
@@ -47,7 +53,8 @@ fn promised(readme: &str) -> Vec<String> {
     bold.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Names of the tests that `cargo test` runs from a Rust file, or pytest from a Python file.
+/// Returns the names of the tests that `cargo test` runs from a Rust file, or pytest from a Python
+/// file.
 fn tests_of(file: &str, text: &str) -> Vec<String> {
     let name = |line: &str, before: &str| {
         let name: String =
@@ -74,15 +81,19 @@ fn tests_of(file: &str, text: &str) -> Vec<String> {
     found
 }
 
-/// All faults of the pages.
-fn faults(readme: &str, page: &str, file: &mut dyn FnMut(&str) -> Option<String>) -> Vec<String> {
-    let promises = promises(page);
+/// Returns everything that is wrong in the README, docs/guarantees.md and tests/PROMISES.md.
+fn faults(readme: &str, page: &str, index: &str, file: &mut dyn FnMut(&str) -> Option<String>) -> Vec<String> {
+    let guarantees = guarantees(page);
+    let promises = promises(index);
     let mut faults = Vec::new();
-    let names: Vec<&String> = promises.iter().map(|(name, _)| name).collect();
-    for name in promised(readme) {
-        if !names.contains(&&name) {
-            faults.push(format!("`{name}` is promised in README.md, and has no tests in docs/promises.md"));
-        }
+    for name in promised(readme).iter().filter(|name| !guarantees.contains(&name.as_str())) {
+        faults.push(format!("`{name}` is promised in README.md, but docs/guarantees.md has no such section"));
+    }
+    for name in guarantees.iter().filter(|name| !promises.iter().any(|(promise, _)| promise == *name)) {
+        faults.push(format!("`{name}` is in docs/guarantees.md, but tests/PROMISES.md has no such section"));
+    }
+    for (name, _) in promises.iter().filter(|(name, _)| !guarantees.contains(&name.as_str())) {
+        faults.push(format!("`{name}` is in tests/PROMISES.md, but docs/guarantees.md has no such section"));
     }
     let mut known: BTreeMap<String, Option<Vec<String>>> = BTreeMap::new();
     for (promise, claims) in &promises {
@@ -91,15 +102,15 @@ fn faults(readme: &str, page: &str, file: &mut dyn FnMut(&str) -> Option<String>
         }
         for Claim { line, text, tests } in claims {
             if tests.is_empty() {
-                faults.push(format!("docs/promises.md:{line}: no test is named for: {text}"));
+                faults.push(format!("tests/PROMISES.md:{line}: no test is named for: {text}"));
             }
             for test in tests {
                 let (path, name) = test.rsplit_once("::").expect("tests contain `::`");
                 let found = known.entry(path.to_owned()).or_insert_with(|| Some(tests_of(path, &file(path)?)));
                 match found {
-                    None => faults.push(format!("docs/promises.md:{line}: {path} is not there")),
+                    None => faults.push(format!("tests/PROMISES.md:{line}: {path} is not there")),
                     Some(found) if !found.iter().any(|test| test == name) => {
-                        faults.push(format!("docs/promises.md:{line}: {path} has no test {name} that is run"));
+                        faults.push(format!("tests/PROMISES.md:{line}: {path} has no test {name} that is run"));
                     }
                     Some(_) => {}
                 }
@@ -113,7 +124,7 @@ fn faults(readme: &str, page: &str, file: &mut dyn FnMut(&str) -> Option<String>
 fn every_promise_names_tests_that_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut file = |path: &str| fs::read_to_string(root.join(path)).ok();
-    let faults = faults(&read("README.md"), &read("docs/promises.md"), &mut file);
+    let faults = faults(&read("README.md"), &read("docs/guarantees.md"), &read("tests/PROMISES.md"), &mut file);
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
@@ -126,26 +137,35 @@ fn each_kind_of_fault_is_detected() {
         ("tests/a.py", "def test_is_run(tmp_path):\ndef helper():"),
     ];
     let mut file = |path: &str| files.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned());
-    let mut faults = |page: &str| faults(readme, page, &mut file).join("\n");
+    let page = "# Title\n\n## One\n\n- It is so.\n\n## Two\n\n- And so.\n";
+    let mut faults = |page: &str, index: &str| faults(readme, page, index, &mut file).join("\n");
     let sound = "# Title\n\n## One\n\n- It is so:\n  `tests/a.rs::is_run`, `tests/a.py::test_is_run`\n\n## Two\n\n- `tests/a.rs::is_run`\n";
-    assert_eq!(faults(sound), "");
-    let seen = |from: &str, to: &str, fault: &str| {
-        let page = sound.replacen(from, to, 1);
-        assert_ne!(page, sound);
-        assert!(faults(&page).contains(fault), "{page}\n{}", faults(&page));
+    assert_eq!(faults(page, sound), "");
+    let renamed = page.replace("## Two", "## Four");
+    let found = faults(&renamed, sound);
+    for fault in [
+        "`Two` is promised in README.md, but docs/guarantees.md has no such section",
+        "`Four` is in docs/guarantees.md, but tests/PROMISES.md has no such section",
+        "`Two` is in tests/PROMISES.md, but docs/guarantees.md has no such section",
+    ] {
+        assert!(found.contains(fault), "{found}");
+    }
+    let mut seen = |from: &str, to: &str, fault: &str| {
+        let index = sound.replacen(from, to, 1);
+        assert_ne!(index, sound);
+        assert!(faults(page, &index).contains(fault), "{index}\n{}", faults(page, &index));
     };
-    let mut seen = seen;
-    seen("## Two", "## Another", "`Two` is promised in README.md, and has no tests");
+    seen("## Two", "## Four", "`Two` is in docs/guarantees.md, but tests/PROMISES.md has no such section");
     seen("\n- `tests/a.rs::is_run`\n", "", "`Two` has no claim");
-    seen("`tests/a.rs::is_run`, `tests/a.py::test_is_run`", "by hand", "docs/promises.md:5: no test is named for");
-    seen("a.rs::is_run", "b.rs::is_run", "docs/promises.md:5: tests/b.rs is not there");
+    seen("`tests/a.rs::is_run`, `tests/a.py::test_is_run`", "by hand", "tests/PROMISES.md:5: no test is named for");
+    seen("a.rs::is_run", "b.rs::is_run", "tests/PROMISES.md:5: tests/b.rs is not there");
     for name in ["a.rs::is_not_there", "a.rs::takes_hours", "a.rs::helper", "a.py::helper"] {
         let fault = format!("tests/{} that is run", name.replace("::", " has no test "));
         seen("a.rs::is_run", name, &fault);
     }
 }
 
-/// Tests that count the threads or the memory of the process must not run next to others.
+/// Tests that count threads or measure the memory of the process must not run concurrently.
 #[test]
 fn tests_that_need_the_process_take_turns() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");

@@ -1,5 +1,6 @@
-//! Promise: a test that does nothing on a machine says so in one way, which `WARPFEED_REQUIRE` turns
-//! into a failure: `missing` of tests/support/require.rs and of python/tests/conftest.py.
+//! Promise: a test that cannot run on a machine always reports this by calling `missing`, which is
+//! in tests/support/require.rs and in python/tests/conftest.py. `WARPFEED_REQUIRE` turns the report
+//! into a failure.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +11,7 @@ use syn::{Attribute, Expr, ExprCall, ExprClosure, ExprIf, ExprReturn, ItemFn, Lo
 
 use crate::require::{is_required, words};
 
-/// Folders with tests in Rust, and the home of `missing`.
+/// Folders with Rust tests, and the file that defines `missing`.
 const FOLDERS: [&str; 9] = [
     "src",
     "sources/src",
@@ -28,7 +29,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
 }
 
-/// Files below `folder` whose names end in `extension`.
+/// Returns the files below `folder` whose names end with `extension`.
 fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
@@ -42,7 +43,7 @@ fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The last name of the function that an expression calls.
+/// Returns the last path segment of the function that an expression calls.
 fn called(expr: &Expr) -> Option<String> {
     if let Expr::Call(call) = expr { function(call) } else { None }
 }
@@ -56,7 +57,7 @@ fn has(attributes: &[Attribute], name: &str) -> bool {
     attributes.iter().any(|attribute| attribute.path().is_ident(name))
 }
 
-/// Names of the functions that call `missing` and are no tests, such as `stream`.
+/// Names of the non-test functions that call `missing`, such as `stream`.
 #[derive(Default)]
 struct Helpers {
     function: Option<String>,
@@ -77,7 +78,7 @@ impl<'a> Visit<'a> for Helpers {
         visit::visit_expr_call(self, call);
     }
 
-    /// A helper may get its stream from a different helper: `let known = stream()?;`.
+    /// Handles helpers that get their stream from another helper: `let known = stream()?;`.
     fn visit_expr_try(&mut self, expr: &'a syn::ExprTry) {
         if called(&expr.expr).is_some_and(|name| self.names.contains(&name)) {
             self.names.extend(self.function.clone());
@@ -86,7 +87,7 @@ impl<'a> Visit<'a> for Helpers {
     }
 }
 
-/// Returns of tests by another way than `missing`.
+/// Early returns of tests that bypass `missing`.
 struct Returns<'a> {
     helpers: &'a BTreeSet<String>,
     test: Option<String>,
@@ -110,7 +111,7 @@ impl<'a> Visit<'a> for Returns<'_> {
         }
     }
 
-    /// `let Some(stream) = stream() else { return };`
+    /// Handles `let Some(stream) = stream() else { return };`.
     fn visit_local(&mut self, local: &'a Local) {
         let helped = local.init.as_ref().and_then(|init| called(&init.expr));
         if !helped.is_some_and(|name| self.helpers.contains(&name)) {
@@ -118,7 +119,8 @@ impl<'a> Visit<'a> for Returns<'_> {
         }
     }
 
-    /// A test that starts itself in a process of its own ends there after its work.
+    /// Allows the return of a test that reruns itself in a child process, and returns there after
+    /// its work.
     fn visit_expr_if(&mut self, expr: &'a ExprIf) {
         let read = match &*expr.cond {
             Expr::MethodCall(call) if call.method == "is_some" => called(&call.receiver),
@@ -131,14 +133,15 @@ impl<'a> Visit<'a> for Returns<'_> {
     }
 }
 
-/// Tests of these files, by path and text, that end early in a way that `WARPFEED_REQUIRE` does not see.
+/// Returns the tests in these files (path and text) that return early in a way that
+/// `WARPFEED_REQUIRE` does not turn into a failure.
 fn silent(files: &[(String, String)]) -> Vec<String> {
     let parsed: Vec<_> = files
         .iter()
         .map(|(path, text)| (path, syn::parse_file(text).unwrap_or_else(|e| panic!("{path}: {e}"))))
         .collect();
     let mut helpers = Helpers::default();
-    // Twice, because a helper may stand before the one that it calls.
+    // Two passes, because a helper may be defined before the helper that it calls.
     for _ in 0..2 {
         parsed.iter().for_each(|(_, file)| helpers.visit_file(file));
     }
@@ -169,13 +172,13 @@ fn no_test_in_rust_ends_early_in_silence() {
 }
 
 #[test]
-fn no_test_in_python_is_skipped_in_another_way() {
+fn python_tests_are_skipped_in_one_way_only() {
     for path in files(&root().join("python/tests"), "py") {
         let text = fs::read_to_string(&path).unwrap();
         for (number, line) in text.lines().enumerate() {
             let other = ["importorskip", "pytest.skip(", "skipif", "mark.skip", "xfail", "SkipTest"];
             let found = other.iter().find(|word| line.contains(**word));
-            let home = path.ends_with("conftest.py") && line.contains("pytest.skip(f\"for want of");
+            let home = path.ends_with("conftest.py") && line.contains("pytest.skip(f\"needs {word}");
             assert!(found.is_none() || home, "{}:{}: use `need`, `needs` or `missing`", path.display(), number + 1);
         }
     }
@@ -189,7 +192,7 @@ fn warpfeed_require_names_known_words() {
     assert_eq!(is_required("torch,libtorch", "cuda"), Ok(false));
     assert_eq!(is_required("", "cuda"), Ok(false));
     let e = is_required("cuda,cudaa", "cuda").unwrap_err();
-    assert!(e.starts_with("no test needs \"cudaa\": WARPFEED_REQUIRE takes cuda, "), "{e}");
+    assert!(e.starts_with("WARPFEED_REQUIRE=\"cudaa\": expected one of cuda, "), "{e}");
     assert!(is_required("", "gpu").is_err(), "a test that names no word");
     let distinct: BTreeSet<_> = words().collect();
     assert_eq!(distinct.len(), words().count(), "each word once");

@@ -1,10 +1,10 @@
-//! Promise: whatever goes wrong, there is no hang, no lost slot, no lost thread, and every sample
+//! Promise: no combination of faults causes a hang, a lost slot or a lost thread, and every sample
 //! is accounted for.
 //!
-//! A schedule is drawn from a seed: the loader's options, which samples fail or panic or are slow
-//! in the source, the decoder and the transform, how many batches of each epoch the consumer takes,
-//! and which it keeps. The expected result is computed from the same seed, independently of the
-//! engine, and compared exactly: delivered + skipped + undelivered = all.
+//! A schedule is drawn from a seed. It contains the loader's options; which samples fail, panic or
+//! are slow in the source, the decoder and the transform; how many batches of each epoch the
+//! consumer takes; and which batches it holds. The expected result is computed from the same seed,
+//! independently of the engine, and compared exactly: delivered + skipped + undelivered = all.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use warpfeed::transform::{ImageMut, Transform};
 use warpfeed::{Augment, Error, ErrorKind, HostBatch, LastBatch, Loader, OnError, Result};
 
 const SIDE: u32 = 4;
-/// Side and encoded bytes of the samples that are large where memory is scarce.
+/// Side and number of encoded bytes of large samples, which occur when memory is scarce.
 const LARGE: (u32, usize) = (32, 5_000);
 const SCARCE: usize = 25_000;
 
-/// The stage at which a sample fails or is slow.
+/// Stage at which a sample fails or is slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Read,
@@ -43,24 +43,24 @@ enum Fate {
     Panics(Stage),
 }
 
-/// Where an epoch begins.
+/// How the consumer begins an epoch.
 #[derive(Debug, Clone, Copy)]
 enum Begin {
-    BatchIndex(u64),
+    Batch(u64),
     /// In a new loader, at the position that the previous one saved.
     Resumed,
 }
 
-/// What the consumer does with a batch.
+/// What the consumer does with one batch.
 #[derive(Debug, Clone, Copy)]
 struct Use {
-    /// Time before it asks, in microseconds. Idle workers end after some 25 ms.
+    /// Delay before the request, in microseconds. Idle workers exit after about 25 ms.
     pause: u64,
-    /// Whether it keeps the batch for a while.
+    /// Whether the consumer holds the batch for a while.
     keeps: bool,
 }
 
-/// The random choices of a schedule.
+/// Random choices of a schedule.
 #[derive(Debug, Clone)]
 pub(crate) struct Schedule {
     seed: u64,
@@ -80,17 +80,17 @@ pub(crate) struct Schedule {
     last: LastBatch,
     shuffle: bool,
     policy: OnError,
-    /// For each epoch: its beginning, and what the consumer does with each requested batch.
+    /// For each epoch: how it begins, and what the consumer does with each requested batch.
     epochs: Vec<(Begin, Vec<Use>)>,
-    /// Whether the consumer pauses. This takes no time if the order of the threads is drawn.
+    /// Whether the consumer pauses. With simulated scheduling, pauses take no time.
     pub(crate) pauses: bool,
-    /// Whether the source hears of the batches.
+    /// Whether the source is notified of batches.
     follows: bool,
-    /// What it has heard that cannot be.
+    /// Notifications that contradict the sample order.
     misled: Arc<Mutex<Vec<String>>>,
     /// Whether the loader is dropped in the middle of the last epoch.
     closes: bool,
-    /// Whether the loader is dropped before the kept batches.
+    /// Whether the loader is dropped before the batches that the consumer holds.
     loader_goes_first: bool,
 }
 
@@ -99,7 +99,8 @@ impl Schedule {
         let mut rng = Rng::new(seed, 0, 0);
         let mut below = |end: u64| rng.next_u64() % end;
         let len = 1 + below(40);
-        // One sample in `rate` fails, and one is slow: none with the first rate, all with the last.
+        // One sample in `rate` fails, and one in `rate` is slow. With the first rate, no sample
+        // does; with the last, every sample does.
         let rate = [u64::MAX, 40, 10, 5, 2][below(5) as usize];
         let place = |n: u64| [Stage::Read, Stage::Size, Stage::Decode, Stage::Transform][n as usize];
         let fates = (0..len).map(|_| match (below(rate), below(3), place(below(4))) {
@@ -112,19 +113,19 @@ impl Schedule {
         let batch = 1 + below(8) as usize;
         let batches = len.div_ceil(batch as u64);
         let policy = match below(3) {
-            0 => OnError::CancelToken,
+            0 => OnError::Stop,
             _ => OnError::Skip { max_skipped: [0, 3, 20, 1000][below(4) as usize] },
         };
-        // A hasty consumer ends many epochs early.
+        // An impatient consumer abandons many epochs.
         let hasty = below(4) == 0;
         let count = if hasty { 3 + below(5) } else { 1 + below(3) };
-        // Keeps one batch in so many.
+        // Holds one batch out of this number.
         let kept = [1, 3, 3, 9][below(4) as usize];
         let epochs = (0..count).map(|_| {
             let first = match below(6) {
-                0 => Begin::BatchIndex(below(batches + 1)),
+                0 => Begin::Batch(below(batches + 1)),
                 1 => Begin::Resumed,
-                _ => Begin::BatchIndex(0),
+                _ => Begin::Batch(0),
             };
             let asked = match below(2) {
                 _ if hasty => below(3).min(batches),
@@ -153,11 +154,11 @@ impl Schedule {
             calm: Arc::default(),
             ahead: Arc::default(),
             batch,
-            // 0 means automatic, with idle threads and slots held in reserve.
+            // 0 means automatic, with idle threads and slots in reserve.
             workers: below(5) as usize,
             prefetch: below(5) as usize,
             // A loader without any batch is rejected, so `Drop` needs one full batch.
-            last: [LastBatch::ObjectCache, LastBatch::Drop][(below(2) as usize).min((len / batch as u64) as usize)],
+            last: [LastBatch::Keep, LastBatch::Drop][(below(2) as usize).min((len / batch as u64) as usize)],
             shuffle: below(2) == 0,
             policy,
             epochs,
@@ -186,12 +187,12 @@ impl Schedule {
         loader.on_error(self.policy)
     }
 
-    /// Side of the images of an epoch.
+    /// Returns the image side in an epoch.
     fn side(&self, epoch: u64) -> u32 {
         if self.grows && epoch > 0 { SIDE + 2 } else { SIDE }
     }
 
-    /// Applies the fate of `sample` at `place`.
+    /// Fails or waits if `sample` was drawn to do so at stage `place`.
     fn meet(&self, sample: u64, place: Stage) -> Result<()> {
         if self.calm.load(Ordering::Relaxed) {
             return Ok(());
@@ -205,12 +206,12 @@ impl Schedule {
         Ok(())
     }
 
-    /// Samples of each batch of an epoch.
+    /// Returns the samples of each batch in an epoch.
     fn samples(&self, epoch: u64) -> Vec<Vec<u64>> {
         let len = self.fates.len() as u64;
         let order = Shuffled::new(len, self.seed);
         let all: Vec<u64> = (0..len).map(|at| if self.shuffle { order.index(epoch, at) } else { at }).collect();
-        let whole = |b: &&[u64]| self.last == LastBatch::ObjectCache || b.len() == self.batch;
+        let whole = |b: &&[u64]| self.last == LastBatch::Keep || b.len() == self.batch;
         all.chunks(self.batch).filter(whole).map(<[u64]>::to_vec).collect()
     }
 
@@ -219,7 +220,7 @@ impl Schedule {
     }
 }
 
-/// The schedule as a source, a decoder and a transform.
+/// Implements the schedule as a source, a decoder and a transform.
 struct Scheduled(Schedule);
 
 impl Source for Scheduled {
@@ -246,9 +247,9 @@ impl Source for Scheduled {
     }
 }
 
-/// What the source hears of the batches.
+/// Checks the batch notifications that the source receives.
 struct Heard {
-    /// The batches that are done, if a run is in progress.
+    /// Batches that are done, if a run is in progress.
     run: Mutex<Option<HashSet<BatchIndex>>>,
     misled: Arc<Mutex<Vec<String>>>,
 }
@@ -263,7 +264,7 @@ impl Prefetcher for Heard {
         if !is_new {
             self.misled.lock().unwrap().push(format!("{place:?} is done again, or after the run"));
         }
-        // The run may be cancelled while a source does what it has to.
+        // The run may be cancelled while the source handles a notification.
         std::thread::yield_now();
     }
 
@@ -307,15 +308,15 @@ impl Transform for Scheduled {
 pub(crate) struct Account {
     pub(crate) delivered: u64,
     pub(crate) skipped: u64,
-    /// Samples of batches that were not requested or come after an error.
+    /// Samples of batches that were not requested or that come after an error.
     pub(crate) undelivered: u64,
     pub(crate) all: u64,
     /// Number of epochs that ended with an error.
     pub(crate) stopped: u64,
 }
 
-/// Asserts that a batch is as expected: sample ids, validity, and the images and labels that stand
-/// in for invalid samples.
+/// Asserts that a batch is as expected: sample ids, validity, and the images and labels that
+/// replace invalid samples.
 fn check(schedule: &Schedule, batch: &HostBatch, samples: &[u64]) {
     let images = batch.images().as_u8().expect("u8 images");
     let image = schedule.side(batch.epoch()).pow(2) as usize * 3;
@@ -333,27 +334,27 @@ fn check(schedule: &Schedule, batch: &HostBatch, samples: &[u64]) {
 /// Runs a schedule and compares everything with the expected result.
 pub(crate) fn run(schedule: &Schedule) -> Account {
     let mut batches = schedule.loader().host().unwrap();
-    // With automatic prefetch, only the slots that are always in use; the others may be in reserve.
+    // Automatic prefetch guarantees only the slots in permanent use; the others may be in reserve.
     let slots = if schedule.prefetch == 0 { 4 } else { batches.memory_plan().slots };
     let mut account = Account::default();
     // (epoch, batch, sample) of each sample's first failure, up to one more than allowed.
     let mut faults: Vec<(u64, u64, u64)> = Vec::new();
     let mut kept: VecDeque<(HostBatch, Vec<u64>)> = VecDeque::new();
-    // The epoch of each round, and the first batch that was not delivered.
+    // Epoch of each round, and the first batch that was not delivered.
     let (mut epoch, mut at) = (0, (0, 0));
     let whole = schedule.samples(0).len() as u64;
     for (round, (begin, uses)) in schedule.epochs.iter().enumerate() {
         epoch = if round == 0 { 0 } else { epoch + 1 };
         let first = match begin {
-            Begin::BatchIndex(batch) => *batch,
+            Begin::Batch(batch) => *batch,
             Begin::Resumed => {
-                // Saving and opening read some samples, whose faults are not those of batches.
+                // Saving and opening read some samples. Their faults do not belong to batches.
                 schedule.calm.store(true, Ordering::Relaxed);
                 let saved = batches.checkpoint();
                 drop(batches);
                 batches = schedule.loader().resume(saved).host().unwrap();
                 schedule.calm.store(false, Ordering::Relaxed);
-                // Batches of the loader before do not take its slots.
+                // Batches of the previous loader do not occupy the new loader's slots.
                 kept.clear();
                 faults.clear();
                 epoch = at.0;
@@ -363,7 +364,7 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
         let mut expected = schedule.samples(epoch).into_iter().zip(0u64..).skip(first as usize);
         account.all += expected.clone().map(|(samples, _)| samples.len() as u64).sum::<u64>();
         let mut arriving = match begin {
-            Begin::BatchIndex(_) => batches.epoch_from(epoch, first),
+            Begin::Batch(_) => batches.epoch_from(epoch, first),
             Begin::Resumed => batches.epoch(epoch),
         };
         at = (epoch, first);
@@ -378,7 +379,7 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
             let found = found.expect("a batch is missing");
             let bad: Vec<u64> = samples.iter().copied().filter(|&s| schedule.is_bad(s)).collect();
             let (stops, skips) = match schedule.policy {
-                OnError::CancelToken => (!bad.is_empty(), false),
+                OnError::Stop => (!bad.is_empty(), false),
                 OnError::Skip { max_skipped } => {
                     for &sample in &bad {
                         if faults.iter().all(|fault| fault.2 != sample) && faults.len() as u64 <= max_skipped {
@@ -391,7 +392,7 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
             if stops {
                 let error = found.expect_err("this batch cannot be delivered");
                 match schedule.policy {
-                    OnError::CancelToken => assert_eq!(error.sample(), Some(bad[0]), "{error}"),
+                    OnError::Stop => assert_eq!(error.sample(), Some(bad[0]), "{error}"),
                     OnError::Skip { .. } => assert_eq!(error.kind(), ErrorKind::TooManySkipped, "{error}"),
                 }
                 account.undelivered += samples.len() as u64;
@@ -407,28 +408,28 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
             if keeps {
                 kept.push_back((batch, samples));
             }
-            // Never hold all slots: that is a separate error.
+            // Do not hold all slots, because requesting a batch would then fail.
             if kept.len() == slots {
                 kept.pop_front();
             }
         }
         drop(arriving);
         if schedule.closes && round + 1 == schedule.epochs.len() {
-            // Samples are on their way.
+            // Wait until samples are in flight.
             drop(batches);
             account.undelivered += expected.map(|(samples, _)| samples.len() as u64).sum::<u64>();
             kept.iter().for_each(|(batch, samples)| check(schedule, batch, samples));
             return account;
         }
         account.undelivered += expected.map(|(samples, _)| samples.len() as u64).sum::<u64>();
-        // Kept batches do not change.
+        // Batches that the consumer holds do not change.
         kept.iter().for_each(|(batch, samples)| check(schedule, batch, samples));
     }
     let listed: Vec<_> =
         batches.sample_errors().iter().map(|f| (f.epoch, f.batch, f.error.sample().expect("it is named"))).collect();
     assert_eq!(listed, faults);
 
-    // No slot is lost: the consumer can hold them all.
+    // No slot is lost: the consumer can hold all of them.
     kept.retain(|_| schedule.loader_goes_first);
     schedule.calm.store(true, Ordering::Relaxed);
     let free = slots - kept.len();

@@ -1,5 +1,5 @@
-//! Schedules that are drawn from a seed: of faults, and of the order in which threads run. Tests that
-//! count the threads of the process begin with `process::alone`.
+//! Schedules drawn from a seed, of faults and of thread interleavings. Tests that count the threads
+//! of the process begin with `process::alone`.
 
 #[path = "../support/process.rs"]
 mod process;

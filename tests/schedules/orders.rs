@@ -1,5 +1,5 @@
-//! Promise: in whatever order the threads run, they do not wait for each other, they end, and batches
-//! and faults are the same.
+//! Promise: under any interleaving of the threads, there is no deadlock, all threads end, and
+//! batches and faults are the same.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -7,7 +7,7 @@ use crate::faults::{Account, Schedule, run};
 use crate::scheduler::{self, Explored};
 use crate::support::quiet;
 
-/// Number of orders for each schedule of faults.
+/// Number of interleavings for each schedule of faults.
 const ORDERS: u64 = 10;
 
 #[test]

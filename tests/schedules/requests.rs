@@ -1,5 +1,5 @@
-//! Promise: requests of a decoder are answered with their own images, refused or ended, in any
-//! order of the threads that ask, decode, answer and close.
+//! Promise: every request to a decoder is answered with its own images, rejected or cancelled,
+//! under any interleaving of the threads that submit, decode, receive and close.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,7 +14,7 @@ use warpfeed::{Augment, Decoder, Error, ErrorKind, HostBatch, Result};
 
 const SIDE: u32 = 4;
 
-/// Decodes a byte to pixels of its value. Some bytes fail or panic.
+/// A codec that decodes a byte to pixels of that value. Some bytes make it fail or panic.
 struct Byte;
 
 fn is_bad(byte: u8) -> bool {
@@ -48,9 +48,9 @@ impl Codec for Byte {
 enum Does {
     Waits,
     Cancels,
-    /// Asks whether the answer is there before it waits.
+    /// Polls for the response before waiting for it.
     Polls,
-    /// Keeps the batch while it waits for the next one.
+    /// Holds the batch while it waits for the next one.
     Keeps,
 }
 
@@ -59,9 +59,9 @@ struct Drawn {
     batch: usize,
     workers: usize,
     queued: usize,
-    /// For each client, its requests.
+    /// Requests of each client.
     clients: Vec<Vec<(Vec<u8>, Does)>>,
-    /// Number of answers after which the decoder is closed.
+    /// Number of responses after which the decoder is closed.
     closes: Option<u64>,
 }
 
@@ -85,7 +85,7 @@ impl Drawn {
         }
     }
 
-    /// Runs the clients. Returns the number of requests that were answered, refused and ended.
+    /// Runs the clients. Returns the number of requests that were answered, refused and cancelled.
     fn run(&self) -> [u64; 3] {
         let decoder = Decoder::builder().codec(Byte).augment(Augment::pass_through(SIDE, SIDE)).batch_size(self.batch);
         let decoder = Arc::new(decoder.workers(self.workers).max_queued(self.queued).prefetch(1).host().unwrap());
@@ -102,7 +102,8 @@ impl Drawn {
                 }
                 decoder.close();
             }
-            // A scope does not wait for the ends of its threads.
+            // The threads are joined explicitly, because the end of a scope does not wait until its
+            // threads have exited.
             clients.into_iter().for_each(|client| client.join().unwrap());
         });
         drop(decoder);

@@ -1,4 +1,4 @@
-//! Every source returns the same samples.
+//! Tests that every source returns the same samples.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ fn read_all(source: &dyn Source) -> Vec<OwnedSample> {
     let read = |i| {
         let label = source.label(i, &mut scratch).unwrap();
         let sample = source.read(i, &mut scratch).unwrap();
-        assert_eq!(sample.label().unwrap(), label, "the label without mixing is that of the sample");
+        assert_eq!(sample.label().unwrap(), label, "without mixing, the label is the sample's");
         OwnedSample::try_from(&sample).unwrap()
     };
     (0..source.len()).map(read).collect()
@@ -84,7 +84,7 @@ fn a_folder_and_the_sets_packed_from_it_have_the_same_samples() {
 }
 
 #[test]
-fn samples_with_many_fields_and_hostile_keys_are_the_same_in_every_source() {
+fn many_fields_and_hostile_keys_are_equal_in_every_source() {
     let long = "a long folder name/".repeat(20);
     let keys = [
         "plain",
@@ -151,7 +151,7 @@ fn one_database_can_be_open_several_times() {
 }
 
 #[test]
-fn nothing_is_overwritten_unless_forced_and_nothing_incomplete_remains() {
+fn nothing_is_overwritten_unless_forced() {
     let root = tempfile::tempdir().unwrap();
     let set =
         |n: usize| Memory::new((0..n).map(|i| OwnedSample::new(i.to_string()).field("jpg", image(n, 4000))).collect());
@@ -165,7 +165,7 @@ fn nothing_is_overwritten_unless_forced_and_nothing_incomplete_remains() {
     let sharded = WriteOptions { shard_size: Some(12_000), ..plain.clone() };
     type Create<'a> = &'a dyn Fn(&WriteOptions) -> Result<Box<dyn DatasetWriter>>;
     let (lmdb, tar, shards) = (root.path().join("a.lmdb"), root.path().join("b.tar"), root.path().join("c.tar"));
-    // A path as completed by a shell.
+    // A path may end with a slash, as shells complete it.
     let with_slash = root.path().join("a.lmdb/");
     let create_lmdb: Create = &|o| Ok(Box::new(LmdbWriter::create(&with_slash, o)?));
     let create_tar: Create = &|o| Ok(Box::new(TarWriter::create(&tar, o)?));
@@ -179,7 +179,7 @@ fn nothing_is_overwritten_unless_forced_and_nothing_incomplete_remains() {
     ] {
         let mut dropped = create(options).unwrap();
         dropped.put(&OwnedSample::new("k").field("jpg", [1; 20_000]).as_sample().unwrap()).unwrap();
-        assert!(names().len() > left.len(), "it is written next to the target");
+        assert!(names().len() > left.len(), "the temporary file is next to the target");
         drop(dropped);
         assert_eq!(names(), left, "dropped without finish");
         assert_eq!(create(options).unwrap().finish().unwrap_err().kind(), ErrorKind::Source, "no samples");
@@ -266,19 +266,19 @@ fn open_detects_the_kind_of_a_set_by_its_content() {
     assert!(cause("images").contains("1 .tar files and 1 images"), "{}", cause("images"));
     assert_eq!((Folder::open(at("images")).unwrap().len(), Tar::open(at("images")).unwrap().len()), (1, 1));
     fs::write(at("text"), "hello").unwrap();
-    assert!(cause("text").contains("not a dataset of any format: lmdb ("), "{}", cause("text"));
+    assert!(cause("text").contains("not a dataset in a known format: lmdb ("), "{}", cause("text"));
     assert!(cause("text").contains("the file begins with the text \"hello\""), "{}", cause("text"));
     fs::write(at("binary"), [0, 1, 0xfe]).unwrap();
     assert!(cause("binary").contains("the file begins with [00, 01, fe]"), "{}", cause("binary"));
     fs::write(at("one.jpg"), b"\xff\xd8\xff\xe0and more").unwrap();
-    assert!(cause("one.jpg").contains("one image (jpg); give the folder it lies in"), "{}", cause("one.jpg"));
+    assert!(cause("one.jpg").contains("a single image (jpg); open its folder instead"), "{}", cause("one.jpg"));
     fs::write(at("empty"), b"").unwrap();
     assert!(cause("empty").contains("the file is empty"), "{}", cause("empty"));
     fs::create_dir(at("others")).unwrap();
     for name in ["a.jxl", "b.HEIC", "c.jxl", "README"] {
         fs::write(at("others").join(name), b"x").unwrap();
     }
-    assert!(cause("others").contains("found 4 other files (.heic, .jxl), 0 sub-folders"), "{}", cause("others"));
+    assert!(cause("others").contains("found 4 other files (.heic, .jxl), 0 subfolders"), "{}", cause("others"));
     fs::create_dir(at("nothing")).unwrap();
     assert!(
         cause("nothing").contains("the folder is empty") && cause("nothing").contains("no data.mdb"),
@@ -293,7 +293,7 @@ fn open_detects_the_kind_of_a_set_by_its_content() {
         "relative to the current directory"
     );
     let pattern = open("hub/train-{0..1}.parquet").err().unwrap();
-    let expected = "names files of the format parquet: give their folder, and the name of the split";
+    let expected = "names files of the format parquet: open their folder, or a split in it";
     assert!(pattern.kind() == ErrorKind::Config && pattern.cause().contains(expected), "{pattern}");
     let slash = open("s3:/bucket/train").err().unwrap();
     let expected = "no such path; a URL begins with two slashes: s3://bucket/train";
@@ -303,7 +303,7 @@ fn open_detects_the_kind_of_a_set_by_its_content() {
     assert_eq!(open(at("absent-{0..3}.tar")).err().unwrap().path(), Some(&*at("absent-0.tar")));
 }
 
-/// The result of `open` is an ordinary source with all metadata of the set.
+/// `open` returns an ordinary source with all of the dataset's metadata.
 #[test]
 fn a_loader_accepts_a_shared_source() {
     let root = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! Promise: samples read ahead of need from a store are those of the local files, whatever the
-//! network does: cut bodies, refusals, replies that never come, in any order. Errors name the
-//! object and the range. Few round trips and few bytes are spent.
+//! Promise: samples prefetched from a store equal those of the local files, whatever the network
+//! does: truncated bodies, refusals, lost replies, any order. Errors name the object and the range.
+//! Prefetching needs few round trips and downloads few extra bytes.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -49,7 +49,7 @@ impl Store for Files {
     }
 }
 
-/// Three shards of `len` samples of `size` bytes.
+/// Creates three shards with `len` samples of `size` bytes each.
 fn shards(len: usize, size: usize) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let sample = |n: usize| {
@@ -65,7 +65,7 @@ fn owned(source: &dyn Source, index: usize) -> Result<OwnedSample> {
     OwnedSample::try_from(&source.read(index, &mut Vec::new())?)
 }
 
-/// Numbers that look random, the same for the same seed.
+/// Returns a pseudo-random number generator with this seed.
 fn random(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     move |below| {
@@ -76,15 +76,16 @@ fn random(seed: u64) -> impl FnMut(u64) -> u64 {
     }
 }
 
-/// A network that fails by a schedule made from `seed`.
+/// A simulated network with random faults that depend only on `seed`.
 #[derive(Clone)]
 struct Faulty {
     files: Files,
     seed: u64,
     requests: Arc<AtomicU64>,
-    /// Attempts by first byte, so that a request succeeds in the end.
+    /// Number of attempts for each object and first byte, so that every request succeeds
+    /// eventually.
     attempts: Arc<Mutex<HashMap<(String, u64), u64>>>,
-    /// The offset from which reads of one object fail for a lasting reason.
+    /// Offset in one object from which reads fail permanently.
     lasting: Option<u64>,
 }
 
@@ -141,7 +142,7 @@ impl Store for Faulty {
         match fault {
             4 => drop(reply),
             5 => panic!("a store's own fault"),
-            // Answers come on other threads, in any order, or before the call returns.
+            // Responses arrive on other threads and in any order, possibly before the call returns.
             6..9 => {
                 thread::spawn(move || {
                     thread::sleep(Duration::from_micros(300 * fault));
@@ -153,8 +154,8 @@ impl Store for Faulty {
     }
 }
 
-/// Reads `epochs` of `order` on some threads as a loader does, with a cancelled epoch between.
-/// Returns the first error.
+/// Reads `epochs` of `order` on several threads, as a loader does, with a cancelled epoch in
+/// between. Returns the first error.
 fn drive(source: &Arc<dyn Source>, expected: &[OwnedSample], seed: u64, bytes: usize) -> Result<()> {
     let (len, batch) = (source.len() as u64, 5);
     let order = move |BatchIndex { epoch, batch: number }: BatchIndex| {
@@ -174,7 +175,7 @@ fn drive(source: &Arc<dyn Source>, expected: &[OwnedSample], seed: u64, bytes: u
             thread::scope(|scope| {
                 let reads: Vec<_> = samples
                     .iter()
-                    // The loader leaves out a sample now and then, and reads another again.
+                    // Occasionally the loader skips a sample or reads one twice.
                     .filter(|sample| !(*sample + seed).is_multiple_of(17))
                     .map(|&sample| scope.spawn(move || (sample, owned(&**source, sample as usize))))
                     .collect();
@@ -198,7 +199,7 @@ fn drive(source: &Arc<dyn Source>, expected: &[OwnedSample], seed: u64, bytes: u
 }
 
 #[test]
-fn a_thousand_schedules_of_faults_lose_nothing_and_change_no_byte() {
+fn a_thousand_fault_schedules_lose_and_change_nothing() {
     no_hang(|| {
         let root = shards(24, 600);
         let (files, local) = (Files::of(&root), open(root.path()).unwrap());
@@ -237,7 +238,7 @@ fn a_thousand_schedules_of_faults_lose_nothing_and_change_no_byte() {
     });
 }
 
-/// The dataset of a store whose lasting fault begins after it was opened.
+/// Opens the dataset of a store in which a permanent fault begins after opening.
 fn reopened(store: &Faulty) -> Arc<dyn Source> {
     struct Late(Faulty, AtomicBool);
     impl Store for Late {
@@ -266,7 +267,7 @@ fn reopened(store: &Faulty) -> Arc<dyn Source> {
 }
 
 #[test]
-fn batches_from_a_faulty_store_are_those_of_the_files_for_any_number_of_ranks() {
+fn batches_from_a_faulty_store_equal_the_local_files() {
     no_hang(|| {
         let root = tempfile::tempdir().unwrap();
         Pack::new(&Numbers::new(70)).shard_size(16_000).keep_bad(true).to(root.path().join("s.tar")).unwrap();
@@ -288,21 +289,21 @@ fn batches_from_a_faulty_store_are_those_of_the_files_for_any_number_of_ranks() 
     });
 }
 
-/// A network where every answer takes one round trip: all requests that wait are answered together
-/// when no further one comes.
+/// A network in which every response takes one round trip: once no further request arrives, all
+/// pending requests are answered together.
 #[derive(Clone)]
 struct Trips {
     files: Files,
     send: mpsc::Sender<Box<dyn FnOnce() + Send>>,
     trips: Arc<AtomicUsize>,
     bytes: Arc<AtomicU64>,
-    /// Bytes that were read without a plan.
+    /// Number of bytes that were read directly, without prefetching.
     direct: Arc<AtomicU64>,
     requests: Arc<AtomicUsize>,
 }
 
-/// A trip ends when no request came for this time. On a busy machine, threads that send requests
-/// together may be apart by a good part of it.
+/// A round trip ends when no request has arrived for this time. On a busy machine, requests of one
+/// round trip may be sent with a considerable delay.
 const QUIET: Duration = Duration::from_millis(1000);
 
 impl Trips {
@@ -356,7 +357,7 @@ impl Store for Trips {
 }
 
 #[test]
-fn a_first_batch_takes_at_most_five_round_trips_and_the_border_of_an_epoch_two() {
+fn round_trips_are_bounded_at_the_start_and_epoch_boundary() {
     no_hang(|| {
         let root = tempfile::tempdir().unwrap();
         Pack::new(&Numbers::new(400)).shard_size(60_000).keep_bad(true).to(root.path().join("s.tar")).unwrap();
@@ -392,7 +393,7 @@ fn a_first_batch_takes_at_most_five_round_trips_and_the_border_of_an_epoch_two()
 }
 
 #[test]
-fn a_cold_epoch_fetches_hardly_more_bytes_than_it_uses_and_neighbors_are_one_request() {
+fn a_cold_epoch_fetches_few_extra_bytes_and_few_requests() {
     no_hang(|| {
         let (len, size) = (120, 110_000);
         let root = shards(len, size);
@@ -422,13 +423,14 @@ fn a_cold_epoch_fetches_hardly_more_bytes_than_it_uses_and_neighbors_are_one_req
 }
 
 #[test]
-fn a_block_of_a_windowed_shuffle_is_one_request_if_the_window_fits_the_bytes() {
+fn a_windowed_shuffle_block_is_one_request_if_it_fits() {
     no_hang(|| {
         let (len, size, block) = (768u64, 30_000, 8);
         let root = shards(len as usize, size);
-        // A window has 8 blocks.
+        // A window consists of 8 blocks.
         let window = 8 * block * size as u64;
-        // 96 blocks. Some are cut by the end of a shard or of a round, and some follow each other.
+        // 96 blocks. Some are split by the end of a shard or epoch, and some adjacent ones are
+        // merged.
         for (bytes, expected) in [(4 * window, 70..=110), (5 * window / 2, 70..=110), (window / 4, 300..=len)] {
             let store = Trips::new(Files::of(&root));
             let source = Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();
@@ -457,7 +459,7 @@ fn a_block_of_a_windowed_shuffle_is_one_request_if_the_window_fits_the_bytes() {
 }
 
 #[test]
-fn shards_of_a_megabyte_that_were_opened_here_are_opened_in_a_store_without_reading_them() {
+fn a_remote_shard_opens_from_the_index_written_locally() {
     let root = shards(30, 110_000);
     drop(open(root.path()).unwrap());
     let store = Trips::new(Files::of(&root));
@@ -474,8 +476,8 @@ fn an_index_next_to_a_shard_is_used_and_a_wrong_one_is_an_error() {
     let local = open(root.path()).unwrap();
     let files = Files::of(&root);
     let shard = files.0.keys().find(|url| url.ends_with("-000000.tar")).unwrap().clone();
-    // The library writes the index of a shard of 1 MiB or more; this one is made from a padded
-    // copy.
+    // The library writes an index only for shards of 1 MiB or more, so this index comes from a
+    // padded copy.
     let padded = tempfile::tempdir().unwrap();
     let path = padded.path().join("x.tar");
     let mut bytes = files.0[&shard].clone();
@@ -493,15 +495,15 @@ fn an_index_next_to_a_shard_is_used_and_a_wrong_one_is_an_error() {
     for index in 0..len {
         assert_eq!(owned(&*source, index).unwrap(), owned(&*local, index).unwrap());
     }
-    // A tar of the same length, with other files.
+    // A tar of the same length that contains different files.
     let smaller = shards(30, 1000);
     let mut other = std::fs::read(smaller.path().join("s-000001.tar")).unwrap();
     other.resize(2 << 20, 0);
     let (_, source) = with(other);
     let e = owned(&*source, 3).unwrap_err();
     assert!(e.cause().contains("the index does not match the tar"), "{e}");
-    // Tars with the same files in another order, or with one file of another size, type or name.
-    // Only the samples that differ are errors.
+    // Tars with the same files in a different order, or with one file of a different size, type or
+    // name. Only the samples that differ fail.
     let at = |name: &str| {
         let found = bytes.chunks(512).position(|block| block.starts_with(name.as_bytes()) && block[name.len()] == 0);
         512 * found.expect("a header of the shard")
@@ -533,7 +535,7 @@ fn an_index_next_to_a_shard_is_used_and_a_wrong_one_is_an_error() {
 }
 
 #[test]
-fn images_below_a_url_have_the_order_labels_and_bytes_of_a_folder() {
+fn images_below_a_url_equal_those_of_a_local_folder() {
     let root = tempfile::tempdir().unwrap();
     let files =
         ["dog/2.JPEG", "dog/10.png", "cat/a/b.jpg", "cat/a-b/x.jpg", "cat/z.jpg", "cat/notes.txt", "bird/none.txt"];

@@ -22,7 +22,7 @@ fn samples(source: &dyn Source) -> Vec<OwnedSample> {
     (0..source.len()).map(|index| sample(source, index)).collect()
 }
 
-/// The names of a sample's fields.
+/// Returns the names of a sample's fields.
 fn names(sample: &OwnedSample) -> Vec<String> {
     sample.as_sample().unwrap().fields().iter().map(|(name, _)| (*name).to_owned()).collect()
 }
@@ -31,7 +31,7 @@ fn text(sample: &OwnedSample, field: &str) -> String {
     String::from_utf8(sample.as_sample().unwrap().field(field).unwrap().to_vec()).unwrap()
 }
 
-/// Type, shape and numbers of an `.npy` field: of its header as Python prints it, and of its data.
+/// Returns the type and the shape of an `.npy` field, as Python prints them, and its numbers.
 fn array(sample: &OwnedSample, field: &str) -> (String, Vec<f64>) {
     let sample = sample.as_sample().unwrap();
     let bytes = sample.field(field).unwrap_or_else(|| panic!("no {field} among {:?}", sample.fields().len()));
@@ -87,7 +87,7 @@ fn coco_returns_the_content_of_its_json() {
     assert_eq!(array(pair, "boxes.npy"), ("<f4 [2, 4]".to_owned(), vec![1.5, 2.0, 4.5, 6.0, 0.0, 0.0, 1.0, 1.0]));
     assert_eq!(array(pair, "boxes.class.npy"), ("<i8 [2]".to_owned(), vec![2.0, 1.0]));
     assert_eq!(array(pair, "boxes.crowd.npy"), ("|u1 [2]".to_owned(), vec![0.0, 0.0]));
-    // The file has an area of 12 for the first box, and none for the others.
+    // The file specifies an area of 12 for the first box, and none for the others.
     assert_eq!(array(pair, "boxes.area.npy"), ("<f4 [2]".to_owned(), vec![12.0, 1.0]));
     assert_eq!(array(crowd, "boxes.area.npy").1, [200.0]);
     let points = vec![1.0, 2.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
@@ -105,7 +105,7 @@ fn coco_returns_the_content_of_its_json() {
     }
     assert_eq!(text(empty, "boxes.masks.json"), "[]");
     assert_eq!(source.path(1).unwrap().canonicalize().unwrap(), root.path().join("val/b.png").canonicalize().unwrap());
-    // A file that is written to is noticed when an epoch begins.
+    // A modified file is detected when an epoch begins.
     assert!(source.check().is_ok());
     fs::write(root.path().join("annotations/instances_val.json"), "{}").unwrap();
     assert!(source.check().unwrap_err().cause().contains("was written to while open"));
@@ -124,7 +124,7 @@ fn coco_without_areas_masks_or_points_has_no_such_fields() {
     let source = Coco::open(root.path().join("annotations/instances_val.json")).unwrap();
     let fields = ["boxes.npy", "boxes.class.npy", "boxes.crowd.npy", "boxes.image_size.txt", "image_id.txt", "png"];
     assert!(samples(&source).iter().all(|sample| names(sample) == fields));
-    // Test sets list only images.
+    // Test sets contain images without annotations.
     json.as_object_mut().unwrap().remove("annotations");
     let root = coco_set(&json);
     let source = Coco::open(root.path().join("annotations/instances_val.json")).unwrap();
@@ -151,34 +151,34 @@ fn coco_finds_its_images_or_accepts_their_folder() {
     assert_eq!(open(root.path().join("train")).unwrap().kind(), "coco");
     let root = set(&[("a.json", &json), ("far/away/a.png", "")]);
     let e = refused(Coco::open(root.path().join("a.json")));
-    assert!(e.cause().contains("the first image, \"a.png\", was not found; looked in "), "{e}");
+    assert!(e.cause().contains("the first image, \"a.png\", was not found in "), "{e}");
     let source = Coco::with_images(root.path().join("a.json"), root.path().join("far/away")).unwrap();
     assert!(source.read(0, &mut Vec::new()).is_ok());
 }
 
 #[test]
-fn a_folder_of_images_without_the_images_is_an_error_on_opening() {
+fn an_image_folder_without_images_fails_on_opening() {
     let image = |name: &str| json!({"id": name, "file_name": name, "width": 20, "height": 10});
     let json = json!({"images": [image("a.png"), image("b.png")]}).to_string();
     let root = set(&[("a.json", &json), ("empty/x.txt", ""), ("part/b.png", "")]);
     let open = |folder: &str| Coco::with_images(root.path().join("a.json"), root.path().join(folder));
     let e = refused(open("nope"));
-    assert!(e.cause().starts_with("the folder of the images, ") && e.cause().ends_with("nope, is not a folder"), "{e}");
+    assert!(e.cause().starts_with("the image folder ") && e.cause().ends_with("nope is not a folder"), "{e}");
     let e = refused(open("empty"));
     assert!(e.cause().starts_with("the first 2 images, such as \"a.png\", were not found in "), "{e}");
     assert_eq!(e.path(), Some(&*root.path().join("a.json")));
-    // A missing image among others is an error of its sample.
+    // If only some images are missing, only the samples of these images fail.
     let source = open("part").unwrap();
     assert_eq!(refused(source.read(0, &mut Vec::new())).kind(), ErrorKind::Io);
     assert!(source.read(1, &mut Vec::new()).is_ok());
 }
 
 #[test]
-fn annotations_of_images_that_are_not_listed_are_ignored_with_a_warning() {
+fn annotations_of_unlisted_images_are_ignored_with_a_warning() {
     let mut json = coco();
     let of_77 = |id: i64| json!({"id": id, "image_id": 77, "category_id": 1, "bbox": [0, 0, 1, 1], "keypoints": [0, 0, 0, 0, 0, 0, 0, 0, 0]});
     let mut whole = coco();
-    // The number of points is that of the annotations that are read.
+    // The number of points is determined from the annotations that are actually read.
     for json in [&mut json, &mut whole] {
         json["categories"][1].as_object_mut().unwrap().remove("keypoints");
     }
@@ -188,7 +188,7 @@ fn annotations_of_images_that_are_not_listed_are_ignored_with_a_warning() {
     let source = tracing::subscriber::with_default(warnings.clone(), || open(&root));
     assert_eq!(samples(&source), samples(&open(&expected)));
     let shown = warnings.0.lock().unwrap().join("\n");
-    let cause = "the file does not list the images of 2 of its 5 annotations, such as image 77 of annotation 7; they are ignored";
+    let cause = "the file does not list the images of 2 of its 5 annotations, such as image 77 of annotation 7; these annotations are ignored";
     assert!(shown.contains("instances_val.json: ") && shown.ends_with(cause), "{shown}");
 }
 
@@ -205,9 +205,9 @@ fn a_misspelt_column_of_boxes_is_an_error_on_opening() {
     assert_eq!((e.kind(), e.path()), (ErrorKind::Config, Some(&*path)));
     let batch = Loader::new(&path).augment(Augment::resize(8, 8)).into_iter().next().unwrap().unwrap();
     let e = batch.labels().unwrap_err();
-    assert!(e.cause().starts_with("no label: the classes of these images are those of their boxes"), "{e}");
+    assert!(e.cause().starts_with("no label: these images have classes per box"), "{e}");
     assert!(refused(open("box", Boxes::new(4))).cause().starts_with("no field \"box\" among "));
-    // Without annotations there are no boxes whose columns could be missing.
+    // An image without annotations has no boxes, so none of their columns can be missing.
     let mut json = coco();
     json.as_object_mut().unwrap().remove("annotations");
     let root = coco_set(&json);
@@ -233,16 +233,16 @@ fn a_bad_coco_json_is_an_error_with_its_position() {
     };
     let path = "annotations/instances_val.json";
     for (pointer, value, words) in [
-        ("/images/1/id", json!(9), "image id 9 is used by "),
-        ("/categories/1/id", json!(90), "category id 90 is used by "),
+        ("/images/1/id", json!(9), "image id 9 is used by both "),
+        ("/categories/1/id", json!(90), "category id 90 is used by both "),
         ("/annotations/0/bbox", json!([1, 2, 3]), "invalid length 3, expected an array of length 4 at line "),
         ("/annotations/0/bbox", json!("x"), "at line "),
         ("/annotations/0/iscrowd", json!(2), "expected 0 or 1 at line "),
-        ("/annotations/0/image_id", json!(1.5), "expected an id: a whole number or a text at line "),
+        ("/annotations/0/image_id", json!(1.5), "expected an id: an integer or text at line "),
         (
             "/annotations/0/keypoints",
             json!([1, 2, 2]),
-            "annotation 100 has 3 keypoint numbers; 2 points of x, y and visibility need 6",
+            "annotation 100 has 3 keypoint numbers: expected 6 for 2 points of x, y and visibility",
         ),
         ("/images", json!([]), "lists no images"),
         (
@@ -263,11 +263,7 @@ fn a_bad_coco_json_is_an_error_with_its_position() {
     }
     // One bad sample does not affect the others.
     for (pointer, value, words) in [
-        (
-            "/annotations/0/category_id",
-            json!(5),
-            "annotation 100: category 5 is not among the 3 categories of the file",
-        ),
+        ("/annotations/0/category_id", json!(5), "annotation 100: unknown category 5: the file lists 3 categories"),
         ("/annotations/0/bbox", json!([10, 2, 30, 4]), "annotation 100: x from 10 to 40, the image is 20 wide"),
         ("/annotations/0/bbox", json!([10, 2, -3, 4]), "annotation 100: x from 10 to 7, the image is 20 wide"),
         ("/annotations/0/bbox", json!([10, -5, 3, 4]), "annotation 100: y from -5 to -1, the image is 10 high"),
@@ -318,7 +314,7 @@ fn yolo_returns_the_content_of_its_label_files() {
     for none in &all[2..] {
         assert_eq!(array(none, "boxes.npy"), ("<f4 [0, 4]".to_owned(), vec![]));
     }
-    // A split of a list of images, and folders.
+    // One split is given by a list of images, and the others by folders.
     let val = Yolo::split(root.path().join("data.yaml"), "val").unwrap();
     let keys: Vec<_> = samples(&val).iter().map(|sample| sample.as_sample().unwrap().key().to_owned()).collect();
     assert_eq!(keys, ["val/z", "val/y"], "in the order of the list");
@@ -327,7 +323,7 @@ fn yolo_returns_the_content_of_its_label_files() {
     assert_eq!((folder.kind(), folder.len(), folder.classes()), ("yolo", 2, train.classes()));
     assert_eq!(samples(&*folder)[1], samples(&val)[0]);
     let e = refused(Yolo::split(root.path().join("data.yaml"), "test"));
-    assert!(e.cause().contains("no split \"test\", only [\"train\", \"val\"]"), "{e}");
+    assert!(e.cause().contains("no split \"test\": expected one of [\"train\", \"val\"]"), "{e}");
 }
 
 #[test]
@@ -357,17 +353,23 @@ fn a_bad_yolo_set_is_an_error_with_file_and_line() {
     ]);
     let source = Yolo::open(root.path().join("data.yaml")).unwrap();
     let e = refused(source.read(0, &mut Vec::new()));
-    assert_eq!((e.cause(), e.path()), ("line 2: class 2, the list has 2", Some(&*root.path().join("labels/x.txt"))));
+    assert_eq!(
+        (e.cause(), e.path()),
+        ("line 2: class 2 is out of range: the list has 2 classes", Some(&*root.path().join("labels/x.txt")))
+    );
     assert!(source.read(1, &mut Vec::new()).is_ok());
     fs::remove_file(root.path().join("labels/y.txt")).unwrap();
     let e = refused(source.read(1, &mut Vec::new()));
     assert!(e.kind() == ErrorKind::Io && e.path().unwrap().ends_with("labels/y.txt"), "it was there on opening: {e}");
     for (files, words) in [
-        (vec![("data.yaml", yaml)], "train: \"images\" is not there; looked for "),
-        (vec![("data.yaml", yaml), ("images/x.png", "")], "none of the 1 images has a label file; the first would be "),
+        (vec![("data.yaml", yaml)], "train: \"images\" does not exist; looked for "),
+        (
+            vec![("data.yaml", yaml), ("images/x.png", "")],
+            "none of the 1 images has a label file: expected the first at ",
+        ),
         (vec![("data.yaml", yaml), ("images/x.txt", "x")], "no images"),
         (vec![("data.yaml", "names: [a")], "not YAML: "),
-        (vec![("data.yaml", "names: [a]")], "no split \"train\", only []"),
+        (vec![("data.yaml", "names: [a]")], "no split \"train\": expected one of []"),
     ] {
         let root = set(&files);
         let e = refused(open(root.path().join("data.yaml")));
@@ -423,16 +425,16 @@ fn voc_returns_the_content_of_its_files() {
     assert_eq!((all.len(), sample(&all, 0)), (3, a.clone()));
     let from_zero = sample(&Voc::from_zero(at("ImageSets/Main/train.txt")).unwrap(), 1);
     assert_eq!(array(&from_zero, "boxes.npy").1, [1.0, 1.0, 20.0, 10.0, 3.0, 4.0, 3.0, 4.0]);
-    // User-defined classes.
+    // Classes that are not those of Pascal VOC.
     fs::write(at("Annotations/b.xml"), voc_xml(&object("boat", 0, [1, 1, 2, 2]))).unwrap();
     fs::write(at("Annotations/unlisted.xml"), voc_xml(&object("zebra", 0, [1, 1, 2, 2]))).unwrap();
     assert_eq!(Voc::open(at("ImageSets/Main/train.txt")).unwrap().classes(), ["boat", "cat", "dog", "zebra"]);
-    // If two images have one name, the annotations are ambiguous.
+    // If two images have the same name, the annotations are ambiguous.
     fs::copy(at("JPEGImages/a.png"), at("JPEGImages/a.bmp")).unwrap();
     let e = refused(Voc::open(at("")));
     assert!(e.cause().contains("\"a.bmp\" and \"a.png\" have the same name"), "{e}");
     fs::remove_file(at("JPEGImages/a.bmp")).unwrap();
-    // Only masks.
+    // A dataset that contains only masks.
     fs::remove_dir_all(at("Annotations")).unwrap();
     let masks = Voc::open(at("")).unwrap();
     assert_eq!(names(&sample(&masks, 0)), ["mask.first_class.txt", "mask.png", "png"]);
@@ -459,12 +461,12 @@ fn a_bad_voc_set_is_an_error_with_file_and_line() {
     let e = refused(train.read(1, &mut Vec::new()));
     assert_eq!((e.cause(), e.path()), ("\"x\" has no image in JPEGImages", Some(&*at("ImageSets/Main/train.txt"))));
     let e = refused(train.read(2, &mut Vec::new()));
-    assert_eq!((e.cause(), e.path()), ("the file of annotations is missing", Some(&*at("Annotations/b.xml"))));
+    assert_eq!((e.cause(), e.path()), ("the annotation file is missing", Some(&*at("Annotations/b.xml"))));
     let e = refused(Voc::open(root.path()));
-    assert!(e.cause().starts_with("not a set of Pascal VOC: "), "{e}");
+    assert!(e.cause().starts_with("not a Pascal VOC dataset: "), "{e}");
 }
 
-/// Packs a set into an LMDB and into a tar, and compares the samples.
+/// Packs a dataset into an LMDB and into a tar, and compares the samples.
 fn packed_alike(source: &Arc<dyn Source>, folder: &Path) {
     let expected = samples(&**source);
     for target in ["set.lmdb", "set.tar"] {
@@ -508,14 +510,14 @@ fn packing_keeps_every_field() {
     packed_alike(&open(root.path().join("VOC/ImageSets/Main/train.txt")).unwrap(), root.path());
 }
 
-/// FNV-1a of a file.
+/// Returns the FNV-1a hash of a file.
 fn hash(path: &Path) -> u64 {
     let bytes = fs::read(path).unwrap();
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 #[test]
-fn annotations_are_packed_to_the_same_bytes_as_before_values_had_types() {
+fn annotations_pack_to_the_bytes_of_earlier_versions() {
     let yolo = set(&[
         ("data.yaml", "train: images\nnames: [a, b]\n"),
         ("images/x.png", ""),
@@ -524,7 +526,7 @@ fn annotations_are_packed_to_the_same_bytes_as_before_values_had_types() {
         ("labels/x.txt", "0 0.1 0.25 0.3 0.2 0.333333333 0.6\n1 0.5 0.5 1 1\n0 0 0 1 0 1 1 0.7 1"),
         ("labels/y.txt", "1 0.5 0.5 0.25 0.125"),
     ]);
-    // COCO's areas were added later, and so was the first class of VOC's masks.
+    // The reference is older than support for COCO's areas and for the first class of VOC masks.
     let mut json = coco();
     json["annotations"][0].as_object_mut().unwrap().remove("area");
     let (coco, voc) = (coco_set(&json), voc());
@@ -539,7 +541,7 @@ fn annotations_are_packed_to_the_same_bytes_as_before_values_had_types() {
     }
 }
 
-/// The folders of such a set would be classes with the labels 0, 0, 1, ….
+/// Opened as class folders, such a dataset would have the labels 0, 0, 1, ….
 #[test]
 fn the_root_of_an_annotated_set_does_not_open_as_class_folders() {
     let yaml = "path: .\ntrain: train/images\nval: valid/images\nnames: [cat, dog]\n";
@@ -573,7 +575,7 @@ fn the_root_of_an_annotated_set_does_not_open_as_class_folders() {
             assert!(!options().format("folder").open(place).unwrap().classes().is_empty(), "{files:?}");
         }
     }
-    // What class folders may have next to them.
+    // Files that may accompany class folders.
     let (root, store) = (tempfile::tempdir().unwrap(), Objects::default());
     let names = ["cat/images/a.jpg", "dog/b.jpg", "classes.json", "notes.yaml", "annotations.txt"];
     for name in names {

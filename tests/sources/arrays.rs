@@ -1,5 +1,5 @@
-//! Whole arrays of NumPy, safetensors and PyTorch give the images and labels that their libraries
-//! wrote.
+//! Tests that array files of NumPy, safetensors and PyTorch yield the images and labels that those
+//! libraries wrote.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,8 @@ fn at(name: &str) -> PathBuf {
     fixture("arrays").join(name)
 }
 
-/// The images of the fixtures, read without the crate: the header of `images.npy` has 128 bytes.
+/// Returns the images of the fixtures, read without the crate. The header of `images.npy` is 128
+/// bytes long.
 fn expected() -> Vec<OwnedSample> {
     let file = fs::read(at("npy/images.npy")).unwrap();
     let pixels = &file[128..];
@@ -37,7 +38,7 @@ fn all(source: &dyn Source) -> Vec<OwnedSample> {
         .collect()
 }
 
-/// The pixels and the label of each sample.
+/// Returns the pixels and the label of each sample.
 fn originals(source: &dyn Source) -> Vec<OwnedSample> {
     let only = |sample: OwnedSample| {
         let sample = sample.as_sample().unwrap();
@@ -112,11 +113,11 @@ fn arrays_pack_into_tar_shards() {
 #[test]
 fn splits_are_parts_of_the_path() {
     let shown = cause(&at("splits.npz"));
-    assert!(shown.contains("has the splits train, validation: add `/` and the name of one to the path"), "{shown}");
+    assert!(shown.contains("have the splits train, validation: add `/` and a split to the path"), "{shown}");
     assert_eq!(open(at("splits.npz/val")).unwrap().len(), 2);
     let shown = cause(&at("splits.npz/test"));
-    assert!(shown.contains("no split \"test\", only train, validation"), "{shown}");
-    assert!(cause(&at("stored.npz/test")).contains("the names of the arrays have none"));
+    assert!(shown.contains("no split \"test\": expected one of train, validation"), "{shown}");
+    assert!(cause(&at("stored.npz/test")).contains("the array names do not denote splits"));
 }
 
 #[test]
@@ -124,7 +125,7 @@ fn arrays_that_cannot_be_samples_are_refused_with_what_to_do() {
     for (name, expected) in [
         ("fortran.npy", "is in Fortran order"),
         ("objects.npy", "pickled Python objects"),
-        ("view.pt", "save its contiguous()"),
+        ("view.pt", "save tensor.contiguous()"),
         ("negated.pt", "a tensor with metadata, such as a negated view; store its clone"),
         ("module.pt", "is refused"),
     ] {
@@ -140,17 +141,17 @@ fn arrays_that_cannot_be_samples_are_refused_with_what_to_do() {
     labels[place + 2] = b'1';
     fs::write(root.path().join("labels.npy"), &labels).unwrap();
     let shown = cause(root.path());
-    assert!(shown.contains("does not take the 48 bytes that it has"), "{shown}");
+    assert!(shown.contains("does not match its 48 bytes of data"), "{shown}");
     fs::write(root.path().join("labels.npy"), &labels[..128 + 44]).unwrap();
     let shown = cause(root.path());
-    assert!(shown.contains("\"images\" has the shape [12, 24, 32, 3], and \"labels\" has [11]"), "{shown}");
-    // The other arrays are usable.
+    assert!(shown.contains("\"images\" has shape [12, 24, 32, 3], but \"labels\" has [11]"), "{shown}");
+    // The other arrays remain usable.
     let columns = TableOptions::new().without_label().columns(["images"]);
     assert_eq!(Options::new().table(columns).open(root.path()).unwrap().len(), COUNT);
 }
 
 #[test]
-fn a_damaged_file_is_an_error_and_a_changed_one_too() {
+fn damaged_and_changed_files_fail() {
     let root = tempfile::tempdir().unwrap();
     for name in ["stored.npz", "splits.npz", "a.safetensors", "tuple.pt", "npy/images.npy"] {
         let whole = fs::read(at(name)).unwrap();
@@ -191,7 +192,7 @@ fn a_shape_of_two_layouts_is_refused() {
     assert!(cause(&path).contains("may have its channels in the first or in the last axis"), "{}", cause(&path));
 }
 
-/// An `.npy` file with these elements.
+/// Returns an `.npy` file with these elements.
 fn npy(descr: &str, shape: &str, elements: &[u8]) -> Vec<u8> {
     let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
     let mut file = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
@@ -208,7 +209,7 @@ fn images_of_floats_with_masks_of_bytes_are_refused_by_name() {
     let e = open(root.path()).err().unwrap();
     assert_eq!((e.kind(), e.path()), (warpfeed::ErrorKind::Config, Some(root.path())));
     let said = "the images may be in \"images\" (arrays of f32, shape [3, 8, 9]) or in \"masks\" (arrays of u8, shape \
-                [8, 9]); images in arrays are u8: choose the column with TableOptions::image";
+                [8, 9]); image arrays are u8: choose the column with TableOptions::image";
     assert_eq!(e.cause(), said);
     let chosen = Options::new().table(TableOptions::new().image("masks")).open(root.path()).unwrap();
     assert_eq!(chosen.read(0, &mut Vec::new()).unwrap().image().unwrap().1[128..], [1; 3 * 72]);
@@ -223,7 +224,7 @@ fn names_of_arrays_of_labels_may_have_capitals() {
         fs::write(folder.join(format!("{images}.npy")), npy("|u1", "(2, 8, 9)", &[1; 144])).unwrap();
         fs::write(folder.join(format!("{labels}.npy")), npy("|u1", "(2,)", &[5, 6])).unwrap();
         fs::write(folder.join("other.npy"), npy("|u1", "(3,)", &[0; 3])).unwrap();
-        // An array of another length must be left out.
+        // An array of a different length cannot be a column, so it must be excluded explicitly.
         let columns = TableOptions::new().columns([images]);
         let source = Options::new().table(columns).open(&folder).unwrap();
         assert_eq!(source.label(1, &mut Vec::new()).unwrap(), Some(6), "{labels}");
@@ -243,8 +244,8 @@ fn arrays_of_text_times_and_nothing_are_refused_with_what_to_do() {
             16,
             "'M' with 8 bytes; integers, booleans and floats are supported; save times as integers",
         ),
-        ("<f4", "(2, 0)", 0, "array \"x\" of shape [2, 0] has no elements in its samples; list the columns"),
-        ("<f4", "(0, 2)", 0, "the arrays have no samples"),
+        ("<f4", "(2, 0)", 0, "array \"x\" of shape [2, 0] has samples without elements: select other columns"),
+        ("<f4", "(0, 2)", 0, "the arrays contain no samples"),
     ] {
         fs::write(&path, npy(descr, shape, &vec![0; bytes])).unwrap();
         assert!(cause(&path).contains(expected), "{}", cause(&path));
@@ -262,7 +263,7 @@ fn a_changed_byte_of_an_archive_is_found_on_opening() {
             let path = root.path().join(name);
             fs::write(&path, &bytes).unwrap();
             let e = Options::new().mmap(mapped).open(&path).err().unwrap();
-            assert!(e.cause().contains("is damaged: its") && e.cause().contains("another checksum"), "{name}: {e}");
+            assert!(e.cause().contains("is damaged: its") && e.cause().contains("a wrong checksum"), "{name}: {e}");
             assert_eq!(e.path(), Some(&*path));
         }
     }

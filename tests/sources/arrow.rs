@@ -1,5 +1,5 @@
-//! Promise: Arrow files of `datasets` have the samples that the library shows, and damaged files
-//! are errors.
+//! Promise: Arrow files written by `datasets` yield the samples that the library itself returns,
+//! and damaged files fail.
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +24,7 @@ fn a_saved_dataset_gives_the_folders_batches() {
 fn the_names_of_a_class_label_are_the_classes() {
     let source = open(fixture("arrow/saved")).unwrap();
     assert_eq!(source.classes(), ["banded-ring", "dotted-triangle", "plain-disc", "striped-cross"]);
-    // One file has them in its metadata.
+    // A single file also contains the class names in its metadata.
     let part = open(fixture("arrow/saved/data-00000-of-00002.arrow")).unwrap();
     assert_eq!((part.classes(), part.len(), part.kind()), (source.classes(), 6, "arrow"));
 }
@@ -83,17 +83,17 @@ fn every_type_has_the_value_that_was_written() {
 }
 
 #[test]
-fn a_null_is_no_field_and_no_label_and_neither_is_a_negative_label() {
+fn a_null_field_or_negative_label_is_absent() {
     let source = types("saved", None);
     let mut scratch = Vec::new();
     let sample = source.read(1, &mut scratch).unwrap();
     assert_eq!((sample.fields().len(), sample.label().unwrap()), (0, None));
     let empty = source.read(2, &mut scratch).unwrap();
     assert_eq!((empty.value("text.txt"), empty.label().unwrap()), (Some(Value::Text("")), Some(0)));
-    // A list with a null is an error of its sample alone, and only if it is read.
+    // A list with a null fails only its own sample, and only if the column is read.
     let e = source.read(3, &mut scratch).unwrap_err();
-    assert!(e.to_string().contains("column \"list\": number 1 of a list is null"), "{e}");
-    // An image that is null is named by its column.
+    assert!(e.to_string().contains("column \"list\": item 1 of a list is null"), "{e}");
+    // The error of a null image names its column.
     for path in ["arrow_types/saved", "parquet_types/none.parquet"] {
         let table = TableOptions::new().columns(["text"]).image("blob");
         let e = Loader::new(fixture(path)).table(table).subset([1]).into_iter().next().unwrap().unwrap_err();
@@ -116,9 +116,9 @@ fn columns_that_are_not_read_are_left_out_or_refused_by_name() {
     let e = cause("dictionary.arrow", &wanted);
     assert!(e.contains("column \"word\" holds dictionary-encoded values, which are not read"), "{e}");
     let e = cause("compressed.arrow", &Options::new());
-    assert!(e.contains("its batches are compressed") && e.contains("compressed.arrow"), "{e}");
+    assert!(e.contains("compressed batches") && e.contains("compressed.arrow"), "{e}");
     let e = cause("views.arrow", &Options::new());
-    assert!(e.contains("column \"word\" holds views") && e.contains("cast it to binary or string"), "{e}");
+    assert!(e.contains("column \"word\" contains views") && e.contains("cast it to binary or string"), "{e}");
 }
 
 #[test]
@@ -149,23 +149,23 @@ fn a_split_is_chosen_by_its_path() {
 }
 
 #[test]
-fn an_image_without_bytes_is_read_from_its_path_below_the_folder() {
+fn an_image_without_bytes_is_read_from_its_path() {
     let root = tempfile::tempdir().unwrap();
     let at = |name: &str| root.path().join(name);
-    fs::create_dir(at("images")).unwrap();
-    fs::write(at("images/a.jpg"), b"\xff\xd8\xff below").unwrap();
+    fs::create_dir(at("pictures")).unwrap();
+    fs::write(at("pictures/a.jpg"), b"\xff\xd8\xff below").unwrap();
     fs::write(at("outside.jpg"), b"\xff\xd8\xff outside").unwrap();
     fs::create_dir(at("set")).unwrap();
     let copy = |file: &str| fs::copy(fixture("arrow_paths").join(file), at("set").join(file)).unwrap();
     copy("paths.arrow");
-    fs::rename(at("images"), at("set/images")).unwrap();
+    fs::rename(at("pictures"), at("set/pictures")).unwrap();
     let source = open(at("set/paths.arrow")).unwrap();
     let mut scratch = Vec::new();
     assert_eq!(source.read(0, &mut scratch).unwrap().image().unwrap().1, b"\xff\xd8\xff below");
     let e = source.read(1, &mut scratch).unwrap_err().to_string();
     assert!(e.contains("\"../outside.jpg\" is not a relative path below") && e.contains("TableOptions::image"), "{e}");
     let e = source.read(2, &mut scratch).unwrap_err();
-    assert!(e.path().unwrap().ends_with("images/missing.jpg"), "{e}");
+    assert!(e.path().unwrap().ends_with("pictures/missing.jpg"), "{e}");
     let anywhere = Options::new().table(TableOptions::new().image("image")).open(at("set/paths.arrow")).unwrap();
     assert_eq!(anywhere.read(1, &mut scratch).unwrap().image().unwrap().1, b"\xff\xd8\xff outside");
 }
@@ -184,7 +184,7 @@ fn a_file_that_is_cut_short_is_an_error_at_every_length() {
     assert_eq!(open(&path).unwrap().len(), 4);
 }
 
-/// Every sample that can be read, with its label.
+/// Returns the first samples with their labels, or `None` for samples that cannot be read.
 fn readable(path: &Path) -> Option<Vec<Option<OwnedSample>>> {
     let source = open(path).ok()?;
     let mut scratch = Vec::new();
@@ -193,12 +193,12 @@ fn readable(path: &Path) -> Option<Vec<Option<OwnedSample>>> {
 }
 
 #[test]
-fn a_changed_byte_is_an_error_or_another_value_and_never_a_panic() {
+fn a_changed_byte_never_panics() {
     let root = tempfile::tempdir().unwrap();
     let bytes = fs::read(fixture("arrow_types/saved/data-00000-of-00001.arrow")).unwrap();
     let path = root.path().join("changed.arrow");
     let mut opened = 0;
-    // A part of the places, and all of them over the runs of the fuzzer.
+    // Test only some positions. The fuzzer covers all of them.
     for at in (0..bytes.len()).step_by(5) {
         for value in [0, 0x7f, 0xff] {
             let mut changed = bytes.clone();

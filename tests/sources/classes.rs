@@ -1,5 +1,6 @@
-//! Promise: a given class list determines the class numbers, in every dataset and wherever a label
-//! is used. A class that is not in the list is an error that names it.
+//! Promise: a class list that the user passes determines the class numbers, in every dataset and
+//! wherever labels are used. A sample whose class is not in the list fails with an error that names
+//! the class.
 
 use std::collections::HashMap;
 use std::fs;
@@ -23,7 +24,7 @@ fn small(loader: Loader) -> Loader {
     loader.augment(Augment::pass_through(8, 8)).batch_size(4).workers(2)
 }
 
-/// Key and label of every sample of epoch 0.
+/// Returns the key and the label of every sample in epoch 0.
 fn labels(loader: Loader) -> Vec<(String, i64)> {
     let batches: Vec<HostBatch> = small(loader).prefetch(32).into_iter().collect::<Result<_>>().unwrap();
     let of =
@@ -31,7 +32,7 @@ fn labels(loader: Loader) -> Vec<(String, i64)> {
     batches.iter().flat_map(of).collect()
 }
 
-/// Whether each label is the position of its class folder in the list.
+/// Returns whether each label is the index of its class folder in the list.
 fn follow_the_list(labels: &[(String, i64)]) -> bool {
     !labels.is_empty() && labels.iter().all(|(key, label)| place(key.split('/').next().unwrap()) == *label)
 }
@@ -59,7 +60,7 @@ fn the_list_numbers_every_set_alike() {
             assert_eq!(small(new(path).classes(LIST)).host().unwrap().classes(), LIST);
         }
     }
-    // Without a list each set has its own numbers.
+    // Without a list, each dataset numbers its classes separately.
     assert!(!follow_the_list(&labels(Loader::new(&val))));
     let mixture = Loader::mixture([(&train, 0.5), (&val, 0.5)]).classes(LIST);
     assert!(follow_the_list(&labels(mixture)));
@@ -97,7 +98,7 @@ fn packing_stores_the_list_and_its_numbers() {
 }
 
 #[test]
-fn a_class_that_is_not_in_the_list_is_an_error_that_names_it_or_is_skipped() {
+fn an_unlisted_class_is_named_or_skipped() {
     let root = tempfile::tempdir().unwrap();
     let set = folder(root.path(), "set", &[("cat", 3), ("owl", 2), ("wolf", 1), ("zebra", 3)]);
     let e = refused(Loader::new(&set).classes(LIST));
@@ -111,7 +112,7 @@ fn a_class_that_is_not_in_the_list_is_an_error_that_names_it_or_is_skipped() {
     let batch = batches.epoch(0).next().unwrap().unwrap();
     let sound: Vec<bool> = batch.valid().collect();
     let names: Vec<&str> = batch.keys().map(|key| key.split('/').next().unwrap()).collect();
-    // In place of the others are samples of listed classes.
+    // Samples of listed classes replace the others.
     assert_eq!(sound.iter().filter(|valid| !**valid).count(), 3);
     for (name, label) in names.iter().zip(batch.labels().unwrap()) {
         assert!(LIST.contains(name) && *label == place(name), "{name}");
@@ -134,7 +135,7 @@ fn without_class_names_labels_are_indices_into_the_list() {
     assert_eq!(labels(set(&[3, 0]).classes(LIST)), [("3".to_owned(), 3), ("0".to_owned(), 0)]);
     for bad in [4, -1] {
         let e = set(&[1, bad]).classes(LIST).into_iter().find_map(Result::err).unwrap();
-        assert_eq!(e.cause(), format!("label {bad} is not in the list of 4 classes, numbered from 0"));
+        assert_eq!(e.cause(), format!("label {bad} is outside the list of 4 classes, which are numbered from 0"));
     }
 }
 
@@ -144,11 +145,11 @@ fn an_impossible_list_is_refused_with_the_position() {
     let set = folder(root.path(), "set", &[("cat", 1)]);
     let cause = |names: &[&str]| refused(Loader::new(&set).classes(names.iter().copied())).cause().to_owned();
     assert_eq!(cause(&[]), "classes: the list is empty");
-    assert_eq!(cause(&["cat", "dog", "cat"]), "classes: \"cat\" is number 0 and number 2");
-    assert_eq!(cause(&["cat", ""]), "classes: number 1 is an empty name");
+    assert_eq!(cause(&["cat", "dog", "cat"]), "classes: \"cat\" occurs twice, as number 0 and 2");
+    assert_eq!(cause(&["cat", ""]), "classes: name 1 is empty");
     let file = root.path().join("classes.txt");
     for (text, expected) in [
-        (&b"cat\n\ndog\n"[..], "classes: number 1 is an empty name"),
+        (&b"cat\n\ndog\n"[..], "classes: name 1 is empty"),
         (b"cat\n\xff\n", "line 2: the text is not UTF-8"),
         (b"", "classes: the list is empty"),
     ] {
@@ -166,10 +167,10 @@ fn an_impossible_list_is_refused_with_the_position() {
     fs::write(&json, "{\"cat\": 1}").unwrap();
     assert!(Classes::read(&json).unwrap_err().cause().starts_with("not a list of names"));
     let both = Loader::mixture([(&set, 1.0)]).match_labels_by_name().classes(["cat"]);
-    assert!(refused(both).cause().contains("leave out match_labels_by_name and keep_labels"));
+    assert!(refused(both).cause().contains("remove match_labels_by_name and keep_labels"));
 }
 
-/// A second class per sample, like those of boxes.
+/// A field that contains a second class per sample, like the classes of boxes.
 #[derive(Debug)]
 struct Other;
 
@@ -185,7 +186,7 @@ impl FieldType for Other {
     }
 }
 
-/// Samples whose label and second class are both `i`.
+/// Returns samples in which `i` is both the label and the second class.
 fn pairs(classes: &[&str]) -> Arc<dyn Source> {
     let sample = |i| OwnedSample::new(format!("{i}")).field("other", [i as u8]).label(i as i64);
     Arc::new(Memory::new((0..classes.len()).map(sample).collect()).with_classes(classes.iter().copied()))
@@ -201,7 +202,7 @@ fn other_classes_of_a_sample_are_numbered_like_its_label() {
     };
     assert_eq!(others(Loader::source(pairs(&["cat", "dog"]))), [0, 1]);
     assert_eq!(others(Loader::source(pairs(&["cat", "dog"])).classes(LIST)), [2, 0]);
-    // By name, and then by the list.
+    // The datasets are matched by class name, then renumbered by the list.
     let joined = || Concat::match_labels_by_name(vec![pairs(&["zebra", "cat"]), pairs(&["cat", "axolotl"])]).unwrap();
     assert_eq!(others(Loader::source(joined())), [2, 1, 1, 0]);
     assert_eq!(others(Loader::source(joined()).classes(LIST)), [3, 2, 2, 1]);
@@ -210,7 +211,7 @@ fn other_classes_of_a_sample_are_numbered_like_its_label() {
     assert!(deep.read(0, &mut Vec::new()).unwrap_err().cause().contains("by more than 4 nested sources"));
 }
 
-/// An `.npy` file of `int64`.
+/// Returns an `.npy` file of `int64` numbers.
 fn npy(numbers: &[i64]) -> Vec<u8> {
     let header = format!("{{'descr': '<i8', 'fortran_order': False, 'shape': ({},), }}\n", numbers.len());
     let mut bytes = [&b"\x93NUMPY\x01\x00"[..], &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat();
@@ -219,7 +220,7 @@ fn npy(numbers: &[i64]) -> Vec<u8> {
 }
 
 #[test]
-fn packing_numbers_the_classes_of_boxes_too() {
+fn packing_renumbers_the_classes_of_boxes() {
     let root = tempfile::tempdir().unwrap();
     let sample =
         OwnedSample::new("a").field("boxes.class.npy", npy(&[1, -1, 0])).field("boxes.npy", npy(&[1, 0])).label(1);

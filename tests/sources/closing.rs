@@ -1,5 +1,5 @@
-//! Promise: closing a loader, leaving an epoch and giving up opening take a moment, although the
-//! store does not answer or always fails. Nothing is left behind.
+//! Promise: closing a loader, abandoning an epoch, and aborting while a dataset is being opened are
+//! fast, even if the store does not respond or always fails. Nothing is left behind.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -15,13 +15,13 @@ use warpfeed::source::{
 };
 use warpfeed::{Augment, Error, Loader, Result};
 
-/// Far less than the half minute after which a request fails by itself, and far more than a busy
-/// machine needs to close.
+/// Much shorter than the half minute after which a request times out, and much longer than closing
+/// takes on a busy machine.
 const MOMENT: Duration = Duration::from_secs(20);
 
-/// What the store does.
+/// Behavior of the store.
 const ANSWERS: u8 = 0;
-/// Requests are never answered, and blocked calls end only when they are stopped.
+/// The store never responds, and blocked calls end only when they are cancelled.
 const SILENT: u8 = 1;
 const FAILS: u8 = 2;
 
@@ -29,17 +29,17 @@ const FAILS: u8 = 2;
 struct Outage {
     files: Arc<HashMap<String, Vec<u8>>>,
     mode: Arc<AtomicU8>,
-    /// Replies that wait forever.
+    /// Pending responses, which are never sent.
     replies: Arc<Mutex<Vec<ReadCompletion>>>,
-    /// Whether `fetch` returns at once.
+    /// Whether `fetch` returns immediately, before the response has arrived.
     asynchronous: bool,
-    /// Calls that have not returned.
+    /// Number of calls that have not returned yet.
     inside: Arc<AtomicUsize>,
     begun: Arc<AtomicUsize>,
 }
 
 impl Outage {
-    /// The store with the shards of `len` samples.
+    /// Returns a store with shards of `len` samples.
     fn of(len: usize, asynchronous: bool) -> Self {
         let root = tempfile::tempdir().unwrap();
         Pack::new(&Numbers::new(len)).shard_size(16_000).keep_bad(true).to(root.path().join("s.tar")).unwrap();
@@ -85,10 +85,10 @@ impl Outage {
         Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some("1".into()), server: None })
     }
 
-    /// Whether all threads and requests of the loader have ended.
+    /// Waits until all threads and requests of the loader have ended.
     fn is_left(&self, name: &str) {
         let begun = Instant::now();
-        // The store drops what was cancelled.
+        // The store drops cancelled replies.
         while self.inside.load(Ordering::SeqCst) > 0 || Arc::strong_count(&self.files) > 1 {
             self.replies.lock().unwrap().retain(|reply| !reply.is_cancelled());
             assert!(begun.elapsed() < MOMENT, "{name}: something still uses the store");
@@ -124,7 +124,7 @@ impl Store for Outage {
     }
 }
 
-/// A source that does not fetch ahead, so that workers and readers wait for the store themselves.
+/// A source that does not prefetch, so workers and readers themselves wait for the store.
 struct Unplanned(Arc<dyn Source>);
 
 impl Source for Unplanned {
@@ -142,7 +142,7 @@ impl Source for Unplanned {
 }
 
 #[test]
-fn a_loader_closes_in_a_moment_during_an_outage_and_leaves_nothing_behind() {
+fn a_loader_closes_at_once_during_an_outage() {
     no_hang(|| {
         for asynchronous in [true, false] {
             for planned in [true, false] {
@@ -157,7 +157,7 @@ fn a_loader_closes_in_a_moment_during_an_outage_and_leaves_nothing_behind() {
                         let source: Arc<dyn Source> = if planned { source } else { Arc::new(Unplanned(source)) };
                         let loader = Loader::source(source).codec(Draw).augment(Augment::train(16));
                         let loader = loader.batch_size(4).shuffle(3).workers(2).prefetch(2);
-                        // The plan holds a few samples.
+                        // The limit is so low that only a few samples are prefetched.
                         let mut epochs = loader.memory_limit(8 << 20).host().unwrap();
                         if after == 0 {
                             store.becomes(mode);
@@ -186,7 +186,7 @@ fn a_loader_closes_in_a_moment_during_an_outage_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn another_epoch_begins_at_once_when_the_store_answers_again() {
+fn the_next_epoch_starts_once_the_store_answers_again() {
     no_hang(|| {
         let store = Outage::of(40, false);
         let loader = Loader::new("mem://set").store("mem", store.clone()).codec(Draw).augment(Augment::train(16));
@@ -237,7 +237,7 @@ fn opening_is_given_up_in_a_moment_at_every_request() {
     });
 }
 
-/// A store that breaks after some requests.
+/// A store that fails permanently after some requests.
 struct After {
     store: Outage,
     sound: usize,

@@ -1,5 +1,5 @@
-//! Promise: an index of a folder always equals a listing made now, or is rebuilt. A name that is
-//! not UTF-8 is one bad sample.
+//! Promise: a folder's index always equals a fresh listing, or else it is rebuilt. A file name that
+//! is not valid UTF-8 makes only that sample fail.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ fn add(root: &Path, file: &str) {
     fs::write(path, file).unwrap();
 }
 
-/// Makes all folders of the tree look as if they had last changed this many seconds ago.
+/// Backdates the modification times of all folders in the tree by this many seconds.
 fn settle(path: &Path, seconds: u64) {
     for entry in fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()) {
         if entry.is_dir() {
@@ -48,7 +48,7 @@ fn all(source: &dyn Source) -> (Vec<Row>, Vec<String>) {
     ((0..source.len()).map(row).collect(), source.classes().to_vec())
 }
 
-/// Opens with the index, and asserts that it equals a listing.
+/// Opens with the index and asserts that the result equals a listing.
 fn same(root: &Path) -> usize {
     let set = root.join("set");
     let listed = all(&*open(&set).unwrap());
@@ -59,7 +59,7 @@ fn same(root: &Path) -> usize {
 }
 
 #[test]
-fn the_index_equals_a_listing_and_is_rebuilt_when_a_name_changes() {
+fn the_index_equals_a_listing_and_follows_changed_names() {
     for files in [&["b/2.jpg", "a/x/1.png", "a/1.jpg", "c/no.txt"][..], &["2.jpg", "1.jpg"]] {
         let root = tree(files);
         assert!(!index(root.path()).exists());
@@ -86,7 +86,8 @@ fn the_index_equals_a_listing_and_is_rebuilt_when_a_name_changes() {
 fn only_the_index_is_read_while_no_folder_has_changed() {
     let root = tree(&["a/1.jpg", "a/2.jpg"]);
     same(root.path());
-    // Users must not do this. It shows here that the files were not listed.
+    // This change does not affect the folder's modification time, so users must not make such
+    // changes. Here it proves that the index was used.
     let set = root.path().join("set");
     let time = fs::metadata(set.join("a")).unwrap().modified().unwrap();
     fs::remove_file(set.join("a/2.jpg")).unwrap();
@@ -106,7 +107,7 @@ fn a_damaged_or_unwritable_index_is_ignored() {
         assert_eq!(same(root.path()), 2);
         assert_eq!(fs::read(index(root.path())).unwrap(), bytes, "and is rewritten");
     }
-    // A folder in place of the index.
+    // The index cannot be written, because its name is taken by a folder.
     fs::remove_file(index(root.path())).unwrap();
     fs::create_dir(index(root.path())).unwrap();
     fs::write(index(root.path()).join("full"), "").unwrap();
@@ -162,7 +163,7 @@ fn a_name_that_is_not_utf_8_is_one_bad_sample() {
         let loader = || Loader::new(&set).index(indexed).augment(Augment::pass_through(8, 8));
         let e = loader().into_iter().find_map(Result::err).unwrap();
         assert_eq!((e.sample(), e.path()), (Some(1), Some(&*PathBuf::from(format!("{}/", set.display())))));
-        assert_eq!(e.cause(), "the name \"a/caf\u{fffd}.png\" is not UTF-8; rename the file or folder");
+        assert_eq!(e.cause(), "the name \"a/caf\u{fffd}.png\" is not UTF-8: rename the file or folder");
         let mut batches = loader().on_error(OnError::Skip { max_skipped: 1 }).host().unwrap();
         let batch = batches.epoch(0).next().unwrap().unwrap();
         assert_eq!(batch.labels().unwrap(), [0, 1, 1]);

@@ -1,6 +1,5 @@
-//! Promise: masks in another folder belong to the images of the same name, at any depth. A
-//! missing mask is an error that names its file, masks without an image are counted, and packing
-//! keeps the masks.
+//! Promise: masks in a separate folder are matched to images by name, at any depth. A missing mask
+//! fails and its file is named, masks without an image are counted, and packing keeps the masks.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +15,7 @@ fn image(path: &Path, value: u8) {
     image::GrayImage::from_pixel(6, 4, image::Luma([value])).save(path).unwrap();
 }
 
-/// The key, the label and the mask's value of each sample.
+/// Returns the key, the label and the mask value of each sample.
 fn delivered(loader: Loader) -> Vec<(String, i64, u8)> {
     let loader = loader.augment(Augment::pass_through(6, 4)).unlabeled(true).batch_size(2);
     let mut all = Vec::new();
@@ -31,7 +30,7 @@ fn delivered(loader: Loader) -> Vec<(String, i64, u8)> {
 }
 
 #[test]
-fn an_image_has_the_mask_of_its_name_in_flat_folders_and_in_class_folders() {
+fn masks_match_images_by_name_in_flat_and_class_folders() {
     let root = tempfile::tempdir().unwrap();
     let at = |name: &str| root.path().join(name);
     for (name, value) in [("a", 1), ("b.c", 2)] {
@@ -48,7 +47,7 @@ fn an_image_has_the_mask_of_its_name_in_flat_folders_and_in_class_folders() {
     let flat = || Loader::new(at("flat/train"));
     assert_eq!(delivered(flat().masks("trainannot")), [row("a", -1, 1), row("b.c", -1, 2)]);
     assert_eq!(delivered(flat().masks(at("flat/trainannot"))), [row("a", -1, 1), row("b.c", -1, 2)]);
-    // YOLO's detector would take such folders.
+    // Without the option, such folders would be detected as a YOLO dataset.
     let deep = Loader::new(at("deep/images")).masks("labels");
     assert_eq!(delivered(deep), [row("cat/1", 0, 3), row("dog/deep/2", 1, 4)]);
     let options = Options::new().masks("labels");
@@ -67,7 +66,7 @@ fn an_image_has_the_mask_of_its_name_in_flat_folders_and_in_class_folders() {
 }
 
 #[test]
-fn a_missing_mask_is_an_error_that_names_its_file_and_masks_without_an_image_are_counted() {
+fn a_missing_mask_is_named_and_surplus_masks_are_counted() {
     let root = tempfile::tempdir().unwrap();
     let at = |name: &str| root.path().join(name);
     for name in ["a", "b", "c"] {
@@ -80,27 +79,27 @@ fn a_missing_mask_is_an_error_that_names_its_file_and_masks_without_an_image_are
     let warnings = Warnings::default();
     tracing::subscriber::with_default(warnings.clone(), || Options::new().masks("masks").open(at("train")).unwrap());
     let told = warnings.0.lock().unwrap();
-    assert!(told.iter().any(|text| text.contains("left out 2 masks without an image, such as x.png")), "{told:?}");
+    assert!(told.iter().any(|text| text.contains("ignored 2 masks without an image, such as x.png")), "{told:?}");
     let e = loader().field("mask", Mask::new(Dtype::U8)).into_iter().find_map(Result::err).unwrap();
     assert_eq!((e.cause(), e.path(), e.sample()), ("the mask is missing", Some(&*at("masks/b.png")), Some(1)));
     let skips = loader().field("mask", Mask::new(Dtype::U8)).on_error(OnError::Skip { max_skipped: 1 });
     let batch = skips.into_iter().next().unwrap().unwrap();
     assert_eq!(batch.valid().collect::<Vec<_>>(), [true, false, true]);
-    // Images whose samples are listed without reading have the same keys.
+    // Images listed without reading have the same keys.
     let refused = |options: Options, path: &str| options.open(at(path)).err().unwrap().to_string();
     let e = refused(Options::new().masks("mask"), "train");
-    assert!(e.contains("masks: no such folder; a relative path begins in the folder that holds"), "{e}");
+    assert!(e.contains("masks: no such folder; a relative path is resolved in the parent"), "{e}");
     fs::create_dir(at("none")).unwrap();
     let e = refused(Options::new().masks("none"), "train");
-    assert!(e.contains("masks: no image has one; a.png was looked for among 0 files"), "{e}");
+    assert!(e.contains("masks: no image has a mask; looked for a.png among 0 files"), "{e}");
     fs::write(at("masks/a.npy"), "").unwrap();
     let e = refused(Options::new().masks("masks"), "train");
-    assert!(e.contains("masks: \"a.npy\" and \"a.png\" have one name"), "{e}");
+    assert!(e.contains("masks: \"a.npy\" and \"a.png\" belong to the same image"), "{e}");
     fs::write(at("set.csv"), "path\ntrain/a.png\n").unwrap();
     let e = refused(Options::new().masks("masks"), "set.csv");
-    assert!(e.contains("need a folder of images"), "{e}");
+    assert!(e.contains("require a folder of images"), "{e}");
     let e = Loader::source(open(at("train")).unwrap()).masks("masks").host().unwrap_err();
-    assert!(e.cause().contains("the dataset is open already"), "{e}");
+    assert!(e.cause().contains("the dataset is already open"), "{e}");
 }
 
 #[test]

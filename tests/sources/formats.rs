@@ -1,5 +1,5 @@
-//! The formats of other libraries give the batches of a folder with the same images, bit for bit.
-//! `tests/fixtures/formats` has one small dataset in each format.
+//! Tests that datasets in the formats of other libraries yield bit-identical batches to a folder
+//! with the same images. `tests/fixtures/formats` contains a small dataset in each format.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,15 +10,15 @@ use warpfeed::{Augment, Loader};
 
 use crate::support::{Content, no_hang};
 
-/// Images of each class.
+/// Images per class.
 const PER_CLASS: usize = 3;
 
-/// A fixture: a path below `tests/fixtures/formats`.
+/// Returns the path of a fixture in `tests/fixtures/formats`.
 pub(crate) fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats").join(name)
 }
 
-/// A copy of a fixture that may be written to.
+/// Returns a writable copy of a fixture.
 pub(crate) fn copy(name: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(fixture(name)).unwrap() {
@@ -30,13 +30,13 @@ pub(crate) fn copy(name: &str) -> tempfile::TempDir {
     folder
 }
 
-/// All samples of a source.
+/// Returns all samples of a source.
 pub(crate) fn owned(source: &dyn Source) -> Vec<OwnedSample> {
     let mut scratch = Vec::new();
     (0..source.len()).map(|i| OwnedSample::try_from(&source.read(i, &mut scratch).unwrap()).unwrap()).collect()
 }
 
-/// The reference: a folder with the first three JPEGs of each class of `datasets/mini`.
+/// Returns the reference: a folder with the first three JPEGs of each class in `datasets/mini`.
 pub(crate) fn reference() -> &'static Path {
     static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
         let mini = Path::new(env!("CARGO_MANIFEST_DIR")).join("datasets/mini");
@@ -51,7 +51,8 @@ pub(crate) fn reference() -> &'static Path {
             fs::create_dir_all(&copy).unwrap();
             let jpegs = listed(&class).into_iter().filter(|path| path.extension().is_some_and(|end| end == "jpg"));
             for jpeg in jpegs.take(PER_CLASS) {
-                // Other processes may do the same at the same time, so each file appears whole.
+                // Other processes may do the same concurrently, so each file is renamed into place
+                // when complete.
                 let (name, partial) = (jpeg.file_name().unwrap(), copy.join(format!("{}.partial", std::process::id())));
                 fs::copy(&jpeg, &partial).unwrap();
                 fs::rename(partial, copy.join(name)).unwrap();
@@ -62,7 +63,7 @@ pub(crate) fn reference() -> &'static Path {
     &FOLDER
 }
 
-/// Batches without keys, which formats may choose.
+/// Returns the batches without their keys, which depend on the format.
 fn batches(loader: Loader, epochs: impl IntoIterator<Item = u64>) -> Vec<Content> {
     let mut batches = loader.host().unwrap();
     let mut all = Vec::new();
@@ -72,10 +73,10 @@ fn batches(loader: Loader, epochs: impl IntoIterator<Item = u64>) -> Vec<Content
     all
 }
 
-/// The batches of one way to load a dataset.
+/// A way of loading a dataset: its name, and a function that returns the batches.
 type Way = (&'static str, fn(Loader) -> Vec<Content>);
 
-/// Ways to load that must not depend on the format.
+/// Ways of loading whose batches must not depend on the format.
 const WAYS: [Way; 6] = [
     ("in order", |loader| batches(loader, 0..1)),
     ("two epochs, shuffled", |loader| batches(loader.shuffle(7), 0..2)),
@@ -88,8 +89,7 @@ const WAYS: [Way; 6] = [
     }),
 ];
 
-/// Stops a run in the middle of its first epoch, and returns the rest of the run, from a new
-/// loader.
+/// Stops a run in the middle of its first epoch and returns the rest of the run from a new loader.
 fn resumed(make: &dyn Fn() -> Loader) -> Vec<Content> {
     let mut first = make().shuffle(7).host().unwrap();
     let mut epoch = first.epoch(0);
@@ -107,12 +107,12 @@ pub(crate) fn agrees(path: impl AsRef<Path>, with: impl Fn(Loader) -> Loader) {
     loads_as_reference(&path.display().to_string(), &|| with(Loader::new(path)));
 }
 
-/// As [`agrees`], for loaders that `make` creates.
+/// Like [`agrees`], for loaders that `make` creates.
 pub(crate) fn loads_as_reference(name: &str, make: &dyn Fn() -> Loader) {
     loads_alike(name, make, &|| Loader::new(reference()));
 }
 
-/// As [`agrees`], for loaders that `make` creates and those of another reference.
+/// Like [`agrees`], for loaders that `make` creates and a different reference.
 pub(crate) fn loads_alike(name: &str, make: &dyn Fn() -> Loader, reference: &dyn Fn() -> Loader) {
     no_hang(|| {
         let with = |loader: Loader, workers| loader.augment(Augment::train(48)).batch_size(5).workers(workers);
@@ -129,7 +129,7 @@ pub(crate) fn loads_alike(name: &str, make: &dyn Fn() -> Loader, reference: &dyn
     });
 }
 
-/// The samples of the reference.
+/// Returns the samples of the reference.
 fn samples() -> Vec<OwnedSample> {
     owned(&*open(reference()).unwrap())
 }

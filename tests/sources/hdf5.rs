@@ -1,4 +1,4 @@
-//! HDF5 files, written by h5py: `tests/fixtures/formats/hdf5.py`.
+//! Tests HDF5 files that h5py wrote; see `tests/fixtures/formats/hdf5.py`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -95,17 +95,14 @@ fn groups_may_be_splits() {
     assert_eq!(open(at("split.h5/val")).unwrap().len(), 2);
     assert_eq!(open(at("split.h5/train")).unwrap().len(), 12);
     let e = open(at("split.h5")).err().unwrap();
-    assert!(e.cause().contains("has the splits train, validation"), "{e}");
+    assert!(e.cause().contains("have the splits train, validation"), "{e}");
 }
 
 #[test]
-fn arrays_that_are_not_read_are_refused_by_name_unless_others_are_chosen() {
+fn unsupported_arrays_are_named_unless_others_are_chosen() {
     for (column, cause) in [
-        (
-            "scaled",
-            "array \"scaled\": chunks with filter 6 (scale and offset); gzip, LZF, shuffle and fletcher32 are read",
-        ),
-        ("unwritten", "array \"unwritten\": 0 of 12 chunks were written"),
+        ("scaled", "array \"scaled\": unsupported filter 6 (scale-offset): expected gzip, LZF, shuffle or fletcher32"),
+        ("unwritten", "array \"unwritten\": only 0 of 12 chunks were written"),
         ("fixed", "array \"fixed\" has elements of type 'S' with 4 bytes"),
         ("pairs", "array \"pairs\" has elements of type 'V' with 8 bytes"),
         ("floats", "array \"floats\""),
@@ -121,7 +118,7 @@ fn arrays_that_are_not_read_are_refused_by_name_unless_others_are_chosen() {
 }
 
 #[test]
-fn a_damaged_hdf5_file_is_an_error_and_a_changed_one_too() {
+fn damaged_and_changed_hdf5_files_fail() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.h5");
     let whole = fs::read(at("growing-v114.h5")).unwrap();
@@ -132,7 +129,7 @@ fn a_damaged_hdf5_file_is_an_error_and_a_changed_one_too() {
             let e = options(mapped).format("hdf5").open(&path).err().unwrap();
             assert_eq!(e.path(), Some(&*path), "{len} bytes: {e}");
         }
-        // Compressed chunks, whose checksums follow them.
+        // Compressed chunks, each followed by its checksum.
         fs::write(&path, &whole).unwrap();
         let source = options(mapped).open(&path).unwrap();
         let good = samples(&*source).len();

@@ -1,5 +1,5 @@
-//! Promise: joined datasets agree on the meaning of each label, or opening the loader is an error
-//! with advice. If they are joined by class names, every sample has the label of its class name.
+//! Promise: joined datasets agree on the meaning of each label, or opening the loader fails with
+//! advice. If they are matched by class name, every sample has the label of its class name.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::files::folder;
 use warpfeed::source::{Concat, Memory, OwnedSample, Source, open};
 use warpfeed::{Augment, ErrorKind, Loader};
 
-/// Two sets with `cat`, which is label 0 in one and label 1 in the other.
+/// Creates two datasets that both contain `cat`, as label 0 in one and as label 1 in the other.
 fn sets(root: &Path) -> [PathBuf; 2] {
     [
         folder(root, "photos", &[("cat", 30), ("dog", 10)]),
@@ -17,13 +17,13 @@ fn sets(root: &Path) -> [PathBuf; 2] {
     ]
 }
 
-/// The class in the sample's path.
+/// Returns the class in the path of a sample.
 fn class_of(key: &str) -> &str {
     key.split('/').next().unwrap()
 }
 
 #[test]
-fn sets_that_name_a_label_differently_are_refused_with_both_names() {
+fn conflicting_label_names_are_refused_with_both_names() {
     let root = tempfile::tempdir().unwrap();
     let [photos, sketches] = sets(root.path());
     let parts = || vec![open(&photos).unwrap(), open(&sketches).unwrap()];
@@ -51,7 +51,7 @@ fn joined_by_name_every_sample_has_the_label_of_its_class() {
         assert_eq!(sample.label().unwrap(), Some(label));
         assert_eq!(class_of(sample.key()), joined.classes()[label as usize], "{}", sample.key());
     }
-    // Like a single folder with all of the images.
+    // The result equals a single folder with all of the images.
     let merged = folder(root.path(), "merged", &[("axolotl", 1), ("cat", 1), ("dog", 1), ("zebra", 1)]);
     assert_eq!(joined.classes(), open(merged).unwrap().classes());
 }
@@ -72,7 +72,7 @@ fn a_mixture_by_name_delivers_the_labels_of_its_classes() {
     }
 }
 
-/// `cat` is in both sets, so its weight is the inverse of its number of images in both.
+/// `cat` is in both datasets, so its weight is the inverse of its total number of images.
 #[test]
 fn balanced_over_sets_joined_by_name_draws_every_class_equally() {
     let root = tempfile::tempdir().unwrap();
@@ -87,7 +87,8 @@ fn balanced_over_sets_joined_by_name_draws_every_class_equally() {
             batch.unwrap().labels().unwrap().iter().for_each(|&label| *drawn.entry(label).or_default() += 1);
         }
     }
-    // 2,800 draws of four classes: 700 each, standard deviation 23.
+    // In 2,800 draws, each of the four classes is expected 700 times, with a standard deviation of
+    // 23.
     assert_eq!(drawn.len(), 4);
     assert!(drawn.values().all(|n| (600..800).contains(n)), "{drawn:?}");
 }
@@ -111,7 +112,7 @@ fn memory(labels: &[i64], classes: &[&str]) -> Arc<dyn Source> {
 }
 
 #[test]
-fn a_label_without_a_name_is_an_error_of_its_sample_and_a_set_without_names_is_refused() {
+fn matching_by_name_needs_names_for_all_labels() {
     let joined = Concat::match_labels_by_name(vec![memory(&[0, 2, -1], &["b", "a"]), memory(&[0], &["a"])]).unwrap();
     let label = |index| joined.label(index, &mut Vec::new());
     assert_eq!((label(0).unwrap(), label(3).unwrap()), (Some(1), Some(0)));
@@ -120,8 +121,8 @@ fn a_label_without_a_name_is_an_error_of_its_sample_and_a_set_without_names_is_r
         assert!(joined.read(index, &mut Vec::new()).unwrap_err().cause().contains(words));
     }
     let e = Concat::match_labels_by_name(vec![memory(&[0], &["a"]), memory(&[0], &[])]).unwrap_err();
-    assert!(e.kind() == ErrorKind::Config && e.cause().contains("set 1 (memory, 1 samples) has no names"), "{e}");
-    // Labels cannot be confused if one set has no names, or has fewer classes.
+    assert!(e.kind() == ErrorKind::Config && e.cause().contains("set 1 (memory, 1 samples) has no class names"), "{e}");
+    // A dataset without names, or with fewer classes, cannot cause confusion.
     let joined = Concat::new(vec![memory(&[0], &["a"]), memory(&[5], &[]), memory(&[1], &["a", "b"])]).unwrap();
     assert_eq!(joined.classes(), ["a", "b"]);
 }
@@ -133,7 +134,7 @@ fn join_options_are_refused_without_a_join_or_when_given_twice() {
         assert!(e.kind() == ErrorKind::Config && e.cause().contains(words), "{e}");
     };
     let mixture = || Loader::mixture([(memory(&[0], &["a"]), 1.0)]);
-    refused(mixture().match_labels_by_name().keep_labels(), "match_labels_by_name and keep_labels: each decides");
-    refused(Loader::source(memory(&[0], &["a"])).match_labels_by_name(), "need a mixture");
-    refused(Loader::source(memory(&[0], &["a"])).keep_labels(), "need a mixture");
+    refused(mixture().match_labels_by_name().keep_labels(), "match_labels_by_name and keep_labels cannot be combined");
+    refused(Loader::source(memory(&[0], &["a"])).match_labels_by_name(), "require a mixture");
+    refused(Loader::source(memory(&[0], &["a"])).keep_labels(), "require a mixture");
 }

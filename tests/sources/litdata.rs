@@ -1,4 +1,4 @@
-//! LitData's chunks, written by its library: `tests/fixtures/formats/lit.py`.
+//! Tests LitData chunks that its own library wrote; see `tests/fixtures/formats/lit.py`.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ fn litdata_chunks_give_the_batches_of_the_folder() {
 #[test]
 fn compressed_litdata_chunks_are_decompressed_once_next_to_them() {
     let folder = copy("litdata_zstd");
-    // A tuple has no name for its label.
+    // The elements of a tuple have no names, so the label must be selected by its position.
     agrees(folder.path(), |loader| loader.table(TableOptions::new().label("1")));
     assert!(open(folder.path()).unwrap().label(0, &mut Vec::new()).unwrap().is_none());
     let chunk = folder.path().join("chunk-0-0.bin");
@@ -115,7 +115,7 @@ fn the_chunks_of_litdata_optimize_are_read() {
             (sample.field("raw.bin").unwrap().to_vec(), sample.label().unwrap().unwrap())
         })
         .collect();
-    // The workers share the rows in an order of their own.
+    // The library's workers wrote the rows in arbitrary order.
     samples.sort();
     assert_eq!(samples, (0..6).map(|n| (vec![1, 2, n], i64::from(n) % 3)).collect::<Vec<_>>());
 }
@@ -129,10 +129,10 @@ fn damaged_litdata_rows_are_errors_with_the_file() {
     let length = |number: u32| [&bytes[..len - 12], &number.to_le_bytes(), &bytes[len - 8..]].concat();
     let inside = u32::from_le_bytes(bytes[len - 12..len - 8].try_into().unwrap());
     for (damaged, cause) in [
-        ([&bytes[..len - 1], b"X"].concat(), "no rows in Arrow at its end"),
-        (length(u32::MAX), "no rows in Arrow at its end"),
-        (length(inside + 13), "no rows in Arrow at its end"),
-        (length(0), "it was cut short"),
+        ([&bytes[..len - 1], b"X"].concat(), "neither samples nor Arrow rows"),
+        (length(u32::MAX), "neither samples nor Arrow rows"),
+        (length(inside + 13), "neither samples nor Arrow rows"),
+        (length(0), "it is truncated"),
         (length(inside - 16), "not valid Arrow at byte "),
     ] {
         fs::write(&path, damaged).unwrap();
@@ -142,40 +142,37 @@ fn damaged_litdata_rows_are_errors_with_the_file() {
     fs::write(&path, &bytes).unwrap();
     let index = folder.path().join("index.json");
     let text = fs::read_to_string(&index).unwrap();
-    // The table of a chunk agrees with the index, and its rows do not.
+    // The table of a chunk agrees with the index, but its rows do not.
     let more = [&2_u32.to_le_bytes()[..], &16_u32.to_le_bytes().repeat(3), &bytes[12..]].concat();
     let len_of = format!("\"chunk_bytes\": {}", more.len());
     fs::write(&path, &more).unwrap();
     let claimed = text.replace("\"chunk_size\": 1,", "\"chunk_size\": 2,");
     fs::write(&index, claimed.replace(&format!("\"chunk_bytes\": {len}"), &len_of)).unwrap();
     let e = open(folder.path()).err().unwrap();
-    assert!(e.path() == Some(&*path) && e.cause() == "1 rows in Arrow, but the index says 2", "{e}");
+    assert!(e.path() == Some(&*path) && e.cause() == "the Arrow data has 1 rows, but the index claims 2", "{e}");
     fs::write(&index, text).unwrap();
-    // A chunk of items next to one of rows.
+    // A chunk of items next to a chunk of rows.
     let items = [&1_u32.to_le_bytes()[..], &12_u32.to_le_bytes(), &(len as u32).to_le_bytes(), &bytes[12..]].concat();
     fs::write(&path, items).unwrap();
     let e = open(folder.path()).err().unwrap();
-    assert!(e.cause().contains("the chunk has rows in Arrow, but") && e.cause().contains("chunk-0-1.bin"), "{e}");
+    assert!(e.cause().contains("the chunk contains Arrow rows, but") && e.cause().contains("chunk-0-1.bin"), "{e}");
 }
 
 #[test]
 fn litdata_that_is_not_read_is_refused_by_name() {
     let path = fixture("litdata_refused/pickle");
     let e = open(&path).err().unwrap();
-    assert!(e.cause().contains("column \"meta\": the serializer \"pickle\" can run any code"), "{e}");
+    assert!(e.cause().contains("column \"meta\": serializer \"pickle\" can execute arbitrary code"), "{e}");
     let columns = TableOptions::new().columns(["raw"]);
     let source = Options::new().table(columns).open(&path).unwrap();
     assert_eq!(&*source.read(0, &mut Vec::new()).unwrap().field("raw.bin").unwrap(), b"abc");
     let e = open(fixture("litdata_refused/arrow")).err().unwrap();
-    assert!(
-        e.cause().contains("its batches are compressed, so rows cannot be read at random; write it without"),
-        "{e}"
-    );
+    assert!(e.cause().contains("compressed batches do not support random access: write the file without"), "{e}");
     assert!(e.path().unwrap().ends_with("litdata_refused/arrow/chunk-0-0.bin"), "{e}");
     let e = open(fixture("litdata_refused/json")).err().unwrap();
-    assert!(e.cause().contains("column \"meta\": the serializer \"json\" is not read"), "{e}");
+    assert!(e.cause().contains("column \"meta\": serializer \"json\" is not supported"), "{e}");
     let e = open(fixture("litdata_refused/framed")).err().unwrap();
-    assert!(e.cause().contains("compression_level=\"batch\", which are not read; write the dataset with"), "{e}");
+    assert!(e.cause().contains("compression_level=\"batch\" are not supported: write the dataset with"), "{e}");
 }
 
 #[test]
@@ -189,7 +186,7 @@ fn damaged_litdata_chunks_are_errors_with_the_file() {
         bytes
     };
     for (damaged, cause) in [
-        (bytes[..bytes.len() - 1].to_vec(), "but index.json says"),
+        (bytes[..bytes.len() - 1].to_vec(), "but index.json claims"),
         (number(0, 9), "the file has 9 samples, but index.json says 3"),
         (number(8, u32::MAX), "offset 4294967295 of sample 1"),
     ] {

@@ -1,6 +1,6 @@
-//! Databases written by Python's `lmdb` and `msgpack`, and databases that these can read.
+//! Tests databases that Python's `lmdb` and `msgpack` wrote, and checks that they can read ours.
 //!
-//! `fixtures/make.py` wrote the databases next to it.
+//! The fixtures were written by `fixtures/make.py`.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::process::Command;
 use warpfeed::pack::{DatasetWriter, LmdbWriter, WriteOptions};
 use warpfeed::source::{Lmdb, OwnedSample, Sample, Source, ValueFormat, open};
 
-/// A copy of a fixture, because reading a database creates a lock file next to it.
+/// Copies a fixture, because reading a database creates a lock file next to it.
 fn fixture(name: &str, folder: &Path) -> std::path::PathBuf {
     let (from, to) = (Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name), folder.join(name));
     if from.is_dir() {
@@ -39,7 +39,10 @@ fn databases_written_by_python_are_read() {
         assert_eq!(sample.key(), format!("c{}/{i}", i % 2));
         assert_eq!(sample.label().unwrap(), Some(i as i64 % 2));
         // `width` and `box` are not bytes, so they are skipped.
-        assert_eq!(sample.fields(), [("jpg", (&jpeg(i)).into()), ("caption", format!("image {i}").as_bytes().into())]);
+        assert_eq!(
+            sample.fields(),
+            [("jpg", (&jpeg(i)).into()), ("caption", format!("picture {i}").as_bytes().into())]
+        );
     }
 }
 
@@ -105,7 +108,8 @@ with env.begin() as txn:
     assert classes == ['null', 'eins ü'], classes
     assert txn.stat()['entries'] == 4
 ";
-    // A Python with the two modules. The environment variable selects one other than the system's.
+    // This requires a Python interpreter with the two modules. An environment variable selects one
+    // other than the system's.
     let python = std::env::var("WARPFEED_TEST_PYTHON").unwrap_or_else(|_| "python3".into());
     match Command::new(&python).args(["-c", "import lmdb, msgpack"]).output() {
         Ok(output) if output.status.success() => {}
@@ -125,7 +129,7 @@ with env.begin() as txn:
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A database with these keys, each with an image that ends in the key.
+/// Creates a database with these keys. The bytes of each image end in its key.
 fn keyed(root: &Path, keys: &[&str]) -> Lmdb {
     let path = root.join(format!("{}.mdb", keys.join("-")));
     let env = lmdb::Environment::new().set_flags(lmdb::EnvironmentFlags::NO_SUB_DIR).open(&path).unwrap();

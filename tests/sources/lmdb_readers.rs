@@ -1,5 +1,5 @@
-//! Promise: a database whose reader slots are all taken is an error that says so, and slots of dead
-//! processes are reused.
+//! Promise: opening a database without a free reader slot fails with an explanation, and slots of
+//! dead processes are reused.
 #![cfg(target_os = "linux")]
 
 use std::io::{BufRead, BufReader};
@@ -13,12 +13,12 @@ use warpfeed::source::{Lmdb, OwnedSample, Source};
 
 const PATH: &str = "WARPFEED_TEST_DATABASE";
 const READERS: &str = "WARPFEED_TEST_READERS";
-/// Number of slots in the lock file, whose size the first process decides.
+/// Number of slots in the lock file. The first process determines its size.
 const SLOTS: u32 = 4;
 
-/// Body of the other processes: only this test, with the environment set.
+/// Body of the child processes: runs only this test, with the environment set.
 #[test]
-#[ignore = "run by the other tests as a process of its own"]
+#[ignore = "started by the other tests"]
 fn hold_readers() {
     let Some(path) = std::env::var_os(PATH) else { return };
     let readers: u32 = std::env::var(READERS).unwrap().parse().unwrap();
@@ -31,7 +31,7 @@ fn hold_readers() {
     std::io::stdin().lines().next();
 }
 
-/// Starts a process that holds `readers` slots until it is told to stop.
+/// Starts a process that occupies `readers` slots until it is told to stop.
 fn holder(path: &Path, readers: u32) -> Child {
     let mut child = child!(hold_readers)
         .env(PATH, path)
@@ -69,7 +69,7 @@ fn taken_reader_slots_are_an_error_and_one_free_slot_is_enough() {
     let path = database(&root);
     let all = holder(&path, SLOTS);
     let error = Lmdb::open(&path).unwrap_err();
-    assert!(error.path() == Some(&path) && error.cause().contains("no free reader slot"), "{error}");
+    assert!(error.path() == Some(&path) && error.cause().contains("occupy all reader slots"), "{error}");
     kill(all);
     let most = holder(&path, SLOTS - 1);
     assert!(reads(&path), "one slot is enough");

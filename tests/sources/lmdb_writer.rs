@@ -1,6 +1,6 @@
-//! Promise: a database that another process writes to while it is open can be opened again, however
-//! large it has grown. The cost of an open loader to the writer is documented, reported, and can be
-//! limited.
+//! Promise: a database that a different process writes to while it is open can be opened again,
+//! however large it has grown. How much an open loader costs the writer is documented and reported,
+//! and can be limited.
 #![cfg(target_os = "linux")]
 
 use std::fs;
@@ -14,7 +14,7 @@ use warpfeed::source::{Lmdb, Source};
 use warpfeed::{ErrorKind, Loader};
 
 const PATH: &str = "WARPFEED_TEST_DATABASE";
-/// The map size of the first writer, and that of a later one.
+/// Map size of the first writer, and of a later one.
 const SMALL_MAP: usize = 1 << 20;
 const LARGE_MAP: usize = 1 << 28;
 
@@ -22,7 +22,7 @@ fn environment(path: &Path, map: usize) -> Environment {
     Environment::new().set_flags(EnvironmentFlags::NO_SUB_DIR).set_map_size(map).open(path).unwrap()
 }
 
-/// A JPEG, judging by its first bytes.
+/// Returns bytes that start like a JPEG.
 fn image(len: usize) -> Vec<u8> {
     let mut bytes = b"\xff\xd8\xff".to_vec();
     bytes.resize(len, 7);
@@ -38,18 +38,18 @@ fn put(env: &Environment, keys: std::ops::Range<usize>, len: usize) {
     txn.commit().unwrap();
 }
 
-/// A database of eight images of 3 KB. Its map is small and its writer has ended.
+/// Creates a database of eight images of 3 KB, with a small map size. Its writer has exited.
 fn database(root: &tempfile::TempDir) -> PathBuf {
     let path = root.path().join("x.mdb");
     put(&environment(&path, SMALL_MAP), 0..8, 3000);
     path
 }
 
-/// Body of the other process: only this test, with the environment set. It executes one command per
-/// line: `FROM END LEN` stores images of `LEN` bytes under the keys `FROM..END`, in one
+/// Body of the writer process: runs only this test, with the environment set. It executes one
+/// command per line: `FROM END LEN` stores images of `LEN` bytes under the keys `FROM..END`, in one
 /// transaction.
 #[test]
-#[ignore = "run by the other tests as a process of its own"]
+#[ignore = "started by the other tests"]
 fn write_on_command() {
     let Some(path) = std::env::var_os(PATH) else { return };
     let env = environment(Path::new(&path), LARGE_MAP);
@@ -100,7 +100,7 @@ fn read_all(source: &Lmdb) -> usize {
 }
 
 #[test]
-fn a_map_that_another_process_has_grown_is_opened() {
+fn a_database_grown_by_a_different_process_is_opened() {
     let root = tempfile::tempdir().unwrap();
     let path = database(&root);
     let old = Lmdb::open(&path).unwrap();
@@ -108,13 +108,14 @@ fn a_map_that_another_process_has_grown_is_opened() {
     writer.put(8..40, 200_000);
     assert!(fs::metadata(&path).unwrap().len() > 4 * SMALL_MAP as u64, "the test grows the file beyond the first map");
     let new = Lmdb::open(&path).unwrap();
-    assert_eq!((old.len(), read_all(&old)), (8, 8 * 3000), "the state that was opened");
+    assert_eq!((old.len(), read_all(&old)), (8, 8 * 3000), "the state at opening");
     assert_eq!((new.len(), read_all(&new)), (40, 8 * 3000 + 32 * 200_000), "reopened");
     drop(old);
-    assert_eq!(read_all(&new), 8 * 3000 + 32 * 200_000, "the newer one does not need the older one");
+    assert_eq!(read_all(&new), 8 * 3000 + 32 * 200_000, "the newer loader does not need the older one");
 }
 
-/// Commits that replace the same images, like a writer that keeps a database up to date.
+/// Repeatedly replaces the same images, one commit each time, like a writer that keeps a database
+/// up to date.
 fn rewrite(writer: &mut Writer, times: usize) {
     (0..times).for_each(|_| writer.put(0..8, 3000));
 }
@@ -136,7 +137,7 @@ fn an_open_loader_makes_a_writers_file_grow_until_it_is_dropped() {
     println!(
         "100 commits of 8 images of 3000 bytes: the file grew by {grown} bytes next to a loader, by 0 without one"
     );
-    // Eight images with one page each, and the few pages of the tree above them.
+    // Eight images of one page each, and the few pages of the tree above them.
     assert!((100 * 8 * 3000..100 * 32 * 4096).contains(&grown), "the file grew by {grown}");
     assert_eq!(read_all(&source), 8 * 3000);
 

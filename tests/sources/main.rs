@@ -1,4 +1,5 @@
-//! Sources: folder, LMDB, tar, tables, COCO, YOLO and Pascal VOC.
+//! Tests of the sources: folders, LMDB, tar, tables, annotated datasets, and formats of other
+//! libraries, locally and in stores.
 
 #[path = "../support/annotated.rs"]
 mod annotated;

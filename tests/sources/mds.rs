@@ -1,4 +1,5 @@
-//! MosaicML's MDS shards, written by its library: `tests/fixtures/formats/mosaic.py`.
+//! Tests MosaicML's MDS shards, which its own library wrote; see
+//! `tests/fixtures/formats/mosaic.py`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,7 +41,7 @@ fn a_damaged_mds_shard_differs_from_its_hash_and_is_named() {
     let found = verify(0..12);
     assert!(found.len() == 1 && found[0].path() == Some(&*shard), "{found:?}");
     assert!(found[0].cause().starts_with("damaged: its xxh64 is "), "{}", found[0]);
-    // Each shard belongs to the part with its first sample.
+    // Each shard belongs to the part that contains its first sample.
     let parts: Vec<usize> = (0..12).map(|sample| verify(sample..sample + 1).len()).collect();
     assert_eq!(parts.iter().sum::<usize>(), 1);
     let first = parts.iter().position(|&count| count == 1).unwrap();
@@ -67,7 +68,7 @@ fn hashes_that_cannot_be_compared_are_a_warning_and_no_error() {
         tracing::subscriber::with_default(warnings.clone(), || source.verify(0..12, &mut |e| found.push(e)));
         assert!(found.is_empty(), "{found:?}");
         let warnings = warnings.0.lock().unwrap().concat();
-        let told = warnings.contains("no hash of this file that can be computed here, only blake2b");
+        let told = warnings.contains("only the unsupported hash blake2b");
         assert_eq!(told, hashes["blake2b"].is_string(), "{warnings}");
     }
 }
@@ -95,11 +96,11 @@ fn compressed_mds_shards_are_decompressed_once_next_to_them() {
         assert!(found == owned(&*open(fixture("mds_encodings/values")).unwrap()), "{compression}");
     }
     let e = cause(open(copy("mds_encodings/br").path()));
-    assert!(e.contains("the compression \"br\" is not read, only zstd, gz and snappy; decompress"), "{e}");
+    assert!(e.contains("compression \"br\" is not supported, only zstd, gz and snappy; decompress"), "{e}");
 }
 
 #[test]
-fn a_damaged_compressed_mds_shard_is_an_error_and_leaves_no_file() {
+fn a_damaged_compressed_mds_shard_fails_and_leaves_no_file() {
     for name in ["mds_zstd", "mds_encodings/gz", "mds_encodings/snappy"] {
         let folder = copy(name);
         let packed = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
@@ -196,11 +197,11 @@ fn pillow_images_become_rgb_and_classes_in_text_are_numbered() {
 }
 
 #[test]
-fn a_pickled_mds_column_is_refused_unless_other_columns_are_chosen() {
+fn a_pickled_mds_column_is_refused_unless_others_are_chosen() {
     let path = fixture("mds_encodings/refused");
     let e = open(&path).err().unwrap();
     assert!(e.kind() == ErrorKind::Source && e.path() == Some(&*path), "{e:?}");
-    assert!(e.cause().contains("column \"meta\": the encoding \"pkl\" can run any code"), "{e}");
+    assert!(e.cause().contains("column \"meta\": encoding \"pkl\" can execute arbitrary code"), "{e}");
     let columns = TableOptions::new().columns(Vec::<String>::new());
     let source = Options::new().table(columns).open(&path).unwrap();
     let mut scratch = Vec::new();
@@ -215,10 +216,10 @@ fn splits_of_mds_shards_are_listed() {
         fs::copy(fixture("mds/index.json"), folder.path().join(split).join("index.json")).unwrap();
     }
     let e = cause(open(folder.path()));
-    assert!(e.contains("has the datasets train, val; open one of them"), "{e}");
+    assert!(e.contains("contains the datasets train, val; open one of them"), "{e}");
 }
 
-/// The first shard of a copy of the fixture, with its bytes.
+/// Copies the fixture. Returns the path of its first shard, and the shard's bytes.
 fn first_shard() -> (tempfile::TempDir, PathBuf, Vec<u8>) {
     let folder = copy("mds");
     let path = folder.path().join("shard.00000.mds");
@@ -235,7 +236,7 @@ fn damaged_mds_shards_are_errors_with_the_file_and_the_place() {
         bytes
     };
     for (damaged, expected) in [
-        (bytes[..bytes.len() - 1].to_vec(), "but index.json says"),
+        (bytes[..bytes.len() - 1].to_vec(), "but index.json claims"),
         (number(0, 2), "the file has 2 samples, but index.json says"),
         (number(4, 3), "offset 3 of sample 0 is not between"),
         (number(8, u32::MAX), "offset 4294967295 of sample 1 is not between"),
@@ -248,7 +249,7 @@ fn damaged_mds_shards_are_errors_with_the_file_and_the_place() {
     }
     fs::remove_file(&path).unwrap();
     assert_eq!(open(folder.path()).err().unwrap().kind(), ErrorKind::Io);
-    // The length of the image is that of a sample, so only this sample is damaged.
+    // The image length belongs to a single sample, so only this sample is damaged.
     let first = u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;
     fs::write(&path, number(first, 1 << 30)).unwrap();
     let source = open(folder.path()).unwrap();
@@ -272,7 +273,8 @@ fn an_mds_shard_that_changes_is_an_error_at_the_next_epoch() {
     }
 }
 
-/// MDS shards of one file: the columns with their encodings, and the bytes of each sample.
+/// Creates an MDS dataset with one shard, given the columns with their encodings and the bytes of
+/// each sample.
 fn shard(columns: &[(&str, &str, usize)], samples: &[Vec<u8>]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let mut offsets = vec![4 * (samples.len() as u32 + 2)];
@@ -320,7 +322,7 @@ fn arrays_of_pixels_in_mds_shards_are_images() {
         let mut batches = Loader::new(folder.path()).batch_size(3).host().unwrap();
         assert_eq!(batches.epoch(0).map(Result::unwrap).count(), 1);
     }
-    // Gray images of varying sizes, whose shapes are in the values.
+    // Gray images of varying sizes. Their shapes are in the values.
     let gray = |height: u8| [&[8, 8, height, 6][..], &vec![9; 6 * usize::from(height)]].concat();
     let samples: Vec<_> =
         [3, 5].map(|height| [&(gray(height).len() as u32).to_le_bytes()[..], &gray(height)].concat()).into();
@@ -332,7 +334,7 @@ fn arrays_of_pixels_in_mds_shards_are_images() {
 }
 
 #[test]
-fn mds_columns_of_floats_and_of_bytes_that_may_be_images_need_a_choice() {
+fn ambiguous_mds_columns_need_a_choice() {
     let columns = [("image", "ndarray:float32:4,5,3", 240), ("mask", "ndarray:uint8:4,6", 24)];
     let folder = shard(&columns, &[vec![1; 264]]);
     let e = cause(open(folder.path()));

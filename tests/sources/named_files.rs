@@ -1,6 +1,6 @@
-//! Promise: files named by a dataset cannot hang a worker, exhaust memory or lie outside its
-//! folder. Only regular files are read, and columns that no option names stay below the folder of
-//! the table. Files that are left out are counted.
+//! Promise: files that a dataset refers to cannot hang a worker, exhaust memory or be outside of
+//! the dataset's folder. Only regular files are read. In columns that no option names, paths must
+//! stay below the table's folder. Files that are left out are counted.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn pipe(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-/// A device never ends.
+/// A device never reaches its end.
 #[cfg(unix)]
 fn device(path: &Path) {
     let _ = fs::remove_file(path);
@@ -72,7 +72,7 @@ fn a_pipe_named_by_a_dataset_is_an_error() {
         fs::write(at("list.txt"), "b.png\n").unwrap();
         pipe(&at("b.txt"));
         is_refused(first(&Yolo::open(at("data.yaml")).unwrap()));
-        // Files that are read on opening.
+        // Files that are read while the dataset is being opened.
         is_refused(refused(Classes::read(at("pipe.txt"))));
         pipe(&at("voc/Annotations/a.xml"));
         image::RgbImage::new(20, 10).save(at("voc/JPEGImages/b.png")).unwrap();
@@ -85,7 +85,7 @@ fn a_pipe_named_by_a_dataset_is_an_error() {
             pipe(&at(name));
             is_refused(refused(open(at(name))));
         }
-        // Shards and LMDB.
+        // Shards and LMDB databases.
         fs::create_dir_all(at("shards")).unwrap();
         tar(&at("shards/a.tar"), 1);
         for other in [pipe, device] {
@@ -96,7 +96,7 @@ fn a_pipe_named_by_a_dataset_is_an_error() {
             other(&at("lmdb/data.mdb"));
             is_refused(refused(Lmdb::open(at("lmdb"))));
             is_refused(refused(open(at("lmdb"))));
-            // An index only repeats the data, so it is left out.
+            // An index only repeats the data, so an unreadable one is ignored.
             other(&at("shards/a.tar.index"));
             assert_eq!(Tar::open(at("shards/a.tar")).unwrap().len(), 4);
             other(&at("voc/JPEGImages.warpfeed-index"));
@@ -133,7 +133,7 @@ fn columns_without_an_option_stay_below_the_folder() {
         assert!(e.cause().contains("line 3") && e.cause().contains("TableOptions::image(\"path\")"), "{e}");
         let named = TableOptions::new().image("path").open(&file).unwrap();
         assert!(named.read(1, &mut Vec::new()).unwrap().field("png").is_some());
-        // A column is a file column if one of its first values names a file below the folder;
+        // A column contains files if one of its first values names a file below the folder;
         // otherwise it is text.
         let file = table(&format!("path,mask\na.png,a.png\na.png,{path}\n"));
         let e = refused(open(&file).unwrap().read(1, &mut Vec::new()));
@@ -156,7 +156,7 @@ fn an_error_suggests_the_column_that_holds_images() {
         loader.into_iter().next().unwrap()
     };
     let e = refused(load("t.csv"));
-    assert!(e.cause().contains("TableOptions::image(\"photo\") for a table, or with Image::of(\"photo.png\")"), "{e}");
+    assert!(e.cause().contains("TableOptions::image(\"photo\") for a table, or Image::of(\"photo.png\")"), "{e}");
     assert_eq!(load("img.csv").unwrap().len(), 1);
 }
 
@@ -171,7 +171,7 @@ fn an_unclosed_quote_is_an_error_with_its_line() {
     ] {
         let root = set(&[("t.csv", text)]);
         let e = refused(open(root.path().join("t.csv")));
-        let words = format!("line {line}: a quote is opened and never closed");
+        let words = format!("line {line}: a quoted cell is never closed");
         assert!(e.cause().contains(&words) && e.path() == Some(&*root.path().join("t.csv")), "{text:?}: {e}");
     }
 }
@@ -189,12 +189,13 @@ fn a_quoted_cell_that_swallows_rows_is_an_error_with_its_line() {
     ] {
         let root = set(&[("t.csv", text)]);
         let e = refused(open(root.path().join("t.csv")));
-        let words = format!("line {line}: a quoted cell begins here and ends in line {ends}, but ");
+        let words = format!("line {line}: a quoted cell starts here and ends in line {ends}, but ");
         assert!(e.cause().contains(&words) && e.path() == Some(&*root.path().join("t.csv")), "{text:?}: {e}");
     }
 }
 
-/// The cells of the second column, and the rows that Python's `csv.reader(strict=True)` returns.
+/// Compares the cells of the second column with the rows that Python's `csv.reader(strict=True)`
+/// returns.
 #[test]
 fn quotes_that_python_reads_as_rows_are_rows() {
     for (cells, expected) in [
@@ -227,9 +228,9 @@ fn an_excessive_number_of_columns_is_refused_when_opening() {
         let keys: String = (0..200_000).map(|number| format!("{{\"k{number}\": 1}}\n")).collect();
         let root = set(&[("t.jsonl", &keys), ("t.csv", &"a,".repeat(2_000_000))]);
         let e = refused(open(root.path().join("t.jsonl")));
-        assert!(e.cause().contains("line 4097: 4097 different columns or keys"), "{e}");
+        assert!(e.cause().contains("line 4097: the table has at least 4097 distinct columns or keys"), "{e}");
         let e = refused(open(root.path().join("t.csv")));
-        assert!(e.cause().contains("line 1: 2000001 different columns or keys"), "{e}");
+        assert!(e.cause().contains("line 1: the table has at least 2000001 distinct columns or keys"), "{e}");
     });
 }
 
@@ -249,18 +250,18 @@ fn files_of_other_formats_in_a_folder_are_counted() {
     let folder = tracing::subscriber::with_default(warnings.clone(), || Folder::open(root.path()).unwrap());
     assert_eq!(folder.len(), 2);
     let warnings = warnings.0.lock().unwrap().concat();
-    assert!(warnings.contains("left out 2 other files (.pgm, .ppm)"), "{warnings}");
+    assert!(warnings.contains("ignored 2 other files (.pgm, .ppm)"), "{warnings}");
 }
 
 #[test]
 fn hidden_images_and_folders_are_left_out_with_a_warning() {
-    // `._x.png` is a file of macOS, not an image.
+    // `._x.png` is a macOS metadata file, not an image.
     let files =
         [("a/x.png", ""), ("a/.y.png", ""), ("a/._x.png", ""), (".git/z.png", ""), (".note", "x"), ("a/b.csv", "x")];
     let (root, warnings) = (set(&files), Warnings::default());
     let folder = tracing::subscriber::with_default(warnings.clone(), || Folder::open(root.path()).unwrap());
     assert_eq!((folder.len(), folder.classes()), (1, &["a".to_owned()][..]));
     let warnings = warnings.0.lock().unwrap().join("\n");
-    assert!(warnings.contains("left out 2 hidden images and folders, such as "), "{warnings}");
-    assert!(warnings.contains(".git") && warnings.contains("left out 1 other file (.csv)"), "{warnings}");
+    assert!(warnings.contains("ignored 2 hidden images and folders, such as "), "{warnings}");
+    assert!(warnings.contains(".git") && warnings.contains("ignored 1 other file (.csv)"), "{warnings}");
 }

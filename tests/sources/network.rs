@@ -1,5 +1,5 @@
-//! Promise: the statistics say what the network did, request by request, and the verdict names the
-//! network when the loader waits for it. A trace has the same counts as counters over time.
+//! Promise: the statistics count every network request, and the verdict names the network if the
+//! loader waits for it. A trace shows the same counts as counters over time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -19,8 +19,8 @@ use warpfeed::{Augment, Error, Loader, Result};
 
 const DELAY: Duration = Duration::from_millis(90);
 
-/// A link of some bytes per second and [`DELAY`], to a server that refuses the first attempt of
-/// some requests.
+/// A link with limited bandwidth and a latency of [`DELAY`], to a server that rejects the first
+/// attempt of some requests.
 #[derive(Clone)]
 struct Throttled {
     files: Arc<HashMap<String, Vec<u8>>>,
@@ -100,7 +100,7 @@ fn loader(source: Arc<dyn Source>) -> Loader {
 }
 
 #[test]
-fn a_loader_that_waits_for_a_throttled_store_is_network_bound_and_its_requests_are_counted() {
+fn a_throttled_store_is_network_bound_with_counted_requests() {
     no_hang(|| {
         for refuses in [false, true] {
             let store = Throttled::new(120, 300_000.0, refuses);
@@ -113,7 +113,7 @@ fn a_loader_that_waits_for_a_throttled_store_is_network_bound_and_its_requests_a
             assert_eq!((network.requests, network.bytes), (of(&store.requests), of(&store.bytes)));
             assert_eq!((network.refusals, network.retries), (of(&store.refused), of(&store.refused)));
             assert_eq!(network.refusals > 0, refuses);
-            // The index is read too, and gaps between samples.
+            // The total includes the index and the gaps between samples.
             assert!(network.used_bytes > 120 * 1024 && network.used_bytes <= network.bytes, "{network:?}");
             assert_eq!(network.answers.bytes, network.bytes - store.files["mem://set/s.tar"].len() as u64);
             assert!(network.first_bytes.p50_seconds >= 0.9 * DELAY.as_secs_f64(), "{network:?}");
@@ -121,7 +121,7 @@ fn a_loader_that_waits_for_a_throttled_store_is_network_bound_and_its_requests_a
             assert_eq!((network.hit_rate(), network.cached), (None, false));
             let verdict = stats.verdict();
             assert_eq!(verdict.limit, Bottleneck::Network, "{verdict}\n{stats}");
-            for words in ["network-bound\n", "first byte after", "region of the store", "a cache in a folder"] {
+            for words in ["network-bound\n", "first byte after", "region of the store", "a local disk cache"] {
                 assert!(verdict.text.contains(words), "{words}: {verdict}");
             }
             assert_eq!(verdict.text.contains("the server refused"), refuses, "{verdict}");
@@ -139,7 +139,7 @@ fn a_loader_that_waits_for_a_throttled_store_is_network_bound_and_its_requests_a
 }
 
 #[test]
-fn joined_and_renumbered_sources_report_the_sum_of_their_parts_and_local_ones_nothing() {
+fn combined_sources_report_the_sum_of_their_requests() {
     let store = Throttled::new(10, 1e9, false);
     let open = || Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();
     let (one, other) = (open(), open());
@@ -189,12 +189,12 @@ fn a_trace_counts_what_the_network_did_between_two_batches() {
         };
         near(1e6 * sum("network, MB/s", "arrived", true), (network.bytes - opened.bytes) as f64, "bytes");
         near(1e6 * sum("network, MB/s", "used", true), network.used_bytes as f64, "bytes of samples");
-        // The window begins with the first batch that is asked for. The source has then sent some
-        // requests, and none is answered yet.
+        // The window begins with the first requested batch. By then, the source has sent some
+        // requests but has not received any response.
         let (sent, all) = (sum("requests/s", "sent", true), (network.requests - opened.requests) as f64);
         assert!(sent > 0.5 * all && sent <= all + 1e-6, "{sent} of {all} requests");
-        near(sum("requests again", "refused", false), network.refusals as f64, "refusals");
-        near(sum("requests again", "repeated", false), network.retries as f64, "retries");
+        near(sum("retried requests", "refused", false), network.refusals as f64, "refusals");
+        near(sum("retried requests", "retried", false), network.retries as f64, "retries");
         assert!(network.refusals > 0 && stats.batches > 20 && tracks["requests/s"].len() > 20);
         let first: Vec<_> = tracks["time to first byte, ms"].iter().filter_map(|e| e["args"]["p50"].as_f64()).collect();
         assert!(first.iter().any(|&ms| ms >= 0.9e3 * DELAY.as_secs_f64()), "{first:?}");
@@ -203,7 +203,7 @@ fn a_trace_counts_what_the_network_did_between_two_batches() {
     });
 }
 
-/// A store whose server refuses connections from the first request for a sample on, until one
+/// A store with a server that refuses connections from the first request for a sample on, until one
 /// request has been tried `tries` times.
 #[derive(Clone)]
 struct Refusing {
@@ -254,7 +254,7 @@ impl Store for Refusing {
 }
 
 #[test]
-fn an_outage_in_an_epoch_is_told_once_with_the_url_and_the_cause() {
+fn an_outage_is_reported_once_with_url_and_cause() {
     no_hang(|| {
         let (files, warnings) = (Throttled::new(120, 1e9, false).files, Warnings::default());
         let store = Refusing::new(files, 5, warnings.clone());
@@ -264,7 +264,7 @@ fn an_outage_in_an_epoch_is_told_once_with_the_url_and_the_cause() {
         assert!(batches.stats().network.unwrap().retries >= 5);
         let told = warnings.0.lock().unwrap().clone();
         assert_eq!(told.len(), 1, "{told:?}");
-        for words in ["no answer after 4 attempts", "mem://set/s.tar", "connection refused"] {
+        for words in ["no answer after 4 of", "mem://set/s.tar", "connection refused"] {
             assert!(told[0].contains(words), "{words}: {told:?}");
         }
     });

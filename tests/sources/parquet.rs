@@ -1,4 +1,4 @@
-//! Promise: Parquet files have the samples that the library that wrote them shows, in bounded
+//! Promise: Parquet files yield the samples that the library which wrote them returns, in bounded
 //! memory.
 
 use std::fs;
@@ -53,9 +53,9 @@ fn every_compression_and_type_has_the_values_of_the_arrow_file() {
             assert_eq!(encoded(&found), encoded(&expected), "{compression}: row {row}");
             assert_eq!(found.label().unwrap(), expected.label().unwrap());
         }
-        // A list with a null is an error of its sample.
+        // A list that contains a null makes its sample fail.
         let e = parquet.read(3, &mut scratch).unwrap_err().to_string();
-        assert!(e.contains("column \"list\": number 1 of a list is null"), "{e}");
+        assert!(e.contains("column \"list\": item 1 of a list is null"), "{e}");
         assert_eq!(parquet.label(3, &mut scratch).unwrap(), None, "-1 is not a label");
     }
     let nested = columns(&["nested.b"]).open(fixture("parquet_types/none.parquet")).err().unwrap().to_string();
@@ -133,8 +133,8 @@ fn damaged_files_are_errors() {
 }
 
 #[test]
-fn shards_whose_class_names_differ_are_an_error_with_both_files() {
-    // The second shard numbers its classes differently, as after another `cast_column`.
+fn shards_with_different_class_names_name_both_files() {
+    // The second shard numbers its classes differently, as after a second `cast_column`.
     for (folder, set, first, second) in [
         ("parquet/hub/data", "train", "train-00000-of-00002.parquet", "train-00001-of-00002.parquet"),
         ("arrow/saved", "", "dataset_info.json", "data-00001-of-00002.arrow"),
@@ -154,13 +154,13 @@ fn shards_whose_class_names_differ_are_an_error_with_both_files() {
         places.into_iter().for_each(|at| bytes[at..at + 11].copy_from_slice(b"banded-rang"));
         fs::write(&path, bytes).unwrap();
         let e = open(&set).err().unwrap_or_else(|| panic!("{folder} opens"));
-        let expected = "column \"label\": class 0 is \"banded-rang\" here, and \"banded-ring\" in ";
+        let expected = "column \"label\": class 0 is \"banded-rang\" here, but \"banded-ring\" in ";
         assert!(e.cause().contains(expected) && e.cause().contains(first), "{e}");
         assert_eq!(e.path(), Some(&*path), "{e}");
     }
 }
 
-/// The fields of `row` of a fixture, as text.
+/// Returns the fields of a fixture's row, as text.
 fn nested(name: &str, columns: &[&str], row: usize) -> warpfeed::Result<Vec<(String, String)>> {
     let columns = TableOptions::new().columns(columns.iter().copied());
     let source = Options::new().table(columns).open(fixture("nested").join(name))?;
@@ -170,18 +170,18 @@ fn nested(name: &str, columns: &[&str], row: usize) -> warpfeed::Result<Vec<(Str
     Ok(sample.fields().iter().map(|(name, value)| ((*name).to_owned(), text(value))).collect())
 }
 
-/// Columns of lists of lists and structures, with those inside structures of their own.
+/// Columns of nested lists, and of structs with nested structs.
 const NESTED: [&str; 6] =
     ["boxes", "ragged", "objects.bbox", "objects.category", "objects.about.area", "objects.about.note"];
 
 #[test]
-fn nested_values_are_those_of_the_arrow_file() {
+fn nested_values_equal_the_arrow_file() {
     let columns: Vec<_> = NESTED.into_iter().chain(["points.x", "points.id", "deep"]).collect();
     for row in 0..9 {
         let (arrow, parquet) =
             (nested("saved", &columns, row).unwrap(), nested("nested.parquet", &columns, row).unwrap());
         assert_eq!(arrow.len(), if row == 8 { 0 } else { 9 }, "row {row}");
-        // Lists of a fixed length are arrays in Arrow. Parquet does not know the length.
+        // Lists of a fixed length are arrays in Arrow. Parquet does not store the length.
         assert_eq!(arrow[arrow.len().min(1)..], parquet[parquet.len().min(1)..], "row {row}");
         let numbers = |text: &str| text.replace(['[', ']', ','], " ").split_whitespace().collect::<Vec<_>>().join(" ");
         let boxes = |fields: &[(String, String)]| fields.first().map(|(_, text)| numbers(text));
@@ -211,7 +211,7 @@ fn nulls_inside_nested_values_are_not_lost() {
         let ragged = nested(name, &["ragged", "objects.bbox", "objects.about.area"], 9).unwrap();
         assert_eq!(ragged, [("ragged.json".to_owned(), "[null,[1,null]]".to_owned())], "{name}");
         for (row, column, cause) in
-            [(10, "points.x", "number 1"), (10, "points.id", "number 1"), (11, "points.x", "number 0")]
+            [(10, "points.x", "item 1"), (10, "points.id", "item 1"), (11, "points.x", "item 0")]
         {
             let e = nested(name, &[column], row).unwrap_err().to_string();
             assert!(e.contains(&format!("column {column:?}: {cause} of a list is null")), "{name}: {e}");
@@ -221,7 +221,7 @@ fn nulls_inside_nested_values_are_not_lost() {
 }
 
 #[test]
-fn a_path_that_does_not_exist_does_not_open_the_files_of_another_set() {
+fn a_missing_path_does_not_open_files_of_another_dataset() {
     let (root, store) = (tempfile::tempdir().unwrap(), Objects::default());
     let other = root.path().join("other");
     std::fs::create_dir(&other).unwrap();
@@ -234,7 +234,7 @@ fn a_path_that_does_not_exist_does_not_open_the_files_of_another_set() {
         for name in ["train", "none"] {
             let e = options.open(format!("{place}/{name}")).err().unwrap();
             assert!(
-                e.cause().contains("no such file or folder") && e.cause().contains("in its folder \"other\""),
+                e.cause().contains("no such file or folder") && e.cause().contains("in the folder \"other\""),
                 "{e}"
             );
             assert!(e.path().unwrap().ends_with(name), "{e}");
@@ -245,9 +245,9 @@ fn a_path_that_does_not_exist_does_not_open_the_files_of_another_set() {
 }
 
 #[test]
-fn pages_that_old_pyarrow_compressed_without_saying_so_are_decompressed() {
+fn unmarked_compressed_pages_of_old_pyarrow_are_read() {
     let mut bytes = fs::read(fixture("parquet/v2.parquet")).unwrap();
-    // In the first row group, the page of each column says that it is not compressed.
+    // In the first row group, each column's page declares that it is not compressed.
     for start in [4, 66193, 66354] {
         let header = &mut bytes[start..start + 30];
         let flag = header.windows(5).position(|part| part == [0x15, 4, 0x15, 0, 0x11]).unwrap() + 4;
@@ -261,8 +261,9 @@ fn pages_that_old_pyarrow_compressed_without_saying_so_are_decompressed() {
     };
     let mut scratch = Vec::new();
     let e = opened(&bytes).read(0, &mut scratch).unwrap_err().to_string();
-    assert!(e.contains("of a page that says it has"), "{e}");
-    // The name of PyArrow before version 3, cut to the length of the name in the file.
+    assert!(e.contains("bytes, but its header claims"), "{e}");
+    // The writer name that PyArrow used before version 3, truncated to the length of the name in
+    // the file.
     let writer = b"parquet-cpp-arrow version 26.0.1";
     let at = bytes.windows(writer.len()).position(|part| part == writer).unwrap();
     bytes[at..at + writer.len()].copy_from_slice(b"parquet-cpp version 1.5.1-SNAPSH");

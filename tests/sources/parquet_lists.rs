@@ -1,6 +1,6 @@
-//! Promise: lists of numbers are read if their numbers fit into the memory plan, however few bytes
-//! encode them. Otherwise the loader does not open, and says what they need. A column that no field
-//! reads costs nothing.
+//! Promise: lists of numbers can be read if the decoded numbers fit into the memory plan, however
+//! small they are when encoded. Otherwise opening the loader fails, and the error states how much
+//! memory is required. A column that no field reads costs nothing.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ fn loader(path: &Path) -> Loader {
 }
 
 #[test]
-fn lists_of_a_small_file_are_read_and_a_loader_without_room_for_them_does_not_open() {
+fn lists_of_a_small_file_need_room_when_the_loader_opens() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.parquet");
     write(&path);
@@ -37,7 +37,7 @@ fn lists_of_a_small_file_are_read_and_a_loader_without_room_for_them_does_not_op
     assert!(e.cause().contains("raise the loader's memory_limit"), "{e}");
     let need: usize = e.cause().split("need ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     assert!((4 * NUMBERS..5 * NUMBERS).contains(&need), "{need}");
-    // The limit of the message is enough.
+    // The limit suggested by the message is enough.
     let plan = loader(&path).field("ones", ones()).memory_limit(5 * need).host().unwrap().memory_plan();
     assert!(plan.source_bytes >= need, "{plan}");
 }
@@ -55,6 +55,6 @@ fn a_column_that_no_field_reads_is_neither_granted_nor_decoded() {
         .flat_map(|batch| batch.unwrap().field("id").unwrap().elements::<i32>().unwrap().to_vec())
         .collect();
     assert!(ids.into_iter().eq(0..ROWS as i32));
-    // A program that asks for a whole sample has all its fields.
+    // A caller that reads a whole sample gets all of its fields.
     assert_eq!(batches.source().read(7, &mut Vec::new()).unwrap().names(), ["id.npy", "ones.npy"]);
 }

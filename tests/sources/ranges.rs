@@ -1,6 +1,6 @@
-//! Promise: sets of records are read from a store by ranges, without a cache: a few samples take a
-//! part of the bytes of the files, and the batches are those of the local set, bit for bit. What
-//! cannot be read so is refused without a cache.
+//! Promise: record datasets are read from a store with range requests, without a cache. Reading a
+//! few samples downloads only some of the bytes, and batches are bit-identical to those of the
+//! local dataset. If there is no cache, formats that do not support range requests are rejected.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::stores::Objects;
 use warpfeed::source::{Object, Options, Source, Store, open};
 use warpfeed::{Error, Loader, Result};
 
-/// Objects that count the bytes that were read of them.
+/// A store that counts the bytes that are read.
 #[derive(Clone, Default)]
 struct Counted {
     objects: Objects,
@@ -35,7 +35,7 @@ impl Store for Counted {
 }
 
 impl Counted {
-    /// The files of a folder below `mem://set`.
+    /// Stores the files of a folder below `mem://set`.
     fn of(folder: &Path) -> Self {
         let store = Counted::default();
         for entry in fs::read_dir(folder).unwrap() {
@@ -52,13 +52,14 @@ impl Counted {
         Options::new().store("mem", Arc::new(self.clone())).open(url)
     }
 
-    /// Bytes of all objects.
+    /// Returns the total number of bytes in all objects.
     fn size(&self) -> u64 {
         self.objects.0.lock().unwrap().values().map(|(_, bytes)| bytes.len() as u64).sum()
     }
 }
 
-/// Sets of the images of the reference: the fixture, the URL below its folder, and the kind.
+/// Datasets with the images of the reference. Each entry consists of the fixture, the URL relative
+/// to its folder, and the format.
 const SETS: [(&str, &str, &str); 5] = [
     ("mds", "", "mds"),
     ("mds", "/index.json", "mds"),
@@ -68,7 +69,7 @@ const SETS: [(&str, &str, &str); 5] = [
 ];
 
 #[test]
-fn batches_of_records_in_a_store_are_those_of_the_machine() {
+fn batches_of_records_in_a_store_equal_local_ones() {
     for (name, below, kind) in SETS {
         let (store, url) = (Counted::of(&fixture(name)), format!("mem://set{below}"));
         let (here, there) = (open(fixture(&format!("{name}{below}"))).unwrap(), store.open(&url).unwrap());
@@ -95,13 +96,14 @@ fn a_few_samples_of_records_take_a_part_of_the_bytes() {
         }
         let bytes = store.bytes.load(Ordering::Relaxed);
         assert!(bytes < store.size() / 2, "{name}: {opening} bytes to open, {bytes} of {}", store.size());
-        // The start of an index was read before, by each format that looks at it.
+        // Each format that probed the index has read its first bytes, which the source does not
+        // count.
         assert!((bytes - 2 * 512..=bytes).contains(&source.network().unwrap().bytes), "{name}");
     }
 }
 
 #[test]
-fn files_that_are_needed_whole_are_refused_without_a_cache() {
+fn files_that_need_a_download_are_refused_without_a_cache() {
     let without_index = copy("recordio");
     fs::remove_file(without_index.path().join("train.idx")).unwrap();
     for (folder, below) in [
@@ -112,7 +114,7 @@ fn files_that_are_needed_whole_are_refused_without_a_cache() {
         (without_index.path().to_owned(), "/train.rec"),
     ] {
         let e = Counted::of(&folder).open(&format!("mem://set{below}")).err().unwrap();
-        assert!(e.cause().contains("the loader has no cache to bring them to"), "{}: {e}", folder.display());
+        assert!(e.cause().contains("the loader has no cache to download them to"), "{}: {e}", folder.display());
         assert_eq!(e.path().unwrap().to_str().unwrap(), format!("mem://set{below}"));
     }
 }
@@ -129,14 +131,14 @@ fn a_missing_or_changed_file_of_a_set_is_an_error_that_names_it() {
     assert!(errors.iter().all(|e| e.path().unwrap().to_str() == Some(shard) && e.cause().contains("another tag")));
     store.objects.put(shard, bytes[..bytes.len() - 1].to_vec());
     let e = store.open("mem://set").err().unwrap();
-    assert!(e.cause().contains("but index.json says") && e.path().unwrap().to_str() == Some(shard), "{e}");
+    assert!(e.cause().contains("but index.json claims") && e.path().unwrap().to_str() == Some(shard), "{e}");
     store.objects.0.lock().unwrap().remove(shard);
     let e = store.open("mem://set").err().unwrap();
     assert!(e.cause().contains("no such object") && e.path().unwrap().to_str() == Some(shard), "{e}");
 }
 
 #[test]
-fn arrays_in_a_store_are_those_of_the_machine() {
+fn arrays_in_a_store_equal_local_ones() {
     for (folder, name, kind) in [
         ("arrays/npy", "", "npy"),
         ("arrays/npy", "/images.npy", "npy"),
@@ -151,7 +153,7 @@ fn arrays_in_a_store_are_those_of_the_machine() {
         assert_eq!((here.kind(), there.kind()), (kind, kind), "{url}");
         assert!(owned(&*here) == owned(&*there), "{url}");
         assert_eq!((here.classes(), here.fields()), (there.classes(), there.fields()));
-        // One array of images has no labels.
+        // A file with a single array of images contains no labels.
         if name != "/images.npy" {
             let other = fixture(&path);
             loads_alike(&url, &|| Loader::new(&*url).store("mem", store.clone()), &|| Loader::new(&*other));
@@ -168,7 +170,7 @@ fn a_few_samples_of_arrays_take_a_part_of_the_bytes() {
     let mut npy = format!("\u{1}\0v\0{header:<117}\n").into_bytes();
     npy.splice(..0, *b"\x93NUMPY");
     npy.extend((0..64 * ROW).map(|i| (i * 31 % 251) as u8));
-    // An archive, whose checksum is not read from a store.
+    // An archive. If it is in a store, its checksum is not verified.
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("x.npy"), &npy).unwrap();
     fs::write(folder.path().join("y.npz"), stored_zip("x.npy", &npy)).unwrap();
@@ -186,7 +188,7 @@ fn a_few_samples_of_arrays_take_a_part_of_the_bytes() {
     }
 }
 
-/// A zip archive with one file that is not compressed.
+/// Returns a ZIP archive with one uncompressed file.
 fn stored_zip(name: &str, content: &[u8]) -> Vec<u8> {
     let (crc, len, size) = (crc32fast::hash(content), name.len() as u16, (content.len() as u32).to_le_bytes());
     let common =
@@ -203,7 +205,7 @@ fn stored_zip(name: &str, content: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn tfrecord_files_with_their_index_are_read_by_ranges_and_others_are_refused_without_a_cache() {
+fn remote_tfrecord_files_need_an_index_or_a_cache() {
     let folder = tempfile::tempdir().unwrap();
     let whole = fs::read(fixture("tfrecord/train-00000-of-00002")).unwrap();
     let times = (17 << 20) / whole.len() + 1;
@@ -232,5 +234,5 @@ fn tfrecord_files_with_their_index_are_read_by_ranges_and_others_are_refused_wit
     assert_eq!(part.unwrap().len(), here.len());
 
     let e = Counted::of(&fixture("tfrecord")).open("mem://set").err().unwrap();
-    assert!(e.cause().contains("the loader has no cache to bring them to"), "{e}");
+    assert!(e.cause().contains("the loader has no cache to download them to"), "{e}");
 }

@@ -1,4 +1,5 @@
-//! MXNet's RecordIO files, written by its C library: `tests/fixtures/formats/recordio.py`.
+//! Tests MXNet's RecordIO files, which its C library wrote; see
+//! `tests/fixtures/formats/recordio.py`.
 
 use std::fs;
 
@@ -25,8 +26,8 @@ fn a_missing_recordio_index_is_made_once() {
     let modified = || fs::metadata(&kept).unwrap().modified().unwrap();
     let first = modified();
     open(&path).unwrap();
-    assert_eq!(modified(), first, "a second opening makes none");
-    // An index of another file is not used.
+    assert_eq!(modified(), first, "a second opening writes no index");
+    // The index of a different file is not used.
     let bytes = fs::read(&path).unwrap();
     let second = bytes.windows(4).skip(4).position(|four| four == MAGIC).unwrap() + 4;
     fs::write(&path, &bytes[..second]).unwrap();
@@ -66,7 +67,7 @@ fn recordio_records_with_several_labels_have_a_field() {
 }
 
 #[test]
-fn recordio_files_of_insightface_leave_out_records_without_images() {
+fn insightface_recordio_files_skip_records_without_images() {
     let source = open(fixture("recordio_values/faces.rec")).unwrap();
     let labels: Vec<_> = (0..source.len()).map(|n| source.label(n, &mut Vec::new()).unwrap()).collect();
     assert_eq!(labels, [Some(7), Some(8)]);
@@ -78,19 +79,19 @@ fn damaged_recordio_files_are_errors_with_the_place() {
     let (path, index) = (folder.path().join("train.rec"), folder.path().join("train.idx"));
     let bytes = fs::read(&path).unwrap();
     let lines = fs::read_to_string(&index).unwrap();
-    // The index leads elsewhere: only that sample is damaged.
+    // If one index entry is wrong, only the sample of that entry is damaged.
     let second: u64 = lines.lines().nth(1).unwrap().split('\t').next_back().unwrap().parse().unwrap();
     fs::write(&index, lines.replace(&format!("\t{second}\n"), &format!("\t{}\n", second + 4))).unwrap();
     let source = open(&path).unwrap();
     let e = source.read(1, &mut Vec::new()).unwrap_err();
-    assert!(e.path() == Some(&*path) && e.cause().contains("no record at its place in the index"), "{e}");
+    assert!(e.path() == Some(&*path) && e.cause().contains("no record at the indexed offset"), "{e}");
     source.read(2, &mut Vec::new()).unwrap();
     fs::write(&index, "0\tzero\n").unwrap();
     let e = open(&path).err().unwrap();
     assert!(e.path() == Some(&*index) && e.cause().contains("line 1: \"0\\tzero\""), "{e}");
     fs::remove_file(&index).unwrap();
     for (damaged, cause) in [
-        (bytes[..bytes.len() - 4].to_vec(), "it is cut short"),
+        (bytes[..bytes.len() - 4].to_vec(), "it is truncated"),
         ([&bytes[..], b"more"].concat(), "no record at byte"),
         ([&bytes[..second as usize], &[0; 16]].concat(), &*format!("no record at byte {second} of")),
     ] {
@@ -100,8 +101,8 @@ fn damaged_recordio_files_are_errors_with_the_place() {
     }
 }
 
-/// A file of records with one label each, and images of three bytes. The label lies in the
-/// header, or is an array of one number after it, as `mx.recordio.pack` writes a list.
+/// Writes a file of records with three-byte images and one label each. The label is in the header
+/// or, if `arrays` is set, after it as an array of one number, as `mx.recordio.pack` writes a list.
 fn with_labels(path: &std::path::Path, labels: &[f32], arrays: bool) {
     let record = |label: &f32| {
         let header = match arrays {
@@ -147,20 +148,23 @@ fn recordio_labels_with_fractions_are_a_field_of_every_record() {
         (0..count).map(value).collect()
     };
     let field = |label: f32| (None, Some((vec![1], vec![label])));
-    // The first label is an integer, and has the type of the others.
+    // The first label is an integer and has the same type as the others.
     with_labels(&path, &[1.0, 2.5, -3.0], false);
     assert_eq!(values(Options::new(), 3), [field(1.0), field(2.5), field(-3.0)]);
     with_labels(&path, &[1.0, 2.0], false);
     assert_eq!(values(Options::new(), 2), [(Some(1), None), (Some(2), None)]);
     let options = || Options::new().table(warpfeed::source::TableOptions::new().without_label());
     assert_eq!(values(options(), 2), [field(1.0), field(2.0)]);
-    // Among many records, one is not looked at on opening.
+    // In a large file, opening does not inspect this record.
     let mut many = vec![4.0; 1000];
     many[37] = 0.5;
     with_labels(&path, &many, false);
     let source = open(&path).unwrap();
     let e = source.read(37, &mut Vec::new()).unwrap_err();
-    assert!(e.cause().contains("[0.5], where other records have one integer; TableOptions::without_label"), "{e}");
+    assert!(
+        e.cause().contains("labels [0.5]: other records have a single integer; use TableOptions::without_label"),
+        "{e}"
+    );
     assert!(source.label(37, &mut Vec::new()).is_err());
     assert_eq!(values(options(), 38)[37], field(0.5));
 }

@@ -1,4 +1,4 @@
-//! TFRecord files of `tf.train.Example` give the batches of the folder.
+//! Tests that TFRecord files of `tf.train.Example` yield the same batches as the folder.
 
 use std::fs;
 use std::path::Path;
@@ -55,7 +55,7 @@ fn a_missing_shard_is_an_error() {
     copy(root.path());
     fs::remove_file(root.path().join("train-00000-of-00002")).unwrap();
     let shown = cause(root.path());
-    assert!(shown.contains("shard 0 of 2 is missing; 1 are here"), "{shown}");
+    assert!(shown.contains("shard 0 of 2 is missing; 1 are present"), "{shown}");
     assert_eq!(TfRecord::open(root.path().join("train-00001-of-00002")).unwrap().len(), 6, "one shard by its name");
 }
 
@@ -82,25 +82,25 @@ fn damage_is_found_where_it_is() {
     let source = open(&path).unwrap();
     source.read(0, &mut Vec::new()).unwrap();
     let e = source.read(1, &mut Vec::new()).err().unwrap().to_string();
-    assert!(e.contains("has another checksum") && e.contains(&format!("at byte {}", first + 12)), "{e}");
+    assert!(e.contains("wrong checksum") && e.contains(&format!("at byte {}", first + 12)), "{e}");
 
     let mut length = whole.clone();
     length[first] ^= 1;
     fs::write(&path, length).unwrap();
-    assert!(cause(&path).contains(&format!("the length at byte {first} has another checksum")), "{}", cause(&path));
+    assert!(cause(&path).contains(&format!("wrong checksum of the length at byte {first}")), "{}", cause(&path));
 
     for end in [1, 11, 12, first - 1, first + 5, whole.len() - 1] {
         fs::write(&path, &whole[..end]).unwrap();
         assert!(cause(&path).contains("tfrecord: "), "{end}: {}", cause(&path));
     }
     fs::write(&path, b"\x1f\x8b\x08\0\0\0\0\0\0\0\0\0").unwrap();
-    assert!(cause(&path).contains("compressed with gzip"), "{}", cause(&path));
+    assert!(cause(&path).contains("decompress it with gunzip"), "{}", cause(&path));
     fs::write(&path, b"").unwrap();
     assert!(cause(&path).contains("no records"), "{}", cause(&path));
 }
 
 #[test]
-fn the_index_of_a_large_file_is_kept_and_made_again_when_the_file_changes() {
+fn the_index_of_a_large_file_is_rebuilt_when_the_file_changes() {
     let root = tempfile::tempdir().unwrap();
     let whole = fs::read(fixture("tfrecord").join("train-00000-of-00002")).unwrap();
     let path = root.path().join("large.tfrecord");
@@ -111,13 +111,13 @@ fn the_index_of_a_large_file_is_kept_and_made_again_when_the_file_changes() {
     };
     let first = labels(&*open(&path).unwrap());
     assert_eq!(first.len(), 6 * times);
-    // What another program keeps under a similar name stays.
+    // A different program's file with a similar name is not touched.
     let foreign = root.path().join("large.tfrecord.index");
     fs::write(&foreign, "0 17\n").unwrap();
     let index = root.path().join("large.tfrecord.warpfeed-index");
     let kept = fs::read(&index).unwrap();
     assert_eq!(labels(&*open(&path).unwrap()), first);
-    // A damaged index is not used, and one of another file neither.
+    // A damaged index is not used, and neither is the index of a different file.
     fs::write(&index, &kept[..kept.len() - 9]).unwrap();
     assert_eq!(open(&path).unwrap().len(), 6 * times);
     fs::write(&path, whole.repeat(times + 1)).unwrap();

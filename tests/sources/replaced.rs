@@ -1,5 +1,5 @@
-//! Promise: if a dataset is written to, replaced or removed under a running loader, the next epoch
-//! notices.
+//! Promise: if a dataset is modified, replaced or removed while a loader is running, the next epoch
+//! detects it.
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
@@ -9,7 +9,8 @@ use warpfeed::pack::{DatasetWriter, LmdbWriter, TarWriter, WriteOptions};
 use warpfeed::source::OwnedSample;
 use warpfeed::{Augment, Batches, ErrorKind, HostBatch, Loader};
 
-/// A set of four images of one gray level, so that old and new are distinguishable.
+/// Writes a dataset of four images with a single gray value, so that the old and the new dataset
+/// can be told apart.
 fn write(mut writer: Box<dyn DatasetWriter>, gray: u8) {
     for i in 0..4 {
         let mut png = std::io::Cursor::new(Vec::new());
@@ -32,7 +33,7 @@ fn open(path: &Path) -> Batches<HostBatch> {
     Loader::new(path).augment(Augment::pass_through(8, 8)).batch_size(2).workers(1).host().unwrap()
 }
 
-/// The gray level of all pixels of an epoch.
+/// Returns the gray value that all pixels of an epoch have.
 fn gray(batches: &mut Batches<HostBatch>, epoch: u64) -> u8 {
     let mut found = Vec::new();
     for batch in batches.epoch(epoch) {
@@ -52,7 +53,7 @@ fn a_replaced_or_removed_set_is_still_read_as_it_was_opened() {
         let mut old = open(&path);
         assert_eq!(gray(&mut old, 0), 10);
         write(&path, 200);
-        assert_eq!(gray(&mut old, 1), 10, "{name}: the state that was opened");
+        assert_eq!(gray(&mut old, 1), 10, "{name}: the state at opening");
         assert_eq!(gray(&mut open(&path), 0), 200, "{name}: reopened");
         if path.is_dir() {
             fs::remove_dir_all(&path).unwrap()
@@ -82,7 +83,7 @@ fn a_modified_shard_is_an_error_at_the_next_epoch() {
     assert!(!error.cause().contains(" bytes"), "its length has not changed: {error}");
     assert!(epoch.all(|batch| batch.is_err()));
     drop(epoch);
-    // It remains an error, and starting many epochs without taking their errors does not block.
+    // The error persists, and starting many epochs without taking their errors does not block.
     for epoch in 2..50 {
         drop(batches.epoch(epoch));
     }
@@ -114,8 +115,8 @@ fn errors_of_modified_shards_state_the_growth_or_the_time() {
     assert!(cause.contains(&format!("it had {old} bytes when it was opened and has {} now", old + 512)), "{cause}");
 }
 
-/// Each shard is checked by the worker that first reads from it in an epoch. Workers that read
-/// valid shards do not wait for the others.
+/// In each epoch, the worker that first reads from a shard checks it. Workers that read valid
+/// shards do not wait for this check.
 #[test]
 fn a_modified_shard_is_an_error_where_it_is_first_read() {
     let root = tempfile::tempdir().unwrap();
@@ -135,7 +136,7 @@ fn a_modified_shard_is_an_error_where_it_is_first_read() {
     }
 }
 
-/// With bad samples skipped, samples of a changed shard are still never delivered.
+/// Even if bad samples are skipped, samples of a changed shard are never delivered.
 #[test]
 fn no_sample_of_a_modified_shard_is_delivered() {
     let root = tempfile::tempdir().unwrap();
@@ -154,7 +155,7 @@ fn no_sample_of_a_modified_shard_is_delivered() {
     let file = File::options().append(true).open(&second).unwrap();
     (&file).write_all(&[0; 512]).unwrap();
     for epoch in 1..20 {
-        // A batch without a valid sample is an error, and ends the epoch.
+        // A batch without a valid sample fails and ends the epoch.
         for batch in batches.epoch(epoch).flatten() {
             assert!(batch.images().as_u8().unwrap().iter().all(|&gray| gray == 10));
         }

@@ -1,6 +1,6 @@
-//! Promise: a table or COCO's annotations, and the files that they name, have the same samples in a
-//! store as on this machine, also if only the files of a table are there. They are fetched ahead. A
-//! table of URLs is read only if an option names their column.
+//! Promise: a table, or COCO annotations, with the files that they refer to, yield the same samples
+//! from a store as from local files. This also holds for a local table that refers to remote files.
+//! The files are prefetched. A table of URLs is read only if an option names the URL column.
 
 use std::fs;
 use std::path::Path;
@@ -44,7 +44,7 @@ fn put_all(store: &Objects, folder: &Path, url: &str) {
 }
 
 #[test]
-fn a_table_and_its_files_are_the_same_on_this_machine_and_in_a_store() {
+fn a_table_and_its_files_are_equal_locally_and_in_a_store() {
     let (root, store) = set();
     let stores = || Options::new().store("mem", Arc::new(store.clone()));
     for name in ["x.csv", "x.jsonl"] {
@@ -56,7 +56,7 @@ fn a_table_and_its_files_are_the_same_on_this_machine_and_in_a_store() {
         let has_mask = samples(&*there)[3].as_sample().unwrap().field("mask.png").is_some();
         assert_eq!(has_mask, name == "x.csv");
         assert_eq!(there.path(3).unwrap().to_str(), Some("mem://set/a/3.jpg"));
-        // A local table with the files of the store.
+        // A local table with the files in the store.
         let other = tempfile::tempdir().unwrap();
         fs::copy(root.path().join(name), other.path().join(name)).unwrap();
         let mixed = stores().table(TableOptions::new().root("mem://set")).open(other.path().join(name)).unwrap();
@@ -70,7 +70,7 @@ fn a_table_and_its_files_are_the_same_on_this_machine_and_in_a_store() {
     }
     // The table in the store has URLs below its own folder.
     assert_eq!(stores().open("mem://set/urls.csv").unwrap().len(), ROWS);
-    // Also if the table is in the current folder.
+    // Refused without the option, even if the table is in the current folder.
     for options in [TableOptions::new(), TableOptions::new().root("")] {
         let e = stores().table(options).open(&urls).err().unwrap();
         assert!(e.kind() == ErrorKind::Config && e.cause().contains("TableOptions::image(\"path\")"), "{e}");
@@ -83,7 +83,7 @@ fn a_table_and_its_files_are_the_same_on_this_machine_and_in_a_store() {
 }
 
 #[test]
-fn files_of_a_stored_table_are_fetched_ahead_and_a_missing_one_is_a_bad_sample() {
+fn files_of_a_remote_table_are_prefetched() {
     use warpfeed::source::{BatchIndex, Lookahead};
 
     let (_root, store) = set();
@@ -107,8 +107,8 @@ fn files_of_a_stored_table_are_fetched_ahead_and_a_missing_one_is_a_bad_sample()
     }
     drop(follow);
     let after = source.network().unwrap();
-    // Answers are timed if they were fetched ahead, and no read was sent otherwise. Late requests
-    // are sent twice.
+    // Only prefetched replies are timed, and no other read was sent. Hedged requests are sent
+    // twice.
     let sent = after.requests - before.requests - after.hedges;
     assert!(sent > 0 && after.answers.count >= sent, "{before:?} {after:?}");
 
@@ -124,7 +124,7 @@ fn files_of_a_stored_table_are_fetched_ahead_and_a_missing_one_is_a_bad_sample()
 
 #[cfg(feature = "annotations")]
 #[test]
-fn coco_annotations_and_their_images_are_the_same_on_this_machine_and_in_a_store() {
+fn coco_datasets_are_equal_locally_and_in_a_store() {
     use crate::annotated::{coco, set as files};
 
     let json = coco().to_string();
@@ -154,13 +154,13 @@ fn coco_annotations_and_their_images_are_the_same_on_this_machine_and_in_a_store
         store.0.lock().unwrap().retain(|url, _| !url.ends_with("deep/a.c.png"));
         if folder.is_none() {
             let e = options.open(format!("mem://bucket/set/{file}")).err().unwrap();
-            assert!(e.cause().contains("the first image, \"deep/a.c.png\", was not found; looked in mem://"), "{e}");
+            assert!(e.cause().contains("the first image, \"deep/a.c.png\", was not found in mem://"), "{e}");
         }
     }
 }
 
 #[test]
-fn paths_without_an_extension_and_missing_files_are_found_in_a_store_too() {
+fn remote_tables_find_extensions_and_missing_files() {
     let (_root, store) = set();
     store.put("mem://set/ids.csv", b"path,mask\na/1,masks/gone.png\na/2,masks/2.png\na/99,masks/3.png\n".to_vec());
     let source = Options::new().store("mem", Arc::new(store)).open("mem://set/ids.csv").unwrap();

@@ -1,6 +1,6 @@
-//! Promise: tar shards are read from a store by URL as from this machine. A URL without a store,
-//! and a format that is not read from one, are errors that say what to do. An object that changes
-//! is an error, and bytes of two versions are never mixed.
+//! Promise: tar shards are read from a store by URL as they are read locally. A URL without a
+//! store, and a format that cannot be read from a store, fail with advice. Reading an object that
+//! has changed fails, and bytes of two versions are never mixed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ use warpfeed::{Augment, Error, ErrorKind, Loader, Result};
 #[derive(Clone, Default)]
 pub(crate) struct Objects(pub(crate) Arc<Mutex<Versions>>);
 
-/// Number and bytes of the newest version of each object.
+/// Version number and bytes of the newest version of each object.
 type Versions = BTreeMap<String, (u64, Vec<u8>)>;
 
 impl Objects {
@@ -54,7 +54,7 @@ pub(crate) fn samples(source: &dyn Source) -> Vec<OwnedSample> {
     (0..source.len()).map(read).collect()
 }
 
-/// Shards of 40 numbers, here and in a store.
+/// Returns shards with 40 numbers, once in a local folder and once in a store.
 fn shards() -> (tempfile::TempDir, Objects) {
     let (root, store) = (tempfile::tempdir().unwrap(), Objects::default());
     Pack::new(&Numbers::new(40)).shard_size(16_000).keep_bad(true).to(root.path().join("s.tar")).unwrap();
@@ -64,20 +64,20 @@ fn shards() -> (tempfile::TempDir, Objects) {
         store.put(&format!("mem://set/{}", path.file_name().unwrap().to_str().unwrap()), fs::read(&path).unwrap());
     }
     store.put("mem://set/notes.txt", b"not a shard".to_vec());
-    // The last four bytes of this name begin inside a character.
+    // The last four bytes of this name begin inside a multi-byte character.
     store.put("mem://set/\u{30c7}\u{30fc}\u{30bf}", b"not a shard".to_vec());
     (root, store)
 }
 
 #[test]
-fn shards_in_a_store_are_those_of_the_machine() {
+fn shards_in_a_store_equal_local_ones() {
     let (root, store) = shards();
     let local = open(root.path()).unwrap();
     let options = Options::new().store("mem", Arc::new(store.clone()));
     let names: Vec<_> = store.list("mem://set/").unwrap().into_iter().map(|object| object.url).collect();
     let names: Vec<_> = names.iter().filter(|url| url.ends_with(".tar")).collect();
     assert!(names.len() > 1);
-    // The name that the set was packed to is that of its manifest.
+    // The packed name refers to the manifest.
     assert_eq!(samples(&*open(root.path().join("s.tar")).unwrap()), samples(&*local));
     assert_eq!(samples(&*options.open("mem://set/s.tar").unwrap()), samples(&*local));
     let e = options.open("mem://set/t.tar").err().unwrap();
@@ -104,14 +104,14 @@ fn a_manifest_in_a_store_decides_which_shards_are_the_set() {
     let bytes = |url: &str| store.0.lock().unwrap()[url].1.clone();
     let url = "mem://set/s.manifest.json";
     assert_eq!(samples(&*options.open(url).unwrap()), samples(&*local));
-    // What an abandoned attempt left is not part of the set.
+    // Leftovers of an abandoned attempt are not part of the dataset.
     store.put("mem://set/s-000077.tar", bytes("mem://set/s-000000.tar"));
     for url in ["mem://set", url] {
         assert_eq!(samples(&*options.open(url).unwrap()), samples(&*local), "{url}");
     }
     store.put("mem://set/more.tar", bytes("mem://set/s-000000.tar"));
     let e = options.open("mem://set").err().unwrap();
-    assert!(e.cause().contains("1 tars are not in s.manifest.json, such as more.tar"), "{e}");
+    assert!(e.cause().contains("1 tar files are not listed in s.manifest.json, such as more.tar"), "{e}");
     assert_eq!(options.open(url).unwrap().len(), 40);
     store.0.lock().unwrap().remove("mem://set/more.tar");
     let shard = bytes("mem://set/s-000001.tar");
@@ -134,12 +134,12 @@ fn a_url_that_cannot_be_opened_says_what_to_do() {
     let (root, store) = shards();
     let options = Options::new().store("mem", Arc::new(store));
     for (url, kind, words) in [
-        ("s3://bucket/train", ErrorKind::Config, "no store is known for s3:// URLs; add a store for the scheme \"s3\""),
         (
-            "mem://set/data.yaml",
+            "s3://bucket/train",
             ErrorKind::Config,
-            "this format needs files of this machine, and the loader has no cache",
+            "no store is registered for s3:// URLs; add a store for the scheme \"s3\"",
         ),
+        ("mem://set/data.yaml", ErrorKind::Config, "this format needs local files, and the loader has no cache"),
         ("mem://empty", ErrorKind::Source, "no .tar objects and no images among 0 objects below this URL"),
         ("mem://set/absent.tar", ErrorKind::Source, "no such object"),
     ] {
@@ -151,7 +151,7 @@ fn a_url_that_cannot_be_opened_says_what_to_do() {
     assert!(e.to_string().contains("gs://bucket") && e.cause().contains("\"gs\""), "{e}");
     let path = format!("file://{}", root.path().display());
     assert_eq!(open(&path).unwrap().len(), 40);
-    // An explicit format overrides the one that the path suggests.
+    // An explicit format overrides the one suggested by the path.
     let e = Options::new().format("folder").open(root.path()).err().unwrap();
     assert!(e.cause().contains("no images"), "{e}");
 }
@@ -168,7 +168,7 @@ fn an_object_that_changes_is_an_error_with_its_url() {
     source.check().unwrap();
     let e = source.read(39, &mut Vec::new()).unwrap_err();
     assert!(e.cause().contains("another tag"), "{e}");
-    assert!(source.read(0, &mut Vec::new()).is_ok(), "other shards are as they were");
+    assert!(source.read(0, &mut Vec::new()).is_ok(), "other shards are unchanged");
 }
 
 /// A store that lists objects in reverse order. If `busy` is set, the next call of `object` clears
@@ -197,7 +197,7 @@ impl Store for Busy {
     }
 }
 
-/// A store that cannot be reached. Counts the requests.
+/// An unreachable store that counts the requests.
 #[derive(Default)]
 struct Unreachable(Mutex<usize>);
 
@@ -225,7 +225,7 @@ fn a_store_that_cannot_be_reached_is_asked_for_one_listing() {
 }
 
 #[test]
-fn a_store_that_is_busy_once_loses_no_shard_and_its_list_may_be_in_any_order() {
+fn a_busy_store_with_an_unsorted_listing_loses_no_shard() {
     let (_root, objects) = shards();
     let busy = Arc::new(Mutex::new(false));
     let expected = samples(&*Options::new().store("mem", Arc::new(objects.clone())).open("mem://set").unwrap());
@@ -240,7 +240,7 @@ fn a_store_that_is_busy_once_loses_no_shard_and_its_list_may_be_in_any_order() {
 
 #[cfg(feature = "parquet")]
 #[test]
-fn parquet_files_in_a_store_are_those_of_the_machine() {
+fn parquet_files_in_a_store_equal_local_ones() {
     use crate::formats::fixture;
 
     let store = Objects::default();
@@ -251,7 +251,7 @@ fn parquet_files_in_a_store_are_those_of_the_machine() {
         store.put(&format!("mem://org/name/data/{name}"), fs::read(&path).unwrap());
     }
     store.put("mem://org/name/README.md", b"# name".to_vec());
-    // Pages are found by their index, or in the whole column.
+    // Pages are located by their index, or by scanning the column.
     for name in ["indexed", "pages"] {
         let bytes = fs::read(fixture("parquet").join(format!("{name}.parquet"))).unwrap();
         store.put(&format!("mem://one/{name}.parquet"), bytes);
@@ -264,7 +264,7 @@ fn parquet_files_in_a_store_are_those_of_the_machine() {
         let one = options.open(format!("mem://one/{name}.parquet")).unwrap();
         assert_eq!(samples(&*one), expected[..6], "{name}");
     }
-    // A folder with the name of a file, as Spark writes it.
+    // A folder whose name looks like that of a file, as Spark writes it.
     store.put("mem://spark/x.parquet/_SUCCESS", Vec::new());
     for part in ["part-00000", "part-00001"] {
         let bytes = fs::read(fixture("parquet/indexed.parquet")).unwrap();
@@ -289,7 +289,7 @@ fn parquet_files_in_a_store_are_those_of_the_machine() {
     crate::formats::loads_as_reference("parquet in a store", &|| {
         Loader::new("mem://org/name/train").store("mem", store.clone())
     });
-    // Bytes of another version are never mixed with those that were opened.
+    // Bytes of a different version are never mixed with those that were opened.
     let url = "mem://one/indexed.parquet";
     let one = options.open(url).unwrap();
     store.put(url, vec![0; 100_000]);
@@ -297,7 +297,7 @@ fn parquet_files_in_a_store_are_those_of_the_machine() {
     assert!(e.path().unwrap().to_str() == Some(url) && e.cause().contains("another tag"), "{e}");
 }
 
-/// Puts the files of a folder below `url`.
+/// Stores the files of a folder below `url`.
 #[cfg(feature = "parquet")]
 fn put_all(store: &Objects, folder: &std::path::Path, url: &str) {
     for entry in fs::read_dir(folder).unwrap() {
@@ -322,7 +322,7 @@ fn a_folder_is_the_same_dataset_on_this_machine_and_in_a_store() {
     let trees: [(&str, &[&str]); 24] = [
         ("folder", &["a/1.jpg", "b/2.jpg"]),
         ("folder", &["1.jpg", "2.jpg"]),
-        // Images come before tables, wherever these lie.
+        // Images take precedence over tables, wherever the tables are.
         ("folder", &["a/1.jpg", "b/2.jpg", "x.parquet"]),
         ("folder", &["a/1.jpg", "b/2.jpg", "a/x.parquet"]),
         ("folder", &["a/1.jpg", "b/deep/2.jpg", "b/deep/deeper/x.parquet"]),
@@ -332,19 +332,19 @@ fn a_folder_is_the_same_dataset_on_this_machine_and_in_a_store() {
         ("tar", &["x.tar", ".y.tar", "more/z.tar"]),
         ("error", &["x.tar", "1.jpg"]),
         ("error", &["more/z.tar"]),
-        // Hidden names do not count.
+        // Hidden names are ignored.
         ("folder", &["a/1.jpg", ".cache/x.parquet", ".x.parquet", ".x.tar"]),
         ("error", &[".cache/x.parquet", ".x.parquet", "notes.md"]),
         ("parquet", &["a.parquet", ".b.parquet", ".cache/c.parquet"]),
         ("error", &[]),
-        // Files in the folder come before those in its folders.
+        // Files in a folder precede files in its subfolders.
         ("parquet", &["train.parquet", "data/test.parquet"]),
         ("parquet", &["data/train.parquet", "extra/test.parquet"]),
         ("error", &["data/train.parquet", "data/test.parquet"]),
         ("parquet", &["plain/train-00000-of-00001.parquet"]),
         ("parquet", &["plain/train/0000.parquet", "plain/train/0001.parquet"]),
         ("error", &["a/b/c/0000.parquet"]),
-        // In the order of folders: "a-b/0.parquet" would sort before "a/0.parquet".
+        // In folder order: as strings, "a-b/0.parquet" would sort before "a/0.parquet".
         ("error", &["a-b/0.parquet", "a/0.parquet"]),
         ("arrow", &["train.arrow", "x.parquet"]),
         ("yolo", &["images/1.jpg", "labels/1.txt"]),
@@ -361,10 +361,10 @@ fn a_folder_is_the_same_dataset_on_this_machine_and_in_a_store() {
                 assert_eq!(here.classes(), there.classes());
             }
             (Err(here), Err(there)) => assert_eq!(expected, "error", "{here}; {there}"),
-            // A format that needs files is recognized, and refused without a cache.
+            // A format that needs local files is recognized, and refused without a cache.
             (Ok(here), Err(there)) => {
                 assert_eq!(here.kind(), expected);
-                let refused = "the loader has no cache to bring them to";
+                let refused = "the loader has no cache to download them to";
                 assert!(there.cause().contains(refused), "{there}");
             }
             (Err(here), Ok(there)) => panic!("{}: {here}", there.kind()),
@@ -389,14 +389,14 @@ fn a_folder_is_the_same_dataset_on_this_machine_and_in_a_store() {
             "error" => assert!(open(fixture(name)).is_err()),
             kind => {
                 assert_eq!(open(fixture(name)).unwrap().kind(), kind);
-                let refused = "the loader has no cache to bring them to";
+                let refused = "the loader has no cache to download them to";
                 assert!(there.cause().contains(refused), "{there}");
             }
         }
     }
 }
 
-/// A hub whose dataset gets a new commit with every request that asks for objects.
+/// A hub with a dataset that gets a new commit at every request for objects.
 struct Hub {
     objects: Objects,
     commits: Mutex<u64>,
@@ -421,7 +421,7 @@ impl Store for Hub {
     }
 
     fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
-        // All bytes must be those of the first commit that was listed.
+        // All bytes must come from the first commit that was listed.
         assert_eq!(object.tag.as_deref(), Some("commit 1"));
         self.objects.read(&self.objects.object(&object.url)?, at, to)
     }
@@ -440,5 +440,5 @@ fn the_shards_of_a_pattern_on_the_hub_are_of_one_commit() {
     let local = open(root.path().join("{s-000000,s-000001}.tar")).unwrap();
     assert_eq!(samples(&*source), samples(&*local));
     let e = hub().open(pattern("s-00{0000,9999}")).err().unwrap();
-    assert!(e.cause().contains("no such object in the commit") && e.to_string().contains("s-009999.tar"), "{e}");
+    assert!(e.cause().contains("no such object in the listed commit") && e.to_string().contains("s-009999.tar"), "{e}");
 }

@@ -1,7 +1,7 @@
-//! Promise: a CSV, TSV or JSON-lines file is a dataset. Its batches equal those of a folder with
-//! the same images, and those of a packed copy, bit for bit. Quotes, line ends, a byte order mark
-//! and other encodings are read as by a naive parser, or refused with their line. A bad row is an
-//! error of its sample that names file and line.
+//! Promise: a CSV, TSV or JSON Lines file is a dataset. Its batches equal those of a folder with
+//! the same images, and those of a packed copy, bit for bit. Quotes, line ends, byte order marks
+//! and other encodings are read as by a naive parser, or rejected with the line number. An invalid
+//! row makes only its own sample fail, with an error that names the file and the line.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ fn all(loader: Loader) -> Vec<HostBatch> {
     loader.prefetch(32).into_iter().collect::<Result<_>>().unwrap()
 }
 
-/// Every sample's fields, label and key.
+/// Fields, label and key of every sample.
 type Row = (String, Option<i64>, Vec<(String, Vec<u8>)>);
 
 fn rows(source: &dyn Source) -> Vec<Row> {
@@ -44,7 +44,7 @@ fn rows(source: &dyn Source) -> Vec<Row> {
     (0..source.len()).map(row).collect()
 }
 
-/// The text of field `name` of every row.
+/// Returns the text of the field `name` in every row.
 fn column(path: &Path, name: &str) -> Vec<String> {
     let text =
         |(_, _, fields): Row| String::from_utf8(fields.into_iter().find(|(have, _)| have == name).unwrap().1).unwrap();
@@ -150,29 +150,30 @@ fn columns_are_found_by_name_or_by_option() {
     ];
     assert_eq!(rows(&found), expected);
     assert_eq!(found.path(1).unwrap(), root.path().join("images/./2.png"));
-    // By default all columns are read, and a value that names a file is a file.
+    // By default all columns are read, and a value that names a file is replaced by its content.
     let names: Vec<String> = rows(&columns().open(&table).unwrap())[0].2.iter().map(|(name, _)| name.clone()).collect();
     assert_eq!(names, ["jpg", "id.txt", "height.txt", "weight.txt", "note.txt", "mask.png"]);
-    // Without images the key is the row's number.
+    // Without images, the key is the row number.
     let plain = rows(&Table::open(&table).unwrap());
     assert_eq!((plain[1].0.as_str(), plain[1].1, plain[1].2.len()), ("1", None, 7));
     // Without a header.
-    let bare = write(root.path(), "bare.csv", "images/2.png;3\npictures/a/1.JPG;4\n");
+    let bare = write(root.path(), "bare.csv", "images/2.png;3\nimages/a/1.JPG;4\n");
     let found = TableOptions::new().headerless().image("0").label("1").open(&bare).unwrap();
     assert_eq!(rows(&found).iter().map(|row| row.1).collect::<Vec<_>>(), [Some(3), Some(4)]);
     let e = |options: TableOptions| options.open(&table).unwrap_err();
-    assert!(e(columns().image("Path")).cause().starts_with("no column \"Path\" among \"id\", \"Where\""));
-    assert_eq!(e(columns().without_label()).cause(), "label and without_label exclude each other");
-    assert_eq!(e(columns().gather("note", ["weight"])).cause(), "two columns would become the field \"note\"");
+    assert!(e(columns().image("Path")).cause().starts_with("no column \"Path\": the table has \"id\", \"Where\""));
+    assert_eq!(e(columns().without_label()).cause(), "label and without_label cannot be combined");
+    assert_eq!(e(columns().gather("note", ["weight"])).cause(), "two columns map to the field \"note\": rename one");
     let twice = write(root.path(), "twice.csv", "a,b,a\n1,2,3\n");
-    assert!(cause(&twice).ends_with("columns 0 and 2 are both called \"a\""));
+    assert!(cause(&twice).ends_with("columns 0 and 2 have the same name \"a\""));
     let wide = write(
         root.path(),
         "wide.csv",
         format!("{}\n{}\n", (0..40).map(|i| format!("c{i}")).collect::<Vec<_>>().join(","), ["1"; 40].join(",")),
     );
     assert!(
-        cause(&wide).contains("40 columns would be fields, a sample has at most 16") && cause(&wide).contains("gather")
+        cause(&wide).contains("40 columns would become fields, but a sample has at most 16")
+            && cause(&wide).contains("gather")
     );
     let all: Vec<String> = (0..40).map(|i| format!("c{i}")).collect();
     let joined = TableOptions::new().gather("attributes", all);
@@ -182,7 +183,7 @@ fn columns_are_found_by_name_or_by_option() {
 }
 
 #[test]
-fn a_column_names_files_if_its_first_values_are_paths_of_which_one_exists() {
+fn a_column_holds_paths_if_one_of_its_first_values_exists() {
     let root = tempfile::tempdir().unwrap();
     for file in ["1.png", "2.png", "m/2.png"] {
         write(root.path(), file, file);
@@ -197,14 +198,14 @@ fn a_column_names_files_if_its_first_values_are_paths_of_which_one_exists() {
     assert_eq!(names(1, &table).unwrap(), ["png", "x.txt", "mask.png"]);
     let e = names(0, &table).unwrap_err();
     assert!(e.path().unwrap().ends_with("m/1.png") && e.cause().contains("line 2 of"), "{e}");
-    // None of them exists: a text, and a warning that says why.
+    // If none of the files exists, the column is text, and a warning says why.
     let path = write(root.path(), "u.csv", "path,mask\n1.png,n/1.png\n2.png,n/2.png\n");
     let warnings = Warnings::default();
     let table = tracing::subscriber::with_default(warnings.clone(), || Table::open(&path)).unwrap();
     assert_eq!(names(0, &table).unwrap(), ["png", "mask.txt"]);
     let warnings = warnings.0.lock().unwrap().join("\n");
-    assert!(warnings.contains("column \"mask\" has names of images, such as \"n/1.png\""), "{warnings}");
-    // A text among them is no path.
+    assert!(warnings.contains("column \"mask\" has image names, such as \"n/1.png\""), "{warnings}");
+    // If a value is not a path, the column is text.
     let table = Table::open(write(root.path(), "v.csv", "path,note\n1.png,m/2.png\n2.png,none\n")).unwrap();
     assert_eq!(names(0, &table).unwrap(), ["png", "note.txt"]);
 }
@@ -227,10 +228,10 @@ fn paths_without_an_extension_lead_to_images_of_one_format() {
     }
     let e = table.read(3, &mut Vec::new()).unwrap_err();
     assert!(e.path().unwrap().ends_with("p3.jpg") && e.cause().contains("line 5 of"), "{e}");
-    // Two formats would be a choice.
+    // If there are files in two formats, the name is ambiguous.
     write(root.path(), "train/p0.png", "png");
     let e = options().open(&path).unwrap_err();
-    assert!(e.cause().contains("p0.jpg and p0.png both are files") && e.path() == Some(&*path), "{e}");
+    assert!(e.cause().contains("p0.jpg and p0.png") && e.path() == Some(&*path), "{e}");
 }
 
 #[test]
@@ -242,12 +243,13 @@ fn integers_that_differ_only_in_their_zeros_are_not_one_class() {
     };
     for labels in [["007", "01", "07"], ["7", "1", "007"], ["0", "1", "00"]] {
         let e = open(&labels).unwrap_err();
-        let words = format!("line 2: column \"label\": {:?} and {:?} in line 4 are one integer", labels[0], labels[2]);
+        let words =
+            format!("line 2: column \"label\": {:?} and {:?} in line 4 denote the same integer", labels[0], labels[2]);
         assert!(e.kind() == ErrorKind::Config && e.cause().contains(&words), "{e}");
     }
     let of = |table: Table| rows(&table).iter().map(|row| row.1).collect::<Vec<_>>();
     assert_eq!(of(open(&["007", "010", "007", "1.0", "1"]).unwrap()), [7, 10, 7, 1, 1].map(Some));
-    // As names they are two.
+    // As class names, they are different.
     let path = write(root.path(), "t.csv", "x,label\n1,007\n2,07\n3,cat\n");
     assert_eq!(Table::open(&path).unwrap().classes(), ["007", "07", "cat"]);
 }
@@ -270,7 +272,7 @@ fn labels_are_integers_names_or_fields() {
     let loader = Loader::new(&table).drop_field("image").field("label", NdArray::new(Dtype::F32, []));
     let batch = loader.into_iter().next().unwrap().unwrap();
     assert_eq!(batch.field("label").unwrap().as_f32().unwrap(), [0.5, -3.0]);
-    // A missing label is an error that names the sample, unless permitted by an option.
+    // A missing label fails and names the sample, unless an option permits it.
     let table = write(root.path(), "t.csv", "x,label\n1,3\n2,\n");
     let loader = || Loader::new(&table).drop_field("image").field("x", NdArray::new(Dtype::I64, []));
     let e = loader().into_iter().find_map(Result::err).unwrap();
@@ -287,7 +289,7 @@ fn labels_are_integers_names_or_fields() {
 }
 
 #[test]
-fn a_mark_for_a_missing_label_among_integers_is_an_error_of_its_row() {
+fn a_missing_label_mark_among_integers_fails_its_row() {
     let root = tempfile::tempdir().unwrap();
     for mark in ["NA", "nan", "None", "?"] {
         let text: String = (0..12).map(|label| format!("{label},{label}\n")).collect();
@@ -298,7 +300,7 @@ fn a_mark_for_a_missing_label_among_integers_is_an_error_of_its_row() {
         let e = table.label(0, &mut scratch).unwrap_err();
         assert_eq!(e.cause(), format!("line 2: label {mark:?} is not an integer"));
     }
-    // Among names it is a name, and so it is where there are no numbers, or a list says so.
+    // In a column of names, without any integers, or with a class list, the mark is a class name.
     let classes = |text: &str| Table::open(write(root.path(), "t.csv", text)).unwrap().classes().to_vec();
     assert_eq!(classes("x,label\n1,NA\n2,DE\n"), ["DE", "NA"]);
     assert_eq!(classes("x,label\n1,NA\n2,?\n3,NA\n"), ["?", "NA"]);
@@ -308,7 +310,7 @@ fn a_mark_for_a_missing_label_among_integers_is_an_error_of_its_row() {
 }
 
 #[test]
-fn integers_and_text_in_one_column_of_labels_are_class_names_with_a_warning() {
+fn a_mixed_label_column_is_class_names_with_a_warning() {
     let root = tempfile::tempdir().unwrap();
     let path = write(root.path(), "t.csv", "x,label\n1,3\n2,11\n3,unknown\n4,2\n");
     let warned = |path: &Path, classes: &[&str]| {
@@ -323,17 +325,18 @@ fn integers_and_text_in_one_column_of_labels_are_class_names_with_a_warning() {
     };
     let (names, warnings) = warned(&path, &[]);
     assert_eq!(names, ["11", "2", "3", "unknown"]);
-    let words = "t.csv: column \"label\": 3 labels are integers and 1 is text, the first in line 4 (\"unknown\"): all of \
-                 them are class names, numbered in the order of the text";
+    let words = "t.csv: column \"label\": 3 labels are integers and 1 is text, first in line 4 (\"unknown\"): all are \
+                 treated as class names, numbered in alphabetical order";
     assert!(warnings.ends_with(words), "{warnings}");
     assert_eq!(warned(&path, &["2", "3", "11", "unknown"]).1, "", "the list says what the names are");
     assert_eq!(warned(&write(root.path(), "u.csv", "x,label\n1,a\n2,b\n"), &[]).1, "");
     let (names, warnings) = warned(&write(root.path(), "na.csv", "x,label\n1,cat\n2,NA\n3,None\n"), &[]);
     assert_eq!(names, ["NA", "None", "cat"]);
-    let words = "na.csv: column \"label\": \"NA\" is a class like the others; where it means that the label is \
-                 missing, leave the cell empty";
+    let words = "na.csv: column \"label\": \"NA\" is treated as a class; leave the cell empty if it means a \
+                 missing label";
     assert!(warnings.ends_with(words), "{warnings}");
-    // With a number that is not an integer, the column is a field. Reading labels gives the reason.
+    // With a number that is not an integer, the column is a field. Reading labels fails with the
+    // reason.
     let path = write(root.path(), "v.csv", "x,label\n1,3\n2,1.5\n");
     let batch = Loader::new(&path).drop_field("image").field("x", NdArray::new(Dtype::I64, [])).into_iter().next();
     let e = batch.unwrap().unwrap().labels().unwrap_err();
@@ -348,7 +351,7 @@ fn a_class_that_is_not_in_the_list_names_its_line() {
         || Loader::new(&table).drop_field("image").field("x", NdArray::new(Dtype::I64, [])).classes(["dog", "cat"]);
     let e = loader().host().unwrap_err();
     assert_eq!((e.kind(), e.path()), (ErrorKind::Config, Some(&*table)));
-    assert!(e.cause().starts_with("line 3: class \"wolf\" is not in the list of 2 classes, nor are 1 others"), "{e}");
+    assert!(e.cause().starts_with("line 3: class \"wolf\" (and 1 more) is not in the list of 2 classes"), "{e}");
     let mut batches = loader().on_error(OnError::Skip { max_skipped: 3 }).host().unwrap();
     let batch = batches.epoch(0).next().unwrap().unwrap();
     assert_eq!((batch.labels().unwrap(), batch.valid().filter(|valid| *valid).count()), (&[1, 1, 1, 1][..], 1));
@@ -383,7 +386,7 @@ fn several_labels_are_multi_hot_or_numbers_with_a_count() {
     assert!(
         e("label", MultiHot::new(["cat", "dog"])).contains("class \"cat|dog\", which is not in the list of 2 classes")
     );
-    assert!(e("numbers", MultiHot::numbered(2)).contains("has the label 2, the classes are 0 to 1"));
+    assert!(e("numbers", MultiHot::numbered(2)).contains("has the label 2: expected 0 to 1"));
     assert!(e("list", MultiHot::new(["dog", "cat"])).contains("class \"fox\", which is not in the list of 2"));
     assert!(e("label", MultiHot::numbered(2)).contains("which is not a number"));
     let refused = |kind| open().field("label", kind).host().unwrap_err().to_string();
@@ -408,16 +411,22 @@ fn a_bad_row_is_one_bad_sample_with_its_line() {
         |index| table.read(index, &mut Vec::new()).map(|sample| sample.fields().len()).map_err(|e| e.to_string());
     let file = root.path().join("t.csv").display().to_string();
     assert_eq!((read(0), read(5)), (Ok(3), Ok(3)));
-    assert_eq!(read(1).unwrap_err(), format!("{file}: source: line 4: a row of 2 cells, the table has 3 columns"));
-    assert_eq!(read(2).unwrap_err(), format!("{file}: source: line 5: a row of 4 cells, the table has 3 columns"));
+    assert_eq!(
+        read(1).unwrap_err(),
+        format!("{file}: source: line 4: the row has 2 cells, but the table has 3 columns")
+    );
+    assert_eq!(
+        read(2).unwrap_err(),
+        format!("{file}: source: line 5: the row has 4 cells, but the table has 3 columns")
+    );
     let missing = read(3).unwrap_err();
-    // The path is that of the missing file, so that programs can collect the files to mend.
+    // The error's path is the missing file, so that programs can collect the files to repair.
     let place = format!("{}: io: No such file", root.path().join("b.png").display());
     assert!(
         missing.starts_with(&place) && missing.ends_with(&format!("; line 6 of {file} names this file")),
         "{missing}"
     );
-    assert_eq!(read(4).unwrap_err(), format!("{file}: source: line 7: column \"path\" has no path"));
+    assert_eq!(read(4).unwrap_err(), format!("{file}: source: line 7: column \"path\" is empty: expected a path"));
     let lines =
         open(write(root.path(), "t.jsonl", "{\"x\": 1}\n[2]\n{\"x\": 1, \"x\": 2}\n{\"x\": \n{\"y\": 3}")).unwrap();
     let read =
@@ -429,17 +438,17 @@ fn a_bad_row_is_one_bad_sample_with_its_line() {
     let gathered = write(root.path(), "g.csv", "a,b\n1,2\n3,\n");
     let gathered = TableOptions::new().gather("v", ["a", "b"]).open(gathered).unwrap();
     let e = gathered.read(1, &mut Vec::new()).unwrap_err();
-    assert_eq!(e.cause(), "line 3: column \"b\" of field \"v.txt\" is \"\", not one number");
+    assert_eq!(e.cause(), "line 3: column \"b\" of field \"v.txt\" is \"\": expected a single number");
 }
 
 #[test]
-fn a_chosen_column_without_labels_is_refused_with_its_first_bad_value() {
+fn a_chosen_label_column_names_its_first_bad_value() {
     let root = tempfile::tempdir().unwrap();
     let floats = write(root.path(), "f.csv", "path,age\na.png,2.0\nb.png,0.5\n");
     let e = TableOptions::new().label("age").open(&floats).unwrap_err();
     assert_eq!((e.kind(), e.path()), (ErrorKind::Config, Some(&*floats)));
-    let words = "line 3: column \"age\" has no labels: \"0.5\" is neither an integer nor a class name; read such values \
-                 as a field of the kind Numbers";
+    let words = "line 3: column \"age\" has no labels: \"0.5\" is neither an integer nor a class name; read the \
+                 column as a field of type Numbers";
     assert_eq!(e.cause(), words);
     let lists = write(root.path(), "l.jsonl", "{\"path\": \"a.png\", \"tags\": [1]}\n");
     let e = TableOptions::new().label("tags").open(lists).unwrap_err();
@@ -447,7 +456,7 @@ fn a_chosen_column_without_labels_is_refused_with_its_first_bad_value() {
         e.cause().starts_with("line 1: column \"tags\" has no labels: \"[1]\"") && e.cause().ends_with("MultiHot"),
         "{e}"
     );
-    // A column that only looks like one of labels is a field.
+    // A column that only resembles a label column is a field.
     let named = write(root.path(), "n.csv", "path,label\na.png,0.5\n");
     assert!(TableOptions::new().open(named).is_ok());
 }
@@ -458,14 +467,14 @@ fn a_table_without_names_of_columns_does_not_lose_its_first_row() {
     image::RgbImage::new(8, 8).save(root.path().join("a.png")).unwrap();
     let table = write(root.path(), "t.csv", "a.png,1\na.png,2\n");
     let e = TableOptions::new().open(&table).unwrap_err();
-    let words = "no column of images among \"a.png\", \"1\": \"a.png\" looks like a value.";
+    let words = "no image column among \"a.png\", \"1\", and \"a.png\" looks like a value.";
     assert!(e.cause().starts_with(words) && e.cause().contains("headerless"), "{e}");
     let both = TableOptions::new().headerless().image("0").label("1").open(&table).unwrap();
     assert_eq!((both.len(), both.label(0, &mut Vec::new()).unwrap()), (2, Some(1)));
 }
 
 #[test]
-fn a_misspelt_field_is_an_error_on_opening_with_the_name_that_was_meant() {
+fn a_misspelled_field_fails_with_the_intended_name() {
     let root = tempfile::tempdir().unwrap();
     let path = write(root.path(), "t.csv", "age,caption,score\n1,a,0.5\n2,b,0.25\n");
     let open = |path: &Path, name: &str| {
@@ -478,7 +487,7 @@ fn a_misspelt_field_is_an_error_on_opening_with_the_name_that_was_meant() {
     let cause = "no field \"aeg\" among [\"age\", \"caption\", \"score\"]; did you mean \"age\"?";
     assert_eq!((e.kind(), e.cause(), e.path()), (ErrorKind::Config, cause, Some(&*path)));
     assert!(!open(&path, "weight").unwrap_err().cause().contains("did you mean"));
-    // The same for the rows of other formats, and for sets that are joined and renumbered.
+    // The same holds for rows of other formats, and for joined and renumbered datasets.
     for name in ["arrow/saved", "parquet/hub/train", "arrays/stored.npz"] {
         let e = open(&fixture(name), "nothing").unwrap_err();
         assert!(e.kind() == ErrorKind::Config && e.cause().starts_with("no field \"nothing\""), "{name}: {e}");
@@ -490,15 +499,15 @@ fn a_misspelt_field_is_an_error_on_opening_with_the_name_that_was_meant() {
 }
 
 #[test]
-fn integers_that_are_no_label_by_name_are_named_by_the_error_for_labels() {
+fn the_label_error_names_the_integer_columns() {
     let root = tempfile::tempdir().unwrap();
     let path = write(root.path(), "t.csv", "fine_label,age,coarse_label\n1,0.5,0\n2,0.25,1\n");
     let load = |loader: Loader| loader.drop_field("image").into_iter().next().unwrap().unwrap();
     let e = load(Loader::new(&path)).labels().unwrap_err();
     assert_eq!(
         e.cause(),
-        "no column counts as the label; \"fine_label\", \"coarse_label\" have integers: \
-         TableOptions::label(\"fine_label\") chooses a column of labels, and unlabeled(true) reads -1"
+        "no label column was found; \"fine_label\", \"coarse_label\" have integers: \
+         choose one with TableOptions::label(\"fine_label\"), or read -1 with unlabeled(true)"
     );
     let chosen = load(Loader::new(&path).table(TableOptions::new().label("fine_label")));
     assert_eq!(chosen.labels().unwrap(), [1, 2]);
@@ -516,7 +525,7 @@ fn an_empty_cell_for_a_number_says_so() {
     let loader = Loader::new(&table).augment(Augment::pass_through(8, 8)).drop_field("label");
     let mut batches = loader.field("age", NdArray::new(Dtype::F32, [])).host().unwrap();
     let e = batches.epoch(0).next().unwrap().unwrap_err();
-    assert!(e.cause().contains("field \"age.txt\" is empty, the loader expects the shape []: write a value"), "{e}");
+    assert!(e.cause().contains("field \"age.txt\" is empty: expected the shape []; write a value"), "{e}");
 }
 
 #[test]
@@ -539,8 +548,8 @@ fn other_text_encodings_are_refused_with_the_line() {
     let root = tempfile::tempdir().unwrap();
     let cause = |bytes: &[u8]| cause(&write(root.path(), "t.csv", bytes));
     let utf16: Vec<u8> = "\u{feff}x,y\n1,2\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
-    assert!(cause(&utf16).ends_with("line 1: the text is UTF-16; save the table as UTF-8"));
-    assert!(cause(&utf16[2..]).contains("line 1: a zero byte, as in UTF-16"));
+    assert!(cause(&utf16).ends_with("line 1: the text is UTF-16: save the table as UTF-8"));
+    assert!(cause(&utf16[2..]).contains("line 1: the text contains a zero byte, as in UTF-16"));
     assert!(cause(b"x,y\r\n1,2\r\n3,caf\xe9\r\n").contains("line 3: byte 0xe9 is not UTF-8"));
     for empty in [&b""[..], b"\xef\xbb\xbf", b"\n\r\n \n"] {
         assert!(cause(empty).ends_with("the table is empty"), "{empty:?}");
@@ -561,7 +570,7 @@ fn a_mask_in_a_separate_file_is_an_image_field() {
     assert_eq!((batch.images().bytes()[0], batch.field("mask").unwrap().bytes()[0]), (10, 90));
 }
 
-/// A naive parser that reads one character at a time, and returns rows of cells.
+/// Parses a table naively, one character at a time, and returns the rows of cells.
 fn naive(text: &str) -> Vec<Vec<String>> {
     let (mut rows, mut row, mut cell) = (Vec::new(), Vec::new(), String::new());
     let (mut quoted, mut begun) = (false, false);
@@ -597,7 +606,7 @@ fn naive(text: &str) -> Vec<Vec<String>> {
     rows
 }
 
-/// A cell, quoted if necessary.
+/// Returns a cell, quoted if necessary.
 fn quoted(cell: &str, always: bool) -> String {
     let must = always || cell.is_empty() || cell.contains([',', '"', '\n', '\r']);
     if must { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.to_owned() }

@@ -1,6 +1,6 @@
-//! Shards written by Python's `tarfile` and GNU tar, and shards that these can read.
+//! Tests shards that Python's `tarfile` and GNU tar wrote, and checks that they can read ours.
 //!
-//! `fixtures/make.py` wrote the tar files next to it.
+//! The fixtures were written by `fixtures/make.py`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ fn read_all(source: &dyn Source) -> Vec<OwnedSample> {
 }
 
 fn long_key() -> String {
-    format!("ä{}/image", ["a folder with a rather long name"; 8].join("/"))
+    format!("ä{}/picture", ["a folder with a rather long name"; 8].join("/"))
 }
 
 fn runs(program: &str, args: &[&str]) -> Option<()> {
@@ -72,7 +72,7 @@ fn every_tar_format_of_gnu_tar_is_read() {
     }
 }
 
-/// A tar with short, long, and odd keys.
+/// Writes a tar with short, long, and unusual keys.
 fn written(folder: &Path) -> PathBuf {
     let path = folder.join("x.tar");
     let options = WriteOptions { classes: vec!["null".into(), "eins".into()], ..Default::default() };
@@ -84,7 +84,7 @@ fn written(folder: &Path) -> PathBuf {
     path
 }
 
-/// Names by which other readers see the files of `written`.
+/// Returns the names of the files in `written`, as other readers see them.
 fn names() -> Vec<String> {
     let stems = [
         "c0/1".into(),

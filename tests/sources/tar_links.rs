@@ -1,5 +1,5 @@
-//! Promise: a link in a tar is the file of the same tar that it leads to, on this machine and in a
-//! store. Links to other files are left out, and a warning counts them.
+//! Promise: a link in a tar resolves to its target in the same tar, locally and in a store. Links
+//! to other files are left out, and a warning counts them.
 
 use std::fs;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn member(name: &str, kind: u8, link: &str, data: &[u8]) -> Vec<u8> {
     block
 }
 
-/// A tar in which every kind of link occurs, of more than 1 MiB, so that its index is kept.
+/// A tar with every type of link, larger than 1 MiB, so that its index is kept.
 fn tar() -> Vec<u8> {
     let file = |name: &str, data: &[u8]| member(name, b'0', "", data);
     let long = format!("{}/1.jpg", "a-long-folder/".repeat(9));
@@ -75,11 +75,11 @@ fn expected() -> Vec<OwnedSample> {
 }
 
 #[test]
-fn links_are_the_files_that_they_lead_to_and_others_are_counted_in_a_warning() {
+fn links_read_their_targets_and_broken_ones_are_counted() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.tar");
     fs::write(&path, tar()).unwrap();
-    // The second time, the index is not made but read.
+    // The second opening reads the index that the first one wrote.
     for kept in [false, true] {
         assert_eq!(root.path().join("x.tar.index").exists(), kept);
         let warnings = Warnings::default();
@@ -88,13 +88,13 @@ fn links_are_the_files_that_they_lead_to_and_others_are_counted_in_a_warning() {
         let labels: Vec<_> = (0..4).map(|i| source.label(i, &mut Vec::new()).unwrap()).collect();
         assert_eq!(labels, [Some(3), Some(4), None, Some(3)]);
         let told = warnings.0.lock().unwrap().clone();
-        assert!(told.len() == 1 && told[0].contains("left out 2 links") && told[0].contains("a/5.jpg"), "{told:?}");
+        assert!(told.len() == 1 && told[0].contains("ignored 2 links") && told[0].contains("a/5.jpg"), "{told:?}");
     }
     assert_eq!(samples(&Tar::open_unmapped(&path).unwrap()), expected());
 }
 
 #[test]
-fn links_in_a_shard_of_a_store_are_those_of_the_machine_with_and_without_reading_ahead() {
+fn links_in_a_remote_shard_equal_local_ones() {
     let store = Objects::default();
     store.put("mem://links/x.tar", tar());
     let options = Options::new().store("mem", Arc::new(store.clone()));

@@ -1,4 +1,5 @@
-//! Windows over files of tokens are those of the arrays in the files, for every type and order.
+//! Tests that windows over token files equal slices of the arrays in the files, for every token
+//! type and sample order.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +9,7 @@ use warpfeed::{Dtype, ErrorKind, HostBatch, LastBatch, Loader, Result, field};
 
 const END: u32 = 7;
 
-/// Tokens of file `number`, with ends of documents at irregular places.
+/// Returns the tokens of file `number`, with document ends at irregular positions.
 fn text(number: u32, count: u32) -> Vec<u32> {
     let token =
         |i: u32| if (i * i + number).is_multiple_of(23) { END } else { (i.wrapping_mul(2_654_435_761) >> 17) | 8 };
@@ -42,7 +43,8 @@ fn llm_c(tokens: &[u32], kind: TokenType) -> Vec<u8> {
     file
 }
 
-/// A folder of three forms of files, one of which has no window of 40 tokens.
+/// Creates a folder with token files in three formats. One file is too short for a window of 40
+/// tokens.
 fn corpus(folder: &Path, kind: TokenType) -> Vec<Vec<u32>> {
     let files: Vec<_> = [500, 39, 333, 40].iter().zip(0..).map(|(count, n)| text(n, *count)).collect();
     fs::write(folder.join("a.bin"), stored(&files[0], kind)).unwrap();
@@ -57,7 +59,7 @@ fn windows(files: &[Vec<u32>], length: usize, stride: usize) -> Vec<Vec<u32>> {
     files.iter().flat_map(|file| file.windows(length).step_by(stride).map(<[u32]>::to_vec)).collect()
 }
 
-/// Documents and positions, token by token.
+/// Computes the document and the position of each token, one token at a time.
 fn packed(window: &[u32]) -> (Vec<i32>, Vec<i32>) {
     let (mut documents, mut positions) = (Vec::new(), Vec::new());
     for at in 0..window.len() {
@@ -82,7 +84,7 @@ fn loader(source: TokenFile) -> Loader {
 }
 
 #[test]
-fn windows_are_those_of_the_files() {
+fn windows_equal_slices_of_the_files() {
     for kind in [TokenType::U16, TokenType::U32] {
         let folder = tempfile::tempdir().unwrap();
         let files = corpus(folder.path(), kind);
@@ -111,7 +113,7 @@ fn windows_are_those_of_the_files() {
 }
 
 #[test]
-fn batches_have_the_tokens_and_documents_of_every_window_in_any_order() -> Result<()> {
+fn batches_have_tokens_and_documents_in_any_order() -> Result<()> {
     for kind in [TokenType::U16, TokenType::U32] {
         let folder = tempfile::tempdir().unwrap();
         let expected = windows(&corpus(folder.path(), kind), 41, 40);
@@ -198,7 +200,7 @@ fn a_run_is_not_resumed_with_windows_that_begin_elsewhere() -> Result<()> {
 }
 
 #[test]
-fn files_of_another_type_and_damaged_files_are_errors() {
+fn wrong_file_types_and_damaged_files_fail() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.bin");
     let tokens = text(0, 100);
@@ -211,39 +213,44 @@ fn files_of_another_type_and_damaged_files_are_errors() {
     let wide = stored(&tokens, TokenType::U32);
     assert!(
         refused(&wide, TokenType::U16)
-            .contains("every second of the first 200 tokens is below 64, as in a file of u32")
+            .contains("every second of the first 200 tokens is below 64, which indicates u32")
     );
-    // Vocabularies of more than 65,536 tokens are why there are files of u32.
+    // Vocabularies of more than 65,536 tokens are the reason for u32 files.
     let large: Vec<u32> = tokens.iter().map(|token| token * 5 % 152_000).collect();
     assert!(large.iter().any(|&token| token > 65_536));
-    assert!(refused(&stored(&large, TokenType::U32), TokenType::U16).contains("as in a file of u32"));
+    assert!(refused(&stored(&large, TokenType::U32), TokenType::U16).contains("which indicates u32"));
     let bytes: Vec<u32> = tokens.iter().map(|token| token % 256).collect();
-    assert!(refused(&stored(&bytes, TokenType::U32), TokenType::U16).contains("as in a file of u32"));
+    assert!(refused(&stored(&bytes, TokenType::U32), TokenType::U16).contains("which indicates u32"));
     let narrow = stored(&tokens, TokenType::U16);
-    assert!(refused(&narrow, TokenType::U32).contains("tokens are 16777216 or more, as in a file of u16"));
-    for (place, word, shown) in [(4, 2_i32, "version 2 and 100 tokens"), (8, -1, "version 1 and none tokens")] {
+    assert!(refused(&narrow, TokenType::U32).contains("tokens are 16777216 or more, which indicates u16"));
+    for (place, word, shown) in [(4, 2_i32, "version 2 with 100 tokens"), (8, -1, "version 1 with none tokens")] {
         let mut headed = llm_c(&tokens, TokenType::U16);
         headed[place..place + 4].copy_from_slice(&word.to_le_bytes());
         assert!(refused(&headed, TokenType::U16).contains(shown));
     }
-    assert!(refused(&wide[..399], TokenType::U32).contains("399 bytes are not a whole number of tokens of u32"));
+    assert!(
+        refused(&wide[..399], TokenType::U32).contains("399 bytes, which is not a multiple of the token size (u32)")
+    );
     assert!(refused(&npy(&tokens, TokenType::U32), TokenType::U16).contains("was opened with u16"));
     let mut cut = npy(&tokens, TokenType::U16);
     cut.truncate(300);
     assert!(
-        refused(&cut, TokenType::U16).contains("claims 100 tokens of 2 bytes from byte 128 on, and the file has 300")
+        refused(&cut, TokenType::U16)
+            .contains("claims 100 tokens of 2 bytes starting at byte 128, but the file has 300")
     );
     let headed = llm_c(&tokens, TokenType::U16);
     assert!(refused(&headed, TokenType::U32).contains("the header says u16"));
-    assert!(refused(&headed[..1100], TokenType::U16).contains("claims 100 tokens of 2 bytes from byte 1024 on"));
-    assert!(refused(&stored(&tokens[..9], TokenType::U16), TokenType::U16).contains("no file has 10 tokens of u16"));
+    assert!(refused(&headed[..1100], TokenType::U16).contains("claims 100 tokens of 2 bytes starting at byte 1024"));
+    assert!(
+        refused(&stored(&tokens[..9], TokenType::U16), TokenType::U16).contains("no file has the 10 tokens of u16")
+    );
     for header in ["(100, 1)", "()"] {
         let text = String::from_utf8_lossy(&npy(&tokens, TokenType::U16)[10..128]).replace("(100,)", header);
         let mut file = b"\x93NUMPY\x01\x00".to_vec();
         file.extend((text.len() as u16).to_le_bytes());
         file.extend(text.as_bytes());
         file.extend(stored(&tokens, TokenType::U16));
-        assert!(refused(&file, TokenType::U16).contains("an array of one axis is expected"));
+        assert!(refused(&file, TokenType::U16).contains("expected an array with one axis"));
     }
     for (length, stride) in [(0, 1), (1, 0), (1 << 40, 1)] {
         let e = TokenFile::open(&path, TokenType::U16, length, stride).unwrap_err();
@@ -251,11 +258,11 @@ fn files_of_another_type_and_damaged_files_are_errors() {
     }
     let empty = tempfile::tempdir().unwrap();
     let e = TokenFile::open(empty.path(), TokenType::U16, 1, 1).unwrap_err();
-    assert!(e.cause().contains("no .bin or .npy files of tokens in this folder"), "{e}");
+    assert!(e.cause().contains("the folder contains no token files"), "{e}");
 }
 
 #[test]
-fn tokens_that_a_field_cannot_hold_are_errors_that_name_the_sample() {
+fn tokens_out_of_range_of_a_field_name_the_sample() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.bin");
     let mut tokens = text(0, 100);
@@ -273,11 +280,11 @@ fn tokens_that_a_field_cannot_hold_are_errors_that_name_the_sample() {
     );
     let unknown = failed(field::Tokens::new(Dtype::I64, 10).vocabulary(50_257));
     assert!(unknown.contains("at 7; the vocabulary has 50257 tokens"), "{unknown}");
-    assert!(failed(field::Tokens::new(Dtype::I64, 11)).contains("has 10 tokens, the loader expects 11"));
+    assert!(failed(field::Tokens::new(Dtype::I64, 11)).contains("has 10 tokens: expected 11"));
     for (kind, text) in [
-        (field::Tokens::new(Dtype::F32, 10), "tokens of float32: known are u16, i32 and i64"),
+        (field::Tokens::new(Dtype::F32, 10), "tokens of float32: expected u16, i32 or i64"),
         (field::Tokens::new(Dtype::I64, 0), "windows of 0 tokens"),
-        (field::Tokens::new(Dtype::I64, 10).end(5).vocabulary(5), "is token 5, and the vocabulary has 5 tokens"),
+        (field::Tokens::new(Dtype::I64, 10).end(5).vocabulary(5), "is token 5, but the vocabulary has 5 tokens"),
     ] {
         let e = failed(kind);
         assert!(e.contains(text), "{e}");
@@ -286,5 +293,5 @@ fn tokens_that_a_field_cannot_hold_are_errors_that_name_the_sample() {
     let source = TokenFile::open(&path, TokenType::U16, 10, 10).unwrap();
     let field = field::Tokens::new(Dtype::I64, 10).end(128_001);
     let e = loader(source).field("tokens", field).into_iter().find_map(Result::err).unwrap();
-    assert!(e.cause().contains("has tokens of 16 bits, and a document ends with token 128001"), "{e}");
+    assert!(e.cause().contains("has tokens of 16 bits, which cannot hold the end token 128001"), "{e}");
 }

@@ -1,4 +1,4 @@
-//! LMDBs that other libraries and other people's scripts write.
+//! Tests LMDBs in the layouts that other libraries and users' scripts write.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use warpfeed::source::{Classes, Lmdb, OwnedSample, Source, open};
 
 use crate::formats::{agrees, fixture, reference};
 
-/// A copy of a fixture, because reading a database creates a lock file next to it.
+/// Copies a fixture, because reading a database creates a lock file next to it.
 fn copy(name: &str, folder: &Path) -> PathBuf {
     let to = folder.join(name);
     fs::copy(fixture("lmdb").join(name), &to).unwrap();
@@ -100,7 +100,7 @@ fn keys_of_metadata_are_not_samples() {
 }
 
 #[test]
-fn text_labels_of_pairs_are_a_field_and_integers_are_classes_too() {
+fn text_labels_of_pairs_are_a_field_and_integers_are_classes() {
     let root = tempfile::tempdir().unwrap();
     let source = open(copy("pairs.mdb", root.path())).unwrap();
     let sample = source.read(11, &mut Vec::new()).map(|s| OwnedSample::try_from(&s).unwrap()).unwrap();
@@ -147,12 +147,12 @@ impl Renamed for OwnedSample {
 }
 
 #[test]
-fn a_named_database_is_part_of_the_path_and_an_error_lists_the_names() {
+fn a_path_names_a_database_and_an_error_lists_the_names() {
     let root = tempfile::tempdir().unwrap();
     let path = copy("named.mdb", root.path());
     let shown = cause(&path);
     assert!(
-        shown.contains("the file holds 2 databases, \"train\", \"val\"; add `/` and a name to the path"),
+        shown.contains("the file contains 2 databases (\"train\", \"val\"): add `/` and a name to the path"),
         "{shown}"
     );
     let part = |name: &str| path.join(name);
@@ -164,7 +164,11 @@ fn a_named_database_is_part_of_the_path_and_an_error_lists_the_names() {
     for (found, expected) in found.iter().zip(&keyed) {
         assert_eq!(found.as_sample().unwrap().fields(), expected.as_sample().unwrap().fields());
     }
-    assert!(cause(&part("test")).contains("no database \"test\" among \"train\", \"val\""), "{}", cause(&part("test")));
+    assert!(
+        cause(&part("test")).contains("no database \"test\": the file contains \"train\", \"val\""),
+        "{}",
+        cause(&part("test"))
+    );
     let table = root.path().join("t.csv");
     fs::write(&table, "path\n").unwrap();
     let inside = cause(&table.join("train"));
@@ -178,17 +182,17 @@ fn a_named_database_is_part_of_the_path_and_an_error_lists_the_names() {
 }
 
 #[test]
-fn bare_images_under_the_keys_of_lsun_basicsr_and_openmmlab_are_read() {
+fn raw_values_of_lsun_basicsr_and_openmmlab_are_read() {
     let root = tempfile::tempdir().unwrap();
     let lsun = root.path().join("lsun.mdb");
     let keys = ["00a5f3e2c0b1d4f60708090a0b0c0d0e0f101112", "f0a5f3e2c0b1d4f60708090a0b0c0d0e0f101112"];
     write(&lsun, None, &[0, 1].map(|i| (keys[i].as_bytes(), jpeg(i))));
-    // BasicSR's keys have no extension. Its list of names is not needed.
+    // BasicSR's keys have no extension. BasicSR's separate list of names is not required.
     let basic = root.path().join("x");
     fs::create_dir(&basic).unwrap();
     write(&basic.join("data.mdb"), None, &[(b"0001_s001", jpeg(0)), (b"0001_s002", jpeg(1))]);
     fs::write(basic.join("meta_info.txt"), "0001_s001.png (48,48,3) 1\n0001_s002.png (48,48,3) 1\n").unwrap();
-    // The LMDB backend of OpenMMLab (mmsegmentation) has the paths of files as keys.
+    // The LMDB backend of OpenMMLab (mmsegmentation) uses file paths as keys.
     let openmmlab = root.path().join("img_dir.lmdb");
     fs::create_dir(&openmmlab).unwrap();
     let paths: [&[u8]; 2] = [b"train/aachen_000000.jpg", b"train/aachen_000001.jpg"];
@@ -203,13 +207,13 @@ fn bare_images_under_the_keys_of_lsun_basicsr_and_openmmlab_are_read() {
     }
 }
 
-/// A `Datum` of raw pixels.
+/// Returns a `Datum` of raw pixels.
 fn datum(channels: u8, data: &[u8]) -> Vec<u8> {
     [&[8, channels, 16, 2, 24, 3, 0x22, data.len() as u8], data, &[0x28, 7]].concat()
 }
 
 #[test]
-fn raw_pixels_of_caffe_become_images_in_the_order_of_colors_that_is_named() {
+fn raw_pixels_of_caffe_are_read_in_the_named_color_order() {
     let root = tempfile::tempdir().unwrap();
     let (gray, color) = (root.path().join("gray.mdb"), root.path().join("color.mdb"));
     let planes: Vec<u8> = (0..18).collect();
@@ -224,21 +228,21 @@ fn raw_pixels_of_caffe_become_images_in_the_order_of_colors_that_is_named() {
     let expected: Vec<u8> = (0..6).flat_map(|i| [i; 3]).collect();
     assert_eq!(pixels(&Lmdb::open(&gray).unwrap()).unwrap(), expected);
     let unknown = pixels(&Lmdb::open(&color).unwrap()).unwrap_err();
-    assert!(unknown.contains("which may be RGB or BGR"), "{unknown}");
+    assert!(unknown.contains("may be RGB or BGR"), "{unknown}");
     let rgb: Vec<u8> = (0..6).flat_map(|i| [i, i + 6, i + 12]).collect();
     let bgr: Vec<u8> = (0..6).flat_map(|i| [i + 12, i + 6, i]).collect();
     assert_eq!(pixels(&Lmdb::open(&color).unwrap().rgb().unwrap()).unwrap(), rgb);
     assert_eq!(pixels(&Lmdb::open(&color).unwrap().bgr().unwrap()).unwrap(), bgr);
 }
 
-/// A pickle of `(image, label)`, in protocol 4.
+/// Returns a pickle of `(image, label)`, in protocol 4.
 fn tuple(image: &[u8], label: &[u8]) -> Vec<u8> {
     let length = (image.len() as u32).to_le_bytes();
     [b"\x80\x04B", &length[..], image, label, b"\x86."].concat()
 }
 
 #[test]
-fn text_labels_are_numbered_by_the_list_of_classes_or_in_sorted_order() {
+fn text_labels_are_numbered_by_class_list_or_sorted() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.mdb");
     let dict = |label: &str| {
@@ -272,8 +276,8 @@ fn a_value_that_differs_is_an_error_of_its_sample() {
     let mut scratch = Vec::new();
     for (index, expected) in [
         (37, "key \"037\": pickle: GLOBAL at byte 0: os.system is refused"),
-        (38, "key \"038\": a tuple of 3 values, where the first sample has 2"),
-        (39, "key \"039\": \"label\" is text, where other samples have integers"),
+        (38, "key \"038\": a tuple of 3 values: the first sample has 2"),
+        (39, "key \"039\": \"label\" is text, but other samples have integers"),
         (40, "key \"040\": pickle: no end (opcode STOP)"),
     ] {
         let e = source.read(index, &mut scratch).err().unwrap();
@@ -300,7 +304,7 @@ const PIXELS: &[u8] = b"\x80\x04\x95\xb5\x00\x00\x00\x00\x00\x00\x00}\x94(\x8c\x
 const FLOATS_AND_MASK: &[u8] = b"\x80\x04\x95)\x01\x00\x00\x00\x00\x00\x00\x8c\x16numpy._core.multiarray\x94\x8c\x0c_reconstruct\x94\x93\x94\x8c\x05numpy\x94\x8c\x07ndarray\x94\x93\x94K\x00\x85\x94C\x01b\x94\x87\x94R\x94(K\x01K\x02K\x03K\x03\x87\x94h\x03\x8c\x05dtype\x94\x93\x94\x8c\x02f4\x94\x89\x88\x87\x94R\x94(K\x03\x8c\x01<\x94NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00t\x94b\x89CH\x00\x00\x00\x00\x00\x00\x80?\x00\x00\x00@\x00\x00@@\x00\x00\x80@\x00\x00\xa0@\x00\x00\xc0@\x00\x00\xe0@\x00\x00\x00A\x00\x00\x10A\x00\x00 A\x00\x000A\x00\x00@A\x00\x00PA\x00\x00`A\x00\x00pA\x00\x00\x80A\x00\x00\x88A\x94t\x94bh\x02h\x05K\x00\x85\x94h\x07\x87\x94R\x94(K\x01K\x02K\x06\x86\x94h\x0c\x8c\x02u1\x94\x89\x88\x87\x94R\x94(K\x03\x8c\x01|\x94NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00t\x94b\x89C\x0c\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01\x94t\x94bK\x04\x87\x94.";
 
 #[test]
-fn the_order_of_colors_is_that_of_pickled_pixels_too_and_is_refused_without_pixels() {
+fn color_order_covers_pickled_pixels_and_needs_pixels() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.mdb");
     write(&path, None, &[(b"0", PIXELS.to_vec())]);
@@ -314,13 +318,13 @@ fn the_order_of_colors_is_that_of_pickled_pixels_too_and_is_refused_without_pixe
         let path = root.path().join(name);
         write(&path, None, &[(b"0", value)]);
         let e = Lmdb::open(&path).unwrap().bgr().unwrap_err();
-        assert!(e.cause().contains("Lmdb::bgr is for raw pixels") && e.path() == Some(&*path), "{e}");
+        assert!(e.cause().contains("Lmdb::bgr applies to raw pixels") && e.path() == Some(&*path), "{e}");
         assert!(Lmdb::open(&path).unwrap().rgb().is_err());
     }
 }
 
 #[test]
-fn a_tuple_of_float_pixels_and_a_mask_is_refused_until_the_image_is_chosen() {
+fn a_tuple_of_float_pixels_and_a_mask_needs_a_choice() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.mdb");
     write(&path, None, &[(b"0", FLOATS_AND_MASK.to_vec())]);

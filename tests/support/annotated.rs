@@ -1,13 +1,13 @@
 //! Small datasets in the layouts of COCO, YOLO and Pascal VOC.
-#![allow(dead_code, unreachable_pub)] // each test uses its part
+#![allow(dead_code, unreachable_pub)] // not every test uses all of it
 
 use std::fs;
 
 use serde_json::json;
 use warpfeed::{Error, Result};
 
-/// Writes these files to a temporary folder. A name that ends in `.png` and has no text becomes an
-/// image of 20 by 10 pixels.
+/// Writes these files to a temporary folder. If a name ends in `.png` and its text is empty, a
+/// 20x10 image is written.
 pub fn set(files: &[(&str, &str)]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -25,7 +25,7 @@ pub fn refused<T>(result: Result<T>) -> Error {
     result.err().expect("an error")
 }
 
-/// Three images, not in the order of their ids, one of them without annotations.
+/// Returns a COCO file with three images that are not sorted by id. One has no annotations.
 pub fn coco() -> serde_json::Value {
     json!({
         "info": {"year": 2017},

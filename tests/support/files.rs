@@ -1,13 +1,13 @@
-//! Files of datasets, written by hand.
-#![allow(dead_code, unreachable_pub)] // each test uses its part
+//! Dataset files, written byte by byte.
+#![allow(dead_code, unreachable_pub)] // not every test uses all of it
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a block of a tar.
+/// Size of a tar block in bytes.
 pub const BLOCK: usize = 512;
 
-/// A folder of class folders with the given numbers of images.
+/// Creates a folder of class folders, each with the given number of images.
 pub fn folder(root: &Path, name: &str, classes: &[(&str, usize)]) -> PathBuf {
     for (class, images) in classes {
         let class = root.join(name).join(class);
@@ -19,7 +19,7 @@ pub fn folder(root: &Path, name: &str, classes: &[(&str, usize)]) -> PathBuf {
     root.join(name)
 }
 
-/// A member of a tar with a ustar header. `edit` changes the header before its checksum is
+/// Returns a tar member with a ustar header. `edit` may change the header before its checksum is
 /// computed.
 pub fn member(name: &str, kind: u8, data: &[u8], edit: impl Fn(&mut [u8])) -> Vec<u8> {
     let mut block = vec![0; BLOCK];
@@ -34,7 +34,7 @@ pub fn member(name: &str, kind: u8, data: &[u8], edit: impl Fn(&mut [u8])) -> Ve
     block
 }
 
-/// Writes the checksum of a tar header.
+/// Writes the checksum into a tar header.
 pub fn seal(header: &mut [u8]) {
     header[148..156].fill(b' ');
     let sum: u32 = header[..BLOCK].iter().map(|&byte| u32::from(byte)).sum();

@@ -1,6 +1,6 @@
-//! Naive code for fields that follow an image: whole planes, and a plan's steps one after the
-//! other.
-#![allow(dead_code, unreachable_pub)] // each test uses its part
+//! Naive reference implementation for fields transformed together with their image: applies each
+//! step of a plan to a whole plane.
+#![allow(dead_code, unreachable_pub)] // not every test uses all of it
 
 use warpfeed::batch::Field;
 use warpfeed::decode::Size;
@@ -8,7 +8,7 @@ use warpfeed::field::{FieldType, Input, RowMut};
 use warpfeed::transform::{Interpolation, Plan};
 use warpfeed::{Augment, Dtype, Result};
 
-/// An `.npy` file of `shape` with `data`.
+/// Returns an `.npy` file with this type, shape and data.
 pub fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
     let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
     let mut bytes = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
@@ -22,7 +22,7 @@ pub fn image(size: Size) -> Vec<u8> {
     npy("|u1", &shape, &vec![77; size.area() as usize * 3])
 }
 
-/// The plan as numbers: crop, resized, offset, target, flips.
+/// A field that stores the plan itself, as 14 integers: crop, resized, offset, target, flips.
 #[derive(Debug)]
 pub struct Told;
 
@@ -65,7 +65,8 @@ impl Plane {
         Plane::of(width, height, |i, j| self.at(x + i, y + j))
     }
 
-    /// Like torch's `interpolate(mode="nearest")`: 32-bit floats, rounded down.
+    /// Resizes like torch's `interpolate(mode="nearest")`: source positions are computed in 32-bit
+    /// floats and rounded down.
     pub fn resize(&self, width: usize, height: usize) -> Self {
         let from =
             |i: usize, from: usize, to: usize| ((i as f32 * (from as f32 / to as f32)).floor() as usize).min(from - 1);
@@ -84,7 +85,7 @@ impl Plane {
         Plane::of(self.width, self.height, |i, j| self.at(turn(i, self.width, across), turn(j, self.height, down)))
     }
 
-    /// Applies a plan, given as [`Told`], step by step, over whole planes.
+    /// Applies a plan, in the representation of [`Told`], step by step to the whole plane.
     pub fn follow(&self, told: &[i64], output: Size, fill: i64) -> Self {
         let n: Vec<usize> = told.iter().map(|&v| v as usize).collect();
         let resized = self.crop(n[0], n[1], n[2], n[3]).resize(n[4], n[5]);

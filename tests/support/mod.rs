@@ -1,5 +1,5 @@
-//! A synthetic dataset, and the naive loop that the loader must equal.
-#![allow(dead_code, unreachable_pub)] // each test uses its part
+//! A synthetic dataset, and a naive loop whose batches the loader must reproduce.
+#![allow(dead_code, unreachable_pub)] // not every test uses all of it
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
@@ -12,7 +12,7 @@ use warpfeed::source::{Sample, Source};
 use warpfeed::transform::{Augment, ImageMut, Resizer};
 use warpfeed::{Batches, Error, HostBatch, Loader, Result, Stats};
 
-/// A source of `len` samples whose image field is the sample's number. Counts its reads.
+/// A source of `len` samples that counts its reads. The image field contains the sample number.
 #[derive(Clone)]
 pub struct Numbers {
     pub len: usize,
@@ -45,7 +45,8 @@ impl Source for Numbers {
     }
 }
 
-/// Draws the image of a number: every pixel depends on the number, its position and its channel.
+/// A codec that draws the image of a number. Every value depends on the number, the pixel's
+/// position and the channel.
 pub struct Draw;
 
 impl Draw {
@@ -83,12 +84,12 @@ impl Codec for Draw {
     }
 }
 
-/// A loader of `source` that draws its images and crops them to 16 by 16.
+/// Returns a loader of `source` that decodes with [`Draw`] and crops to 16x16.
 pub fn loader(source: Numbers) -> Loader {
     Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(7)
 }
 
-/// Content of a batch of u8 images, for comparison.
+/// Content of a batch of `u8` images, for comparison.
 #[derive(Debug, PartialEq, Clone)]
 pub struct Content {
     pub ids: Vec<u64>,
@@ -108,7 +109,7 @@ impl From<&HostBatch> for Content {
     }
 }
 
-/// The epoch as computed by one thread, sample by sample, without the engine.
+/// Computes an epoch on one thread, sample by sample, without the engine.
 pub fn reference(
     source: &dyn Source,
     codec: impl Codec + 'static,
@@ -150,8 +151,8 @@ pub fn reference(
     batches
 }
 
-/// Runs epochs until `done`. The consumer spends `step(n)` on batch `n`, and `see` inspects it.
-/// Returns whether `done` was reached within a minute.
+/// Runs epochs until `done` returns true, but for at most one minute. The consumer spends `step(n)`
+/// on batch `n`, and calls `see` on it. Returns whether `done` returned true.
 pub fn run_until(
     batches: &mut Batches<HostBatch>,
     step: impl Fn(u64) -> Duration,
@@ -176,8 +177,8 @@ pub fn run_until(
     unreachable!("epochs do not end")
 }
 
-/// Waits until the process has `expected` threads started by the crate. A thread takes its name
-/// shortly after it starts, and leaves the list shortly after it is joined.
+/// Waits until the process has exactly `expected` threads of the crate. A thread gets its name
+/// shortly after it starts, and disappears from the list shortly after it has been joined.
 pub fn wait_for_threads(expected: usize) {
     for _ in 0..600_000 {
         if threads() == expected {
@@ -194,7 +195,7 @@ fn threads() -> usize {
     names.filter(|name| name.starts_with("warpfeed")).count()
 }
 
-/// Hides the panics of the crate's threads, which a test causes on purpose.
+/// Silences the panic messages that a test causes on purpose in the crate's threads.
 pub fn quiet() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -207,10 +208,11 @@ pub fn quiet() {
     });
 }
 
-/// Ends the process if `body` takes more than five minutes, because a hang must fail, not block. A
-/// test that takes memory for 64 workers takes two minutes on a busy machine with slow page faults.
+/// Aborts the process if `body` takes more than five minutes, so that a hang fails the test run
+/// instead of blocking it. A test that allocates memory for 64 workers can take two minutes on a
+/// busy machine with slow page faults.
 pub fn no_hang<T>(body: impl FnOnce() -> T) -> T {
-    // Dropped as well if `body` panics.
+    // Dropped when `body` returns or panics.
     let running = Arc::new(());
     let watched = Arc::downgrade(&running);
     std::thread::spawn(move || {

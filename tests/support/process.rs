@@ -1,42 +1,44 @@
-//! Tests that need a process: one at a time in this one, or in a process of their own.
-#![allow(dead_code, unused_macros, unused_imports, unreachable_pub)] // each test uses its part
+//! Runs tests one at a time in this process, or in a child process.
+#![allow(dead_code, unused_macros, unused_imports, unreachable_pub)] // not every test uses all of it
 
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Waits until no other test that calls this runs. Otherwise the tests of a binary run in parallel.
+/// Blocks until no other test that called this function is running. Otherwise the tests of a binary
+/// run in parallel.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    // A test that failed has released whatever it shares with others.
+    // A poisoned lock is fine: a test that failed has released everything that it shared.
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A process that runs a single test of this binary, ignored or not: `child!(name_of_the_test)`.
+/// Returns a command that runs a single test of this binary, even if it is ignored:
+/// `child!(name_of_the_test)`.
 macro_rules! child {
     ($test:ident) => {{
-        let _: fn() = $test; // A name without a test would run nothing, and succeed.
+        let _: fn() = $test; // A misspelled name would run nothing and pass.
         $crate::process::command(module_path!(), stringify!($test))
     }};
 }
 pub(crate) use child;
 
-/// Runs the rest of the test in a process without other tests, because it sets environment variables
-/// or watches the whole process: `own_process!(name_of_the_test)`.
+/// Runs the rest of the test in a separate process, because it sets environment variables or
+/// observes the whole process: `own_process!(name_of_the_test)`.
 macro_rules! own_process {
     ($test:ident) => {
         if std::env::var_os($crate::process::OWN).is_none() {
             let status = $crate::process::child!($test).env($crate::process::OWN, "1").status().unwrap();
-            assert!(status.success(), "the test failed in its own process");
+            assert!(status.success(), "the test failed in its child process");
             return;
         }
     };
 }
 pub(crate) use own_process;
 
-/// Set in the process of a test that calls [`own_process`].
+/// Environment variable that is set in the process of a test that calls [`own_process`].
 pub const OWN: &str = "WARPFEED_TEST_OWN_PROCESS";
 
-/// See [`child`]. `module` is the test's `module_path!()`.
+/// Implements [`child`]. `module` is the `module_path!()` of the test.
 pub fn command(module: &str, test: &str) -> Command {
     let (_, module) = module.split_once("::").expect("tests are in modules of a binary");
     let mut command = Command::new(std::env::current_exe().unwrap());

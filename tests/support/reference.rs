@@ -1,20 +1,20 @@
-//! The conversion on the host, pixel by pixel: the oracle of the device tests. Operations are in
-//! the order of `convert.cu`.
+//! Reference conversion on the host, pixel by pixel, for the device tests. Operations are in the
+//! same order as in `convert.cu`.
 
-#![allow(dead_code)] // each test uses a part
+#![allow(dead_code)] // not every test uses all of it
 
 use half::{bf16, f16};
 use warpfeed::decode::Rect;
 use warpfeed::{Dtype, Layout, Normalize};
 
-/// Operations on one sample: the parts of a record (`batch/records/sample.rs`) as plain data.
+/// Operations on one sample: the contents of a record (`batch/records/sample.rs`) as plain data.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ops {
-    /// A rectangle and its fill.
+    /// The erased rectangle, and the values that fill it.
     pub(crate) erase: Option<(Rect, [f32; 3])>,
-    /// Partner and own weight.
+    /// The partner sample, and the weight of the sample itself.
     pub(crate) mix: Option<(usize, f32)>,
-    /// Partner, and the rectangle that shows the partner.
+    /// The partner sample, and the rectangle that shows the partner.
     pub(crate) cut: Option<(usize, Rect)>,
 }
 
@@ -23,8 +23,8 @@ fn inside(rect: Rect, x: usize, y: usize) -> bool {
     within(x, rect.x, rect.width) && within(y, rect.y, rect.height)
 }
 
-/// The bytes of `input`, u8 (N, `height`, `width`, 3), as `dtype` in `layout`. `ops` is empty or
-/// has one entry per sample.
+/// Converts `input`, `u8` (N, `height`, `width`, 3), to `dtype` in `layout`. `ops` either is empty
+/// or contains one entry per sample.
 pub(crate) fn convert(
     input: &[u8],
     ops: &[Ops],
@@ -69,7 +69,7 @@ pub(crate) fn convert(
     out
 }
 
-/// Checksum as computed by the kernel `checksum` of `examples/kernels/probe.cu`.
+/// Returns the same checksum as the kernel `checksum` in `examples/kernels/probe.cu`.
 pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     let words = bytes.as_chunks::<4>().0;
     words.iter().enumerate().fold(0, |sum: u64, (i, word)| {

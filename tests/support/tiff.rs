@@ -1,9 +1,9 @@
-//! TIFF files of any number of channels.
+//! TIFF files with any number of channels.
 
 use warpfeed::decode::Size;
 
-/// A little-endian TIFF in strips of `rows` rows, in one plane or in `planes` planes. `bits` and
-/// `format` are those of each channel.
+/// Encodes a little-endian TIFF with `rows` rows per strip. Channels are interleaved if `planes` is
+/// 1, otherwise planar. `bits` and `format` apply to each channel.
 pub(crate) fn tiff(
     (size, rows): (Size, u32),
     data: &[u8],
@@ -14,10 +14,10 @@ pub(crate) fn tiff(
 ) -> Vec<u8> {
     let photometric = if matches!(channels, 3 | 4) { 2 } else { 1 };
     let extra = channels.saturating_sub(if photometric == 2 { 3 } else { 1 });
-    assert_eq!(size.height % rows, 0, "all strips have one length");
+    assert_eq!(size.height % rows, 0, "all strips must have the same height");
     let strips = size.height / rows * u32::from(planes);
     let strip = data.len() as u32 / strips;
-    // Tag, type (3: 16 bits, 4: 32 bits) and values.
+    // Each entry consists of the tag, the type (3: 16 bits, 4: 32 bits) and the values.
     let each = |value: u16, count: u16| vec![u32::from(value); usize::from(count)];
     let entries = [
         (256, 4, vec![size.width]),

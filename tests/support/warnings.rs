@@ -1,11 +1,11 @@
-//! The warnings of the log, for tests that expect one.
+//! Captures logged warnings, for tests that expect one.
 
 use std::sync::{Arc, Mutex};
 
 use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata, Subscriber, span};
 
-/// Collects the texts of warnings.
+/// A subscriber that collects the texts of warnings.
 #[derive(Clone, Default)]
 pub(crate) struct Warnings(pub(crate) Arc<Mutex<Vec<String>>>);
 

@@ -1,9 +1,9 @@
-//! Containers of bytes that several formats use: `.npy`, ZIP, Protobuf and Flatbuffers.
+//! Writes binary containers that several formats use: `.npy`, ZIP, Protobuf and Flatbuffers.
 
-/// An array in NumPy's format 1.0.
+/// Returns an array in version 1.0 of NumPy's format.
 pub fn npy(descr: &str, shape: &[usize], data: &[u8]) -> Vec<u8> {
     let sides = shape.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-    // As Python shows a tuple.
+    // The shape is formatted as a Python tuple.
     let one = if shape.len() == 1 { "," } else { "" };
     let mut dict = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({sides}{one}), }}");
     while !(10 + dict.len() + 1).is_multiple_of(64) {
@@ -21,7 +21,7 @@ pub fn little(numbers: &[i64]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
-/// A ZIP archive of files that are stored.
+/// Returns a ZIP archive of uncompressed files.
 pub fn zip(files: &[(String, Vec<u8>)]) -> Vec<u8> {
     let (mut out, mut directory) = (Vec::new(), Vec::new());
     for (name, data) in files {
@@ -53,7 +53,7 @@ pub fn zip(files: &[(String, Vec<u8>)]) -> Vec<u8> {
     out
 }
 
-/// A number of Protobuf.
+/// Returns a Protobuf varint.
 pub fn varint(mut number: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     while number >= 128 {
@@ -64,7 +64,7 @@ pub fn varint(mut number: u64) -> Vec<u8> {
     bytes
 }
 
-/// A field of bytes of Protobuf.
+/// Returns a length-delimited Protobuf field.
 pub fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     [&[number << 3 | 2][..], &varint(bytes.len() as u64), bytes].concat()
 }
@@ -78,7 +78,7 @@ pub enum Flat {
     Text(&'static str),
     Table(Vec<(usize, Flat)>),
     Tables(Vec<Flat>),
-    /// Structures of this many bytes.
+    /// Structs of this many bytes.
     Structs(usize, Vec<u8>),
 }
 
@@ -92,7 +92,7 @@ impl Flat {
         }
     }
 
-    /// The file whose root is this table.
+    /// Returns a file with this table as its root.
     pub fn file(&self) -> Vec<u8> {
         let mut out = vec![0; 4];
         let root = self.write(&mut out);
@@ -101,7 +101,7 @@ impl Flat {
         out
     }
 
-    /// Appends a value that is not inline. Returns its place.
+    /// Appends a value that is not stored inline, and returns its position.
     fn write(&self, out: &mut Vec<u8>) -> usize {
         let align = |out: &mut Vec<u8>, to: usize, off: usize| {
             while out.len() % to != off {
@@ -139,7 +139,7 @@ impl Flat {
             Flat::Table(values) => {
                 let slots = values.iter().map(|value| value.0 + 1).max().unwrap_or(0);
                 let vtable_len = 4 + 2 * slots;
-                // The table begins at a multiple of 8, and its vtable lies before it.
+                // The table begins at a multiple of 8, after its vtable.
                 while !(out.len() + vtable_len).is_multiple_of(8) {
                     out.push(0);
                 }
@@ -178,7 +178,7 @@ impl Flat {
     }
 }
 
-/// The checksum of TFRecord's files.
+/// Returns the CRC32C checksum, which TFRecord files use.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     let step = |crc: u32, byte: &u8| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| crc >> 1 ^ (0x82f6_3b78 & 0_u32.wrapping_sub(crc & 1)))

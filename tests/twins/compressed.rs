@@ -1,4 +1,5 @@
-//! Formats with compression, Parquet and HDF5, with writers that need no library but the compressions.
+//! Writers for compressed formats, Parquet and HDF5. They depend on no libraries except for
+//! compression.
 
 use std::fs;
 use std::io::Write;
@@ -45,7 +46,8 @@ fn packed(compression: &str, bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Writes the set in a format without compression, then replaces its files and its `index.json`.
+/// Writes the dataset in the uncompressed format `plain`, then lets `change` replace files and edit
+/// the `index.json`.
 fn rewritten(plain: &str, set: &Set, root: &Path, change: impl Fn(&mut Json)) -> String {
     let path = (PLAIN.iter().find(|format| format.name == plain).unwrap().write)(set, root);
     let index = root.join("index.json");
@@ -55,7 +57,7 @@ fn rewritten(plain: &str, set: &Set, root: &Path, change: impl Fn(&mut Json)) ->
     path
 }
 
-/// Replaces a file by a compressed one, and returns its length.
+/// Compresses a file in place and returns the compressed length.
 fn replace(root: &Path, from: &str, to: &str, compression: &str) -> usize {
     let bytes = packed(compression, &fs::read(root.join(from)).unwrap());
     fs::remove_file(root.join(from)).unwrap();
@@ -87,7 +89,7 @@ fn litdata(set: &Set, root: &Path) -> String {
     })
 }
 
-/// A ZIP archive of deflated arrays, as `numpy.savez_compressed` writes it.
+/// Writes a ZIP archive of deflated arrays, as `numpy.savez_compressed` does.
 fn npz(set: &Set, root: &Path) -> String {
     let (pixels, shape, labels) = arrays(set);
     let (mut out, mut directory) = (Vec::new(), Vec::new());
@@ -122,7 +124,7 @@ fn hdf5(set: &Set, root: &Path, is_deflated: bool) -> String {
     "set.h5".into()
 }
 
-/// A structure in Thrift's compact protocol.
+/// A struct in Thrift's compact protocol.
 #[derive(Default)]
 struct Thrift(Vec<u8>, u8);
 
@@ -133,7 +135,7 @@ impl Thrift {
         &mut self.0
     }
 
-    /// A number of 32 bits, or of 64.
+    /// Adds a 32-bit or 64-bit integer.
     fn number(mut self, field: u8, kind: u8, number: usize) -> Self {
         self.head(field, kind).extend(varint(2 * number as u64));
         self
@@ -158,7 +160,7 @@ impl Thrift {
         self
     }
 
-    /// Values of one kind.
+    /// Adds a list of values of one type.
     fn list(mut self, field: u8, kind: u8, values: &[Vec<u8>]) -> Self {
         let out = self.head(field, 9);
         if values.len() < 15 {
@@ -176,7 +178,8 @@ impl Thrift {
     }
 }
 
-/// Required columns of plain values, with a page of four values, in row groups of seven rows.
+/// Writes required columns with plain encoding, in pages of four values and row groups of seven
+/// rows.
 fn parquet(set: &Set, root: &Path, codec: usize) -> String {
     const NAMES: [&str; 8] = ["", "snappy", "gz", "", "", "", "zstd", "lz4"];
     let columns: Vec<_> = ["image"].into_iter().chain(set.columns().iter().copied()).collect();

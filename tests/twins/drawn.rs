@@ -1,4 +1,4 @@
-//! What a run draws: a dataset, and the options of a loader. Both depend on the seed alone.
+//! Draws a random dataset and random loader options. Both depend only on the seed.
 
 use std::fmt;
 use std::io::Cursor;
@@ -33,28 +33,28 @@ impl Random {
         from[self.below(from.len())].clone()
     }
 
-    /// True once in `times`.
+    /// Returns true with a probability of 1 in `times`.
     pub fn one_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 }
 
-/// What the samples of a set have.
+/// What the samples of a dataset contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// An encoded image of any size, and a label.
+    /// An encoded image of arbitrary size, and a label.
     Labeled,
-    /// The same with an integer `score` and a text `caption`.
+    /// A labeled image with an integer `score` and a text `caption`.
     Columns,
     /// An image with a mask of the same size, and a label.
     Masks,
-    /// Pixels of one size, and a label.
+    /// Raw pixels, all of the same size, and a label.
     Pixels,
     /// An encoded image, and boxes with classes.
     Boxes,
 }
 
-/// A value beside the image.
+/// A value that accompanies the image.
 pub enum Value {
     Int(i64),
     Text(String),
@@ -64,7 +64,7 @@ pub enum Value {
 
 #[derive(Default)]
 pub struct One {
-    /// Sorted like the samples.
+    /// Names are in sorted order, like the samples.
     pub name: String,
     pub class: usize,
     pub extension: &'static str,
@@ -73,7 +73,7 @@ pub struct One {
     pub pixels: Vec<u8>,
     pub score: i64,
     pub caption: String,
-    /// Left, upper, right and lower edge, and the class.
+    /// Each box as its left, upper, right and lower edge, with its class.
     pub boxes: Vec<([u32; 4], usize)>,
     pub mask: Vec<u8>,
     pub damaged: bool,
@@ -82,13 +82,13 @@ pub struct One {
 pub struct Set {
     pub kind: Kind,
     pub classes: Vec<String>,
-    /// Whether labels are names of classes in formats that can say so.
+    /// Whether labels are written as class names in formats that support names.
     pub named: bool,
-    /// Chooses among the ways in which a format can be written.
+    /// Selects among the variants of a format.
     pub variant: u64,
-    /// Sorted by class, then by name.
+    /// The samples, sorted by class and then by name.
     pub samples: Vec<One>,
-    /// Size of the image in a batch.
+    /// Size of the images in a batch.
     pub target: (u32, u32),
 }
 
@@ -137,7 +137,8 @@ impl Set {
             _ => random.pick(&["jpg", "jpg", "png", "both"]),
         };
         let powers = [(16, 16), (32, 32), (64, 16), (16, 32), (32, 16)];
-        // A third of the sets have the size of the image, so that nothing needs a resize.
+        // In a third of the datasets, all images already have the output size, so nothing is
+        // resized.
         let one_size = match (random.below(3), kind) {
             (0, Kind::Boxes) => Some(random.pick(&powers)),
             (0, _) => Some(target),
@@ -168,20 +169,21 @@ impl Set {
             };
             let pixels = pixels(random, size);
             let mut encoded = encoded(extension, &pixels, size);
-            // The first image shows which column has them.
+            // The first sample is never damaged, because it determines which column contains
+            // images.
             let damaged = damaged && n > 0 && random.one_in(4);
             if damaged {
                 let len = encoded.len();
                 match random.below(3) {
                     0 => encoded.truncate(len * 3 / 5),
                     1 => encoded.truncate(12),
-                    // A JPEG may still decode.
+                    // A damaged JPEG may still decode.
                     _ => encoded[len / 2..len * 2 / 3].fill(0x5a),
                 }
             }
             let mask: Vec<u8> = (0..size.0 * size.1).map(|at| (at / 7 % 5) as u8).collect();
             let mask = gray(&mask, size);
-            // Each class has a box, because Pascal VOC's files list no others.
+            // Each class gets a box, because in Pascal VOC files classes occur only in boxes.
             let of_class = (kind == Kind::Boxes && n < classes.len()).then_some(n);
             let more = if kind == Kind::Boxes { random.below(4) } else { 0 };
             let boxes = (0..more + usize::from(of_class.is_some())).map(|number| {
@@ -214,7 +216,7 @@ impl Set {
         Set { kind, classes, named, variant: random.next(), samples, target }
     }
 
-    /// The columns of a table beside the image: the label first.
+    /// Returns the names of a table's columns except the image, starting with the label.
     pub fn columns(&self) -> &'static [&'static str] {
         match self.kind {
             Kind::Columns => &["label", "score", "caption"],
@@ -233,7 +235,7 @@ impl Set {
         }
     }
 
-    /// The codec of all images, if they have one.
+    /// Returns the codec of all images, if it is the same for all.
     pub fn codec(&self) -> Option<&'static str> {
         let first = self.samples[0].extension;
         self.samples.iter().all(|sample| sample.extension == first).then_some(first)
@@ -252,7 +254,7 @@ enum Order {
     Repeated(u64),
 }
 
-/// The options of a loader.
+/// Options of a loader.
 #[derive(Clone)]
 pub struct Choice {
     kind: Kind,
@@ -278,7 +280,7 @@ pub struct Choice {
     classes: usize,
     /// The list of class names, if the loader has one.
     list: Option<Vec<String>>,
-    /// Batches before the run stops and is resumed.
+    /// Number of batches before the run stops and is resumed.
     pub stop: u64,
 }
 
@@ -331,7 +333,7 @@ impl Choice {
             _ => random.pick(&[Dtype::F32, Dtype::F16, Dtype::Bf16]),
         };
         let on_error = match random.below(3) {
-            0 => OnError::CancelToken,
+            0 => OnError::Stop,
             1 => OnError::Skip { max_skipped: 100 },
             _ => OnError::Skip { max_skipped: random.below(3) as u64 },
         };
@@ -342,7 +344,7 @@ impl Choice {
             batch: 1 + random.below(6),
             workers: [1 + random.below(3), 1 + random.below(3)],
             prefetch: random.pick(&[None, None, Some(1), Some(3)]),
-            last: random.pick(&[LastBatch::ObjectCache, LastBatch::ObjectCache, LastBatch::Pad, LastBatch::Drop]),
+            last: random.pick(&[LastBatch::Keep, LastBatch::Keep, LastBatch::Pad, LastBatch::Drop]),
             rank: (random.below(worlds), worlds),
             augment,
             views: !mix && random.one_in(8),
@@ -357,7 +359,7 @@ impl Choice {
             fields: random.one_in(2),
             samples,
             classes: set.classes.len(),
-            // Every label gets another number.
+            // The list gives every label a new number.
             list: (set.named && !mix && random.one_in(2)).then(|| {
                 let more = ["another".to_owned()];
                 set.classes.iter().rev().cloned().chain(more).collect()
@@ -366,7 +368,8 @@ impl Choice {
         }
     }
 
-    /// `loader` with these options. `resumed` has other workers.
+    /// Applies these options to `loader`. If `resumed` is set, a different number of workers is
+    /// used.
     pub fn of(&self, loader: Loader, resumed: bool) -> warpfeed::Result<Loader> {
         let mut loader = loader
             .batch_size(self.batch)
@@ -429,7 +432,7 @@ impl Choice {
         })
     }
 
-    /// The options in words, which a run counts.
+    /// Returns the options as words, for counting how often each one occurs.
     pub fn words(&self, set: &Set) -> Vec<String> {
         let order = format!("{:?}", self.order);
         let mut words = vec![

@@ -1,4 +1,4 @@
-//! Formats whose writers need a crate that only a feature of the library brings.
+//! Formats whose writers come from optional dependencies.
 #![cfg_attr(not(all(feature = "parquet", feature = "hdf5")), allow(dead_code, unused_imports))]
 
 use std::fs;
@@ -62,7 +62,7 @@ fn parquet(set: &Set, root: &Path) -> String {
     "set.parquet".into()
 }
 
-/// Arrays in one piece, or in chunks of one image, which may be compressed.
+/// Writes contiguous arrays or, in half of the variants, one chunk per image.
 #[cfg(feature = "hdf5")]
 fn hdf5(set: &Set, root: &Path) -> String {
     let (pixels, shape, labels) = arrays(set);

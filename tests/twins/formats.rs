@@ -1,4 +1,5 @@
-//! The formats, each with a writer of the simplest valid files, and with what it can hold.
+//! Every dataset format: a writer that produces a minimal valid file, and a predicate for the
+//! datasets that the format can represent.
 
 use std::fs;
 use std::path::Path;
@@ -10,16 +11,16 @@ use warpfeed::source::{Memory, OwnedSample};
 use super::bytes::{Flat, crc32c, field, little, npy, npy_i64, varint, zip};
 use super::drawn::{Kind, One, Set, Value};
 
-/// One format.
+/// A dataset format, with a writer for tests.
 pub struct Format {
     pub name: &'static str,
-    /// Whether it can hold the set.
+    /// Returns whether the format can represent the dataset.
     pub holds: fn(&Set) -> bool,
-    /// Writes the set into an empty folder. Returns the path to open, relative to the folder.
+    /// Writes the dataset into an empty folder. Returns the path to open, relative to the folder.
     pub write: fn(&Set, &Path) -> String,
-    /// The keys of its samples.
+    /// Returns the key of a sample, given its index.
     pub key: fn(&Set, usize) -> String,
-    /// Whether its files are mapped, so that `mmap(false)` has an effect.
+    /// Whether files are memory-mapped by default. `mmap(false)` makes a difference only if so.
     pub mapped: bool,
 }
 
@@ -39,12 +40,12 @@ pub fn labeled(set: &Set) -> bool {
     set.kind != Kind::Boxes
 }
 
-/// Sets without columns beside the image and the class.
+/// Returns whether the dataset has no columns except the image and the class.
 fn plain(set: &Set) -> bool {
     matches!(set.kind, Kind::Labeled | Kind::Pixels)
 }
 
-/// Plain sets whose labels are numbers.
+/// Returns whether the dataset is plain and has integer labels.
 fn numbered(set: &Set) -> bool {
     plain(set) && !set.named
 }
@@ -57,17 +58,17 @@ fn masks(set: &Set) -> bool {
     set.kind == Kind::Masks
 }
 
-/// Opened with the option `masks`.
+/// Name of the folder format when it is opened with the `masks` option.
 pub const FOLDER_WITH_MASKS: &str = "folder with masks";
-/// The folder of the masks, next to the folder of images.
+/// Name of the folder with the masks, which is next to the folder of images.
 pub const MASKS: &str = "masks";
 
 fn boxes(set: &Set) -> bool {
     set.kind == Kind::Boxes
 }
 
-/// Formats that are read from a store by ranges. The files of others are brought to a cache, which is in
-/// `warpfeed-stores`.
+/// Formats that can be read from an object store with range requests. Other formats require a local
+/// cache, which `warpfeed-stores` provides.
 pub const BY_RANGES: [&str; 21] = [
     "tar",
     "tar shards",
@@ -146,7 +147,7 @@ pub fn put(root: &Path, name: &str, bytes: impl AsRef<[u8]>) {
     fs::write(path, bytes).unwrap();
 }
 
-/// The samples with all that the set has.
+/// Returns all samples of the dataset, with all of their fields.
 pub fn owned(set: &Set) -> Vec<OwnedSample> {
     let of = |(n, one): (usize, &One)| {
         let sample = OwnedSample::new(by_class(set, n)).field(one.extension, one.encoded.clone());
@@ -210,7 +211,7 @@ fn tar(set: &Set, root: &Path) -> String {
 }
 
 fn shards(set: &Set, root: &Path) -> String {
-    // Damaged images are kept, and all bytes stay.
+    // Keep damaged images byte for byte.
     let source = memory(set);
     let pack = Pack::new(&source).recode(Recode::KeepBytes).keep_bad(true).shard_samples(SHARD as u64);
     pack.to(root.join("set.tar")).unwrap();
@@ -222,7 +223,8 @@ fn lmdb(set: &Set, root: &Path) -> String {
     "set.lmdb".into()
 }
 
-/// The values of a row beside the image, with files next to the table.
+/// Returns every value of a row except the image. Masks are written to files and represented by
+/// their paths.
 fn cells(set: &Set, one: &One, root: &Path) -> Vec<serde_json::Value> {
     let cell = |column: &&str| match set.value(one, column) {
         Value::Int(number) => json!(number),
@@ -276,10 +278,11 @@ fn jsonl(set: &Set, root: &Path) -> String {
     "set.jsonl".into()
 }
 
-/// Samples of a shard of the formats with shards.
+/// Number of samples per shard, in formats with shards.
 const SHARD: usize = 3;
 
-/// Bytes after a table of their ends: how MDS and LitData begin a shard. `before` lies between.
+/// Puts a table of row offsets in front of `rows`, as MDS and LitData shards do. `before` goes
+/// between the table and the rows.
 fn with_offsets(before: &[u8], rows: &[Vec<u8>]) -> Vec<u8> {
     let mut at = (4 + 4 * (rows.len() + 1) + before.len()) as u32;
     let mut out = (rows.len() as u32).to_le_bytes().to_vec();
@@ -297,7 +300,7 @@ fn length(bytes: &[u8]) -> [u8; 4] {
     (bytes.len() as u32).to_le_bytes()
 }
 
-/// The bytes of a value as MDS and LitData store it.
+/// Returns the bytes of a value as MDS and LitData store it.
 pub fn plain_bytes(value: Value) -> Vec<u8> {
     match value {
         Value::Int(number) => number.to_le_bytes().to_vec(),
@@ -307,7 +310,8 @@ pub fn plain_bytes(value: Value) -> Vec<u8> {
 }
 
 fn mds(set: &Set, root: &Path) -> String {
-    // Sets of pixels are arrays of one shape, others encoded images.
+    // Datasets of raw pixels are written as arrays of one shape, and other datasets as encoded
+    // images.
     let side = set.samples[0].size;
     let encoded = match (set.kind, set.codec()) {
         (Kind::Pixels, _) => format!("ndarray:uint8:{},{},3", side.1, side.0),
@@ -354,7 +358,7 @@ fn mds(set: &Set, root: &Path) -> String {
     one_of(set, &["", "index.json"])
 }
 
-/// One of the paths that open a set.
+/// Picks one of `paths`, all of which open the same dataset, by the dataset's variant.
 fn one_of(set: &Set, paths: &[&str]) -> String {
     paths[(set.variant % paths.len() as u64) as usize].to_owned()
 }
@@ -391,7 +395,7 @@ fn litdata(set: &Set, root: &Path) -> String {
     one_of(set, &["", "index.json"])
 }
 
-/// The structures of FFCV's writer, as in `tests/fixtures/formats/beton.py`.
+/// Writes the same structs as FFCV's writer; see `tests/fixtures/formats/beton.py`.
 fn beton(set: &Set, root: &Path) -> String {
     const PAGE: usize = 1 << 15;
     let (count, raw) = (set.samples.len(), set.kind == Kind::Pixels);
@@ -438,7 +442,10 @@ fn recordio(set: &Set, root: &Path) -> String {
         index += &format!("{n}\t{}\n", out.len());
         let (label, id) = ((one.class as f32).to_le_bytes(), (n as u64).to_le_bytes());
         let record = [&[0; 4][..], &label, &id, &[0; 8], &one.encoded].concat();
-        assert!(record.chunks(4).all(|word| word != MAGIC), "the record has to be split");
+        assert!(
+            record.chunks(4).all(|word| word != MAGIC),
+            "records that contain the magic number must be split, which this writer does not do"
+        );
         out.extend(MAGIC);
         out.extend((record.len() as u32).to_le_bytes());
         out.extend(record);
@@ -475,7 +482,7 @@ fn tfrecord(set: &Set, root: &Path) -> String {
     "x.tfrecord".into()
 }
 
-/// A message of Arrow's stream format. 1 is a schema, 3 a batch of records.
+/// Returns a message of Arrow's stream format. `kind` is 1 for a schema and 3 for a record batch.
 fn message(kind: u8, header: Flat, body: &[u8]) -> Vec<u8> {
     let values = vec![(0, Flat::Short(4)), (1, Flat::Byte(kind)), (2, header), (3, Flat::Long(body.len() as i64))];
     let head = Flat::Table(values).file();
@@ -483,7 +490,7 @@ fn message(kind: u8, header: Flat, body: &[u8]) -> Vec<u8> {
 }
 
 fn arrow(set: &Set, root: &Path) -> String {
-    /// Types of Flatbuffers: `Int`, `Binary` and `Utf8`.
+    /// Flatbuffers types: `Int`, `Binary` and `Utf8`.
     const TYPES: [u8; 3] = [2, 4, 5];
     let kind_of = |column: &&'static str| match set.value(&set.samples[0], column) {
         Value::Int(_) => (*column, 0),
@@ -514,7 +521,7 @@ fn arrow(set: &Set, root: &Path) -> String {
                 "image" => samples.iter().map(|one| one.encoded.clone()).collect(),
                 _ => samples.iter().map(|one| plain_bytes(set.value(one, column))).collect(),
             };
-            // All values are there, so the first buffer is empty.
+            // No value is null, so the validity buffer is empty.
             buffer(&[]);
             if *kind > 0 {
                 let mut ends = vec![0_i32];
@@ -534,7 +541,7 @@ fn arrow(set: &Set, root: &Path) -> String {
     "set.arrow".into()
 }
 
-/// All pixels, the sides of the array, and all labels.
+/// Returns all pixels, the shape of the pixel array, and all labels.
 pub fn arrays(set: &Set) -> (Vec<u8>, [usize; 4], Vec<i64>) {
     let (width, height) = set.samples[0].size;
     let pixels = set.samples.iter().flat_map(|one| &one.pixels).copied().collect();
@@ -572,7 +579,7 @@ fn safetensors(set: &Set, root: &Path) -> String {
     "set.safetensors".into()
 }
 
-/// The pickle of a dictionary of two tensors, as `torch.save` writes it.
+/// Writes the pickle of a dict of two tensors, in the format of `torch.save`.
 fn torch(set: &Set, root: &Path) -> String {
     fn number(out: &mut Vec<u8>, number: usize) {
         out.push(b'J');

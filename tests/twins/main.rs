@@ -1,14 +1,16 @@
-//! Promise: a dataset gives the same batches in every format and medium, whatever the options.
+//! Promise: a dataset has the same batches in every format and on every medium, whatever the
+//! options.
 //!
-//! A seed draws a dataset and the options of a loader. The set is written in each format that can
-//! hold it, and opened mapped, read, and in a store. Batches, faults and resumed runs must be those of
-//! the same samples in memory, bit for bit, and keys must be those that the format promises.
+//! A seed draws a dataset and the options of a loader. The dataset is written in each format that
+//! can hold it, and opened with memory maps, without them, and from a store. Batches, faults and
+//! resumed runs must equal those of the same samples in memory, bit for bit. Keys must be those
+//! that the format's documentation specifies.
 //!
-//! The same draws compare two builds of the library: one writes a digest of everything that a program
-//! can see (also paths, texts of errors, checkpoints and packed files), the other compares with it.
-//! `tests/README.md` has the commands.
+//! The same draws can compare two builds of the library. One build writes a digest of everything
+//! that a user can observe, including paths, error messages, checkpoints and packed files. The
+//! other build compares its own digest with it. `tests/README.md` contains the commands.
 
-// Each user of these files takes its part.
+// Not every includer uses all items of these files.
 #![allow(dead_code, unreachable_pub)]
 
 mod bytes;
@@ -42,7 +44,7 @@ fn file(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).map(PathBuf::from)
 }
 
-/// This machine, with and without memory maps, and a store in memory.
+/// Returns the media to test: local files with and without memory maps, and an in-memory store.
 fn media(format: &'static Format, folder: &Path, name: &str) -> Vec<Member> {
     let path = if name.is_empty() { folder.to_owned() } else { folder.join(name) };
     let path = path.to_str().unwrap().to_owned();
@@ -60,9 +62,9 @@ fn world() -> World<'static> {
     World { formats: formats::FORMATS.iter().chain(features::FORMATS).collect(), media: &media, may_refuse }
 }
 
-/// Draws of an ordinary run, from the seed 0.
+/// Number of draws in an ordinary run, starting at seed 0.
 const DRAWS: u64 = 60;
-/// Draws of a recording.
+/// Number of draws of a recording.
 const RECORDED: u64 = 150;
 
 #[test]
@@ -70,7 +72,7 @@ fn a_dataset_is_the_same_in_every_format_and_medium() {
     compare_draws();
 }
 
-/// Compares the draws with each other or with a record, or writes one.
+/// Compares the draws with each other or with a recording, or writes a recording.
 fn compare_draws() {
     let (mut counts, world) = (Counts::default(), &world());
     if let Some(path) = file("WARPFEED_TWINS_COMPARE") {
@@ -106,7 +108,7 @@ fn compare_draws() {
     counts.end();
 }
 
-/// Draws of an ordinary run of formats with compression. Recordings do not have these formats.
+/// Number of draws in an ordinary run of the compressed formats, which recordings do not include.
 #[cfg(all(feature = "parquet", feature = "hdf5"))]
 const COMPRESSED: u64 = 16;
 
@@ -123,9 +125,9 @@ fn a_dataset_is_the_same_with_every_compression() {
     counts.end();
 }
 
-/// The comparison itself: a format's file gets another label, or all its pixels change.
+/// Tests the comparison itself, by changing a label or all pixels in the file of one format.
 #[test]
-fn another_label_and_other_pixels_are_found() {
+fn a_changed_label_and_changed_pixels_are_found() {
     for (file, count) in [("labels.npy", 1), ("images.npy", usize::MAX)] {
         let changed = |format: &'static Format, folder: &Path, name: &str| {
             let mut bytes = fs::read(folder.join(file)).unwrap();
@@ -141,7 +143,7 @@ fn another_label_and_other_pixels_are_found() {
     }
 }
 
-/// The samples of `tests/fixtures/formats`: three JPEGs of each class of `datasets/mini`.
+/// Returns the samples of `tests/fixtures/formats`: three JPEGs of each class in `datasets/mini`.
 fn of_fixtures() -> Set {
     let listed = |folder: &Path| {
         let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -164,9 +166,9 @@ fn of_fixtures() -> Set {
     Set { kind: Kind::Labeled, classes, named: false, variant: 0, samples, target: (0, 0) }
 }
 
-/// The files of the fixtures are those of the formats' own libraries.
+/// The fixture files were written by the original library of each format.
 #[test]
-fn the_writers_write_the_bytes_that_the_formats_own_libraries_write() {
+fn writers_produce_the_bytes_of_the_original_libraries() {
     let (set, fixtures) = (of_fixtures(), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats"));
     assert_eq!(set.samples.len(), 12);
     for (name, files) in [

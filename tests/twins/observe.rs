@@ -1,5 +1,5 @@
-//! Everything that a program can see of a dataset: samples, batches, faults, positions, and what
-//! is packed from it.
+//! Records everything that a user can observe of a dataset: samples, batches, faults, checkpoints,
+//! and the files packed from it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -20,10 +20,10 @@ pub struct Member {
     pub load: Box<dyn Fn() -> Loader>,
 }
 
-/// Lines of text, in parts.
+/// Observations as lines of text, by category.
 #[derive(Default)]
 pub struct Seen {
-    /// Kind, length, classes, or the error.
+    /// Type, length and classes of the dataset, or the error.
     pub opened: Vec<String>,
     /// Keys, fields, labels, paths and errors of each sample.
     pub samples: Vec<String>,
@@ -31,15 +31,15 @@ pub struct Seen {
     pub batches: Vec<String>,
     /// Keys of batches, in the order of `batches`.
     pub keys: Vec<Vec<(u64, String)>>,
-    /// Samples that were skipped, with the causes.
+    /// Skipped samples, with the causes.
     pub faults: Vec<String>,
-    /// Whole texts of errors.
+    /// Complete error texts.
     pub errors: Vec<String>,
     /// Checkpoints as JSON.
     pub state: Vec<String>,
     /// Batches of the resumed run.
     pub resumed: Vec<String>,
-    /// Files that were packed, with their bytes.
+    /// Packed files, with their bytes.
     pub packed: Vec<String>,
     pub is_refused: bool,
     pub classes: Vec<String>,
@@ -72,7 +72,7 @@ impl Seen {
     }
 }
 
-/// `text` without the folder of this run.
+/// Returns `text` without the path of this run's temporary folder.
 fn clean(text: &str, root: &Path) -> String {
     text.replace(root.to_str().unwrap(), "$ROOT")
 }
@@ -97,7 +97,7 @@ fn samples(source: &dyn Source, root: &Path) -> Vec<String> {
     (0..source.len()).map(sample).collect()
 }
 
-/// A batch without its keys, which formats may choose.
+/// Describes a batch without its keys, which depend on the format.
 fn batch(batch: &HostBatch) -> String {
     let mut line = format!("{}/{}", batch.epoch(), batch.number());
     for place in 0..batch.len() {
@@ -119,10 +119,11 @@ fn batch(batch: &HostBatch) -> String {
     line
 }
 
-/// The cause of an error, without keys and paths.
+/// Returns the cause of an error, without keys and paths.
 fn cause(e: &Error) -> String {
     let mut cause = e.cause().to_owned();
-    // The cause may quote the error of one sample: `...; the last: sample 3 (KEY): PATH: decode: ...`.
+    // The cause may quote the error of one sample: `...; the last: sample 3 (KEY): PATH: decode:
+    // ...`.
     if let Some(start) = cause.find(": sample ").and_then(|at| Some(at + cause[at..].find(" (")?)) {
         let end = KINDS.iter().filter_map(|kind| cause[start..].find(kind)).min();
         cause.replace_range(start..start + end.unwrap_or(0), "");
@@ -143,7 +144,8 @@ impl Run<'_> {
         cause(e)
     }
 
-    /// Epochs until `stop` batches were taken. Returns the lines.
+    /// Loads epochs until `stop` batches have been delivered, and returns the lines that describe
+    /// them.
     fn epochs(&mut self, batches: &mut Batches<HostBatch>, stop: u64) -> Vec<String> {
         let (mut lines, mut left) = (Vec::new(), stop);
         for number in batches.first_epoch()..EPOCHS {
@@ -176,7 +178,7 @@ impl Run<'_> {
     }
 }
 
-/// Opens and loads `member`. Files that are packed from it are written below `root`.
+/// Opens and loads `member`. Files packed from it are written below `root`.
 pub fn observe(member: &Member, choice: &Choice, random: &mut Random, root: &Path) -> Seen {
     let mut seen = Seen::default();
     let source = match (member.open)() {
@@ -226,7 +228,7 @@ pub fn observe(member: &Member, choice: &Choice, random: &mut Random, root: &Pat
     seen
 }
 
-/// Packs the source, and lists the files.
+/// Packs the source and lists the files.
 fn packed(source: &dyn Source, random: &mut Random, root: &Path) -> Vec<String> {
     let out = root.join("packed");
     let _ = fs::remove_dir_all(&out);

@@ -1,4 +1,4 @@
-//! Digests of everything that was observed, to compare two builds.
+//! Digests of all observations, for comparing two builds.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,10 +8,10 @@ use std::path::Path;
 use super::observe::{Seen, hash};
 use super::twins::Opened;
 
-/// Writes a line for each combination.
+/// Writes one line per combination of seed, format and medium.
 pub struct Record(fs::File);
 
-/// The digest of each part.
+/// Returns the digest of each category.
 fn digests(seen: &Seen) -> Vec<(String, String)> {
     let of =
         |(part, lines): (&str, Vec<String>)| (part.to_owned(), format!("{:016x}", hash(lines.join("\n").as_bytes())));
@@ -24,7 +24,7 @@ fn line(seed: u64, place: &Opened, seen: &Seen) -> String {
     format!("{seed}\t{}\t{}\t{state}\t{}", place.format, place.medium, parts.join(" "))
 }
 
-/// With `WARPFEED_TWINS_SHOW`, the whole text of what was observed is appended to this file.
+/// If `WARPFEED_TWINS_SHOW` names a file, appends the complete observations to it.
 fn show(seed: u64, place: &Opened, seen: &Seen) {
     let Some(path) = std::env::var_os("WARPFEED_TWINS_SHOW") else { return };
     let mut file = fs::File::options().create(true).append(true).open(path).unwrap();
@@ -46,11 +46,11 @@ impl Record {
     }
 }
 
-/// What an earlier build wrote.
+/// The recording of an earlier build.
 pub struct Known {
     lines: BTreeMap<(u64, String, String), String>,
     same: u64,
-    /// Opened now, and refused before.
+    /// Number of combinations that can be opened now but were rejected before.
     new: u64,
     differences: Vec<String>,
 }
@@ -96,10 +96,10 @@ impl Known {
     }
 
     /// # Panics
-    /// If something differs.
+    /// If a digest differs.
     pub fn end(mut self) {
         for (seed, format, medium) in self.lines.keys() {
-            self.differences.push(format!("seed {seed}, {format} ({medium}): recorded, and not there now"));
+            self.differences.push(format!("seed {seed}, {format} ({medium}): recorded, but missing now"));
         }
         println!(
             "twins: {} combinations are the same, {} were refused and are opened now, {} differ",

@@ -1,4 +1,4 @@
-//! Objects in memory.
+//! An object store in memory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use warpfeed::{Error, Result};
 pub struct Objects(BTreeMap<String, Vec<u8>>);
 
 impl Objects {
-    /// The files below `folder`, below the URL `url`.
+    /// Stores the files below `folder` under the URL `url`.
     pub fn of(folder: &Path, url: &str) -> Objects {
         let mut objects = Objects::default();
         objects.add(folder, url);

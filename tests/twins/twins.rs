@@ -1,4 +1,4 @@
-//! One draw: the set in all formats and media, and their comparison.
+//! Runs one draw: writes the dataset in all formats, opens it on all media, and compares them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,19 +15,19 @@ use super::drawn::{Choice, Random, Set};
 use super::formats::{FOLDER_WITH_MASKS, Format, MASKS, memory};
 use super::observe::{Member, Seen, observe};
 
-/// Where a set was opened.
+/// Where a dataset was opened.
 #[derive(Debug, Clone)]
 pub struct Opened {
     pub format: &'static str,
     pub medium: &'static str,
 }
 
-/// Formats, and the media in which a set is opened that was written to a folder.
+/// The formats, and the media from which a written folder is opened.
 pub struct World<'a> {
     pub formats: Vec<&'static Format>,
-    /// Opens the path in the folder.
+    /// Opens the path inside the folder.
     pub media: &'a dyn Fn(&'static Format, &Path, &str) -> Vec<Member>,
-    /// Whether a format may be refused in a medium.
+    /// Whether a format may be refused on a medium.
     pub may_refuse: fn(&Opened) -> bool,
 }
 
@@ -42,7 +42,7 @@ pub struct Counts {
     differences: Vec<String>,
 }
 
-/// The set of `format` at `path`, or at a URL of `store`.
+/// Opens the dataset of `format` at `path`, or at a URL of `store`.
 pub fn member(
     format: &'static Format,
     medium: &'static str,
@@ -68,7 +68,8 @@ fn scheme(url: &str) -> Option<String> {
     Some(url.split_once("://")?.0.to_owned())
 }
 
-/// Everything of the draw `seed`, with the differences from the set in memory added to `counts`.
+/// Returns the observations for the draw `seed`. Differences from the dataset in memory are added
+/// to `counts`.
 pub fn draw(seed: u64, world: &World<'_>, counts: &mut Counts) -> Vec<(Opened, Seen)> {
     let random = &mut Random::new(seed);
     let set = Set::draw(random);
@@ -108,7 +109,8 @@ pub fn draw(seed: u64, world: &World<'_>, counts: &mut Counts) -> Vec<(Opened, S
             } else {
                 *counts.by_format.entry(words).or_default() += 1;
                 if let Some(difference) = difference(&set, format, &expected, &found) {
-                    // The first difference of a draw says what it is, the others where else.
+                    // The first difference of a draw is printed in full; for the others, only their
+                    // location is printed.
                     let what = if told { "differs, too".into() } else { format!("{difference}\n    {choice:?}") };
                     told = true;
                     counts.differences.push(format!("seed {seed}, {} ({}): {what}", place.format, place.medium));
@@ -121,18 +123,18 @@ pub fn draw(seed: u64, world: &World<'_>, counts: &mut Counts) -> Vec<(Opened, S
     all
 }
 
-/// The difference between a run and the same run that was stopped and resumed. Failing runs count
-/// faults anew.
+/// Returns the difference between an uninterrupted run and the same run stopped and resumed, if
+/// any. A resumed run that fails counts its faults from zero.
 fn resumed_otherwise(seen: &Seen) -> Option<String> {
     let batches = |lines: &[String]| -> Vec<String> {
         lines.iter().filter(|line| !line.starts_with("epoch ")).cloned().collect()
     };
     let (whole, resumed) = (batches(&seen.batches), batches(&seen.resumed));
     let failed = whole.iter().chain(&resumed).any(|line| line.starts_with("error "));
-    (!failed && whole != resumed).then(|| format!("resumed otherwise:\n    {whole:?}\n    {resumed:?}"))
+    (!failed && whole != resumed).then(|| format!("the resumed run differs:\n    {whole:?}\n    {resumed:?}"))
 }
 
-/// The first difference from the set in memory, if there is one.
+/// Returns the first difference from the dataset in memory, if any.
 fn difference(set: &Set, format: &Format, expected: &Seen, found: &Seen) -> Option<String> {
     if found.is_refused {
         return Some(format!("refused: {}", found.opened[0]));
@@ -166,7 +168,7 @@ impl Counts {
         }
     }
 
-    /// Number of differences.
+    /// Returns the number of differences.
     pub fn found(&self) -> usize {
         self.differences.len()
     }

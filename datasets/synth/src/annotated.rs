@@ -1,5 +1,5 @@
-//! Images with figures of several classes, and the ground truth for each figure, in COCO or
-//! Pascal VOC format.
+//! Generates images that show figures of several classes, with the ground truth for each figure, in
+//! COCO or Pascal VOC format.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -21,29 +21,32 @@ struct Annotated {
     field: &'static str,
     bytes: Vec<u8>,
     figures: Vec<Seen>,
-    /// Number of the figure that each pixel shows, starting at 1; 0 for the background.
+    /// For each pixel, the number of the figure that it shows, starting at 1, or 0 for the
+    /// background.
     shown: Vec<u16>,
 }
 
-/// Minimum number of visible pixels of an annotated figure.
+/// Minimum number of visible pixels for a figure to be annotated.
 const LEAST: usize = 12;
 
-/// Every `VAL`-th image is held out.
+/// Every `VAL`-th image belongs to the validation split.
 const VAL: usize = 5;
 
-/// Key points of a figure. A flip exchanges the last two.
+/// Names of a figure's keypoints. A horizontal flip swaps the last two.
 const POINTS: [&str; 3] = ["top", "left", "right"];
 
 impl Synth {
-    /// Generates the set in COCO format: `annotations/instances_train.json` and
-    /// `instances_val.json`, with the images in `train` and `val`. Each image shows several
-    /// figures of any class. An annotation has the figure's box, its visible pixels as run lengths,
-    /// and its upper, left and right ends as points. Every fifth image is held out.
+    /// Generates the dataset in COCO format: `annotations/instances_train.json` and
+    /// `instances_val.json`, with the images in `train` and `val`. Each image shows several figures
+    /// of any class. An annotation consists of the figure's box, its visible pixels as run lengths,
+    /// and three keypoints: its top, left and right ends. Every fifth image belongs to the
+    /// validation split.
     ///
-    /// `written` is called with the size of each image in bytes, from many threads.
+    /// `written` is called with the size in bytes of each image that was written, from many
+    /// threads.
     ///
     /// # Errors
-    /// Those of [`write`](Synth::write).
+    /// Fails under the same conditions as [`write`](Synth::write).
     pub fn write_coco(&self, dir: impl AsRef<Path>, written: impl Fn(usize) + Sync) -> Result<()> {
         self.check()?;
         complete(dir.as_ref(), |beside| {
@@ -76,13 +79,14 @@ impl Synth {
         })
     }
 
-    /// Generates the set in Pascal VOC format: `JPEGImages`, `Annotations`, `SegmentationClass`
-    /// with a mask for each image, and lists `train.txt` and `val.txt` in `ImageSets/Main` and
-    /// `ImageSets/Segmentation`. The images are those of [`write_coco`](Synth::write_coco). In a
-    /// mask, 0 is the background, and class c in the order of the sorted names is c + 1.
+    /// Generates the dataset in Pascal VOC format: `JPEGImages`, `Annotations`, `SegmentationClass`
+    /// with one mask per image, and the lists `train.txt` and `val.txt` in `ImageSets/Main` and
+    /// `ImageSets/Segmentation`. The images are the same as those of
+    /// [`write_coco`](Synth::write_coco). In a mask, the value 0 is the background, and the value i
+    /// + 1 is the i-th class in the order of the sorted names, counted from 0.
     ///
     /// # Errors
-    /// Those of [`write`](Synth::write).
+    /// Fails under the same conditions as [`write`](Synth::write).
     pub fn write_voc(&self, dir: impl AsRef<Path>, written: impl Fn(usize) + Sync) -> Result<()> {
         self.check()?;
         let names: Vec<String> = self.class_names().collect();
@@ -130,7 +134,7 @@ impl Synth {
         let mut rng = Rng::new(self.seed, u64::from(self.side), index as u64);
         let size = self.size(&mut rng);
         let coding = Coding::draw(&mut rng);
-        // Two of three cells have a figure.
+        // Two out of three cells contain a figure.
         let choose = |rng: &mut Rng| {
             let class = draw(rng, 0, self.classes as i32 - 1) as usize;
             (draw(rng, 0, 2) > 0).then(|| (class, self.figure(class)))
@@ -142,7 +146,7 @@ impl Synth {
     }
 }
 
-/// Name of the split that an image belongs to.
+/// Returns the name of the split to which the image belongs.
 fn split(index: usize) -> &'static str {
     if index % VAL == VAL - 1 { "val" } else { "train" }
 }
@@ -160,13 +164,14 @@ struct Object<'a> {
     seen: &'a Seen,
     /// Visible pixels of the figure, row by row.
     mask: Vec<bool>,
-    /// First and last column, and first and last row.
+    /// First and last column of the visible pixels.
     columns: (usize, usize),
+    /// First and last row of the visible pixels.
     rows: (usize, usize),
 }
 
 impl Annotated {
-    /// The figures with enough visible pixels.
+    /// Iterates over the figures with enough visible pixels.
     fn objects(&self) -> impl Iterator<Item = Object<'_>> {
         let width = self.size.width as usize;
         (1..).zip(&self.figures).filter_map(move |(number, seen)| {
@@ -189,7 +194,8 @@ impl Annotated {
         for Object { seen, columns, rows, mask } in self.objects() {
             let inked = mask.iter().filter(|inked| **inked).count();
             let room = (columns.1 - columns.0 + 1) * (rows.1 - rows.0 + 1);
-            // A figure that fills little of its box is mostly hidden, so it counts as difficult.
+            // A figure that fills only a small part of its box is mostly hidden, so it is marked as
+            // difficult.
             let difficult = u8::from(inked * 5 < room);
             let _ = writeln!(
                 xml,
@@ -234,9 +240,10 @@ impl Object<'_> {
     }
 }
 
-/// Encodes COCO's compressed run lengths, column by column. Each number is split into 5-bit groups,
-/// low bits first, with bit 5 set if more follow. A group is a character, counted from `0`. From
-/// the fourth run on, the number is the difference from the run two before.
+/// Encodes a mask as run lengths in COCO's compressed format, in column order. Each number is split
+/// into 5-bit groups, lowest bits first. Bit 5 is set if another group follows. Each group is
+/// written as the character with that offset from `0`. From the fourth run on, the number is the
+/// difference from the run two positions earlier.
 fn run_lengths(mask: &[bool], width: usize) -> String {
     let mut runs = vec![0i64];
     let mut inked = false;
@@ -263,7 +270,7 @@ fn run_lengths(mask: &[bool], width: usize) -> String {
     text
 }
 
-/// Encodes a PNG of indices into Pascal VOC's palette.
+/// Encodes a mask as a PNG of indices into Pascal VOC's palette.
 fn palette_png(mask: &[u8], size: Size) -> Result<Vec<u8>> {
     let fail = |e: png::EncodingError| Error::new(ErrorKind::Io, format!("cannot encode: {e}"));
     let mut bytes = Vec::new();
@@ -276,8 +283,8 @@ fn palette_png(mask: &[u8], size: Size) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the color of a class in Pascal VOC. The bits of its number go to red, green and blue in
-/// turn, from the highest color bit down.
+/// Returns the color of a class in Pascal VOC. The bits of the class index are distributed to red,
+/// green and blue in rotation, starting at the highest bit of each channel.
 fn voc_color(class: u8) -> [u8; 3] {
     let bit = |number: usize| (u16::from(class) >> number & 1) as u8;
     std::array::from_fn(|channel| (0..3).fold(0, |value, step| value | bit(3 * step + channel) << (7 - step)))
@@ -295,7 +302,7 @@ mod tests {
         assert_eq!((voc_color(20), voc_color(255)), ([0, 64, 128], [224, 224, 192]));
     }
 
-    /// The expected texts come from `pycocotools.mask.encode`.
+    /// The expected strings were produced by `pycocotools.mask.encode`.
     #[test]
     fn run_lengths_are_packed_as_coco_does() {
         let mask = |width: usize, rows: &[&str]| {
@@ -307,7 +314,7 @@ mod tests {
         assert_eq!(run_lengths(&[false; 1000], 40), "Xo0");
     }
 
-    /// Both formats can be read back by their sources, and have the same boxes.
+    /// Both datasets can be opened, and their boxes are equal.
     #[test]
     fn coco_and_voc_hold_the_same_truth() {
         let dir = tempfile::tempdir().unwrap();

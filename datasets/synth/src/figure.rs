@@ -1,8 +1,8 @@
-//! Outlines and textures, which define a class.
+//! Outlines and textures of figures. A class is defined by an outline and a texture.
 //!
-//! A figure has its own coordinates (u, v), with u to the right and v down. It extends about 256
-//! units from its center. Every outline and texture is mirror-symmetric, so a flip does not change
-//! the class.
+//! Each figure has its own coordinate system (u, v), in which u points right and v points down. The
+//! figure extends about 256 units from its center. Every outline and texture is mirror-symmetric,
+//! so flipping an image does not change its class.
 
 use std::fmt;
 
@@ -11,7 +11,8 @@ use std::fmt;
 pub(super) struct Figure {
     outline: Outline,
     texture: Texture,
-    /// (i, n): the i-th of n equal parts of the hue circle. (0, 1) allows any hue.
+    /// Range of hues, as (i, n): the i-th of n equal parts of the hue circle. (0, 1) allows any
+    /// hue.
     pub(super) hue: (usize, usize),
 }
 
@@ -61,13 +62,14 @@ const TEXTURES: [Texture; 8] = [
     Texture::Grooved,
 ];
 
-/// Period of a texture in units. Four periods fit across a figure, and a period of the smallest
-/// figure is at least three pixels.
+/// Period of a texture in units. A figure is four periods wide. In the smallest figure, a period is
+/// at least three pixels.
 const PERIOD: i32 = 128;
 
 impl Figure {
-    /// The figure of `class` among `classes`. Consecutive classes differ in both outline and
-    /// texture. Hues are used only after all 64 pairs.
+    /// Returns the figure for class `class` of `classes`. Consecutive classes differ in both
+    /// outline and texture. Hues distinguish classes only once all 64 pairs of outline and texture
+    /// are used.
     pub(super) fn of_class(class: usize, classes: usize) -> Self {
         let pair = class % 64;
         Figure {
@@ -77,7 +79,8 @@ impl Figure {
         }
     }
 
-    /// Approximate distance of (u, v) from the outline, in units; negative inside.
+    /// Returns the approximate distance of (u, v) from the outline in units, which is negative
+    /// inside.
     pub(super) fn distance(&self, u: i32, v: i32) -> i32 {
         let (au, av) = (u.abs(), v.abs());
         let bar = |along: i32, across: i32| (along - 250).max(across - 84);
@@ -93,9 +96,10 @@ impl Figure {
         }
     }
 
-    /// Share of the second color at (u, v), in 1/256.
+    /// Returns the weight of the second color at (u, v), in 1/256.
     pub(super) fn tone(&self, u: i32, v: i32) -> i32 {
-        // Distance from the middle of a period, 0 to 64, symmetric about the center.
+        // Distance from the middle of the period, 0 to 64. It is symmetric about the center of the
+        // figure.
         let wave = |t: i32| (t.abs() % PERIOD - PERIOD / 2).abs();
         let (wu, wv) = (wave(u), wave(v));
         let on = |yes: bool| if yes { 256 } else { 0 };
@@ -113,7 +117,7 @@ impl Figure {
 }
 
 impl fmt::Display for Figure {
-    /// Name of the class, such as `dotted-ring`.
+    /// Writes the name of the class, such as `dotted-ring`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = format!("{:?}-{:?}", self.texture, self.outline).to_lowercase();
         match self.hue {
@@ -123,7 +127,7 @@ impl fmt::Display for Figure {
     }
 }
 
-/// Length of the vector (u, v), rounded down.
+/// Returns the length of the vector (u, v), rounded down.
 fn root(u: i32, v: i32) -> i32 {
     (u * u + v * v).isqrt()
 }

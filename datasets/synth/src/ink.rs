@@ -10,13 +10,13 @@ pub(super) fn draw(rng: &mut Rng, low: i32, high: i32) -> i32 {
 /// Red, green, blue.
 pub(super) type Rgb = [u8; 3];
 
-/// Luma with the weights of ITU-R BT.601 in 1/256, like in JPEG.
+/// Returns the luma with the weights of ITU-R BT.601 in 1/256, as in JPEG.
 pub(super) fn luma([r, g, b]: Rgb) -> u8 {
     ((77 * u32::from(r) + 150 * u32::from(g) + 29 * u32::from(b)) >> 8) as u8
 }
 
-/// Returns a color of hue 0 to 1535 (red, yellow, green, cyan, blue, magenta, each 256 wide) and
-/// saturation 0 to 256, whose luma is near `level`.
+/// Returns a color with a luma near `level`, a hue of 0 to 1535 (red, yellow, green, cyan, blue,
+/// magenta, each 256 wide) and a saturation of 0 to 256.
 pub(super) fn color(hue: i32, saturation: i32, level: i32) -> Rgb {
     let (sector, f) = (hue.rem_euclid(1536) / 256, hue.rem_euclid(256));
     let pure = match sector {
@@ -36,20 +36,20 @@ pub(super) fn mix(a: Rgb, b: Rgb, weight: i32) -> Rgb {
     std::array::from_fn(|c| ((i32::from(a[c]) * (256 - weight) + i32::from(b[c]) * weight) >> 8) as u8)
 }
 
-/// Value noise: random levels at the points of a grid, smoothly interpolated.
+/// Value noise: random values at the points of a grid, with smooth interpolation between them.
 pub(super) struct Noise {
     cell: i32,
-    /// Grid point to the left of each pixel column, and the weight of the point to its right in
-    /// 1/256.
+    /// Grid point to the left of each pixel column, and the weight of the grid point to its right
+    /// in 1/256.
     columns: Vec<(usize, i32)>,
-    /// Points per row of the grid.
+    /// Number of points per row of the grid.
     across: usize,
     levels: Vec<i32>,
 }
 
 impl Noise {
-    /// Creates noise for an image of `width` by `height` pixels, with a point every `cell` pixels
-    /// and levels from -`most` to `most`.
+    /// Creates noise for an image of `width` by `height` pixels, with a grid point every `cell`
+    /// pixels and values from -`most` to `most`.
     pub(super) fn new(width: i32, height: i32, cell: i32, most: i32, rng: &mut Rng) -> Self {
         let across = (width / cell + 2) as usize;
         let points = across * (height / cell + 2) as usize;
@@ -61,7 +61,7 @@ impl Noise {
         }
     }
 
-    /// Adds the levels of pixel row `y` to `row`.
+    /// Adds the noise of pixel row `y` to `row`.
     pub(super) fn add(&self, y: i32, row: &mut [i32]) {
         let (above, below) = self.levels[(y / self.cell) as usize * self.across..].split_at(self.across);
         let down = weight(y, self.cell);
@@ -72,7 +72,7 @@ impl Noise {
     }
 }
 
-/// Returns 3t^2 - 2t^3 in 1/256, where t is the position of `pixel` in its cell, 0 to 1.
+/// Returns 3t^2 - 2t^3 in 1/256, where t is the position of `pixel` within its cell, from 0 to 1.
 fn weight(pixel: i32, cell: i32) -> i32 {
     let t = pixel % cell * 256 / cell;
     (t * t * (768 - 2 * t)) >> 16

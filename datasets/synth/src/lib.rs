@@ -1,14 +1,14 @@
-//! Synthetic dataset: learnable, as varied as a real one, and byte-identical on every machine for
-//! the same seed.
+//! Generates a synthetic dataset that is learnable, as varied as a real dataset, and byte-identical
+//! on every machine for the same seed.
 //!
-//! 1. This file: lists and encodes the images, and writes the class folders.
+//! 1. This file: enumerates and encodes the images, and writes the class folders.
 //! 2. `scene`: the content of an image: background, noise and figures.
 //! 3. `annotated`: images of several classes with their ground truth, as COCO or Pascal VOC.
 //! 4. `figure`: outlines and textures, which define the class.
 //! 5. `ink`: integer color and noise.
 //!
-//! Drawing and the JPEG encoder use only integers, so results do not depend on floating-point
-//! hardware or libraries.
+//! Drawing and JPEG encoding use only integer arithmetic, so results do not depend on
+//! floating-point hardware or libraries.
 
 mod annotated;
 mod figure;
@@ -29,21 +29,21 @@ use warpfeed::sampler::Rng;
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Error, ErrorKind, Result};
 
-/// Number of outlines times textures times hues.
+/// Number of outlines, times number of textures, times number of hues.
 const MAX_CLASSES: usize = 1024;
 
 /// A synthetic dataset.
 ///
-/// A class is an outline and a texture, such as `dotted-ring` or `striped-cross`. Beyond 64 classes
-/// it also has a range of hues. Several figures of the class, of any color, size and angle, are
-/// scattered over a background that does not depend on the class. Most crops therefore show a
-/// figure, and the mean color does not reveal the class. Images vary like photographs in real
-/// sets. Most have a common aspect ratio; the others have 0.5 to 2 times the side and aspect ratios
-/// from 1:2 to 2:1. JPEGs have quality 60 to 95 and 4:4:4 or 4:2:0; some are 4:2:2, gray or
-/// progressive. One image in twenty is a PNG.
+/// A class is a combination of an outline and a texture, such as `dotted-ring` or `striped-cross`.
+/// With more than 64 classes, a class also has a range of hues. Several figures of the class, of
+/// any color, size and angle, are scattered over a background that does not depend on the class.
+/// Most crops therefore show a figure, and the mean color does not reveal the class. Images vary
+/// like photographs in real datasets. Most images have a common aspect ratio; the others have 0.5
+/// to 2 times the side, and aspect ratios from 1:2 to 2:1. JPEGs are encoded at quality 60 to 95,
+/// as 4:4:4 or 4:2:0; some are 4:2:2, gray or progressive. One image in twenty is a PNG.
 ///
-/// Image `i` depends only on the seed, the number of classes, the side and `i`. It belongs to
-/// class `i % classes`.
+/// Image `i` depends only on the seed, the number of classes, the side and `i`. It belongs to class
+/// `i % classes`.
 ///
 /// ```
 /// use warpfeed_synth::Synth;
@@ -69,8 +69,8 @@ impl Default for Synth {
 }
 
 impl Synth {
-    /// Creates a set of 2000 images in 10 classes, with 256 pixels on the longer side and seed 0:
-    /// about 40 MB.
+    /// Creates a dataset of 2000 images in 10 classes, with 256 pixels on the longer side and seed
+    /// 0: about 40 MB.
     pub fn new() -> Self {
         Synth { images: 2000, classes: 10, side: 256, seed: 0 }
     }
@@ -87,36 +87,36 @@ impl Synth {
         self
     }
 
-    /// Sets the longer side of most images in pixels, 32 to 4096. Some images have half of it,
-    /// some twice as much. In ImageNet it is 500.
+    /// Sets the longer side of most images in pixels, 32 to 4096. Some images have half or twice
+    /// this side. In ImageNet, most images have a side of 500.
     pub fn side(mut self, pixels: u32) -> Self {
         self.side = pixels;
         self
     }
 
-    /// Sets the seed. Another seed gives different images.
+    /// Sets the seed. Different seeds give different images.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Generates the set in class folders below `dir`, on all cores.
+    /// Generates the dataset in class folders below `dir`, on all cores.
     ///
-    /// It is written to a sibling of `dir` and renamed at the end, so `dir` never contains a
-    /// partial set.
+    /// The dataset is written to a sibling of `dir` that is renamed at the end, so `dir` never
+    /// contains a partial dataset.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for a number out of range, or if `dir` exists and is not empty;
-    /// [`ErrorKind::Io`] if it cannot be written.
+    /// Fails with [`ErrorKind::Config`] if a number is out of range, or if `dir` exists and is not
+    /// empty, and with [`ErrorKind::Io`] if writing fails.
     pub fn write(&self, dir: impl AsRef<Path>) -> Result<()> {
         self.write_with(dir, |_| ())
     }
 
-    /// Like [`write`](Synth::write), but calls `written` with the size of each image in bytes,
+    /// Like [`write`](Synth::write), but also calls `written` with the size in bytes of each image,
     /// from many threads.
     ///
     /// # Errors
-    /// Those of [`write`](Synth::write).
+    /// Fails under the same conditions as [`write`](Synth::write).
     pub fn write_with(&self, dir: impl AsRef<Path>, written: impl Fn(usize) + Sync) -> Result<()> {
         self.check()?;
         complete(dir.as_ref(), |beside| self.write_beside(beside, &written))
@@ -138,8 +138,8 @@ impl Synth {
         })
     }
 
-    /// Returns the set in memory, with the same keys, labels and order as when it is read from the
-    /// folders.
+    /// Generates the dataset in memory, with the same keys, labels and order as when it is read
+    /// from the folders.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for a number out of range.
@@ -177,7 +177,7 @@ impl Synth {
         (0..self.classes).map(|class| Figure::of_class(class, self.classes).to_string())
     }
 
-    /// Image `index`, encoded, without a label.
+    /// Returns image `index`, encoded, without a label.
     fn image(&self, index: usize) -> Result<OwnedSample> {
         let figure = self.figure(index);
         let (size, coding, pixels) = self.pixels(index);
@@ -189,7 +189,7 @@ impl Synth {
         Figure::of_class(class % self.classes, self.classes)
     }
 
-    /// Image `index` before it is encoded: RGB, HWC.
+    /// Returns image `index` before it is encoded: RGB, HWC.
     fn pixels(&self, index: usize) -> (Size, Coding, Vec<u8>) {
         let mut rng = Rng::new(self.seed, u64::from(self.side), index as u64);
         let size = self.size(&mut rng);
@@ -198,8 +198,9 @@ impl Synth {
         (size, coding, Scene::draw(size, |_| Some((class, self.figure(class))), &mut rng).paint())
     }
 
-    /// Draws a size as in ImageNet, where two thirds of the images are 500 pixels long with a
-    /// ratio of 4:3 or 3:2, and one in four is in portrait format.
+    /// Draws an image size with the distribution of ImageNet: in two thirds of the images, the
+    /// longer side is 500 pixels and the aspect ratio is 4:3 or 3:2. One image in four is in
+    /// portrait format.
     fn size(&self, rng: &mut Rng) -> Size {
         let (long, short) = match draw(rng, 0, 99) {
             0..45 => (self.side, self.side * 3 / 4),
@@ -218,7 +219,8 @@ impl Synth {
     }
 }
 
-/// Creates the folder `dir` atomically: `write` fills a sibling folder, which is then renamed.
+/// Creates the folder `dir` atomically: `write` fills a sibling folder, which is then renamed to
+/// `dir`.
 fn complete(dir: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let dir = &dir.components().collect::<PathBuf>();
     if dir.is_file() || fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
@@ -242,7 +244,7 @@ fn complete(dir: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     result
 }
 
-/// Encoding of an image.
+/// How an image is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Coding {
     Png { gray: bool },
@@ -267,7 +269,7 @@ impl Coding {
         }
     }
 
-    /// Field name and encoded bytes of the image with these RGB pixels.
+    /// Encodes RGB pixels. Returns the field name for the encoding, and the encoded bytes.
     fn encode(self, rgb: &[u8], size: Size) -> Result<(&'static str, Vec<u8>)> {
         let fail = |e: &dyn std::fmt::Display| Error::new(ErrorKind::Io, format!("cannot encode: {e}"));
         let gray = |rgb: &[u8]| rgb.as_chunks::<3>().0.iter().copied().map(ink::luma).collect::<Vec<u8>>();
@@ -316,7 +318,7 @@ mod tests {
         (0..source.len()).map(|i| (&source.read(i, &mut scratch).unwrap()).try_into().unwrap()).collect()
     }
 
-    /// FNV-1a.
+    /// Returns the FNV-1a hash of all samples.
     fn hash(samples: &[OwnedSample]) -> u64 {
         let mut hash = 0xcbf2_9ce4_8422_2325;
         for sample in samples {
@@ -419,8 +421,7 @@ mod tests {
         }
     }
 
-    /// Classifying held-out images by the nearest class mean color mostly fails, so a model has
-    /// to learn shape.
+    /// Classifying held-out images by their mean color mostly fails, so a model must learn shapes.
     #[test]
     fn the_mean_color_does_not_tell_the_class() {
         let means: Vec<[f64; 3]> = (0..SMALL.images)
@@ -440,7 +441,7 @@ mod tests {
         let centers: Vec<_> = (0..SMALL.classes).map(center).collect();
         let far = |a: &[f64; 3], b: &[f64; 3]| (0..3).map(|c| (a[c] - b[c]).powi(2)).sum::<f64>();
         let nearest = |m| (0..SMALL.classes).min_by(|&a, &b| far(m, &centers[a]).total_cmp(&far(m, &centers[b])));
-        // The held-out half also starts with class 0.
+        // The held-out half starts with class 0 as well.
         let right = test.iter().enumerate().filter(|(i, m)| nearest(m) == Some(i % SMALL.classes)).count();
         assert!(right * 10 < test.len() * 4, "{right} of {} correct; chance is one in six", test.len());
     }

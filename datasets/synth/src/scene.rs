@@ -5,15 +5,15 @@ use super::ink::{Noise, Rgb, color, draw, mix};
 use warpfeed::decode::Size;
 use warpfeed::sampler::Rng;
 
-/// An image before it is painted.
+/// The description of an image, before it is painted.
 pub(super) struct Scene {
     width: i32,
     height: i32,
     background: [Rgb; 2],
-    /// Direction of the background's color gradient, in 1/256.
+    /// Slope of the background's color gradient in x and y, in 1/256.
     slope: (i32, i32),
     octaves: [Noise; 3],
-    /// Maximum change of a single pixel, like the noise of a sensor.
+    /// Maximum amount by which noise changes a single pixel, like sensor noise.
     grain: i32,
     grain_seed: u64,
     figures: Vec<Placed>,
@@ -25,7 +25,7 @@ struct Placed {
     figure: Figure,
     x: i32,
     y: i32,
-    /// Distance in pixels from the center to the approximate edge.
+    /// Approximate distance from the center to the edge, in pixels.
     radius: i32,
     /// Cosine and sine of the angle, in 1/1024.
     turn: (i32, i32),
@@ -33,19 +33,19 @@ struct Placed {
 }
 
 impl Scene {
-    /// Places figures in the cells of a jittered grid. Its shorter side has two to three cells, so
-    /// a crop of a tenth of the area shows most of a figure. `choose` returns the figure of a cell,
-    /// with its class, or `None` to leave the cell empty.
+    /// Places figures in the cells of a jittered grid. The shorter side has two to three cells, so
+    /// a crop of one tenth of the area shows most of a figure. `choose` returns the figure of a
+    /// cell, with its class, or `None` to leave the cell empty.
     pub(super) fn draw(size: Size, mut choose: impl FnMut(&mut Rng) -> Option<(usize, Figure)>, rng: &mut Rng) -> Self {
         let (width, height) = (size.width as i32, size.height as i32);
         let short = width.min(height);
-        // The background has a medium level, and figures are darker and brighter, so they stand out
-        // regardless of their hues.
+        // The background has medium luma, and figures have darker and brighter parts, so figures
+        // stand out regardless of their hues.
         let level = draw(rng, 85, 165);
         let mut shade = |by: i32| color(draw(rng, 0, 1535), draw(rng, 0, 200), level + by);
         let background = [shade(-25), shade(25)];
         let slope = (draw(rng, -256, 256), draw(rng, -256, 256));
-        // (divisor of the shorter side, maximum strength) of each octave's cells.
+        // (divisor of the shorter side, maximum strength) for the cells of each octave.
         let octaves = [(4, 55), (11, 35), (30, 22)].map(|(part, most)| {
             let strength = draw(rng, 5, most);
             Noise::new(width, height, (short / part).max(2), strength, rng)
@@ -95,8 +95,8 @@ impl Scene {
         }
         if self.grain > 0 {
             let mut rng = Rng::new(self.grain_seed, 0, 0);
-            // One random number per pixel: two of its bytes for the level, and one for each channel
-            // at half the strength.
+            // Draws one random number per pixel. Two of its bytes change the luma, and one more
+            // byte per channel changes that channel at half the strength.
             for pixel in rgb.as_chunks_mut::<3>().0 {
                 let bits = rng.next_u64();
                 let part = |n: u32| ((bits >> (8 * n)) & 255) as i32 - 128;
@@ -114,11 +114,11 @@ impl Scene {
 /// Visible part of a figure.
 pub(super) struct Seen {
     pub(super) class: usize,
-    /// Upper, left and right ends in pixels, each with its visibility.
+    /// Top, left and right ends of the figure in pixels, each with its visibility.
     pub(super) points: [(i32, i32, Visibility); 3],
 }
 
-/// Visibility of a point.
+/// Whether a keypoint is visible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Visibility {
     Outside,
@@ -127,8 +127,9 @@ pub(super) enum Visibility {
 }
 
 impl Scene {
-    /// Returns the figures, and the number of the figure that each pixel shows: 1 for the first, 0
-    /// for the background. A pixel shows a figure if the figure covers at least half of the pixel.
+    /// Returns the figures and, for each pixel, the number of the figure that it shows: 1 for the
+    /// first figure, and 0 for the background. A pixel shows a figure if the figure covers at least
+    /// half of the pixel.
     pub(super) fn truth(&self) -> (Vec<Seen>, Vec<u16>) {
         let mut shown = vec![0; (self.width * self.height) as usize];
         for (number, placed) in (1..).zip(&self.figures) {
@@ -163,8 +164,8 @@ impl Placed {
     fn colors(figure: Figure, rng: &mut Rng) -> [Rgb; 2] {
         let (part, parts) = (figure.hue.0 as i32, figure.hue.1 as i32);
         let (first, width) = (part * 1536 / parts, 1536 / parts);
-        // If hue is part of the class, the colors have high saturation and hues from the middle of
-        // its range.
+        // If the hue is part of the class, the colors have high saturation, and hues from the
+        // middle of the class's range.
         let (margin, least) = if parts > 1 { (width / 4, 160) } else { (0, 40) };
         let hue = first + draw(rng, margin, width - 1 - margin);
         let (bright, dark) = (draw(rng, 200, 245), draw(rng, 15, 60));
@@ -180,8 +181,8 @@ impl Placed {
         });
     }
 
-    /// Calls `ink` for each pixel that the figure covers at least partly, with its index, the
-    /// covered share in 1/256, and its coordinates in the figure.
+    /// Calls `ink` for each pixel that the figure covers at least partly. Its arguments are the
+    /// pixel index, the covered fraction in 1/256, and the figure's coordinates (u, v).
     fn cover(&self, width: i32, height: i32, mut ink: impl FnMut(usize, i32, i32, i32)) {
         let (cos, sin) = self.turn;
         let reach = self.radius * 3 / 2;
@@ -200,8 +201,8 @@ impl Placed {
     }
 }
 
-/// Cosine and sine, in 1/1024, of the angle whose half-angle tangent is `t` / 256. A rational
-/// rotation avoids trigonometry.
+/// Returns the cosine and the sine, in 1/1024, of the angle whose half-angle tangent is `t` / 256.
+/// This rational parametrization avoids trigonometric functions.
 fn turn(t: i32) -> (i32, i32) {
     let (square, one) = (t * t, 256 * 256);
     ((one - square) * 1024 / (one + square), 2 * t * 256 * 1024 / (one + square))

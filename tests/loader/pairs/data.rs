@@ -1,4 +1,4 @@
-//! The datasets, and what setters need.
+//! Datasets and arguments for the setters.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,8 +12,8 @@ use warpfeed::sampler::{Rng, Sampler};
 use warpfeed::transform::ImageMut;
 use warpfeed::{Dataset, Loader, Result};
 
-/// Samples of each of the two sets. The first has nine of `even`, then two of `odd`, the second as many
-/// of `odd` and `zero`.
+/// Samples of each of the two datasets. The first has nine of class `even`, then two of `odd`; the
+/// second has nine of `odd`, then two of `zero`.
 pub(super) const COUNT: u64 = 11;
 pub(super) const OF_FIRST: u64 = 9;
 pub(super) const SETS: [(&str, [&str; 2]); 2] = [("set", ["even", "odd"]), ("other", ["odd", "zero"])];
@@ -39,7 +39,7 @@ impl Sampler for Own {
     }
 }
 
-/// Replaces the codec of PNG. Its images have one color.
+/// A replacement for the PNG codec, whose images have a single color.
 pub(super) struct Red;
 
 impl Codec for Red {
@@ -63,19 +63,20 @@ pub(super) fn darker(image: &mut ImageMut<'_>, _: &mut Rng) -> Result<()> {
     Ok(())
 }
 
-/// The name of the class of a sample.
+/// Returns the class name of a sample.
 pub(super) fn class(id: u64) -> &'static str {
     let (_, [many, few]) = SETS[(id / COUNT) as usize];
     if id % COUNT < OF_FIRST { many } else { few }
 }
 
-/// The same in the column `species`.
+/// Returns the class name of a sample in the column `species`.
 pub(super) fn swapped(id: u64) -> &'static str {
     let (_, [many, few]) = SETS[(id / COUNT) as usize];
     if id % COUNT < OF_FIRST { few } else { many }
 }
 
-/// Writes both sets as folders and as tables, with masks. The upper half of each image is transparent.
+/// Writes both datasets as folders and as tables, with masks. The upper half of each image is
+/// transparent.
 pub(super) fn write(root: &Path) {
     for (set, (name, _)) in SETS.iter().enumerate() {
         let mut table = "path,label,species\n".to_owned();
@@ -102,7 +103,7 @@ pub(super) fn write(root: &Path) {
             writeln!(table, "{name}/{path},{},{}", class(id), swapped(id)).unwrap();
         }
         fs::write(root.join(name).with_extension("csv"), table).unwrap();
-        // No index is written while a folder is new.
+        // Backdated, because no index is written for a folder that changed recently.
         for folder in [*name, SETS[set].1[0], SETS[set].1[1]] {
             let folder = if folder == *name { root.join(name) } else { root.join(name).join(folder) };
             let settled = SystemTime::now() - Duration::from_secs(3600);
@@ -112,10 +113,10 @@ pub(super) fn write(root: &Path) {
     fs::write(root.join("classes.txt"), LISTED_IN_FILE.join("\n")).unwrap();
 }
 
-/// What setters get.
+/// The values that setters need as arguments.
 pub(super) struct World<'a> {
     pub(super) root: &'a Path,
-    /// Samples of the data.
+    /// Number of samples.
     pub(super) samples: u64,
     /// A checkpoint after the first batch.
     pub(super) saved: Option<String>,
@@ -127,7 +128,7 @@ impl World<'_> {
     }
 }
 
-/// Datasets that setters need.
+/// The datasets that the setters need.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Data(pub(super) Vec<String>);
 

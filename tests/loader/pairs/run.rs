@@ -1,4 +1,4 @@
-//! What a program sees of two epochs.
+//! Records everything that a caller can observe in two epochs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -26,7 +26,7 @@ pub(super) struct Batch {
     pub(super) arrays: Vec<Array>,
 }
 
-/// An image, on a scale of 0 to 1 unless it is normalized.
+/// An image, with values from 0 to 1 unless it is normalized.
 pub(super) struct Pixel {
     pub(super) width: usize,
     pub(super) channels: usize,
@@ -38,7 +38,7 @@ impl Pixel {
         self.values.chunks(self.channels).all(|pixel| pixel == &self.values[..self.channels])
     }
 
-    /// Whether the upper, transparent part has one color.
+    /// Returns whether the upper, transparent half has a single color.
     pub(super) fn is_flat_above(&self) -> bool {
         let row = &self.values[..self.width * self.channels];
         row.chunks(self.channels).all(|pixel| pixel.iter().zip(row).all(|(a, b)| (a - b).abs() < 2e-3))
@@ -49,10 +49,10 @@ impl Pixel {
     }
 }
 
-/// All that a program sees of two epochs.
+/// Everything that a caller can observe in two epochs.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Run {
-    /// Whether it opened.
+    /// Whether the loader opened.
     pub(super) opened: bool,
     pub(super) classes: Vec<String>,
     pub(super) rank: usize,
@@ -62,7 +62,7 @@ pub(super) struct Run {
     pub(super) seed: u64,
     pub(super) indexed: bool,
     pub(super) traced: bool,
-    /// Whether the label is that of the column `species`.
+    /// Whether the label comes from the column `species`.
     pub(super) swapped: bool,
     pub(super) batches: Vec<Batch>,
     /// A checkpoint after the first batch.
@@ -77,7 +77,7 @@ impl PartialEq for Run {
 }
 
 impl Run {
-    /// Opens a loader of `data` with the setters `names`, which is refused by the error's text.
+    /// Opens a loader of `data` with the setters `names`. If it is rejected, returns the reason.
     pub(super) fn of(
         names: &[&str],
         data: &Data,
@@ -136,7 +136,7 @@ impl Run {
         self.of_epoch(epoch).map(|batch| batch.ids.len()).collect()
     }
 
-    /// The samples of an epoch, without padding.
+    /// Returns the samples of an epoch, without padding.
     pub(super) fn ids(&self, epoch: u64) -> Vec<u64> {
         self.of_epoch(epoch).flat_map(Batch::valid_ids).collect()
     }
@@ -153,12 +153,13 @@ impl Run {
         self.batches.iter().map(|batch| batch.ids.len()).max().unwrap_or(0)
     }
 
-    /// Whether the labels are those of the column `species`. Data without names of classes has others.
+    /// Returns whether the labels come from the column `species`, or for data without class names,
+    /// whether they differ from those of `other`.
     pub(super) fn has_other_labels(&self, other: &Run) -> bool {
         if self.classes.is_empty() { self.labels().ne(other.labels()) } else { self.named(swapped) }
     }
 
-    /// Whether each label is the place of a class in its own set.
+    /// Returns whether each label is the index of a class within its own dataset.
     pub(super) fn keeps_labels(&self, _: &Run) -> bool {
         let truth = self.truth();
         self.labels().all(|(label, id)| SETS[(id / COUNT) as usize].1[label as usize] == truth(id))
@@ -168,7 +169,7 @@ impl Run {
         self.ids(0) != self.ids(1) && !self.ids(1).is_sorted()
     }
 
-    /// Batches that have both short and long samples.
+    /// Returns the number of batches with both short and long samples.
     pub(super) fn mixed_lengths(&self, epoch: u64) -> usize {
         let is_long = |batch: &Batch| batch.valid_ids().map(|id| length(id) > 4).collect::<BTreeSet<_>>();
         self.of_epoch(epoch).filter(|batch| is_long(batch).len() == 2).count()
@@ -186,7 +187,7 @@ impl Run {
         self.arrays().map(|array| &array.bytes[..]).collect()
     }
 
-    /// The images or the views.
+    /// Iterates over the arrays of the image or of the views.
     pub(super) fn image_arrays(&self) -> impl Iterator<Item = &Array> {
         self.arrays().filter(|array| array.name == "image" || array.name.starts_with("views."))
     }
@@ -203,7 +204,7 @@ impl Run {
         self.images().iter().flat_map(|image| &image.values).copied().fold(f32::MIN, f32::max)
     }
 
-    /// The labels, each with its sample.
+    /// Iterates over the labels, each with its sample.
     pub(super) fn labels(&self) -> impl Iterator<Item = (i64, u64)> {
         let of = |batch: &Batch| {
             let labels = batch.arrays.iter().find(|array| array.name == "label").map_or(&[][..], |array| &array.bytes);
@@ -213,7 +214,7 @@ impl Run {
         self.batches.iter().flat_map(of)
     }
 
-    /// Whether each label is that of the class.
+    /// Returns whether each label is the class of its sample.
     pub(super) fn named(&self, class: impl Fn(u64) -> &'static str) -> bool {
         self.labels().all(|(label, id)| self.classes.get(label as usize).is_some_and(|name| name == class(id)))
     }

@@ -1,6 +1,6 @@
-//! Shared parts of the tests on a device: a stream, the kernels of `examples/kernels/probe.cu`, and
-//! images that are identified by their bytes.
-#![allow(dead_code, unsafe_code)] // each test uses its part; kernels are launched
+//! Code shared by the device tests: a stream, the kernels of `examples/kernels/probe.cu`, and
+//! images that can be identified by their bytes.
+#![allow(dead_code, unsafe_code)] // not every test uses all of it; kernels are launched
 
 pub(crate) mod noise;
 
@@ -17,7 +17,7 @@ const PROBE: &str = include_str!("../../../examples/kernels/probe.ptx");
 /// Width and height of the images.
 pub(crate) const SIDE: u32 = 64;
 
-/// Returns a stream on device 0, or prints why the test is skipped.
+/// Returns a stream on device 0. Without a device, prints why the test is skipped.
 pub(crate) fn stream() -> Option<Arc<CudaStream>> {
     match warpfeed::cuda::stream(0) {
         Ok(stream) => Some(stream),
@@ -42,27 +42,28 @@ impl Probe {
         Probe { spin: load("spin"), checksum: load("checksum") }
     }
 
-    /// Keeps the stream busy for this time.
+    /// Keeps the stream busy for this duration.
     pub(crate) fn spin(&self, stream: &Arc<CudaStream>, nanoseconds: u64) {
         let mut launch = stream.launch_builder(&self.spin);
         launch.arg(&nanoseconds);
-        // SAFETY: one u64, as the kernel declares.
+        // SAFETY: the kernel takes exactly one `u64` argument.
         unsafe { launch.launch(LaunchConfig { grid_dim: (1, 1, 1), block_dim: (32, 1, 1), shared_mem_bytes: 0 }) }
             .unwrap();
     }
 
-    /// Adds the checksum of `bytes` to `sum`.
+    /// Queues a kernel that adds the checksum of `bytes` to `sum`.
     pub(crate) fn checksum(&self, stream: &Arc<CudaStream>, bytes: &CudaView<'_, u8>, sum: &mut CudaViewMut<'_, u64>) {
         let words = (bytes.len() / 4) as u64;
         let mut launch = stream.launch_builder(&self.checksum);
         launch.arg(bytes).arg(&words).arg(sum);
-        // SAFETY: pointer, count and one u64, as the kernel declares.
+        // SAFETY: the arguments match the kernel's parameters: a pointer, a count, and a pointer to
+        // one `u64`.
         unsafe { launch.launch(LaunchConfig { grid_dim: (64, 1, 1), block_dim: (256, 1, 1), shared_mem_bytes: 0 }) }
             .unwrap();
     }
 }
 
-/// Images of `SIDE` by `SIDE` whose bytes depend only on the sample.
+/// Images of `SIDE` by `SIDE` pixels whose bytes depend only on the sample index.
 #[derive(Clone, Copy)]
 pub(crate) struct Numbered(pub(crate) usize);
 
@@ -97,18 +98,18 @@ impl Codec for Numbered {
     }
 }
 
-/// A loader of this many [`Numbered`] images.
+/// Returns a loader of `samples` [`Numbered`] images.
 pub(crate) fn loader(samples: usize) -> Loader {
     let source = Numbered(samples);
     Loader::source(source).codec(source).augment(Augment::pass_through(SIDE, SIDE))
 }
 
-/// Number of batches of a test: `WARPFEED_BATCHES`, or `usual`.
+/// Returns the number of batches in a test: `WARPFEED_BATCHES`, or `usual` if it is not set.
 pub(crate) fn batches(usual: usize) -> usize {
     std::env::var("WARPFEED_BATCHES").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }
 
-/// Pixels of an image with gradients and noise, as (height, width, 3).
+/// Returns the pixels of an image with gradients and noise, as (height, width, 3).
 pub(crate) fn textured(rng: &mut Rng, width: u16, height: u16) -> Vec<u8> {
     let mut pixels = Vec::new();
     for y in 0..height {

@@ -1,4 +1,4 @@
-//! Images of noise, and a loader of them.
+//! A source of noise images, and a loader that uses it.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The one schedule that runs, and the baton that its threads hand to each other.
+//! The running schedule, and the baton that its threads pass to each other.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_int;
@@ -11,20 +11,20 @@ use super::functions::real_futex;
 use super::schedule::{MOST, On, Schedule, State, Step, next_random};
 
 thread_local! {
-    /// Number of this thread in the schedule, or `MOST`.
+    /// Index of this thread in the schedule, or `MOST` if the schedule does not control it.
     pub(super) static ME: Cell<usize> = const { Cell::new(MOST) };
-    /// Whether the scheduler itself runs on this thread.
+    /// Whether this thread is currently executing the scheduler itself.
     pub(super) static INSIDE: Cell<bool> = const { Cell::new(false) };
-    /// Rounds of destructors of thread-local values that have begun.
+    /// Number of rounds of thread-local destructors that have begun on this thread.
     pub(super) static ROUNDS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The number of this thread, if the schedule decides when it runs.
+/// Returns the index of the calling thread, if the schedule controls it.
 pub(super) fn managed() -> Option<usize> {
     Some(ME.get()).filter(|me| *me < MOST && !INSIDE.get())
 }
 
-/// Runs `body` without steps.
+/// Runs `body` without any scheduling points.
 pub(super) fn inside<R>(body: impl FnOnce() -> R) -> R {
     let before = INSIDE.replace(true);
     let result = body();
@@ -32,23 +32,23 @@ pub(super) fn inside<R>(body: impl FnOnce() -> R) -> R {
     result
 }
 
-/// A lock without functions of libc.
+/// A spin lock that calls no libc function.
 pub(super) struct Spin {
     pub(super) taken: AtomicBool,
     pub(super) schedule: UnsafeCell<Option<Schedule>>,
 }
 
-// SAFETY: only the holder of `taken` uses the schedule.
+// SAFETY: only the thread that holds `taken` accesses the schedule.
 unsafe impl Sync for Spin {}
 
 pub(super) static SCHEDULE: Spin = Spin { taken: AtomicBool::new(false), schedule: UnsafeCell::new(None) };
-/// Whether a schedule runs.
+/// Whether a schedule is running.
 pub(super) static ON: AtomicBool = AtomicBool::new(false);
-/// Whether a schedule has failed, so that its threads print where they are.
+/// Whether the schedule has failed, so its threads must print their backtraces.
 pub(super) static FAILED: AtomicBool = AtomicBool::new(false);
-/// One for each thread that may run.
+/// One futex word per thread.
 pub(super) static BATONS: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
-/// The value of a thread with this key is destroyed after its other values.
+/// Key of a thread-local value that is destroyed after all other thread-local values.
 pub(super) static LAST: AtomicU32 = AtomicU32::new(0);
 
 pub(super) struct Held {
@@ -68,14 +68,14 @@ impl Held {
 impl Deref for Held {
     type Target = Schedule;
     fn deref(&self) -> &Schedule {
-        // SAFETY: this thread has taken the lock.
+        // SAFETY: this thread holds the lock.
         unsafe { &*SCHEDULE.schedule.get() }.as_ref().expect("a schedule runs")
     }
 }
 
 impl DerefMut for Held {
     fn deref_mut(&mut self) -> &mut Schedule {
-        // SAFETY: this thread has taken the lock.
+        // SAFETY: this thread holds the lock.
         unsafe { &mut *SCHEDULE.schedule.get() }.as_mut().expect("a schedule runs")
     }
 }
@@ -87,25 +87,25 @@ impl Drop for Held {
     }
 }
 
-/// Standard error without a lock.
+/// Standard error, written without taking a lock.
 pub(super) struct Raw;
 
 impl Write for Raw {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        // SAFETY: the bytes are valid.
+        // SAFETY: `text` is valid for reads of its length.
         unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
         Ok(())
     }
 }
 
-/// Prints where this thread is. The last thread ends the process.
+/// Prints the backtrace of this thread. The last thread to do so ends the process.
 pub(super) fn report(me: usize) -> ! {
     INSIDE.set(true);
     BATONS[me].store(u32::MAX, SeqCst);
     let thread = std::thread::current();
     let place = std::backtrace::Backtrace::force_capture();
     let _ = writeln!(Raw, "\nthread {me} ({}):\n{place}", thread.name().unwrap_or("unnamed"));
-    // SAFETY: only the thread that prints reads the schedule; its threads are stopped.
+    // SAFETY: only the printing thread reads the schedule, and all other threads are stopped.
     let threads = &unsafe { &*SCHEDULE.schedule.get() }.as_ref().expect("it failed").threads;
     let left = |id: &usize| threads[*id].state != State::Ended && BATONS[*id].load(SeqCst) != u32::MAX;
     match (0..threads.len()).find(left) {
@@ -113,7 +113,7 @@ pub(super) fn report(me: usize) -> ! {
         None => exit(101),
     }
     loop {
-        // SAFETY: it only waits.
+        // SAFETY: the call only waits for a signal.
         unsafe { libc::pause() };
     }
 }
@@ -132,7 +132,7 @@ pub(super) fn await_baton(me: usize) {
     }
 }
 
-/// Lets `next` run in place of `me`.
+/// Switches from thread `me` to thread `next`.
 pub(super) fn hand_over(me: usize, next: usize) {
     if me != next {
         {
@@ -149,7 +149,7 @@ pub(super) fn hand_over(me: usize, next: usize) {
     }
 }
 
-/// A step: lets another thread run, or not.
+/// A scheduling point: may switch to a different thread.
 pub(super) fn step() {
     if let Some(me) = managed() {
         let next = Held::new().after(me, Step::Call);
@@ -162,7 +162,7 @@ pub(super) fn step_after_waking(me: usize) {
     hand_over(me, next);
 }
 
-/// Waits while others run. Returns whether the wait ended by time.
+/// Blocks this thread while others run. Returns whether the wait timed out.
 pub(super) fn wait(me: usize, on: On, deadline: Option<u64>) -> bool {
     let next = {
         let mut schedule = Held::new();
@@ -171,7 +171,7 @@ pub(super) fn wait(me: usize, on: On, deadline: Option<u64>) -> bool {
         schedule.threads[me].state = State::Waits(on, deadline);
         match schedule.choose(None) {
             Some(next) => next,
-            None => schedule.fail("is a deadlock"),
+            None => schedule.fail("deadlocks"),
         }
     };
     hand_over(me, next);
@@ -183,9 +183,9 @@ pub(super) fn sleep(me: usize, deadline: u64) {
     wait(me, On::Time, Some(deadline));
 }
 
-/// Ends the process, without destructors.
+/// Ends the process without running destructors.
 pub(super) fn exit(status: c_int) -> ! {
     INSIDE.set(true);
-    // SAFETY: it ends the process.
+    // SAFETY: the call ends the process.
     unsafe { libc::_exit(status) }
 }

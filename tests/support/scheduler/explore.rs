@@ -1,4 +1,4 @@
-//! Runs schedules in processes of their own.
+//! Runs schedules in child processes.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{c_int, c_uint};
@@ -11,15 +11,16 @@ use super::baton::{Held, LAST, ME, ON, SCHEDULE, exit, inside, wait};
 use super::functions::{end_key, pthread_join};
 use super::schedule::{Covered, MOST, On, Schedule, State};
 
-/// Schedules that a process runs.
+/// Number of schedules per process.
 const TOGETHER: u64 = 50;
-/// Real seconds after which a schedule fails: a thread spins without a step.
+/// Real time in seconds after which a schedule fails. This happens if a thread spins without
+/// reaching a scheduling point.
 const REAL_PATIENCE: c_uint = 120;
 
-/// Runs `body` and the threads that it starts in the order of `seed`. Returns when all of them have
-/// ended.
+/// Runs `body` and the threads that it starts under the schedule of `seed`. Returns when all of
+/// them have ended.
 fn run(seed: u64, body: impl FnOnce()) -> Covered {
-    // SAFETY: no other thread of a schedule exists.
+    // SAFETY: no other scheduled thread exists at this point.
     let schedule = unsafe { &mut *SCHEDULE.schedule.get() };
     let stacks = schedule.take().map(|before| before.stacks).unwrap_or_default();
     let schedule = schedule.insert(Schedule { stacks, ..Schedule::new(seed) });
@@ -31,7 +32,7 @@ fn run(seed: u64, body: impl FnOnce()) -> Covered {
     }
     let left: Vec<_> = inside(|| Held::new().threads.iter().filter_map(|thread| thread.handle).collect());
     for handle in left {
-        // SAFETY: nothing else joins the thread, whose end is near.
+        // SAFETY: nothing else joins the thread, which is about to end.
         unsafe { pthread_join(handle, ptr::null_mut()) };
     }
     ON.store(false, SeqCst);
@@ -39,12 +40,12 @@ fn run(seed: u64, body: impl FnOnce()) -> Covered {
     Held::new().covered
 }
 
-/// Number of threads of the schedule that run, in addition to the first.
+/// Returns the number of running threads in the schedule, not counting the first.
 pub fn running() -> usize {
     Held::new().threads.iter().skip(1).filter(|thread| thread.state != State::Ended).count()
 }
 
-/// What a process reports of a schedule: what it did, and the test's own counts.
+/// What a process reports about one schedule: its coverage, and the test's own counts.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Report<const N: usize> {
@@ -53,37 +54,38 @@ struct Report<const N: usize> {
     counts: [u64; N],
 }
 
-/// Whether the environment asks for seeds.
+/// Returns whether the environment selects the seeds.
 pub fn are_asked() -> bool {
     std::env::var_os("WARPFEED_SCHEDULES").is_some()
 }
 
-/// Seeds that the environment asks for: `WARPFEED_SCHEDULES=0..1000000`.
+/// Returns the seeds that the environment selects, as in `WARPFEED_SCHEDULES=0..1000000`, or else
+/// `usual`.
 pub fn seeds(usual: Range<u64>) -> Range<u64> {
     let Ok(text) = std::env::var("WARPFEED_SCHEDULES") else { return usual };
     let parse = || text.split_once("..").and_then(|(first, end)| Some(first.parse().ok()?..end.parse().ok()?));
-    parse().unwrap_or_else(|| panic!("WARPFEED_SCHEDULES={text:?} is no range of seeds, such as 0..1000"))
+    parse().unwrap_or_else(|| panic!("WARPFEED_SCHEDULES={text:?}: expected a range of seeds, such as 0..1000"))
 }
 
-/// What schedules did.
+/// Results of several schedules.
 #[derive(Debug)]
 pub struct Explored<const N: usize> {
-    /// Sums of the counts of the schedules.
+    /// The test's own counts, summed over the schedules.
     pub counts: [u64; N],
-    /// Sum of the hashes of their orders.
+    /// Sum of the hashes of the thread interleavings.
     pub order: u64,
     pub covered: String,
 }
 
-/// Runs `one` in the order of each seed, on all cores. The process must have no thread except
-/// this one and that of the test harness, which waits. The error is the seed of a schedule that
-/// failed.
+/// Runs `one` under the schedule of each seed, on all cores. The process must have no threads
+/// except this one and the waiting main thread of the test harness. If a schedule fails, returns
+/// its seed as the error.
 pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N]) -> Result<Explored<N>, u64> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux").count();
-    assert!(tasks <= 2, "a process with other threads cannot be copied: see `own_process`");
+    assert!(tasks <= 2, "a process with other threads cannot be forked: see `own_process`");
     prepare();
     let mut pipe = [0; 2];
-    // SAFETY: the array has room for both ends.
+    // SAFETY: the array has room for both ends of the pipe.
     assert_eq!(unsafe { libc::pipe2(pipe.as_mut_ptr(), libc::O_NONBLOCK) }, 0);
     let begun = std::time::Instant::now();
     let (mut counts, mut all, mut orders) = ([0; N], Covered::default(), HashSet::new());
@@ -95,7 +97,7 @@ pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N])
         {
             let some = next..(next + TOGETHER).min(seeds.end);
             next = some.end;
-            // SAFETY: this process has one thread.
+            // SAFETY: no other thread of this process is running, so none holds a lock.
             match unsafe { libc::fork() } {
                 0 => child(some, core, pipe[1], &one),
                 -1 => panic!("cannot start a process: {}", std::io::Error::last_os_error()),
@@ -127,7 +129,7 @@ pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N])
             failed = Some(failed.map_or(seed, |before: u64| before.min(seed)));
         }
     }
-    // SAFETY: both ends are open.
+    // SAFETY: both ends of the pipe are open.
     pipe.iter().for_each(|end| assert_eq!(unsafe { libc::close(*end) }, 0));
     if let Some(seed) = failed {
         return Err(seed);
@@ -145,18 +147,19 @@ pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N])
     Ok(Explored { counts, order: orders.iter().fold(0, |sum, order| sum.wrapping_add(*order)), covered })
 }
 
-/// The next report of a process, if one has come.
+/// Returns the next report from a process, if one has arrived.
 fn report_from<const N: usize>(pipe: c_int) -> Option<Report<N>> {
     let mut report = Report { seed: 0, covered: Covered::default(), counts: [0; N] };
     let bytes = size_of::<Report<N>>();
-    // SAFETY: a report consists of integers, and a process writes one at once.
+    // SAFETY: a report consists of integers, so any bytes are valid, and a process writes it in one
+    // call.
     let read = unsafe { libc::read(pipe, (&raw mut report).cast(), bytes) };
     (read == bytes as isize).then_some(report)
 }
 
-/// Cores of this process.
+/// Returns the cores that this process may use.
 fn cores() -> Vec<usize> {
-    // SAFETY: a set consists of bits, and has room for the answer.
+    // SAFETY: an all-zero `cpu_set_t` is valid, and the call may write it.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::sched_getaffinity(0, size_of_val(&set), &raw mut set);
@@ -164,52 +167,52 @@ fn cores() -> Vec<usize> {
     }
 }
 
-/// Prepares a process for schedules.
+/// Prepares the process for running schedules.
 fn prepare() {
     if LAST.load(SeqCst) != 0 {
         return;
     }
     let mut key = 0;
-    // Zero stands for no key.
+    // Zero means that there is no key.
     while key == 0 {
         // SAFETY: the arguments are valid.
         assert_eq!(unsafe { libc::pthread_key_create(&raw mut key, Some(end_key)) }, 0);
     }
     LAST.store(key, SeqCst);
-    // All threads allocate from one heap, which does not shrink. Threads that run one at a time gain
-    // nothing from more of them, and new pages take time.
+    // Let all threads allocate from one heap that never shrinks. Threads that run one at a time
+    // gain nothing from separate heaps, and mapping new pages is slow.
     for (option, value) in [
         (libc::M_ARENA_MAX, 1),
         (libc::M_MMAP_THRESHOLD, 1 << 30),
         (libc::M_TRIM_THRESHOLD, 1 << 30),
         (libc::M_TOP_PAD, 1 << 20),
     ] {
-        // SAFETY: it sets a number.
+        // SAFETY: the call only sets a parameter of the allocator.
         unsafe { libc::mallopt(option, value) };
     }
 }
 
-/// Runs schedules in a process of their own, on one core, because a thread then hands over the
-/// baton in half the time.
+/// Runs schedules in a child process that is pinned to one core, which halves the time that it
+/// takes to pass the baton.
 fn child<const N: usize>(seeds: Range<u64>, core: usize, to: c_int, one: impl Fn(u64) -> [u64; N]) -> ! {
-    // SAFETY: a set consists of bits.
+    // SAFETY: an all-zero `cpu_set_t` is valid.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(core, &mut set);
         libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
     }
     for seed in seeds {
-        // SAFETY: the signal ends this process.
+        // SAFETY: the call only schedules a signal, which ends this process.
         unsafe { libc::alarm(REAL_PATIENCE) };
         let mut counts = [0; N];
         let result = catch_unwind(AssertUnwindSafe(|| run(seed, || counts = one(seed))));
         let Ok(covered) = result else {
-            // The hook has printed the panic.
+            // The panic hook has already printed the message.
             exit(101)
         };
         let report = Report { seed, covered, counts };
         let bytes = size_of::<Report<N>>();
-        // SAFETY: a report consists of integers.
+        // SAFETY: a report consists of integers, so its bytes can be read.
         if unsafe { libc::write(to, (&raw const report).cast(), bytes) } != bytes as isize {
             exit(102);
         }

@@ -1,4 +1,4 @@
-//! The functions of libc at which threads of a schedule hand over the baton.
+//! The libc functions in which scheduled threads may pass on the baton.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::{c_int, c_long, c_uint, c_void};
@@ -11,10 +11,11 @@ use super::baton::{
 };
 use super::schedule::{MOST, On, PAGE, Stack, State, Step, next_random};
 
-/// Cores that the library sees.
+/// Number of cores that the library sees.
 pub(super) const CORES: usize = 2;
 
-/// The functions of a sanitizer in the place of libc's, or 0.
+/// Addresses of the interceptors that a sanitizer defines in place of libc's functions, or 0
+/// without one.
 mod sanitizer {
     macro_rules! functions {
         ($($name:ident $sanitizers:literal $label:literal)*) => {
@@ -47,13 +48,13 @@ mod sanitizer {
     }
 }
 
-/// Calls libc's function, or that of a sanitizer, which calls libc's.
+/// Calls libc's function, or the sanitizer's interceptor, which calls libc's function.
 macro_rules! libc_call {
     ($name:ident($($argument:expr),*) as $type:ty) => {{
         static FOUND: AtomicUsize = AtomicUsize::new(0);
         let mut at = FOUND.load(Relaxed);
         if at == 0 {
-            // SAFETY: it is a constant, defined above.
+            // SAFETY: `sanitizer` defines this symbol for every function.
             at = unsafe { sanitizer::$name };
             if at == 0 {
                 let name = concat!(stringify!($name), "\0").as_ptr();
@@ -64,7 +65,7 @@ macro_rules! libc_call {
         }
         // SAFETY: libc's function of this name has this type.
         let function = unsafe { std::mem::transmute::<usize, $type>(at) };
-        // SAFETY: the caller's arguments are passed on.
+        // SAFETY: the arguments are the ones that this function's caller passed, unchanged.
         unsafe { function($($argument),*) }
     }};
 }
@@ -78,20 +79,20 @@ pub(super) fn real_futex(word: &AtomicU32, operation: c_int, value: u32) {
 }
 
 pub(super) fn fails(error: c_int) -> c_long {
-    // SAFETY: it is this thread's `errno`.
+    // SAFETY: the address is that of this thread's `errno`.
     unsafe { *libc::__errno_location() = error };
     -1
 }
 
 /// # Safety
-/// `time` is valid.
+/// `time` must be valid.
 pub(super) unsafe fn nanos(time: *const libc::timespec) -> u64 {
-    // SAFETY: passed on.
+    // SAFETY: guaranteed by this function's caller.
     let time = unsafe { &*time };
     (time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64)
 }
 
-// SAFETY: it does what libc's function does, which has this name.
+// SAFETY: the definition has the signature and the behavior of libc's function of this name.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn syscall(n: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
     if n == libc::SYS_futex && ON.load(Relaxed) && !INSIDE.get() {
@@ -102,7 +103,7 @@ unsafe extern "C" fn syscall(n: c_long, a: usize, b: usize, c: usize, d: usize, 
         };
         match (operation, managed()) {
             (libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET, Some(me)) => {
-                // SAFETY: the caller guarantees that the word exists.
+                // SAFETY: the caller guarantees that the futex word is valid.
                 if unsafe { &*(a as *const AtomicU32) }.load(SeqCst) != c as u32 {
                     return fails(libc::EAGAIN);
                 }
@@ -124,7 +125,7 @@ unsafe extern "C" fn syscall(n: c_long, a: usize, b: usize, c: usize, d: usize, 
                 if woken == c {
                     return woken as c_long;
                 }
-                // Others may be threads that no schedule manages.
+                // Some waiters may be threads outside of the schedule.
                 return woken as c_long + libc_call!(syscall(n, a, b, c - woken, d, e, f) as Syscall);
             }
             _ => {}
@@ -138,8 +139,9 @@ extern "C" fn sched_yield() -> c_int {
     let Some(me) = managed() else { return libc_call!(sched_yield() as unsafe extern "C" fn() -> c_int) };
     let next = {
         let mut schedule = Held::new();
-        // Threads yield before they wait, which says nothing about their priority. But two threads
-        // must not yield to each other for ever.
+        // Threads also yield just before they wait, so yielding usually does not lower their
+        // priority. It does so occasionally, because two threads must not yield to each other
+        // forever.
         if schedule.one_in(16) {
             schedule.demote(me);
         }
@@ -159,7 +161,7 @@ extern "C" fn sched_yield() -> c_int {
 unsafe extern "C" fn nanosleep(time: *const libc::timespec, left: *mut libc::timespec) -> c_int {
     type Of = unsafe extern "C" fn(*const libc::timespec, *mut libc::timespec) -> c_int;
     let Some(me) = managed() else { return libc_call!(nanosleep(time, left) as Of) };
-    // SAFETY: passed on.
+    // SAFETY: guaranteed by this function's caller.
     let deadline = Held::new().now.saturating_add(unsafe { nanos(time) });
     sleep(me, deadline);
     0
@@ -175,7 +177,7 @@ unsafe extern "C" fn clock_nanosleep(
     type Of = unsafe extern "C" fn(libc::clockid_t, c_int, *const libc::timespec, *mut libc::timespec) -> c_int;
     let Some(me) = managed() else { return libc_call!(clock_nanosleep(clock, flags, time, left) as Of) };
     let from = if flags & libc::TIMER_ABSTIME != 0 { 0 } else { Held::new().now };
-    // SAFETY: passed on.
+    // SAFETY: guaranteed by this function's caller.
     sleep(me, from.saturating_add(unsafe { nanos(time) }));
     0
 }
@@ -194,7 +196,8 @@ unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, time: *mut libc::time
     0
 }
 
-/// The time for which a thread ran and the number of its waits decide whether readers start.
+/// Reports simulated CPU time and context switches, because the library uses them to decide whether
+/// to start readers.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn getrusage(who: c_int, usage: *mut libc::rusage) -> c_int {
     type Of = unsafe extern "C" fn(c_int, *mut libc::rusage) -> c_int;
@@ -214,7 +217,8 @@ unsafe extern "C" fn getrusage(who: c_int, usage: *mut libc::rusage) -> c_int {
     0
 }
 
-/// The order of hash maps is part of a schedule.
+/// Deterministic, so that the hash seeds, and hence the iteration order of hash maps, are replayed
+/// with the schedule.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn getrandom(to: *mut c_void, bytes: usize, flags: c_uint) -> isize {
     type Of = unsafe extern "C" fn(*mut c_void, usize, c_uint) -> isize;
@@ -223,7 +227,7 @@ unsafe extern "C" fn getrandom(to: *mut c_void, bytes: usize, flags: c_uint) -> 
     }
     let mut schedule = Held::new();
     for at in 0..bytes {
-        // SAFETY: the caller guarantees that `bytes` bytes are valid for writes.
+        // SAFETY: the caller guarantees that `bytes` bytes are writable.
         unsafe { to.cast::<u8>().add(at).write(next_random(&mut schedule.random) as u8) };
     }
     bytes as isize
@@ -235,7 +239,8 @@ unsafe extern "C" fn sched_getaffinity(of: libc::pid_t, bytes: usize, set: *mut 
     if managed().is_none() {
         return libc_call!(sched_getaffinity(of, bytes, set) as Of);
     }
-    // SAFETY: the caller guarantees that `bytes` bytes are valid for writes; a set consists of bits.
+    // SAFETY: the caller guarantees that `bytes` bytes are writable; any bit pattern is a valid
+    // `cpu_set_t`.
     unsafe {
         set.cast::<u8>().write_bytes(0, bytes);
         (0..CORES).for_each(|n| libc::CPU_SET(n, &mut *set));
@@ -247,7 +252,7 @@ pub(super) type Main = extern "C" fn(*mut c_void) -> *mut c_void;
 pub(super) type Create =
     unsafe extern "C" fn(*mut libc::pthread_t, *const libc::pthread_attr_t, Main, *mut c_void) -> c_int;
 
-/// A thread that begins.
+/// Start routine and argument of a new thread.
 pub(super) struct Start {
     pub(super) id: usize,
     pub(super) main: Main,
@@ -266,7 +271,7 @@ unsafe extern "C" fn pthread_create(
     };
     let failed = inside(|| {
         let mut bytes = 0;
-        // SAFETY: the caller guarantees that the attributes are valid, which std sets.
+        // SAFETY: std passes valid attributes.
         assert_eq!(unsafe { libc::pthread_attr_getstacksize(attributes, &raw mut bytes) }, 0);
         let (id, stack) = {
             let mut schedule = Held::new();
@@ -286,7 +291,7 @@ unsafe extern "C" fn pthread_create(
         let mut schedule = Held::new();
         let started = &mut schedule.threads[id];
         if failed == 0 {
-            // SAFETY: a thread that has started has a handle.
+            // SAFETY: `pthread_create` succeeded, so it has written the handle.
             (started.handle, started.stack) = (Some(unsafe { *thread }), Some(stack));
         } else {
             started.state = State::Ended;
@@ -299,7 +304,8 @@ unsafe extern "C" fn pthread_create(
 
 pub(super) extern "C" fn begin(start: *mut c_void) -> *mut c_void {
     INSIDE.set(true);
-    // SAFETY: `pthread_create` made it for this thread.
+    // SAFETY: our `pthread_create` boxed the value for this thread, which is the only one to use
+    // it.
     let Start { id, main, argument } = *unsafe { Box::from_raw(start.cast::<Start>()) };
     ME.set(id);
     await_baton(id);
@@ -309,8 +315,8 @@ pub(super) extern "C" fn begin(start: *mut c_void) -> *mut c_void {
     main(argument)
 }
 
-/// Ends a thread of the schedule, after the destructors of its thread-local values, which std runs
-/// in the second round at the latest.
+/// Ends a scheduled thread once its thread-local destructors have run. std runs these in the second
+/// round of key destructors at the latest.
 pub(super) extern "C" fn end(value: *mut c_void) {
     ROUNDS.set(ROUNDS.get() + 1);
     if ROUNDS.get() < 3 {
@@ -333,7 +339,7 @@ pub(super) extern "C" fn end(value: *mut c_void) {
             None => {
                 ME.set(me);
                 schedule.threads[me].state = State::Ready;
-                schedule.fail("is a deadlock")
+                schedule.fail("deadlocks")
             }
         }
     };
@@ -352,7 +358,7 @@ pub(super) unsafe extern "C" fn pthread_join(thread: libc::pthread_t, result: *m
     inside(|| {
         let failed = libc_call!(pthread_join(thread, result) as Of);
         let mut schedule = Held::new();
-        // Another thread may get the same handle.
+        // Forget the handle, because a new thread may get the same one.
         schedule.threads[id].handle = None;
         let stack = schedule.threads[id].stack.take();
         schedule.stacks.extend(stack);
@@ -364,7 +370,8 @@ pub(super) fn thread_of(handle: libc::pthread_t) -> Option<usize> {
     Held::new().threads.iter().rposition(|of| of.handle == Some(handle))
 }
 
-/// A thread of a schedule is joined at the end of the schedule, because its stack is reused.
+/// Does nothing for scheduled threads. They are joined at the end of the schedule, because their
+/// stacks are reused.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_detach(thread: libc::pthread_t) -> c_int {
     type Of = unsafe extern "C" fn(libc::pthread_t) -> c_int;
@@ -374,7 +381,8 @@ unsafe extern "C" fn pthread_detach(thread: libc::pthread_t) -> c_int {
     libc_call!(pthread_detach(thread) as Of)
 }
 
-/// The standard library looks for the guard of its thread's stack, which libc does not know.
+/// Reports a guard page, which std looks up. libc does not know about it, because we supplied the
+/// stack.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_getattr_np(thread: libc::pthread_t, attributes: *mut libc::pthread_attr_t) -> c_int {
     type Of = unsafe extern "C" fn(libc::pthread_t, *mut libc::pthread_attr_t) -> c_int;
@@ -386,34 +394,36 @@ unsafe extern "C" fn pthread_getattr_np(thread: libc::pthread_t, attributes: *mu
     failed
 }
 
-/// Makes every allocation a step.
+/// Makes every allocation a scheduling point.
 pub struct Allocator;
 
-// SAFETY: every call is passed on to the system's allocator unchanged.
+// SAFETY: every call is forwarded to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         step();
-        // SAFETY: the caller's guarantee for `layout` is passed on.
+        // SAFETY: the caller guarantees what the system's allocator requires of `layout`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         step();
-        // SAFETY: the caller's guarantee for `layout` is passed on.
+        // SAFETY: the caller guarantees what the system's allocator requires of `layout`.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         step();
-        // SAFETY: the caller's guarantee for `pointer` and `layout` is passed on.
+        // SAFETY: the caller guarantees what the system's allocator requires of `pointer` and
+        // `layout`.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
 
-/// Whether a branch is being examined. What examines it may itself have branches.
+/// Whether a branch is being handled. Guards against recursion, because the handler may itself have
+/// branches.
 pub(super) static AT_BRANCH: AtomicBool = AtomicBool::new(false);
 
-/// LLVM's coverage calls this at every branch of a crate that is built with it.
+/// LLVM's coverage instrumentation calls this at every branch of an instrumented crate.
 #[unsafe(no_mangle)]
 extern "C" fn __sanitizer_cov_trace_pc_guard(_: *mut u32) {
     if !ON.load(Relaxed) || AT_BRANCH.swap(true, Relaxed) {

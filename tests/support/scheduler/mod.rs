@@ -1,24 +1,28 @@
-//! Runs the threads of a test one at a time, in an order that a seed chooses.
+//! Deterministic scheduler: runs the threads of a test one at a time, in an interleaving chosen by
+//! a seed.
 //!
-//! The threads of the library and of its crates block in few functions of libc: `syscall` for
-//! futexes, `pthread_join`, sleeps and `sched_yield`. The executable of the test defines these
-//! itself, so the linker prefers them, and the library is tested as it is. While a schedule runs,
-//! its threads hand a baton to each other. A thread hands it on when it blocks, and may have to
-//! whenever it wakes, starts or yields to others, reads the clock or allocates ([`Allocator`]).
-//! Time is virtual: it passes with every such step, and jumps to the next deadline when every thread
-//! waits. Threads that were not started by a schedule keep the functions of libc.
+//! The threads of the library and its dependencies block in only a few libc functions: `syscall`
+//! for futexes, `pthread_join`, sleeps and `sched_yield`. The test executable defines these
+//! functions itself. The linker prefers its definitions, so the library is tested unmodified. While
+//! a schedule is running, its threads pass a baton to each other. A thread passes it on when it
+//! blocks. It may also pass it on whenever it wakes or starts a thread, yields, reads the clock or
+//! allocates ([`Allocator`]). Time is virtual: it advances with every such scheduling point, and
+//! jumps to the next deadline when every thread waits. Threads outside a schedule use the real libc
+//! functions.
 //!
-//! If the library is compiled by `branches`, each of its branches is a step, too.
+//! If the library is compiled with `tests/support/branches`, each of its branches is a scheduling
+//! point as well.
 //!
 //! 1. `schedule`: [`Schedule`](schedule::Schedule), the choices of one seed.
-//! 2. `baton`: the one schedule that runs, and the thread that has the baton.
-//! 3. `functions`: the functions of libc, and [`Allocator`].
-//! 4. `explore`: runs schedules in processes.
+//! 2. `baton`: the running schedule, and the thread that has the baton.
+//! 3. `functions`: the libc functions, and [`Allocator`].
+//! 4. `explore`: runs schedules in child processes.
 //!
-//! [`explore()`] runs several schedules in a process, one after the other. Later ones find what
-//! the library has initialized, so a seed is repeated together with those before it.
-#![allow(unsafe_code)] // it replaces functions of libc
-#![allow(dead_code, unreachable_pub, unused_imports)] // each test uses its part
+//! [`explore()`] runs several schedules in a process, one after the other. Global state that
+//! earlier schedules initialized is visible to later ones. To reproduce a schedule, run the seeds
+//! before it in the same process as well.
+#![allow(unsafe_code)] // replaces libc functions
+#![allow(dead_code, unreachable_pub, unused_imports)] // not every test uses all of it
 
 mod baton;
 mod explore;

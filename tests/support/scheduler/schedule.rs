@@ -1,4 +1,7 @@
-//! The choices of one seed.
+//! The decisions of one seed: which thread runs next, and which waits time out.
+//!
+//! A seed selects one of two policies, because they find different bugs: switches at uniformly
+//! random steps, or random priorities with few preemptions ([`Style`]).
 
 use std::ffi::c_void;
 use std::fmt::Write as _;
@@ -7,17 +10,19 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use super::baton::{FAILED, ME, Raw, report};
 
-/// Threads that a schedule may start.
+/// Maximum number of threads in a schedule.
 pub(super) const MOST: usize = 1024;
 
-/// A schedule fails if its threads still wait for each other after this time, in virtual ns.
+/// Virtual time in nanoseconds after which a schedule fails, because its threads are still waiting
+/// for each other.
 pub(super) const PATIENCE: u64 = 1_000_000_000_000;
 
-/// A schedule that takes more steps than this does not end.
+/// Number of steps after which a schedule is considered endless.
 pub(super) const STEPS: u64 = 20_000_000;
 
-/// So many steps after a wait that ended by time, a different thread may run after one step in so
-/// many: these steps are rare, and what the thread waited for may happen meanwhile.
+/// `(n, m)`: in each of the `n` steps after a wait timed out, threads are switched with a
+/// probability of 1 in `m`. These steps are rarely executed, and the awaited event may still occur
+/// during them.
 pub(super) const RARE: (u32, u64) = (8, 4);
 
 /// What a thread waits for.
@@ -39,19 +44,20 @@ pub(super) enum State {
 pub(super) struct Thread {
     pub(super) state: State,
     pub(super) timed_out: bool,
-    /// Number of its next steps that are likely to be interrupted.
+    /// Number of the thread's next steps that have a high probability of a switch.
     pub(super) rare: u32,
-    /// Its handle and its stack, until it has been joined.
+    /// Handle and stack, until the thread has been joined.
     pub(super) handle: Option<libc::pthread_t>,
     pub(super) stack: Option<Stack>,
     pub(super) priority: u64,
-    /// Virtual time for which it ran, and how often it waited.
+    /// Virtual run time of the thread.
     pub(super) ran: u64,
+    /// How often the thread waited.
     pub(super) waits: u64,
 }
 
-/// Memory of a thread's stack. It is reused, because new pages take longer than all that a short
-/// thread does.
+/// Memory of a thread's stack. Stacks are reused, because mapping new pages takes longer than a
+/// short thread runs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stack {
     pub(super) at: *mut c_void,
@@ -61,10 +67,10 @@ pub(super) struct Stack {
 impl Stack {
     pub(super) fn new(bytes: usize) -> Self {
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: it maps new memory.
+        // SAFETY: the call maps new memory.
         let at = unsafe { libc::mmap(ptr::null_mut(), bytes, access, kind | libc::MAP_STACK, -1, 0) };
         assert_ne!(at, libc::MAP_FAILED, "no memory for the stack of a thread");
-        // SAFETY: the lowest page guards what lies below.
+        // SAFETY: the lowest page of the new mapping becomes the guard page.
         assert_eq!(unsafe { libc::mprotect(at, PAGE, libc::PROT_NONE) }, 0);
         Stack { at, bytes }
     }
@@ -75,22 +81,23 @@ pub(super) const PAGE: usize = 4096;
 /// How the next thread is chosen.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Style {
-    /// Any thread, after one step in so many.
+    /// Chooses uniformly among all threads. One step in this many is a switch.
     Uniform(u64),
-    /// The thread with the highest priority, which becomes the lowest after one step in so many:
-    /// few preemptions at arbitrary places find what needs a particular order ("A randomized
-    /// scheduler with probabilistic guarantees of finding bugs", ASPLOS 2010).
+    /// Chooses the thread with the highest priority. At one step in this many, the running thread
+    /// gets the lowest priority. A few such preemptions at arbitrary points find bugs that need a
+    /// particular order of events ("A randomized scheduler with probabilistic guarantees of finding
+    /// bugs", ASPLOS 2010).
     Priorities(u64),
 }
 
-/// Where a different thread may run.
+/// A point at which a switch may occur.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Where a thread has been woken or started.
+    /// A thread has been woken or started.
     Wake,
-    /// Where the clock is read, or memory is allocated.
+    /// A thread reads the clock or allocates memory.
     Call,
-    /// At a branch of an instrumented crate.
+    /// A branch of an instrumented crate.
     Branch,
 }
 
@@ -98,37 +105,37 @@ pub(super) struct Schedule {
     pub(super) seed: u64,
     pub(super) random: u64,
     pub(super) style: Style,
-    /// A wait ends by time in one choice of so many, although others could run.
+    /// At one choice in this many, a wait times out although other threads could run.
     pub(super) hurry: u64,
-    /// Time in ns by which a wait may end too late, so that waits end at once.
+    /// Nanoseconds by which timeouts may be late, so that several waits time out together.
     pub(super) late: u64,
-    /// A thread that yields lets others run once in so many times.
+    /// One yield in this many lets other threads run.
     pub(super) yields: u64,
     pub(super) now: u64,
-    /// Virtual time of a step.
+    /// Virtual duration of a step in nanoseconds.
     pub(super) step: u64,
-    /// A different thread may run after one branch in so many.
+    /// One branch in this many may be a switch.
     pub(super) branches: u64,
-    /// Whether threads have become ready since the last choice by priorities.
+    /// Whether threads have become ready since the last choice by priority.
     pub(super) more: bool,
     pub(super) threads: Vec<Thread>,
-    /// Stacks that no thread uses.
+    /// Stacks that are not in use.
     pub(super) stacks: Vec<Stack>,
     pub(super) lowest: u64,
     pub(super) covered: Covered,
 }
 
-/// What a schedule did.
+/// Statistics of a schedule.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Covered {
     pub threads: u64,
     pub steps: u64,
     pub switches: u64,
-    /// Hash of the order of the threads.
+    /// Hash of the thread interleaving.
     pub order: u64,
 }
 
-/// SplitMix64.
+/// Returns the next number of the SplitMix64 generator.
 pub(super) fn next_random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -175,7 +182,7 @@ impl Schedule {
         self.threads.len() - 1
     }
 
-    /// Passes the time of a step of `me`.
+    /// Advances the virtual time by one step of thread `me`.
     pub(super) fn pass(&mut self, me: usize, step: Step) {
         self.covered.steps += 1;
         if step != Step::Branch {
@@ -187,8 +194,8 @@ impl Schedule {
         }
     }
 
-    /// Lets the wait with the first deadline end, and those that end soon after. Returns whether there
-    /// is one.
+    /// Times out the wait with the earliest deadline, and those with deadlines shortly after it.
+    /// Returns whether any wait had a deadline.
     pub(super) fn end_first_wait(&mut self) -> bool {
         let deadline = |thread: &Thread| match thread.state {
             State::Waits(_, deadline) => deadline,
@@ -197,7 +204,7 @@ impl Schedule {
         let Some(first) = self.threads.iter().filter_map(deadline).min() else { return false };
         self.now = self.now.max(first + self.late);
         if self.now > PATIENCE {
-            self.fail("waits in vain");
+            self.fail("makes no progress");
         }
         let now = self.now;
         for thread in self.threads.iter_mut().filter(|thread| deadline(thread).is_some_and(|end| end <= now)) {
@@ -207,8 +214,8 @@ impl Schedule {
         true
     }
 
-    /// Chooses a thread. `None` if every thread waits without a deadline. `but` is not chosen if there
-    /// is a choice.
+    /// Chooses a ready thread, if possible one other than `but`. Returns `None` if every thread is
+    /// waiting without a deadline.
     pub(super) fn choose(&mut self, but: Option<usize>) -> Option<usize> {
         if self.hurry < u64::MAX && self.one_in(self.hurry) {
             self.end_first_wait();
@@ -243,7 +250,7 @@ impl Schedule {
         let every = if is_rare { every.min(RARE.1) } else { every };
         if self.one_in(every) {
             self.demote(me);
-            // The thread may be away for long.
+            // After such a switch, the thread may not run again for a long time.
             if is_rare && self.one_in(2) {
                 self.end_first_wait();
             }
@@ -258,7 +265,7 @@ impl Schedule {
         self.threads[me].priority = self.lowest;
     }
 
-    /// Ends up to `count` waits, and returns their number.
+    /// Wakes up to `count` matching waiters, and returns how many it woke.
     pub(super) fn wake(&mut self, is_meant: impl Fn(On) -> bool, count: usize) -> usize {
         for woken in 0..count {
             let waits = |thread: &Thread| matches!(thread.state, State::Waits(on, _) if is_meant(on));
@@ -273,7 +280,7 @@ impl Schedule {
         count
     }
 
-    /// Ends the process, after every thread has printed where it is.
+    /// Fails the schedule: every thread prints its backtrace, and then the process ends.
     pub(super) fn fail(&mut self, why: &str) -> ! {
         let _ = writeln!(Raw, "schedule {} {why} ({:?}, {:?})", self.seed, self.style, self.covered);
         for (id, thread) in self.threads.iter().enumerate().filter(|(_, thread)| thread.state != State::Ended) {
