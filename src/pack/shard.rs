@@ -3,7 +3,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use super::member::{self, END};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result, reserve};
 use crate::source::Sample;
 
 /// Number of bytes that are buffered before they are written to the file.
@@ -50,9 +50,7 @@ impl<S: Sink> Shard<S> {
     /// Begins a shard in the empty `file`. `path` is used in error messages.
     pub(super) fn begin(path: PathBuf, file: S, classes: &[String]) -> Result<Self> {
         let mut pending = Vec::new();
-        pending
-            .try_reserve_exact(BUFFER)
-            .map_err(|_| Error::new(ErrorKind::Memory, format!("no memory for {BUFFER} bytes")).at_path(&path))?;
+        reserve(&mut pending, BUFFER).map_err(|e| e.at_path(&path))?;
         let mut shard = Shard {
             path,
             file,
@@ -105,18 +103,21 @@ impl<S: Sink> Shard<S> {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        let written = if self.pending.len() + bytes.len() <= BUFFER { Ok(()) } else { self.flush() };
-        let written = match written {
-            Ok(()) if bytes.len() > BUFFER => self.file.write_all(bytes),
-            Ok(()) => {
-                self.pending.extend_from_slice(bytes);
-                Ok(())
-            }
-            failed => failed,
-        };
-        written.map_err(|e| self.fail(&e))?;
+        self.buffer(bytes).map_err(|e| self.fail(&e))?;
         self.crc.update(bytes);
         self.bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Appends `bytes` to the pending ones, which it writes first if both together exceed the buffer.
+    fn buffer(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.pending.len() + bytes.len() > BUFFER {
+            self.flush()?;
+        }
+        if bytes.len() > BUFFER {
+            return self.file.write_all(bytes);
+        }
+        self.pending.extend_from_slice(bytes);
         Ok(())
     }
 
