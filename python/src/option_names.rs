@@ -2,8 +2,8 @@
 //!
 //! The crate's messages show options as Rust users write them: `unlabeled(true)`,
 //! `.soft_labels(classes, smoothing)`. One rule turns every call of a setter into a keyword
-//! argument; the tables list only the other names. `python/tests/test_message_spelling.py` reads every message
-//! in the crate's source and fails if Rust spelling remains.
+//! argument; the tables list only the other names. `python/tests/test_message_spelling.py` reads
+//! every message in the crate's source and fails if Rust spelling remains.
 
 use warpfeed_cli::respell;
 

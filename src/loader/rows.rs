@@ -82,7 +82,7 @@ options! {
         ///   names the sample and its file. [`on_error`](Self::on_error) sets the policy.
         ///
         /// Therefore, a label of -1 comes either from the sample itself or from this option.
-        loader fn unlabeled(unlabeled: bool) -> bool = false, as unlabeled;
+        loader fn unlabeled(unlabeled: bool) -> bool = false;
 
         /// Sets whether annotations refer to the stored pixels or to the image after its EXIF
         /// rotation, for images whose size does not reveal it. Unset by default.
@@ -180,7 +180,7 @@ options! {
         /// # use warpfeed::Loader;
         /// let loader = Loader::new("photographs").convert_to_u8(true);
         /// ```
-        both fn convert_to_u8(converts: bool) -> bool = false, as convert_to_u8;
+        both fn convert_to_u8(converts: bool) -> bool = false;
     }
 
     purpose "speed", "Performance. These options do not change the batches." {

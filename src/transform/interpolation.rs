@@ -30,17 +30,20 @@ impl Interpolation {
     /// Returns the reason why rotations, shears and other warps cannot read pixels in this way, if
     /// they cannot.
     pub(super) fn unfit_for_warps(self) -> Option<&'static str> {
+        macro_rules! unfit {
+            ($name:literal) => {
+                Some(concat!(
+                    "interpolation ",
+                    $name,
+                    " is for the resize only: rotations and other warps use nearest or bilinear"
+                ))
+            };
+        }
         match self {
             Interpolation::Nearest | Interpolation::Bilinear => None,
-            Interpolation::BilinearExact => Some(
-                "interpolation bilinear_exact is for the resize only: rotations and other warps use nearest or bilinear",
-            ),
-            Interpolation::Bicubic => {
-                Some("interpolation bicubic is for the resize only: rotations and other warps use nearest or bilinear")
-            }
-            Interpolation::Lanczos => {
-                Some("interpolation lanczos is for the resize only: rotations and other warps use nearest or bilinear")
-            }
+            Interpolation::BilinearExact => unfit!("bilinear_exact"),
+            Interpolation::Bicubic => unfit!("bicubic"),
+            Interpolation::Lanczos => unfit!("lanczos"),
         }
     }
 
