@@ -194,7 +194,7 @@ fn a_slow_custom_field_is_the_named_bottleneck() {
     let _alone = alone();
     let workers = cores();
     for images in [true, false] {
-        let words = ["limited by the field \"sound\"\n- ", "with sound", "in half the time would give"];
+        let words = ["limited by the field \"sound\"\n- ", "with sound", "in half the time would make"];
         let stats = named(Bottleneck::Field, &words, || {
             let loader = loader(samples(80 * workers), FAST).workers(workers).field("sound", Slow);
             run(if images { loader } else { loader.drop_field("image") }, 1, |_| ms(0))
@@ -300,7 +300,7 @@ fn uneven_steps_with_few_slots_are_named() {
     println!("{cycles:?}\n{stats}\n{verdict}");
     assert_eq!(verdict.limit, Bottleneck::Slots);
     assert_eq!(verdict.to_string(), verdict.text);
-    for word in ["too few batches ahead\n- ", "all 3 slots were full", "in place of 1"] {
+    for word in ["too few batches ahead\n- ", "all 3 slots were full", "instead of 1"] {
         assert!(verdict.text.contains(word), "{word:?} is not in {:?}", verdict.text);
     }
     assert!(stats.slot.seconds >= 0.4 * stats.seconds, "{stats}");
