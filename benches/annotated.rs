@@ -1,14 +1,15 @@
-//! Cost of loading masks and boxes in addition to photographs, and of a detection recipe.
+//! Measures the cost of loading masks and boxes in addition to photographs, and of a detection
+//! recipe.
 //!
 //! ```text
 //! cargo bench --bench annotated
 //! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench annotated    # with a folder of images instead of synthetic ones
 //! ```
 //!
-//! Each image has a generated mask of its own size and twelve generated boxes with classes. All
-//! loaders of a turn read the same LMDB and differ only in their fields. If
-//! `WARPFEED_LISTED=FOLDER` is set, the benchmark writes the images and a `boxes.json` to FOLDER,
-//! for `benches/peers/detection.py`.
+//! Each image has a generated mask of its own size, and twelve generated boxes with classes. The
+//! loaders that a turn measures read the same LMDB and differ only in their fields. With
+//! `WARPFEED_LISTED=FOLDER`, the benchmark also writes the images and a `boxes.json` to FOLDER, for
+//! `benches/peers/detection.py`.
 #![allow(missing_docs)]
 
 use std::fs;
@@ -46,7 +47,7 @@ fn mask(size: Size, boxes: &[([f32; 4], i64)]) -> Vec<u8> {
         let (cx, cy, rx, ry) = ((x1 + x2) / 2.0, (y1 + y2) / 2.0, (x2 - x1) / 2.0, (y2 - y1) / 2.0);
         for y in *y1 as u32..*y2 as u32 {
             for x in *x1 as u32..*x2 as u32 {
-                // A ragged edge, as in real masks.
+                // Make the edge ragged, as in real masks.
                 let ragged = 1.0 + 0.06 * ((x * 7 + y * 13) as f32 * 0.3).sin();
                 if ((x as f32 - cx) / rx).powi(2) + ((y as f32 - cy) / ry).powi(2) < ragged {
                     mask.put_pixel(x, y, image::Luma([*class as u8 + 1]));
@@ -88,8 +89,7 @@ fn annotated(source: &dyn Source, listed: Option<&Path>) -> Memory {
     Memory::new(samples)
 }
 
-/// Returns the seconds that it takes to load `IMAGES` images into host memory, in batches of
-/// `batch`.
+/// Returns the time in seconds to load `IMAGES` images into host memory, in batches of `batch`.
 fn seconds(path: &Path, batch: usize, with: &dyn Fn(Loader) -> Loader) -> f64 {
     // The annotations refer to upright images.
     let loader =
@@ -119,8 +119,8 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 type With = Box<dyn Fn(Loader) -> Loader>;
 
-/// Measures all `ways` alternately. Prints each one with its ratio to the first one of the same
-/// turn.
+/// Measures all `ways` alternately. Prints the rate of each, and its ratio to the first one in the
+/// same turn.
 fn compare(title: &str, path: &Path, batch: usize, ways: &[(&str, With)]) {
     println!("\n{title}: images/s, medians of {TURNS} turns, and of the ratios to the first line");
     let mut rates = vec![Vec::new(); ways.len()];

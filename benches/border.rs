@@ -1,5 +1,5 @@
-//! Latency of the first batch of an epoch compared with the other batches, for datasets of 64, 500
-//! and 50,000 samples, in host memory and on a GPU if there is one.
+//! Compares the wait for the first batch of an epoch with the waits for other batches, for datasets
+//! of 64, 500 and 50,000 samples, in host memory and on a GPU if there is one.
 //!
 //! ```text
 //! cargo bench --bench border
@@ -7,10 +7,10 @@
 //! ```
 //!
 //! "Ahead" is the loader with default options, which prepares the next epoch while the current one
-//! ends. "On request" is the same loader with `epochs(0)`. The two are measured alternately. A
-//! consumer that does no work per batch is limited by the loader. One that works 1.5 times as long
-//! as the loader takes is not. A wait is the time from requesting a batch until it is available (on
-//! a GPU: available to the stream).
+//! ends. "On request" is the same loader with `epochs(0)`. The two are measured alternately. If the
+//! consumer does no work, the loader is the bottleneck; if its step takes 1.5 times as long as
+//! loading a batch, the consumer is. A wait is the time from requesting a batch until it is
+//! available. A device batch is available once the consumer's stream can use it.
 #![allow(missing_docs)]
 
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use warpfeed::source::open;
 use warpfeed::{Augment, Batches, Loader};
 use warpfeed_synth::Synth;
 
-/// Samples, batch size and epochs in each turn.
+/// The datasets: the number of samples, the batch size, and the number of epochs in each turn.
 const SETS: [(u64, usize, u64); 4] = [(64, 32, 24), (500, 256, 12), (500, 500, 12), (50_000, 256, 3)];
 const TURNS: usize = 3;
 
@@ -71,7 +71,7 @@ fn compare<F: FnMut(Set, Duration) -> Waits>(place: &str, set: Set, open: impl F
     let (samples, batch, epochs) = set;
     println!("\n{samples} samples, batches of {batch}, {epochs} epochs, {TURNS} turns, {place}");
     let mut loaders = [("ahead", open(u64::MAX)), ("on request", open(0))];
-    // The first pass starts the threads, and determines how long a batch takes.
+    // Warm up the loader and measure the time per batch.
     let begun = Instant::now();
     let first = loaders[1].1((samples, batch, 2), Duration::ZERO);
     let each = begun.elapsed() / (first.border.len() + first.inside.len() + 1) as u32;
@@ -84,8 +84,8 @@ fn compare<F: FnMut(Set, Duration) -> Waits>(place: &str, set: Set, open: impl F
                 sum.inside.extend(inside);
             }
         }
-        // An epoch of one batch has no waits inside it, so compare with those of the first loader
-        // or with the time per batch.
+        // Epochs of one batch have no waits inside them. Compare with the waits of the first loader
+        // or, if it has none either, with the time per batch.
         let inside = median(&all[0].inside);
         for (waits, (how, _)) in all.iter().zip(&loaders) {
             let border = median(&waits.border);

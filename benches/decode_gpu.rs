@@ -1,12 +1,13 @@
-//! Measures throughput when the workers, the device or both decode. The variants are measured
-//! alternately. Run with `cargo bench --bench decode_gpu -- PATH.. [--seconds N] [--turns N]
-//! [--only Gpu]`.
+//! Measures the throughput of decoding on the workers, on the device, and on both. The variants are
+//! measured alternately. Run with
+//! `cargo bench --bench decode_gpu -- PATH.. [--seconds N] [--warmup N] [--turns N] [--only Gpu]`.
 //!
 //! Each PATH is a dataset of JPEGs, repeated as needed. Batches of 256 crops of 224x224 pixels are
-//! delivered on the device as f16 (N, C, H, W). There is one worker per core that the process may
-//! use (`taskset -c 0-3`). "GPU ms" is the device time for decoding and converting a batch,
-//! measured with events on an otherwise idle device. "at 20,000/s" is the share of device time that
-//! decoding and converting would use at 20,000 images per second.
+//! delivered on the device as f16 (N, C, H, W). One worker runs on each core available to the
+//! process; limit the cores with `taskset -c 0-3`. "GPU ms" is the device time for decoding and
+//! converting a batch, measured with events on an otherwise idle device. "at 20,000/s" is the share
+//! of device time that decoding and converting would use at 20,000 images per second. "p99 ms" is the 99th percentile
+//! of the time that the consumer, which does no work, waits for a batch.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,9 +23,9 @@ fn main() -> Result<()> {
         let at = arguments.iter().position(|a| a == name);
         at.and_then(|i| arguments.get(i + 1)).map_or(default, |n| n.parse().expect("a number"))
     };
-    let (seconds, turns) = (option("--seconds", 3.0), option("--turns", 2.0) as usize);
+    let (seconds, warmup, turns) = (option("--seconds", 3.0), option("--warmup", 1.0), option("--turns", 2.0) as usize);
     let only = arguments.iter().position(|a| a == "--only").and_then(|i| arguments.get(i + 1));
-    let options: Vec<usize> = ["--seconds", "--turns", "--only"]
+    let options: Vec<usize> = ["--seconds", "--warmup", "--turns", "--only"]
         .iter()
         .filter_map(|name| arguments.iter().position(|a| a == name))
         .flat_map(|at| [at, at + 1])
@@ -40,7 +41,9 @@ fn main() -> Result<()> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     println!("{cores} cores, {turns} turns of {seconds} s");
     for path in paths {
-        println!("{path}\n  decoded on   images/s (each turn)          GPU ms  at 20,000/s  on the device  busy cores");
+        println!(
+            "{path}\n  decoded on   images/s (each turn)          GPU ms  at 20,000/s  on the device  busy cores  p99 ms"
+        );
         let choices = [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto];
         let mut open = choices
             .iter()
@@ -49,23 +52,24 @@ fn main() -> Result<()> {
             .collect::<Result<Vec<_>>>()?;
         for _ in 0..turns {
             for (_, batches, rates) in &mut open {
-                rates.push(rate(batches, &stream, seconds)?);
+                rates.push(rate(batches, &stream, warmup, seconds)?);
             }
         }
         for (on, batches, rates) in &open {
             let stats = batches.stats();
-            let each: Vec<String> = rates.iter().map(|(rate, _)| format!("{rate:.0}")).collect();
+            let each: Vec<String> = rates.iter().map(|turn| format!("{:.0}", turn.images)).collect();
             let of_gpu = [&stats.device_decode, &stats.convert];
             let gpu =
                 of_gpu.into_iter().flatten().map(|stage| stage.seconds).sum::<f64>() / stats.batches.max(1) as f64;
             println!(
-                "  {:<12} {:<30} {:>6.3} {:>10.1} % {:>12.1} % {:>11.1}",
+                "  {:<12} {:<30} {:>6.3} {:>10.1} % {:>12.1} % {:>11.1} {:>7.2}",
                 format!("{on:?}"),
                 each.join(" "),
                 gpu * 1e3,
                 gpu * 20_000.0 / BATCH as f64 * 100.0,
                 stats.decoded_on_device as f64 / stats.prepared.max(1) as f64 * 100.0,
-                rates.iter().map(|r| r.1).fold(0.0, f64::max),
+                rates.iter().map(|turn| turn.cores).fold(0.0, f64::max),
+                rates.iter().map(|turn| turn.late).fold(0.0, f64::max),
             );
         }
         if let Some((.., batches, _)) = open.last() {
@@ -79,7 +83,7 @@ fn loader(path: &str, on: DecodeOn) -> Loader {
     Loader::new(path)
         .batch_size(BATCH)
         .shuffle(42)
-        .repeat(200)
+        .repeat(1000)
         .augment(Augment::train(224))
         .normalize(Normalize::IMAGENET)
         .dtype(Dtype::F16)
@@ -88,25 +92,38 @@ fn loader(path: &str, on: DecodeOn) -> Loader {
         .decode_on(on)
 }
 
-/// Returns the images per second, and the number of cores that the process kept busy.
-fn rate(batches: &mut Batches<CudaBatch>, stream: &Arc<CudaStream>, seconds: f64) -> Result<(f64, f64)> {
-    let (mut samples, mut since, mut warm) = (0, Instant::now(), 0);
+/// One turn of a variant.
+struct Turn {
+    /// Images per second.
+    images: f64,
+    /// Number of cores that the process kept busy.
+    cores: f64,
+    /// 99th percentile of the wait for a batch, in ms.
+    late: f64,
+}
+
+/// Measures for `seconds`, after a warm-up that begins with the first batch.
+fn rate(batches: &mut Batches<CudaBatch>, stream: &Arc<CudaStream>, warmup: f64, seconds: f64) -> Result<Turn> {
     let monitor = batches.handle();
-    let mut before = monitor.stats();
-    for batch in batches.epoch(0) {
-        let count = batch?.len();
-        warm += 1;
-        if warm <= 12 {
-            (since, before) = (Instant::now(), monitor.stats());
-            continue;
-        }
-        samples += count;
-        if since.elapsed().as_secs_f64() > seconds {
-            break;
-        }
+    let mut epoch = batches.epoch(0);
+    epoch.next().expect("a batch")?;
+    let opened = Instant::now();
+    while opened.elapsed().as_secs_f64() < warmup {
+        epoch.next().expect("the dataset is too small for the warm-up: use more files, or --warmup 0")?;
     }
-    stream.synchronize().expect("the stream is alive");
+    let (mut samples, mut waits, since, before) = (0, Vec::new(), Instant::now(), monitor.stats());
+    while since.elapsed().as_secs_f64() < seconds {
+        let asked = Instant::now();
+        let Some(batch) = epoch.next() else { break };
+        waits.push(asked.elapsed().as_secs_f64() * 1e3);
+        samples += batch?.len();
+    }
+    stream.synchronize().expect("the stream synchronizes");
     let took = since.elapsed().as_secs_f64();
-    let cores = monitor.stats().since(&before).process.cpu_seconds / took;
-    Ok((samples as f64 / took, cores))
+    waits.sort_by(f64::total_cmp);
+    Ok(Turn {
+        images: samples as f64 / took,
+        cores: monitor.stats().since(&before).process.cpu_seconds / took,
+        late: waits.get(waits.len() * 99 / 100).copied().unwrap_or_default(),
+    })
 }

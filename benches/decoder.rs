@@ -1,12 +1,13 @@
-//! Measures latency and throughput of `Decoder`. Run with `cargo bench --bench decoder -- PATH
-//! [--seconds N] [--workers N]`.
+//! Measures the latency and throughput of `Decoder`. Run with
+//! `cargo bench --bench decoder -- PATH [--seconds N] [--workers N]`.
 //!
 //! Each request contains 1, 8, 64 or 256 JPEGs from the dataset at PATH. The resulting batches are
 //! eval crops of 224x224 pixels, normalized f16 (N, C, H, W). If there is a CUDA driver, batches
 //! are delivered in device memory and measured twice: decoded on the GPU, then on the CPU.
-//! Otherwise they stay in host memory. "alone" means one request at a time, measured from the call
-//! until the batch is in memory: median and 99th percentile in ms, and images per second. "in
-//! flight" means that four requests are always in flight.
+//! Otherwise they stay in host memory. The columns with latencies and the first rate are for one
+//! request at a time, measured from the call until the batch is in memory: the median and the 99th
+//! percentile in ms, and images per second. "in flight" means that four requests are always in
+//! flight.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ fn main() -> Result<()> {
     };
     let (seconds, workers) = (option("--seconds", 2.0), option("--workers", 0.0) as usize);
     let Some(path) = arguments.first().filter(|path| !path.starts_with("--")) else {
-        println!("skipped: pass a dataset of JPEGs");
+        println!("skipped: no dataset; pass the path of a dataset of JPEGs");
         return Ok(());
     };
     let source = source::open(path)?;

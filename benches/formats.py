@@ -4,12 +4,13 @@
     python3 benches/formats.py IMAGES              all formats, as tables in Markdown
     python3 benches/formats.py IMAGES hdf5 mds     these formats only
 
-IMAGES is a folder of class folders of JPEGs, which are repeated to SAMPLES samples. Each format is
-written by its own library into a temporary folder. Arrays contain the pixels of the images at 256 x 256.
-If the library of a format is not installed, the script prints a message and skips the format.
+IMAGES is a folder of class folders that contain JPEGs. The JPEGs are repeated up to --samples
+samples. Each format's own library writes the dataset to a temporary folder. Arrays contain the
+pixels of the images, resized to 256x256. If the library of a format is not installed, the script
+prints a message and skips the format.
 
 Reading alone: torch's `DataLoader` reads through the library with two worker processes, in shuffled
-order, without decoding. warpfeed's figure is for a single thread, as measured by `warpfeed doctor`.
+order, without decoding. warpfeed reads on a single thread, as measured by `warpfeed doctor`.
 
 End to end: both shuffle, take random crops of 224x224 pixels, flip, and collate batches of 64. On
 the library's side, two worker processes decode with Pillow and augment with torchvision; warpfeed
@@ -123,16 +124,16 @@ def shown(own, library):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("images", type=pathlib.Path, help="a folder of class folders of JPEGs")
+    parser.add_argument("images", type=pathlib.Path, help="folder of class folders that contain JPEGs")
     parser.add_argument("formats", nargs="*", help=f"some of {', '.join(FORMATS)}")
-    parser.add_argument("--samples", type=int, default=8000, help="samples of each dataset (8000)")
-    parser.add_argument("--seconds", type=float, default=5, help="duration of each measurement (5)")
+    parser.add_argument("--samples", type=int, default=8000, help="number of samples in each dataset (default 8000)")
+    parser.add_argument("--seconds", type=float, default=5, help="duration of each measurement in seconds (default 5)")
     parser.add_argument("--folder", help="folder for the files, on the disk to measure")
     parser.add_argument("--one", type=pathlib.Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     unknown = set(given.formats) - set(FORMATS)
     if unknown:
-        parser.error(f"no such format: {', '.join(sorted(unknown))}; there are {', '.join(FORMATS)}")
+        parser.error(f"no such format: {', '.join(sorted(unknown))}: expected some of {', '.join(FORMATS)}")
     root = given.images.resolve()
     if given.one:
         return one(given.formats[0], root, given.samples, given.seconds, given.one)

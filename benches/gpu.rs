@@ -1,9 +1,10 @@
-//! Measures all stages of the GPU path in one run: `cargo bench --bench gpu -- [--data PATH]
-//! [--workers N] [--end-to-end]`.
+//! Measures all stages of loading batches on a GPU. Run with
+//! `cargo bench --bench gpu -- [--data PATH] [--workers N] [--end-to-end]`.
 //!
-//! PATH is any image dataset. A temporary LMDB of 10,000 samples is written from it, repeating
-//! samples as needed. Without PATH, the end-to-end part is skipped. With `--end-to-end`, only that
-//! part runs. Figures are medians over repeated measurements. Device times come from events.
+//! PATH is any image dataset. The benchmark repeats its samples as needed to write a temporary LMDB
+//! of 10,000 samples. Without PATH, the end-to-end measurement is skipped. With `--end-to-end`, it
+//! is the only one. Results are medians over repeated measurements. Device times are measured with
+//! events.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -130,12 +131,12 @@ impl Gpu {
     fn conversions(&self, ceiling: f64) -> Result<()> {
         const N: usize = 1024;
         println!("conversion of {N} images of {SIDE}x{SIDE}, read and written");
-        // Cycles through four inputs and outputs, so that no data is in the cache.
+        // Cycle through four inputs and outputs, so that no data is in the cache.
         let (input, output) = (N * IMAGE, N * IMAGE * 4);
         let memory = DeviceBuffer::new(&self.context, 4 * (input + output) + 2 * N * SampleOps::BYTES)?;
         let mut rng = Rng::new(0, 0, 0);
         let pixels = (0..input).map(|_| rng.next_u64() as u8).collect::<Vec<_>>();
-        // Erases a twelfth of each image.
+        // Erase a twelfth of each image.
         let (size, area) = (Size::new(SIDE as u32, SIDE as u32), 1.0 / 12.0);
         let erasing = RandomErasing::new(1.0).scale(area, area);
         let augment = Augment::resize(size.width, size.height).erase(erasing);
@@ -252,7 +253,7 @@ impl Gpu {
             let mut number = 0;
             let mut epoch = batches.epoch(0);
             loop {
-                // Synchronizes like a training loop, so that the host does not run epochs ahead.
+                // Synchronize as a training loop does, so that the host does not run epochs ahead.
                 if number >= 2 {
                     events[2 * (number - 2) + 1].synchronize()?;
                 }
@@ -297,13 +298,13 @@ impl Gpu {
         // One block per multiprocessor leaves room for other kernels, as it is during most training
         // kernels.
         let config = LaunchConfig { grid_dim: (132, 1, 1), block_dim: (128, 1, 1), shared_mem_bytes: 0 };
-        // SAFETY: one u64, as the kernel declares.
+        // SAFETY: the kernel takes exactly one `u64` argument.
         unsafe { launch.launch(config) }.expect("the spin kernel launches");
         Ok(())
     }
 
-    /// Returns the milliseconds from the start of each epoch until its first batch is in device
-    /// memory.
+    /// Returns the time in milliseconds from the start of each epoch until its first batch is in
+    /// device memory.
     fn first_batches(&self, batches: &mut Batches<CudaBatch>, epochs: u64) -> Result<Vec<f64>> {
         let one = |epoch| {
             let since = Instant::now();
@@ -422,7 +423,7 @@ impl Gpu {
     }
 }
 
-/// A source without bytes and a decoder without work.
+/// A source of empty samples, and a decoder that does no work.
 struct Blank(usize);
 
 impl Source for Blank {

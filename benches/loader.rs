@@ -1,14 +1,14 @@
-//! Compares folder, LMDB and tar, with warm and cold page cache, for photographs and thumbnails.
-//! Cold rates are also printed as fractions of the disk's bandwidth and of the warm rate.
+//! Compares a folder, an LMDB and a tar, with a warm and a cold page cache, for photographs and
+//! thumbnails. Also prints cold rates as fractions of the disk's bandwidth and of the warm rate.
 //!
 //! ```text
 //! cargo bench --bench loader
 //! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench loader    # with a folder of images instead of synthetic ones
 //! ```
 //!
-//! "Cold" means that the files are evicted from the page cache before each epoch, while nothing
-//! maps them. The disk's bandwidth is measured in the same turn, by random reads of the same sizes
-//! at the best queue depth. Loaders are opened before the clock starts. `TMPDIR` selects the disk.
+//! "Cold" means that the files are evicted from the page cache before each epoch, while no process
+//! maps them. Random reads of the same sizes, at the best queue depth, measure the bandwidth of the
+//! disk in the same turn. The time to open a loader is not included. `TMPDIR` selects the disk.
 #![allow(missing_docs, unsafe_code)] // the latter for posix_fadvise
 
 use std::fs::{self, File};
@@ -27,7 +27,7 @@ use warpfeed::source::{Source, open};
 use warpfeed::{Augment, Loader, Result};
 use warpfeed_synth::Synth;
 
-/// One set of files to measure.
+/// The images of a measurement.
 struct Set {
     name: &'static str,
     /// Number of distinct images.
@@ -148,7 +148,7 @@ impl Set {
     }
 }
 
-/// A decoder that does nothing, so that only reading is measured.
+/// A decoder that does nothing, to measure reading alone.
 struct Nothing;
 
 impl Codec for Nothing {
@@ -168,7 +168,7 @@ impl Codec for Nothing {
     }
 }
 
-/// Returns the seconds that one epoch takes: shuffled `u8` batches of 64 in host memory, on all
+/// Returns the duration of one epoch in seconds: shuffled `u8` batches of 64 in host memory, on all
 /// cores.
 fn epoch(path: &Path, with: impl Fn(Loader) -> Loader) -> f64 {
     let mut batches = with(Loader::new(path).batch_size(64).shuffle(1)).host().unwrap();
@@ -179,8 +179,8 @@ fn epoch(path: &Path, with: impl Fn(Loader) -> Loader) -> f64 {
     started.elapsed().as_secs_f64()
 }
 
-/// Returns the seconds that it takes to read ranges of `sizes` at random offsets of `path`, with
-/// `depth` reads in flight.
+/// Returns the time in seconds to read ranges of `sizes` at random offsets of `path`, with `depth`
+/// reads in flight.
 fn random_reads(path: &Path, sizes: &[usize], depth: usize, seed: u64) -> f64 {
     let file = File::open(path).unwrap();
     // SAFETY: the descriptor is open, and the call does not access memory of this process.

@@ -1,5 +1,5 @@
-//! Measures the cost of samplers, and how much a windowed shuffle gains when the page cache is
-//! cold.
+//! Measures the cost of samplers, and how much faster a windowed shuffle reads with a cold page
+//! cache.
 //!
 //! Run with `cargo bench --bench order`. The "cold" group creates a tar and an LMDB with 100,000
 //! samples of 3 KiB. Each run evicts them from the page cache, and then reads the first 10,000
@@ -10,21 +10,27 @@ use std::fs::File;
 use std::hint::black_box;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use warpfeed::pack::{DatasetWriter, LmdbWriter, TarWriter, WriteOptions};
-use warpfeed::sampler::{Mixture, Sampler, Shuffled, Weighted, Windowed};
+use warpfeed::sampler::{At, Mixture, MixtureOptions, Sampler, Shuffled, Weighted, Windowed};
 use warpfeed::source::{OwnedSample, open};
 
 fn index(c: &mut Criterion) {
     const LEN: u64 = 1_281_167;
     let weights: Vec<f64> = (0..LEN).map(|i| 1.0 + (i % 7) as f64).collect();
-    let orders: [(&str, Box<dyn Sampler>); 4] = [
+    let many: Vec<_> = (1..=35).map(|n| (LEN * n / 630, 1.0 / n as f64)).collect();
+    let ramp = MixtureOptions::new().cosine(At::Sample(0), At::Epoch(10), (1..=35).map(f64::from));
+    let sources = many.iter().map(|&(len, share)| (len, share, Arc::new(Shuffled::new(len, 1)) as Arc<dyn Sampler>));
+    let orders: [(&str, Box<dyn Sampler>); 6] = [
         ("shuffled", Box::new(Shuffled::new(LEN, 1))),
         ("windowed", Box::new(Windowed::new(LEN, 1, 8192))),
         ("weighted", Box::new(Weighted::new(&weights, 1).unwrap())),
         ("mixture", Box::new(Mixture::new(&[(LEN, 0.8), (1000, 0.2)], 1).unwrap())),
+        ("mixture of 35", Box::new(Mixture::new(&many, 1).unwrap())),
+        ("mixture of 35 that changes", Box::new(Mixture::with_options(sources, &ramp, 256, 1).unwrap())),
     ];
     let mut group = c.benchmark_group("order/one index");
     group.measurement_time(Duration::from_secs(2)).sample_size(20);
@@ -40,7 +46,7 @@ fn index(c: &mut Criterion) {
     group.finish();
 }
 
-/// Evicts a file from the page cache. No process may map it.
+/// Evicts a file from the page cache. This has no effect on pages that a process maps.
 fn forget(path: &Path) {
     let file = File::open(path).unwrap();
     file.sync_all().unwrap();

@@ -2,15 +2,17 @@
 # Runs the tests that decode on a device under compute-sanitizer. Needs a GPU and the CUDA toolkit,
 # but not Rust: the test binaries are built elsewhere.
 #
-#   cargo test --no-run --test gpu --lib # prints their names benches/sanitize.sh
-#   target/debug/deps/gpu-HASH target/debug/deps/warpfeed-HASH [FOLDER] # FOLDER contains damaged
-#   JPEGs. TOOLS selects the tools, and SECONDS_EACH limits the duration of each run (default 40).
-#   The exit code is 1 if a tool reports an error, a test fails, or no test runs.
+#   cargo test --no-run --test gpu --lib    # prints their names
+#   benches/sanitize.sh target/debug/deps/gpu-HASH target/debug/deps/warpfeed-HASH [FOLDER]
+#
+# FOLDER contains damaged JPEGs. TOOLS selects the tools, and SECONDS_EACH limits the duration of
+# each run (default 40). The exit code is 1 if a tool reports an error, a test fails, or no test
+# runs.
 set -u
-[ $# -ge 2 ] || { sed -n 's/^# \{0,1\}//p' "$0" | head -11; exit 2; }
+[ $# -ge 2 ] || { sed -n 's/^# \{0,1\}//p' "$0" | head -10; exit 2; }
 gpu=$1 library=$2 damaged=${3:-}
 sanitizer=${COMPUTE_SANITIZER:-compute-sanitizer}
-# # Without a driver, all tests are skipped, so the run would prove nothing.
+# Without a driver, all tests would be skipped, so require one.
 export WARPFEED_SANITIZE=1 WARPFEED_REQUIRE=cuda
 failed=0
 
@@ -23,7 +25,7 @@ run() {
         --nocapture --test-threads 1 >"$log" 2>&1
     code=$?
     took=$(($(date +%s) - began))
-    # # A run in which no test ran proves nothing either.
+    # Report a run in which no test ran as a failure.
     if [ $code -eq 0 ] && ! grep -q '^test .* ok$\|[1-9][0-9]* passed' "$log"; then
         code=8
     fi

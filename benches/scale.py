@@ -27,7 +27,7 @@ OPTIONS = {"batch_size": 256, "shuffle": True, "seed": 42, "num_workers": 1, "ou
 
 
 class Drawn:
-    """A dataset whose samples cost nothing to read: images of one pixel."""
+    """A dataset of one-pixel images, which take almost no time to read."""
 
     IMAGE = (
         b"BM" + (58).to_bytes(4, "little") + bytes(4) + (54).to_bytes(4, "little") + (40).to_bytes(4, "little")
@@ -110,7 +110,7 @@ def tar(folder, samples):
 
 
 def arguments(case, sizes, folder):
-    """Returns the data and the options of a case. They are created before the measurement."""
+    """Creates the data and the options of a case, before the measurement."""
     import numpy as np
     import warpfeed
 
@@ -224,9 +224,9 @@ def main():
         "shard",
     ]
     parser.add_argument("cases", nargs="*", metavar="case", help=", ".join([*cases, "ranks"]))
-    parser.add_argument("--samples", type=int, default=100_000_000, help="samples of the generated dataset")
-    parser.add_argument("--rows", type=int, default=10_000_000, help="rows of the table")
-    parser.add_argument("--entries", type=int, default=1_000_000, help="entries of the COCO file and the shard")
+    parser.add_argument("--samples", type=int, default=100_000_000, help="number of samples in the generated dataset")
+    parser.add_argument("--rows", type=int, default=10_000_000, help="number of rows in the table")
+    parser.add_argument("--entries", type=int, default=1_000_000, help="number of entries in the COCO file and in the shard")
     parser.add_argument("--world", type=int, default=8, help="number of concurrent ranks")
     parser.add_argument("--devices", type=int, default=0, help="number of GPUs for the ranks; 0 measures host batches")
     parser.add_argument("--folder", type=pathlib.Path, help="folder for the files; default: a temporary folder")

@@ -1,8 +1,8 @@
 //! Measures how long it takes each source to read a sample from a warm page cache, without decoding
 //! it.
 //!
-//! Run with `cargo bench --bench source`. Consecutive reads are far apart. One byte of every cache
-//! line is touched, as a decoder would.
+//! Run with `cargo bench --bench source`. Consecutive reads are far apart. The benchmark reads one
+//! byte of every cache line, because a decoder would load all of them.
 
 use std::fs;
 use std::hint::black_box;
@@ -14,7 +14,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use warpfeed::pack::{DatasetWriter, LmdbWriter, TarWriter, WriteOptions};
 use warpfeed::source::{Memory, Options, OwnedSample, Source, open};
 
-/// Bytes per sample and number of samples: photographs, and CIFAR images.
+/// Bytes per sample and number of samples, for photographs and for CIFAR images.
 const SETS: [(usize, usize); 2] = [(110 << 10, 1000), (3 << 10, 20_000)];
 
 /// Writes the dataset in each format. Returns the name of each format with its opened source.

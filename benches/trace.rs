@@ -1,6 +1,6 @@
-//! Measures the cost of tracing: the loader is run alternately without a trace, outside of a
-//! trace's window, and inside the window. Also measures the cost of one update of the counters,
-//! which are always on.
+//! Measures the cost of tracing. Loaders run alternately without a trace, outside of the window of
+//! a trace, and inside the window. The benchmark also measures the cost of one update of the
+//! statistics, which are always on.
 //!
 //! ```text
 //! cargo bench --bench trace
@@ -51,7 +51,7 @@ fn main() {
     }
 }
 
-/// Returns the nanoseconds per counter update, as the minimum over all turns.
+/// Returns the time in nanoseconds of one update of a counter, as the minimum over all turns.
 fn an_entry() -> f64 {
     const ENTRIES: u32 = 1_000_000;
     let tally = Tally::default();

@@ -1,8 +1,8 @@
-//! Compares crop, resize and flip with `fast_image_resize`, and measures the other steps on a 224 x
-//! 224 image. Run with `cargo bench --bench transform`.
+//! Compares crop, resize and flip with `fast_image_resize`, and measures the other steps on a
+//! 224x224 image. Run with `cargo bench --bench transform`.
 //!
-//! Crops are drawn like those of a random-resized crop from images of 500 x 375 pixels, the typical
-//! size in ImageNet. Their mean area is 0.10 Mpx.
+//! Crops are random-resized crops of 500x375 images, the typical size in ImageNet. Their mean area
+//! is 0.10 Mpx.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -31,8 +31,8 @@ fn plans(augment: &Augment) -> Vec<Plan> {
     (0..200).map(|sample| augment.plan(IMAGE, &mut Rng::new(1, 0, sample)).unwrap()).collect()
 }
 
-/// Uses the released crate as intended: crops while resizing into a borrowed output, reuses the
-/// resizer's scratch memory, and then flips.
+/// Uses `fast_image_resize` in its most efficient way: crops while resizing into a borrowed output,
+/// reuses the resizer and its scratch memory, and then flips.
 fn with_fir(resizer: &mut fir::Resizer, pixels: &Pixels, plan: &Plan, dst: &mut [u8]) {
     let (size, region, window) = (pixels.size(), plan.region, plan.window);
     let source = TypedImageRef::<fir::pixels::U8x3>::from_buffer(size.width, size.height, pixels.data()).unwrap();
@@ -50,8 +50,8 @@ fn with_fir(resizer: &mut fir::Resizer, pixels: &Pixels, plan: &Plan, dst: &mut 
     }
 }
 
-/// Prints the medians of nine turns. The two variants alternate, so that both run under the same
-/// clock rate and load.
+/// Prints the medians of nine turns. The two variants alternate, so that both run at the same clock
+/// rate and under the same load.
 fn side_by_side(name: &str, pixels: &Pixels, plans: &[Plan]) {
     let (mut ours, mut theirs) = (Resizer::new(), fir::Resizer::new());
     let mut dst = vec![0; 224 * 224 * 3];

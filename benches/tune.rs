@@ -23,7 +23,7 @@ const CELL: Duration = Duration::from_millis(600);
 const TURN: Duration = Duration::from_millis(700);
 const SETTLE: Duration = Duration::from_secs(14);
 
-/// A source whose reads block for a fixed duration, like reads from a network.
+/// A source with reads that block for a fixed duration, like reads from a network.
 struct Waits(Duration);
 
 impl Source for Waits {
@@ -170,7 +170,7 @@ impl<'a> Run<'a> {
                 let batch = batch.unwrap();
                 sleep((self.step)(batch.number()));
                 match start {
-                    // The pipeline is full by then.
+                    // Start the measurement here, because the pipeline is full.
                     None if batch.number() >= 23 => start = Some(Instant::now()),
                     None => {}
                     Some(start) => {

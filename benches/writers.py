@@ -335,7 +335,7 @@ def counted(name, out, patience=None):
             count, check=False, capture_output=True, text=True, timeout=patience, env=environment(out)
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return None, f"no end within {patience:.0f} s"
+        return None, f"still running after {patience:.0f} s"
     if done.returncode:
         return None, last(done.stderr, out) or f"exit code {done.returncode}"
     return json.loads(done.stdout.splitlines()[-1]), None
@@ -410,11 +410,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("images", nargs="?", type=pathlib.Path)
     parser.add_argument("writers", nargs="*", metavar="writer", help=", ".join(WRITERS))
-    parser.add_argument("--copies", type=int, default=100, help="links to each image")
-    parser.add_argument("--side", type=int, default=0, help="pixels of the longer side; 0 leaves images unchanged")
-    parser.add_argument("--rounds", type=int, default=1, help="rounds, with the writers in turns")
-    parser.add_argument("--kill", type=float, metavar="SHARE", help="kill a process after this share of bytes")
-    parser.add_argument("--patience", type=float, default=3, help="limit, times the usual duration, plus 20 s")
+    parser.add_argument("--copies", type=int, default=100, help="number of links to each image")
+    parser.add_argument("--side", type=int, default=0, help="shrink the longer side to this many pixels; 0 leaves images unchanged")
+    parser.add_argument("--rounds", type=int, default=1, help="number of rounds; each round runs every writer once")
+    parser.add_argument("--kill", type=float, metavar="SHARE", help="kill a process after this fraction of the bytes")
+    parser.add_argument("--patience", type=float, default=3, help="kill a command after this multiple of its usual duration, plus 20 s")
     parser.add_argument("--work", type=pathlib.Path, help="folder for the output")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--count", nargs=2, help=argparse.SUPPRESS)
@@ -426,7 +426,7 @@ def main():
         keys = list(WRITERS[options.count[0]].keys(pathlib.Path(options.count[1])))
         return print(json.dumps([len(keys), len(set(map(str, keys)))]))
     if options.images is None:
-        parser.error("a folder of class folders of JPEGs is needed")
+        parser.error("no folder of images: pass a folder of class folders that contain JPEGs")
     options.work = pathlib.Path(tempfile.mkdtemp(dir=options.work))
     try:
         source = prepared(options)

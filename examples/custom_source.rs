@@ -1,4 +1,4 @@
-//! Implements a custom source, whose samples are generated on the fly.
+//! Implements a custom source that generates its samples on request.
 //!
 //! ```text
 //! cargo run --release --example custom_source
@@ -8,7 +8,7 @@ use warpfeed::decode::RawRgb;
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Loader, Result};
 
-/// A source of 32x32 images of a single color, generated on request.
+/// A source of 32x32 images, each of a single color.
 struct Colors;
 
 impl Source for Colors {

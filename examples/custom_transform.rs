@@ -1,4 +1,4 @@
-//! Adds a custom transform that is random, yet gives the same result for any number of workers.
+//! Adds a custom transform that is random, but gives the same result for any number of workers.
 //!
 //! ```text
 //! cargo run --release --example custom_transform [DATA SET]

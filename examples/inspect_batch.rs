@@ -1,5 +1,5 @@
-//! Prints what a batch contains: shapes, types, labels and keys, and how much memory and time it
-//! took.
+//! Prints the shapes, types, labels and keys of a batch, and how much memory and time loading
+//! takes.
 //!
 //! ```text
 //! cargo run --release --example inspect_batch [DATA SET]

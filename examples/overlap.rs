@@ -1,5 +1,5 @@
-//! Shows how much time it saves to copy on a second stream. Run with `cargo run --release --example
-//! overlap`.
+//! Shows how much time is saved by copying on a second stream. Run with
+//! `cargo run --release --example overlap`.
 //!
 //! Twelve batches of 256 images of 224x224 are copied, converted, and "trained on" by a kernel that
 //! takes 2 ms. The first run does this in sequence on one stream. The second run works like the

@@ -1,7 +1,7 @@
 //! Resumes an interrupted run where it stopped, with one or more processes.
 //!
 //! ```text
-//! cargo run --example resume                                             stop with ^C, then start again
+//! cargo run --example resume                                             stop with Ctrl-C; start again
 //! mpirun -n 2 target/debug/examples/resume                               the same global batches, shared by two ranks
 //! RANK=1 WORLD_SIZE=2 cargo run --example resume                         the share of rank 1 of two
 //! ```

@@ -1,10 +1,10 @@
-//! A small inference server whose clients are threads instead of network connections. Run with
+//! A small inference server. Its clients are threads instead of network connections. Run with
 //! `cargo run --release --example serve`.
 //!
-//! Eight clients send encoded images, some of them invalid. The decoder batches requests
-//! dynamically: a batch contains up to 16 images, or the images received within 2 ms. Batches are
-//! on the GPU if there is one. As its response, the "model" computes the mean of the normalized
-//! image. Clients compare each response with the value computed from a loader over the same files.
+//! Eight clients send encoded images, some of which are invalid. The decoder batches requests
+//! dynamically: a batch starts when it contains 16 images, or after 2 ms. Batches are on the GPU if
+//! there is one. The "model" responds with the mean of the normalized image. Each client compares
+//! the response with the mean of the image that a loader delivers for the same file.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -61,7 +61,7 @@ fn means(bytes: &[u8]) -> impl Iterator<Item = f32> {
     bytes.chunks_exact(3 * 64 * 64 * 4).map(mean)
 }
 
-/// For each image of a batch: its error if it is invalid, and the model's response.
+/// The error, if the image is invalid, and the response of the model, for each image of a batch.
 type Answers = Vec<(Option<Error>, f32)>;
 
 fn serve<B: Send + 'static>(

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Tests the Python package in a separate virtual environment: python/test.sh [arguments of pytest]
 #
-# The native part is built like `cargo test --workspace --all-features`, in the same build folder, so
-# nothing is compiled twice. The environment inherits the packages of the interpreter.
+# The extension module is built with the same options and in the same folder as by `cargo test
+# --workspace --all-features`, so nothing is compiled twice. The environment inherits the packages of
+# the interpreter.
 #
 #   WARPFEED_TORCH=1   installs PyTorch (up to several GB); without PyTorch, tests that need it are skipped
 #   WARPFEED_WHEEL=1   builds, installs and tests the wheel, as `pip install ./python` does; takes minutes

@@ -56,36 +56,36 @@
 //!
 //! # Batches are reproducible
 //!
-//! The order is a function of (seed, epoch, position), and the augmentation of a sample is a
+//! The sample at a position is a function of (seed, epoch, position), and its augmentation is a
 //! function of (seed, epoch, sample). Therefore, batches are bit-identical for any number of
 //! workers, any prefetch depth and any storage format, on CPU and GPU. [`Batches::epoch_from`]
 //! starts in the middle of an epoch at no cost.
 //!
 //! # Errors name the sample
 //!
-//! A bad sample turns its batch into an error such as `sample 18231 (n01440764/x):
-//! train/n01440764/x.JPEG: decode: jpeg ends at byte 4096 in MCU 61 of 132`. A program that
-//! continues receives the next batch. A panic in a custom source, codec or transform is converted
-//! into such an error as well. With [`OnError::Skip`], the bad sample is replaced by a different
-//! sample of the batch, and listed in [`Batches::sample_errors`].
+//! If a sample is bad, the iterator returns an error instead of its batch, for example
+//! `sample 18231 (n01440764/x): train/n01440764/x.JPEG: decode: jpeg ends at byte 4096 in MCU 61 of 132`.
+//! If the program keeps iterating, it receives the next batch. A panic in a custom source, codec or
+//! transform becomes such an error, too. With [`OnError::Skip`], another sample of the batch takes
+//! the place of the bad one, and [`Batches::sample_errors`] lists the error.
 //!
 //! # Memory and waiting
 //!
-//! All batch memory is allocated when the loader is opened. The memory is divided into slots, and a
-//! batch occupies a slot until you drop the batch, which you may keep as long as you like. `next()`
-//! waits until a batch is ready. Workers wait while all slots are full, that is, while the consumer
-//! is slower than the loader. If you hold every batch and request another one, the request fails
-//! after [`Loader::timeout`].
+//! All batch memory is allocated when the loader is opened. The memory is divided into slots, each
+//! of which holds one batch. A batch keeps its slot until you drop it, and you may keep a batch as
+//! long as you like. `next()` waits until a batch is ready. Workers wait while all slots are full,
+//! which happens if the consumer is slower than the loader. If your program holds the batches of
+//! all slots and requests another one, the request fails after [`Loader::timeout`].
 //!
 //! Dropping the iterator cancels the epoch. Dropping [`Batches`] joins all threads. Batches that
-//! you still hold stay valid. Memory that a device is still reading is freed only after the device
-//! has finished.
+//! you still hold stay valid. Memory that a device is still reading is freed once the device has
+//! finished reading it.
 //!
 //! # Logging
 //!
-//! The library prints nothing. It logs through [`tracing`](https://docs.rs/tracing): epochs at
-//! level `debug`, changes of automatic settings at `info`, and skipped samples and long waits at
-//! `warn`.
+//! The library does not print anything. It logs through [`tracing`](https://docs.rs/tracing):
+//! epochs at level `debug`, changes of automatic settings at `info`, and skipped samples and long
+//! waits at `warn`.
 //!
 //! # Modules
 //!
@@ -135,7 +135,7 @@ pub mod source;
 pub mod trace;
 pub mod transform;
 
-/// The code of README.md and of the pages in `docs`, run as doctests.
+/// The code blocks of README.md and of the pages in `docs`, which run as doctests.
 #[cfg(doctest)]
 mod pages {
     macro_rules! page {

@@ -1,5 +1,5 @@
-//! The benchmark's images: photographs or generated ones, as plain and as packed files. For each
-//! crop there is also a bitstream reduced to the crop, for decoders that cannot skip segments.
+//! The images of the benchmark: photographs or generated ones, each as a plain JPEG, packed, and
+//! cut down to a crop for decoders that cannot skip segments.
 
 use std::path::Path;
 
@@ -12,12 +12,12 @@ pub(super) struct Image {
     pub(super) packed: Vec<u8>,
     pub(super) size: Size,
     pub(super) crop: Rect,
-    /// The packed bitstream reduced to the segments of the crop, and the size of the reduced image.
+    /// The packed JPEG cut down to the segments of the crop, and the size of the resulting image.
     pub(super) cut: (Vec<u8>, Size),
 }
 
-/// Returns the baseline photographs of `WARPFEED_PHOTOS`, at most 160 spread evenly over the
-/// folder, or generated images.
+/// Returns at most 160 baseline photographs, spread evenly over the folder `WARPFEED_PHOTOS`. If
+/// the variable is not set, returns generated images.
 pub(super) fn all() -> Vec<Image> {
     let mut random = Random(1);
     let mut files = Vec::new();
@@ -28,13 +28,13 @@ pub(super) fn all() -> Vec<Image> {
             let step = files.len().div_ceil(160).max(1);
             files = files.into_iter().step_by(step).collect();
         }
-        None => files.extend((0..24).map(|_| made_up(&mut random))),
+        None => files.extend((0..24).map(|_| generate(&mut random))),
     }
     let images: Vec<Image> = files.into_iter().filter_map(|plain| Image::new(plain, &mut random)).collect();
     assert!(!images.is_empty(), "no baseline JPEGs found");
     let mean = |of: fn(&Image) -> usize| images.iter().map(of).sum::<usize>() / images.len();
     println!(
-        "{} images of {} bytes, packed {}, cut to crops {}",
+        "{} images; mean bytes: {} plain, {} packed, {} cut to the crop",
         images.len(),
         mean(|p| p.plain.len()),
         mean(|p| p.packed.len()),
@@ -52,7 +52,7 @@ fn walk(folder: &Path, files: &mut Vec<Vec<u8>>) {
 
 /// Generates an image of shapes and noise that compresses to about as many bytes per pixel as a
 /// photograph.
-fn made_up(random: &mut Random) -> Vec<u8> {
+fn generate(random: &mut Random) -> Vec<u8> {
     let (width, height) = (500, 375);
     let mut pixels = vec![0; width * height * 3];
     for (i, sample) in pixels.iter_mut().enumerate() {
@@ -86,7 +86,7 @@ impl Image {
     }
 }
 
-/// Reduces the file to the segments of `crop`, with a margin of one MCU if chroma is subsampled.
+/// Cuts the file down to the segments of `crop`, with a margin of one MCU if chroma is subsampled.
 fn cut(jpeg: &[u8], frame: usize, size: Size, mcu: (u32, u32), interval: u32, crop: Rect) -> (Vec<u8>, Size) {
     let scan = marker(jpeg, 0xda).expect("a file has a scan");
     let data = scan + 2 + u16_at(jpeg, scan + 2) as usize;

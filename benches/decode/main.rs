@@ -5,14 +5,15 @@
 //! 2. `turbo`: libjpeg-turbo.
 //! 3. `path`: reading, decoding, resizing and writing, compared with decoding and resizing alone.
 //!
-//! `WARPFEED_PHOTOS` names a folder of JPEGs, which is searched recursively. Without it images are
-//! generated. libjpeg-turbo is the system's `libturbojpeg.so.0` with SIMD. If it is missing, its
-//! column is empty. "Packed" files are the same images with restart markers added (three to eight
-//! segments per row) and standard Huffman tables. Crops are drawn like those of torchvision's
-//! RandomResizedCrop. libjpeg-turbo is measured on two inputs: the bitstream reduced to the
-//! segments of the crop, and the full file.
+//! `WARPFEED_PHOTOS` names a folder of JPEGs, which is searched recursively. If it is not set, the
+//! images are generated. libjpeg-turbo is the system's `libturbojpeg.so.0` with SIMD. If the
+//! library is missing, its column is empty. "Packed" files are the same images with standard
+//! Huffman tables and additional restart markers (three to eight segments per row). Crops are
+//! chosen as in torchvision's RandomResizedCrop. libjpeg-turbo decodes both the full file and the
+//! file cut down to the segments of the crop.
 //!
-//! Numbers are medians of five turns, in microseconds of this thread's CPU time per image.
+//! The printed numbers are medians of five turns, in microseconds of CPU time per image on one
+//! thread.
 
 mod images;
 #[path = "../../tests/libjpeg/mod.rs"]
@@ -38,9 +39,9 @@ fn main() {
     if std::env::var_os("WARPFEED_JPEG").is_some() {
         return measure();
     }
-    // The SIMD backend is chosen once per thread, so each backend is measured in its own process.
+    // A thread keeps its SIMD backend, so run a separate process for each backend.
     for backend in ["scalar", "avx2", "avx512"] {
-        println!("\n{backend} (or the best backend of this CPU, if it lacks that one)");
+        println!("\n{backend} (if unsupported, the best backend of this CPU)");
         let this = std::env::current_exe().expect("the benchmark's own path");
         Command::new(this).env("WARPFEED_JPEG", backend).status().expect("the benchmark starts");
     }

@@ -1,5 +1,5 @@
-//! Measures what reading, planning, threads and slots cost in addition to decoding and resizing,
-//! from the packed LMDB to the finished batch.
+//! Measures the overhead of the whole path from a packed LMDB to a finished batch (reading,
+//! planning, threads, batch buffers) over decoding and resizing alone.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -19,12 +19,12 @@ const SIDE: u32 = 224;
 /// Number of images that a worker takes at a time.
 const GROUP: usize = 8;
 
-/// Prints the time per sample of each variant, for random-resized crops with flips as `u8`. All
+/// Prints each variant's time per sample, for random-resized crops with flips and `u8` output. All
 /// variants use the same crops.
 pub(super) fn measure(images: &[Image]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let lmdb = folder.path().join("packed.lmdb");
-    // Enough samples for several batches, so that a partial last batch hardly affects the result.
+    // Use enough samples for several batches, so that the partial last batch has little influence.
     let samples = images.iter().cycle().take(images.len().max(4 * BATCH)).enumerate();
     let sample = |(i, p): (usize, &Image)| OwnedSample::new(format!("{i:05}")).field("jpg", &p.plain[..]).label(0);
     Pack::new(&Memory::new(samples.map(sample).collect())).to(&lmdb).expect("packing succeeds");
@@ -70,8 +70,8 @@ pub(super) fn measure(images: &[Image]) {
     let [one, two] = wall.each_mut().map(|times| median(&mut times[1..]));
     println!("\npacked LMDB to u8 batches of {BATCH}, us per sample");
     println!("{:40} {alone:8.1}", "decode and resize alone");
-    println!("{:40} {whole:8.1} {:14.2} x alone", "whole path, CPU time", whole / alone);
-    println!("{:40} {one:8.1} one worker, {two:.1} two: {:.2} x", "whole path, elapsed", one / two);
+    println!("{:40} {whole:8.1} {:14.2}x decode and resize", "whole path, CPU time", whole / alone);
+    println!("{:40} {one:8.1} with 1 worker, {two:.1} with 2, speedup {:.2}x", "whole path, elapsed", one / two);
 }
 
 fn decode_and_resize(files: &[Vec<u8>], epoch: u64) {
@@ -81,7 +81,7 @@ fn decode_and_resize(files: &[Vec<u8>], epoch: u64) {
     for (chunk, first) in files.chunks(GROUP).zip((0..).step_by(GROUP)) {
         let (mut jobs, mut plans) = (Vec::new(), Vec::new());
         for ((bytes, sample), out) in chunk.iter().zip(first..).zip(&mut outs) {
-            let original = codecs.open(bytes).expect("a header");
+            let original = codecs.open(bytes).expect("the JPEG header is valid");
             let plan = augment.plan(original.size(), &mut Rng::new(0, epoch, sample)).expect("a crop");
             jobs.push(Job::new(original, plan.region, out));
             plans.push(plan);

@@ -2,27 +2,30 @@
 """Runs the benchmarks and regenerates the tables of the pages. Needs only Python 3.10.
 
     python3 benches/figures all --photographs DIR              every table that this machine can measure, and `render`
-    python3 benches/figures measure host --photographs DIR     a machine without a GPU: 4 minutes
+    python3 benches/figures measure host --photographs DIR     a machine without a GPU: 5 minutes
     python3 benches/figures bundle OUT --photographs DIR       files for a GPU machine without Rust
-    python3 benches/figures measure device requests training --bundle OUT      on that machine: 8 minutes
+    python3 benches/figures measure device training --cores 16 --bundle OUT    on that machine: 8 minutes
+    python3 benches/figures measure device --cores 4,1 --add --bundle OUT      7 minutes
+    python3 benches/figures measure training --cores 4 --add --bundle OUT      4 minutes
+    python3 benches/figures measure requests --bundle OUT                      2 minutes
     python3 benches/figures render                             writes the tables into the Markdown
     python3 benches/figures check                              fails if a table differs from the measurement
 
 `measure` stores the result of every round in benches/figures/GROUP.json, with machine, date and commit. Tables are
 between `<!-- figures:NAME -->` and `<!-- /figures -->`. `render` copies tables that are
 marked with `<!-- result:NAME -->` from benches/RESULTS.md. `check` also fails if a page states a rate, a latency or a
-speed-up outside of these tables.
+speed-up outside of these tables. `render` marks tables that are older than the code that they measure, and `check`
+lists them.
 
 DIR is any folder of JPEGs. Other loaders are measured if the interpreter given by `--python` has their packages;
 otherwise their cells stay empty.
-`all` needs Rust. On a machine with a GPU it also needs maturin and takes a quarter of an hour.
+`all` needs Rust. On a machine with a GPU it also needs maturin and Pillow, and takes half an hour.
 """
 
 import argparse
 import pathlib
 import sys
 
-import bundle
 import host
 import device
 import pages
@@ -53,12 +56,14 @@ def main():
     one.add_argument("groups", nargs="+", choices=GROUPS, metavar="group", help=", ".join(GROUPS))
     one.add_argument("--photographs", type=pathlib.Path, help="host: a folder of JPEGs")
     one.add_argument("--bundle", type=pathlib.Path, help="on a device: the output of `bundle`")
-    for one, limit in ((every, 3600), (one, 600)):
+    for one, limit in ((every, 3600), (one, 520)):
         one.add_argument("--python", default=sys.executable, help="interpreter with the packages of the other loaders")
         one.add_argument("--program", type=pathlib.Path, help="host: a built `warpfeed`; without it cargo builds one")
         one.add_argument("--work", type=pathlib.Path, default=pathlib.Path("target/figures"), help="dataset folder")
         one.add_argument("--out", type=pathlib.Path, default=pages.HERE, help="folder for GROUP.json")
-        one.add_argument("--rounds", type=int, default=0, help="default: 3, and 2 for device and training")
+        one.add_argument("--rounds", type=int, default=0, help="default: 3")
+        one.add_argument("--cores", type=cores, default=(16, 4, 1), help="device, training: default: 16,4,1")
+        one.add_argument("--add", action="store_true", help="add to GROUP.json, for example other numbers of cores")
         one.add_argument("--limit", type=float, default=limit, help="seconds after which no step is started")
     options = parser.parse_args()
     if options.command == "check":
@@ -66,7 +71,7 @@ def main():
     if options.command == "render":
         sys.exit(pages.render())
     if options.command == "bundle":
-        sys.exit(bundle.make(options))
+        sys.exit(make_bundle(options))
     if options.command == "all":
         sys.exit(everything(options))
     for group in options.groups:
@@ -74,6 +79,16 @@ def main():
         if getattr(options, needed) is None:
             parser.error(f"measure {group} needs --{needed}")
     sys.exit(measured(options, options.groups))
+
+
+def make_bundle(options):
+    import bundle  # needs Pillow, which the other commands do not
+
+    return bundle.make(options)
+
+
+def cores(text):
+    return sorted(map(int, text.split(",")), reverse=True)
 
 
 def measured(options, groups):
@@ -87,7 +102,7 @@ def everything(options):
     tables with older results."""
     failed = measured(options, ["host"])
     if record.gpu():
-        bundle.make(argparse.Namespace(out=options.work / "bundle", photographs=options.photographs, count=250))
+        make_bundle(argparse.Namespace(out=options.work / "bundle", photographs=options.photographs, count=250))
         options.bundle = options.work / "bundle"
         failed |= measured(options, ["device", "requests", "training"])
     else:

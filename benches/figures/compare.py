@@ -13,6 +13,7 @@ PEERS = HERE.parent / "peers"
 # for the number of images per request.
 TORCH = "torch `DataLoader` + torchvision"
 NVJPEG = "torchvision's `decode_jpeg` (nvJPEG)"
+AUTO = "resnet18/warpfeed auto/N", "resnet18/warpfeed folder auto/N"
 RIVALS = {
     "host": (
         "`u8` batches in host memory",
@@ -32,8 +33,8 @@ RIVALS = {
     "training": (
         'ResNet-18 training with `decode_on="auto"`; cores: {}',
         [
-            (TORCH, ["torch", "torchvision"], None, "resnet18/torch/N", "resnet18/warpfeed auto/N", None),
-            ("DALI, `mixed`", ["nvidia-dali-cuda130"], None, "resnet18/dali 0.9/N", "resnet18/warpfeed auto/N", None),
+            (TORCH, ["torch", "torchvision"], None, "resnet18/torch/N", *AUTO),
+            ("DALI, `mixed`", ["nvidia-dali-cuda130"], None, "resnet18/dali/N", *AUTO),
         ],
     ),
     "requests": (
@@ -60,9 +61,9 @@ def rivals():
     for group, work, (rival, packages, _), figure, packed, same in measured():
         versions = ", ".join(f"{package} {group.about['versions'][package]}" for package in packages)
         # Ratios near 1 are shown with two digits.
-        ratios = [group.ratio(key, figure, "{:#.2g}").rstrip(".") for key in (packed, same)]
+        ratios = [group.ratio(key, figure, "{:#.2g}").rstrip(".") for key in (same, packed)]
         rows.append([rival, work, *ratios, group.median(figure), versions, group.about["date"]])
-    head = ["rival", "work", "ratio, packed", "ratio, plain files", "its images/s", "its version", "measured"]
+    head = ["rival", "work", "ratio, plain files", "ratio, packed", "its images/s", "its version", "measured"]
     return table(head, rows)
 
 
@@ -87,7 +88,7 @@ def peers(script):
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "PEERS":
             for name, value in zip(node.value.keys, node.value.values):
-                function, packages, _ = value.elts
+                function, packages = value.elts[:2]
                 yield name.value, ast.literal_eval(packages), described[function.id]
 
 

@@ -6,14 +6,26 @@ Needs only the files of `bundle`: no Rust and no network.
 import json
 import os
 import re
+import shutil
+import subprocess
 import zipfile
 
-from record import ROOT, Record, class_folders, described, installed, missing, rival, run
+from record import ROOT, SECONDS, WARMUP, Record, class_folders, described, installed, missing, rival, run
 
 COPIES = 40
 # Timeout of another loader's run, in seconds.
 LONGEST = 90
 PEERS = ROOT / "benches" / "peers"
+# The values of DALI's `hw_decoder_load` that a sweep tries, and the seconds for each.
+SHARES, SWEEP = ["0.0", "0.65", "0.9", "1.0"], 2
+TORCH = "torch has one process per core, `prefetch_factor={}`, persistent workers and page-locked memory"
+DALI = "DALI has one thread per core and `prefetch_queue_depth=4`. Epochs have at least 50,000 samples"
+SETTINGS = {
+    "device": f"{TORCH.format(4)}, and normalizes on the GPU; {DALI}",
+    "training": f"{TORCH.format(2)}; {DALI}",
+    "requests": "torchvision resizes, crops and stacks on the GPU, one request at a time. It cannot keep several in"
+    " flight",
+}
 
 
 class Setup:
@@ -36,9 +48,22 @@ class Setup:
         self.packed = self.folder.with_suffix(".lmdb")
         if not self.packed.exists():
             run([self.python, "-m", "warpfeed", "pack", self.folder, self.packed])
-        self.record = Record(group, options, described(self.photographs, COPIES), build)
+        self.record = Record(group, options, described(self.photographs, COPIES), SETTINGS[group], build)
         available = len(os.sched_getaffinity(0))
-        self.cores = [n for n in (16, 4, 1) if n <= available] or [available]
+        self.cores = [n for n in options.cores if n <= available] or [available]
+
+    def tail(self):
+        """Creates and packs class folders in which 1 % of the samples are the enlarged photographs."""
+        folder = self.folder.with_name("tail")
+        packed = folder.with_suffix(".lmdb")
+        if not packed.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.copytree(self.folder, folder, copy_function=os.link)
+            large = sorted((self.bundle / "large").iterdir())
+            for i in range(round(sum(1 for _ in self.folder.rglob("*.JPEG")) / 99)):
+                shutil.copy(large[i % len(large)], folder / f"class{i % 10}" / f"large_{i:05d}.JPEG")
+            run([self.python, "-m", "warpfeed", "pack", folder, packed])
+        return packed, folder
 
     def add_versions(self):
         script = "import torch, torchvision; print(torch.__version__, torchvision.__version__)"
@@ -51,33 +76,70 @@ class Setup:
 
 def measure(options):
     setup = Setup("device", options)
-    for _ in range(options.rounds or 2):
+    record, dali = setup.record, installed(setup.python, "nvidia.dali")
+    for cores in setup.cores if dali else []:
+        record.step(f"DALI's share of the JPEG engine, cores: {cores}", lambda: sweep(setup, cores))
+    for _ in range(options.rounds or 3):
         for cores in setup.cores:
-            setup.record.step(f"warpfeed, cores: {cores}", lambda: loaders(setup, cores))
-            setup.record.step(f"torch, cores: {cores}", lambda: peer(setup, "torch", "torchvision", cores))
-            if installed(setup.python, "nvidia.dali"):
-                setup.record.step(f"DALI, cores: {cores}", lambda: peer(setup, "dali", "dali_mixed", cores))
-    return 0 if setup.record.figures else 1
+            sets = {"packed": setup.packed, "folder": setup.folder}
+            record.step(f"warpfeed, the GPU decodes, cores: {cores}", lambda: loaders(setup, sets, "Gpu", cores))
+            record.step(f"warpfeed, workers decode, cores: {cores}", lambda: loaders(setup, sets, "Cpu", cores))
+            record.step(f"torch, cores: {cores}", lambda: peer(setup, "torch", "torchvision", cores))
+            if dali:
+                record.step(f"DALI, cores: {cores}", lambda: peer(setup, "dali", "dali_mixed", cores))
+        record.step("warpfeed, 1 % large photographs", lambda: tails(setup))
+    return 0 if record.figures else 1
 
 
-def loaders(setup, cores):
-    """Runs one turn of benches/decode_gpu.rs on both datasets, with each way of decoding."""
-    out = run([setup.bundle / "decode_gpu", setup.packed, setup.folder, "--seconds", 1, "--turns", 1], cores)
-    store = {str(setup.packed): "packed", str(setup.folder): "folder"}
-    path = None
+def tails(setup):
+    loaders(setup, dict(zip(("packed-tail", "folder-tail"), setup.tail())), "Gpu", setup.cores[0])
+
+
+def loaders(setup, sets, decoder, cores):
+    """Runs one turn of benches/decode_gpu.rs on datasets by name, with one way of decoding."""
+    command = [setup.bundle / "decode_gpu", *sets.values(), "--only", decoder, "--turns", 1]
+    out = run([*command, "--seconds", SECONDS, "--warmup", WARMUP], cores)
+    names = {str(path): name for name, path in sets.items()}
+    name, found = None, []
     for line in out.splitlines():
-        path = store.get(line.strip(), path)
-        if found := re.match(r"\s+(Cpu|Gpu|Auto)\s+(\d+)\s+([\d.]+)", line):
-            name = f"{path}/{found[1].lower()}/{cores}"
-            setup.record.add(name, "images/s", int(found[2]))
-            if found[1] == "Gpu":
-                setup.record.add(f"{path}/device-time/{cores}", "ms", float(found[3]))
+        name = names.get(line.strip(), name)
+        if row := re.match(rf"\s+{decoder}\s+(\d+)\s+([\d.]+)\s.*\s([\d.]+)$", line):
+            found.append(name)
+            setup.record.add(f"{name}/{decoder.lower()}/{cores}", "images/s", int(row[1]))
+            if decoder == "Gpu":
+                setup.record.add(f"{name}/device-time/{cores}", "ms", float(row[2]))
+                setup.record.add(f"{name}/wait/{cores}", "ms", float(row[3]))
+    if found != list(sets):
+        raise RuntimeError(f"figures of {found}, expected {list(sets)}, in the output: {out}")
 
 
 def peer(setup, name, which, cores):
-    # Long enough that the batches prefetched during the warm-up do not matter.
-    command = [setup.python, PEERS / "gpu.py", setup.folder, which, "--workers", cores, "--batches", 8 + 8 * cores]
+    command = [setup.python, PEERS / "gpu.py", setup.folder, which, "--workers", cores]
+    command += ["--seconds", SECONDS, "--warmup", WARMUP]
+    if name == "dali":
+        command += ["--hardware", setup.record.about["hw_decoder_load"][str(cores)]]
     rival(setup.record, f"{name}/{cores}", run(command, cores, timeout=LONGEST))
+
+
+def sweep(setup, cores):
+    """Measures DALI with each share of images for the JPEG engine, and notes the best one."""
+    command = [setup.python, PEERS / "gpu.py", setup.folder, "dali_mixed", "--workers", cores, "--hardware", *SHARES]
+    try:
+        out = run([*command, "--seconds", SWEEP, "--warmup", WARMUP], cores, timeout=2 * LONGEST)
+    except subprocess.CalledProcessError as e:  # a share failed
+        out = e.stdout
+    for line in out.splitlines():
+        if found := re.match(r"RESULT dali_mixed:([\d.]+) ", line):
+            rival(setup.record, f"dali {found[1]}/{cores}", line)
+    note_best(setup.record, cores, "dali {}/{}", out)
+
+
+def note_best(record, cores, name, out):
+    rates = {share: record.figures.get(name.format(share, cores)) for share in SHARES}
+    rates = {share: max(figure["rounds"]) for share, figure in rates.items() if figure}
+    if not rates:
+        raise RuntimeError(f"no share of the JPEG engine works: {out}")
+    record.about.setdefault("hw_decoder_load", {})[str(cores)] = max(rates, key=rates.get)
 
 
 def requests(options):
@@ -113,21 +175,34 @@ def latency(record, name, size, median, late, rate):
 
 def train(options):
     setup = Setup("training", options)
-    feeds = ["repeated", "warpfeed", "warpfeed auto", "torch"]
-    feeds += ["dali 0.9"] if installed(setup.python, "nvidia.dali") else []
-    result = options.work.resolve() / "train.json"
+    record, dali = setup.record, installed(setup.python, "nvidia.dali")
+    feeds = ["repeated", "warpfeed", "warpfeed auto", "warpfeed folder", "warpfeed folder auto", "torch"]
 
     def once(cores):
-        command = [setup.python, ROOT / "python/benches/train.py", "--data", setup.packed, "--folder", setup.folder]
-        command += ["--models", "resnet18", "--feeds", ",".join(feeds), "--rounds", 1, "--window", 3]
-        result.unlink(missing_ok=True)
-        run([*command, "--seconds", 90, "--json", result], cores, timeout=2 * LONGEST)
-        for name, found in json.loads(result.read_text()).items():
-            for rate in found["rates"]:
-                setup.record.add(f"{name}/{cores}", "images/s", round(rate))
+        best = record.about.get("hw_decoder_load", {}).get(str(cores))
+        for name, rate in trained(setup, [*feeds, f"dali {best}"] if best else feeds, SECONDS, cores):
+            record.add(f"{'resnet18/dali' if '/dali ' in name else name}/{cores}", "images/s", rate)
+
+    def sweep(cores):
+        for name, rate in trained(setup, [f"dali {share}" for share in SHARES], SWEEP, cores):
+            record.add(f"{name}/{cores}", "images/s", rate)
+        note_best(record, cores, "resnet18/dali {}/{}", "")
 
     setup.add_versions()
-    for _ in range(options.rounds or 2):
-        for cores in [n for n in setup.cores if n > 1]:
-            setup.record.step(f"ResNet-18, cores: {cores}", lambda: once(cores))
-    return 0 if setup.record.figures else 1
+    several = [n for n in setup.cores if n > 1]
+    for cores in several if dali else []:
+        record.step(f"DALI's share of the JPEG engine, cores: {cores}", lambda: sweep(cores))
+    for _ in range(options.rounds or 3):
+        for cores in several:
+            record.step(f"ResNet-18, cores: {cores}", lambda: once(cores))
+    return 0 if record.figures else 1
+
+
+def trained(setup, feeds, seconds, cores):
+    """Trains ResNet-18 for one round with each loader, and returns pairs of a name and its images/s."""
+    result = setup.packed.with_name("train.json")
+    result.unlink(missing_ok=True)
+    command = [setup.python, ROOT / "python/benches/train.py", "--data", setup.packed, "--folder", setup.folder]
+    command += ["--models", "resnet18", "--feeds", ",".join(feeds), "--rounds", 1, "--seconds", 2 * LONGEST]
+    run([*command, "--window", seconds, "--warmup", WARMUP, "--json", result], cores, timeout=2 * LONGEST)
+    return [(name, round(rate)) for name, found in json.loads(result.read_text()).items() for rate in found["rates"]]

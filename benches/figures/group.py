@@ -2,11 +2,36 @@
 
 import json
 import pathlib
-import statistics
 import re
+import statistics
+import subprocess
 import textwrap
 
 HERE = pathlib.Path(__file__).resolve().parent
+# The code that each group measures.
+PIPELINE = ["jpeg/src", "sources/src", "src/batch", "src/decode", "src/engine", "src/loader", "src/transform"]
+PATHS = {
+    "host": PIPELINE,
+    "device": [*PIPELINE, "src/device"],
+    "training": [*PIPELINE, "src/device", "python/src", "python/warpfeed"],
+    "requests": ["jpeg/src", "src/batch", "src/decode", "src/device", "src/transform"],
+}
+OLDER = "**Older than the code**:"
+# The line of a page that `older` adds. The page is valid without it, because a commit cannot change the page and be
+# the commit that the page is compared with.
+MARK = re.compile(rf"\n+- {re.escape(OLDER)}.*(?:\n  .*)*")
+
+
+def changed(group, commit):
+    """Returns the paths of a group that changed after a commit, or None if this clone does not have the commit."""
+    git = ["git", "-C", str(HERE), "log", "--format=", "--name-only", f"{commit.rstrip('+')}..HEAD", "--"]
+    git += [f":/{path}" for path in PATHS[group]]
+    try:
+        log = subprocess.run(git, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    files = set(log.stdout.splitlines())
+    return [path for path in PATHS[group] if any(file.startswith(f"{path}/") for file in files)]
 
 
 def number(value, unit):
@@ -19,6 +44,7 @@ class Group:
     """The figures of one record. A figure that was not measured is None."""
 
     def __init__(self, name):
+        self.name = name
         self.about = json.loads((HERE / f"{name}.json").read_text())
         for key, figure in self.about["figures"].items():
             rounds = figure["rounds"]
@@ -55,23 +81,40 @@ class Group:
             return ""
         return of.format(statistics.median(a / b for a, b in zip(ours, theirs)))
 
-    def caption(self, work, settings):
+    def older(self):
+        """Returns the paths that changed since this measurement, or an empty list if the age is unknown."""
+        return [f"`{path}`" for path in changed(self.name, self.about["commit"]) or []]
+
+    def settings(self):
+        """Describes the settings of the other loaders, with the result of the sweep of DALI's JPEG engine."""
+        shares = self.about.get("hw_decoder_load")
+        if not shares:
+            return self.about["settings"]
+        tried = sorted({key.split("/")[-2].split(" ")[1] for key in self.about["figures"] if "dali " in key})
+        with_cores = ", ".join(f"{share} ({n} core{'s' * (n != '1')})" for n, share in shares.items())
+        best = f"DALI's `hw_decoder_load` is the best of {', '.join(tried)} in a sweep: {with_cores}"
+        return f"{self.about['settings']}. {best}"
+
+    def caption(self, work):
         """Describes the work, the settings of the other loaders, the machine, the data and the command."""
         about = self.about
         where = ", ".join(filter(None, [about["gpu"], about["machine"]]))
         load = f", load {about['load']} before" if about["load"] else ""
         versions = ", ".join(f"{name} {version}" for name, version in sorted(about["versions"].items()))
         rounds = max(len(figure["rounds"]) for figure in about["figures"].values())
+        long = f" of {about['seconds']} s after a warm-up of {about['warmup']} s" if "seconds" in about else ""
+        older = self.older()
         cached = "Every loader reads from the page cache"
         source = "Both programs have them in memory" if about["group"] == "requests" else cached
         items = [
             f"Work: {work}.",
-            f"Other loaders: {settings}.",
+            f"Other loaders: {self.settings()}.",
             f"Versions: {versions}.",
             f"Data: {about['data']}, {self.megabytes()} MB of files. {source}.",
             f"Machine: {where}{load}.",
-            f"Figures: medians of {rounds} rounds in turns, lowest and highest in brackets." if rounds > 1 else "",
+            f"Figures: medians of {rounds} rounds in turns{long}, lowest and highest in brackets." if rounds > 1 else "",
             about.get("note", ""),
+            f"{OLDER} measured before the last change of {', '.join(older)}." if older else "",
             f"Measured {about['date']} at commit {about['commit']}: `{about['command']}`",
         ]
         wrap = textwrap.TextWrapper(

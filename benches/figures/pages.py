@@ -5,7 +5,7 @@ import re
 import sys
 
 import compare
-from group import HERE, Group, table
+from group import HERE, MARK, OLDER, PATHS, Group, changed, table
 
 ROOT = HERE.parents[1]
 DOCS = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))
@@ -21,21 +21,29 @@ CLAIM = re.compile(
 )
 
 
-# Rows of the tables: name and figure.
+TORCH = "torch `DataLoader` + torchvision"
+# Rows of the tables: name, figure from plain files, and figure from packed data or the loader's own format.
 HOST = [
-    ("**warpfeed**, packed LMDB", "packed"),
-    ("**warpfeed**, class folders", "folder"),
-    ("torch `DataLoader` + torchvision", "torch"),
-    ("FFCV, its own JPEGs of quality 90", "ffcv"),
-    ("DALI, on the CPU", "dali"),
+    ("**warpfeed**", "folder", "packed"),
+    (TORCH, "torch", None),
+    ("DALI, on the CPU", "dali", None),
+    ("FFCV, its own JPEGs of quality 90", None, "ffcv"),
 ]
 DEVICE = [
-    ("**warpfeed**, packed LMDB, decoded by the GPU", "packed/gpu"),
-    ("**warpfeed**, class folders, decoded by the GPU", "folder/gpu"),
-    ("**warpfeed**, packed LMDB, decoded by the workers", "packed/cpu"),
-    ("**warpfeed**, class folders, decoded by the workers", "folder/cpu"),
-    ("DALI, `mixed` decoder", "dali"),
-    ("torch `DataLoader` + torchvision", "torch"),
+    ("**warpfeed**, decoded by the GPU", "folder/gpu", "packed/gpu"),
+    ("**warpfeed**, decoded by the GPU, 1 % large photographs", "folder-tail/gpu", "packed-tail/gpu"),
+    ("**warpfeed**, decoded by the workers", "folder/cpu", "packed/cpu"),
+    ("DALI, `mixed` decoder", "dali", None),
+    (TORCH, "torch", None),
+]
+LARGE = (
+    ". Large photographs are enlarged to 7 to 24 megapixels, at quality 90. The wait is the time that a consumer"
+    " without any work waits for the next batch"
+)
+DEVICE_MS = [
+    ("GPU time to decode and convert a batch, ms", "folder/device-time", "packed/device-time"),
+    ("wait for a batch, 99th percentile, ms", "folder/wait", "packed/wait"),
+    ("wait for a batch, 99th percentile, 1 % large photographs, ms", "folder-tail/wait", "packed-tail/wait"),
 ]
 REQUESTS = [
     ("**warpfeed** `Decoder`, one request at a time: median, ms", "warpfeed", "ms"),
@@ -47,40 +55,53 @@ REQUESTS = [
     ("**warpfeed** `Decoder`, four requests in flight: images/s", "warpfeed", "four"),
 ]
 TRAINING = [
-    ("one batch on the device, repeated", "repeated"),
-    ("**warpfeed**, packed LMDB", "warpfeed"),
-    ("**warpfeed**, packed LMDB, `decode_on=\"auto\"`", "warpfeed auto"),
-    ("DALI, `mixed` decoder", "dali 0.9"),
-    ("torch `DataLoader` + torchvision", "torch"),
+    ("one batch on the device, repeated", "repeated", None),
+    ("**warpfeed**", "warpfeed folder", "warpfeed"),
+    ("**warpfeed**, `decode_on=\"auto\"`", "warpfeed folder auto", "warpfeed auto"),
+    ("DALI, `mixed` decoder", "dali", None),
+    (TORCH, "torch", None),
 ]
+
+
+def flat(rows):
+    """Returns the rows of a table as pairs of a name and a figure."""
+    for label, plain, own in rows:
+        if plain:
+            yield label + (", plain files" if own else ""), plain
+        if own:
+            yield label + (", packed" if plain else ""), own
+
+
+def columns(kinds, cores):
+    return [f"{kind}, {n} core{'s' * (n > 1)}" for kind in kinds for n in cores]
+
+
+def cells(group, cores, *keys):
+    return [group.cell(f"{key}/{n}") if key else "" for key in keys for n in cores]
 
 
 def host():
     group = Group("host")
-    body = [[label, group.cell(key), group.ratio(key, "torch")] for label, key in HOST]
+    body = [
+        [label, *(cell for key in keys for cell in ((group.cell(key), group.ratio(key, "torch")) if key else ("", "")))]
+        for label, *keys in HOST
+    ]
     caption = group.caption(
-        "random-resized crop to 224 pixels and flip, `u8` batches of 64 in host memory, one worker per core",
-        "torch has one process per core, `prefetch_factor=4` and persistent workers; FFCV has `os_cache=True` and"
-        " `batches_ahead=3`; DALI has one thread per core and `prefetch_queue_depth=4`",
+        "random-resized crop to 224 pixels and flip, `u8` batches of 64 in host memory, one worker per core"
     )
-    return table(["batches in host memory", "images/s", "times torch's rate"], body) + "\n\n" + caption
+    head = ["batches in host memory, images/s", "plain files", "times torch", "packed or own format", "times torch"]
+    return table(head, body) + "\n\n" + caption
 
 
 def device():
     group = Group("device")
     cores = [n for n in (16, 4, 1) if group.rounds(f"packed/gpu/{n}")]
-    body = [[label, *(group.cell(f"{key}/{n}") for n in cores)] for label, key in DEVICE]
-    for store, label in (("packed", "packed LMDB"), ("folder", "class folders")):
-        key = f"{store}/device-time"
-        body.append([f"GPU time to decode and convert a batch, {label}, ms", *(group.cell(f"{key}/{n}") for n in cores)])
+    body = [[label, *cells(group, cores, plain, own)] for label, plain, own in [*DEVICE, *DEVICE_MS]]
     caption = group.caption(
         "random-resized crop to 224 pixels and flip, batches of 256, normalized `f16` NCHW on the device, one"
-        " worker per core. warpfeed repeats the dataset 200 times within an epoch",
-        "torch has one process per core, `prefetch_factor=4`, persistent workers and page-locked memory, and"
-        " normalizes on the GPU; DALI has one thread per core, `hw_decoder_load=0.65` and"
-        " `prefetch_queue_depth=4`. Their epochs have the photographs once, so their queues drain more often",
+        " worker per core" + (LARGE if group.rounds(f"folder-tail/gpu/{cores[0]}") else "")
     )
-    return table(["images/s, with", *(f"{n} cores" if n > 1 else "1 core" for n in cores)], body) + "\n\n" + caption
+    return table(["images/s", *columns(("plain files", "packed"), cores)], body) + "\n\n" + caption
 
 
 def requests():
@@ -88,8 +109,7 @@ def requests():
     sizes = [n for n in (1, 8, 64, 256) if group.rounds(f"warpfeed/{n}/ms")]
     body = [[label, *(group.cell(f"{who}/{n}/{what}") for n in sizes)] for label, who, what in REQUESTS]
     caption = group.caption(
-        "JPEGs in memory to center crops of 224 pixels, normalized `f16` NCHW on the device, on all cores",
-        "torchvision resizes, crops and stacks on the GPU, one request at a time. It cannot keep several in flight",
+        "JPEGs in memory to center crops of 224 pixels, normalized `f16` NCHW on the device, on all cores"
     )
     return table(["images in a request", *map(str, sizes)], body) + "\n\n" + caption
 
@@ -99,18 +119,17 @@ def training():
     cores = [n for n in (16, 8, 4, 2) if group.rounds(f"resnet18/repeated/{n}")]
 
     def cell(feed, n):
+        if feed is None:
+            return ""
         share = group.ratio(f"resnet18/{feed}/{n}", f"resnet18/repeated/{n}", "{:.1%}").replace("%", " %")
         rate = group.cell(f"resnet18/{feed}/{n}")
         return f"{rate}, {share}" if rate and feed != "repeated" else rate
 
-    body = [[label, *(cell(feed, n) for n in cores)] for label, feed in TRAINING]
+    body = [[label, *(cell(feed, n) for feed in feeds for n in cores)] for label, *feeds in TRAINING]
     caption = group.caption(
-        "ResNet-18 in PyTorch, bf16 autocast, channels last, batches of 256. The share is relative to the repeated batch",
-        "torch has one process per core, `prefetch_factor=2`, persistent workers, page-locked memory, and epochs of"
-        " at least 50,000 photographs; DALI has one thread per core, `hw_decoder_load=0.9` and"
-        " `prefetch_queue_depth=4`",
+        "ResNet-18 in PyTorch, bf16 autocast, channels last, batches of 256. The share is relative to the repeated batch"
     )
-    return table(["training, images/s, with", *(f"{n} cores" for n in cores)], body) + "\n\n" + caption
+    return table(["training, images/s", *columns(("plain files", "packed"), cores)], body) + "\n\n" + caption
 
 
 def summary():
@@ -120,20 +139,23 @@ def summary():
     most = [groups[0].about["machine"].split(" ")[0], *(group.most_cores() for group in groups[1:])]
     repeated = groups[2].median(f"resnet18/repeated/{most[2]}")
     rows = [
-        (f"{most[0]} cores, `u8` batches in host memory", ["packed", "folder", "torch", "ffcv", "dali"]),
+        (f"{most[0]} cores, `u8` batches in host memory", ["folder", "torch", "dali", "packed", "ffcv"]),
         (
             f"{gpus[1]} and {most[1]} cores, `f16` batches on the GPU, JPEGs decoded by the GPU",
-            [f"{name}/{most[1]}" for name in ("packed/gpu", "folder/gpu", "torch", "ffcv", "dali")],
+            [f"{name}/{most[1]}" for name in ("folder/gpu", "torch", "dali", "packed/gpu", "ffcv")],
         ),
         (
             f"ResNet-18 training in PyTorch, {gpus[2]} and {most[2]} cores ({repeated} without loading)",
-            [f"resnet18/{name}/{most[2]}" for name in ("warpfeed", "warpfeed folder", "torch", "ffcv", "dali 0.9")],
+            [f"resnet18/{name}/{most[2]}" for name in ("warpfeed folder", "torch", "dali", "warpfeed", "ffcv")],
         ),
     ]
     body = [[label, *map(group.median, keys)] for group, (label, keys) in zip(groups, rows)]
-    head = ["", "warpfeed, packed", "warpfeed, plain files", "torch + torchvision", "FFCV", "DALI"]
+    head = ["", "warpfeed, plain files", "torch + torchvision, plain files", "DALI, plain files"]
+    head += ["warpfeed, packed", "FFCV, its own format"]
     kept = [i for i in range(len(head)) if i == 0 or any(row[i] for row in body)]
-    return table([head[i] for i in kept], [[row[i] for i in kept] for row in body])
+    older = [f"{i}" for i, group in enumerate(groups, 1) if group.older()]
+    mark = f"\n\n- {OLDER} measured before its last change: row{'s' * (len(older) > 1)} {', '.join(older)}." if older else ""
+    return table([head[i] for i in kept], [[row[i] for i in kept] for row in body]) + mark
 
 
 TABLES = {"summary": summary, "host": host, "device": device, "requests": requests, "training": training}
@@ -163,16 +185,29 @@ def render():
     return 0
 
 
+def age(group):
+    """Says whether the code that a group measures has changed since the measurement."""
+    commit = group.about["commit"]
+    paths = changed(group.name, commit)
+    if paths is None:
+        return f"{group.name}: this clone does not contain {commit}, so the age of its table is unknown"
+    if paths:
+        return f"{group.name}: measured before the last change of {', '.join(paths)}, so `render` marks its table"
+    return f"{group.name}: measured at {commit}, and the code that it measures has not changed since"
+
+
 def check():
     bad = []
     for page in PAGES:
         text = (ROOT / page).read_text()
-        if text != rendered(text):
+        if MARK.sub("", text) != MARK.sub("", rendered(text)):
             bad.append(f"{page}: a table differs from benches/figures/*.json or benches/RESULTS.md: run `python3 benches/figures render`")
         for line, claim in claims(text):
             bad.append(f"{page}:{line}: `{claim}` is stated outside of a measured table")
     shown = {name for page in PAGES for name, _ in BLOCK.findall((ROOT / page).read_text())}
     for name in sorted({*TABLES, *RESULTS} - shown):
         bad.append(f"no page shows the table `{name}`")
+    for group in PATHS:
+        print(age(Group(group)))
     print("\n".join(bad) or "every figure on the pages is measured", file=sys.stderr if bad else sys.stdout)
     return 1 if bad else 0

@@ -13,6 +13,8 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BEGAN = time.monotonic()
+# Seconds of a measurement, and of the warm-up before it, for every loader.
+SECONDS, WARMUP = 5, 1
 # Load average caused by other programs, read before our benchmarks start.
 LOAD = round(os.getloadavg()[0], 1)
 
@@ -50,7 +52,7 @@ def commit():
 class Record:
     """Collects figures by name. `add` appends the value of a round; `save` writes all of them."""
 
-    def __init__(self, group, options, data, build=None):
+    def __init__(self, group, options, data, settings, build=None):
         self.path, self.limit, self.failed = options.out / f"{group}.json", options.limit, set()
         source = "--photographs DIR" if group == "host" else "--bundle OUT"
         self.about = {
@@ -61,10 +63,23 @@ class Record:
             "gpu": None if group == "host" else gpu(),
             "load": LOAD,
             "data": data,
+            "settings": settings,
             "command": f"python3 benches/figures measure {group} {source}",
+            "seconds": SECONDS,
+            "warmup": WARMUP,
             "versions": {},
         }
         self.figures = {}
+        if options.add and self.path.exists():
+            self.extend(json.loads(self.path.read_text()))
+
+    def extend(self, earlier):
+        """Continues a record of the same code on the same kind of machine, for example with other numbers of cores."""
+        same = ["commit", "machine", "gpu", "data", "settings", "seconds", "warmup"]
+        if differ := [key for key in same if earlier.get(key) != self.about[key]]:
+            said = ", ".join(f"{key} is {earlier.get(key)!r}, now {self.about[key]!r}" for key in differ)
+            sys.exit(f"{self.path}: --add needs a record of the same measurement, but {said}: measure without --add")
+        self.about, self.figures = {k: v for k, v in earlier.items() if k != "figures"}, earlier["figures"]
 
     def add(self, name, unit, value):
         figure = self.figures.setdefault(name, {"unit": unit, "rounds": []})

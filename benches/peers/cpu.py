@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Measures other loaders on the CPU: random-resized crop 224 and flip, with batches in host memory.
 
-    cpu.py PHOTOGRAPHS WORK PEER... [--workers 2] [--seconds 6] [--batch 64] [--copies 6]
+    cpu.py PHOTOGRAPHS WORK PEER... [--workers 2] [--seconds 5] [--warmup 1] [--batch 64] [--copies 6]
 
 PHOTOGRAPHS is searched for *.JPEG and *.jpg at any depth. The script creates the peers' data in
-WORK: ten class folders with `copies` links to each photograph, a .beton, and a .tar. It prints one
-line per peer: the images per second after a warm-up. The exit code is 1 if a peer failed.
+WORK: ten class folders with `copies` links to each photograph, a .beton, and a .tar. An epoch of
+torch and FFCV repeats them to at least 50,000 samples, so no queue runs empty during a measurement;
+DALI's queue does not run empty at the end of an epoch. The script prints one line per peer: the
+images per second after a warm-up. The exit code is 1 if a peer failed.
 """
 
 import argparse
@@ -17,6 +19,8 @@ import sys
 import time
 
 SIDE = 224
+# Samples of an epoch, at least.
+EPOCH = 50_000
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
@@ -40,9 +44,12 @@ def class_folders(options):
     return folder
 
 
-def measure(batches, options, warm):
-    """Returns the images per second of `batches`, an endless iterator over batch sizes, after `warm` batches."""
-    for _ in range(warm):
+def measure(batches, options):
+    """Returns the images per second of an endless iterator over batch sizes. The warm-up begins with the first
+    batch."""
+    next(batches)
+    start = time.perf_counter()
+    while time.perf_counter() - start < options.warmup:
         next(batches)
     start, images = time.perf_counter(), 0
     while time.perf_counter() - start < options.seconds:
@@ -50,12 +57,17 @@ def measure(batches, options, warm):
     return images / (time.perf_counter() - start)
 
 
+def repeats(samples):
+    """Returns how often an epoch contains each of `samples`."""
+    return -(-EPOCH // samples)
+
+
 def torch_batches(options, dataset):
     import torch
 
     torch.set_num_threads(1)
     loader = torch.utils.data.DataLoader(
-        dataset,
+        torch.utils.data.ConcatDataset([dataset] * repeats(len(dataset))),
         options.batch,
         shuffle=True,
         num_workers=options.workers,
@@ -104,6 +116,7 @@ def pillow_f32(options):
 
 
 def ffcv_batches(options, name, field):
+    import numpy
     import torchvision
     from ffcv.fields import IntField, RGBImageField
     from ffcv.fields.decoders import IntDecoder
@@ -113,8 +126,8 @@ def ffcv_batches(options, name, field):
     from ffcv.writer import DatasetWriter
 
     beton = options.work / f"{name}-{options.copies}.beton"
+    folder = torchvision.datasets.ImageFolder(class_folders(options))
     if not beton.exists():
-        folder = torchvision.datasets.ImageFolder(class_folders(options))
         fields = {"image": RGBImageField(**field), "label": IntField()}
         DatasetWriter(str(beton), fields, num_workers=1).from_indexed_dataset(folder)
     crop = RandomResizedCropRGBImageDecoder((SIDE, SIDE))
@@ -123,6 +136,7 @@ def ffcv_batches(options, name, field):
         batch_size=options.batch,
         num_workers=options.workers,
         order=OrderOption.RANDOM,
+        indices=numpy.tile(numpy.arange(len(folder), dtype="uint64"), repeats(len(folder))),
         os_cache=True,
         drop_last=True,
         batches_ahead=3,
@@ -203,17 +217,16 @@ def turboloader_raw(options):
             yield len(images)
 
 
-# For each peer: its function, the packages whose versions are printed, and how many batches it
-# prefetches.
+# For each peer: its function, and the packages whose versions are printed.
 PEERS = {
-    "torchvision_u8": (torchvision_u8, ["torch", "torchvision"], 14),
-    "pillow_u8": (pillow_u8, ["torch", "torchvision", "pillow"], 14),
-    "pillow_f32": (pillow_f32, ["torch", "torchvision", "pillow"], 14),
-    "ffcv": (ffcv, ["ffcv"], 10),
-    "ffcv_raw": (ffcv_raw, ["ffcv"], 10),
-    "dali": (dali, ["nvidia-dali-cuda130"], 14),
-    "turboloader": (turboloader, ["turboloader"], 14),
-    "turboloader_raw": (turboloader_raw, ["turboloader"], 14),
+    "torchvision_u8": (torchvision_u8, ["torch", "torchvision"]),
+    "pillow_u8": (pillow_u8, ["torch", "torchvision", "pillow"]),
+    "pillow_f32": (pillow_f32, ["torch", "torchvision", "pillow"]),
+    "ffcv": (ffcv, ["ffcv"]),
+    "ffcv_raw": (ffcv_raw, ["ffcv"]),
+    "dali": (dali, ["nvidia-dali-cuda130"]),
+    "turboloader": (turboloader, ["turboloader"]),
+    "turboloader_raw": (turboloader_raw, ["turboloader"]),
 }
 
 
@@ -221,22 +234,23 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="peers:\n" + "\n".join(f"  {name:15} {peer.__doc__}" for name, (peer, _, _) in PEERS.items()),
+        epilog="peers:\n" + "\n".join(f"  {name:15} {peer.__doc__}" for name, (peer, _) in PEERS.items()),
     )
     parser.add_argument("photographs", type=pathlib.Path)
     parser.add_argument("work", type=pathlib.Path)
     parser.add_argument("peers", nargs="+", choices=PEERS, metavar="peer")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=6)
+    parser.add_argument("--seconds", type=float, default=5, help="time that is measured")
+    parser.add_argument("--warmup", type=float, default=1, help="time before, from the first batch on")
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--copies", type=int, default=6, help="links to each photograph")
+    parser.add_argument("--copies", type=int, default=6, help="number of links to each photograph")
     options = parser.parse_args()
     failed = False
     for name in options.peers:
-        peer, packages, warm = PEERS[name]
+        peer, packages = PEERS[name]
         try:
             versions = ", ".join(f"{p} {importlib.metadata.version(p)}" for p in packages)
-            rate = measure(peer(options), options, warm)
+            rate = measure(peer(options), options)
             print(f"RESULT {name} ({versions}), {options.workers} workers: {rate:.0f} images/s", flush=True)
         except Exception as e:  # a peer that is missing or fails must not stop the others
             print(f"FAILED {name}: {type(e).__name__}: {str(e)[:300]}", flush=True)

@@ -1,11 +1,11 @@
-"""A detection recipe in torch: torchvision's v2 transforms on tv_tensors, in a DataLoader.
-`../annotated.rs` measures ours.
+"""Measures detection recipes in torch: torchvision's v2 transforms on tv_tensors, in a DataLoader.
+`../annotated.rs` measures the same recipes in warpfeed.
 
     WARPFEED_LISTED=FOLDER cargo bench --bench annotated     # writes the images and boxes.json there
     python detection.py FOLDER [--workers 2] [--seconds 10] [--recipe letterbox]
 
-Recipes: `letterbox` (640 x 640, with flip) and `crop` (random-resized crop 224, with flip). Boxes are clipped and
-sanitized. Batches of 16 and 64 u8 images in host memory.
+The recipes are `letterbox` (640x640, with flip) and `crop` (random-resized crop to 224, with flip).
+Boxes are clipped and sanitized. Batches contain 16 or 64 u8 images in host memory.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from torchvision.transforms.v2 import functional as F
 
 
 class Letterbox(v2.Transform):
-    """Centered letterbox, which torchvision offers only as separate resize and pad."""
+    """A centered letterbox, which torchvision offers only as separate resize and pad transforms."""
 
     def __init__(self, side, fill):
         super().__init__()

@@ -1,34 +1,50 @@
 #!/usr/bin/env python3
 """Measures other loaders that deliver normalized f16 batches on a GPU: random-resized crop 224 and flip.
 
-    gpu.py CLASS_FOLDERS PEER... [--workers 16] [--batches 300] [--batch 256]
+    gpu.py CLASS_FOLDERS PEER... [--workers 16] [--seconds 5] [--warmup 1] [--batch 256]
 
-CLASS_FOLDERS contains one folder per class. The script prints one line per peer: the images per
-second after a warm-up. Runs must be long, because each worker of the torch loader prefetches 4
-batches. The exit code is 1 if a peer failed.
+CLASS_FOLDERS contains one folder per class. An epoch repeats the photographs to at least 50,000
+samples, so no queue runs empty during a measurement. The script prints one line per peer: the images
+per second after a warm-up. The exit code is 1 if a peer failed.
 """
 
 import argparse
+import gc
 import importlib.metadata
 import pathlib
 import sys
 import time
 
 SIDE = 224
+# Samples of an epoch, at least.
+EPOCH = 50_000
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
-def measure(batches, options, warm):
-    """Images per second of an endless iterator over batch sizes, after `warm` batches."""
+def measure(batches, options):
+    """Returns the images per second of `batches`, an endless iterator over batch sizes. The warm-up begins with the first batch."""
     import torch
 
-    for _ in range(warm):
-        next(batches)
+    next(batches)
+    run(batches, options.warmup)
     torch.cuda.synchronize()
     start = time.perf_counter()
-    images = sum(next(batches) for _ in range(options.batches))
+    images = run(batches, options.seconds)
     torch.cuda.synchronize()
     return images / (time.perf_counter() - start)
+
+
+def run(batches, seconds):
+    """Takes batches for this time, and returns the number of images."""
+    start, images = time.perf_counter(), 0
+    while time.perf_counter() - start < seconds:
+        images += next(batches)
+    return images
+
+
+def repeats(samples):
+    """Returns how often an epoch contains each of `samples`."""
+    return -(-EPOCH // samples)
 
 
 def torch_batches(options, dataset, normalize):
@@ -37,7 +53,7 @@ def torch_batches(options, dataset, normalize):
     mean = torch.tensor(MEAN, device="cuda").view(1, 3, 1, 1) * 255
     std = torch.tensor(STD, device="cuda").view(1, 3, 1, 1) * 255
     loader = torch.utils.data.DataLoader(
-        dataset,
+        torch.utils.data.ConcatDataset([dataset] * repeats(len(dataset))),
         options.batch,
         shuffle=True,
         num_workers=options.workers,
@@ -79,17 +95,21 @@ def pillow(options):
 
 
 def dali_batches(options, mixed):
+    import torchvision
     from nvidia.dali import fn, pipeline_def, types
     from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
+    samples = torchvision.datasets.ImageFolder(options.folders).samples
+    files, classes = map(list, zip(*samples * repeats(len(samples))))
+
     @pipeline_def(batch_size=options.batch, num_threads=options.workers, device_id=0, prefetch_queue_depth=4)
     def pipeline():
-        jpegs, labels = fn.readers.file(file_root=str(options.folders), random_shuffle=True, name="files")
+        jpegs, labels = fn.readers.file(files=files, labels=classes, random_shuffle=True, name="files")
         if mixed:
             images = fn.decoders.image_random_crop(
                 jpegs,
                 device="mixed",
-                hw_decoder_load=options.hardware,
+                hw_decoder_load=options.share,
                 preallocate_width_hint=600,
                 preallocate_height_hint=600,
             )
@@ -121,16 +141,16 @@ def dali_cpu(options):
 
 
 def dali_mixed(options):
-    """DALI; decodes on the GPU, with the fraction `--hardware` of the images in its JPEG engine."""
+    """DALI; decodes on the GPU, with each share in `--hardware` of the images in its JPEG engine."""
     return dali_batches(options, True)
 
 
-# Each peer, the packages of the printed versions, and its warm-up in batches.
+# For each peer: its function, the packages whose versions are printed, and its warm-up in batches.
 PEERS = {
-    "torchvision": (torchvision, ["torch", "torchvision"], 8),
-    "pillow": (pillow, ["torch", "torchvision", "pillow"], 8),
-    "dali_cpu": (dali_cpu, ["nvidia-dali-cuda130"], 20),
-    "dali_mixed": (dali_mixed, ["nvidia-dali-cuda130"], 20),
+    "torchvision": (torchvision, ["torch", "torchvision"]),
+    "pillow": (pillow, ["torch", "torchvision", "pillow"]),
+    "dali_cpu": (dali_cpu, ["nvidia-dali-cuda130"]),
+    "dali_mixed": (dali_mixed, ["nvidia-dali-cuda130"]),
 }
 
 
@@ -138,25 +158,30 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="peers:\n" + "\n".join(f"  {name:12} {peer.__doc__}" for name, (peer, _, _) in PEERS.items()),
+        epilog="peers:\n" + "\n".join(f"  {name:12} {peer.__doc__}" for name, (peer, _) in PEERS.items()),
     )
     parser.add_argument("folders", type=pathlib.Path)
     parser.add_argument("peers", nargs="+", choices=PEERS, metavar="peer")
     parser.add_argument("--workers", type=int, default=16)
-    parser.add_argument("--batches", type=int, default=300, help="batches that are timed")
+    parser.add_argument("--batches", type=int, default=300, help="number of timed batches")
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--hardware", type=float, default=0.65, help="dali_mixed: share of the JPEG engine")
+    parser.add_argument(
+        "--hardware", type=float, nargs="+", default=[0.65], metavar="SHARE",
+        help="dali_mixed: fraction of images for the images for the JPEG engine; several shares are measured in turn",
+    )  # fmt: skip
     options = parser.parse_args()
     failed = False
-    for name in options.peers:
-        peer, packages, warm = PEERS[name]
+    for name, share in [(n, s) for n in options.peers for s in (options.hardware if n == "dali_mixed" else [None])]:
+        peer, packages = PEERS[name]
+        options.share, shown = share, name if share is None else f"{name}:{share}"
         try:
             versions = ", ".join(f"{p} {importlib.metadata.version(p)}" for p in packages)
-            rate = measure(peer(options), options, warm)
-            print(f"RESULT {name} ({versions}), {options.workers} workers: {rate:.0f} images/s", flush=True)
+            rate = measure(peer(options), options)
+            print(f"RESULT {shown} ({versions}), {options.workers} workers: {rate:.0f} images/s", flush=True)
         except Exception as e:  # a missing or failing peer must not stop the others
-            print(f"FAILED {name}: {type(e).__name__}: {str(e)[:300]}", flush=True)
+            print(f"FAILED {shown}: {type(e).__name__}: {str(e)[:300]}", flush=True)
             failed = True
+        gc.collect()  # frees the loader before the next one is opened
     sys.exit(failed)
 
 

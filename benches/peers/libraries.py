@@ -1,4 +1,4 @@
-"""Datasets in the formats of other libraries, written and read by these libraries.
+"""Writes and reads datasets in the formats of other libraries, using these libraries.
 
 Each format defines a title, a function `write`, which returns the path to open with warpfeed, and a
 function `open`, which returns a dataset for torch's `DataLoader`. A sample consists of an image and

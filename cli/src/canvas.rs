@@ -2,7 +2,7 @@
 
 use png::{ColorType, Compression, Encoder, EncodingError, Filter};
 
-/// Red, green and blue.
+/// The red, green and blue values of a color.
 pub(crate) type Color = [u8; 3];
 
 /// An image to draw on.

@@ -1,3 +1,5 @@
+//! Options for opening a dataset, which all commands share.
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -5,8 +7,8 @@ use clap::builder::PossibleValuesParser;
 use warpfeed::AnnotationFrame;
 use warpfeed::source::{Classes, DATA_FORMATS, Options, Source, Store, TableOptions};
 
-// Options for opening a dataset, shared by all commands. This is not a doc comment, because clap
-// would use it as the help text of the command.
+// The options for opening a dataset. This is not a doc comment, because clap would use a doc
+// comment as the help text of the command.
 #[derive(clap::Args, Default)]
 #[command(next_help_heading = "Classes and tables")]
 pub(crate) struct DataArgs {
@@ -39,18 +41,18 @@ pub(crate) struct DataArgs {
     #[arg(long, value_name = "COLUMN,...", value_delimiter = ',')]
     columns: Option<Vec<String>>,
     /// Combine the numbers of several columns into one field (tables only)
-    #[arg(long, value_name = "FIELD=COLUMN,...", value_parser = gathered)]
+    #[arg(long, value_name = "FIELD=COLUMN,...", value_parser = parse_gather)]
     gather: Vec<(String, Vec<String>)>,
     /// Character between cells (tables only) [default: a comma, or detected]
-    #[arg(long, value_name = "CHARACTER", value_parser = delimiter)]
+    #[arg(long, value_name = "CHARACTER", value_parser = parse_delimiter)]
     delimiter: Option<u8>,
     /// Treat the first line as a row, and name the columns 0, 1, 2, ... (tables only)
     #[arg(long)]
     no_header: bool,
 }
 
-// Options for commands that read annotations. This is not a doc comment, for the same reason as
-// above.
+// The options of commands that read annotations. This is not a doc comment, because clap would use
+// a doc comment as the help text of the command.
 #[derive(clap::Args, Default, Clone, Copy)]
 pub(crate) struct FollowArgs {
     /// Version of the image that was annotated, if EXIF rotates it and the declared size does not
@@ -76,12 +78,12 @@ impl FollowArgs {
     }
 }
 
-fn gathered(text: &str) -> Result<(String, Vec<String>), String> {
+fn parse_gather(text: &str) -> Result<(String, Vec<String>), String> {
     let (field, columns) = text.split_once('=').ok_or("expected a field and its columns, such as size=width,height")?;
     Ok((field.to_owned(), columns.split(',').map(str::to_owned).collect()))
 }
 
-fn delimiter(text: &str) -> Result<u8, String> {
+fn parse_delimiter(text: &str) -> Result<u8, String> {
     match text.as_bytes() {
         [byte] => Ok(*byte),
         b"\\t" => Ok(b'\t'),
@@ -89,7 +91,7 @@ fn delimiter(text: &str) -> Result<u8, String> {
     }
 }
 
-/// Returns the supported stores, by URL scheme.
+/// Returns the supported stores, each with its URL scheme.
 pub(crate) fn stores() -> Vec<(&'static str, Arc<dyn Store>)> {
     #[cfg(feature = "stores")]
     return warpfeed_stores::all();

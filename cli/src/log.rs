@@ -12,7 +12,7 @@ use tracing_subscriber::registry::LookupSpan;
 pub(crate) fn start() {
     // Ignore internal errors, because a closed stderr must not stop the tool.
     let log = tracing_subscriber::fmt().with_max_level(Level::WARN).log_internal_errors(false);
-    let _ = log.with_writer(std::io::stderr).event_format(Line).try_init();
+    let _ = log.with_writer(std::io::stderr).event_format(WarningFormat).try_init();
 }
 
 /// Writes a line to stderr. Unlike `eprintln!`, this function does not panic if stderr is closed.
@@ -20,15 +20,18 @@ pub(crate) fn say(line: fmt::Arguments<'_>) {
     let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{line}\n"));
 }
 
-/// Prints a warning from the library. Meant for a process with its own log subscriber.
+/// Prints a warning from the library. A process that has its own log subscriber calls this
+/// function.
 pub fn warn(message: &str) {
     say(format_args!("warpfeed: warning: {}", in_flags(message)));
 }
 
 /// Formats the library's messages like those of the tool.
-struct Line;
+struct WarningFormat;
 
-impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N> for Line {
+impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N>
+    for WarningFormat
+{
     fn format_event(&self, context: &FmtContext<'_, S, N>, mut to: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         write!(to, "warpfeed: warning: ")?;
         let mut message = String::new();

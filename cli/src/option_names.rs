@@ -27,11 +27,11 @@ const CALLS: [(&str, &str); 6] = [
     ("TableOptions::root", "--root"),
 ];
 
-/// Other phrases to replace, with their replacements.
+/// Other phrases, with their replacements.
 const PHRASES: [(&str, &str); 9] = [
     (
-        "Loader::annotations_follow(AnnotationFrame::Stored) or (AnnotationFrame::Upright) says",
-        "--annotations-follow stored or upright says",
+        "Loader::annotations_follow(AnnotationFrame::Stored) or (AnnotationFrame::Upright)",
+        "--annotations-follow stored or upright",
     ),
     ("Loader::classes or Loader::classes_file", "--classes FILE"),
     ("(`Loader::trace`)", "(--trace FILE)"),
@@ -52,10 +52,10 @@ pub(crate) fn in_flags(message: &str) -> String {
     })
 }
 
-/// Replaces `phrases` in `message`, and then the calls that set options. `call` receives the name
-/// of each call and the text in its parentheses, and returns the replacement, or `None` if the call
-/// does not set an option. A dot before the name is dropped. The Python package also uses this
-/// function.
+/// Replaces `phrases` in `message`, and then each call that sets an option. `call` receives the
+/// name of a call and the text in its parentheses, and returns the replacement, or `None` if the
+/// call does not set an option. A dot before the name of a replaced call is removed. The Python
+/// package uses this function as well.
 pub fn respell(message: &str, phrases: &[(&str, &str)], call: impl Fn(&str, &str) -> Option<String>) -> String {
     let message = phrases.iter().fold(message.to_owned(), |message, (rust, other)| message.replace(rust, other));
     let mut spelt = String::with_capacity(message.len());

@@ -1,4 +1,4 @@
-//! Shows a progress bar on stderr if stderr is a terminal.
+//! Progress bars on stderr. They are hidden if stderr is not a terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use warpfeed::Stats;
@@ -19,31 +19,31 @@ pub(crate) fn bar(images: usize) -> ProgressBar {
     ProgressBar::new(images as u64).with_style(style)
 }
 
-/// Minimum number of seconds between two reads of the statistics. It is long enough not to disturb
-/// the measurement.
-const PAUSE: f64 = 0.2;
+/// Minimum number of seconds between two updates of the bar. Updates read the statistics, and more
+/// frequent reads would disturb the measurement.
+const MIN_UPDATE_SECONDS: f64 = 0.2;
 
 /// A progress bar for the duration of a measurement, which shows the loader's samples/s so far.
 pub(crate) struct Measuring {
     bar: ProgressBar,
     /// Time of the last update, in seconds.
-    drawn: f64,
+    updated: f64,
 }
 
 impl Measuring {
     /// Creates a bar for `seconds` seconds. The bar is hidden if stderr is not a terminal.
     pub(crate) fn new(seconds: f64) -> Self {
         let style = style("{wide_bar} {pos}/{len} ms  {msg}");
-        Measuring { bar: ProgressBar::new((seconds * 1e3) as u64).with_style(style), drawn: 0.0 }
+        Measuring { bar: ProgressBar::new((seconds * 1e3) as u64).with_style(style), updated: 0.0 }
     }
 
     /// Shows that `now` seconds have elapsed, and the rate in `stats`. Updates the bar at most once
-    /// per [`PAUSE`], so this method may be called for every batch.
+    /// per [`MIN_UPDATE_SECONDS`], so this method may be called for every batch.
     pub(crate) fn show(&mut self, now: f64, stats: impl FnOnce() -> Stats) {
-        if self.bar.is_hidden() || now - self.drawn < PAUSE {
+        if self.bar.is_hidden() || now - self.updated < MIN_UPDATE_SECONDS {
             return;
         }
-        self.drawn = now;
+        self.updated = now;
         self.bar.set_message(format!("{:.0} samples/s", stats().samples_per_second()));
         self.bar.set_position((now * 1e3) as u64);
     }

@@ -1,6 +1,6 @@
-"""What one of several ranks does: reads its share of a dataset. Your training step belongs in the loop.
+"""Reads the share of one rank. Put your training step into the loop.
 
-python3 ranks.py DATA, started once for each rank by torchrun, mpirun, srun or containers.
+Start `python3 ranks.py DATA` once for each rank, with torchrun, mpirun, srun or containers.
 """
 
 import sys

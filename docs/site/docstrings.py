@@ -6,7 +6,7 @@ import textwrap
 from griffe import Extension
 
 ROLE = re.compile(r":(?:class|meth|func|attr|mod|data|exc):`~?([\w.]+)`")
-# Several parameters with one description.
+# Several parameters that share a description.
 NAMES = re.compile(r"^(    )(\w+(?:, \w+)+)(: .*\n(?:     .*\n)*)", re.M)
 TABLE = re.compile(r"^(=+(?: +=+)+)\n(.*)\n\1\n((?:.*\n)+?)\1\n", re.M)
 EXAMPLE = re.compile(r"^( *)(.*?):?:\n\n((?:\1    .*\n|\n)+)", re.M)
@@ -14,7 +14,7 @@ EXAMPLE = re.compile(r"^( *)(.*?):?:\n\n((?:\1    .*\n|\n)+)", re.M)
 
 class Docstrings(Extension):
     def on_package(self, *, pkg, **_):
-        # griffe calls `on_object` for the contents of a package, but not for the package.
+        # griffe calls `on_object` for the contents of a package, but not for the package itself.
         self.on_object(obj=pkg)
 
     def on_object(self, *, obj, **_):
@@ -25,14 +25,15 @@ class Docstrings(Extension):
 
 
 def link(obj, name):
-    """Returns a cross-reference to `name` as seen from `obj`: a member of its class, or of the package."""
-    place = obj
-    while place is not None and not place.is_module:
-        if place.is_class and name in place.members:
-            return f"[`{name}`][warpfeed.{place.name}.{name}]"
-        place = place.parent
-    if place.name in ("collate", "hf", "jax", "lightning", "ray") and name in place.members and "." not in name:
-        return f"[`{name}`][{place.path}.{name}]"
+    """Returns a cross-reference to `name` from the docstring of `obj`. `name` is a member of the class of
+    `obj`, or of the package."""
+    scope = obj
+    while scope is not None and not scope.is_module:
+        if scope.is_class and name in scope.members:
+            return f"[`{name}`][warpfeed.{scope.name}.{name}]"
+        scope = scope.parent
+    if scope.name in ("collate", "hf", "jax", "lightning", "ray") and name in scope.members and "." not in name:
+        return f"[`{name}`][{scope.path}.{name}]"
     path = name if name.startswith("warpfeed.") else f"warpfeed.{name}"
     return f"[`{name}`][{path}]"
 
@@ -45,7 +46,7 @@ def example(found):
 
 
 def table(found):
-    """Converts a table with `=` under its columns to Markdown."""
+    """Converts a reStructuredText table, whose borders consist of `=`, to Markdown."""
     columns = [match.span() for match in re.finditer("=+", found[1])]
     columns[-1] = (columns[-1][0], None)
     head, *rows = [[line[slice(*span)].strip() for span in columns] for line in (found[2], *found[3].splitlines())]

@@ -1,7 +1,8 @@
 """Adds the repository's pages to the site, and adapts their Markdown, which is written for GitHub.
 
-Relative links between pages become links of the site. Relative links to other files of the repository
-become links to GitHub. A link to a missing file is a warning, and a warning ends a strict build.
+Relative links between pages become links within the site. Relative links to other files in the
+repository become links to GitHub. A link to a missing file causes a warning, and a warning fails a
+strict build.
 """
 
 import ast
@@ -24,16 +25,16 @@ log = logging.getLogger("mkdocs.hooks.warpfeed")
 
 
 def module(name):
-    """Imports a module of this folder. `mkdocs serve` can import it again."""
+    """Imports a module from this folder, without caching it, so that `mkdocs serve` notices changes."""
     spec = importlib.util.spec_from_file_location(f"site_{name}", HERE / f"{name}.py")
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+    imported = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(imported)
+    return imported
 
 
 plots = module("plots")
 
-# Pages of the repository, and their paths on the site.
+# Paths of the pages in the repository, with their paths on the site.
 PAGES = {
     "README.md": "index.md",
     "docs/README.md": "contents.md",
@@ -51,7 +52,7 @@ PAGES = {
 SOURCES = {site: source for source, site in PAGES.items()}
 TRACKED = set(
     subprocess.run(
-        # Includes files that are not committed yet.
+        # Include files that are not committed yet.
         ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"],
         check=True, capture_output=True, text=True,
     ).stdout.splitlines()
@@ -61,8 +62,13 @@ IMAGE = re.compile(r"!\[[^\]]*\]\(([^)\s]+)\)")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$\n?", re.M | re.S)
 RUST_HERE = '<a href="doc/warpfeed/index.html">Open the reference</a>, with all features.'
-RUST_ABSENT = "This copy of the site has no Rust reference. `cargo doc --no-deps --all-features --open` builds and shows it."
-HELP_ABSENT = "This copy of the site has no help of the commands. `warpfeed COMMAND --help` prints it."
+RUST_ABSENT = (
+    "This copy of the site does not include the Rust reference. Run `cargo doc --no-deps --all-features --open` to "
+    "build and open it."
+)
+HELP_ABSENT = (
+    "This copy of the site does not include the help of the commands. Run `warpfeed COMMAND --help` to read it."
+)
 TABS = {"rust": "Rust", "python": "Python"}
 
 
@@ -79,7 +85,7 @@ def on_files(files, config):
                 if files.get_file_from_path(image) is None:
                     files.append(File.generated(config, image, abs_src_path=str(ROOT / image)))
     files.append(File.generated(config, "palette.css", content=palette()))
-    # Assistants look for it at the root of a site.
+    # Assistants look for llms.txt at the root of a site.
     files.append(File.generated(config, "llms.txt", abs_src_path=str(ROOT / "docs" / "llms.txt")))
     return files
 
@@ -87,39 +93,40 @@ def on_files(files, config):
 def on_page_markdown(markdown, page, config, files):
     source = SOURCES[page.file.src_uri]
     page.edit_url = f"{FORGE}/edit/main/{source}"
-    # Pages with many words and few answers come last in a search.
+    # Rank this page last in searches, because it has many words and few answers.
     if source == "benches/RESULTS.md":
         page.meta.setdefault("search", {"boost": 0.2})
-    # Code is kept apart from prose, so that neither links nor tables in it are replaced.
-    made, end, run = [], 0, []
+    # Handle code separately from prose, because links and tables in code must not be replaced.
+    parts, end, run = [], 0, []
     for fence in FENCE.finditer(markdown):
         between = markdown[end : fence.start()]
         if between.strip():
-            made += [*tabbed(run), prose(source, page.file.src_uri, between)]
+            parts += [*tabbed(run), prose(source, page.file.src_uri, between)]
             run = []
-        # "rust,no_run" and "python run" become the language alone. Lines that rustdoc hides are removed.
+        # Reduce "rust,no_run" and "python run" to the language, and remove lines that rustdoc hides.
         language = re.split(r"[ ,]", fence[1].strip())[0]
         code = re.sub(r"^# .*\n|^#\n", "", fence[2], flags=re.M) if language == "rust" else fence[2]
         run.append((language, code))
         end = fence.end()
-    return "".join([*made, *tabbed(run), prose(source, page.file.src_uri, markdown[end:])])
+    return "".join([*parts, *tabbed(run), prose(source, page.file.src_uri, markdown[end:])])
 
 
 def tabbed(run):
-    """Formats consecutive code blocks. A pair of a Rust and a Python block becomes two tabs."""
-    made = []
+    """Formats consecutive code blocks. A Rust block and a Python block that follow each other become two
+    tabs."""
+    parts = []
     while run:
         languages = [language for language, _ in run[:2]]
         if sorted(languages) == sorted(TABS):
             for language, code in run[:2]:
                 indented = re.sub(r"^(?=.)", "    ", f"```{language}\n{code}```", flags=re.M)
-                made.append(f'=== "{TABS[language]}"\n\n{indented}\n\n')
+                parts.append(f'=== "{TABS[language]}"\n\n{indented}\n\n')
             run = run[2:]
         else:
             language, code = run[0]
-            made.append(f"```{language}\n{code}```\n\n")
+            parts.append(f"```{language}\n{code}```\n\n")
             run = run[1:]
-    return made
+    return parts
 
 
 def prose(source, site, text):
@@ -131,7 +138,7 @@ def prose(source, site, text):
 
 
 def target(source, site, link):
-    """Translates a link of a page into a link of the site."""
+    """Converts a link on a page to the corresponding link on the site."""
     if link.startswith(FORGE):
         path = re.match(rf"{FORGE}/(?:blob|tree)/main/([^#]+)", link)
         if path and path[1].rstrip("/") not in TRACKED | FOLDERS:
@@ -150,7 +157,7 @@ def target(source, site, link):
         return f"{FORGE}/blob/main/{path}{heading}"
     if path in FOLDERS:
         return f"{FORGE}/tree/main/{path}"
-    log.warning("%s: the link %s leads to no file of the repository", source, link)
+    log.warning("%s: the link %s does not lead to a file in the repository", source, link)
     return link
 
 
@@ -159,7 +166,7 @@ def resolved(source, path):
 
 
 def palette():
-    """Returns the CSS colors of the page that `warpfeed report` writes, for both color schemes."""
+    """Returns CSS with the colors of the page that `warpfeed report` writes, for both color schemes."""
     report = (ROOT / "cli/src/commands/report.html").read_text(encoding="utf-8")
     light, dark = re.findall(r":root \{(.*?)\}", report, re.S)
     light = re.sub(r"color-scheme:[^;]*;", "", light)
@@ -167,15 +174,15 @@ def palette():
 
 
 def program():
-    """Returns the help of the program and of each of its commands."""
+    """Returns the help texts of the command-line tool and of each of its commands."""
 
-    def helped(*command):
+    def help_text(*command):
         return subprocess.run([PROGRAM, *command, "--help"], check=True, capture_output=True, text=True).stdout
 
-    text = helped()
+    text = help_text()
     commands = re.findall(r"^  ([a-z-]+) ", text.partition("\nCommands:\n")[2].partition("\n\n")[0], re.M)
-    made = [("warpfeed", text), *((name, helped(name)) for name in commands if name != "help")]
-    return "\n".join(f"## {name}\n\n```text\n{text.rstrip()}\n```\n" for name, text in made)
+    sections = [("warpfeed", text), *((name, help_text(name)) for name in commands if name != "help")]
+    return "\n".join(f"## {name}\n\n```text\n{text.rstrip()}\n```\n" for name, text in sections)
 
 
 def built():
@@ -184,7 +191,7 @@ def built():
 
 
 def public():
-    """Yields the public names of the Python package, and the modules that users import by name."""
+    """Returns the public names of the Python package, and the modules that users import by name."""
     package = ROOT / "python" / "warpfeed"
     for node in ast.parse((package / "__init__.py").read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
@@ -193,15 +200,16 @@ def public():
 
 
 def unplaced():
-    """Adds the names that no page shows to the first page of the reference."""
+    """Returns Markdown for the public names that no page documents. It is appended to the first page of the
+    reference."""
     shown = []
     for page in (HERE / "api").glob("*.md"):
         shown += re.findall(r"^::: (\S+)", page.read_text(encoding="utf-8"), re.M)
     for name in {name for name in shown if shown.count(name) > 1}:
-        log.warning("%s is on several pages of docs/site/api", name)
+        log.warning("%s is documented on several pages in docs/site/api; keep only one of them", name)
     missing = [name for name in public() if name not in shown]
     if missing:
-        log.info("no page of the Python reference names these, so its first page shows them: %s", ", ".join(missing))
+        log.info("only the first page of the Python reference documents these names: %s", ", ".join(missing))
     return "".join(f"\n::: {name}\n" for name in missing)
 
 
@@ -211,8 +219,8 @@ def on_post_build(config):
     if built():
         shutil.copytree(RUST, site / "rust" / "doc", dirs_exist_ok=True, ignore=shutil.ignore_patterns(".lock"))
     else:
-        log.info("target/doc is missing, so the site has no Rust reference: run `cargo doc --no-deps --all-features`")
+        log.info("the site has no Rust reference; to add it, run `cargo doc --no-deps --all-features`")
     if not PROGRAM.exists():
-        log.info("target/debug/warpfeed is missing, so the site has no help of the commands: run `cargo build -p warpfeed-cli`")
+        log.info("the site has no help of the commands; to add it, run `cargo build -p warpfeed-cli`")
     for dead in module("links").dead(site):
         log.warning("%s", dead)

@@ -1,4 +1,4 @@
-"""Finds dead links of the finished site: links and images that lead to no file or no anchor."""
+"""Finds dead links in the finished site: links and images whose file or anchor does not exist."""
 
 import sys
 from html.parser import HTMLParser
@@ -21,7 +21,7 @@ class Page(HTMLParser):
 
 
 def dead(site):
-    """Yields one line for each dead link. rustdoc has already checked the pages below rust/doc."""
+    """Yields a message for each dead link. Skips the pages below rust/doc, which rustdoc has checked."""
     generated = site / "rust" / "doc"
     pages = {
         file: Page(file.read_text(encoding="utf-8")) for file in site.rglob("*.html") if generated not in file.parents

@@ -1,7 +1,8 @@
-"""Plots of the measured tables, drawn from benches/figures/*.json.
+"""Draws plots of the measured tables, from benches/figures/*.json.
 
-Positions of bars and dots are percentages, and text sizes are pixels. A plot therefore fits any width,
-and its text stays readable on a phone. Colors are CSS variables, which light and dark mode set.
+The positions of bars and dots are percentages, and the sizes of texts are in pixels. A plot therefore
+fits any width, and its text stays readable on a phone. Colors are CSS variables, so that they follow
+light and dark mode.
 """
 
 import math
@@ -22,7 +23,7 @@ ROW = 40
 
 
 def plot(name):
-    """Returns the plot for a table, or an empty string."""
+    """Returns the plot for the table `name`, or an empty string if the table has no plot."""
     drawn = {"host": host, "device": device, "training": training, "requests": requests, "summary": summary}
     if name == "rivals":
         return ratios()
@@ -35,12 +36,12 @@ def figure(content):
 
 
 def bare(text):
-    """Removes Markdown marks."""
+    """Removes Markdown markup."""
     return re.sub(r"\*\*|`", "", text)
 
 
 def plain(label):
-    """Shortens the label of a table row for a phone."""
+    """Shortens the label of a table row, so that it fits on a phone."""
     label = bare(label).replace("class folders", "folders").replace("decoded by the", "by the")
     return label.replace('decode_on="auto"', "auto")
 
@@ -50,19 +51,19 @@ def cores(n):
 
 
 def rows(group, labeled):
-    """Returns the bars of the figures that were measured: label, class and rounds."""
-    kept = [(plain(label), group.rounds(key)) for label, key in labeled]
-    return [(label, "ours" if "warpfeed" in label else "theirs", rounds) for label, rounds in kept if rounds]
+    """Returns a bar for each figure that was measured: label, CSS class and rounds."""
+    measured = [(plain(label), group.rounds(key)) for label, key in labeled]
+    return [(label, "ours" if "warpfeed" in label else "theirs", rounds) for label, rounds in measured if rounds]
 
 
 def host():
     group = Group("host")
     machine = group.about["machine"].partition(" (")[0]
-    return [(f"batches in host memory, {machine}", "images/s", rows(group, pages.HOST))]
+    return [(f"batches in host memory, {machine}", "images/s", rows(group, pages.flat(pages.HOST)))]
 
 
 def numbers(group):
-    """Lists the measured numbers of cores, or of images in a request."""
+    """Returns the measured numbers of cores, or the measured numbers of images per request."""
     return sorted({int(part) for key in group.about["figures"] for part in key.split("/") if part.isdigit()})
 
 
@@ -70,7 +71,7 @@ def device():
     group = Group("device")
     found = []
     for n in reversed(numbers(group)):
-        labeled = [(label, f"{key}/{n}") for label, key in pages.DEVICE]
+        labeled = [(label, f"{key}/{n}") for label, key in pages.flat(pages.DEVICE)]
         found.append((f"batches on the GPU, {cores(n)}", "images/s", rows(group, labeled)))
     return found
 
@@ -79,7 +80,7 @@ def training():
     group = Group("training")
     found = []
     for n in [n for n in reversed(numbers(group)) if group.rounds(f"resnet18/repeated/{n}")]:
-        labeled = [(label, f"resnet18/{key}/{n}") for label, key in pages.TRAINING]
+        labeled = [(label, f"resnet18/{key}/{n}") for label, key in pages.flat(pages.TRAINING)]
         found.append((f"ResNet-18, {cores(n)}", "images/s", rows(group, labeled)))
     return found
 
@@ -111,10 +112,10 @@ def requests():
 
 
 def summary():
-    """Plots the best row of each loader, for the start page."""
+    """Returns the panels for the start page: the best row of each loader."""
     groups = Group("host"), Group("device"), Group("training")
     most = [None, groups[1].most_cores(), groups[2].most_cores()]
-    ours = [("warpfeed, packed", "packed"), ("warpfeed, plain files", "folder")]
+    ours = [("warpfeed, plain files", "folder"), ("warpfeed, packed", "packed")]
     names = [*ours, ("torch + torchvision", "torch"), ("FFCV", "ffcv"), ("DALI", "dali")]
     panels = [
         ("batches in host memory, " + groups[0].about["machine"].partition(" (")[0], "images/s", rows(groups[0], names))
@@ -127,8 +128,10 @@ def summary():
     n = most[2]
     names = [
         ("repeated", "a batch on the device, repeated"),
-        ("warpfeed", "warpfeed"),
+        ("warpfeed folder", "warpfeed, plain files"),
+        ("warpfeed", "warpfeed, packed"),
         ("torch", "torch + torchvision"),
+        ("dali", "DALI"),
     ]
     names = [(label, f"resnet18/{key}/{n}") for key, label in names]
     panels.append((f"ResNet-18 training, {gpu}, {cores(n)}", "images/s", rows(groups[2], names)))
@@ -136,7 +139,8 @@ def summary():
 
 
 def bars(title, unit, found):
-    """Draws one panel: a bar from 0 to the median, and a line from the lowest to the highest round."""
+    """Draws a panel. Each row has a bar from 0 to the median, and a line from the lowest to the highest
+    round."""
     most = max(max(rounds) for _, _, rounds in found)
     drawn, said = [], []
     for i, (label, kind, rounds) in enumerate(found):
@@ -158,11 +162,12 @@ def bars(title, unit, found):
 
 
 def ratios():
-    """Plots our rate divided by each rival's, on a logarithmic axis, for packed data and for plain files."""
+    """Plots warpfeed's rate divided by the rate of each rival, on a logarithmic axis, for packed data and for
+    plain files."""
     found = []
     for group, work, (rival, _, _), theirs, packed, same in compare.measured():
         ratios_of = [
-            (kind, key and group.ratio(key, theirs, "{:.6g}")) for kind, key in (("packed", packed), ("plain", same))
+            (kind, key and group.ratio(key, theirs, "{:.6g}")) for kind, key in (("plain", same), ("packed", packed))
         ]
         dots = [(kind, float(ratio)) for kind, ratio in ratios_of if ratio]
         found.append((bare(work).replace("; ", ", "), bare(rival), dots))
@@ -177,7 +182,7 @@ def ratios():
     for power in range(low, high + 1):
         x = place(10.0**power)
         anchor = "end" if power == high else "middle" if power > low else "start"
-        # Ticks on each row's line, so that no line crosses the text.
+        # Draw ticks only on the line of each row, because longer lines would cross the text.
         kind = "one" if power == 0 else "grid"
         for top in range(0, bottom, tall):
             drawn.append(f'<line x1="{x}" x2="{x}" y1="{top + 38}" y2="{top + 54}" class="{kind}"/>')
@@ -193,6 +198,6 @@ def ratios():
     title = "warpfeed's rate divided by the rival's"
     spoken = escape(f"{title}. " + "; ".join(said), quote=True)
     svg = f'<svg width="100%" height="{bottom + 26}" role="img" aria-label="{spoken}">{"".join(drawn)}</svg>'
-    kinds = (("packed", "packed data"), ("plain", "plain files"))
+    kinds = (("plain", "plain files"), ("packed", "packed data"))
     key = " ".join(f'<span class="key"><i class="{kind}"></i>{name}</span>' for kind, name in kinds)
     return f'<figure class="plot wide"><p>{title}, on a logarithmic axis {key}</p>{svg}</figure>'

@@ -1,6 +1,6 @@
-//! Interprets the network's output for an image. Each cell of a grid predicts whether it contains
-//! the center of a figure, and if so, the figure's box and class. This is the head of YOLO ("You
-//! Only Look Once", 2016), with one box per cell.
+//! Interprets the output of the network for an image. For each cell of a grid, the network predicts
+//! whether the cell contains the center of a figure, and the box and class of that figure. This is
+//! the head of YOLO ("You Only Look Once", 2016), with one box per cell.
 
 use ndarray::Array2;
 
@@ -16,7 +16,8 @@ pub(crate) const CLASSES: usize = 3;
 pub(crate) const ROWS: usize = 5 + CLASSES;
 /// Minimum probability of a figure for the cell to count as a detection.
 const SURE: f32 = 0.5;
-/// Maximum intersection over union of two detections. Above it, the less certain one is dropped.
+/// Maximum intersection over union of two detections. If two detections overlap more, the less
+/// certain one is dropped.
 const SAME: f32 = 0.45;
 
 /// Ground truth for one figure. The box is (x1, y1, x2, y2) in pixels.

@@ -5,11 +5,11 @@
 //! cargo run --release --example detect [-- EPOCHS]
 //! ```
 //!
-//! The first run generates the dataset in `datasets/generated`. To look at it, run `warpfeed
-//! preview datasets/generated/detect/annotations/instances_train.json --out grid.png`. The exit
-//! code is 0 if enough held-out figures are detected, and 1 otherwise. A figure counts as detected
-//! if the predicted class is right, and the intersection over union of the predicted and the true
-//! box is at least 0.5.
+//! The first run generates the dataset in `datasets/generated`. To view it, run
+//! `warpfeed preview datasets/generated/detect/annotations/instances_train.json --out grid.png`.
+//! The exit code is 0 if enough held-out figures are detected, and 1 otherwise. A figure counts as
+//! detected if the predicted class is right, and the intersection over union of the predicted box
+//! and the true box is at least 0.5.
 
 #[path = "../convolution/mod.rs"]
 mod convolution;
@@ -56,7 +56,7 @@ fn run() -> Result<()> {
             .normalize(Normalize::IMAGENET)
             .batch_size(16)
     };
-    // If less than a third of a box is still visible, it says little about the figure.
+    // Drop boxes of which less than a third is visible, because they say little about the figure.
     let augment = Augment::scale_jitter(SIDE as u32, 0.8, 1.3).flip(0.5);
     let train = json("instances_train.json").shuffle(42).augment(augment);
     let mut train = train.field("boxes", boxes().min_visible(0.3)).host()?;

@@ -1,10 +1,10 @@
-// Softmax classifier on 8x8 averages of the image, the smallest training step that learns, for
-// `examples/cuda_graph.rs`. Sums have a fixed order, so two runs are bit-identical.
+// The training step of `examples/cuda_graph.rs`: a softmax classifier on 8x8 averages of the image.
+// Values are added in a fixed order, so two runs are bit-identical.
 
 typedef unsigned int u32;
 
-// images (N, 3, side, side) to features (N, 192): the mean of each of 8x8 cells of each color.
-// `side` must be a multiple of 8.
+// Computes features (N, 192) of images (N, 3, side, side): the mean of each color channel in each
+// of 8x8 cells. `side` must be a multiple of 8.
 extern "C" __global__ void pool(float* features, const float* images, u32 count, u32 side) {
     const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= count * 192) return;
@@ -16,8 +16,9 @@ extern "C" __global__ void pool(float* features, const float* images, u32 count,
     features[i] = sum / float(cell * cell);
 }
 
-// Probabilities minus one-hot labels (N, classes), and the cross-entropy, added to `loss` (N).
-// Weights are (classes, 193), with the bias at the end of each row. One thread per sample.
+// Computes `errors` (N, classes), which are probabilities minus one-hot labels, and adds the
+// cross-entropy of each sample to `loss` (N). Weights are (classes, 193), with the bias at the end
+// of each row. One thread handles one sample.
 extern "C" __global__ void errors(float* errors, float* loss, const float* features, const long long* labels,
                                   const float* weights, u32 count, u32 classes) {
     const u32 n = blockIdx.x * blockDim.x + threadIdx.x;
@@ -40,7 +41,7 @@ extern "C" __global__ void errors(float* errors, float* loss, const float* featu
     }
 }
 
-// One step of gradient descent, with one thread per weight.
+// Takes one step of gradient descent, with one thread per weight.
 extern "C" __global__ void descend(float* weights, const float* errors, const float* features, u32 count, u32 classes,
                                    float rate) {
     const u32 i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,11 +1,12 @@
-// Kernels for the device tests and benchmarks: a checksum of a buffer, a kernel of given duration,
-// and kernels that need many registers. Compiled like src/device/nvidia/kernels/convert.cu; see its README.
+// Kernels for the device tests and benchmarks: a checksum of a buffer, a kernel of a given
+// duration, and kernels that need many registers. They are compiled like
+// src/device/nvidia/kernels/convert.cu; see the README in that folder.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-// Sums SplitMix64's finaliser over (32-bit word, its index), so that a torn, stale or misplaced
-// word changes the sum. `sum` is one u64, which must be cleared before.
+// Adds the output of SplitMix64's finalizer for each (32-bit word, index) pair, so that a torn,
+// stale or misplaced word changes the sum. `sum` is one u64, which the caller must set to 0.
 extern "C" __global__ void checksum(const u32* words, u64 count, u64* sum) {
     u64 mine = 0;
     for (u64 i = blockIdx.x * u64(blockDim.x) + threadIdx.x; i < count; i += u64(gridDim.x) * blockDim.x) {
@@ -18,7 +19,7 @@ extern "C" __global__ void checksum(const u32* words, u64 count, u64* sum) {
     if (threadIdx.x % 32 == 0) atomicAdd(sum, mine);
 }
 
-// Keeps its blocks busy for `nanoseconds` of the device's clock: a training step of known length.
+// Simulates a training step: keeps its blocks busy for `nanoseconds` of the device's clock.
 extern "C" __global__ void spin(u64 nanoseconds) {
     u64 start, now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
@@ -27,7 +28,7 @@ extern "C" __global__ void spin(u64 nanoseconds) {
     } while (now - start < nanoseconds);
 }
 
-// R running sums that all stay live: about R registers per thread.
+// Keeps R running sums live, which takes about R registers per thread.
 template <int R> __device__ __forceinline__ void live(float* data, u32 count) {
     float sum[R];
     #pragma unroll

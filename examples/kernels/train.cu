@@ -1,14 +1,14 @@
 // The kernels of `examples/train_cuda`: a convolutional network in f32, forward and backward.
 //
-// Feature maps are (C, N, H, W), so a convolution is one product of matrices over the whole batch.
-// Every kernel writes each of its results from one thread and adds in a fixed order, so every run
-// gives the same numbers. `naive.rs` has the same arithmetic in plain loops.
+// Feature maps are (C, N, H, W), so a convolution is one matrix product over the whole batch. Each
+// result is written by one thread, and values are added in a fixed order, so every run gives the
+// same numbers. `naive.rs` has the same arithmetic in plain loops.
 
 typedef unsigned int u32;
 typedef unsigned char u8;
 
-// 3x3 neighborhoods, with zero padding, as columns: (C * 9, N * side * side). The strides give the
-// starts of image `n` and channel `c`, so that the loader's (N, C, H, W) can be read directly.
+// Copies 3x3 neighborhoods, with zero padding, to columns: (C * 9, N * side * side). The strides of
+// images and channels allow for reading the loader's (N, C, H, W) directly.
 extern "C" __global__ void im2col(float* columns, const float* maps, u32 channels, u32 count, u32 side,
                                   u32 channel_stride, u32 image_stride) {
     const size_t i = size_t(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -21,7 +21,8 @@ extern "C" __global__ void im2col(float* columns, const float* maps, u32 channel
     columns[i] = inside ? maps[size_t(c) * channel_stride + size_t(n) * image_stride + y * side + x] : 0.0f;
 }
 
-// The gradient of im2col: each pixel of (C, N, side, side) sums the columns it was copied to.
+// Computes the gradient of `im2col`: each pixel of (C, N, side, side) is the sum of the columns
+// that it was copied to.
 extern "C" __global__ void col2im(float* maps, const float* columns, u32 channels, u32 count, u32 side) {
     const size_t i = size_t(blockIdx.x) * blockDim.x + threadIdx.x;
     const u32 plane = side * side, width = count * plane;
@@ -38,10 +39,10 @@ extern "C" __global__ void col2im(float* maps, const float* columns, u32 channel
     maps[i] = sum;
 }
 
-// out (rows, columns) = a (rows, depth) * b (depth, columns). Strides of one row and one column
-// give the transposes. Each block computes a tile of 64 x 64, and each of its 256 threads 4 x 4 of
-// that. With more than one block in z, each sums `part` of the depth into its own matrix in `out`,
-// and `add_parts` sums those.
+// Computes out (rows, columns) = a (rows, depth) * b (depth, columns). Row and column strides allow
+// for transposed inputs. Each block computes a tile of 64x64 values, and each of its 256 threads
+// 4x4 of them. With more than one block in z, each of these blocks handles `part` of the depth and
+// writes its own matrix to `out`; `add_parts` adds the matrices.
 extern "C" __global__ void matmul(float* out, const float* a, const float* b, u32 rows, u32 columns, u32 depth,
                                   u32 part, u32 a_row, u32 a_column, u32 b_row, u32 b_column) {
     __shared__ float a_tile[16][65];
@@ -77,7 +78,7 @@ extern "C" __global__ void matmul(float* out, const float* a, const float* b, u3
         }
 }
 
-// out (count) = the sum of `parts` consecutive arrays.
+// Computes out (count), the sum of `parts` consecutive arrays.
 extern "C" __global__ void add_parts(float* out, const float* from, u32 count, u32 parts) {
     const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= count) return;
@@ -86,8 +87,8 @@ extern "C" __global__ void add_parts(float* out, const float* from, u32 count, u
     out[i] = sum;
 }
 
-// Bias, ReLU and 2x2 max pooling: (C, N, side, side) to (C, N, side / 2, side / 2). `winner` is the
-// index of the largest of the four values, or 4 if ReLU clipped it to zero.
+// Applies bias, ReLU and 2x2 max pooling: (C, N, side, side) to (C, N, side / 2, side / 2).
+// `winner` is the index of the largest of the four values, or 4 if ReLU clipped it to zero.
 extern "C" __global__ void pool(float* out, u8* winner, const float* maps, const float* bias, u32 channels, u32 count,
                                 u32 side) {
     const u32 half = side / 2, i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -103,7 +104,8 @@ extern "C" __global__ void pool(float* out, u8* winner, const float* maps, const
     winner[i] = value > 0.0f ? best : 4;
 }
 
-// The gradient of `pool`: the winner gets the pooled value's gradient, the others zero.
+// Computes the gradient of `pool`: the largest value gets the gradient of the pooled value, and the
+// other three get zero.
 extern "C" __global__ void unpool(float* grad, const float* pooled, const u8* winner, u32 channels, u32 count, u32 side) {
     const u32 half = side / 2, i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= channels * count * half * half) return;
@@ -115,7 +117,7 @@ extern "C" __global__ void unpool(float* grad, const float* pooled, const u8* wi
     to[side + 1] = winner[i] == 3 ? pooled[i] : 0.0f;
 }
 
-// out (rows): the sum of each row of a matrix. One block of 256 threads per row.
+// Computes out (rows), the sum of each row of a matrix, with one block of 256 threads per row.
 extern "C" __global__ void row_sums(float* out, const float* from, u32 columns, u32 row_stride, u32 column_stride) {
     __shared__ float sums[256];
     float sum = 0.0f;
@@ -129,7 +131,7 @@ extern "C" __global__ void row_sums(float* out, const float* from, u32 columns, 
     if (threadIdx.x == 0) out[blockIdx.x] = sums[0];
 }
 
-// (C, N, plane) to features (N, C): the mean over each plane.
+// Computes the mean of each plane: (C, N, plane) to features (N, C).
 extern "C" __global__ void mean(float* features, const float* maps, u32 channels, u32 count, u32 plane) {
     const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= channels * count) return;
@@ -139,7 +141,7 @@ extern "C" __global__ void mean(float* features, const float* maps, u32 channels
     features[i] = sum / float(plane);
 }
 
-// The gradient of `mean`.
+// Computes the gradient of `mean`.
 extern "C" __global__ void spread(float* maps, const float* features, u32 channels, u32 count, u32 plane) {
     const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= channels * count * plane) return;
@@ -147,10 +149,10 @@ extern "C" __global__ void spread(float* maps, const float* features, u32 channe
     maps[i] = features[n * channels + c] / float(plane);
 }
 
-// Logits (count, classes), without their bias, become the gradient of the mean cross-entropy. One
-// thread per sample. `loss[n]` grows by the sample's cross-entropy, and `right[n]` by 1 if it was
-// classified correctly, so entry n sums all samples that were n-th in their batch. An invalid label
-// gives NaN, which is easy to notice.
+// Replaces logits (count, classes), without their bias, by the gradient of the mean cross-entropy,
+// with one thread per sample. Adds the cross-entropy of sample n of the batch to `loss[n]`, and 1
+// to `right[n]` if the sample is classified correctly. An invalid label gives NaN, which is easy to
+// notice.
 extern "C" __global__ void softmax(float* logits, const float* bias, const long long* labels, float* loss, float* right,
                                    u32 count, u32 classes) {
     const u32 n = blockIdx.x * blockDim.x + threadIdx.x;
@@ -172,7 +174,7 @@ extern "C" __global__ void softmax(float* logits, const float* bias, const long 
         row[k] = (expf(row[k] - top) / total - (label == (long long)(k) ? 1.0f : 0.0f)) / float(count);
 }
 
-// Stochastic gradient descent with momentum 0.9 and weight decay.
+// Takes a step of stochastic gradient descent with momentum 0.9 and weight decay.
 extern "C" __global__ void update(float* value, float* speed, const float* grad, u32 count, float rate, float decay) {
     const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= count) return;

@@ -5,10 +5,10 @@
 //! cargo run --release --example segment [-- EPOCHS]
 //! ```
 //!
-//! The first run generates the dataset in `datasets/generated`. To look at it, run `warpfeed
-//! preview datasets/generated/segment/ImageSets/Segmentation/train.txt --out grid.png`. The exit
-//! code is 0 if the mean intersection over union on the held-out images is well above chance, and 1
-//! otherwise.
+//! The first run generates the dataset in `datasets/generated`. To view it, run
+//! `warpfeed preview datasets/generated/segment/ImageSets/Segmentation/train.txt --out grid.png`.
+//! The exit code is 0 if the mean intersection over union on the held-out images is well above
+//! chance, and 1 otherwise.
 
 #[path = "../convolution/mod.rs"]
 mod convolution;

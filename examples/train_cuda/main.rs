@@ -6,10 +6,10 @@
 //! ```
 //!
 //! Without PATH, the program generates images of ten classes. Every seventh sample is held out.
-//! After each epoch it prints the loss, the held-out accuracy, the images per second, and the
-//! stall: the time that the stream waited for batches, measured by the device. The exit code is 0
-//! if the loss has fallen and the accuracy is well above chance, and 1 otherwise. If there is no
-//! GPU, the program only prints a message.
+//! After each epoch, it prints the loss, the held-out accuracy, the images per second, and the time
+//! that the stream waited for batches, measured by the device. The exit code is 0 if the loss has
+//! fallen and the accuracy is well above chance, and 1 otherwise. If there is no GPU, the program
+//! only prints a message.
 //!
 //! 1. This file: the data, the loop, and the expected result.
 //! 2. `net`: layers, forward and backward.
@@ -36,7 +36,7 @@ use net::{Net, Plan};
 const SIDE: u32 = 64;
 const BATCH: usize = 128;
 const EPOCHS: u64 = 8;
-/// Learning rate after the warm-up of 50 steps. From there it decreases linearly to zero.
+/// Learning rate at the end of the 50 warm-up steps. It then decreases linearly to zero.
 const RATE: f32 = 0.02;
 /// Maximum loss of the last epoch, as a fraction of the first epoch's loss.
 const LOSS_FALLS_TO: f64 = 0.9;

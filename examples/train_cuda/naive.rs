@@ -1,6 +1,6 @@
 //! The network in plain `f64` loops on the CPU, as the reference for the kernels.
 //!
-//! It shares no code with the kernels: convolutions are computed as sums over the image, and not as
+//! It shares no code with the kernels. It computes convolutions as sums over the image, and not as
 //! products of column matrices.
 
 use super::kernels::Shape;

@@ -1,27 +1,27 @@
-//! Bit reader for one scan. It interprets invalid bits as libjpeg does.
+//! [`Bits`]: a bit reader for one scan, which interprets invalid data as libjpeg does.
 
 use super::huffman::{Lookup, extend};
 use super::markers::next_marker;
 use crate::error::Result;
 
-/// Entropy-coded bits up to the next marker.
+/// Reads the entropy-coded bits up to the next marker.
 pub(crate) struct Bits<'a> {
     bytes: &'a [u8],
     /// Offset of the next byte to read, or of the marker that ended the segment.
     pub(crate) at: usize,
-    /// Bits that were read ahead, starting at the most significant bit.
+    /// Bits that have been read ahead, starting at the most significant bit.
     window: u64,
+    /// Number of bits in `window`.
     held: u32,
-    /// Whether more bits were taken than the segment contains. The missing bits are zeros.
+    /// Whether more bits have been taken than the segment contains. The missing bits are zeros.
     pub(super) starved: bool,
     /// Whether the missing bits are past the end of the file.
     pub(super) ended: bool,
-    /// Number of invalid codes and other faults.
+    /// Number of invalid codes and other damage.
     pub(crate) faults: u32,
 }
 
-/// Returns whether any byte of `word` is `ff`, by testing the complement for a zero byte with the
-/// usual bit trick.
+/// Returns whether any byte of `word` is `ff`, by testing the complement for a zero byte.
 #[inline(always)]
 pub(crate) fn has_ff(word: u32) -> bool {
     (!word).wrapping_sub(0x0101_0101) & word & 0x8080_8080 != 0
@@ -32,7 +32,7 @@ impl<'a> Bits<'a> {
         Bits { bytes, at, window: 0, held: 0, starved: false, ended: false, faults: 0 }
     }
 
-    /// Reads ahead until the window contains at least 32 bits, if the segment has that many left.
+    /// Reads ahead until the window contains at least 32 bits or the segment ends.
     #[inline(always)]
     fn fill(&mut self) {
         if self.held > 32 {
@@ -65,8 +65,8 @@ impl<'a> Bits<'a> {
                     self.at = next - 1;
                     return;
                 }
-                // T.81 allows fill bytes only before markers. Elsewhere, the two readers of
-                // libjpeg-turbo disagree about them.
+                // T.81 allows fill bytes only before markers. The two readers of libjpeg-turbo
+                // interpret fill bytes elsewhere differently.
                 self.faults += u32::from(next > self.at + 1);
                 next += 1;
             }
@@ -93,8 +93,8 @@ impl<'a> Bits<'a> {
         (self.window, self.held) = (0, 64);
     }
 
-    /// Returns the next symbol and the bits after it. The lower four bits of the symbol are the
-    /// number of these bits.
+    /// Returns the next symbol and the bits after its code. The lower four bits of the symbol are
+    /// the number of these bits.
     #[inline(always)]
     pub(crate) fn symbol_and_bits(&mut self, table: &Lookup) -> (u8, u32) {
         self.fill();
@@ -103,7 +103,7 @@ impl<'a> Bits<'a> {
             self.skip(17);
             return (0, 0);
         };
-        // A code and the bits after it take at most 31 bits together, which `fill` has read.
+        // `fill` has read enough: a code and the bits after it take at most 31 bits.
         let (length, size) = (u32::from(length), u32::from(symbol & 15));
         let bits = ((self.window << length >> 32) >> (32 - size)) as u32;
         self.skip(length + size);
@@ -138,14 +138,15 @@ impl<'a> Bits<'a> {
         }
     }
 
-    /// Refines a nonzero coefficient by one more bit.
+    /// Reads one more bit of a nonzero coefficient. `one` is the value of this bit.
     pub(super) fn refine(&mut self, coefficient: &mut i16, one: i16) {
         if self.take(1) == 1 && *coefficient & one == 0 {
             *coefficient = coefficient.wrapping_add(if *coefficient >= 0 { one } else { -one });
         }
     }
 
-    /// Ends a segment. In a valid segment, the remaining bits are the padding of the last byte.
+    /// Ends a segment. Counts damage if a whole byte is left, because in a valid segment the only
+    /// remaining bits are the padding of the last byte.
     pub(crate) fn close(&mut self) {
         if !self.starved {
             self.fill_bytes();
@@ -153,32 +154,32 @@ impl<'a> Bits<'a> {
         }
     }
 
-    /// Continues after the next restart marker. If this is not the expected marker, resynchronizes
-    /// like libjpeg's `jpeg_resync_to_restart`: a marker that belongs up to two segments ahead, or
-    /// that is of a different kind, leaves the next segment empty, and a marker that belongs up to
-    /// two segments behind is skipped.
+    /// Skips to the next restart marker, which should have the number `expected`. Otherwise,
+    /// resynchronizes like libjpeg's `jpeg_resync_to_restart`. If the marker is for one of the two
+    /// segments after the next one, or is not a restart marker, the next segment is empty. If the
+    /// marker is for one of the last two segments, it is skipped.
     pub(crate) fn restart(&mut self, expected: u8) -> Result<()> {
         self.close();
         (self.window, self.held) = (0, 0);
         let mut from = self.at;
         loop {
-            let (marker, place) = next_marker(self.bytes, from)?;
-            self.at = place;
+            let (marker, offset) = next_marker(self.bytes, from)?;
+            self.at = offset;
             if marker == 0xd0 + expected {
-                (self.at, self.starved) = (place + 2, false);
+                (self.at, self.starved) = (offset + 2, false);
                 return Ok(());
             }
             self.faults += 1;
             let ahead = marker.wrapping_sub(0xd0 + expected) & 7;
             match marker {
                 0xd0..=0xd7 if ahead == 1 || ahead == 2 => break,
-                0xd0..=0xd7 if ahead == 6 || ahead == 7 => from = place + 2,
+                0xd0..=0xd7 if ahead == 6 || ahead == 7 => from = offset + 2,
                 0xd0..=0xd7 => {
-                    (self.at, self.starved) = (place + 2, false);
+                    (self.at, self.starved) = (offset + 2, false);
                     return Ok(());
                 }
                 0xc0.. => break,
-                _ => from = place + 2,
+                _ => from = offset + 2,
             }
         }
         Ok(())

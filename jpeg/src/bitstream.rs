@@ -1,11 +1,11 @@
-//! The data that a device needs to decode a region of an image: the image's tables, and the restart
-//! segments that contain the region.
+//! [`Bitstream`]: the data that a device needs to decode a region of an image. It consists of the
+//! image's tables and of the restart segments that contain the region.
 //!
 //! [`Bitstream::write`] writes, in this order:
 //! 1. one quantization table per component, as 64 `u16` in natural order;
 //! 2. the Huffman tables, each as 16 counts of codes by length and 256 symbols;
-//! 3. the segments, each as four `u32`: offset, number of bytes, first MCU, number of MCUs. The
-//!    flag [`CUT`] in the number of MCUs says that the segment continues after the needed MCUs;
+//! 3. the segments, each as four `u32`: offset, number of bytes, first MCU, number of MCUs. If the
+//!    segment continues after the needed MCUs, the flag [`CUT`] is set in the number of MCUs;
 //! 4. the data of the segments, without byte stuffing and markers.
 //!
 //! Numbers are little-endian, and offsets are relative to the first byte of the output.
@@ -17,32 +17,33 @@ use super::header::Coding;
 use super::huffman::Spec;
 use super::jpeg::Jpeg;
 use super::kernels::Backend;
-use super::layout::{Color, Layout, MOST_COMPONENTS, Upsampling, Window};
+use super::layout::{Color, Layout, MAX_COMPONENTS, Upsampling, Window};
 use super::lengths::Lengths;
 use super::segments::{self, Refusal, Segment, Unstuff, uncached};
 use crate::pixels::Rect;
 
 /// Maximum number of components. Devices do not decode CMYK.
-const PARTS: usize = 3;
-/// Maximum number of Huffman tables of each kind in a baseline JPEG.
-const TABLES: usize = 2;
+const MAX_PARTS: usize = 3;
+/// Maximum number of DC tables, and of AC tables, in a baseline JPEG.
+const MAX_TABLES: usize = 2;
 /// Size of a Huffman table in bytes: 16 counts and 256 symbols.
-const TABLE: usize = 16 + 256;
-/// Size of a segment's entry in bytes.
-const ENTRY: usize = 16;
-/// Flag in the number of MCUs of a segment, which says that the segment continues after the last
-/// needed MCU. Corresponds to `CUT` in warpfeed's `src/device/nvidia/kernels/jpeg.cu`. The flag is
-/// never part of the number, because an image has fewer than 2^26 MCUs.
+const TABLE_BYTES: usize = 16 + 256;
+/// Size in bytes of the four numbers that describe a segment.
+const ENTRY_BYTES: usize = 16;
+/// Flag in the number of MCUs of a segment: the segment continues after the last needed MCU. Must
+/// equal `CUT` in warpfeed's `src/device/nvidia/kernels/jpeg.cu`. The flag cannot collide with the
+/// number, because an image has fewer than 2^26 MCUs.
 pub const CUT: u32 = 1 << 31;
-/// Maximum number of bytes per image. The device uses 32-bit bit offsets.
-const MOST_BYTES: usize = 1 << 28;
+/// Maximum number of bytes per image, because the device uses 32-bit bit offsets.
+const MAX_BYTES: usize = 1 << 28;
 /// Initial capacity for the data of the segments, in bytes.
-const FIRST: usize = 256 << 10;
-/// Maximum number of blocks per component between two restarts. The sum of this many 16-bit
-/// differences fits into 32 bits.
-const MOST_BLOCKS: u64 = u16::MAX as u64;
+const INITIAL_CAPACITY: usize = 256 << 10;
+/// Limit of the product of two numbers: the blocks of a component between two restarts, and the
+/// magnitude of the largest DC difference that the tables can code. Below it, every sum of
+/// differences fits into 32 bits, so the device cannot overflow where the host reports an error.
+const MOST_DC: u64 = 1 << 31;
 
-/// Layout of an image, as a device needs it.
+/// The layout of an image, as a device needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Grid {
@@ -64,18 +65,17 @@ pub struct Grid {
     pub tables: u32,
     /// Upper left corner of the region in the stored image.
     pub corner: (u32, u32),
-    /// Steps that make the region upright, as flags of [`Turn`].
+    /// Steps that make the region upright, as [`Turn`] flags.
     pub turned: u32,
-    parts: ArrayVec<GridPart, PARTS>,
+    parts: ArrayVec<GridPart, MAX_PARTS>,
 }
 
-/// Flags for the steps from a stored image to the upright one. The steps are applied in the order
-/// of the constants.
+/// Flags for the steps that make a stored image upright, in the order in which they are applied.
 #[derive(Debug)]
 pub struct Turn;
 
 impl Turn {
-    /// Columns become rows.
+    /// Rows and columns are swapped.
     pub const TRANSPOSED: u32 = 1;
     /// Left and right are swapped.
     pub const MIRRORED: u32 = 2;
@@ -97,10 +97,10 @@ pub struct GridPart {
     pub across: u32,
     /// Number of pixels per sample vertically.
     pub down: u32,
-    /// Upsampling: 0 for none, 1 to double columns, 2 to double rows, 3 to double both. For all
-    /// other factors, 4: samples are repeated.
+    /// Upsampling: 0 for none; 1 to double the columns, 2 the rows, and 3 both with the triangle
+    /// filter; 4 to repeat samples.
     pub upsampling: u32,
-    /// Number of samples that belong to pixels of the image, horizontally and vertically.
+    /// Width and height of the component in samples, without padding.
     pub size: (u32, u32),
     /// Index of the component's DC table.
     pub dc: u32,
@@ -109,7 +109,7 @@ pub struct GridPart {
 }
 
 impl Grid {
-    /// Returns the components, of which there are one or three.
+    /// Returns the one or three components.
     #[inline]
     pub fn parts(&self) -> &[GridPart] {
         &self.parts
@@ -121,8 +121,8 @@ impl Grid {
     }
 }
 
-/// The data of a region, for a device. The memory is reused for the next region, up to the limit
-/// set with [`keep`](Bitstream::keep).
+/// The data that a device needs to decode a region. Reuses its memory for the next region;
+/// [`keep`](Bitstream::keep) frees it.
 #[derive(Debug)]
 pub struct Bitstream {
     unstuff: Unstuff,
@@ -131,8 +131,8 @@ pub struct Bitstream {
     stream: Vec<u8>,
     /// Number of valid bytes in `stream`.
     streamed: usize,
-    quant: ArrayVec<[u16; 64], PARTS>,
-    tables: ArrayVec<(Spec, bool), { 2 * TABLES }>,
+    quant: ArrayVec<[u16; 64], MAX_PARTS>,
+    tables: ArrayVec<(Spec, bool), { 2 * MAX_TABLES }>,
 }
 
 impl Default for Bitstream {
@@ -149,14 +149,14 @@ impl Default for Bitstream {
 }
 
 impl Bitstream {
-    /// Returns an upper bound on the memory that [`take`](Bitstream::take) uses for `region`, in
-    /// bytes.
+    /// Returns an upper bound, in bytes, on the memory that [`take`](Bitstream::take) uses for
+    /// `region`.
     pub fn memory_for(jpeg: &Jpeg<'_>, region: Rect, limit: usize) -> usize {
         let Jpeg { bytes, header, layout, .. } = jpeg;
         if !region.fits(jpeg.size()) {
             return 0;
         }
-        let data = (bytes.len() - header.scan.data).min(limit).min(MOST_BYTES);
+        let data = (bytes.len() - header.scan.data).min(limit).min(MAX_BYTES);
         // `take` rejects an image with more segments than its data can contain.
         let window = Window::new(layout, jpeg.orientation().region(region, layout.size));
         let segments = segments::count(layout, &window, header.restart_interval).min(data);
@@ -175,9 +175,9 @@ impl Bitstream {
         }
     }
 
-    /// Collects the data needed to decode `region` of the upright image. Returns `None` if devices
-    /// cannot decode the image (because it is progressive, visibly damaged or of a rare kind), if
-    /// the data exceeds `limit` bytes, or if the region is not inside the image.
+    /// Collects the data that is needed to decode `region` of the upright image. Returns `None` if
+    /// the region is not inside the image, if the data exceeds `limit` bytes, or if devices cannot
+    /// decode the image because it is progressive, visibly damaged or of a rare kind.
     pub fn take(&mut self, jpeg: &Jpeg<'_>, region: Rect, limit: usize) -> Option<Grid> {
         let Jpeg { bytes, header, layout, closed } = jpeg;
         region.fits(jpeg.size()).then_some(())?;
@@ -197,26 +197,26 @@ impl Bitstream {
             0 => layout.mcus.0 * layout.mcus.1,
             interval => interval,
         };
-        let most = layout.parts().iter().map(|part| u64::from(part.h * part.v)).max()?;
-        if u64::from(interval) * most > MOST_BLOCKS {
-            return None;
-        }
         self.quant.clear();
         for component in frame.components() {
             self.quant.push(header.quant(bytes, component.quant)?);
         }
         self.tables.clear();
-        let mut used = ArrayVec::<(u32, u32), MOST_COMPONENTS>::new();
+        let mut used = ArrayVec::<(u32, u32), MAX_COMPONENTS>::new();
         for component in scan.components() {
             let dc = self.table(header.huffman(bytes, false, component.dc).ok()?, false)?;
             let ac = self.table(header.huffman(bytes, true, component.ac).ok()?, true)?;
             used.push((dc, ac));
         }
+        let most = layout.parts().iter().map(|part| u64::from(part.h * part.v)).max()?;
+        if u64::from(interval) * most * self.most_difference() > MOST_DC {
+            return None;
+        }
         let orientation = jpeg.orientation();
         let window = Window::new(layout, orientation.region(region, layout.size));
         let data = &bytes[scan.data..];
-        let limit = limit.min(MOST_BYTES);
-        let entries = segments::count(layout, &window, header.restart_interval).checked_mul(ENTRY)?;
+        let limit = limit.min(MAX_BYTES);
+        let entries = segments::count(layout, &window, header.restart_interval).checked_mul(ENTRY_BYTES)?;
         let room = limit.checked_sub(self.entries_at())?.checked_sub(entries)?;
         segments::needed(layout, &window, header.restart_interval, data.len(), &mut self.segments)?;
         self.collect(data, header.lengths(bytes, layout.mcus.0 * layout.mcus.1), room)?;
@@ -224,32 +224,31 @@ impl Bitstream {
         if self.len() > limit {
             return None;
         }
-        // As in `Transit::begin`, this check prevents a few bytes from expanding into a large
-        // image.
+        // As in `Transit::begin`, reject a few bytes that would expand to a large image.
         let enough = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
         self.segments.iter().all(enough).then_some(())?;
         let mut grid = self.grid(layout, &window, color, &used);
-        let bit = |is: bool, bit: u32| if is { bit } else { 0 };
-        grid.turned = bit(orientation.transposed, Turn::TRANSPOSED)
-            | bit(orientation.mirrored, Turn::MIRRORED)
-            | bit(orientation.flipped, Turn::FLIPPED);
-        // A device applies the EXIF orientation in the memory of the coefficients, which take two
-        // bytes each.
+        let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
+        grid.turned = flag(orientation.transposed, Turn::TRANSPOSED)
+            | flag(orientation.mirrored, Turn::MIRRORED)
+            | flag(orientation.flipped, Turn::FLIPPED);
+        // A device writes the upright pixels to the memory of the coefficients, which have two
+        // bytes each, so the pixels must fit in it.
         let turned = region.width.div_ceil(8) as usize * region.height.div_ceil(8) as usize * grid.parts.len();
         (grid.turned == 0 || turned <= 2 * grid.kept_blocks()).then_some(grid)
     }
 
-    /// Copies the data of the segments, if it has at most `room` bytes. Grows the memory as needed,
-    /// because the segments may be only a small part of `data`.
+    /// Copies the data of the segments, if it has at most `room` bytes. Starts with a small buffer
+    /// and enlarges it as needed, because the segments may be only a small part of `data`.
     fn collect(&mut self, data: &[u8], lengths: Lengths<'_>, room: usize) -> Option<()> {
         let room = room.min(data.len());
         loop {
             match segments::collect(data, lengths, &mut self.segments, &mut self.stream, self.unstuff) {
                 Ok(()) => return Some(()),
                 Err(Refusal::NoRoom) if self.stream.len() < room => {
-                    let bytes = (2 * self.stream.len()).max(FIRST).min(room);
-                    // Allocate a new buffer and start over, because growing the old buffer would
-                    // need more memory.
+                    let bytes = (2 * self.stream.len()).max(INITIAL_CAPACITY).min(room);
+                    // Free the old buffer and start over, because growing it would need both
+                    // buffers at the same time.
                     self.stream = Vec::new();
                     self.stream = vec![0; bytes];
                 }
@@ -291,19 +290,26 @@ impl Bitstream {
         }
     }
 
-    /// Returns the index of a table, or `None` if the table is invalid or there are too many
-    /// tables.
+    /// Returns the index of a table after adding it, if necessary. Returns `None` if the table is
+    /// invalid, or if there are too many tables.
     fn table(&mut self, spec: Spec, ac: bool) -> Option<u32> {
         let known = self.tables.iter().position(|(own, class)| *class == ac && *own == spec);
         if let Some(known) = known {
             return Some(known as u32);
         }
         drop(spec.codes(ac).ok()?);
-        if self.tables.iter().filter(|(_, class)| *class == ac).count() == TABLES {
+        if self.tables.iter().filter(|(_, class)| *class == ac).count() == MAX_TABLES {
             return None;
         }
         self.tables.push((spec, ac));
         Some(self.tables.len() as u32 - 1)
+    }
+
+    /// Returns a bound on the magnitude of a DC difference: a power of two. Baseline encoders code
+    /// differences of at most 11 bits, which allows a million blocks, that is, 67 megapixels.
+    fn most_difference(&self) -> u64 {
+        let sizes = self.tables.iter().filter(|(_, ac)| !ac).flat_map(|(spec, _)| spec.values());
+        1 << sizes.copied().max().unwrap_or(0).min(15)
     }
 
     /// Returns the number of bytes that [`write`](Bitstream::write) writes.
@@ -313,30 +319,30 @@ impl Bitstream {
     }
 
     fn entries_at(&self) -> usize {
-        self.quant.len() * 128 + self.tables.len() * TABLE
+        self.quant.len() * 128 + self.tables.len() * TABLE_BYTES
     }
 
     fn data_at(&self) -> usize {
-        self.entries_at() + self.segments.len() * ENTRY
+        self.entries_at() + self.segments.len() * ENTRY_BYTES
     }
 
     /// Writes the data to `to`, which must have [`len`](Bitstream::len) bytes.
     pub fn write(&self, to: &mut [u8]) {
         let data = self.data_at();
         let (quant, rest) = to.split_at_mut(self.quant.len() * 128);
-        let (tables, rest) = rest.split_at_mut(self.tables.len() * TABLE);
-        let (entries, stream) = rest.split_at_mut(self.segments.len() * ENTRY);
+        let (tables, rest) = rest.split_at_mut(self.tables.len() * TABLE_BYTES);
+        let (entries, stream) = rest.split_at_mut(self.segments.len() * ENTRY_BYTES);
         for (to, value) in quant.as_chunks_mut().0.iter_mut().zip(self.quant.iter().flatten()) {
             *to = value.to_le_bytes();
         }
-        for (to, (spec, _)) in tables.chunks_exact_mut(TABLE).zip(&self.tables) {
+        for (to, (spec, _)) in tables.chunks_exact_mut(TABLE_BYTES).zip(&self.tables) {
             let (counts, symbols) = to.split_at_mut(16);
             counts.copy_from_slice(spec.bits());
             let (used, unused) = symbols.split_at_mut(spec.values().len());
             used.copy_from_slice(spec.values());
             unused.fill(0);
         }
-        for (to, segment) in entries.chunks_exact_mut(ENTRY).zip(&self.segments) {
+        for (to, segment) in entries.chunks_exact_mut(ENTRY_BYTES).zip(&self.segments) {
             let Segment { mcus, bytes, cut, .. } = segment;
             let count = mcus.len() as u32 | if *cut { CUT } else { 0 };
             let words = [(data + bytes.start) as u32, bytes.len() as u32, mcus.start, count];
@@ -352,13 +358,13 @@ impl Bitstream {
 mod tests {
     use super::*;
 
-    fn gray(side: u16, restart: u16) -> Vec<u8> {
-        let (mut jpeg, side) = (Vec::new(), side);
+    fn gray(size: u16, restart: u16) -> Vec<u8> {
+        let mut jpeg = Vec::new();
         let mut encoder = jpeg_encoder::Encoder::new(&mut jpeg, 95);
         encoder.set_restart_interval(restart);
         let pixels: Vec<u8> =
-            (0..u32::from(side).pow(2)).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-        encoder.encode(&pixels, side, side, jpeg_encoder::ColorType::Luma).unwrap();
+            (0..u32::from(size).pow(2)).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        encoder.encode(&pixels, size, size, jpeg_encoder::ColorType::Luma).unwrap();
         jpeg
     }
 
@@ -366,8 +372,12 @@ mod tests {
         let jpeg = Jpeg::open(jpeg).unwrap();
         let whole = Rect::full(jpeg.size());
         let grid = stream.take(&jpeg, whole, limit);
-        let most = Bitstream::memory_for(&jpeg, whole, limit);
-        assert!(stream.memory() <= most.max(FIRST), "{} bytes in use, the bound is {most}", stream.memory());
+        let bound = Bitstream::memory_for(&jpeg, whole, limit);
+        assert!(
+            stream.memory() <= bound.max(INITIAL_CAPACITY),
+            "{} bytes in use; the bound is {bound}",
+            stream.memory()
+        );
         grid
     }
 
@@ -385,17 +395,32 @@ mod tests {
     }
 
     #[test]
+    fn large_images_without_restart_markers_are_for_devices() {
+        let mut jpeg = gray(2400, 0);
+        assert!(take(&mut Bitstream::default(), &jpeg, usize::MAX).is_some(), "90,000 blocks of 11-bit differences");
+        // The sum of 90,000 differences of 15 bits may not fit into 32 bits. The host then reports
+        // an error, which the device cannot.
+        let table = jpeg.windows(5).position(|bytes| bytes[..2] == [0xff, 0xc4] && bytes[4] == 0).unwrap() + 5;
+        let last = table + 16 + jpeg[table..table + 16].iter().map(|&count| usize::from(count)).sum::<usize>() - 1;
+        for (size, accepted) in [(14, true), (15, false)] {
+            jpeg[last] = size;
+            assert_eq!(take(&mut Bitstream::default(), &jpeg, usize::MAX).is_some(), accepted, "{size} bits");
+        }
+    }
+
+    #[test]
     fn only_the_needed_bytes_of_a_file_take_memory() {
         let mut jpeg = gray(64, 0);
         jpeg.resize(20 << 20, 7);
         let mut stream = Bitstream::default();
         assert!(take(&mut stream, &jpeg, usize::MAX).is_some(), "bytes after a complete JPEG are ignored");
-        assert!(stream.memory() <= FIRST + 100, "{} bytes", stream.memory());
+        assert!(stream.memory() <= INITIAL_CAPACITY + 100, "{} bytes", stream.memory());
     }
 
     #[test]
-    fn segments_that_a_file_cannot_hold_are_not_listed() {
-        // 16384 x 16384 pixels with a restart marker for each of four million blocks.
+    fn segments_that_a_file_cannot_contain_are_not_listed() {
+        // The header claims 16384 x 16384 pixels with a restart marker after each of four million
+        // blocks.
         let mut jpeg = gray(16, 1);
         let frame = jpeg.windows(2).position(|marker| marker == [0xff, 0xc0]).unwrap();
         jpeg[frame + 5..frame + 9].copy_from_slice(&[0x40, 0, 0x40, 0]);

@@ -1,11 +1,11 @@
-//! Decodes every scan of a Huffman-coded file, sequential or progressive, into planes of quantized
-//! coefficients.
+//! [`Coefficients`]: the plain decoder, which decodes every scan of a Huffman-coded file into
+//! planes of quantized coefficients.
 //!
-//! This is the plain decoder. It is slower than the interleaved lanes, but supports every kind of
-//! file. It treats damage like libjpeg: an invalid code counts as symbol 0, a segment that ends
-//! early is extended with zero bits, and the decoder resynchronizes at misplaced restart markers.
-//! [`Coefficients::damage`] reports such damage. The only exception is a file that ends early:
-//! decoding fails, while libjpeg would continue with gray.
+//! It is slower than decoding in lanes, but supports every kind of file. It treats damage like
+//! libjpeg: an invalid code counts as symbol 0, a segment that ends early is extended with zero
+//! bits, and decoding resynchronizes at misplaced restart markers. [`Coefficients::damage`] reports
+//! such damage. There is one exception: if a file ends early, decoding fails, whereas libjpeg fills
+//! the rest with gray.
 
 use super::header::{Coding, Frame, Header, unsupported};
 use super::huffman::Lookup;
@@ -14,21 +14,21 @@ use super::scan::{Mode, State};
 use crate::error::{Error, Result, resize};
 use crate::pixels::Size;
 
-/// Damage reported for a file that lacks only its EOI marker.
+/// Description of the damage of a file in which only the EOI marker is missing.
 pub(crate) const NO_EOI: &str = "jpeg has all of its pixels, but no EOI marker after them";
 
-/// Maximum number of scans. Encoders write about ten. A scan of a few bytes may take as long as a
-/// scan with data for the whole image, so the number must be limited.
+/// Maximum number of scans. Encoders write about ten. The limit is needed because decoding a scan
+/// of a few bytes can take as long as decoding a scan with data for the whole image.
 const MAX_SCANS: u32 = 256;
 
-/// The coefficients of an image. The memory is reused for the next file.
+/// The coefficients of an image. Reuses its memory for the next file.
 #[derive(Debug, Default)]
 pub(crate) struct Coefficients {
     planes: Vec<Plane>,
     count: usize,
-    /// Position of the first invalid data, which was interpreted as libjpeg would.
+    /// Position of the first damage.
     fault: Option<Fault>,
-    /// Whether a marker follows the last scan.
+    /// Whether a marker follows the data of the last scan.
     closed: bool,
 }
 
@@ -38,22 +38,22 @@ struct Fault {
     scan: u32,
     mcu: u32,
     /// Number of MCUs in the scan.
-    of: u32,
+    mcu_count: u32,
 }
 
 /// The blocks of one component, row by row. Each block has 64 coefficients in natural order.
 #[derive(Debug)]
 pub(crate) struct Plane {
-    /// Number of blocks per row, a multiple of the component's horizontal sampling factor.
+    /// Number of blocks per row. A multiple of the component's horizontal sampling factor.
     pub(crate) wide: usize,
-    /// Number of block rows, a multiple of the component's vertical sampling factor.
+    /// Number of block rows. A multiple of the component's vertical sampling factor.
     pub(crate) high: usize,
-    /// The coefficients, `high * wide * 64` values.
+    /// The `high * wide * 64` coefficients.
     pub(crate) data: Vec<i16>,
-    /// Quantization table in natural order, as defined at the start of the component's first scan.
+    /// Quantization table in natural order. The first scan of the component determines it.
     pub(crate) quant: [u16; 64],
-    /// For each coefficient, in zigzag order, the number of low bits that no scan has supplied yet,
-    /// or -1 before the first scan.
+    /// For each coefficient, in zigzag order, the number of low bits that no scan has contained
+    /// yet, or -1 if no scan has contained the coefficient.
     missing: [i8; 64],
 }
 
@@ -69,8 +69,8 @@ impl Plane {
     }
 }
 
-/// The DC and AC tables of each component of a scan, or `None` if the scan does not need such a
-/// table.
+/// The DC table and the AC table of each component of a scan. A table is `None` if the scan does
+/// not need it.
 type Tables = [(Option<Lookup>, Option<Lookup>); 4];
 
 impl Coefficients {
@@ -92,22 +92,25 @@ impl Coefficients {
         self.planes.iter().map(|plane| plane.data.capacity() * 2).sum()
     }
 
-    /// Returns whether a progressive file lacks bits of the low frequencies. For such a file,
-    /// libjpeg smooths the image instead of transforming the coefficients unchanged.
+    /// Returns whether bits of the low frequencies are missing, as in an incomplete progressive
+    /// file. libjpeg smooths such an image instead of transforming the coefficients unchanged.
     pub(crate) fn is_unfinished(&self) -> bool {
         self.planes().iter().any(|plane| plane.missing[..10].iter().any(|&bits| bits != 0))
     }
 
-    /// Describes the damage of the decoded file, including a missing EOI marker. Returns `None` for
-    /// a valid file.
+    /// Describes the damage of the decoded file. Returns `None` for a valid file.
     ///
-    /// Damage is what libjpeg warns about, and data that libjpeg silently accepts although T.81
-    /// forbids it: coefficients after the last one of a block, or coefficients with more bits than
-    /// are possible in 8-bit images.
+    /// Damage is what libjpeg warns about, a missing EOI marker, and data that libjpeg silently
+    /// accepts although T.81 forbids it: coefficients beyond the end of a block, and
+    /// coefficients with more bits than 8-bit images can have.
     pub(crate) fn damage(&self) -> Option<String> {
         match self.fault {
-            Some(Fault { scan: 1, mcu, of }) => Some(format!("jpeg data is damaged in MCU {mcu} of {of}")),
-            Some(Fault { scan, mcu, of }) => Some(format!("jpeg data is damaged in MCU {mcu} of {of}, scan {scan}")),
+            Some(Fault { scan: 1, mcu, mcu_count }) => {
+                Some(format!("jpeg data is damaged in MCU {mcu} of {mcu_count}"))
+            }
+            Some(Fault { scan, mcu, mcu_count }) => {
+                Some(format!("jpeg data is damaged in MCU {mcu} of {mcu_count}, scan {scan}"))
+            }
             None if !self.closed => Some(NO_EOI.to_owned()),
             None if self.is_unfinished() => {
                 Some("jpeg is progressive and lacks scans, where other decoders smooth the image".to_owned())
@@ -116,12 +119,11 @@ impl Coefficients {
         }
     }
 
-    /// Decodes all scans of `bytes`. `header` is the result of [`Header::read`]. Supports baseline,
-    /// extended and progressive frames with 8-bit samples.
+    /// Decodes all scans of the file `bytes`. `header` is the result of [`Header::read`].
     ///
     /// # Errors
     /// If the file ends early, if scan headers or tables contradict the frame, or if the coding is
-    /// not supported.
+    /// not baseline, extended or progressive with 8-bit samples.
     pub(crate) fn decode(&mut self, bytes: &[u8], header: &Header) -> Result<()> {
         let frame = &header.frame;
         if let Some(kind) = frame.foreign_kind() {
@@ -139,8 +141,8 @@ impl Coefficients {
                 self.closed = is_closed(bytes, at);
                 return Ok(());
             }
-            // Files without EOI are common. If no coefficient is missing, their pixels are
-            // complete.
+            // Files without EOI are common. If no bits of coefficients are missing, the pixels are
+            // complete, so this is not an error.
             match header.next_scan(bytes, at) {
                 Ok(true) => {}
                 Ok(false) => {
@@ -186,9 +188,9 @@ impl Coefficients {
         Ok(())
     }
 
-    /// Returns the tables of a scan's components, and whether the scan supplies bits of
-    /// coefficients out of the order that T.81 requires (G.1.1.1). Also copies the quantization
-    /// tables to the planes.
+    /// Returns the tables of a scan's components, and whether the scan contains bits of
+    /// coefficients out of the order that T.81 requires (G.1.1.1). Sets the quantization tables of
+    /// the planes.
     fn tables(&mut self, bytes: &[u8], header: &Header, mode: Mode) -> Result<(Tables, bool)> {
         let (frame, scan) = (&header.frame, &header.scan);
         let named = |cause: String| Error::new(format!("jpeg SOS at byte {}: {cause}", scan.at));
@@ -223,15 +225,15 @@ impl Coefficients {
         Ok((tables, disordered))
     }
 
-    /// Decodes scan number `number`, whose scan header is in `header`. Returns the offset at which
-    /// the scan ends.
+    /// Decodes the scan that `header` describes. `number` is the number of the scan in the file,
+    /// starting at 1. Returns the offset at which the scan ends.
     fn scan(&mut self, bytes: &[u8], header: &Header, number: u32) -> Result<usize> {
         let (frame, scan) = (&header.frame, &header.scan);
         let named = |cause: String| Error::new(format!("jpeg SOS at byte {}: {cause}", scan.at));
         let mode = Mode::of(frame.coding, scan).map_err(named)?;
         let (tables, disordered) = self.tables(bytes, header, mode)?;
-        // A scan of a single component has one block per MCU, and omits the blocks that only pad
-        // the MCUs of the frame.
+        // In a scan of a single component, an MCU is one block, and there are no blocks that only
+        // pad the MCUs of the frame.
         let single = scan.components().len() == 1;
         let (across, down) = if single { frame.blocks(scan.components()[0].index.into()) } else { frame.mcus() };
         let blocks: u32 = scan
@@ -241,7 +243,7 @@ impl Coefficients {
             .map(|c| u32::from(c.h * c.v))
             .sum();
         if !single && blocks > 10 {
-            return Err(named(format!("{blocks} blocks in an MCU, the limit is 10")));
+            return Err(named(format!("{blocks} blocks in an MCU; the limit is 10")));
         }
         let mut state = State::new(bytes, scan.data);
         state.bits.faults += u32::from(disordered);
@@ -265,14 +267,14 @@ impl Coefficients {
                 for (row, column) in (0..v).flat_map(|row| (0..h).map(move |column| (row, column))) {
                     let at = ((y * v + row) * plane.wide + x * h + column) * 64;
                     let block = (&mut plane.data[at..at + 64]).try_into().expect("a block has 64 coefficients");
-                    state.block(mode, scan, i, (dc.as_ref(), ac.as_ref()), block)?;
+                    state.block(mode, scan, i, dc.as_ref(), ac.as_ref(), block)?;
                 }
             }
             if mcu + 1 == across * down {
                 state.bits.close();
             }
             if state.bits.faults > 0 && self.fault.is_none() {
-                self.fault = Some(Fault { scan: number, mcu, of: across * down });
+                self.fault = Some(Fault { scan: number, mcu, mcu_count: across * down });
             }
             if state.bits.ended {
                 return Err(Error::new(format!("jpeg ends at byte {} in MCU {mcu} of {}", bytes.len(), across * down)));
@@ -282,15 +284,15 @@ impl Coefficients {
     }
 }
 
-/// Checks that the data in `bytes` is long enough for the frame: every block needs at least one
-/// bit, for a DC code. This check keeps the memory in proportion to the file size.
+/// Checks that the data in `bytes` is long enough for the frame. Every block needs at least one bit
+/// for its DC code. This check limits the memory in proportion to the size of the file.
 pub(crate) fn check_length(bytes: &[u8], header: &Header) -> Result<()> {
     let (frame, left) = (&header.frame, bytes.len() - header.scan.data);
     let blocks = (0..frame.components().len()).map(|i| frame.blocks(i));
     let least: usize = blocks.map(|(wide, high)| wide as usize * high as usize).sum();
     if left < least / 8 {
         let (end, needed) = (bytes.len(), least / 8);
-        let cause = format!("jpeg ends at byte {end}: {left} bytes of data, {least} blocks need at least {needed}");
+        let cause = format!("jpeg ends at byte {end}: {least} blocks need at least {needed} bytes of data, not {left}");
         return Err(Error::new(cause));
     }
     Ok(())
@@ -315,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn every_scan_type_gives_the_coefficients_that_libjpeg_reads() {
+    fn coefficients_of_every_scan_type_match_libjpeg() {
         let (width, height) = (61, 45);
         let noise = |i: u32| (i.wrapping_mul(2654435761) >> 24) as u8 / 4 + (i % (3 * width)) as u8;
         let pixels: Vec<u8> = (0..width * height * 3).map(noise).collect();

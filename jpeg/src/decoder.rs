@@ -1,11 +1,12 @@
-//! Decodes several images interleaved. The decoder starts jobs in order, keeps the lanes busy with
-//! pieces of the images, and delivers each image once its last band has been converted to pixels.
+//! [`Decoder`]: decodes several images interleaved. It starts jobs in order, keeps all lanes busy
+//! with pieces of the images, and completes each image once its last band has been converted to
+//! pixels.
 
 use std::ops::Range;
 
 use crate::coefficients::{Coefficients, check_length};
 use crate::entropy::{KEPT_BYTES, Machine};
-use crate::error::{Result, resize};
+use crate::error::{Error, Result, resize};
 use crate::jpeg::Jpeg;
 use crate::kernels::Backend;
 use crate::layout::Window;
@@ -14,7 +15,7 @@ use crate::pixels::{Pixels, Rect};
 use crate::rows::{Blocks, Rows, View};
 use crate::transit::{Refusal, Ticket, Transit};
 
-/// One image of a [`decode_group`](Decoder::decode_group) call, with the region to decode.
+/// An image to decode with [`decode_group`](Decoder::decode_group).
 #[derive(Debug)]
 pub struct Job<'a> {
     /// The image to decode.
@@ -25,28 +26,39 @@ pub struct Job<'a> {
     pub out: &'a mut Pixels,
     /// The result of decoding.
     pub result: Result<()>,
+    /// Receives the pixels instead of `out`.
+    rows: Option<&'a mut [u8]>,
 }
 
 impl<'a> Job<'a> {
-    /// Creates a job.
+    /// Creates a job to decode `region` of `jpeg` into `out`.
     #[inline]
     pub fn new(jpeg: &'a Jpeg<'a>, region: Rect, out: &'a mut Pixels) -> Self {
-        Job { jpeg, region, out, result: Ok(()) }
+        Job { jpeg, region, out, result: Ok(()), rows: None }
+    }
+
+    /// Returns the memory for the pixels, after [`Flight::make_room`].
+    fn rgb(&mut self) -> &mut [u8] {
+        match &mut self.rows {
+            Some(rows) => rows,
+            None => self.out.data_mut(),
+        }
     }
 }
 
-/// A decoder, for use by one thread. Its memory is reused for the next image.
+/// A decoder for use by one thread. It reuses its memory for the next image.
 pub struct Decoder {
     backend: Backend,
     machine: Machine,
     flights: Vec<Flight>,
+    /// Unused flights, which keep their memory.
     idle: Vec<Flight>,
     /// For each busy lane, the job and the piece that it decodes.
     lanes: Vec<(usize, Ticket)>,
     plain: Plain,
 }
 
-/// An image that has been started but not delivered yet.
+/// An image that has been started but is not complete yet.
 struct Flight {
     job: usize,
     transit: Transit,
@@ -73,8 +85,8 @@ impl std::fmt::Debug for Decoder {
 }
 
 impl Decoder {
-    /// Creates a decoder for the best instruction set of this CPU. This allocates little memory;
-    /// more is allocated when images need it.
+    /// Creates a decoder for the best instruction set of this CPU. Allocates little memory, and
+    /// more only when an image needs it.
     pub fn new() -> Self {
         Self::default()
     }
@@ -93,13 +105,30 @@ impl Decoder {
     /// Decodes `region` of an image into `out`. The region is in pixels of the upright image.
     ///
     /// # Errors
-    /// If the file is too damaged to be decoded; the message states the position in the file. Also
-    /// if the region is empty or not inside the image. After an error, the content of `out` is
-    /// unspecified.
+    /// If the region is empty or not inside the image, or if the file is too damaged to be decoded.
+    /// In the latter case, the message states the position in the file. After an error, the content
+    /// of `out` is unspecified.
     pub fn decode(&mut self, jpeg: &Jpeg<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
         let mut job = Job::new(jpeg, region, out);
         self.decode_group(std::slice::from_mut(&mut job));
         job.result
+    }
+
+    /// Decodes `region` of an image into `rows`, its pixels without padding. Returns whether this
+    /// succeeded. A damaged or unusual file fails, and must be decoded by
+    /// [`decode`](Decoder::decode).
+    ///
+    /// Several threads can decode adjacent rows of a [divisible](Jpeg::is_divisible) image into the
+    /// same buffer.
+    ///
+    /// # Panics
+    /// If the length of `rows` is not the number of bytes of the region's pixels.
+    pub fn decode_rows(&mut self, jpeg: &Jpeg<'_>, region: Rect, rows: &mut [u8]) -> bool {
+        assert_eq!(rows.len() as u64, region.size().area() * 3, "rows of {region:?}");
+        let mut unused = Pixels::new();
+        let mut job = Job { rows: Some(rows), ..Job::new(jpeg, region, &mut unused) };
+        self.decode_group(std::slice::from_mut(&mut job));
+        job.result.is_ok()
     }
 
     /// Decodes several images interleaved, which is faster than one after the other. Each job gets
@@ -122,19 +151,19 @@ impl Decoder {
     /// ```
     pub fn decode_group(&mut self, jobs: &mut [Job<'_>]) {
         if !self.flights.is_empty() {
-            // A panic, which would be a bug in this crate, interrupted the previous group.
+            // A panic, which is a bug in this crate, interrupted the previous group.
             *self = Decoder::with_backend(self.backend);
         }
         let mut next = 0;
         loop {
             while self.machine.has_room() {
-                if self.start() {
+                if self.start_lane() {
                     continue;
                 }
                 if next == jobs.len() {
                     break;
                 }
-                match self.take(jobs, next) {
+                match self.start_job(jobs, next) {
                     Ok(true) => next += 1,
                     Ok(false) => break,
                     Err(e) => {
@@ -148,12 +177,12 @@ impl Decoder {
                 return;
             }
             self.machine.run();
-            self.land(jobs);
+            self.finish_lanes(jobs);
         }
     }
 
-    /// Reads a whole file and describes its damage, with the position. Returns `None` for an intact
-    /// file. [Damaged files](crate#damaged-files) lists what counts as damage.
+    /// Reads a whole file, and describes its damage and the position of the damage. Returns `None`
+    /// for an intact file. See [damaged files](crate#damaged-files) for what counts as damage.
     ///
     /// # Errors
     /// If the whole image cannot be decoded.
@@ -165,8 +194,8 @@ impl Decoder {
         damage
     }
 
-    /// Frees the memory for coefficients, and for pixels before the EXIF orientation is applied, if
-    /// it exceeds `limit` bytes. Returns the number of bytes that remain allocated.
+    /// Frees the buffers for coefficients and for pixels before the EXIF orientation is applied, if
+    /// they exceed `limit` bytes in total. Returns the number of bytes that remain allocated.
     pub fn keep(&mut self, limit: usize) -> usize {
         let stored: usize = self.idle.iter().map(|flight| flight.stored.capacity()).sum();
         let all = self.plain.coefficients.memory() + stored;
@@ -178,8 +207,9 @@ impl Decoder {
         0
     }
 
-    /// Starts a lane on a piece of an image in flight. The oldest image comes first.
-    fn start(&mut self) -> bool {
+    /// Starts a lane on a piece of the oldest image that has one left. Returns `false` if there is
+    /// none.
+    fn start_lane(&mut self) -> bool {
         for flight in self.flights.iter_mut().filter(|flight| !flight.damaged) {
             if let Some(ticket) = flight.transit.start(&mut self.machine) {
                 flight.lanes += 1;
@@ -190,9 +220,8 @@ impl Decoder {
         false
     }
 
-    /// Starts job `index`. Returns `false` if the lanes do not have the capacity for this job at
-    /// the moment.
-    fn take(&mut self, jobs: &mut [Job<'_>], index: usize) -> Result<bool> {
+    /// Starts job `index`. Returns `false` if the lanes currently have no capacity for this job.
+    fn start_job(&mut self, jobs: &mut [Job<'_>], index: usize) -> Result<bool> {
         let job = &mut jobs[index];
         let jpeg = job.jpeg;
         job.region.within(jpeg.size())?;
@@ -202,16 +231,16 @@ impl Decoder {
         flight.region = orientation.region(job.region, jpeg.layout.size);
         (flight.job, flight.orientation) = (index, orientation);
         (flight.lanes, flight.damaged, flight.done) = (0, false, false);
-        // The plain decoder reads the whole file, so it detects missing pixels even outside the
-        // region.
-        let begun = if jpeg.closed {
+        // If the file may be truncated, use the plain decoder, which reads the whole file and
+        // therefore detects that pixels are missing outside the region.
+        let started = if jpeg.closed {
             flight.transit.begin(&mut self.machine, self.backend, jpeg, flight.region)
         } else {
             Err(Refusal::Never)
         };
-        match begun {
+        match started {
             Ok(()) => {
-                flight.make_room(job.region, job.out);
+                flight.make_room(job);
                 self.flights.push(flight);
             }
             Err(Refusal::Later) => {
@@ -219,15 +248,15 @@ impl Decoder {
                 return Ok(false);
             }
             Err(Refusal::Never) => {
-                job.result = self.plain.decode(self.backend, &mut flight, job);
+                job.result = self.plain(&mut flight, job);
                 self.idle.push(flight);
             }
         }
         Ok(true)
     }
 
-    /// Processes the lanes that have reached their end, and delivers complete images.
-    fn land(&mut self, jobs: &mut [Job<'_>]) {
+    /// Processes the lanes that have decoded their pieces, and completes images.
+    fn finish_lanes(&mut self, jobs: &mut [Job<'_>]) {
         for lane in (0..self.lanes.len()).rev() {
             let Some(bit) = self.machine.finished(lane) else { continue };
             self.machine.stop(lane);
@@ -239,7 +268,7 @@ impl Decoder {
             }
             if !flight.damaged {
                 let (orientation, stored) = (flight.orientation, &mut flight.stored);
-                let rgb = if orientation.is_upright() { jobs[job].out.data_mut() } else { stored };
+                let rgb = if orientation.is_upright() { jobs[job].rgb() } else { stored };
                 flight.done = flight.transit.render(&self.machine, self.backend.kernels(), rgb);
             }
         }
@@ -252,14 +281,22 @@ impl Decoder {
             flight.transit.end(&mut self.machine);
             let job = &mut jobs[flight.job];
             job.result = if flight.damaged {
-                // Use the plain decoder, which treats damage like libjpeg and reports where the
-                // file ends.
-                self.plain.decode(self.backend, &mut flight, job)
+                // Decode the image again with the plain decoder, which treats damage like libjpeg
+                // and reports where the file ends.
+                self.plain(&mut flight, job)
             } else {
                 flight.deliver(job);
                 Ok(())
             };
             self.idle.push(flight);
+        }
+    }
+
+    /// Decodes an image that lanes cannot decode.
+    fn plain(&mut self, flight: &mut Flight, job: &mut Job<'_>) -> Result<()> {
+        match job.rows {
+            None => self.plain.decode(self.backend, flight, job),
+            Some(_) => Err(Error::new("the rows of a damaged or unusual jpeg are not decoded separately")),
         }
     }
 }
@@ -278,24 +315,26 @@ impl Flight {
         }
     }
 
-    fn make_room(&mut self, region: Rect, out: &mut Pixels) {
-        let rgb = out.reset(region.size());
+    fn make_room(&mut self, job: &mut Job<'_>) {
+        if job.rows.is_none() {
+            job.out.reset(job.region.size());
+        }
         if !self.orientation.is_upright() {
-            resize(&mut self.stored, rgb.len(), 0);
+            resize(&mut self.stored, job.rgb().len(), 0);
         }
     }
 
-    /// Applies the EXIF orientation and sets the origin of the pixels.
+    /// Completes the job: applies the EXIF orientation, and sets the origin of the pixels.
     fn deliver(&mut self, job: &mut Job<'_>) {
         if !self.orientation.is_upright() {
-            self.orientation.turn(&self.stored, self.region.size(), job.out.data_mut());
+            self.orientation.turn(&self.stored, self.region.size(), job.rgb());
         }
         job.out.place(job.region.x, job.region.y);
         job.result = Ok(());
     }
 }
 
-/// Decoder for images that lanes cannot decode. It decodes all coefficients first, and then
+/// A decoder for images that cannot be decoded in lanes. First decodes all coefficients, and then
 /// converts them to pixels.
 #[derive(Default)]
 struct Plain {
@@ -318,7 +357,7 @@ impl Plain {
     fn render(&mut self, backend: Backend, flight: &mut Flight, job: &mut Job<'_>) {
         let layout = &job.jpeg.layout;
         let window = Window::new(layout, flight.region);
-        flight.make_room(job.region, job.out);
+        flight.make_room(job);
         let rgb = if flight.orientation.is_upright() { job.out.data_mut() } else { &mut flight.stored };
         let planes = self.coefficients.planes();
         let quant = std::array::from_fn(|i| planes.get(i).map_or([0; 64], |plane| plane.quant));

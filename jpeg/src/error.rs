@@ -1,7 +1,9 @@
+//! The error type of the crate, and helpers that report failed allocations.
+
 use std::fmt;
 use std::panic::resume_unwind;
 
-/// The result of reading a JPEG.
+/// The result type of the crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The reason why a file was rejected, with the position in the file, such as
@@ -19,14 +21,15 @@ impl Error {
         Error { text: text.into(), memory: false }
     }
 
-    /// Returns whether memory was exhausted. In this case, the file may be valid.
+    /// Returns whether an allocation failed. In this case, the file may be valid.
     pub fn is_out_of_memory(&self) -> bool {
         self.memory
     }
 }
 
-/// Reserves capacity for `more` elements. Every allocation whose size depends on the file must use
-/// this function, because a failed allocation would otherwise abort the process.
+/// Reserves capacity for `more` elements. Every allocation with a size that depends on the file
+/// must use this function, because an infallible allocation aborts the process when memory runs
+/// out.
 pub(crate) fn reserve<T>(vec: &mut Vec<T>, more: usize) -> Result<()> {
     vec.try_reserve(more).map_err(|_| {
         let bytes = more.saturating_mul(size_of::<T>());
@@ -34,9 +37,9 @@ pub(crate) fn reserve<T>(vec: &mut Vec<T>, more: usize) -> Result<()> {
     })
 }
 
-/// Like [`Vec::resize`], for functions that do not return a `Result`. If memory is exhausted,
-/// unwinds with the [`Error`] of [`reserve`], for `catch_unwind` to catch, without calling the
-/// panic hook.
+/// Like [`Vec::resize`], for functions that do not return a `Result`. If the allocation fails,
+/// unwinds with the [`Error`] of [`reserve`] as the payload, without calling the panic hook. The
+/// caller can catch the error with `catch_unwind`.
 pub(crate) fn resize<T: Clone>(vec: &mut Vec<T>, len: usize, value: T) {
     if let Err(e) = reserve(vec, len.saturating_sub(vec.len())) {
         resume_unwind(Box::new(e));

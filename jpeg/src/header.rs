@@ -1,7 +1,7 @@
 //! Reads and validates the marker segments before the entropy-coded data (ITU T.81, annex B).
 //!
-//! Reading a header never allocates, because everything in [`Header`] has a fixed size. `Header` is
-//! small and cheap to copy, because it contains only the offsets of tables, which stay in the file.
+//! Reading a header never allocates. [`Header`] has a fixed size and is cheap to copy, because it
+//! does not contain the tables but their offsets in the file.
 
 use arrayvec::ArrayVec;
 
@@ -21,7 +21,7 @@ pub(crate) enum Coding {
     Extended,
     /// SOF2: progressive, Huffman-coded.
     Progressive,
-    /// Lossless, hierarchical or arithmetic coding, given by the second byte of the marker.
+    /// Lossless, hierarchical or arithmetic coding. Contains the second byte of the marker.
     Other(u8),
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Frame {
     pub(crate) coding: Coding,
     /// Bits per sample.
     pub(crate) precision: u8,
-    /// Size in pixels before the EXIF orientation is applied. Neither side is 0.
+    /// Size in pixels before the EXIF orientation is applied. Not empty.
     pub(crate) size: Size,
     components: [Component; 4],
     count: u8,
@@ -56,13 +56,13 @@ impl Frame {
         &self.components[..usize::from(self.count)]
     }
 
-    /// Returns whether one scan contains all coefficients of a block, as in baseline and extended
-    /// files.
+    /// Returns whether each scan contains all coefficients of its blocks, as in baseline and
+    /// extended files.
     pub(crate) fn is_sequential(&self) -> bool {
         matches!(self.coding, Coding::Baseline | Coding::Extended)
     }
 
-    /// Returns the name of the kind of JPEG, if this crate does not support its coding.
+    /// Returns a description of the file for the error message, if its coding is not supported.
     pub(crate) fn foreign_kind(&self) -> Option<String> {
         let kind = match self.coding {
             Coding::Other(0xc3) => "a lossless JPEG",
@@ -83,7 +83,7 @@ impl Frame {
         match factors[..] {
             [_] => "gray",
             [_, _, _, _] => "cmyk",
-            // Any equal factors mean 4:4:4.
+            // All components have the same resolution, whatever their factors.
             [y, cb, cr] if y == cb && y == cr => "4:4:4",
             [(2, 1), (1, 1), (1, 1)] | [(2, 2), (1, 2), (1, 2)] => "4:2:2",
             [(1, 2), (1, 1), (1, 1)] | [(2, 2), (2, 1), (2, 1)] => "4:4:0",
@@ -106,9 +106,9 @@ impl Frame {
         (self.size.width.div_ceil(8 * h), self.size.height.div_ceil(8 * v))
     }
 
-    /// Returns the number of blocks per row, and the number of block rows, of component `index`
-    /// that contain pixels of the image. A scan of only this component has exactly these blocks;
-    /// interleaved scans pad them to whole MCUs.
+    /// Returns the number of blocks per row, and the number of block rows, that cover the image in
+    /// component `index`. A scan of only this component consists of exactly these blocks. In an
+    /// interleaved scan, they are padded to whole MCUs.
     pub(crate) fn blocks(&self, index: usize) -> (u32, u32) {
         let (h, v) = self.max_sampling();
         let c = self.components()[index];
@@ -137,9 +137,9 @@ pub(crate) struct Scan {
     pub(crate) start: u8,
     /// Last coefficient in zigzag order (Se).
     pub(crate) end: u8,
-    /// Successive approximation: index of the lowest bit that earlier scans have supplied (Ah).
+    /// Index of the lowest bit that earlier scans contain (successive approximation, Ah).
     pub(crate) high: u8,
-    /// Successive approximation: index of the lowest bit that this scan supplies (Al).
+    /// Index of the lowest bit that this scan contains (successive approximation, Al).
     pub(crate) low: u8,
     /// Offset of the SOS marker in the file.
     pub(crate) at: usize,
@@ -154,20 +154,20 @@ impl Scan {
     }
 }
 
-/// Contents of the marker segments before a scan's entropy-coded data.
+/// The content of the marker segments before the entropy-coded data of a scan.
 #[derive(Debug, Clone)]
 pub(crate) struct Header {
     pub(crate) frame: Frame,
     /// The most recent scan header.
     pub(crate) scan: Scan,
-    /// Offsets of the most recent quantization tables in the file. Each one is the offset of the
-    /// byte that contains the table's index.
+    /// Offset in the file of the most recent quantization table with each index. A table starts
+    /// with the byte that contains its index.
     quant: [Option<usize>; 4],
-    /// Offsets of the most recent Huffman tables: DC, then AC.
+    /// Offset in the file of the most recent Huffman table with each index, for DC and then for AC.
     huffman: [[Option<usize>; 4]; 2],
-    /// Number of MCUs between restart markers, or 0 without restart markers.
+    /// Number of MCUs between restart markers, or 0 if there are none.
     pub(crate) restart_interval: u32,
-    /// Offset and number of the bytes that contain the [`Lengths`].
+    /// Offset and number of bytes of the [`Lengths`].
     lengths: Option<(usize, u16)>,
     /// Whether a JFIF APP0 segment was found.
     pub(crate) jfif: bool,
@@ -177,8 +177,8 @@ pub(crate) struct Header {
     pub(crate) orientation: u8,
 }
 
-/// For each zigzag index, the natural index (row times 8 plus column). The last 16 entries are for
-/// runs that extend past the end of a damaged block.
+/// For each zigzag index, the natural index: row times 8 plus column. In a damaged block, a run can
+/// extend past the end of the block and use one of the last 16 entries.
 pub(crate) const NATURAL: [u8; 80] = [
     0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21,
     28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54,
@@ -186,22 +186,23 @@ pub(crate) const NATURAL: [u8; 80] = [
 ];
 
 thread_local! {
-    static READS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    static HEADERS_READ: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// Returns the number of headers that this thread has read, in builds with debug assertions.
+/// Returns the number of headers that this thread has read. Counts only in builds with debug
+/// assertions.
 pub fn headers_read() -> u64 {
-    READS.get()
+    HEADERS_READ.get()
 }
 
 impl Header {
     /// Reads a file from SOI to the end of its first SOS segment.
     ///
     /// # Errors
-    /// If a segment is invalid. The message names the marker and its byte offset.
+    /// If a segment is invalid. The message states the marker and its byte offset.
     pub(crate) fn read(bytes: &[u8]) -> Result<Header> {
         if cfg!(debug_assertions) {
-            READS.set(READS.get() + 1);
+            HEADERS_READ.set(HEADERS_READ.get() + 1);
         }
         if bytes.get(..2) != Some(&[0xff, 0xd8]) {
             return Err(Error::new("jpeg does not start with the marker SOI (ff d8)"));
@@ -230,16 +231,16 @@ impl Header {
         Err(Error::new("jpeg has no scan before the marker EOI"))
     }
 
-    /// Reads on from byte `at`, the end of a scan's data, to the end of the next SOS segment.
-    /// Returns `false` if EOI comes first.
+    /// Reads from byte `at`, the end of a scan's data, to the end of the next SOS segment. Returns
+    /// `false` if the file has no more scans.
     ///
     /// # Errors
-    /// Same as for [`read`](Header::read), and also if the file ends before the next marker.
+    /// As for [`read`](Header::read), and if the file ends before the next marker.
     pub(crate) fn next_scan(&mut self, bytes: &[u8], at: usize) -> Result<bool> {
         self.advance(bytes, at)
     }
 
-    /// Returns quantization table `index` of the file `bytes`, in natural order (row by row).
+    /// Returns quantization table `index` of the file `bytes`, in natural order.
     pub(crate) fn quant(&self, bytes: &[u8], index: u8) -> Option<[u16; 64]> {
         let (&which, values) = bytes.get(self.quant[usize::from(index)]?..)?.split_first()?;
         let mut table = [0; 64];
@@ -253,9 +254,9 @@ impl Header {
         Some(table)
     }
 
-    /// Returns Huffman table `index` of the file `bytes`, for AC coefficients if `ac` is set,
-    /// otherwise for DC coefficients. If the file does not define table 0 or 1, as in Motion-JPEG,
-    /// returns the standard table.
+    /// Returns Huffman table `index` of the file `bytes`, for AC coefficients if `ac` is true and
+    /// for DC coefficients otherwise. If the file does not define table 0 or 1, which is common in
+    /// Motion-JPEG, returns the standard table.
     pub(crate) fn huffman(&self, bytes: &[u8], ac: bool, index: u8) -> Result<Spec, String> {
         let class = if ac { "AC" } else { "DC" };
         match self.huffman[usize::from(ac)][usize::from(index)] {
@@ -267,9 +268,9 @@ impl Header {
         }
     }
 
-    /// Returns the lengths of the restart segments of the file `bytes`, which has `mcus` MCUs. The
-    /// result is empty if the file does not contain lengths, or contains lengths for a different
-    /// number of MCUs.
+    /// Returns the lengths of the restart segments in the file `bytes`, which has `mcus` MCUs. The
+    /// result is empty if the file does not contain lengths, or if they are for a different number
+    /// of MCUs.
     pub(crate) fn lengths<'a>(&self, bytes: &'a [u8], mcus: u32) -> Lengths<'a> {
         self.lengths
             .and_then(|(at, count)| bytes.get(at..at + usize::from(count)))
@@ -283,16 +284,16 @@ impl Header {
     fn advance(&mut self, bytes: &[u8], from: usize) -> Result<bool> {
         let mut at = from;
         loop {
-            let (marker, place) = next_marker(bytes, at)?;
-            at = place + 2;
+            let (marker, offset) = next_marker(bytes, at)?;
+            at = offset + 2;
             match marker {
                 0x01 | 0xd0..=0xd7 => continue,
-                0xd8 => return Err(Error::new(format!("jpeg SOI at byte {place}: SOI occurs twice"))),
+                0xd8 => return Err(Error::new(format!("jpeg SOI at byte {offset}: SOI occurs twice"))),
                 0xd9 => return Ok(false),
                 _ => {}
             }
-            let segment = Segment::new(bytes, marker, place)?;
-            at = place + 2 + segment.length;
+            let segment = Segment::new(bytes, marker, offset)?;
+            at = offset + 2 + segment.length;
             match marker {
                 0xc4 => self.read_huffman(segment)?,
                 0xdb => self.read_quant(segment)?,
@@ -382,13 +383,13 @@ impl Header {
         }
         let (start, end, approximation) = (s.u8()?, s.u8()?, s.u8()?);
         let (high, low) = (approximation >> 4, approximation & 15);
-        self.scan = Scan { components, count, start, end, high, low, at: s.place, data };
+        self.scan = Scan { components, count, start, end, high, low, at: s.offset, data };
         Ok(())
     }
 
     fn read_quant(&mut self, mut s: Segment<'_>) -> Result<()> {
         while !s.body.is_empty() {
-            let (at, which) = (s.at(), s.u8()?);
+            let (at, which) = (s.position(), s.u8()?);
             let (wide, index) = (which >> 4, usize::from(which & 15));
             if index > 3 || wide > 1 {
                 return Err(s.error(format!(
@@ -403,7 +404,7 @@ impl Header {
 
     fn read_huffman(&mut self, mut s: Segment<'_>) -> Result<()> {
         while !s.body.is_empty() {
-            let (at, which) = (s.at(), s.u8()?);
+            let (at, which) = (s.position(), s.u8()?);
             let (class, index) = (which >> 4, usize::from(which & 15));
             if index > 3 || class > 1 {
                 return Err(s.error(format!("table {index} of class {class}: expected table 0 to 3 and class 0 or 1")));
@@ -411,7 +412,7 @@ impl Header {
             let bits: [u8; 16] = s.take(16)?.try_into().expect("16 bytes were taken");
             let count = bits.iter().map(|&n| usize::from(n)).sum();
             if count > 256 {
-                return Err(s.error(format!("table {index} has {count} codes, the limit is 256")));
+                return Err(s.error(format!("table {index} has {count} codes; the limit is 256")));
             }
             s.take(count)?;
             self.huffman[usize::from(class)][index] = Some(at);
@@ -420,7 +421,7 @@ impl Header {
     }
 }
 
-/// Returns the error for a file of an unsupported `kind`.
+/// Returns the error for a file that is not supported. `kind` describes the file.
 pub(crate) fn unsupported(kind: &str) -> Error {
     Error::new(format!("{kind} is not supported"))
 }

@@ -3,8 +3,8 @@
 
 use crate::error::{Error, Result};
 
-/// A table as a DHT segment specifies it: the number of codes of each length, and their symbols in
-/// code order.
+/// A table as stored in a DHT segment: the number of codes of each length, and the symbols in code
+/// order.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Spec {
     bits: [u8; 16],
@@ -12,16 +12,16 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// Creates a table with `bits[i]` codes of length `i + 1`. The sum of `bits` must be
-    /// `values.len()`, at most 256.
+    /// Creates a table with `bits[i]` codes of length `i + 1` and the symbols `values`. The sum of
+    /// `bits` must be `values.len()`, which is at most 256.
     pub(crate) fn new(bits: [u8; 16], values: &[u8]) -> Self {
         let mut padded = [0; 256];
         padded[..values.len()].copy_from_slice(values);
         Spec { bits, values: padded }
     }
 
-    /// Reads the table at the start of `bytes`, stored as in a DHT segment: 16 counts, followed by
-    /// the symbols. Returns `None` if the bytes end early, or if there are more than 256 symbols.
+    /// Reads a table as stored in a DHT segment: 16 counts, followed by the symbols. Returns `None`
+    /// if the bytes end early, or if there are more than 256 symbols.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let (bits, rest) = bytes.split_first_chunk()?;
         let count = bits.iter().map(|&n| usize::from(n)).sum();
@@ -29,7 +29,7 @@ impl Spec {
         Some(Spec::new(*bits, rest.get(..count)?))
     }
 
-    /// Returns the number of codes of each length, 1 to 16.
+    /// Returns the number of codes of each length from 1 to 16.
     pub(crate) fn bits(&self) -> &[u8; 16] {
         &self.bits
     }
@@ -40,13 +40,12 @@ impl Spec {
         &self.values[..count.min(256)]
     }
 
-    /// Returns every code of the table with its length in bits and its symbol, shortest codes
-    /// first. `ac` says whether the table is for AC or DC coefficients.
+    /// Returns the codes of the table, shortest first. `ac` is true if the table is for AC
+    /// coefficients, and false if it is for DC coefficients.
     ///
     /// # Errors
-    /// If the lengths do not form a prefix code, or if they use the code that consists of ones,
-    /// which T.81 reserves. Also if a DC symbol exceeds 15, the size in bits of the largest
-    /// difference.
+    /// If the lengths do not form a prefix code, if they use a code that consists of ones, which
+    /// T.81 reserves, or if a DC symbol exceeds 15, the size in bits of the largest difference.
     pub(crate) fn codes(&self, ac: bool) -> Result<impl Iterator<Item = Code> + '_> {
         let mut next = 0u32;
         for (i, &count) in self.bits.iter().enumerate() {
@@ -69,9 +68,10 @@ impl Spec {
         }))
     }
 
-    /// Returns the standard table from annex K.3 of T.81, which most encoders use, for `chroma` or
-    /// luminance and for `ac` or DC coefficients. Motion-JPEG frames omit these tables, so
-    /// libjpeg-turbo uses them if a file does not define its tables 0 and 1.
+    /// Returns a standard table from annex K.3 of T.81, which most encoders use. `ac` selects AC
+    /// instead of DC coefficients, and `chroma` selects chrominance instead of luminance.
+    /// Motion-JPEG frames omit these tables, so libjpeg-turbo uses them if a file does not define
+    /// its tables 0 and 1.
     pub(crate) fn standard(ac: bool, chroma: bool) -> Spec {
         match (ac, chroma) {
             (false, false) => Spec::new([0, 1, 5, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0], &DC_SYMBOLS),
@@ -88,35 +88,34 @@ impl std::fmt::Debug for Spec {
     }
 }
 
-/// Returns the value that `bits` encodes. `bits` contains the `size` bits after a code (EXTEND in
-/// F.2.2.1).
+/// Returns the value that is encoded by `bits`, the `size` bits after a code (EXTEND in F.2.2.1).
 #[inline(always)]
 pub(crate) fn extend(bits: u32, size: u32) -> i32 {
     if bits < 1 << size >> 1 { bits as i32 - (1 << size) + 1 } else { bits as i32 }
 }
 
-/// One code of a table.
+/// A code of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Code {
-    /// The code, right-aligned.
+    /// The bits of the code, right-aligned.
     pub(crate) code: u16,
     /// Length of the code in bits, 1 to 16.
     pub(crate) length: u8,
     pub(crate) symbol: u8,
 }
 
-/// Number of bits per table lookup. In photographs, nineteen of twenty codes are no longer than
-/// this.
+/// Number of bits that a single lookup decodes. In photographs, nineteen of twenty codes are at
+/// most this long.
 const SHORT: u8 = 10;
 
-/// The decoding table of the plain decoder. Codes that are longer than `SHORT` bits are searched
-/// bit by bit, as in T.81 F.2.2.3.
+/// The decoding table of the plain decoder. Searches for codes that are longer than [`SHORT`] bits
+/// bit by bit, as in T.81, F.2.2.3.
 #[derive(Debug, Clone)]
 pub struct Lookup {
     /// For each window of [`SHORT`] bits, the symbol and the length of the code at its start. The
     /// length is 0 if the code is longer than the window.
     short: [(u8, u8); 1 << SHORT],
-    /// For each length, one past the largest code, or -1 if there is no such code.
+    /// For each length, the largest code plus one, or -1 if no code has this length.
     limit: [i32; 17],
     /// For each length, the difference between a code and the index of its symbol.
     offset: [i32; 17],
@@ -127,7 +126,7 @@ impl Lookup {
     /// Creates the table for `spec`.
     ///
     /// # Errors
-    /// Same as [`Spec::codes`].
+    /// As for [`Spec::codes`].
     pub fn new(spec: &Spec, ac: bool) -> Result<Self> {
         let mut table = Lookup { short: [(0, 0); 1 << SHORT], limit: [-1; 17], offset: [0; 17], values: spec.values };
         for (index, Code { code, length, symbol }) in spec.codes(ac)?.enumerate() {

@@ -1,3 +1,5 @@
+//! [`Jpeg`]: a JPEG file whose header has been read.
+
 use super::header::{Coding, Header, unsupported};
 use super::layout::{Color, Layout};
 use super::markers::is_closed;
@@ -6,22 +8,22 @@ use crate::orientation::Orientation;
 use crate::pixels::{Rect, Size};
 
 /// Bytes per RGB pixel.
-const RGB: u64 = 3;
-/// Bytes of memory per image column for rows and bands: two bands of one MCU row each, and two rows
-/// of samples.
-const COLUMN: u64 = 256;
+const BYTES_PER_PIXEL: u64 = 3;
+/// Bytes of memory per column of the image: two bands of coefficients, each for one MCU row, and
+/// two rows of samples.
+const BYTES_PER_COLUMN: u64 = 256;
 
-/// A JPEG whose header has been read. All information about the file comes from this handle, so the
-/// header is read only once.
+/// A JPEG whose header has been read. Everything that needs the header takes this handle, so that
+/// the header is read only once.
 ///
-/// The handle takes only a few hundred bytes, because it stores the offsets of tables in the file
-/// instead of the tables.
+/// The handle takes only a few hundred bytes, because instead of tables it stores their offsets in
+/// the file.
 #[derive(Clone)]
 pub struct Jpeg<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) header: Header,
     pub(crate) layout: Layout,
-    /// Whether a marker follows the first scan's data.
+    /// Whether a marker follows the data of the first scan. Otherwise, the file may be truncated.
     pub(crate) closed: bool,
 }
 
@@ -29,8 +31,8 @@ impl<'a> Jpeg<'a> {
     /// Reads the header of a file, from SOI to the first SOS. Does not allocate.
     ///
     /// # Errors
-    /// If the header is invalid; the message names the marker and its byte offset. Also if the kind
-    /// of JPEG is not supported.
+    /// If the header is invalid, or if the kind of JPEG is not supported. For an invalid header, the
+    /// message states the marker and its byte offset.
     pub fn open(bytes: &'a [u8]) -> Result<Self> {
         let header = Header::read(bytes)?;
         let layout = Layout::new(&header).map_err(|kind| unsupported(&kind))?;
@@ -38,9 +40,9 @@ impl<'a> Jpeg<'a> {
         Ok(Jpeg { bytes, header, layout, closed })
     }
 
-    /// Ignores the color space and the EXIF orientation in the file, for a JPEG inside a container
-    /// that specifies them, such as a TIFF. Three components are taken as RGB, or converted from
-    /// YCbCr if `from_ycbcr` is set.
+    /// Ignores the color space and the EXIF orientation in the file, for a JPEG in a container that
+    /// specifies them, such as a TIFF. If there are three components, interprets them as YCbCr if
+    /// `from_ycbcr` is true, and as RGB otherwise.
     pub fn as_stored(&mut self, from_ycbcr: bool) {
         self.header.orientation = 1;
         if self.header.frame.components().len() == 3 {
@@ -54,7 +56,7 @@ impl<'a> Jpeg<'a> {
         self.bytes
     }
 
-    /// Returns the EXIF orientation, which decoding applies.
+    /// Returns the EXIF orientation. Decoding applies it.
     #[inline]
     pub fn orientation(&self) -> Orientation {
         Orientation::new(self.header.orientation)
@@ -83,22 +85,29 @@ impl<'a> Jpeg<'a> {
         self.header.frame.chroma()
     }
 
-    /// Returns whether the file is progressive. All data of a progressive JPEG must be decoded,
-    /// even for a small crop.
+    /// Returns whether the file is progressive. A progressive file must be decoded completely, even
+    /// for a small crop.
     pub fn is_progressive(&self) -> bool {
         self.header.frame.coding == Coding::Progressive
     }
 
-    /// Returns the number of MCUs between restart markers, or 0 without restart markers. Restart
-    /// markers let a decoder start in the middle of the data.
+    /// Returns the number of MCUs between restart markers, or 0 if there are none. A decoder can
+    /// start at any restart marker.
     #[inline]
     pub fn restart_interval(&self) -> u32 {
         self.header.restart_interval
     }
 
-    /// Estimates the cost of decoding `region`, in pixels: the number of pixels that are
-    /// entropy-decoded plus the number of pixels that are rendered, because both steps take about
-    /// equally long per pixel. The region must be inside the image.
+    /// Returns whether any rows of the image can be decoded without most of the rows before them. It
+    /// is true for a sequential JPEG with at least one restart marker per row of MCUs.
+    #[inline]
+    pub fn is_divisible(&self) -> bool {
+        !self.is_progressive() && (1..=self.layout.mcus.0).contains(&self.header.restart_interval)
+    }
+
+    /// Estimates the cost of decoding `region`, which must be inside the image. The unit is one
+    /// pixel that is either entropy-decoded or rendered, because these two steps take about equally
+    /// long.
     pub fn cost(&self, region: Rect) -> u64 {
         let (size, interval) = (self.layout.size, u64::from(self.header.restart_interval));
         let region = self.orientation().region(region, size);
@@ -115,21 +124,21 @@ impl<'a> Jpeg<'a> {
         read + region.size().area()
     }
 
-    /// Estimates how many bytes of memory decoding `region` needs, including the decoded pixels and
-    /// scratch memory. In practice, the estimate is an upper bound.
+    /// Estimates how much memory decoding `region` needs, in bytes, including the decoded pixels.
+    /// In practice, the estimate is an upper bound.
     pub fn memory(&self, region: Rect) -> u64 {
         let Jpeg { bytes, header, layout, closed } = self;
         let frame = &header.frame;
-        // An image with an EXIF orientation is first decoded into a separate buffer.
-        let pixels = region.size().area() * RGB * if self.orientation().is_upright() { 1 } else { 2 };
-        // The lanes decode a copy of the data, in a buffer that is a quarter larger.
+        // If the image must be rotated or mirrored, it is first decoded into a separate buffer.
+        let pixels = region.size().area() * BYTES_PER_PIXEL * if self.orientation().is_upright() { 1 } else { 2 };
+        // The lanes decode a copy of the data in a buffer that is a quarter larger.
         let data = bytes.len() as u64 * 5 / 4;
-        let columns = u64::from(layout.size.width.max(layout.size.height)) * COLUMN;
+        let columns = u64::from(layout.size.width.max(layout.size.height)) * BYTES_PER_COLUMN;
         let (across, down) = frame.mcus();
         let blocks: u64 = frame.components().iter().map(|c| u64::from(c.h) * u64::from(c.v)).sum();
-        // The plain decoder keeps all coefficients until the last scan, 64 of two bytes each per
-        // block. It decodes files with several scans and files without EOI. It also decodes damaged
-        // files, but the header does not reveal damage.
+        // The plain decoder stores all coefficients, 64 of two bytes each per block. It decodes
+        // files with several scans and files without EOI. It also decodes damaged files, but these
+        // cannot be predicted from the header.
         let in_order = header.scan.components().iter().map(|c| usize::from(c.index)).eq(0..frame.components().len());
         let in_lanes = frame.coding != Coding::Progressive && in_order && blocks <= 10 && *closed;
         let coefficients = if in_lanes { 0 } else { u64::from(across) * u64::from(down) * blocks * 128 };
@@ -147,9 +156,9 @@ impl std::fmt::Debug for Jpeg<'_> {
 mod tests {
     use super::*;
 
-    /// A group moves up to eight images, so the type must be cheap to move.
+    /// A group of images moves up to eight of these values.
     #[test]
-    fn an_opened_jpeg_is_small_enough_to_be_moved() {
+    fn a_jpeg_handle_is_cheap_to_move() {
         assert!(size_of::<Jpeg<'_>>() <= 592, "{}", size_of::<Jpeg<'_>>());
     }
 }

@@ -1,5 +1,5 @@
-//! Positions of samples: the components of an image on the grid of MCUs, and the window that a
-//! region needs.
+//! [`Layout`]: the components of an image on the grid of MCUs. [`Window`]: the blocks that a region
+//! needs.
 
 use std::ops::Range;
 
@@ -7,13 +7,13 @@ use super::header::Header;
 use crate::pixels::{Rect, Size};
 
 /// Maximum number of components.
-pub(super) const MOST_COMPONENTS: usize = 4;
+pub(super) const MAX_COMPONENTS: usize = 4;
 
-/// How a component's samples are converted to one sample per pixel. The choice is the same as in
-/// libjpeg-turbo (`jinit_upsampler`, with fancy upsampling).
+/// The method that produces one sample per pixel of a component. Chosen as in libjpeg-turbo
+/// (`jinit_upsampler`, with fancy upsampling).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Upsampling {
-    /// The component already has full size.
+    /// The component has one sample per pixel.
     None,
     /// Doubles the columns with the triangle filter.
     H2V1,
@@ -26,18 +26,18 @@ pub(super) enum Upsampling {
 }
 
 impl Upsampling {
-    /// Returns whether a row of pixels also needs the row of samples above or below its own row.
-    pub(super) fn looks_up_and_down(self) -> bool {
+    /// Returns whether a row of pixels also needs samples of the row above or below.
+    pub(super) fn needs_vertical_neighbors(self) -> bool {
         matches!(self, Upsampling::H1V2 | Upsampling::H2V2)
     }
 
-    /// Returns whether a pixel also needs the adjacent sample to its left or right.
-    pub(super) fn looks_sideways(self) -> bool {
+    /// Returns whether a pixel also needs the sample to the left or to the right.
+    pub(super) fn needs_horizontal_neighbors(self) -> bool {
         matches!(self, Upsampling::H2V1 | Upsampling::H2V2)
     }
 }
 
-/// Meaning of the components.
+/// The color space of the components.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Color {
     Gray,
@@ -45,24 +45,24 @@ pub(super) enum Color {
     Rgb,
     /// Cyan, magenta, yellow and black, inverted as Adobe writes them.
     Cmyk,
-    /// CMYK whose first three components are encoded as YCbCr.
+    /// CMYK with the first three components encoded as YCbCr.
     Ycck,
 }
 
-/// One component on the grid of MCUs.
+/// A component on the grid of MCUs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Component {
     /// Number of blocks per MCU horizontally.
     pub(super) h: u32,
     /// Number of blocks per MCU vertically.
     pub(super) v: u32,
-    /// Index of the component's first block in an MCU.
+    /// Index in an MCU of the component's first block.
     pub(super) first: u32,
     /// Number of pixels per sample horizontally.
     pub(super) across: u32,
     /// Number of pixels per sample vertically.
     pub(super) down: u32,
-    /// Number of samples that belong to pixels of the image, horizontally and vertically.
+    /// Size of the component in samples, without padding.
     pub(crate) size: Size,
     pub(super) upsampling: Upsampling,
 }
@@ -73,7 +73,7 @@ pub(crate) struct Layout {
     /// Size of the stored image.
     pub(crate) size: Size,
     pub(super) color: Color,
-    parts: [Component; MOST_COMPONENTS],
+    parts: [Component; MAX_COMPONENTS],
     count: usize,
     /// Number of MCUs per row, and number of MCU rows.
     pub(super) mcus: (u32, u32),
@@ -84,10 +84,11 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Creates the layout of a file. If this decoder does not support the file, the error names its
-    /// kind.
+    /// Creates the layout of a file. The color space is determined as in libjpeg
+    /// (`default_decompress_parms`).
     ///
-    /// The meaning of the components is determined as in libjpeg (`default_decompress_parms`).
+    /// # Errors
+    /// If this decoder does not support the file. The string describes the kind of file.
     pub(super) fn new(header: &Header) -> Result<Layout, String> {
         let frame = &header.frame;
         if let Some(kind) = frame.foreign_kind() {
@@ -105,13 +106,13 @@ impl Layout {
             (4, ..) => Color::Ycck,
             (n, ..) => return Err(format!("a JPEG of {n} components")),
         };
-        // A scan of a single component has one block per MCU, whatever its sampling factors.
+        // In a scan of a single component, an MCU is one block, whatever the sampling factors.
         let gray = components.len() == 1;
         let (h_max, v_max) = if gray { (1, 1) } else { frame.max_sampling() };
         let mut blocks = 0;
         let empty =
             Component { h: 1, v: 1, first: 0, across: 1, down: 1, size: frame.size, upsampling: Upsampling::None };
-        let mut parts = [empty; MOST_COMPONENTS];
+        let mut parts = [empty; MAX_COMPONENTS];
         for (part, c) in parts.iter_mut().zip(components) {
             let (h, v) = if gray { (1, 1) } else { (u32::from(c.h), u32::from(c.v)) };
             if h_max % h != 0 || v_max % v != 0 {
@@ -149,7 +150,7 @@ pub(super) struct Span {
     pub(crate) rows: Range<u32>,
 }
 
-/// The area of an image that a region needs.
+/// The MCUs and blocks of an image that a region needs.
 #[derive(Debug, Clone)]
 pub(crate) struct Window {
     /// The region in pixels of the stored image.
@@ -158,13 +159,13 @@ pub(crate) struct Window {
     pub(super) columns: Range<u32>,
     /// Range of MCU rows, including the margin for upsampling.
     pub(crate) rows: Range<u32>,
-    spans: [Span; MOST_COMPONENTS],
+    spans: [Span; MAX_COMPONENTS],
 }
 
 impl Window {
     /// Creates the window of `region`, which must be inside the image.
     pub(crate) fn new(layout: &Layout, region: Rect) -> Window {
-        let mut spans: [Span; MOST_COMPONENTS] = Default::default();
+        let mut spans: [Span; MAX_COMPONENTS] = Default::default();
         let (mut columns, mut rows) = (layout.mcus.0..0, layout.mcus.1..0);
         for (part, span) in layout.parts().iter().zip(&mut spans) {
             let margin = |looks: bool| u32::from(looks);
@@ -172,8 +173,8 @@ impl Window {
                 let (first, last) = (from / step, (from + count - 1) / step);
                 first.saturating_sub(margin) / 8..((last + margin).min(end - 1)) / 8 + 1
             };
-            let sideways = margin(part.upsampling.looks_sideways());
-            let upright = margin(part.upsampling.looks_up_and_down());
+            let sideways = margin(part.upsampling.needs_horizontal_neighbors());
+            let upright = margin(part.upsampling.needs_vertical_neighbors());
             span.columns = reach(region.x, region.width, part.across, sideways, part.size.width);
             span.rows = reach(region.y, region.height, part.down, upright, part.size.height);
             columns.start = columns.start.min(span.columns.start / part.h);

@@ -1,13 +1,14 @@
-//! The lengths of a file's restart segments, in an application segment of its header.
+//! [`Lengths`]: the lengths of a file's restart segments, which the header of a packed file
+//! contains in an application segment.
 //!
-//! Without the lengths, decoding a crop would require searching all bytes before the crop for
-//! restart markers. The lengths are only hints, so callers check the markers.
+//! Without the lengths, a decoder would have to search all data before a crop for restart markers.
+//! The lengths are only hints, so callers check that the markers are where the lengths say.
 //!
-//! The format is an APP9 segment with the identifier [`Lengths::ID`], followed by a big-endian
-//! 16-bit number for each restart segment except the last. The number is the length of the restart
-//! segment in the file in bytes, including stuffed zeros but not the marker.
+//! The application segment is an APP9 segment. It contains the identifier [`Lengths::ID`], and then
+//! a big-endian 16-bit number for each restart segment except the last. The number is the length of
+//! the restart segment in bytes, including stuffed zeros but not the marker.
 
-/// The lengths as stored in the file. Empty if the file does not contain any.
+/// The lengths as stored in the file. Empty if the file does not contain lengths.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Lengths<'a>(&'a [[u8; 2]]);
 
@@ -17,7 +18,7 @@ impl<'a> Lengths<'a> {
     /// First bytes of the application segment.
     pub(crate) const ID: &'static [u8] = b"warpfeed\0";
     /// Maximum number of lengths in an application segment.
-    pub(crate) const MOST: usize = (u16::MAX as usize - 2 - Self::ID.len()) / 2;
+    pub(crate) const MAX_COUNT: usize = (u16::MAX as usize - 2 - Self::ID.len()) / 2;
 
     /// Creates the lengths from the bytes after the identifier.
     pub(crate) fn new(bytes: &'a [u8]) -> Self {

@@ -1,11 +1,11 @@
-//! A JPEG decoder that produces the same pixels as libjpeg-turbo, at about twice its speed. It is
-//! written in Rust, and building it requires neither a C compiler nor an assembler.
+//! A JPEG decoder in Rust that produces the same pixels as libjpeg-turbo, at about twice its speed.
+//! Building it requires neither a C compiler nor an assembler.
 //!
-//! 1. [`Jpeg`]: a file whose header has been read. It provides the size, the coding and the EXIF
-//!    orientation, and estimates how much memory decoding needs.
-//! 2. [`Decoder`]: decodes a region of one file, or several files interleaved ([`Job`]), and
-//!    reports damage.
-//! 3. [`Pixels`]: the decoded RGB pixels. [`Rect`] and [`Size`] are in pixels of the upright image.
+//! 1. [`Jpeg`]: the header of a file. Provides the size, the coding and the EXIF orientation, and
+//!    estimates how much memory decoding needs.
+//! 2. [`Decoder`]: decodes a region of one file, or regions of several files at a time ([`Job`]),
+//!    and reports damage.
+//! 3. [`Pixels`]: decoded RGB pixels. [`Rect`] and [`Size`] are in pixels of the upright image.
 //! 4. [`repack`]: rewrites a file losslessly, so that a crop can be decoded without the rest of the
 //!    file.
 //! 5. [`bitstream`]: extracts the data that a device, such as a GPU, needs to decode a region.
@@ -30,14 +30,14 @@
 //!
 //! # Supported files
 //!
-//! Huffman-coded 8-bit JPEGs: baseline, extended and progressive; gray, YCbCr, RGB, CMYK and YCCK;
-//! any sampling factors that divide the largest one. Arithmetic-coded, lossless, hierarchical and
-//! 12-bit JPEGs, JPEG-LS, files with two components, and other sampling factors are rejected with
-//! an error that names the reason.
+//! The decoder supports Huffman-coded 8-bit JPEGs that are baseline, extended or progressive, in
+//! gray, YCbCr, RGB, CMYK or YCCK, with any sampling factors that divide the largest one. It
+//! rejects arithmetic-coded, lossless, hierarchical and 12-bit JPEGs, JPEG-LS, files with two
+//! components, and other sampling factors, with an error that names the reason.
 //!
-//! Gray is repeated into three channels. CMYK and YCCK are converted like Pillow's
-//! `convert("RGB")`, and their values are taken to be inverted, as Adobe writes them. ICC profiles
-//! are ignored. The EXIF orientation is applied.
+//! Gray is repeated in three channels. CMYK and YCCK are converted as by Pillow's `convert("RGB")`;
+//! their values are assumed to be inverted, because Adobe writes them inverted. ICC profiles are
+//! ignored. The EXIF orientation is applied.
 //!
 //! A header may claim 65,535 x 65,535 pixels. Compare [`Jpeg::size`] or [`Jpeg::memory`] with your
 //! own limit before decoding.
@@ -45,19 +45,19 @@
 //! # Truncated files
 //!
 //! Decoding a truncated JPEG fails, with the same error for every crop:
-//! `jpeg ends at byte 4096 in MCU 61 of 132`. A JPEG that lacks only its last marker still contains
-//! all of its pixels, so it decodes.
+//! `jpeg ends at byte 4096 in MCU 61 of 132`. If only the last marker is missing, the file contains
+//! all of its pixels, so decoding succeeds.
 //!
 //! # Damaged files
 //!
-//! Where libjpeg warns and continues, this decoder also continues, with the same coefficients. Its
-//! pixels equal libjpeg's, with two exceptions:
+//! If libjpeg warns about damage and continues, this decoder also continues, with the same
+//! coefficients. Its pixels equal libjpeg's, with two exceptions:
 //!
-//! - libjpeg smooths a progressive file that lacks scans of the first ten coefficients. This
-//!   decoder renders what the scans contain.
-//! - If values are far outside the 8-bit range before they are clamped to 0 to 255, the results of
-//!   libjpeg's C code differ from those of its SIMD code, which depends on the CPU. This decoder
-//!   produces the same values on every CPU.
+//! - If scans of the first ten coefficients of a progressive file are missing, libjpeg smooths the
+//!   image. This decoder renders what the scans contain.
+//! - If values are far outside the 8-bit range before they are clamped, libjpeg's C code produces
+//!   different results than its SIMD code, which depends on the CPU. This decoder produces the same
+//!   values on every CPU.
 //!
 //! The following counts as damage:
 //!
@@ -71,49 +71,50 @@
 //! | missing progressive scans of the first ten coefficients | none | yes |
 //! | fill bytes inside the data | none | yes |
 //! | eight or more bits after the last MCU of a segment | extraneous bytes before marker | yes |
-//! | coefficients after the last one of a block, or with more bits than are possible in 8-bit images | none | not always |
+//! | coefficients beyond the end of a block, or with more bits than 8-bit images can have | none | not always |
 //!
 //! libjpeg also warns about bytes between the markers of a header, about an unknown Adobe transform
 //! or JFIF version, and about band limits in a sequential scan. These do not count as damage.
 //!
-//! In a sequential file, decoding does not always detect the damage in the last row of the table,
-//! about which libjpeg does not warn, either. The decoder decodes two symbols at a time, and
-//! checking every coefficient would slow down decoding for all images.
+//! In a sequential file, decoding does not always detect the damage in the last row of the table.
+//! libjpeg does not warn about this damage either. Because the decoder decodes two symbols at a
+//! time, checking every coefficient would slow down decoding for all images.
 //!
 //! [`Decoder::damage`] reads the whole file and detects all damage in the table. [`Pixels::damage`]
 //! reports only damage in the data that was decoded. A sequential file with EOI is decoded only as
-//! far as the region requires. If this data turns out to be damaged, the decoder reads the whole
-//! file and detects every kind of damage. A progressive file, or a file without EOI, is always read
+//! far as the region requires. If damage is found in this data, the decoder reads the whole file
+//! and detects every kind of damage. Progressive files and files without EOI are always read
 //! completely. No decoder can detect bytes that were changed into other valid codes.
 //!
 //! # Why it is fast
 //!
-//! Two thirds of the time to decode a JPEG is spent on Huffman decoding. Other libraries decode one
+//! Huffman decoding takes two thirds of the time to decode a JPEG. Other libraries decode one
 //! symbol after the other, and they decode every symbol even if only a region or a smaller version
-//! of the image is requested. This decoder interleaves several streams and decodes two symbols at a
-//! time. The streams are the restart segments of a packed file, or several plain files. In a packed
-//! file, it decodes only the segments that the crop touches.
+//! of the image is needed. This decoder decodes several streams interleaved, two symbols at a time.
+//! The streams are the restart segments of a packed file, or several plain files. In a packed file,
+//! it decodes only the segments that the crop touches.
 //!
-//! Creating a [`Decoder`] chooses the instruction set: AVX-512, AVX2, NEON or plain Rust, which all
-//! produce the same bits. The environment variable `WARPFEED_JPEG` overrides the choice: `scalar`,
-//! `avx2` or `avx512`.
+//! A [`Decoder`] chooses the instruction set when it is created: AVX-512, AVX2, NEON or plain Rust,
+//! which all produce the same pixels. The environment variable `WARPFEED_JPEG` overrides this
+//! choice with `scalar`, `avx2` or `avx512`.
 //!
 //! # Why it does not decode at half size
 //!
-//! Decoding at half size helps if a crop of 224 pixels is taken from a box that is at least twice
-//! as large in both directions. On ImageNet, this is true of 3 in 100 crops, with 16 % of the
-//! pixels. Skipping three quarters of their samples, but none of their Huffman codes, would save
-//! about one twentieth of the decoding time. It would also change the pixels for all users. If
-//! images are much larger than the crops, downsizing them once saves more time.
+//! Decoding at half size helps if a crop of 224 pixels is resized from a region that is at least
+//! twice as large in both directions. On ImageNet, this is the case for 3 in 100 crops, which
+//! contain 16 % of the decoded pixels. Decoding these crops at half size would skip three quarters
+//! of their samples, but none of their Huffman codes, and so save about one twentieth of the
+//! decoding time. It would also change the pixels for all users. If images are much larger than the
+//! crops, downsizing them once saves more time.
 
 // Internal modules: `markers`, `lengths` and `header` read and validate the marker segments.
-// `huffman` defines Huffman tables, both as stored and as lookup tables. `bits`, `scan` and
-// `coefficients` form a plain, slow decoder, which decodes every scan of any Huffman-coded file to
-// planes of coefficients. `layout` computes the positions of samples on the grid of MCUs, and the
-// window that a region needs. `kernels` provides the transform, upsampling and color conversion for
-// each instruction set, and `rows` converts coefficients to rows of pixels. `segments` finds and
-// unstuffs the restart segments that a region needs, `entropy` decodes many segments interleaved,
-// and `transit` manages one image in the lanes.
+// `huffman` defines Huffman tables, both as stored in a file and as lookup tables. `bits`, `scan`
+// and `coefficients` form the plain decoder, which is slow but decodes the coefficients of any
+// Huffman-coded file. `layout` computes the positions of samples on the grid of MCUs, and the
+// blocks that a region needs. `kernels` implements the transform, upsampling and color conversion
+// for each instruction set. `rows` converts coefficients to rows of pixels. `segments` finds and
+// unstuffs the restart segments that a region needs. `entropy` decodes many segments interleaved,
+// each in a **lane**. `transit` splits an image into pieces for the lanes.
 
 mod bits;
 pub mod bitstream;
@@ -144,7 +145,7 @@ pub use orientation::Orientation;
 pub use pixels::{Pixels, Rect, Size};
 pub use repack::repack;
 
-/// Internals for the tests of `warpfeed`. They may change in any version.
+/// Internal interface for the tests of `warpfeed`. It may change in any release.
 #[doc(hidden)]
 pub mod internal {
     pub use crate::header::headers_read;

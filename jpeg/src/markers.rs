@@ -1,16 +1,16 @@
-//! Markers and their segments.
+//! Finds markers and reads marker segments.
 
 use crate::error::{Error, Result};
 
 /// Finds the next marker at or after byte `at`. Returns its second byte and the offset of its first
-/// byte. Like libjpeg, it skips stray bytes, fill bytes (`ff ff`) and stuffed bytes (`ff 00`).
+/// byte. Like libjpeg, skips stray bytes, fill bytes (`ff ff`) and stuffed bytes (`ff 00`).
 ///
 /// # Errors
 /// If the file ends before the next marker.
 pub(crate) fn next_marker(bytes: &[u8], at: usize) -> Result<(u8, usize)> {
-    let rest = bytes.get(at..).unwrap_or_default();
-    for i in memchr::memchr_iter(0xff, rest) {
-        match rest.get(i + 1) {
+    let remaining = bytes.get(at..).unwrap_or_default();
+    for i in memchr::memchr_iter(0xff, remaining) {
+        match remaining.get(i + 1) {
             Some(0 | 0xff) | None => {}
             Some(&marker) => return Ok((marker, at + i)),
         }
@@ -18,17 +18,16 @@ pub(crate) fn next_marker(bytes: &[u8], at: usize) -> Result<(u8, usize)> {
     Err(Error::new(format!("jpeg ends at byte {}: no marker from byte {at} on", bytes.len())))
 }
 
-/// Returns whether the entropy-coded data, which starts at byte `at`, is followed by a marker that
-/// cannot be part of the data, such as EOI in a complete file.
+/// Returns whether the entropy-coded data that starts at byte `at` is followed by a marker other
+/// than a restart marker, such as EOI.
 ///
-/// EOI is usually at the end of the file, so the end is checked first. If the file does not end
-/// with EOI, all of the data is searched.
+/// Usually, the file ends with EOI, so this is checked first. Otherwise, searches the data.
 pub(crate) fn is_closed(bytes: &[u8], at: usize) -> bool {
     let mut from = at;
     bytes[at..].ends_with(&[0xff, 0xd9])
         || loop {
             match next_marker(bytes, from) {
-                Ok((..0xc0 | 0xd0..=0xd7, place)) => from = place + 2,
+                Ok((..0xc0 | 0xd0..=0xd7, offset)) => from = offset + 2,
                 found => return found.is_ok(),
             }
         }
@@ -58,16 +57,16 @@ pub(crate) fn marker_name(marker: u8) -> String {
 pub(super) struct Segment<'a> {
     pub(super) marker: u8,
     /// Offset of the marker.
-    pub(super) place: usize,
-    /// Value of the length field, which counts itself (two bytes) and the body.
+    pub(super) offset: usize,
+    /// Value of the length field: the number of bytes in the body plus two for the field itself.
     pub(super) length: usize,
     pub(super) body: &'a [u8],
 }
 
 impl<'a> Segment<'a> {
-    pub(super) fn new(bytes: &'a [u8], marker: u8, place: usize) -> Result<Self> {
-        let rest = &bytes[place + 2..];
-        let mut segment = Segment { marker, place, length: 0, body: rest };
+    pub(super) fn new(bytes: &'a [u8], marker: u8, offset: usize) -> Result<Self> {
+        let rest = &bytes[offset + 2..];
+        let mut segment = Segment { marker, offset, length: 0, body: rest };
         segment.length = segment.u16()?.into();
         if segment.length < 2 {
             return Err(segment.error(format!("claims {} bytes, but its length field alone takes 2", segment.length)));
@@ -79,20 +78,20 @@ impl<'a> Segment<'a> {
     }
 
     /// Returns the offset of the next unread byte.
-    pub(super) fn at(&self) -> usize {
-        self.place + 2 + self.length - self.body.len()
+    pub(super) fn position(&self) -> usize {
+        self.offset + 2 + self.length - self.body.len()
     }
 
     pub(super) fn error(&self, cause: impl std::fmt::Display) -> Error {
-        Error::new(format!("jpeg {} at byte {}: {cause}", marker_name(self.marker), self.place))
+        Error::new(format!("jpeg {} at byte {}: {cause}", marker_name(self.marker), self.offset))
     }
 
-    /// Returns the segment if exactly `left` bytes of it are unread.
-    pub(super) fn exactly(self, left: usize) -> Result<Self> {
-        if self.body.len() == left {
+    /// Returns the segment, if it has exactly `unread` unread bytes.
+    pub(super) fn exactly(self, unread: usize) -> Result<Self> {
+        if self.body.len() == unread {
             return Ok(self);
         }
-        Err(self.error(format!("{} bytes instead of {left}", self.body.len())))
+        Err(self.error(format!("{} bytes instead of {unread}", self.body.len())))
     }
 
     pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8]> {

@@ -1,12 +1,12 @@
-//! The EXIF orientation: maps upright regions to stored ones, and makes stored pixels upright.
+//! [`Orientation`]: the EXIF orientation. Maps regions of the upright image to the stored image,
+//! and rotates stored pixels upright.
 
 use crate::pixels::{Rect, Size};
 
-/// One of the eight values of EXIF tag 0x0112, represented as three steps from the stored image to
-/// the upright one.
+/// One of the eight values of EXIF tag 0x0112, as the steps that make the stored image upright.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Orientation {
-    /// Whether rows and columns are swapped, before any mirroring.
+    /// Whether rows and columns are swapped. This is the first step.
     pub transposed: bool,
     /// Whether left and right are swapped.
     pub mirrored: bool,
@@ -37,9 +37,9 @@ impl Orientation {
         Orientation { transposed, mirrored, flipped }
     }
 
-    /// Returns the value of the orientation tag in EXIF data, such as the EXIF chunk of a PNG or
-    /// WebP. The data may start with the prefix `Exif`. Returns `None` if it does not contain a
-    /// value from 1 to 8.
+    /// Returns the value of the orientation tag in EXIF data, for example from the EXIF chunk of a
+    /// PNG or WebP. The data may start with the prefix `Exif`. Returns `None` if there is no tag
+    /// with a value from 1 to 8.
     pub fn tag_in(exif: &[u8]) -> Option<u8> {
         exif_orientation(exif.strip_prefix(PREFIX).unwrap_or(exif))
     }
@@ -61,8 +61,8 @@ impl Orientation {
         if self.transposed { Size::new(stored.height, stored.width) } else { stored }
     }
 
-    /// Returns the stored region that becomes `region` in the upright image. `stored` is the size
-    /// of the stored image. The region must be inside the image.
+    /// Returns the region of the stored image that becomes `region` in the upright image, which
+    /// must contain it. `stored` is the size of the stored image.
     #[inline]
     pub fn region(self, region: Rect, stored: Size) -> Rect {
         let upright = self.size(stored);
@@ -76,8 +76,8 @@ impl Orientation {
         if self.transposed { Rect::new(y, x, height, width) } else { Rect::new(x, y, width, height) }
     }
 
-    /// Writes the RGB pixels `stored`, of an image of size `size`, to `upright` in upright
-    /// orientation.
+    /// Rotates and mirrors the RGB pixels `stored`, which have the size `size`, and writes the
+    /// upright image to `upright`.
     pub fn turn(self, stored: &[u8], size: Size, upright: &mut [u8]) {
         let Size { width, height } = self.size(size);
         let (stride, width, height) = (size.width as usize * 3, width as usize, height as usize);
@@ -95,8 +95,8 @@ impl Orientation {
 /// The prefix of the EXIF data in a JPEG and in many WebP files.
 const PREFIX: &[u8] = b"Exif\0\0";
 
-/// Returns the orientation in an APP1 segment of a JPEG. Such a segment may contain other data
-/// instead.
+/// Returns the value of the orientation tag in an APP1 segment of a JPEG, if the segment contains
+/// EXIF data.
 pub(crate) fn segment_orientation(body: &[u8]) -> Option<u8> {
     exif_orientation(body.strip_prefix(PREFIX)?)
 }
@@ -125,10 +125,10 @@ fn exif_orientation(tiff: &[u8]) -> Option<u8> {
 mod tests {
     use super::*;
 
-    /// Compares with the upright versions of a 2 x 3 image with pixels 0 1 / 2 3 / 4 5, which
-    /// follow from the description of each tag value in the EXIF standard.
+    /// `expected` contains the upright versions of a 2 x 3 image with the pixels 0 1 / 2 3 / 4 5,
+    /// according to the description of each tag value in the EXIF standard.
     #[test]
-    fn every_tag_turns_as_exif_says() {
+    fn every_tag_rotates_as_in_the_exif_standard() {
         let size = Size::new(2, 3);
         let stored: Vec<u8> = (0..6).flat_map(|i| [i; 3]).collect();
         let expected: [&[u8]; 8] = [
@@ -149,7 +149,7 @@ mod tests {
             let found: Vec<u8> = upright.chunks(3).map(|p| p[0]).collect();
             assert_eq!(found, expected, "tag {tag}");
 
-            // A region of a single pixel must map to the stored pixel that ends up there.
+            // The region of a single upright pixel maps to the stored pixel with the same value.
             let whole = orientation.size(size);
             for (i, value) in (0..).zip(expected) {
                 let raw = orientation.region(Rect::new(i % whole.width, i / whole.width, 1, 1), size);

@@ -1,3 +1,5 @@
+//! [`Pixels`]: decoded pixels. [`Size`] and [`Rect`]: sizes and rectangles in pixels.
+
 use crate::error::{Error, Result, resize};
 
 /// A width and a height in pixels.
@@ -23,8 +25,8 @@ impl Size {
     }
 }
 
-/// A rectangle of whole pixels. `x` counts to the right and `y` down, from the upper left corner of
-/// the image.
+/// A rectangle of whole pixels. `x` increases to the right and `y` downwards, from the upper left
+/// corner of the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Rect {
     /// First column.
@@ -38,7 +40,8 @@ pub struct Rect {
 }
 
 impl Rect {
-    /// Creates the rectangle with its upper left corner at (`x`, `y`).
+    /// Creates the rectangle of `width` by `height` pixels with its upper left corner at (`x`,
+    /// `y`).
     #[inline]
     pub fn new(x: u32, y: u32, width: u32, height: u32) -> Self {
         Rect { x, y, width, height }
@@ -69,7 +72,7 @@ impl Rect {
     ///
     /// # Errors
     /// If the rectangle is empty or not inside the image. The message states the rectangle and the
-    /// size.
+    /// size of the image.
     pub fn within(self, size: Size) -> Result<()> {
         if self.fits(size) {
             return Ok(());
@@ -91,7 +94,7 @@ impl Rect {
     }
 }
 
-/// Decoded RGB pixels: `u8` in HWC order, without padding between rows. The memory is reused for
+/// Decoded RGB pixels: `u8` in HWC order, without padding between rows. The buffer is reused for
 /// the next image. A loader frees it after an unusually large image.
 ///
 /// The pixels may cover only a part of the image; see [`origin`](Pixels::origin).
@@ -112,17 +115,17 @@ impl Pixels {
         Self::default()
     }
 
-    /// Allocates `size` pixels and returns them for writing. They contain old values, so overwrite
-    /// all of them.
+    /// Makes room for `size` pixels and returns them. They have unspecified values, so the caller
+    /// must write all of them.
     ///
     /// # Panics
-    /// If memory is exhausted. The panic payload is an [`Error`], which a loader reports as an
-    /// error of the sample.
+    /// If the allocation fails. The panic payload is an [`Error`], which a loader reports as an error
+    /// of the sample.
     pub fn reset(&mut self, size: Size) -> &mut [u8] {
         let bytes = size.area() as usize * 3;
         if self.data.len() < bytes {
-            // Free the vector first: growing it would copy bytes that are never read, and might
-            // need twice the memory.
+            // Free the vector first, because growing it might need twice the memory and would copy
+            // bytes that are never read.
             self.data = Vec::new();
             resize(&mut self.data, bytes, 0);
         }
@@ -131,11 +134,11 @@ impl Pixels {
         &mut self.data[..bytes]
     }
 
-    /// Returns the damage that decoding detected and tolerated, as libjpeg would, with its position
+    /// Describes the damage that decoding detected and, like libjpeg, tolerated, with its position
     /// in the file. Returns `None` if no damage was detected.
     ///
-    /// Decoding reads only what the region needs, so a crop may miss damage elsewhere in the file.
-    /// [`Decoder::damage`](crate::Decoder::damage) reads the whole file.
+    /// Decoding reads only the data that the region needs, so it may not detect damage elsewhere in
+    /// the file. [`Decoder::damage`](crate::Decoder::damage) reads the whole file.
     #[inline]
     pub fn damage(&self) -> Option<&str> {
         self.damage.as_deref()
@@ -146,13 +149,13 @@ impl Pixels {
         self.damage = damage;
     }
 
-    /// Sets the position of the first stored pixel to column `x` and row `y` of the image.
+    /// Declares that the first stored pixel is at column `x` and row `y` of the image.
     #[inline]
     pub fn place(&mut self, x: u32, y: u32) {
         self.origin = (x, y);
     }
 
-    /// Frees the memory and drops the pixels.
+    /// Frees the memory.
     pub fn release(&mut self) {
         *self = Pixels::default();
     }
@@ -175,13 +178,13 @@ impl Pixels {
         self.origin
     }
 
-    /// Returns the stored pixels, `height * width * 3` bytes.
+    /// Returns the stored pixels, which have `height * width * 3` bytes.
     #[inline]
     pub fn data(&self) -> &[u8] {
         &self.data[..self.size().area() as usize * 3]
     }
 
-    /// Returns the stored pixels for modification.
+    /// Like [`data`](Pixels::data), but mutable.
     #[inline]
     pub fn data_mut(&mut self) -> &mut [u8] {
         let bytes = self.size().area() as usize * 3;
@@ -191,7 +194,7 @@ impl Pixels {
     /// Converts `region` from pixels of the image to pixels of the stored area.
     ///
     /// # Errors
-    /// If the stored area does not cover the region, which would be a bug in the codec.
+    /// If the stored area does not cover the region, which is a bug in the codec.
     pub fn locate(&self, region: Rect) -> Result<Rect> {
         let Rect { x, y, width, height } = region;
         let (ox, oy) = self.origin;

@@ -1,62 +1,63 @@
-//! Converts coefficients to rows of RGB.
+//! [`Rows`]: converts coefficients to rows of RGB pixels.
 //!
 //! MCU rows are transformed one at a time. The pixel rows that an MCU row completes are upsampled,
-//! converted and written while the samples are in the cache. There are therefore no planes of
-//! samples, and the scratch memory is two MCU rows per component.
+//! converted to RGB and written while the samples are in the cache. Instead of whole planes of
+//! samples, the scratch memory contains two MCU rows per component.
 
 use crate::error::resize;
 use std::ops::Range;
 
 use super::kernels::{Kernels, PADDING, Transform};
-use super::layout::{Color, Component, Layout, MOST_COMPONENTS, Upsampling, Window};
+use super::layout::{Color, Component, Layout, MAX_COMPONENTS, Upsampling, Window};
 
-/// Number of samples before the first sample of a row: one for upsampling, and the others for
-/// alignment.
+/// Number of unused samples before the first sample of a row. Upsampling needs one, and alignment
+/// the others.
 const MARGIN: usize = 64;
 
 /// A source of coefficients.
 pub(crate) trait Blocks {
-    /// Whether lanes have stored the coefficients, which are then in zigzag order.
+    /// Whether the coefficients were decoded in lanes, which store them in zigzag order.
     const FROM_LANES: bool;
 
-    /// Appends the offsets of the blocks of component `index` that are in block row `row` and in
-    /// `columns`. The offsets are relative to the returned slice.
+    /// Appends to `offsets` the offset, in the returned slice, of each block of component `index`
+    /// in block row `row` and `columns`.
     fn locate(&self, index: usize, row: u32, columns: Range<u32>, offsets: &mut Vec<u32>) -> &[i16];
 }
 
-/// Parameters that stay the same while one image is rendered.
+/// The parameters for rendering an image.
 pub(crate) struct View<'a> {
     pub(crate) kernels: &'a Kernels,
     pub(crate) layout: &'a Layout,
     pub(crate) window: &'a Window,
     /// Quantization tables of the components.
-    pub(crate) quant: &'a [[u16; 64]; MOST_COMPONENTS],
+    pub(crate) quant: &'a [[u16; 64]; MAX_COMPONENTS],
 }
 
-/// Converts coefficients to pixels. The memory is reused for the next image.
+/// Converts coefficients to pixels. Reuses its memory for the next image.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
-    stripes: [Stripe; MOST_COMPONENTS],
+    stripes: [Stripe; MAX_COMPONENTS],
     offsets: Vec<u32>,
-    /// Next row of pixels to write, in the stored image.
+    /// Next row of the stored image to write.
     next: u32,
 }
 
-/// Samples of one component: the two most recent MCU rows, and one upsampled row.
+/// The samples of one component in the two most recent MCU rows, and one upsampled row.
 #[derive(Debug, Default)]
 struct Stripe {
     samples: Vec<u8>,
     stride: usize,
-    /// Capacity in sample rows.
+    /// Number of rows in `samples`.
     rows: u32,
-    /// Column of the first sample.
+    /// Column of the first sample in a row.
     left: u32,
+    /// The upsampled row.
     wide: Vec<u8>,
 }
 
 impl Stripe {
-    /// Returns the samples of row `row` from column `column` on. Column -1 is valid, too.
-    fn from(&self, row: u32, column: i64) -> &[u8] {
+    /// Returns the samples of row `row` that start at column `column`, which may be -1.
+    fn samples_from(&self, row: u32, column: i64) -> &[u8] {
         let start = (row % self.rows) as usize * self.stride;
         let at = (column - i64::from(self.left)) + MARGIN as i64;
         &self.samples[start..start + self.stride][at as usize..]
@@ -64,7 +65,7 @@ impl Stripe {
 }
 
 impl Rows {
-    /// Starts rendering the part of an image that is in `window`.
+    /// Prepares to render the region of `window`.
     pub(crate) fn begin(&mut self, layout: &Layout, window: &Window) {
         self.next = window.region.y;
         for (i, (stripe, part)) in self.stripes.iter_mut().zip(layout.parts()).enumerate() {
@@ -80,8 +81,9 @@ impl Rows {
         }
     }
 
-    /// Transforms MCU row `row` and writes the pixel rows that it completes. MCU rows must be
-    /// passed in order. `rgb` contains the pixels of the window's region.
+    /// Transforms MCU row `row`, and writes the pixel rows that it completes to `rgb`, which
+    /// contains the pixels of the window's region. Must be called for all MCU rows of the window,
+    /// in order.
     pub(crate) fn mcu_row<B: Blocks>(&mut self, view: &View<'_>, row: u32, blocks: &B, rgb: &mut [u8]) {
         let View { kernels, layout, window, quant } = *view;
         let idct = if B::FROM_LANES { kernels.idct_of_lanes } else { kernels.idct };
@@ -96,7 +98,7 @@ impl Rows {
         }
 
         let region = window.region;
-        let delayed = layout.parts().iter().any(|part| part.upsampling.looks_up_and_down());
+        let delayed = layout.parts().iter().any(|part| part.upsampling.needs_vertical_neighbors());
         let bottom = region.y + region.height;
         let end = if row + 1 >= window.rows.end { bottom } else { (row + 1) * layout.mcu.1 - u32::from(delayed) };
         let width = region.width as usize;
@@ -125,8 +127,8 @@ impl Rows {
                     blacken(line, d);
                 }
                 Color::Ycck => {
-                    // libjpeg stores 255 minus red, green and blue as inverted cyan, magenta and
-                    // yellow.
+                    // As in libjpeg, inverted cyan, magenta and yellow are 255 minus red, green and
+                    // blue.
                     (kernels.ycc)(a, b, c, line);
                     line.iter_mut().for_each(|value| *value = 255 - *value);
                     blacken(line, d);
@@ -137,11 +139,11 @@ impl Rows {
     }
 }
 
-/// Converts inverted cyan, magenta and yellow to red, green and blue. `black` contains one inverted
-/// value per pixel.
+/// Converts the pixels in `line` from inverted cyan, magenta and yellow to red, green and blue.
+/// `black` contains the inverted black of each pixel.
 ///
-/// Computes the same as Pillow's `convert("RGB")`: each color is `black` minus the product of the
-/// ink and `black`, rounded to 8 bits.
+/// Computes the same values as Pillow's `convert("RGB")`: each color is `black` minus the product
+/// of the ink and `black`, rounded to 8 bits.
 fn blacken(line: &mut [u8], black: &[u8]) {
     for (pixel, &black) in line.chunks_exact_mut(3).zip(black) {
         for value in pixel {
@@ -165,9 +167,8 @@ impl Stripe {
         let start = (row % self.rows) as usize * self.stride;
         let rows = &mut self.samples[start..start + 8 * self.stride];
         idct(coefficients, offsets, quant, &mut rows[MARGIN..], self.stride);
-        if part.upsampling.looks_sideways() {
-            // At an edge, the triangle filter uses the edge sample in place of the missing
-            // neighbor.
+        if part.upsampling.needs_horizontal_neighbors() {
+            // Repeat the samples at the edges, because the triangle filter needs neighbors there.
             let end = MARGIN + part.size.width.saturating_sub(self.left) as usize;
             for row in rows.chunks_exact_mut(self.stride) {
                 row[MARGIN - 1] = row[MARGIN];
@@ -178,8 +179,7 @@ impl Stripe {
         }
     }
 
-    /// Upsamples the samples for row `y` of the image, unless [`line`](Stripe::line) can return
-    /// them unchanged.
+    /// Upsamples row `y` of the image, unless the component has one sample per pixel.
     fn upsample(&mut self, kernels: &Kernels, part: &Component, x: u32, width: usize, y: u32) {
         let row = y / part.down;
         let last = part.size.height - 1;
@@ -189,14 +189,17 @@ impl Stripe {
         let mut wide = std::mem::take(&mut self.wide);
         match part.upsampling {
             Upsampling::None => {}
-            Upsampling::H2V1 => (kernels.h2v1)(self.from(row, first - 1), n, &mut wide),
+            Upsampling::H2V1 => (kernels.h2v1)(self.samples_from(row, first - 1), n, &mut wide),
             Upsampling::H1V2 => {
                 let bias = 1 + (y % 2) as u8;
-                (kernels.h1v2)(self.from(row, first), self.from(far, first), n, bias, &mut wide);
+                (kernels.h1v2)(self.samples_from(row, first), self.samples_from(far, first), n, bias, &mut wide);
             }
-            Upsampling::H2V2 => (kernels.h2v2)(self.from(row, first - 1), self.from(far, first - 1), n, &mut wide),
+            Upsampling::H2V2 => {
+                (kernels.h2v2)(self.samples_from(row, first - 1), self.samples_from(far, first - 1), n, &mut wide)
+            }
             Upsampling::Replicate(across, _) => {
-                for (group, &sample) in wide.chunks_exact_mut(across as usize).zip(&self.from(row, first)[..n]) {
+                for (group, &sample) in wide.chunks_exact_mut(across as usize).zip(&self.samples_from(row, first)[..n])
+                {
                     group.fill(sample);
                 }
             }
@@ -204,10 +207,11 @@ impl Stripe {
         self.wide = wide;
     }
 
-    /// Returns row `y` of the image from column `x` on. Call [`upsample`](Stripe::upsample) first.
+    /// Returns row `y` of the image, starting at column `x`. The caller must have
+    /// [upsampled](Stripe::upsample) the row.
     fn line(&self, part: &Component, x: u32, y: u32) -> &[u8] {
         match part.upsampling {
-            Upsampling::None => self.from(y, x.into()),
+            Upsampling::None => self.samples_from(y, x.into()),
             _ => &self.wide[(x % part.across) as usize..],
         }
     }

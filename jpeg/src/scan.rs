@@ -1,5 +1,5 @@
-//! Decodes the blocks of one scan, sequential or progressive, one symbol at a time (T.81, annexes
-//! F.2 and G.2).
+//! Decodes the blocks of a sequential or progressive scan, one symbol at a time (T.81, annexes F.2
+//! and G.2).
 
 use super::bits::Bits;
 use super::header::{Coding, NATURAL, Scan};
@@ -11,7 +11,7 @@ pub(crate) const DC_SIZE: u8 = 11;
 /// Maximum size of an AC coefficient in 8-bit images, in bits (T.81, table F.2).
 pub(crate) const AC_SIZE: u8 = 10;
 
-/// What a scan contains: all bits of coefficients, or only some.
+/// Which coefficients, and which of their bits, a scan contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     Sequential,
@@ -25,7 +25,7 @@ impl Mode {
     pub(super) fn of(coding: Coding, scan: &Scan) -> Result<Mode, String> {
         let Scan { start, end, high, low, .. } = *scan;
         if coding != Coding::Progressive {
-            // Whatever band a sequential scan declares, libjpeg only warns and decodes all 64
+            // If a sequential scan declares a band, libjpeg only warns, and decodes all
             // coefficients.
             return Ok(Mode::Sequential);
         }
@@ -50,33 +50,35 @@ impl Mode {
     }
 }
 
-/// State of a scan that is carried over from block to block.
+/// The state of a scan between blocks.
 pub(super) struct State<'a> {
     pub(super) bits: Bits<'a>,
     last_dc: [i32; 4],
-    /// Number of following blocks whose band is all zero or is only refined.
+    /// Number of following blocks that contain no new coefficients in the band.
     eob_run: u32,
 }
 
 impl<'a> State<'a> {
-    /// Starts at byte `at` of `bytes`, which is the first byte of the scan's data.
+    /// Creates the state at the start of a scan. The scan's data starts at byte `at` of `bytes`.
     pub(super) fn new(bytes: &'a [u8], at: usize) -> Self {
         State { bits: Bits::new(bytes, at), last_dc: [0; 4], eob_run: 0 }
     }
 
-    /// Continues after the next restart marker, whose number should be `expected`.
+    /// Skips to the next restart marker, which should have the number `expected`, and resets the
+    /// state.
     pub(super) fn restart(&mut self, expected: u8) -> Result<()> {
         (self.last_dc, self.eob_run) = ([0; 4], 0);
         self.bits.restart(expected)
     }
 
-    /// Decodes the next block, which belongs to the scan's component with index `component`.
+    /// Decodes the next block. `component` is the index of its component in the scan.
     pub(super) fn block(
         &mut self,
         mode: Mode,
         scan: &Scan,
         component: usize,
-        (dc, ac): (Option<&Lookup>, Option<&Lookup>),
+        dc: Option<&Lookup>,
+        ac: Option<&Lookup>,
         block: &mut [i16; 64],
     ) -> Result<()> {
         match (mode, dc, ac) {
@@ -93,7 +95,7 @@ impl<'a> State<'a> {
         Ok(())
     }
 
-    /// Decodes the DC coefficient without its `low` lowest bits.
+    /// Decodes a DC coefficient. Returns it without its `low` lowest bits.
     fn dc(&mut self, component: usize, table: &Lookup, low: u8) -> Result<i32> {
         let size = self.bits.symbol(table);
         let difference = self.bits.signed(size);
@@ -150,16 +152,16 @@ impl<'a> State<'a> {
         while self.eob_run == 0 && k <= end {
             let symbol = self.bits.symbol(table);
             let (mut run, size) = (symbol >> 4, symbol & 15);
-            let mut fresh = 0;
+            let mut new = 0;
             if size > 0 {
                 self.bits.faults += u32::from(size != 1);
-                fresh = if self.bits.take(1) == 1 { one } else { -one };
+                new = if self.bits.take(1) == 1 { one } else { -one };
             } else if run != 15 {
                 self.eob_run = (1 << run) + self.bits.take(run);
                 break;
             }
-            // Skip `run` coefficients that are still zero, and refine the other coefficients on the
-            // way.
+            // Skip `run` zero coefficients, and refine all nonzero coefficients before the new
+            // coefficient.
             while k <= end {
                 let coefficient = &mut block[usize::from(NATURAL[k])];
                 if *coefficient != 0 {
@@ -172,8 +174,8 @@ impl<'a> State<'a> {
                 k += 1;
             }
             self.bits.faults += u32::from(k > end);
-            if fresh != 0 {
-                block[usize::from(NATURAL[k])] = fresh;
+            if new != 0 {
+                block[usize::from(NATURAL[k])] = new;
             }
             k += 1;
         }

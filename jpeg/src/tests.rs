@@ -1,4 +1,4 @@
-//! Compares all backends with each other. Damaged files are covered by `tests/fuzz/jpeg.rs`.
+//! Tests that all backends agree. `tests/fuzz/jpeg.rs` tests damaged files.
 
 mod hostile;
 mod rest;
@@ -39,7 +39,7 @@ pub(super) fn decode_all(decoder: &mut Decoder, files: &[Vec<u8>], regions: &[Re
 }
 
 #[test]
-fn a_group_gives_each_job_the_same_result_as_alone() {
+fn a_job_has_the_same_result_in_a_group_as_alone() {
     for mut decoder in decoders() {
         for seed in 0..40 {
             let random = &mut Random::new(seed);
@@ -79,7 +79,7 @@ fn a_group_gives_each_job_the_same_result_as_alone() {
 }
 
 #[test]
-fn a_truncated_file_says_where_it_ends() {
+fn an_error_states_where_a_truncated_file_ends() {
     let pixels: Vec<u8> = (0..100 * 80 * 3).map(|i| (i * i / 7) as u8).collect();
     for options in [Options::new(90, 2, 2), Options { restart: 3, ..Options::new(90, 1, 1) }] {
         let jpeg = encode(&pixels, 100, 80, 3, &options);
@@ -92,7 +92,7 @@ fn a_truncated_file_says_where_it_ends() {
 }
 
 #[test]
-fn a_huge_image_of_few_bytes_is_refused() {
+fn a_huge_image_with_too_few_bytes_is_refused() {
     let mut jpeg = encode(&[128; 64], 8, 8, 1, &Options::new(50, 1, 1));
     let sof = (0..jpeg.len()).find(|&i| jpeg[i..].starts_with(&[0xff, 0xc0])).unwrap();
     for side in [16000u16, 60000] {
@@ -107,7 +107,7 @@ fn a_huge_image_of_few_bytes_is_refused() {
 }
 
 #[test]
-fn a_kind_that_is_not_decoded_is_named() {
+fn an_unsupported_coding_is_named_in_the_error() {
     let jpeg = encode(&[128; 64 * 3], 8, 8, 3, &Options::new(50, 1, 1));
     let sof = (0..jpeg.len()).find(|&i| jpeg[i..].starts_with(&[0xff, 0xc0])).unwrap();
     let with = |at: usize, value: u8| {

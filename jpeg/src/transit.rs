@@ -1,9 +1,9 @@
-//! Manages one image that lanes decode.
+//! [`Transit`]: an image that is decoded in lanes.
 //!
-//! The image is divided into bands of MCU rows. The part of a restart segment inside a band is a
-//! piece, which one lane decodes. Once all pieces of a band have been decoded, the band is
-//! rendered. Because of the bands, coefficients stay in the L2 cache between decoding and
-//! rendering, and memory does not grow with the height of the image.
+//! The image is divided into bands of MCU rows. The part of a restart segment that is in a band is
+//! a piece, which is decoded in one lane. Once all pieces of a band have been decoded, the band is
+//! rendered. Thanks to the bands, the coefficients are still in the L2 cache when they are
+//! rendered, and the memory does not grow with the height of the image.
 
 use std::ops::Range;
 
@@ -13,29 +13,29 @@ use super::entropy::{Machine, Slot};
 use super::header::Coding;
 use super::jpeg::Jpeg;
 use super::kernels::{Backend, Kernels};
-use super::layout::{Layout, MOST_COMPONENTS, Window};
+use super::layout::{Layout, MAX_COMPONENTS, Window};
 use super::rows::{Blocks, Rows, View};
 use super::segments::{self, Segment};
 use crate::error::resize;
 use crate::pixels::Rect;
 
-/// Maximum number of coefficient blocks per band, unless a single row has more. They take 256 KiB,
-/// which stay in the L2 cache until they are rendered.
+/// Maximum number of coefficient blocks per band, unless a single MCU row has more. These blocks
+/// take 256 KiB and stay in the L2 cache until they are rendered.
 const BAND_BLOCKS: u32 = 2048;
-/// The same limit for an image with segments longer than a row. It is lower because several such
-/// images are decoded at the same time.
+/// Like [`BAND_BLOCKS`], for an image with segments that are longer than an MCU row. The limit is
+/// lower because several such images are decoded at the same time.
 const PLAIN_BAND_BLOCKS: u32 = 128;
-/// Number of bands that are decoded concurrently, so that lanes have work while the last pieces of
-/// a band are being finished.
+/// Number of bands that are decoded at the same time, so that lanes have work while the last pieces
+/// of a band are being decoded.
 const BANDS: usize = 2;
 
-/// A sequential image whose segments are decoded in lanes. The memory is reused for the next image.
+/// A sequential image that is decoded in lanes. Reuses its memory for the next image.
 #[derive(Default)]
 pub(crate) struct Transit {
     plan: Option<Plan>,
     segments: Vec<Segment>,
     bands: [Band; BANDS],
-    /// Index of the band to be rendered next.
+    /// Index of the band to render next.
     oldest: usize,
     /// Index of the band that is being filled.
     filling: usize,
@@ -47,22 +47,22 @@ pub(crate) struct Transit {
     rows: Rows,
 }
 
-/// State that is fixed for the duration of one image.
+/// State that does not change while an image is decoded.
 struct Plan {
     layout: Layout,
     window: Window,
-    quant: [[u16; 64]; MOST_COMPONENTS],
+    quant: [[u16; 64]; MAX_COMPONENTS],
     pattern: usize,
     slot: Slot,
     /// Number of MCU rows per band.
     band_rows: u32,
 }
 
-/// Resume point of a segment that was split at the end of a band.
+/// The point at which to resume a segment that was split at the end of a band.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cursor {
     bit: usize,
-    dc: [i32; MOST_COMPONENTS],
+    dc: [i32; MAX_COMPONENTS],
 }
 
 /// A group of consecutive MCU rows.
@@ -72,17 +72,17 @@ struct Band {
     pieces: Vec<Piece>,
     /// Number of pieces that have been started.
     issued: usize,
-    /// Number of pieces that are finished.
+    /// Number of pieces that have been decoded.
     finished: usize,
-    /// Offset of the first coefficient of each MCU in the window's columns.
+    /// For each MCU in the window's columns, the offset of its first coefficient.
     offsets: Vec<u32>,
 }
 
-/// The part of a segment within one band.
+/// The part of a segment that is in one band.
 #[derive(Debug, Clone, Copy)]
 struct Piece {
     segment: usize,
-    /// Index of the first MCU in the image.
+    /// Index in the image of the first MCU.
     first: u32,
     /// Number of MCUs.
     count: u32,
@@ -90,22 +90,31 @@ struct Piece {
     block: usize,
 }
 
-/// The piece that a lane decodes.
+/// Identifies the piece that a lane decodes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ticket {
     band: usize,
     piece: usize,
-    /// Initial values of the piece's DC coefficients.
-    dc: [i32; MOST_COMPONENTS],
+    /// DC coefficients before the first block of the piece.
+    dc: [i32; MAX_COMPONENTS],
 }
 
 /// The reason why an image cannot be decoded in lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The image cannot be decoded now, because patterns of other images occupy the links.
+    /// The image can be decoded later: the tables of other images currently take all links.
     Later,
-    /// The image is progressive, damaged or unusual, and must be read by the plain decoder.
+    /// The image is progressive, damaged or unusual, and needs the plain decoder.
     Never,
+}
+
+/// Returns the size of the buffer to try first for segments with `needed` of an image's `all` MCUs,
+/// which has `bytes` bytes of data. A region of a large image needs only a small part of the data,
+/// so a buffer for all of it would take more time and memory than decoding.
+fn first_room(bytes: usize, needed: u64, all: u64) -> usize {
+    const SMALL: usize = 1 << 20;
+    let share = (bytes as u64).saturating_mul(needed.min(all)) / all * 5 / 4;
+    bytes.min(SMALL.saturating_add(share as usize))
 }
 
 /// Returns whether the scan contains all components in the order of the frame.
@@ -117,7 +126,7 @@ fn is_in_order(jpeg: &Jpeg<'_>) -> bool {
 /// Returns the machine's pattern for the tables of an image.
 fn pattern(machine: &mut Machine, jpeg: &Jpeg<'_>) -> Result<usize, Refusal> {
     let Jpeg { bytes, header, layout, .. } = jpeg;
-    let mut tables = ArrayVec::<_, MOST_COMPONENTS>::new();
+    let mut tables = ArrayVec::<_, MAX_COMPONENTS>::new();
     for component in header.scan.components() {
         let dc = header.huffman(bytes, false, component.dc).map_err(|_| Refusal::Never)?;
         let ac = header.huffman(bytes, true, component.ac).map_err(|_| Refusal::Never)?;
@@ -133,7 +142,8 @@ fn pattern(machine: &mut Machine, jpeg: &Jpeg<'_>) -> Result<usize, Refusal> {
 }
 
 impl Transit {
-    /// Prepares an image: finds and copies the segments that `region` of the stored image needs.
+    /// Prepares to decode `region` of the stored image: finds and copies the segments that it
+    /// needs.
     pub(crate) fn begin(
         &mut self,
         machine: &mut Machine,
@@ -146,7 +156,7 @@ impl Transit {
         if frame.coding == Coding::Progressive || !is_in_order(jpeg) || layout.blocks > 10 {
             return Err(Refusal::Never);
         }
-        let mut quant = [[0; 64]; MOST_COMPONENTS];
+        let mut quant = [[0; 64]; MAX_COMPONENTS];
         for (quant, component) in quant.iter_mut().zip(frame.components()) {
             *quant = header.quant(bytes, component.quant).ok_or(Refusal::Never)?;
         }
@@ -155,8 +165,8 @@ impl Transit {
         segments::needed(layout, &window, header.restart_interval, data.len(), &mut self.segments)
             .ok_or(Refusal::Never)?;
 
-        // Each piece of a band is followed by slack. A row contains at most one piece per segment,
-        // plus one for a split segment.
+        // Each piece of a band is followed by slack. A band contains at most one piece per
+        // interval, plus one for a segment that is split.
         let row_blocks = layout.mcus.0 * layout.blocks;
         let interval = if header.restart_interval == 0 { u32::MAX } else { header.restart_interval };
         let target = if interval <= layout.mcus.0 { BAND_BLOCKS } else { PLAIN_BAND_BLOCKS };
@@ -165,21 +175,14 @@ impl Transit {
         let band_blocks = (band_rows * row_blocks) as usize + pieces * Machine::room(0);
 
         let pattern = pattern(machine, jpeg)?;
-        let Some(slot) = machine.reserve(data.len(), BANDS * band_blocks) else {
+        let Some((slot, found)) = self.collect(machine, backend, jpeg, BANDS * band_blocks) else {
             machine.release(pattern);
             return Err(Refusal::Never);
         };
-        let found = segments::collect(
-            data,
-            header.lengths(bytes, layout.mcus.0 * layout.mcus.1),
-            &mut self.segments,
-            machine.stream(&slot),
-            backend.unstuff(),
-        );
-        // A block takes at least two bits, one for its DC coefficient and one for its end. This
-        // check prevents a few bytes from expanding into a large image.
+        // Reject a few bytes that would expand to a large image. A block takes at least two bits,
+        // one for its DC coefficient and one for its end.
         let enough = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
-        let sound = found.is_ok() && self.segments.iter().all(enough);
+        let is_valid = found && self.segments.iter().all(enough);
         self.rows.begin(layout, &window);
         self.next_row = self.segments[0].mcus.start / layout.mcus.0;
         (self.oldest, self.filling, self.next_segment) = (0, 0, 0);
@@ -187,12 +190,36 @@ impl Transit {
             band.clear();
         }
         self.plan = Some(Plan { layout: layout.clone(), window, quant, pattern, slot, band_rows });
-        if !sound {
+        if !is_valid {
             self.end(machine);
             return Err(Refusal::Never);
         }
         self.fill();
         Ok(())
+    }
+
+    /// Reserves memory for `blocks` blocks and for the data of the segments, and copies the data.
+    /// Returns the memory and whether the data could be read, or `None` if there is no memory.
+    fn collect(
+        &mut self,
+        machine: &mut Machine,
+        backend: Backend,
+        jpeg: &Jpeg<'_>,
+        blocks: usize,
+    ) -> Option<(Slot, bool)> {
+        let Jpeg { bytes, header, layout, .. } = jpeg;
+        let (data, all) = (&bytes[header.scan.data..], layout.mcus.0 * layout.mcus.1);
+        let interval = if header.restart_interval == 0 { all } else { header.restart_interval };
+        let mut room = first_room(data.len(), self.segments.len() as u64 * u64::from(interval), all.into());
+        loop {
+            let slot = machine.reserve(room, blocks)?;
+            let (lengths, stream) = (header.lengths(bytes, all), machine.stream(&slot));
+            match segments::collect(data, lengths, &mut self.segments, stream, backend.unstuff()) {
+                Err(segments::Refusal::NoRoom) if room < data.len() => machine.free(slot),
+                found => return Some((slot, found.is_ok())),
+            }
+            room = room.saturating_mul(2).min(data.len());
+        }
     }
 
     /// Returns the image's resources to the machine. None of the image's lanes may be busy.
@@ -203,7 +230,7 @@ impl Transit {
         }
     }
 
-    /// Divides the next band into pieces.
+    /// Starts the next band: divides it into pieces.
     fn fill(&mut self) {
         let plan = self.plan.as_ref().expect("an image was started");
         let (across, blocks) = (plan.layout.mcus.0, plan.layout.blocks);
@@ -229,13 +256,13 @@ impl Transit {
                 continue;
             }
             band.pieces.push(Piece { segment: i, first, count: end - first, block });
-            // Compute the offsets of the MCUs inside the window.
+            // Compute the offsets of the MCUs that are in the window.
             for row in (first / across).max(shown.start)..=((end - 1) / across) {
                 let visible = (row * across + columns.start).max(first)..(row * across + columns.end).min(end);
                 for mcu in visible {
-                    let at =
+                    let index =
                         (row - rows.start) as usize * columns.len() + (mcu - row * across - columns.start) as usize;
-                    band.offsets[at] = ((block + ((mcu - first) * blocks) as usize) * 64) as u32;
+                    band.offsets[index] = ((block + ((mcu - first) * blocks) as usize) * 64) as u32;
                 }
             }
             block += Machine::room(((end - first) * blocks) as usize);
@@ -244,7 +271,7 @@ impl Transit {
         band.rows = rows;
     }
 
-    /// Starts a lane on the next piece, if possible.
+    /// Starts a lane on the next piece. Returns `None` if no piece can be started at the moment.
     pub(crate) fn start(&mut self, machine: &mut Machine) -> Option<Ticket> {
         let plan = self.plan.as_ref()?;
         if self.bands[self.filling].issued == self.bands[self.filling].pieces.len() {
@@ -260,9 +287,9 @@ impl Transit {
         let (index, piece) = (band.issued, *band.pieces.get(band.issued)?);
         let segment = &self.segments[piece.segment];
         let Cursor { bit, dc } = if piece.first == segment.mcus.start {
-            Cursor { bit: (plan.slot.stream.start + segment.bytes.start) * 8, dc: [0; MOST_COMPONENTS] }
+            Cursor { bit: (plan.slot.stream.start + segment.bytes.start) * 8, dc: [0; MAX_COMPONENTS] }
         } else if before.finished < before.issued {
-            // The segment continues from an unfinished band.
+            // The piece continues a segment from a band that is still being decoded.
             return None;
         } else {
             self.cursor
@@ -272,20 +299,20 @@ impl Transit {
         Some(Ticket { band: self.filling, piece: index, dc })
     }
 
-    /// Processes the result of a lane that stopped at `bit`. Returns `None` if the lane left its
-    /// segment, or if a whole byte remains after the last MCU of the segment.
+    /// Processes the result of a lane that stopped at `bit`. Returns `None` if the data is damaged:
+    /// the lane read past the end of its segment, or a whole byte is left after the last MCU.
     pub(crate) fn finish(&mut self, machine: &mut Machine, ticket: Ticket, bit: usize) -> Option<()> {
         let plan = self.plan.as_ref()?;
         let band = &mut self.bands[ticket.band];
         band.finished += 1;
         let piece = band.pieces[ticket.piece];
         let segment = &self.segments[piece.segment];
-        let left = ((plan.slot.stream.start + segment.bytes.end) * 8).checked_sub(bit)?;
+        let unread = ((plan.slot.stream.start + segment.bytes.end) * 8).checked_sub(bit)?;
         let continues = piece.first + piece.count < segment.mcus.end;
-        if !continues && !segment.may_leave(left) {
+        if !continues && !segment.may_leave(unread) {
             return None;
         }
-        // DC coefficients are coded as differences, so compute their sums.
+        // The stream contains differences of DC coefficients, so add them up.
         let mut dc = ticket.dc;
         let mut block = piece.block;
         for _ in 0..piece.count {
@@ -304,7 +331,7 @@ impl Transit {
         Some(())
     }
 
-    /// Renders the bands that are complete. Returns whether the image is finished.
+    /// Renders the bands that have been decoded. Returns whether the image is complete.
     pub(crate) fn render(&mut self, machine: &Machine, kernels: &Kernels, rgb: &mut [u8]) -> bool {
         let Some(plan) = &self.plan else { return true };
         let view = View { kernels, layout: &plan.layout, window: &plan.window, quant: &plan.quant };

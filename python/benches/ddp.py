@@ -1,5 +1,5 @@
-"""Trains on one or more GPUs with DistributedDataParallel and different loaders, and records which
-samples each rank received.
+"""Trains on one or more GPUs with DistributedDataParallel and different loaders. Can also record
+which samples each rank receives.
 
     torchrun --nproc-per-node 2 benches/ddp.py --data train.lmdb --folder imagenet/train --cores 2
     torchrun --nproc-per-node 2 benches/ddp.py --data train.lmdb --sums two.json
@@ -7,17 +7,17 @@ samples each rank received.
     torchrun --nproc-per-node 1 benches/ddp.py --data train.lmdb --stop 7 --state state.json
     torchrun --nproc-per-node 2 benches/ddp.py --data train.lmdb --state state.json --sums rest.json
 
-The loaders are the feeds of `train.py`. Without `--sums` or `--stop`, each feed trains for
-`--seconds`, with `--cores` dedicated cores per rank. The table shows the images/s of all ranks
-together. It also shows the maximum over the ranks of the cores used (by the rank and its child
-processes), the seconds from opening to the first batch, the 99th percentile of the waits for a
-batch on the step's stream, and the page-locked and device memory of warpfeed's plan. torch and DALI
-shuffle all samples on each rank.
+The loaders are the ones that `train.py` defines. Without `--sums` or `--stop`, each loader feeds the
+training for `--seconds`, with `--cores` dedicated cores per rank. The table shows the images/s of
+all ranks together, and the values of the worst rank for the rest: the cores used by the rank and its
+child processes, the seconds from opening to the first batch, the 99th percentile of the waits for a
+batch on the training stream, and the page-locked and device memory in warpfeed's plan. With torch
+and DALI, each rank shuffles all samples.
 
-For each of the first `--batches` global batches, `--sums` writes the sorted ids of its samples,
-each with the sum of its pixels. The files are equal for any number of ranks, and a resumed run
-writes the same batches as the end of an uninterrupted run. `--stop N` saves the state after N
-batches and ends by `SIGKILL`.
+With `--sums`, the script records the first `--batches` global batches instead: the sorted ids of
+the samples, each with the sum of its pixels. The file is the same for any number of ranks, and a
+resumed run records the same batches as the end of an uninterrupted run. `--stop N` saves the state
+after N batches and kills the process with `SIGKILL`.
 """
 
 from __future__ import annotations
@@ -45,49 +45,48 @@ def loader(args: argparse.Namespace, **more: Any) -> warpfeed.Loader:
 
 def sums(args: argparse.Namespace, rank: int, world: int) -> None:
     """Records the ids and pixel sums of the first global batches. With `--stop`, saves the state
-    and ends the process."""
+    and kills the process."""
     batches = loader(args, global_batch_size=args.batch)
-    before = 0
+    first = 0
     if args.state and os.path.exists(args.state) and not args.stop:
         with open(args.state) as file:
             state = json.load(file)
-        before = state["batches"]
+        first = state["batches"]
         batches.load_state_dict(state["loader"])
-    found = []
-    for number, batch in enumerate(batches, before):
-        if number == args.batches:
+    recorded = []
+    for index, batch in enumerate(batches, first):
+        if index == args.batches:
             break
-        pixels = batch.images.view(torch.int16).to(torch.int64).sum((1, 2, 3)).tolist()
-        own = sorted(zip(batch.ids, pixels, strict=True))
-        every: list[Any] = [None] * world
-        dist.all_gather_object(every, own)
-        found.append(sorted(map(list, sum(every, []))))
-        if args.stop == number + 1:
+        pixel_sums = batch.images.view(torch.int16).to(torch.int64).sum((1, 2, 3)).tolist()
+        own_samples = sorted(zip(batch.ids, pixel_sums, strict=True))
+        gathered: list[Any] = [None] * world
+        dist.all_gather_object(gathered, own_samples)
+        recorded.append(sorted(map(list, sum(gathered, []))))
+        if args.stop == index + 1:
             if rank == 0:
                 with open(args.state, "w") as file:
-                    json.dump({"batches": number + 1, "loader": batches.state_dict()}, file)
+                    json.dump({"batches": index + 1, "loader": batches.state_dict()}, file)
             dist.barrier()
             os.kill(os.getpid(), signal.SIGKILL)
     if rank == 0 and args.sums:
         with open(args.sums, "w") as file:
-            json.dump({"first": before, "batches": found}, file)
+            json.dump({"first": first, "batches": recorded}, file)
     batches.close()
 
 
 def feeds() -> dict[str, Any]:
-    """Returns the feeds of `train.py`. With warpfeed's feeds, each rank gets a share of the
-    samples."""
-    own = {
+    """Returns the loaders of `train.py` by name. warpfeed's loaders are set to `distributed`."""
+    distributed = {
         feed.name: type(feed.__name__, (feed,), {"more": {"distributed": True}})
         for feed in (bench.Warpfeed, bench.WarpfeedAuto, bench.WarpfeedGpu, bench.WarpfeedFolder)
     }
-    return {feed.name: own.get(feed.name, feed) for feed in bench.FEEDS}
+    return {feed.name: distributed.get(feed.name, feed) for feed in bench.FEEDS}
 
 
 def core_seconds() -> float:
     """Returns the CPU time of this process and of its children, such as the workers of a
     `DataLoader`."""
-    ours = os.getpid()
+    own_pid = os.getpid()
     total = time.process_time()
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
@@ -95,16 +94,16 @@ def core_seconds() -> float:
         try:
             with open(f"/proc/{entry.name}/stat") as file:
                 fields = file.read().rpartition(")")[2].split()
-        except OSError:  # the process has ended
+        except OSError:  # The process has ended.
             continue
-        if int(fields[1]) == ours:
+        if int(fields[1]) == own_pid:
             total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     return total
 
 
 class Waits:
-    """Measures waits for a batch on the step's stream, with events recorded before and after
-    `next()`."""
+    """Measures how long the training stream waits for each batch, with events that are recorded
+    before and after `next()`."""
 
     def __init__(self, batches: Any) -> None:
         self.batches = batches
@@ -121,13 +120,13 @@ class Waits:
             del batch
 
     def p99(self) -> float:
-        """Returns the 99th percentile in ms, excluding the first tenth of the steps."""
+        """Returns the 99th percentile of the waits in ms. Ignores the first tenth of the steps."""
         times = sorted(begin.elapsed_time(end) for begin, end in self.pairs[len(self.pairs) // 10 :])
         return times[min(len(times) - 1, int(0.99 * len(times)))]
 
 
-def one(feed: Any, step: Any, args: argparse.Namespace, world: int) -> dict[str, Any]:
-    """Returns the figures of one rank with one feed, measured for `args.seconds`."""
+def measure_feed(feed: Any, step: Any, args: argparse.Namespace, world: int) -> dict[str, Any]:
+    """Trains with one loader for `args.seconds`, and returns the figures of this rank."""
     torch.cuda.synchronize()
     dist.barrier()
     begin = time.monotonic()
@@ -144,22 +143,22 @@ def one(feed: Any, step: Any, args: argparse.Namespace, world: int) -> dict[str,
     torch.cuda.synchronize()
     waits.pairs.clear()
     begin, used, steps = time.monotonic(), core_seconds(), 0
-    # All ranks take the same number of steps, because each step waits for the gradients of all
-    # ranks.
-    go_on = torch.ones(1, device="cuda")
-    while go_on.item() > 0:
+    # Each step waits for the gradients of all ranks, so all ranks must take the same number of
+    # steps.
+    keep_going = torch.ones(1, device="cuda")
+    while keep_going.item() > 0:
         for _ in range(20):
             step(images, labels)
             del images, labels
             images, labels = next(batches)
             steps += 1
-        go_on.fill_(float(time.monotonic() - begin < args.seconds))
-        dist.all_reduce(go_on, dist.ReduceOp.MIN)
+        keep_going.fill_(float(time.monotonic() - begin < args.seconds))
+        dist.all_reduce(keep_going, dist.ReduceOp.MIN)
     torch.cuda.synchronize()
     took = time.monotonic() - begin
     loader = getattr(source, "loader", None)
     plan = loader.memory_plan() if hasattr(loader, "memory_plan") else {}
-    found = {
+    figures = {
         "images/s": steps * args.batch * world / took,
         "cores": (core_seconds() - used) / took,
         "first batch s": started,
@@ -170,36 +169,36 @@ def one(feed: Any, step: Any, args: argparse.Namespace, world: int) -> dict[str,
     del images, labels, batches, waits
     if isinstance(source, bench.Warpfeed):
         source.loader.close()
-    return found
+    return figures
 
 
 def train(args: argparse.Namespace, rank: int, world: int) -> None:
-    """Prints, for each model and feed, the images/s of all ranks together, and the maximum of each
-    figure over the ranks."""
-    every, results = feeds(), []
-    shares: dict[str, list[float]] = {}
+    """Prints, for each model and loader, the images/s of all ranks together, and the worst value
+    over all ranks for each of the other figures."""
+    all_feeds, results = feeds(), []
+    rates_by_key: dict[str, list[float]] = {}
     for model in args.models.split(","):
         step = bench.Step(model, args)
         step.model = torch.nn.parallel.DistributedDataParallel(step.model, device_ids=[torch.cuda.current_device()])
-        for turn in range(args.rounds):
+        for round_index in range(args.rounds):
             for name in args.feeds.split(","):
-                found: list[Any] = [None] * world
-                dist.all_gather_object(found, one(every[name], step, args, world))
+                ranks: list[Any] = [None] * world
+                dist.all_gather_object(ranks, measure_feed(all_feeds[name], step, args, world))
                 torch.cuda.empty_cache()
-                worst = {key: max(ranks[key] for ranks in found) for key in found[0]}
-                worst["images/s"] = min(ranks["images/s"] for ranks in found)
+                worst = {key: max(rank_figures[key] for rank_figures in ranks) for key in ranks[0]}
+                worst["images/s"] = min(rank_figures["images/s"] for rank_figures in ranks)
                 key = f"{model}/{name}"
-                shares.setdefault(key, []).append(worst["images/s"])
-                results.append({"model": model, "feed": name, "round": turn, "ranks": found})
+                rates_by_key.setdefault(key, []).append(worst["images/s"])
+                results.append({"model": model, "feed": name, "round": round_index, "ranks": ranks})
                 if rank == 0:
                     figures = ", ".join(f"{key} {value:.2f}" for key, value in worst.items())
                     print(f"RESULT {world} ranks, {args.cores or 'all'} cores each, {key}: {figures}", flush=True)
     if rank != 0:
         return
-    for key, rates in shares.items():
-        repeated = shares.get(f"{key.split('/')[0]}/repeated")
+    for key, rates in rates_by_key.items():
+        repeated = rates_by_key.get(f"{key.split('/')[0]}/repeated")
         rate = statistics.median(rates)
-        share = f"{100 * rate / statistics.median(repeated):.1f} % of repeated" if repeated else ""
+        share = f"{100 * rate / statistics.median(repeated):.1f} % of the repeated-batch rate" if repeated else ""
         print(f"SHARE {world} ranks, {args.cores or 'all'} cores each, {key}: {rate:.0f} images/s {share}", flush=True)
     if args.json:
         with open(args.json, "w") as file:
@@ -207,29 +206,31 @@ def train(args: argparse.Namespace, rank: int, world: int) -> None:
 
 
 def bind(cores: int, local_rank: int) -> None:
-    """Binds all threads of this process to dedicated cores, as launchers do."""
+    """Binds all threads of this process to cores that no other rank uses, as launchers do."""
     allowed = sorted(os.sched_getaffinity(0))
-    own = allowed[cores * local_rank : cores * (local_rank + 1)]
-    if len(own) < cores:
-        raise SystemExit(f"rank {local_rank} of this machine needs {cores} cores, but only {len(allowed)} are available")
+    rank_cores = allowed[cores * local_rank : cores * (local_rank + 1)]
+    if len(rank_cores) < cores:
+        raise SystemExit(
+            f"local rank {local_rank} needs {cores} cores, but only {len(allowed)} are available; pass fewer --cores"
+        )
     for thread in os.listdir("/proc/self/task"):
-        os.sched_setaffinity(int(thread), own)
+        os.sched_setaffinity(int(thread), rank_cores)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True)
-    parser.add_argument("--batch", type=int, default=256, help="batch size: of all ranks together with --sums, else per rank")
-    parser.add_argument("--batches", type=int, default=12, help="number of global batches to write sums of")
+    parser.add_argument("--batch", type=int, default=256, help="global batch size with --sums; per-rank batch size otherwise")
+    parser.add_argument("--batches", type=int, default=12, help="number of global batches to record with --sums")
     parser.add_argument("--folder", help="class folders, for torch, DALI and `warpfeed folder`")
     parser.add_argument("--models", default="resnet18,resnet50")
     parser.add_argument("--feeds", default="repeated,warpfeed,warpfeed gpu,warpfeed auto")
     parser.add_argument("--side", type=int, default=224)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=5, help="training time for each model, feed and round")
+    parser.add_argument("--seconds", type=float, default=5, help="training time for each model, loader and round")
     parser.add_argument("--cores", type=int, default=0, help="cores per rank; 0 does not bind the ranks")
     parser.add_argument("--json")
-    parser.add_argument("--workers", type=int, default=0, help="threads per rank; 0 means one per core of its share")
+    parser.add_argument("--workers", type=int, default=0, help="threads per rank; 0 uses one per core available to the rank")
     parser.add_argument("--sums")
     parser.add_argument("--state")
     parser.add_argument("--stop", type=int, default=0)

@@ -1,23 +1,25 @@
-"""Compares the training losses with warpfeed's loader to those with the framework's own loader,
-over several seeds.
+"""Compares the losses of trainings that use warpfeed with the losses of trainings that use the
+framework's own loader, over several seeds.
 
     python benches/losses.py PHOTOGRAPHS --train-py pytorch-image-models/train.py --work EMPTY_FOLDER [--json out.json]
 
-Two recipes train from random weights. All variants have the same model, optimizer, steps and seeds.
+Two recipes train from random weights. All variants of a recipe have the same model, optimizer, steps
+and seeds.
 
 | recipe | with its own loader | with warpfeed |
 |---|---|---|
 | `a3`: timm's ResNet-50 A3 at 160 pixels | timm's `train.py` | `examples/timm_train.py` runs the same script |
 | `yolo`: Ultralytics' detection with mosaics | `DetectionTrainer` | the trainer of `examples/yolo_trainer.py` |
 
-PHOTOGRAPHS is a folder of JPEGs in class folders. `a3` learns ten classes; each combines several
-adjacent class folders. PHOTOGRAPHS has no boxes, so `yolo` learns to find synthetic objects:
-rectangles, ellipses and triangles that are cut from one photograph and pasted into another one.
+PHOTOGRAPHS contains class folders of JPEGs. `a3` learns ten classes, each of which combines several
+adjacent class folders. The photographs have no boxes, so `yolo` learns to find synthetic objects:
+rectangles, ellipses and triangles that are cut from one photograph and pasted into a different one.
 
 The table shows, for each epoch, the mean loss over the seeds, with the lowest and the highest loss.
-Two means agree if they differ by no more than the spread, which is the larger of the two distances
-between lowest and highest loss. `control` is warpfeed with a different recipe, without RandAugment
-or without mosaics. If it also agrees, the comparison cannot distinguish the recipes.
+Two means agree if they differ by no more than the larger of their two spreads, where a spread is the
+distance between the lowest and the highest loss. `control` is warpfeed with a different recipe:
+without RandAugment or without mosaics. If the control also agrees, the comparison cannot distinguish
+the recipes.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+#: The variants of a recipe. "own" uses the framework's own loader.
 SIDES = ("own", "warpfeed", "control")
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 #: Recipe A3 of "ResNet strikes back" (Wightman et al., 2021), as flags of timm's train.py. The
@@ -52,13 +55,13 @@ CLASSES = 10
 def images(folder: str) -> list[Path]:
     found = sorted(path for path in Path(folder).rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
     if len(found) < 2 * CLASSES:
-        raise SystemExit(f"{folder}: found {len(found)} JPEGs, but at least {2 * CLASSES} are needed")
+        raise SystemExit(f"{folder}: found {len(found)} JPEGs; expected at least {2 * CLASSES}")
     return found
 
 
 def class_folders(args: argparse.Namespace, work: Path) -> None:
-    """Creates folders for ten classes. `train` repeats each photograph, which makes an epoch
-    longer."""
+    """Creates folders for ten classes. Each photograph occurs several times in `train`, to make
+    epochs longer."""
     found = images(args.photographs)
     for part, copies in (("train", args.copies), ("val", 1)):
         for number, path in enumerate(found):
@@ -69,7 +72,7 @@ def class_folders(args: argparse.Namespace, work: Path) -> None:
 
 
 def detection_set(args: argparse.Namespace, work: Path) -> None:
-    """Creates photographs with pasted objects, in YOLO's directory layout."""
+    """Creates a dataset of photographs with pasted objects, in YOLO's directory layout."""
     from PIL import Image, ImageDraw
 
     draws, found = random.Random(1), images(args.photographs)
@@ -100,15 +103,15 @@ def detection_set(args: argparse.Namespace, work: Path) -> None:
             image.paste(other.crop((from_left, from_top, from_left + width, from_top + height)), (left, top), mask)
             center = (left + width / 2) / image.width, (top + height / 2) / image.height
             lines.append(f"{kind} {center[0]:.6f} {center[1]:.6f} {width / image.width:.6f} {height / image.height:.6f}")
-        # The last photographs are a validation set, which the trainer requires and nothing here
-        # uses.
+        # The trainer requires a validation set, although validation is disabled. Use the last
+        # photographs.
         split = "val" if number >= len(photographs) - 16 else "train"
         image.save(work / "yolo" / "images" / split / f"{number:06}.jpg", quality=92)
         (work / "yolo" / "labels" / split / f"{number:06}.txt").write_text("\n".join(lines) + "\n")
 
 
 def a3(side: str, seed: int, args: argparse.Namespace, work: Path) -> dict[str, list[float]]:
-    """Runs timm's script and reads the losses from its summary."""
+    """Runs timm's script, and reads the losses of each epoch from its summary."""
     device = ["--device", args.device, *(["--amp"] if args.device == "cuda" else [])]
     data = ["--data-dir", str(work / "a3"), "--num-classes", str(CLASSES), "--workers", str(args.workers)]
     more = ["--model", args.a3_model, "--epochs", str(args.epochs), "-b", str(args.batch), "--seed", str(seed)]
@@ -126,8 +129,8 @@ def a3(side: str, seed: int, args: argparse.Namespace, work: Path) -> dict[str, 
 
 
 def yolo(side: str, seed: int, args: argparse.Namespace, work: Path) -> dict[str, list[float]]:
-    """Runs the trainer in a child process, on links to the data, because it writes its cache
-    there."""
+    """Runs the trainer in a child process, and returns the losses of each epoch. Links the data into
+    a separate folder first, because the trainer writes a cache next to the data."""
     folder = work / f"yolo-{side}-{seed}"
     shutil.copytree(work / "yolo", folder, copy_function=os.link)
     names = "{0: rectangle, 1: ellipse, 2: triangle}"
@@ -152,8 +155,7 @@ def train_yolo(side: str, seed: int, args: argparse.Namespace, work: Path, out: 
     losses: dict[str, list[float]] = {}
 
     class Quiet:
-        """A trainer without validation and checkpoints, which would take longer than the
-        training."""
+        """Turns off validation and checkpoints, which would take longer than the training."""
 
         def save_metrics(self, metrics: Any) -> None:
             for name, value in metrics.items():
@@ -185,27 +187,31 @@ def train_yolo(side: str, seed: int, args: argparse.Namespace, work: Path, out: 
 RECIPES = {"a3": a3, "yolo": yolo}
 
 
-def agrees(one: list[float], other: list[float]) -> bool:
-    """Returns whether the means differ by no more than the larger spread of the two."""
-    spread = max(max(one) - min(one), max(other) - min(other))
-    return abs(statistics.fmean(one) - statistics.fmean(other)) <= spread
+def means_agree(first: list[float], second: list[float]) -> bool:
+    """Returns whether the means differ by no more than the larger of the two spreads."""
+    spread = max(max(first) - min(first), max(second) - min(second))
+    return abs(statistics.fmean(first) - statistics.fmean(second)) <= spread
 
 
 def report(recipe: str, losses: dict[str, list[dict[str, list[float]]]]) -> bool:
-    """Prints the losses of one recipe, and returns whether they agree in every epoch."""
-    good = True
+    """Prints the losses of a recipe. Returns whether the means of "own" and "warpfeed" agree in every
+    epoch."""
+    all_agree = True
     first = next(iter(losses.values()))[0]
     for name in first:
         print(f"\n{recipe}, {name} loss\n\n| epoch | {' | '.join(losses)} | own and warpfeed | own and control |")
         print("|---" * (len(losses) + 3) + "|")
         for epoch in range(len(first[name])):
-            of = {side: [run[name][epoch] for run in runs] for side, runs in losses.items()}
-            shown = [f"{statistics.fmean(values):.4f} ({min(values):.4f} to {max(values):.4f})" for values in of.values()]
-            same = {side: agrees(of["own"], of[side]) for side in of if side != "own" and "own" in of}
-            good &= same.get("warpfeed", True) and all(math.isfinite(value) for values in of.values() for value in values)
-            words = [{None: "", True: "agree", False: "differ"}[same.get(side)] for side in ("warpfeed", "control")]
-            print(f"| {epoch + 1} | {' | '.join(shown + words)} |")
-    return good
+            by_side = {side: [run[name][epoch] for run in runs] for side, runs in losses.items()}
+            means = {side: f"{statistics.fmean(values):.4f}" for side, values in by_side.items()}
+            cells = [f"{means[side]} ({min(values):.4f} to {max(values):.4f})" for side, values in by_side.items()]
+            others = [side for side in by_side if side != "own" and "own" in by_side]
+            agree = {side: means_agree(by_side["own"], by_side[side]) for side in others}
+            finite = all(math.isfinite(value) for values in by_side.values() for value in values)
+            all_agree &= agree.get("warpfeed", True) and finite
+            words = [{None: "", True: "agree", False: "differ"}[agree.get(side)] for side in ("warpfeed", "control")]
+            print(f"| {epoch + 1} | {' | '.join(cells + words)} |")
+    return all_agree
 
 
 def main() -> None:
@@ -218,7 +224,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--workers", type=int, default=3, help="processes or threads per loader")
     parser.add_argument("--parallel", type=int, default=6, help="number of concurrent trainings")
-    parser.add_argument("--copies", type=int, default=7, help="how often an epoch of a3 repeats each photograph")
+    parser.add_argument("--copies", type=int, default=7, help="how many times an epoch of a3 contains each photograph")
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--a3-model", default="resnet50")
@@ -256,13 +262,13 @@ def main() -> None:
 
     with ThreadPoolExecutor(args.parallel) as pool:
         found = dict(zip(runs, pool.map(run, runs), strict=True))
-    good = True
+    all_agree = True
     for recipe in args.only:
-        good &= report(recipe, {side: [found[recipe, side, seed] for seed in args.seeds] for side in args.sides})
+        all_agree &= report(recipe, {side: [found[recipe, side, seed] for seed in args.seeds] for side in args.sides})
     import torch
 
     device = torch.cuda.get_device_name() if args.device == "cuda" else "CPU"
-    print(f"\n{'All epochs agree' if good else 'Some epochs differ'}; {device}, {time.monotonic() - begin:.0f} s")
+    print(f"\n{'All epochs agree' if all_agree else 'Some epochs differ'}; {device}, {time.monotonic() - begin:.0f} s")
     if args.json:
         losses = {" ".join(map(str, what)): values for what, values in found.items()}
         args.json.write_text(json.dumps({"losses": losses, "options": vars(args)}, default=str, indent=1))

@@ -1,10 +1,9 @@
-"""Measures the milliseconds until a loader with batches on the GPU is open, and until its first
-batch.
+"""Measures how long it takes to open a loader with device batches, and to get its first batch.
 
     python benches/opening.py train.lmdb [--times 8]
 
-Each loader has the training options of `train.py` and decodes on the GPU. The first loader of a
-process also loads the kernels, and is printed first.
+Each loader has the training options of `train.py` and decodes on the GPU. The first loader of the
+process also loads the kernels, so its times are printed separately.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ import torch
 import warpfeed
 
 
-def opened(path: str) -> tuple[float, float]:
-    """Returns the milliseconds until the loader is open, and until its first batch is on the
+def time_opening(path: str) -> tuple[float, float]:
+    """Returns the milliseconds until a loader is open, and until its first batch is on the
     device."""
     begin = time.perf_counter()
     loader = warpfeed.Loader(
@@ -41,8 +40,8 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=8)
     args = parser.parse_args()
     torch.zeros(1, device="cuda")
-    found = [opened(args.path) for _ in range(args.times)]
-    for name, times in zip(("open", "first batch"), zip(*found, strict=True), strict=True):
+    measured = [time_opening(args.path) for _ in range(args.times)]
+    for name, times in zip(("open", "first batch"), zip(*measured, strict=True), strict=True):
         listed = " ".join(f"{ms:.0f}" for ms in times)
         print(f"{name:<12} first {times[0]:.0f} ms, then median {statistics.median(times[1:]):.0f} ms ({listed})")
 

@@ -1,12 +1,13 @@
-"""Compares the images/s of a Python loop with those of the Rust program's own loop, in alternating
-runs, and measures the cost of calling `next`.
+"""Compares the images/s of a loop in Python with the images/s of `warpfeed bench`, which loops in
+Rust, and measures the cost of a call of `next`.
 
     python benches/rate.py train.lmdb [--seconds 8] [--rounds 5] [--batch 256]
 
-Both read the same data with the same options: random-resized crop 224 and flip, u8. The Rust
-program's batches are in host memory. `cuda` is the Python loop with batches on the device. `again`
-runs the Rust program a second time, to show the noise between two identical runs. The order of the
-runs changes from round to round. Ratios are medians over the rounds, with quartiles.
+Both read the same data with the same options: random-resized crop to 224 pixels and flip, u8.
+`warpfeed bench` uses batches in host memory. `cuda` is the loop in Python with device batches.
+`again` is a second run of `warpfeed bench`, to show the noise between identical runs. Runs
+alternate, in an order that changes from round to round. Ratios are medians over the rounds, with
+quartiles.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import time
 import warpfeed
 
 
-def where(output: str) -> dict[str, str]:
+def output_options(output: str) -> dict[str, str]:
     return {"output": "torch", "device": "cuda"} if output == "cuda" else {"output": output}
 
 
@@ -43,7 +44,7 @@ def python(args: argparse.Namespace, output: str) -> float:
         shuffle=True,
         augment=warpfeed.Augment.train(224),
         unlabeled=True,
-        **where(output),
+        **output_options(output),
     )
     begin, samples, since = time.monotonic(), 0, 0.0
     while True:
@@ -59,9 +60,9 @@ def python(args: argparse.Namespace, output: str) -> float:
 
 
 def cost_of_next(path: str, output: str) -> float:
-    """Returns how many microseconds `next` takes when the batch is ready."""
+    """Returns how many microseconds a call of `next` takes if the batch is ready."""
     loader = warpfeed.Loader(
-        path, batch_size=1, prefetch=16, augment=warpfeed.Augment.resize(8, 8), unlabeled=True, **where(output)
+        path, batch_size=1, prefetch=16, augment=warpfeed.Augment.resize(8, 8), unlabeled=True, **output_options(output)
     )
     times = []
     for _ in range(30):
@@ -96,16 +97,16 @@ def main() -> None:
     runs.update((output, lambda args, output=output: python(args, output)) for output in outputs)
     rates: dict[str, list[float]] = {name: [] for name in runs}
     names = list(runs)
-    for turn in range(args.rounds):
-        for at in range(len(names)):
-            name = names[(turn + at) % len(names)]
+    for round_index in range(args.rounds):
+        for position in range(len(names)):
+            name = names[(round_index + position) % len(names)]
             rates[name].append(runs[name](args))
-    for name, found in rates.items():
-        ratios = sorted(b / a for a, b in zip(rates["rust"], found, strict=True))
+    for name, measured in rates.items():
+        ratios = sorted(b / a for a, b in zip(rates["rust"], measured, strict=True))
         low, high = ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
-        each = " ".join(f"{rate:.0f}" for rate in found)
-        middle = f"{statistics.median(found):>8.0f} images/s, {statistics.median(ratios):.3f}"
-        print(f"{name:<6} {middle} of rust ({low:.3f} to {high:.3f}): {each}")
+        listed = " ".join(f"{rate:.0f}" for rate in measured)
+        medians = f"{statistics.median(measured):>8.0f} images/s, {statistics.median(ratios):.3f}"
+        print(f"{name:<6} {medians} of rust ({low:.3f} to {high:.3f}): {listed}")
     for output in ["dlpack", *outputs]:
         print(f"next   {output:<6} {cost_of_next(args.path, output):.1f} us")
 

@@ -1,25 +1,24 @@
-"""Compares images/s of complete recipes: warpfeed and torchvision v2 under `DataLoader`, in
-alternating runs on two cores.
+"""Compares the images/s of complete recipes in warpfeed and in torchvision v2 with a `DataLoader`.
 
     python benches/recipes.py FOLDER [--only simclr] [--rounds 3] [--seconds 8] [--json out.json]
     python benches/recipes.py FOLDER --device cuda --cores 4 --batch 256 --only rand_augment
 
 FOLDER contains class folders of JPEGs. Batches are normalized `f32` in host memory, or `u8` in the
 albumentations recipe. With `--device cuda`, batches are in GPU memory: warpfeed decodes on the GPU,
-and `DataLoader` delivers page-locked batches that the loop uploads. `--packed` is the same dataset
-after `warpfeed pack`, which warpfeed reads instead of FOLDER. Each run is a separate process,
-pinned to `--cores`. Ratios are medians over the rounds, with the lowest and the highest. The order
-of the runs changes from round to round.
+and the `DataLoader` delivers page-locked batches that the loop uploads. `--packed` is the same
+dataset after `warpfeed pack`, which warpfeed then reads instead of FOLDER. Each run is a separate
+process, pinned to `--cores`. Runs alternate, in an order that changes from round to round. Ratios
+are medians over the rounds, with the lowest and the highest ratio.
 
-| recipe | warpfeed | the other side, under `DataLoader` |
+| recipe | warpfeed | with a `DataLoader` |
 |---|---|---|
 | `rand_augment` | `Augment.train(224).rand_augment(2, 9)` | torchvision v2 on `uint8` tensors: `RandAugment(2, 9)` |
 | `three_augment` | `Augment.train(224).three_augment()` | v2: one of grayscale, solarize and blur, then a jitter |
 | `simclr` | `views=Augment.simclr_views(224)`; pairs of views per second | v2: the image is decoded once for two views |
-| `albumentations` | crop and flip in Rust, `image_transform=` the colors | the same pipeline with albumentations' crop, on OpenCV's decoder |
+| `albumentations` | crop and flip in Rust, colors with `image_transform` | crop, flip and colors in albumentations, after OpenCV's decoder |
 
-Both sides use as many threads or processes as cores. An epoch repeats the images `--repeat` times,
-so that epoch boundaries do not influence the result.
+Both use one thread or process per core. An epoch contains each image `--repeat` times, so that epoch
+boundaries do not influence the result.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def colors() -> list[Any]:
-    """Returns the albumentations steps that both sides share."""
+    """Returns the color steps of the albumentations recipe, which both loaders use."""
     import albumentations as a
 
     jitter = a.ColorJitter(brightness=(0.6, 1.4), contrast=(0.6, 1.4), saturation=(0.6, 1.4), hue=(-0.1, 0.1), p=0.8)
@@ -73,7 +72,7 @@ def warpfeed_batches(name: str, args: argparse.Namespace) -> Iterator[int]:
 
 
 def transform(name: str) -> Any:
-    """Returns torchvision's recipe for a decoded image."""
+    """Returns the torchvision transform for a decoded image."""
     import torch
     from torchvision.transforms import v2
 
@@ -82,8 +81,8 @@ def transform(name: str) -> Any:
     if name == "rand_augment":
         return v2.Compose([*crop, v2.RandAugment(2, 9), *last])
     if name == "three_augment":
-        one = [v2.RandomGrayscale(1.0), v2.RandomSolarize(128, 1.0), v2.GaussianBlur(9, (0.1, 2.0))]
-        return v2.Compose([*crop, v2.RandomChoice(one), v2.ColorJitter(0.3, 0.3, 0.3), *last])
+        choices = [v2.RandomGrayscale(1.0), v2.RandomSolarize(128, 1.0), v2.GaussianBlur(9, (0.1, 2.0))]
+        return v2.Compose([*crop, v2.RandomChoice(choices), v2.ColorJitter(0.3, 0.3, 0.3), *last])
     jitter = v2.RandomApply([v2.ColorJitter(0.8, 0.8, 0.8, 0.2)], 0.8)
     blur = v2.RandomApply([v2.GaussianBlur(SIDE // 10 | 1, (0.1, 2.0))], 0.5)
     view = v2.Compose([*crop, jitter, v2.RandomGrayscale(0.2), blur, *last])
@@ -91,7 +90,7 @@ def transform(name: str) -> Any:
 
 
 class Images:
-    """The files of class folders, `repeat` times."""
+    """A torch dataset of the images in class folders, each repeated `args.repeat` times."""
 
     def __init__(self, name: str, args: argparse.Namespace) -> None:
         folders = sorted(path for path in Path(args.folder).iterdir() if path.is_dir())
@@ -106,7 +105,7 @@ class Images:
         return len(self.files)
 
     def __getitem__(self, index: int) -> Any:
-        # Created in the worker, because nested functions cannot be pickled.
+        # Create the transform in the worker, because it contains functions that cannot be pickled.
         path, label = self.files[index]
         if self.name == "albumentations":
             import albumentations as a
@@ -144,7 +143,7 @@ RECIPES = ("rand_augment", "three_augment", "simclr", "albumentations")
 
 
 def measure(batches: Iterator[int], args: argparse.Namespace) -> float:
-    """Returns the images/s after a warm-up, which includes the time to start processes."""
+    """Returns the images/s after a warm-up, during which processes start."""
     next(batches)
     begin = time.monotonic()
     while time.monotonic() - begin < args.warmup:
@@ -160,7 +159,7 @@ def measure(batches: Iterator[int], args: argparse.Namespace) -> float:
 
 
 def run(recipe: str, side: str, args: argparse.Namespace) -> float:
-    """Returns the rate of one side, measured in a child process."""
+    """Returns the images/s of one loader, measured in a child process."""
     command = [sys.executable, __file__, *sys.argv[1:], "--run", recipe, side]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
@@ -199,21 +198,22 @@ def main() -> None:
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.cores])
         recipe, side = args.run
         print(measure(SIDES[side](recipe, args), args), flush=True)
-        # Exit at once. Otherwise, the processes of the `DataLoader` would finish their batches
-        # first.
+        # Exit immediately: a normal exit would wait until the `DataLoader` processes have finished
+        # their batches.
         os._exit(0)
 
     rates: dict[str, dict[str, list[float]]] = {recipe: {side: [] for side in SIDES} for recipe in args.only}
-    for turn in range(args.rounds):
+    for round_index in range(args.rounds):
         for recipe in args.only:
-            for side in sorted(SIDES, reverse=turn % 2 == 1):
+            for side in sorted(SIDES, reverse=round_index % 2 == 1):
                 rates[recipe][side].append(run(recipe, side, args))
     print("| recipe | warpfeed, images/s | torch `DataLoader`, images/s | ratio |\n|---|---|---|---|")
-    for recipe, of in rates.items():
-        ratios = [ours / theirs for ours, theirs in zip(of["warpfeed"], of["torch"], strict=True)]
-        shown = [f"{statistics.median(of[side]):,.0f} ({min(of[side]):,.0f} to {max(of[side]):,.0f})" for side in SIDES]
+    for recipe, by_side in rates.items():
+        ratios = [ours / theirs for ours, theirs in zip(by_side["warpfeed"], by_side["torch"], strict=True)]
+        sides = [by_side[side] for side in SIDES]
+        cells = [f"{statistics.median(side):,.0f} ({min(side):,.0f} to {max(side):,.0f})" for side in sides]
         ratio = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-        print(f"| `{recipe}` | {' | '.join(shown)} | {ratio} |")
+        print(f"| `{recipe}` | {' | '.join(cells)} | {ratio} |")
     facts = {"cores": args.cores, "machine": platform.platform(), "date": time.strftime("%Y-%m-%d"), **versions()}
     print(", ".join(f"{name} {fact}" for name, fact in facts.items()))
     if args.json:

@@ -2,11 +2,11 @@
 
     python benches/soak.py train.lmdb [--minutes 60] [--device cpu] [--workers 1]
 
-A small network trains on the batches of the loader. It saves and loads states, ends epochs early,
-and holds batches for several steps. Each minute, a second loader of the same data is opened and
-closed, and a line shows the number of batches and the resident memory. The last lines compare the
-last minute with the fifth, and show the size of a leak of one batch per epoch. `--leak` causes this
-leak, to check that it is visible.
+A small network trains on the batches of a loader. The training loop saves and loads states, ends
+epochs early, and holds batches for several steps. Each minute, it opens and closes a second loader
+for the same data, and prints the number of batches and the resident memory. The last lines show how
+much the memory grew after the fifth minute, and how much it would have grown if one batch per epoch
+had leaked. `--leak` causes such a leak, to check that it is visible.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
 
-    def opened() -> warpfeed.Loader:
+    def open_loader() -> warpfeed.Loader:
         return warpfeed.Loader(
             args.data, batch_size=args.batch, shuffle=True, seed=1, augment=warpfeed.Augment.train(args.side), device=args.device,
             normalize="imagenet", num_workers=args.workers, unlabeled=True,
         )  # fmt: skip
 
-    loader = opened()
+    loader = open_loader()
     squeeze = torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
     layers = torch.nn.Conv2d(3, 8, 3, stride=4), *squeeze, torch.nn.Linear(8, 10)
     model = torch.nn.Sequential(*layers).to(args.device)
@@ -63,26 +63,26 @@ def main() -> None:
             kept.append(images)
             batches += 1
             if batches % 100 == 50:
-                # The epoch is left in the middle and resumed.
+                # Leave the epoch in the middle, and resume it.
                 loader.load_state_dict(loader.state_dict())
                 break
             if time.monotonic() - begin >= 60 * (minute + 1):
                 minute += 1
-                with opened() as other:
-                    next(iter(other))
+                with open_loader() as second:
+                    next(iter(second))
                 resident_at[minute], epochs_at[minute] = resident(), epochs
-                beside = ""
+                device_memory = ""
                 if args.device != "cpu":
                     free, total = torch.cuda.mem_get_info()
-                    beside = f", {(total - free) / 2**20:.0f} MiB of the device"
-                held = f"{resident_at[minute]:.1f} MiB{beside}"
-                print(f"minute {minute}: {batches} batches, {epochs} epochs begun, {held}", flush=True)
+                    device_memory = f", {(total - free) / 2**20:.0f} MiB of device memory"
+                memory = f"{resident_at[minute]:.1f} MiB{device_memory}"
+                print(f"minute {minute}: {batches} batches, {epochs} epochs begun, {memory}", flush=True)
                 if minute >= args.minutes:
                     first = min(5, minute)
-                    grown = resident_at[minute] - resident_at[first]
-                    lost = (epochs_at[minute] - epochs_at[first]) * images.nbytes / 2**20
-                    print(f"minute {first} to {minute}: {grown:+.1f} MiB")
-                    print(f"a leak of one batch per epoch: {lost:+.1f} MiB")
+                    growth = resident_at[minute] - resident_at[first]
+                    leak = (epochs_at[minute] - epochs_at[first]) * images.nbytes / 2**20
+                    print(f"minute {first} to {minute}: {growth:+.1f} MiB")
+                    print(f"a leak of one batch per epoch: {leak:+.1f} MiB")
                     return
         if args.leak:
             leaked.append(images)

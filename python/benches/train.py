@@ -2,23 +2,25 @@
 
     python benches/train.py --data train.lmdb --folder imagenet/train [--seconds 600] [--json out.json]
 
-warpfeed reads `--data` (an LMDB, shards or a folder); torch's DataLoader and DALI read the class
-folders `--folder`. The feeds are:
+warpfeed reads `--data` (an LMDB, shards or a folder). torch's DataLoader and DALI read the class
+folders in `--folder`. The loaders (`--feeds`) are:
 
-- `repeated`: one batch on the device, used repeatedly, which measures the speed of the step without
-  a loader;
+- `repeated`: no loader; the same device batch in every step, which measures the speed of the step
+  itself;
 - `warpfeed`: `device="cuda"`, bf16, channels last, normalized on the device;
-- `warpfeed auto`, `warpfeed gpu`: the same with this `decode_on`;
-- `warpfeed folder`: like `warpfeed`, from the folder;
+- `warpfeed auto`, `warpfeed gpu`: the same with `decode_on="auto"` or `decode_on="gpu"`;
+- `warpfeed folder`, `warpfeed folder auto`: like `warpfeed` and `warpfeed auto`, but read `--folder`;
 - `torch`: torch.utils.data.DataLoader with torchvision's decoder and transforms on `uint8`,
-  page-locked, non-blocking, normalized on the device;
-- `dali 0.65`, `dali 0.9`: DALI's pipeline with the `mixed` decoder and this share of the images on
-  the hardware decoder.
+  page-locked memory and non-blocking copies, normalized on the device;
+- `dali 0.65`, `dali 0.9`, or with any other fraction: a DALI pipeline with the `mixed` decoder, which
+  sends this fraction of the images to the hardware decoder.
 
-Images/s are medians over the rounds. `stall` is the fraction of the time that the step's stream
-waited for a batch, and `waited` is the fraction that the host waited, both from warpfeed's own
-statistics. `idle.py` compares these with torch's clocks. A feed that fails prints its error, and
-the others continue.
+An epoch of torch and DALI repeats the photographs to at least 50,000 samples.
+
+Images/s are medians over the rounds. `stall` is the fraction of the time in which the training
+stream waited for a batch, and `waited` is the fraction in which the host waited. Both come from
+warpfeed's statistics; `idle.py` compares them with torch's clocks. If a loader fails, its error is
+printed, and the measurement continues with the others.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ from typing import Any, Callable, Iterator
 
 import torch
 
+# Samples of an epoch, at least.
+EPOCH = 50_000
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
@@ -58,7 +62,7 @@ class Warpfeed:
     name = "warpfeed"
     path = "data"
     decode_on = "cpu"
-    # Additional options of the loader.
+    # Additional options for `warpfeed.Loader`.
     more: dict[str, Any] = {}
 
     def __init__(self, args: argparse.Namespace) -> None:
@@ -75,8 +79,8 @@ class Warpfeed:
             yield images, labels.clamp_min(0)
 
     def clocks(self) -> dict[str, float]:
-        """Returns the seconds since the loader was opened, the seconds that the host waited, and
-        the seconds and number of waits on the device."""
+        """Returns counters of the loader: the seconds since it was opened, the seconds that the
+        host waited, and the total duration and the number of waits on the device."""
         stats = self.loader.stats()
         stall = stats.get("stall") or {"seconds": 0.0, "count": 0}
         waited = stats["waited_seconds"]
@@ -84,8 +88,8 @@ class Warpfeed:
 
     def close(self) -> None:
         stats = self.loader.stats()
-        left = stats["decoded_on_device"] / max(1, stats["prepared"])
-        print(f"    {100 * left:.0f} % decoded on the device. {self.loader.verdict()}", flush=True)
+        on_device = stats["decoded_on_device"] / max(1, stats["prepared"])
+        print(f"    {100 * on_device:.0f} % decoded on the device. {self.loader.verdict()}", flush=True)
         self.loader.close()
 
 
@@ -117,12 +121,11 @@ class Torch:
         steps = v2.Compose([v2.RandomResizedCrop(args.side, antialias=True), v2.RandomHorizontalFlip()])
         data = datasets.ImageFolder(args.folder, steps, loader=decoded)
         self.mean, self.std = (torch.tensor(v, device="cuda").view(1, 3, 1, 1) * 255 for v in (MEAN, STD))
-        # An epoch repeats a small dataset several times, so that the middle of an epoch is
-        # measured.
-        several = torch.utils.data.ConcatDataset([data] * max(1, 50_000 // len(data)))
+        # A small dataset is repeated within an epoch, because the queue runs empty at its end.
+        repeated = torch.utils.data.ConcatDataset([data] * -(-EPOCH // len(data)))
         workers = args.workers or len(os.sched_getaffinity(0))
         self.loader = torch.utils.data.DataLoader(
-            several,
+            repeated,
             args.batch,
             shuffle=True,
             num_workers=workers,
@@ -138,21 +141,25 @@ class Torch:
 
 
 class Dali:
-    name = "dali 0.65"
-    load = 0.65
+    name = "dali"
+    # Fraction of the images that the hardware decoder gets.
+    load = 0.0
 
     def __init__(self, args: argparse.Namespace) -> None:
         from nvidia.dali import fn, pipeline_def, types
         from nvidia.dali.plugin.pytorch import DALIGenericIterator
+        from torchvision import datasets
 
         threads = args.workers or len(os.sched_getaffinity(0))
 
         device = torch.cuda.current_device()
+        samples = datasets.ImageFolder(args.folder).samples
+        paths, classes = map(list, zip(*samples * -(-EPOCH // len(samples)), strict=True))
 
         @pipeline_def(batch_size=args.batch, num_threads=threads, device_id=device, prefetch_queue_depth=4)
         def pipeline() -> Any:
             files, labels = fn.readers.file(
-                file_root=args.folder, random_shuffle=True, name="files", prefetch_queue_depth=2
+                files=paths, labels=classes, random_shuffle=True, name="files", prefetch_queue_depth=2
             )
             hints = {"preallocate_width_hint": 600, "preallocate_height_hint": 600}
             images = fn.decoders.image_random_crop(
@@ -172,12 +179,26 @@ class Dali:
             yield batch["image"].permute(0, 3, 1, 2).to(torch.bfloat16), batch["label"].squeeze(-1).long()
 
 
-class DaliMoreHardware(Dali):
-    name = "dali 0.9"
-    load = 0.9
+def dali(load: str) -> type[Dali]:
+    return type("Dali", (Dali,), {"name": f"dali {load}", "load": float(load)})
 
 
-FEEDS = [Repeated, Warpfeed, WarpfeedAuto, WarpfeedGpu, WarpfeedFolder, Torch, Dali, DaliMoreHardware]
+class WarpfeedFolderAuto(WarpfeedFolder):
+    name = "warpfeed folder auto"
+    decode_on = "auto"
+
+
+FEEDS = [Repeated, Warpfeed, WarpfeedAuto, WarpfeedGpu, WarpfeedFolder, WarpfeedFolderAuto, Torch]
+FEEDS += [dali("0.65"), dali("0.9")]
+
+
+def feeds(names: str) -> list[Any]:
+    """Returns the loaders with these names, which are separated by commas."""
+    known = {feed.name: feed for feed in FEEDS}
+    wanted = names.split(",")
+    if unknown := [name for name in wanted if name not in known and not name.startswith("dali ")]:
+        sys.exit(f"--feeds: unknown {', '.join(unknown)}: expected {', '.join(known)}, or `dali FRACTION`")
+    return [known.get(name) or dali(name.removeprefix("dali ")) for name in wanted]
 
 
 class Step:
@@ -197,11 +218,12 @@ class Step:
         self.optimizer.zero_grad(set_to_none=True)
 
 
-def steps(step: Step, batches: Iterator[tuple[Any, Any]], seconds: float, least: int = 8) -> tuple[float, int]:
-    """Runs steps for the given time. Returns the elapsed time and the number of images."""
+def steps(step: Step, batches: Iterator[tuple[Any, Any]], seconds: float, min_steps: int = 8) -> tuple[float, int]:
+    """Runs training steps for `seconds`, and at least `min_steps`. Returns the elapsed time and the
+    number of images."""
     torch.cuda.synchronize()
     begin, images, count = time.monotonic(), 0, 0
-    while time.monotonic() - begin < seconds or count < least:
+    while time.monotonic() - begin < seconds or count < min_steps:
         x, y = next(batches)
         step(x, y)
         images, count = images + x.shape[0], count + 1
@@ -210,11 +232,12 @@ def steps(step: Step, batches: Iterator[tuple[Any, Any]], seconds: float, least:
     return time.monotonic() - begin, images
 
 
-def attempt(what: str, run: Callable[[], Any]) -> Any:
+def attempt(name: str, run: Callable[[], Any]) -> Any:
+    """Calls `run`. If it raises an exception, prints the error and returns None."""
     try:
         return run()
     except Exception as e:
-        print(f"    {what}: {type(e).__name__}: {e}", flush=True)
+        print(f"    {name}: {type(e).__name__}: {e}", flush=True)
         traceback.print_exc(limit=3)
         return None
 
@@ -231,20 +254,21 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=480, help="total time")
     parser.add_argument("--window", type=float, help="seconds per measurement; derived from --seconds by default")
+    parser.add_argument("--warmup", type=float, help="seconds before it; derived from the window by default")
     parser.add_argument("--json")
     args = parser.parse_args()
     if not torch.cuda.is_available():
         print("torch found no CUDA device", file=sys.stderr)
         return 1
     began = time.monotonic()
-    wanted = [feed for feed in FEEDS if feed.name in args.feeds.split(",")]
+    wanted = feeds(args.feeds)
     if not args.folder:
-        wanted = [feed for feed in wanted if feed not in (WarpfeedFolder, Torch, Dali, DaliMoreHardware)]
+        wanted = [feed for feed in wanted if not issubclass(feed, (WarpfeedFolder, Torch, Dali))]
     models = args.models.split(",")
     cores = len(os.sched_getaffinity(0))
     machine = f"{torch.cuda.get_device_name()}, {cores} cores, torch {torch.__version__}"
     print(f"{machine}, batch {args.batch}, side {args.side}", flush=True)
-    # Part of the time is for opening and warm-up.
+    # Reserve part of the time for opening loaders and for warming up.
     window = args.window or max(2.0, 0.7 * args.seconds / (len(models) * len(wanted) * (args.rounds + 1)))
     results: dict[tuple[str, str], dict[str, Any]] = {}
 
@@ -252,19 +276,20 @@ def main() -> int:
         step = attempt(model, lambda: Step(model, args))
         if step is None:
             continue
-        for turn in range(args.rounds):
+        for round_index in range(args.rounds):
             for make in wanted:
                 result = results.setdefault((model, make.name), {"rates": [], "own": None})
-                if turn > 0 and not result["rates"]:
+                if round_index > 0 and not result["rates"]:
                     continue
                 if time.monotonic() - began > args.seconds:
                     break
-                print(f"  {model}, round {turn + 1}, {make.name}", flush=True)
+                print(f"  {model}, round {round_index + 1}, {make.name}", flush=True)
 
-                def measured() -> None:
+                def measure() -> None:
                     feed = make(args)
                     batches = iter(feed)
-                    steps(step, batches, min(3.0, window / 3))
+                    steps(step, batches, 0, 1)  # the warm-up begins with the first batch
+                    steps(step, batches, args.warmup or min(3.0, window / 3))
                     clocks = getattr(feed, "clocks", lambda: None)
                     before = clocks()
                     seconds, images = steps(step, batches, window)
@@ -275,7 +300,7 @@ def main() -> int:
                         result["own"] = {name: (after[name] - before[name]) / passed for name in ("stall", "waited")}
                     getattr(feed, "close", lambda: None)()
 
-                attempt(make.name, measured)
+                attempt(make.name, measure)
                 torch.cuda.empty_cache()
 
     print(

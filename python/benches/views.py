@@ -1,10 +1,10 @@
-"""Measures the cost of a second view: source images/s with one random-resized crop per image and
-with two, in alternating runs.
+"""Measures the cost of a second view: compares the source images/s with one random-resized crop per
+image and with two crops per image, in alternating runs.
 
     python benches/views.py train.lmdb [--rounds 5] [--seconds 4] [--workers 2]
 
-Batches are `u8` in host memory. The cost is the ratio of the rates. Decoding and cropping twice
-would cost 2.
+Batches are `u8` in host memory. The cost is the ratio of the two rates. It would be 2 if each image
+were decoded and cropped twice.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import warpfeed
 def rate(path: str, views: int, args: argparse.Namespace) -> float:
     """Returns the source images per second, after one second of warm-up."""
     crop = warpfeed.Augment.train(224)
-    form = {"augment": crop} if views == 1 else {"views": [crop] * views}
+    crops = {"augment": crop} if views == 1 else {"views": [crop] * views}
     loader = warpfeed.Loader(
-        path, batch_size=64, shuffle=True, seed=42, num_workers=args.workers, repeat=1000, unlabeled=True, output="numpy", **form
+        path, batch_size=64, shuffle=True, seed=42, num_workers=args.workers, repeat=1000, unlabeled=True, output="numpy", **crops
     )
     begin, images, counted = time.monotonic(), 0, 0.0
     for batch in loader:
@@ -45,13 +45,14 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     args = parser.parse_args()
     rates: dict[int, list[float]] = {1: [], 2: []}
-    for turn in range(args.rounds):
-        for views in (1, 2) if turn % 2 == 0 else (2, 1):
+    for round_index in range(args.rounds):
+        for views in (1, 2) if round_index % 2 == 0 else (2, 1):
             rates[views].append(rate(args.path, views, args))
-    for views, found in rates.items():
-        print(f"{views} views: {statistics.median(found):.0f} images/s ({' '.join(f'{one:.0f}' for one in found)})")
+    for views, measured in rates.items():
+        listed = " ".join(f"{rate:.0f}" for rate in measured)
+        print(f"{views} views: {statistics.median(measured):.0f} images/s ({listed})")
     costs = [one / two for one, two in zip(rates[1], rates[2], strict=True)]
-    print(f"cost of two: {statistics.median(costs):.2f} ({min(costs):.2f} to {max(costs):.2f})")
+    print(f"cost of the second view: {statistics.median(costs):.2f} ({min(costs):.2f} to {max(costs):.2f})")
 
 
 if __name__ == "__main__":

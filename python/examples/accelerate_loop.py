@@ -1,7 +1,7 @@
-"""Trains with accelerate and continues where the last run stopped:
+"""Trains with accelerate, and continues where the previous run stopped:
 python/examples/accelerate_loop.py FOLDER STATE
 
-Each run trains five steps and saves its position in the folder STATE.
+Each run trains for five steps and saves its position in the folder STATE.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ def main() -> None:
         accelerator.load_state(args.state)
         done = int(steps_file.read_text())
     first_epoch, first_batch = divmod(done, len(loader))
-    left = STEPS
+    remaining = STEPS
     for epoch in itertools.count(first_epoch):
-        # The order of an epoch depends on the epoch number.
+        # Each epoch has a different order, so the loader must know which epoch this is.
         loader.set_epoch(epoch)
         for images, labels in loader.skip_first_batches(first_batch if epoch == first_epoch else 0):
             accelerator.backward(torch.nn.functional.cross_entropy(model(images), labels))
             optimizer.step()
             optimizer.zero_grad()
-            done, left = done + 1, left - 1
-            if left == 0:
+            done, remaining = done + 1, remaining - 1
+            if remaining == 0:
                 accelerator.save_state(args.state)
                 steps_file.write_text(str(done))
                 print(f"{done} steps")

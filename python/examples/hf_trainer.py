@@ -1,6 +1,6 @@
 """Trains with Hugging Face's Trainer on the CPU: python/examples/hf_trainer.py FOLDER OUTPUT
 
-A second run with --resume continues after the last batch of the last checkpoint.
+With --resume, a second run continues with the batch after the last checkpoint.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Trains with Lightning on the CPU: python/examples/lightning_module.py FOLDER
 
-A second run with --resume PATH continues after the last batch of a checkpoint.
+With --resume PATH, a second run continues with the batch after the checkpoint PATH.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Network(lightning.LightningModule):
         super().__init__()
         layers = [torch.nn.Conv2d(3, 8, 3, stride=2), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()]
         self.model = torch.nn.Sequential(*layers, torch.nn.Linear(8, classes))
-        self.right = self.total = 0
+        self.correct = self.total = 0
 
     def training_step(self, batch, index):  # type: ignore[no-untyped-def]
         images, labels = batch
@@ -26,8 +26,8 @@ class Network(lightning.LightningModule):
 
     def validation_step(self, batch, index):  # type: ignore[no-untyped-def]
         images, labels = batch
-        # Padding is not counted.
-        self.right += int((self.model(images).argmax(1) == labels)[batch.valid].sum())
+        # Exclude padding.
+        self.correct += int((self.model(images).argmax(1) == labels)[batch.valid].sum())
         self.total += int(batch.valid.sum())
 
     def configure_optimizers(self):  # type: ignore[no-untyped-def]
@@ -49,7 +49,7 @@ def main() -> None:
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     trainer = lightning.Trainer(max_epochs=args.epochs, accelerator="cpu", devices=1, enable_checkpointing=False, **quiet)
     trainer.fit(network, data, ckpt_path=args.resume)
-    print(f"{network.right} of {network.total} correct after {trainer.global_step} steps")
+    print(f"{network.correct} of {network.total} correct after {trainer.global_step} steps")
 
 
 if __name__ == "__main__":

@@ -5,9 +5,9 @@ timm's flags...
     python timm_train.py pytorch-image-models/train.py imagenet --model resnet50 --no-prefetcher \\
         --train-interpolation bicubic --aa rand-m7-mstd0.5-inc1 --mixup 0.1 --cutmix 1.0
 
-The script runs unchanged. Only `timm.data.create_loader` is replaced: the replacement turns timm's
-options into options of a `warpfeed.Loader`. Options without a counterpart are rejected. timm still
-mixes the batches itself, on the device.
+`train.py` runs unchanged. Only `timm.data.create_loader` is replaced, by a function that converts
+timm's options to options of a `warpfeed.Loader`. Options without a counterpart are rejected. MixUp
+and CutMix are still done by timm, on the device.
 """
 
 from __future__ import annotations
@@ -20,29 +20,31 @@ from typing import Any
 import timm.data
 import warpfeed
 
-#: Options without effect here: warpfeed has its own threads and random numbers.
+#: Options to ignore, because warpfeed has its own threads and random numbers.
 IGNORED = {
     "worker_seeding", "persistent_workers", "use_multi_epochs_loader", "batch_choice_schedule", "batch_schedule_spread",
     "batch_schedule_random_mix",
 }  # fmt: skip
-#: timm's filters for Pillow images.
+#: timm's names for interpolation modes, with warpfeed's names.
 FILTERS = {"bilinear": "bilinear_exact", "bicubic": "bicubic", "lanczos": "lanczos"}
 
 
 def train(size: int, options: dict[str, Any]) -> warpfeed.Augment:
-    """Returns the augmentation that equals timm's `transforms_imagenet_train`."""
+    """Returns the augmentation that corresponds to timm's `transforms_imagenet_train`. Removes the
+    options that it uses from `options`."""
     augment = warpfeed.Augment.train(size).flip(options.pop("hflip", 0.5)).vertical_flip(options.pop("vflip", 0.0))
     augment = augment.scale(*(options.pop("scale", None) or (0.08, 1.0)))
     augment = augment.ratio(*(options.pop("ratio", None) or (3 / 4, 4 / 3)))
     policy, jitter = options.pop("auto_augment", None), options.pop("color_jitter", 0.4)
     if policy:
         augment = augment.timm(policy, fill=tuple(round(255 * mean) for mean in options["mean"]))
-    share = options.pop("color_jitter_prob", None)
+    jitter_probability = options.pop("color_jitter_prob", None)
     if jitter and (not policy or "3a" in policy):
         if not isinstance(jitter, (int, float)):
             raise SystemExit(f"color_jitter={jitter!r}: this example supports a single number")
         amounts = {name: float(jitter) for name in ("brightness", "contrast", "saturation")}
-        augment = augment.jitter(warpfeed.ColorJitter(**amounts, probability=1.0 if share is None else share))
+        probability = 1.0 if jitter_probability is None else jitter_probability
+        augment = augment.jitter(warpfeed.ColorJitter(**amounts, probability=probability))
     if probability := options.pop("grayscale_prob", None):
         augment = augment.grayscale(probability)
     if probability := options.pop("gaussian_blur_prob", None):
@@ -57,9 +59,9 @@ def train(size: int, options: dict[str, Any]) -> warpfeed.Augment:
 
 
 def create_loader(dataset: Any, input_size: Any, batch_size: int, is_training: bool = False, **options: Any) -> Any:
-    """Replaces `timm.data.create_loader`, and returns a warpfeed loader."""
+    """Replaces `timm.data.create_loader`. Returns a warpfeed loader."""
     if options.pop("use_prefetcher", True) or options.pop("collate_fn", None) is not None:
-        raise SystemExit("timm's prefetcher normalizes and mixes by itself: add --no-prefetcher")
+        raise SystemExit("timm's prefetcher would normalize and mix the batches again: add --no-prefetcher")
     reader = dataset.reader
     if not isinstance(getattr(reader, "class_to_idx", None), dict) or not hasattr(reader, "root"):
         raise SystemExit(f"{type(reader).__name__}: this example supports class folders only")
@@ -80,7 +82,7 @@ def create_loader(dataset: Any, input_size: Any, batch_size: int, is_training: b
     device, distributed = options.pop("device", "cpu"), options.pop("distributed", False)
     loader = warpfeed.Loader(
         str(reader.root),
-        # Number the classes in timm's order.
+        # Use timm's class indices.
         classes=sorted(reader.class_to_idx, key=reader.class_to_idx.get),
         batch_size=batch_size,
         augment=augment.interpolation(FILTERS[filter]),  # type: ignore[arg-type]
@@ -91,13 +93,13 @@ def create_loader(dataset: Any, input_size: Any, batch_size: int, is_training: b
         num_workers=options.pop("num_workers", None) or None,
         distributed=distributed or None,
         shuffle=is_training,
-        # The script's option --seed, which timm passes under this name.
+        # timm passes the option --seed under this name.
         seed=options.pop("batch_choice_seed", 42),
         last_batch="drop" if is_training else "pad" if distributed else "keep",
     )
-    left = {name: value for name, value in options.items() if value and name not in IGNORED}
-    if left:
-        raise SystemExit(f"options without a counterpart in warpfeed: {left}")
+    unsupported = {name: value for name, value in options.items() if value and name not in IGNORED}
+    if unsupported:
+        raise SystemExit(f"options without a counterpart in warpfeed: {unsupported}; leave them out")
     return loader
 
 

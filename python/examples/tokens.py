@@ -1,6 +1,6 @@
 """Reads windows of packed documents for a language model: python/examples/tokens.py
 
-The tokens are synthetic: documents of random length that end with token 0.
+The tokens are synthetic: documents of random length, each of which ends with token 0.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Runs Ultralytics' trainer with warpfeed's batches: python/examples/yolo_trainer.py DATA.YAML
 [--epochs 3]
 
-The hook is `get_dataloader`. warpfeed reads the training set. Ultralytics' own loader reads the
-validation set, because its metrics need additional metadata. Mosaics end `close_mosaic` epochs
-before the end, as in Ultralytics.
+The trainer overrides `get_dataloader`. warpfeed loads the training set. Ultralytics' own loader
+loads the validation set, because the validation metrics need additional metadata. As in
+Ultralytics, the last `close_mosaic` epochs train without mosaics.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from ultralytics.models.yolo.detect import DetectionTrainer
 
 
 def targets(batch: Any) -> dict[str, Any]:
-    """Converts a batch to the form of `DetectionTrainer.preprocess_batch` and the loss."""
+    """Converts a batch to the dict that `DetectionTrainer.preprocess_batch` and the loss expect."""
     images, boxes = warpfeed.collate.yolo_targets(batch)
-    facts = {"batch_idx": boxes[:, 0], "cls": boxes[:, 1:2], "bboxes": boxes[:, 2:]}
-    return {"img": images, "im_file": batch.keys_of_samples, **facts}
+    annotations = {"batch_idx": boxes[:, 0], "cls": boxes[:, 1:2], "bboxes": boxes[:, 2:]}
+    return {"img": images, "im_file": batch.keys_of_samples, **annotations}
 
 
 class Loader(warpfeed.Loader):
@@ -33,11 +33,11 @@ class Loader(warpfeed.Loader):
         return (dict(batch) for batch in super(Loader, self).__iter__())
 
     def reset(self) -> None:
-        """Does nothing: each epoch has its own order."""
+        """Does nothing, because each loop over the loader already begins a new epoch."""
 
 
 class Sampler(torch.utils.data.Sampler):  # type: ignore[type-arg]
-    """Forwards `set_epoch` to the loader. The length is the number of samples."""
+    """Forwards `set_epoch` to the loader. Its length is the number of samples."""
 
     def __init__(self, loader: warpfeed.Loader) -> None:
         self.loader = loader
@@ -58,12 +58,12 @@ class Trainer(DetectionTrainer):  # type: ignore[misc]
         scale = (1 - args.scale, 1 + args.scale)
         plain = warpfeed.Augment.scale_jitter(args.imgsz, *scale).fill(114, 114, 114)
         plain = plain.flip(args.fliplr).vertical_flip(args.flipud).jitter(colors)
-        augment, last = plain, self.epochs - args.close_mosaic
-        # If there are fewer epochs than `close_mosaic`, Ultralytics never disables mosaics.
-        if args.mosaic and last:
+        augment, mosaic_epochs = plain, self.epochs - args.close_mosaic
+        # If there are fewer epochs than `close_mosaic`, Ultralytics never turns mosaics off.
+        if args.mosaic and mosaic_epochs:
             augment = plain.mosaic(args.mosaic, scale=scale, translate=args.translate)
-            if 0 < last < self.epochs:
-                augment = augment.from_epoch(last, plain)
+            if 0 < mosaic_epochs < self.epochs:
+                augment = augment.from_epoch(mosaic_epochs, plain)
         loader = Loader(
             warpfeed.Yolo(args.data, "train"),
             batch_size=batch_size,
@@ -89,7 +89,7 @@ if __name__ == "__main__":
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--project", default="runs")
-    given = vars(parser.parse_args())
-    trainer = Trainer(overrides={**given, "seed": 1, "plots": False, "amp": False, "pretrained": False})
+    args = vars(parser.parse_args())
+    trainer = Trainer(overrides={**args, "seed": 1, "plots": False, "amp": False, "pretrained": False})
     trainer.train()
     print(f"after {trainer.epoch + 1} epochs, {sorted(trainer.label_loss_items(trainer.tloss))}")

@@ -1,3 +1,5 @@
+//! The pending responses of a decoder, and the conversion of requested images to bytes.
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Context;
 
@@ -9,10 +11,10 @@ use warpfeed::{Error, Pending, Result};
 
 use crate::batch::{Batch, Delivered};
 use crate::buffer::{Buffer, IMAGE, type_name};
-use crate::either::{either, of};
+use crate::either::{either, match_either};
 use crate::error::Raised as _;
 use crate::lending::Lending;
-use crate::waiting::{Process, SLICE, patiently};
+use crate::waiting::{Process, SLICE, wait_interruptibly};
 use crate::wake::Caller;
 
 /// State that a decoder shares with its pending responses.
@@ -23,21 +25,21 @@ pub(crate) struct Shared {
 }
 
 either! {
-    /// A pending response whose batch has not been taken yet.
-    Waits of Pending
+    /// A response that may not be ready yet.
+    PendingBatch of Pending
 }
 
-impl Waits {
-    /// Takes the batch. For a batch on a device, makes `stream` wait until the batch is ready.
+impl PendingBatch {
+    /// Waits for the batch and takes it. For a device batch, `stream` waits instead of the host.
     #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
     #[allow(unsafe_code)]
-    fn taken(&self, stream: usize) -> Result<Delivered> {
+    fn take(&self, stream: usize) -> Result<Delivered> {
         Ok(match self {
-            Waits::Host(pending) => Delivered::Host(Arc::new(pending.wait()?)),
+            PendingBatch::Host(pending) => Delivered::Host(Arc::new(pending.wait()?)),
             #[cfg(feature = "cuda")]
             // SAFETY: `warpfeed/_decoder.py` passes a PyTorch stream, which lives as long as the
             // process, or the legacy default stream.
-            Waits::Cuda(pending) => Delivered::Cuda(Arc::new(unsafe { pending.wait_on(stream) }?)),
+            PendingBatch::Cuda(pending) => Delivered::Cuda(Arc::new(unsafe { pending.wait_on(stream) }?)),
         })
     }
 }
@@ -45,21 +47,21 @@ impl Waits {
 /// The pending response to a request.
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct Answer {
-    /// `None` after the request was cancelled.
-    waits: Mutex<Option<Arc<Waits>>>,
+    /// `None` once the request has been cancelled.
+    pending: Mutex<Option<Arc<PendingBatch>>>,
     shared: Arc<Shared>,
 }
 
 impl Answer {
-    pub(crate) fn new(waits: Waits, shared: Arc<Shared>) -> Self {
-        Answer { waits: Mutex::new(Some(Arc::new(waits))), shared }
+    pub(crate) fn new(pending: PendingBatch, shared: Arc<Shared>) -> Self {
+        Answer { pending: Mutex::new(Some(Arc::new(pending))), shared }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<Waits>>> {
-        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<PendingBatch>>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn waits(&self) -> Result<Arc<Waits>> {
+    fn pending(&self) -> Result<Arc<PendingBatch>> {
         self.shared.process.check()?;
         self.lock().clone().ok_or_else(|| Error::config("the request was cancelled; submit it again"))
     }
@@ -67,39 +69,43 @@ impl Answer {
 
 #[pymethods]
 impl Answer {
-    /// Waits for the batch, which can be taken only once. If it is on a device, the stream `stream`
-    /// waits for it. If that stream is being captured, the batch is not taken.
+    /// Waits for the batch and takes it, which is possible only once. For a device batch, `stream`
+    /// waits instead of the host. If `stream` is capturing a CUDA graph, this fails, and the batch
+    /// can still be taken later.
     #[pyo3(signature = (stream=0))]
     fn wait(&self, py: Python<'_>, stream: usize) -> PyResult<Batch> {
         let ready = || {
-            let ready = self.waits().map(|waits| of!(Waits, &*waits, pending => pending.is_ready_within(SLICE)));
+            let ready = self
+                .pending()
+                .map(|pending| match_either!(PendingBatch, &*pending, pending => pending.is_ready_within(SLICE)));
             if let Ok(false) = ready { None } else { Some(ready) }
         };
-        patiently(py, ready)?.raised(py)?;
-        let taken = py.detach(|| self.waits()?.taken(stream));
+        wait_interruptibly(py, ready)?.raised(py)?;
+        let taken = py.detach(|| self.pending()?.take(stream));
         Ok(self.shared.lending.lend(taken.raised(py)?))
     }
 
-    /// Calls `callback` on a separate thread once the response is ready. If it is ready already,
-    /// returns false without calling `callback`.
+    /// Arranges for `callback` to be called on a separate thread once the response is ready, and
+    /// returns true. If the response is already ready, returns false without calling `callback`.
     fn when_ready(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<bool> {
         let waker = self.shared.caller.waker(callback).raised(py)?;
-        let waits = self.waits().raised(py)?;
+        let pending = self.pending().raised(py)?;
         let mut context = Context::from_waker(&waker);
-        Ok(of!(Waits, &*waits, pending => pending.poll_ready(&mut context).is_pending()))
+        Ok(match_either!(PendingBatch, &*pending, pending => pending.poll_ready(&mut context).is_pending()))
     }
 
-    /// Cancels the request, unless its batch has been taken.
+    /// Cancels the request. Has no effect if the batch has already been taken.
     fn cancel(&self, py: Python<'_>) {
         if self.shared.process.is_this() {
-            let waits = self.lock().take();
-            py.detach(|| drop(waits));
+            let pending = self.lock().take();
+            py.detach(|| drop(pending));
         }
     }
 }
 
-/// Returns the bytes of an encoded image. `bytes` and `bytearray` are not copied; everything else
-/// is. `warpfeed._samples` converts tensors, gray arrays and Pillow images.
+/// Converts a requested image to the bytes of an encoded image or of an `.npy` file. Copies the
+/// image unless it is `bytes` or `bytearray`. `warpfeed._samples` converts tensors, gray arrays and
+/// Pillow images.
 pub(crate) fn bytes(image: &Bound<'_, PyAny>) -> PyResult<PyBackedBytes> {
     if image.is_instance_of::<PyBytes>() || image.is_instance_of::<PyByteArray>() {
         return Ok(image.extract()?);
@@ -115,7 +121,7 @@ pub(crate) fn bytes(image: &Bound<'_, PyAny>) -> PyResult<PyBackedBytes> {
             // `bytes` yields integers.
             let list = if image.is_instance_of::<PyInt>() { "; a request is a list of images" } else { "" };
             Err(PyTypeError::new_err(format!(
-                "an image is {}; expected {IMAGE}, a tensor (3, height, width) of uint8, or a Pillow image{list}",
+                "an image is {}; expected {IMAGE}, a uint8 tensor of shape (3, height, width), or a Pillow image{list}",
                 type_name(image)
             )))
         }

@@ -4,10 +4,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyTuple};
 
 /// Description of the accepted image objects, for error messages.
-pub(crate) const IMAGE: &str = "the bytes of an encoded image, or an array of pixels (height, width, 3) of uint8";
-/// Description of the additional image objects that a Python dataset may return, for error
+pub(crate) const IMAGE: &str = "the bytes of an encoded image, or a uint8 array of shape (height, width, 3)";
+/// Description of the other objects that a Python dataset may return as an image, for error
 /// messages.
-pub(crate) const ALSO: &str = ", a path, a tensor (3, height, width) of uint8, or an image of Pillow";
+pub(crate) const DATASET_IMAGE: &str = ", a path, a uint8 tensor of shape (3, height, width), or a Pillow image";
 
 /// Returns the name of a value's type, for error messages.
 pub(crate) fn type_name(value: &Bound<'_, PyAny>) -> String {
@@ -16,16 +16,16 @@ pub(crate) fn type_name(value: &Bound<'_, PyAny>) -> String {
 
 /// The content of an object's buffer.
 pub(crate) enum Buffer<'py> {
-    /// One-dimensional bytes: an encoded file or other raw data.
+    /// Raw bytes, such as an encoded file.
     Bytes(Bound<'py, PyBytes>),
     /// An array of numbers: the header of an `.npy` file, and the bytes of the numbers in C order.
     Array { header: Vec<u8>, data: Bound<'py, PyBytes>, axes: usize },
 }
 
 impl<'py> Buffer<'py> {
-    /// Returns the buffer of `value`, or `None` if it has no buffer or its elements are not
-    /// numbers. With `encoded`, a one-dimensional byte array is treated as a file. Any other buffer
-    /// is treated as an array of numbers, whose type must be supported.
+    /// Returns the buffer of `value`, or `None` if it has no buffer or its elements have an
+    /// unsupported type. With `encoded`, a one-dimensional array of bytes is treated as an encoded
+    /// file. Without it, only byte strings are, and other buffers are arrays of numbers.
     pub(crate) fn of(value: &Bound<'py, PyAny>, encoded: bool) -> PyResult<Option<Self>> {
         if let Ok(bytes) = value.cast::<PyBytes>() {
             return Ok(Some(Buffer::Bytes(bytes.clone())));
@@ -51,8 +51,7 @@ impl<'py> Buffer<'py> {
     }
 }
 
-/// Returns the type code in `.npy` files that corresponds to `format`, which is in the notation of
-/// Python's `struct`.
+/// Converts a format of Python's `struct` module to the type code of `.npy` files.
 fn kind(format: &str) -> Option<char> {
     match format.trim_start_matches(['@', '=', '<', '>', '!']) {
         "?" => Some('b'),
@@ -63,7 +62,7 @@ fn kind(format: &str) -> Option<char> {
     }
 }
 
-/// Returns the header of an `.npy` file. Its length is a multiple of 64 bytes.
+/// Returns the header of an `.npy` file, padded to a multiple of 64 bytes.
 fn header(descr: &str, shape: &str) -> Vec<u8> {
     let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
     let padding = 63 - (10 + text.len()) % 64;

@@ -1,3 +1,5 @@
+//! An open decoder in Python.
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -6,15 +8,15 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use warpfeed::{DecoderBuilder, Error, Result};
 
-use crate::answer::{Answer, Shared, Waits, bytes};
+use crate::answer::{Answer, PendingBatch, Shared, bytes};
 use crate::core::json;
 use crate::dynamic_batcher::{DynamicBatcherCore, Requests};
-use crate::either::{either, made, of};
+use crate::either::{either, map_either, match_either};
 use crate::error::Raised as _;
 use crate::gpu;
 use crate::lending::Lending;
 use crate::options::{self, Delivery};
-use crate::waiting::{Process, apart, aside, dropping};
+use crate::waiting::{Process, drop_detached, run_on_thread, spawn_shutdown};
 use crate::wake::Caller;
 
 type Decoder<B> = Arc<warpfeed::Decoder<B>>;
@@ -25,11 +27,11 @@ either! {
     Open of Decoder
 }
 
-/// Decodes requests.
+/// An open decoder: its threads and its memory.
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct DecoderCore {
     open: Mutex<Option<Open>>,
-    /// Whether the threads have ended after `ends` or `close`.
+    /// Whether the threads have exited after `begin_close` or `close`.
     ended: Arc<AtomicBool>,
     shared: Arc<Shared>,
 }
@@ -47,12 +49,12 @@ impl DecoderCore {
 
 #[pymethods]
 impl DecoderCore {
-    /// Opens a decoder. `warpfeed/_decoder.py` creates `options`.
+    /// Opens a decoder. `options` is the dict that `warpfeed/_decoder.py` builds.
     #[new]
     fn new(py: Python<'_>, options: &Bound<'_, PyDict>, delivery: Delivery) -> PyResult<Self> {
         let (copy, device, stream) = delivery;
         let options = options::decoder(options)?;
-        let open = aside(py, move |_| match device {
+        let open = run_on_thread(py, move |_| match device {
             None => Ok(Open::Host(Arc::new(options.host()?))),
             Some(ordinal) => on_device(options, ordinal, stream),
         })?;
@@ -62,53 +64,53 @@ impl DecoderCore {
         Ok(DecoderCore { open: Mutex::new(Some(open)), ended: Arc::default(), shared })
     }
 
-    /// Starts to decode `images`.
+    /// Starts decoding `images`.
     fn submit(&self, py: Python<'_>, images: Vec<Bound<'_, PyAny>>) -> PyResult<Answer> {
         let open = self.open().raised(py)?;
         let images = images.iter().map(bytes).collect::<PyResult<Vec<_>>>()?;
-        let waits = py.detach(|| Ok(made!(Open, open, decoder => Waits, decoder.submit(images)?)));
-        Ok(Answer::new(waits.raised(py)?, self.shared.clone()))
+        let pending = py.detach(|| Ok(map_either!(Open, open, decoder => PendingBatch, decoder.submit(images)?)));
+        Ok(Answer::new(pending.raised(py)?, self.shared.clone()))
     }
 
-    /// Creates a dynamic batcher, which batches the images of several requests. A batch starts at
-    /// most `max_delay` seconds after its first request.
+    /// Creates a dynamic batcher, which combines the images of several requests into batches. A
+    /// batch starts at most `max_delay` seconds after its first request was submitted.
     fn dynamic_batcher(&self, py: Python<'_>, max_delay: f64) -> PyResult<DynamicBatcherCore> {
         let open = self.open().raised(py)?;
         let max_delay = Duration::from_secs_f64(max_delay);
-        let requests = made!(Open, open, decoder => Requests, decoder.dynamic_batcher(max_delay).raised(py)?);
+        let requests = map_either!(Open, open, decoder => Requests, decoder.dynamic_batcher(max_delay).raised(py)?);
         Ok(DynamicBatcherCore::new(requests, self.shared.clone()))
     }
 
     /// Returns the maximum number of images per request.
     fn max_batch(&self, py: Python<'_>) -> PyResult<usize> {
-        Ok(of!(Open, self.open().raised(py)?, decoder => decoder.max_batch()))
+        Ok(match_either!(Open, self.open().raised(py)?, decoder => decoder.max_batch()))
     }
 
     /// Returns the memory plan as JSON and as a sentence.
     fn memory_plan(&self, py: Python<'_>) -> PyResult<(String, String)> {
-        let plan = of!(Open, self.open().raised(py)?, decoder => decoder.memory_plan());
+        let plan = match_either!(Open, self.open().raised(py)?, decoder => decoder.memory_plan());
         Ok((json(&plan), plan.to_string()))
     }
 
     /// Returns the statistics as JSON and as a table.
     fn stats(&self, py: Python<'_>) -> PyResult<(String, String)> {
         let open = self.open().raised(py)?;
-        let stats = py.detach(|| of!(Open, open, decoder => decoder.stats()));
+        let stats = py.detach(|| match_either!(Open, open, decoder => decoder.stats()));
         Ok((json(&stats), stats.to_string()))
     }
 
-    /// Ends all threads. Batches that the user holds stay valid. If a signal interrupts the
-    /// wait, the threads still end.
+    /// Ends all threads and waits for them. Batches that the user holds stay valid. If a signal
+    /// interrupts this call, the threads still end.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if !self.shared.process.is_this() {
             return Ok(());
         }
         let (open, ended) = (self.lock().take(), self.ended.clone());
-        aside(py, move |_| {
+        run_on_thread(py, move |_| {
             if let Some(open) = open {
                 // Close explicitly, because the dynamic batcher also holds a reference to the
                 // decoder.
-                of!(Open, &open, decoder => decoder.close());
+                match_either!(Open, &open, decoder => decoder.close());
                 drop(open);
                 ended.store(true, Ordering::Relaxed);
             }
@@ -117,14 +119,14 @@ impl DecoderCore {
     }
 
     /// Begins to end all threads and returns immediately. Returns true once all threads have ended.
-    fn ends(&self) -> bool {
+    fn begin_close(&self) -> bool {
         if !self.shared.process.is_this() {
             return true;
         }
         let Some(open) = self.lock().take() else { return self.ended.load(Ordering::Relaxed) };
         let ended = self.ended.clone();
-        apart(move || {
-            of!(Open, &open, decoder => decoder.close());
+        spawn_shutdown(move || {
+            match_either!(Open, &open, decoder => decoder.close());
             drop(open);
             ended.store(true, Ordering::Relaxed);
         });
@@ -135,7 +137,7 @@ impl DecoderCore {
 impl Drop for DecoderCore {
     fn drop(&mut self) {
         let open = self.open.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        dropping(&self.shared.process, open);
+        drop_detached(&self.shared.process, open);
     }
 }
 

@@ -1,24 +1,26 @@
+//! A dynamic batcher in Python.
+
 use std::sync::Arc;
 
 use pyo3::prelude::*;
 
-use crate::answer::{Answer, Shared, Waits, bytes};
-use crate::either::{either, of};
+use crate::answer::{Answer, PendingBatch, Shared, bytes};
+use crate::either::{either, match_either};
 use crate::error::Raised as _;
-use crate::waiting::dropping;
+use crate::waiting::drop_detached;
 
 type DynamicBatcher<B> = warpfeed::DynamicBatcher<B, Py<PyAny>>;
 
 either! {
-    /// The queue of requests that wait for a batch, with their futures.
+    /// The requests that wait for a batch, each with its Python future.
     Requests of DynamicBatcher
 }
 
-/// A batch that has started: its pending response, and the value and number of images of each
-/// request.
-type Begun = (Answer, Vec<(Py<PyAny>, usize)>);
+/// A batch whose decoding has started: its pending response, and the `value` and the number of
+/// images of each request.
+type StartedBatch = (Answer, Vec<(Py<PyAny>, usize)>);
 
-/// Dynamic batching: combines the images of several requests into batches.
+/// Combines the images of several requests into batches.
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct DynamicBatcherCore {
     requests: Option<Requests>,
@@ -31,44 +33,48 @@ impl DynamicBatcherCore {
     }
 
     fn requests(&self) -> &Requests {
-        self.requests.as_ref().expect("it leaves in drop only")
+        self.requests.as_ref().expect("only `drop` takes the requests")
     }
 }
 
 #[pymethods]
 impl DynamicBatcherCore {
-    /// Submits `images` as one request and returns the request's id. `value` is returned together
-    /// with the batch.
+    /// Submits `images` as one request, and returns the request's id. [`next`](Self::next) returns
+    /// `value` together with the batch that contains the request.
     fn submit(&self, py: Python<'_>, images: Vec<Bound<'_, PyAny>>, value: Py<PyAny>) -> PyResult<u64> {
         let images = images.iter().map(bytes).collect::<PyResult<Vec<_>>>()?;
-        py.detach(|| of!(Requests, self.requests(), requests => requests.submit(images, value))).raised(py)
+        py.detach(|| match_either!(Requests, self.requests(), requests => requests.submit(images, value))).raised(py)
     }
 
     /// Cancels a request that is not part of a batch yet. Returns whether it was cancelled.
     fn cancel(&self, py: Python<'_>, request: u64) -> bool {
-        py.detach(|| of!(Requests, self.requests(), requests => requests.cancel(request))).is_some()
+        py.detach(|| match_either!(Requests, self.requests(), requests => requests.cancel(request))).is_some()
     }
 
-    /// Waits for the next batch to start. Returns `None` once the batcher is closed and every
-    /// request has become part of a batch.
-    fn next(&self, py: Python<'_>) -> Option<Begun> {
-        let (waits, requests) = py.detach(|| match self.requests() {
-            Requests::Host(requests) => requests.next().map(|batch| (Waits::Host(batch.pending), batch.requests)),
+    /// Waits until the next batch starts. Returns `None` once the batcher is closed and no request
+    /// waits for a batch.
+    fn next(&self, py: Python<'_>) -> Option<StartedBatch> {
+        let (pending, requests) = py.detach(|| match self.requests() {
+            Requests::Host(requests) => {
+                requests.next().map(|batch| (PendingBatch::Host(batch.pending), batch.requests))
+            }
             #[cfg(feature = "cuda")]
-            Requests::Cuda(requests) => requests.next().map(|batch| (Waits::Cuda(batch.pending), batch.requests)),
+            Requests::Cuda(requests) => {
+                requests.next().map(|batch| (PendingBatch::Cuda(batch.pending), batch.requests))
+            }
         })?;
-        let requests = requests.into_iter().map(|(value, places)| (value, places.len())).collect();
-        Some((Answer::new(waits, self.shared.clone()), requests))
+        let requests = requests.into_iter().map(|(value, positions)| (value, positions.len())).collect();
+        Some((Answer::new(pending, self.shared.clone()), requests))
     }
 
-    /// Rejects further requests, and starts a batch with the waiting ones.
+    /// Rejects new requests, and starts a batch with the requests that are still waiting.
     fn close(&self, py: Python<'_>) {
-        py.detach(|| of!(Requests, self.requests(), requests => requests.close()));
+        py.detach(|| match_either!(Requests, self.requests(), requests => requests.close()));
     }
 }
 
 impl Drop for DynamicBatcherCore {
     fn drop(&mut self) {
-        dropping(&self.shared.process, self.requests.take());
+        drop_detached(&self.shared.process, self.requests.take());
     }
 }

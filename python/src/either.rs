@@ -1,6 +1,7 @@
-//! Types that have one variant for batches in host memory and one for batches on a device.
+//! Macros for enums that have one variant for host batches and one for device batches. The latter
+//! requires the feature `cuda`.
 
-/// Declares an enum with the two variants `$of<HostBatch>` and `$of<DeviceBatch>`.
+/// Declares the enum `$name` with the variants `Host($of<HostBatch>)` and `Cuda($of<DeviceBatch>)`.
 macro_rules! either {
     ($(#[$about:meta])* $name:ident of $of:ident) => {
         $(#[$about])*
@@ -12,8 +13,8 @@ macro_rules! either {
     };
 }
 
-/// Evaluates `$result` with `$it` bound to the content of an `$either`.
-macro_rules! of {
+/// Evaluates `$result` with `$it` bound to the content of `$value`, an enum `$either`.
+macro_rules! match_either {
     ($either:ident, $value:expr, $it:ident => $result:expr) => {
         match $value {
             $either::Host($it) => $result,
@@ -23,8 +24,9 @@ macro_rules! of {
     };
 }
 
-/// Converts a `$from` to a `$to` with the same variant and the content `$result`.
-macro_rules! made {
+/// Converts `$value`, an enum `$from`, to the same variant of `$to`. `$it` is bound to the content,
+/// and `$result` becomes the new content.
+macro_rules! map_either {
     ($from:ident, $value:expr, $it:ident => $to:ident, $result:expr) => {
         match $value {
             $from::Host($it) => $to::Host($result),
@@ -34,4 +36,4 @@ macro_rules! made {
     };
 }
 
-pub(crate) use {either, made, of};
+pub(crate) use {either, map_either, match_either};

@@ -1,3 +1,5 @@
+//! Converts the crate's errors to Python exceptions, and exceptions in user code to errors.
+
 use pyo3::call::PyCallArgs;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -7,8 +9,8 @@ use warpfeed::{Error, ErrorKind};
 
 use crate::option_names::in_python;
 
-/// The operating system's error code for "no such file or directory", which is the same on every
-/// system that Rust supports.
+/// The error code for "no such file or directory", which is the same on every operating system that
+/// this package supports.
 const ENOENT: i32 = 2;
 
 /// Returns the class `warpfeed.WarpfeedError`.
@@ -17,8 +19,8 @@ fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     CLASS.import(py, "warpfeed._error", "WarpfeedError")
 }
 
-/// Creates an exception of the class that corresponds to `kind`. `args` are the arguments of
-/// `warpfeed.WarpfeedError`.
+/// Creates an exception of the class that corresponds to `kind` and `os_code`. `args` are the
+/// arguments of `warpfeed.WarpfeedError`.
 fn exception<'py>(py: Python<'py>, kind: ErrorKind, os_code: Option<i32>, args: impl PyCallArgs<'py>) -> PyErr {
     let name = match (kind, os_code) {
         (ErrorKind::Config, _) => "ConfigError",
@@ -27,30 +29,30 @@ fn exception<'py>(py: Python<'py>, kind: ErrorKind, os_code: Option<i32>, args: 
         (ErrorKind::Timeout, _) => "LoaderTimeoutError",
         _ => "WarpfeedError",
     };
-    let made = py.import("warpfeed._error").and_then(|module| module.getattr(name)?.call1(args));
-    made.map_or_else(|e| e, PyErr::from_value)
+    let created = py.import("warpfeed._error").and_then(|module| module.getattr(name)?.call1(args));
+    created.map_or_else(|e| e, PyErr::from_value)
 }
 
-/// Returns the kind in Python's spelling, such as `decode` or `too_many_skipped`.
+/// Converts the name of `kind` to snake case, as in `too_many_skipped`.
 fn kind(kind: ErrorKind) -> String {
-    let mut spelt = String::new();
+    let mut name = String::new();
     for letter in format!("{kind:?}").chars() {
-        if letter.is_uppercase() && !spelt.is_empty() {
-            spelt.push('_');
+        if letter.is_uppercase() && !name.is_empty() {
+            name.push('_');
         }
-        spelt.push(letter.to_ascii_lowercase());
+        name.push(letter.to_ascii_lowercase());
     }
-    spelt
+    name
 }
 
 /// Converts an error of the loader to a Python exception. If user code raised an exception, that
 /// exception becomes the cause.
 pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     let path = error.path().map(|path| path.to_string_lossy().into_owned());
-    // Translate only the cause, because the location consists of the user's own names.
-    let whole = error.to_string();
-    let place = whole.strip_suffix(error.cause()).unwrap_or_default();
-    let text = format!("{place}{}", in_python(error.cause()));
+    // Translate only the cause. The location contains the user's own names, which must not change.
+    let message = error.to_string();
+    let location = message.strip_suffix(error.cause()).unwrap_or_default();
+    let text = format!("{location}{}", in_python(error.cause()));
     let args = (text, kind(error.kind()), error.sample(), error.key(), path, error.os_code());
     let raised = exception(py, error.kind(), error.os_code(), args);
     let mut source = std::error::Error::source(error);
@@ -65,20 +67,20 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
 }
 
 /// Creates an error of kind `kind` for an exception in user code. The exception becomes the source
-/// of the error, and `place` names the code.
+/// of the error. The message begins with `prefix`, which names the code.
 ///
-/// The loader may store the error, so the local variables in the traceback are cleared. Otherwise a
-/// batch among them would keep its slot occupied.
-pub(crate) fn of_program(py: Python<'_>, kind: ErrorKind, place: &str, e: PyErr) -> Error {
-    // Normalizing the exception attaches its traceback.
+/// The local variables in the traceback are cleared, because the loader may store the error, and a
+/// batch among the variables would keep its slot occupied.
+pub(crate) fn user_error(py: Python<'_>, kind: ErrorKind, prefix: &str, e: PyErr) -> Error {
+    // `into_value` attaches the traceback to the exception.
     let free = || py.import("warpfeed._error")?.call_method1("free_frames", (e.clone_ref(py).into_value(py),));
-    // Best effort: the exception is the same if this fails.
+    // If this fails, only the variables stay alive, so the failure is ignored.
     let _: PyResult<_> = free();
     let name = e.get_type(py).name().map_or_else(|_| String::new(), |name| name.to_string());
-    Error::new(kind, format!("{place}{name}: {}", e.value(py))).with_source(e)
+    Error::new(kind, format!("{prefix}{name}: {}", e.value(py))).with_source(e)
 }
 
-/// Converts the error of a call to an exception.
+/// Converts the error in a [`Result`] of the crate to a Python exception.
 pub(crate) trait Raised<T> {
     fn raised(self, py: Python<'_>) -> PyResult<T>;
 }
@@ -90,40 +92,41 @@ impl<T> Raised<T> for warpfeed::Result<T> {
 }
 
 /// Creates the exception for an option that has an invalid value.
-pub(crate) fn refused(py: Python<'_>, message: String) -> PyErr {
+pub(crate) fn config_error(py: Python<'_>, message: String) -> PyErr {
     exception(py, ErrorKind::Config, None, (message,))
 }
 
-/// Adds the name and the value of the option to `error`, unless it names an option already.
-pub(crate) fn of_option(name: &str, value: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
-    at_place(value.py(), &format!("{name}={}", shown(value)), error)
+/// Prefixes `error` with the name and the value of an option, unless it is a `WarpfeedError`, which
+/// already names an option.
+pub(crate) fn in_option(name: &str, value: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+    with_location(value.py(), &format!("{name}={}", short_repr(value)), error)
 }
 
-/// Adds the call to `error`, unless it names a location already.
-pub(crate) fn of_call(of: &str, name: &str, args: &Bound<'_, PyTuple>, error: PyErr) -> PyErr {
-    let args_shown: Vec<_> = args.iter().map(|arg| shown(&arg)).collect();
-    at_place(args.py(), &format!("{of}.{name}({})", args_shown.join(", ")), error)
+/// Prefixes `error` with a call of the method `name` of `class`, unless it is a `WarpfeedError`.
+pub(crate) fn in_call(class: &str, name: &str, args: &Bound<'_, PyTuple>, error: PyErr) -> PyErr {
+    let args_text: Vec<_> = args.iter().map(|arg| short_repr(&arg)).collect();
+    with_location(args.py(), &format!("{class}.{name}({})", args_text.join(", ")), error)
 }
 
-/// Formats a value for error messages.
-fn shown(value: &Bound<'_, PyAny>) -> String {
-    const MOST: usize = 80;
-    let mut shown = value.repr().map_or_else(|_| "...".to_owned(), |repr| repr.to_string());
-    if let Some((end, _)) = shown.char_indices().nth(MOST) {
-        shown.replace_range(end.., "...");
+/// Returns the `repr` of a value, shortened to 80 characters.
+fn short_repr(value: &Bound<'_, PyAny>) -> String {
+    const MAX_CHARS: usize = 80;
+    let mut text = value.repr().map_or_else(|_| "...".to_owned(), |repr| repr.to_string());
+    if let Some((end, _)) = text.char_indices().nth(MAX_CHARS) {
+        text.replace_range(end.., "...");
     }
-    shown
+    text
 }
 
-fn at_place(py: Python<'_>, place: &str, error: PyErr) -> PyErr {
+fn with_location(py: Python<'_>, location: &str, error: PyErr) -> PyErr {
     if class(py).is_ok_and(|class| error.is_instance(py, class)) {
         return error;
     }
-    let message = format!("{place}: {}", error.value(py));
+    let message = format!("{location}: {}", error.value(py));
     if error.is_instance_of::<PyTypeError>(py) {
         PyTypeError::new_err(message)
     } else if error.is_instance_of::<PyOverflowError>(py) || error.is_instance_of::<PyValueError>(py) {
-        refused(py, message)
+        config_error(py, message)
     } else {
         error
     }

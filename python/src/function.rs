@@ -1,14 +1,14 @@
-//! Runs the user's per-image function: `transform=f`.
+//! Runs the user's per-image function, the option `image_transform`.
 //!
 //! A worker thread writes the pixels to a memory file that it shares with a worker process, sends
-//! the process a request with the size and the random numbers, and waits for the response. The
+//! the process a request with the image size and two random words, and waits for the response. The
 //! process calls the function and writes the result to the same file. Therefore pixels are never
-//! pickled, and the parent never acquires the GIL. If a process dies, its socket closes, which ends
-//! the wait. `warpfeed/_image_transform_process.py` implements the other side. Without processes,
-//! the worker thread calls the function itself.
+//! pickled, and the loader's process does not need the GIL. If a process dies, its socket closes,
+//! which ends the wait. `warpfeed/_image_transform_process.py` implements the other side. Without
+//! processes, the worker thread calls the function itself.
 //!
-//! The memory of the files is allocated before they are mapped. Otherwise, if the system runs out
-//! of memory, a process would be killed when it writes to the mapping.
+//! The memory of a file is allocated before the file is mapped. Otherwise, if the system ran out of
+//! memory, a process would be killed when it writes to the mapping.
 
 use std::fs::File;
 use std::io::{ErrorKind as Io, Read, Write};
@@ -26,22 +26,22 @@ use warpfeed::sampler::Rng;
 use warpfeed::transform::{ImageMut, Transform};
 use warpfeed::{Error, ErrorKind, Result};
 
-use crate::error::{Raised as _, of_program};
+use crate::error::{Raised as _, user_error};
 use crate::thread_state::{attached, call};
 use crate::traced::{TracedRef, name_of};
 use crate::waiting::SLICE;
 
 /// Size of a request in bytes: width, height, and two words of random numbers.
-const REQUEST: usize = 24;
-/// Size of a response in bytes: status, length of the text that follows, and nanoseconds spent in
-/// the function.
-const ANSWER: usize = 16;
-/// Maximum length of an error text in bytes.
-const MOST_TEXT: u64 = 1 << 20;
+const REQUEST_LEN: usize = 24;
+/// Size of a response in bytes: status, length of the pickled exception that follows, and
+/// nanoseconds spent in the function.
+const RESPONSE_LEN: usize = 16;
+/// Maximum length of a pickled exception in bytes.
+const MAX_EXCEPTION_LEN: u64 = 1 << 20;
 
-/// One worker process, as seen by the loader.
+/// The loader's side of a worker process.
 struct Process {
-    number: usize,
+    index: usize,
     pid: u32,
     /// Id of the loader's process.
     owner: u32,
@@ -49,42 +49,45 @@ struct Process {
     shared: File,
     /// Length of the shared file.
     len: u64,
-    /// Whether the process has sent a response. Until then, it is still starting.
-    answered: bool,
+    /// Whether the process has responded at least once. Until then, it may still be starting.
+    has_responded: bool,
 }
 
-/// The idle processes, and the number of processes that have ended.
+/// The worker processes.
 #[derive(Default)]
 struct Pool {
+    /// Processes that are not handling a request.
     idle: Vec<Process>,
+    /// Number of processes that have not ended.
     alive: usize,
-    last_words: Option<Error>,
+    /// Why the last process ended.
+    last_error: Option<Error>,
 }
 
-/// How the function is called.
-enum Runs {
-    /// In worker processes.
+/// Where the function is called.
+enum Executor {
+    /// In worker processes. `returned` is notified when a process becomes idle or ends.
     Processes { pool: Mutex<Pool>, returned: Condvar },
     /// In the worker threads.
     Threads(Arc<TracedRef>),
 }
 
-/// File descriptors that a process has not received yet.
-type Ends = (UnixStream, File);
+/// The socket and the shared file for a process that has not received them yet.
+type ChildFds = (UnixStream, File);
 
-/// Calls a user's function, and accumulates the cost of the calls.
+/// Calls the user's function, and measures the calls.
 pub(crate) struct Calls {
-    runs: Runs,
-    ends: Mutex<Vec<Ends>>,
+    executor: Executor,
+    descriptors: Mutex<Vec<ChildFds>>,
     stopped: AtomicBool,
     calls: AtomicU64,
     ns_in_function: AtomicU64,
-    ns_in_all: AtomicU64,
+    ns_total: AtomicU64,
     ns_waiting: AtomicU64,
 }
 
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn nanos(since: Instant) -> u64 {
@@ -115,33 +118,33 @@ fn allocate(mut file: &File, bytes: u64) -> std::io::Result<()> {
 }
 
 impl Calls {
-    fn new(runs: Runs, ends: Vec<Ends>) -> Self {
+    fn new(executor: Executor, descriptors: Vec<ChildFds>) -> Self {
         Calls {
-            runs,
-            ends: Mutex::new(ends),
+            executor,
+            descriptors: Mutex::new(descriptors),
             stopped: AtomicBool::new(false),
             calls: AtomicU64::new(0),
             ns_in_function: AtomicU64::new(0),
-            ns_in_all: AtomicU64::new(0),
+            ns_total: AtomicU64::new(0),
             ns_waiting: AtomicU64::new(0),
         }
     }
 
-    /// Ends all waits with an error, and ends the processes.
+    /// Makes all waiting calls fail, and ends the processes.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Relaxed);
-        if let Runs::Processes { pool, returned } = &self.runs {
+        if let Executor::Processes { pool, returned } = &self.executor {
             // A process exits when its socket is shut down.
             lock(pool).idle.clear();
             returned.notify_all();
         }
     }
 
-    /// Returns the function if it runs in this process, for the garbage collector.
-    pub(crate) fn kept(&self) -> Option<Arc<TracedRef>> {
-        match &self.runs {
-            Runs::Threads(function) => Some(function.clone()),
-            Runs::Processes { .. } => None,
+    /// Returns the function if it runs in this process, so that the garbage collector can visit it.
+    pub(crate) fn in_process_function(&self) -> Option<Arc<TracedRef>> {
+        match &self.executor {
+            Executor::Threads(function) => Some(function.clone()),
+            Executor::Processes { .. } => None,
         }
     }
 
@@ -149,7 +152,7 @@ impl Calls {
         if self.stopped.load(Relaxed) { Err(Error::config("the loader is closed")) } else { Ok(()) }
     }
 
-    /// Takes an idle process, waiting until there is one.
+    /// Waits for an idle process, and takes it.
     fn take(&self, pool: &Mutex<Pool>, returned: &Condvar) -> Result<Process> {
         let mut pool = lock(pool);
         loop {
@@ -159,7 +162,7 @@ impl Calls {
             }
             if pool.alive == 0 {
                 return Err(pool
-                    .last_words
+                    .last_error
                     .clone()
                     .unwrap_or_else(|| Error::config("image_transform: no worker process was started")));
             }
@@ -167,18 +170,19 @@ impl Calls {
         }
     }
 
-    fn in_process(
+    fn call_in_process(
         &self,
-        (pool, returned): (&Mutex<Pool>, &Condvar),
+        pool: &Mutex<Pool>,
+        returned: &Condvar,
         image: &mut ImageMut<'_>,
         words: [u64; 2],
     ) -> Result<()> {
         let start = Instant::now();
         let mut process = self.take(pool, returned)?;
         let waited = nanos(start);
-        let starts = !process.answered;
+        let is_starting = !process.has_responded;
         let done = process.call(image, words, || self.check());
-        process.answered = true;
+        process.has_responded = true;
         let mut pool = lock(pool);
         let called = match done {
             Ok(called) => {
@@ -189,8 +193,8 @@ impl Calls {
             }
             Err(e) => {
                 pool.alive -= 1;
-                let e = process.ended(&e);
-                pool.last_words = Some(e.clone());
+                let e = process.ended_error(&e);
+                pool.last_error = Some(e.clone());
                 Err(e)
             }
         };
@@ -199,24 +203,25 @@ impl Calls {
         let ns = called?;
         self.calls.fetch_add(1, Relaxed);
         self.ns_in_function.fetch_add(ns, Relaxed);
-        // The time that a process takes to start is not part of the cost of a call.
-        self.ns_in_all.fetch_add(if starts { waited + ns } else { nanos(start) }, Relaxed);
+        // Do not count the time that a process takes to start.
+        self.ns_total.fetch_add(if is_starting { waited + ns } else { nanos(start) }, Relaxed);
         self.ns_waiting.fetch_add(waited, Relaxed);
         Ok(())
     }
 
-    fn in_thread(&self, f: &TracedRef, image: &mut ImageMut<'_>, words: [u64; 2]) -> Result<()> {
+    fn call_in_thread(&self, f: &TracedRef, image: &mut ImageMut<'_>, words: [u64; 2]) -> Result<()> {
         let start = Instant::now();
         let called = attached(|py| {
-            let of = f.get(py).ok_or_else(|| Error::in_source("the loader was garbage-collected"))?;
+            let user_function = f.get(py).ok_or_else(|| Error::in_source("the loader was garbage-collected"))?;
             let pixels = PyByteArray::new(py, image.data());
             let called = || {
                 let function = py.import("warpfeed._image_transform_process")?.getattr("call")?;
-                let args = (of, &pixels, image.height(), image.width(), words[0], words[1]).into_pyobject(py)?;
-                let _calling = f.calling();
+                let (height, width) = (image.height(), image.width());
+                let args = (user_function, &pixels, height, width, words[0], words[1]).into_pyobject(py)?;
+                let _calling = f.begin_call();
                 call(&function, &args)
             };
-            called().map_err(|e| failed(py, e))?;
+            called().map_err(|e| function_error(py, e))?;
             image.data_mut().copy_from_slice(&pixels.to_vec());
             Ok(())
         });
@@ -224,76 +229,82 @@ impl Calls {
         let ns = nanos(start);
         self.calls.fetch_add(1, Relaxed);
         self.ns_in_function.fetch_add(ns, Relaxed);
-        self.ns_in_all.fetch_add(ns, Relaxed);
+        self.ns_total.fetch_add(ns, Relaxed);
         Ok(())
     }
 }
 
-/// Creates the error of a sample for which the function raised `e`.
-fn failed(py: Python<'_>, e: PyErr) -> Error {
-    of_program(py, ErrorKind::Transform, "", e)
+/// Creates the error for a sample for which the function raised `e`.
+fn function_error(py: Python<'_>, e: PyErr) -> Error {
+    user_error(py, ErrorKind::Transform, "", e)
 }
 
 impl Process {
-    /// Calls the function in the process. Returns the time spent in the function, or the function's
-    /// error. The outer error means that the process has ended or that the loader was closed.
+    /// Calls the function in the process. Returns the nanoseconds spent in the function, or the
+    /// function's error. Calls `check_open` regularly while waiting.
+    ///
+    /// # Errors
+    /// The outer error means that the process has ended, or that `check_open` failed because the
+    /// loader was closed.
     fn call(
         &mut self,
         image: &mut ImageMut<'_>,
         words: [u64; 2],
-        go_on: impl Fn() -> Result<()>,
-    ) -> std::result::Result<Result<u64>, Ended> {
+        check_open: impl Fn() -> Result<()>,
+    ) -> std::result::Result<Result<u64>, NoResponse> {
         let bytes = image.data().len() as u64;
         if self.len < bytes {
             if let Err(e) = allocate(&self.shared, bytes) {
                 let cause = format!(
-                    "no memory for the {bytes} bytes that worker process {} of image_transform shares: {e}; the \
+                    "cannot allocate {bytes} bytes of shared memory for worker process {} of image_transform: {e}; the \
                      machine or its container has none left, or a limit of the process forbids it",
-                    self.number
+                    self.index
                 );
                 return Ok(Err(Error::new(ErrorKind::Memory, cause)));
             }
             self.len = bytes;
         }
         self.shared.write_all_at(image.data(), 0)?;
-        let mut request = [0; REQUEST];
+        let mut request = [0; REQUEST_LEN];
         request[..4].copy_from_slice(&image.width().to_ne_bytes());
         request[4..8].copy_from_slice(&image.height().to_ne_bytes());
         request[8..16].copy_from_slice(&words[0].to_ne_bytes());
         request[16..].copy_from_slice(&words[1].to_ne_bytes());
         self.socket.write_all(&request)?;
-        let mut answer = [0; ANSWER];
-        self.read(&mut answer, &go_on)?;
-        let word = |at: usize| u32::from_ne_bytes([answer[at], answer[at + 1], answer[at + 2], answer[at + 3]]);
+        let mut response = [0; RESPONSE_LEN];
+        self.read(&mut response, &check_open)?;
+        let word = |at: usize| u32::from_ne_bytes([response[at], response[at + 1], response[at + 2], response[at + 3]]);
         let (status, length) = (word(0), word(4));
-        let ns = u64::from_ne_bytes(answer[8..].try_into().expect("eight bytes"));
+        let ns = u64::from_ne_bytes(response[8..].try_into().expect("eight bytes"));
         if status == 0 {
             self.shared.read_exact_at(image.data_mut(), 0)?;
             return Ok(Ok(ns));
         }
-        if u64::from(length) > MOST_TEXT {
-            return Err(Ended::Io(std::io::Error::other(format!("an answer of {length} bytes"))));
+        if u64::from(length) > MAX_EXCEPTION_LEN {
+            return Err(NoResponse::Io(std::io::Error::other(format!("a response of {length} bytes"))));
         }
         let mut raised = vec![0; length as usize];
-        self.read(&mut raised, &go_on)?;
+        self.read(&mut raised, &check_open)?;
         let rebuilt = attached(|py| {
             let rebuild = || {
-                let rebuild = py.import("warpfeed._image_transform_process")?.getattr("rebuilt")?;
+                let rebuild = py.import("warpfeed._image_transform_process")?.getattr("unpack_exception")?;
                 Ok::<_, PyErr>(PyErr::from_value(rebuild.call1((PyBytes::new(py, &raised),))?))
             };
-            failed(py, rebuild().unwrap_or_else(|e| e))
+            function_error(py, rebuild().unwrap_or_else(|e| e))
         });
         Ok(Err(rebuilt.unwrap_or_else(|| Error::config("the interpreter is shutting down"))))
     }
 
-    /// Fills `bytes` from the socket, and checks at regular intervals whether to continue.
-    fn read(&mut self, bytes: &mut [u8], go_on: &impl Fn() -> Result<()>) -> std::result::Result<(), Ended> {
+    /// Fills `bytes` from the socket. Calls `check_open` regularly while waiting.
+    fn read(&mut self, bytes: &mut [u8], check_open: &impl Fn() -> Result<()>) -> std::result::Result<(), NoResponse> {
         let mut read = 0;
         while read < bytes.len() {
             match self.socket.read(&mut bytes[read..]) {
-                Ok(0) => return Err(Ended::Io(Io::UnexpectedEof.into())),
+                Ok(0) => return Err(NoResponse::Io(Io::UnexpectedEof.into())),
                 Ok(n) => read += n,
-                Err(e) if matches!(e.kind(), Io::WouldBlock | Io::TimedOut) => go_on().map_err(Ended::Stopped)?,
+                Err(e) if matches!(e.kind(), Io::WouldBlock | Io::TimedOut) => {
+                    check_open().map_err(NoResponse::Stopped)?
+                }
                 Err(e) if e.kind() == Io::Interrupted => {}
                 Err(e) => return Err(e.into()),
             }
@@ -301,29 +312,29 @@ impl Process {
         Ok(())
     }
 
-    /// Creates the error for a process that does not respond.
-    fn ended(&self, why: &Ended) -> Error {
+    /// Creates the error for a process that did not respond.
+    fn ended_error(&self, why: &NoResponse) -> Error {
         let why = match why {
-            Ended::Stopped(e) => return e.clone(),
-            Ended::Io(e) if matches!(e.kind(), Io::UnexpectedEof | Io::BrokenPipe | Io::ConnectionReset) => {
+            NoResponse::Stopped(e) => return e.clone(),
+            NoResponse::Io(e) if matches!(e.kind(), Io::UnexpectedEof | Io::BrokenPipe | Io::ConnectionReset) => {
                 String::new()
             }
-            Ended::Io(e) => format!(" ({e})"),
+            NoResponse::Io(e) => format!(" ({e})"),
         };
         Error::new(
             ErrorKind::Transform,
             format!(
                 "worker process {} (pid {}) of image_transform ended{why}: it was killed, the system had too little \
                  memory, or it could not start; standard error may say more",
-                self.number, self.pid
+                self.index, self.pid
             ),
         )
     }
 }
 
 impl Drop for Process {
-    /// Ends the process. Closing the socket is not enough, because a forked child may have a copy
-    /// of it.
+    /// Ends the process by shutting its socket down. Closing the socket would not be enough,
+    /// because a forked child may have a copy of it.
     fn drop(&mut self) {
         if self.owner == std::process::id() {
             let _ = self.socket.shutdown(Shutdown::Both);
@@ -332,98 +343,104 @@ impl Drop for Process {
 }
 
 /// Why a process did not send a response.
-enum Ended {
+enum NoResponse {
     Io(std::io::Error),
     /// The loader was closed.
     Stopped(Error),
 }
 
-impl From<std::io::Error> for Ended {
+impl From<std::io::Error> for NoResponse {
     fn from(e: std::io::Error) -> Self {
-        Ended::Io(e)
+        NoResponse::Io(e)
     }
 }
 
-/// A user's per-image function.
+/// The user's per-image function, as Python creates it.
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct Function(pub(crate) Arc<Calls>);
 
 #[pymethods]
 impl Function {
-    /// Creates the descriptors of `count` processes. With a count of 0, worker threads call
-    /// `function`.
+    /// Creates the sockets and shared files for `count` processes, which Python starts. If `count`
+    /// is 0, worker threads call `function` instead.
     #[new]
-    fn make(py: Python<'_>, function: Py<PyAny>, count: usize) -> PyResult<Self> {
+    fn new(py: Python<'_>, function: Py<PyAny>, count: usize) -> PyResult<Self> {
         if count == 0 {
             let name = format!("image_transform={}", name_of(function.bind(py)));
-            return Ok(Function(Arc::new(Calls::new(Runs::Threads(TracedRef::new(function, name)), Vec::new()))));
+            return Ok(Function(Arc::new(Calls::new(Executor::Threads(TracedRef::new(function, name)), Vec::new()))));
         }
-        let pair = |number: usize| {
-            let (socket, theirs) = UnixStream::pair()?;
+        let pair = |index: usize| {
+            let (socket, child_socket) = UnixStream::pair()?;
             socket.set_read_timeout(Some(SLICE))?;
             let shared = shared()?;
-            let end = (theirs, shared.try_clone()?);
-            Ok((Process { number, pid: 0, owner: std::process::id(), socket, shared, len: 0, answered: false }, end))
+            let child_fds = (child_socket, shared.try_clone()?);
+            Ok((
+                Process { index, pid: 0, owner: std::process::id(), socket, shared, len: 0, has_responded: false },
+                child_fds,
+            ))
         };
-        let made = (0..count).map(pair).collect::<std::io::Result<Vec<_>>>();
-        let made = made.map_err(|e| {
+        let pairs = (0..count).map(pair).collect::<std::io::Result<Vec<_>>>();
+        let pairs = pairs.map_err(|e| {
             Error::new(ErrorKind::Io, format!("image_transform: no memory to share with {count} processes: {e}"))
         });
-        let (idle, ends): (Vec<_>, Vec<_>) = made.raised(py)?.into_iter().unzip();
-        let pool = Pool { alive: idle.len(), idle, last_words: None };
-        Ok(Function(Arc::new(Calls::new(Runs::Processes { pool: Mutex::new(pool), returned: Condvar::new() }, ends))))
+        let (idle, descriptors): (Vec<_>, Vec<_>) = pairs.raised(py)?.into_iter().unzip();
+        let pool = Pool { alive: idle.len(), idle, last_error: None };
+        Ok(Function(Arc::new(Calls::new(
+            Executor::Processes { pool: Mutex::new(pool), returned: Condvar::new() },
+            descriptors,
+        ))))
     }
 
-    /// Returns the file descriptors for each process: its socket and the shared file.
-    fn ends(&self) -> Vec<(i32, i32)> {
-        lock(&self.0.ends).iter().map(|(socket, file)| (socket.as_raw_fd(), file.as_raw_fd())).collect()
+    /// Returns the file descriptors for each process: its socket and its shared file.
+    fn descriptors(&self) -> Vec<(i32, i32)> {
+        lock(&self.0.descriptors).iter().map(|(socket, file)| (socket.as_raw_fd(), file.as_raw_fd())).collect()
     }
 
-    /// Records that the processes with these ids have received their descriptors, and closes the
-    /// copies here.
+    /// Closes this process's copies of the descriptors, after the processes with the ids `pids`
+    /// have received them.
     fn started(&self, pids: Vec<u32>) {
-        lock(&self.0.ends).clear();
-        if let Runs::Processes { pool, .. } = &self.0.runs {
+        lock(&self.0.descriptors).clear();
+        if let Executor::Processes { pool, .. } = &self.0.executor {
             let mut pool = lock(pool);
             for process in &mut pool.idle {
-                process.pid = pids.get(process.number).copied().unwrap_or_default();
+                process.pid = pids.get(process.index).copied().unwrap_or_default();
             }
         }
     }
 
-    /// Ends all waits with an error, and ends the processes.
+    /// Makes all waiting calls fail, and ends the processes.
     fn stop(&self) {
         self.0.stop();
     }
 
-    /// Returns the number of calls, and the seconds that they spent in the function, in total, and
-    /// waiting for a process.
+    /// Returns the number of calls, the seconds spent in the function, the total duration of the
+    /// calls in seconds, and the seconds spent waiting for an idle process.
     fn cost(&self) -> (u64, f64, f64, f64) {
-        let seconds = |of: &AtomicU64| of.load(Relaxed) as f64 / 1e9;
+        let seconds = |ns: &AtomicU64| ns.load(Relaxed) as f64 / 1e9;
         let calls = &self.0;
-        let [within, all, waiting] = [&calls.ns_in_function, &calls.ns_in_all, &calls.ns_waiting].map(seconds);
-        (calls.calls.load(Relaxed), within, all, waiting)
+        let [in_function, total, waiting] = [&calls.ns_in_function, &calls.ns_total, &calls.ns_waiting].map(seconds);
+        (calls.calls.load(Relaxed), in_function, total, waiting)
     }
 }
 
 /// The user's function as a [`Transform`](warpfeed::transform::Transform) step of a loader.
-pub(crate) struct Called(pub(crate) Arc<Calls>);
+pub(crate) struct UserTransform(pub(crate) Arc<Calls>);
 
-impl Transform for Called {
-    /// Each process shares memory for one image.
+impl Transform for UserTransform {
+    /// Returns the size of the shared files: each process shares memory for one image.
     fn memory(&self, image: usize) -> usize {
-        match &self.0.runs {
-            Runs::Processes { pool, .. } => lock(pool).alive.saturating_mul(image),
-            Runs::Threads(_) => 0,
+        match &self.0.executor {
+            Executor::Processes { pool, .. } => lock(pool).alive.saturating_mul(image),
+            Executor::Threads(_) => 0,
         }
     }
 
     fn apply(&self, image: &mut ImageMut<'_>, rng: &mut Rng) -> Result<()> {
         let words = [rng.next_u64(), rng.next_u64()];
         self.0.check()?;
-        match &self.0.runs {
-            Runs::Processes { pool, returned } => self.0.in_process((pool, returned), image, words),
-            Runs::Threads(function) => self.0.in_thread(function, image, words),
+        match &self.0.executor {
+            Executor::Processes { pool, returned } => self.0.call_in_process(pool, returned, image, words),
+            Executor::Threads(function) => self.0.call_in_thread(function, image, words),
         }
     }
 }

@@ -9,8 +9,8 @@ pub(crate) use warpfeed::{CudaBatch as DeviceBatch, device::Tensor as DeviceTens
 #[cfg(feature = "cuda")]
 #[allow(unsafe_code)]
 pub(crate) fn stream(ordinal: usize, stream: usize) -> warpfeed::Result<std::sync::Arc<CudaStream>> {
-    // SAFETY: `warpfeed/_loader.py` and `warpfeed/_decoder.py` pass a stream of PyTorch, which
-    // lives as long as the process, or the legacy default stream.
+    // SAFETY: `warpfeed/_loader.py` and `warpfeed/_decoder.py` pass a PyTorch stream, which lives
+    // as long as the process, or the legacy default stream.
     unsafe { borrowed_stream(ordinal, stream) }
 }
 

@@ -6,39 +6,42 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use warpfeed::MemoryPlan;
 
 use crate::batch::{Batch, Delivered};
-use crate::either::of;
+use crate::either::match_either;
 
-/// Tracks the slots whose batches the user holds.
+/// Tracks the batches that the user holds and that occupy a slot.
 pub(crate) struct Lending {
-    /// Whether batches are copied. With `None`, a batch is copied if the user already holds `most`
+    /// The option `copy`. With `None`, a batch is copied if the user already holds `max_lent`
     /// batches.
     copy: Option<bool>,
-    most: usize,
+    max_lent: usize,
     /// Batches that the user may still hold.
     lent: Mutex<Vec<Weak<dyn Send + Sync>>>,
 }
 
 impl Lending {
-    /// Creates the tracker for a loader. The loader fills one slot while the user holds the others.
+    /// Creates the tracker for a loader. The user may hold all slots but one, which the loader
+    /// fills in the meantime.
     pub(crate) fn of_loader(copy: Option<bool>, plan: &MemoryPlan) -> Self {
         let slots = if plan.device_slots > 0 { plan.device_slots } else { plan.slots };
-        Lending { copy, most: slots.saturating_sub(1), lent: Mutex::default() }
+        Lending { copy, max_lent: slots.saturating_sub(1), lent: Mutex::default() }
     }
 
-    /// Creates the tracker for a decoder. The remaining slots are reserved for its `prefetch`
-    /// requests, so a response that is never taken does not delay them.
+    /// Creates the tracker for a decoder. The user may hold one slot. All other slots are reserved
+    /// for the `prefetch` requests in progress, so that batches that the user holds do not delay
+    /// them.
     pub(crate) fn of_decoder(copy: Option<bool>) -> Self {
-        Lending { copy, most: 1, lent: Mutex::default() }
+        Lending { copy, max_lent: 1, lent: Mutex::default() }
     }
 
-    /// Hands the batch to the user, either shared or copied.
+    /// Hands a batch to the user, and decides whether its fields are shared or copied.
     pub(crate) fn lend(&self, delivered: Delivered) -> Batch {
         let mut lent = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
         lent.retain(|batch| batch.strong_count() > 0);
-        let copy = self.copy.or((lent.len() >= self.most).then_some(true));
+        let copy = self.copy.or((lent.len() >= self.max_lent).then_some(true));
         if copy != Some(true) {
-            let held: Weak<dyn Send + Sync> = of!(Delivered, &delivered, batch => Arc::downgrade(batch) as _);
-            lent.push(held);
+            let reference: Weak<dyn Send + Sync> =
+                match_either!(Delivered, &delivered, batch => Arc::downgrade(batch) as _);
+            lent.push(reference);
         }
         Batch { delivered, copy }
     }

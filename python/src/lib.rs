@@ -1,21 +1,23 @@
-//! The native part of the Python package `warpfeed`. Users see `warpfeed/__init__.py`.
+//! The extension module of the Python package `warpfeed`. The public interface is
+//! `warpfeed/__init__.py`.
 //!
-//! 1. `options` converts keyword arguments to a [`warpfeed::Loader`], and `augment` and `value`
-//!    convert their values. `source` converts a dataset or a Python object to a source, and
-//!    `buffer` reads bytes and arrays. `order` converts a function to a sampler, and `function`
-//!    runs a per-image function in worker processes.
-//! 2. `core` is an open loader, `batch` one of its batches, and `tensor` one field of a batch,
-//!    shared through DLPack. `stored` is one sample of the dataset. `decoder` decodes one batch per
-//!    request, `dynamic_batcher` batches requests, and `answer` is a response that may not be ready
-//!    yet. `either` defines types with variants for host memory and for a device. `gpu` is the only
-//!    file that refers to the vendor.
+//! 1. `options` converts keyword arguments to a [`warpfeed::Loader`]; `augment` and `value` convert
+//!    their values. `source` opens datasets and reads Python objects as samples; `buffer` reads
+//!    bytes and arrays. `order` uses a Python function as a sampler, and `function` runs a
+//!    per-image function in worker processes.
+//! 2. `core` is an open loader, `batch` is one of its batches, and `tensor` is a field of a batch,
+//!    which it shares through DLPack. `stored` is a sample without augmentation. `decoder` decodes
+//!    one batch per request, `dynamic_batcher` combines requests into batches, and `answer` is a
+//!    response that may not be ready yet. `either` defines types with variants for host batches and
+//!    for device batches. `gpu` is the only file that depends on the GPU vendor.
 //! 3. `error` converts errors to `warpfeed.WarpfeedError`, and `log` passes messages to `logging`.
-//!    Both use `option_names` to translate names to Python's spelling.
+//!    Both use `option_names` to translate messages to Python spelling.
 //! 4. `waiting` implements waits that signals can interrupt, and `wake` wakes event loops when a
-//!    response is ready. `lending` decides which batches are copied. `traced` and `thread_state`
-//!    manage references to Python objects and thread states of the interpreter.
+//!    response is ready. `lending` decides which batches are copied. `traced` makes references to
+//!    Python objects visible to the garbage collector, and `thread_state` keeps the interpreter's
+//!    thread states.
 //! 5. `stats` reports statistics and records the user's own spans. `pack` packs a dataset.
-//! 6. `program` is the command line, and functions that do not need a loader.
+//! 6. `program` contains the command-line tool and functions that do not need a loader.
 
 mod answer;
 mod augment;
@@ -47,8 +49,8 @@ mod value;
 mod waiting;
 mod wake;
 
-/// The module `warpfeed._warpfeed`. It does not need the GIL, because shared state is frozen,
-/// atomic or behind a mutex, and a [`stats::Span`] rejects calls from other threads.
+/// The module `warpfeed._warpfeed`. It does not rely on the GIL: shared state is immutable, atomic
+/// or protected by a mutex, and a [`stats::Span`] rejects calls from other threads.
 #[pyo3::pymodule(gil_used = false)]
 mod _warpfeed {
     #[pymodule_export]

@@ -1,3 +1,5 @@
+//! Passes the crate's log messages to Python's `logging`.
+
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::sync::Mutex;
@@ -10,17 +12,17 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::option_names::in_python;
 
-/// Messages that wait for the next thread that is attached to the interpreter. They are queued
-/// because worker threads must not wait for the interpreter in order to log.
-static WAITING: Mutex<VecDeque<(i32, String)>> = Mutex::new(VecDeque::new());
-/// Whether there are queued messages. Can be checked without the lock.
-static ANY: AtomicBool = AtomicBool::new(false);
-/// Maximum number of queued messages. Beyond it, the oldest are dropped.
-const MOST: usize = 1000;
+/// Messages that a thread that is attached to the interpreter has yet to log. Worker threads queue
+/// messages, because they must not wait for the interpreter.
+static QUEUE: Mutex<VecDeque<(i32, String)>> = Mutex::new(VecDeque::new());
+/// Whether the queue contains messages. Can be checked without locking the queue.
+static HAS_MESSAGES: AtomicBool = AtomicBool::new(false);
+/// Maximum number of queued messages. If the queue is full, the oldest message is dropped.
+const MAX_QUEUED: usize = 1000;
 
-struct Collected;
+struct QueueSubscriber;
 
-/// The message and the values of an event, as one line.
+/// The message and the named values of an event.
 #[derive(Default)]
 struct Line {
     message: String,
@@ -37,23 +39,24 @@ impl Visit for Line {
     }
 }
 
-/// Whether the command-line tool is running, which prints warnings itself.
+/// Whether this process runs the command-line tool, which prints warnings instead of queuing them.
 static IS_PROGRAM: AtomicBool = AtomicBool::new(false);
 
-/// Prints warnings from now on, for the command-line tool.
-pub(crate) fn print() {
+/// Makes the subscriber print warnings from now on, for the command-line tool.
+pub(crate) fn print_warnings() {
     IS_PROGRAM.store(true, Ordering::Relaxed);
 }
 
-/// Passes the queued messages to Python's log, so that a long wait is explained while it lasts.
-pub(crate) fn tell(py: Python<'_>) -> PyResult<()> {
-    if ANY.load(Ordering::Relaxed) {
+/// Passes the queued messages to Python's `logging`. Long waits call this regularly, so that the
+/// user sees during the wait why it takes long.
+pub(crate) fn flush(py: Python<'_>) -> PyResult<()> {
+    if HAS_MESSAGES.load(Ordering::Relaxed) {
         py.import("warpfeed._loader")?.call_method0("_log_messages")?;
     }
     Ok(())
 }
 
-impl Subscriber for Collected {
+impl Subscriber for QueueSubscriber {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.is_event() && *metadata.level() <= Level::INFO && metadata.target().starts_with("warpfeed")
     }
@@ -81,12 +84,12 @@ impl Subscriber for Collected {
             Level::WARN => 30,
             _ => 20,
         };
-        if let Ok(mut waiting) = WAITING.lock() {
-            if waiting.len() == MOST {
-                waiting.pop_front();
+        if let Ok(mut queue) = QUEUE.lock() {
+            if queue.len() == MAX_QUEUED {
+                queue.pop_front();
             }
-            waiting.push_back((level, in_python(&format!("{}{}", line.message, line.values))));
-            ANY.store(true, Ordering::Relaxed);
+            queue.push_back((level, in_python(&format!("{}{}", line.message, line.values))));
+            HAS_MESSAGES.store(true, Ordering::Relaxed);
         }
     }
 
@@ -95,17 +98,17 @@ impl Subscriber for Collected {
     fn exit(&self, _: &Id) {}
 }
 
-/// Starts to collect the loader's messages, unless the process already has a subscriber.
+/// Starts collecting the crate's messages, unless the process already has a subscriber.
 #[pyfunction]
 pub(crate) fn start_log() {
-    let _ = tracing::subscriber::set_global_default(Collected);
+    let _ = tracing::subscriber::set_global_default(QueueSubscriber);
 }
 
-/// Returns the messages since the last call, with their levels in Python's `logging`.
+/// Returns the messages since the last call, each with its level in Python's `logging`.
 #[pyfunction]
 pub(crate) fn drain_log() -> Vec<(i32, String)> {
-    if !ANY.swap(false, Ordering::Relaxed) {
+    if !HAS_MESSAGES.swap(false, Ordering::Relaxed) {
         return Vec::new();
     }
-    WAITING.lock().map_or_else(|_| Vec::new(), |mut waiting| waiting.drain(..).collect())
+    QUEUE.lock().map_or_else(|_| Vec::new(), |mut queue| queue.drain(..).collect())
 }

@@ -1,15 +1,17 @@
-//! Translates the crate's messages to Python spelling.
+//! Translates the crate's messages from Rust to Python spelling.
 //!
 //! The crate's messages show options as Rust users write them: `unlabeled(true)`,
-//! `.soft_labels(classes, smoothing)`. One rule turns every call of a setter into a keyword
-//! argument; the tables list only the other names. `python/tests/test_message_spelling.py` reads
-//! every message in the crate's source and fails if Rust spelling remains.
+//! `.soft_labels(classes, smoothing)`. A general rule turns every call of a setter into a keyword
+//! argument, and the table [`NAMES`] contains everything else. The test
+//! `python/tests/test_message_spelling.py` reads every message in the crate's source, and fails if
+//! a translation still contains Rust spelling.
 
 use warpfeed_cli::respell;
 
 use crate::options::rows;
 
-/// Setters that are keyword arguments of the same name, except single-value options.
+/// Setters that have the same name as their keyword argument. Options with a single value are not
+/// listed, because [`rows`] contains them.
 const OPTIONS: [&str; 16] = [
     "balanced",
     "classes",
@@ -29,8 +31,8 @@ const OPTIONS: [&str; 16] = [
     "weights",
 ];
 
-/// Other names, longer ones first.
-const NAMES: [(&str, &str); 46] = [
+/// Texts to replace, each with its replacement. If a text contains a second text, it comes first.
+const NAMES: [(&str, &str); 48] = [
     ("call Checkpoint::any_augment", "remove \"augment\" from the state"),
     ("add .field(\"image\", Image::new())", "add fields={\"image\": Image()}"),
     ("use .host() for", "use device=\"cpu\" for"),
@@ -42,7 +44,7 @@ const NAMES: [(&str, &str); 46] = [
     ("rank(rank, world_size)", "rank=... and world_size=..."),
     ("DecodeOn::Auto", "decode_on=\"auto\""),
     ("Loader::classes or Loader::classes_file", "classes=[...] or classes_file=\"...\""),
-    ("Loader::transform, which", "image_transform=f, which"),
+    ("pixels that Loader::transform moves", "pixels that image_transform moves"),
     ("transform changes images", "image_transform changes images"),
     ("Loader::trace", "trace="),
     ("use Coco::with_images for", "use warpfeed.Coco(json, images=...) for"),
@@ -59,6 +61,8 @@ const NAMES: [(&str, &str); 46] = [
     (", make the stream with warpfeed::cuda::stream, or give the batch back with release_on", ""),
     ("with Concat::match_labels_by_name", "with warpfeed.Concat(parts, match_labels_by_name=True)"),
     ("source::Concat", "warpfeed.Concat"),
+    ("use Zip::by_index if", "pass check_keys=False if"),
+    ("with Zip::named", "with names=[...]"),
     ("LastBatch::Keep", "last_batch=\"keep\""),
     ("LastBatch::Drop", "last_batch=\"drop\""),
     ("LastBatch::Pad", "last_batch=\"pad\""),
@@ -82,7 +86,7 @@ const NAMES: [(&str, &str); 46] = [
     ("TableOptions::", "TableOptions."),
 ];
 
-/// Translates a message of the crate for users of Python.
+/// Translates a message of the crate to Python spelling.
 pub(crate) fn in_python(message: &str) -> String {
     respell(message, &NAMES, |name, value| {
         let plain = rows().find(|(setter, keyword)| [setter, keyword].contains(&&name)).map(|(_, keyword)| keyword);

@@ -1,3 +1,5 @@
+//! Applies keyword arguments from Python to a [`Loader`] or a [`DecoderBuilder`].
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,17 +14,17 @@ use warpfeed::{Checkpoint, DecoderBuilder, Loader, OnError};
 use warpfeed_stores::Cache;
 
 use crate::augment::augment;
-use crate::error::{Raised, of_option, refused};
-use crate::function::{Called, Function};
+use crate::error::{Raised, config_error, in_option};
+use crate::function::{Function, UserTransform};
 use crate::order::PythonOrder;
 use crate::source;
-use crate::value::{given, read};
+use crate::value::{from_value, parse_value};
 
-/// Whether fields are copied, the index of a CUDA device, and the address of a stream of its
-/// primary context. Without a device, batches are in host memory.
+/// The option `copy`, the index of a CUDA device, and the handle of a stream of this device.
+/// Without a device, batches are in host memory.
 pub(crate) type Delivery = (Option<bool>, Option<usize>, usize);
 
-/// The loader with the user's `options` and `order`.
+/// Creates the loader that `options` and `order` describe.
 pub(crate) fn loader(options: &Bound<'_, PyDict>, order: Option<&Arc<PythonOrder>>) -> PyResult<Loader> {
     let data = options
         .get_item("data")?
@@ -30,23 +32,24 @@ pub(crate) fn loader(options: &Bound<'_, PyDict>, order: Option<&Arc<PythonOrder
     let mut loader = input(&data, options)?;
     if let Some(order) = order {
         loader = loader.sampler(order.clone());
-        if !crosses_borders(options)? {
+        if !prepares_next_epoch(options)? {
             loader = loader.epochs(0);
         }
     }
     set_all(loader, options)
 }
 
-/// Whether the first batches of the next epoch may be prepared while the current one ends. A Python
-/// order may depend on the training state, so the program must declare its number of epochs.
-pub(crate) fn crosses_borders(options: &Bound<'_, PyDict>) -> PyResult<bool> {
+/// Returns whether the loader may prepare the first batches of the next epoch while the current
+/// epoch ends. With a sampler function, the program must request this by setting `epochs`, because
+/// the function may depend on the training state.
+pub(crate) fn prepares_next_epoch(options: &Bound<'_, PyDict>) -> PyResult<bool> {
     match options.get_item("epochs")? {
         Some(epochs) => Ok(epochs.extract::<u64>().map_or(true, |epochs| epochs > 0)),
         None => Ok(options.get_item("sampler")?.is_none()),
     }
 }
 
-/// The decoder that `options` describe.
+/// Creates the decoder that `options` describe.
 pub(crate) fn decoder(options: &Bound<'_, PyDict>) -> PyResult<DecoderBuilder> {
     let mut decoder = set_all(Loader::new(""), options)?.decoder();
     if let Some(geometry) = options.get_item("geometry")?
@@ -56,13 +59,13 @@ pub(crate) fn decoder(options: &Bound<'_, PyDict>) -> PyResult<DecoderBuilder> {
     }
     match options.get_item("max_queued")? {
         Some(value) => {
-            Ok(decoder.max_queued(value.extract::<usize>().map_err(|e| of_option("max_queued", &value, e))?))
+            Ok(decoder.max_queued(value.extract::<usize>().map_err(|e| in_option("max_queued", &value, e))?))
         }
         None => Ok(decoder),
     }
 }
 
-/// Sets all `options` except the dataset and its order.
+/// Sets all options except those that other functions in this file handle.
 fn set_all(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
     for (name, value) in options.iter() {
         let name: String = name.extract()?;
@@ -80,20 +83,20 @@ fn set_all(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> 
                 | "table"
         ) {
             loader = set(loader, &name, &value).map_err(|e| match &*name {
-                // The errors of these options name the call or the field.
+                // Errors of these options already name the call or the field.
                 "augment" | "views" | "fields" => e,
-                _ => of_option(&name, &value, e),
+                _ => in_option(&name, &value, e),
             })?;
         }
     }
     Ok(loader)
 }
 
-/// A loader of a path, a source, or a list of these with proportions.
+/// Creates a loader for `data`: a path, a source, or a mixture of these.
 fn input(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
     let opening = opening(options)?;
-    // Only a list is a mixture: a Python source of images and labels also looks like a list of
-    // pairs.
+    // Only a list is a mixture. Other sequences of pairs are Python datasets, which return images
+    // with labels.
     let Ok(parts) = data.cast::<PyList>() else {
         return match data.extract::<PathBuf>() {
             Ok(path) => opened_with(Loader::new(path), options),
@@ -104,7 +107,7 @@ fn input(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Loade
             }
         };
     };
-    // The loader opens paths itself.
+    // If all parts are paths, the loader opens them itself.
     if let Ok(paths) = parts.extract::<Vec<(PathBuf, f64)>>() {
         return opened_with(Loader::mixture(paths), options);
     }
@@ -115,52 +118,53 @@ fn input(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Loade
     Ok(Loader::mixture(parts))
 }
 
-/// A loader of paths with the options for opening them.
+/// Sets the options that determine how a loader opens paths.
 fn opened_with(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
     loader = loader.stores(stores(options)?);
     if let Some(indexed) = options.get_item("index")? {
         loader = loader.index(indexed.extract()?);
     }
     if let Some(masks) = options.get_item("masks")? {
-        loader = loader.masks(masks.extract::<PathBuf>().map_err(|e| of_option("masks", &masks, e))?);
+        loader = loader.masks(masks.extract::<PathBuf>().map_err(|e| in_option("masks", &masks, e))?);
     }
     if let Some(columns) = options.get_item("table")? {
-        loader = loader.table(source::columns(&columns).map_err(|e| of_option("table", &columns, e))?);
+        loader = loader.table(source::columns(&columns).map_err(|e| in_option("table", &columns, e))?);
     }
     Ok(loader)
 }
 
-/// Stores for URLs, with the cache that the options request.
+/// Returns the object stores for URLs, with a cache if the options request it.
 fn stores(options: &Bound<'_, PyDict>) -> PyResult<Vec<(&'static str, Arc<dyn Store>)>> {
     let (folder, bytes) = (options.get_item("cache_dir")?, options.get_item("cache_bytes")?);
     let folder = match folder {
-        Some(folder) => Some(folder.extract::<PathBuf>().map_err(|e| of_option("cache_dir", &folder, e))?),
+        Some(folder) => Some(folder.extract::<PathBuf>().map_err(|e| in_option("cache_dir", &folder, e))?),
         None => None,
     };
     let Some(bytes) = bytes else {
         let refreshed = options.get_item("cache_refresh")?.is_some_and(|renewed| renewed.is_truthy().unwrap_or(true));
         return match folder {
-            None if refreshed => {
-                Err(refused(options.py(), "cache_refresh needs cache_bytes, the maximum size of the cache".to_owned()))
-            }
+            None if refreshed => Err(config_error(
+                options.py(),
+                "cache_refresh needs cache_bytes, the maximum size of the cache".to_owned(),
+            )),
             None => Ok(warpfeed_stores::all()),
             Some(_) => {
-                Err(refused(options.py(), "cache_dir needs cache_bytes, the maximum size of the cache".to_owned()))
+                Err(config_error(options.py(), "cache_dir needs cache_bytes, the maximum size of the cache".to_owned()))
             }
         };
     };
-    let bytes = bytes.extract().map_err(|e| of_option("cache_bytes", &bytes, e))?;
+    let bytes = bytes.extract().map_err(|e| in_option("cache_bytes", &bytes, e))?;
     let folder = folder.map_or_else(Cache::default_path, Ok).raised(options.py())?;
     let cache = Cache::open(&folder, bytes).raised(options.py())?;
     if let Some(renewed) = options.get_item("cache_refresh")?
-        && renewed.extract().map_err(|e| of_option("cache_refresh", &renewed, e))?
+        && renewed.extract().map_err(|e| in_option("cache_refresh", &renewed, e))?
     {
         warpfeed_stores::refresh(&folder, "").raised(options.py())?;
     }
     Ok(cache.stores(warpfeed_stores::all()))
 }
 
-/// The options for opening datasets.
+/// Returns the options for opening datasets.
 pub(crate) fn opening(options: &Bound<'_, PyDict>) -> PyResult<Options> {
     let mut opening = Options::new().stores(stores(options)?);
     if let Some(mapped) = options.get_item("mmap")? {
@@ -170,7 +174,7 @@ pub(crate) fn opening(options: &Bound<'_, PyDict>) -> PyResult<Options> {
         opening = opening.index(indexed.extract()?);
     }
     if let Some(masks) = options.get_item("masks")? {
-        opening = opening.masks(masks.extract::<PathBuf>().map_err(|e| of_option("masks", &masks, e))?);
+        opening = opening.masks(masks.extract::<PathBuf>().map_err(|e| in_option("masks", &masks, e))?);
     }
     if let Some(columns) = options.get_item("table")? {
         opening = opening.table(source::columns(&columns)?);
@@ -178,13 +182,14 @@ pub(crate) fn opening(options: &Bound<'_, PyDict>) -> PyResult<Options> {
     Ok(opening)
 }
 
-/// The numbers of an object that returns them as chunks of bytes.
-fn numbers<T>(value: &Bound<'_, PyAny>, number: fn([u8; 8]) -> T) -> PyResult<Vec<T>> {
+/// Reads the numbers of a Python object of `warpfeed._number_lists`, which yields chunks of bytes.
+/// `convert` converts the 8 bytes of a number.
+pub(crate) fn numbers<T>(value: &Bound<'_, PyAny>, convert: fn([u8; 8]) -> T) -> PyResult<Vec<T>> {
     let mut numbers = Vec::with_capacity(value.len()?);
-    for piece in value.try_iter()? {
-        let piece = piece?;
-        let (each, _) = piece.cast::<PyBytes>()?.as_bytes().as_chunks();
-        numbers.extend(each.iter().map(|bytes| number(*bytes)));
+    for chunk in value.try_iter()? {
+        let chunk = chunk?;
+        let (elements, _) = chunk.cast::<PyBytes>()?.as_bytes().as_chunks();
+        numbers.extend(elements.iter().map(|bytes| convert(*bytes)));
     }
     Ok(numbers)
 }
@@ -199,17 +204,18 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
         "subset" => loader.subset(numbers(value, u64::from_ne_bytes)?),
         "buckets" => {
             let (lengths, bounds): (Bound<'_, PyAny>, Vec<u32>) = value.extract()?;
-            // The Python list contains only 32-bit numbers.
+            // `_buckets._Lengths` accepts only numbers that fit into 32 bits.
             loader.buckets(numbers(&lengths, |bytes| u64::from_ne_bytes(bytes) as u32)?, bounds)
         }
         "weights" => loader.weights(numbers(value, f64::from_ne_bytes)?),
+        "mixture_options" => loader.mixture_options(from_value(value)?),
         "balanced" if value.extract()? => loader.balanced(),
         "match_labels_by_name" if value.extract()? => loader.match_labels_by_name(),
         "keep_labels" if value.extract()? => loader.keep_labels(),
         "balanced" | "match_labels_by_name" | "keep_labels" => loader,
-        "classes" => loader.classes(given::<Vec<String>>(value)?),
+        "classes" => loader.classes(from_value::<Vec<String>>(value)?),
         "classes_file" => loader.classes_file(value.extract::<PathBuf>()?),
-        "image_transform" => loader.transform(Called(value.cast::<Function>()?.get().0.clone())),
+        "image_transform" => loader.transform(UserTransform(value.cast::<Function>()?.get().0.clone())),
         "augment" => loader.augment(augment(value)?),
         "views" => {
             let views = value.extract::<Vec<Bound<'_, PyAny>>>()?;
@@ -218,8 +224,8 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
         "fields" => {
             let mut loader = loader;
             for (name, kind) in value.cast::<PyDict>()?.iter() {
-                let made = kind.call_method0("_describe").and_then(|described| given::<FieldKind>(&described));
-                loader = loader.field(name.extract()?, made.map_err(|e| of_option("fields", &kind, e))?);
+                let made = kind.call_method0("_describe").and_then(|described| from_value::<FieldKind>(&described));
+                loader = loader.field(name.extract()?, made.map_err(|e| in_option("fields", &kind, e))?);
             }
             loader
         }
@@ -240,26 +246,27 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
     })
 }
 
-/// Sets an option that is a single value.
+/// Sets an option with a single value.
 fn plain(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader> {
     let Some((setter, _)) = rows().find(|(_, keyword)| *keyword == name) else {
         return Err(PyTypeError::new_err(format!("no option {name:?}")));
     };
-    read(value, |json| loader.set(setter, json).expect("the setter has a row"))
+    parse_value(value, |json| loader.set(setter, json).expect("the setter has a row"))
 }
 
-/// The setters of single-value options, with their keywords.
+/// Returns the setter and the keyword of each option with a single value.
 pub(crate) fn rows() -> impl Iterator<Item = (&'static str, &'static str)> {
     Loader::OPTIONS.iter().map(|&[setter, keyword, ..]| (setter, if keyword.is_empty() { setter } else { keyword }))
 }
 
-/// The rows of single-value options, for the tests of the package.
+/// Returns the declarations of all options with a single value, for the tests of the package.
 #[pyfunction]
 pub(crate) fn options() -> Vec<[&'static str; 4]> {
     Loader::OPTIONS.to_vec()
 }
 
-/// Parses a state as returned by `state_dict`.
+/// Parses a result of `state_dict`.
 pub(crate) fn checkpoint(json: &str) -> PyResult<Checkpoint> {
-    serde_json::from_str(json).map_err(|e| Python::attach(|py| refused(py, format!("not a state of a loader: {e}"))))
+    serde_json::from_str(json)
+        .map_err(|e| Python::attach(|py| config_error(py, format!("not a result of state_dict(): {e}"))))
 }

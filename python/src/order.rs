@@ -1,6 +1,6 @@
-//! Sample orders that are defined by a Python function.
+//! Lets a Python function define the order of samples.
 //!
-//! The loader requests one position at a time, and calling Python for each position would be slow.
+//! The loader asks for one position at a time, and calling Python for each position would be slow.
 //! Therefore the function is called once per epoch, and its result is cached.
 
 use std::collections::{HashMap, VecDeque};
@@ -12,31 +12,35 @@ use pyo3::prelude::*;
 use warpfeed::sampler::{Occurrence, Sampler};
 use warpfeed::{Error, ErrorKind};
 
-use crate::error::{of_program, raised};
+use crate::error::{raised, user_error};
 use crate::thread_state::{attached, call};
 use crate::traced::{TracedRef, name_of};
 
-/// Minimum number of cached epochs. More are cached while they have at most `KEPT_SAMPLES` samples
-/// in total and there are at most `MOST_KEPT` of them. Several short epochs may be prepared in
-/// advance, but no more than the number of prefetched batches. Orders in use are never evicted,
-/// because the function may depend on state, and calling it again could change the order mid-epoch.
-const KEPT: usize = 4;
-const KEPT_SAMPLES: usize = 1 << 20;
-const MOST_KEPT: usize = 1024;
-
-/// An order defined by a Python function, which returns the sample indices of an epoch.
+/// Number of epochs that are cached regardless of their size.
 ///
-/// The mutex is never held while a thread waits for the interpreter.
+/// If epochs are short, the loader prepares several of them in advance, at most one per prefetched
+/// batch. Therefore more epochs are cached, up to the limits below.
+const MIN_CACHED_EPOCHS: usize = 4;
+/// Maximum total number of samples in cached epochs beyond `MIN_CACHED_EPOCHS`.
+const MAX_CACHED_SAMPLES: usize = 1 << 20;
+/// Maximum number of cached epochs.
+const MAX_CACHED_EPOCHS: usize = 1024;
+
+/// A sampler that calls a Python function, which returns the sample indices of an epoch.
+///
+/// No thread holds the mutex while it waits for the interpreter.
 pub(crate) struct PythonOrder {
     function: Arc<TracedRef>,
     orders: Mutex<Orders>,
 }
 
-/// The cached orders, oldest first.
+/// The cached orders. Orders in use are never evicted: the function may depend on state, so calling
+/// it again could change the order in the middle of an epoch.
 #[derive(Default)]
 struct Orders {
-    known: VecDeque<(u64, Arc<[Occurrence]>)>,
-    /// Epoch of the run's position.
+    /// Epochs with their orders, oldest first.
+    cached: VecDeque<(u64, Arc<[Occurrence]>)>,
+    /// Epoch that the run has reached.
     position: Option<u64>,
     /// Epoch that is being replayed.
     replayed: Option<u64>,
@@ -52,46 +56,46 @@ impl PythonOrder {
         &self.function
     }
 
-    /// Calls the function now if the order of `epoch` is not cached, so that an exception reaches
-    /// the caller that needs the epoch.
+    /// Returns the order of `epoch`. Calls the function if the order is not cached, so that the
+    /// caller that needs the epoch gets the function's exception.
     pub(crate) fn prepare(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
-        self.prepared(py, epoch).map_err(|e| self.raised(py, epoch, e))
+        self.get_or_call(py, epoch).map_err(|e| self.raised(py, epoch, e))
     }
 
     /// Like [`prepare`](PythonOrder::prepare), but raises the function's own exception.
-    fn prepared(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
-        if let Some(occurrences) = self.known(epoch) {
+    fn get_or_call(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
+        if let Some(occurrences) = self.cached(epoch) {
             return Ok(occurrences);
         }
-        let asked = self.asked(py, epoch)?;
+        let occurrences = self.call_function(py, epoch)?;
         let mut orders = self.lock();
         // A concurrent call may have finished first. If so, use its result.
         if let Some(occurrences) = orders.get(epoch) {
             return Ok(occurrences);
         }
-        orders.keep(epoch, asked.clone());
-        Ok(asked)
+        orders.insert(epoch, occurrences.clone());
+        Ok(occurrences)
     }
 
     /// Calls the function even if the order of `epoch` is cached, because the function may depend
-    /// on state that the user has changed since.
-    pub(crate) fn ask(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
-        self.asked(py, epoch).map_err(|e| self.raised(py, epoch, e))
+    /// on state that the user has changed since the order was cached.
+    pub(crate) fn refresh(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
+        self.call_function(py, epoch).map_err(|e| self.raised(py, epoch, e))
     }
 
-    /// Like [`ask`](PythonOrder::ask), but raises the function's own exception.
-    fn asked(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
+    /// Like [`refresh`](PythonOrder::refresh), but raises the function's own exception.
+    fn call_function(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
         let function =
             self.function.get(py).ok_or_else(|| PyRuntimeError::new_err("the loader was garbage-collected"))?;
         let args = (epoch,).into_pyobject(py)?;
-        let calling = self.function.calling();
-        let came = call(&function, &args);
+        let calling = self.function.begin_call();
+        let result = call(&function, &args);
         drop(calling);
-        let indices: Vec<u64> = came?.extract()?;
+        let indices: Vec<u64> = result?.extract()?;
         let mut times = HashMap::<u64, u64>::with_capacity(indices.len());
         let occurrence = |index: u64| {
             let time = times.entry(index).or_default();
-            // A repeated sample is augmented differently.
+            // Make the augmentation of each repetition different.
             let variant = epoch ^ time.wrapping_mul(0x9e37_79b9_7f4a_7c15);
             *time += 1;
             Occurrence { index, variant }
@@ -99,27 +103,28 @@ impl PythonOrder {
         Ok(indices.into_iter().map(occurrence).collect())
     }
 
-    /// The error for the exception `e` of the function.
-    fn failed(&self, py: Python<'_>, epoch: u64, e: PyErr) -> Error {
-        of_program(py, ErrorKind::Transform, &format!("{} at epoch {epoch}: ", self.function.name()), e)
+    /// Creates the error for an exception that the function raised.
+    fn sampler_error(&self, py: Python<'_>, epoch: u64, e: PyErr) -> Error {
+        user_error(py, ErrorKind::Transform, &format!("{} at epoch {epoch}: ", self.function.name()), e)
     }
 
-    /// The exception to raise for the exception `e` of the function. A request to exit, such as
-    /// Ctrl-C, is not changed.
+    /// Wraps an exception that the function raised in a `WarpfeedError`, unless it is a request to
+    /// exit, such as Ctrl-C.
     fn raised(&self, py: Python<'_>, epoch: u64, e: PyErr) -> PyErr {
-        if e.is_instance_of::<PyException>(py) { raised(py, &self.failed(py, epoch, e)) } else { e }
+        if e.is_instance_of::<PyException>(py) { raised(py, &self.sampler_error(py, epoch, e)) } else { e }
     }
 
-    /// Replaces the order of `epoch` if there is a new one. No run may use it at the same time.
+    /// Replaces the order of `epoch` with `renewed`, if it is set. No run may use the order at the
+    /// same time.
     pub(crate) fn replace(&self, epoch: u64, renewed: Option<Arc<[Occurrence]>>) {
         if let Some(renewed) = renewed {
             let mut orders = self.lock();
-            orders.known.retain(|(have, _)| *have != epoch);
-            orders.keep(epoch, renewed);
+            orders.cached.retain(|(cached_epoch, _)| *cached_epoch != epoch);
+            orders.insert(epoch, renewed);
         }
     }
 
-    /// Records that the run continues in `epoch`.
+    /// Records that the run has reached `epoch`.
     pub(crate) fn begin(&self, epoch: u64) {
         let mut orders = self.lock();
         (orders.position, orders.replayed) = (Some(epoch), None);
@@ -134,40 +139,49 @@ impl PythonOrder {
         self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn known(&self, epoch: u64) -> Option<Arc<[Occurrence]>> {
+    fn cached(&self, epoch: u64) -> Option<Arc<[Occurrence]>> {
         self.lock().get(epoch)
     }
 
+    /// Returns the order of `epoch`. Calls the function if the order is not cached.
+    ///
     /// # Panics
-    /// If the function raises an exception. The loader turns the panic into an error of the epoch,
-    /// so no panic hook reports it.
+    /// If the function raises an exception. Panic hooks are not called, because the loader converts
+    /// the panic to an error.
     fn occurrences(&self, epoch: u64) -> Arc<[Occurrence]> {
-        self.known(epoch).unwrap_or_else(|| {
-            let asked = attached(|py| self.prepared(py, epoch).map_err(|e| self.failed(py, epoch, e)));
-            let asked = asked.unwrap_or_else(|| Err(Error::config("sampler: the interpreter is shutting down")));
-            asked.unwrap_or_else(|e| resume_unwind(Box::new(e)))
+        self.cached(epoch).unwrap_or_else(|| {
+            let occurrences = attached(|py| self.get_or_call(py, epoch).map_err(|e| self.sampler_error(py, epoch, e)));
+            let occurrences =
+                occurrences.unwrap_or_else(|| Err(Error::config("sampler: the interpreter is shutting down")));
+            occurrences.unwrap_or_else(|e| resume_unwind(Box::new(e)))
         })
     }
 }
 
 impl Orders {
     fn get(&self, epoch: u64) -> Option<Arc<[Occurrence]>> {
-        // Search from the end: this is called for every sample, mostly for the epoch that was added
-        // last.
-        self.known.iter().rev().find(|(have, _)| *have == epoch).map(|(_, occurrences)| occurrences.clone())
+        // Search from the end, because this is called for every sample, usually for the epoch that
+        // was added last.
+        self.cached
+            .iter()
+            .rev()
+            .find(|(cached_epoch, _)| *cached_epoch == epoch)
+            .map(|(_, occurrences)| occurrences.clone())
     }
 
-    /// Caches the order of `epoch`, and evicts the oldest unused orders that exceed the limits.
-    fn keep(&mut self, epoch: u64, occurrences: Arc<[Occurrence]>) {
-        let samples = |known: &VecDeque<(u64, Arc<[Occurrence]>)>| -> usize {
-            known.iter().map(|(_, kept)| kept.len() + 1).sum::<usize>() + occurrences.len()
+    /// Caches the order of `epoch`. Evicts the oldest unused orders until the limits are met.
+    fn insert(&mut self, epoch: u64, occurrences: Arc<[Occurrence]>) {
+        let samples = |cached: &VecDeque<(u64, Arc<[Occurrence]>)>| -> usize {
+            cached.iter().map(|(_, order)| order.len() + 1).sum::<usize>() + occurrences.len()
         };
-        while self.known.len() >= MOST_KEPT || (self.known.len() >= KEPT && samples(&self.known) > KEPT_SAMPLES) {
+        while self.cached.len() >= MAX_CACHED_EPOCHS
+            || (self.cached.len() >= MIN_CACHED_EPOCHS && samples(&self.cached) > MAX_CACHED_SAMPLES)
+        {
             let used = |epoch: u64| self.position == Some(epoch) || self.replayed == Some(epoch);
-            let Some(oldest) = self.known.iter().position(|(epoch, _)| !used(*epoch)) else { break };
-            self.known.remove(oldest);
+            let Some(oldest) = self.cached.iter().position(|(epoch, _)| !used(*epoch)) else { break };
+            self.cached.remove(oldest);
         }
-        self.known.push_back((epoch, occurrences));
+        self.cached.push_back((epoch, occurrences));
     }
 }
 
@@ -185,7 +199,8 @@ impl Sampler for PythonOrder {
         occurrences.get(position as usize).copied().unwrap_or_else(|| {
             let found = occurrences.len();
             resume_unwind(Box::new(format!(
-                "sampler: epoch {epoch} had more than {position} samples, and now has {found}"
+                "sampler: epoch {epoch} had more than {position} samples before, but now has {found}; return the same \
+                 number of indices on each call for the same epoch"
             )))
         })
     }

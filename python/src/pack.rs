@@ -1,3 +1,5 @@
+//! Packs datasets, merges parts, and reports the progress of packing.
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,12 +14,12 @@ use crate::error::Raised as _;
 use crate::option_names::in_python;
 use crate::options::opening;
 use crate::source;
-use crate::waiting::aside_telling;
+use crate::waiting::run_reporting;
 
 /// Packs `data` into `target`.
 ///
-/// `options` has the values of the setters of `Pack` and the options for opening `data`. `progress`
-/// is called with the number of finished samples and the total.
+/// `options` contains the values for the setters of [`Pack`] and the options for opening `data`.
+/// `progress` is called with the number of finished samples and the total number of samples.
 #[pyfunction]
 #[pyo3(signature = (data, target, options, progress=None))]
 pub(crate) fn pack<'py>(
@@ -44,13 +46,13 @@ pub(crate) fn pack<'py>(
     let (strict, retries): (bool, usize) = (get("strict")?.extract()?, get("retries")?.extract()?);
     let convert_to_u8: bool = get("convert_to_u8")?.extract()?;
     let background: Option<[u8; 3]> = options.get_item("background")?.map(|color| color.extract()).transpose()?;
-    // The number of finished samples, and the total.
+    // The number of finished samples, and the total number of samples.
     let counts = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
-    let (noted, mut told) = (counts.clone(), 0);
+    let (counters, mut reported) = (counts.clone(), 0);
     let work = move |_: &_| {
-        let note = |done: &Progress| {
-            noted[1].store(done.total, Ordering::Relaxed);
-            noted[0].store(done.samples, Ordering::Release);
+        let record = |done: &Progress| {
+            counters[1].store(done.total, Ordering::Relaxed);
+            counters[0].store(done.samples, Ordering::Release);
         };
         let pack = Pack::new(&*source).recode(recode).workers(workers.unwrap_or(0)).force(force).keep_bad(keep_bad);
         let mut pack = pack.strict(strict).retries(retries).convert_to_u8(convert_to_u8).stores(warpfeed_stores::all());
@@ -72,55 +74,55 @@ pub(crate) fn pack<'py>(
         if let Some(keys) = keys {
             pack = pack.keys(keys);
         }
-        pack.progress(note).to(&target)
+        pack.progress(record).to(&target)
     };
-    let packed = aside_telling(py, work, |py| {
+    let packed = run_reporting(py, work, |py| {
         let done = counts[0].load(Ordering::Acquire);
         match &progress {
-            Some(progress) if done != told => {
-                told = done;
+            Some(progress) if done != reported => {
+                reported = done;
                 progress.call1(py, (done, counts[1].load(Ordering::Relaxed))).map(drop)
             }
             _ => Ok(()),
         }
     })?;
-    told_of(py, &packed)
+    report_dict(py, &packed)
 }
 
 /// Merges the parts of `target`.
 #[pyfunction]
 pub(crate) fn merge(py: Python<'_>, target: PathBuf, force: bool, quick: bool) -> PyResult<Bound<'_, PyDict>> {
     let merge = Merge::new(target).stores(warpfeed_stores::all()).force(force).quick(quick);
-    let merged = aside_telling(py, move |_| merge.run(), |_| Ok(()))?;
-    let told = told_of(py, &merged.report)?;
-    told.set_item("orphans", &merged.orphans)?;
-    Ok(told)
+    let merged = run_reporting(py, move |_| merge.run(), |_| Ok(()))?;
+    let dict = report_dict(py, &merged.report)?;
+    dict.set_item("orphans", &merged.orphans)?;
+    Ok(dict)
 }
 
-/// The progress of all parts of `target`.
+/// Returns the progress of all parts of `target`.
 #[pyfunction]
 pub(crate) fn pack_progress(py: Python<'_>, target: PathBuf) -> PyResult<Bound<'_, PyDict>> {
     let merge = Merge::new(target).stores(warpfeed_stores::all());
-    let found = aside_telling(py, move |_| merge.progress(), |_| Ok(()))?;
-    let told = PyDict::new(py);
-    told.set_item("samples", found.samples)?;
-    told.set_item("total", found.total)?;
-    told.set_item("parts", found.parts)?;
-    told.set_item("missing", found.missing)?;
-    told.set_item("merged", found.merged)?;
-    Ok(told)
+    let progress = run_reporting(py, move |_| merge.progress(), |_| Ok(()))?;
+    let dict = PyDict::new(py);
+    dict.set_item("samples", progress.samples)?;
+    dict.set_item("total", progress.total)?;
+    dict.set_item("parts", progress.parts)?;
+    dict.set_item("missing", progress.missing)?;
+    dict.set_item("merged", progress.merged)?;
+    Ok(dict)
 }
 
-/// The part for this task of a job array, and the number of parts.
+/// Returns the part that this task of a job array must pack, and the number of parts.
 #[pyfunction]
 pub(crate) fn part_from_env(py: Python<'_>, parts: Option<u64>) -> PyResult<(u64, u64)> {
     warpfeed::pack::part_from_env(parts).raised(py)
 }
 
-/// The recoding that `warpfeed._pack` describes, for example `("quality", 90, None)`.
+/// Converts a description from `warpfeed._pack`, such as `("quality", 90, None)`.
 fn recode(value: &Bound<'_, PyAny>) -> PyResult<Recode> {
-    let (name, number, other): (String, Option<u32>, Option<u32>) = value.extract()?;
-    Ok(match (&*name, number, other) {
+    let (name, first, second): (String, Option<u32>, Option<u32>) = value.extract()?;
+    Ok(match (&*name, first, second) {
         ("keep_bytes", ..) => Recode::KeepBytes,
         ("lossless", ..) => Recode::Lossless,
         ("quality", Some(quality), max_side) => {
@@ -129,12 +131,12 @@ fn recode(value: &Bound<'_, PyAny>) -> PyResult<Recode> {
         ("max_side", Some(side), _) => Recode::MaxSide(side),
         ("raw", Some(shorter), None) => Recode::Raw(RawSize::Shorter(shorter)),
         ("raw", Some(height), Some(width)) => Recode::Raw(RawSize::Exact(decode::Size::new(width, height))),
-        (other, ..) => return Err(PyTypeError::new_err(format!("no recoding {other:?}"))),
+        (other, ..) => return Err(PyTypeError::new_err(format!("unknown recoding {other:?}"))),
     })
 }
 
-fn told_of<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {
-    let told = PyDict::new(py);
+fn report_dict<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
     for (name, number) in [
         ("samples", report.samples),
         ("bytes_in", report.bytes_in),
@@ -149,13 +151,13 @@ fn told_of<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>
         ("duplicate_keys", report.duplicate_keys),
         ("bytes", report.written.bytes),
     ] {
-        told.set_item(name, number)?;
+        dict.set_item(name, number)?;
     }
     let list = |found: &[Refused]| -> Vec<(u64, String, String)> {
-        found.iter().map(|one| (one.index, one.key.clone(), in_python(&one.reason))).collect()
+        found.iter().map(|image| (image.index, image.key.clone(), in_python(&image.reason))).collect()
     };
-    told.set_item("refused", list(&report.refused))?;
-    told.set_item("damaged", list(&report.damaged))?;
-    told.set_item("paths", &report.written.paths)?;
-    Ok(told)
+    dict.set_item("refused", list(&report.refused))?;
+    dict.set_item("damaged", list(&report.damaged))?;
+    dict.set_item("paths", &report.written.paths)?;
+    Ok(dict)
 }

@@ -1,28 +1,31 @@
+//! The command-line tool, and functions that do not need a loader.
+
 use std::ffi::OsString;
 
 use pyo3::prelude::*;
 use warpfeed::source::{Options, labels as labels_of};
 use warpfeed::{Rank, sampler};
 
-use crate::error::{Raised as _, refused};
+use crate::error::{Raised as _, config_error};
 use crate::log;
 use crate::source;
-use crate::waiting::aside;
+use crate::waiting::run_on_thread;
 
-/// Runs the command line with `args`, starting with the program's name. Returns the exit code.
+/// Runs the command-line tool, and returns its exit code. `args` begins with the program's name.
 #[pyfunction]
 pub(crate) fn run_program(py: Python<'_>, args: Vec<OsString>) -> u8 {
-    log::print();
+    log::print_warnings();
     py.detach(|| warpfeed_cli::run(args))
 }
 
-/// The version.
+/// Returns the version of the package.
 #[pyfunction]
 pub(crate) fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// Rank, number of ranks, and both within this machine, according to the launcher's environment.
+/// Returns the rank, the number of ranks, and both numbers within this machine, from the launcher's
+/// environment variables.
 #[pyfunction]
 #[allow(clippy::type_complexity)]
 pub(crate) fn rank_from_env(py: Python<'_>) -> PyResult<Option<(usize, usize, Option<usize>, Option<usize>)>> {
@@ -30,25 +33,27 @@ pub(crate) fn rank_from_env(py: Python<'_>) -> PyResult<Option<(usize, usize, Op
     Ok(found.map(|rank| (rank.rank, rank.world_size, rank.local_rank, rank.local_world_size)))
 }
 
-/// A message of the crate in Python's spelling.
+/// Translates a message of the crate to Python spelling.
 #[pyfunction]
 pub(crate) fn in_python(message: &str) -> String {
     crate::option_names::in_python(message)
 }
 
-/// The number of samples of a dataset and, with `wanted`, the label of each.
+/// Returns the number of samples in a dataset and, if `with_labels` is set, the label of each
+/// sample.
 #[pyfunction]
-pub(crate) fn labels(data: &Bound<'_, PyAny>, wanted: bool) -> PyResult<(usize, Option<Vec<i64>>)> {
+pub(crate) fn labels(data: &Bound<'_, PyAny>, with_labels: bool) -> PyResult<(usize, Option<Vec<i64>>)> {
     let py = data.py();
     let source = source::of(data, &Options::new().stores(warpfeed_stores::all()))?;
-    if !wanted {
+    if !with_labels {
         return Ok((source.len(), None));
     }
-    let labels = aside(py, move |_| labels_of(&*source, &(0..source.len() as u64).collect::<Vec<_>>()))?;
+    let labels = run_on_thread(py, move |_| labels_of(&*source, &(0..source.len() as u64).collect::<Vec<_>>()))?;
     Ok((labels.len(), Some(labels)))
 }
 
-/// Splits `samples` at random into parts of these `shares`; with `labels`, stratified by class.
+/// Randomly splits `samples` into parts with the given `shares`. With `labels`, each class is split
+/// separately.
 #[pyfunction]
 #[pyo3(signature = (samples, shares, seed, labels=None))]
 pub(crate) fn split(
@@ -58,18 +63,18 @@ pub(crate) fn split(
     seed: u64,
     labels: Option<Vec<i64>>,
 ) -> PyResult<Vec<Vec<u64>>> {
-    /// The crate needs the number of parts at compile time.
+    /// Calls the crate's function, which needs the number of parts at compile time.
     macro_rules! by_number {
         ($($n:literal)*) => {
             match shares.len() {
                 $($n => {
                     let shares: [f64; $n] = shares.try_into().expect("the length matches");
-                    aside(py, move |_| Ok(match labels {
+                    run_on_thread(py, move |_| Ok(match labels {
                         None => sampler::split(samples, shares, seed)?.into(),
                         Some(labels) => sampler::split_by_class(samples.into_iter().zip(labels), shares, seed)?.into(),
                     }))
                 })*
-                n => Err(refused(py, format!("shares: {n} parts: expected 1 to 8"))),
+                n => Err(config_error(py, format!("shares: {n} parts: expected 1 to 8"))),
             }
         };
     }

@@ -8,44 +8,47 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMapping, PyString, PyTuple};
 use warpfeed::format::ANY_FIELDS;
-use warpfeed::source::{self, Coco, Concat, Options, Sample, Source, TableOptions, TokenFile, TokenType, Voc, Yolo};
+use warpfeed::source::{
+    self, Coco, Concat, Options, Sample, Source, TableOptions, TokenFile, TokenType, Voc, Yolo, Zip,
+};
 use warpfeed::{Error, ErrorKind, Result};
 
-use crate::buffer::{ALSO, Buffer, IMAGE, type_name};
-use crate::error::{Raised as _, of_program};
+use crate::buffer::{Buffer, DATASET_IMAGE, IMAGE, type_name};
+use crate::error::{Raised as _, user_error};
 use crate::thread_state::{attached, item};
-use crate::traced::{TracedRef, keep};
-use crate::waiting::aside;
+use crate::traced::{TracedRef, register};
+use crate::waiting::run_on_thread;
 
-/// Opens `data` as a source: the dataset at a path, a dataset described by `warpfeed._sources`, or
-/// a Python object.
+/// Opens `data` as a source. `data` is a path, an object of `warpfeed._sources`, or a Python
+/// dataset.
 pub(crate) fn of(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn Source>> {
     let py = data.py();
     if let Ok(path) = data.extract::<PathBuf>() {
         let opening = opening.clone();
-        return aside(py, move |_| opening.open_part(path));
+        return run_on_thread(py, move |_| opening.open_part(path));
     }
-    let joined = data.get_type().name().is_ok_and(|name| name == "Concat");
-    if opening.has_masks() && !joined {
+    let is_concat = data.get_type().name().is_ok_and(|name| name == "Concat" || name == "Zip");
+    if opening.has_masks() && !is_concat {
         let cause = "masks=...: supported only if data is the path of a folder of images";
         return Err(PyTypeError::new_err(cause));
     }
     if let Some(describe) = data.getattr_opt("_describe_source")? {
-        return described(describe.call0()?.cast::<PyDict>()?, opening);
+        return open_described(describe.call0()?.cast::<PyDict>()?, opening);
     }
     let wanted =
         "expected the path of a dataset, or an object with __len__ and __getitem__ that returns encoded images";
     let kind = data.get_type().name()?;
     if data.cast::<PyMapping>().is_ok() {
         return Err(PyTypeError::new_err(format!(
-            "a {kind} has its entries by name, and samples have numbers: pass one of its entries, or an object with \
-             __len__ whose __getitem__(i) returns a sample, such as {{\"image\": images[i], \"label\": labels[i]}}"
+            "a {kind} has its entries by name, but samples are accessed by index: pass one of its entries, or an \
+             object with __len__ whose __getitem__(i) returns a sample, such as {{\"image\": images[i], \"label\": \
+             labels[i]}}"
         )));
     }
     if data.hasattr("iloc")? {
         return Err(PyTypeError::new_err(format!(
-            "a {kind} has columns, and samples have numbers: save it as a table with frame.to_csv(\"train.csv\"), and \
-             pass the path"
+            "a {kind} has columns, but samples are accessed by index: save it as a table with \
+             frame.to_csv(\"train.csv\"), and pass the path"
         )));
     }
     for method in ["__len__", "__getitem__"] {
@@ -57,15 +60,16 @@ pub(crate) fn of(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn
         Some(classes) => classes.extract().unwrap_or_default(),
         None => Vec::new(),
     };
-    let object = keep(data.clone().unbind(), format!("{}.__getitem__", data.get_type().name()?));
+    let object = register(data.clone().unbind(), format!("{}.__getitem__", data.get_type().name()?));
     Ok(Arc::new(PythonSource { object, len: data.len()?, classes }))
 }
 
-/// Opens the dataset that `warpfeed._sources` describes with a type and options.
-fn described(set: &Bound<'_, PyDict>, opening: &Options) -> PyResult<Arc<dyn Source>> {
-    let py = set.py();
+/// Opens a dataset from the description that `_describe_source` in `warpfeed._sources` returns.
+fn open_described(description: &Bound<'_, PyDict>, opening: &Options) -> PyResult<Arc<dyn Source>> {
+    let py = description.py();
     let get = |name: &str| {
-        set.get_item(name).and_then(|value| value.ok_or_else(|| PyTypeError::new_err(format!("a set without {name}"))))
+        let value = description.get_item(name)?;
+        value.ok_or_else(|| PyTypeError::new_err(format!("the description of a dataset has no {name:?}")))
     };
     let kind: String = get("kind")?.extract()?;
     if kind == "concat" {
@@ -78,11 +82,20 @@ fn described(set: &Bound<'_, PyDict>, opening: &Options) -> PyResult<Arc<dyn Sou
         };
         return Ok(Arc::new(joined.raised(py)?));
     }
+    if kind == "zip" {
+        let parts = get("parts")?.extract::<Vec<Bound<'_, PyAny>>>()?;
+        let parts = parts.iter().map(|part| of(part, opening)).collect::<PyResult<Vec<_>>>()?;
+        let zipped = if get("check_keys")?.extract()? { Zip::new(parts) } else { Zip::by_index(parts) };
+        let names = get("names")?.extract::<Vec<String>>()?;
+        let named = names.iter().enumerate().filter(|(_, name)| !name.is_empty());
+        let zipped = zipped.and_then(|zip| named.into_iter().try_fold(zip, |zip, (part, name)| zip.named(part, name)));
+        return Ok(Arc::new(zipped.raised(py)?));
+    }
     let path: PathBuf = get("path")?.extract()?;
     match &*kind {
         "coco" => {
             let images: Option<PathBuf> = get("images")?.extract()?;
-            aside(py, move |_| {
+            run_on_thread(py, move |_| {
                 shared(match images {
                     Some(folder) => Coco::with_images(path, folder),
                     None => Coco::open(path),
@@ -91,7 +104,7 @@ fn described(set: &Bound<'_, PyDict>, opening: &Options) -> PyResult<Arc<dyn Sou
         }
         "yolo" => {
             let split: Option<String> = get("split")?.extract()?;
-            aside(py, move |_| {
+            run_on_thread(py, move |_| {
                 shared(match split {
                     Some(split) => Yolo::split(path, &split),
                     None => Yolo::open(path),
@@ -102,13 +115,13 @@ fn described(set: &Bound<'_, PyDict>, opening: &Options) -> PyResult<Arc<dyn Sou
             let kind = if get("dtype")?.eq("u32")? { TokenType::U32 } else { TokenType::U16 };
             let (length, stride) = (get("length")?.extract()?, get("stride")?.extract()?);
             let mapped: bool = get("mmap")?.extract()?;
-            aside(py, move |_| shared(TokenFile::with(path, kind, (length, stride), mapped)))
+            run_on_thread(py, move |_| shared(TokenFile::with(path, kind, (length, stride), mapped)))
         }
         "voc" => {
             let from_zero: bool = get("from_zero")?.extract()?;
-            aside(py, move |_| shared(if from_zero { Voc::from_zero(path) } else { Voc::open(path) }))
+            run_on_thread(py, move |_| shared(if from_zero { Voc::from_zero(path) } else { Voc::open(path) }))
         }
-        other => Err(PyTypeError::new_err(format!("no set {other:?}"))),
+        other => Err(PyTypeError::new_err(format!("unknown kind of dataset {other:?}"))),
     }
 }
 
@@ -116,7 +129,7 @@ fn shared(opened: Result<impl Source + 'static>) -> Result<Arc<dyn Source>> {
     Ok(Arc::new(opened?))
 }
 
-/// Reads the columns of a table from a `warpfeed.TableOptions`.
+/// Converts a `warpfeed.TableOptions`.
 pub(crate) fn columns(options: &Bound<'_, PyAny>) -> PyResult<TableOptions> {
     let options: Bound<'_, PyDict> = options.call_method0("_describe")?.extract()?;
     let mut columns = TableOptions::new();
@@ -131,7 +144,7 @@ pub(crate) fn columns(options: &Bound<'_, PyAny>) -> PyResult<TableOptions> {
             "gather" => value
                 .extract::<Vec<(String, Vec<String>)>>()?
                 .into_iter()
-                .fold(columns, |columns, (name, of)| columns.gather(name, of)),
+                .fold(columns, |columns, (vector, names)| columns.gather(vector, names)),
             "delimiter" => columns.delimiter(value.extract()?),
             "headerless" => columns.headerless(),
             other => return Err(PyTypeError::new_err(format!("TableOptions has no {other:?}"))),
@@ -140,21 +153,23 @@ pub(crate) fn columns(options: &Bound<'_, PyAny>) -> PyResult<TableOptions> {
     Ok(columns)
 }
 
-/// A Python object as a source. A read holds the GIL during `__getitem__` and while the result is
-/// copied once.
+/// A Python object as a source. A read holds the GIL only during `__getitem__` and while the result
+/// is copied to the scratch buffer.
 struct PythonSource {
     object: Arc<TracedRef>,
     len: usize,
     classes: Vec<String>,
 }
 
-/// Ranges of a sample's parts within the scratch buffer.
+/// A sample whose key and fields are in the scratch buffer.
 #[derive(Default)]
 struct Parts {
+    /// Range of the key.
     key: Range<usize>,
+    /// Ranges of the name and of the content of each field.
     fields: Vec<(Range<usize>, Range<usize>)>,
-    /// Files that provide the bytes of fields, each with the index of its field. They are read
-    /// without the GIL.
+    /// Files to read into the scratch buffer after the GIL is released, each with the index of its
+    /// field.
     files: Vec<(usize, PathBuf)>,
     label: Option<i64>,
 }
@@ -165,26 +180,26 @@ fn append(scratch: &mut Vec<u8>, bytes: &[u8]) -> Range<usize> {
     start..scratch.len()
 }
 
-/// Description of the accepted values of fields other than images, for error messages.
-const VALUES: &str = "a number, a list of numbers, an array, bytes, a text or a path";
+/// Description of the values that fields other than images may have, for error messages.
+const VALUES: &str = "a number, a list of numbers, an array, bytes, a string or a path";
 
-/// Appends the field `name`. Bytes are stored unchanged, arrays as `.npy` files, and numbers and
-/// lists as JSON.
+/// Adds the field `name` to `parts`. Bytes are stored unchanged, arrays as `.npy` files, and
+/// numbers and lists as JSON.
 fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut Vec<u8>) -> PyResult<()> {
     let is_image = ANY_FIELDS.contains(&name);
-    let is_file = is_image || warpfeed::format::is_image(name_of(name));
-    // An encoded file may be passed as a uint8 array. For other fields, such an array is the value
-    // itself.
+    let is_file = is_image || warpfeed::format::is_image(suffix(name));
+    // A uint8 array is an encoded file if the field is an image or its name has a suffix.
+    // Otherwise, the array is the value itself.
     let encoded = is_file || name.contains('.');
     let at = append(scratch, name.as_bytes());
-    let value = &converted(value, is_file)?;
+    let value = &convert(value, is_file)?;
     if let Ok(json) = value.cast::<PyString>()
         && !is_file
     {
         if [".npy", ".txt"].iter().any(|end| name.ends_with(end)) {
             let stem = &name[..name.len() - 4];
             return Err(PyTypeError::new_err(format!(
-                "its name says how its bytes are encoded, and its value is not bytes: call it '{stem}'"
+                "the suffix of its name declares an encoding, but its value is not bytes; rename the field to '{stem}'"
             )));
         }
         let end = if name.ends_with(".json") { at.end } else { append(scratch, b".json").end };
@@ -201,13 +216,13 @@ fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut 
         Some(Buffer::Bytes(bytes)) => (at, append(scratch, bytes.as_bytes())),
         // An image has at least two dimensions.
         Some(Buffer::Array { header, data, axes }) if axes > 1 || !is_image => {
-            // The suffix of a field name is its encoding. An image name has no such suffix.
+            // The suffix of the name declares the encoding. The name of the image needs no suffix.
             let end = if is_image || name.ends_with(".npy") { at.end } else { append(scratch, b".npy").end };
             let start = append(scratch, &header).start;
             (at.start..end, start..append(scratch, data.as_bytes()).end)
         }
         _ => {
-            let wanted = if is_file { format!("{IMAGE}{ALSO}") } else { VALUES.to_owned() };
+            let wanted = if is_file { format!("{IMAGE}{DATASET_IMAGE}") } else { VALUES.to_owned() };
             return Err(PyTypeError::new_err(format!("{}; expected {wanted}", type_name(value))));
         }
     };
@@ -215,26 +230,26 @@ fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut 
     Ok(())
 }
 
-/// Prefixes an error about a field's value with the name of the field.
+/// Prefixes an error about the value of a field with the name of the field.
 fn in_field(py: Python<'_>, name: &str, e: PyErr) -> PyErr {
-    let said = format!("field '{name}': {}", e.value(py));
-    let named = match () {
-        () if e.is_instance_of::<PyTypeError>(py) => PyTypeError::new_err(said),
-        () if e.is_instance_of::<PyValueError>(py) => PyValueError::new_err(said),
+    let message = format!("field '{name}': {}", e.value(py));
+    let prefixed = match () {
+        () if e.is_instance_of::<PyTypeError>(py) => PyTypeError::new_err(message),
+        () if e.is_instance_of::<PyValueError>(py) => PyValueError::new_err(message),
         () => return e,
     };
-    named.set_cause(py, Some(e));
-    named
+    prefixed.set_cause(py, Some(e));
+    prefixed
 }
 
-/// Returns the last part of a field name, which indicates the format.
-fn name_of(name: &str) -> &str {
-    name.rsplit_once('.').map_or(name, |(_, end)| end)
+/// Returns the suffix of a field name, or the whole name if it has no suffix.
+fn suffix(name: &str) -> &str {
+    name.rsplit_once('.').map_or(name, |(_, suffix)| suffix)
 }
 
-/// Returns `value` as bytes, an array or a path. `warpfeed._samples` converts tensors, Pillow
-/// images and texts.
-fn converted<'py>(value: &Bound<'py, PyAny>, is_image: bool) -> PyResult<Bound<'py, PyAny>> {
+/// Converts `value` to bytes, an array, a path, or JSON as a `str`. `warpfeed._samples` converts
+/// everything that is not `bytes`.
+fn convert<'py>(value: &Bound<'py, PyAny>, is_image: bool) -> PyResult<Bound<'py, PyAny>> {
     if value.is_instance_of::<PyBytes>() {
         return Ok(value.clone());
     }
@@ -242,36 +257,38 @@ fn converted<'py>(value: &Bound<'py, PyAny>, is_image: bool) -> PyResult<Bound<'
     module.getattr(if is_image { "image" } else { "field" })?.call1((value,))
 }
 
-/// Creates the error for a `value` that was returned in place of an image.
+/// Extends the error about `value`, which `__getitem__` returned as an image, if `value` has the
+/// wrong type.
 fn not_an_image(value: &Bound<'_, PyAny>, e: PyErr) -> PyErr {
-    let said = e.value(value.py()).to_string();
-    if !said.starts_with(&format!("{}; expected", type_name(value))) {
+    let message = e.value(value.py()).to_string();
+    if !message.starts_with(&format!("{}; expected", type_name(value))) {
         return e;
     }
-    PyTypeError::new_err(format!("__getitem__ returned {said}, alone, in a pair (image, label) or in a dict of fields"))
+    PyTypeError::new_err(format!(
+        "__getitem__ returned {message}, alone, in a pair (image, label) or in a dict of fields"
+    ))
 }
 
-/// Returns the class index that a label specifies.
+/// Converts a label to a class index.
 fn label(value: &Bound<'_, PyAny>) -> PyResult<i64> {
     value.extract().map_err(|e: PyErr| {
         let shown = value.repr().map_or_else(|_| type_name(value), |shown| shown.to_string());
-        let cause = format!(
-            "the label is {}; expected the number of a class, or None",
-            shown.chars().take(80).collect::<String>()
-        );
+        let cause =
+            format!("the label is {}; expected a class index or None", shown.chars().take(80).collect::<String>());
         let error = PyTypeError::new_err(cause);
         error.set_cause(value.py(), Some(e));
         error
     })
 }
 
+/// Copies `item`, the result of `__getitem__(index)`, to the scratch buffer.
 fn parts(item: &Bound<'_, PyAny>, index: usize, scratch: &mut Vec<u8>) -> PyResult<Parts> {
     let mut parts = Parts::default();
     if let Ok(fields) = item.cast::<PyDict>() {
         for (name, value) in fields.iter() {
             let name: String = name.extract().map_err(|_| {
                 PyTypeError::new_err(format!(
-                    "__getitem__ returned a dict with a key of {}; expected names",
+                    "__getitem__ returned a dict with a key of type {}; expected str keys",
                     type_name(&name)
                 ))
             })?;
@@ -284,19 +301,19 @@ fn parts(item: &Bound<'_, PyAny>, index: usize, scratch: &mut Vec<u8>) -> PyResu
             }
         }
     } else {
-        let (image, given) = match item.cast::<PyTuple>() {
+        let (image, label_value) = match item.cast::<PyTuple>() {
             Ok(pair) if pair.len() == 2 => (pair.get_item(0)?, Some(pair.get_item(1)?)),
             Ok(tuple) => {
                 let len = tuple.len();
                 return Err(PyValueError::new_err(format!(
-                    "__getitem__ returned a tuple of {len}; expected (bytes, label)"
+                    "__getitem__ returned a tuple of length {len}; expected (image, label)"
                 )));
             }
             Err(_) => (item.clone(), None),
         };
         field(ANY_FIELDS[0], &image, &mut parts, scratch).map_err(|e| not_an_image(&image, e))?;
         // None means that the label is missing.
-        parts.label = given.filter(|given| !given.is_none()).map(|given| label(&given)).transpose()?;
+        parts.label = label_value.filter(|value| !value.is_none()).map(|value| label(&value)).transpose()?;
     }
     if parts.key.is_empty() {
         parts.key = append(scratch, index.to_string().as_bytes());
@@ -313,16 +330,16 @@ impl Source for PythonSource {
         scratch.clear();
         let read = attached(|py| {
             let object = self.object.get(py).ok_or_else(|| Error::in_source("the loader was garbage-collected"))?;
-            let calling = self.object.calling();
+            let calling = self.object.begin_call();
             let read = item(&object, index).and_then(|item| parts(&item, index, scratch));
             drop(calling);
-            read.map_err(|e| of_program(py, ErrorKind::Source, "", e))
+            read.map_err(|e| user_error(py, ErrorKind::Source, "", e))
         });
         let mut parts = read.unwrap_or_else(|| Err(Error::in_source("the interpreter is shutting down")))?;
-        for (number, path) in &parts.files {
+        for (field, path) in &parts.files {
             let start = scratch.len();
             source::append_file(path, scratch)?;
-            parts.fields[*number].1 = start..scratch.len();
+            parts.fields[*field].1 = start..scratch.len();
         }
         let scratch = &scratch[..];
         let text = |range: &Range<usize>| std::str::from_utf8(&scratch[range.clone()]).expect("Python's text is UTF-8");

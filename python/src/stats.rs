@@ -1,3 +1,5 @@
+//! Statistics, verdicts and reports, and the spans that a program records in a trace.
+
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -10,21 +12,21 @@ use crate::core::json;
 use crate::error::Raised as _;
 use crate::option_names::in_python;
 
-fn read(text: &str) -> PyResult<Stats> {
+fn parse(text: &str) -> PyResult<Stats> {
     serde_json::from_str(text).map_err(|e| PyValueError::new_err(format!("not the statistics of a loader: {e}")))
 }
 
-/// The statistics of the time between `earlier` and `now`, as JSON and as a table.
+/// Returns the statistics for the time between `earlier` and `now`, as JSON and as a table.
 #[pyfunction]
 pub(crate) fn stats_since(now: &str, earlier: &str) -> PyResult<(String, String)> {
-    let stats = read(now)?.since(&read(earlier)?);
+    let stats = parse(now)?.since(&parse(earlier)?);
     Ok((json(&stats), stats.to_string()))
 }
 
-/// The verdict of these statistics, as JSON and as text.
+/// Returns the verdict on `stats`, as JSON and as text.
 #[pyfunction]
 pub(crate) fn verdict_of(stats: &str) -> PyResult<(String, String)> {
-    let verdict = read(stats)?.verdict();
+    let verdict = parse(stats)?.verdict();
     Ok((json(&verdict), in_python(&verdict.to_string())))
 }
 
@@ -32,11 +34,12 @@ pub(crate) fn verdict_of(stats: &str) -> PyResult<(String, String)> {
 #[pyfunction]
 #[pyo3(signature = (out, title, stats, trace=None))]
 pub(crate) fn report(py: Python<'_>, out: PathBuf, title: &str, stats: &str, trace: Option<PathBuf>) -> PyResult<()> {
-    let stats = read(stats)?;
+    let stats = parse(stats)?;
     py.detach(|| warpfeed_cli::report(&out, title, &stats, trace.as_deref())).raised(py)
 }
 
-/// A span of the program in the trace: a context manager for one thread.
+/// A context manager that records a span of the program in the trace. Only the thread that created
+/// it can use it.
 #[pyclass(unsendable, module = "warpfeed._warpfeed")]
 pub(crate) struct Span {
     name: &'static str,
@@ -47,7 +50,7 @@ pub(crate) struct Span {
 impl Span {
     #[new]
     fn new(name: &str) -> Self {
-        Span { name: kept(name), open: Vec::new() }
+        Span { name: intern(name), open: Vec::new() }
     }
 
     fn __enter__(mut this: PyRefMut<'_, Self>) -> PyRefMut<'_, Self> {
@@ -62,8 +65,8 @@ impl Span {
     }
 }
 
-/// Interns the name. It is never freed, because a program has few span names.
-fn kept(name: &str) -> &'static str {
+/// Interns `name`. Interned names are never freed, because a program uses few of them.
+fn intern(name: &str) -> &'static str {
     static NAMES: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     let names = names.get_or_insert_default();

@@ -1,18 +1,20 @@
+//! A sample without augmentation, as `Loader.sample` returns it.
+
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes};
 use warpfeed::decode::{Codecs, Pixels, Rect, Size};
 use warpfeed::source::Sample;
 
-/// A stored sample, with the decoded pixels of its image.
+/// A sample without augmentation.
 pub(crate) struct Stored {
     key: String,
     label: Option<i64>,
     image: Option<Image>,
-    /// Names and bytes of the other fields.
+    /// Names and stored bytes of the other fields.
     fields: Vec<(String, Vec<u8>)>,
 }
 
-/// Name of the image field, and its pixels.
+/// The decoded image, with the name of its field.
 struct Image {
     name: String,
     size: Size,
@@ -43,9 +45,10 @@ impl<'py> IntoPyObject<'py> for Stored {
     type Output = Bound<'py, Self::Target>;
     type Error = PyErr;
 
-    /// `(key, label, image, fields)`; the image is `(name, height, width, pixels)` or `None`.
+    /// Converts the sample to `(key, label, image, fields)`. The image is
+    /// `(name, height, width, pixels)` or `None`.
     fn into_pyobject(self, py: Python<'py>) -> PyResult<Self::Output> {
-        // The array over a bytearray is writable, as torch requires.
+        // An array that shares a bytearray is writable, as torch requires.
         let image = self
             .image
             .map(|Image { name, size, pixels }| (name, size.height, size.width, PyByteArray::new(py, &pixels)));

@@ -1,4 +1,4 @@
-//! One field of a batch, for other frameworks.
+//! A field of a batch, which other frameworks access through DLPack or the array interface.
 //!
 //! **Invariants**
 //! 1. `address` points to the tensor's elements, which stay valid as long as `memory` lives.
@@ -18,70 +18,72 @@ use warpfeed::{Dtype, HostBatch, TensorView};
 #[cfg(feature = "cuda")]
 use crate::error::Raised as _;
 
-/// Owner of a tensor's memory. It is stored only to keep the memory alive.
+/// The owner of a tensor's memory. It is never read, but keeps the memory alive.
 #[derive(Clone)]
 #[allow(dead_code)]
 pub(crate) enum TensorOwner {
     Host(Arc<HostBatch>),
-    Own(Arc<Own>),
+    HostCopy(Arc<HostCopy>),
     #[cfg(feature = "cuda")]
     Cuda(Arc<crate::gpu::DeviceBatch>),
     #[cfg(feature = "cuda")]
-    CudaOwn(Arc<warpfeed::device::CudaCopy>),
+    CudaCopy(Arc<warpfeed::device::CudaCopy>),
 }
 
 /// The legacy default stream, which DLPack assumes for consumers that do not specify a stream.
 #[cfg(feature = "cuda")]
 const DEFAULT_STREAM: usize = 0;
 
-/// A copy of a field, aligned to 64 bytes.
-pub(crate) struct Own(Vec<Line>);
+/// A copy of a field in host memory, aligned to 64 bytes.
+pub(crate) struct HostCopy(Vec<AlignedLine>);
 
 #[repr(align(64))]
 #[derive(Clone, Copy)]
-struct Line(#[allow(dead_code)] [u8; 64]);
+struct AlignedLine(#[allow(dead_code)] [u8; 64]);
 
-impl Own {
+impl HostCopy {
     fn copy(bytes: &[u8]) -> Self {
         let count = bytes.len().div_ceil(64);
-        let mut lines = Vec::<Line>::with_capacity(count);
-        // SAFETY: the buffer has capacity for `count` lines, and all of their bytes are written:
-        // first those of the last line, then the copied bytes.
+        let mut lines = Vec::<AlignedLine>::with_capacity(count);
+        // SAFETY: the buffer has capacity for `count` lines. All of its bytes are initialized: the
+        // last line is zeroed, and then `bytes`, which end in the last line, are copied.
         unsafe {
             if let Some(last) = count.checked_sub(1) {
-                lines.as_mut_ptr().add(last).write(Line([0; 64]));
+                lines.as_mut_ptr().add(last).write(AlignedLine([0; 64]));
             }
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), lines.as_mut_ptr().cast(), bytes.len());
             lines.set_len(count);
         }
-        Own(lines)
+        HostCopy(lines)
     }
 }
 
-/// One field of a batch. It keeps the batch alive.
+/// A field of a batch. The tensor keeps the batch alive.
 ///
-/// `torch.from_dlpack`, `numpy.asarray`, `jax.dlpack.from_dlpack` and others share its memory.
+/// `torch.from_dlpack`, `numpy.asarray`, `jax.dlpack.from_dlpack` and similar functions share its
+/// memory.
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct Tensor {
     memory: TensorOwner,
     address: usize,
     device: DlDevice,
     dtype: Dtype,
-    /// Shape in memory order.
-    stored: Vec<usize>,
-    /// Order of the visible axes.
+    /// Lengths of the axes in memory order.
+    stored_shape: Vec<usize>,
+    /// The axes in the order that users see, as indices into `stored_shape`.
     axes: Vec<usize>,
 }
 
-/// (N, H, W, C) memory viewed as (N, C, H, W).
+/// The order of axes that views (N, H, W, C) memory as (N, C, H, W).
 const CHANNELS_LAST: [usize; 4] = [0, 3, 1, 2];
 
-fn shown(axes: usize, channels_last: bool) -> Vec<usize> {
+fn visible_axes(axes: usize, channels_last: bool) -> Vec<usize> {
     if channels_last && axes == CHANNELS_LAST.len() { CHANNELS_LAST.to_vec() } else { (0..axes).collect() }
 }
 
 impl Tensor {
-    /// The field `view` of `batch`, called `name`: shared, or copied.
+    /// Creates a tensor for the field `name` of a host batch. If `copy` is set, copies the memory;
+    /// otherwise shares it.
     pub(crate) fn host(
         batch: &Arc<HostBatch>,
         name: &str,
@@ -89,20 +91,21 @@ impl Tensor {
         channels_last: bool,
         copy: bool,
     ) -> Self {
-        let (dtype, stored) = (view.dtype(), view.shape());
-        let axes = shown(stored.len(), channels_last);
+        let (dtype, stored_shape) = (view.dtype(), view.shape());
+        let axes = visible_axes(stored_shape.len(), channels_last);
         let (memory, address) = if copy {
-            let own = Arc::new(Own::copy(view.bytes()));
-            (TensorOwner::Own(own.clone()), own.0.as_ptr() as usize)
+            let own = Arc::new(HostCopy::copy(view.bytes()));
+            (TensorOwner::HostCopy(own.clone()), own.0.as_ptr() as usize)
         } else {
-            // An exported tensor has a writable address; a view does not.
-            let exported = batch.dlpack(name).expect("a field of this name was just found");
+            // Take the address from an exported tensor, because the address in `view` is read-only.
+            let exported = batch.dlpack(name).expect("`view` is the field with this name");
             (TensorOwner::Host(batch.clone()), exported.tensor().data as usize)
         };
-        Tensor { memory, address, device: DlDevice::Host, dtype, stored, axes }
+        Tensor { memory, address, device: DlDevice::Host, dtype, stored_shape, axes }
     }
 
-    /// The field `tensor` of `batch`, called `name`: shared, or copied if `own` is set.
+    /// Creates a tensor for the field `name` of a device batch. If `own` is set, copies the memory;
+    /// otherwise shares it.
     #[cfg(feature = "cuda")]
     pub(crate) fn cuda(
         batch: &Arc<crate::gpu::DeviceBatch>,
@@ -114,43 +117,45 @@ impl Tensor {
         let (memory, address) = if own {
             // SAFETY: the legacy default stream lives as long as the process.
             let copy = unsafe { batch.copy_on(name, DEFAULT_STREAM) }?;
-            let copy = Arc::new(copy.expect("a field of this name was just found"));
-            (TensorOwner::CudaOwn(copy.clone()), copy.device_ptr())
+            let copy = Arc::new(copy.expect("`tensor` is the field with this name"));
+            (TensorOwner::CudaCopy(copy.clone()), copy.device_ptr())
         } else {
             (TensorOwner::Cuda(batch.clone()), tensor.device_ptr())
         };
-        let stored = tensor.shape().to_vec();
+        let stored_shape = tensor.shape().to_vec();
         Ok(Tensor {
             memory,
             address: address as usize,
             device: DlDevice::Cuda(tensor.device()),
             dtype: tensor.dtype(),
-            axes: shown(stored.len(), channels_last),
-            stored,
+            axes: visible_axes(stored_shape.len(), channels_last),
+            stored_shape,
         })
     }
 
     fn exported(&self) -> DlpackTensor {
         let (data, memory) = (self.address as *mut c_void, self.memory.clone());
-        // SAFETY: invariant 1, and the loader writes to the memory only after `memory` is dropped.
-        let tensor = unsafe { DlpackTensor::new(data, self.device, self.dtype, &self.stored, memory) };
+        // SAFETY: the elements are valid as long as `memory` lives (invariant 1), and the loader
+        // writes to them only after `memory` is dropped.
+        let tensor = unsafe { DlpackTensor::new(data, self.device, self.dtype, &self.stored_shape, memory) };
         tensor.permuted(&self.axes)
     }
 
     fn strides(&self) -> Vec<usize> {
-        let mut strides = vec![1; self.stored.len()];
-        for axis in (1..self.stored.len()).rev() {
-            strides[axis - 1] = strides[axis] * self.stored[axis];
+        let mut strides = vec![1; self.stored_shape.len()];
+        for axis in (1..self.stored_shape.len()).rev() {
+            strides[axis - 1] = strides[axis] * self.stored_shape[axis];
         }
         self.axes.iter().map(|&axis| strides[axis]).collect()
     }
 
-    /// Makes the consumer's stream, which is numbered as in DLPack, wait for the tensor.
+    /// Makes the consumer's stream wait for the tensor. `requested` is the argument `stream` of
+    /// `__dlpack__`.
     #[cfg(feature = "cuda")]
-    fn order(&self, py: Python<'_>, asked: Option<isize>) -> PyResult<()> {
-        let stream = match asked {
+    fn order_stream(&self, py: Python<'_>, requested: Option<isize>) -> PyResult<()> {
+        let stream = match requested {
             None | Some(1) => DEFAULT_STREAM,
-            // The consumer synchronizes by itself, on streams that it does not specify.
+            // The consumer synchronizes by itself, and does not tell which streams it uses.
             Some(-1) => {
                 if let TensorOwner::Cuda(batch) = &self.memory {
                     batch.use_anywhere();
@@ -166,15 +171,15 @@ impl Tensor {
         let used = unsafe {
             match &self.memory {
                 TensorOwner::Cuda(batch) => batch.use_on(stream),
-                TensorOwner::CudaOwn(copy) => copy.use_on(stream),
-                TensorOwner::Host(_) | TensorOwner::Own(_) => Ok(()),
+                TensorOwner::CudaCopy(copy) => copy.use_on(stream),
+                TensorOwner::Host(_) | TensorOwner::HostCopy(_) => Ok(()),
             }
         };
         used.raised(py)
     }
 
     #[cfg(not(feature = "cuda"))]
-    fn order(&self, _: Python<'_>, _: Option<isize>) -> PyResult<()> {
+    fn order_stream(&self, _: Python<'_>, _: Option<isize>) -> PyResult<()> {
         Ok(())
     }
 }
@@ -184,10 +189,10 @@ impl Tensor {
     /// Returns the lengths of the axes.
     #[getter]
     fn shape(&self) -> Vec<usize> {
-        self.axes.iter().map(|&axis| self.stored[axis]).collect()
+        self.axes.iter().map(|&axis| self.stored_shape[axis]).collect()
     }
 
-    /// The name of the element type: `uint8`, `float32`, `float16`, `bfloat16` or `int64`.
+    /// Returns the name of the element type, such as `uint8` or `bfloat16`.
     #[getter]
     fn dtype(&self) -> &'static str {
         self.dtype.name()
@@ -201,22 +206,22 @@ impl Tensor {
     /// Returns the total size of the elements in bytes.
     #[getter]
     fn nbytes(&self) -> usize {
-        self.stored.iter().product::<usize>() * self.dtype.bytes()
+        self.stored_shape.iter().product::<usize>() * self.dtype.bytes()
     }
 
-    /// Type and index of the device, as in DLPack.
+    /// Returns the device type and the device index, as DLPack defines them.
     fn __dlpack_device__(&self) -> (i32, i32) {
         match self.device {
             DlDevice::Host => (1, 0),
-            DlDevice::Cuda(number) => (2, number as i32),
+            DlDevice::Cuda(index) => (2, index as i32),
         }
     }
 
-    /// Exports a DLPack capsule: version 1.0 if `max_version` allows it, otherwise unversioned.
+    /// Exports a DLPack capsule: version 1.0 if `max_version` allows it, and unversioned otherwise.
     ///
-    /// On a device, the consumer's `stream` waits for the tensor. The memory is reused only after
-    /// all work that was submitted to this stream before the consumer dropped the tensor has
-    /// completed.
+    /// On a device, makes the consumer's `stream` wait for the tensor. The memory is reused only
+    /// after `stream` has completed all work that was submitted before the consumer dropped the
+    /// tensor.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,
@@ -228,29 +233,31 @@ impl Tensor {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         if dl_device.is_some_and(|device| device != self.__dlpack_device__()) {
             return Err(PyBufferError::new_err(
-                "a batch is shared only on its own device; copy it to a different device after the import",
+                "dl_device: a batch can be imported only on its own device; copy it to a different device after the \
+                 import",
             ));
         }
         if copy == Some(true) {
             return Err(PyBufferError::new_err(
-                "copy=True: a batch is shared without a copy; copy it after the import",
+                "copy=True: a batch can be imported only without a copy; copy it after the import",
             ));
         }
-        self.order(py, stream)?;
+        self.order_stream(py, stream)?;
         let exported = self.exported();
         let versioned = max_version.is_some_and(|(major, _)| major >= 1);
         let (pointer, name, end): (*mut c_void, _, ffi::PyCapsule_Destructor) = if versioned {
-            (exported.into_raw().cast(), VERSIONED, end_versioned)
+            (exported.into_raw().cast(), VERSIONED, free_versioned)
         } else {
-            (exported.into_raw_unversioned().cast(), UNVERSIONED, end_unversioned)
+            (exported.into_raw_unversioned().cast(), UNVERSIONED, free_unversioned)
         };
         let pointer = NonNull::new(pointer).expect("a leaked box has an address");
-        // SAFETY: the destructors are for capsules of these names.
+        // SAFETY: `end` is the destructor for capsules with this name, and `pointer` is a tensor of
+        // the corresponding version.
         unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer, name, Some(end)) }
     }
 
-    /// NumPy's description of host memory. NumPy has no bfloat16, so such elements are described as
-    /// uint16.
+    /// Returns NumPy's description of host memory. NumPy has no bfloat16, so bfloat16 elements are
+    /// described as uint16.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         if self.device != DlDevice::Host {
@@ -287,12 +294,12 @@ impl Tensor {
 const VERSIONED: &CStr = c"dltensor_versioned";
 const UNVERSIONED: &CStr = c"dltensor";
 
-/// The pointer of a capsule, if no consumer has taken it.
+/// Returns the pointer in a capsule, unless a consumer has taken ownership.
 ///
 /// # Safety
 /// `capsule` must be a capsule, and the thread must be attached to the interpreter.
 unsafe fn unconsumed(capsule: *mut ffi::PyObject, name: &CStr) -> Option<NonNull<c_void>> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller guarantees that `capsule` is a capsule and that the thread is attached.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, name.as_ptr()) == 0 {
             return None;
@@ -301,8 +308,9 @@ unsafe fn unconsumed(capsule: *mut ffi::PyObject, name: &CStr) -> Option<NonNull
     }
 }
 
-unsafe extern "C" fn end_versioned(capsule: *mut ffi::PyObject) {
-    // SAFETY: Python calls this with the capsule, and the pointer comes from `__dlpack__` (invariant 2).
+unsafe extern "C" fn free_versioned(capsule: *mut ffi::PyObject) {
+    // SAFETY: Python calls this with the capsule on an attached thread. The pointer comes from
+    // `__dlpack__`, and the unconsumed capsule owns it (invariant 2).
     unsafe {
         if let Some(pointer) = unconsumed(capsule, VERSIONED) {
             let managed = pointer.cast::<DlManagedTensorVersioned>().as_ptr();
@@ -313,9 +321,9 @@ unsafe extern "C" fn end_versioned(capsule: *mut ffi::PyObject) {
     }
 }
 
-unsafe extern "C" fn end_unversioned(capsule: *mut ffi::PyObject) {
-    // SAFETY: Python calls this with the capsule, and the pointer comes from `__dlpack__`
-    // (invariant 2).
+unsafe extern "C" fn free_unversioned(capsule: *mut ffi::PyObject) {
+    // SAFETY: Python calls this with the capsule on an attached thread. The pointer comes from
+    // `__dlpack__`, and the unconsumed capsule owns it (invariant 2).
     unsafe {
         if let Some(pointer) = unconsumed(capsule, UNVERSIONED) {
             let managed = pointer.cast::<DlManagedTensor>().as_ptr();

@@ -1,14 +1,15 @@
-//! Interpreter thread states that live as long as their Rust threads.
+//! Makes the interpreter's thread state of a Rust thread live as long as the thread.
 //!
-//! Normally, when a Rust thread detaches, the interpreter discards its thread state, including
-//! `threading.local`, where a dataset may keep files and connections for each thread. Therefore a
-//! thread keeps its state until it ends.
+//! Normally, when a Rust thread detaches, the interpreter discards the thread's state, including
+//! `threading.local`, in which a dataset may store files and connections for each thread. Therefore
+//! a thread keeps its state until it exits.
 //!
 //! **Invariants**
-//! 1. A thread has a `Stays` only if the interpreter did not know the thread before. Python's own
-//!    threads end their states themselves.
-//! 2. `Stays` is created with one `PyGILState_Ensure` that is not released. It is thread-local, so
-//!    its `drop` runs once, on that thread, and releases it.
+//! 1. A thread has a `KeptThreadState` only if the interpreter had no state for the thread before.
+//!    Python's own threads release their states themselves.
+//! 2. Each `KeptThreadState` corresponds to one call of `PyGILState_Ensure`. It is thread-local, so
+//!    its `drop` runs once, on the same thread, and makes the matching call of
+//!    `PyGILState_Release`.
 
 use std::cell::RefCell;
 
@@ -16,83 +17,84 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-/// A thread state that exists until the thread ends.
-struct Stays;
+/// Keeps the interpreter's state of this thread until the thread exits.
+struct KeptThreadState;
 
 thread_local! {
-    static STAYS: RefCell<Option<Stays>> = const { RefCell::new(None) };
+    static KEPT_STATE: RefCell<Option<KeptThreadState>> = const { RefCell::new(None) };
 }
 
 /// Returns whether a loader or decoder started this thread.
-pub(crate) fn is_a_loaders() -> bool {
-    STAYS.with_borrow(Option::is_some)
+pub(crate) fn is_loader_thread() -> bool {
+    KEPT_STATE.with_borrow(Option::is_some)
 }
 
 /// Runs `call` while attached to the interpreter. Returns `None` if the interpreter is shutting
 /// down.
 pub(crate) fn attached<T>(call: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     // SAFETY: the call only reads thread-local storage.
-    let unknown = unsafe { ffi::PyGILState_GetThisThreadState() }.is_null();
-    // Also guards `try_attach`, which waits for the GIL: during shutdown the interpreter may end a
-    // waiting thread.
-    let hangs = Hangs;
+    let is_new = unsafe { ffi::PyGILState_GetThisThreadState() }.is_null();
+    // The guard also covers `try_attach`, because the interpreter may end a thread that waits for
+    // the GIL during shutdown.
+    let guard = BlockOnUnwind;
     let value = Python::try_attach(|py| {
-        if unknown {
-            // SAFETY: the thread is attached. `Stays::drop` balances this call, so the state
-            // outlives the `try_attach` around it (invariant 2).
+        if is_new {
+            // SAFETY: the thread is attached. `KeptThreadState::drop` makes the matching release
+            // (invariant 2), so the state outlives this `try_attach`.
             unsafe { ffi::PyGILState_Ensure() };
-            STAYS.set(Some(Stays));
+            KEPT_STATE.set(Some(KeptThreadState));
         }
         call(py)
     });
-    std::mem::forget(hangs);
+    std::mem::forget(guard);
     value
 }
 
 /// Returns `object[index]`, which may run user code for a long time.
 pub(crate) fn item<'py>(object: &Bound<'py, PyAny>, index: usize) -> PyResult<Bound<'py, PyAny>> {
     let index = index.into_pyobject(object.py())?;
-    with_two(ffi::PyObject_GetItem, object, index.as_any())
+    call_binary(ffi::PyObject_GetItem, object, index.as_any())
 }
 
 /// Returns `function(*args)`, which may run user code for a long time.
 pub(crate) fn call<'py>(function: &Bound<'py, PyAny>, args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
-    with_two(ffi::PyObject_CallObject, function, args.as_any())
+    call_binary(ffi::PyObject_CallObject, function, args.as_any())
 }
 
-/// An interpreter function that takes two objects and returns a new one.
-type OfTwo = unsafe extern "C" fn(*mut ffi::PyObject, *mut ffi::PyObject) -> *mut ffi::PyObject;
+/// A function of the interpreter that takes two objects and returns a new reference.
+type BinaryFn = unsafe extern "C" fn(*mut ffi::PyObject, *mut ffi::PyObject) -> *mut ffi::PyObject;
 
-/// Calls `function`, which returns a new reference, or null after an exception.
+/// Calls `function`, which must return a new reference, or null after an exception.
 ///
-/// pyo3 declares interpreter functions as non-unwinding, so the process would abort if the
-/// interpreter ended the thread inside such a function. Here, the thread blocks forever instead.
-fn with_two<'py>(
-    function: OfTwo,
+/// pyo3 declares the interpreter's functions as non-unwinding, so the process would abort if the
+/// interpreter ended the thread inside `function`. This function blocks the thread forever instead.
+fn call_binary<'py>(
+    function: BinaryFn,
     first: &Bound<'py, PyAny>,
     second: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    type OrUnwind = unsafe extern "C-unwind" fn(*mut ffi::PyObject, *mut ffi::PyObject) -> *mut ffi::PyObject;
-    // Hides the function's identity, so that the compiler cannot restore the declaration of pyo3.
+    type UnwindingBinaryFn = unsafe extern "C-unwind" fn(*mut ffi::PyObject, *mut ffi::PyObject) -> *mut ffi::PyObject;
+    // Prevent the compiler from recognizing the function and using pyo3's declaration after all.
     let function = std::hint::black_box(function);
-    // SAFETY: the two function types differ only in unwinding.
-    let function = unsafe { std::mem::transmute::<OfTwo, OrUnwind>(function) };
-    let hangs = Hangs;
+    // SAFETY: the two types differ only in whether the function may unwind.
+    let function = unsafe { std::mem::transmute::<BinaryFn, UnwindingBinaryFn>(function) };
+    let guard = BlockOnUnwind;
     // SAFETY: the thread is attached, and both objects are alive.
-    let made = unsafe { function(first.as_ptr(), second.as_ptr()) };
-    std::mem::forget(hangs);
+    let result = unsafe { function(first.as_ptr(), second.as_ptr()) };
+    std::mem::forget(guard);
     // SAFETY: the result is a new reference, or null after an exception.
-    unsafe { Bound::from_owned_ptr_or_err(first.py(), made) }
+    unsafe { Bound::from_owned_ptr_or_err(first.py(), result) }
 }
 
-/// Blocks a thread that the interpreter ends while it shuts down.
+/// Blocks the thread forever if the interpreter ends it during shutdown.
 ///
-/// Up to CPython 3.13, `pthread_exit` unwinds a thread that returns from a wait, such as
-/// `time.sleep`, during shutdown. Unwinding would release a thread state that is not current, or
-/// leave the destructor of a thread-local value. Both end the process with a fatal error.
-struct Hangs;
+/// Up to CPython 3.13, if a thread returns from a wait, such as `time.sleep`, during shutdown, the
+/// interpreter calls `pthread_exit`, which unwinds the stack. Unwinding would release a thread
+/// state that is not current, or leave the destructor of a thread-local value. Both are fatal
+/// errors.
+struct BlockOnUnwind;
 
-impl Drop for Hangs {
+impl Drop for BlockOnUnwind {
     fn drop(&mut self) {
         // A Rust panic unwinds as usual.
         while !std::thread::panicking() {
@@ -101,16 +103,16 @@ impl Drop for Hangs {
     }
 }
 
-impl Drop for Stays {
+impl Drop for KeptThreadState {
     fn drop(&mut self) {
-        let hangs = Hangs;
-        // During shutdown there is nothing to do: the interpreter frees the state.
+        let guard = BlockOnUnwind;
+        // If attaching fails, the interpreter is shutting down and frees the state itself.
         Python::try_attach(|_| {
-            // SAFETY: this releases the `PyGILState_Ensure` of `attached`, when this thread was already
-            // attached (invariant 2). The release by `try_attach` is the last one, and ends the
-            // state.
+            // SAFETY: this matches the `PyGILState_Ensure` in `attached`, which was called on this
+            // thread while it was attached (invariant 2). `try_attach` makes the last release,
+            // which frees the state.
             unsafe { ffi::PyGILState_Release(ffi::PyGILState_STATE::PyGILState_LOCKED) };
         });
-        std::mem::forget(hangs);
+        std::mem::forget(guard);
     }
 }

@@ -1,8 +1,8 @@
-//! References to Python objects that the garbage collector can traverse.
+//! References to Python objects that are visible to the garbage collector.
 //!
-//! A loader owns references to its dataset and its order. If one of these refers to the loader,
-//! they form a cycle, which only the collector can free. Therefore the loader reports these
-//! references to the collector.
+//! A loader owns references to the user's dataset and sampler function. If one of them refers to
+//! the loader, they form a cycle, which only the garbage collector can free. Therefore the loader
+//! reports these references to the collector.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,26 +11,26 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 
-/// One reference to a Python object.
+/// A reference to a Python object that a loader calls.
 pub(crate) struct TracedRef {
     object: Mutex<Option<Py<PyAny>>>,
-    /// Name of the callee, for error messages.
+    /// Name of the object or of the method that is called, for messages.
     name: String,
     /// Number of calls in progress.
     calls: AtomicUsize,
 }
 
-/// A call in progress.
-pub(crate) struct Calling<'a>(&'a TracedRef);
+/// Marks a call as in progress until it is dropped.
+pub(crate) struct CallGuard<'a>(&'a TracedRef);
 
-impl Drop for Calling<'_> {
+impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         self.0.calls.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl TracedRef {
-    /// Stores `object`. `name` describes what a loader calls.
+    /// Stores `object`. `name` is the name of the object or of the method that is called.
     pub(crate) fn new(object: Py<PyAny>, name: String) -> Arc<Self> {
         Arc::new(TracedRef { object: Mutex::new(Some(object)), name, calls: AtomicUsize::new(0) })
     }
@@ -39,10 +39,10 @@ impl TracedRef {
         &self.name
     }
 
-    /// Counts a call as in progress until the result is dropped.
-    pub(crate) fn calling(&self) -> Calling<'_> {
+    /// Marks a call as in progress until the result is dropped.
+    pub(crate) fn begin_call(&self) -> CallGuard<'_> {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        Calling(self)
+        CallGuard(self)
     }
 
     /// Returns whether a call is in progress.
@@ -56,8 +56,8 @@ impl TracedRef {
         object.as_ref().map(|object| object.bind(py).clone())
     }
 
-    /// Reports the reference to the collector. If a thread holds the lock, the object is in use and
-    /// therefore not garbage.
+    /// Reports the reference to the garbage collector. Reports nothing if a thread holds the lock:
+    /// the object is then in use, and not garbage.
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         let object = match self.object.try_lock() {
             Ok(object) => object,
@@ -69,32 +69,32 @@ impl TracedRef {
 
     pub(crate) fn clear(&self) {
         let object = self.object.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // Dropped after the lock is released, because dropping the object may run code.
+        // Drop the object after releasing the lock, because dropping may run Python code.
         drop(object);
     }
 }
 
-/// The name of a function or class, for messages.
+/// Returns the name of a function or class, for messages.
 pub(crate) fn name_of(object: &Bound<'_, PyAny>) -> String {
     let name = || object.py().import("warpfeed._batch_transform")?.getattr("name_of")?.call1((object,))?.extract();
     name().unwrap_or_else(|_: PyErr| "a function".to_owned())
 }
 
 thread_local! {
-    /// Objects registered since `noting` began.
-    static NOTED: RefCell<Option<Vec<Arc<TracedRef>>>> = const { RefCell::new(None) };
+    /// References registered since `collecting_refs` was called.
+    static COLLECTED: RefCell<Option<Vec<Arc<TracedRef>>>> = const { RefCell::new(None) };
 }
 
-/// Runs `make`, and also returns the objects that it registered with [`keep`] on this thread.
-pub(crate) fn noting<T>(make: impl FnOnce() -> T) -> (T, Vec<Arc<TracedRef>>) {
-    let before = NOTED.replace(Some(Vec::new()));
-    let made = make();
-    (made, NOTED.replace(before).unwrap_or_default())
+/// Calls `make`. Returns its result, and the references that it created with [`register`].
+pub(crate) fn collecting_refs<T>(make: impl FnOnce() -> T) -> (T, Vec<Arc<TracedRef>>) {
+    let before = COLLECTED.replace(Some(Vec::new()));
+    let result = make();
+    (result, COLLECTED.replace(before).unwrap_or_default())
 }
 
-/// Registers `object`. `name` describes what a loader calls.
-pub(crate) fn keep(object: Py<PyAny>, name: String) -> Arc<TracedRef> {
-    let kept = TracedRef::new(object, name);
-    NOTED.with_borrow_mut(|noted| noted.iter_mut().for_each(|noted| noted.push(kept.clone())));
-    kept
+/// Creates a reference that the enclosing [`collecting_refs`] returns.
+pub(crate) fn register(object: Py<PyAny>, name: String) -> Arc<TracedRef> {
+    let traced = TracedRef::new(object, name);
+    COLLECTED.with_borrow_mut(|collected| collected.iter_mut().for_each(|collected| collected.push(traced.clone())));
+    traced
 }

@@ -1,21 +1,26 @@
-//! Converts option values to plain data.
+//! Converts option values through JSON.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use serde::de::DeserializeOwned;
 
-/// Plain data: numbers, texts, lists, and dicts by name.
-pub(crate) fn given<T: DeserializeOwned>(value: &Bound<'_, PyAny>) -> PyResult<T> {
-    read(value, |json| serde_json::from_str(json))
+/// Converts a value that consists of numbers, strings, lists and dicts.
+pub(crate) fn from_value<T: DeserializeOwned>(value: &Bound<'_, PyAny>) -> PyResult<T> {
+    parse_value(value, |json| serde_json::from_str(json))
 }
 
-/// Passes plain data to `to` as JSON.
-pub(crate) fn read<T>(value: &Bound<'_, PyAny>, to: impl FnOnce(&str) -> serde_json::Result<T>) -> PyResult<T> {
-    let json: String = value.py().import("warpfeed._options")?.call_method1("data", (value,))?.extract()?;
-    to(&json).map_err(|e| {
-        let whole = e.to_string();
-        let cause = whole.split(" at line ").next().unwrap_or_default();
-        // The value ends where the reader stopped. The outer name is known.
+/// Converts a value to JSON, and calls `parse` with it. If `parse` fails, the error names the key
+/// of the dict that contains the invalid value.
+pub(crate) fn parse_value<T>(
+    value: &Bound<'_, PyAny>,
+    parse: impl FnOnce(&str) -> serde_json::Result<T>,
+) -> PyResult<T> {
+    let json: String = value.py().import("warpfeed._options")?.call_method1("to_json", (value,))?.extract()?;
+    parse(&json).map_err(|e| {
+        let message = e.to_string();
+        let cause = message.split(" at line ").next().unwrap_or_default();
+        // Find the last key before the position of the error. The outermost key is the option,
+        // which the caller adds.
         let mut names = json[..e.column().min(json.len())].rsplit("\":").skip(1);
         let name = names.next().and_then(|before| before.rsplit('"').next()).filter(|_| names.next().is_some());
         let text = name.map_or_else(|| cause.to_owned(), |name| format!("{name}: {cause}"));

@@ -1,8 +1,8 @@
-//! Waits that Python signals can interrupt.
+//! Waits that Python signals can interrupt, and work that runs detached from the interpreter.
 //!
-//! Checking for signals runs Python code: handlers and, since CPython 3.12, the garbage collector.
-//! This code may call the loader. Therefore a wait is divided into slices, and signals are checked
-//! between slices, when the waiting thread does not hold any of the loader's locks.
+//! Checking for signals runs Python code: signal handlers and, since CPython 3.12, the garbage
+//! collector. This code may call the loader. Therefore a wait is divided into slices, and signals
+//! are checked between slices, when the waiting thread does not hold any of the loader's locks.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,125 +17,130 @@ use warpfeed::{Error, ErrorKind, Result};
 
 use crate::error::Raised as _;
 use crate::log;
-use crate::thread_state::is_a_loaders;
+use crate::thread_state::is_loader_thread;
 
 /// Duration of a wait between two checks for signals.
 pub(crate) const SLICE: Duration = Duration::from_millis(25);
 
-/// Repeats `attempt`, which lasts about one [`SLICE`], until it returns a value. The GIL is
-/// released during the attempts.
-pub(crate) fn patiently<T: Send>(py: Python<'_>, mut attempt: impl FnMut() -> Option<T> + Send) -> PyResult<T> {
+/// Repeats `attempt`, which should wait for at most one [`SLICE`], until it returns a value or a
+/// signal interrupts the wait. The thread is detached from the interpreter during each attempt.
+pub(crate) fn wait_interruptibly<T: Send>(
+    py: Python<'_>,
+    mut attempt: impl FnMut() -> Option<T> + Send,
+) -> PyResult<T> {
     loop {
         if let Some(value) = py.detach(&mut attempt) {
             return Ok(value);
         }
-        log::tell(py)?;
+        log::flush(py)?;
         py.check_signals()?;
     }
 }
 
-/// How long work may continue to remove its files after it was told to stop.
+/// How long work may continue after it was told to stop, to remove its files.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Threads of calls that a signal interrupted, and threads that close a loader on behalf of one of
-/// its own threads, each with its process id. They may still be reading one of the user's datasets.
-static LEFT: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(Vec::new());
+/// Threads that nobody waits for, each with its process id: threads of calls that a signal has
+/// interrupted, and threads that close a loader on behalf of one of its own threads. They may still
+/// be reading one of the user's datasets.
+static STILL_RUNNING: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(Vec::new());
 
 /// Runs `work` on a new thread and waits for it. A signal ends the wait, tells `work` to stop, and
-/// cancels its reads from stores. The result of `work` is then dropped on that thread. If the
-/// thread cannot be spawned, `work` runs on the calling thread, so that a loader can still be
+/// cancels its reads from object stores. The result of `work` is then dropped on the new thread. If
+/// no thread can be started, `work` runs on the calling thread, so that a loader can still be
 /// closed.
-pub(crate) fn aside<T: Send + 'static>(
+pub(crate) fn run_on_thread<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,
 ) -> PyResult<T> {
-    aside_with(py, Duration::ZERO, work, |_| Ok(()))
+    run_with_grace(py, Duration::ZERO, work, |_| Ok(()))
 }
 
-/// Like [`aside`], for `work` that writes files: after a signal it may briefly continue, to remove
-/// its files. `tell` is called between slices and at the end, and an error from it has the same
-/// effect as a signal.
-pub(crate) fn aside_telling<T: Send + 'static>(
+/// Like [`run_on_thread`], for `work` that writes files and has progress. After a signal, `work`
+/// may continue for [`GRACE`] to remove its files. `report` is called between slices and at the
+/// end; an error from `report` has the same effect as a signal.
+pub(crate) fn run_reporting<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,
-    tell: impl FnMut(Python<'_>) -> PyResult<()>,
+    report: impl FnMut(Python<'_>) -> PyResult<()>,
 ) -> PyResult<T> {
-    aside_with(py, GRACE, work, tell)
+    run_with_grace(py, GRACE, work, report)
 }
 
-fn aside_with<T: Send + 'static>(
+fn run_with_grace<T: Send + 'static>(
     py: Python<'_>,
     grace: Duration,
     work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,
-    mut tell: impl FnMut(Python<'_>) -> PyResult<()>,
+    mut report: impl FnMut(Python<'_>) -> PyResult<()>,
 ) -> PyResult<T> {
     let stop = Arc::new(AtomicBool::new(false));
-    let (told, (give, mut given)) = (stop.clone(), sync_channel(1));
-    let (hand, handed) = sync_channel::<Box<dyn FnOnce(&AtomicBool) -> Result<T> + Send>>(1);
+    let (stopped, (result_sender, mut result)) = (stop.clone(), sync_channel(1));
+    let (work_sender, work_receiver) = sync_channel::<Box<dyn FnOnce(&AtomicBool) -> Result<T> + Send>>(1);
     let thread = std::thread::Builder::new().name("warpfeed-aside".into()).spawn(move || {
-        let Ok(work) = handed.recv() else { return };
-        let of = told.clone();
-        let stop = CancelToken::new(move || of.load(Ordering::Relaxed));
-        drop(give.send(stop.during(|| work(&told))));
+        let Ok(work) = work_receiver.recv() else { return };
+        let stopping = stopped.clone();
+        let stop = CancelToken::new(move || stopping.load(Ordering::Relaxed));
+        drop(result_sender.send(stop.during(|| work(&stopped))));
     });
     let thread = match thread {
         Ok(thread) => thread,
-        Err(e) if is_a_loaders() => {
-            // The work may wait for this thread, so it cannot run here.
+        Err(e) if is_loader_thread() => {
+            // `work` may wait for this thread to end, so it must not run on this thread.
             return Err(Error::new(ErrorKind::Io, format!("cannot start a thread: {e}"))).raised(py);
         }
         Err(_) => {
             let value = py.detach(|| work(&stop));
-            tell(py)?;
+            report(py)?;
             return value.raised(py);
         }
     };
-    // The channel has room for one result.
-    let _ = hand.send(Box::new(work));
+    // The channel is empty, so this does not block.
+    let _ = work_sender.send(Box::new(work));
     let value = loop {
-        let value = py.detach(|| received(&mut given, SLICE));
-        if let Err(e) = tell(py).and_then(|()| match value {
-            None => log::tell(py).and_then(|()| py.check_signals()),
+        let value = py.detach(|| receive(&mut result, SLICE));
+        if let Err(e) = report(py).and_then(|()| match value {
+            None => log::flush(py).and_then(|()| py.check_signals()),
             Some(_) => Ok(()),
         }) {
             stop.store(true, Ordering::Relaxed);
-            py.detach(|| drop(received(&mut given, grace)));
-            leave(thread);
+            py.detach(|| drop(receive(&mut result, grace)));
+            leave_running(thread);
             return Err(e);
         }
         if let Some(value) = value {
             break value;
         }
     };
-    // Only the thread's interpreter state remains to be ended.
+    // The work is done, so the thread only has to release its interpreter state.
     py.detach(|| drop(thread.join()));
     value.raised(py)
 }
 
-/// Runs `work`, which ends threads, detached from the interpreter.
+/// Runs `work`, which ends a loader's threads, detached from the interpreter.
 ///
-/// The garbage collector runs on any thread that runs Python code, including threads that `work`
-/// would wait for. So a loader's own thread leaves `work` to a new thread.
-pub(crate) fn ending(py: Python<'_>, work: impl FnOnce() + Send + 'static) {
-    if !is_a_loaders() {
+/// The garbage collector may call this on any thread that runs Python code, including one of the
+/// loader's own threads, for which `work` would wait forever. On such a thread, `work` runs on a
+/// new thread instead.
+pub(crate) fn end_threads(py: Python<'_>, work: impl FnOnce() + Send + 'static) {
+    if !is_loader_thread() {
         return py.detach(work);
     }
-    if let Some(thread) = apart(work) {
-        leave(thread);
+    if let Some(thread) = spawn_shutdown(work) {
+        leave_running(thread);
     }
 }
 
-/// Starts `work`, which ends threads, on a new thread. Returns `None` if the system refuses the
-/// thread: the loader's threads then wait for work until the process ends.
-pub(crate) fn apart(work: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
-    let (give, given) = sync_channel::<Box<dyn FnOnce() + Send>>(1);
+/// Starts `work`, which ends a loader's threads, on a new thread. Returns `None` if no thread can
+/// be started. In this case, the loader's threads stay idle until the process ends.
+pub(crate) fn spawn_shutdown(work: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
+    let (work_sender, work_receiver) = sync_channel::<Box<dyn FnOnce() + Send>>(1);
     let thread = std::thread::Builder::new()
         .name("warpfeed-end".into())
-        .spawn(move || given.into_iter().for_each(|work| work()));
+        .spawn(move || work_receiver.into_iter().for_each(|work| work()));
     match thread {
         Ok(thread) => {
-            // The channel has room for one result.
-            let _ = give.send(Box::new(work));
+            // The channel is empty, so this does not block.
+            let _ = work_sender.send(Box::new(work));
             Some(thread)
         }
         Err(_) => {
@@ -145,36 +150,37 @@ pub(crate) fn apart(work: impl FnOnce() + Send + 'static) -> Option<JoinHandle<(
     }
 }
 
-/// Drops `value`, which ends threads of `process`.
+/// Drops `value`, which ends threads of `process`, detached from the interpreter.
 ///
-/// After `fork` there are no threads to end, and during interpreter shutdown the process is about
-/// to end.
-pub(crate) fn dropping<T: Send + 'static>(process: &Process, mut value: Option<T>) {
+/// Leaks `value` in a forked child, which does not have these threads, and during interpreter
+/// shutdown, because the process is about to end.
+pub(crate) fn drop_detached<T: Send + 'static>(process: &Process, mut value: Option<T>) {
     if process.is_this() {
         Python::try_attach(|py| {
             let value = value.take();
-            ending(py, move || drop(value));
+            end_threads(py, move || drop(value));
         });
     }
     std::mem::forget(value);
 }
 
-/// Leaves a thread to [`wait_for_calls`].
-fn leave(thread: JoinHandle<()>) {
-    let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
-    left.retain(|(_, thread)| !thread.is_finished());
-    left.push((std::process::id(), thread));
+/// Registers a thread for [`wait_for_calls`].
+fn leave_running(thread: JoinHandle<()>) {
+    let mut threads = STILL_RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+    threads.retain(|(_, thread)| !thread.is_finished());
+    threads.push((std::process::id(), thread));
 }
 
-/// Waits up to `most` seconds for the threads of [`LEFT`]. A thread that returns to the interpreter
-/// during its shutdown may abort the process.
+/// Waits for the threads in [`STILL_RUNNING`], for at most `max_seconds`. Called before the
+/// interpreter shuts down, because a thread that then returned to the interpreter could abort the
+/// process.
 #[pyfunction]
-pub(crate) fn wait_for_calls(py: Python<'_>, most: f64) -> PyResult<()> {
+pub(crate) fn wait_for_calls(py: Python<'_>, max_seconds: f64) -> PyResult<()> {
     let here = std::process::id();
-    let left = std::mem::take(&mut *LEFT.lock().unwrap_or_else(PoisonError::into_inner));
-    let end = Instant::now() + Duration::from_secs_f64(most.max(0.0));
-    for (_, thread) in left.into_iter().filter(|(process, _)| *process == here) {
-        while !thread.is_finished() && Instant::now() < end {
+    let threads = std::mem::take(&mut *STILL_RUNNING.lock().unwrap_or_else(PoisonError::into_inner));
+    let deadline = Instant::now() + Duration::from_secs_f64(max_seconds.max(0.0));
+    for (_, thread) in threads.into_iter().filter(|(process, _)| *process == here) {
+        while !thread.is_finished() && Instant::now() < deadline {
             py.detach(|| std::thread::sleep(SLICE));
             py.check_signals()?;
         }
@@ -185,10 +191,10 @@ pub(crate) fn wait_for_calls(py: Python<'_>, most: f64) -> PyResult<()> {
     Ok(())
 }
 
-/// The result of work on a different thread, if it arrives within `slice`. A panic of that thread
-/// is an error.
-fn received<T>(given: &mut Receiver<Result<T>>, slice: Duration) -> Option<Result<T>> {
-    match given.recv_timeout(slice) {
+/// Returns the result of work on a different thread, or `None` if it does not arrive within
+/// `slice`. Returns an error if the thread has panicked.
+fn receive<T>(result: &mut Receiver<Result<T>>, slice: Duration) -> Option<Result<T>> {
+    match result.recv_timeout(slice) {
         Ok(value) => Some(value),
         Err(RecvTimeoutError::Timeout) => None,
         Err(RecvTimeoutError::Disconnected) => {
@@ -197,18 +203,19 @@ fn received<T>(given: &mut Receiver<Result<T>>, slice: Duration) -> Option<Resul
     }
 }
 
-/// The process that opened a loader or decoder. After a fork, the child lacks its threads, and its
-/// locks may never be released.
+/// The process that opened a loader or decoder. A forked child must not use the object, because the
+/// child does not have its threads, which may have held locks during the fork.
 pub(crate) struct Process {
     id: u32,
-    /// The opened object, and advice for an error.
-    what: &'static str,
+    /// "loader" or "decoder", for the error message.
+    kind: &'static str,
+    /// What to do instead of using the object in a forked child.
     advice: &'static str,
 }
 
 impl Process {
-    pub(crate) fn new(what: &'static str, advice: &'static str) -> Self {
-        Process { id: std::process::id(), what, advice }
+    pub(crate) fn new(kind: &'static str, advice: &'static str) -> Self {
+        Process { id: std::process::id(), kind, advice }
     }
 
     pub(crate) fn is_this(&self) -> bool {
@@ -219,45 +226,46 @@ impl Process {
         if self.is_this() {
             return Ok(());
         }
-        let (Process { id, what, advice }, here) = (self, std::process::id());
+        let (Process { id, kind, advice }, here) = (self, std::process::id());
         Err(Error::config(format!(
-            "the {what} was opened in process {id}, and this is process {here}: worker threads do not survive fork; \
+            "the {kind} was opened in process {id}, but this is process {here}: worker threads do not survive fork; \
              {advice}"
         )))
     }
 }
 
-/// A value that one thread at a time uses. Unlike locking a mutex, waiting for it times out after a
-/// [`SLICE`].
-pub(crate) struct Turns<T> {
+/// A mutex for which a thread waits at most one [`SLICE`] at a time, so that it can check for
+/// signals.
+pub(crate) struct TimedMutex<T> {
+    /// `None` while the mutex is locked.
     value: Mutex<Option<T>>,
-    back: Condvar,
+    released: Condvar,
 }
 
-/// Exclusive use of the value until it is dropped.
-pub(crate) struct Turn<'a, T> {
-    of: &'a Turns<T>,
+/// Gives exclusive access to the value of a [`TimedMutex`] until it is dropped.
+pub(crate) struct TimedGuard<'a, T> {
+    mutex: &'a TimedMutex<T>,
     value: Option<T>,
 }
 
-impl<T> Turns<T> {
+impl<T> TimedMutex<T> {
     pub(crate) fn new(value: T) -> Self {
-        Turns { value: Mutex::new(Some(value)), back: Condvar::new() }
+        TimedMutex { value: Mutex::new(Some(value)), released: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<T>> {
         self.value.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the value if other threads release it within a slice.
-    pub(crate) fn within_a_slice(&self) -> Option<Turn<'_, T>> {
-        let found = self.back.wait_timeout_while(self.lock(), SLICE, |value| value.is_none());
+    /// Locks the mutex. Returns `None` if other threads hold it for longer than a slice.
+    pub(crate) fn try_lock_for_slice(&self) -> Option<TimedGuard<'_, T>> {
+        let found = self.released.wait_timeout_while(self.lock(), SLICE, |value| value.is_none());
         let value = found.unwrap_or_else(PoisonError::into_inner).0.take()?;
-        Some(Turn { of: self, value: Some(value) })
+        Some(TimedGuard { mutex: self, value: Some(value) })
     }
 }
 
-impl<T> Deref for Turn<'_, T> {
+impl<T> Deref for TimedGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -265,15 +273,15 @@ impl<T> Deref for Turn<'_, T> {
     }
 }
 
-impl<T> DerefMut for Turn<'_, T> {
+impl<T> DerefMut for TimedGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         self.value.as_mut().expect("only drop takes the value")
     }
 }
 
-impl<T> Drop for Turn<'_, T> {
+impl<T> Drop for TimedGuard<'_, T> {
     fn drop(&mut self) {
-        *self.of.lock() = self.value.take();
-        self.of.back.notify_one();
+        *self.mutex.lock() = self.value.take();
+        self.mutex.released.notify_one();
     }
 }

@@ -1,7 +1,7 @@
-//! Wakes event loops when answers are ready.
+//! Wakes event loops when responses are ready.
 //!
-//! A Rust waker runs on the thread that answers requests, which must not wait for the interpreter.
-//! So the waker sends its callback to a separate thread, one per decoder.
+//! A waker runs on the thread that completes requests, which must not wait for the interpreter.
+//! Therefore it sends its callback to a separate thread. Each decoder has such a thread.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -16,54 +16,55 @@ use crate::thread_state::attached;
 /// A callback without arguments.
 type Callback = Py<PyAny>;
 
-/// The thread that calls callbacks. It starts with the first waker, and ends with the decoder and
-/// its wakers.
+/// The thread that calls callbacks. It is started when the first waker is created, and ends after
+/// the decoder and all wakers have been dropped.
 #[derive(Default)]
 pub(crate) struct Caller(Mutex<Option<Sender<Callback>>>);
 
 impl Caller {
-    /// A waker that calls `callback` once.
+    /// Creates a waker that calls `callback` once.
     pub(crate) fn waker(&self, callback: Callback) -> Result<Waker> {
-        let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let calls = match &*calls {
-            Some(calls) => calls.clone(),
-            None => calls.insert(start()?).clone(),
+        let mut sender = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let sender = match &*sender {
+            Some(sender) => sender.clone(),
+            None => sender.insert(start()?).clone(),
         };
-        Ok(Waker::from(Arc::new(Calls { callback: Mutex::new(Some(callback)), calls })))
+        Ok(Waker::from(Arc::new(CallbackWaker { callback: Mutex::new(Some(callback)), sender })))
     }
 }
 
 fn start() -> Result<Sender<Callback>> {
-    let (calls, called) = channel::<Callback>();
+    let (sender, receiver) = channel::<Callback>();
     let serve = move || {
-        while let Ok(first) = called.recv() {
-            let called_all = attached(|py| {
-                for callback in std::iter::once(first).chain(called.try_iter()) {
-                    // Fails if the event loop is closed. Then no task is waiting.
+        while let Ok(first) = receiver.recv() {
+            let result = attached(|py| {
+                for callback in std::iter::once(first).chain(receiver.try_iter()) {
+                    // This fails if the event loop is closed, but then no task is waiting.
                     let _ = callback.call0(py);
                 }
             });
-            if called_all.is_none() {
+            if result.is_none() {
                 break;
             }
         }
     };
     let thread = std::thread::Builder::new().name("warpfeed-wake".into()).spawn(serve);
     thread.map_err(|e| Error::new(ErrorKind::Io, format!("cannot start the thread that wakes event loops: {e}")))?;
-    Ok(calls)
+    Ok(sender)
 }
 
-struct Calls {
+struct CallbackWaker {
     callback: Mutex<Option<Callback>>,
-    calls: Sender<Callback>,
+    sender: Sender<Callback>,
 }
 
-impl Wake for Calls {
+impl Wake for CallbackWaker {
     fn wake(self: Arc<Self>) {
         let callback = self.callback.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(callback) = callback {
-            // The thread ends only during interpreter shutdown.
-            let _ = self.calls.send(callback);
+            // Sending fails only if the thread has ended, which happens during interpreter
+            // shutdown.
+            let _ = self.sender.send(callback);
         }
     }
 }

@@ -36,7 +36,7 @@ STDERR = 2
 def pytest_configure(config: pytest.Config) -> None:
     global STDERR
     STDERR = os.dup(2)
-    config.addinivalue_line("markers", "needs(word, present): ends the test with `missing` unless it is present")
+    config.addinivalue_line("markers", "needs(word, present): calls `missing(word)` unless `present` is true")
     if unknown := set(REQUIRED) - set(WORDS):
         known = ", ".join(WORDS)
         raise pytest.UsageError(f"WARPFEED_REQUIRE={','.join(sorted(unknown))!r}: expected one of {known}")
@@ -125,7 +125,7 @@ def ran(code: str, *args: str, timeout: float = 120, **environment: str) -> str:
 
 
 def batches_of(loader, count):  # type: ignore[no-untyped-def]
-    """Yields `count` batches, from as many epochs as that takes."""
+    """Yields `count` batches, from as many epochs as necessary."""
     while True:
         for batch in loader:
             yield batch
@@ -134,7 +134,7 @@ def batches_of(loader, count):  # type: ignore[no-untyped-def]
                 return
 
 
-#: Epoch, index, ids, and the bytes of each field of a batch.
+#: The contents of a batch: epoch, index, ids, and the bytes of each field.
 Content = tuple[int, int, list[int], dict[str, bytes]]
 
 

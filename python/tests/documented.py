@@ -1,4 +1,5 @@
-"""Collects the Python examples in the pages and docstrings, and runs each of them for many batches."""
+"""Collects the Python examples from the pages and docstrings, and runs each example for many
+batches."""
 
 from __future__ import annotations
 
@@ -112,7 +113,7 @@ COUNTED = [
 
 
 def made_small(block: Block) -> str:
-    """Returns the block with smaller numbers, and without the assertions in `COUNTED`."""
+    """Returns the code of the block with smaller numbers, and without the assertions in `COUNTED`."""
     code = block.code
     for pattern, small in SMALLER_STILL if block.run else SMALLER:
         code = re.sub(pattern, small, code)
@@ -139,7 +140,7 @@ class Prepared(ast.NodeTransformer):
                 values["timeout"] = ast.Constant(20)
             if called == "Loader" and not {None, "global_batch_size"} & given:
                 values["batch_size"] = ast.Constant(3)
-            # Images of the default size are slow. Data without images has no size.
+            # Images of the default size would be slow. Data without images has no size.
             if (
                 called != "DataModule"
                 and not {None, "views"} & given
@@ -151,7 +152,7 @@ class Prepared(ast.NodeTransformer):
 
 
 def program(block: Block, workers: int, code: str | None = None) -> CodeType:
-    """Compiles the block. `code` replaces its text."""
+    """Compiles the block, with `code` in place of its text."""
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     tree = compile(block.code if code is None else code, str(block.page), "exec", flags | ast.PyCF_ONLY_AST)
     return compile(ast.fix_missing_locations(Prepared(workers).visit(tree)), str(block.page), "exec", flags)
@@ -209,7 +210,7 @@ class Driven:
 
     def __init__(self, drive: Drive, loader: Loader, begun: Any) -> None:
         self.drive, self.loader, self.inner = drive, loader, begun
-        self.at, self.given = loader.epoch, 0
+        self.at, self.delivered = loader.epoch, 0
 
     def __iter__(self) -> Driven:
         return self
@@ -219,19 +220,19 @@ class Driven:
 
     def __next__(self) -> Any:
         seen = self.drive.seen(self.loader)
-        if not self.given:
+        if not self.delivered:
             # The program may still set the epoch before it requests the first batch.
             self.at = self.loader.epoch
         try:
             batch = next(self.inner)
         except StopIteration:
-            if len(seen) >= BATCHES or not self.given:
+            if len(seen) >= BATCHES or not self.delivered:
                 raise
             if self.drive.again:
                 self.loader.set_epoch(self.at)
             self.inner = ITER(self.loader)
             batch = next(self.inner)
-        self.given += 1
+        self.delivered += 1
         seen.append(digest(batch))
         return batch
 
@@ -278,7 +279,7 @@ def run(code: CodeType, names: dict[str, Any], again: bool, images: list[bytes])
 
 
 class Left(NamedTuple):
-    """Resources that a program may leak into the process."""
+    """The resources of the process that a program may leak."""
 
     threads: int
     descriptors: int

@@ -1,4 +1,4 @@
-"""Creates the datasets that the documented examples refer to, using the libraries of their formats."""
+"""Creates the datasets that the examples refer to, with the libraries of the formats."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WRITERS: dict[str, Callable[[Path], None]] = {}
 
 
 def writes(*names: str) -> Callable[[Callable[[Path], None]], Callable[[Path], None]]:
-    """Registers a function that writes the folder or file of this name."""
+    """Registers the decorated function as the writer of the files or folders `names`."""
 
     def add(write: Callable[[Path], None]) -> Callable[[Path], None]:
         WRITERS.update(dict.fromkeys(names, write))
@@ -141,7 +141,7 @@ def driving(to: Path) -> None:
 
 @writes("tiles")
 def tiles(to: Path) -> None:
-    """TIFFs of four bands."""
+    """TIFFs with four bands."""
     image = need("PIL.Image")
     for number in range(COUNT):
         pixels = np.random.default_rng(number).integers(0, 256, (20, 24, 4), np.uint8)
@@ -257,7 +257,7 @@ def mds(to: Path) -> None:
 
 @writes("chunks")
 def chunks(to: Path) -> None:
-    """Tuples of LitData."""
+    """A LitData dataset of tuples."""
     shutil.copytree(FIXTURES / "litdata_zstd", to / "train")
 
 

@@ -34,9 +34,9 @@ KEPT: list[np.ndarray] = []
 
 
 def keeps(image: np.ndarray, rng: Any) -> np.ndarray:
-    """Adds the image from the previous call, which must not have been overwritten."""
+    """Keeps a reference to the image of the previous call, which must not be overwritten."""
     KEPT.append(image)
-    sums = [int(one.sum(dtype=np.int64)) for one in KEPT]
+    sums = [int(kept.sum(dtype=np.int64)) for kept in KEPT]
     KEPT[0] = image
     return np.full_like(image, sums[0] % 251) if len(KEPT) == 1 else image
 

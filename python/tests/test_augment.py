@@ -149,12 +149,12 @@ def test_a_method_changes_the_pixels(mini: str, name: str) -> None:
 def test_an_augmentation_is_the_same_for_any_number_of_workers(mini: str, name: str) -> None:
     one, two = (delivered(mini, made(name), num_workers=workers) for workers in (1, 2))
     assert one == two and len(one) >= 2
-    # If the augmentation is random, its result depends on the epoch and the seed.
+    # A random augmentation must give different results for different epochs and seeds.
     assert delivered(mini, made(name), shuffle=True, seed=4) != one
 
 
 @pytest.mark.parametrize("name", [*BEGINNINGS, *METHODS])
-def test_an_augmentation_is_what_it_prints_and_pickles(name: str) -> None:
+def test_an_augmentation_survives_printing_and_pickling(name: str) -> None:
     augment = made(name)
     again = eval(repr(augment))
     assert again == augment and repr(again) == repr(augment) and hash(again) == hash(augment)
@@ -175,7 +175,7 @@ def test_an_augmentation_is_what_it_prints_and_pickles(name: str) -> None:
         Mix.either(0.2, 1.0),
     ],
 )
-def test_a_part_of_an_augmentation_is_what_it_prints_and_pickles(part: Any) -> None:
+def test_augmentation_options_survive_printing_and_pickling(part: Any) -> None:
     assert eval(repr(part)) == part and pickle.loads(pickle.dumps(part)) == part
 
 
@@ -213,11 +213,11 @@ def test_a_part_of_an_augmentation_is_what_it_prints_and_pickles(part: Any) -> N
         (Augment.train(32).dino(1.5, 0.0), ("1.5", "1")),
         (Augment.train(32).erase(RandomErasing(1.5)), ("1.5", "1")),
         (Augment.train(32).erase(RandomErasing(0.5).scale(0.5, 0.1)), ("0.5", "0.1")),
-        (Augment.train(32).mix(Mix.mixup(-1.0)), ("-1", "0")),
+        (Augment.train(32).mix(Mix.mixup(-1.0)), ("-1", "positive")),
         (Augment.train(32).mix(Mix.mixup(1.0).probability(1.5)), ("1.5", "1")),
     ],
 )
-def test_a_refused_number_is_named_with_its_limit(mini: str, augment: Augment, numbers: tuple[str, ...]) -> None:
+def test_an_error_names_the_number_and_its_limit(mini: str, augment: Augment, numbers: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError) as refused:
         Loader(mini, augment=augment, soft_labels=(4, 0.1), **OPTIONS)
     assert all(number in str(refused.value) for number in numbers), refused.value
@@ -235,13 +235,13 @@ def test_a_refused_number_is_named_with_its_limit(mini: str, augment: Augment, n
         lambda: Augment.preset("classification-v9", 32),
     ],
 )
-def test_a_refused_word_is_named(mini: str, call: Callable[[], Augment]) -> None:
+def test_an_error_names_the_unknown_word(mini: str, call: Callable[[], Augment]) -> None:
     with pytest.raises((ConfigError, ValueError), match="imagenet21k|bicubic|rand-q9|no-policy|area|wrap|classification-v9"):
         Loader(mini, augment=call(), **OPTIONS)
 
 
-def test_sizes_are_torchvisions_height_and_width(mini: str) -> None:
-    """Libraries disagree on the order of two plain numbers, so these are rejected."""
+def test_sizes_are_height_and_width_as_in_torchvision(mini: str) -> None:
+    """Two separate numbers are rejected, because libraries disagree about their order."""
     for size, shape in [((24, 40), (24, 40)), ([24, 40], (24, 40)), (32, (32, 32)), ((32,), (32, 32))]:
         for augment in [
             Augment.resize(size), Augment.letterbox(size), Augment.train(size), Augment.eval(48, size), Augment.center_crop(size),
@@ -310,7 +310,7 @@ class Drawn:
         longer = [short + int(rng.integers(2)) * int(rng.integers(50)) for short in shorter]
         sizes = [pair if rng.integers(2) else pair[::-1] for pair in zip(shorter, longer, strict=True)]
         kinds = [rng.integers(0, 256, (*size, 3), np.uint8) for size in sizes]
-        # Black and white next to noise, so that the filter overshoots.
+        # Put black and white next to noise, to make the filter overshoot.
         self.images = [np.where(rng.random(kind.shape) < 0.5, kind, kind // 128 * 255).astype(np.uint8) for kind in kinds]
 
     def __len__(self) -> int:
@@ -322,7 +322,7 @@ class Drawn:
 
 @pytest.mark.parametrize("antialias", [True, False])
 @pytest.mark.parametrize("filter", ["bicubic", "bilinear_exact", "nearest"])
-def test_evaluations_of_any_size_have_the_bits_of_torchvision(filter: Any, antialias: bool, torch: Any) -> None:
+def test_evaluations_are_bit_identical_to_torchvision(filter: Any, antialias: bool, torch: Any) -> None:
     v2 = need("torchvision.transforms.v2")
     mode = v2.InterpolationMode(filter.removesuffix("_exact"))
     rng = np.random.default_rng(7)
@@ -338,9 +338,9 @@ def test_evaluations_of_any_size_have_the_bits_of_torchvision(filter: Any, antia
 
 
 @pytest.mark.parametrize("filter", ["bilinear", "bilinear_exact", "bicubic", "lanczos", "nearest"])
-def test_images_that_have_their_size_already_are_only_cropped(filter: Any) -> None:
+def test_images_of_the_right_size_are_only_cropped(filter: Any) -> None:
     data = Drawn(40, 3)
-    same = [place for place, original in enumerate(data.images) if min(original.shape[:2]) == 40]
+    same = [index for index, original in enumerate(data.images) if min(original.shape[:2]) == 40]
     augments = [Augment.eval(40, 30), Augment.random_resize(30, 40, 41), Augment.center_crop(30)]
     evaluated, resized, cropped = (
         next(iter(Loader(
@@ -349,11 +349,11 @@ def test_images_that_have_their_size_already_are_only_cropped(filter: Any) -> No
         for augment in augments
     )  # fmt: skip
     assert len(same) >= 8 and (evaluated == cropped).all()
-    for original, part in zip((data.images[place] for place in same), resized, strict=True):
+    for original, part in zip((data.images[index] for index in same), resized, strict=True):
         windows = np.lib.stride_tricks.sliding_window_view(original, part.shape)
         assert (windows == part).all((-3, -2, -1)).any()
     decoder = warpfeed.Decoder(max_batch=24, augment=augments[0].interpolation(filter), output="numpy")
-    assert (decoder.decode([data.images[place] for place in same]).images == cropped).all()
+    assert (decoder.decode([data.images[index] for index in same]).images == cropped).all()
 
 
 def letterboxed(height: int, width: int, rows: int, columns: int) -> tuple[int, int, int, int]:
@@ -365,7 +365,7 @@ def letterboxed(height: int, width: int, rows: int, columns: int) -> tuple[int, 
     return round(across - 0.1), round(down - 0.1), wide, high
 
 
-def test_a_letterbox_has_the_size_and_place_of_ultralytics() -> None:
+def test_a_letterbox_matches_ultralytics() -> None:
     class Boxed:
         def __len__(self) -> int:
             return 400
@@ -393,7 +393,7 @@ def test_a_letterbox_has_the_size_and_place_of_ultralytics() -> None:
             assert np.allclose(batch["geometry"][index][:, 2], [left, top], atol=1e-4)
 
 
-def test_one_number_of_degrees_is_a_range_around_zero(mini: str) -> None:
+def test_a_single_angle_is_a_range_around_zero(mini: str) -> None:
     plain = Augment.resize(32)
     for one, two in [
         (plain.affine(20), plain.affine((-20, 20))),
@@ -408,7 +408,7 @@ def test_one_number_of_degrees_is_a_range_around_zero(mini: str) -> None:
         (lambda: plain.affine((1, 2, 3)), r"affine: rotate=\(1, 2, 3\): expected two numbers"),
         (lambda: plain.affine(translate=0.1), r"affine: translate=0.1: expected two numbers$"),
         (lambda: plain.affine(scale=2), r"affine: scale=2: expected two numbers$"),
-        (lambda: plain.rotate((-10, 20)), r"rotate: degrees=\(-10, 20\): expected one number; affine\(rotate="),
+        (lambda: plain.rotate((-10, 20)), r"rotate: degrees=\(-10, 20\): expected one number; for a range, use affine\(rotate="),
     ]:  # fmt: skip
         with pytest.raises(TypeError, match=words):
             call()
@@ -416,7 +416,7 @@ def test_one_number_of_degrees_is_a_range_around_zero(mini: str) -> None:
         Loader(mini, augment=plain.rotate(-20), **OPTIONS)
 
 
-def test_mixing_ends_with_its_epoch(mini: str) -> None:
+def test_mixing_stops_at_the_given_epoch(mini: str) -> None:
     augment = Augment.train(32).mix(Mix.mixup(1.0)).from_epoch(1, Augment.train(32))
     loader = Loader(mini, augment=augment, soft_labels=(4, 0.0), **OPTIONS)
     first, second = ([batch for batch in loader] for _ in range(2))
@@ -425,7 +425,7 @@ def test_mixing_ends_with_its_epoch(mini: str) -> None:
 
 
 @pytest.mark.parametrize("output", ["numpy", "torch"])
-def test_images_grow_with_the_epochs(mini: str, output: str) -> None:
+def test_the_image_size_may_change_between_epochs(mini: str, output: str) -> None:
     if output == "torch":
         need("torch")
     sides = [16, 24, 24, 40]
@@ -444,7 +444,7 @@ def test_images_grow_with_the_epochs(mini: str, output: str) -> None:
                 kept.append(tuple(batch["views"][0].shape))
         layout = (lambda side: (12, 3, side, side)) if output == "torch" else (lambda side: (12, side, side, 3))
         assert kept == [layout(side) for side in sides for _ in range(2)]
-        # The next epoch starts with the size that belongs to its number.
+        # Each epoch must have its own size from its first batch on.
         state = loader.state_dict()
         assert next(iter(loader))["views"][0].shape == layout(40)
     again = Loader(mini, **options)
@@ -453,7 +453,7 @@ def test_images_grow_with_the_epochs(mini: str, output: str) -> None:
 
 
 @pytest.mark.parametrize(("output", "layout"), [("numpy", "nhwc"), ("numpy", "nchw"), ("torch", None)])
-def test_images_keep_their_sizes(output: str, layout: str | None) -> None:
+def test_own_size_keeps_the_size_of_each_image(output: str, layout: str | None) -> None:
     if output == "torch":
         need("torch")
     fields = {"boxes": Boxes(1), "mask": Mask("u8", fill=9)}
@@ -487,7 +487,7 @@ def test_images_keep_their_sizes(output: str, layout: str | None) -> None:
 
 @pytest.mark.parametrize("processes", [0, 1])
 def test_a_moving_function_gets_images_in_their_original_sizes(processes: int) -> None:
-    """Each output image shows its source image, rotated, without any fill."""
+    """The image transform must receive each image, rotated, without any padding."""
     for augment in [Augment.own_size((64, 80)), Augment.letterbox((72, 60))]:
         options: dict[str, Any] = {"augment": augment.fill(1, 2, 3), "output": "numpy", "batch_size": 4, "subset": range(8)}
         options["drop_field"] = ["label"]
@@ -499,7 +499,7 @@ def test_a_moving_function_gets_images_in_their_original_sizes(processes: int) -
                 assert (image == (1, 2, 3)).all(-1).sum() == image.shape[0] * image.shape[1] - after.shape[0] * after.shape[1]
 
 
-def test_an_image_without_room_is_an_error_or_is_shrunk() -> None:
+def test_an_image_larger_than_the_output_fails_or_shrinks() -> None:
     options: dict[str, Any] = {"drop_field": ["label"], "output": "numpy", "batch_size": 16}
     with pytest.raises(warpfeed.WarpfeedError, match="the image is .* allows at most 30x64") as e:
         list(Loader(Colored(), augment=Augment.own_size((64, 30)), **options))
@@ -533,7 +533,7 @@ class Colored:
 
 
 class Slopes(Colored):
-    """Images that differ from pixel to pixel."""
+    """Images in which adjacent pixels differ."""
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         height, width = self.size(index)
@@ -541,13 +541,13 @@ class Slopes(Colored):
 
 
 class Labeled(Colored):
-    """The images of Colored with labels."""
+    """The images of `Colored`, with labels."""
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         return {**super().__getitem__(index), "label": index % 3}
 
 
-def test_a_mosaic_has_images_and_boxes_of_four_samples() -> None:
+def test_a_mosaic_combines_images_and_boxes_of_four_samples() -> None:
     plain = Augment.letterbox(32, 32).fill(255, 0, 0)
     augment = plain.mosaic().from_epoch(1, plain)
     fields = {"boxes": Boxes(4, columns={"class": "i64"})}
@@ -569,7 +569,7 @@ def test_a_mosaic_has_images_and_boxes_of_four_samples() -> None:
     with_label = Labeled()
     with pytest.raises(ConfigError, match=r'each label is the class of one: use drop_field=\["label"\]'):
         Loader(with_label, augment=augment, **{**options, "drop_field": []})
-    # If the dataset has no labels at all, no option is required.
+    # A dataset without labels does not need `drop_field`.
     for batch, bare in zip(
         Loader(Colored(), augment=augment, **options),
         Loader(Colored(), augment=augment, **{**options, "drop_field": []}), strict=True,

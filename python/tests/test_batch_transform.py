@@ -26,8 +26,8 @@ OPTIONS = {"batch_size": 16, "augment": Augment.train(32), "output": "numpy"}
     ],
 )  # fmt: skip
 def test_a_result_that_is_not_a_batch_is_an_error_that_shows_it(mini: str, f: Any, came: str) -> None:
-    place = r"batch_transform\[1\] \(<lambda>\) at batch 0 of epoch 0 \(samples 0, 1, .*\): TypeError: the function"
-    with pytest.raises(WarpfeedError, match=rf"{place} {came}: expected \(images, labels\), or a dict") as raised:
+    prefix = r"batch_transform\[1\] \(<lambda>\) at batch 0 of epoch 0 \(samples 0, 1, .*\): TypeError: the function"
+    with pytest.raises(WarpfeedError, match=rf"{prefix} {came}: expected \(images, labels\), or a dict") as raised:
         next(iter(Loader(mini, batch_transform=[lambda x, y: (x, y), f], **OPTIONS)))
     assert raised.value.kind == "transform" and isinstance(raised.value.__cause__, TypeError)
 
@@ -79,18 +79,18 @@ def test_random_numbers_of_a_transform_continue_after_a_resume(mini: str) -> Non
 
 
 def test_a_transform_gets_its_named_parameters_and_seed(mini: str) -> None:
-    told: list[tuple[int, int, int]] = []
+    received: list[tuple[int, int, int]] = []
 
     def ask(images, labels, *, epoch, number, seed, scale=1.0):  # type: ignore[no-untyped-def]
-        told.append((epoch, number, seed))
+        received.append((epoch, number, seed))
         return images, labels
 
     for rank in range(2):
         loader = Loader(mini, seed=5, rank=rank, world_size=2, batch_transform=[ask, ask], **OPTIONS)
         for _ in range(2):
             for batch in loader:
-                assert told[-1][:2] == (batch.epoch, batch.number)
-    seeds = [seed for _, _, seed in told]
+                assert received[-1][:2] == (batch.epoch, batch.number)
+    seeds = [seed for _, _, seed in received]
     assert len(set(seeds)) == len(seeds) == 2 * 2 * 2 * 2 and all(0 <= seed < 1 << 63 for seed in seeds)
 
 

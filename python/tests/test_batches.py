@@ -1,5 +1,5 @@
-"""Promise: batches are bit-identical to those of the Rust loader: in order, on any rank, resumed
-from any state, and for every output type."""
+"""Promise: batches are bit-identical to the batches of the Rust loader, and arrive in the same
+order: on any rank, resumed from any state, and with every output type."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_torch_tensors_are_channels_last_views_of_the_same_bytes(mini: str, torc
         assert images.shape == shape and images.is_contiguous()
     images, _ = next(iter(Loader(mini, **{**options, "dtype": torch.bfloat16})))
     assert images.dtype == torch.bfloat16
-    # A network accepts the tensor, and the tensor is writable.
+    # A network must accept the tensor, and the tensor must be writable.
     images.mul_(2)
     assert torch.nn.Conv2d(3, 4, 3).bfloat16()(images).shape == (16, 4, 30, 30)
 
@@ -110,7 +110,7 @@ def test_a_state_resumes_after_the_last_delivered_batch(mini: str, stop: int) ->
         for batch in run:
             seen.append(np.asarray(batch.images).tobytes())
             if len(seen) == stop:
-                # The state is exact inside the loop as well.
+                # Inside the loop, too, the state must be the position after the delivered batch.
                 state = run.state_dict()
                 break
     state = json.loads(json.dumps(state or run.state_dict()))
@@ -125,7 +125,7 @@ def test_a_state_resumes_after_the_last_delivered_batch(mini: str, stop: int) ->
         while len(rest) < len(whole) - stop:
             rest += contents(resumed)
         assert rest == whole[stop:]
-    # A loop over epochs that calls set_epoch, as trainers do.
+    # Loop over epochs and call `set_epoch`, as trainers do.
     loaded.load_state_dict(state)
     rest = []
     for epoch in range(3):
@@ -147,7 +147,7 @@ def test_states_are_elastic_and_ranks_share_the_global_batches(mini: str) -> Non
     parts = [contents(loader, 2) for loader in ranks]
     together = [sum((list(part[i][2]) for part in parts), []) for i in range(len(alone))]
     assert together == [c[2] for c in alone]
-    # The run is stopped on three ranks and resumed on one.
+    # Stop the run on three ranks, and resume it on one.
     stopped = Loader(mini, rank=1, world_size=3, **options)
     it = iter(stopped)
     next(it), next(it)
@@ -168,7 +168,7 @@ def test_ranks_come_from_the_environment_on_request(mini: str, monkeypatch: pyte
     assert len(Loader(mini, distributed=False, **options)) == 8
 
 
-def test_choices_of_samples_and_mixtures(mini: str, packed: str) -> None:
+def test_subsets_weights_and_mixtures(mini: str, packed: str) -> None:
     options = {"batch_size": 8, "augment": Augment.train(32), "output": "numpy"}
     assert [c[2] for c in contents(Loader(mini, subset=range(0, 64, 8), **options))] == [list(range(0, 64, 8))]
     train, val = warpfeed.split(64, [0.75, 0.25], seed=1)
@@ -186,7 +186,7 @@ def test_choices_of_samples_and_mixtures(mini: str, packed: str) -> None:
     assert [sum(batch.valid) for batch in padded] == [24, 24, 16]
 
 
-def test_more_fields_make_a_dict_and_soft_labels_sum_to_one(mini: str) -> None:
+def test_additional_fields_make_the_batch_a_dict(mini: str) -> None:
     source = Images(12, "dict")
     loader = Loader(
         source, batch_size=4, augment=Augment.resize(8, 8), output="numpy", fields={"emb": NdArray("f32", [2])}

@@ -1,7 +1,7 @@
-"""Promise: ``collate`` gives a batch its final form. It receives all fields and metadata, and the
-loop receives what it returns, also after resuming and in ``replay``. An error in it names the
-batch. The built-in collate functions return the boxes, classes and masks of each sample, whatever
-format the loader uses."""
+"""Promise: ``collate`` determines the final form of a batch. The function receives all fields and
+metadata, and the loop receives its result, even after a resume and with ``replay``. An exception in
+the function becomes an error that names the batch. The built-in functions return the boxes, classes
+and masks of each sample, whatever box format the loader uses."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def summed(batch: Any) -> tuple[int, int, list[int], int]:
     return batch.epoch, batch.number, batch.ids, int(batch["image"].sum(dtype=np.int64)) + int(batch["label"].sum())
 
 
-def test_the_result_is_what_the_loop_receives(mini: str) -> None:
+def test_the_loop_receives_the_result_of_collate(mini: str) -> None:
     plain = [summed(_dict(b)) for b in Loader(mini, shuffle=True, seed=2, **OPTIONS)]
     assert list(Loader(mini, shuffle=True, seed=2, collate=summed, **OPTIONS)) == plain
-    # Any value is a valid batch, including None.
+    # Every result is delivered, including None.
     assert list(Loader(mini, collate=lambda batch: None, **OPTIONS)) == [None] * 4
 
 
 class _Named(dict[str, Any]):
-    """A batch of two fields, with its metadata."""
+    """Returns two fields of a batch, with its metadata."""
 
 
 def _dict(batch: Any) -> Any:
@@ -52,7 +52,7 @@ def test_collate_works_with_resume_replay_and_processes(mini: str) -> None:
     assert list(pickle.loads(pickle.dumps(Loader(mini, **options)))) == whole[:4]
 
 
-def test_it_comes_after_transforms_and_sees_the_facts_and_kinds(mini: str) -> None:
+def test_collate_runs_after_transforms_with_all_properties(mini: str) -> None:
     def seen(batch: Any) -> Any:
         assert batch.valid.tolist() == [True] * 16 and len(batch.keys_of_samples) == 16 and batch.mixing is None
         return {"x": batch["pixels"], "size": batch.field_types, "labels": batch["labels"]}
@@ -77,7 +77,7 @@ def test_an_exception_names_the_batch_and_is_the_cause(mini: str) -> None:
         next(it)
     assert isinstance(e.value.__cause__, ValueError) and e.value.kind == "transform"
     assert e.value.__cause__.__traceback__.tb_next.tb_frame.f_code.co_name == "wrong"  # type: ignore[union-attr]
-    # A StopIteration does not end the loop early.
+    # A StopIteration must not end the loop early.
     with pytest.raises(WarpfeedError, match="collate .*batch 1 .*StopIteration: done"):
         next(it)
 
@@ -90,7 +90,7 @@ def test_a_stop_iteration_of_a_transform_does_not_end_the_epoch(mini: str) -> No
         list(Loader(mini, batch_transform=stop, **OPTIONS))
 
 
-def test_what_is_no_function_is_refused(mini: str) -> None:
+def test_a_collate_that_is_not_callable_is_rejected(mini: str) -> None:
     with pytest.raises(TypeError, match="collate=3: expected a function"):
         Loader(mini, collate=3, **OPTIONS)  # type: ignore[arg-type]
 
@@ -133,7 +133,7 @@ def test_detection_targets_are_the_boxes_of_each_sample(to: str, relative: bool,
     images, targets = annotated(collate, output, layout, to=to, to_relative=relative)
     assert len(images) == len(targets) == 4 and all(tuple(image.shape) == (3, 20, 80) for image in images)
     for index, target in enumerate(targets):
-        # The image is twice as wide in the batch.
+        # The resize doubles the width of the image.
         want = [[4 * n, n, 4 * n + 20, n + 8] for n in range(index)]
         assert np.allclose(np.asarray(target["boxes"]), np.array(want).reshape(-1, 4), atol=1e-4)
         assert str(target["boxes"].dtype).endswith("float32") and str(target["labels"].dtype).endswith("int64")
@@ -158,7 +158,7 @@ def test_all_values_of_a_detection_target_are_arrays(output: str) -> None:
     for index, target in enumerate(targets[:4]):
         assert list(target) == names
         assert all(isinstance(value, torch.Tensor if torch else (np.ndarray, np.generic)) for value in target.values())
-        # The areas of crowd annotations are dropped together with their boxes.
+        # The areas of crowds must be dropped together with their boxes.
         assert target["area"].tolist() == [n + 0.5 for n in range(0, index, 2)]
     valid = [target["valid"] for target in targets]
     assert [bool(value) for value in valid] == [True] * 4 + [False] * 2 and all(value.shape == () for value in valid)
@@ -209,7 +209,7 @@ def test_boxes_match_the_trimmed_image(to: str, relative: bool, output: str, lay
     assert str(boxes.dtype) == "float32" and (boxes[0] == 0).all()
 
 
-def test_what_trim_cannot_cut_is_refused() -> None:
+def test_trim_rejects_fields_that_it_cannot_trim() -> None:
     options: dict[str, Any] = {"augment": Augment.own_size((64, 96)), "output": "numpy", "drop_field": ["label"], "batch_size": 4}
     fields = {"x": warpfeed.Image(), "boxes": Boxes(5)}
     with pytest.raises(WarpfeedError, match=r"trim: fields=\{'x': Image\(...\)\} is a second image"):
@@ -223,7 +223,7 @@ def test_what_trim_cannot_cut_is_refused() -> None:
 
 
 @pytest.mark.parametrize("output", ["numpy", "torch"])
-def test_crowds_are_left_out_of_targets_unless_they_are_wanted(output: str) -> None:
+def test_crowds_are_left_out_of_targets_by_default(output: str) -> None:
     if output == "torch":
         need("torch")
 
@@ -263,7 +263,7 @@ def test_a_batch_without_boxes_is_empty_and_not_an_error() -> None:
     assert next(iter(Loader(Empty(), collate=warpfeed.collate.yolo_targets, **options)))[1].shape == (0, 6)
 
 
-def test_hf_gives_the_arguments_of_a_model(mini: str) -> None:
+def test_hf_returns_the_arguments_of_a_model(mini: str) -> None:
     plain = next(iter(Loader(mini, **OPTIONS)))
     batch = next(iter(Loader(mini, collate=warpfeed.collate.hf, **OPTIONS)))
     assert list(batch) == ["pixel_values", "labels"] and np.array_equal(batch["labels"], plain[1])
@@ -272,7 +272,7 @@ def test_hf_gives_the_arguments_of_a_model(mini: str) -> None:
     assert soft["labels"].shape == (16, 4)
 
 
-def test_padding_counts_in_no_loss(mini: str) -> None:
+def test_padding_does_not_contribute_to_the_loss(mini: str) -> None:
     options = {**OPTIONS, "batch_size": 48, "last_batch": "pad"}
     labels = list(Loader(mini, collate=warpfeed.collate.hf, **options))[-1]["labels"]
     assert (labels[:16] >= 0).all() and (labels[16:] == -100).all()
@@ -285,7 +285,7 @@ def test_padding_counts_in_no_loss(mini: str) -> None:
     assert len(Annotated()) == 4 and set(last[:, 0]) == {0} and len(last) == 3
 
 
-def test_boxes_that_the_loader_does_not_have_are_refused(mini: str) -> None:
+def test_a_missing_boxes_field_is_an_error(mini: str) -> None:
     for collate in (warpfeed.collate.detection_targets, warpfeed.collate.yolo_targets):
         with pytest.raises(WarpfeedError, match="no field 'boxes' of boxes; add fields=") as e:
             next(iter(Loader(mini, collate=collate, **OPTIONS)))
@@ -296,7 +296,7 @@ def test_boxes_that_the_loader_does_not_have_are_refused(mini: str) -> None:
             collate({"boxes": np.zeros((1, 1, 4))})
 
 
-def test_torchvisions_detector_takes_the_targets() -> None:
+def test_torchvisions_detector_accepts_the_targets() -> None:
     need("torch")
     detection = need("torchvision.models.detection")
     collate = functools.partial(warpfeed.collate.detection_targets, first_class=1)

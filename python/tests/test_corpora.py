@@ -1,12 +1,13 @@
-"""Promise: the public test files of the formats decode to the same values as with an independent
-library, or are rejected with an error that names the file. tests/fixtures/corpora.txt lists the
+"""Promise: for each public test file of a format, warpfeed reads the same values as an independent
+library, or rejects the file with an error that names the file. tests/fixtures/corpora.txt lists the
 known rejections; any other rejection fails the test.
 
 ``WARPFEED_CORPORA`` names a folder with any of these checkouts: Apache's ``parquet-testing`` and
 ``arrow-testing``, ``pngsuite`` (with ``json``, the expected pixels), ``libjpeg-turbo`` and
-``Pillow``. With ``WARPFEED_BLESS=1`` the test writes the list. The list also contains files with
-different values: Pillow follows orientations in XMP and in PNG text chunks, truncates 16 bits to 8
-before it divides by alpha or converts CMYK, and reads signed 8 bits as unsigned.
+``Pillow``. With ``WARPFEED_BLESS=1``, the test writes the list. The list also contains files for
+which the values differ: Pillow follows orientations in XMP and in PNG text chunks, truncates 16-bit
+values to 8 bits before it divides by alpha or converts CMYK, and reads signed 8-bit values as
+unsigned.
 """
 
 from __future__ import annotations
@@ -46,19 +47,19 @@ def corpus(name: str) -> Path:
 
 
 class Refused(Exception):
-    """The file is rejected, or warpfeed reads it but the oracle cannot."""
+    """Raised if warpfeed rejects a file, or reads a file that the oracle cannot read."""
 
 
 class Outcomes:
-    """The outcomes for all files of a corpus."""
+    """Collects the outcomes for the files of a corpus."""
 
     def __init__(self, name: str) -> None:
         self.name, self.root, self.found, self.other = name, corpus(name), collections.Counter[str](), {}
         self.wrong: list[str] = []
 
     def check(self, path: Path, compare: Callable[[], str], listed: bool = True) -> None:
-        """Records a file. ``compare`` returns a description of the difference, or an empty string
-        if all values are equal."""
+        """Checks a file and records the outcome. ``compare`` must return a description of the
+        difference, or an empty string if all values are equal."""
         self.note(path, self.outcome(compare), listed=listed)
 
     def check_all(self, path: Path, compare: dict[str, Callable[[], str]]) -> None:
@@ -109,7 +110,7 @@ class Outcomes:
 
 
 def refusal(e: WarpfeedError, file: str) -> Refused:
-    """Returns the reason in an error. The error must name the file."""
+    """Returns the cause of an error. Asserts that the error names the file."""
     text = str(e)
     assert e.kind in {"decode", "source", "config", "limit"}, f"{e.kind}: {text}"
     assert file in text, text
@@ -118,7 +119,7 @@ def refusal(e: WarpfeedError, file: str) -> Refused:
 
 
 class One:
-    """A source of one image."""
+    """A source that contains a single image."""
 
     def __init__(self, name: str, content: bytes) -> None:
         self.sample = {"image": content, "label": 0, "key": name}
@@ -235,7 +236,8 @@ def test_libjpeg_turbo() -> None:
         return hashlib.md5(header + np.ascontiguousarray(pixels).tobytes()).hexdigest()
 
     def made(mode: str = "RGB", **options: Any) -> np.ndarray:
-        """Creates the same file as ``cjpeg``, with Pillow, which uses libjpeg-turbo, too."""
+        """Creates the file that ``cjpeg`` would create. Uses Pillow, which is also based on
+        libjpeg-turbo."""
         out = io.BytesIO()
         with image.open(folder / "testorig.ppm") as original:
             original.convert(mode).save(out, "JPEG", quality=75, **options)

@@ -1,4 +1,4 @@
-"""Promise: on a device, batches equal those of the host. They are ordered on torch's current
+"""Promise: device batches are equal to host batches. They are ready for use on torch's current
 stream, and their memory is reused only after the work on that stream. Skipped without a device."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def sums(loader: Loader, count: int) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("dtype", ["u8", "f16", "bf16", "f32"])
 @pytest.mark.parametrize("layout", ["channels_last", "nhwc", "nchw"])
-def test_batches_are_those_of_the_host(packed: str, dtype: str, layout: str) -> None:
+def test_device_batches_equal_host_batches(packed: str, dtype: str, layout: str) -> None:
     options = {**OPTIONS, "dtype": dtype, "layout": layout, "normalize": None if dtype == "u8" else "imagenet"}
     host, device = Loader(packed, **options), Loader(packed, device="cuda", **options)
     assert device.device == torch.cuda.current_device()
@@ -39,7 +39,7 @@ def test_batches_are_those_of_the_host(packed: str, dtype: str, layout: str) -> 
 
 
 @pytest.mark.parametrize("decode_on", ["gpu", "auto"])
-def test_the_device_decodes_to_the_bits_of_the_host(packed: str, decode_on: str) -> None:
+def test_the_device_decodes_bit_identically_to_the_host(packed: str, decode_on: str) -> None:
     options = {**OPTIONS, "dtype": "bf16", "normalize": "imagenet"}
     host, device = Loader(packed, **options), Loader(packed, device="cuda", decode_on=decode_on, **options)
     for _ in range(3):
@@ -69,7 +69,7 @@ def test_no_batch_is_torn_however_slow_the_consumer(packed: str, side: bool, sle
                 loader.set_epoch(0)
     torch.cuda.synchronize()
     found = [(int(a), int(b)) for a, b in found]
-    # Ten epochs of four batches, twice.
+    # Run ten epochs of four batches, twice.
     for number, pair in enumerate(found):
         assert pair == expected[number % 40], f"batch {number}"
 
@@ -100,7 +100,7 @@ def test_a_kept_tensor_keeps_its_bytes_and_its_slot_comes_back(packed: str) -> N
     assert address in others
 
 
-def test_batches_are_copied_once_all_slots_are_kept(packed: str) -> None:
+def test_batches_are_copied_while_all_slots_are_held(packed: str) -> None:
     loader = Loader(packed, device="cuda", **OPTIONS)
     kept = list(batches_of(loader, 40))
     for (images, labels), (a, b) in zip(kept, Loader(packed, **OPTIONS), strict=False):
@@ -108,7 +108,7 @@ def test_batches_are_copied_once_all_slots_are_kept(packed: str) -> None:
     assert len({images.data_ptr() for images, _ in kept}) == 40
 
 
-def test_a_page_locked_batch_may_be_uploaded_and_dropped_at_once(packed: str) -> None:
+def test_a_page_locked_batch_may_be_dropped_during_its_upload(packed: str) -> None:
     expected = sums(Loader(packed, **OPTIONS), 40)
     loader = Loader(packed, pin_memory=True, copy=False, **OPTIONS)
     assert loader.memory_plan()["pinned_bytes"] > 0
@@ -139,7 +139,7 @@ def test_a_graph_is_replayed_on_a_copy_of_each_batch(packed: str) -> None:
         static.copy_(images)
         graph.replay()
         assert torch.allclose(out, torch.nn.functional.conv2d(images, weight).sum(), rtol=1e-3, atol=1)
-        # Batches may be dropped while one of torch's streams is being captured.
+        # Dropping a batch must not invalidate the capture of a torch stream.
         other = torch.cuda.CUDAGraph()
         with torch.cuda.graph(other):
             static.mul_(1)
@@ -219,7 +219,7 @@ def test_the_dlpack_protocol_with_a_stream(packed: str) -> None:
         next(iter(loader)).images.__dlpack__(stream=0)
 
 
-def test_memory_is_flat_and_comes_back(packed: str) -> None:
+def test_memory_does_not_grow_and_is_released(packed: str) -> None:
     torch.cuda.synchronize()
     before = torch.cuda.mem_get_info()[0]
     loader = Loader(packed, device="cuda", **OPTIONS)
@@ -235,7 +235,7 @@ def test_memory_is_flat_and_comes_back(packed: str) -> None:
     assert before - torch.cuda.mem_get_info()[0] < 256 << 20
 
 
-def test_fields_come_to_the_device_as_they_are_on_the_host() -> None:
+def test_device_fields_equal_host_fields() -> None:
     options = {
         "batch_size": 8, "augment": Augment.resize(8, 8), "dtype": "f16",
         "fields": {"emb": NdArray("f32", [2]), "note": Ragged.bytes(6), "more": MultiHot(16)},
@@ -251,7 +251,7 @@ def test_fields_come_to_the_device_as_they_are_on_the_host() -> None:
             assert field.is_cuda and torch.equal(field.cpu(), here[name]), name
 
 
-def test_a_replay_and_the_devices_memory(packed: str) -> None:
+def test_replay_and_device_memory_statistics(packed: str) -> None:
     loader = Loader(packed, device="cuda", **OPTIONS)
     expected = sums(Loader(packed, **OPTIONS), 2)
     replay = loader.replay(2)
@@ -266,7 +266,7 @@ def test_a_replay_and_the_devices_memory(packed: str) -> None:
 
 
 @needs("two-devices", torch.cuda.device_count() > 1)
-def test_the_second_device(packed: str) -> None:
+def test_a_loader_uses_the_second_device(packed: str) -> None:
     for images, _ in Loader(packed, device="cuda:1", **OPTIONS):
         assert images.device == torch.device("cuda:1")
     with torch.cuda.device(1):
@@ -289,7 +289,7 @@ SERVING: dict[str, Any] = {"max_batch": 16, "augment": Augment.eval(72, 64), "dt
 
 
 @pytest.mark.parametrize("decode_on", ["gpu", "cpu"])
-def test_an_answer_is_ordered_on_the_stream_where_it_is_taken(mini: str, decode_on: str) -> None:
+def test_a_response_is_ready_on_the_stream_that_takes_it(mini: str, decode_on: str) -> None:
     """Submits requests on the default stream and takes the results on a different one, while the
     device is busy."""
     originals = encoded(mini)
@@ -312,7 +312,7 @@ def test_an_answer_is_ordered_on_the_stream_where_it_is_taken(mini: str, decode_
         assert torch.equal(images.cpu(), expected[number]), f"request {turn}"
 
 
-def test_an_awaited_answer_is_ordered_on_its_task_stream(mini: str) -> None:
+def test_an_awaited_response_is_ready_on_its_tasks_stream(mini: str) -> None:
     originals = encoded(mini)
     host = Decoder(**SERVING)
     expected = [host.decode(originals[first : first + 16]).images.clone() for first in (0, 16, 32, 48)]
@@ -336,8 +336,8 @@ def test_an_awaited_answer_is_ordered_on_its_task_stream(mini: str) -> None:
         assert torch.equal(images.cpu(), expected[turn % 4]), f"request {turn}"
 
 
-def test_a_decoder_stays_out_of_a_capture_of_the_users_stream(mini: str) -> None:
-    """Captures graphs repeatedly while results arrive."""
+def test_a_decoder_does_not_disturb_graph_captures(mini: str) -> None:
+    """Repeatedly captures graphs while responses arrive."""
     originals = encoded(mini)
     expected = Decoder(**SERVING).decode(originals[:16]).images.clone()
     decoder = Decoder(device="cuda", **SERVING)
@@ -379,7 +379,7 @@ def test_a_replay_is_ordered_on_the_consuming_stream(packed: str) -> None:
 
 
 def test_the_loader_waits_for_a_self_synchronizing_consumer(packed: str) -> None:
-    """DLPack's stream -1: the memory is reused only after all work of the device."""
+    """With DLPack's stream -1, the memory may be reused only after all work on the device."""
     expected = sums(Loader(packed, **OPTIONS), 40)
     loader, side, found = Loader(packed, device="cuda", output="dlpack", **OPTIONS), torch.cuda.Stream(), []
     for batch in batches_of(loader, 40):
@@ -396,7 +396,7 @@ def test_the_loader_waits_for_a_self_synchronizing_consumer(packed: str) -> None
 
 
 @pytest.mark.parametrize("copy", [None, True])
-def test_dlpack_batches_that_are_kept_are_copies(packed: str, copy: bool | None) -> None:
+def test_held_dlpack_batches_are_copies(packed: str, copy: bool | None) -> None:
     loader = Loader(packed, device="cuda", output="dlpack", copy=copy, timeout=2, **OPTIONS)
     kept = list(batches_of(loader, 40))
     assert len({batch.images.data_ptr() for batch in kept}) == 40
@@ -406,7 +406,7 @@ def test_dlpack_batches_that_are_kept_are_copies(packed: str, copy: bool | None)
         assert torch.equal(torch.from_dlpack(batch.labels).cpu(), labels)
 
 
-def test_jax_on_a_gpu_may_keep_every_batch(packed: str) -> None:
+def test_jax_on_a_gpu_may_hold_every_batch(packed: str) -> None:
     jax = need("jax")
     try:
         jax.devices("gpu")
@@ -418,7 +418,7 @@ def test_jax_on_a_gpu_may_keep_every_batch(packed: str) -> None:
         assert np.array_equal(np.asarray(images), expected)
 
 
-def test_a_decoder_copies_if_all_answers_are_held(mini: str) -> None:
+def test_a_decoder_copies_if_all_batches_are_held(mini: str) -> None:
     originals = encoded(mini)
     expected = Decoder(**SERVING).decode(originals[:16]).images.clone()
     for output in ("torch", "dlpack"):

@@ -1,5 +1,5 @@
-"""Promise: `loader.dataset` provides the samples as they are stored, with the interface of a torch
-dataset."""
+"""Promise: `loader.dataset` provides the samples without augmentation, with the interface of a
+torch dataset."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def test_a_sample_is_what_the_dataset_stores() -> None:
     assert (sample["image"] == [3, 20, 30]).all() and sample["image"].flags.writeable
     assert sample["emb.npy"].tolist() == [0, 1, 2, 3] and sample["emb.npy"].dtype == np.int16
     assert (sample["meta.json"], sample["note.txt"], sample["raw"]) == ({"n": 3}, "é", b"\x01\x02")
-    # It behaves like any sequence.
+    # The dataset must behave like any other sequence.
     assert [sample["id"] for sample in loader.dataset] == list(range(6))
     assert loader.dataset[-1]["id"] == 5 and loader.dataset[np.int64(2)]["id"] == 2
     for wrong in (6, -7):
-        with pytest.raises(IndexError, match=f"sample {wrong} of a dataset of 6"):
+        with pytest.raises(IndexError, match=f"sample {wrong} is out of range: the dataset has 6 samples"):
             loader.dataset[wrong]
     with pytest.raises(TypeError, match="expected a whole number"):
         loader.dataset[1:2]  # type: ignore[index]
@@ -61,7 +61,7 @@ def test_all_labels_match_the_batches_without_reading_images(mini: str, tmp_path
     [batch] = loader
     labels = loader.dataset.labels()
     assert labels.dtype == np.int64 and labels.tolist() == batch.labels.tolist() and len(set(labels)) > 1
-    # A subset keeps its order, and labels follow the loader's classes and the table's label column.
+    # A subset keeps its order. Labels depend on the loader's `classes` and the table's label column.
     some = Loader(mini, subset=[40, 3], classes=loader.classes[::-1], **OPTIONS)
     reversed = some.dataset.labels()
     assert reversed[[40, 3]].tolist() == [len(loader.classes) - 1 - labels[i] for i in (40, 3)]
@@ -106,15 +106,15 @@ def test_a_dataset_keeps_sample_numbers_in_a_subset() -> None:
     for outside in (0, 2, -6):
         with pytest.raises(IndexError, match=f"^sample {outside % 6} is not in the subset of 3 samples; dataset.indices"):
             loader.dataset[outside]
-    with pytest.raises(IndexError, match="^sample 6 of a dataset of 6"):
+    with pytest.raises(IndexError, match="^sample 6 is out of range: the dataset has 6 samples"):
         loader.dataset[6]
-    # Samplers do not change the dataset.
+    # A sampler must not change the dataset.
     weighted = Loader(Stored(), weights=[1.0] * 6, **OPTIONS)
     assert len(weighted.dataset) == 6
 
 
 class Numbered(Stored):
-    """Twenty samples. Image, label and length identify the sample."""
+    """Twenty samples, each with a different image, label and length."""
 
     def __len__(self) -> int:
         return 20
@@ -163,8 +163,8 @@ def test_an_index_outside_the_subset_is_an_error_that_names_it() -> None:
     # 2 is a position in this list, and 25 exceeds the dataset.
     for outside in (2, 25):
         loader = Loader(Numbered(), subset=[4, 11, 19], sampler=lambda epoch, id=outside: [4, id], **OPTIONS)
-        said = f"the sampler returned sample {outside} at position 1 of epoch 0, which is not in the subset"
-        with pytest.raises(ConfigError, match=said):
+        message = f"the sampler returned sample {outside} at position 1 of epoch 0, which is not in the subset"
+        with pytest.raises(ConfigError, match=message):
             next(iter(loader))
     for weights in ([1.0] * 3, [1.0] * 19):
         with pytest.raises(ConfigError, match=f"{len(weights)} weights for the 20 samples of the source; even with a subset"):
@@ -223,7 +223,7 @@ def test_a_torch_user_gets_tensors(mini: str, torch: Any) -> None:
     stored = Loader(mini, **OPTIONS).dataset[0]["image"]
     assert image.dtype == torch.uint8 and image.is_contiguous()
     assert np.array_equal(image.permute(1, 2, 0).numpy(), stored)
-    # The dataset works with torch's own loader.
+    # torch's own loader must accept the dataset.
     loaded = torch.utils.data.DataLoader(loader.dataset, batch_size=None)
     assert [sample["key"] for sample in loaded] == [sample["key"] for sample in loader.dataset]
 
@@ -249,7 +249,7 @@ def test_valid_is_an_array_of_the_batch(mini: str, torch: Any, output: Any) -> N
 
 
 def test_valid_counts_each_sample_once_over_ranks(mini: str, torch: Any) -> None:
-    """Runs the validation in docs/several-gpus.md, which combines shares of different lengths."""
+    """Runs the validation from docs/several-gpus.md, on ranks with different numbers of samples."""
     right = total = 0
     for rank in range(3):
         loader = Loader(mini, batch_size=5, last_batch="pad", rank=rank, world_size=3, augment=Augment.resize(8))

@@ -41,7 +41,7 @@ def test_a_decoder_gives_the_pixels_of_a_loader(mini: str) -> None:
     assert decoder.stats()["prepared"] >= 56
 
 
-def test_a_bad_image_is_an_error_at_its_place(mini: str) -> None:
+def test_a_bad_image_is_an_error_at_its_position(mini: str) -> None:
     originals, pixels = files(mini), expected(mini)
     decoder = Decoder(max_batch=4, **OPTIONS)
     decoded = decoder.decode([originals[0], b"no image", bytearray(originals[2]), originals[3][:100]])
@@ -77,7 +77,7 @@ def test_several_threads_use_one_decoder(mini: str) -> None:
     assert not wrong
 
 
-def test_answers_are_awaited(mini: str) -> None:
+def test_responses_can_be_awaited(mini: str) -> None:
     originals, pixels = files(mini), expected(mini)
 
     async def serve(decoder: Decoder) -> None:
@@ -91,7 +91,7 @@ def test_answers_are_awaited(mini: str) -> None:
         asyncio.run(serve(decoder))
 
 
-def test_kept_results_leave_room_for_answers_in_any_order(mini: str) -> None:
+def test_held_results_leave_room_for_responses_in_any_order(mini: str) -> None:
     originals, pixels = files(mini), expected(mini)
     decoder = Decoder(max_batch=4, prefetch=3, timeout=20, **OPTIONS)
     kept = [decoder.decode(originals[4 * n : 4 * n + 4]) for n in range(8)]
@@ -102,7 +102,7 @@ def test_kept_results_leave_room_for_answers_in_any_order(mini: str) -> None:
         assert np.array_equal(decoded.images, pixels[4 * number : 4 * number + 4])
 
 
-def test_a_decoder_that_is_closed_leaves_its_batches(mini: str) -> None:
+def test_batches_stay_valid_after_the_decoder_is_closed(mini: str) -> None:
     originals, pixels = files(mini), expected(mini)
     decoder = Decoder(max_batch=8, copy=False, **OPTIONS)
     kept, pending = decoder.decode(originals[:8]), [decoder.submit(originals[8:16]) for _ in range(5)]
@@ -117,7 +117,7 @@ def test_a_decoder_that_is_closed_leaves_its_batches(mini: str) -> None:
             assert "the decoder was dropped" in str(error)
 
 
-def test_on_a_device_it_is_ordered_on_the_current_stream(mini: str) -> None:
+def test_a_device_batch_is_ready_on_the_current_stream(mini: str) -> None:
     torch = need("torch")
     if not torch.cuda.is_available():
         missing("cuda", "torch finds no device")
@@ -148,7 +148,7 @@ SMALL: dict[str, Any] = {"augment": Augment.resize(8, 8), "output": "numpy", "ma
 
 
 def all_held(**options: Any) -> tuple[Decoder, list[Any]]:
-    """Returns a decoder, and all of its batches."""
+    """Returns a decoder and batches that occupy all of its slots."""
     decoder = Decoder(**{**SMALL, "prefetch": 1, "copy": False, **options})
     return decoder, [decoder.decode(small(1)) for _ in range(decoder.memory_plan()["slots"])]
 
@@ -226,7 +226,7 @@ def test_a_task_that_is_cancelled_cancels_its_request() -> None:
         return await pending
 
     asyncio.run(serve())
-    # Some requests are dropped, and one is cancelled explicitly.
+    # Drop some requests, and cancel one explicitly.
     answers = [decoder.submit(small(4)) for _ in range(20)]
     answers[0].cancel()
     with pytest.raises(WarpfeedError, match="the request was cancelled"):
@@ -234,11 +234,11 @@ def test_a_task_that_is_cancelled_cancels_its_request() -> None:
     del answers
     held.clear()
     assert colors(decoder.decode(small(3))) == [(n, 0, 7) for n in range(3)]
-    # The images of requests that began before they were cancelled may have been prepared.
+    # Images of a request that had started before it was cancelled may have been decoded.
     assert decoder.stats()["prepared"] - prepared <= 3 + 2 * 4, "41 requests of 4 images were cancelled"
 
 
-def test_one_task_awaits_an_answer() -> None:
+def test_only_one_task_may_await_a_response() -> None:
     decoder, held = all_held()
 
     async def waited(pending: Any) -> Any:
@@ -258,7 +258,7 @@ def test_one_task_awaits_an_answer() -> None:
     asyncio.run(serve())
 
 
-def test_closing_the_event_loop_before_the_answer_is_harmless() -> None:
+def test_closing_the_event_loop_early_is_harmless() -> None:
     decoder, held = all_held()
     loop = asyncio.new_event_loop()
 
@@ -292,13 +292,13 @@ def test_a_full_queue_is_busy() -> None:
         Decoder(max_queued=0)
 
 
-def test_images_are_anything_with_a_buffer_of_bytes() -> None:
+def test_any_bytes_like_object_is_an_image() -> None:
     decoder = Decoder(**SMALL)
     original = small(6)[5]
     array = np.frombuffer(original, np.uint8)
-    for given in (original, bytearray(original), memoryview(original), array, np.repeat(array, 2)[::2], array.view(np.int8)):
-        decoded = decoder.decode([given])
-        assert not decoded.errors and colors(decoded) == [(5, 0, 7)], type(given)
+    for value in (original, bytearray(original), memoryview(original), array, np.repeat(array, 2)[::2], array.view(np.int8)):
+        decoded = decoder.decode([value])
+        assert not decoded.errors and colors(decoded) == [(5, 0, 7)], type(value)
     for wrong in (array.astype(np.float32), [1, 2], 7, "text"):
         with pytest.raises(TypeError, match="expected the bytes of an encoded image"):
             decoder.decode([wrong])  # type: ignore[list-item]
@@ -307,7 +307,7 @@ def test_images_are_anything_with_a_buffer_of_bytes() -> None:
     assert repr(decoder) == "Decoder(max_batch=4)"
 
 
-def test_images_are_pixels_of_numpy_pillow_and_torch() -> None:
+def test_images_may_be_numpy_pillow_or_torch_pixels() -> None:
     decoder = Decoder(**SMALL)
     gray, color = np.full((8, 8), 9, np.uint8), np.full((8, 8, 3), (5, 0, 7), np.uint8)
     decoded = decoder.decode([gray, gray[:, :, None], color])
@@ -321,7 +321,7 @@ def test_images_are_pixels_of_numpy_pillow_and_torch() -> None:
         decoder.decode([tensor.float()])
 
 
-def test_exif_turns_an_image_of_pillow_like_its_bytes() -> None:
+def test_exif_rotates_a_pillow_image_like_its_bytes() -> None:
     pillow = need("PIL.Image")
     halves = np.repeat(np.array([[[250, 0, 0], [0, 0, 250]]], np.uint8), 8, axis=0).repeat(4, axis=1)
     exif, file = pillow.Exif(), io.BytesIO()
@@ -336,15 +336,15 @@ def test_exif_turns_an_image_of_pillow_like_its_bytes() -> None:
 def test_paths_and_open_files_are_refused_with_what_to_pass(tmp_path: Path) -> None:
     decoder, path = Decoder(**SMALL), tmp_path / "a.bmp"
     path.write_bytes(small(6)[5])
-    for given, advice in ((path, "read_bytes"), (str(path), "read_bytes"), (io.BytesIO(b""), r"image\.read\(\)")):
+    for value, advice in ((path, "read_bytes"), (str(path), "read_bytes"), (io.BytesIO(b""), r"image\.read\(\)")):
         with pytest.raises(TypeError, match=advice):
-            decoder.decode([given])  # type: ignore[list-item]
-    # A memory map has a buffer and a `read` method. The buffer takes precedence.
+            decoder.decode([value])  # type: ignore[list-item]
+    # `mmap` has both a buffer and a `read` method. The buffer takes precedence.
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         assert colors(decoder.decode([mapped])) == [(5, 0, 7)]  # type: ignore[list-item]
 
 
-def test_an_image_that_is_too_large_is_an_error_at_its_place() -> None:
+def test_an_image_that_is_too_large_is_an_error() -> None:
     decoder = Decoder(max_sample_bytes=1000, **SMALL)
     decoded = decoder.decode([small(1)[0], bytes(1001), bytearray(5000)])
     assert set(decoded.errors) == {1, 2}
@@ -352,7 +352,7 @@ def test_an_image_that_is_too_large_is_an_error_at_its_place() -> None:
 
 
 @needs("fork", hasattr(os, "fork"))
-def test_an_answer_is_an_error_in_a_forked_child() -> None:
+def test_a_response_is_an_error_in_a_forked_child() -> None:
     out = ran(
         """
         import os, signal, sys
@@ -460,7 +460,7 @@ def test_requests_are_batched_and_each_gets_its_results(mini: str) -> None:
 )
 def test_several_outputs_are_not_mistaken_for_two_images(outputs: Any) -> None:
     with Decoder(**SMALL).dynamic_batcher(lambda decoded: outputs(len(decoded)), max_delay_ms=0) as batcher:
-        with pytest.raises(WarpfeedError, match=r"one result for each image; for several outputs return list\(zip"):
+        with pytest.raises(WarpfeedError, match=r"one result for each image; for several outputs, return list\(zip"):
             batcher.submit(small(2)).result()
 
 
@@ -469,14 +469,14 @@ def test_several_outputs_are_zipped_to_one_result_per_image() -> None:
         assert batcher.submit(small(2)).result() == [("a", 1), ("b", 2)]
 
 
-def test_joined_results_keep_no_batch_after_they_are_dropped(mini: str) -> None:
+def test_dropped_batcher_results_keep_no_batch_alive(mini: str) -> None:
     original, kept = files(mini)[0], []
 
     def model(decoded: Any) -> list[Any]:
         kept.append(weakref.ref(decoded))
         return [(decoded, image) for image in decoded.images]
 
-    # More batches than the decoder has room for.
+    # Request more batches than the decoder has slots.
     with Decoder(max_batch=4, prefetch=1, **OPTIONS).dynamic_batcher(model, max_delay_ms=0) as batcher:
         for _ in range(8):
             assert len(batcher.submit([original]).result(60)) == 1

@@ -111,7 +111,7 @@ def result(called: Any) -> Instance | None:
 def check_call(called: Any, positional: int, named: list[str], unpacked: bool = False) -> None:
     try:
         parameters = list(inspect.signature(called).parameters.values())
-    except (TypeError, ValueError):  # in the native part
+    except (TypeError, ValueError):  # The function is in the extension module.
         return
     if parameters and parameters[0].name == "self" and not inspect.isclass(called):
         parameters = parameters[1:]
@@ -119,6 +119,8 @@ def check_call(called: Any, positional: int, named: list[str], unpacked: bool = 
     by_place = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if any(p.kind is p.VAR_KEYWORD and p.name == "options" for p in parameters):
         by_name |= set(inspect.signature(warpfeed.pack).parameters)  # `ray.pack` passes them on
+    if any(p.kind is p.VAR_KEYWORD and p.name == "loaders" for p in parameters):
+        by_name |= set(named)  # `metrics.observe` takes a loader under any name
     name = called.__qualname__
     # `**unknown` of Loader raises, so it does not accept arbitrary names.
     assert set(named) <= by_name, f"{name} has no argument {sorted(set(named) - by_name)}"

@@ -27,7 +27,7 @@ from documented_sets import WRITERS, jpegs
 
 EVERY = [*BLOCKS, *DOCSTRINGS]
 
-#: Code to run before an example, by a part of the example's code.
+#: Code to run before an example. The key is a part of the example's code.
 BEFORE = {
     "right = model(images).argmax(1) == labels": """
         import torch
@@ -61,7 +61,7 @@ BEFORE = {
             "runs", num_train_epochs=26, per_device_train_batch_size=3, save_strategy="epoch", save_total_limit=1,
             report_to=[], use_cpu=True, disable_tqdm=True,
         )
-        # A run that was stopped after its first epoch.
+        # Create a run that was stopped after its first epoch.
         class First(warpfeed.hf.Loaders, transformers.Trainer): pass
         class Stop(transformers.TrainerCallback):
             def on_epoch_end(self, args, state, control, **_): control.should_training_stop = True
@@ -108,7 +108,7 @@ BEFORE = {
     """,
 }  # fmt: skip
 
-#: Code to run after an example, by a part of the example's code.
+#: Code to run after an example. The key is a part of the example's code.
 AFTER = {
     "import ray.train": "train_loop_per_worker({})",
     "def on_submitit(executor)": """
@@ -120,20 +120,21 @@ AFTER = {
     "report = warpfeed.pack": "loader = warpfeed.Loader('mini.lmdb', batch_size=3, augment=SMALL)",
     "warpfeed.pack(my_dataset": "loader = warpfeed.Loader('train.lmdb', batch_size=3, augment=SMALL)",
     'warpfeed.merge("train.tar")': "loader = warpfeed.Loader('train.tar', batch_size=3, augment=SMALL)",
+    "start_http_server(": "REGISTRY.unregister(collector); server.shutdown(); server.server_close(); thread.join()",
     "part=(3, 64)": "loader = warpfeed.Loader('s3://bucket/packed/train.tar', batch_size=3)",
 }
 
-#: Examples that do not run here, by a part of their code, with the reason.
+#: Examples that are not run, with the reason. The key is a part of the example's code.
 NOT_RUN: dict[str, str] = {}
 
 
-def told(of: dict[str, str], block: Block) -> str:
-    return "\n".join(textwrap.dedent(text) for part, text in of.items() if part in block.code)
+def additional_code(code_by_part: dict[str, str], block: Block) -> str:
+    return "\n".join(textwrap.dedent(text) for part, text in code_by_part.items() if part in block.code)
 
 
 def text_of(block: Block, here: Path) -> tuple[str, str]:
-    """Returns the code to run before the block, and the block together with the code to run after it."""
-    before, code = told(BEFORE, block), f"{made_small(block)}\n{told(AFTER, block)}"
+    """Returns the code to run before the block, and the block with the code to run after it."""
+    before, code = additional_code(BEFORE, block), f"{made_small(block)}\n{additional_code(AFTER, block)}"
     if block.is_docstring:
         before = f"from warpfeed import *\n{before}"
     if "init_process_group()" in code:
@@ -171,7 +172,7 @@ def libraries(code: str) -> set[str]:
 
 @pytest.fixture(scope="session")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the datasets. Each dataset is created when an example first refers to it."""
+    """Creates datasets in a folder, each when an example first refers to it."""
     return tmp_path_factory.mktemp("shop")
 
 
@@ -233,8 +234,8 @@ COVERED: Counter[str] = Counter()
 @pytest.fixture(scope="module", autouse=True)
 def covered() -> Iterator[None]:
     yield
-    said = ", ".join(f"{count} {what}" for what, count in sorted(COVERED.items()))
-    tell(f"examples: {said}")
+    summary = ", ".join(f"{count} {what}" for what, count in sorted(COVERED.items()))
+    tell(f"examples: {summary}")
 
 
 def test_every_example_is_run_or_listed_and_no_list_is_stale() -> None:
@@ -243,7 +244,7 @@ def test_every_example_is_run_or_listed_and_no_list_is_stale() -> None:
         assert any(part in block.code for block in EVERY), f"no example has {part!r}"
 
 
-@pytest.mark.parametrize("block", [block for block in EVERY if not told(NOT_RUN, block)], ids=repr)
+@pytest.mark.parametrize("block", [block for block in EVERY if not additional_code(NOT_RUN, block)], ids=repr)
 def test_an_example_runs_with_one_and_three_workers(
     block: Block, shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
@@ -301,6 +302,6 @@ def test_an_example_runs_with_one_and_three_workers(
     one, three = digests
     assert [len(seen) for seen in one] == [len(seen) for seen in three]
     assert one == three, "the batches depend on the number of workers"
-    # A loader that the example replaces by another one may have delivered fewer batches.
+    # A loader that the example itself replaces may have delivered fewer batches.
     assert not one or max(map(len, one)) >= BATCHES
     COVERED.update({"examples": 1, "loaders and decoders": len(one), "batches": sum(map(len, one + three))})

@@ -60,7 +60,7 @@ ARGUMENTS = {
     "raw_batches": ['{"data": "train", "batch_size": 3, "side": 32, "shuffle": 1, "epochs": 25}'],
 }
 
-#: Examples that do not run here, by a part of their code, with the reason.
+#: Examples that are not run, with the reason. The key is a part of the example's code.
 NOT_RUN = {
     "warpfeed_stores::": "fragments of a program with stores; `stores/tests` opens them",
     "cuda::stream": "needs a CUDA device",
@@ -70,7 +70,7 @@ NOT_RUN = {
     "Merge::new": "merges the parts of other processes; `tests/pack/parts.rs` has them",
 }
 
-#: Examples that deliver fewer batches, by a part of their code, with the reason.
+#: Examples that deliver fewer batches, with the reason. The key is a part of the example's code.
 SHORT = {
     "struct Waveform": "checks one epoch",
     "struct Second": "compares two batches",
@@ -89,7 +89,7 @@ def blocks() -> Iterator[Block]:
 
 
 def docs_of_items() -> Iterator[Block]:
-    """The examples of `src` that `cargo test --doc` only compiles."""
+    """Yields the examples in `src` that `cargo test --doc` compiles but does not run."""
     for file in sorted((ROOT / "src").rglob("*.rs")):
         text = file.read_text(encoding="utf-8")
         for found in re.finditer(r"^( *//[/!]) ?```no_run\n((?:\1.*\n)*?)\1 ?```$", text, re.MULTILINE):
@@ -106,8 +106,8 @@ KINDS = {"pages": [*blocks()], "src": [*docs_of_items()], "examples": [*files()]
 BLOCKS = [block for kind in KINDS.values() for block in kind]
 
 
-def told(of: dict[str, str], block: Block) -> str | None:
-    return next((why for part, why in of.items() if part in block.code), None)
+def reason_for(reasons: dict[str, str], block: Block) -> str | None:
+    return next((reason for part, reason in reasons.items() if part in block.code), None)
 
 
 def is_file(block: Block) -> bool:
@@ -119,14 +119,14 @@ def kind_of(block: Block) -> str:
 
 
 #: The programs in `examples` themselves report a missing device.
-RUN = [block for block in BLOCKS if is_file(block) or told(NOT_RUN, block) is None]
+RUN = [block for block in BLOCKS if is_file(block) or reason_for(NOT_RUN, block) is None]
 
 LOADER = re.compile(r"^ *let (?:mut )?(\w+) = [^;]*Loader::\w+\([^;]*;$", re.MULTILINE)
 OPENED = re.compile(r"^ *let (?:mut )?(\w+) = [^;]*\.host\(\)\?;", re.MULTILINE)
 
 
 def repeated(code: str) -> str:
-    """Turns loops over epoch 0 into loops over many epochs."""
+    """Replaces loops over epoch 0 by loops over many epochs."""
     for found in reversed(list(re.finditer(r"for (\w+) in (\w+)\.epoch\(0\) \{", code))):
         end, depth = found.end(), 1
         while depth:
@@ -234,12 +234,12 @@ fn consume(loader: Loader) -> Result<()> {
 }
 
 fn main() {
-    let said = match &*std::env::var("EXAMPLE").unwrap() {
+    let output = match &*std::env::var("EXAMPLE").unwrap() {
 @ARMS@
         _ => unreachable!(),
     };
     let seen = SEEN.lock().unwrap();
-    eprintln!("{} batches {:016x}\\n{said}", seen.0, seen.1.clone().unwrap_or_default().finish());
+    eprintln!("{} batches {:016x}\\n{output}", seen.0, seen.1.clone().unwrap_or_default().finish());
 }
 """
 
@@ -307,7 +307,7 @@ def test_an_example_has_equal_batches_for_any_workers(
     block: Block, examples: Path, shop: Path, tmp_path: Path
 ) -> None:
     arguments = ARGUMENTS.get(block.page.stem, []) if is_file(block) else []
-    said = []
+    output = []
     for workers in (1, 3):
         here = tmp_path / str(workers)
         here.mkdir()
@@ -324,9 +324,9 @@ def test_an_example_has_equal_batches_for_any_workers(
         )
         if "skipped: " in done.stdout:
             missing("cuda", "the example needs a device")
-        said.append(lines[-2])
-    assert said[0] == said[1], "the batches depend on the number of workers"
-    count = int(said[0].split()[0])
+        output.append(lines[-2])
+    assert output[0] == output[1], "the batches depend on the number of workers"
+    count = int(output[0].split()[0])
     loops = re.search(r"\.epoch\(|replay\(|in loader \{", block.code)
-    assert count >= BATCHES or not loops or told(SHORT, block), f"{count} batches"
+    assert count >= BATCHES or not loops or reason_for(SHORT, block), f"{count} batches"
     COVERED.update({f"of {kind_of(block)} run": 1, f"of {kind_of(block)} give batches": count > 0, "batches": 2 * count})

@@ -1,6 +1,6 @@
-"""Promise: under torchrun's elastic agents, a run continues with fewer or more ranks, and the
-global batches equal those of an uninterrupted run, byte for byte. If a rank dies or hangs, the
-others end with an error that names it. Runs on the CPU, with gloo."""
+"""Promise: under torchrun's elastic agents, a run continues with fewer or more ranks, and its
+global batches are byte-identical to the batches of an uninterrupted run. If a rank dies or hangs,
+the other ranks end with an error that names the rank. Runs on the CPU, with gloo."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ GLOBAL, BATCHES, LOST, BACK, STEPS = map(int, sys.argv[3:8])
 NEWEST = OUT / "newest"     # names the newest complete checkpoint
 
 def named(batch):
-    # Lightning rebuilds batches from their fields, so the metadata are fields.
+    # Lightning rebuilds batches from their fields, so pass the metadata as fields.
     return {"image": batch["image"], "label": batch["label"], "valid": batch.valid, "ids": batch.ids,
             "step": batch.epoch * BATCHES + batch.number}
 
@@ -73,11 +73,11 @@ class Notes:
         self.file.flush()
         lost = OUT / "lost"
         if step == LOST and self.world == 4 and os.environ.get("IS_LOST"):
-            # The machine is lost: this rank and the agent that would report it.
+            # Simulate the loss of the machine: end this rank and the agent that would report it.
             lost.touch()
             os.kill(os.getppid(), signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)
-        # Three ranks train only these steps. At any other step they wait for the fourth rank.
+        # Three ranks train only these steps. Before any other step, they wait for the fourth rank.
         while self.world == 3 and not (LOST <= step < BACK and lost.exists()):
             time.sleep(0.05)
 
@@ -218,10 +218,10 @@ class Agents:
 
     def start(self, **environment: str) -> subprocess.Popen[bytes]:
         with open(self.folder / f"agent-{len(self.started)}.log", "wb") as log:
-            # Without the last variable, a new group may read the addresses of the previous group.
-            given = {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", **environment}
+            # Without the last variable, a new group could read the addresses of the previous group.
+            variables = {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", **environment}
             agent = subprocess.Popen(
-                self.command, stdout=log, stderr=log, env={**os.environ, **given}, start_new_session=True
+                self.command, stdout=log, stderr=log, env={**os.environ, **variables}, start_new_session=True
             )
         self.started.append(agent)
         return agent
@@ -234,10 +234,10 @@ class Agents:
                 socket.create_connection(("127.0.0.1", self.port)).close()
                 return host
             except ConnectionRefusedError:
-                assert host.poll() is None, self.told()
+                assert host.poll() is None, self.logs()
                 time.sleep(0.1)
 
-    def told(self) -> str:
+    def logs(self) -> str:
         return "\n".join(path.read_text(errors="replace")[-4000:] for path in sorted(self.folder.glob("agent-*.log")))
 
     def end(self) -> None:
@@ -284,14 +284,14 @@ def test_four_to_three_to_four_ranks_keep_the_batches(
     try:
         survivors = [agents.start_host(), agents.start(), agents.start()]
         lost = agents.start(IS_LOST="1")
-        assert lost.wait(timeout=600) == -signal.SIGKILL, agents.told()
+        assert lost.wait(timeout=600) == -signal.SIGKILL, agents.logs()
         # Three ranks train until the step in which they wait for the fourth.
         deadline = time.monotonic() + 600
         while not any(line.startswith(f"[{BACK}, ") for path in tmp_path.glob("*.jsonl") for line in path.open()):
-            assert time.monotonic() < deadline and all(agent.poll() is None for agent in survivors), agents.told()
+            assert time.monotonic() < deadline and all(agent.poll() is None for agent in survivors), agents.logs()
             time.sleep(0.1)
         for agent in [*survivors, agents.start()]:
-            assert agent.wait(timeout=600) == 0, agents.told()
+            assert agent.wait(timeout=600) == 0, agents.logs()
     finally:
         agents.end()
 
@@ -352,8 +352,8 @@ def test_seven_ranks_continue_after_losing_one_of_eight(
         assert re.search(r"rank +: 5 ", report) and "Signal 9 (SIGKILL)" in report, lost.stderr
     else:
         # The other ranks detect the stopped rank only after the timeout.
-        told = [path.read_text() for path in tmp_path.glob("error-*")]
-        assert told and any("imed out" in text for text in told), (told, lost.stderr)
+        errors = [path.read_text() for path in tmp_path.glob("error-*")]
+        assert errors and any("imed out" in text for text in errors), (errors, lost.stderr)
     again = run(7)
     assert again.returncode == 0, again.stderr
 

@@ -35,7 +35,7 @@ def test_a_bad_file_is_an_error_that_names_it(damaged: tuple[str, Path]) -> None
     e = raised.value
     assert (e.kind, e.sample, e.path) == ("decode", 5, str(original)) and original.stem in (e.key or "")
     assert str(e).startswith(f"sample 5 ({e.key}): {original}: decode: ")
-    # The next epoch stops at the same sample.
+    # The next epoch must fail at the same sample.
     with pytest.raises(WarpfeedError):
         list(loader)
 
@@ -115,7 +115,7 @@ def test_a_missing_path_or_device_fails_on_opening(tmp_path: Path) -> None:
         ({"balanced": True, "weights": [1] * 64}, WarpfeedError, "each decides the order"),
         ({"memory_limit": 1000}, WarpfeedError, "memory"),
         ({"resume": {"version": 9}}, WarpfeedError, "version 9"),
-        ({"resume": {"epoch": "x"}}, ValueError, "not a state of a loader"),
+        ({"resume": {"epoch": "x"}}, ValueError, "not a result of state_dict()"),
         ({"fields": {"emb": len}}, TypeError, "'emb' is <built-in function len>; expected a field type, such as warpfeed.NdArray"),
     ],
 )  # fmt: skip
@@ -131,11 +131,11 @@ def test_messages_name_things_as_python_does(mini: str, tmp_path: Path) -> None:
     passed = Loader(mini, batch_size=16, augment=Augment.pass_through(8, 8), output="numpy")
     with pytest.raises(WarpfeedError, match="but Augment.pass_through says 8x8"):
         list(passed)
-    # The loaders are opened in a new process, which has not opened other datasets.
+    # Open the loaders in a new process, which has not opened any other datasets.
     for name in ("train/b", "train/z", "val/z"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "0.bmp").write_bytes(bmp(8, 8, (0, 0, 0)))
-    said = ran(
+    output = ran(
         """
         import logging, sys, warpfeed
         logging.basicConfig(stream=sys.stdout)
@@ -144,7 +144,7 @@ def test_messages_name_things_as_python_does(mini: str, tmp_path: Path) -> None:
         """,
         str(tmp_path / "train"), str(tmp_path / "val"),
     )  # fmt: skip
-    assert "pass the same list to each loader: classes=[...] or classes_file=" in said and "::" not in said
+    assert "pass the same list to each loader: classes=[...] or classes_file=" in output and "::" not in output
 
 
 def has_driver() -> bool:
@@ -187,7 +187,7 @@ def test_an_exception_of_a_python_source_is_the_cause() -> None:
         list(Loader(Images(4, "decoded"), batch_size=4, output="numpy"))
     with pytest.raises(TypeError, match="has no __len__"):
         Loader(iter([]), output="numpy")
-    with pytest.raises(TypeError, match="a list is a mixture"):
+    with pytest.raises(TypeError, match="a list must describe a mixture"):
         Loader([bmp(8, 8, (0, 0, 0))], output="numpy")
 
 
@@ -236,7 +236,7 @@ def pixels(index: int) -> np.ndarray[Any, Any]:
 def test_arrays_of_a_python_source_are_pixels_and_fields() -> None:
     options: dict[str, Any] = {"batch_size": 4, "augment": Augment.pass_through((8, 6)), "output": "numpy"}
     expected = np.stack([pixels(index) for index in range(4)])
-    # Arrays of any memory order are accepted: the second is a view.
+    # Arrays in any memory order are accepted. The second array is a view.
     for give in (lambda i: (pixels(i), i), lambda i: (np.asfortranarray(pixels(i)), i), lambda i: {"image": pixels(i), "label": i}):
         [(images, labels)] = Loader(Arrays(give), **options)
         assert np.array_equal(images, expected) and labels.tolist() == [0, 1, 2, 3]
@@ -265,10 +265,10 @@ def test_arrays_of_a_python_source_are_pixels_and_fields() -> None:
         (lambda i: pixels(i).astype(np.float32), "sample 0 .*'<f4'.*.8, 6, 3.*must be '|u1'.*height, width, 3"),
         (lambda i: (pixels(i).transpose(2, 0, 1), 0), "sample 0 .*.3, 8, 6.*height, width, 3"),
         (lambda i: pixels(i)[:, :, :2], "sample 0 .*.8, 6, 2.*height, width, 3"),
-        (lambda i: np.zeros(9, np.float32), "__getitem__ returned ndarray; expected .* an array of pixels .height, width, 3. of uint8"),
+        (lambda i: np.zeros(9, np.float32), "__getitem__ returned ndarray; expected .* a uint8 array of shape .height, width, 3."),
         (lambda i: np.array(["a"]), "__getitem__ returned ndarray; expected the bytes"),
         (lambda i: np.zeros((8, 6, 3), np.complex64), "__getitem__ returned ndarray; expected the bytes"),
-        (lambda i: (pixels(i), i, i), "__getitem__ returned a tuple of 3"),
+        (lambda i: (pixels(i), i, i), "__getitem__ returned a tuple of length 3"),
     ],
 )  # fmt: skip
 def test_an_array_that_is_no_image_names_the_input(give: Any, text: str) -> None:
@@ -286,7 +286,7 @@ def test_bytes_of_an_array_field_are_type_checked() -> None:
     assert batch["emb"].tolist() == [[-1, 0], [-1, 1], [-1, 2], [-1, 3]]
     with pytest.raises(WarpfeedError, match="sample 0 .*emb"):
         list(Loader(Arrays(give), fields={"emb": NdArray("u8", [2])}, **options))
-    # Eight bytes must not be taken for one 64-bit integer.
+    # Eight bytes must not be mistaken for a 64-bit integer.
     [batch] = Loader(
         Arrays(lambda i: {"image": pixels(i), "label": 0, "ids": np.arange(8, dtype=np.uint8)}),
         fields={"ids": Ragged("i64", [], 8)}, **options,
@@ -328,7 +328,7 @@ def test_without_torch_batches_are_numpy_arrays(mini: str) -> None:
     assert out == f"output='torch': torch cannot be imported; install it, or pass output='numpy'\n{missing}\n"
 
 
-def test_the_command_line_is_the_programs(mini: str, tmp_path: Path) -> None:
+def test_the_package_contains_the_command_line_tool(mini: str, tmp_path: Path) -> None:
     def program(*args: str, **options: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run([sys.executable, "-m", "warpfeed", *args], capture_output=True, text=True, **options)
 
@@ -362,10 +362,10 @@ def test_warnings_are_logged_before_the_error_that_they_explain(tmp_path: Path, 
     options: dict[str, Any] = {"drop_field": ["image", "label"], "batch_size": 1}
     with pytest.raises(ConfigError, match="did you mean \"age\""):
         Loader(path, fields={"agee": NdArray("f32", [])}, **options)
-    assert any("1 bad row" in record.message for record in caplog.records)
+    assert any("1 malformed row" in record.message for record in caplog.records)
     caplog.clear()
     loader = Loader(path, fields={"age": NdArray("f32", [])}, max_skipped=9, **options)
-    assert any("1 bad row" in record.message for record in caplog.records), "not only with the first batch"
+    assert any("1 malformed row" in record.message for record in caplog.records), "not only with the first batch"
     caplog.clear()
     with pytest.raises(WarpfeedError, match="all 1 samples"):
         list(loader)
@@ -380,7 +380,7 @@ import warpfeed
 class Ends(logging.Handler):
     def emit(self, record):
         if "no answer after 4 of" in record.getMessage():
-            print("told while it waits:", record.getMessage(), flush=True)
+            print("logged while it waits:", record.getMessage(), flush=True)
             os._exit(0)
 
 logging.getLogger("warpfeed").addHandler(Ends())
@@ -390,7 +390,7 @@ warpfeed.Loader("s3://bucket/train")
 
 def test_a_silent_store_is_reported_during_opening() -> None:
     keys = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true"}
-    assert "told while it waits" in ran(UNREACHABLE, AWS_ENDPOINT_URL="http://127.0.0.1:1", **keys)
+    assert "logged while it waits" in ran(UNREACHABLE, AWS_ENDPOINT_URL="http://127.0.0.1:1", **keys)
 
 
 def test_the_program_prints_warnings(mini: str, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from conftest import ROOT, need
 EXAMPLES = ROOT / "python" / "examples"
 
 
-def said(name: str, *args: object, **environment: str) -> str:
+def run_example(name: str, *args: object, **environment: str) -> str:
     command = [sys.executable, EXAMPLES / f"{name}.py", *map(str, args)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, env={**os.environ, **environment})
     assert done.returncode == 0, done.stdout + done.stderr
@@ -21,30 +21,30 @@ def said(name: str, *args: object, **environment: str) -> str:
 
 def test_every_example_has_a_test() -> None:
     text = Path(__file__).read_text(encoding="utf-8")
-    assert all(f'said("{path.stem}"' in text for path in EXAMPLES.glob("*.py"))
+    assert all(f'run_example("{path.stem}"' in text for path in EXAMPLES.glob("*.py"))
 
 
 def test_tokens() -> None:
-    assert said("tokens") == f"{20_000 // 64 * 64} targets\n"
+    assert run_example("tokens") == f"{20_000 // 64 * 64} targets\n"
 
 
 def test_lightning_module(mini: str) -> None:
     need("lightning")
     # Two epochs of training, and the validation after each; Lightning also checks two batches
     # beforehand.
-    assert "of 160 correct after 8 steps" in said("lightning_module", mini)
+    assert "of 160 correct after 8 steps" in run_example("lightning_module", mini)
 
 
 def test_hf_trainer_continues(mini: str, tmp_path: Path) -> None:
     need("transformers")
     need("accelerate")
-    assert "after 3 steps" in said("hf_trainer", mini, tmp_path, "--steps", 3)
-    assert "after 6 steps" in said("hf_trainer", mini, tmp_path, "--steps", 6, "--resume")
+    assert "after 3 steps" in run_example("hf_trainer", mini, tmp_path, "--steps", 3)
+    assert "after 6 steps" in run_example("hf_trainer", mini, tmp_path, "--steps", 6, "--resume")
 
 
 def test_accelerate_loop_continues(mini: str, tmp_path: Path) -> None:
     need("accelerate")
-    assert [said("accelerate_loop", mini, tmp_path) for _ in range(2)] == ["5 steps\n", "10 steps\n"]
+    assert [run_example("accelerate_loop", mini, tmp_path) for _ in range(2)] == ["5 steps\n", "10 steps\n"]
 
 
 TIMM = """
@@ -78,8 +78,8 @@ def test_timm_train(mini: str, tmp_path: Path) -> None:
         (tmp_path / "set" / name).mkdir(parents=True)
         for number in range(count):
             (tmp_path / "set" / name / f"{number}.jpg").write_bytes(images[number].read_bytes())
-    lines = said("timm_train", tmp_path / "train.py", tmp_path / "set").splitlines()
-    assert lines == ["2 [1, 2, 3, 4]", "options without a counterpart in warpfeed: {'num_aug_splits': 3}"]
+    lines = run_example("timm_train", tmp_path / "train.py", tmp_path / "set").splitlines()
+    assert lines == ["2 [1, 2, 3, 4]", "options without a counterpart in warpfeed: {'num_aug_splits': 3}; leave them out"]
 
 
 def test_yolo_trainer(mini: str, tmp_path: Path) -> None:
@@ -92,11 +92,11 @@ def test_yolo_trainer(mini: str, tmp_path: Path) -> None:
     data = tmp_path / "data.yaml"
     data.write_text(f"path: {tmp_path}\ntrain: images/train\nval: images/train\nnames: [a, b]\n")
     options = {"--epochs": 2, "--imgsz": 64, "--batch": 8, "--project": tmp_path / "runs"}
-    last = said("yolo_trainer", data, *(part for option in options.items() for part in option)).splitlines()[-1]
+    last = run_example("yolo_trainer", data, *(part for option in options.items() for part in option)).splitlines()[-1]
     assert last == "after 2 epochs, ['train/box_loss', 'train/cls_loss', 'train/dfl_loss']"
 
 
 def test_jax_sharded(mini: str) -> None:
     need("jax")
     four = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
-    assert "on 4 devices" in said("jax_sharded", mini, **four)
+    assert "on 4 devices" in run_example("jax_sharded", mini, **four)

@@ -1,5 +1,5 @@
-"""Promise: every field type, table and annotated dataset of the Rust loader has a name in Python,
-and its batches equal those of the Rust loader, bit for bit."""
+"""Promise: every field type, table and annotated dataset of the Rust loader is available in Python,
+and delivers batches that are bit-identical to the batches of the Rust loader."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_fields_equal_the_rust_loader_bit_for_bit(data: Path, recipe: str) -> No
     found = contents(loader, 2)
     assert found == expected and len(found) >= 4
     assert set(found[0][3]) > set(RECIPES[recipe]["fields"]), "with counts, images and labels"
-    # Every field has values, except the crowd flags, which `synth` does not generate.
+    # Every field must have nonzero values, except crowd flags, which `synth` does not generate.
     for name in set(found[0][3]) - {"boxes.crowd"}:
         assert any(set(batch[3][name]) - {0} for batch in found), name
 
@@ -169,23 +169,23 @@ def test_coco_boxes_have_the_shapes_of_their_table(data: Path, torch: Any) -> No
     truth = json.loads(data.read_text())
     assert loader.classes == [category["name"] for category in sorted(truth["categories"], key=lambda c: c["id"])]
     images = sorted(truth["images"], key=lambda image: image["id"])
-    for place, id in enumerate(batch.ids):
+    for row, id in enumerate(batch.ids):
         own = [found for found in truth["annotations"] if found["image_id"] == images[id]["id"]]
-        count = int(batch["boxes.count"][place])
-        assert count == len(own) and (batch["boxes.class"][place, count:] == -1).all()
-        # Letterboxed by hand.
+        count = int(batch["boxes.count"][row])
+        assert count == len(own) and (batch["boxes.class"][row, count:] == -1).all()
+        # Compute the letterbox by hand.
         width, height = images[id]["width"], images[id]["height"]
         factor = min(64 / width, 48 / height)
         shown = (round(width * factor), round(height * factor))
         left, top = (64 - shown[0]) // 2, (48 - shown[1]) // 2
-        for found, (x, y, w, h) in zip(batch["boxes"][place], (one["bbox"] for one in own), strict=False):
+        for found, (x, y, w, h) in zip(batch["boxes"][row], (one["bbox"] for one in own), strict=False):
             sx, sy = shown[0] / width, shown[1] / height
             wanted = [left + x * sx, top + y * sy, left + (x + w) * sx, top + (y + h) * sy]
             assert torch.allclose(found, torch.tensor(wanted), atol=1e-3), (id, found, wanted)
 
 
 @pytest.mark.parametrize("data", ["boxes"], indirect=True)
-def test_sets_have_names_of_their_own(data: Path, tmp_path: Path) -> None:
+def test_datasets_have_class_names_of_their_own(data: Path, tmp_path: Path) -> None:
     options = {"output": "numpy", "batch_size": 8, "augment": Augment.letterbox(32, 32), "unlabeled": True}
     options["fields"] = {"boxes": Boxes(20, columns={"class": "i64"})}
     expected = contents(Loader(data, **options))
@@ -253,7 +253,7 @@ def test_tables_of_all_kinds_are_opened_by_their_columns(tmp_path: Path) -> None
         Loader(tmp_path / "set.csv", table=TableOptions(label="kind"), **options)
 
 
-def test_classes_number_labels_alike_in_every_set(mini: str, tmp_path: Path) -> None:
+def test_a_class_list_gives_all_datasets_the_same_labels(mini: str, tmp_path: Path) -> None:
     options = {"output": "numpy", "batch_size": 64, "augment": Augment.train(32)}
     own = Loader(mini, **options)
     names = own.classes
@@ -279,7 +279,7 @@ def test_classes_number_labels_alike_in_every_set(mini: str, tmp_path: Path) -> 
         Loader(mini, classes=names, classes_file="x", **options)
 
 
-def test_the_listing_of_a_folder_is_kept_on_request(mini: str, tmp_path: Path) -> None:
+def test_a_folder_listing_is_cached_on_request(mini: str, tmp_path: Path) -> None:
     import os
     import shutil
     import time
@@ -332,7 +332,7 @@ def test_a_field_that_cannot_work_is_refused_with_its_name(mini: str, field: obj
         assert "extra" in str(raised.value)
 
 
-def test_augmentations_for_detection_say_what_they_need(mini: str) -> None:
+def test_detection_augmentations_name_the_fields_they_need(mini: str) -> None:
     with pytest.raises(WarpfeedError, match="iou_crop"):
         Loader(mini, augment=Augment.iou_crop(32, 32), output="numpy")
     with pytest.raises(WarpfeedError, match="fill needs letterbox, scale_jitter, random_crop"):
@@ -344,7 +344,7 @@ def test_augmentations_for_detection_say_what_they_need(mini: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["2", "3", "4", "5", "6", "7", "8", "square"])
-def test_boxes_follow_images_that_exif_turns_as_in_torchvision(tmp_path: Path, name: str) -> None:
+def test_boxes_follow_exif_rotation_as_in_torchvision(tmp_path: Path, name: str) -> None:
     fixtures = Path(__file__).parents[2] / "tests/fixtures/orientation"
     case = next(case for case in json.loads((fixtures / "cases.json").read_text()) if case["name"] == name)
     (tmp_path / "a.jpg").write_bytes((fixtures / f"{name}.jpg").read_bytes())
@@ -366,7 +366,7 @@ def test_boxes_follow_images_that_exif_turns_as_in_torchvision(tmp_path: Path, n
     assert found(annotations_follow="stored") == case["boxes_upright"]
     if [stored, high] == [width, height]:
         assert found(annotations_follow="upright") == case["boxes"]
-        with pytest.raises(WarpfeedError, match='annotations_follow="stored" or "upright" says which'):
+        with pytest.raises(WarpfeedError, match='annotations_follow="stored" or "upright"'):
             found()
     else:
         assert found() == case["boxes_upright"]
@@ -390,7 +390,7 @@ def test_maps_have_the_layout_of_the_images(tmp_path: Path, torch: Any) -> None:
             for name in ("heat", "flow"):
                 array = found[name] if layout == "nhwc" else found[name].transpose(0, 2, 3, 1)
                 assert np.array_equal(array, expected[name]), (output, layout, name)
-            # A model concatenates them along the channels.
+            # Maps and images can be concatenated along the channel axis.
             axis = 3 if layout == "nhwc" else 1
             assert np.concatenate([found["image"], found["heat"], found["flow"]], axis).shape[axis] == 8
             if output == "torch" and layout != "nhwc":

@@ -1,5 +1,5 @@
-"""Promise: datasets of other libraries give the batches of a folder with the same images, bit for
-bit: shuffled, on two ranks, within windows, and resumed in the middle of an epoch."""
+"""Promise: datasets of other libraries deliver the same batches, bit for bit, as a folder with the
+same images: shuffled, on two ranks, within windows, and resumed in the middle of an epoch."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def sets(*formats: dict[str, list[str]]) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the datasets, because some formats write next to their files."""
+    """Copies the datasets, because some formats write files next to them."""
     to = tmp_path_factory.mktemp("formats")
     for paths in [*ENCODED.values(), *ARRAYS.values()]:
         for name in {Path(path).parts[0] for path in paths}:
@@ -95,9 +95,9 @@ def of_arrays(here: Path) -> dict[str, list[Content]]:
     to = here / "pngs"
     PIL = need("PIL.Image")
     images, labels = (np.load(here / "arrays" / "npy" / f"{name}.npy") for name in ["images", "labels"])
-    for place, (image, label) in enumerate(zip(images, labels, strict=True)):
+    for index, (image, label) in enumerate(zip(images, labels, strict=True)):
         (to / str(label)).mkdir(parents=True, exist_ok=True)
-        PIL.fromarray(image).save(to / str(label) / f"{place:02}.png")
+        PIL.fromarray(image).save(to / str(label) / f"{index:02}.png")
     return run(to)
 
 
@@ -126,7 +126,7 @@ def test_the_program_of_the_package_names_the_format(here: Path, kind: str, path
 
 
 def test_rows_of_lance_give_the_batches_of_the_folder(tmp_path: Path, folder: Path, of_folder: Any) -> None:
-    """The recipe of docs/data-columns.md."""
+    """Runs the recipe from docs/data-columns.md."""
     lance = need("lance")
     pyarrow = need("pyarrow")
     files = sorted(folder.rglob("*.jpg"))

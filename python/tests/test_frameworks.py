@@ -34,7 +34,7 @@ def test_torch_trains_compiles_its_step_and_saves_the_state(mini: str, torch: An
             loss = torch.nn.functional.cross_entropy(model(images), labels)
         loss.backward()
         optimizer.step()
-    # A graph may keep a batch for its backward pass.
+    # An autograd graph may keep a batch for the backward pass.
     outputs = [(model(images), labels) for images, labels in loader]
     sum(torch.nn.functional.cross_entropy(out, labels) for out, labels in outputs).backward()
     torch.save({"loader": loader.state_dict(), "model": model.state_dict()}, tmp_path / "state.pt")
@@ -42,7 +42,7 @@ def test_torch_trains_compiles_its_step_and_saves_the_state(mini: str, torch: An
     again = Loader(mini, **OPTIONS)
     again.load_state_dict(state["loader"])
     assert again.epoch == 2
-    # torch's own collation of states.
+    # `torch.save` must accept the state.
     assert torch.equal(next(iter(again))[0], next(iter(loader))[0])
 
 
@@ -105,7 +105,7 @@ def test_lightning_trains_and_saves_state_in_mid_epoch(mini: str, torch: Any, tm
         "the loader counts the epochs"
     )
     assert [epoch for epoch, _ in whole] == [0] * 4 + [1] * 4
-    # Killed after six steps, in the middle of epoch 1, and resumed by a new Trainer.
+    # Kill the run after six steps, in the middle of epoch 1, and resume it with a new Trainer.
     seen.clear()
 
     class Killed(Exception):
@@ -177,7 +177,7 @@ def test_accelerate_passes_the_loader_through(mini: str, torch: Any) -> None:
 
 
 def test_a_transformers_trainer_resumes_in_mid_epoch(mini: str, torch: Any, tmp_path: Path) -> None:
-    """The recipe of docs/frameworks.md."""
+    """Runs the recipe from docs/frameworks.md."""
     transformers = need("transformers")
     need("accelerate")
     steps: list[int] = []
@@ -216,7 +216,7 @@ def test_a_transformers_trainer_resumes_in_mid_epoch(mini: str, torch: Any, tmp_
     plain = Loader(mini, **OPTIONS)
     assert steps == [int(images.sum() * 1000) for epoch in (0, 1) for images, _ in plain.epoch_from(epoch, 0)][:6]
     assert first.evaluate()["eval_loss"] > 0
-    # From the middle of epoch 0.
+    # Resume in the middle of epoch 0.
     whole = list(steps)
     steps.clear()
     again = trainer(6, ignore_data_skip=True)
@@ -231,7 +231,7 @@ def test_timm_finds_what_its_training_script_touches(mini: str, torch: Any) -> N
     timm = need("timm")
     loader = Loader(mini, **{**OPTIONS, "batch_size": 8, "augment": Augment.train(64)})
     model = timm.create_model("resnet18", num_classes=4)
-    # The lines in timm's train.py that use a loader.
+    # These lines of timm's train.py use a loader.
     if hasattr(loader, "sampler") and hasattr(loader.sampler, "set_epoch"):
         loader.sampler.set_epoch(3)
     last = len(loader) - 1

@@ -39,7 +39,7 @@ def uncollected() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory: pytest.TempPathFactory, packed: str) -> dict[str, tuple[Any, dict[str, Any]]]:
-    """One dataset of each type, with the options for opening it."""
+    """Returns a dataset of each type, with the options for opening it."""
     folder = tmp_path_factory.mktemp("sets")
     for kind in ("coco", "voc"):
         drawn(folder / kind, kind)
@@ -80,7 +80,7 @@ KINDS = ["folder", "lmdb", "tar", "coco", "voc", "yolo", "table", "parquet", "md
 
 
 def walked(loader: Loader) -> int:
-    """Returns the number of batches in a plain loop, which holds one batch at a time."""
+    """Runs a plain loop, which holds one batch at a time. Returns the number of batches."""
     count = 0
     for _batch in batches_of(loader, BATCHES):
         count += 1

@@ -52,14 +52,14 @@ def test_saved_and_parquet_files_have_the_rows(rows, tmp_path):
         assert loader.classes == ["cat", "dog"], path
         row = 0
         for batch in loader:
-            for place in range(len(batch["label"])):
+            for position in range(len(batch["label"])):
                 expected = rows[row]
-                assert batch["label"][place] == expected["label"], path
-                assert batch["age"][place] == expected["age"], path
-                assert list(batch["vector"][place]) == expected["vector"], path
+                assert batch["label"][position] == expected["label"], path
+                assert batch["age"][position] == expected["age"], path
+                assert list(batch["vector"][position]) == expected["vector"], path
                 row += 1
         assert row == 10, path
-    with pytest.raises(warpfeed.ConfigError, match="has the splits train, test"):
+    with pytest.raises(warpfeed.ConfigError, match="found the splits train, test"):
         warpfeed.Loader(tmp_path / "splits", batch_size=2, augment=warpfeed.Augment.eval(24, 24))
 
 
@@ -87,17 +87,17 @@ def test_boxes_in_nested_columns_are_rows(tmp_path):
         )
         row = 0
         for batch in loader:
-            for place, count in enumerate(batch["objects.bbox.count"]):
+            for position, count in enumerate(batch["objects.bbox.count"]):
                 expected = objects(row)
-                assert batch["objects.bbox"][place][:count].tolist() == expected["bbox"], (path, row)
-                assert batch["objects.category"][place][: len(expected["bbox"])].tolist() == expected["category"]
+                assert batch["objects.bbox"][position][:count].tolist() == expected["bbox"], (path, row)
+                assert batch["objects.category"][position][: len(expected["bbox"])].tolist() == expected["category"]
                 row += 1
         assert row == 9, path
 
 
 @pytest.mark.parametrize("kind", ["Array2D", "Array3D", "list", "list of fixed length"])
 def test_pixel_lists_are_fields_until_a_transform(kind, tmp_path):
-    """The recipe of docs/data-columns.md."""
+    """Runs the recipe from docs/data-columns.md."""
     number, side = datasets.Value("uint8"), 28
     feature, name = {
         "Array2D": (datasets.Array2D((side, side), "uint8"), "image.json"),
@@ -107,7 +107,7 @@ def test_pixel_lists_are_fields_until_a_transform(kind, tmp_path):
     }[kind]
     stored = np.random.default_rng(1).integers(0, 256, (10, side, side), dtype=np.uint8)
     shape = {"Array2D": (side, side), "Array3D": (side, side, 1)}.get(kind, (side * side,))
-    # The labels have more than 8 bits.
+    # Some labels do not fit in 8 bits.
     columns = {"image": [image.reshape(shape) for image in stored], "label": list(range(300, 310))}
     features = datasets.Features(image=feature, label=datasets.Value("int64"))
     rows = datasets.Dataset.from_dict(columns, features=features)

@@ -30,7 +30,7 @@ def field(data: Any, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.tif"])
-def test_a_scan_of_16_bits_keeps_its_values_and_is_no_image(tmp_path: Path, name: str) -> None:
+def test_a_16_bit_scan_keeps_its_values(tmp_path: Path, name: str) -> None:
     values = RANDOM.integers(0, 4096, SIZE, np.uint16)
     saved(tmp_path, values, name)
     assert np.array_equal(field(tmp_path, fields={"image": DenseMap(image=True)}), values[None].astype(np.float32))
@@ -39,12 +39,12 @@ def test_a_scan_of_16_bits_keeps_its_values_and_is_no_image(tmp_path: Path, name
     with pytest.raises(WarpfeedError, match="16-bit values.*warpfeed.DenseMap reads them unchanged, convert_to_u8=True keeps"):
         field(tmp_path)
     assert np.array_equal(field(tmp_path, convert_to_u8=True)[0, :, :, 1], values >> 8)
-    # A decoder has the same options.
+    # A decoder supports the same options.
     decoded = Decoder(augment=OPTIONS["augment"], output="numpy", convert_to_u8=True).decode([(tmp_path / name).read_bytes()])
     assert np.array_equal(decoded.images[0, :, :, 1], values >> 8)
 
 
-def test_a_tiff_of_floats_keeps_them(tmp_path: Path) -> None:
+def test_a_float_tiff_keeps_its_values(tmp_path: Path) -> None:
     values = RANDOM.normal(size=SIZE).astype(np.float32)
     saved(tmp_path, values, "a.tif")
     assert np.array_equal(field(tmp_path, fields={"image": DenseMap(image=True)})[0], values)
@@ -86,7 +86,7 @@ def test_options_that_cannot_work_are_refused(tmp_path: Path) -> None:
     ]:
         with pytest.raises((ConfigError, TypeError, ValueError), match=message):
             field(tmp_path, **options)
-    with pytest.raises(WarpfeedError, match=r"has 1 channels, but the map has 3: DenseMap\(1\)"):
+    with pytest.raises(WarpfeedError, match=r"has 1 channels, but the map has 3: use DenseMap\(1\)"):
         field(tmp_path, fields={"image": DenseMap(3, image=True)})
     assert eval(repr(DenseMap(3, image=True))) == DenseMap(3, image=True)
     assert eval(repr(DenseMap(of="x"))) == DenseMap(of="x")
@@ -107,5 +107,5 @@ def test_packing_converts_deep_images_only_on_request(tmp_path: Path) -> None:
     images = field(made, batch_size=2)
     assert np.array_equal(images[0, :, :, 0], deep >> 8)
     assert (images[1] == (7, 8, 9)).all()
-    with pytest.raises(ConfigError, match="convert_to_u8=True: no image is decoded"):
+    with pytest.raises(ConfigError, match="convert_to_u8=True has no effect, because no image is decoded"):
         warpfeed.pack(tmp_path / "set", made, convert_to_u8=True, **options)

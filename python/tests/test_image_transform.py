@@ -1,4 +1,4 @@
-"""Promise: ``image_transform=f`` calls a Python function on each image, in worker processes. The
+"""Tests ``image_transform=f``, which calls a Python function on each image in worker processes. The
 result depends only on (seed, epoch, sample), for any number of processes. Exceptions name the
 sample and keep their traceback, a killed process causes an error, and the processes end with the
 loader."""
@@ -64,7 +64,7 @@ def test_batches_do_not_depend_on_processes_or_workers(mini: str) -> None:
     for processes, workers in [(1, 3), (2, 2)]:
         with Loader(mini, image_transform=noise, processes=processes, num_workers=workers, **OPTIONS) as loader:
             assert contents(loader, 2) == want
-    # Different epochs draw different random numbers.
+    # Different epochs must use different random numbers.
     assert want[0][3]["image"] != want[4][3]["image"]
     assert contents(Loader(mini, image_transform=plain, processes=1, **OPTIONS)) == contents(Loader(mini, **OPTIONS))
 
@@ -89,13 +89,13 @@ def test_the_function_gets_a_copy_and_returns_the_batch(mini: str) -> None:
     want = [255 - images[:, ::-1] for images, _ in Loader(mini, **OPTIONS)]
     got = [images for images, _ in Loader(mini, image_transform=in_place, processes=1, **OPTIONS)]
     assert all(np.array_equal(a, b) for a, b in zip(want, got, strict=True))
-    # An image that the function keeps is not overwritten by a later sample.
+    # A later sample must not overwrite an image that the function keeps.
     images = np.concatenate([images for images, _ in Loader(mini, image_transform=keeps, processes=1, num_workers=1, **OPTIONS)])
     sources = np.concatenate([images for images, _ in Loader(mini, **OPTIONS)])
     assert np.array_equal(images[1:], sources[1:])
 
 
-def test_other_generators_are_seeded_for_each_sample(mini: str) -> None:
+def test_global_generators_are_seeded_for_each_sample(mini: str) -> None:
     one, three = (contents(Loader(mini, image_transform=with_globals, processes=n, **OPTIONS)) for n in (1, 2))
     assert one == three != contents(Loader(mini, **OPTIONS))
 
@@ -127,7 +127,7 @@ def test_modules_that_the_first_call_imports_are_seeded(mini: str, tmp_path: Pat
     subprocess.run([sys.executable, str(tmp_path / "main.py"), mini], check=True, timeout=120)
 
 
-def test_it_comes_before_normalization_erasing_and_mixing(mini: str) -> None:
+def test_the_function_runs_before_normalization_and_mixing(mini: str) -> None:
     augment = Augment.train(32).erase(warpfeed.RandomErasing(0.5)).mix(Mix.mixup(0.3))
     options = {
         **OPTIONS, "augment": augment, "soft_labels": (4, 0.1), "normalize": "imagenet", "dtype": "f16",
@@ -142,19 +142,19 @@ def test_an_exception_names_the_sample_and_carries_its_traceback(processes: int)
         list(Loader(Images(8), image_transform=fails, **options))
     cause = e.value.__cause__
     assert isinstance(cause, ValueError) and e.value.sample == 7 and e.value.kind == "transform"
-    told = str(cause.__cause__) if processes else "".join(__import__("traceback").format_tb(cause.__traceback__))
-    assert "in inner" in told and "in fails" in told
-    # An exception that cannot be pickled is reported nevertheless.
+    traceback_text = str(cause.__cause__) if processes else "".join(__import__("traceback").format_tb(cause.__traceback__))
+    assert "in inner" in traceback_text and "in fails" in traceback_text
+    # An exception that cannot be pickled must be reported, too.
     with pytest.raises(WarpfeedError, match=r"sample 9 .*9 and 10") as e:
         list(Loader(Images(16), image_transform=fails, subset=[8, 9, 10], **options))
-    # After an exception, the process continues with the next sample.
+    # After an exception, the process must continue with the next sample.
     loader = Loader(Images(8), image_transform=fails, max_skipped=1, **options)
     [batch] = loader
     assert batch.valid.tolist() == [True] * 7 + [False] and len(loader.sample_errors()) == 1
 
 
 @pytest.mark.parametrize(
-    ("f", "said"),
+    ("f", "output"),
     [
         (float_result, r"numpy.ndarray of float32 of shape \(32, 32, 3\): expected .* of uint8 of shape \(32, 32, 3\)"),
         (small_result, r"numpy.ndarray of uint8 of shape \(16, 32, 3\): expected"),
@@ -162,21 +162,21 @@ def test_an_exception_names_the_sample_and_carries_its_traceback(processes: int)
     ],
 )
 @pytest.mark.parametrize("processes", [0])
-def test_a_result_that_is_not_an_image_is_an_error_that_shows_it(mini: str, f: Any, said: str, processes: int) -> None:
-    with pytest.raises(WarpfeedError, match=f"sample .*TypeError: image_transform returned {said}"):
+def test_a_result_that_is_not_an_image_is_an_error_that_shows_it(mini: str, f: Any, output: str, processes: int) -> None:
+    with pytest.raises(WarpfeedError, match=f"sample .*TypeError: image_transform returned {output}"):
         list(Loader(mini, image_transform=f, processes=processes, **OPTIONS))
 
 
-def test_what_cannot_run_is_refused_when_the_loader_opens(mini: str) -> None:
+def test_a_function_that_cannot_run_fails_on_opening(mini: str) -> None:
     with pytest.raises(ConfigError, match="image_transform=.*<lambda>: the function cannot be pickled .*processes=0"):
         Loader(mini, image_transform=lambda image, rng: image, **OPTIONS)
-    with pytest.raises(ConfigError, match="processes=2: they run image_transform=f, which is missing"):
+    with pytest.raises(ConfigError, match="processes=2 has no effect without image_transform=f"):
         Loader(mini, processes=2, **OPTIONS)
     with pytest.raises(ConfigError, match="processes=5000: expected at most 1024"):
         Loader(mini, image_transform=plain, processes=5000, **OPTIONS)
     with pytest.raises(TypeError, match="image_transform=3: expected a function"):
         Loader(mini, image_transform=3, **OPTIONS)  # type: ignore[arg-type]
-    # A loader that fails to open leaves no process behind.
+    # A loader that fails to open must not leave a process behind.
     with pytest.raises(WarpfeedError):
         Loader("/nowhere", image_transform=plain, processes=1, **OPTIONS)
     assert contents(Loader(mini, image_transform=lambda image, rng: image, processes=0, **OPTIONS))
@@ -191,7 +191,7 @@ def test_worker_processes_need_no_folder_for_temporary_files(mini: str, monkeypa
         expected = contents(Loader(mini, image_transform=plain, processes=0, **OPTIONS))
         assert contents(Loader(mini, image_transform=plain, processes=1, **OPTIONS)) == expected
         monkeypatch.delattr(os, "memfd_create")
-    with pytest.raises(ConfigError, match="need a temporary file: .*Set TMPDIR to a folder, or pass processes=0"):
+    with pytest.raises(ConfigError, match="need a temporary file: .*Set TMPDIR to a writable folder, or pass processes=0"):
         Loader(mini, image_transform=plain, processes=1, **OPTIONS)
 
 
@@ -201,7 +201,7 @@ def test_a_torchvision_step_is_refused_with_the_right_option(mini: str) -> None:
             return image
 
     Compose.__module__ = "torchvision.transforms.transforms"
-    with pytest.raises(ConfigError, match=r"transforms of torchvision take a tensor.*batch_transform=\["):
+    with pytest.raises(ConfigError, match=r"torchvision transforms expect a tensor.*batch_transform=\["):
         Loader(mini, image_transform=Compose())
 
 
@@ -217,7 +217,7 @@ def test_a_process_that_is_killed_is_an_error_that_names_it(mini: str) -> None:
         os.kill(process, signal.SIGKILL)
     with pytest.raises(WarpfeedError, match=r"worker process [01] \(pid (%s)\)" % "|".join(map(str, pids))):
         list(it)
-    # Further epochs fail at once.
+    # Later epochs must fail immediately.
     with pytest.raises(WarpfeedError, match="of image_transform ended"):
         list(loader)
     assert time.monotonic() - start < 60
@@ -229,7 +229,7 @@ def test_processes_end_with_the_loader(mini: str) -> None:
     assert len(set(pids)) == 2 and len(list(loader)) == 4
     loader.close()
     wait_until_gone(pids)
-    # The processes also end if the loader is dropped without `close`.
+    # The processes must also end if the loader is dropped without `close`.
     loader = Loader(mini, image_transform=pid, processes=2, **OPTIONS)
     pids = pids_of(loader)
     next(iter(loader))
@@ -261,7 +261,7 @@ def in_stuck_calls(loader: Loader, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["close", "drop"])
-def test_a_function_that_never_returns_is_ended_with_the_loader(
+def test_closing_the_loader_ends_a_stuck_function(
     mini: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     monkeypatch.setenv("WARPFEED_STUCK", str(tmp_path))
@@ -288,7 +288,7 @@ def test_a_forked_child_keeps_no_process_alive(mini: str) -> None:
         os._exit(0)
     try:
         assert loader._image_transform is not None
-        # Without `close`, which would end hung processes.
+        # Stop the workers without `close`, which would kill them even if they hung.
         loader._image_transform.native.stop()
         wait_until_gone(pids)
     finally:
@@ -302,12 +302,12 @@ def test_the_processes_share_memory_that_the_plan_counts(mini: str) -> None:
     assert plan["transform_bytes"] == 3 * 32 * 32 * 3 and "MiB for transforms" in str(plan)
     without = Loader(mini, num_workers=2, **OPTIONS).memory_plan()
     assert without["transform_bytes"] == 0 and "transforms" not in str(without)
-    # Each worker has room for the part of an image that the function receives.
+    # Each worker also needs a buffer for the image passed to the function.
     assert plan["scratch_bytes"] == without["scratch_bytes"] + plan["transform_bytes"] + 2 * 32 * 32 * 3
 
 
 def test_memory_that_cannot_be_shared_is_an_error_that_says_so(mini: str) -> None:
-    said = ran(
+    output = ran(
         """
         import resource, sys
         import warpfeed
@@ -328,9 +328,9 @@ def test_memory_that_cannot_be_shared_is_an_error_that_says_so(mini: str) -> Non
         """,
         mini, os.path.dirname(__file__),
     ).splitlines()  # fmt: skip
-    assert "no memory for the 3072 bytes that worker process 0 of image_transform shares" in said[0]
-    # The process continues.
-    assert said[0].endswith("True") and said[1] == "4"
+    assert "cannot allocate 3072 bytes of shared memory for worker process 0 of image_transform" in output[0]
+    # The process must continue to work.
+    assert output[0].endswith("True") and output[1] == "4"
 
 
 PROGRAM = """
@@ -340,7 +340,7 @@ import warpfeed
 from functions import {f}
 
 if __name__ == "__main__":
-    # Shells start background jobs with Ctrl-C ignored, and programs inherit this.
+    # Shells start background jobs with SIGINT ignored, and child processes inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     loader = warpfeed.Loader(sys.argv[1], batch_size=16, image_transform={f}, processes=2, output="numpy",
                              augment=warpfeed.Augment.train(32))
@@ -369,8 +369,8 @@ def test_ctrl_c_ends_a_wait_for_the_function(
     program, pids = started(tmp_path, mini, "stuck", "next(iter(loader))")
     wait_for_calls(calls, 1)
     os.killpg(program.pid, signal.SIGINT)
-    _, said = program.communicate(timeout=90)
-    assert program.returncode != 0 and "KeyboardInterrupt" in said
+    _, output = program.communicate(timeout=90)
+    assert program.returncode != 0 and "KeyboardInterrupt" in output
     wait_until_gone(pids)
 
 
@@ -417,7 +417,7 @@ if __name__ == "__main__":
 else:
     (folder / str(os.getpid())).touch()
 while len(list(folder.iterdir())) < 4:
-    assert time.monotonic() < until, "the other processes do not begin"
+    assert time.monotonic() < until, "the other processes did not start"
     time.sleep(0.01)
 if __name__ == "__main__":
     print("all at once")
@@ -426,24 +426,24 @@ if __name__ == "__main__":
 
 
 def test_processes_start_at_the_same_time(tmp_path: Path) -> None:
-    # Each process imports the program, which waits until all of them have done so.
+    # Each process imports program.py, which blocks until all four have imported it.
     (tmp_path / "program.py").write_text(STARTS)
     path = os.pathsep.join([os.path.dirname(__file__), *filter(None, sys.path)])
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, str(tmp_path / "program.py")], env={**os.environ, "PYTHONPATH": path}, check=True, text=True,
         capture_output=True, timeout=120,
     ).stdout  # fmt: skip
-    assert said == "all at once\n"
+    assert output == "all at once\n"
 
 
 def test_a_program_ends_while_its_loader_is_open(mini: str, tmp_path: Path) -> None:
     program, pids = started(tmp_path, mini, "plain", "next(iter(loader))")
-    _, said = program.communicate(timeout=60)
-    assert program.returncode == 0, said
+    _, output = program.communicate(timeout=60)
+    assert program.returncode == 0, output
     wait_until_gone(pids)
 
 
-def test_the_loader_tells_what_the_function_costs(mini: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_loader_reports_the_cost_of_the_function(mini: str, caplog: pytest.LogCaptureFixture) -> None:
     # Limit the run to one epoch, because samples of the next epoch would be prepared early and
     # counted.
     loader = Loader(mini, image_transform=slow, processes=2, subset=range(8), epochs=1, **{**OPTIONS, "batch_size": 4})
@@ -473,7 +473,7 @@ def test_pipelines_of_albumentations_run_unchanged(mini: str) -> None:
 
 
 def test_a_spawned_process_may_open_a_loader_with_a_function(mini: str) -> None:
-    said = ran(
+    output = ran(
         """
         import pickle, sys
         import warpfeed
@@ -489,7 +489,7 @@ def test_a_spawned_process_may_open_a_loader_with_a_function(mini: str) -> None:
         """,
         mini, os.path.dirname(__file__), WARPFEED_TEST="1",
     )  # fmt: skip
-    assert said.strip() == "True"
+    assert output.strip() == "True"
 
 
 @pytest.mark.parametrize(
@@ -510,7 +510,7 @@ def test_annotations_accept_a_pixel_preserving_transform(mini: str) -> None:
     loader = Loader(mini, image_transform=plain, processes=0, image_transform_moves_pixels=False, **options)
     got, want = next(iter(loader)), next(iter(Loader(mini, **options)))
     assert all(np.array_equal(got[name], want[name]) for name in fields)
-    with pytest.raises(ConfigError, match="image_transform_moves_pixels=False: it describes image_transform=f"):
+    with pytest.raises(ConfigError, match="image_transform_moves_pixels=False has no effect without image_transform=f"):
         Loader(mini, image_transform_moves_pixels=False, **OPTIONS)
 
 
@@ -533,9 +533,10 @@ def test_an_image_that_could_not_be_mapped_is_mapped_again(monkeypatch: pytest.M
         return mmap.mmap(file, length)
 
     monkeypatch.setattr(_image_transform_process, "mmap", types.SimpleNamespace(mmap=flaky))
-    # These run in a process of their own.
+    # Here, `serve` runs in a thread of this process, so stub out the calls that only make sense in
+    # a worker process.
     monkeypatch.setattr(_image_transform_process, "signal", types.SimpleNamespace(signal=lambda *_: None, SIGINT=None, SIG_IGN=None))
-    monkeypatch.setattr(_image_transform_process, "_end_with", lambda loader: None)
+    monkeypatch.setattr(_image_transform_process, "_exit_with_loader", lambda loader: None)
     for name in ("_one_thread", "_seed_globals"):
         monkeypatch.setattr(_image_transform_process, name, lambda *_: None)
     ours, theirs = socket.socketpair()
@@ -551,8 +552,8 @@ def test_an_image_that_could_not_be_mapped_is_mapped_again(monkeypatch: pytest.M
         answers: list[object] = []
         for size in (4, 8, 8, 4):
             ours.sendall(_image_transform_process._REQUEST.pack(size, size, 1, 2))
-            status, length, _ = _image_transform_process._ANSWER.unpack(ours.recv(_image_transform_process._ANSWER.size, socket.MSG_WAITALL))
-            answers.append(str(_image_transform_process.rebuilt(ours.recv(length, socket.MSG_WAITALL))) if status else "made")
+            status, length, _ = _image_transform_process._RESPONSE.unpack(ours.recv(_image_transform_process._RESPONSE.size, socket.MSG_WAITALL))
+            answers.append(str(_image_transform_process.unpack_exception(ours.recv(length, socket.MSG_WAITALL))) if status else "made")
         ours.shutdown(socket.SHUT_RDWR)
         server.join(30)
         assert not server.is_alive()

@@ -30,7 +30,7 @@ def test_batches_are_sharded_over_four_devices(mini: str) -> None:
             sharding = NamedSharding(mesh, spec)
             loader = warpfeed.Loader(sys.argv[1], **options)
             kept = list(warpfeed.jax.sharded(loader, sharding))
-            # All batches are compared after the loader has reused its memory.
+            # Compare all batches after the loader has reused its memory.
             again = list(loader)
             assert len(kept) == len(plain) == 4
             for batch, expected in zip(kept, plain):
@@ -40,7 +40,7 @@ def test_batches_are_sharded_over_four_devices(mini: str) -> None:
                     assert np.array_equal(np.asarray(array), expected[name]), name
                     for shard in array.addressable_shards:
                         assert np.array_equal(np.asarray(shard.data), expected[name][shard.index])
-        # A compiled step accepts the arrays, and channels may also be sharded.
+        # A compiled step must accept the arrays, and channels may be sharded, too.
         mesh = jax.make_mesh((2, 2), ("batch", "rows"))
         images, labels = warpfeed.jax.shard((plain[0]["image"], plain[0]["label"]), NamedSharding(mesh, P("batch")))
         mean = jax.jit(lambda x: x.mean())(images)
@@ -48,12 +48,12 @@ def test_batches_are_sharded_over_four_devices(mini: str) -> None:
         rows = warpfeed.jax.shard(plain[0]["image"], NamedSharding(mesh, P("batch", "rows")))
         assert {shard.data.shape for shard in rows.addressable_shards} == {(8, 16, 32, 3)}
         assert np.array_equal(np.asarray(rows), plain[0]["image"])
-        # A resumed run continues where it stopped.
+        # A resumed run must continue where the first run stopped.
         one = warpfeed.jax.sharded(warpfeed.Loader(sys.argv[1], **options), NamedSharding(mesh, P("batch")))
         assert [np.array_equal(np.asarray(batch["image"]), plain[2 + n]["image"]) for n, batch in
                 enumerate(one.epoch_from(0, 2))] == [True, True] and len(one) == 4
-        # Refused: batches that cannot be divided, and integers that JAX would truncate.
-        for wrong, text in [(np.zeros((6, 2), "f4"), "cannot be sharded"), (np.full(8, 2**40), "do not fit the 32 bits")]:
+        # Batches that cannot be divided and integers that JAX would truncate must be rejected.
+        for wrong, text in [(np.zeros((6, 2), "f4"), "cannot be sharded"), (np.full(8, 2**40), "do not fit in the 32 bits")]:
             try:
                 warpfeed.jax.shard(wrong, NamedSharding(jax.make_mesh((4,), ("batch",)), P("batch")))
                 raise SystemExit("no error")
@@ -69,7 +69,7 @@ def test_batches_are_sharded_over_four_devices(mini: str) -> None:
     assert ran(code, mini, **FOUR).endswith("done\n")
 
 
-def test_processes_of_jax_join_their_shares(mini: str, tmp_path: Path) -> None:
+def test_jax_processes_assemble_global_batches(mini: str, tmp_path: Path) -> None:
     """Two processes with two devices each assemble one global batch."""
     import socket
     import subprocess
@@ -92,7 +92,7 @@ def test_processes_of_jax_join_their_shares(mini: str, tmp_path: Path) -> None:
             assert images.shape == (16, 32, 32, 3) and not images.is_fully_addressable
             for shard in images.addressable_shards:
                 own = np.asarray(shard.data)
-                # A global batch is in rank order.
+                # A global batch must be in rank order.
                 assert any(np.array_equal(own[0], image) for image in expected[0])
             total = jax.jit(lambda x: x.sum())(labels)
             assert int(total) == int(expected[1].sum())
@@ -116,23 +116,23 @@ def test_processes_of_jax_join_their_shares(mini: str, tmp_path: Path) -> None:
         for rank in range(2)
     ]  # fmt: skip
     try:
-        said = [process.communicate(timeout=300)[0] for process in started]
+        outputs = [process.communicate(timeout=300)[0] for process in started]
     finally:
         for process in started:
             process.kill()
-    assert [process.returncode for process in started] == [0, 0] and all("done" in text for text in said), said
+    assert [process.returncode for process in started] == [0, 0] and all("done" in text for text in outputs), outputs
 
 
-def test_a_loader_that_does_not_suit_jax_is_refused(mini: str) -> None:
+def test_loaders_that_jax_cannot_use_are_rejected(mini: str) -> None:
     from warpfeed.jax import sharded
 
     options = {"batch_size": 16, "augment": Augment.resize(8)}
     need("torch")
     with pytest.raises(ConfigError, match='pass output="numpy"'):
         sharded(Loader(mini, **options), None)
-    with pytest.raises(ConfigError, match="the loader is rank 1 of 2, and this is process 0 of 1"):
+    with pytest.raises(ConfigError, match="the loader is rank 1 of 2, but this is process 0 of 1"):
         sharded(Loader(mini, output="numpy", rank=1, world_size=2, **options), None)
-    with pytest.raises(ConfigError, match="the batches are tensors of torch"):
+    with pytest.raises(ConfigError, match="the batches are torch tensors"):
         sharded(Loader(mini, output="torch", **options), None)
     with pytest.raises(TypeError, match="sharding is a str: expected a jax.sharding.Sharding"):
         sharded(Loader(mini, output="numpy", **options), "batch")

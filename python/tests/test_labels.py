@@ -1,7 +1,7 @@
 """Promise: annotations keep the meaning that they have in the dataset. Masks of every format have
-the same values as in Pillow, also with maps of values and colors. Texts and COCO's category ids are
-delivered, and boxes can be mapped back to their images. Both forms of a batch use the same
-names."""
+the same values as in Pillow, even if values or colors are mapped to classes. Texts and COCO's
+category ids are delivered, and boxes can be mapped back to their images. Tuple batches and dict
+batches use the same names."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_masks_of_a_sibling_folder_match_pillow_everywhere(tmp_path: Path, pil: 
     assert "lossy webp does not preserve the values" in str(loader.sample_errors()[0][2])
 
 
-def test_a_map_of_classes_takes_values_and_colors(tmp_path: Path, pil: Any) -> None:
+def test_mask_classes_map_values_and_colors(tmp_path: Path, pil: Any) -> None:
     folder = originals(tmp_path / "images", ["a"])
     (tmp_path / "masks").mkdir()
     mask = mask_of(1)
@@ -219,7 +219,7 @@ def test_both_forms_of_a_batch_have_the_same_names(mini: str) -> None:
     assert not hasattr(without, "labels") and hasattr(without, "images")
 
 
-def test_a_set_without_images_needs_no_without(tmp_path: Path) -> None:
+def test_a_dataset_without_images_needs_no_drop_field(tmp_path: Path) -> None:
     table = tmp_path / "set.csv"
     table.write_text("age,tags\n1,cat|dog\n2,cat\n")
     fields: dict[str, Any] = {"age": NdArray("i64")}

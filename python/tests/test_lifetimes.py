@@ -18,9 +18,9 @@ OPTIONS = {"batch_size": 16, "shuffle": True, "seed": 1, "augment": Augment.trai
 def test_a_kept_tensor_keeps_its_bytes_while_1000_batches_go_by(packed: str, torch: Any) -> None:
     loader = Loader(packed, **{**OPTIONS, "output": "torch", "copy": False, "augment": Augment.train(32)})
     images, labels = next(iter(loader))
-    # A view of a view also keeps the slot in use.
+    # A view of a view must keep the slot in use, too.
     view = images[3:5, 1]
-    expected, corner, told = images.clone(), view.clone(), labels.clone()
+    expected, corner, expected_labels = images.clone(), view.clone(), labels.clone()
     address = images.data_ptr()
     others = set()
     for number, (other, _) in enumerate(batches_of(loader, 1000)):
@@ -29,22 +29,22 @@ def test_a_kept_tensor_keeps_its_bytes_while_1000_batches_go_by(packed: str, tor
             assert torch.equal(images, expected)
             del images
     assert address not in others
-    assert torch.equal(view, corner) and torch.equal(labels, told)
+    assert torch.equal(view, corner) and torch.equal(labels, expected_labels)
     del view, labels
     for other, _ in batches_of(loader, 20):
         others.add(other.data_ptr())
     assert address in others, "the slot was reused"
 
 
-def test_batches_are_copied_once_all_slots_are_kept(packed: str) -> None:
+def test_batches_are_copied_while_all_slots_are_held(packed: str) -> None:
     loader = Loader(packed, **OPTIONS)
     slots = loader.memory_plan()["slots"]
     kept = list(batches_of(loader, 3 * slots))
     again = Loader(packed, **{**OPTIONS, "copy": True})
-    for (images, labels), (expected, told) in zip(kept, batches_of(again, 3 * slots), strict=True):
-        assert np.array_equal(images, expected) and np.array_equal(labels, told)
+    for (images, labels), (expected, expected_labels) in zip(kept, batches_of(again, 3 * slots), strict=True):
+        assert np.array_equal(images, expected) and np.array_equal(labels, expected_labels)
     assert len({images.ctypes.data for images, _ in kept}) == 3 * slots
-    # Batches were copied only when no slot was free.
+    # Batches must be copied only if no slot is free.
     addresses = {images.ctypes.data for images, _ in batches_of(loader, 4)}
     del kept, images, labels
     gc.collect()
@@ -60,12 +60,12 @@ def test_copy_false_is_the_error_of_the_rust_loader(packed: str) -> None:
         for batch in it:
             kept.append(batch)
     assert raised.value.kind == "timeout" and len(kept) == 4
-    # After a drop, the requested batch arrives.
+    # After a batch is dropped, the requested batch must arrive.
     del kept[0], batch
     assert next(it).number == 4
 
 
-def test_labels_that_are_kept_keep_no_batch(packed: str) -> None:
+def test_held_labels_keep_no_batch_alive(packed: str) -> None:
     loader = Loader(packed, **OPTIONS, timeout=0.5)
     labels, addresses = [], set()
     for images, label in batches_of(loader, 40):

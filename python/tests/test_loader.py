@@ -26,7 +26,7 @@ def rest(batches) -> list[tuple[int, int, bytes]]:  # type: ignore[no-untyped-de
     return [(batch.epoch, batch.number, np.asarray(batch.images).tobytes()) for batch in batches]
 
 
-def test_an_epoch_from_the_middle_is_the_end_of_that_epoch(mini: str) -> None:
+def test_epoch_from_delivers_the_rest_of_the_epoch(mini: str) -> None:
     loader = Loader(mini, shuffle=True, seed=3, **OPTIONS)
     whole = [rest(loader) for _ in range(3)]
     for first in [0, 1, 3, 4, 9]:
@@ -44,10 +44,10 @@ def test_an_epoch_from_the_middle_is_the_end_of_that_epoch(mini: str) -> None:
 def test_a_replay_repeats_first_batches_at_the_same_position(mini: str) -> None:
     loader = Loader(mini, shuffle=True, seed=3, **OPTIONS)
     first = rest(loader)
-    state, told = loader.state_dict(), loader.stats()["batches"]
+    state, delivered = loader.state_dict(), loader.stats()["batches"]
     again = loader.replay(2)
     assert rest(next(again) for _ in range(5)) == [first[n] for n in (0, 1, 0, 1, 0)]
-    assert loader.state_dict() == state and loader.stats()["batches"] == told + 2
+    assert loader.state_dict() == state and loader.stats()["batches"] == delivered + 2
     del again
     assert [batch.epoch for batch in loader] == [1] * 4
     for n in (0, 99):
@@ -79,8 +79,8 @@ def test_a_user_defined_order_chooses_every_sample(mini: str) -> None:
     ids = [sum((batch.ids for batch in loader), []) for _ in range(3)]
     assert ids == [list(range(20)), list(reversed(range(21))), list(range(22))]
     assert asked == list(range(len(asked))) and len(asked) > 3, "once per epoch, and ahead of it"
-    # A run that resumes mid-epoch continues where it stopped. A repeated sample is augmented
-    # differently each time.
+    # A run that is resumed mid-epoch must continue where it stopped. A repeated sample must be
+    # augmented differently each time.
     it = loader.epoch_from(1, 0)
     next(it)
     resumed = Loader(mini, sampler=there_and_back, resume=loader.state_dict(), **OPTIONS)
@@ -114,19 +114,18 @@ def test_an_order_sees_training_state_at_its_epoch_start(mini: str, epochs: int 
             # Leave enough time for the next epoch to be prepared.
             time.sleep(0.02)
         assert len(delivered) == (epoch + 1) * each
-        # Both calls ask for the length of the next epoch. Only afterwards does the program change
-        # its state.
+        # Both calls ask the sampler for the next epoch, before the program changes its state.
         assert len(loader) == each and loader.state_dict()["epoch"] == epoch + 1
         shift += 7
     assert all(done >= epoch * each for epoch, done in asked), "only after the last batch of the previous epoch"
-    # Run the same epoch again, with a different state.
+    # Repeat the epoch with a different state.
     assert next(iter(loader.epoch_from(0, 0))).ids[0] == shift
     shift += 1
     assert next(iter(loader.epoch_from(0, 0))).ids[0] == shift
 
 
 class Stateful:
-    """A stateful sampler for `count` samples, which records the epochs that it is asked for."""
+    """A stateful sampler for `count` samples. Records the epochs for which it is called."""
 
     def __init__(self, count: int) -> None:
         self.count, self.shift, self.asked = count, 0, list[int]()
@@ -145,7 +144,7 @@ def test_a_stateful_order_is_fixed_within_an_epoch(mini: str) -> None:
     it = iter(loader)
     ids = next(it).ids
     order.shift = 7
-    # The cache holds at most 2**20 samples of sample orders.
+    # The cache of sample orders holds at most 2**20 samples.
     for epoch in range(5, 10):
         loader.set_epoch(epoch)
         assert len(loader) == -(-300_000 // loader.batch_size)
@@ -169,7 +168,7 @@ def test_an_epoch_that_is_resumed_keeps_its_order(mini: str) -> None:
     # Resume in the same program.
     loader.load_state_dict(state)
     assert sum((batch.ids for batch in loader), []) == left
-    # The next epoch uses the state at its beginning.
+    # The next epoch must use the state at its own beginning.
     assert next(iter(loader)).ids == order.of(16)[: len(ids)]
     # Resume in a new program that has restored the sampler's state.
     order.shift = 15
@@ -179,7 +178,7 @@ def test_an_epoch_that_is_resumed_keeps_its_order(mini: str) -> None:
     order.shift = 16
     with pytest.raises(ConfigError, match="the order of epoch 3 differs .* depends on state: before the loader, restore"):
         Loader(mini, sampler=order, resume=state, **OPTIONS)
-    # Here the sampler is asked before the program restores the sampler's state.
+    # Here the sampler is called before the program restores its state.
     resumed = Loader(mini, sampler=order, **OPTIONS)
     resumed.set_epoch(3)
     assert len(resumed) == 4
@@ -188,7 +187,7 @@ def test_an_epoch_that_is_resumed_keeps_its_order(mini: str) -> None:
     order.shift = 15
     resumed.load_state_dict(state)
     assert sum((batch.ids for batch in resumed), []) == left
-    # Between two epochs, the sampler is not asked, and its order may be different.
+    # Between two epochs, the sampler is not called, so its order may be different.
     order.shift, order.asked = 0, []
     loader.set_epoch(0)
     assert list(loader)
@@ -306,7 +305,7 @@ def test_a_split_of_a_dataset_is_by_its_classes(mini: str, packed: str) -> None:
     for data in (mini, Path(packed), warpfeed.Concat([mini])):
         assert warpfeed.split(data, [0.75, 0.25], seed=1, by_class=True) == by_class
         assert warpfeed.split(data, [0.75, 0.25], seed=1) == warpfeed.split(64, [0.75, 0.25], seed=1)
-    with pytest.raises(ValueError, match="by_class=True: it reads labels from a dataset"):
+    with pytest.raises(ValueError, match="by_class=True reads labels from a dataset"):
         warpfeed.split(64, [1.0], seed=1, by_class=True)
     with pytest.raises(WarpfeedError) as raised:
         warpfeed.split("/nowhere", [1.0], seed=1)
@@ -335,18 +334,18 @@ def test_statistics_of_a_part_have_a_verdict_and_a_page(packed: str, tmp_path: P
     assert raised.value.kind == "io"
 
 
-def test_a_python_source_is_packed_and_loads_as_it_was(mini: str, tmp_path: Path) -> None:
-    source, told = Images(40), []
-    report = warpfeed.pack(source, tmp_path / "p.lmdb", progress=lambda done, total: told.append((done, total)))
+def test_a_packed_python_source_has_the_same_batches(mini: str, tmp_path: Path) -> None:
+    source, reported = Images(40), []
+    report = warpfeed.pack(source, tmp_path / "p.lmdb", progress=lambda done, total: reported.append((done, total)))
     assert (
         report["samples"] == 40
-        and told[-1] == (40, 40)
+        and reported[-1] == (40, 40)
         and [str(p) for p in report["paths"]] == [str(tmp_path / "p.lmdb")]
     )
     options = {**OPTIONS, "augment": Augment.resize(8, 8)}
     loader = Loader(tmp_path / "p.lmdb", **options)
     assert contents(loader) == contents(Loader(source, **options)) and loader.classes == ["even", "odd"]
-    with pytest.raises(WarpfeedError, match="exists already"):
+    with pytest.raises(WarpfeedError, match="already exists"):
         warpfeed.pack(source, tmp_path / "p.lmdb")
     shards = warpfeed.pack(mini, tmp_path / "m.tar", force=True, shard_size=100_000)["paths"]
     assert len(shards) > 1
@@ -362,7 +361,7 @@ def test_a_python_source_is_packed_and_loads_as_it_was(mini: str, tmp_path: Path
     assert not (tmp_path / "x.lmdb").exists()
 
 
-def test_threads_of_packing_have_ended_when_it_returns(tmp_path: Path) -> None:
+def test_packing_ends_its_threads_before_it_returns(tmp_path: Path) -> None:
     """If a thread ended later, it would release its resources while the interpreter shuts down."""
     local, counts = threading.local(), {"made": 0, "released": 0}
 

@@ -11,7 +11,7 @@ from warpfeed._warpfeed import in_python, options
 
 #: Strings in the crate that users of the package never see.
 UNSEEN = {
-    # Internal errors of the crate.
+    # These are internal errors of the crate.
     "workers decode images in groups and call `ImageField::write`",
     # `timm` has the same name in Python.
     "timm({text:?}): {cause}",
@@ -66,7 +66,7 @@ def test_no_message_of_the_crate_has_rust_spelling() -> None:
     assert not rusty, "\n".join(rusty)
 
 
-def test_values_are_those_of_python_and_places_stay() -> None:
+def test_values_use_python_spelling_and_locations_stay() -> None:
     for rust, python in [
         ("strict(true) makes it an error", "strict=True makes it an error"),
         (".pinned(false) needs less", "pin_memory=False needs less"),

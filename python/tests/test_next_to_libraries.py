@@ -325,11 +325,11 @@ FORMATS = [
 
 def check(batch: Any, samples: list[dict[str, Any]]) -> None:
     fields = batch if isinstance(batch, dict) else dict(zip(("image", "label"), batch, strict=True))
-    for place, id in enumerate(batch.ids):
+    for position, id in enumerate(batch.ids):
         for name, expected in samples[id].items():
-            found = np.asarray(fields[name][place])
+            found = np.asarray(fields[name][position])
             if name.startswith("boxes"):
-                count = int(fields["boxes.count"][place])
+                count = int(fields["boxes.count"][position])
                 assert count == len(samples[id]["boxes"]), f"sample {id}: {count} boxes"
                 found = found[:count]
             close = name == "boxes"
@@ -347,7 +347,7 @@ def covered() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("write", FORMATS, ids=lambda write: write.__name__)
-def test_batches_have_what_the_library_of_the_format_reads(write: Callable[[Path], Opened], tmp_path: Path) -> None:
+def test_batches_match_the_library_of_the_format(write: Callable[[Path], Opened], tmp_path: Path) -> None:
     data, samples, options = write(tmp_path / write.__name__)
     assert len(samples) == COUNT
     options = {
@@ -378,8 +378,8 @@ def test_a_wrong_label_and_a_wrong_order_are_found(tmp_path: Path) -> None:
     with Loader(data, batch_size=3, augment=Augment.pass_through((HEIGHT, WIDTH)), output="numpy", **options) as loader:
         batch = next(iter(loader))
         check(batch, samples)
-        for place, name, other in [(1, "label", 6), (2, "image", samples[3]["image"])]:
+        for position, name, other in [(1, "label", 6), (2, "image", samples[3]["image"])]:
             wrong = [dict(sample) for sample in samples]
-            wrong[place][name] = other
-            with pytest.raises(AssertionError, match=f"{name} of sample {place}"):
+            wrong[position][name] = other
+            with pytest.raises(AssertionError, match=f"{name} of sample {position}"):
                 check(batch, wrong)

@@ -1,5 +1,6 @@
-"""Promise: `subset` and `weights` accept any list of numbers. Long arrays are read without creating
-an object per number. An invalid index causes an error that states its position."""
+"""Promise: `subset` and `weights` accept lists of numbers of any type. Long arrays are read without
+creating a Python object for each number. An invalid index causes an error that states its position
+in the list."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from conftest import Images
 from warpfeed import Augment, ConfigError, Loader, WarpfeedError, pack, split
-from warpfeed._number_lists import PIECE, Floats, Indices
+from warpfeed._number_lists import CHUNK_LEN, Floats, Indices
 
 OPTIONS: dict[str, Any] = {"batch_size": 8, "augment": Augment.resize(8), "output": "numpy", "num_workers": 1}
 
@@ -37,7 +38,7 @@ def test_every_list_type_gives_the_same_subset_and_weights(torch: Any) -> None:
 @pytest.mark.parametrize(
     ("subset", "error", "message"),
     [
-        ([0, 1, -2], ConfigError, "subset: entry 2 is -2; expected an index from 0"),
+        ([0, 1, -2], ConfigError, "subset: entry 2 is -2; expected an index of 0 or more"),
         (np.array([0, -1]), ConfigError, "subset: entry 1 is -1"),
         ([0, 1.5], TypeError, "subset: entry 1 is 1.5; expected a whole number"),
         ([0, 1.0], TypeError, "subset: entry 1 is 1.0; expected a whole number"),
@@ -56,7 +57,7 @@ def test_every_list_type_gives_the_same_subset_and_weights(torch: Any) -> None:
         ([], ConfigError, "subset: no samples"),
     ],
 )
-def test_what_is_no_index_is_an_error_with_its_place(subset: Any, error: type[Exception], message: str) -> None:
+def test_an_invalid_index_is_an_error_with_its_position(subset: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         ids(subset=subset)
 
@@ -69,25 +70,25 @@ def test_what_is_no_index_is_an_error_with_its_place(subset: Any, error: type[Ex
         ([0, 1.5], TypeError, r"sampler\(0\): entry 1 is 1.5; expected a whole number"),
         ([True, 2], TypeError, r"sampler\(0\): entry 0 is True; expected a whole number"),
         ([2, np.True_], TypeError, r"sampler\(0\): entry 1 is .*True_?; expected a whole number"),
-        ([5, 1 << 63, 1], ConfigError, f"the sampler returned sample {1 << 63} in batch 0 of epoch 0; the source has 40"),
-        ([40], ConfigError, "the sampler returned sample 40 in batch 0 of epoch 0; the source has 40"),
+        ([5, 1 << 63, 1], ConfigError, f"the sampler returned sample {1 << 63} in batch 0 of epoch 0; the source has only 40 samples"),
+        ([40], ConfigError, "the sampler returned sample 40 in batch 0 of epoch 0; the source has only 40 samples"),
         (np.array([1.0]), TypeError, r"sampler\(0\): entry 0 is 1.0"),
         ("0123", TypeError, r"sampler\(0\): '0123'; expected a list of whole numbers"),
         (["1"], TypeError, r"sampler\(0\): entry 0 is '1'"),
         (None, TypeError, r"sampler\(0\): None; expected a list of whole numbers"),
         (np.array(3), TypeError, r"sampler\(0\): array\(3\); expected a list of whole numbers"),
         (np.zeros((2, 1), int), TypeError, r"sampler\(0\): the shape is \(2, 1\)"),
-        ([0, -1], ConfigError, r"sampler\(0\): entry 1 is -1; expected an index from 0"),
+        ([0, -1], ConfigError, r"sampler\(0\): entry 1 is -1; expected an index of 0 or more"),
     ],
 )
-def test_an_order_returns_indices_and_no_mask(order: Any, error: type[Exception], message: str) -> None:
+def test_a_sampler_must_not_return_a_mask(order: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(WarpfeedError, match=message) as raised:
         ids(sampler=lambda epoch: order)
     if not message.startswith("the sampler returned"):
         assert raised.value.kind == "transform" and isinstance(raised.value.__cause__, error)
 
 
-def test_tensors_are_indices_and_labels_but_no_masks(torch: Any) -> None:
+def test_tensors_may_be_indices_or_labels_but_not_masks(torch: Any) -> None:
     mask = torch.arange(40) % 9 == 0
     chosen = [0, 9, 18, 27, 36]
     for order in (mask.nonzero().flatten(), np.flatnonzero(mask), [torch.tensor(i) for i in chosen]):
@@ -133,7 +134,7 @@ def test_epochs_batches_and_samples_are_whole_numbers_from_0() -> None:
     assert loader.epoch == 3
 
 
-def test_a_split_takes_lists_of_any_type_and_no_masks(torch: Any) -> None:
+def test_split_accepts_any_list_type_but_no_masks(torch: Any) -> None:
     labels = [-1, 0, 1, 1, 0, -1, 0, 1]
     expected = split(8, [0.5, 0.5], seed=1, labels=labels)
     for kind in (np.array, torch.tensor, tuple, iter):
@@ -154,17 +155,17 @@ def test_a_split_takes_lists_of_any_type_and_no_masks(torch: Any) -> None:
         pack("set", "x.tar", samples=[3, True])
     with pytest.raises(TypeError, match="^samples=True: expected a number of samples"):
         split(True, [1.0], seed=1)
-    with pytest.raises(ConfigError, match=f"^labels: entry 1 is {1 << 63}; expected a label of 64 bits"):
+    with pytest.raises(ConfigError, match=f"^labels: entry 1 is {1 << 63}; expected a label that fits in 64 bits"):
         split(2, [1.0], seed=1, labels=np.array([0, 1 << 63], np.uint64))
 
 
-def test_long_lists_travel_in_pieces_with_global_positions() -> None:
-    count = 2 * PIECE + 5
+def test_long_lists_are_passed_in_chunks() -> None:
+    count = 2 * CHUNK_LEN + 5
     for kind in (Indices, Floats):
         dtype = np.uint64 if kind is Indices else np.float64
         for values in (range(count), np.arange(count), list(range(count)), iter(range(count))):
             pieces = list(kind("list", values))
-            assert [len(piece) for piece in pieces] == [8 * PIECE, 8 * PIECE, 40]
+            assert [len(piece) for piece in pieces] == [8 * CHUNK_LEN, 8 * CHUNK_LEN, 40]
             assert np.array_equal(np.frombuffer(b"".join(pieces), dtype), np.arange(count))
     with pytest.raises(ConfigError, match=f"entry {count} is -1"):
         list(Indices("list", [*range(count), -1]))
@@ -173,7 +174,7 @@ def test_long_lists_travel_in_pieces_with_global_positions() -> None:
     assert repr(Indices("list", np.arange(count))) == f"<ndarray of {count}>"
 
 
-def test_a_subset_of_a_million_is_the_list_of_its_numbers() -> None:
+def test_a_subset_of_a_million_indices_is_exact() -> None:
     class Many(Images):
         def __getitem__(self, index: int) -> object:
             return Images(1 << 30).__getitem__(index)

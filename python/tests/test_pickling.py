@@ -42,14 +42,14 @@ def test_a_subclass_with_its_own_arguments_is_pickled(mini: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [list, np.array, "tensor"])
-def test_a_pickled_loader_has_the_lists_with_which_it_was_opened(mini: str, kind: Any, request: Any) -> None:
+def test_a_pickled_loader_keeps_its_original_lists(mini: str, kind: Any, request: Any) -> None:
     kind = request.getfixturevalue("torch").tensor if kind == "tensor" else kind
     options: dict[str, Any] = {**OPTIONS, "shuffle": False, "seed": 3}
     for name, values, other in (("subset", [5, 2, 9, 9], 0), ("weights", [1.0, 0.0, 0.0, 2.0] * 16, 3.0)):
         changed = kind(values)
         loader = Loader(mini, **options, **{name: changed})
-        for place in range(len(changed)):
-            changed[place] = other
+        for index in range(len(changed)):
+            changed[index] = other
         expected = [batch.ids for batch in Loader(mini, **options, **{name: values})]
         assert [batch.ids for batch in pickle.loads(pickle.dumps(loader))] == expected, name
     loader = Loader(mini, **options, subset=iter([5, 2]))
@@ -80,13 +80,13 @@ def test_a_pickled_loader_keeps_its_resume_and_its_position(mini: str) -> None:
 
 def test_a_traced_loader_and_an_iterator_cannot_be_pickled(mini: str, tmp_path: Path) -> None:
     traced = Loader(mini, trace=tmp_path / "t.json", **OPTIONS)
-    with pytest.raises(TypeError, match="^trace=.*cannot be pickled, because two loaders would write the same file"):
+    with pytest.raises(TypeError, match="^trace=.*cannot be pickled, because two loaders would write to the same file"):
         pickle.dumps(traced)
     with pytest.raises(TypeError, match="an iterator cannot be pickled; pickle the loader"):
         pickle.dumps(iter(Loader(mini, **OPTIONS)))
 
 
-def test_two_views_of_an_image_are_two_samples_of_its_batch(mini: str) -> None:
+def test_the_views_of_an_image_are_in_the_same_batch(mini: str) -> None:
     """The recipe from docs/augmentation.md, on one and on two ranks."""
 
     def twice(epoch: int) -> Any:

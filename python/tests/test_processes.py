@@ -1,6 +1,6 @@
-"""Promise: Ctrl-C interrupts a wait. Using a loader after a fork raises an error with the reason,
-and spawn reopens the loader. An exception leaves no thread behind. The interpreter exits cleanly
-mid-epoch. Other threads can run during a wait."""
+"""Promise: Ctrl-C interrupts a wait. Using a loader in a forked process raises an error that gives
+the reason, and a spawned process opens the loader again. An exception leaves no thread behind. The
+interpreter can exit cleanly in the middle of an epoch. Other threads can run during a wait."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def image(mini: str) -> str:
 
 @needs("signals", sys.platform != "win32")
 def test_ctrl_c_while_waiting_loses_no_batch(image: str) -> None:
-    # No sample after the first eight arrives before the interrupt, however long that takes.
+    # After the first eight samples, the source waits for the interrupt, however long that takes.
     waits = "import threading\ngo = threading.Event()" + SLOW.replace("time.sleep({seconds})", "go.wait(600)")
     code = waits + textwrap.dedent(
         """
         import signal
-        # Shells start background jobs with this signal ignored.
+        # Shells make background jobs ignore this signal, so restore its handler.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         it = iter(loader)
         try:
@@ -67,7 +67,7 @@ def test_ctrl_c_while_waiting_loses_no_batch(image: str) -> None:
     assert out == "interrupted\n2\n" and program.returncode == 0
 
 
-def test_other_threads_run_while_a_batch_is_waited_for(image: str) -> None:
+def test_other_threads_run_during_a_wait(image: str) -> None:
     out = ran(
         # The delay is so long that the third batch is not ready before it is requested.
         SLOW.format(seconds=1.5)
@@ -125,7 +125,7 @@ def in_a_child(loader: Loader, queue) -> None:  # type: ignore[no-untyped-def]
     queue.put([np.asarray(images).tobytes() for images, _ in loader])
 
 
-def test_spawn_opens_the_loader_by_its_arguments(mini: str) -> None:
+def test_spawn_opens_the_loader_with_its_arguments(mini: str) -> None:
     import multiprocessing
 
     context = multiprocessing.get_context("spawn")
@@ -164,7 +164,7 @@ def test_every_argument_of_a_loader_can_be_pickled_and_printed(mini: str) -> Non
 
 @needs("linux", os.path.isdir("/proc/self/task"))
 def test_an_exception_in_the_loop_leaves_no_thread_behind(packed: str) -> None:
-    # Run in a child process, where no threads of other tests start or end.
+    # Run in a child process, in which threads of other tests do not start or end.
     out = ran(
         """
         import os, sys, time, warpfeed
@@ -176,7 +176,7 @@ def test_an_exception_in_the_loop_leaves_no_thread_behind(packed: str) -> None:
             for _ in loader:
                 assert threads() >= before + 3
                 raise ValueError("of the step")
-        # From the first batch on, some threads serve all loaders of the process.
+        # Create the threads that all loaders of the process share.
         first = warpfeed.Loader(sys.argv[1], batch_size=4, output="numpy")
         next(iter(first))
         first.close()
@@ -216,7 +216,7 @@ def test_the_interpreter_ends_cleanly_in_mid_epoch(mini: str, image: str, ending
     assert ("ValueError: x" in done.stderr) == (expected == 1) and "Fatal" not in done.stderr, done.stderr
 
 
-def test_a_daemon_thread_in_a_wait_does_not_hold_up_the_end(image: str) -> None:
+def test_a_waiting_daemon_thread_does_not_delay_exit(image: str) -> None:
     code = SLOW.format(seconds=0.3) + (
         "def work():\n    for _ in loader: pass\n"
         "threading.Thread(target=work, daemon=True).start()\ntime.sleep(0.3)\nprint('ends')\n"

@@ -20,10 +20,10 @@ import json, os, sys, zlib
 import torch, torch.distributed as dist
 import warpfeed
 
-def opened(**told):
-    return warpfeed.Loader(sys.argv[1], batch_size=8, augment=warpfeed.Augment.resize(32, 32), **told)
+def opened(**options):
+    return warpfeed.Loader(sys.argv[1], batch_size=8, augment=warpfeed.Augment.resize(32, 32), **options)
 
-def said(call):
+def error_text(call):
     try:
         call()
     except warpfeed.ConfigError as e:
@@ -41,9 +41,9 @@ def note(**facts):
         json.dump(facts, file)
 
 def note_shares(**facts):
-    told = opened(distributed=True)
+    opened_loader = opened(distributed=True)
     all_ = opened(distributed=False)
-    note(seen=[pixel for images, _ in told for pixel in seen(images)], workers=told.num_workers,
+    note(seen=[pixel for images, _ in opened_loader for pixel in seen(images)], workers=opened_loader.num_workers,
          all=[pixel for images, _ in all_ for pixel in seen(images)], workers_of_all=all_.num_workers, **facts)
 """
 
@@ -76,10 +76,10 @@ def test_mp_spawn_gives_shares_and_requires_a_choice(mini: str, torch: Any, tmp_
         def work(rank, argv):
             sys.argv = argv
             before = opened()               # no rank is known yet
-            early = said(lambda: opened(distributed=True))
+            early = error_text(lambda: opened(distributed=True))
             dist.init_process_group("gloo", init_method=f"file://{argv[2]}/store", rank=rank, world_size=2)
-            note_shares(untold=said(first(before)), now=said(opened), early=early,
-                        replayed=said(lambda: before.replay(1)))
+            note_shares(untold=error_text(first(before)), now=error_text(opened), early=early,
+                        replayed=error_text(lambda: before.replay(1)))
             dist.destroy_process_group()
         if __name__ == "__main__":
             mp.start_processes(work, (sys.argv,), nprocs=2, start_method="spawn")
@@ -94,7 +94,7 @@ def test_mp_spawn_gives_shares_and_requires_a_choice(mini: str, torch: Any, tmp_
 
 def test_torchrun_gives_shares_and_requires_a_choice(mini: str, torch: Any, tmp_path: Path) -> None:
     code = """
-        untold = said(opened)
+        untold = error_text(opened)
         early = opened(distributed=True)    # from the environment
         dist.init_process_group("gloo")
         next(iter(early))
@@ -108,7 +108,7 @@ def test_accelerate_gives_shares_and_requires_a_choice(mini: str, torch: Any, tm
     need("accelerate")
     code = """
         from accelerate import Accelerator
-        untold = said(lambda: first(opened())())
+        untold = error_text(lambda: first(opened())())
         accelerator = Accelerator(cpu=True)
         assert accelerator.num_processes == 2, accelerator.state
         loader = accelerator.prepare(opened(distributed=True))
@@ -126,7 +126,7 @@ def test_lightning_gives_shares_and_requires_a_choice(mini: str, torch: Any, tmp
     code = """
         import lightning
         top = opened()                      # like a script that passes it to fit()
-        early = said(lambda: opened(distributed=True))
+        early = error_text(lambda: opened(distributed=True))
         class Module(lightning.LightningModule):
             def __init__(self):
                 super().__init__()
@@ -142,7 +142,7 @@ def test_lightning_gives_shares_and_requires_a_choice(mini: str, torch: Any, tmp
             def configure_optimizers(self):
                 return torch.optim.SGD(self.parameters(), 0.01)
             def on_train_end(self):
-                note(seen=self.seen, workers=self.loader.num_workers, early=early, untold=said(first(top)))
+                note(seen=self.seen, workers=self.loader.num_workers, early=early, untold=error_text(first(top)))
         quiet = dict(logger=False, enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False)
         lightning.Trainer(accelerator="cpu", devices=2, strategy="ddp", max_epochs=1, num_sanity_val_steps=0,
                           default_root_dir=sys.argv[2], **quiet).fit(Module())
@@ -152,8 +152,8 @@ def test_lightning_gives_shares_and_requires_a_choice(mini: str, torch: Any, tmp
     assert all("train_dataloader()" in rank["early"] for rank in ranks), ranks[0]["early"]
 
 
-def test_ranks_that_would_read_other_samples_are_an_error(mini: str, torch: Any, tmp_path: Path) -> None:
-    """A rank with a different seed, dataset or position would take its share from a different order."""
+def test_ranks_that_disagree_about_samples_are_an_error(mini: str, torch: Any, tmp_path: Path) -> None:
+    """With a different seed, dataset or position, a rank would take its share of a different order."""
     more = tmp_path / "more" / Path(mini).name
     (more / "other").mkdir(parents=True)
     for folder in Path(mini).iterdir():
@@ -164,14 +164,14 @@ def test_ranks_that_would_read_other_samples_are_an_error(mini: str, torch: Any,
         def work(rank, argv):
             sys.argv = argv
             dist.init_process_group("gloo", init_method=f"file://{argv[2]}/store", rank=rank, world_size=2)
-            def tried(data=argv[1], **told):
+            def tried(data=argv[1], **options):
                 augment = warpfeed.Augment.resize(32, 32)
-                loader = warpfeed.Loader(data, batch_size=8, augment=augment, distributed=True, **told)
+                loader = warpfeed.Loader(data, batch_size=8, augment=augment, distributed=True, **options)
                 epoch = loader.epoch_from(0, 0)
                 # Rank 1 starts after rank 0, which must not wait for it.
                 if rank:
                     dist.barrier()
-                answer = said(lambda: next(epoch))
+                answer = error_text(lambda: next(epoch))
                 if not rank:
                     dist.barrier()
                 dist.barrier()
@@ -187,7 +187,7 @@ def test_ranks_that_would_read_other_samples_are_an_error(mini: str, torch: Any,
     assert set(first.values()) == {"no error"}
     assert second["same"] == second["again"] == "no error"
     for name, word in (("seed", "seed (2 and 1)"), ("data", "samples (65 and 64)"), ("subset", "order")):
-        assert word in second[name] and "the run of rank 1 is not that of the rank" in second[name], second
+        assert word in second[name] and "rank 1 differs from the rank that began first" in second[name], second
 
 
 def test_disagreement_with_torch_distributed_is_refused(mini: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,8 +199,8 @@ def test_disagreement_with_torch_distributed_is_refused(mini: str, monkeypatch: 
     monkeypatch.setattr(_ranks, "of_torch", lambda: _ranks.Rank(1, 2, None, 2))
     with pytest.raises(ConfigError, match="rank 1 of 2 of torch.distributed, but the loader was opened as rank 0 of 1"):
         next(iter(loader))
-    for told in shares:
-        next(iter(told))
+    for opened_loader in shares:
+        next(iter(opened_loader))
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_disagreement_with_torch_distributed_is_refused(mini: str, monkeypatch: 
         ({}, 0, 16),
     ],
 )  # fmt: skip
-def test_ranks_of_a_machine_need_no_communication_to_count(
+def test_ranks_on_a_machine_are_counted_locally(
     monkeypatch: pytest.MonkeyPatch, torch: Any, environment: dict[str, str], gpus: int, local: int | None
 ) -> None:
     for name in ("LOCAL_WORLD_SIZE", "MASTER_ADDR"):

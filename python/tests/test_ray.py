@@ -9,7 +9,7 @@ import pytest
 from warpfeed import Coco, Concat, TableOptions, Voc, Yolo, ray
 
 
-def test_all_paths_of_a_dataset_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_paths_of_a_dataset_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     here = os.getcwd()
     for data in ("train", Path("train")):

@@ -1,4 +1,4 @@
-"""Promise: ``__getitem__`` of a Python dataset may return an image as bytes, a path, an array, a
+"""Tests what ``__getitem__`` of a Python dataset may return: an image as bytes, a path, an array, a
 tensor or a Pillow image, alone, with its label, or in a dict with other fields. All give the same
 batch. Any other value raises an error that names the sample and keeps the traceback."""
 
@@ -68,7 +68,7 @@ def test_a_gray_array_has_the_same_level_in_each_channel() -> None:
         assert np.array_equal(images, EXPECTED[..., :1].repeat(3, -1))
 
 
-def test_a_path_is_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_is_read_as_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for i in range(4):
         (tmp_path / f"{i}.npy").write_bytes(npy(pixels(i)))
     monkeypatch.chdir(tmp_path)
@@ -86,7 +86,7 @@ def test_an_unreadable_path_names_the_sample_and_the_file(tmp_path: Path) -> Non
     assert missing.value.sample == 0 and missing.value.path == str(tmp_path / "nowhere.jpg")
     with pytest.raises(StorageError, match=r"sample 0\b.*a folder, not a regular file"):
         batch_of(lambda i: (tmp_path, i))
-    # Reading a pipe would never end.
+    # Reading from this pipe would block forever.
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(StorageError, match=r"sample 0\b.*not a regular file"):
         batch_of(lambda i: (tmp_path / "pipe", i))
@@ -111,16 +111,16 @@ def test_tensors_are_channels_first(torch: Any) -> None:
     )  # fmt: skip
     assert batch["boxes"][:, 0].tolist() == [[1, 2, 4, 5]] * 4 and batch["boxes.class"][:, 0].tolist() == [0, 1, 2, 3]
     assert np.array_equal(batch["mask"], EXPECTED[..., 0])
-    for wrong, said in [
+    for wrong, message in [
         (lambda i: tensor(i).float() / 255, "tensor of torch.float32; expected uint8.*ToTensor"),
         (lambda i: torch.from_numpy(pixels(i)), r"tensor of shape \(8, 6, 3\); expected \(3, height, width\)"),
         (lambda i: tensor(i)[None], r"tensor of shape \(1, 3, 8, 6\)"),
     ]:
-        with pytest.raises(WarpfeedError, match=rf"sample 0\b.*{said}"):
+        with pytest.raises(WarpfeedError, match=rf"sample 0\b.*{message}"):
             batch_of(lambda i, wrong=wrong: (wrong(i), i))
 
 
-def test_images_of_pillow_become_rgb(tmp_path: Path) -> None:
+def test_pillow_images_become_rgb(tmp_path: Path) -> None:
     image = need("PIL.Image")
     for i in range(4):
         image.fromarray(pixels(i)).save(tmp_path / f"{i}.png")
@@ -130,7 +130,7 @@ def test_images_of_pillow_become_rgb(tmp_path: Path) -> None:
         converted = [image.fromarray(pixels(i)).convert(mode) for i in range(4)]
         want = np.stack([np.asarray(one.convert("RGB")) for one in converted])
         assert np.array_equal(batch_of(lambda i: (converted[i], i))[0], want), mode
-    # Transparent pixels of every mode are blended with the background.
+    # Transparent pixels must be blended with the background, in every mode.
     for mode in ("RGBA", "LA", "P"):
         clear = image.fromarray(pixels(0)).convert("RGBA")
         clear.putalpha(image.fromarray(pixels(1)[..., 0]))
@@ -140,11 +140,11 @@ def test_images_of_pillow_become_rgb(tmp_path: Path) -> None:
         found = batch_of(lambda i, clear=clear: (clear, i), background=(255, 40, 0))[0][0]
         assert np.array_equal(found, np.asarray(want)), mode
         assert not np.array_equal(found, np.asarray(clear.convert("RGB"))), mode
-    # For masks, palette indices are used as class numbers.
+    # For masks, palette indices are the class indices.
     classes = image.fromarray(pixels(0)[..., 0] % 4, "P")
     batch = batch_of(lambda i: {"image": pixels(i), "label": i, "mask": classes}, fields={"mask": Mask("u8")})
     assert np.array_equal(batch["mask"][2], pixels(0)[..., 0] % 4)
-    with pytest.raises(WarpfeedError, match=r"sample 0\b.*a Pillow image of mode 'F'"):
+    with pytest.raises(WarpfeedError, match=r"sample 0\b.*unsupported Pillow mode 'F'"):
         batch_of(lambda i: (image.fromarray(pixels(i)[..., 0].astype(np.float32)), i))
 
 
@@ -175,9 +175,9 @@ def test_exif_rotates_a_pillow_image_like_its_file(form: str) -> None:
             lambda i, o: ops.exif_transpose(opened(i, o)),
         ):
             assert np.array_equal(batch_of(lambda i, o=orientation, g=give: (g(i, o), i), **options)[0], want)
-    # Annotations of the stored pixels are rotated with the image. If it is not known whether the
-    # annotations refer to the stored or to the rotated image, the sample fails, as it does for
-    # encoded bytes.
+    # Annotations in stored-pixel coordinates are rotated along with the image. If it is not known
+    # whether the annotations refer to the stored or to the rotated image, the sample fails, as it
+    # does for encoded bytes.
     boxes = np.array([[1, 1, 3, 3]], "f4")
     fields: dict[str, Any] = {"fields": {"boxes": Boxes(1)}, "drop_field": ["label"]}
     for give in (file, opened):
@@ -186,7 +186,7 @@ def test_exif_rotates_a_pillow_image_like_its_file(form: str) -> None:
             batch_of(sample, **fields)
 
 
-def test_a_text_is_a_field_and_labels_may_be_missing() -> None:
+def test_strings_are_fields_and_labels_may_be_missing() -> None:
     give = lambda i: {"image": pixels(i), "label": None, "caption": "a" * i}  # noqa: E731
     batch = batch_of(give, fields={"caption": Ragged.bytes(4)}, unlabeled=True)
     assert batch["caption.count"].tolist() == [0, 1, 2, 3] and batch["label"].tolist() == [-1] * 4
@@ -194,12 +194,12 @@ def test_a_text_is_a_field_and_labels_may_be_missing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("give", "said"),
+    ("give", "message"),
     [
-        (lambda i: (pixels(i), 1.5), "TypeError: the label is 1.5; expected the number of a class, or None"),
-        (lambda i: {"image": pixels(i), "label": "cat"}, "TypeError: the label is 'cat'; expected the number"),
+        (lambda i: (pixels(i), 1.5), "TypeError: the label is 1.5; expected a class index or None"),
+        (lambda i: {"image": pixels(i), "label": "cat"}, "TypeError: the label is 'cat'; expected a class index"),
         (lambda i: (pixels(i), 1 << 70), "TypeError: the label is 1180591620717411303424; expected"),
-        (lambda i: None, "__getitem__ returned NoneType; expected the bytes .* a path, a tensor"),
+        (lambda i: None, "__getitem__ returned NoneType; expected the bytes .* a path, a uint8 tensor"),
         (lambda i: {"image": None, "label": 0}, "field 'image': NoneType; expected the bytes"),
         (lambda i: [pixels(i), 0], "__getitem__ returned list"),
         (lambda i: (pixels(i).astype(np.float32), 0), "must be '|u1'"),
@@ -209,8 +209,8 @@ def test_a_text_is_a_field_and_labels_may_be_missing() -> None:
         (lambda i: (pixels(i)[:0], 0), "0 pixels"),
     ],
 )
-def test_what_is_no_sample_is_an_error_that_names_it(give: Callable[[int], Any], said: str) -> None:
-    with pytest.raises(WarpfeedError, match=rf"sample 0\b.*{said}"):
+def test_an_invalid_sample_is_an_error_that_names_it(give: Callable[[int], Any], message: str) -> None:
+    with pytest.raises(WarpfeedError, match=rf"sample 0\b.*{message}"):
         batch_of(give)
 
 
@@ -231,7 +231,7 @@ def test_an_exception_names_the_sample_and_keeps_its_traceback() -> None:
         names.append(trace.tb_frame.f_code.co_name)
         trace = trace.tb_next
     assert names[-1] == "fails"
-    # A skipped sample is reported.
+    # A skipped sample must be reported.
     loader = Loader(Items(fails), max_skipped=1, **OPTIONS)
     [batch] = loader
     assert batch.valid.tolist() == [True, True, False, True] and len(loader.sample_errors()) == 1
@@ -255,7 +255,7 @@ def test_negative_and_out_of_range_indices_are_refused() -> None:
     assert min(seen) == 0 and max(seen) == 3
 
 
-def test_a_length_that_is_not_one_is_refused() -> None:
+def test_an_invalid_length_is_rejected() -> None:
     class Sized(Items):
         def __init__(self, length: Any) -> None:
             super().__init__(lambda i: (pixels(i), i))
@@ -287,12 +287,13 @@ def test_a_file_above_max_sample_bytes_is_never_read(tmp_path: Path) -> None:
     [batch] = Loader(Items(lambda index: {"a": small, "b": small}), **options)
     assert batch["a"].shape == (4, 60)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(WarpfeedError, match=r"large.bin.* 1073741\d+ bytes or more, the limit is 130 \(max_sample_bytes\)"):
+    limit = r"large.bin.* at least 1073741\d+ bytes, which exceeds the limit of 130 \(max_sample_bytes\)"
+    with pytest.raises(WarpfeedError, match=limit):
         list(Loader(Items(lambda index: {"a": small, "b": large}), **options))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
 
 
-def test_numbers_and_lists_among_the_fields_need_no_array() -> None:
+def test_fields_may_be_numbers_and_lists() -> None:
     def give(i: int) -> dict[str, Any]:
         tags = ["cat", "dog"][: i % 3]
         return {
@@ -319,17 +320,17 @@ def test_numbers_and_lists_among_the_fields_need_no_array() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
-        ({"x": 1j}, "field 'x': complex; expected a number, a list of numbers, an array, bytes, a text or a path"),
+        ({"x": 1j}, "field 'x': complex; expected a number, a list of numbers, an array, bytes, a string or a path"),
         ({"x": None}, "field 'x': NoneType; expected a number"),
-        ({"x": [object()]}, "field 'x': a list that contains a object; expected numbers"),
-        ({"x.npy": [1, 2]}, "field 'x.npy': its name says how its bytes are encoded, and its value is not bytes: call it 'x'"),
+        ({"x": [object()]}, "field 'x': cannot convert object inside list; expected numbers"),
+        ({"x.npy": [1, 2]}, "field 'x.npy': the suffix of its name declares an encoding, but its value is not bytes; rename the field to 'x'"),
         ({"image": 3}, "field 'image': int; expected the bytes of an encoded image"),
         ({"jpg": [[0]]}, "field 'jpg': list; expected the bytes of an encoded image"),
-        ({3: b""}, "__getitem__ returned a dict with a key of int; expected names"),
+        ({3: b""}, "__getitem__ returned a dict with a key of type int; expected str keys"),
     ],
 )
-def test_a_field_of_a_wrong_type_is_an_error_that_names_its_key(fields: dict[Any, Any], said: str) -> None:
-    with pytest.raises(WarpfeedError, match=said):
+def test_a_field_of_a_wrong_type_is_an_error_that_names_its_key(fields: dict[Any, Any], message: str) -> None:
+    with pytest.raises(WarpfeedError, match=message):
         batch_of(lambda i: {"image": pixels(i), "label": i, **fields}, fields={"y": NdArray("f32")})

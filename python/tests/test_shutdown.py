@@ -60,7 +60,7 @@ def test_a_dropped_batcher_ends_its_threads_and_decoder() -> None:
 
 
 class Server:
-    """An object whose own method is the batched function, which creates a reference cycle."""
+    """An object that batches calls of its own method, which creates a reference cycle."""
 
     def __init__(self) -> None:
         self.batcher = Decoder(max_batch=2, output="numpy").dynamic_batcher(self.run, max_delay_ms=0)
@@ -82,7 +82,7 @@ def test_an_object_that_batches_its_own_method_is_collected() -> None:
     until(is_gone)
 
 
-def test_requests_that_wait_keep_what_answers_them() -> None:
+def test_waiting_requests_keep_the_batcher_alive() -> None:
     future = (
         Decoder(max_batch=2, output="numpy")
         .dynamic_batcher(lambda decoded: [5] * len(decoded), max_delay_ms=200)
@@ -91,7 +91,7 @@ def test_requests_that_wait_keep_what_answers_them() -> None:
     assert future.result(60) == [5]
 
 
-def test_closing_the_decoder_answers_requests_that_wait_at_once() -> None:
+def test_closing_the_decoder_completes_waiting_requests() -> None:
     decoder = Decoder(max_batch=8, output="numpy")
     batcher = decoder.dynamic_batcher(lambda decoded: [0] * len(decoded), max_delay_ms=60_000)
     waiting, begun = batcher.submit([IMAGE]), time.monotonic()
@@ -194,7 +194,7 @@ def test_sigterm_ends_worker_processes_without_tracebacks(tmp_path: Path) -> Non
     for _ in range(5):
         assert "batch" in running.stdout.readline()
     running.send_signal(signal.SIGTERM)
-    # The pipe closes when the last worker process has ended.
+    # Reading the pipe ends when the last worker process has ended.
     _, err = running.communicate(timeout=60)
     assert running.returncode == -signal.SIGTERM and "Traceback" not in err, err
 
@@ -222,12 +222,12 @@ def test_a_program_that_cannot_be_imported_is_refused(how: str, tmp_path: Path) 
         text=True,
         timeout=60,
     )
-    said = {
+    advice = {
         "unguarded": "under 'if __name__ == \"__main__\":'",
         "stdin": "is not a file",
         "no file": "such as a notebook",
     }[how]
-    assert done.stdout.startswith("refused: image_transform=f") and said in done.stdout and "processes=0" in done.stdout, done
+    assert done.stdout.startswith("refused: image_transform=f") and advice in done.stdout and "processes=0" in done.stdout, done
 
 
 # ---- errors that a program catches
@@ -266,14 +266,14 @@ def test_ids_and_keys_belong_to_the_samples_of_the_batch() -> None:
     loader = Loader(Bad(40), retries=0, max_skipped=5, shuffle=True, seed=3, **OPTIONS)
     seen = []
     for batch in loader:
-        for place, (id, key, valid) in enumerate(zip(batch.ids, batch.keys_of_samples, batch.valid, strict=True)):
-            assert batch.images[place, 0, 0].tolist() == [id % 256, id * 7 % 256, id * 31 % 256] and key == str(id)
+        for row, (id, key, valid) in enumerate(zip(batch.ids, batch.keys_of_samples, batch.valid, strict=True)):
+            assert batch.images[row, 0, 0].tolist() == [id % 256, id * 7 % 256, id * 31 % 256] and key == str(id)
             seen += [id] if valid else []
     assert sorted(seen) == [id for id in range(40) if id not in (9, 30)]
     assert sorted(error.sample for _, _, error in loader.sample_errors()) == [9, 30]  # type: ignore[attr-defined]
 
 
-def test_a_handler_of_the_log_that_raises_loses_no_batch(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_log_handler_loses_no_batch(capfd: pytest.CaptureFixture[str]) -> None:
     class Raises(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             raise RuntimeError("the handler is broken")
@@ -306,8 +306,8 @@ def test_a_function_exception_is_the_cause_of_a_named_error(option: str) -> None
         next(iter(Loader(data, **options)))
     error = raised.value
     assert isinstance(error.__cause__, KeyError) and error.kind == ("source" if option == "data" else "transform")
-    place = {"sampler": "sampler=raises at epoch 0", "image_transform": "sample 0", "data": "sample 0"}
-    assert place.get(option, "(raises) at batch 0 of epoch 0") in str(error), error
+    location = {"sampler": "sampler=raises at epoch 0", "image_transform": "sample 0", "data": "sample 0"}
+    assert location.get(option, "(raises) at batch 0 of epoch 0") in str(error), error
 
 
 def test_an_exception_of_a_prefetched_order_is_the_cause() -> None:
@@ -325,7 +325,8 @@ def test_an_exception_of_a_prefetched_order_is_the_cause() -> None:
 
 
 def trained(stop: int | None, saved: tuple[int, dict[str, Any]] | None) -> tuple[list[tuple[int, int]], Any]:
-    """Simulates a program that saves its own counter in the training loop. Returns the batches that it trained on."""
+    """Simulates a program that saves its own epoch counter in the training loop. Returns the batches
+    on which the program trained."""
     loader, seen, state = Loader(Images(16), shuffle=True, seed=3, **OPTIONS), [], None
     first = 0
     if saved is not None:

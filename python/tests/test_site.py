@@ -57,7 +57,7 @@ def test_the_plot_of_rivals_has_a_dot_per_ratio(plots: ModuleType) -> None:
     assert drawn.count("<circle") == sum(map(len, ratios))
     # Dots to the left of the tick at 1 are ratios below 1.
     one = float(re.findall(r'x1="([\d.]+)%"[^>]*class="one"', drawn)[0])
-    left = [place for place in re.findall(r'cx="([\d.]+)%"', drawn) if float(place) < one]
+    left = [x for x in re.findall(r'cx="([\d.]+)%"', drawn) if float(x) < one]
     assert len(left) == sum(float(ratio) < 1 for row in ratios for ratio in row)
 
 

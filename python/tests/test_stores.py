@@ -1,4 +1,4 @@
-"""Promise: reads from a store can be interrupted while the server does not respond."""
+"""Promise: reads from an object store can be interrupted even if the server does not respond."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import http.server, os, pathlib, signal, sys, threading, time, urllib.parse
 import warpfeed
 
 folder, silent = pathlib.Path(sys.argv[1]), threading.Event()
-# Less than the half minute after which a request to a silent server times out.
+# A request to a silent server times out after half a minute, so this must be less.
 BOUND = 20
 
 class Files(http.server.BaseHTTPRequestHandler):
@@ -57,7 +57,7 @@ def name(task):
     try:
         return (task / "comm").read_text()
     except OSError:
-        # The thread has ended since it was listed.
+        # The thread has ended after it was listed.
         return ""
 
 def waiting():
@@ -113,7 +113,7 @@ def test_ctrl_c_ends_packing_from_a_silent_server(shard: str, tmp_path: pathlib.
         target = pathlib.Path({str(tmp_path)!r}, "x.lmdb")
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
-        # The server stops answering while samples are packed, and before the dataset is opened.
+        # The server stops responding in two cases: while samples are packed, and before the dataset is opened.
         def packing():
             warpfeed.pack(url, target, num_workers=1, progress=lambda *_: silent.set())
         def opening():
@@ -137,7 +137,7 @@ def test_ctrl_c_ends_packing_from_a_silent_server(shard: str, tmp_path: pathlib.
 
 
 @needs("linux", sys.platform == "linux")
-def test_close_returns_in_a_moment_while_the_server_is_silent(shard: str) -> None:
+def test_close_returns_quickly_while_the_server_is_silent(shard: str) -> None:
     out = serving(
         """
         for close in [True, False]:
@@ -170,7 +170,7 @@ def test_a_pickled_loader_reads_the_same_from_the_server(shard: str) -> None:
             return [(list(batch.ids), int(batch.images.sum())) for batch in loader]
 
         loader = warpfeed.Loader(url, shuffle=True, seed=3, epochs=1, **options)
-        # A spawned process receives the loader pickled.
+        # A spawned process receives the pickled loader.
         child = "import pickle, sys; loader = pickle.loads(sys.stdin.buffer.read()); "
         child += "print([(list(batch.ids), int(batch.images.sum())) for batch in loader])"
         pickled = pickle.dumps(loader)

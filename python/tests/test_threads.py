@@ -1,5 +1,6 @@
-"""Promise: loaders and batches may be used from any thread, with and without the GIL. The
-free-threaded build keeps the GIL disabled. `close` ends the waits of other threads."""
+"""Promise: loaders and batches may be used from any thread, with and without the GIL. On
+free-threaded Python, the package does not enable the GIL. `close` ends the waits of other
+threads."""
 
 from __future__ import annotations
 
@@ -25,17 +26,17 @@ FREE = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 OPTIONS: dict[str, Any] = {"batch_size": 8, "shuffle": True, "seed": 3, "augment": Augment.train(32), "output": "numpy"}
 
 
-def at_once(work: Callable[[int], Any], count: int = THREADS) -> list[Any]:
+def run_concurrently(work: Callable[[int], Any], count: int = THREADS) -> list[Any]:
     """Runs `work(number)` on threads that start together, and returns the results."""
     begin = threading.Barrier(count)
-    given: list[Any] = [None] * count
+    results: list[Any] = [None] * count
 
     def run(number: int) -> None:
         begin.wait()
         try:
-            given[number] = work(number)
+            results[number] = work(number)
         except BaseException as e:
-            given[number] = e
+            results[number] = e
 
     threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(count)]
     for thread in threads:
@@ -43,10 +44,10 @@ def at_once(work: Callable[[int], Any], count: int = THREADS) -> list[Any]:
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive(), "a thread hangs"
-    for value in given:
+    for value in results:
         if isinstance(value, BaseException):
             raise value
-    return given
+    return results
 
 
 @needs("free-threading", FREE)
@@ -65,7 +66,7 @@ def test_importing_and_loading_keep_the_gil_disabled(packed: str) -> None:
 
 def test_each_thread_may_have_a_loader(packed: str) -> None:
     expected = contents(Loader(packed, **OPTIONS), epochs=3)
-    for found in at_once(lambda _: contents(Loader(packed, num_workers=1, **OPTIONS), epochs=3)):
+    for found in run_concurrently(lambda _: contents(Loader(packed, num_workers=1, **OPTIONS), epochs=3)):
         assert found == expected
 
 
@@ -73,13 +74,13 @@ def test_threads_that_share_an_iterator_share_its_epoch(packed: str) -> None:
     loader = Loader(packed, **OPTIONS)
     for epoch in range(20):
         it = iter(loader)
-        parts = at_once(lambda _, it=it: [(batch.epoch, batch.ids) for batch in it])
+        parts = run_concurrently(lambda _, it=it: [(batch.epoch, batch.ids) for batch in it])
         seen = [batch for part in parts for batch in part]
         assert {number for number, _ in seen} == {epoch}
         assert sorted(id for _, ids in seen for id in ids) == list(range(64))
 
 
-def test_threads_read_the_same_batch_at_once(packed: str) -> None:
+def test_threads_read_the_same_batch_concurrently(packed: str) -> None:
     loader = Loader(packed, **{**OPTIONS, "output": "dlpack", "copy": False}, prefetch=2)
     expected = [images.copy() for images, _ in Loader(packed, **OPTIONS)]
     for batch, wanted in zip(loader, expected, strict=True):
@@ -91,12 +92,12 @@ def test_threads_read_the_same_batch_at_once(packed: str) -> None:
             array = np.from_dlpack(tensor) if number % 2 else np.asarray(tensor)
             return array, shared[0].ids, shared[0].keys_of_samples
 
-        arrays = at_once(read)
+        arrays = run_concurrently(read)
         for array, ids, keys in arrays:
             assert np.array_equal(array, wanted) and (ids, keys) == arrays[0][1:]
         assert len({array.ctypes.data for array, _, _ in arrays}) == 1
-        # The slot is released by the last drop, on whatever thread it happens.
-        at_once(lambda number, arrays=arrays: arrays.__setitem__(number, None))
+        # The last drop releases the slot, no matter on which thread.
+        run_concurrently(lambda number, arrays=arrays: arrays.__setitem__(number, None))
         del arrays, array, shared
 
 
@@ -117,11 +118,11 @@ def test_a_loader_answers_queries_while_other_threads_iterate(packed: str) -> No
             asked += 1
         return asked
 
-    samples, *asked = at_once(work)
+    samples, *asked = run_concurrently(work)
     assert samples == 30 * 64 and min(asked) > 0
 
 
-def test_threads_that_begin_epochs_take_turns(packed: str) -> None:
+def test_threads_that_begin_epochs_exclude_each_other(packed: str) -> None:
     asked = []
 
     def order(epoch: int) -> list[int]:
@@ -141,7 +142,7 @@ def test_threads_that_begin_epochs_take_turns(packed: str) -> None:
                 assert "a newer iterator" in str(e)
         return begun
 
-    assert 1 <= sum(at_once(work)) <= 20 * THREADS
+    assert 1 <= sum(run_concurrently(work)) <= 20 * THREADS
     assert loader.epoch == 20 * THREADS and set(asked) <= set(range(20 * THREADS + 8))
 
 
@@ -155,7 +156,7 @@ def test_threads_open_and_close_loaders(packed: str) -> None:
                     loader.close()
                 assert first.images.shape == (8, 32, 32, 3)
 
-    at_once(work)
+    run_concurrently(work)
 
 
 class Waits(Images):
@@ -176,12 +177,12 @@ def test_close_ends_the_waits_of_other_threads() -> None:
     loader = Loader(source, **{**OPTIONS, "shuffle": False}, num_workers=2)
     it = iter(loader)
     next(it), next(it)
-    said: list[str] = []
+    errors: list[str] = []
 
     def wait() -> None:
         with pytest.raises(WarpfeedError) as raised:
             next(it)
-        said.append(str(raised.value))
+        errors.append(str(raised.value))
 
     waiting = [threading.Thread(target=wait) for _ in range(3)]
     for thread in waiting:
@@ -190,11 +191,11 @@ def test_close_ends_the_waits_of_other_threads() -> None:
     assert all(thread.is_alive() for thread in waiting)
     closing = threading.Thread(target=loader.close)
     closing.start()
-    # No sample arrived, so `close` ended the waits. `close` itself still waits for the reads.
+    # No sample has arrived, so `close` must have ended the waits. `close` itself still waits for reads.
     for thread in waiting:
         thread.join(50)
         assert not thread.is_alive()
-    assert all("closed" in text for text in said) and len(said) == 3
+    assert all("closed" in text for text in errors) and len(errors) == 3
     source.go.set()
     closing.join(50)
     assert not closing.is_alive()
@@ -218,7 +219,7 @@ class Counts(Images):
         return super().__getitem__(index)
 
 
-def test_workers_read_a_python_source_at_once() -> None:
+def test_workers_read_a_python_source_concurrently() -> None:
     options, source = {**OPTIONS, "batch_size": 4, "shuffle": False}, Counts()
     plain = contents(Loader(Images(), **options, num_workers=1))
     assert contents(Loader(source, **options, num_workers=4)) == plain
@@ -250,9 +251,9 @@ def test_messages_of_many_threads_arrive_once(packed: str, caplog: pytest.LogCap
             super().__init__(40, give="bad")
 
     with caplog.at_level("WARNING", logger="warpfeed"):
-        at_once(lambda _: list(Loader(Bad(), **OPTIONS, max_skipped=1, unlabeled=True)))
-    told = [record.getMessage() for record in caplog.records if "the seventh is missing" in record.getMessage()]
-    assert len(told) == THREADS
+        run_concurrently(lambda _: list(Loader(Bad(), **OPTIONS, max_skipped=1, unlabeled=True)))
+    messages = [record.getMessage() for record in caplog.records if "the seventh is missing" in record.getMessage()]
+    assert len(messages) == THREADS
 
 
 #: A source in which samples from 8 on are slow, and a loader for it.
@@ -282,7 +283,7 @@ def slow(code: str) -> str:
 
 @needs("signals", hasattr(signal, "setitimer"))
 @pytest.mark.parametrize("call", ["loader.close()", "len(loader), loader.memory_plan()", "gc.collect()"])
-def test_a_signal_handler_may_call_the_loader_that_is_waited_for(call: str) -> None:
+def test_a_signal_handler_may_call_a_loader_during_a_wait(call: str) -> None:
     out = slow(
         f"""
         loader = opened()
@@ -321,7 +322,7 @@ def test_a_signal_handler_may_call_the_loader_that_is_waited_for(call: str) -> N
         ("loader.close()", "closed", 20),
     ],
 )
-def test_a_signal_handler_may_call_a_loader_in_its_order(call: str, first: str, after: int) -> None:
+def test_a_signal_handler_may_call_a_loader_in_its_sampler(call: str, first: str, after: int) -> None:
     out = slow(
         f"""
         asked = []
@@ -348,10 +349,10 @@ def test_a_signal_handler_may_call_a_loader_in_its_order(call: str, first: str, 
         """
     )
     assert out.endswith(f"after {after} 1\n") and first in out.split("first ")[1], out
-    assert ("refused: this iterator is beginning" in out) == (call == "next(it)")
+    assert ("refused: this thread is already beginning" in out) == (call == "next(it)")
 
 
-def test_a_failed_order_leaves_its_epoch_to_the_next_iterator(packed: str) -> None:
+def test_after_a_failed_sampler_the_next_iterator_retries(packed: str) -> None:
     failing = True
 
     def order(epoch: int) -> list[int]:
@@ -419,14 +420,14 @@ def test_ctrl_c_ends_packing_with_stuck_reads(target: str, tmp_path: Path) -> No
         + textwrap.dedent(
             f"""
         import os
-        source, folder, told = Blocks(400), {str(tmp_path)!r}, []
+        source, folder, reported = Blocks(400), {str(tmp_path)!r}, []
         interrupt()
         begun = time.monotonic()
         try:
-            warpfeed.pack(source, os.path.join(folder, {target!r}), num_workers=2, progress=lambda *now: told.append(now))
+            warpfeed.pack(source, os.path.join(folder, {target!r}), num_workers=2, progress=lambda *now: reported.append(now))
         except KeyboardInterrupt:
             print("interrupted", time.monotonic() - begun < 10)
-        print(all(total == 400 for _, total in told) and told == sorted(set(told)))
+        print(all(total == 400 for _, total in reported) and reported == sorted(set(reported)))
         source.go.set()
         while os.listdir(folder):
             time.sleep(0.01)
@@ -472,7 +473,7 @@ def test_ctrl_c_works_in_every_long_call(call: str) -> None:
         + textwrap.dedent(
             f"""
         class Late(Blocks):
-            # Reads continue briefly after they were released.
+            # After it is released, a read continues briefly.
             def __getitem__(self, index):
                 found = super().__getitem__(index)
                 time.sleep(0.5 if index >= 8 else 0)
@@ -480,7 +481,7 @@ def test_ctrl_c_works_in_every_long_call(call: str) -> None:
         source = Late(400)
         loader = warpfeed.Loader(source, **options)
         interrupt()
-        # No call can return before this.
+        # From here on, calls can return.
         release = threading.Timer(50, source.go.set)
         release.daemon = True
         release.start()
@@ -503,7 +504,7 @@ def test_a_read_that_ends_during_exit_does_not_abort() -> None:
             """
         import os, types
         class Long(Images):
-            # Longer than the program waits for a read that Ctrl-C abandoned.
+            # This is longer than the program waits for a read that Ctrl-C has abandoned.
             def __getitem__(self, index):
                 time.sleep(6)
                 return super().__getitem__(index)
@@ -539,7 +540,7 @@ def test_ctrl_c_reaches_a_second_waiter_and_after_a_replay() -> None:
         other.start()
         source.reached.wait(50)
         time.sleep(0.1)
-        # No read ends, so neither the first waiter nor a replay receives a batch.
+        # No read returns, so neither the first waiter nor a replay gets a batch.
         for call in [lambda: next(it), lambda: loader.replay(3)]:
             interrupt()
             try:
@@ -564,7 +565,7 @@ def test_a_timeout_spans_checks_for_signals(packed: str) -> None:
         while True:
             kept.append(next(it))
     assert 0.3 < time.monotonic() - begun < 20
-    # A wait that consists of several time slices counts as one wait.
+    # Checking for signals must not restart the timeout.
     loader = Loader(Waited(), batch_size=2, num_workers=1, augment=Augment.train(32), output="numpy")
     for _ in loader:
         pass
@@ -573,7 +574,7 @@ def test_a_timeout_spans_checks_for_signals(packed: str) -> None:
 
 
 class Waited(Images):
-    """A slow source."""
+    """A source with slow reads."""
 
     def __init__(self) -> None:
         super().__init__(8)
@@ -663,20 +664,20 @@ class Collects(Images):
     def __init__(self) -> None:
         super().__init__(400)
         self.reads = 0
-        self.begun, self.told, self.done = threading.Event(), threading.Event(), threading.Event()
+        self.begun, self.may_continue, self.done = threading.Event(), threading.Event(), threading.Event()
 
     def __getitem__(self, index: int) -> object:
         self.reads += 1
         if self.reads > 40 and not self.done.is_set():
             self.begun.set()
-            assert self.told.wait(60)
+            assert self.may_continue.wait(60)
             gc.collect()
             self.done.set()
         return super().__getitem__(index)
 
 
 class Cycle:
-    """An object that references itself, so only the garbage collector frees it."""
+    """An object that references itself, so that only the garbage collector frees it."""
 
     def __init__(self, held: Any) -> None:
         self.held, self.me = held, self
@@ -701,7 +702,7 @@ def test_the_collector_ends_a_loader_on_one_of_its_own_threads(what: str, capfd:
         del cycle, held
         if what == "loader":
             del loader, it
-        source.told.set()
+        source.may_continue.set()
         assert source.done.wait(60), "the collector waits for the thread that it runs on"
     finally:
         gc.enable()
@@ -734,7 +735,7 @@ batches = iter(loader)
 next(batches)
 with open("/proc/self/status") as status:
     size = next(int(line.split()[1]) for line in status if line.startswith("VmSize")) << 10
-# Leaves memory for Python, but not for the stack of a new thread.
+# Leave memory for Python, but not for the stack of a new thread.
 resource.setrlimit(resource.RLIMIT_AS, (size + (48 << 20), resource.RLIM_INFINITY))
 threading.stack_size(64 << 20)
 try:
@@ -745,10 +746,10 @@ except RuntimeError:
         next(batches)
     except warpfeed.WarpfeedError as e:
         print(e)
-# The program exit closes the second loader.
+# The exit of the program closes the second loader.
 """
 
 
 @needs("linux", os.path.exists("/proc/self/status"))
-def test_loaders_close_although_no_thread_can_be_started(mini: str) -> None:
+def test_loaders_close_even_if_no_thread_can_start(mini: str) -> None:
     assert "the loader is closed" in ran(NO_THREADS, mini, RUST_MIN_STACK=str(64 << 20))

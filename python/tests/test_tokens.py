@@ -1,4 +1,5 @@
-"""Promise: windows of tokens are slices of the files, with documents and positions."""
+"""Promise: token windows are slices of the files. The loader also delivers the document and the
+position of each token."""
 
 from __future__ import annotations
 
@@ -56,8 +57,8 @@ def test_documents_and_positions_are_a_mask(corpus: Any, torch: Any) -> None:
     assert torch.equal(document, (ends - (tokens == END).long()).int())
     for row in range(len(tokens)):
         for number in document[row].unique():
-            place = (document[row] == number).nonzero().flatten()
-            assert torch.equal(position[row, place].long(), torch.arange(len(place)))
+            positions = (document[row] == number).nonzero().flatten()
+            assert torch.equal(position[row, positions].long(), torch.arange(len(positions)))
     mask = document[:, :, None] == document[:, None, :]
     assert mask.shape == (len(tokens), 64, 64) and mask.diagonal(dim1=1, dim2=2).all()
 

@@ -92,7 +92,7 @@ def test_a_data_module_of_lightning_resumes_after_the_same_batch(
     assert resumed._loaders == {}, "closed"
 
 
-def test_a_data_module_has_the_loaders_that_were_given(mini: str, torch: Any, module: Any, tmp_path: Path) -> None:
+def test_a_data_module_has_only_the_requested_loaders(mini: str, torch: Any, module: Any, tmp_path: Path) -> None:
     import lightning
     from warpfeed.lightning import DataModule
 
@@ -116,7 +116,7 @@ def test_accelerate_skip_names_the_exact_call_of_the_loader(mini: str, torch: An
     loader = accelerate.Accelerator(cpu=True).prepare(Loader(mini, **OPTIONS))
     with pytest.raises(ConfigError, match=r"call loader\.skip_first_batches\(n\)"):
         list(accelerate.skip_first_batches(loader, 2))
-    # The loop from accelerate's documentation: epoch 1 continues after 3 batches.
+    # Run the loop from accelerate's documentation. Epoch 1 continues after 3 batches.
     found = []
     for epoch in range(1, 3):
         loader.set_epoch(epoch)
@@ -215,26 +215,26 @@ def test_a_used_trainer_resumes_an_earlier_checkpoint(
         assert same.steps == expected[checkpoint:], checkpoint
 
 
-def test_a_comparison_with_a_state_changes_nothing(mini: str, torch: Any) -> None:
+def test_comparing_a_state_does_not_change_the_loader(mini: str, torch: Any) -> None:
     loader, expected = Loader(mini, **OPTIONS), whole(mini, 2)
     state = {**loader.state_dict(), "batch": 2}
     # Stop mid-epoch, between two epochs, and at the end of an epoch.
     for taken in (2, 0, 4):
         epoch = loader.epoch_from(1, 0)
         found = [seen(next(epoch)[0]) for _ in range(taken)]
-        coming, place = loader.epoch, loader.state_dict()
+        epoch, state = loader.epoch, loader.state_dict()
         assert loader._position_of(state) == (0, 2)
         assert loader._position_of({**state, "batch": 4}) == (1, 0), "the next epoch"
         with pytest.raises(ConfigError, match="the seed differs"):
             loader._position_of({**state, "seed": 4})
-        assert (loader.epoch, loader.state_dict()) == (coming, place)
+        assert (loader.epoch, loader.state_dict()) == (epoch, state)
         assert found + [seen(images) for images, _ in epoch] == expected[4:], "the epoch continues"
         loader.set_epoch(0)
         assert [seen(images) for images, _ in loader] == expected[:4], taken
         assert [seen(images) for images, _ in loader.epoch_from(0, 2)] == expected[2:4], taken
 
 
-def test_a_comparison_asks_an_order_with_restored_state(mini: str, torch: Any) -> None:
+def test_a_comparison_calls_a_sampler_with_restored_state(mini: str, torch: Any) -> None:
     first = 0
 
     def order(epoch: int) -> list[int]:
@@ -299,11 +299,11 @@ def test_a_transformers_trainer_refuses_a_different_run(mini: str, trainer: Any,
     assert (state["epoch"], state["batch"]) == (0, 3)
     with pytest.raises(ConfigError, match="seed"):
         trainer({"shuffle": True, "seed": 4}, max_steps=6).train(resume_from_checkpoint=checkpoint)
-    with pytest.raises(ConfigError, match="written after 3 batches of epoch 0, and the trainer continues after 2 of epoch 1"):
+    with pytest.raises(ConfigError, match="written after 3 batches of epoch 0, but the trainer would continue after 2 batches of epoch 1"):
         trainer(max_steps=6, gradient_accumulation_steps=2).train(resume_from_checkpoint=checkpoint)
     with pytest.raises(ConfigError, match="batch_size=8 and per_device_train_batch_size=16"):
         trainer({"batch_size": 8}, max_steps=6).train()
-    # The program may request the epoch again.
+    # With `ignore_data_skip`, the run must begin the epoch again.
     again = trainer(max_steps=4, ignore_data_skip=True)
     again.train(resume_from_checkpoint=checkpoint)
     assert again.steps == whole(mini, 1)[:1]

@@ -1,5 +1,5 @@
-"""Promise: the package is fully typed. The stubs match the native module, and both the package and
-user code pass mypy's strict checks."""
+"""Promise: the package is fully typed. The stubs match the extension module, and both the package
+and user code pass mypy's strict checks."""
 
 from __future__ import annotations
 
@@ -102,33 +102,33 @@ def ran(*command: str, cwd: Path) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_the_stubs_match_the_native_part(tmp_path: Path) -> None:
-    code, said = ran("mypy.stubtest", "warpfeed._warpfeed", cwd=tmp_path)
-    assert code == 0, said
+def test_the_stubs_match_the_extension_module(tmp_path: Path) -> None:
+    code, output = ran("mypy.stubtest", "warpfeed._warpfeed", cwd=tmp_path)
+    assert code == 0, output
 
 
 def test_the_package_passes_strict_checks(tmp_path: Path) -> None:
     # PyTorch and ml_dtypes are optional.
     strict = ("mypy", "--strict", "--ignore-missing-imports", "--cache-dir", str(tmp_path))
-    code, said = ran(*strict, "-p", "warpfeed", cwd=tmp_path)
-    assert code == 0, said
+    code, output = ran(*strict, "-p", "warpfeed", cwd=tmp_path)
+    assert code == 0, output
     assert (Path(warpfeed.__file__).parent / "py.typed").exists()
 
 
 def test_user_code_is_type_checked(tmp_path: Path) -> None:
     (tmp_path / "user.py").write_text(USER)
-    code, said = ran("mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "user.py", cwd=tmp_path)
-    assert code == 1 and "Found 8 errors" in said, said
-    said = said.replace("builtins.", "")  # older mypy versions print it
-    assert 'Revealed type is "warpfeed._report.Report"' in said and 'Revealed type is "list[list[int]]"' in said, said
-    assert 'Argument "bach_size" to "Loader"' in said and 'Argument "decode_on" to "Decoder"' in said, said
-    assert 'variable has type "int"' in said and 'incompatible type "str"; expected "int"' in said, said
-    for argument, given in [("device", "float"), ("dtype", "int"), ("normalize", "str")]:
-        assert f'Argument "{argument}" to ' in said and f'has incompatible type "{given}"' in said, said
-    assert 'Argument 1 to "NdArray"' in said, said
+    code, output = ran("mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "user.py", cwd=tmp_path)
+    assert code == 1 and "Found 8 errors" in output, output
+    output = output.replace("builtins.", "")  # older mypy versions print it
+    assert 'Revealed type is "warpfeed._report.Report"' in output and 'Revealed type is "list[list[int]]"' in output, output
+    assert 'Argument "bach_size" to "Loader"' in output and 'Argument "decode_on" to "Decoder"' in output, output
+    assert 'variable has type "int"' in output and 'incompatible type "str"; expected "int"' in output, output
+    for argument, passed_type in [("device", "float"), ("dtype", "int"), ("normalize", "str")]:
+        assert f'Argument "{argument}" to ' in output and f'has incompatible type "{passed_type}"' in output, output
+    assert 'Argument 1 to "NdArray"' in output, output
 
 
-def test_options_that_advise_arrays_have_types_that_take_them(tmp_path: Path) -> None:
+def test_options_that_recommend_arrays_accept_them(tmp_path: Path) -> None:
     scripts = {"arrays.py": ARRAYS}
     try:
         import torch  # noqa: F401
@@ -138,12 +138,12 @@ def test_options_that_advise_arrays_have_types_that_take_them(tmp_path: Path) ->
         pass
     for name, script in scripts.items():
         (tmp_path / name).write_text(script)
-    code, said = ran("mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), *scripts, cwd=tmp_path)
-    assert code == 0, said
+    code, output = ran("mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), *scripts, cwd=tmp_path)
+    assert code == 0, output
 
 
-def test_torchs_devices_and_types_are_options(tmp_path: Path) -> None:
+def test_torch_devices_and_dtypes_are_accepted(tmp_path: Path) -> None:
     need("torch")
     (tmp_path / "user.py").write_text(TORCH)
-    code, said = ran("mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "user.py", cwd=tmp_path)
-    assert code == 1 and "Found 1 error" in said and 'Argument "device" to "Loader"' in said, said
+    code, output = ran("mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "user.py", cwd=tmp_path)
+    assert code == 1 and "Found 1 error" in output and 'Argument "device" to "Loader"' in output, output

@@ -1,6 +1,6 @@
-"""Promise: a validation set is counted exactly even if its size is not divisible by the number of
-ranks. In torch, Lightning and accelerate, the sums over the valid samples of three ranks equal
-those of one process."""
+"""Promise: every sample of a validation set is counted exactly once, even if the number of samples
+is not divisible by the number of ranks. In torch, Lightning and accelerate, sums over the valid
+samples of three ranks equal the sums of a single process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from conftest import need
 from warpfeed import Augment, Loader
 
-#: 64 samples: three full global batches, and one sample left for three ranks.
+#: The dataset has 64 samples: three full global batches, and one more sample for three ranks.
 OPTIONS: dict[str, Any] = {"global_batch_size": 21, "augment": Augment.eval(40, 32)}
 SAMPLES = 64
 
@@ -78,7 +78,7 @@ LIGHTNING = """
             self.mean, self.count = torchmetrics.MeanMetric(), torchmetrics.SumMetric()
 
         def val_dataloader(self):
-            # Lightning rebuilds batches from their fields, so `valid` is a field.
+            # Lightning rebuilds batches from their fields, so pass `valid` as a field.
             return opened("keep", collate=lambda batch: (batch["image"], batch["label"], batch.valid))
 
         def validation_step(self, batch, index):
@@ -126,7 +126,7 @@ def test_three_ranks_count_each_sample_of_an_uneven_set_once(
         assert count == SAMPLES and sum_ == pytest.approx(total, rel=1e-6), last
 
 
-def test_the_valid_samples_of_all_ranks_are_the_set_in_its_order(mini: str) -> None:
+def test_valid_samples_of_all_ranks_are_the_dataset_in_order(mini: str) -> None:
     for last in ("keep", "pad"):
         for world in (2, 3, 5, 21):
             ranks = [

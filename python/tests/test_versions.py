@@ -1,4 +1,4 @@
-"""Promise: all packages in the repository share one version, and a single command bumps it
+"""Promise: all packages in the repository have the same version, and a single command changes it
 everywhere."""
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def test_one_command_changes_every_version(copied: Path) -> None:
     assert version(copied, "7.8.9-rc.1") == (0, "every package has the version 7.8.9-rc.1\n")
     for name in ("Cargo.toml", "cli/Cargo.toml", "Cargo.lock", "adaptors/tch/Cargo.toml", "adaptors/tch/Cargo.lock"):
         assert "7.8.9-rc.1" in (copied / name).read_text()
-    # Other packages keep their versions.
+    # The versions of other packages must not change.
     old, new = ((root / "Cargo.lock").read_text().splitlines() for root in (ROOT, copied))
     changed = [before for before, after in zip(old, new, strict=True) if before != after]
-    # One changed line per package of the workspace.
+    # The lock file must have one changed line for each package of the workspace.
     assert len(changed) == 9
 
 
@@ -50,21 +50,21 @@ def test_a_different_version_is_found_with_its_location(copied: Path, name: str)
     assert version(copied, "7.8.9")[0] == 0
     text = (copied / name).read_text()
     (copied / name).write_text(text.replace("7.8.9", "7.8.8", 1))
-    code, said = version(copied)
-    assert code == 1 and f"{name}:" in said and "version 7.8.8, but the workspace has 7.8.9" in said
+    code, output = version(copied)
+    assert code == 1 and f"{name}:" in output and "version 7.8.8, but the workspace has 7.8.9" in output
 
 
-def test_another_oldest_compiler_is_found(copied: Path) -> None:
+def test_a_different_minimum_rust_version_is_found(copied: Path) -> None:
     text = (copied / "adaptors/candle/Cargo.toml").read_text()
     (copied / "adaptors/candle/Cargo.toml").write_text(text.replace('rust-version = "', 'rust-version = "9', 1))
-    code, said = version(copied)
-    assert code == 1 and "adaptors/candle/Cargo.toml:" in said and "rust-version" in said
+    code, output = version(copied)
+    assert code == 1 and "adaptors/candle/Cargo.toml:" in output and "rust-version" in output
 
 
 def test_a_release_needs_its_tag_and_changelog_section(copied: Path) -> None:
     assert version(copied, "7.8.9")[0] == 0
-    code, said = version(copied, "--released", "v7.8.8")
-    assert code == 1 and "the tag is v7.8.8" in said and "no section `## [7.8.9]" in said
+    code, output = version(copied, "--released", "v7.8.8")
+    assert code == 1 and "the tag is v7.8.8" in output and "no section `## [7.8.9]" in output
     with (copied / "CHANGELOG.md").open("a") as log:
         log.write("\n## [7.8.9] - 2030-01-31\n")
     assert version(copied, "--released", "v7.8.9")[0] == 0

@@ -13,7 +13,7 @@ from warpfeed import Augment, Boxes, ConfigError, Geometry, Image, Loader, Mix, 
 OPTIONS: dict[str, Any] = {"batch_size": 4, "subset": range(8), "seed": 3, "output": "numpy"}
 
 
-def test_each_view_is_the_image_of_its_augmentation(mini: str) -> None:
+def test_each_view_has_its_own_augmentation(mini: str) -> None:
     views = [Augment.resize((12, 8)), Augment.eval(20, 16).flip(1.0), Augment.center_crop(10)]
     alone = [[images for images, _ in Loader(mini, augment=view, **OPTIONS)] for view in views]
     labels = [labels for _, labels in Loader(mini, **OPTIONS)]
@@ -77,15 +77,15 @@ def test_sizes_belong_to_the_image_and_not_to_views(mini: str) -> None:
     assert batch.sizes == [image.shape[:2] for image in batch.unpadded] == next(iter(Loader(mini, **options))).sizes
 
 
-def test_what_cannot_work_is_refused(mini: str) -> None:
+def test_unsupported_combinations_with_views_are_rejected(mini: str) -> None:
     with pytest.raises(ConfigError, match="augment and views: views replace the image"):
         Loader(mini, views=[Augment.train(8)], augment=Augment.train(8), **OPTIONS)
     for wrong in ([], [3], Augment.train(8)):
         with pytest.raises(TypeError, match="views=.*expected a list"):
             Loader(mini, views=wrong, **OPTIONS)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="views are not mixed"):
+    with pytest.raises(ConfigError, match="views cannot be mixed"):
         Loader(mini, views=[Augment.train(8).mix(Mix.mixup(1.0))], **OPTIONS)
-    with pytest.raises(ConfigError, match="17 images per sample: the maximum is 16"):
+    with pytest.raises(ConfigError, match="17 images per sample: expected at most 16"):
         Loader(mini, views=[Augment.train(8)] * 17, **OPTIONS)
 
 
@@ -108,5 +108,5 @@ def test_predictions_map_back_to_the_image_with_its_geometry() -> None:
             corners = (box.reshape(2, 2) - matrix[:, 2]) / np.diagonal(matrix)
             assert np.allclose(np.sort(corners, 0), [[5, 6], [20, 25]], atol=1e-3)
     rotated = Loader(Boxed(), augment=augment.rotate(30), fields={"geometry": Geometry()}, output="numpy")
-    with pytest.raises(WarpfeedError, match="sample .*'geometry'|\"geometry\".*Geometry does not describe"):
+    with pytest.raises(WarpfeedError, match="sample .*'geometry'|\"geometry\".*which Geometry cannot describe"):
         list(rotated)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _other_names
 from . import collate as collate
+from . import metrics as metrics
 from ._augment import Augment, ColorJitter, Mix, RandomErasing
 from ._batch import Batch, FieldBatch
 from ._buckets import Buckets
@@ -28,9 +29,10 @@ from ._fields import Image as Image
 from ._fields import Keypoints, Label, Mask, MultiHot, NdArray, Ragged, Text, TokenIds
 from ._geometry import boxes_to_source
 from ._loader import Loader
+from ._mixture import Mixture, Shares
 from ._pack import merge, pack, pack_progress
 from ._report import Report, Stats
-from ._sources import Coco, Concat, TableOptions, Tokens, Voc, Yolo
+from ._sources import Coco, Concat, TableOptions, Tokens, Voc, Yolo, Zip
 from ._split import split
 from ._warpfeed import Span as span
 from ._warpfeed import Tensor, version
@@ -59,6 +61,7 @@ __all__ = [
     "LoaderTimeoutError",
     "Mask",
     "Mix",
+    "Mixture",
     "MultiHot",
     "NdArray",
     "NotFoundError",
@@ -66,6 +69,7 @@ __all__ = [
     "Ragged",
     "RandomErasing",
     "Report",
+    "Shares",
     "Stats",
     "StorageError",
     "TableOptions",
@@ -76,6 +80,7 @@ __all__ = [
     "Voc",
     "WarpfeedError",
     "Yolo",
+    "Zip",
     "__version__",
     "boxes_to_source",
     "merge",

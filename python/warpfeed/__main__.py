@@ -1,4 +1,4 @@
-"""The command line: ``warpfeed ...`` or ``python -m warpfeed ...``."""
+"""The command-line tool: ``warpfeed ...`` or ``python -m warpfeed ...``."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from ._warpfeed import run_program
 
 
 def main() -> int:
-    """Runs the program with the arguments of this process. Returns its exit code."""
-    # Python's own handler only sets a flag, which the native command-line tool does not check.
+    """Runs the command-line tool with the arguments in ``sys.argv``, and returns its exit code."""
+    # Python's own handler only sets a flag, which native code does not check, so Ctrl-C would be
+    # ignored.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     return run_program(["warpfeed", *sys.argv[1:]])
 

@@ -1,7 +1,7 @@
 """Augmentations, with the same names as in the Rust crate.
 
-Each object records the calls that created it. Therefore it prints as it was written, compares by
-value, and can be pickled. The values are checked when a loader is opened.
+Each object records the calls that created it, so it prints as the code that created it, compares by
+value, and can be pickled. Values are checked when a loader is opened with the object.
 """
 
 from __future__ import annotations
@@ -16,24 +16,27 @@ __all__ = ["Augment", "ColorJitter", "Mix", "RandomErasing"]
 
 
 Color = tuple[int, int, int]
-#: Interpolation of operations after the resize, such as rotations.
+#: Interpolation for operations after the resize, such as rotations.
 OperationInterpolation = Literal["nearest", "bilinear"]
-#: Interpolation of the resize.
+#: Interpolation for the resize.
 Interpolation = Literal["bilinear", "bilinear_exact", "bicubic", "lanczos", "nearest"]
 Border = Literal["constant", "edge", "reflect", "symmetric"]
 Range = tuple[float, float]
-#: The side of a square, or (height, width).
+#: The side length of a square, or (height, width).
 Size = Union[int, Sequence[int]]
 
 
 def _size(name: str, size: Any, other: Any, height: Any, width: Any) -> tuple[int, int]:
-    """Returns the height and width that the arguments of a method specify."""
+    """Returns (height, width) from the arguments of the method `name`."""
     if size is None and other is None and height is not None and width is not None:
         return operator.index(height), operator.index(width)
     given = [repr(size)] if other is None else [repr(size), repr(other)]
     given += [f"{key}={value!r}" for key, value in (("height", height), ("width", width)) if value is not None]
     call = f"{name}({', '.join(given)})"
-    expected = f"expected a tuple (height, width), as in torchvision, one number for a square, or {name}(height=..., width=...)"
+    expected = (
+        "expected a tuple (height, width), as in torchvision, one number for a square, or "
+        f"{name}(height=..., width=...)"
+    )
     if height is not None or width is not None or size is None:
         raise TypeError(f"{call}: {expected}")
     if other is not None:
@@ -45,12 +48,16 @@ def _size(name: str, size: Any, other: Any, height: Any, width: Any) -> tuple[in
     sides = tuple(size) if isinstance(size, (tuple, list)) else ()
     if len(sides) not in (1, 2):
         raise TypeError(f"{call}: {expected}")
-    # In torchvision, (side,) is a square.
+    # torchvision also accepts (side,) for a square.
     return operator.index(sides[0]), operator.index(sides[-1])
 
 
 def _range(name: str, value: Any, single: str = "") -> tuple[float, float] | None:
-    """Reads the argument `name` as two numbers. One number ``x`` is ``(-x, x)`` if `single` allows it."""
+    """Converts the argument `name` to a pair of floats.
+
+    If `single` is not empty, a single number ``x`` is accepted as ``(-x, x)``, and `single`
+    describes this in error messages.
+    """
     if value is None:
         return None
     if single and isinstance(value, Real):
@@ -68,7 +75,7 @@ def _pair(value: Range) -> Range:
 
 
 def _degrees(name: str, value: Any) -> tuple[float, float] | None:
-    """Returns a range of angles, given as one number or two."""
+    """Converts an angle, or a range of angles, to a range."""
     return _range(name, value, "one number x for (-x, x)")
 
 
@@ -78,7 +85,7 @@ def _color(color: Color) -> Color:
 
 
 class _Calls(_other_names.EarlierNames):
-    """An immutable list of calls."""
+    """Base of the immutable objects that record the method calls that created them."""
 
     __slots__ = ("_calls",)
     _calls: tuple[tuple[str, tuple[Any, ...]], ...]
@@ -88,15 +95,15 @@ class _Calls(_other_names.EarlierNames):
 
     @classmethod
     def _make(cls, calls: tuple[tuple[str, tuple[Any, ...]], ...]) -> Any:
-        made = object.__new__(cls)
-        object.__setattr__(made, "_calls", calls)
-        return made
+        instance = object.__new__(cls)
+        object.__setattr__(instance, "_calls", calls)
+        return instance
 
     def _with(self, name: str, *args: Any) -> Any:
         return self._make((*self._calls, (name, args)))
 
     def _data(self) -> Any:
-        """Returns the options by name, in the form that the native module expects."""
+        """Returns the options by name, in the form that the extension module expects."""
         return {name: args[0] if len(args) == 1 else args for name, args in self._calls}
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -117,16 +124,16 @@ class _Calls(_other_names.EarlierNames):
 
 
 def _make(cls: type[_Calls], calls: tuple[tuple[str, tuple[Any, ...]], ...]) -> _Calls:
-    made: _Calls = cls._make(calls)
-    return made
+    instance: _Calls = cls._make(calls)
+    return instance
 
 
 class ColorJitter(_Calls):
-    """Random changes of colors after the resize, like torchvision's ``ColorJitter``.
+    """Randomly changes the colors after the resize, like torchvision's ``ColorJitter``.
 
-    For an amount ``a``, the factor is drawn from ``1 - a`` to ``1 + a``. The hue is shifted by
-    ``-a`` to ``a`` of the color circle, and ``a`` is at most 0.5. ``probability`` is the fraction
-    of samples that are changed.
+    For an amount ``a`` of brightness, contrast or saturation, the factor is drawn uniformly from
+    ``1 - a`` to ``1 + a``. The hue is rotated by ``-a`` to ``a`` of the color circle, with ``a`` at
+    most 0.5. ``probability`` is the probability that a sample is changed.
     """
 
     __slots__ = ()
@@ -158,11 +165,12 @@ class RandomErasing(_Calls):
         object.__setattr__(self, "_calls", (("new", (float(probability),)),))
 
     def scale(self, low: float, high: float) -> RandomErasing:
-        """Sets the fraction of the area that the rectangle covers; 0.02 to 0.33 by default."""
+        """Sets the range of the fraction of the image's area that the rectangle covers; 0.02 to
+        0.33 by default."""
         return self._with("scale", float(low), float(high))  # type: ignore[no-any-return]
 
     def ratio(self, low: float, high: float) -> RandomErasing:
-        """Sets the rectangle's aspect ratio; 0.3 to 3.3 by default."""
+        """Sets the range of the rectangle's aspect ratio; 0.3 to 3.3 by default."""
         return self._with("ratio", float(low), float(high))  # type: ignore[no-any-return]
 
     def _data(self) -> Any:
@@ -175,28 +183,28 @@ class RandomErasing(_Calls):
         return data
 
     def value(self, red: float, green: float, blue: float) -> RandomErasing:
-        """Sets the fill value after normalization; 0 by default."""
+        """Sets the fill value of each channel, on the normalized scale; 0 by default."""
         return self._with("value", float(red), float(green), float(blue))  # type: ignore[no-any-return]
 
     def noise(self, deviation: float = 1.0) -> RandomErasing:
-        """Fills with noise around ``value``, drawn for each channel of each pixel. ``noise()``
-        equals timm's mode ``pixel``."""
+        """Fills the rectangle with normally distributed noise around ``value``, drawn separately
+        for each channel of each pixel. ``noise()`` equals timm's mode ``pixel``."""
         return self._with("noise", float(deviation))  # type: ignore[no-any-return]
 
     def random_color(self, deviation: float = 1.0) -> RandomErasing:
-        """Fills each rectangle with a random color around ``value``. ``random_color()`` equals
-        timm's mode ``rand``."""
+        """Fills each rectangle with one random color, drawn from a normal distribution around
+        ``value``. ``random_color()`` equals timm's mode ``rand``."""
         return self._with("random_color", float(deviation))  # type: ignore[no-any-return]
 
 
 class Mix(_Calls):
-    """Mixes neighboring samples of a finished batch, like torchvision's v2 ``MixUp`` and
+    """Mixes each sample of a finished batch with its neighbor, like torchvision's v2 ``MixUp`` and
     ``CutMix``.
 
-    A loader that mixes needs ``soft_labels=(classes, smoothing)``, which are mixed like the images,
-    or ``drop_field=["label"]`` to train without labels. No other fields are mixed, including
-    :class:`MultiHot`. For a custom loss, ``batch.mixing`` contains the weight, and the partner of
-    sample i is sample i - 1.
+    A loader that mixes needs either ``soft_labels=(classes, smoothing)``, so that labels are mixed
+    like the images, or ``drop_field=["label"]`` to train without labels. Other fields, including
+    :class:`MultiHot`, are not mixed. For a custom loss, ``batch.mixing`` contains the weight, and
+    the partner of sample i is sample i - 1.
     """
 
     __slots__ = ()
@@ -211,12 +219,13 @@ class Mix(_Calls):
 
     @classmethod
     def cutmix(cls, alpha: float) -> Mix:
-        """Copies a rectangle of one image into another."""
+        """Replaces a rectangle of each image with the same rectangle of its neighbor. Beta(alpha,
+        alpha) determines the area of the rectangle."""
         return cls._make((("cutmix", (float(alpha),)),))  # type: ignore[no-any-return]
 
     @classmethod
     def either(cls, mixup_alpha: float, cutmix_alpha: float) -> Mix:
-        """Randomly chooses between MixUp and CutMix with equal probability for each batch."""
+        """Applies either MixUp or CutMix to each batch, with equal probability."""
         return cls._make((("either", (float(mixup_alpha), float(cutmix_alpha))),))  # type: ignore[no-any-return]
 
     def _data(self) -> Any:
@@ -231,16 +240,15 @@ class Mix(_Calls):
 
 
 class Augment(_Calls):
-    """The processing steps between decoding an image and writing it to the batch, and the size of
-    the output.
+    """The steps that turn a decoded image into an image of the batch, including the output size.
 
-    Begin with ``train``, ``eval``, ``center_crop``, ``random_crop``, ``resize`` or ``pass_through``;
-    for detection with ``letterbox``, ``scale_jitter``, ``shortest_size`` or ``iou_crop``; for
-    segmentation with ``random_resize``; or with a ``preset``. Then add options::
+    Begin with ``train``, ``eval``, ``center_crop``, ``random_crop``, ``resize`` or
+    ``pass_through``; for detection with ``letterbox``, ``scale_jitter``, ``shortest_size`` or
+    ``iou_crop``; for segmentation with ``random_resize``; or with a ``preset``. Then add options::
 
         Augment.train(224).scale(0.25, 1.0).jitter(ColorJitter(0.4, 0.4, 0.4))
 
-    The random numbers of a sample depend only on (seed, epoch, sample).
+    The random choices for a sample depend only on (seed, epoch, sample).
     """
 
     __slots__ = ()
@@ -257,27 +265,27 @@ class Augment(_Calls):
 
     @staticmethod
     def _step(name: str, args: tuple[Any, ...]) -> dict[str, Any]:
-        """Returns a call in the form that the native module expects: a list of arguments, or the
-        options if the argument is an object."""
+        """Converts a call to the form that the extension module expects: a list of arguments, or,
+        if the argument is an object such as :class:`ColorJitter`, its options."""
         options = len(args) == 1 and isinstance(args[0], _Calls)
         return {name: args[0]._data() if options else args}
 
     @classmethod
     def train(cls, size: Size) -> Augment:
-        """torchvision's ``RandomResizedCrop(size)`` and ``RandomHorizontalFlip()``. ``size`` is one number
-        for a square, or (height, width)."""
+        """Equals torchvision's ``RandomResizedCrop(size)`` and ``RandomHorizontalFlip()``. ``size``
+        is a number for a square, or (height, width)."""
         return cls._cropped("train", (), size)
 
     @classmethod
     def eval(cls, shorter: int, size: Size) -> Augment:
-        """torchvision's ``Resize(shorter)`` and ``CenterCrop(size)``. ``size`` is one number for a square,
-        or (height, width)."""
+        """Equals torchvision's ``Resize(shorter)`` and ``CenterCrop(size)``. ``size`` is a number
+        for a square, or (height, width)."""
         return cls._cropped("eval", (shorter,), size)
 
     @classmethod
     def center_crop(cls, size: Size) -> Augment:
-        """torchvision's ``CenterCrop(size)``: the central pixels, without a resize. ``size`` is one number
-        for a square, or (height, width)."""
+        """Takes the central pixels without resizing, like torchvision's ``CenterCrop(size)``.
+        ``size`` is a number for a square, or (height, width)."""
         return cls._cropped("center_crop", (), size)
 
     @classmethod
@@ -285,34 +293,36 @@ class Augment(_Calls):
         if not isinstance(size, (tuple, list)):
             return cls._make(((name, (*before, size)),))  # type: ignore[no-any-return]
         height, width = _size(f"Augment.{name}", size, None, None, None)
-        begun: Augment = cls._make(((name, (*before, max(height, width))),))
-        return begun if height == width else begun.output((height, width))
+        square: Augment = cls._make(((name, (*before, max(height, width))),))
+        return square if height == width else square.output((height, width))
 
     @classmethod
     def random_crop(cls, size: Size) -> Augment:
-        """torchvision's ``RandomCrop(size)``. ``padding``, ``border`` and ``pad_if_needed`` correspond to its
-        other arguments. ``size`` is one number for a square, or (height, width)."""
+        """Crops at a random position, like torchvision's ``RandomCrop(size)``. The methods
+        ``padding``, ``border`` and ``pad_if_needed`` correspond to its other arguments. ``size`` is
+        a number for a square, or (height, width)."""
         return cls._cropped("random_crop", (), size)
 
     @classmethod
     def random_resize(cls, side: int, low: int, high: int) -> Augment:
-        """torchvision's reference training for segmentation: resizes the shorter side to ``low`` to
-        ``high - 1``, then crops ``side`` by ``side`` pixels at random. Areas that the image does
-        not cover are filled."""
+        """Resizes the shorter side to a random length from ``low`` to ``high - 1``, then crops
+        ``side`` by ``side`` pixels at a random position, like torchvision's reference training for
+        segmentation. Areas that the image does not cover are filled."""
         return cls._make((("random_resize", (side, low, high)),))  # type: ignore[no-any-return]
 
     @classmethod
     def shortest_size(cls, sides: Sequence[int], longest: int) -> Augment:
-        """torchvision's ``RandomShortestSize(sides, longest)``. The image is in the upper left
-        corner of an output of ``longest`` by ``longest`` pixels, and the remaining area is
-        filled."""
+        """Resizes like torchvision's ``RandomShortestSize(sides, longest)``. The output has
+        ``longest`` by ``longest`` pixels, with the image in the upper left corner. The remaining
+        area is filled."""
         indices = tuple(operator.index(side) for side in sides)
         return cls._make((("shortest_size", (indices, longest)),))  # type: ignore[no-any-return]
 
     @classmethod
     def preset(cls, name: str, side: int) -> Augment:
-        """A recipe of torchvision's reference training, such as ``classification-ta_wide``,
-        ``detection-lsj`` or ``segmentation``. The documentation lists the names."""
+        """Returns a recipe from torchvision's reference training, such as
+        ``classification-ta_wide``, ``detection-lsj`` or ``segmentation``. The documentation lists
+        all names."""
         return cls._make((("preset", (str(name), side)),))  # type: ignore[no-any-return]
 
     @overload
@@ -325,9 +335,10 @@ class Augment(_Calls):
 
     @classmethod
     def resize(cls, size: Any = None, other: Any = None, /, *, height: Any = None, width: Any = None) -> Augment:
-        """torchvision's ``Resize((height, width))`` of the whole image. The aspect ratio may
-        change. A single number specifies a square. For ``Resize(side)``, which resizes the shorter
-        side, use ``eval(side, side)`` or ``shortest_size([side], longest)``."""
+        """Resizes the whole image to (height, width), like torchvision's
+        ``Resize((height, width))``. The aspect ratio may change. A single number specifies a
+        square. For torchvision's ``Resize(side)``, which resizes the shorter side, use
+        ``eval(side, side)`` or ``shortest_size([side], longest)``."""
         return cls._make((("resize", (_size("Augment.resize", size, other, height, width),)),))  # type: ignore[no-any-return]
 
     @overload
@@ -340,7 +351,8 @@ class Augment(_Calls):
 
     @classmethod
     def pass_through(cls, size: Any = None, other: Any = None, /, *, height: Any = None, width: Any = None) -> Augment:
-        """The whole image, unchanged. An image of any size other than (height, width) fails."""
+        """Keeps the whole image unchanged. A sample fails if the size of its image is not (height,
+        width)."""
         return cls._make((("pass_through", (_size("Augment.pass_through", size, other, height, width),)),))  # type: ignore[no-any-return]
 
     @overload
@@ -353,8 +365,8 @@ class Augment(_Calls):
 
     @classmethod
     def letterbox(cls, size: Any = None, other: Any = None, /, *, height: Any = None, width: Any = None) -> Augment:
-        """The whole image, resized to fit into (height, width) and centered. The remaining area is
-        filled. Size and position equal those of Ultralytics' ``LetterBox``."""
+        """Resizes the whole image to fit into (height, width), and centers it. The remaining area
+        is filled. The image has the same size and position as with Ultralytics' ``LetterBox``."""
         return cls._make((("letterbox", (_size("Augment.letterbox", size, other, height, width),)),))  # type: ignore[no-any-return]
 
     @overload
@@ -367,19 +379,20 @@ class Augment(_Calls):
 
     @classmethod
     def own_size(cls, size: Any = None, other: Any = None, /, *, height: Any = None, width: Any = None) -> Augment:
-        """Each image unchanged, in the upper left corner of an output of (height, width). The
-        remaining area is filled. ``batch.sizes`` returns the sizes of the images, and
-        ``batch.unpadded`` returns the images without padding. A larger image fails, unless
-        ``shrink_larger`` is called."""
+        """Places each image, unchanged, in the upper left corner of an output of size (height,
+        width). The remaining area is filled. ``batch.sizes`` returns the sizes of the images, and
+        ``batch.unpadded`` returns the images without padding. A sample fails if its image is
+        larger, unless ``shrink_larger`` is called."""
         return cls._make((("own_size", (_size("Augment.own_size", size, other, height, width),)),))  # type: ignore[no-any-return]
 
     @classmethod
     def scale_jitter(cls, side: int, low: float, high: float) -> Augment:
-        """torchvision's ``ScaleJitter``, then the ``FixedSizeCrop`` of its reference training.
+        """Equals torchvision's ``ScaleJitter``, followed by ``FixedSizeCrop`` from its reference
+        training.
 
-        The whole image is resized to fit into ``side`` by ``side``, times a factor that is drawn
-        uniformly from ``low`` to ``high``. A larger result is cropped at random, and a smaller one
-        is placed in the upper left corner."""
+        The whole image is resized to fit into ``side`` by ``side`` pixels, times a factor that is
+        drawn uniformly from ``low`` to ``high``. If the result exceeds ``side``, it is cropped at a
+        random position. If it is smaller, it is placed in the upper left corner."""
         return cls._make((("scale_jitter", (side, float(low), float(high))),))  # type: ignore[no-any-return]
 
     @overload
@@ -392,23 +405,24 @@ class Augment(_Calls):
 
     @classmethod
     def iou_crop(cls, size: Any = None, other: Any = None, /, *, height: Any = None, width: Any = None) -> Augment:
-        """torchvision's ``RandomIoUCrop()`` and ``Resize((height, width))``: a random crop that
-        contains enough of the sample's boxes. It needs a field of :class:`Boxes`."""
+        """Equals torchvision's ``RandomIoUCrop()`` and ``Resize((height, width))``: takes a random
+        crop that overlaps enough with the sample's boxes. The loader needs a :class:`Boxes`
+        field."""
         return cls._make((("iou_crop", (_size("Augment.iou_crop", size, other, height, width),)),))  # type: ignore[no-any-return]
 
     def zoom_out(self, probability: float = 0.5, low: float = 1.0, high: float = 4.0) -> Augment:
-        """torchvision's ``RandomZoomOut`` before its ``RandomIoUCrop``: places the image on a canvas
-        with sides that are ``low`` to ``high`` times as long. The remaining area is filled. Only
+        """Places the image on a canvas that is ``low`` to ``high`` times as high and as wide,
+        before the crop, like torchvision's ``RandomZoomOut``. The remaining area is filled. Only
         for ``iou_crop``."""
         return self._with("zoom_out", float(probability), float(low), float(high))  # type: ignore[no-any-return]
 
     def photometric_distort(self, probability: float = 0.5) -> Augment:
-        """torchvision's ``RandomPhotometricDistort``: brightness, contrast, saturation, hue and the order
-        of the channels, each with this probability."""
+        """Changes the brightness, contrast, saturation, hue and channel order, each with this
+        probability, like torchvision's ``RandomPhotometricDistort``."""
         return self._with("photometric_distort", float(probability))  # type: ignore[no-any-return]
 
     def fill(self, red: int, green: int, blue: int) -> Augment:
-        """Sets the color of the padding around the image; black by default. Only for
+        """Sets the color of the area that the image does not cover; black by default. Only for
         ``letterbox``, ``scale_jitter``, ``random_crop``, ``random_resize``, ``shortest_size`` and
         ``own_size``, and after ``zoom_out`` and ``mosaic``."""
         return self._with("fill", *_color((red, green, blue)))  # type: ignore[no-any-return]
@@ -418,35 +432,36 @@ class Augment(_Calls):
         return self._with("padding", pixels)  # type: ignore[no-any-return]
 
     def border(self, mode: Border) -> Augment:
-        """Sets the content of the border, as torchvision's ``padding_mode``; the default is
-        ``"constant"``, the fill color. Only for ``random_crop``. Masks, boxes and other fields that
-        are transformed with the image need ``"constant"``."""
+        """Sets the content of the border, like torchvision's ``padding_mode``. The default,
+        ``"constant"``, is the fill color. Only for ``random_crop``. Loaders with masks, boxes or
+        other fields that are transformed with the image support only ``"constant"``."""
         return self._with("border", str(mode))  # type: ignore[no-any-return]
 
     def pad_if_needed(self) -> Augment:
-        """Widens the border of images that are too small. Only for ``random_crop``."""
+        """Widens the border of images that are smaller than the crop. Only for
+        ``random_crop``."""
         return self._with("pad_if_needed")  # type: ignore[no-any-return]
 
     def shrink_larger(self) -> Augment:
-        """Resizes an image that is larger than the output so that it fits. Only for ``own_size``."""
+        """Shrinks images that are larger than the output until they fit. Only for ``own_size``."""
         return self._with("shrink_larger")  # type: ignore[no-any-return]
 
     def interpolation(self, mode: Interpolation) -> Augment:
-        """Sets the interpolation of the resize; ``"bilinear"`` by default. All modes except ``"nearest"`` are
-        antialiased. ``"bilinear_exact"`` is bit-identical to torchvision, from which the pixel
-        values of ``"bilinear"`` differ by at most one. With a mode other than the default, workers
-        decode and resize all images."""
+        """Sets the interpolation of the resize; ``"bilinear"`` by default. All modes except
+        ``"nearest"`` are antialiased. ``"bilinear_exact"`` is bit-identical to torchvision; the
+        pixel values of ``"bilinear"`` differ from it by at most one. With a mode other than the
+        default, all images are decoded and resized on the CPU."""
         return self._with("interpolation", str(mode))  # type: ignore[no-any-return]
 
     def antialias(self, on: bool) -> Augment:
-        """Sets whether the resize filters out high frequencies when images shrink; True by default.
-        ``antialias(False)`` equals torchvision's ``antialias=False``. Workers then decode and
-        resize all images."""
+        """Sets whether the resize is antialiased when it shrinks an image; True by default.
+        ``antialias(False)`` equals torchvision's ``antialias=False``; all images are then decoded
+        and resized on the CPU."""
         return self._with("antialias", bool(on))  # type: ignore[no-any-return]
 
     def from_epoch(self, epoch: int, augment: Augment) -> Augment:
-        """Uses ``augment`` from ``epoch`` on. Each further call must pass a later epoch. The size
-        of the output may change between epochs."""
+        """Switches to ``augment`` at the start of ``epoch``. If called repeatedly, the epochs must
+        increase. The output size may differ between epochs."""
         return self._with("from_epoch", operator.index(epoch), augment)  # type: ignore[no-any-return]
 
     @overload
@@ -456,28 +471,30 @@ class Augment(_Calls):
     def output(self, /, *, height: int, width: int) -> Augment: ...
 
     def output(self, size: Any = None, other: Any = None, /, *, height: Any = None, width: Any = None) -> Augment:
-        """Sets the output size: one number for a square, or (height, width)."""
+        """Sets the output size: a number for a square, or (height, width)."""
         return self._with("output", _size("output", size, other, height, width))  # type: ignore[no-any-return]
 
     def scale(self, low: float, high: float) -> Augment:
-        """Sets the fraction of the area that the crop covers; 0.08 to 1 by default. Only for
-        ``train``."""
+        """Sets the range of the fraction of the image's area that the crop covers; 0.08 to 1 by
+        default. Only for ``train``."""
         return self._with("scale", float(low), float(high))  # type: ignore[no-any-return]
 
     def ratio(self, low: float, high: float) -> Augment:
-        """Sets the crop's width / height; 3/4 to 4/3 by default. Only for ``train``."""
+        """Sets the range of the crop's aspect ratio, width / height; 3/4 to 4/3 by default. Only
+        for ``train``."""
         return self._with("ratio", float(low), float(high))  # type: ignore[no-any-return]
 
     def flip(self, probability: float) -> Augment:
-        """Sets the probability of mirroring left and right; 0.5 for ``train``, otherwise 0."""
+        """Sets the probability of a horizontal flip; by default 0.5 for ``train``, and 0
+        otherwise."""
         return self._with("flip", float(probability))  # type: ignore[no-any-return]
 
     def vertical_flip(self, probability: float) -> Augment:
-        """Sets the probability of mirroring top and bottom; 0 by default."""
+        """Sets the probability of a vertical flip; 0 by default."""
         return self._with("vertical_flip", float(probability))  # type: ignore[no-any-return]
 
     def jitter(self, jitter: ColorJitter) -> Augment:
-        """Jitters the colors after the resize. A second call adds a second jitter."""
+        """Randomly changes the colors after the resize. Each call adds a jitter."""
         return self._with("jitter", jitter)  # type: ignore[no-any-return]
 
     def rand_augment(
@@ -488,15 +505,15 @@ class Augment(_Calls):
         interpolation: OperationInterpolation = "nearest",
         fill: Color | None = None,
     ) -> Augment:
-        """torchvision's ``RandAugment``: ``num_ops`` effects of the same magnitude for each
-        sample."""
+        """Applies ``num_ops`` random effects of the same magnitude to each sample, like
+        torchvision's ``RandAugment``."""
         return self._policy("rand_augment", (num_ops, magnitude, bins), interpolation, fill)
 
     def trivial_augment_wide(
         self, bins: int = 31, interpolation: OperationInterpolation = "nearest", fill: Color | None = None
     ) -> Augment:
-        """torchvision's ``TrivialAugmentWide``: one effect with a random magnitude for each
-        sample."""
+        """Applies one random effect with a random magnitude to each sample, like torchvision's
+        ``TrivialAugmentWide``."""
         return self._policy("trivial_augment_wide", (bins,), interpolation, fill)
 
     def auto_augment(
@@ -505,7 +522,8 @@ class Augment(_Calls):
         interpolation: OperationInterpolation = "nearest",
         fill: Color | None = None,
     ) -> Augment:
-        """torchvision's ``AutoAugment``: two effects from a learned policy for each sample."""
+        """Applies two effects from a learned policy to each sample, like torchvision's
+        ``AutoAugment``."""
         return self._policy("auto_augment", (policy,), interpolation, fill)
 
     def aug_mix(
@@ -516,43 +534,47 @@ class Augment(_Calls):
         interpolation: OperationInterpolation = "bilinear",
         fill: Color | None = None,
     ) -> Augment:
-        """torchvision's ``AugMix``: mixes the image with ``chains`` chains of ``depth`` effects, or
-        of 1 to 3 effects by default. It runs on the workers even for batches on a device."""
+        """Blends the image with the results of ``chains`` chains of ``depth`` effects each, like
+        torchvision's ``AugMix``. If ``depth`` is None, a chain has 1 to 3 effects. Runs on the CPU,
+        even for batches on a device."""
         return self._policy("aug_mix", (severity, chains, depth), interpolation, fill)
 
     def timm(
         self, policy: str, interpolation: OperationInterpolation = "bilinear", fill: Color = (124, 116, 104)
     ) -> Augment:
-        """A policy in timm's grammar, such as ``rand-m9-mstd0.5-inc1``, ``original-mstd0.5``,
-        ``3a`` or ``augmix-m5-w4-d2``. The documentation lists the differences from timm."""
+        """Applies a policy that is written in timm's syntax, such as ``rand-m9-mstd0.5-inc1``,
+        ``original-mstd0.5``, ``3a`` or ``augmix-m5-w4-d2``. The documentation lists the differences
+        from timm."""
         return self._policy("timm", (str(policy),), interpolation, _color(fill))
 
     def _policy(self, name: str, args: tuple[Any, ...], interpolation: str, fill: Color | None) -> Augment:
         return self._with(name, *args, interpolation, None if fill is None else _color(fill))  # type: ignore[no-any-return]
 
     def three_augment(self) -> Augment:
-        """3-Augment of "DeiT III": one of grayscale, solarize and blur, followed by a jitter of
-        0.3."""
+        """Applies 3-Augment from "DeiT III": grayscale, solarize or blur, followed by a color
+        jitter of 0.3."""
         return self._with("three_augment")  # type: ignore[no-any-return]
 
     def simclr(self) -> Augment:
-        """The color changes of SimCLR: jitter, grayscale and blur."""
+        """Applies the color augmentation of SimCLR: jitter, grayscale and blur."""
         return self._with("simclr")  # type: ignore[no-any-return]
 
     def dino(self, blur: float, solarize: float) -> Augment:
-        """The color changes of DINO, with these probabilities of blur and solarize. Use (1, 0) and
-        (0.1, 0.2) for the global views, and (0.5, 0) for the local views."""
+        """Applies the color augmentation of DINO. The arguments are the probabilities of blur and
+        of solarize: use (1, 0) and (0.1, 0.2) for the global views, and (0.5, 0) for the local
+        views."""
         return self._with("dino", float(blur), float(solarize))  # type: ignore[no-any-return]
 
     @classmethod
     def simclr_views(cls, size: Size) -> list[Augment]:
-        """The two views of SimCLR for ``Loader(views=...)``: crops with :meth:`simclr`."""
+        """Returns the two views of SimCLR for ``Loader(views=...)``: random crops with
+        :meth:`simclr`."""
         return [cls.train(size).simclr() for _ in range(2)]
 
     @classmethod
     def dino_views(cls, global_size: Size, local_size: Size, count: int) -> list[Augment]:
-        """The views of DINO for ``Loader(views=...)``: two global views with 0.4 to 1 of the image's area, and
-        ``count`` local views with 0.05 to 0.4 of it."""
+        """Returns the views of DINO for ``Loader(views=...)``: two global views that cover 0.4 to 1
+        of the image's area, and ``count`` local views that cover 0.05 to 0.4 of it."""
         large = cls.train(global_size).scale(0.4, 1.0)
         small = cls.train(local_size).scale(0.05, 0.4).dino(0.5, 0.0)
         return [large.dino(1.0, 0.0), large.dino(0.1, 0.2), *[small] * count]
@@ -567,9 +589,10 @@ class Augment(_Calls):
         interpolation: OperationInterpolation = "nearest",
         fill: Color = (0, 0, 0),
     ) -> Augment:
-        """torchvision's ``RandomAffine``. ``rotate`` and the shears are ranges in degrees, and a
-        single number ``x`` stands for the range ``(-x, x)``. ``translate`` is the largest shift, as
-        fractions of the width and the height. ``scale`` is a range of factors."""
+        """Applies a random affine transform, like torchvision's ``RandomAffine``. ``rotate`` and
+        the shears are ranges in degrees; a single number ``x`` stands for ``(-x, x)``.
+        ``translate`` is the maximum shift, as fractions of the width and height. ``scale`` is a
+        range of factors."""
         ranges = (
             _degrees("affine: rotate", rotate), _range("affine: translate", translate), _range("affine: scale", scale),
             _degrees("affine: shear_x", shear_x), _degrees("affine: shear_y", shear_y),
@@ -577,17 +600,19 @@ class Augment(_Calls):
         return self._with("affine", *ranges, interpolation, _color(fill))  # type: ignore[no-any-return]
 
     def rotate(self, degrees: float) -> Augment:
-        """torchvision's ``RandomRotation(degrees)``: rotates by ``-degrees`` to ``degrees``, with the nearest
-        pixel and black corners. ``affine`` has more options."""
+        """Rotates by a random angle from ``-degrees`` to ``degrees``, like torchvision's
+        ``RandomRotation(degrees)``, with nearest-neighbor interpolation and black corners.
+        ``affine`` has more options."""
         if not isinstance(degrees, Real):
             raise TypeError(
-                f"rotate: degrees={degrees!r}: expected one number; affine(rotate=(low, high)) takes a range"
+                f"rotate: degrees={degrees!r}: expected one number; for a range, use affine(rotate=(low, high))"
             )
         rotated: Augment = self._with("rotate", float(degrees))
         return rotated
 
     def perspective(self, scale: float = 0.5, probability: float = 0.5) -> Augment:
-        """torchvision's ``RandomPerspective``, bilinear."""
+        """Applies a random perspective transform with bilinear interpolation, like torchvision's
+        ``RandomPerspective``."""
         return self._with("perspective", float(scale), float(probability))  # type: ignore[no-any-return]
 
     # The rows of src/transform/ops, which its tests write.
@@ -612,11 +637,12 @@ class Augment(_Calls):
         return self._with("autocontrast", float(probability))  # type: ignore[no-any-return]
 
     def grayscale(self, probability: float = 0.1) -> Augment:
-        """Removes the color with this probability: torchvision's ``RandomGrayscale``."""
+        """Converts images to grayscale with the given probability, like torchvision's
+        ``RandomGrayscale``."""
         return self._with("grayscale", float(probability))  # type: ignore[no-any-return]
 
     def permute_channels(self, probability: float = 1.0) -> Augment:
-        """Exchanges the color channels at random with this probability: torchvision's
+        """Shuffles the color channels with the given probability, like torchvision's
         ``RandomChannelPermutation``."""
         return self._with("permute_channels", float(probability))  # type: ignore[no-any-return]
 
@@ -633,8 +659,7 @@ class Augment(_Calls):
     # End of the rows.
 
     def erase(self, erasing: RandomErasing) -> Augment:
-        """Fills a random rectangle of the image after normalization. A second call replaces the
-        first."""
+        """Fills a random rectangle of the normalized image. A second call replaces the first."""
         return self._with("erase", erasing)  # type: ignore[no-any-return]
 
     def mix(self, mix: Mix) -> Augment:
@@ -644,34 +669,34 @@ class Augment(_Calls):
     def mosaic(
         self, probability: float = 1.0, scale: tuple[float, float] = (0.5, 1.5), translate: float = 0.1
     ) -> Augment:
-        """Combines the images of a sample and three partners, with their boxes and masks, like
-        Ultralytics' mosaic. The four images meet at a random point of a canvas with twice the width
-        and height of the output. The canvas is then scaled and shifted. Partners are drawn from the
-        samples of the epoch.
+        """Combines each sample with three others into a mosaic, including boxes and masks, like
+        Ultralytics. The four images meet at a random point of a canvas that has twice the width and
+        height of the output. The canvas is then scaled and shifted. The three other samples are
+        drawn at random from the epoch.
 
         Use ``from_epoch`` to train without mosaics in the last epochs. If samples have labels, pass
         ``drop_field=["label"]``, because a label is the class of a single image.
 
         Args:
-            probability: fraction of samples that become mosaics. The others are cropped by the
-                first step of the augmentation.
+            probability: probability that a sample becomes a mosaic. Other samples are cropped by
+                the first step of the augmentation.
             scale: range of the scale factor, which is drawn uniformly.
-            translate: maximum shift along each axis, as a fraction of the output's side.
+            translate: maximum shift along each axis, as a fraction of the output's width or height.
         """
         return self._with("mosaic", float(probability), _pair(scale), float(translate))  # type: ignore[no-any-return]
 
     def copy_paste(self, probability: float = 1.0, margin: int = 2) -> Augment:
         """Pastes objects from a second sample into the image, like torchvision's
-        ``SimpleCopyPaste``. Masks define the pixels of the objects. The second sample is drawn from
-        the samples of the epoch. The image's own objects lose the pixels that are covered, and are
-        dropped if no pixel remains.
+        ``SimpleCopyPaste``. The masks of the objects select the pixels to paste. The second sample
+        is drawn at random from the epoch. Pasted pixels are removed from the masks of the objects
+        that they cover, and an object without remaining pixels is dropped.
 
-        The loader needs a field of :class:`Boxes` with ``masks=True``. If samples have labels, it
-        also needs ``drop_field=["label"]``.
+        The loader needs a :class:`Boxes` field with ``masks=True``. If samples have labels, pass
+        ``drop_field=["label"]``.
 
         Args:
-            probability: fraction of samples that receive objects from a second sample.
-            margin: width of the border around the masks that is pasted together with the objects, 0
-                to 64 pixels.
+            probability: probability that objects are pasted into a sample.
+            margin: number of pixels around each mask that are pasted together with the object, from
+                0 to 64.
         """
         return self._with("copy_paste", float(probability), int(margin))  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Batches in the form in which users receive them."""
+"""The batch types that a loader delivers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "Collated", "FieldBatch"]
 
 
-#: The fields of a batch that is a pair.
-_NAMES = ("image", "label")
+#: The fields of a :class:`Batch`, in order.
+_PAIR = ("image", "label")
 
 
-class _Facts(_other_names.EarlierNames):
-    """Properties that all batches have, whether they are tuples or dicts."""
+class _BatchProperties(_other_names.EarlierNames):
+    """The properties that :class:`Batch` and :class:`FieldBatch` share."""
 
     _native: Any = None
     _delivery: Delivery | None = None
@@ -26,92 +26,93 @@ class _Facts(_other_names.EarlierNames):
     @property
     def images(self) -> Any:
         """The images."""
-        return self._named("image")
+        return self._field("image")
 
     @property
     def labels(self) -> Any:
-        """The labels, (N)."""
-        return self._named("label")
+        """The labels, of shape (N,)."""
+        return self._field("label")
 
-    def _named(self, name: str) -> Any:
+    def _field(self, name: str) -> Any:
         fields: Any = self
         try:
             return fields[name]
         except KeyError:
             raise AttributeError(f"the batch has no field {name!r}") from None
 
-    def _known(self) -> Any:
+    def _require_native(self) -> Any:
         if self._native is None:
-            raise AttributeError("this is a copy of a batch, and copies have only the fields")
+            raise AttributeError("a copy of a batch has only its fields; read other properties from the original batch")
         return self._native
 
     @property
     def epoch(self) -> int:
-        """The epoch."""
-        return int(self._known().epoch)
+        """The epoch that the batch belongs to."""
+        return int(self._require_native().epoch)
 
     @property
     def number(self) -> int:
         """Index of the batch within its epoch, starting at 0."""
-        return int(self._known().number)
+        return int(self._require_native().number)
 
     @property
     def ids(self) -> list[int]:
-        """The index of each sample in the whole dataset, as used by :meth:`Loader.sample`,
-        ``loader.dataset[id]`` and the options of the loader. If a sample was skipped, this is the
-        index of its replacement."""
-        return list(self._known().ids())
+        """The index of each sample within the whole dataset. :meth:`Loader.sample`,
+        ``loader.dataset[id]`` and the options of the loader use the same indices. If a sample was
+        skipped, its entry is the index of the replacement."""
+        return list(self._require_native().ids())
 
     @property
     def keys_of_samples(self) -> list[str]:
-        """The key of each sample, such as ``n01440764/n01440764_10026``. If a sample was skipped, this is the key of
-        its replacement."""
-        return list(self._known().keys())
+        """The key of each sample, such as ``n01440764/n01440764_10026``. If a sample was skipped,
+        its entry is the key of the replacement."""
+        return list(self._require_native().keys())
 
     @property
     def valid(self) -> Any:
-        """Whether each sample is valid, (N) bool on the device of the batch. False for padding and
-        for replacements of skipped samples. Without ``output="torch"``, this is a NumPy array.
+        """Whether each sample is valid, as bool of shape (N,): False for padding and for
+        replacements of skipped samples. With ``output="torch"``, this is a tensor on the device of
+        the batch; otherwise it is a NumPy array.
 
-        ``(scores.argmax(1) == labels)[batch.valid].sum()`` counts each sample of a dataset exactly
-        once, even across ranks."""
-        counted = self._counted()
-        return counted if self._delivery is None else self._delivery.flags(counted)
+        ``(scores.argmax(1) == labels)[batch.valid].sum()`` counts each sample of the dataset
+        exactly once, even across ranks."""
+        valid = self._valid_list()
+        return valid if self._delivery is None else self._delivery.flags(valid)
 
-    def _counted(self) -> list[bool]:
-        return list(self._known().valid())
+    def _valid_list(self) -> list[bool]:
+        return list(self._require_native().valid())
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
-        """Height and width of each image, excluding its padding.
+        """Height and width of each image without its padding.
 
         Raises:
-            AttributeError: for a batch that has only ``views``.
+            AttributeError: if the batch has ``views`` but no ``image``.
         """
-        return [(height, width) for _, _, width, height in self._shown()]
+        return [(height, width) for _, _, width, height in self._image_rects()]
 
-    def _shown(self) -> list[tuple[int, int, int, int]]:
-        """The rectangle (x, y, width, height) of each image without its padding."""
-        known = self._known()
-        shown: list[tuple[int, int, int, int]] = list(known.shown())
-        if any(valid and not width for (_, _, width, _), valid in zip(shown, known.valid(), strict=True)):
+    def _image_rects(self) -> list[tuple[int, int, int, int]]:
+        """Returns the rectangle (x, y, width, height) of each image within its padding."""
+        native = self._require_native()
+        rects: list[tuple[int, int, int, int]] = list(native.image_rects())
+        if any(valid and not width for (_, _, width, _), valid in zip(rects, native.valid(), strict=True)):
             raise AttributeError(
-                "sizes and unpadded describe the image of augment, and this loader has only views; add the image with "
+                "sizes and unpadded describe the field 'image', and this loader has only views; add the image with "
                 "fields={'image': Image()}"
             )
-        return shown
+        return rects
 
     @property
     def unpadded(self) -> list[Any]:
-        """Each image without its padding, as a view of ``images``. With ``Augment.own_size``, each
-        image has its own size."""
-        shown, images = self._shown(), self._images()
+        """Each image without its padding, as a view into ``images``. With ``Augment.own_size``, the
+        sizes of the images differ."""
+        rects, images = self._image_rects(), self._images()
         if images is None or self._delivery is None:
             raise AttributeError("the batch has no field 'image'")
-        views, first = [], self._delivery.image_axes == (1, 2)
-        for image, (x, y, width, height) in zip(images, shown, strict=True):
+        views, channels_last = [], self._delivery.image_axes == (1, 2)
+        for image, (x, y, width, height) in zip(images, rects, strict=True):
             rows, columns = slice(y, y + height), slice(x, x + width)
-            views.append(image[rows, columns] if first else image[:, rows, columns])
+            views.append(image[rows, columns] if channels_last else image[:, rows, columns])
         return views
 
     def _images(self) -> Any:
@@ -119,61 +120,60 @@ class _Facts(_other_names.EarlierNames):
 
     @property
     def mixing(self) -> tuple[float, tuple[int, int, int, int] | None] | None:
-        """The weight of each sample when it is mixed with its partner, and the rectangle (x, y,
-        width, height) of CutMix. None for a batch that was not mixed."""
-        mixing: tuple[float, tuple[int, int, int, int] | None] | None = self._known().mixing()
+        """How the samples were mixed: the weight of each sample relative to its partner, and for
+        CutMix the rectangle (x, y, width, height). None if the batch was not mixed."""
+        mixing: tuple[float, tuple[int, int, int, int] | None] | None = self._require_native().mixing()
         return mixing
 
 
-class _CopiedFacts:
-    """Copies of the properties of a batch, which do not keep the batch alive."""
+class _CopiedProperties:
+    """A copy of a native batch's properties that does not keep the native batch alive."""
 
     def __init__(self, native: Any) -> None:
         self.epoch, self.number = native.epoch, native.number
-        facts = {"ids": native.ids(), "keys": native.keys(), "valid": native.valid(), "mixing": native.mixing()}
-        facts["shown"] = native.shown()
-        for name, value in facts.items():
-            setattr(self, name, lambda value=value: value)
+        for method in ("ids", "keys", "valid", "mixing", "image_rects"):
+            value = getattr(native, method)()
+            setattr(self, method, lambda value=value: value)
 
 
-def facts_of(native: Any) -> Any:
-    """Returns an object with the properties of the batch. If all fields were copied, this is a copy
-    of the properties, so that the batch does not occupy a slot. Otherwise it is the native
-    batch."""
-    return _CopiedFacts(native) if native.copied else native
+def properties_of(native: Any) -> Any:
+    """Returns an object with the properties of the batch. If all fields were copied, it is a copy
+    of the properties, so that the loader can reuse the batch's slot. Otherwise it is `native`
+    itself."""
+    return _CopiedProperties(native) if native.copied else native
 
 
-class Batch(_Facts, tuple[Any, ...]):
-    """A batch of images and labels: ``images, labels = batch``. The fields can also be accessed by
-    name, as ``batch["image"]`` and ``batch["label"]``, like in a batch with more fields."""
+class Batch(_BatchProperties, tuple[Any, ...]):
+    """A batch of images and labels: ``images, labels = batch``. As in a :class:`FieldBatch`, the
+    fields can also be accessed by name: ``batch["image"]`` and ``batch["label"]``."""
 
     def __new__(cls, fields: Iterable[Any] = (), native: Any = None, delivery: Delivery | None = None) -> Batch:
-        made = super().__new__(cls, fields)
-        made._native, made._delivery = native, delivery
-        return made
+        batch = super().__new__(cls, fields)
+        batch._native, batch._delivery = native, delivery
+        return batch
 
     def __reduce__(self) -> tuple[object, ...]:
         return tuple, (tuple(self),)
 
     @overload
-    def __getitem__(self, at: SupportsIndex | str, /) -> Any: ...
+    def __getitem__(self, key: SupportsIndex | str, /) -> Any: ...
     @overload
-    def __getitem__(self, at: slice, /) -> tuple[Any, ...]: ...
-    def __getitem__(self, at: SupportsIndex | str | slice, /) -> Any:
-        if isinstance(at, str):
-            if at not in _NAMES:
-                raise KeyError(f"{at!r}: this batch has the fields 'image' and 'label'")
-            at = _NAMES.index(at)
-        return super().__getitem__(at)
+    def __getitem__(self, key: slice, /) -> tuple[Any, ...]: ...
+    def __getitem__(self, key: SupportsIndex | str | slice, /) -> Any:
+        if isinstance(key, str):
+            if key not in _PAIR:
+                raise KeyError(f"{key!r}: this batch has the fields 'image' and 'label'")
+            key = _PAIR.index(key)
+        return super().__getitem__(key)
 
     def _images(self) -> Any:
         return self[0]
 
 
-class FieldBatch(_Facts, dict[str, Any]):
-    """A batch with further fields, which is a dict of fields by name. ``batch.images`` and
-    ``batch.labels`` equal ``batch["image"]`` and ``batch["label"]``, as in a batch that contains
-    only images and labels."""
+class FieldBatch(_BatchProperties, dict[str, Any]):
+    """A batch whose fields are not just an image and a label: a dict of fields by name. As in a
+    :class:`Batch`, ``batch.images`` is ``batch["image"]`` and ``batch.labels`` is
+    ``batch["label"]``."""
 
     def __init__(
         self, fields: Any = (), native: Any = None, absent: Any = None, delivery: Delivery | None = None
@@ -187,8 +187,8 @@ class FieldBatch(_Facts, dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         absent = self._absent.get(name)
-        # The error for labels or images that the dataset lacks. Raise a copy, because the
-        # traceback's frames of a raised exception reference this batch.
+        # `absent` explains why the dataset has no labels or images. Raise a copy: the traceback of
+        # a raised exception references this batch, so storing it would create a cycle.
         raise KeyError(name) if absent is None else copy.copy(absent)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -196,11 +196,11 @@ class FieldBatch(_Facts, dict[str, Any]):
 
 
 class Collated(FieldBatch):
-    """The batch as ``collate`` receives it: a dict of all fields, with the properties of the batch.
+    """The batch that ``collate`` receives: a dict of all fields, with the properties of the batch.
 
     Attributes:
-        field_types: field types by name, from the loader's option ``fields``.
-        image_axes: indices of the height and width axes of the images.
+        field_types: field types by name, as passed to the loader's option ``fields``.
+        image_axes: indices of the height axis and the width axis of the images.
     """
 
     def __init__(self, fields: Any, native: Any, absent: Any, delivery: Delivery, field_types: Any) -> None:

@@ -1,4 +1,4 @@
-"""Calls the user's functions on whole batches."""
+"""Calls the functions that the user passed as ``batch_transform`` and ``collate``."""
 
 from __future__ import annotations
 
@@ -12,54 +12,53 @@ __all__ = ["BatchTransform", "Collate", "Fields"]
 #: The fields of a batch: images and labels, or fields by name.
 Fields = Union[tuple[Any, Any], dict[str, Any]]
 
-#: Keyword-only parameters of a function that a loader fills in.
+#: Keyword-only parameters that the loader passes if a function has them.
 _PARAMETERS = ("epoch", "number", "seed")
 
 
 class BatchTransform:
-    """A chain of functions on whole batches."""
+    """The chain of functions that the option ``batch_transform`` lists."""
 
-    def __init__(self, given: Any) -> None:
-        if not callable(given) and (isinstance(given, (str, bytes)) or not isinstance(given, Sequence)):
-            raise TypeError(f"batch_transform={given!r}: expected a function, or a list of functions")
-        steps = [given] if callable(given) else list(given)
+    def __init__(self, functions: Any) -> None:
+        if not callable(functions) and (isinstance(functions, (str, bytes)) or not isinstance(functions, Sequence)):
+            raise TypeError(f"batch_transform={functions!r}: expected a function, or a list of functions")
+        steps = [functions] if callable(functions) else list(functions)
         self._steps: list[tuple[Callable[..., Any], list[str], str]] = []
-        for place, f in enumerate(steps):
+        for index, f in enumerate(steps):
             if not callable(f):
-                raise TypeError(f"batch_transform[{place}]={f!r}: expected a function")
-            name = f"batch_transform[{place}] ({getattr(f, '__name__', None) or type(f).__name__})"
-            self._steps.append((f, _wanted(f, name), name))
+                raise TypeError(f"batch_transform[{index}]={f!r}: expected a function")
+            name = f"batch_transform[{index}] ({getattr(f, '__name__', None) or type(f).__name__})"
+            self._steps.append((f, _requested_parameters(f, name), name))
 
     def __bool__(self) -> bool:
         return bool(self._steps)
 
     def __call__(self, fields: Fields, seed: int, rank: int, batch: Any) -> Fields:
-        """Calls the functions one after another, each with the result of the previous one.
+        """Calls each function with the result of the previous one, and returns the last result.
         ``batch`` provides the properties of the batch.
 
         Raises:
-            WarpfeedError: if a function raises an exception, which becomes the cause, or if it does
-                not return a batch.
+            WarpfeedError: if a function raises an exception, which becomes the cause, or if a
+                function does not return a batch.
         """
         epoch, number = batch.epoch, batch.number
-        for place, (f, wanted, name) in enumerate(self._steps):
+        for index, (f, requested, name) in enumerate(self._steps):
             extra: dict[str, int] = {}
-            if wanted:
-                known = {"epoch": epoch, "number": number}
-                if "seed" in wanted:
-                    known["seed"] = _seed(seed, epoch, number, rank, place)
-                extra = {key: known[key] for key in wanted}
+            if requested:
+                available = {"epoch": epoch, "number": number}
+                if "seed" in requested:
+                    available["seed"] = _seed(seed, epoch, number, rank, index)
+                extra = {key: available[key] for key in requested}
             try:
-                fields = _checked(f(*fields, **extra) if isinstance(fields, tuple) else f(fields, **extra))
-            # Also convert StopIteration, which would otherwise end the user's loop without an
-            # error.
+                fields = _as_fields(f(*fields, **extra) if isinstance(fields, tuple) else f(fields, **extra))
+            # This includes StopIteration, which would otherwise end the user's loop silently.
             except Exception as e:
-                raise of_batch(name, epoch, number, batch.ids(), e) from e
+                raise batch_error(name, epoch, number, batch.ids(), e) from e
         return fields
 
 
 class Collate:
-    """The user's function that builds the final form of a batch."""
+    """The function of the option ``collate``, which builds the final form of a batch."""
 
     def __init__(self, f: Callable[[Any], Any]) -> None:
         self._f, self._name = f, f"collate ({name_of(f)})"
@@ -72,9 +71,9 @@ class Collate:
         """
         try:
             return self._f(batch)
-        # Also convert StopIteration, which would otherwise end the user's loop without an error.
+        # This includes StopIteration, which would otherwise end the user's loop silently.
         except Exception as e:
-            raise of_batch(self._name, batch.epoch, batch.number, batch.ids, e) from e
+            raise batch_error(self._name, batch.epoch, batch.number, batch.ids, e) from e
 
 
 def name_of(f: Any) -> str:
@@ -84,15 +83,15 @@ def name_of(f: Any) -> str:
     return getattr(f, "__qualname__", None) or type(f).__qualname__
 
 
-def of_batch(name: str, epoch: int, number: int, ids: list[int], e: Exception) -> WarpfeedError:
-    """Returns the error for an exception of the function `name` on a batch."""
-    shown = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
-    place = f"{name} at batch {number} of epoch {epoch} (samples {shown})"
-    return WarpfeedError(f"{place}: {type(e).__name__}: {e}", "transform")
+def batch_error(name: str, epoch: int, number: int, ids: list[int], e: Exception) -> WarpfeedError:
+    """Returns the error to raise after the function `name` raised `e` for a batch."""
+    samples = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
+    location = f"{name} at batch {number} of epoch {epoch} (samples {samples})"
+    return WarpfeedError(f"{location}: {type(e).__name__}: {e}", "transform")
 
 
-def _wanted(f: Callable[..., Any], name: str) -> list[str]:
-    """Returns the keyword-only parameters of `f` that the loader passes."""
+def _requested_parameters(f: Callable[..., Any], name: str) -> list[str]:
+    """Returns those of `_PARAMETERS` that `f` has as keyword-only parameters."""
     try:
         parameters = inspect.signature(f).parameters.values()
     except (TypeError, ValueError):
@@ -110,16 +109,20 @@ def _wanted(f: Callable[..., Any], name: str) -> list[str]:
     return found
 
 
-def _seed(seed: int, epoch: int, number: int, rank: int, place: int) -> int:
+def _seed(seed: int, epoch: int, number: int, rank: int, index: int) -> int:
     """Returns a 63-bit seed that differs for each batch, rank and function."""
     import hashlib  # slow to import, because it loads OpenSSL
 
-    text = f"{seed} {epoch} {number} {rank} {place}".encode()
+    text = f"{seed} {epoch} {number} {rank} {index}".encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
 
 
-def _checked(result: Any) -> Fields:
-    """Returns the result of a function if it is a batch."""
+def _as_fields(result: Any) -> Fields:
+    """Converts the result of a function to the fields of a batch.
+
+    Raises:
+        TypeError: if the result is neither a pair nor a dict of fields by name.
+    """
     if isinstance(result, Mapping):
         wrong = next((key for key in result if not isinstance(key, str)), None)
         if wrong is None and len(result):

@@ -6,21 +6,22 @@ import bisect
 from typing import Any, Iterable
 
 from ._error import ConfigError
-from ._number_lists import Indices, whole
+from ._number_lists import Indices, integers
 
 __all__ = ["Buckets"]
 
 
 class _Lengths(Indices):
-    """A list of 32-bit lengths."""
+    """A list of lengths that fit into 32 bits."""
 
     _limits = (0, 1 << 32)
-    _wanted = "a length from 0 to 2**32 - 1"
-    _unmasked = "expected the length of each sample"
+    _expected = "a length from 0 to 2**32 - 1"
+    _mask_advice = "expected the length of each sample"
 
 
 class Buckets:
-    """Lengths of samples for the option ``buckets``, which groups samples of similar lengths into batches.
+    """The lengths of all samples, for the option ``buckets``, which groups samples of similar
+    lengths into batches.
 
     ::
 
@@ -32,20 +33,20 @@ class Buckets:
         for batch in loader:
             tokens = batch["tokens.npy"]  # (32, 64), (32, 128), (32, 256) or (32, 512)
 
-    The samples are sorted by bucket and then cut into batches, so only a batch at the boundary of
-    two buckets contains samples of both. With ``shuffle``, each epoch shuffles the samples within
-    each bucket and then the batches. An incomplete last batch remains the last one, and contains
-    the longest samples.
+    The samples are sorted by bucket and then divided into batches, so a batch contains samples from
+    two buckets only at the boundary between them. With ``shuffle``, each epoch shuffles the samples
+    within each bucket, and then the batches. An incomplete batch always comes last. It contains the
+    longest samples.
 
     Args:
-        lengths: length of each sample of the whole dataset, even with a ``subset``: whole numbers below 2**32.
-            Pass an array for many samples.
-        bounds: lengths at which the buckets end, in increasing order. Longer samples form one more
-            bucket.
+        lengths: length of each sample of the whole dataset, even with a ``subset``: integers below
+            2**32. For large datasets, pass an array.
+        bounds: maximum length of each bucket, in increasing order. Longer samples form an
+            additional bucket.
 
     Raises:
         ConfigError: if the bounds do not increase, or if a number is out of range.
-        TypeError: if a value is not a whole number.
+        TypeError: if a value is not an integer.
     """
 
     def __init__(self, lengths: Iterable[int], bounds: Iterable[int]) -> None:
@@ -53,9 +54,9 @@ class Buckets:
             raise TypeError(f"lengths={lengths!r}: expected the length of each sample")
         self._lengths = _Lengths("lengths", lengths)
         for _ in self._lengths:
-            pass  # The iteration below checks every element.
-        #: Lengths at which a bucket ends.
-        self.bounds = whole("bounds", bounds, _Lengths)
+            pass  # Iterating checks every element.
+        #: Maximum length of each bucket.
+        self.bounds = integers("bounds", bounds, _Lengths)
         for before, after in zip(self.bounds, self.bounds[1:], strict=False):
             if before >= after:
                 raise ConfigError(f"bounds={self.bounds}: {after} follows {before}; expected increasing numbers")
@@ -69,17 +70,17 @@ class Buckets:
     def width(self, ids: Iterable[int]) -> int | None:
         """Returns the bound of the bucket that contains the longest of the samples ``ids``, or None
         if that sample is longer than the last bound."""
-        longest = max(int(self._lengths.values[number]) for number in ids)
-        place = bisect.bisect_left(self.bounds, longest)
-        return self.bounds[place] if place < len(self.bounds) else None
+        longest = max(int(self._lengths.values[id]) for id in ids)
+        bucket = bisect.bisect_left(self.bounds, longest)
+        return self.bounds[bucket] if bucket < len(self.bounds) else None
 
     def trim(self, *names: str) -> _Trim:
-        """Returns a function for the option ``collate``, which cuts the second axis of the :class:`Ragged` fields
-        ``names`` to :meth:`width`. The fields become views of the batch, so nothing is copied.
-        Batches have one shape per bucket.
+        """Returns a function for the option ``collate`` that shortens the second axis of the
+        :class:`Ragged` fields ``names`` to the :meth:`width` of the batch. All batches of a bucket
+        then have the same shape. The fields become views of the batch, so nothing is copied.
 
         If a sample has more rows than :meth:`width`, the function raises a :class:`ConfigError`
-        that names the sample. For batches on a device, an assertion fails on the device instead,
+        that names the sample. For batches on a device, a device-side assertion fails instead,
         because the host does not wait for the device."""
         if not names or not all(isinstance(name, str) for name in names):
             raise TypeError(f"trim{names!r}: expected names of fields, such as 'tokens'")
@@ -105,15 +106,15 @@ class _Trim:
         return batch
 
     def _check(self, name: str, counts: Any, ids: list[int], width: int) -> None:
-        """Raises an error if the cut would drop rows."""
+        """Raises an error if a sample has more than `width` rows."""
         if getattr(counts, "is_cuda", False):
             import torch
 
             torch._assert_async((counts <= width).all(), f"{name!r} has more rows than the lengths of Buckets say")
             return
-        place = int(counts.argmax())
-        if int(counts[place]) > width:
-            length = int(self._buckets._lengths.values[ids[place]])
+        row = int(counts.argmax())
+        if int(counts[row]) > width:
+            length = int(self._buckets._lengths.values[ids[row]])
             raise ConfigError(
-                f"{name!r} of sample {ids[place]} has {int(counts[place])} rows, and its length in Buckets is {length}"
+                f"{name!r} of sample {ids[row]} has {int(counts[row])} rows, and its length in Buckets is {length}"
             )

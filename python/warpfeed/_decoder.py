@@ -1,4 +1,4 @@
-"""Decodes requests, for inference servers."""
+"""The decoder for inference servers, which decodes batches of images on request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from . import _delivery, _options, _other_names, _warpfeed
 from ._augment import Augment
 from ._closing import close_at_exit
 from ._error import ConfigError, WarpfeedError
-from ._dynamic_batcher import DynamicBatcher, checked
+from ._dynamic_batcher import DynamicBatcher, checked_delay
 from ._report import Report, Stats
 from ._types import Device, Dtype, Normalize
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     import numpy as np
 
     class _Tensor(Protocol):
-        """A tensor of torch."""
+        """A torch tensor."""
 
         def detach(self) -> Any: ...
         def permute(self, *axes: Any) -> Any: ...
 
     class _PillowImage(Protocol):
-        """An image of Pillow."""
+        """A Pillow image."""
 
         def getbands(self) -> tuple[str, ...]: ...
         def convert(self, mode: Any = ...) -> Any: ...
@@ -40,8 +40,8 @@ class Decoded:
 
     Attributes:
         images: the decoded images, in the order of the request.
-        errors: a :class:`WarpfeedError` for each bad image, by its position in the request. The
-            decoded image at that position is black.
+        errors: the :class:`WarpfeedError` of each bad image, by the image's position in the
+            request. The decoded image at that position is black.
     """
 
     def __init__(self, images: Any, native: Any, geometry: tuple[Any, Any] | None = None) -> None:
@@ -52,25 +52,26 @@ class Decoded:
 
     @property
     def geometry(self) -> Any:
-        """The matrix that maps each source image to its output image, (n, 2, 3) f32, as in the
-        field :class:`Geometry`. 0 for a bad image. :func:`boxes_to_source` maps boxes of the output
-        images back.
+        """The matrix that maps each source image to its output image, f32 of shape (n, 2, 3), as
+        in the field :class:`Geometry`. All zeros for a bad image. :func:`boxes_to_source` maps
+        boxes in the output images back.
 
         Raises:
-            ConfigError: for a decoder without ``geometry=True``.
+            ConfigError: if the decoder was opened without ``geometry=True``.
         """
-        return self._of_geometry()[0]
+        return self._require_geometry()[0]
 
     @property
     def sizes(self) -> Any:
-        """Height and width of each upright source image, (n, 2) i32. 0 for a bad image.
+        """Height and width of each upright source image, i32 of shape (n, 2). Zeros for a bad
+        image.
 
         Raises:
-            ConfigError: for a decoder without ``geometry=True``.
+            ConfigError: if the decoder was opened without ``geometry=True``.
         """
-        return self._of_geometry()[1]
+        return self._require_geometry()[1]
 
-    def _of_geometry(self) -> tuple[Any, Any]:
+    def _require_geometry(self) -> tuple[Any, Any]:
         if self._geometry is None:
             raise ConfigError("the decoder has no geometry; open it with geometry=True")
         return self._geometry
@@ -86,11 +87,10 @@ class Pending:
     """The future result of a request. Call ``pending.wait()`` or ``await pending`` to get the
     batch.
 
-    The batch can be taken only once. A batch on a device is ordered on the stream that is torch's
-    current stream when the batch is taken. Taking the batch fails while that stream is being
-    captured into a CUDA graph, but succeeds after the capture. The request is cancelled if this
-    object is dropped, or if the task that awaits it is cancelled. Images that no worker has started
-    to decode are then not decoded.
+    The batch can be taken only once. Taking a device batch makes torch's current stream wait until
+    the batch is ready. This fails while that stream is being captured into a CUDA graph; take the
+    batch after the capture instead. The request is cancelled if this object is dropped, or if the
+    task that awaits it is cancelled. Images that no worker has started to decode are then skipped.
     """
 
     def __init__(self, decoder: Decoder, answer: _warpfeed.Answer) -> None:
@@ -98,7 +98,7 @@ class Pending:
         self._awaited = False
 
     def wait(self) -> Decoded:
-        """Waits for the batch. The interpreter's lock is released during the wait.
+        """Waits for the batch and returns it. Releases the GIL while waiting.
 
         Raises:
             WarpfeedError: with kind ``"timeout"`` if all batches of the decoder have been in use
@@ -107,10 +107,10 @@ class Pending:
                 with kind ``"cuda"`` if the driver reports an error; with kind ``"config"`` if the
                 batch was already taken, the request was cancelled, or the decoder is closed.
         """
-        return self._decoder._made(self._answer.wait(self._decoder._delivery.stream()))
+        return self._decoder._to_decoded(self._answer.wait(self._decoder._delivery.stream()))
 
     def cancel(self) -> None:
-        """Cancels the request. If the batch was already taken, it stays valid."""
+        """Cancels the request. A batch that was already taken stays valid."""
         self._answer.cancel()
 
     def __await__(self) -> Generator[Any, None, Decoded]:
@@ -142,7 +142,7 @@ def _finish(ready: asyncio.Future[None]) -> None:
 
 
 class Decoder(_other_names.EarlierNames):
-    """Decodes requests: a list of encoded images becomes one batch.
+    """Decodes batches of images on request: a list of encoded images becomes one batch.
 
     ::
 
@@ -152,40 +152,41 @@ class Decoder(_other_names.EarlierNames):
         for position, error in decoded.errors.items():
             print(error)                    # sample 3: decode: jpeg ends at byte 4096 in MCU 61 of 132
 
-    The pixels equal those of a :class:`Loader` with the same options. With ``device="cuda"``, the
-    device decodes the JPEGs that it supports. Threads decode everything else, such as progressive
-    JPEGs, PNG and WebP, with bit-identical results. A bad image affects only its own position. Any
-    number of threads may share a decoder, and the next request is prepared while the device
-    processes the current one.
+    The pixels are identical to those of a :class:`Loader` with the same options. With
+    ``device="cuda"``, the device decodes the JPEGs that it supports, and CPU threads decode all
+    other images, such as progressive JPEGs, PNG and WebP, with bit-identical results. A bad image
+    does not affect the others. Any number of threads may share a decoder. The next request is
+    prepared while the device processes the current one.
 
     Args:
         max_batch: maximum number of images in a request.
         num_workers: as for :class:`Loader`.
-        prefetch: number of requests that are processed at the same time; 3 by default. Up to
-            ``prefetch`` + 1 batches may share the decoder's memory on a device, and one more in
-            host memory. Results that have not been taken also count, so take them roughly in the
-            order of the requests, as ``asyncio.gather`` does.
-        max_queued: maximum number of queued requests. A further request raises a
+        prefetch: number of requests that are processed at the same time; 3 by default. At most
+            ``prefetch`` + 1 device batches, or ``prefetch`` + 2 host batches, can share the
+            decoder's memory. Results that have not been taken count, too, so take them roughly in
+            the order of the requests, as ``asyncio.gather`` does.
+        max_queued: maximum number of queued requests. If the queue is full, a request raises a
             :class:`WarpfeedError` with kind ``"busy"``. :meth:`dynamic_batcher` has its own queue
             with the same limit.
         augment: augmentation of each image; ``Augment.eval(256, 224)`` by default.
         dtype, normalize, layout, channels, background, convert_to_u8: as for :class:`Loader`.
         geometry: adds :attr:`Decoded.geometry` and :attr:`Decoded.sizes` to results, to map
             predictions back to the source images.
-        device: as for :class:`Loader`. A batch on a device is ordered on the stream of torch that is current when
-            the batch is taken. If an earlier batch is still alive at that moment, the batch is a
-            copy, which :meth:`memory_plan` does not include.
+        device: as for :class:`Loader`. Taking a device batch makes torch's current stream wait
+            until the batch is ready. If an earlier batch is still alive at that moment, the new
+            batch is a copy, which :meth:`memory_plan` does not include.
         output, copy, pin_memory: as for :class:`Loader`.
-        decode_on: where JPEGs of batches on a device are decoded: ``"gpu"``, ``"cpu"`` or ``"auto"``.
+        decode_on: where the JPEGs of device batches are decoded: ``"gpu"``, ``"cpu"`` or
+            ``"auto"``.
         strict: as for :class:`Loader`.
-        timeout: number of seconds that a request waits while all batches are still in use; 30 by
+        timeout: number of seconds that a request waits while all batches are in use; 30 by
             default.
         memory_limit, max_pixels: as for :class:`Loader`.
-        max_sample_bytes: maximum size of an image in bytes. A larger image is not decoded and
-            produces an error at its position.
+        max_sample_bytes: maximum size of an encoded image in bytes. A larger image is not decoded
+            and produces an error at its position.
 
     Raises:
-        WarpfeedError: if an option cannot work.
+        WarpfeedError: if an option has an unsupported value.
         TypeError: for an unknown argument or a value of the wrong type.
     """
 
@@ -216,19 +217,20 @@ class Decoder(_other_names.EarlierNames):
         max_sample_bytes: int | None = None,
         **unknown: NoReturn,
     ) -> None:
-        given, defaults = _options.given(Decoder.__init__, locals(), unknown), Decoder.__init__.__kwdefaults__ or {}
+        given = _options.checked(Decoder.__init__, locals(), unknown)
+        defaults = Decoder.__init__.__kwdefaults__ or {}
         self._arguments = {name: value for name, value in given.items() if value is not defaults[name]}
         if max_batch == 0:
             raise ConfigError("max_batch=0: expected at least one image in a request")
         self._delivery = _delivery.Delivery(output, device, layout, copy)
-        #: The number of the CUDA device; None for host memory.
+        #: Index of the CUDA device; None for host memory.
         self.device = self._delivery.device
         self._has_geometry, self._max_batch = geometry, max_batch
-        options = {**_options.native(given, leave_out=_delivery.OPTIONS), "layout": self._delivery.layout}
+        options = {**_options.to_native(given, leave_out=_delivery.OPTIONS), "layout": self._delivery.layout}
         self._core = _warpfeed.DecoderCore(options, self._delivery.native())
         close_at_exit(self)
 
-    def _made(self, native: Any) -> Decoded:
+    def _to_decoded(self, native: Any) -> Decoded:
         images = self._delivery.field(native, "image", True)
         if not self._has_geometry:
             return Decoded(images, native)
@@ -243,28 +245,28 @@ class Decoder(_other_names.EarlierNames):
     def decode(self, images: Iterable[InputImage]) -> Decoded:
         """Decodes ``images`` and waits for the batch.
 
-        An image is ``bytes`` or any other buffer of bytes, such as a ``memoryview``; an array of
-        pixels (height, width, 3) or (height, width) of ``uint8``; a tensor (3, height, width) of
-        ``uint8``; or a Pillow image. ``bytes`` are not copied. A batch on a device is
-        ordered on torch's current stream, without waiting for the work of that stream.
+        An image is ``bytes`` or a different bytes-like object, such as a ``memoryview``; a
+        ``uint8`` array of shape (height, width, 3) or (height, width); a ``uint8`` tensor of shape
+        (3, height, width); or a Pillow image. ``bytes`` are not copied. A device batch is ready for
+        use on torch's current stream. The call does not wait for earlier work of that stream.
 
         Raises:
-            WarpfeedError: like :meth:`submit` and :meth:`Pending.wait`. A bad image produces an
-                error at its position and does not fail the batch.
-            TypeError: like :meth:`submit`. A value that cannot be an image, such as a path, is a
+            WarpfeedError: as for :meth:`submit` and :meth:`Pending.wait`. A bad image does not
+                raise: its error is in :attr:`Decoded.errors`.
+            TypeError: as for :meth:`submit`. A value that cannot be an image, such as a path, is a
                 bug in the calling code and fails the whole request.
         """
         return self.submit(images).wait()
 
     def submit(self, images: Iterable[InputImage]) -> Pending:
-        """Starts to decode ``images`` and returns immediately.
+        """Starts decoding ``images`` and returns immediately.
 
         ``await decoder.submit(images)`` does not block the event loop.
 
         Raises:
-            WarpfeedError: with kind ``"config"`` if there are no images or more than ``max_batch``,
-                or if called in a process other than the decoder's; with kind ``"busy"`` if
-                ``max_queued`` requests are already queued.
+            WarpfeedError: with kind ``"config"`` if ``images`` is empty or has more than
+                ``max_batch`` items, or if the decoder was opened in a different process; with kind
+                ``"busy"`` if ``max_queued`` requests are already queued.
             TypeError: if a value cannot be an image, such as a path, an open file or None.
         """
         return Pending(self, self._core.submit(list(images)))
@@ -273,53 +275,52 @@ class Decoder(_other_names.EarlierNames):
         """Batches the images of concurrent requests and calls ``f``, such as a model, on each
         batch.
 
-        A batch starts when no further request fits into ``max_batch`` images, or ``max_delay_ms``
-        after its first request was submitted. ``f(decoded)`` returns a list, an array or a tensor
-        with one result for each image. For several outputs, such as boxes and scores, it returns
-        ``list(zip(boxes, scores))``::
+        A batch starts once the next request would exceed ``max_batch`` images, or ``max_delay_ms``
+        after its first request was submitted. ``f(decoded)`` must return a list, an array or a
+        tensor with one result for each image. To return several outputs, such as boxes and scores,
+        return ``list(zip(boxes, scores))``::
 
             batcher = decoder.dynamic_batcher(lambda decoded: model(decoded.images).argmax(1), max_delay_ms=5)
             results = await asyncio.wrap_future(batcher.submit(uploads))
 
-        ``f`` runs on its own thread, for one batch at a time.
+        The batcher calls ``f`` on a thread of its own, for one batch at a time.
 
         Args:
-            f: the function. If it raises an exception, all requests of the batch fail with it.
-            max_delay_ms: maximum time to wait for further requests, in milliseconds, from 0 to
-                60000.
+            f: the function. If it raises an exception, all requests in the batch fail with it.
+            max_delay_ms: maximum time to wait for more requests, in milliseconds, from 0 to 60000.
 
         Raises:
-            ConfigError: for a delay that is out of range.
-            TypeError: for a function that cannot be called, or a delay that is not a number.
+            ConfigError: if ``max_delay_ms`` is out of range.
+            TypeError: if ``f`` is not callable, or ``max_delay_ms`` is not a number.
         """
-        core = self._core.dynamic_batcher(checked(f, max_delay_ms))
+        core = self._core.dynamic_batcher(checked_delay(f, max_delay_ms))
 
         def decoded(answer: _warpfeed.Answer) -> Decoded:
-            return self._made(answer.wait(self._delivery.stream()))
+            return self._to_decoded(answer.wait(self._delivery.stream()))
 
         return DynamicBatcher(core, decoded, f)
 
     def stats(self) -> Stats:
-        """Returns the statistics so far: a dict, which prints as a table."""
+        """Returns the statistics so far, as a dict that prints as a table."""
         stats = Stats(*self._core.stats())
         stats["options"] = f"Decoder({', '.join(f'{name}={value!r}' for name, value in self._arguments.items())})"
         return stats
 
     def memory_plan(self) -> Report:
-        """Returns how much memory the decoder needs, in bytes: a dict, which prints as a
+        """Returns how many bytes of memory the decoder needs, as a dict that prints as a
         sentence."""
         return Report(*self._core.memory_plan())
 
     def close(self) -> None:
-        """Ends all threads. Unfinished requests fail, including those of a :meth:`dynamic_batcher`.
-        Batches that have been taken stay valid."""
+        """Stops all threads. Unfinished requests fail, including the requests of a
+        :meth:`dynamic_batcher`. Batches that have been taken stay valid."""
         self._core.close()
 
-    def _ends(self) -> bool:
-        """Starts to close the decoder. Returns whether its threads have ended."""
-        return bool(self._core.ends())
+    def _begin_close(self) -> bool:
+        """Begins closing the decoder without waiting. Returns whether its threads have ended."""
+        return bool(self._core.begin_close())
 
-    def _called(self) -> list[str]:
+    def _running_callbacks(self) -> list[str]:
         """Returns the names of the user's callbacks that are running."""
         return []
 

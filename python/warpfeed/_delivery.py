@@ -1,5 +1,5 @@
-"""Implements the options ``output``, ``device``, ``layout`` and ``copy``: array type, device and
-layout of batches."""
+"""Implements the options ``output``, ``device``, ``layout`` and ``copy``, which determine the form
+in which batches are delivered."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OPTIONS = ("output", "device", "layout", "copy")
 
 _LAYOUTS = {"nhwc": "nhwc", "nchw": "nchw", "channels_last": "channels_last", "contiguous_format": "nchw"}
 
-#: DLPack's number of CUDA devices.
+#: DLPack's device type for CUDA (``kDLCUDA``).
 _CUDA = 2
 
 
@@ -34,13 +34,13 @@ class Delivery:
 
     def __init__(self, output: str | None, device: Device | None, layout: Any, copy: bool | None) -> None:
         chosen = output is not None
-        # Importing torch takes seconds and half a gigabyte of memory, so it is not imported for
-        # other outputs.
+        # Importing torch takes seconds and half a gigabyte of memory, so do not import it for other
+        # outputs.
         output = output or ("torch" if _torch() is not None else "numpy")
         one_of("output", output, ("torch", "numpy", "dlpack"))
         if output == "torch" and _torch() is None:
             raise ConfigError("output='torch': torch cannot be imported; install it, or pass output='numpy'")
-        #: The number of the CUDA device; None for host memory.
+        #: Index of the CUDA device; None for host memory.
         self.device = _ordinal(device)
         if self.device is not None and output == "numpy":
             reason = "supports only host memory" if chosen else "is the default, because torch is not installed"
@@ -49,40 +49,40 @@ class Delivery:
         self._layout = _LAYOUTS.get(name.removeprefix("torch.").lower())
         if self._layout is None:
             raise ConfigError(
-                f"layout={layout!r}: expected one of 'channels_last', 'nhwc', 'nchw', or a memory format of torch"
+                f"layout={layout!r}: expected one of 'channels_last', 'nhwc', 'nchw', or a torch memory format"
             )
         self._output, self._copy = output, copy
 
     @property
     def is_torch(self) -> bool:
-        """Whether fields are tensors of torch."""
+        """Whether fields are delivered as torch tensors."""
         return self._output == "torch"
 
     @property
     def layout(self) -> str:
-        """The option ``layout`` in the form that the native module expects."""
+        """The memory layout, in the form that the extension module expects."""
         return "nchw" if self._layout == "nchw" else "nhwc"
 
     @property
     def image_axes(self) -> tuple[int, int]:
-        """The axes of the height and the width of the images."""
+        """The indices of the height axis and the width axis of the images."""
         return (1, 2) if self._layout == "nhwc" else (2, 3)
 
     def stream(self) -> int:
-        """Returns the handle of torch's current stream on the device, or 0, the default stream, if
-        torch is not used."""
+        """Returns the handle of torch's current stream on the device, or 0 (the default stream) if
+        the output is not torch."""
         torch = _torch() if self.device is not None and self._output == "torch" else None
         if torch is None or not torch.cuda.is_available():
             return 0
         return int(torch.cuda.current_stream(self.device).cuda_stream)
 
     def native(self) -> tuple[bool | None, int | None, int]:
-        """Returns the second argument of the native loader and decoder."""
+        """Returns the argument ``delivery`` of the native loader and decoder."""
         return None if self._copy is None else bool(self._copy), self.device, self.stream()
 
     def field(self, batch: _warpfeed.Batch, name: str, is_image: bool) -> Any:
-        """Returns the field `name` of `batch` as an array. Depending on ``copy``, it shares the
-        memory of the batch or is a copy."""
+        """Returns the field `name` of `batch` as an array. The option ``copy`` determines whether
+        the array is a copy or shares the memory of the batch."""
         channels_last = is_image and self._layout == "channels_last"
         if self._output == "torch":
             return _to_torch(batch, name, channels_last)
@@ -91,7 +91,7 @@ class Delivery:
         return batch.tensor(name, channels_last, own=True)
 
     def flags(self, flags: list[bool]) -> Any:
-        """Returns an array of one flag per sample, on the device of the batch."""
+        """Converts one flag per sample to an array on the device of the batch."""
         if self._output != "torch":
             import numpy as np
 
@@ -99,12 +99,13 @@ class Delivery:
         torch = _torch()
         device = "cpu" if self.device is None else f"cuda:{self.device}"
         if all(flags):
-            # All flags are set, so no copy to the device is necessary.
+            # Avoids a copy from the host to the device.
             return torch.ones(len(flags), dtype=torch.bool, device=device)
         return torch.tensor(flags).to(device, non_blocking=True)
 
     def stored_image(self, height: int, width: int, pixels: bytearray) -> Any:
-        """Returns the pixels of a stored sample's image as an array."""
+        """Converts the decoded pixels of a sample to an array (height, width, 3), or to a torch
+        tensor (3, height, width)."""
         import numpy as np
 
         image = np.frombuffer(pixels, np.uint8).reshape(height, width, 3)
@@ -118,15 +119,15 @@ def _ordinal(device: Device | None) -> int | None:
         return None
     if isinstance(device, int) and not is_flag(device):
         if device < 0:
-            raise ConfigError(f"device={device}: expected 'cpu', 'cuda', or the number of a device, from 0")
+            raise ConfigError(f"device={device}: expected 'cpu', 'cuda', or a device index of 0 or more")
         return device
-    kind, _, number = str(device).partition(":")
+    kind, _, index = str(device).partition(":")
     if kind == "cpu":
         return None
-    if kind != "cuda" or (number and not number.isdigit()):
-        raise ConfigError(f"device={device!r}: expected 'cpu', 'cuda', 'cuda:1', a number, a torch.device or None")
-    if number:
-        return int(number)
+    if kind != "cuda" or (index and not index.isdigit()):
+        raise ConfigError(f"device={device!r}: expected 'cpu', 'cuda', 'cuda:1', an index, a torch.device or None")
+    if index:
+        return int(index)
     module = sys.modules.get("torch")
     if module is not None and module.cuda.is_available():
         return int(module.cuda.current_device())
@@ -139,8 +140,8 @@ def _to_torch(batch: _warpfeed.Batch, name: str, channels_last: bool) -> Any:
     kind, device = field.__dlpack_device__()
     stream = None
     if kind == _CUDA:
-        # The capsule makes the stream that is current here wait, without blocking the host. DLPack
-        # uses the number 1 for the default stream.
+        # Creating the capsule makes the current stream wait for the batch, without blocking the
+        # host. DLPack denotes the default stream by 1.
         stream = int(torch.cuda.current_stream(device).cuda_stream) or 1
     tensor = torch.utils.dlpack.from_dlpack(field.__dlpack__(stream=stream))
     return tensor.clone() if batch.clone_wanted(field.nbytes) else tensor
@@ -155,7 +156,7 @@ def _to_numpy(batch: _warpfeed.Batch, name: str, channels_last: bool) -> Any:
         try:
             import ml_dtypes
         except ImportError:
-            # NumPy itself has no such type, so the user gets the bits.
+            # NumPy itself has no bfloat16, so deliver the bits as an integer array.
             return array
         return array.view(ml_dtypes.bfloat16)
     return array

@@ -8,12 +8,11 @@ __all__ = ["ConfigError", "LoaderTimeoutError", "NotFoundError", "StorageError",
 
 
 class WarpfeedError(RuntimeError):
-    """An error whose message states the location before the cause.
+    """Base class of the package's errors. The message names the location first, then the cause, for
+    example ``sample 18231 (n01440764/x): train/n01440764/x.JPEG: decode: jpeg ends at byte 4096 in
+    MCU 61 of 132``.
 
-    ``str(error)`` reads like ``sample 18231 (n01440764/x): train/n01440764/x.JPEG: decode: jpeg
-    ends at byte 4096 in MCU 61 of 132``.
-
-    The subclasses also derive from the built-in exceptions that callers usually catch:
+    Each subclass also derives from the built-in exception that callers usually catch:
     :class:`ConfigError` is a ``ValueError``, :class:`StorageError` an ``OSError``,
     :class:`NotFoundError` a ``FileNotFoundError``, and :class:`LoaderTimeoutError` a
     ``TimeoutError``. A value of the wrong type or an unknown argument raises a plain ``TypeError``.
@@ -21,15 +20,15 @@ class WarpfeedError(RuntimeError):
     Attributes:
         kind: category of the error: ``io``, ``config``, ``source``, ``decode``, ``transform``,
             ``panic``, ``too_many_skipped``, ``memory``, ``cuda``, ``timeout``, ``capturing`` or
-            ``busy``. For an exception in the user's own code, the kind is ``source`` if a dataset
-            raised it, and ``transform`` if a function raised it.
-        sample: index of the sample in its dataset, or None.
-        key: key of the sample, or None.
-        path: the file or folder, or None.
-        errno: error number of the operating system, or None.
+            ``busy``. If the user's own code raised an exception, the kind is ``source`` for a
+            dataset, and ``transform`` for a function.
+        sample: index of the sample that failed, or None.
+        key: key of the sample that failed, or None.
+        path: path of the file or folder that failed, or None.
+        errno: error number from the operating system, or None.
 
     If a Python dataset or a user function (``image_transform``, ``batch_transform``, ``collate``,
-    ``sampler``) raised an exception, that exception is the ``__cause__``.
+    ``sampler``) raised an exception, ``__cause__`` is that exception.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class WarpfeedError(RuntimeError):
         self.path = path
         self.errno = errno
 
-    # Without this, `OSError` would print its error number and file.
+    # `OSError` would print the error number and the file name instead of the message.
     def __str__(self) -> str:
         return str(self.args[0])
 
@@ -58,7 +57,7 @@ class WarpfeedError(RuntimeError):
 
 
 class ConfigError(WarpfeedError, ValueError):
-    """An option has a value that cannot work, or options contradict each other."""
+    """An option has an unsupported value, or options contradict each other."""
 
 
 class StorageError(WarpfeedError, OSError):
@@ -66,7 +65,7 @@ class StorageError(WarpfeedError, OSError):
 
     @property
     def filename(self) -> str | None:
-        """The path, as in ``path``."""
+        """The same as ``path``, under the name that ``OSError`` uses."""
         return self.path
 
 
@@ -75,22 +74,22 @@ class NotFoundError(StorageError, FileNotFoundError):
 
 
 class LoaderTimeoutError(WarpfeedError, TimeoutError):
-    """The loader or decoder could not deliver a batch for longer than ``timeout``."""
+    """The loader or decoder could not deliver a batch within ``timeout`` seconds."""
 
 
 def free_frames(e: BaseException) -> None:
-    """Clears the local variables of the frames in the tracebacks of `e` and its causes. The line
-    numbers of the tracebacks are preserved.
+    """Clears the local variables of all frames in the tracebacks of `e` and its causes. The
+    tracebacks still show their line numbers.
 
-    Otherwise, a caller that keeps the exception would also keep these variables, such as a batch
-    and its slot.
+    Otherwise, a caller that keeps the exception would keep these variables alive, such as a batch
+    that occupies a slot.
     """
     seen: set[int] = set()
-    left: list[BaseException | None] = [e]
-    while left:
-        e_or_none = left.pop()
-        if e_or_none is None or id(e_or_none) in seen:
+    remaining: list[BaseException | None] = [e]
+    while remaining:
+        current = remaining.pop()
+        if current is None or id(current) in seen:
             continue
-        seen.add(id(e_or_none))
-        traceback.clear_frames(e_or_none.__traceback__)
-        left += [e_or_none.__cause__, e_or_none.__context__, *getattr(e_or_none, "exceptions", ())]
+        seen.add(id(current))
+        traceback.clear_frames(current.__traceback__)
+        remaining += [current.__cause__, current.__context__, *getattr(current, "exceptions", ())]

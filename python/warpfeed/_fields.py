@@ -1,10 +1,10 @@
 """Field types, with the same names as in the Rust crate.
 
-Masks, boxes, keypoints and dense maps use the coordinates of the sample's image, and are cropped,
-resized, flipped and padded together with it. Masks are bit-identical to those of torchvision's v2
-transforms with ``tv_tensors``, and boxes, keypoints and dense maps agree with them to 1e-4. Other
-field types are delivered as they are stored. The suffix of a stored field's name is its encoding:
-``x.npy``, ``x.json`` or ``x.txt``. A field without a suffix is a little-endian array.
+Masks, boxes, keypoints and dense maps are cropped, resized, flipped and padded together with the
+image of their sample. Masks are bit-identical to the results of torchvision's v2 transforms with
+``tv_tensors``; boxes, keypoints and dense maps agree with torchvision to 1e-4. Other fields are
+delivered as they are stored. The suffix of a stored field's name gives its encoding: ``x.npy``,
+``x.json`` or ``x.txt``. A field without a suffix is a raw little-endian array.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Mapping, Sequence
 
 from ._error import ConfigError
-from ._options import Arguments, dtype_name, one_of, texts
+from ._options import Arguments, dtype_name, name_tuple, one_of
 from ._types import Dtype
 
 __all__ = [
@@ -24,30 +24,32 @@ __all__ = [
 
 Pairs = Sequence[tuple[int, int]]
 
-#: Meanings of the four numbers of a box.
+#: The supported meanings of a box's four numbers.
 _FORMATS = ("xyxy", "xywh", "cxcywh")
 
 
 def _pairs(pairs: Pairs) -> tuple[tuple[int, int], ...]:
-    return tuple((int(one), int(other)) for one, other in pairs)
+    return tuple((int(left), int(right)) for left, right in pairs)
 
 
-def _whole(what: str, number: Any) -> int:
+def _mask_integer(what: str, number: Any) -> int:
     try:
         return operator.index(number)
     except TypeError:
         raise TypeError(f"classes of a mask: {what} is {number!r}; expected a whole number") from None
 
 
-def _stored(key: Any) -> int | list[int]:
-    """Converts a key of the dict ``classes``, which is a value of a mask or a color, to an int or a
-    list of ints."""
-    return [_whole("a color", part) for part in key] if hasattr(key, "__iter__") else _whole("a value", key)
+def _mask_key(key: Any) -> int | list[int]:
+    """Converts a key of the dict ``classes`` to an int (a value of a mask) or to a list of ints (a
+    color)."""
+    if hasattr(key, "__iter__"):
+        return [_mask_integer("a color", component) for component in key]
+    return _mask_integer("a value", key)
 
 
 def _columns(columns: Any) -> tuple[tuple[str, Any], ...]:
-    """Returns ``columns`` as pairs of a name and a type. Rejects strings, because a string of two
-    letters would look like such a pair."""
+    """Returns ``columns`` as (name, type) pairs. Rejects strings, because a string of two letters
+    would be mistaken for such a pair."""
     expected = f"columns={columns!r}: expected a dict of types by name, such as {{'class': 'i64'}}"
     if isinstance(columns, (str, bytes)) or not hasattr(columns, "__iter__"):
         raise TypeError(expected)
@@ -59,11 +61,11 @@ def _columns(columns: Any) -> tuple[tuple[str, Any], ...]:
 
 @dataclass(frozen=True)
 class Image(Arguments):
-    """The image of the sample, or the image in its field ``of``. The options for images apply to
-    this field.
+    """The image of the sample, or the image that the sample's field ``of`` contains. The image
+    options of the loader, such as ``dtype`` and ``normalize``, apply to it.
 
-    All images of a sample have the same crop and flip. Use the option ``views`` of the loader for
-    several views of one image.
+    All images of a sample get the same crop and flip. To load several views of one image, use the
+    option ``views`` of the loader.
     """
 
     of: str | None = None
@@ -74,7 +76,8 @@ class Image(Arguments):
 
 @dataclass(frozen=True)
 class Label(Arguments):
-    """The class as an integer, shape (N,). Use it for a field whose name is not ``label``."""
+    """The class index, as an integer field of shape (N,). Use it to deliver the label under a name
+    other than ``label``."""
 
     def _describe(self) -> dict[str, Any]:
         return {"label": {}}
@@ -82,13 +85,14 @@ class Label(Arguments):
 
 @dataclass(frozen=True)
 class Geometry(Arguments):
-    """The transform from the source image to the output image, to map predictions back: a matrix,
-    f32 of shape (N, 2, 3). ``<name>.size``, i32 of shape (N, 2), holds the height and width of the
-    upright source image.
+    """The affine transform from the source image to the output image, for mapping predictions back:
+    a matrix per sample, f32 of shape (N, 2, 3). ``<name>.size``, i32 of shape (N, 2), contains the
+    height and width of the upright source image.
 
-    The matrix maps (x, y, 1) of the source image to (x, y) of the output image, in pixels from the
-    edges. It includes crop, resize, padding and flips. :func:`boxes_to_source` maps boxes of the
-    output image back.
+    The matrix maps (x, y, 1) in the source image to (x, y) in the output image. Coordinates are in
+    pixels and are measured from the left and upper edges, so x ranges from 0 to the width. The
+    matrix includes the crop, the resize, the padding and the flips. :func:`boxes_to_source` maps
+    boxes in the output image back.
     """
 
     def _describe(self) -> dict[str, Any]:
@@ -97,10 +101,11 @@ class Geometry(Arguments):
 
 @dataclass(frozen=True)
 class NdArray(Arguments):
-    """An array of fixed shape: ``NdArray("f32", [768])`` is (N, 768). The shape ``[]`` is a scalar, (N).
+    """An array of fixed shape. ``NdArray("f32", [768])`` delivers an array of shape (N, 768). With
+    the shape ``[]``, each sample has one number, and the batch an array of shape (N,).
 
     Fractions are rounded to the nearest value of the type; ``"f64"`` preserves 64-bit floats. A
-    sample fails if one of its integers does not fit into the type.
+    sample fails if one of its integers does not fit in the type.
     """
 
     dtype: Dtype
@@ -116,14 +121,15 @@ class NdArray(Arguments):
 @dataclass(frozen=True)
 class Ragged(Arguments):
     """A variable number of rows per sample, padded to shape (N, most, ...). ``<name>.count``, i64
-    of shape (N,), holds the number of rows.
+    of shape (N,), contains the number of rows of each sample.
 
     Args:
-        dtype: element type of the numbers and of ``padding``.
-        row: shape of a row; ``[]`` for a scalar.
+        dtype: element type.
+        row: shape of a row; ``[]`` if a row is a single number.
         most: maximum number of rows per sample.
-        padding: value of missing rows; 0 by default.
-        truncated: keeps the first ``most`` rows of a sample that has more. By default such a sample is an error.
+        padding: value that fills missing rows; 0 by default.
+        truncated: keeps only the first ``most`` rows of a sample. By default, a sample with more
+            rows fails.
     """
 
     dtype: Dtype
@@ -138,8 +144,9 @@ class Ragged(Arguments):
 
     @classmethod
     def bytes(cls, most: int, truncated: bool = False) -> Ragged:
-        """The bytes of the stored field, such as a text or a file, as u8 of shape (N, most): at
-        most ``most`` per sample. They are not decoded, whatever the suffix of the field's name."""
+        """Returns the type of a field that delivers the stored bytes, such as a text or a file, as
+        u8 of shape (N, most). The bytes are not decoded, whatever suffix the name of the field
+        has."""
         return cls("u8", (), most, None, truncated, True)
 
     def __repr__(self) -> str:
@@ -156,12 +163,12 @@ class Ragged(Arguments):
 
 @dataclass(frozen=True)
 class Mask(Arguments):
-    """An integer for each pixel of the image, such as its class, of shape (N, H, W). Masks are
-    resized with nearest-neighbor interpolation.
+    """An integer for each pixel of the image, such as a class index, as an array of shape (N, H,
+    W). Masks are resized with nearest-neighbor interpolation.
 
     The batch field ``mask`` is read from the sample's field ``mask``, ``mask.png`` (1- to 16-bit
     grayscale, or palette indices), ``mask.npy`` (booleans or integers), ``mask.tif``, ``mask.gif``,
-    ``mask.bmp`` (indices of a palette) or ``mask.webp`` (lossless).
+    ``mask.bmp`` (palette indices) or ``mask.webp`` (lossless).
 
     ::
 
@@ -169,16 +176,15 @@ class Mask(Arguments):
         Mask("i64", classes={(0, 0, 0): 0, (128, 0, 0): 1}, ignore=255)   # colors of RGB masks
 
     Args:
-        dtype: an integer type. A sample fails if its mask contains a value that the type cannot
-            hold.
+        dtype: an integer type. A sample fails if a value in its mask does not fit in the type.
         of: name of the sample's field, if it differs from the name of the batch field.
-        fill: value of the padding around the image (``Augment.letterbox``).
-        classes: the number of classes, or a dict. With a number, the values of a mask must be 0 to
-            ``classes`` - 1, ``fill`` or ``ignore``; otherwise the sample fails. A dict maps stored
-            values, or colors (red, green, blue), to the values in the batch. A sample fails if its
-            mask contains a value that is not in the dict, unless ``ignore`` is set.
+        fill: value of the padding around the image, for example with ``Augment.letterbox``.
+        classes: the number of classes, or a dict. If it is a number, a sample fails if its mask
+            contains a value other than 0 to ``classes`` - 1, ``fill`` and ``ignore``. A dict maps
+            stored values, or colors (red, green, blue), to the values in the batch. A sample fails
+            if its mask contains a value that is not in the dict, unless ``ignore`` is set.
         ignore: value of pixels that do not belong to any class. If ``classes`` is a dict,
-            ``ignore`` replaces the values that are not in the dict.
+            ``ignore`` replaces every value that is not in the dict.
     """
 
     dtype: Dtype
@@ -193,34 +199,35 @@ class Mask(Arguments):
             object.__setattr__(self, "classes", tuple(self.classes.items()))
 
     def _describe(self) -> dict[str, Any]:
-        counted = self.classes is None or not hasattr(self.classes, "__iter__")
-        values = [(_stored(key), _whole("a class", value)) for key, value in (() if counted else self.classes)]  # type: ignore[union-attr]
-        if not counted and not values:
+        is_count = self.classes is None or not hasattr(self.classes, "__iter__")
+        pairs: Any = () if is_count else self.classes
+        values = [(_mask_key(key), _mask_integer("a class", value)) for key, value in pairs]
+        if not is_count and not values:
             raise ConfigError("classes={}: expected at least one value of the mask")
         described = {"dtype": dtype_name(self.dtype), "of": self.of, "fill": self.fill, "ignore": self.ignore}
-        return {"mask": {**described, "classes": self.classes if counted else None, "map": values}}
+        return {"mask": {**described, "classes": self.classes if is_count else None, "map": values}}
 
 
 @dataclass(frozen=True)
 class DenseMap(Arguments):
     """One or more floats for each pixel of the image, such as depth or a heat map, as f32 of shape
     (N, H, W). With ``channels``, the shape follows the layout of the images: (N, C, H, W), or (N,
-    H, W, C) with ``layout="nhwc"``. The resize uses the same filter as for images, antialiased
-    bilinear.
+    H, W, C) with ``layout="nhwc"``. Dense maps are resized with the same antialiased bilinear
+    filter as images.
 
-    The sample's field is a PNG or TIFF, or an ``.npy`` of shape (height, width), or (height, width, C).
-    Values are delivered as stored, without scaling, whether they are 8-bit integers, 16-bit
+    The sample's field is a PNG or TIFF, or an ``.npy`` of shape (height, width) or (height, width,
+    C). Values are delivered as stored, without scaling, whether they are 8-bit integers, 16-bit
     integers or floats. For example, white in a 16-bit image is 65535. ``Loader("scans",
     fields={"image": DenseMap(1, image=True)})`` loads 16-bit images, ``DenseMap(4, image=True)``
-    loads RGBA images, and ``DenseMap(13, image=True)`` loads TIFFs with 13 bands. Only geometric
-    operations change a dense map.
+    loads RGBA images, and ``DenseMap(13, image=True)`` loads TIFFs with 13 bands. Color operations
+    do not change a dense map.
 
     Args:
-        channels: number of values per pixel; None for one value without a channel axis.
-        nearest: uses the nearest pixel, for values that must not be averaged.
+        channels: number of values per pixel; None for a single value without a channel axis.
+        nearest: resizes with nearest-neighbor interpolation, for values that must not be averaged.
         fill: value of the padding around the image.
         of: name of the sample's field, if it differs from the name of the batch field.
-        image: reads the image of the sample, a PNG or TIFF, instead of a field.
+        image: reads the image of the sample, which must be a PNG or TIFF, instead of a field.
     """
 
     channels: int | None = None
@@ -236,8 +243,9 @@ class DenseMap(Arguments):
 
     @classmethod
     def flow(cls, nearest: bool = False, fill: float = 0.0) -> DenseMap:
-        """Optical flow with two channels: the displacement of each pixel to the right and down, in
-        pixels. Resizing scales the displacements, and a flip negates those along its axis."""
+        """Returns the type of an optical flow field with two channels: the displacement of each
+        pixel to the right and down, in pixels. A resize also scales the displacements. A horizontal
+        flip negates the first channel, and a vertical flip the second."""
         return cls(2, nearest, fill, _flow=True)
 
     def __repr__(self) -> str:
@@ -247,7 +255,7 @@ class DenseMap(Arguments):
 
     def _describe(self) -> dict[str, Any]:
         if self.image and self.of is not None:
-            raise ConfigError(f"DenseMap(of={self.of!r}, image=True): set one of them")
+            raise ConfigError(f"DenseMap(of={self.of!r}, image=True): both select the source; set one of them")
         of = "same" if self.of is None else {"named": self.of}
         described: dict[str, Any] = {"channels": self.channels, "nearest": self.nearest, "fill": str(float(self.fill))}
         described.update(of="image" if self.image else of, flow=self._flow, layout=self._layout)
@@ -256,14 +264,16 @@ class DenseMap(Arguments):
 
 @dataclass(frozen=True)
 class Keypoints(Arguments):
-    """Keypoints of the image, such as the landmarks of a face: (N, K, 2) f32, x and y in pixels
-    of the output image. A point outside the crop is kept, with coordinates outside the output.
+    """Keypoints of the image, such as the landmarks of a face, as f32 of shape (N, K, 2): x and y
+    in pixels of the output image. A point outside the crop keeps its position, so its coordinates
+    lie outside the output.
 
     Args:
         count: K, the number of points per sample.
-        visibility: adds a third number to each point, (N, K, 3): 0 for unlabeled, 1 for hidden, 2
-            for visible. A point outside the crop becomes (0, 0, 0).
-        flip_pairs: points that are exchanged in a mirrored image: ``[(0, 1)]`` for two eyes.
+        visibility: adds a third number to each point, so the shape is (N, K, 3): 0 for unlabeled, 1
+            for hidden, 2 for visible. A point outside the crop becomes (0, 0, 0).
+        flip_pairs: pairs of points to exchange when the image is flipped horizontally, such as
+            ``[(0, 1)]`` for the left and the right eye.
     """
 
     count: int
@@ -282,7 +292,7 @@ class Keypoints(Arguments):
 class Boxes(Arguments):
     """The boxes of a sample, with their classes, masks and keypoints.
 
-    For up to ``most`` boxes per sample, the field ``boxes`` becomes these arrays:
+    The field ``boxes`` becomes these arrays, with ``most`` boxes per sample:
 
     =================  ==================  ================  =======================================
     array              shape               dtype             padding
@@ -294,24 +304,27 @@ class Boxes(Arguments):
     ``boxes.points``   (N, most, K, 3)     f32               0
     =================  ==================  ================  =======================================
 
-    Boxes are clipped to the crop. A box outside the crop is dropped with its columns, mask and
-    points. The remaining boxes keep their order.
+    Boxes are clipped to the crop. A box outside the crop is dropped, together with its columns,
+    mask and points. The remaining boxes keep their order.
 
     Args:
         most: maximum number of boxes per sample.
-        columns: names and types of additional values for each box, such as ``{"class": "i64",
-            "crowd": "u8"}``.
-        from_, to: format of the four numbers in the sample and in the batch: ``"xyxy"`` (left,
-            upper, right and lower edge), ``"xywh"`` or ``"cxcywh"``.
-        relative: whether the sample stores coordinates as fractions of the image's width and height.
-        to_relative: delivers boxes as fractions of the output's width and height, not in pixels.
+        columns: names and types of additional per-box values, such as ``{"class": "i64", "crowd":
+            "u8"}``.
+        from_, to: format of the four numbers in the sample (``from_``) and in the batch (``to``):
+            ``"xyxy"`` (left, upper, right and lower edge), ``"xywh"`` or ``"cxcywh"``.
+        relative: whether the sample stores coordinates as fractions of the image's width and
+            height.
+        to_relative: delivers coordinates as fractions of the output's width and height instead of
+            pixels.
         min_visible: drops a box if less than this fraction of its area is inside the crop.
-        min_size: drops a box if its width or height in the output is less than this, in pixels.
-        masks: adds a mask for each box, with a 0 or 1 for each pixel of the output.
-        points: adds this number of keypoints for each box. Each has x, y, and the visibility: 0 for
-            unlabeled, 1 for hidden, 2 for visible.
-        flip_pairs: points that are exchanged in a mirrored image.
-        truncated: keeps the first ``most`` boxes of a sample that has more. By default such a sample is an error.
+        min_size: drops a box if its width or height in the output is less than this many pixels.
+        masks: adds a mask for each box, with 0 or 1 for each pixel of the output.
+        points: adds this number of keypoints for each box. A keypoint consists of x, y and
+            visibility: 0 for unlabeled, 1 for hidden, 2 for visible.
+        flip_pairs: pairs of points to exchange when the image is flipped horizontally.
+        truncated: keeps only the first ``most`` boxes of a sample. By default, a sample with more
+            boxes fails.
     """
 
     most: int
@@ -345,18 +358,18 @@ class Boxes(Arguments):
 
 @dataclass(frozen=True)
 class MultiHot(Arguments):
-    """Several labels per sample, of shape (N, classes): each row contains 1 for each label and 0
-    elsewhere.
+    """Several labels per sample, as a multi-hot array of shape (N, classes): 1 for each label of
+    the sample, and 0 elsewhere.
 
     The sample's field lists the labels as comma-separated text, a JSON list, or an array of
-    integers. Each label is the name of a class or its index.
+    integers. Each label is a class name or a class index.
 
     Args:
         classes: the class names, or the number of classes.
-        dtype: element type of the row.
-        separator: character between labels in a text, such as ``"|"`` or ``";"``; ``" "`` stands
-            for any whitespace. By default, labels are separated by commas, or by whitespace if they
-            are numbers without commas.
+        dtype: element type of the array.
+        separator: the character that separates labels in text, such as ``"|"`` or ``";"``; ``" "``
+            stands for any whitespace. By default, commas separate labels; whitespace does if the
+            text contains only numbers and no comma.
     """
 
     classes: Sequence[str] | int
@@ -365,7 +378,7 @@ class MultiHot(Arguments):
 
     def __post_init__(self) -> None:
         if not isinstance(self.classes, int):
-            object.__setattr__(self, "classes", texts("classes", self.classes))
+            object.__setattr__(self, "classes", name_tuple("classes", self.classes))
 
     def _describe(self) -> dict[str, Any]:
         return {"multi_hot": {"classes": self.classes, "dtype": dtype_name(self.dtype), "separator": self.separator}}
@@ -373,11 +386,12 @@ class MultiHot(Arguments):
 
 @dataclass(frozen=True)
 class Text(Arguments):
-    """One string per sample, such as a caption. Delivered as a list of N ``str``, also in batches
-    on a device.
+    """One string per sample, such as a caption, delivered as a list of N ``str``. Device batches
+    also deliver such a list.
 
-    The sample's field is UTF-8, such as ``caption.txt``, or a column of a table. Texts of any length are
-    delivered unchanged. ``Ragged.bytes`` delivers the bytes of a text as an array.
+    The sample's field is UTF-8 text, such as ``caption.txt``, or a column of a table. Strings of
+    any length are delivered unchanged. To get the bytes of a text as an array, use
+    :meth:`Ragged.bytes`.
 
     Args:
         of: name of the sample's field, if it differs from the name of the batch field.
@@ -391,19 +405,19 @@ class Text(Arguments):
 
 @dataclass(frozen=True)
 class TokenIds(Arguments):
-    """The tokens of a window of :class:`Tokens`, of shape (N, length).
+    """The token ids of a window of :class:`Tokens`, as an array of shape (N, length).
 
-    ``end`` adds two arrays, both i32 of shape (N, length). ``<name>.document`` contains the index
-    of each token's document within the window, starting at 0. ``<name>.position`` contains the
-    position of each token within its document, or within the window if the document began before
-    the window. The mask for attention within packed documents is ``document[:, :, None] ==
-    document[:, None, :]``.
+    With ``end``, the batch has two more arrays, both i32 of shape (N, length).
+    ``<name>.document`` contains the index of each token's document within the window, starting at
+    0. ``<name>.position`` contains the position of each token within its document, or within the
+    window if the document began before the window. To restrict attention to the tokens of the same
+    document, use the mask ``document[:, :, None] == document[:, None, :]``.
 
     Args:
         length: number of tokens per window.
         dtype: ``"i64"``, ``"i32"`` or ``"u16"``.
-        end: the token that ends a document. The token is itself part of the document.
-        vocabulary: size of the vocabulary. A sample fails if it contains a token outside the
+        end: the token that ends a document. It counts as part of the document.
+        vocabulary: size of the vocabulary. A sample fails if it contains a token id outside the
             vocabulary.
     """
 
@@ -418,16 +432,19 @@ class TokenIds(Arguments):
 
 
 def check_none_follows(fields: Mapping[str, Any], moves: bool | None) -> None:
-    """If ``image_transform`` may move pixels, raises an error for fields that must move with the
-    image."""
+    """Raises an error if a field must be transformed with the image, because ``image_transform``
+    may move pixels without moving the field.
+
+    `moves` is the option ``image_transform_moves_pixels``.
+    """
     for name, kind in fields.items():
         if isinstance(kind, (Mask, DenseMap, Keypoints, Boxes, Geometry)):
             raise ConfigError(
                 f"fields={{{name!r}: {type(kind).__name__}(...)}} follows the image, but not image_transform=f"
-                + (", which moves pixels (image_transform_moves_pixels=True). Move them with augment, which the field follows"
-                   if moves else
-                   ". If f moves no pixels, as a change of colors does not, pass image_transform_moves_pixels=False. "
-                   "Otherwise move pixels with augment, which the field follows")
+                + (", which moves pixels (image_transform_moves_pixels=True). Use augment instead, which the field "
+                   "follows" if moves else
+                   ". If f does not move pixels, for example because it only changes colors, pass "
+                   "image_transform_moves_pixels=False. Otherwise use augment instead, which the field follows")
             )  # fmt: skip
 
 
@@ -438,10 +455,10 @@ def check_images(
     drop_field: Sequence[str],
     views: Any,
 ) -> None:
-    """Raises an error for ``augment`` in a loader that does not read images. The native module
-    rejects the other image options."""
+    """Raises an error if ``augment`` is set, but the loader does not read images. The extension
+    module rejects the other image options."""
     reads = any(isinstance(kind, (Geometry, Image, DenseMap, Mask)) for kind in fields.values())
     if "image" not in drop_field or views is not None or reads:
         return
     if given["augment"] is not defaults["augment"]:
-        raise ConfigError("augment: the loader reads no images; leave augment out")
+        raise ConfigError("augment has no effect, because the loader reads no images; leave augment out")

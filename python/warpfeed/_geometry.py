@@ -1,4 +1,4 @@
-"""Maps boxes of output images back to the source images."""
+"""Maps boxes in output images back to the source images."""
 
 from __future__ import annotations
 
@@ -9,25 +9,28 @@ __all__ = ["boxes_to_source"]
 
 
 def boxes_to_source(boxes: Any, matrix: Any, size: Any = None) -> Any:
-    """Maps boxes of the output images, such as predictions, back to the source images of the dataset.
+    """Maps boxes in the output images, such as predictions, back to the source images.
 
     ::
 
         loader = Loader("val", augment=Augment.letterbox(640), fields={"geo": Geometry()})
         for batch in loader:
-            boxes = model(batch["image"])  # (N, M, 4), corners in pixels of the images
+            boxes = model(batch["image"])  # (N, M, 4): edges in pixels of the output images
             boxes = warpfeed.boxes_to_source(boxes, batch["geo"], batch["geo.size"])
 
     Args:
-        boxes: left, upper, right and lower edges in pixels of the output image: (N, M, 4) for a
-            batch, or (M, 4) for one sample. A NumPy array, or a torch tensor on any device.
-        matrix: the field of :class:`Geometry`: (N, 2, 3), or (2, 3) for one sample.
-        size: the field ``<name>.size``, (N, 2) or (2). If given, boxes are clipped to their source
-            images. Otherwise a box may extend beyond its source image.
+        boxes: left, upper, right and lower edges in pixels of the output images, as a NumPy array
+            or a torch tensor of shape (N, M, 4) for a batch, or (M, 4) for one sample.
+        matrix: the batch field of type :class:`Geometry`, of shape (N, 2, 3), or (2, 3) for one
+            sample.
+        size: the batch field ``<name>.size``, of shape (N, 2), or (2,) for one sample. If given,
+            boxes are clipped to their source images. Otherwise a box may extend beyond its source
+            image.
 
     Returns:
-        The boxes in pixels of the upright source image, with the shape and on the device of
-        ``boxes``. If the image was flipped, the edges are swapped so that left is less than right.
+        The boxes in pixels of the upright source images, with the shape and the device of
+        ``boxes``. If the image was flipped, opposite edges are swapped, so that the left edge is
+        again less than the right edge.
     """
     is_torch = type(boxes).__module__.partition(".")[0] == "torch"
     xp: Any = import_module("torch" if is_torch else "numpy")
@@ -48,11 +51,11 @@ def boxes_to_source(boxes: Any, matrix: Any, size: Any = None) -> Any:
     edges = []
     for axis in (0, 1):
         scale, shift = matrix[..., axis, axis, None], matrix[..., axis, 2, None]
-        one, other = (boxes[..., axis] - shift) / scale, (boxes[..., axis + 2] - shift) / scale
-        pair = [xp.minimum(one, other), xp.maximum(one, other)]
+        first, second = (boxes[..., axis] - shift) / scale, (boxes[..., axis + 2] - shift) / scale
+        pair = [xp.minimum(first, second), xp.maximum(first, second)]
         if size is not None:
-            # The size is (height, width).
-            most = (size if is_torch else xp.asarray(size))[..., 1 - axis, None]
-            pair = [xp.minimum(xp.maximum(edge, 0 * edge), most + 0 * edge) for edge in pair]
+            # The size is (height, width), but axis 0 is x.
+            limit = (size if is_torch else xp.asarray(size))[..., 1 - axis, None]
+            pair = [xp.minimum(xp.maximum(edge, 0 * edge), limit + 0 * edge) for edge in pair]
         edges.append(pair)
     return xp.stack([edges[0][0], edges[1][0], edges[0][1], edges[1][1]], -1)

@@ -22,29 +22,29 @@ _log = logging.getLogger("warpfeed")
 
 
 class Albumentations:
-    """Wraps a pipeline of albumentations (version 2 or later) or albumentationsx as a function on
-    an image.
+    """Adapts a pipeline from albumentations (version 2 or later) or albumentationsx to the
+    signature ``f(image, rng)``.
 
-    ``Loader(image_transform=pipeline)`` wraps a pipeline in this class. The pipeline draws all of
-    its random numbers from the generator of the sample.
+    ``Loader(image_transform=pipeline)`` wraps the pipeline in this class. The pipeline then draws
+    all of its random numbers from ``rng``.
     """
 
     def __init__(self, pipeline: Any) -> None:
         if not hasattr(pipeline, "set_random_state"):
             raise ConfigError(
-                f"image_transform={type(pipeline).__qualname__}: it has no set_random_state; expected albumentations 2 "
-                "or newer"
+                f"image_transform={type(pipeline).__qualname__} has no method set_random_state; install albumentations "
+                "2 or newer"
             )
         self.pipeline = pipeline
-        self._own = threading.local()
+        self._thread_local = threading.local()
 
     def __call__(self, image: Any, rng: Any) -> Any:
         import random
 
-        # A pipeline stores its generator and parameters, so each thread uses its own copy.
-        pipeline = getattr(self._own, "pipeline", None)
+        # A call modifies the pipeline's generator and parameters, so each thread uses its own copy.
+        pipeline = getattr(self._thread_local, "pipeline", None)
         if pipeline is None:
-            pipeline = self._own.pipeline = copy.deepcopy(self.pipeline)
+            pipeline = self._thread_local.pipeline = copy.deepcopy(self.pipeline)
         pipeline.set_random_state(rng, random.Random(int(rng.integers(1 << 63))))
         return pipeline(image=image)["image"]
 
@@ -56,27 +56,27 @@ class Albumentations:
 
 
 class ImageTransform:
-    """A function that a loader calls on each image, and the processes or threads that call it."""
+    """The function of the option ``image_transform``, and the worker processes that call it."""
 
     def __init__(self, f: Callable[..., Any], processes: int | None, num_workers: int | None = None) -> None:
         if type(f).__module__.partition(".")[0] == "albumentations":
             f = Albumentations(f)
         if type(f).__module__.partition(".")[0] == "torchvision":
             raise ConfigError(
-                f"image_transform={name_of(f)}: the loader calls f(image, rng) with a NumPy array, and transforms of "
-                "torchvision take a tensor; use augment, or transform whole batches: "
+                f"image_transform={name_of(f)}: the loader calls f(image, rng) with a NumPy array, but "
+                "torchvision transforms expect a tensor; use augment, or transform whole batches: "
                 "batch_transform=[lambda images, labels: (f(images), labels)]"
             )
         if processes is None:
-            locked = getattr(sys, "_is_gil_enabled", lambda: True)()
-            # Each worker thread uses one process at a time.
-            processes = min(_cores(), num_workers or 1024) if locked else 0
+            has_gil = getattr(sys, "_is_gil_enabled", lambda: True)()
+            # A worker thread uses only one process at a time.
+            processes = min(_cores(), num_workers or 1024) if has_gil else 0
         if processes > 1024:
             raise ConfigError(f"processes={processes}: expected at most 1024")
         self.name, self.processes = name_of(f), processes
         if processes == 0:
             self.native = _warpfeed.Function(f, 0)
-            self._end = weakref.finalize(self, _ended, self.native, [], os.getpid())
+            self._end = weakref.finalize(self, _end_processes, self.native, [], os.getpid())
             return
         try:
             pickled = pickle.dumps(f)
@@ -88,45 +88,46 @@ class ImageTransform:
         _check_program(f"image_transform={self.name}", pickled)
         self.native = _warpfeed.Function(None, processes)
         self._started: list[Any] = []
-        # Dropping the loader also ends the processes.
-        self._end = weakref.finalize(self, _ended, self.native, self._started, os.getpid())
-        _start(self.native.ends(), pickled, self._started)
+        # Also ends the processes if the loader is dropped without being closed.
+        self._end = weakref.finalize(self, _end_processes, self.native, self._started, os.getpid())
+        _start(self.native.descriptors(), pickled, self._started)
         self.native.started([int(process.pid or 0) for process in self._started])
 
     def end(self) -> None:
-        """Ends the processes. The loader is closed, so it needs no further results."""
+        """Ends the processes. Must be called after the loader's threads have ended."""
         if self._end.alive:
             self._end()
             self.log()
 
     def cost(self) -> dict[str, float]:
-        """Returns the number of calls of the function, and the total number of seconds that they
-        took."""
-        calls, within, everything, waiting = self.native.cost()
-        transfer = max(everything - within - waiting, 0.0)
-        return {"calls": calls, "in_function": within, "transfer": transfer, "waiting_for_a_process": waiting}
+        """Returns the number of calls, and the total seconds spent in the function, on transferring
+        pixels, and on waiting for an idle process."""
+        calls, in_function, total, waiting = self.native.cost()
+        transfer = max(total - in_function - waiting, 0.0)
+        return {"calls": calls, "in_function": in_function, "transfer": transfer, "waiting_for_a_process": waiting}
 
     def log(self) -> None:
-        """Logs the cost of the function."""
+        """Logs the cost of the function per call."""
         cost = self.cost()
         calls = cost["calls"]
         if calls:
-            each = {name: 1e3 * cost[name] / calls for name in cost if name != "calls"}
+            per_call = {name: 1e3 * cost[name] / calls for name in cost if name != "calls"}
             _log.info(
                 "image_transform=%s: %d calls in %s, %.2f ms each; in addition, each call took %.2f ms for the "
                 "transfer to the "
                 "function and back, and %.2f ms waiting for a process", self.name, calls,
                 f"{self.processes} processes" if self.processes else "worker threads",
-                each["in_function"], each["transfer"], each["waiting_for_a_process"],
+                per_call["in_function"], per_call["transfer"], per_call["waiting_for_a_process"],
             )  # fmt: skip
 
 
 def _check_program(transform: str, pickled: bytes) -> None:
     """Checks that the worker processes can import the main program. They run its file with a
-    different `__name__`, so a program without a guard would open its loader again in each process.
+    different `__name__`. Without an `if __name__ == "__main__":` guard, each process would open the
+    loader again.
 
     Raises:
-        ConfigError: if the program cannot be imported. The message says how to fix this.
+        ConfigError: if the program cannot be imported, or has no guard.
     """
     main = sys.modules.get("__main__")
     path = getattr(main, "__file__", None)
@@ -151,8 +152,8 @@ def _check_program(transform: str, pickled: bytes) -> None:
 
 
 def _is_unguarded(main: dict[str, Any], path: str) -> bool:
-    """Returns whether the top level of the program opens the loader, and its source never checks in
-    which process it runs."""
+    """Returns whether the loader is opened at the top level of the program, and the program never
+    checks in which process it runs."""
     frame = sys._getframe()
     while frame.f_back is not None and not (frame.f_globals is main and frame.f_code.co_name == "<module>"):
         frame = frame.f_back
@@ -166,13 +167,13 @@ def _is_unguarded(main: dict[str, Any], path: str) -> bool:
     return not any(word in text for word in (b"__name__", b"parent_process", b"current_process"))
 
 
-#: All worker processes that this process started.
+#: All worker processes that this process has started.
 _all: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def _forget_processes() -> None:
-    """In a forked child, makes multiprocessing forget the processes of the parent, which it would
-    otherwise end together with the child."""
+    """Makes multiprocessing forget the parent's worker processes in a forked child, which would
+    otherwise terminate them when it exits."""
     from multiprocessing import process
 
     children: set[Any] = getattr(process, "_children", set())
@@ -190,19 +191,18 @@ def _cores() -> int:
         return os.cpu_count() or 1
 
 
-#: Seconds after which processes that have not ended are killed, for all processes together.
+#: Seconds to wait for all processes together before the remaining ones are killed.
 _GRACE = 0.5
 
 
-def _ended(native: _warpfeed.Function, started: list[Any], owner: int) -> None:
-    """Ends the processes. A process that is still running the function is killed after a grace
-    period."""
+def _end_processes(native: _warpfeed.Function, started: list[Any], owner: int) -> None:
+    """Ends the processes. A process that still runs the function after a grace period is killed."""
     if os.getpid() != owner:
-        return  # In a forked child, the processes belong to its parent.
+        return  # This is a forked child, and the processes belong to its parent.
     native.stop()
-    until = time.monotonic() + _GRACE
+    deadline = time.monotonic() + _GRACE
     for process in started:
-        process.join(max(0.0, until - time.monotonic()))
+        process.join(max(0.0, deadline - time.monotonic()))
     stuck = [process for process in started if process.is_alive()]
     for process in stuck:
         process.kill()
@@ -211,21 +211,21 @@ def _ended(native: _warpfeed.Function, started: list[Any], owner: int) -> None:
     started.clear()
 
 
-def _start(ends: list[tuple[int, int]], pickled: bytes, started: list[Any]) -> None:
+def _start(descriptors: list[tuple[int, int]], pickled: bytes, started: list[Any]) -> None:
     """Starts a process for each pair of file descriptors, and adds it to `started`.
 
-    Processes read the pickled function from a file. With a pipe, which can fill up, each process
-    would start only after the previous one has imported the program.
+    The processes read the pickled function from a file. If it were sent through a pipe, a full pipe
+    would delay the start of each process until the previous one had imported the program.
     """
     import multiprocessing
 
     context = multiprocessing.get_context("spawn")
-    with _unnamed() as function:
+    with _anonymous_file() as function:
         function.write(pickled)
         function.flush()
-        for number, (socket, file) in enumerate(ends):
+        for index, (socket, file) in enumerate(descriptors):
             process = context.Process(
-                target=_image_transform_process.serve, name=f"warpfeed-transform-{number}", daemon=True,
+                target=_image_transform_process.serve, name=f"warpfeed-transform-{index}", daemon=True,
                 args=(_Descriptor(socket), _Descriptor(file), _Descriptor(function.fileno()), len(pickled), os.getpid()),
             )  # fmt: skip
             process.start()
@@ -233,9 +233,9 @@ def _start(ends: list[tuple[int, int]], pickled: bytes, started: list[Any]) -> N
             _all.add(process)
 
 
-def _unnamed() -> IO[bytes]:
-    """Returns an anonymous file. It is in memory if the system supports this, because a container
-    may not have a writable folder."""
+def _anonymous_file() -> IO[bytes]:
+    """Creates an anonymous file, in memory if the system supports it, because a container may not
+    have a writable folder."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("warpfeed-transform"), "w+b")
     import tempfile
@@ -244,22 +244,22 @@ def _unnamed() -> IO[bytes]:
         return tempfile.TemporaryFile()
     except FileNotFoundError as e:
         raise ConfigError(
-            f"image_transform: the worker processes need a temporary file: {e}. Set TMPDIR to a folder, or pass "
-            "processes=0"
+            f"image_transform: the worker processes need a temporary file: {e}. Set TMPDIR to a writable folder, or "
+            "pass processes=0"
         ) from e
 
 
 class _Descriptor:
-    """A file descriptor that a starting process receives."""
+    """A file descriptor that is duplicated into the new process when it is pickled."""
 
-    def __init__(self, number: int) -> None:
-        self._number = number
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
 
     def __reduce__(self) -> tuple[object, ...]:
         from multiprocessing import reduction
 
-        return _received, (reduction.DupFd(self._number),)
+        return _identity, (reduction.DupFd(self._fd),)
 
 
-def _received(descriptor: Any) -> Any:
+def _identity(descriptor: Any) -> Any:
     return descriptor

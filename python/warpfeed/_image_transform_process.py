@@ -1,8 +1,8 @@
 """The code that runs in the worker processes, which call the user's function on each image.
 
-A request consists of the size of the image and two words of random numbers. Both processes map the
-pixels from the same in-memory file. The response is a status, followed by the exception if there
-was one.
+The pixels are in a memory file that the loader's process shares with the worker process. A request
+consists of the size of the image and two words of random numbers. A response consists of a status
+and, if the function raised an exception, the pickled exception.
 """
 
 from __future__ import annotations
@@ -18,59 +18,61 @@ import time
 import traceback
 from typing import Any, Callable
 
-__all__ = ["call", "rebuilt", "serve"]
+__all__ = ["call", "serve", "unpack_exception"]
 
 _REQUEST = struct.Struct("=IIQQ")
-_ANSWER = struct.Struct("=IIQ")
+_RESPONSE = struct.Struct("=IIQ")
 
 
 class RemoteTraceback(Exception):
-    """The traceback of an exception in a worker process, as text."""
+    """The traceback of an exception in a worker process, as text. It is the cause of the exception
+    that the user sees."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
 
 
 def call(f: Callable[..., Any], pixels: Any, height: int, width: int, *words: int) -> None:
-    """Replaces `pixels` with ``f(image, rng)``.
+    """Replaces `pixels` with the result of ``f(image, rng)``. `words` seed ``rng``.
 
     Raises:
-        TypeError: if the result is not an image of the same size.
+        TypeError: if the result is not a uint8 image of the same size.
     """
     import numpy as np
 
     buffer = np.frombuffer(pixels, np.uint8, height * width * 3).reshape(height, width, 3)
-    # The function may keep its image, and the buffer is reused for other samples.
-    made = f(buffer.copy(), np.random.default_rng(words))
-    if not isinstance(made, np.ndarray) or made.dtype != np.uint8 or made.shape != buffer.shape:
+    # Pass a copy: the function may keep its image, and the buffer is reused for other samples.
+    result = f(buffer.copy(), np.random.default_rng(words))
+    if not isinstance(result, np.ndarray) or result.dtype != np.uint8 or result.shape != buffer.shape:
         raise TypeError(
-            f"image_transform returned {_shown(made)}: expected a NumPy array of uint8 of shape {buffer.shape}. The "
-            "loader casts, normalizes and transposes (dtype, normalize, layout); leave Normalize and ToTensor out"
+            f"image_transform returned {_type_text(result)}: expected a NumPy array of uint8 of shape {buffer.shape}. "
+            "The loader casts, normalizes and transposes (dtype, normalize, layout); leave Normalize and ToTensor out"
         )
-    buffer[...] = made
+    buffer[...] = result
 
 
-def _shown(made: Any) -> str:
-    kind = f"{type(made).__module__}.{type(made).__qualname__}".removeprefix("builtins.")
-    if hasattr(made, "shape") and hasattr(made, "dtype"):
-        return f"{kind} of {made.dtype} of shape {tuple(made.shape)}"
+def _type_text(value: Any) -> str:
+    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"{kind} of {value.dtype} of shape {tuple(value.shape)}"
     return kind
 
 
-def rebuilt(raised: bytes) -> BaseException:
-    """Returns the exception that a process sent. The exception's cause contains the traceback in
-    that process."""
-    text, pickled = pickle.loads(raised)
+def unpack_exception(packed: bytes) -> BaseException:
+    """Restores an exception from the result of `_pack_exception` in a worker process. Its cause
+    contains the traceback from that process."""
+    text, pickled = pickle.loads(packed)
     try:
-        sent = pickle.loads(pickled)
+        unpickled = pickle.loads(pickled)
     except Exception:
-        sent = None
-    exception = sent if isinstance(sent, BaseException) else RuntimeError(text.rstrip().rpartition("\n")[2])
+        unpickled = None
+    exception = unpickled if isinstance(unpickled, BaseException) else RuntimeError(text.rstrip().rpartition("\n")[2])
     exception.__cause__ = RemoteTraceback(text)
     return exception
 
 
-def _sent(e: BaseException) -> bytes:
+def _pack_exception(e: BaseException) -> bytes:
+    """Pickles the traceback of `e` as text, together with `e` itself if it can be pickled."""
     text = "".join(traceback.format_exception(type(e), e, e.__traceback__))
     try:
         pickled = pickle.dumps(e)
@@ -80,12 +82,12 @@ def _sent(e: BaseException) -> bytes:
     return pickle.dumps((text[-100_000:], pickled if len(pickled) < 100_000 else pickle.dumps(None)))
 
 
-def _read(end: int, count: int) -> bytes | None:
-    """Returns the next `count` bytes, or None at the end of the stream."""
+def _read(fd: int, count: int) -> bytes | None:
+    """Reads `count` bytes. Returns None if the loader has closed the socket."""
     read = b""
     while len(read) < count:
         try:
-            more = os.read(end, count - len(read))
+            more = os.read(fd, count - len(read))
         except ConnectionResetError:
             # The loader's process was terminated, for example by SIGTERM.
             return None
@@ -95,19 +97,19 @@ def _read(end: int, count: int) -> bytes | None:
     return read
 
 
-def _answered(end: int, answer: bytes) -> bool:
-    """Writes `answer`. Returns whether the loader's process is still reading."""
+def _respond(fd: int, response: bytes) -> bool:
+    """Writes `response`. Returns false if the loader has closed the socket."""
     try:
-        while answer:
-            answer = answer[os.write(end, answer) :]
+        while response:
+            response = response[os.write(fd, response) :]
     except (BrokenPipeError, ConnectionResetError):
         return False
     return True
 
 
 def _seed_globals(words: tuple[int, ...]) -> None:
-    """Seeds global generators, which the function may use instead of `rng`, so that its results do not
-    depend on the earlier samples of this process."""
+    """Seeds the global generators, in case the function uses them instead of `rng`. Otherwise its
+    results would depend on the samples that this process has handled before."""
     import random
 
     random.seed(words[0])
@@ -125,7 +127,7 @@ def _seed_torch(torch: Any, word: int) -> None:
 
 
 def _one_thread() -> None:
-    """Limits libraries to one thread, because the processes together use all cores."""
+    """Limits OpenCV and torch to one thread, because the processes together use all cores."""
     cv2, torch = sys.modules.get("cv2"), sys.modules.get("torch")
     if cv2 is not None:
         cv2.setNumThreads(0)
@@ -133,76 +135,81 @@ def _one_thread() -> None:
         torch.set_num_threads(1)
 
 
-def _end_with(loader: int) -> None:
-    """Ends this process once the loader's process has ended, even while the function runs. Waiting
-    for the socket to close is not enough, because a child that was forked from the loader's process
-    may keep it open."""
+def _exit_with_loader(loader: int) -> None:
+    """Ends this process once the loader's process has ended, even while the function runs. It is
+    not enough to wait for the socket to close, because a child that was forked from the loader's
+    process may keep the socket open."""
     while os.getppid() == loader:
         time.sleep(1)
     os._exit(1)
 
 
-def _content(file: Any, length: int) -> bytes:
-    end = file.detach()
+def _read_file(file: Any, length: int) -> bytes:
+    fd = file.detach()
     try:
         content = b""
         while len(content) < length:
-            more = os.pread(end, length - len(content), len(content))
+            more = os.pread(fd, length - len(content), len(content))
             if not more:
-                raise EOFError("the pickled function ends early")
+                raise EOFError(f"the file with the pickled function ends after {len(content)} of {length} bytes")
             content += more
         return content
     finally:
-        os.close(end)
+        os.close(fd)
 
 
 def serve(socket: Any, shared: Any, function: Any, length: int, loader: int) -> None:
-    """Processes requests until the loader closes the socket. The file `function` contains the
-    `length` bytes of the pickled function, and `loader` is the id of the loader's process."""
-    threading.Thread(target=_end_with, args=(loader,), daemon=True).start()
-    # Ctrl-C reaches all processes of the group. The loader's process handles it and ends this one.
+    """Processes requests until the loader closes the socket.
+
+    The file `shared` contains the pixels, the file `function` contains the pickled function of
+    `length` bytes, and `loader` is the id of the loader's process.
+    """
+    threading.Thread(target=_exit_with_loader, args=(loader,), daemon=True).start()
+    # Ctrl-C sends SIGINT to all processes of the group. The loader's process handles it, and ends
+    # this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Import NumPy now, because only the generators of imported modules are seeded.
     import numpy  # noqa: F401
 
-    end, file = socket.detach(), shared.detach()
-    failed: bytes | None = None
+    fd, file = socket.detach(), shared.detach()
+    load_error: bytes | None = None
     f: Callable[..., Any] = call
     try:
-        f = pickle.loads(_content(function, length))
+        f = pickle.loads(_read_file(function, length))
         _one_thread()
     except BaseException as e:
-        failed = _sent(e)
+        load_error = _pack_exception(e)
     pixels: mmap.mmap | None = None
     mapped = 0
     while True:
-        request = _read(end, _REQUEST.size)
+        request = _read(fd, _REQUEST.size)
         if request is None:
             return
         width, height, *words = _REQUEST.unpack(request)
         start = time.perf_counter_ns()
-        if failed is not None:
-            if not _answered(end, _ANSWER.pack(1, len(failed), 0) + failed):
+        if load_error is not None:
+            if not _respond(fd, _RESPONSE.pack(1, len(load_error), 0) + load_error):
                 return
             continue
         try:
             if mapped < width * height * 3:
-                # If mapping fails, the next image of this size tries again.
+                # `mapped` is only updated on success, so after a failure the next image retries.
                 pixels = mmap.mmap(file, width * height * 3)
                 mapped = width * height * 3
             _seed_globals(tuple(words))
-            unloaded = "torch" not in sys.modules
-            original = bytes(pixels[: width * height * 3]) if unloaded and pixels is not None else b""
+            without_torch = "torch" not in sys.modules
+            original = bytes(pixels[: width * height * 3]) if without_torch and pixels is not None else b""
             call(f, pixels, height, width, *words)
-            if unloaded and pixels is not None and "torch" in sys.modules:
-                # The call imported torch, whose generator has not been seeded yet.
+            if without_torch and pixels is not None and "torch" in sys.modules:
+                # This call has imported torch, so its generator was not seeded. Repeat the call
+                # with a seeded generator.
                 _one_thread()
                 _seed_globals(tuple(words))
                 pixels[: len(original)] = original
                 call(f, pixels, height, width, *words)
-            answer = _ANSWER.pack(0, 0, time.perf_counter_ns() - start)
+            response = _RESPONSE.pack(0, 0, time.perf_counter_ns() - start)
         except BaseException as e:
-            raised = _sent(e)
-            answer = _ANSWER.pack(1, len(raised), time.perf_counter_ns() - start) + raised
-        if not _answered(end, answer):
+            packed = _pack_exception(e)
+            response = _RESPONSE.pack(1, len(packed), time.perf_counter_ns() - start) + packed
+        if not _respond(fd, response):
             return

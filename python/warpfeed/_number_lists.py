@@ -1,7 +1,7 @@
-"""Long lists of numbers for the native module.
+"""Passes long lists of numbers to the extension module.
 
-They are passed as chunks of bytes, so an array of a hundred million numbers is never converted to a
-list of Python objects.
+Lists are passed as chunks of bytes, so that an array of a hundred million numbers is never
+converted to a list of Python objects.
 """
 
 from __future__ import annotations
@@ -11,35 +11,36 @@ from typing import Any, Iterator
 
 from ._error import ConfigError
 
-#: Numbers per piece.
-PIECE = 1 << 16
+#: Numbers per chunk.
+CHUNK_LEN = 1 << 16
 
 
 class Indices:
-    """Non-negative whole numbers, as bytes of ``uint64``.
+    """A list of indices. Iterating over it yields chunks of bytes, which contain ``uint64`` values.
 
     Attributes:
-        values: a copy of the numbers, which the caller cannot change.
+        values: a copy of the indices, which the caller cannot change.
     """
 
     _dtype = "uint64"
+    #: The least value, and the end of the range.
     _limits = (0, 1 << 64)
-    _wanted = "an index from 0"
-    #: Advice for a mask.
-    _unmasked = "the indices of a mask are numpy.flatnonzero(mask), or mask.nonzero().flatten() in torch"
+    _expected = "an index of 0 or more"
+    #: What to do instead of passing a mask.
+    _mask_advice = "the indices of a mask are numpy.flatnonzero(mask), or mask.nonzero().flatten() in torch"
 
     def __init__(self, name: str, values: Any) -> None:
-        self._name, self.values = name, self._copied(values)
+        self._name, self.values = name, self._copy(values)
 
     @staticmethod
-    def _copied(values: Any) -> Any:
+    def _copy(values: Any) -> Any:
         import numpy as np
 
         if hasattr(values, "cpu"):
             # NumPy cannot read tensors on a device.
             values = values.cpu()
         # `np.array` warns for tensors, because they have no argument `copy`.
-        return np.asarray(values).copy() if hasattr(values, "__array__") else _listed(values)
+        return np.asarray(values).copy() if hasattr(values, "__array__") else _immutable_or_list(values)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -47,97 +48,100 @@ class Indices:
     def __iter__(self) -> Iterator[bytes]:
         import numpy as np
 
-        for first in range(0, len(self.values), PIECE):
-            given = self.values[first : first + PIECE]
+        for first in range(0, len(self.values), CHUNK_LEN):
+            values = self.values[first : first + CHUNK_LEN]
             try:
-                piece = np.asarray(given)
-                shape = "the shape is " + str(tuple(piece.shape))
+                chunk = np.asarray(values)
+                shape = "the shape is " + str(tuple(chunk.shape))
             except ValueError:
-                piece, shape = None, "the entries are lists of different lengths"
-            if piece is None or piece.ndim != 1:
+                chunk, shape = None, "the entries are lists of different lengths"
+            if chunk is None or chunk.ndim != 1:
                 raise TypeError(f"{self._name}: {shape}; expected a list of numbers")
-            yield self._converted(first, piece, given).tobytes()
+            yield self._convert(first, chunk, values).tobytes()
 
-    def listed(self) -> list[int]:
+    def to_list(self) -> list[int]:
         """Returns the numbers as Python integers.
 
         Raises:
-            TypeError: if `values` is not a list of whole numbers.
+            TypeError: if `values` is not a list of integers.
             ConfigError: if a number is out of range.
         """
         import numpy as np
 
-        return [number for piece in self for number in np.frombuffer(piece, self._dtype).tolist()]
+        return [number for chunk in self for number in np.frombuffer(chunk, self._dtype).tolist()]
 
     def __repr__(self) -> str:
         return repr(self.values) if len(self) <= 100 else f"<{type(self.values).__name__} of {len(self)}>"
 
-    def _converted(self, first: int, piece: Any, given: Any) -> Any:
-        """The numbers of `piece`, an array of the values `given`."""
+    def _convert(self, first: int, chunk: Any, values: Any) -> Any:
+        """Checks a chunk and converts it to the element type. `chunk` is the array of `values`, and
+        the list index of its first element is `first`."""
         import numpy as np
 
-        if piece.dtype.kind == "b":
-            raise TypeError(f"{self._name}: the values are True and False; {self._unmasked}")
-        if isinstance(given, (list, tuple)) or piece.dtype.kind == "O":
-            # NumPy converts True and False among numbers to numbers, and all numbers to floats if one is a float.
-            other = {kind for kind in set(map(type, given)) if kind is not int and not issubclass(kind, np.integer)}
-            for place, value in enumerate(given, first):
+        if chunk.dtype.kind == "b":
+            raise TypeError(f"{self._name}: the values are True and False; {self._mask_advice}")
+        if isinstance(values, (list, tuple)) or chunk.dtype.kind == "O":
+            # NumPy hides wrong types: it converts True and False among numbers to numbers, and all
+            # numbers to floats if one of them is a float.
+            other = {kind for kind in set(map(type, values)) if kind is not int and not issubclass(kind, np.integer)}
+            for index, value in enumerate(values, first):
                 if other and type(value) in other:
-                    self._check(place, value)
+                    self._check(index, value)
         least, end = self._limits
-        if piece.dtype.kind not in "iu":
+        if chunk.dtype.kind not in "iu":
             numbers = []
-            for place, value in enumerate(given if isinstance(given, (list, tuple)) else piece.tolist(), first):
-                self._check(place, value)
+            for index, value in enumerate(values if isinstance(values, (list, tuple)) else chunk.tolist(), first):
+                self._check(index, value)
                 numbers.append(operator.index(value))
                 if not least <= numbers[-1] < end:
-                    raise ConfigError(f"{self._name}: entry {place} is {value}; expected {self._wanted}")
+                    raise ConfigError(f"{self._name}: entry {index} is {value}; expected {self._expected}")
             return np.array(numbers, dtype=self._dtype)
-        # Compared as Python integers, because NumPy compares signed and unsigned numbers of 64 bits as floats.
-        if len(piece) and not (least <= int(piece.min()) and int(piece.max()) < end):
-            place = int(piece.argmin()) if int(piece.min()) < least else int(piece.argmax())
-            raise ConfigError(f"{self._name}: entry {first + place} is {piece[place]}; expected {self._wanted}")
-        return piece.astype(self._dtype, copy=False)
+        # Compare as Python integers, because NumPy would compare int64 and uint64 as floats.
+        if len(chunk) and not (least <= int(chunk.min()) and int(chunk.max()) < end):
+            index = int(chunk.argmin()) if int(chunk.min()) < least else int(chunk.argmax())
+            raise ConfigError(f"{self._name}: entry {first + index} is {chunk[index]}; expected {self._expected}")
+        return chunk.astype(self._dtype, copy=False)
 
-    def _check(self, place: int, value: Any) -> None:
-        """Raises an error if a value is not a whole number."""
+    def _check(self, index: int, value: Any) -> None:
+        """Raises an error if `value`, the element at `index`, is not an integer."""
         try:
-            # An element of a tensor has the type of the tensor.
-            flag = isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool")
-            if not flag:
+            # An element of a bool tensor is not a `bool`, but a tensor.
+            is_flag = isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool")
+            if not is_flag:
                 operator.index(value)
                 return
         except TypeError:
             pass
-        raise TypeError(f"{self._name}: entry {place} is {value!r}; expected a whole number")
+        raise TypeError(f"{self._name}: entry {index} is {value!r}; expected a whole number")
 
 
 class Labels(Indices):
-    """Signed whole numbers, as bytes of ``int64``."""
+    """A list of labels, which may be negative, as chunks of ``int64`` values."""
 
     _dtype = "int64"
     _limits = (-(1 << 63), 1 << 63)
-    _wanted = "a label of 64 bits"
-    _unmasked = "expected whole numbers, such as numpy.asarray(mask).astype(int)"
+    _expected = "a label that fits in 64 bits"
+    _mask_advice = "expected whole numbers, such as numpy.asarray(mask).astype(int)"
 
 
 class Floats(Indices):
-    """Numbers, as bytes of ``float64``."""
+    """A list of numbers, as chunks of ``float64`` values."""
 
-    def _converted(self, first: int, piece: Any, given: Any) -> Any:
+    def _convert(self, first: int, chunk: Any, values: Any) -> Any:
         import numpy as np
 
-        if piece.dtype.kind not in "biuf":
-            return np.array([float(value) for value in piece.tolist()], dtype=np.float64)
-        return piece.astype(np.float64, copy=False)
+        if chunk.dtype.kind not in "biuf":
+            return np.array([float(value) for value in chunk.tolist()], dtype=np.float64)
+        return chunk.astype(np.float64, copy=False)
 
 
-class Chosen:
-    """The indices of the samples that a loader delivers, out of the `total` samples of its dataset.
-    These are its subset, or all samples.
+class SampleSelection:
+    """The samples that a loader delivers: its subset, or all samples of the dataset.
 
     Attributes:
-        values: the indices, in the order of the subset.
+        values: indices of the samples, in the order of the subset.
+        total: number of samples in the dataset.
+        restricts: whether the loader has a subset.
     """
 
     def __init__(self, subset: Any, total: int) -> None:
@@ -151,20 +155,21 @@ class Chosen:
             return 0 <= id < self.total
         if self._sorted is None:
             self._sorted = np.unique(np.asarray(self.values).astype(np.uint64))
-        place = int(np.searchsorted(self._sorted, np.uint64(id)))
-        return place < len(self._sorted) and int(self._sorted[place]) == id
+        position = int(np.searchsorted(self._sorted, np.uint64(id)))
+        return position < len(self._sorted) and int(self._sorted[position]) == id
 
 
-def _listed(values: Any) -> Any:
-    """Returns a list of the values, or the values themselves if they are immutable."""
+def _immutable_or_list(values: Any) -> Any:
+    """Returns `values` if it is immutable, and a list of its elements otherwise."""
     return values if isinstance(values, (tuple, range)) else list(values)
 
 
-def whole(name: str, values: Any, kind: type[Indices] = Indices) -> list[int]:
-    """Returns the whole numbers of any list, array or tensor.
+def integers(name: str, values: Any, kind: type[Indices] = Indices) -> list[int]:
+    """Converts a list, array or tensor to a list of Python integers.
 
     Raises:
-        TypeError: if `values` is not a list of whole numbers, such as a mask, or a string of digits.
+        TypeError: if `values` does not consist of integers, for example because it is a mask or a
+            string of digits.
         ConfigError: if a number is out of range.
     """
     expected = f"{name}: {values!r}; expected a list of whole numbers, such as [0, 1]"
@@ -174,4 +179,4 @@ def whole(name: str, values: Any, kind: type[Indices] = Indices) -> list[int]:
         iter(values)
     except TypeError:
         raise TypeError(expected) from None
-    return kind(name, values).listed()
+    return kind(name, values).to_list()

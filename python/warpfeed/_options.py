@@ -1,8 +1,8 @@
-"""Options of `Loader`, `Decoder` and `pack`.
+"""Checks and converts the options of `Loader`, `Decoder` and `pack`.
 
-The signature of each function defines its options, with their names, types, defaults and groups.
-:func:`given` checks values against these types, and :func:`native` converts them for the native
-module. Every error states the option and its value.
+The signature of each function defines its options: names, types, defaults and groups.
+:func:`checked` checks values against the types, and :func:`to_native` converts them for the
+extension module. Every error names the option and its value.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import types
 from typing import Any, Callable, Iterable, Literal, Mapping, Sequence, Union, get_args, get_origin, get_type_hints
 
 from ._error import ConfigError
-from ._number_lists import Floats, Indices, whole
+from ._number_lists import Floats, Indices, integers
 from ._other_names import missing
 from ._types import Dtype
 
-#: A file or a folder.
+#: The path of a file or a folder.
 Path = Union[str, os.PathLike[str]]
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -33,21 +33,21 @@ _DTYPES = {
     "f64": "f64", "float64": "f64", "double": "f64",
 }  # fmt: skip
 
-#: Options that the loader chooses if they are None, with the reason why 0 is an error.
-_AUTOMATIC = {
+#: Options that may be left out, but may not be 0, with the rest of the error message for 0.
+_NONZERO = {
     "num_workers": "there are no worker processes, and the main thread does not load. Threads decode without the "
     "interpreter's lock. Leave num_workers out for one thread per core, or pass 1 for the fewest",
     "prefetch": "at least one batch is prepared ahead. Leave prefetch out to let the loader choose, or pass 1 for the "
     "fewest",
 }
 
-#: A predicate for values of a type, and the type as errors name it.
+#: A predicate that accepts values of a type, and the name of the type for error messages.
 _TypeCheck = tuple[Callable[[Any], bool], str]
 
 
 @functools.lru_cache(maxsize=None)
-def table(function: Callable[..., Any]) -> dict[str, tuple[Any, ...]]:
-    """Returns the types of each keyword-only parameter of `function`, by name."""
+def option_types(function: Callable[..., Any]) -> dict[str, tuple[Any, ...]]:
+    """Returns the accepted types of each keyword-only parameter of `function`, by name."""
     hints = get_type_hints(function)
     named = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
     return {name: _alternatives(hints[name]) for name in named}
@@ -57,14 +57,15 @@ def _alternatives(hint: Any) -> tuple[Any, ...]:
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
-def given(function: Callable[..., Any], values: Mapping[str, Any], unknown: Iterable[str] = ()) -> dict[str, Any]:
-    """The options of `function` among its arguments `values`, checked by their types.
+def checked(function: Callable[..., Any], values: Mapping[str, Any], unknown: Iterable[str] = ()) -> dict[str, Any]:
+    """Returns the options of `function` from `values`, its local variables, after checking their
+    types. `unknown` contains the names of arguments that the function does not have.
 
     Raises:
-        TypeError: for a value of the wrong type, and for the first of the `unknown` names.
-        ConfigError: for a number that is out of range.
+        TypeError: if a value has the wrong type, or if `unknown` is not empty.
+        ConfigError: if a number is out of range.
     """
-    options = table(function)
+    options = option_types(function)
     for name in unknown:
         raise unknown_argument(function.__qualname__.partition(".")[0], name, options)
     shuffle = values.get("shuffle")
@@ -74,25 +75,25 @@ def given(function: Callable[..., Any], values: Mapping[str, Any], unknown: Iter
         )
     for name, expected in options.items():
         _check(name, values[name], expected)
-        if name in _AUTOMATIC and values[name] == 0:
-            raise ConfigError(f"{name}=0: {_AUTOMATIC[name]}")
+        if name in _NONZERO and values[name] == 0:
+            raise ConfigError(f"{name}=0: {_NONZERO[name]}")
     return {name: values[name] for name in options}
 
 
 def unknown_argument(owner: str, name: str, known: Iterable[str]) -> TypeError:
-    """Returns the error for an argument that `owner` does not have. The message gives advice or the
-    most similar argument."""
+    """Returns the error for an argument that `owner` does not have. The message contains advice
+    from `_other_names`, or suggests the most similar argument."""
     message = missing(owner, "argument", name)
     if message is not None:
         return TypeError(message)
-    import difflib  # slow to import, and only errors need it
+    import difflib  # slow to import, and needed only for errors
 
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return TypeError(f"{owner} has no argument {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
 
 
 class Arguments:
-    """Base of a dataclass whose errors for unknown arguments name the right one."""
+    """Base class of dataclasses that suggest the right argument if an argument is unknown."""
 
     def __new__(cls, *_: Any, **given: Any) -> Any:
         known = inspect.signature(cls.__init__).parameters
@@ -103,7 +104,7 @@ class Arguments:
 
 
 def one_of(name: str, value: str, known: Sequence[str]) -> str:
-    """Returns `value` if it is one of the `known` words.
+    """Checks that `value`, the value of the option `name`, is one of `known`, and returns it.
 
     Raises:
         ConfigError: if it is not.
@@ -113,13 +114,13 @@ def one_of(name: str, value: str, known: Sequence[str]) -> str:
     return value
 
 
-def data(value: Any) -> str:
-    """Returns plain data as JSON, for the native module."""
-    return json.dumps(value, default=_plain, allow_nan=False)
+def to_json(value: Any) -> str:
+    """Converts a value, such as an augmentation, to JSON for the extension module."""
+    return json.dumps(value, default=_json_default, allow_nan=False)
 
 
-def _plain(value: Any) -> Any:
-    """Converts `value` for JSON."""
+def _json_default(value: Any) -> Any:
+    """Converts a value that `json` does not support: an augmentation, or a number of NumPy."""
     if hasattr(value, "_data"):
         return value._data()
     if is_flag(value):
@@ -128,7 +129,7 @@ def _plain(value: Any) -> Any:
 
 
 def _check(name: str, value: Any, kinds: tuple[Any, ...]) -> None:
-    """Checks that `value` has one of the types `kinds`, and that a number is in range."""
+    """Raises an error if `value` has none of the types `kinds`, or is a number out of range."""
     expected = []
     for kind in kinds:
         accepts, text = _type_check(kind)
@@ -145,10 +146,10 @@ def _check(name: str, value: Any, kinds: tuple[Any, ...]) -> None:
 
 
 def _type_check(kind: Any) -> _TypeCheck:
-    """Returns the check for one type of a signature."""
+    """Returns the check for one type from a signature."""
     origin = get_origin(kind) or kind
     if kind is Any or origin in (tuple, collections.abc.Mapping):
-        # `native` also checks the contents.
+        # `to_native` checks these values.
         return lambda value: True, ""
     if kind is type(None):
         return lambda value: value is None, ""
@@ -163,7 +164,7 @@ def _type_check(kind: Any) -> _TypeCheck:
     if origin is collections.abc.Callable:
         return callable, "a function"
     if origin in (collections.abc.Sequence, collections.abc.Iterable):
-        # A str is a sequence of letters, which no option accepts.
+        # A str would be taken for a list of characters.
         names = {int: "indices", float: "numbers", str: "names", collections.abc.Callable: "functions"}
         item = get_args(kind)[0]
         items = names.get(get_origin(item) or item, "values")
@@ -173,33 +174,34 @@ def _type_check(kind: Any) -> _TypeCheck:
     return lambda value: isinstance(value, kind), f"warpfeed.{kind.__name__}"
 
 
-def texts(name: str, value: Any) -> tuple[str, ...]:
-    """The names in `value`.
+def name_tuple(name: str, value: Any) -> tuple[str, ...]:
+    """Converts the list of names `value` to a tuple.
 
     Raises:
-        TypeError: if `value` is not a list of texts. A single text would be split into its letters.
+        TypeError: if `value` is not a list of ``str``. A single ``str`` is rejected, because it
+            would be split into characters.
     """
     if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
         hint = f", such as [{value!r}]" if isinstance(value, str) else ""
         raise TypeError(f"{name}={value!r}: expected a list of names{hint}")
     names = tuple(value)
-    for one in names:
-        if not isinstance(one, str):
-            raise TypeError(f"{name}={value!r}: expected a list of names, and {one!r} is not a str")
+    for item in names:
+        if not isinstance(item, str):
+            raise TypeError(f"{name}={value!r}: expected a list of names, but {item!r} is not a str")
     return names
 
 
 def is_flag(value: Any) -> bool:
-    """Returns whether `value` is a ``bool`` of Python or NumPy."""
+    """Returns whether `value` is a Python or NumPy ``bool``."""
     return isinstance(value, bool) or type(value).__name__ in ("bool", "bool_") and type(value).__module__ == "numpy"
 
 
-def number(name: str, value: Any) -> int:
-    """Returns `value` as an integer.
+def integer(name: str, value: Any) -> int:
+    """Converts `value`, the value of the option `name`, to an int.
 
     Raises:
-        TypeError: if it is not a whole number, such as a fraction or True.
-        ConfigError: for a number that is out of range.
+        TypeError: if it is not an integer, for example because it is a float or True.
+        ConfigError: if it is out of range.
     """
     _check(name, value, (int,))
     return operator.index(value)
@@ -215,14 +217,14 @@ def _is_number(value: Any) -> bool:
 
 
 def exclusive(values: Mapping[str, Any], *pairs: tuple[str, str]) -> None:
-    """Raises an error for pairs of options that contradict each other."""
-    for one, other in pairs:
-        if values[one] is not None and values[other] is not None:
-            raise ConfigError(f"{one}={values[one]!r} and {other}={values[other]!r}: set one of them")
+    """Raises an error if both options of one of `pairs` are set."""
+    for first, second in pairs:
+        if values[first] is not None and values[second] is not None:
+            raise ConfigError(f"{first}={values[first]!r} and {second}={values[second]!r}: set one of them")
 
 
-def native(values: Mapping[str, Any], leave_out: Iterable[str] = ()) -> dict[str, Any]:
-    """Converts all options that are set, except those in `leave_out`, to the form that the native
+def to_native(values: Mapping[str, Any], leave_out: Iterable[str] = ()) -> dict[str, Any]:
+    """Converts all options that are not None, except `leave_out`, to the form that the extension
     module expects."""
     left_out = set(leave_out)
     return {
@@ -237,43 +239,42 @@ def _same(value: Any) -> Any:
 
 
 def dtype_name(dtype: Dtype) -> str:
-    """The native name of an element type, from its name here, in NumPy or in torch."""
+    """Returns the Rust name of an element type, which may be a name or a torch or NumPy type."""
     name = (getattr(dtype, "__name__", None) or str(dtype)).removeprefix("torch.")
     if name not in _DTYPES:
         raise ConfigError(
             f"dtype={dtype!r}: expected one of 'u8', 'f16', 'bf16', 'f32', for fields also 'f64', 'i16', 'i32', 'i64', "
-            "'u16', or the same type of torch or NumPy"
+            "'u16', or the corresponding torch or NumPy type"
         )
     return _DTYPES[name]
 
 
-def _listing(sampler: Callable[[int], Any]) -> Callable[[int], list[int]]:
-    """Wraps a sampler so that it returns lists of integers instead of arrays or other sequences."""
+def _list_sampler(sampler: Callable[[int], Any]) -> Callable[[int], list[int]]:
+    """Wraps `sampler` in a function that converts its results to lists of integers."""
 
     def indices(epoch: int) -> list[int]:
-        return whole(f"sampler({epoch})", sampler(epoch))
+        return integers(f"sampler({epoch})", sampler(epoch))
 
-    # Error messages name the user's function.
+    # `name_of` reads this attribute, so that error messages name the user's function.
     indices.func = sampler  # type: ignore[attr-defined]
     return indices
 
 
 def _normalization(normalize: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Returns the mean and standard deviation of each channel, on a scale of 0 to 1."""
+    """Returns the means and the standard deviations of the channels, on a scale of 0 to 1."""
     if isinstance(normalize, str):
         if normalize != "imagenet":
             raise ConfigError(
-                f"normalize={normalize!r}: expected 'imagenet' or (mean, std); without normalize, floats are pixel / "
-                "255"
+                f"normalize={normalize!r}: expected 'imagenet' or (mean, std); to get pixel / 255, leave normalize out"
             )
         return IMAGENET
     expected = "expected 'imagenet' or (mean, std), each of three numbers on a scale of 0 to 1"
     try:
-        mean, std = (tuple(float(x) for x in part) for part in normalize)
+        mean, std = (tuple(float(x) for x in values) for values in normalize)
     except (TypeError, ValueError):
         raise TypeError(f"normalize={normalize!r}: {expected}") from None
     if (len(mean), len(std)) != (3, 3):
-        raise ConfigError(f"normalize={normalize!r}: {expected}; they have {len(mean)} and {len(std)} numbers")
+        raise ConfigError(f"normalize={normalize!r}: {expected}, but they have {len(mean)} and {len(std)} numbers")
     return mean, std
 
 
@@ -283,7 +284,7 @@ def _soft_labels(value: Any) -> Any:
         "class names"
     )
     if _is_number(value):
-        # The dataset provides the number of classes.
+        # The extension module takes the number of classes from the dataset.
         value = (None, value)
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         raise TypeError(f"soft_labels={value!r}: {expected}")
@@ -306,8 +307,8 @@ def _fields(fields: Any) -> dict[str, Any]:
     return dict(fields)
 
 
-def _traced(trace: Any) -> tuple[Any, tuple[int, ...]]:
-    """Returns the path and the windows of a trace."""
+def _trace(trace: Any) -> tuple[Any, tuple[int, ...]]:
+    """Returns the path of a trace, and its windows: (wait, warmup, active, repeat)."""
     if isinstance(trace, (str, os.PathLike)):
         return trace, (1, 1, 3, 1)
     try:
@@ -318,7 +319,7 @@ def _traced(trace: Any) -> tuple[Any, tuple[int, ...]]:
 
 
 def state_text(state: Any, name: str = "resume") -> str:
-    """Returns a state of ``state_dict`` as JSON."""
+    """Converts a result of ``state_dict`` to JSON."""
     if not isinstance(state, Mapping):
         raise TypeError(f"{name}={state!r}: expected a result of state_dict()")
     return json.dumps(dict(state))
@@ -331,11 +332,11 @@ _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
     "dtype": dtype_name,
     "fields": _fields,
     "normalize": _normalization,
-    "sampler": _listing,
+    "sampler": _list_sampler,
     "resume": state_text,
     "soft_labels": _soft_labels,
     "subset": lambda indices: Indices("subset", indices),
-    "trace": _traced,
+    "trace": _trace,
     "views": list,
     "weights": lambda weights: Floats("weights", weights),
     "drop_field": lambda names: [names] if isinstance(names, str) else list(names),

@@ -1,7 +1,8 @@
-"""Names that this package does not have, with advice for their error messages.
+"""Advice for names that this package does not have.
 
-The table holds the names of earlier versions and the names that users of PyTorch and of the Rust crate try.
-It serves unknown arguments, attributes of the package, and attributes of its objects.
+The table contains names from earlier versions, and names that users of PyTorch or of the Rust crate
+may try. Its advice is part of the errors for unknown arguments, for unknown attributes of the
+package, and for unknown attributes of its objects.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 __all__ = ["INSTEAD", "PER_IMAGE", "EarlierNames", "missing"]
 
-#: Advice for a Python function on images.
+#: Advice for users who want to apply a Python function to images.
 PER_IMAGE = (
     "use image_transform=f for a Python function on each image, which worker processes call, or batch_transform=[f] "
     "for functions on whole batches, such as torchvision.transforms.v2 on the device"
@@ -45,7 +46,7 @@ INSTEAD = {
     "without": "use drop_field",
     # Arguments of torch.utils.data.DataLoader and of torchvision's datasets.
     "batch_sampler": "set batch_size, and choose samples with shuffle, subset, weights, balanced or sampler",
-    "collate_fn": "use collate=f, which receives the finished batch as a dict of fields; add fields with "
+    "collate_fn": "use collate=f, where f receives the finished batch as a dict of fields; to add fields, use "
     "fields={name: NdArray(...) or Ragged(...)}",
     "dataset": "pass the dataset as the first argument",
     "generator": _RANDOM,
@@ -53,33 +54,36 @@ INSTEAD = {
     "multiprocessing_context": "the workers are threads of this process",
     "persistent_workers": "the workers live as long as the loader",
     "pin_memory_device": "set device, and batches arrive there",
-    "prefetch_factor": "set prefetch, the number of batches ahead; leave it out to let the loader choose",
+    "prefetch_factor": "set prefetch, the number of batches to prepare; leave it out to let the loader choose",
     "target_transform": "map the labels of a whole batch with batch_transform=[f]",
     "worker_init_fn": _RANDOM,
     # Options of the Rust crate.
     "codec": "a Python decoder would run under the interpreter's lock: convert the files, or write the codec in Rust",
-    "on_error": "set max_skipped, the number of bad samples that may be skipped; by default the first one is an error",
+    "on_error": "set max_skipped, the number of bad samples that may be skipped; by default, the first bad sample "
+    "raises an error",
     "pinned": "use pin_memory",
     "workers": "use num_workers",
 }
 
 
 def missing(owner: str, kind: str, name: str) -> str | None:
-    """The message for the `name` of an argument or attribute that `owner` does not have, if the table has advice."""
+    """Returns the error message for an argument or attribute that `owner` does not have. Returns
+    None if the table has no advice for `name`. `kind` is "argument" or "attribute"."""
     return f"{owner} has no {kind} {name!r}: {INSTEAD[name]}" if name in INSTEAD else None
 
 
 class EarlierNames:
-    """Base of classes whose attributes had other names."""
+    """Base class of objects that give advice if a missing attribute is accessed."""
 
     __slots__ = ()
 
-    # Type checkers would accept every attribute.
+    # Hidden from type checkers, which would otherwise accept every attribute.
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
             message = missing(type(self).__name__, "attribute", name)
             if message is not None:
                 raise AttributeError(message)
-            # Raises the original error again, which a property may have raised.
+            # Repeats the failed lookup. If a property raised the AttributeError, this raises that
+            # error again instead of a generic one.
             return object.__getattribute__(self, name)

@@ -1,4 +1,4 @@
-"""Packs datasets."""
+"""Packs datasets into LMDBs and tar shards."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Callable, Iterable, Literal, NoReturn
 
 from . import _options, _warpfeed
 from ._error import ConfigError
-from ._number_lists import whole
+from ._number_lists import integers
 from ._sources import TableOptions
 
 __all__ = ["merge", "pack", "pack_progress"]
@@ -40,9 +40,10 @@ def pack(
     masks: _options.Path | None = None,
     **unknown: NoReturn,
 ) -> dict[str, Any]:
-    """Packs a dataset into an LMDB (``train.lmdb``) or tar shards (``train.tar``).
+    """Packs a dataset into an LMDB (``train.lmdb``) or into tar shards (``train.tar``).
 
-    This is equivalent to ``warpfeed pack`` on the command line, but also supports Python datasets.
+    This function does the same as ``warpfeed pack`` on the command line, but also supports Python
+    datasets.
 
     ::
 
@@ -50,34 +51,38 @@ def pack(
 
     Args:
         data: as for :class:`Loader`, except mixtures.
-        target: a name that ends in ``.lmdb`` or ``.tar``. Shards may go to an object store, such as
-            ``"s3://bucket/train.tar"``.
-        recode: ``"lossless"`` rewrites JPEGs with the same pixels, for fast crops; ``"keep_bytes"``
-            changes nothing.
+        target: a path that ends in ``.lmdb`` or ``.tar``. Shards may also be written to an object
+            store, as in ``"s3://bucket/train.tar"``.
+        recode: ``"lossless"`` rewrites JPEGs so that they can be cropped faster, without changing
+            their pixels; ``"keep_bytes"`` stores files unchanged.
         quality: re-encodes every image as a JPEG of this quality (1 to 100). This is lossy.
-        max_side: shrinks images whose longer side exceeds this, and re-encodes them with
-            ``quality``, which is then 90 by default.
-        raw: stores pixels as arrays: length of the shorter side, or (height, width).
-        convert_to_u8: converts images of 16 bits to their upper byte, and floats from 0 to 1 to 0 to 255, if
-            ``quality``, ``max_side`` or ``raw`` decodes them. By default they stay unchanged
-            and are counted in ``refused``. Images within ``max_side`` keep their bits.
-        background: color behind transparent pixels of images that are decoded, such as
-            ``(255, 255, 255)``. By default alpha is dropped.
+        max_side: shrinks images whose longer side exceeds this number of pixels, and re-encodes
+            them with ``quality``, which is 90 by default.
+        raw: stores images as arrays of pixels, resized to a shorter side of this length, or to
+            (height, width).
+        convert_to_u8: converts 16-bit images by taking their upper byte, and float images by
+            scaling the range 0 to 1 to 0 to 255, if ``quality``, ``max_side`` or ``raw`` requires
+            decoding them. By default, such images are stored unchanged and counted in ``refused``.
+            Images that do not exceed ``max_side`` are also stored unchanged.
+        background: color behind transparent pixels of images that are decoded, such as ``(255,
+            255, 255)``. By default, alpha is ignored.
         num_workers: number of threads; by default one per core.
         force: replaces an existing dataset.
-        keep_bad: packs images that do not decode. By default, such an image raises an error.
-        strict: raises an error for damaged images.
-        retries: number of times that a sample is read again after a transient error of its storage.
-        shard_size: starts a new tar shard before the current one exceeds this number of bytes. Shards of a part
-            have this size on average.
+        keep_bad: packs images that cannot be decoded. By default, such an image raises an error.
+        strict: raises an error if an image is damaged, even if it can be decoded.
+        retries: number of times that a sample is read again after a transient storage error.
+        shard_size: starts a new tar shard before the current shard exceeds this number of bytes.
+            With ``part``, this is the average size of a shard.
         shard_samples: starts a new tar shard after this number of samples.
-        part: ``(i, n)`` packs only part ``i`` of ``n``, from 0, of the shards. :func:`merge` then joins
-            the parts. ``"auto"`` takes the part from a job array of SLURM or AWS Batch, and
-            ``("auto", n)`` also from an indexed job of Kubernetes.
+        part: ``(i, n)`` packs only part ``i`` of ``n`` of the shards, counting from 0.
+            :func:`merge` then joins the parts. ``"auto"`` takes the part from a job array of SLURM
+            or AWS Batch, and ``("auto", n)`` also from an indexed job of Kubernetes.
         samples: packs only the samples with these indices, in this order.
-        keys: packs only the samples with these keys, in the order of ``data``. Excludes ``samples``.
-        progress: a function that is called a few times per second with the finished and the total number of samples.
-            An exception in it stops the packing, like Ctrl-C.
+        keys: packs only the samples with these keys, in the order of ``data``. Cannot be combined
+            with ``samples``.
+        progress: a function that is called a few times per second with the number of finished
+            samples and the total number of samples. If it raises an exception, packing stops, as
+            after Ctrl-C.
         mmap, index, table, masks: as for :class:`Loader`.
 
     Returns:
@@ -85,43 +90,44 @@ def pack(
         others.
 
     Raises:
-        WarpfeedError: if a sample cannot be read, an image does not decode, or the target exists
-            or cannot be written. The target is then unchanged. With shards, a repeated call
-            continues after the last complete shard.
+        WarpfeedError: if a sample cannot be read, an image cannot be decoded, or the target exists
+            or cannot be written. The target is then unchanged. With shards, you can repeat the
+            call, which continues after the last complete shard.
         TypeError: for an unknown argument or a value of the wrong type.
     """
-    given = _options.given(pack, locals(), unknown)
+    given = _options.checked(pack, locals(), unknown)
     chosen = [name for name in ("quality", "max_side", "raw") if given[name] is not None]
     if recode == "keep_bytes" and chosen or raw is not None and len(chosen) > 1:
         raise ConfigError(
             f"{', '.join(chosen)} with recode={recode!r}: both choose how images are stored; set one of them"
         )
     if raw is not None:
-        how: tuple[str, int | None, int | None] = ("raw", *raw) if isinstance(raw, tuple) else ("raw", raw, None)
+        method: tuple[str, int | None, int | None] = ("raw", *raw) if isinstance(raw, tuple) else ("raw", raw, None)
     elif quality is not None:
-        how = ("quality", quality, max_side)
+        method = ("quality", quality, max_side)
     elif max_side is not None:
-        how = ("max_side", max_side, None)
+        method = ("max_side", max_side, None)
     else:
-        how = (recode, None, None)
-    options = {**_options.native(given, leave_out=("quality", "max_side", "raw", "progress", "part")), "recode": how}
+        method = (recode, None, None)
+    options = _options.to_native(given, leave_out=("quality", "max_side", "raw", "progress", "part"))
+    options["recode"] = method
     if samples is not None:
-        options["samples"] = whole("samples", samples)
+        options["samples"] = integers("samples", samples)
     if keys is not None:
         options["keys"] = list(keys)
     if part == "auto":
         options["part"] = _warpfeed.part_from_env(None)
     elif part is not None:
-        number, parts = part
-        options["part"] = _warpfeed.part_from_env(parts) if number == "auto" else (number, parts)
+        part_index, parts = part
+        options["part"] = _warpfeed.part_from_env(parts) if part_index == "auto" else (part_index, parts)
     return _warpfeed.pack(data, os.fspath(target), options, progress)
 
 
 def merge(target: _options.Path, *, force: bool = False, quick: bool = False) -> dict[str, Any]:
     """Joins the parts that :func:`pack` wrote for ``target`` into one dataset.
 
-    It checks that all parts exist and were packed from the same source with the same options, and
-    verifies the checksums of all shards. After an interruption it can be run again.
+    Checks that all parts exist and were packed from the same source with the same options, and
+    verifies the checksums of all shards. If a merge is interrupted, it can be run again.
 
     ::
 
@@ -130,15 +136,18 @@ def merge(target: _options.Path, *, force: bool = False, quick: bool = False) ->
         warpfeed.merge("train.tar")
 
     Args:
-        target: the target of the parts.
-        force: replaces an existing dataset in a folder. A dataset in a store is never replaced.
-        quick: compares only the sizes of shards, not their checksums.
+        target: the ``target`` that was passed to :func:`pack`.
+        force: replaces an existing dataset in a folder. A dataset in an object store is never
+            replaced.
+        quick: checks only the sizes of shards, not their checksums.
 
     Returns:
-        The statistics of the whole dataset, as :func:`pack`, and ``orphans``: files that do not belong to it.
+        The statistics of the whole dataset, as :func:`pack` returns them, and ``orphans``: files in
+        the same folder that do not belong to the dataset.
 
     Raises:
-        WarpfeedError: if parts are missing, differ or are damaged. Nothing is changed then.
+        WarpfeedError: if parts are missing or damaged, or were packed differently. In this case,
+            nothing is changed.
     """
     return _warpfeed.merge(os.fspath(target), force, quick)
 
@@ -147,15 +156,16 @@ def pack_progress(target: _options.Path) -> dict[str, Any]:
     """Returns the progress of all parts of ``target``, even while other processes pack them.
 
     Args:
-        target: the target of the parts.
+        target: the ``target`` that was passed to :func:`pack`.
 
     Returns:
-        A dict with the ``samples`` in complete shards, the ``total`` of the dataset, the number of ``parts``, the
-        ``missing`` parts that are not complete as text such as ``"1,3-9,17"``, and whether the dataset is
-        ``merged``. ``parts`` is None after the merge, and while no part has completed a
-        shard. In an object store it is None while no part is complete.
+        A dict with these keys: ``samples``, the number of samples in complete shards; ``total``,
+        the number of samples in the dataset; ``parts``, the number of parts; ``missing``, the
+        incomplete parts as text, such as ``"1,3-9,17"``; and ``merged``, whether the parts have
+        been merged. ``parts`` is None after the merge, and before the first shard is complete. In
+        an object store, it is None before the first part is complete.
 
     Raises:
-        ConfigError: if there are neither parts nor a dataset of this name.
+        ConfigError: if there are neither parts nor a dataset with this name.
     """
     return _warpfeed.pack_progress(os.fspath(target))

@@ -14,7 +14,7 @@ from ._error import ConfigError, WarpfeedError
 
 
 class Rank(NamedTuple):
-    """The rank of a process among all processes, and on its machine."""
+    """The rank of a process among all processes, and among the processes on its machine."""
 
     rank: int
     world_size: int
@@ -23,20 +23,21 @@ class Rank(NamedTuple):
 
 
 def of_launcher() -> Rank | None:
-    """The rank in the launcher's environment.
+    """Returns the rank from the environment variables of the launcher, or None if there are none.
 
     Raises:
-        WarpfeedError: if the variables are incomplete, as under Lightning's own launcher.
+        WarpfeedError: if the variables are incomplete, as with Lightning's own launcher.
     """
     found = _warpfeed.rank_from_env()
     if found is None:
         return None
-    rank, world_size, local_rank, local = found
-    return Rank(rank, world_size, local_rank, local_world_size(world_size) if local is None else local)
+    rank, world_size, local_rank, local_size = found
+    return Rank(rank, world_size, local_rank, local_world_size(world_size) if local_size is None else local_size)
 
 
 def of_torch() -> Rank | None:
-    """The rank in the default group of ``torch.distributed``; None before it is initialized."""
+    """Returns the rank in the default group of ``torch.distributed``, or None before its
+    initialization."""
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
@@ -44,11 +45,12 @@ def of_torch() -> Rank | None:
     found = _or_none(of_launcher)
     if found is not None and found[:2] == (rank, world_size):
         return found
-    return Rank(rank, world_size, _variable("LOCAL_RANK"), local_world_size(world_size))
+    return Rank(rank, world_size, _env_int("LOCAL_RANK"), local_world_size(world_size))
 
 
 def of_ray() -> Rank | None:
-    """The rank among the workers of Ray Train, in a function that Ray Train runs."""
+    """Returns the rank among the workers of Ray Train, or None outside of a function that Ray Train
+    runs."""
     train = sys.modules.get("ray.train")
     if train is None:
         return None
@@ -58,12 +60,13 @@ def of_ray() -> Rank | None:
             context.get_world_rank(), context.get_world_size(), context.get_local_rank(), context.get_local_world_size()
         )
     except (RuntimeError, DeprecationWarning):
-        # This is the main program, a task of Ray, or a trial of Ray Tune.
+        # This process is the driver, a Ray task, or a trial of Ray Tune.
         return None
 
 
 def launched() -> Rank | None:
-    """The rank in ``torch.distributed``, in Ray Train or in the launcher's environment, in this order.
+    """Returns the rank from ``torch.distributed``, from Ray Train, or from the launcher's
+    environment, whichever is found first.
 
     The environment comes last, because Ray's workers inherit it from the job that started Ray.
     """
@@ -80,40 +83,41 @@ def _or_none(find: Any) -> Rank | None:
     try:
         found: Rank | None = find()
     except WarpfeedError:
-        # Incomplete variables of a launcher are an error only for programs that use ranks.
+        # The launcher's variables are incomplete, which matters only to programs that use ranks.
         return None
     return found
 
 
-def _variable(name: str) -> int | None:
+def _env_int(name: str) -> int | None:
     text = os.environ.get(name, "").strip()
     return int(text) if text.isdigit() else None
 
 
 def local_world_size(world_size: int) -> int | None:
-    """Returns the number of ranks on this machine, or None if it is unknown. Used if the launcher
-    does not set it.
+    """Estimates the number of ranks on this machine, for launchers that do not report it. Returns
+    None if it is unknown.
 
-    Ranks that connect to the loopback address run on one machine. Otherwise each GPU has at
-    most one rank.
+    Ranks that connect to the loopback address are all on this machine. Otherwise, the estimate is
+    one rank per GPU.
     """
-    local, address = _variable("LOCAL_WORLD_SIZE"), os.environ.get("MASTER_ADDR")
-    if local is None and address not in ("localhost", "127.0.0.1", "::1"):
+    local_size, address = _env_int("LOCAL_WORLD_SIZE"), os.environ.get("MASTER_ADDR")
+    if local_size is None and address not in ("localhost", "127.0.0.1", "::1"):
         module = sys.modules.get("torch")
-        local = int(module.cuda.device_count()) if module is not None else 0
-        if local == 0 and address is not None:
+        local_size = int(module.cuda.device_count()) if module is not None else 0
+        if local_size == 0 and address is not None:
             return None
-    return min(local or world_size, world_size)
+    return min(local_size or world_size, world_size)
 
 
 def options(rank: int | None, world_size: int | None, distributed: bool | None) -> dict[str, Any]:
-    """The native options ``rank`` and ``local_world_size``, from the arguments or the environment."""
+    """Returns the options ``rank`` and ``local_world_size`` for the extension module, from the
+    arguments or the environment."""
     if (rank is None) != (world_size is None):
         raise ConfigError(f"rank={rank} and world_size={world_size}: set both, or pass distributed=True")
     if rank is not None and distributed:
         raise ConfigError("rank and distributed: both choose the rank; set one of them")
     found = _distributed() if distributed else _or_none(launched)
-    set_: dict[str, Any] = {}
+    native: dict[str, Any] = {}
     if found is not None and found.world_size > 1:
         if rank is None and distributed is None:
             raise ConfigError(
@@ -121,30 +125,35 @@ def options(rank: int | None, world_size: int | None, distributed: bool | None) 
                 "of every batch, or distributed=False to give every rank all samples"
             )
         if found.local_world_size:
-            set_["local_world_size"] = found.local_world_size
+            native["local_world_size"] = found.local_world_size
     if rank is not None:
-        set_["rank"] = (rank, world_size)
+        native["rank"] = (rank, world_size)
     elif distributed and found is not None:
-        set_["rank"] = (found.rank, found.world_size)
-    return set_
+        native["rank"] = (found.rank, found.world_size)
+    return native
 
 
-_LATER = (
+#: Advice for programs that open a loader before ``torch.distributed`` is initialized.
+_OPEN_LATER = (
     "create the loader after torch.distributed is initialized: with Lightning in train_dataloader() of the module or "
     "data module, with accelerate after Accelerator(), otherwise after init_process_group()"
 )
 
 
 def _distributed() -> Rank:
-    """The rank for ``distributed=True``."""
+    """Returns the rank for ``distributed=True``.
+
+    Raises:
+        ConfigError: if there is no rank.
+    """
     try:
         found = launched()
     except WarpfeedError as e:
-        raise ConfigError(f"distributed=True: {e}. Without such a launcher, {_LATER}") from None
+        raise ConfigError(f"distributed=True: {e}. Without such a launcher, {_OPEN_LATER}") from None
     if found is None:
         raise ConfigError(
             "distributed=True: torch.distributed is not initialized, and there is neither Ray Train nor a launcher "
-            f"with the variables of torchrun, Open MPI or SLURM. Start the program with one of them, or {_LATER}"
+            f"with the variables of torchrun, Open MPI or SLURM. Start the program with one of them, or {_OPEN_LATER}"
         )
     return found
 
@@ -154,30 +163,33 @@ def check_world(rank: int, world_size: int, distributed: bool | None) -> None:
     initialized after the loader was opened.
 
     Raises:
-        ConfigError: if the ranks differ, or if every rank would get all samples without ``distributed=False``.
+        ConfigError: if the ranks differ. Without ``distributed=False``, this includes a loader that
+            was opened without a rank and would deliver all samples to every rank.
     """
     found = of_torch()
     if found is None or found[:2] == (rank, world_size):
         return
-    place = f"this is rank {found.rank} of {found.world_size} of torch.distributed"
+    process = f"this is rank {found.rank} of {found.world_size} of torch.distributed"
     if distributed is None:
         raise ConfigError(
-            f"{place}, and the loader was opened without a rank, so it would deliver all samples to every rank: pass "
-            "distributed=False if that is intended. For a share of every batch pass distributed=True, and " + _LATER
+            f"{process}, but the loader was opened without a rank, so it would deliver all samples to every rank: pass "
+            "distributed=False if that is intended. For a share of every batch pass distributed=True, and "
+            + _OPEN_LATER
         )
-    raise ConfigError(f"{place}, but the loader was opened as rank {rank} of {world_size}; {_LATER}")
+    raise ConfigError(f"{process}, but the loader was opened as rank {rank} of {world_size}; {_OPEN_LATER}")
 
 
-#: Counts the loaders of each name that have begun in this process.
+#: For each name, the number of loaders with this name that have begun in this process.
 _begun: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
 
 
 def check_same(name: str, rank: int, world_size: int, run: Mapping[str, Any]) -> None:
-    """Compares the run of a loader with the run of the rank that began first, without waiting for other ranks.
+    """Compares the run of a loader with the run of the rank that began first, without waiting for
+    other ranks.
 
-    Each rank takes its share of an order that it computes itself, so different runs would deliver some
-    samples to several ranks and others to none. Runs are compared through the store of ``torch.distributed``, if the
-    ranks of the loader are the ranks of ``torch.distributed``.
+    Each rank computes the order of the samples itself and takes its share. If the orders differed,
+    some samples would be delivered to several ranks, and others to none. Runs are compared through
+    the store of ``torch.distributed``, and only if the loader has the same ranks.
 
     Raises:
         ConfigError: if the seed, the dataset, the order or the position differs.
@@ -190,7 +202,7 @@ def check_same(name: str, rank: int, world_size: int, run: Mapping[str, Any]) ->
     try:
         first = json.loads(store.compare_set(key, "", json.dumps(run)))
     except RuntimeError:
-        # The process of the store has ended, or the store does not support comparison.
+        # The process that hosts the store has ended, or the store does not support `compare_set`.
         return
     differs = [
         f"{what} ({own} and {first.get(what)})" if isinstance(own, int) and what != "order" else what
@@ -201,13 +213,15 @@ def check_same(name: str, rank: int, world_size: int, run: Mapping[str, Any]) ->
         raise ConfigError(
             f"rank {rank} differs from the rank that began first in: {', '.join(differs)}. "
             "Some samples would go to several ranks, and others to none; give every rank the same data, seed and "
-            "state. If the dataset is in a store, `warpfeed cache refresh` makes a machine list it again. Loaders with "
-            "rank and world_size instead of distributed=True are not compared"
+            "state. If the dataset is in an object store, run `warpfeed cache refresh` on each machine to list it "
+            "again. If the difference is intended, pass rank and world_size instead of distributed=True, which turns "
+            "this check off"
         )
 
 
 def _store() -> Any:
-    """The store of ``torch.distributed``; None without one, or if this version does not support comparison."""
+    """Returns the store of ``torch.distributed``, or None if there is none, or if this version of
+    torch does not provide it."""
     module = sys.modules.get("torch.distributed.distributed_c10d")
     try:
         return module._get_default_store()  # type: ignore[union-attr]

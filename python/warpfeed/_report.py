@@ -1,10 +1,10 @@
-"""Statistics and reports of loaders, which print as text."""
+"""The statistics and reports that loaders and decoders return, which print as text."""
 
 from __future__ import annotations
 
 import json
 import os
-from typing import Any, Mapping
+from typing import Any, Callable, Mapping
 
 from . import _options, _warpfeed
 
@@ -12,7 +12,7 @@ __all__ = ["Report", "Stats"]
 
 
 class Report(dict[str, Any]):
-    """A dict of numbers by name, which prints as text."""
+    """A dict of numbers by name that prints as text."""
 
     def __init__(self, numbers: str, text: str) -> None:
         super().__init__(json.loads(numbers))
@@ -28,22 +28,27 @@ class Report(dict[str, Any]):
 class Stats(Report):
     """The statistics of a loader. Times are in seconds.
 
-    - ``batches``, ``samples``, ``seconds`` and ``epochs``: what was delivered, and in what time.
+    - ``batches``, ``samples``, ``seconds`` and ``epochs``: how many batches, samples and epochs were
+      delivered, and in what time.
     - ``waited_seconds``: the time that the host waited for batches. ``stall`` is the time that the
-      device's stream waited for them.
-    - ``read``, ``decode``, ``transform`` and ``write``: stages of the workers. ``fields`` has a stage
-      for each field that computes, such as masks and boxes. ``step`` is the time of the program.
-      Every stage has ``count`` and ``seconds``.
-    - ``workers``, ``prefetch`` and ``slots``: the numbers in use. ``host_bytes``, ``pinned_bytes`` and
-      ``device_bytes``: memory.
-    - ``damaged``, ``retries`` and ``slowest``: damaged images, repeated reads, and the slowest samples.
+      device's stream waited for batches.
+    - ``read``, ``decode``, ``transform`` and ``write``: the stages of the workers. ``fields`` has a
+      stage for each field that requires computation, such as masks and boxes. ``step`` is the
+      program's own time between receiving a batch and requesting the next one. Every stage has
+      ``count`` and ``seconds``.
+    - ``workers``, ``prefetch`` and ``slots``: the current number of threads, prefetched batches and
+      slots.
+    - ``host_bytes``, ``pinned_bytes`` and ``device_bytes``: memory use.
+    - ``damaged``, ``retries`` and ``slowest``: the number of damaged images, the number of repeated
+      reads, and the slowest samples.
 
-    The page "Where does the time go?" of the documentation lists all keys. :meth:`flat` returns only the
-    numbers, for an experiment tracker.
+    The page "Where does the time go?" in the documentation lists all keys. For an experiment
+    tracker, :meth:`flat` returns only the numbers.
     """
 
     def flat(self) -> dict[str, float]:
-        """Returns the numbers by path, such as ``decode/seconds``, without lists and strings.
+        """Returns all numbers by their path, such as ``decode/seconds``. Leaves out lists and
+        strings.
 
         Use ``wandb.log(stats.flat())``, or ``SummaryWriter.add_scalar`` for each number.
         """
@@ -60,19 +65,41 @@ class Stats(Report):
         return numbers
 
     def since(self, earlier: Mapping[str, Any]) -> Stats:
-        """Returns the statistics of the time since ``earlier``, such as one epoch. Both must come from the
-        same loader."""
+        """Returns the statistics for the time since ``earlier``, such as one epoch. ``earlier``
+        must be statistics of the same loader."""
         return Stats(*_warpfeed.stats_since(json.dumps(dict(self)), json.dumps(dict(earlier))))
 
     def verdict(self) -> Report:
-        """Returns the bottleneck of the loader and its remedies."""
+        """Returns the bottleneck of the loader and how to remove it."""
         return Report(*_warpfeed.verdict_of(json.dumps(dict(self))))
 
-    def report(self, out: _options.Path, *, title: str = "warpfeed", trace: _options.Path | None = None) -> None:
-        """Writes the statistics as a page: one HTML file that works offline.
+    def gather(self, collect: Callable[[Any], Any] | None = None) -> Report:
+        """Compares the ranks of a training run: which rank waits most for its loader, and why.
 
-        ``trace`` is the trace file of the same run, which adds a timeline. The file is complete when the loader
-        is closed.
+        All ranks must call this method, and each rank gets the same result. ``slowest`` is the rank
+        that waits for the largest fraction of the time, ``waited`` is this fraction, and ``limit`` is
+        the bottleneck of this rank's loader. ``stages`` has, for each stage, the maximum time of a
+        rank in seconds, this rank, and the median. ``ranks`` has the numbers and the verdict of each
+        rank.
+
+        Args:
+            collect: a function that returns the list of the arguments of all ranks, on all ranks,
+                such as mpi4py's ``comm.allgather``. By default, ``all_gather_object`` of
+                ``torch.distributed``.
+
+        Raises:
+            ConfigError: if there are several ranks but ``torch.distributed`` is not initialized, or
+                if the result of ``collect`` is not a list that contains this rank's entry.
         """
-        where = None if trace is None else os.fspath(trace)
-        _warpfeed.report(os.fspath(out), title, json.dumps(dict(self)), where)
+        from . import _gather
+
+        return _gather.gather(self, collect)
+
+    def report(self, out: _options.Path, *, title: str = "warpfeed", trace: _options.Path | None = None) -> None:
+        """Writes the statistics to ``out`` as a single HTML file that works offline.
+
+        If ``trace`` is the trace file of the same run, the page includes a timeline. The trace file
+        is complete once the loader is closed.
+        """
+        trace_path = None if trace is None else os.fspath(trace)
+        _warpfeed.report(os.fspath(out), title, json.dumps(dict(self)), trace_path)

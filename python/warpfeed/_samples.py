@@ -1,4 +1,5 @@
-"""Converts samples and requests from Python to the bytes, arrays or paths that the extension module accepts."""
+"""Converts images and fields from Python to the bytes, arrays or paths that the extension module
+accepts."""
 
 from __future__ import annotations
 
@@ -12,38 +13,39 @@ __all__ = ["field", "image", "mixture", "requested_image"]
 #: Suffixes of image files.
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
-#: Modes of Pillow images whose conversion to RGB is defined. Other modes have more than 8 bits.
+#: Pillow modes that can be converted to RGB without losing depth. All other modes have more than 8
+#: bits per channel.
 _MODES = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
 #: Modes with a channel for transparency.
 _TRANSPARENT = ("LA", "La", "PA", "RGBA", "RGBa")
-#: The EXIF tag.
+#: The EXIF tag for the orientation.
 _ORIENTATION = 0x0112
 
 
 def mixture(parts: Any) -> list[tuple[Any, Any]]:
-    """The (dataset, share) pairs of a mixture.
+    """Returns the (dataset, share) pairs of a mixture.
 
     Raises:
-        TypeError: for a list of anything else, such as paths of images with their labels.
+        TypeError: if `parts` is a list of something else, such as image paths with labels.
     """
     if not (parts and all(isinstance(part, (list, tuple)) and len(part) == 2 for part in parts)):
         raise TypeError(
-            "a list is a mixture of datasets: expected [(data, share), ...]. Use Concat([a, b]) to join datasets, and "
-            "an object with __len__ and __getitem__ for samples from Python"
+            "a list must describe a mixture of datasets, as [(data, share), ...]. To join datasets, use "
+            "Concat([a, b]); for samples from Python, use an object with __len__ and __getitem__"
         )
     for first, _ in parts:
         if _is_image(first):
             shown = repr(first) if isinstance(first, (str, os.PathLike)) else f"an image ({type(first).__name__})"
             raise TypeError(
-                f"a list is a mixture of datasets, [(data, share), ...], and {shown} is a single image. For images "
-                "with labels pass a table, such as a CSV with the columns path and label, or an object whose "
+                f"a list must describe a mixture of datasets, as [(data, share), ...], but {shown} is a single image. "
+                "For images with labels, pass a table, such as a CSV with the columns path and label, or an object whose "
                 "__getitem__(i) returns (image, label)"
             )
     return [tuple(part) for part in parts]
 
 
 def _is_image(value: Any) -> bool:
-    """Whether `value` is an image or an image path rather than a dataset."""
+    """Returns whether `value` is an image or an image path, rather than a dataset."""
     if isinstance(value, (str, os.PathLike)):
         return os.fsdecode(value).lower().endswith(_SUFFIXES) and not os.path.isdir(value)
     # An array with four axes is a dataset.
@@ -53,8 +55,9 @@ def _is_image(value: Any) -> bool:
 def image(value: Any) -> Any:
     """Converts an image to bytes, an array (height, width, 3), or a path.
 
-    Pillow images are encoded as PNG in two cases: if they are transparent, so that ``background``
-    applies, and if EXIF rotates them, so that their annotations are rotated or rejected too.
+    Pillow images are normally converted to arrays. They are encoded as PNG if they have
+    transparency, because the loader must blend in ``background``, or an EXIF rotation, because the
+    loader must rotate the annotations, too, or reject them.
     """
     if isinstance(value, (bytes, bytearray, memoryview, str, os.PathLike)):
         return value
@@ -64,7 +67,7 @@ def image(value: Any) -> Any:
         import numpy as np
 
         if value.mode not in _MODES:
-            raise TypeError(f"a Pillow image of mode {value.mode!r}; expected one of {', '.join(_MODES)}")
+            raise TypeError(f"unsupported Pillow mode {value.mode!r}; expected one of {', '.join(_MODES)}")
         transparent, exif = _is_transparent(value), _exif_rotation(value)
         if transparent or exif:
             png = io.BytesIO()
@@ -78,14 +81,14 @@ def image(value: Any) -> Any:
 
 
 def requested_image(value: Any) -> Any:
-    """Converts an image of a request to bytes or an array (height, width, 3). Paths are refused, because a server must
-    not read paths that its clients send."""
-    expected = f"an image is {type(value).__name__}; expected the bytes of an encoded image"
+    """Converts an image of a request to bytes or an array (height, width, 3). Rejects paths,
+    because a server must not read paths that its clients send."""
+    expected = f"expected the bytes of an encoded image, got {type(value).__name__}"
     if isinstance(value, (str, os.PathLike)):
-        raise TypeError(f"{expected}: pathlib.Path(image).read_bytes()")
+        raise TypeError(f"{expected}; pass pathlib.Path(image).read_bytes()")
     # `mmap` objects also have `read`, but are accepted as buffers.
     if hasattr(value, "read") and not _has_buffer(value):
-        raise TypeError(f"{expected}: image.read()")
+        raise TypeError(f"{expected}; pass image.read()")
     return image(value)
 
 
@@ -98,7 +101,8 @@ def _has_buffer(value: Any) -> bool:
 
 
 def field(value: Any) -> Any:
-    """Converts a field other than an image to bytes, an array or a path. Numbers and lists become JSON as a ``str``."""
+    """Converts a field other than an image to bytes, an array or a path. Numbers, lists and dicts
+    become a ``str`` that contains JSON."""
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, (int, float, list, tuple, dict)):
@@ -113,15 +117,16 @@ def field(value: Any) -> Any:
 
 
 def _json(value: Any) -> Any:
-    """Numbers, lists and dicts as JSON, or as an array if they contain NaN or infinity, which JSON cannot represent."""
+    """Converts numbers, lists and dicts to JSON. Converts them to an array instead if they contain
+    NaN or infinity, which JSON cannot represent."""
     import json
 
-    def plain(part: Any) -> Any:
-        if hasattr(part, "tolist"):
-            return part.tolist()
+    def plain(element: Any) -> Any:
+        if hasattr(element, "tolist"):
+            return element.tolist()
         raise TypeError(
-            f"a {type(value).__name__} that contains a {type(part).__name__}; expected numbers, strings and lists of "
-            "them"
+            f"cannot convert {type(element).__name__} inside {type(value).__name__}; expected numbers, strings, and "
+            "lists of them"
         )
 
     try:
@@ -141,31 +146,34 @@ def _is_pillow_image(value: Any) -> bool:
 
 
 def _is_transparent(value: Any) -> bool:
-    """Whether a Pillow image has an alpha channel, a transparent color, or a palette with alpha."""
+    """Returns whether a Pillow image has an alpha channel, a transparent color, or a palette with
+    alpha."""
     palette = getattr(value, "palette", None)
     return value.mode in _TRANSPARENT or "transparency" in value.info or str(getattr(palette, "mode", "")).endswith("A")
 
 
 def _exif_rotation(value: Any) -> bytes:
-    """EXIF data with the orientation of a Pillow image, or nothing if the image is upright."""
-    # Loading an image may already rotate it.
+    """Returns EXIF data that contains only the orientation of a Pillow image, or empty bytes if the
+    image is upright."""
+    # Load the image first, because loading may already rotate it.
     value.load()
     if not value.info.get("exif"):
         return b""
     orientation = value.getexif().get(_ORIENTATION, 1)
     if orientation not in range(2, 9):
         return b""
-    # A TIFF header and a directory with a single 16-bit entry.
+    # A TIFF header, followed by an IFD with a single 16-bit entry.
     return struct.pack("<2sHIHHHIHHI", b"II", 42, 8, 1, _ORIENTATION, 3, 1, orientation, 0, 0)
 
 
 def _of_tensor(value: Any) -> Any:
-    """The pixels of a tensor (3, height, width), (1, height, width) or (height, width)."""
+    """Converts a tensor (3, height, width), (1, height, width) or (height, width) to an array
+    (height, width, 3)."""
     shape, dtype = tuple(value.shape), str(value.dtype)
     if dtype != "torch.uint8":
         raise TypeError(
             f"a tensor of {dtype}; expected uint8 with levels from 0 to 255: leave out ToTensor() and Normalize(), and "
-            "use dtype and normalize of the loader"
+            "set the loader's dtype and normalize instead"
         )
     if len(shape) == 2:
         value = value[None]

@@ -1,4 +1,4 @@
-"""Datasets that need more than a path, and the columns of tables."""
+"""Datasets that cannot be described by a path alone, and the options for tables."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from dataclasses import dataclass
 from typing import Any, Mapping, Sequence
 
 from ._error import ConfigError
-from ._options import Arguments, Path, one_of, texts
+from ._options import Arguments, Path, name_tuple, one_of
 
-__all__ = ["Coco", "Concat", "TableOptions", "Tokens", "Voc", "Yolo"]
+__all__ = ["Coco", "Concat", "TableOptions", "Tokens", "Voc", "Yolo", "Zip"]
 
 
 @dataclass(frozen=True)
 class Coco(Arguments):
-    """Images with the annotations of a COCO JSON file. ``Loader("instances_val2017.json")`` finds
-    the images in the usual folders. Pass their folder as ``images`` if they are elsewhere.
+    """Images with annotations from a COCO JSON file. ``Loader("instances_val2017.json")`` finds the
+    images in the usual folders. If they are elsewhere, pass their folder as ``images``.
 
-    A sample is an image, in the order of the ids. Its fields are ``boxes`` with ``boxes.class``,
-    ``boxes.crowd``, ``boxes.area``, ``boxes.masks`` and ``boxes.points`` for :class:`Boxes`, and ``image_id``.
+    Each image is a sample, in the order of the image ids. The fields of a sample are ``boxes``,
+    ``boxes.class``, ``boxes.crowd``, ``boxes.area``, ``boxes.masks`` and ``boxes.points`` for
+    :class:`Boxes`, and ``image_id``.
     """
 
     json: Path
@@ -31,11 +32,11 @@ class Coco(Arguments):
 
 @dataclass(frozen=True)
 class Yolo(Arguments):
-    """Images with label files of YOLO. ``path`` is a ``data.yaml``, and ``split`` one of its splits (``"train"``, the
-    default, ``"val"`` or ``"test"``). Alternatively, ``path`` is a folder that contains ``images``
-    and ``labels``.
+    """Images with YOLO label files. ``path`` is either a ``data.yaml``, with ``split`` set to one
+    of its splits (``"train"``, the default, ``"val"`` or ``"test"``), or a folder that contains
+    ``images`` and ``labels``.
 
-    The fields are ``boxes`` with ``boxes.class``, ``boxes.points`` and ``boxes.masks`` for
+    The fields of a sample are ``boxes``, ``boxes.class``, ``boxes.points`` and ``boxes.masks`` for
     :class:`Boxes`, which converts their relative coordinates to pixels.
     """
 
@@ -48,15 +49,17 @@ class Yolo(Arguments):
 
 @dataclass(frozen=True)
 class Voc(Arguments):
-    """Images with the annotations of Pascal VOC. ``path`` is the folder of the dataset, or a list in ``ImageSets``.
+    """Images with Pascal VOC annotations. ``path`` is the folder of the dataset, or one of the
+    lists in its folder ``ImageSets``.
 
-    The annotation files count pixels from 1, and the last pixel is part of the box. Therefore 1 is
-    subtracted from the left and upper edges, as in Detectron2. For example, xmin 1 becomes 0, and
-    xmax does not change. ``from_zero=True`` keeps all edges, for files that count pixels from 0.
+    VOC annotation files count pixels from 1, and the last pixel is part of the box. Therefore 1 is
+    subtracted from the left and upper edges, as in Detectron2: an xmin of 1 becomes 0, and xmax
+    does not change. For files that count pixels from 0, pass ``from_zero=True``, which leaves all
+    edges unchanged.
 
-    The fields are ``boxes`` with ``boxes.class`` and ``boxes.difficult`` for :class:`Boxes`, and
-    ``mask`` for :class:`Mask`. In a mask, 0 is the background, c + 1 is the class c of the boxes, and 255 is
-    the outline.
+    The fields of a sample are ``boxes``, ``boxes.class`` and ``boxes.difficult`` for
+    :class:`Boxes`, and ``mask`` for :class:`Mask`. In a mask, 0 is the background, c + 1 is the
+    boxes' class c, and 255 is the outline of an object.
     """
 
     path: Path
@@ -68,18 +71,18 @@ class Voc(Arguments):
 
 @dataclass(frozen=True)
 class Tokens(Arguments):
-    """Windows over memory-mapped files of tokens, for language models: a ``.bin`` of little-endian
-    integers, with or without the header of llm.c, an ``.npy`` of one axis, or a folder of such files.
+    """Fixed-length windows of token files, for language models. A token file is a ``.bin`` of
+    little-endian integers, with or without llm.c's header, or a one-dimensional ``.npy``.
 
-    ``Loader(Tokens("corpus", 1025, stride=1024))`` delivers the field ``tokens``, (N, 1025) i64, and
-    neither images nor labels. ``tokens[:, :-1]`` and ``tokens[:, 1:]`` are the inputs and the targets.
-    :class:`TokenIds` has options for the field. A window never crosses the end of a file. Tokens
-    after the last whole window of a file are not part of any sample.
+    ``Loader(Tokens("corpus", 1025, stride=1024))`` delivers only the field ``tokens``, i64 of shape
+    (N, 1025). The inputs of a model are ``tokens[:, :-1]``, and its targets are ``tokens[:, 1:]``.
+    :class:`TokenIds` has options for this field. A window never crosses the end of a file. Tokens
+    after the last complete window of a file are not part of any sample.
 
     Args:
-        path: the file or the folder.
+        path: a token file, or a folder of token files.
         length: number of tokens per window.
-        stride: distance between the first tokens of two windows; ``length`` by default.
+        stride: distance between the starts of consecutive windows; ``length`` by default.
         dtype: type of the stored tokens, ``"u16"`` or ``"u32"``.
         mmap: maps the files into memory instead of reading them.
     """
@@ -98,14 +101,15 @@ class Tokens(Arguments):
 
 @dataclass(frozen=True)
 class Concat(Arguments):
-    """Several datasets as one: the samples of the first dataset, then the samples of the second, and so on. A
-    mixture, ``Loader([(a, 0.7), (b, 0.3)])``, draws samples in proportions instead.
+    """The concatenation of several datasets: all samples of the first dataset, then all samples of
+    the second, and so on. A mixture, ``Loader([(a, 0.7), (b, 0.3)])``, draws samples in given
+    proportions instead.
 
     Args:
-        parts: paths, Python datasets, or objects such as :class:`Coco`.
+        parts: the datasets: paths, Python datasets, or objects such as :class:`Coco`.
         match_labels_by_name: assigns the same label to classes with the same name.
         keep_labels: keeps the labels unchanged, even if the class names differ. By default, an
-            error is raised if datasets have different class names for the same label.
+            error is raised if the datasets have different class names for the same label.
     """
 
     parts: Sequence[Any]
@@ -117,15 +121,52 @@ class Concat(Arguments):
             raise TypeError(f"parts={self.parts!r}: expected a list of datasets, such as [{self.parts!r}, ...]")
         object.__setattr__(self, "parts", tuple(self.parts))
         if self.match_labels_by_name and self.keep_labels:
-            raise ConfigError("match_labels_by_name and keep_labels: both change the labels; set one of them")
+            raise ConfigError("match_labels_by_name and keep_labels contradict each other; set one of them")
 
     def _describe_source(self) -> dict[str, Any]:
         chosen = [name for name in ("match_labels_by_name", "keep_labels") if getattr(self, name)]
         return {"kind": "concat", "parts": list(self.parts), "labels": chosen[0] if chosen else ""}
 
 
+@dataclass(frozen=True)
+class Zip(Arguments):
+    """Datasets with the same samples in the same order, as one dataset. A sample has the fields of all datasets, for
+    example an image and an embedding that is stored in a dataset of its own: ``Zip(["photos.lmdb", "embeddings.tar"])``.
+
+    The key and the class names are those of the first dataset. The label comes from the first dataset in which the
+    sample has a label. Reading a sample fails if two datasets have a field of the same name.
+
+    Args:
+        parts: paths, Python datasets, or objects such as :class:`Coco`. All have the same number of samples.
+        names: for each dataset, a prefix of its fields, or ``""`` for none: with ``names=["", "depth"]``, the field
+            ``png`` of the second dataset becomes ``depth.png``.
+        check_keys: makes a sample fail if its keys in the datasets differ. Pass False for datasets whose keys differ by
+            nature, such as the row numbers of arrays.
+    """
+
+    parts: Sequence[Any]
+    names: Sequence[str] = ()
+    check_keys: bool = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.parts, (str, bytes, os.PathLike)):
+            raise TypeError(f"parts={self.parts!r}: expected a list of datasets, such as [{self.parts!r}, ...]")
+        object.__setattr__(self, "parts", tuple(self.parts))
+        object.__setattr__(self, "names", name_tuple("names", self.names))
+        if self.names and len(self.names) != len(self.parts):
+            raise ConfigError(f"names={self.names!r}: expected one for each of the {len(self.parts)} datasets")
+
+    def _describe_source(self) -> dict[str, Any]:
+        return {
+            "kind": "zip",
+            "parts": list(self.parts),
+            "names": list(self.names),
+            "check_keys": bool(self.check_keys),
+        }
+
+
 def names_url(data: Any) -> bool:
-    """Whether `data`, or a part of it, is a URL."""
+    """Returns whether `data`, or one of its parts, is a URL."""
     if isinstance(data, (str, os.PathLike)):
         scheme, found, _ = str(os.fspath(data)).partition("://")
         return bool(found) and scheme != "file"
@@ -140,24 +181,27 @@ def names_url(data: Any) -> bool:
 
 @dataclass(frozen=True)
 class TableOptions(Arguments):
-    """Roles of the columns of a CSV, TSV or JSON-lines file: ``Loader("train.csv", table=...)``.
+    """How to read a CSV, TSV or JSON Lines file, including what each column contains:
+    ``Loader("train.csv", table=...)``.
 
-    By default the column ``path``, ``file``, ``image``, ``filename``, ``file_name`` or ``img``
-    contains the paths of the images, and ``label``, ``class``, ``cls`` or ``category`` contains the
-    labels. Every other column is a field.
+    By default, the column ``path``, ``file``, ``image``, ``filename``, ``file_name`` or ``img``
+    contains image paths, and the column ``label``, ``class``, ``cls`` or ``category`` contains
+    labels. Every other column becomes a field.
 
     Args:
-        image: the column with the paths of the images.
-        root: the folder that paths are relative to; by default the folder of the table. A relative ``root`` starts
-            at the current folder.
-        label: the column with the labels: integers, or class names.
-        without_label: whether no column has labels. A column named ``label`` is then an ordinary field.
-        columns: the columns that become fields; by default all others.
-        files: columns with the paths of further files, such as masks. The bytes of the file become
-            the field ``<column>.<extension>``.
+        image: name of the column that contains image paths.
+        root: folder that the paths are relative to; by default the folder of the table. A relative
+            ``root`` is relative to the current folder.
+        label: name of the column that contains labels, as integers or class names.
+        without_label: pass True if no column contains labels. A column named ``label`` is then an
+            ordinary field.
+        columns: names of the columns that become fields; by default all remaining columns.
+        files: names of columns that contain paths of other files, such as masks. The bytes of a
+            file become the field ``<column>.<extension>``.
         gather: joins numeric columns into a vector: ``{"attributes": ["age", "weight"]}``.
-        delimiter: the character between two cells, such as ``";"``.
-        headerless: whether the file has no header. The columns are then named ``0``, ``1``, ``2``, ….
+        delimiter: the character between cells, such as ``";"``.
+        headerless: pass True if the file has no header. The columns are then named ``0``, ``1``,
+            ``2`` and so on.
     """
 
     image: str | None = None
@@ -172,8 +216,8 @@ class TableOptions(Arguments):
 
     def __post_init__(self) -> None:
         if self.columns is not None:
-            object.__setattr__(self, "columns", texts("columns", self.columns))
-        object.__setattr__(self, "files", texts("files", self.files))
+            object.__setattr__(self, "columns", name_tuple("columns", self.columns))
+        object.__setattr__(self, "files", name_tuple("files", self.files))
         gather = self.gather.items() if isinstance(self.gather, Mapping) else self.gather
         try:
             pairs: list[tuple[Any, Any]] = [(name, columns) for name, columns in gather]
@@ -182,7 +226,8 @@ class TableOptions(Arguments):
         for name, _ in pairs:
             if not isinstance(name, str) or isinstance(self.gather, str):
                 raise TypeError(f"gather={self.gather!r}: expected a dict such as {{'attributes': ['age', 'weight']}}")
-        object.__setattr__(self, "gather", tuple((name, texts(f"gather: {name}", columns)) for name, columns in pairs))
+        vectors = tuple((name, name_tuple(f"gather: {name}", columns)) for name, columns in pairs)
+        object.__setattr__(self, "gather", vectors)
         if self.delimiter is not None and (len(self.delimiter) != 1 or not self.delimiter.isascii()):
             raise ConfigError(f"delimiter={self.delimiter!r}: expected one ASCII character")
 

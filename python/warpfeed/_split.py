@@ -1,4 +1,4 @@
-"""Training and validation sets."""
+"""Splits a dataset, for example into training and validation samples."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Iterable
 
 from . import _warpfeed
 from ._error import ConfigError
-from ._number_lists import Labels, whole
+from ._number_lists import Labels, integers
 from ._trainers import Dataset
 
 __all__ = ["split"]
@@ -20,55 +20,59 @@ def split(
     labels: Iterable[int] | None = None,
     by_class: bool = False,
 ) -> list[list[int]]:
-    """Divides samples at random into parts, for ``Loader(..., subset=part)``.
+    """Randomly divides samples into parts, and returns the indices of each part, for
+    ``Loader(..., subset=part)``.
 
     ::
 
         train, val = warpfeed.split("imagenet/train", [0.9, 0.1], seed=42, by_class=True)
 
     Args:
-        samples: indices, a number of samples, or a dataset. A dataset is a path, an object such as :class:`Coco`, a
-            Python dataset as for :class:`Loader`, or the ``dataset`` of a loader. For a loader, its
-            ``subset`` is divided, and its options determine the labels.
+        samples: indices, a number of samples, or a dataset. A dataset is a path, an object such as
+            :class:`Coco`, a Python dataset as for :class:`Loader`, or the ``dataset`` of a loader.
+            For a loader, the samples of its ``subset`` are divided, and its options determine the
+            labels.
         shares: fraction of the samples in each part.
-        seed: seed of the random division. The parts depend on no other random state.
-        labels: labels that stratify the parts by class: one for each entry of ``samples``, or for each sample of
-            the whole dataset.
-        by_class: reads these labels from the dataset. Every sample of a Python dataset is then read.
+        seed: seed of the random division. The result depends on no other random state.
+        labels: a label for each entry of ``samples``, or, if ``samples`` is the ``dataset`` of a
+            loader, for each sample of the whole dataset. With labels, each class is divided
+            separately.
+        by_class: like ``labels``, but reads the labels from the dataset. This reads every sample of
+            a Python dataset.
     """
     for name, given in (("shares", shares), ("labels", labels)):
-        # A string would be split into its digits.
+        # A string would be split into characters.
         if isinstance(given, (str, bytes)):
             raise TypeError(f"{name}={given!r}: expected a list of numbers")
     if labels is not None and by_class:
         raise ConfigError("labels and by_class: both provide the classes; set one of them")
     if isinstance(samples, Dataset):
-        indices, chosen = [int(i) for i in samples.indices], samples._chosen
+        indices, total = [int(i) for i in samples.indices], samples._selection.total
         if by_class or labels is not None:
-            found = whole("labels", samples.labels() if labels is None else labels, Labels)
-            if len(found) != chosen.total:
-                raise ConfigError(f"labels: {len(found)} labels for the {chosen.total} samples of the dataset")
-            labels = [found[i] for i in indices]
-    elif isinstance(samples, (str, os.PathLike)) or hasattr(samples, "_describe_source") or _is_set(samples):
-        count, read = _warpfeed.labels(samples, by_class)
-        indices, labels = list(range(count)), read if by_class else labels
+            all_labels = integers("labels", samples.labels() if labels is None else labels, Labels)
+            if len(all_labels) != total:
+                raise ConfigError(f"labels: {len(all_labels)} labels for the {total} samples of the dataset")
+            labels = [all_labels[i] for i in indices]
+    elif isinstance(samples, (str, os.PathLike)) or hasattr(samples, "_describe_source") or _is_dataset(samples):
+        count, stored_labels = _warpfeed.labels(samples, by_class)
+        indices, labels = list(range(count)), stored_labels if by_class else labels
     elif by_class:
         raise ConfigError(
-            "by_class=True: it reads labels from a dataset; pass the path of the dataset or the dataset of a loader, "
-            "or pass labels"
+            "by_class=True reads labels from a dataset; pass the path of the dataset or the dataset of a loader, or "
+            "pass labels"
         )
     else:
         if isinstance(samples, bool):
             raise TypeError(f"samples={samples!r}: expected a number of samples, a list of indices or a dataset")
-        indices = list(range(samples)) if isinstance(samples, int) else whole("samples", samples)
-    classes = None if labels is None else whole("labels", labels, Labels)
+        indices = list(range(samples)) if isinstance(samples, int) else integers("samples", samples)
+    classes = None if labels is None else integers("labels", labels, Labels)
     if classes is not None and len(classes) != len(indices):
         raise ConfigError(f"labels: {len(classes)} labels for {len(indices)} samples")
     return _warpfeed.split(indices, [float(s) for s in shares], seed, classes)
 
 
-def _is_set(samples: Any) -> bool:
-    """Whether `samples` is a Python dataset, and neither a number nor indices."""
+def _is_dataset(samples: Any) -> bool:
+    """Returns whether `samples` is a Python dataset, rather than a number or a list of indices."""
     if isinstance(samples, (int, list, tuple, range)) or hasattr(samples, "__array__") or hasattr(samples, "tolist"):
         return False
     if not hasattr(samples, "__len__") or not hasattr(samples, "__getitem__") or len(samples) == 0:

@@ -1,4 +1,4 @@
-"""Attributes of a loader that training frameworks read."""
+"""The attributes of a loader that training frameworks access."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Iterator, NoReturn, Protocol, Sequence
 
 from ._error import ConfigError
-from ._number_lists import Chosen
+from ._number_lists import SampleSelection
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,17 +17,18 @@ if TYPE_CHECKING:
 __all__ = ["BatchSampler", "Dataset", "Sampler", "Skipped", "decoded"]
 
 
-class _Epochs(Protocol):
-    """The part of a loader that a sampler needs."""
+class _EpochLoader(Protocol):
+    """The interface of a loader that :class:`Sampler` uses."""
 
     def set_epoch(self, epoch: int) -> None: ...
     def samples_of_rank(self) -> int: ...
 
 
 class Sampler:
-    """``loader.sampler``, for trainers that set the epoch there or read its length."""
+    """The type of ``loader.sampler``, for trainers that call its ``set_epoch`` or read its
+    length."""
 
-    def __init__(self, loader: _Epochs) -> None:
+    def __init__(self, loader: _EpochLoader) -> None:
         self._loader = weakref.ref(loader)
 
     def set_epoch(self, epoch: int) -> None:
@@ -42,17 +43,18 @@ class Sampler:
 
 
 class BatchSampler:
-    """``loader.batch_sampler``, for Lightning, which reads this attribute during validation."""
+    """The type of ``loader.batch_sampler``, for Lightning, which reads this attribute during
+    validation."""
 
     def __iter__(self) -> NoReturn:
         raise ConfigError(
             "batch_sampler: a different loader cannot sample the batches of this loader. accelerate's "
-            "skip_first_batches supports only loaders of torch; call loader.skip_first_batches(n)"
+            "skip_first_batches supports only torch loaders; call loader.skip_first_batches(n) instead"
         )
 
 
-class _Samples(Protocol):
-    """The part of a loader that a dataset needs."""
+class _SampleLoader(Protocol):
+    """The interface of a loader that :class:`Dataset` uses."""
 
     @property
     def classes(self) -> list[str]: ...
@@ -63,61 +65,61 @@ class _Samples(Protocol):
 
 
 class Dataset:
-    """``loader.dataset``: the samples as they are stored, their number, and the classes.
+    """The type of ``loader.dataset``: the stored samples, their number, and the classes.
 
-    ``loader.dataset[id]`` is :meth:`Loader.sample` of the sample ``id``. The index of a sample is
-    the same everywhere, as in ``batch.ids``. With ``subset``, ``len(loader.dataset)`` is the size
-    of the subset, :attr:`indices` are the indices of its samples, and a loop over the dataset
-    yields these samples.
+    ``loader.dataset[id]`` equals ``loader.sample(id)``. Indices have the same meaning as in
+    ``batch.ids``. If the loader has a ``subset``, ``len(loader.dataset)`` is the size of the
+    subset, :attr:`indices` contains the indices of its samples, and a loop over the dataset yields
+    only these samples.
     """
 
-    def __init__(self, loader: _Samples, chosen: Chosen) -> None:
-        self._loader, self._chosen = loader, chosen
+    def __init__(self, loader: _SampleLoader, selection: SampleSelection) -> None:
+        self._loader, self._selection = loader, selection
 
     @property
     def indices(self) -> Sequence[int]:
-        """The indices of the samples, as in ``batch.ids``."""
-        indices: Sequence[int] = self._chosen.values
+        """The indices of the samples, with the same meaning as in ``batch.ids``."""
+        indices: Sequence[int] = self._selection.values
         return indices
 
     @property
     def classes(self) -> list[str]:
-        """Class names by label."""
+        """Class names, indexed by label."""
         return self._loader.classes
 
     @property
     def class_to_idx(self) -> dict[str, int]:
-        """Label of each class, as in torchvision's ``ImageFolder``."""
+        """Labels by class name, as in torchvision's ``ImageFolder``."""
         return self._loader.class_to_idx
 
     def labels(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Returns the labels, indexed by sample, for example to compute class weights.
-        ``labels()[batch.ids]`` are the labels of a batch. If the format stores labels separately, no images are
-        read.
+        """Returns the label of each sample of the whole dataset, for example to compute class
+        weights. ``labels()[batch.ids]`` are the labels of a batch. If the format stores labels
+        separately from images, no images are read.
 
-        With ``subset``, samples outside the subset have -1, and ``labels()[dataset.indices]`` are
-        the labels of the subset.
+        If the loader has a ``subset``, the entries of all other samples are -1, and
+        ``labels()[dataset.indices]`` are the labels of the subset.
 
         Raises:
-            WarpfeedError: for a sample that has no label or cannot be read.
+            WarpfeedError: if a sample has no label or cannot be read.
         """
         labels = self._loader._labels(self.indices)
-        if not self._chosen.restricts:
+        if not self._selection.restricts:
             return labels
         import numpy as np
 
-        all = np.full(self._chosen.total, -1, np.int64)
-        all[np.asarray(self.indices).astype(np.int64)] = labels
-        return all
+        all_labels = np.full(self._selection.total, -1, np.int64)
+        all_labels[np.asarray(self.indices).astype(np.int64)] = labels
+        return all_labels
 
     def _describe_source(self) -> NoReturn:
         raise TypeError(
-            "loader.dataset has decoded samples. Pass the dataset that the loader reads; "
-            "subset=loader.dataset.indices, or for pack samples=loader.dataset.indices, chooses the same samples"
+            "loader.dataset contains decoded samples. Pass the dataset that the loader reads; to select the same "
+            "samples, pass subset=loader.dataset.indices, or for pack samples=loader.dataset.indices"
         )
 
     def __getattr__(self, name: str) -> Any:
-        # Attributes of torchvision's ImageFolder.
+        # Gives advice for the attributes of torchvision's ImageFolder.
         instead = {"targets": "labels()", "samples": "labels() and [id]", "imgs": "labels() and [id]"}.get(name)
         advice = f"; use {instead}" if instead else ""
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
@@ -130,23 +132,23 @@ class Dataset:
 
     def __getitem__(self, id: int) -> dict[str, Any]:
         try:
-            number = operator.index(id)
+            index = operator.index(id)
         except TypeError:
             raise TypeError(f"dataset[{id!r}]: expected a whole number") from None
-        total = self._chosen.total
-        if not -total <= number < total:
-            raise IndexError(f"sample {number} of a dataset of {total}")
-        number %= total
-        if number not in self._chosen:
+        total = self._selection.total
+        if not -total <= index < total:
+            raise IndexError(f"sample {index} is out of range: the dataset has {total} samples")
+        index %= total
+        if index not in self._selection:
             raise IndexError(
-                f"sample {number} is not in the subset of {len(self)} samples; dataset.indices has the numbers of the "
-                "subset, which count in the whole dataset"
+                f"sample {index} is not in the subset of {len(self)} samples; dataset.indices lists the indices of the "
+                "subset, which refer to the whole dataset"
             )
-        return self._loader.sample(number)
+        return self._loader.sample(index)
 
 
-class _Steps(_Epochs, Protocol):
-    """The part of a loader that skipping needs."""
+class _SkippableLoader(_EpochLoader, Protocol):
+    """The interface of a loader that :class:`Skipped` uses."""
 
     @property
     def epoch(self) -> int: ...
@@ -161,9 +163,10 @@ class _Steps(_Epochs, Protocol):
 
 
 class Skipped:
-    """A loader without the first batches of an epoch: :meth:`Loader.skip_first_batches`."""
+    """The result of :meth:`Loader.skip_first_batches`: a loader that leaves out the first `count`
+    batches of an epoch."""
 
-    def __init__(self, loader: _Steps, count: int) -> None:
+    def __init__(self, loader: _SkippableLoader, count: int) -> None:
         self.loader, self._count = loader, count
         self.dataset, self.batch_size, self.sampler = loader.dataset, loader.batch_size, loader.sampler
 
@@ -179,7 +182,7 @@ class Skipped:
 
 
 def decoded(name: str, content: bytes) -> Any:
-    """Decodes the content of a stored field by the suffix of its name."""
+    """Decodes the content of a stored field, depending on the suffix of its name."""
     suffix = name.rpartition(".")[2]
     try:
         if suffix == "npy":

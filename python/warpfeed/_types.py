@@ -1,4 +1,4 @@
-"""Types of options that several libraries spell in their own way."""
+"""Types of options that also accept the types of torch and NumPy."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
         @property
         def is_signed(self) -> bool: ...
 
-    #: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, the number of a CUDA device, or a ``torch.device``.
+    #: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, the index of a CUDA device, or a ``torch.device``.
     Device = Union[str, int, _TorchDevice]
-    #: ``"u8"``, ``"f16"``, ``"bf16"``, ``"f32"`` and so on, or torch's or NumPy's type.
+    #: ``"u8"``, ``"f16"``, ``"bf16"``, ``"f32"`` and so on, or the corresponding torch or NumPy
+    #: type.
     Dtype = Union[str, np.dtype[Any], type[Any], _TorchDtype]
-    #: ``"imagenet"``, or the mean and the deviation of each channel.
+    #: ``"imagenet"``, or (mean, std) with a value for each channel.
     Normalize = Union[Literal["imagenet"], Sequence[Iterable[float]], "np.ndarray[Any, Any]"]
-    #: A file, or a file and its windows: (wait, warmup, active, repeat).
+    #: A path, or a path and its windows: (wait, warmup, active, repeat).
     Trace = Union[str, os.PathLike[str], tuple[Union[str, os.PathLike[str]], Sequence[int]]]
 else:
-    # `_options` checks values by their types. These options have their own checks.
+    # Makes `_options` skip its type check. Each of these options is checked where it is converted.
     Device = Dtype = Normalize = Trace = Any

@@ -1,4 +1,4 @@
-"""Loaders in Hugging Face's ``Trainer``: ``import warpfeed.hf``.
+"""Lets Hugging Face's ``Trainer`` use loaders: ``import warpfeed.hf``.
 
 ::
 
@@ -26,17 +26,18 @@ from ._trainers import Skipped
 
 __all__ = ["Loaders"]
 
-#: The file of a checkpoint with the position of the loader.
+#: Name of the file in a checkpoint that contains the position of the loader.
 _STATE = "warpfeed.json"
 
 
 def _transformers(module: str = "") -> Any:
-    """Imports and returns the package on first use, hidden from type checkers."""
+    """Imports and returns ``transformers`` or one of its modules. Hidden from type checkers,
+    because the package may not be installed."""
     return importlib.import_module(f"transformers{module}")
 
 
-def _saving() -> Any:
-    """A callback that saves the position of the loader in each checkpoint."""
+def _save_callback() -> Any:
+    """Creates a trainer callback that saves the position of the loader in each checkpoint."""
 
     def on_save(self: Any, args: Any, state: Any, control: Any, train_dataloader: Any = None, **_: Any) -> None:
         if isinstance(train_dataloader, Skipped):
@@ -53,36 +54,39 @@ def _saving() -> Any:
 class Loaders:
     """A mixin for ``transformers.Trainer`` that accepts a :class:`Loader` in place of a dataset.
 
-    ``train_dataset`` and ``eval_dataset`` may be loaders, and ``eval_dataset`` may be a dict of loaders. The batch
-    size of the loader for training must equal ``per_device_train_batch_size``, which the trainer reports.
-    Use ``last_batch="pad"`` to validate on several ranks: all ranks then have the same number of batches, and
+    ``train_dataset`` and ``eval_dataset`` may be loaders, and ``eval_dataset`` may also be a dict
+    of loaders. The batch size of the training loader must equal ``per_device_train_batch_size``,
+    from which the trainer computes its statistics. To validate on several ranks, use
+    ``last_batch="pad"``: all ranks then have the same number of batches, and
     :func:`warpfeed.collate.hf` sets the labels of padding to -100.
 
     Raises:
-        ConfigError: at the start of the training, if the batch sizes differ; on a resume, if the seed, the
-            dataset or the position differs from the checkpoint.
+        ConfigError: when training starts, if the batch sizes differ; when it is resumed, if the
+            seed, the dataset or the position differs from the checkpoint.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._saved: tuple[int, int] | None = None
-        self.add_callback(_saving())  # type: ignore[attr-defined]
+        self.add_callback(_save_callback())  # type: ignore[attr-defined]
 
     def get_train_dataloader(self) -> Any:
-        """The loader if one was passed, and otherwise the data loader of the trainer."""
+        """Returns ``train_dataset`` if it is a loader, and the trainer's own data loader
+        otherwise."""
         loader = self.train_dataset  # type: ignore[attr-defined]
         if not isinstance(loader, Loader):
             return super().get_train_dataloader()  # type: ignore[misc]
-        told, own = self.args.per_device_train_batch_size, loader.batch_size  # type: ignore[attr-defined]
-        if own is not None and own != told:
+        expected, actual = self.args.per_device_train_batch_size, loader.batch_size  # type: ignore[attr-defined]
+        if actual is not None and actual != expected:
             raise ConfigError(
-                f"batch_size={own} and per_device_train_batch_size={told}: the trainer reports and scales by its own "
-                "number; pass the same number to both"
+                f"batch_size={actual} and per_device_train_batch_size={expected}: the trainer computes steps and "
+                "statistics from its own batch size; pass the same number to both"
             )
         return loader
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
-        """The loader if one was passed, and otherwise the data loader of the trainer."""
+        """Returns the evaluation dataset if it is a loader, and the trainer's own data loader
+        otherwise."""
         loader = self.eval_dataset if eval_dataset is None else eval_dataset  # type: ignore[attr-defined]
         if isinstance(loader, str):
             loader = self.eval_dataset[loader]  # type: ignore[attr-defined]
@@ -91,7 +95,8 @@ class Loaders:
         return _first_epoch(loader)
 
     def get_test_dataloader(self, test_dataset: Any) -> Any:
-        """The loader if one was passed, and otherwise the data loader of the trainer."""
+        """Returns ``test_dataset`` if it is a loader, and the trainer's own data loader
+        otherwise."""
         if not isinstance(test_dataset, Loader):
             return super().get_test_dataloader(test_dataset)  # type: ignore[misc]
         return _first_epoch(test_dataset)
@@ -101,30 +106,32 @@ class Loaders:
         self._saved = None
         if isinstance(loader, Loader) and checkpoint is not None:
             self._saved = _saved_position(loader, checkpoint)
-        with _skipping:
+        with _skip_patch:
             return super()._inner_training_loop(*args, **kwargs)  # type: ignore[misc]
 
     def _init_training_state(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
         position: tuple[int, int] = super()._init_training_state(*args, **kwargs)  # type: ignore[misc]
-        # `ignore_data_skip` makes the trainer begin the epoch again.
+        # With `ignore_data_skip`, the trainer restarts the epoch instead of continuing in it.
         if self._saved is not None and not self.args.ignore_data_skip:  # type: ignore[attr-defined]
             if self._saved != tuple(position):
                 raise ConfigError(
-                    f"the checkpoint was written after {self._saved[1]} batches of epoch {self._saved[0]}, and the "
-                    f"trainer continues after {position[1]} batches of epoch {position[0]}: "
-                    "gradient_accumulation_steps, the batch size or the number of ranks has changed"
+                    f"the checkpoint was written after {self._saved[1]} batches of epoch {self._saved[0]}, but the "
+                    f"trainer would continue after {position[1]} batches of epoch {position[0]}: "
+                    "gradient_accumulation_steps, the batch size or the number of ranks has changed; restore the "
+                    "earlier values"
                 )
         return position
 
 
 def _first_epoch(loader: Loader) -> Loader:
-    """Returns the loader at epoch 0, so that every evaluation has the same batches."""
+    """Sets the loader to epoch 0, so that every evaluation uses the same batches."""
     loader.set_epoch(0)
     return loader
 
 
 def _saved_position(loader: Loader, checkpoint: str) -> tuple[int, int] | None:
-    """The epoch and the batch at which a checkpoint continues, if a position is saved in it.
+    """Returns the epoch and the batch at which a run continues from `checkpoint`, or None if the
+    checkpoint contains no position.
 
     Raises:
         ConfigError: if the seed, the order or the dataset differs.
@@ -136,12 +143,13 @@ def _saved_position(loader: Loader, checkpoint: str) -> tuple[int, int] | None:
         return loader._position_of(json.load(file))
 
 
-class _Skipping:
-    """Lets trainers skip batches of a loader, because accelerate's function supports only loaders of torch.
+class _SkipPatch:
+    """Replaces accelerate's ``skip_first_batches``, which supports only torch loaders, while
+    training runs.
 
-    ``transformers`` looks the function up in its module, so it is replaced there, from the beginning of
-    the first training with a loader to the end of the last one. In all threads, other loaders go to the original
-    function.
+    ``transformers`` looks the function up in its own module, so it is replaced in that module, from
+    the start of the first concurrent training to the end of the last. The replacement passes all
+    other data loaders to the original function.
     """
 
     def __init__(self) -> None:
@@ -165,9 +173,9 @@ class _Skipping:
         trainer = _transformers(".trainer")
         with self._lock:
             self._trainings -= 1
-            # A function that was installed later stays.
+            # Do not remove a function that was installed later.
             if self._trainings == 0 and trainer.skip_first_batches is self._ours:
                 trainer.skip_first_batches = self._found
 
 
-_skipping = _Skipping()
+_skip_patch = _SkipPatch()

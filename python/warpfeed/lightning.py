@@ -26,7 +26,8 @@ __all__ = ["DataModule"]
 
 if TYPE_CHECKING:
     Base = object
-# A trainer of one package refuses modules of the other.
+# Use the package that the program has imported: a trainer from one package rejects modules from the
+# other.
 elif "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
     from pytorch_lightning import LightningDataModule as Base
 else:
@@ -37,17 +38,18 @@ else:
 
 
 class DataModule(Base):
-    """Opens the loaders of a trainer, for the share of each rank and on the device of the trainer.
+    """Opens the loaders that a trainer needs. ``distributed`` and ``device`` are taken from the
+    trainer, unless you pass them.
 
-    Lightning saves and restores the position of the loader for training with every checkpoint.
-    ``distributed`` and ``device`` are taken from the trainer, unless they are passed.
+    Lightning saves the position of the training loader in every checkpoint, and restores it.
 
     Args:
-        train, val, test, predict: arguments of a :class:`Loader` by name, including ``data``.
-        options: arguments for all loaders. The arguments of one loader take precedence.
+        train, val, test, predict: the arguments for each :class:`Loader`, by name, including
+            ``data``.
+        options: arguments for all loaders. The arguments for a specific loader take precedence.
 
     Raises:
-        ConfigError: for arguments without ``data``.
+        ConfigError: if the arguments for a loader do not include ``data``.
     """
 
     def __init__(
@@ -64,7 +66,8 @@ class DataModule(Base):
         self._given: dict[str, dict[str, Any]] = {}
         for stage, own in {"train": train, "val": val, "test": test, "predict": predict}.items():
             if own is None:
-                # Lightning inspects the code of the method to find whether the module has the loader.
+                # Lightning inspects the code of this method to determine whether the module has
+                # such a loader, so restore the method of the base class.
                 name = f"{stage}_dataloader"
                 setattr(self, name, getattr(super(), name))
                 continue
@@ -74,22 +77,22 @@ class DataModule(Base):
             self._given[stage] = given
 
     def train_dataloader(self) -> Any:
-        """The loader for training."""
-        return self._opened("train")
+        """Opens the loader for training."""
+        return self._open("train")
 
     def val_dataloader(self) -> Any:
-        """The loader for validation."""
-        return self._opened("val")
+        """Opens the loader for validation."""
+        return self._open("val")
 
     def test_dataloader(self) -> Any:
-        """The loader for tests."""
-        return self._opened("test")
+        """Opens the loader for testing."""
+        return self._open("test")
 
     def predict_dataloader(self) -> Any:
-        """The loader for predictions."""
-        return self._opened("predict")
+        """Opens the loader for prediction."""
+        return self._open("predict")
 
-    def _opened(self, stage: str) -> Loader:
+    def _open(self, stage: str) -> Loader:
         given = dict(self._given[stage])
         trainer = getattr(self, "trainer", None)
         if trainer is not None:
@@ -98,16 +101,16 @@ class DataModule(Base):
             device = trainer.strategy.root_device
             if device.type == "cuda":
                 given.setdefault("device", device)
-        # Lightning may request a loader again, for a different trainer.
-        before = self._loaders.pop(stage, None)
-        if before is not None:
-            before.close()
+        # If the module is reused with a different trainer, Lightning requests the loader again.
+        previous = self._loaders.pop(stage, None)
+        if previous is not None:
+            previous.close()
         loader = self._loaders[stage] = Loader(given.pop("data"), **given)
         return loader
 
     def transfer_batch_to_device(self, batch: Any, device: Any, dataloader_idx: int) -> Any:
-        """Returns a batch that is already on the device unchanged, so that it keeps properties such as
-        ``batch.valid``."""
+        """Leaves a batch unchanged if it is already on the device, so that it keeps properties such
+        as ``batch.valid``."""
         if isinstance(batch, (Batch, FieldBatch)):
             arrays = batch if isinstance(batch, Batch) else batch.values()
             if all(array.device == device for array in arrays if hasattr(array, "device")):
@@ -115,7 +118,7 @@ class DataModule(Base):
         return super().transfer_batch_to_device(batch, device, dataloader_idx)  # type: ignore[misc]
 
     def teardown(self, stage: str) -> None:
-        """Closes the loaders."""
+        """Closes all loaders."""
         for loader in self._loaders.values():
             loader.close()
         self._loaders.clear()

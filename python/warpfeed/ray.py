@@ -1,7 +1,7 @@
-"""Packing on a Ray cluster.
+"""Packs datasets on a Ray cluster.
 
-A Ray task packs each part of the dataset and returns its statistics. The samples never enter Ray's
-object store. All machines need access to the data, and to a shared folder or an object store for the target.
+Each part of the dataset is packed by a Ray task. The samples never enter Ray's object store. All
+machines need access to the data, and to the target, which is in a shared folder or an object store.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from . import _options
 from ._error import ConfigError
 from ._pack import merge
 from ._pack import pack as pack_here
-from ._sources import Coco, Concat, TableOptions, Voc, Yolo
+from ._sources import Coco, Concat, TableOptions, Voc, Yolo, Zip
 
 __all__ = ["pack"]
 
@@ -31,7 +31,7 @@ def pack(
     quick: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
-    """Packs a dataset in ``parts`` tasks on Ray, and merges the parts.
+    """Packs a dataset in ``parts`` Ray tasks, and merges the parts.
 
     ::
 
@@ -39,27 +39,30 @@ def pack(
 
         warpfeed.ray.pack("/shared/train", "/shared/packed/train.tar", parts=64, shard_size=10**9, num_cpus=4)
 
-    If the machine of a task is lost, the task runs again and continues after the last complete shard. If packing
-    fails, repeat the call later: it packs only the missing shards.
+    If the machine that runs a task is lost, Ray runs the task again, and it continues after the
+    last complete shard. If packing fails, you can repeat the call later: it packs only the missing
+    shards.
 
     Args:
         data: a path that all machines can open, or a dataset that can be pickled.
-        target: a name that ends in ``.tar``, in a folder that all machines share or in an object store.
-        parts: number of tasks. The packed dataset does not depend on it.
-        num_cpus: number of cores that Ray reserves for a task, and number of its threads.
-        max_retries: number of times that a task is run again if its worker or machine is lost.
-            Errors of the data are not retried.
-        progress: True prints the number of finished parts. A function is called with the numbers of finished parts
-            and of all parts.
+        target: a path that ends in ``.tar``, in a folder that all machines share or in an object
+            store.
+        parts: number of tasks. The packed dataset does not depend on this number.
+        num_cpus: number of cores that Ray reserves for each task, and number of threads that each
+            task starts.
+        max_retries: number of times that a task is run again if its worker or machine is lost. A
+            task that fails because of its data is not run again.
+        progress: pass True to print the number of finished parts, or a function to call it with the
+            number of finished parts and the total number of parts.
         force: replaces an existing dataset.
-        quick: compares only the sizes of shards in the merge, not their checksums.
+        quick: makes the merge check only the sizes of shards, not their checksums.
         options: other options of :func:`warpfeed.pack`, such as ``shard_size``.
 
     Returns:
-        The statistics of the whole dataset, as :func:`warpfeed.merge`.
+        The statistics of the whole dataset, as :func:`warpfeed.merge` returns them.
 
     Raises:
-        WarpfeedError: the first error of a part, or of the merge.
+        WarpfeedError: if packing a part or merging fails. This is the first error.
     """
     try:
         import ray
@@ -71,13 +74,13 @@ def pack(
         raise ConfigError("part: warpfeed.ray.pack chooses the part of each task; leave part out")
     if not ray.is_initialized():
         ray.init()
-    # Ray's workers have their own working folder.
+    # Make paths absolute, because the current folder of Ray's workers is different.
     name: str = _absolute(os.fspath(target))
     data = _absolute(data)
     if options.get("table") is not None:
         options["table"] = _absolute(options["table"])
     options = {"num_workers": max(1, int(num_cpus)), **options, "force": force}
-    task = ray.remote(_part).options(num_cpus=num_cpus, max_retries=max_retries)
+    task = ray.remote(_pack_part).options(num_cpus=num_cpus, max_retries=max_retries)
     shared: Any = ray.put(data)
     waiting = [task.remote(shared, name, (part, parts), options) for part in range(parts)]
     total = parts
@@ -87,19 +90,19 @@ def pack(
             error = ray.get(done[0])
             if error is not None:
                 raise error
-            _tell(progress, total - len(waiting), total)
+            _report_progress(progress, total - len(waiting), total)
     finally:
-        for left in waiting:
-            ray.cancel(left)
+        for unfinished in waiting:
+            ray.cancel(unfinished)
     return merge(name, force=force, quick=quick)
 
 
 def _absolute(data: Any) -> Any:
-    """`data` with absolute paths. It is a path, or an object that contains paths."""
+    """Makes a path absolute, or the paths that a dataset or its options contain."""
     if isinstance(data, (str, os.PathLike)):
         path = os.fspath(data)
         return path if "://" in path else os.path.abspath(path)
-    if isinstance(data, Concat):
+    if isinstance(data, (Concat, Zip)):
         return replace(data, parts=[_absolute(part) for part in data.parts])
     if isinstance(data, (Coco, Yolo, Voc, TableOptions)):
         paths = {name: getattr(data, name, None) for name in ("json", "images", "path", "root")}
@@ -107,8 +110,9 @@ def _absolute(data: Any) -> Any:
     return data
 
 
-def _part(data: Any, target: str, part: tuple[int, int], options: dict[str, Any]) -> Exception | None:
-    """Packs a part in a task. Errors are returned, not raised, so that they keep their type."""
+def _pack_part(data: Any, target: str, part: tuple[int, int], options: dict[str, Any]) -> Exception | None:
+    """Packs a part. Runs as a Ray task, which returns an exception instead of raising it, because
+    Ray would change the type of the exception."""
     try:
         pack_here(data, target, part=part, **options)
     except Exception as e:  # noqa: BLE001
@@ -116,7 +120,7 @@ def _part(data: Any, target: str, part: tuple[int, int], options: dict[str, Any]
     return None
 
 
-def _tell(progress: bool | Callable[[int, int], Any], done: int, total: int) -> None:
+def _report_progress(progress: bool | Callable[[int, int], Any], done: int, total: int) -> None:
     if callable(progress):
         progress(done, total)
     elif progress:

@@ -1,4 +1,4 @@
-//! Prints the samples of a dataset. Usage: `list PATH [COUNT]`.
+//! Prints the first samples of a dataset. Usage: `list PATH [COUNT]`.
 
 use warpfeed_sources::{Error, Result, open};
 
@@ -6,7 +6,7 @@ fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let path = arguments.next().ok_or_else(|| Error::config("usage: list PATH [COUNT]"))?;
     let count = arguments.next().map_or(Ok(10), |count| count.parse());
-    let count = count.map_err(|e| Error::config(format!("COUNT: {e}")))?;
+    let count = count.map_err(|e| Error::config(format!("COUNT is not a number: {e}")))?;
 
     let source = open(&path)?;
     println!("{}: {} samples, {} classes", source.kind(), source.len(), source.classes().len());

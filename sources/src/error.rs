@@ -1,7 +1,10 @@
-//! The error type of the crate. Its message states the location before the cause.
+//! The error type of the crate, and helpers that report panics and failed allocations as errors.
 //!
-//! `Display` prints the location from the outermost part to the innermost: `sample 18231
-//! (n01440764/x): train/n01440764/x.JPEG: decode: jpeg ends at byte 4096 in MCU 61 of 132`.
+//! `Display` prints the sample, then the file, and then the cause:
+//!
+//! ```text
+//! sample 7 (cat/x): train/cat/x.jpg: decode: jpeg ends at byte 4096 in MCU 61 of 132
+//! ```
 
 use std::collections::TryReserveError;
 use std::fmt;
@@ -14,14 +17,14 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error with its location and its cause.
 ///
-/// Programs match on [`kind`](Error::kind); people read the printed text. An error is as large as
-/// one pointer, so returning a `Result` costs nothing on the hot path.
+/// Programs match on [`kind`](Error::kind); people read the printed text. An error is the size of a
+/// pointer, so returning a `Result` is cheap on the hot path.
 ///
-/// `Debug` prints the same text as `Display`, because `fn main() -> Result<()>` prints `Debug`.
-/// [`source`](std::error::Error::source) returns the underlying error, if there is one: a
-/// [`std::io::Error`] for [`Error::io`], otherwise the argument of
-/// [`with_source`](Error::with_source). The printed message already includes the source, so do not
-/// print it again when walking the chain.
+/// `Debug` prints the same text as `Display`, because Rust prints the error of
+/// `fn main() -> Result<()>` with `Debug`. [`source`](std::error::Error::source) returns the
+/// underlying error, if there is one: a [`std::io::Error`] for [`Error::io`], and otherwise the
+/// argument of [`with_source`](Error::with_source). The message already includes the text of the
+/// underlying error, so do not print the chain of sources as well.
 ///
 /// An error is `Send`, `Sync` and `Clone`. Clones share their source.
 pub struct Error(Box<Inner>);
@@ -41,7 +44,7 @@ struct Inner {
     failed: Vec<(u64, Error)>,
 }
 
-/// Type of the source error.
+/// Type of the underlying error.
 type Source = dyn std::error::Error + Send + Sync;
 
 /// Payload of a panic.
@@ -53,7 +56,7 @@ type Panic = Box<dyn std::any::Any + Send>;
 pub enum ErrorKind {
     /// An operating-system call failed.
     Io,
-    /// An option has an invalid value. This is detected when the loader is opened.
+    /// An option has an invalid value. The error is returned when the loader is opened.
     Config,
     /// A container (such as a tar file, an LMDB database or an index) is damaged or has unexpected
     /// content.
@@ -72,14 +75,15 @@ pub enum ErrorKind {
     Cuda,
     /// A wait exceeded its timeout.
     Timeout,
-    /// The stream is being captured into a CUDA graph. The loader continues after the capture ends.
+    /// The stream is being captured into a CUDA graph. The loader can be used again once the
+    /// capture ends.
     Capturing,
     /// The queue already has `max_queued` requests.
     Busy,
 }
 
 impl ErrorKind {
-    /// Returns the word that the message contains between the location and the cause.
+    /// Returns the word for this kind, which messages contain between the location and the cause.
     fn word(self) -> &'static str {
         match self {
             ErrorKind::Io => "io",
@@ -99,8 +103,8 @@ impl ErrorKind {
 }
 
 impl Error {
-    /// Creates an error of `kind`. `cause` starts in lower case, does not end in a full stop, and,
-    /// for a mismatch, states both values.
+    /// Creates an error of `kind`. By convention, `cause` starts in lower case and has no final
+    /// period. If two values do not match, it states both.
     pub fn new(kind: ErrorKind, cause: impl Into<String>) -> Self {
         Error(Box::new(Inner {
             kind,
@@ -132,10 +136,10 @@ impl Error {
         Self::new(ErrorKind::Source, cause)
     }
 
-    /// Creates an error for an operating-system call on `path` that failed. The error is
+    /// Creates an error for a failed operating-system call on `path`. The error is
     /// [transient](Error::is_transient) if a retry may succeed. Its
-    /// [source](std::error::Error::source) is a [`std::io::Error`] with the same kind, number and
-    /// text.
+    /// [source](std::error::Error::source) is a [`std::io::Error`] with the same kind, error number
+    /// and text as `error`.
     pub fn io(path: impl Into<PathBuf>, error: &std::io::Error) -> Self {
         use std::io::ErrorKind::{Interrupted, StaleNetworkFileHandle, TimedOut, WouldBlock};
         let code = error.raw_os_error();
@@ -145,15 +149,15 @@ impl Error {
         e.0.transient = matches!(error.kind(), Interrupted | StaleNetworkFileHandle | TimedOut | WouldBlock)
             || code.is_some_and(|code| codes::TRANSIENT.contains(&code))
             || e.is_exhausted();
-        // `std::io::Error` cannot be cloned.
+        // Recreate the error, because `std::io::Error` cannot be cloned.
         e.with_source(match error.raw_os_error() {
             Some(code) => std::io::Error::from_raw_os_error(code),
             None => std::io::Error::new(error.kind(), error.to_string()),
         })
     }
 
-    /// Sets the underlying error, which [`source`](std::error::Error::source) returns. A later call
-    /// replaces it.
+    /// Sets the underlying error, which [`source`](std::error::Error::source) returns. Replaces the
+    /// underlying error of an earlier call.
     ///
     /// ```
     /// use std::error::Error as _;
@@ -169,39 +173,40 @@ impl Error {
         self
     }
 
-    /// Marks the error as transient, which means that a retry may succeed. Use this in sources that
-    /// read over a network. See `Loader::retries`.
+    /// Marks the error as transient, which means that a retry may succeed. For use in sources that
+    /// read over a network: the loader retries such reads, see `Loader::retries`.
     #[must_use]
     pub fn transient(mut self) -> Self {
         self.0.transient = true;
         self
     }
 
-    /// Marks the error as the response of an overloaded server, such as HTTP status 503. The error
-    /// becomes [transient](Error::transient), and fewer requests are sent to the server.
+    /// Marks the error as the response of an overloaded server, such as HTTP status 503. This makes
+    /// the error [transient](Error::transient), and slows down the requests to the server.
     #[must_use]
     pub fn throttled(mut self) -> Self {
         self.0.throttled = true;
         self.transient()
     }
 
-    /// Marks the error as a definite response from a store that the object does not exist, such as
-    /// HTTP status 404.
+    /// Marks the error as a store's definite answer that the object does not exist, such as HTTP
+    /// status 404.
     #[must_use]
     pub fn absent(mut self) -> Self {
         self.0.absent = true;
         self
     }
 
-    /// Sets the file that the error belongs to, unless the error already has one: the innermost
-    /// location is the most precise.
+    /// Sets the file that the error belongs to, unless a file is already set. The innermost caller
+    /// sets it first and knows the most precise location.
     #[must_use]
     pub fn at_path(mut self, path: impl Into<PathBuf>) -> Self {
         self.0.path.get_or_insert_with(|| path.into());
         self
     }
 
-    /// Sets the location to line `line` of `file`. A previous path moves into the cause.
+    /// Sets the location to line `line` of `file`. If the error already has a path, that path moves
+    /// into the cause.
     #[doc(hidden)]
     #[must_use]
     pub fn at_line(mut self, file: impl Into<PathBuf>, line: usize) -> Self {
@@ -210,7 +215,7 @@ impl Error {
         self
     }
 
-    /// Notes that line `line` of the list `file` refers to the file that failed.
+    /// Appends to the cause that line `line` of the list `file` names the file that failed.
     #[doc(hidden)]
     #[must_use]
     pub fn named_in(mut self, file: &Path, line: usize) -> Self {
@@ -218,7 +223,7 @@ impl Error {
         self
     }
 
-    /// Sets the sample that the error belongs to, unless the error already has one.
+    /// Sets the sample that the error belongs to, unless a sample is already set.
     /// [`source::sample_error`](crate::sample_error) sets both the sample and its file.
     #[must_use]
     pub fn at_sample(mut self, id: u64, key: &str) -> Self {
@@ -229,8 +234,8 @@ impl Error {
         self
     }
 
-    /// Marks the error as permanent, because retries have failed. `note` is placed before the
-    /// cause.
+    /// Marks the error as permanent, because retries have failed. Puts `note` in front of the
+    /// cause, unless it is empty.
     #[doc(hidden)]
     #[must_use]
     pub fn settled(mut self, note: &str) -> Self {
@@ -241,8 +246,8 @@ impl Error {
         self
     }
 
-    /// Moves the sample from the location into the cause. Used for a sample that is mixed into the
-    /// image of another sample.
+    /// Moves the sample from the location into the cause. Used if the failed sample was to be mixed
+    /// into a different sample's image.
     #[doc(hidden)]
     #[must_use]
     pub fn of_partner(mut self) -> Self {
@@ -253,7 +258,7 @@ impl Error {
         self
     }
 
-    /// Sets the samples that failed in the batch that this error belongs to, with their errors.
+    /// Sets the batch's failed samples, each with its own error.
     #[doc(hidden)]
     #[must_use]
     pub fn of_batch(mut self, failed: Vec<(u64, Error)>) -> Self {
@@ -261,8 +266,8 @@ impl Error {
         self
     }
 
-    /// Returns the samples that failed in the batch that this error belongs to, with their errors.
-    /// The result is empty if the error does not belong to a batch.
+    /// Returns the batch's failed samples, each with its own error. The result is empty if the
+    /// error does not belong to a batch.
     #[doc(hidden)]
     pub fn failed(&self) -> &[(u64, Error)] {
         &self.0.failed
@@ -291,8 +296,8 @@ impl Error {
         self.0.key.as_deref()
     }
 
-    /// Returns the file or folder that the error belongs to. For a sample, this is the file that
-    /// contains it, if the source [knows](crate::Source::path) that file.
+    /// Returns the file or folder that the error belongs to. For the error of a sample, this is the
+    /// file that contains the sample, if the source [knows](crate::Source::path) which file it is.
     pub fn path(&self) -> Option<&Path> {
         self.0.path.as_deref()
     }
@@ -302,16 +307,16 @@ impl Error {
         &self.0.cause
     }
 
-    /// Returns whether a retry may succeed. True for the operating-system errors `EIO`, `EINTR`,
-    /// `EAGAIN`, `ESTALE`, `EMFILE`, `ENFILE` and `ENOMEM`, for timeouts, and for errors that the
-    /// source [marked as transient](Error::transient).
+    /// Returns whether a retry may succeed. This is the case for the operating-system errors `EIO`,
+    /// `EINTR`, `EAGAIN`, `ESTALE`, `EMFILE`, `ENFILE` and `ENOMEM`, for timeouts, and for errors
+    /// that the source [marked as transient](Error::transient).
     pub fn is_transient(&self) -> bool {
         self.0.transient
     }
 
     /// Returns whether the process or the machine has run out of file descriptors or memory
-    /// (`EMFILE`, `ENFILE`, `ENOMEM`). Such an error is not the fault of the sample that was being
-    /// read, so the sample is never skipped.
+    /// (`EMFILE`, `ENFILE`, `ENOMEM`). The sample that was being read did not cause such an error,
+    /// so it is never skipped.
     #[doc(hidden)]
     pub fn is_exhausted(&self) -> bool {
         self.0.os_code.and_then(exhausted).is_some()
@@ -327,8 +332,8 @@ impl Error {
         self.0.absent
     }
 
-    /// Returns the operating system's error number (`errno`) if the error was created by
-    /// [`Error::io`] and has one.
+    /// Returns the operating system's error number (`errno`), if the error was created by
+    /// [`Error::io`] from an error that has a number.
     pub fn os_code(&self) -> Option<i32> {
         self.0.os_code
     }
@@ -367,19 +372,19 @@ impl std::error::Error for Error {
     }
 }
 
-/// Runs possibly user-supplied code and converts panics into errors. The program's panic hook has
-/// already reported the panic. If the panic payload is an [`Error`], that error is returned. This
-/// is how samplers, whose methods return only numbers, and functions that run out of memory report
-/// failures.
+/// Runs code that may be user-supplied, and converts panics into errors. The program's panic hook
+/// has already reported the panic. If the panic payload is an [`Error`], returns that error. Code
+/// that cannot return an error, such as [`resize`] or a sampler that returns only numbers, panics
+/// with an [`Error`] instead.
 pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     guarded_with(f, Err)
 }
 
-/// Like `guarded`. `other` may convert additional panic payloads. It returns any that it does not
-/// recognize.
+/// Like `guarded`, but calls `other` for panic payloads that are not an [`Error`]. `other` converts
+/// a payload into an error, or gives back a payload that it does not recognize.
 pub fn guarded_with<T>(f: impl FnOnce() -> Result<T>, other: impl FnOnce(Panic) -> Result<Error, Panic>) -> Result<T> {
-    // A panic may leave the scratch buffer and the bytes of the sample partly written. Both are
-    // overwritten before they are read again.
+    // `AssertUnwindSafe`: a panic may leave the scratch buffer and the sample's bytes partly
+    // written, but they are overwritten before they are read again.
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
         let panic = match panic.downcast::<Error>() {
             Ok(e) => return Err(*e),
@@ -391,8 +396,8 @@ pub fn guarded_with<T>(f: impl FnOnce() -> Result<T>, other: impl FnOnce(Panic) 
         };
         let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| {
-            // Dropping the payload, which is a user's value, could panic again, and nothing would
-            // catch that panic.
+            // Do not drop the payload: its destructor may be user code and panic again, and nothing
+            // would catch that panic.
             std::mem::forget(panic);
             "with a non-string payload".into()
         });
@@ -463,9 +468,9 @@ pub fn append(to: &mut Vec<u8>, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Like [`Vec::resize`]. If the allocation fails, panics with the error of [`reserve`] as the
-/// payload. The panic hook does not report this panic. `guarded`, which wraps the processing of
-/// every sample, converts it back into the error.
+/// Like [`Vec::resize`], but if the allocation fails, panics with the error of [`reserve`] as the
+/// payload. The panic hook is not called. `guarded`, which wraps the processing of every sample,
+/// catches the panic and returns the error.
 pub fn resize<T: Clone>(vec: &mut Vec<T>, len: usize, value: T) {
     if let Err(e) = reserve(vec, len.saturating_sub(vec.len())) {
         resume_unwind(Box::new(e));
@@ -473,25 +478,25 @@ pub fn resize<T: Clone>(vec: &mut Vec<T>, len: usize, value: T) {
     vec.resize(len, value);
 }
 
-/// Prepends `place` to the message if `e` is a panic. Returns other errors unchanged.
-pub fn panicked(e: Error, place: impl FnOnce() -> String) -> Error {
+/// If `e` is a panic, prepends `location` to the message. Returns other errors unchanged.
+pub fn panicked(e: Error, location: impl FnOnce() -> String) -> Error {
     if e.kind() != ErrorKind::Panic {
         return e;
     }
-    Error::new(ErrorKind::Panic, format!("{}: {}", place(), e.cause()))
+    Error::new(ErrorKind::Panic, format!("{}: {}", location(), e.cause()))
 }
 
-/// Returns advice for the user if the error number `code` means that file descriptors or memory
-/// have run out.
+/// Returns advice for the user, if the error number `code` means that the process or the machine
+/// has run out of file descriptors or memory.
 fn exhausted(code: i32) -> Option<&'static str> {
     match code {
-        codes::PROCESS_FILES => Some("raise the process's limit of open files (ulimit -n), or close some"),
+        codes::PROCESS_FILES => Some("raise the process's limit on open files (ulimit -n), or close some"),
         code if codes::SYSTEM_FILES == Some(code) => {
-            Some("the machine has reached its limit of open files (fs.file-max): close files, or raise the limit")
+            Some("the machine has reached its limit on open files (fs.file-max): close files, or raise the limit")
         }
-        code if codes::MEMORY.contains(&code) => {
-            Some("the machine is out of memory, or the process has reached its memory limit")
-        }
+        code if codes::MEMORY.contains(&code) => Some(
+            "the machine is out of memory, or the process has reached its memory limit: free memory, or raise the limit",
+        ),
         _ => None,
     }
 }
@@ -499,8 +504,8 @@ fn exhausted(code: i32) -> Option<&'static str> {
 /// Error numbers on Unix.
 #[cfg(not(windows))]
 mod codes {
-    /// Network file systems report transient faults as EIO. On a genuine disk error the retries are
-    /// wasted, but there are only a few of them.
+    /// Network file systems report transient faults as EIO. If the disk has really failed, the
+    /// retries are wasted, but there are only a few.
     pub(super) const TRANSIENT: &[i32] = &[libc::EIO];
     pub(super) const PROCESS_FILES: i32 = libc::EMFILE;
     pub(super) const SYSTEM_FILES: Option<i32> = Some(libc::ENFILE);
@@ -512,7 +517,7 @@ mod codes {
 mod codes {
     /// ERROR_CRC, ERROR_READ_FAULT, ERROR_GEN_FAILURE, ERROR_UNEXP_NET_ERR, ERROR_NETNAME_DELETED
     /// and ERROR_IO_DEVICE correspond to EIO. ERROR_SHARING_VIOLATION and ERROR_LOCK_VIOLATION are
-    /// transient, because virus scanners open new files for a short time.
+    /// transient, because virus scanners briefly open new files.
     pub(super) const TRANSIENT: &[i32] = &[23, 30, 31, 59, 64, 1117, 32, 33];
     /// ERROR_TOO_MANY_OPEN_FILES
     pub(super) const PROCESS_FILES: i32 = 4;
@@ -537,7 +542,7 @@ mod tests {
         let e = Error::decode("jpeg ends at byte 4096 in MCU 61 of 132").at_sample(18231, "n01440764/x.jpg");
         assert_eq!(e.to_string(), "sample 18231 (n01440764/x.jpg): decode: jpeg ends at byte 4096 in MCU 61 of 132");
         let e = e.at_path("train").at_sample(7, "other");
-        assert_eq!(e.sample(), Some(18231), "the innermost sample stays");
+        assert_eq!(e.sample(), Some(18231), "the innermost sample is kept");
         assert_eq!(
             e.to_string(),
             "sample 18231 (n01440764/x.jpg): train: decode: jpeg ends at byte 4096 in MCU 61 of 132"
@@ -546,19 +551,21 @@ mod tests {
 
     #[test]
     fn a_device_error_is_transient_and_a_missing_file_is_not() {
-        let of = |code| Error::io("x", &std::io::Error::from_raw_os_error(code)).is_transient();
+        let is_transient = |code| Error::io("x", &std::io::Error::from_raw_os_error(code)).is_transient();
         #[cfg(not(windows))]
         {
-            assert!([libc::EIO, libc::EINTR, libc::EAGAIN, libc::ESTALE, libc::ETIMEDOUT].into_iter().all(of));
-            assert!([libc::EMFILE, libc::ENFILE, libc::ENOMEM].into_iter().all(of));
-            assert!(![libc::ENOENT, libc::EACCES, libc::ENOSPC, libc::EISDIR].into_iter().any(of));
+            assert!(
+                [libc::EIO, libc::EINTR, libc::EAGAIN, libc::ESTALE, libc::ETIMEDOUT].into_iter().all(is_transient)
+            );
+            assert!([libc::EMFILE, libc::ENFILE, libc::ENOMEM].into_iter().all(is_transient));
+            assert!(![libc::ENOENT, libc::EACCES, libc::ENOSPC, libc::EISDIR].into_iter().any(is_transient));
         }
         #[cfg(windows)]
         {
-            // A device error, a file in use, too many open files, no memory.
-            assert!([1117, 32, 4, 8].into_iter().all(of));
+            // A device error, a file in use, too many open files, out of memory.
+            assert!([1117, 32, 4, 8].into_iter().all(is_transient));
             // A missing file, a missing folder, access denied, a full disk.
-            assert!(![2, 3, 5, 112].into_iter().any(of));
+            assert!(![2, 3, 5, 112].into_iter().any(is_transient));
         }
         assert!(
             Error::in_source("status 503").transient().is_transient() && !Error::in_source("status 404").is_transient()
@@ -576,19 +583,19 @@ mod tests {
     fn an_error_keeps_its_source() {
         use std::error::Error as _;
         use std::io;
-        // Windows has different error numbers.
+        // `ERROR_ACCESS_DENIED` on Windows.
         const DENIED: i32 = if cfg!(windows) { 5 } else { libc::EACCES };
         let denied = Error::io("x", &io::Error::from_raw_os_error(DENIED)).at_sample(1, "").transient();
         let clone = denied.clone();
         drop(denied);
         let source = clone.source().and_then(|e| e.downcast_ref::<io::Error>()).unwrap();
         assert_eq!((source.raw_os_error(), source.kind()), (Some(DENIED), io::ErrorKind::PermissionDenied));
-        let own = Error::io("x", &io::Error::new(io::ErrorKind::UnexpectedEof, "half a file"));
-        let source = own.source().and_then(|e| e.downcast_ref::<io::Error>()).unwrap();
+        let without_code = Error::io("x", &io::Error::new(io::ErrorKind::UnexpectedEof, "half a file"));
+        let source = without_code.source().and_then(|e| e.downcast_ref::<io::Error>()).unwrap();
         assert_eq!((source.kind(), source.to_string()), (io::ErrorKind::UnexpectedEof, "half a file".to_owned()));
-        let outer = Error::in_source("shard 7").with_source(own);
-        let down = outer.source().and_then(|e| e.source()).unwrap();
-        assert!(down.is::<io::Error>(), "the chain of sources ends at the system error");
+        let outer = Error::in_source("shard 7").with_source(without_code);
+        let innermost = outer.source().and_then(|e| e.source()).unwrap();
+        assert!(innermost.is::<io::Error>(), "the chain of sources ends at the system error");
         assert!(Error::decode("no cause").source().is_none());
     }
 

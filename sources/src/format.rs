@@ -1,8 +1,7 @@
-//! The table of image formats.
+//! The built-in image formats.
 //!
-//! The table determines which files in a folder are images, which field of a sample is the image,
-//! and which codec decodes the image. Each format has one entry in this table and one `Codec`.
-//! `Loader::codec` adds a format.
+//! They determine which files in a folder are images, which field of a sample contains the image,
+//! and which codec decodes the image. Each [`Format`] has a `Codec`. `Loader::codec` adds a format.
 
 /// An image format and its signature.
 ///
@@ -23,19 +22,19 @@ pub struct Format {
     pub name: &'static str,
     /// Name of the sample field that contains the image, in lower case, as in WebDataset.
     pub field: &'static str,
-    /// File extensions, in lower case and without the dot. A file with one of these extensions,
-    /// ignoring case, becomes the field `field`. A sample field named after one of them is treated
-    /// as `field`.
+    /// File extensions, in lower case and without the dot. A file with one of these extensions, in
+    /// any case, becomes the field `field`. A sample's field with one of these names is treated as
+    /// `field`.
     pub extensions: &'static [&'static str],
-    /// Returns whether a file that starts with these bytes has this format. The slice may be the
-    /// whole file or empty.
+    /// Returns whether a file that starts with the given bytes has this format. The slice may be
+    /// empty or contain the whole file.
     pub matches: fn(&[u8]) -> bool,
 }
 
 /// Huffman-coded JPEG. Other JPEG variants are rejected with an error that names the variant.
 pub const JPEG: Format =
     Format { name: "jpeg", field: "jpg", extensions: &["jpg", "jpeg"], matches: |b| b.starts_with(b"\xff\xd8") };
-/// Arrays of pixels; see `decode::raw`.
+/// Uncompressed pixels in a NumPy array; see `decode::raw`.
 pub const NPY: Format =
     Format { name: "npy", field: "rgb.npy", extensions: &[], matches: |b| b.starts_with(b"\x93NUMPY") };
 /// PNG and APNG. Only the first four bytes of the signature are compared, so that a file whose line
@@ -64,18 +63,18 @@ pub const TIFF: Format = Format {
 /// All built-in formats.
 pub const FORMATS: &[Format] = &[JPEG, NPY, PNG, WEBP, GIF, BMP, TIFF];
 
-/// Field names for images of any format.
+/// Names of fields that may contain an image in any format.
 pub const ANY_FIELDS: [&str; 2] = ["img", "image"];
 
 impl Format {
     /// Creates a format that matches any bytes, for encodings without a signature. The format has
-    /// no field or extension, so the image must be in the field `img` or in a field that is named
-    /// after another format.
+    /// no field name and no extensions, so the image must be in the field `img`, in `image`, or in
+    /// the field of a different format.
     pub const fn any(name: &'static str) -> Self {
         Format { name, field: "", extensions: &[], matches: |_| true }
     }
 
-    /// Returns whether a field of this name contains an image of this format.
+    /// Returns whether a field called `name` contains an image of this format.
     pub fn has_field(&self, name: &str) -> bool {
         !name.is_empty() && (self.field == name || self.extensions.contains(&name))
     }
@@ -86,25 +85,25 @@ impl Format {
     }
 }
 
-/// Returns the built-in format of a file that starts with `bytes`, if there is one.
+/// Returns the built-in format of a file that starts with `bytes`, or `None` if no format matches.
 pub fn of(bytes: &[u8]) -> Option<&'static Format> {
     FORMATS.iter().find(|format| (format.matches)(bytes))
 }
 
-/// Returns whether a field of this name contains an image, which is the case for the fields of
+/// Returns whether a field of this name contains an image. This is the case for the fields of the
 /// built-in formats and for [`ANY_FIELDS`].
 pub fn is_image(field: &str) -> bool {
     ANY_FIELDS.contains(&field) || FORMATS.iter().any(|format| format.has_field(field))
 }
 
-/// Returns the canonical field name, such as `jpg` for `jpeg` and `tif` for `tiff`. Other names are
-/// returned unchanged.
+/// Returns the canonical name of a field: `jpg` for `jpeg`, `tif` for `tiff`. Returns all other
+/// names unchanged.
 pub fn field(name: &str) -> &str {
     FORMATS.iter().find(|format| format.extensions.contains(&name)).map_or(name, |format| format.field)
 }
 
-/// Returns the field name for a file with this extension, from a format in `more` or from a
-/// built-in format. Returns `None` if the extension is not one of an image format.
+/// Returns the name of the field for an image file with this extension. Formats in `more` take
+/// precedence over built-in formats. Returns `None` if no image format has the extension.
 pub fn field_of_file(extension: &str, more: &[Format]) -> Option<&'static str> {
     more.iter().chain(FORMATS).find(|format| format.has_extension(extension)).map(|format| format.field)
 }
@@ -128,8 +127,8 @@ mod tests {
             b"MM\0+",
         ];
         for bytes in signatures {
-            let of: Vec<_> = FORMATS.iter().filter(|f| (f.matches)(bytes)).map(|f| f.name).collect();
-            assert_eq!(of.len(), 1, "{bytes:?}: {of:?}");
+            let matching: Vec<_> = FORMATS.iter().filter(|f| (f.matches)(bytes)).map(|f| f.name).collect();
+            assert_eq!(matching.len(), 1, "{bytes:?}: {matching:?}");
         }
         for format in FORMATS {
             assert!(!(format.matches)(b""));

@@ -1,24 +1,25 @@
 //! Opens datasets and reads their samples by index.
 //!
 //! 1. [`Source`]: maps an index to a [`Sample`] with a few named fields. A field contains bytes or
-//!    a typed [`Value`], and is not copied if the medium allows that.
+//!    a typed [`Value`], and is borrowed from a memory map where possible.
 //! 2. [`Folder`]: images in class folders.
 //! 3. [`Lmdb`]: one LMDB database.
 //! 4. [`Tar`]: WebDataset shards, memory-mapped or read with system calls.
 //! 5. [`Coco`], [`Yolo`], [`Voc`]: images with boxes, masks and keypoints.
 //! 6. [`Table`]: a CSV, TSV or JSON-lines file with image paths, labels, numbers and text.
 //! 7. [`Memory`]: samples in memory.
-//! 8. [`Concat`]: several datasets as one.
+//! 8. [`Concat`]: several datasets, one after the other. [`Zip`]: several datasets with the same
+//!    samples, side by side.
 //! 9. [`Arrow`]: files of the Hugging Face `datasets` library. `Parquet` (feature `parquet`): files
 //!    of the Hugging Face Hub.
 //! 10. [`Arrays`]: NumPy, safetensors and PyTorch arrays. [`TfRecord`]: TensorFlow records.
 //! 11. [`TokenFile`]: windows of tokens from token files.
-//! 12. [`Classes`]: a list of class names that determines the labels.
-//! 13. [`open`]: detects which of the [`DATA_FORMATS`] a path has, and opens the dataset.
-//! 14. [`Store`]: provides access by URL to files that are not on this machine. [`ReadCompletion`]
-//!     completes a read, [`ObjectCache`] caches bytes on this machine, and [`Upload`] writes an
-//!     object.
-//! 15. [`Lookahead`]: the upcoming reads of a loader, for sources that prefetch.
+//! 12. [`Classes`]: a list of class names that assigns an index to each class.
+//! 13. [`open`]: detects the format of a path, one of [`DATA_FORMATS`], and opens the dataset.
+//! 14. [`Store`]: reads objects by URL, for example from S3. A store reports the result of a read
+//!     through [`ReadCompletion`]. [`ObjectCache`] caches objects on this machine, and [`Upload`]
+//!     writes an object.
+//! 15. [`Lookahead`]: lists the upcoming reads of a loader, for sources that prefetch.
 //! 16. [`labels`]: reads the labels of many samples. [`sample_error`]: adds the sample to the
 //!     location of an error.
 //!
@@ -37,10 +38,10 @@
     allow(dead_code, unused_imports)
 )]
 
-// The modules in dependency order: `machine` accesses local files, `model` defines what a source
-// is, `medium` reads local files and stores, `options` contains the options for opening, `values`
-// contains code shared by several formats, `formats` has a folder for each format, and `open`
-// detects the format of a path. All of these modules use `error`, `format` and `stats`.
+// The modules in dependency order: `machine` accesses local files; `model` defines sources and
+// samples; `medium` reads from local files and from stores; `options` contains the options of
+// `open`; `values` contains code that several formats share; `formats` has a folder per format;
+// `open` detects formats. All of these modules use `error`, `format` and `stats`.
 mod error;
 pub mod format;
 mod formats;
@@ -69,7 +70,7 @@ pub use model::{
     BatchIndex, Classes, Concat, Lists, Lookahead, Memory, NextUse, Number, Numbers, OwnedSample, Prefetcher,
 };
 pub use model::{Location, Object, ObjectCache, Position, ReadCompletion, ReadParts, Store, Tier, Upload};
-pub use model::{Sample, Source, Value, labels, sample_error};
+pub use model::{Sample, Source, Value, Zip, labels, sample_error};
 pub use open::open;
 #[cfg(feature = "tables")]
 pub use options::TableOptions;
@@ -94,7 +95,7 @@ pub mod internal {
 }
 
 #[cfg(test)]
-#[allow(dead_code)] // fuzz harnesses of other crates use the rest
+#[allow(dead_code)] // other crates' fuzz tests use the remaining functions
 #[path = "../tests/fuzz/mod.rs"]
 mod fuzz;
 #[cfg(all(test, feature = "parquet"))]

@@ -1,11 +1,12 @@
-#![allow(unsafe_code)]
 //! DLPack: shares a batch's memory with other frameworks without copying it
 //! (<https://dmlc.github.io/dlpack>, version 1.0 and the unversioned struct that preceded it).
 //!
 //! **Invariants**
 //! 1. `manager_ctx` is a leaked `Box<Owner>` that keeps the memory, the shape and the strides
 //!    alive. `delete` reclaims the box exactly once.
-//! 2. Between the export and `delete`, only the receiver uses the `Owner`.
+//! 2. From the export until `delete`, only the receiver uses the `Owner`.
+
+#![allow(unsafe_code)]
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -48,7 +49,7 @@ pub struct DlManagedTensorVersioned {
     pub minor: u32,
     /// Private to the exporter.
     pub manager_ctx: *mut c_void,
-    /// Called once by the receiver, when it no longer uses the tensor.
+    /// The receiver calls this once, when it no longer uses the tensor.
     pub deleter: Option<unsafe extern "C" fn(*mut DlManagedTensorVersioned)>,
     /// Flags; always 0.
     pub flags: u64,
@@ -56,8 +57,8 @@ pub struct DlManagedTensorVersioned {
     pub dl_tensor: DlTensor,
 }
 
-/// `DLManagedTensor` of dlpack.h: the struct used before version 1.0. Some consumers still request
-/// it.
+/// `DLManagedTensor` of dlpack.h, the struct that preceded version 1.0. Some consumers still
+/// request it.
 #[repr(C)]
 #[derive(Debug)]
 pub struct DlManagedTensor {
@@ -65,22 +66,22 @@ pub struct DlManagedTensor {
     pub dl_tensor: DlTensor,
     /// Private to the exporter.
     pub manager_ctx: *mut c_void,
-    /// Called once by the receiver, when it no longer uses the tensor.
+    /// The receiver calls this once, when it no longer uses the tensor.
     pub deleter: Option<unsafe extern "C" fn(*mut DlManagedTensor)>,
 }
 
-/// An exported tensor. It keeps its batch alive until it is dropped, or, after
+/// An exported tensor. It keeps its batch alive until it is dropped or, after
 /// [`into_raw`](DlpackTensor::into_raw), until the receiver calls the deleter.
 #[derive(Debug)]
 pub struct DlpackTensor {
-    /// The tensor. Its `shape` and `strides` point into the vectors of the next two fields.
+    /// Description of the tensor, which points to the elements of `shape` and `strides` below.
     tensor: DlTensor,
     shape: Vec<i64>,
     strides: Vec<i64>,
     memory: Backing,
 }
 
-/// Owner of a tensor's memory.
+/// Whatever keeps a tensor's memory alive.
 struct Backing(#[allow(dead_code)] Box<dyn Send + Sync>);
 
 impl std::fmt::Debug for Backing {
@@ -89,11 +90,11 @@ impl std::fmt::Debug for Backing {
     }
 }
 
-/// Location of a tensor's memory.
+/// The device that holds a tensor's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DlDevice {
-    /// Host memory. DLPack has a separate code for page-locked memory, which PyTorch does not
-    /// accept.
+    /// Host memory, which may be page-locked. DLPack has a separate code for page-locked memory,
+    /// but PyTorch does not accept it.
     Host,
     /// Memory of the CUDA device with this index.
     Cuda(usize),
@@ -103,6 +104,7 @@ pub enum DlDevice {
 unsafe impl Send for DlpackTensor {}
 
 struct Owner<M> {
+    /// The struct that the receiver gets.
     managed: M,
     _shape: Vec<i64>,
     _strides: Vec<i64>,
@@ -110,12 +112,14 @@ struct Owner<M> {
 }
 
 impl DlpackTensor {
-    /// Creates a row-major tensor of `shape` at `data`, in memory that `memory` keeps alive. This
-    /// function is for language bindings only and is not covered by semantic versioning.
+    /// Creates a row-major tensor of shape `shape` at address `data`, in memory that `memory` keeps
+    /// alive. This function is for language bindings only and is not covered by semantic
+    /// versioning.
     ///
     /// # Safety
     /// `data` must be the address, on `device`, of an array of shape `shape` and type `dtype`.
-    /// Until `memory` is dropped, the array must stay valid, and only the receiver may write to it.
+    /// Until `memory` is dropped, the array must stay valid, and only the receiver may write to the
+    /// array.
     #[doc(hidden)]
     pub unsafe fn new(
         data: *mut c_void,
@@ -126,7 +130,7 @@ impl DlpackTensor {
     ) -> Self {
         let (device_type, device_id) = match device {
             DlDevice::Host => (1, 0),
-            DlDevice::Cuda(number) => (2, number as i32),
+            DlDevice::Cuda(index) => (2, index as i32),
         };
         let (code, bits) = match dtype {
             Dtype::U8 => (1, 8),
@@ -159,8 +163,9 @@ impl DlpackTensor {
         DlpackTensor { tensor, shape, strides, memory: Backing(Box::new(memory)) }
     }
 
-    /// Returns a transposed view of the same memory: `[0, 3, 1, 2]` turns (N, H, W, C) into (N, C,
-    /// H, W), which PyTorch calls `channels_last`.
+    /// Returns the tensor with its axes in the order `axes`, in the same memory. For example,
+    /// `[0, 3, 1, 2]` turns (N, H, W, C) into (N, C, H, W), which PyTorch then calls
+    /// `channels_last`.
     ///
     /// # Panics
     /// If `axes` is not a permutation of the axes.
@@ -175,12 +180,12 @@ impl DlpackTensor {
         self
     }
 
-    /// Returns the tensor's description.
+    /// Returns the description of the tensor.
     pub fn tensor(&self) -> &DlTensor {
         &self.tensor
     }
 
-    /// Hands the tensor over to a receiver, which must call the deleter exactly once.
+    /// Passes the tensor to a receiver, which must call the deleter exactly once.
     pub fn into_raw(self) -> *mut DlManagedTensorVersioned {
         let managed = |dl_tensor| DlManagedTensorVersioned {
             major: 1,
@@ -198,7 +203,7 @@ impl DlpackTensor {
         }
     }
 
-    /// Hands the tensor over to a receiver as the struct used before version 1.0. The receiver must
+    /// Passes the tensor to a receiver as the struct used before version 1.0. The receiver must
     /// call the deleter exactly once.
     pub fn into_raw_unversioned(self) -> *mut DlManagedTensor {
         let manager_ctx = std::ptr::null_mut();
@@ -210,8 +215,8 @@ impl DlpackTensor {
         }
     }
 
-    /// Moves the tensor, its vectors and its memory into a leaked [`Owner`]. The addresses in the
-    /// tensor stay valid, because moving a vector does not move its elements.
+    /// Moves everything into a leaked [`Owner`]. The addresses in the description stay valid,
+    /// because moving a vector does not move its elements.
     fn leak<M>(self, managed: impl FnOnce(DlTensor) -> M) -> *mut Owner<M> {
         let DlpackTensor { tensor, shape, strides, memory } = self;
         Box::into_raw(Box::new(Owner { managed: managed(tensor), _shape: shape, _strides: strides, _memory: memory }))
@@ -237,12 +242,12 @@ unsafe extern "C" fn delete(managed: *mut DlManagedTensor) {
 }
 
 impl HostBatch {
-    /// Exports the field `name` (`image`, `label`, ...). Several fields of one batch may be
-    /// exported. The loader reuses the memory once the batch and all of its exports have been
+    /// Exports the field `name`, such as `image` or `label`, or returns `None` if there is no such
+    /// field. The loader reuses the memory once the batch and all exports of its fields have been
     /// dropped.
     ///
     /// The receiver may write to the memory, because the loader refills it for every batch. While
-    /// the receiver writes, do not read the same field through the batch.
+    /// the receiver does so, do not read the field through the batch.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -307,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_released_once_however_the_tensor_ends() {
+    fn memory_is_released_exactly_once() {
         let dropped = Arc::new(AtomicUsize::new(0));
         drop(tensor(&dropped));
         assert_eq!(dropped.load(SeqCst), 1);

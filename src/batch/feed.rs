@@ -1,4 +1,4 @@
-//! The interface that all sources of batches implement, and the runs that they execute.
+//! The interface through which batches are delivered in order, and the runs that it executes.
 
 use std::time::{Duration, Instant};
 
@@ -6,63 +6,62 @@ use super::BatchInfo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::BatchIndex;
 
-/// Range of batches that one run delivers: the batches of one epoch, followed by those of the
-/// epochs that are prepared in advance.
+/// The batches that a run delivers: the batches of one epoch, followed by the batches of each epoch
+/// that is prepared in advance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Course {
-    /// Sequence number of the run. The first run is 1.
+    /// Number of the run. The first run is 1.
     pub(crate) run: u64,
     pub(crate) first: BatchIndex,
     /// Number of batches in the epoch of `first`.
     pub(crate) batches: u64,
-    /// Whether the epoch of `first` is repeated because the caller requested it twice.
-    pub(crate) again: bool,
-    /// Number of further epochs that may be prepared in advance. Epochs after those are prepared
-    /// only on request.
+    /// Whether the run repeats the epoch of `first`, because the program requested it twice in a
+    /// row.
+    pub(crate) repeats: bool,
+    /// Epochs before this one may be prepared in advance. Later epochs are prepared only on
+    /// request.
     pub(crate) epochs: u64,
 }
 
 impl Course {
-    /// Returns a run of the given batches of one epoch, without further epochs.
+    /// Returns a run that delivers only the given batches of one epoch.
     #[cfg(test)]
     pub(crate) fn one(epoch: u64, batches: std::ops::Range<u64>) -> Self {
         static RUNS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         let run = RUNS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let first = BatchIndex { epoch, batch: batches.start };
-        Course { run, first, batches: batches.end, again: false, epochs: 0 }
+        Course { run, first, batches: batches.end, repeats: false, epochs: 0 }
     }
 
-    /// Returns the position after `place`, or `None` if the run ends at `place`, the last batch of
-    /// the last epoch that may be prepared in advance. At an epoch boundary,
-    /// [`enter`](Course::enter) tells whether the next epoch has any batches.
-    pub(crate) fn after(&self, place: BatchIndex) -> Option<BatchIndex> {
-        let batch = place.batch + 1;
+    /// Returns the position after `index`, or `None` if the run ends there. A returned position
+    /// with batch 0 is valid only if [`enter`](Course::enter) then returns true.
+    pub(crate) fn after(&self, index: BatchIndex) -> Option<BatchIndex> {
+        let batch = index.batch + 1;
         if batch < self.batches {
-            return Some(BatchIndex { batch, ..place });
+            return Some(BatchIndex { batch, ..index });
         }
-        let next = place.epoch.checked_add(1).filter(|&next| next < self.epochs)?;
-        Some(BatchIndex { epoch: if self.again { place.epoch } else { next }, batch: 0 })
+        let next = index.epoch.checked_add(1).filter(|&next| next < self.epochs)?;
+        Some(BatchIndex { epoch: if self.repeats { index.epoch } else { next }, batch: 0 })
     }
 
-    /// Enters the epoch of `place`, which [`after`](Course::after) returned for the last batch of
-    /// the previous epoch. `length` is the number of batches in the epoch, or `None` if its sample
-    /// order could not be determined. Returns whether the epoch has any batches.
+    /// Enters the next epoch, after [`after`](Course::after) has returned its first batch. `length`
+    /// is the number of batches in that epoch, or `None` if the order failed. Returns whether the
+    /// epoch has any batches.
     pub(crate) fn enter(&mut self, length: Option<u64>) -> bool {
         self.batches = length.unwrap_or(0);
         self.batches > 0
     }
 }
 
-/// A wait for the next batch. The caller can give up the wait and continue it in a later call.
+/// A wait for the next batch, which the caller can give up and continue in a later call.
 pub(crate) struct Wait<'a> {
-    /// Start of the wait, adjusted to exclude the time between calls.
+    /// When the wait began, moved forward by the time that passed between calls.
     pub(crate) since: Instant,
     /// Whether this call continues a wait that an earlier call gave up.
     pub(crate) continues: bool,
     /// Whether this call gave up.
     pub(crate) given_up: bool,
-    /// Callback that runs before each pause. Returns the maximum length of the pause, or `None` to
-    /// give up.
+    /// Called before each pause. Returns the maximum length of the pause, or `None` to give up.
     idle: &'a mut dyn FnMut() -> Option<Duration>,
 }
 
@@ -85,71 +84,71 @@ impl<'a> Wait<'a> {
     }
 }
 
-/// A source that delivers batches in order. The engine and a device's ring implement this trait,
-/// and `Batches` consumes it. The ring draws its own batches from another feed.
+/// Delivers batches in order. The engine and a device's ring implement this trait, and `Batches`
+/// uses it. The ring itself receives its batches from the feed of an engine.
 pub(crate) trait Feed: Send {
     type Batch;
 
-    /// Starts a run and cancels the batches in flight.
+    /// Starts a run. Cancels the batches in flight.
     fn start(&mut self, course: Course);
 
-    /// Returns the position of the run's next batch, or `None` after the last batch, after an error
-    /// that ends the run, and before the first run.
+    /// Returns the position of the run's next batch, or `None` if no run is in progress.
     fn at(&self) -> Option<BatchIndex>;
 
-    /// Waits for the next batch of the current run. Returns `None` if `wait` is given up or the run
-    /// has no further batch.
+    /// Waits for the next batch of the current run. Returns `None` if the run has no more batches
+    /// or the wait is given up.
     fn receive(&mut self, wait: &mut Wait<'_>) -> Option<Result<Self::Batch>>;
 
     /// Ends the run.
     fn stop(&mut self);
 
-    /// Returns the next batch, or `None` if the run has ended or `wait` is given up. An error ends
-    /// the run, unless the run can [continue](goes_on) after it.
+    /// Returns the next batch, or `None` if the run has ended or the wait is given up. An error
+    /// ends the run unless it is [recoverable](is_recoverable).
     fn next(&mut self, wait: &mut Wait<'_>) -> Option<Result<Self::Batch>> {
         self.at()?;
-        let came = self.receive(wait);
-        let ends = match &came {
+        let received = self.receive(wait);
+        let ends = match &received {
             Some(Ok(_)) => false,
-            Some(Err(e)) => !goes_on(e),
+            Some(Err(e)) => !is_recoverable(e),
             None => !wait.given_up,
         };
         if ends {
             self.stop();
         }
-        came
+        received
     }
 
-    /// Tells the feed whether the consumer has enough batches and does not accept more for now.
+    /// Tells the feed whether the consumer currently has no room for more batches.
     fn supplied(&self, _supplied: bool) {}
 
+    /// Returns the number of batches that can be received without waiting.
     fn ready(&self) -> usize;
 
-    /// Returns the time at which the feed began to delay the consumer, which requested a batch at
-    /// `asked` and has just received it.
-    fn held_up_since(&self, asked: Instant) -> Instant {
-        asked
+    /// Returns when the feed began to delay the consumer, which requested a batch at `requested`
+    /// and has just received it.
+    fn held_up_since(&self, requested: Instant) -> Instant {
+        requested
     }
 }
 
-/// Returns whether the run continues after `e`. If so, the consumer can request the batch again
-/// after it has dropped a batch or ended its graph capture.
-pub(crate) fn goes_on(e: &Error) -> bool {
+/// Returns whether the run continues after `e`. If so, the consumer can drop a batch or end its
+/// graph capture, and then request the batch again.
+pub(crate) fn is_recoverable(e: &Error) -> bool {
     matches!(e.kind(), ErrorKind::Timeout | ErrorKind::Capturing) && e.failed().is_empty()
 }
 
-/// Returns the error for a loader whose threads have ended.
+/// Returns the error for a loader after its threads have ended.
 pub(crate) fn ended() -> Error {
     Error::new(ErrorKind::Panic, "the loader's threads have ended after a panic; open the loader again")
 }
 
-/// A batch on its way to the consumer.
+/// A type of batch that the consumer can receive.
 pub(crate) trait Delivered {
     fn info(&self) -> &BatchInfo;
 
-    /// Makes the consumer's stream wait for a decoder's response that the consumer is about to
-    /// receive. Called on the thread that receives the response, and called again if it failed.
-    fn taken(&self) -> Result<()> {
+    /// Makes the consumer's stream wait until the batch is ready. A decoder calls this on the
+    /// thread that receives the response, and again if it failed.
+    fn on_receive(&self) -> Result<()> {
         Ok(())
     }
 }
@@ -158,32 +157,32 @@ pub(crate) trait Delivered {
 mod tests {
     use super::*;
 
-    /// Returns all positions of a run.
+    /// Returns the first nine positions of a run.
     fn all(mut course: Course, lengths: &[u64]) -> Vec<(u64, u64)> {
         let mut next = Some(course.first);
-        let places = std::iter::from_fn(|| {
-            let place = next?;
-            if place != course.first && place.batch == 0 && !course.enter(lengths.get(place.epoch as usize).copied()) {
+        let positions = std::iter::from_fn(|| {
+            let index = next?;
+            if index != course.first && index.batch == 0 && !course.enter(lengths.get(index.epoch as usize).copied()) {
                 return None;
             }
-            next = course.after(place);
-            Some((place.epoch, place.batch))
+            next = course.after(index);
+            Some((index.epoch, index.batch))
         });
-        places.take(9).collect()
+        positions.take(9).collect()
     }
 
     #[test]
-    fn a_run_ends_at_the_last_or_empty_epoch_or_an_error() {
+    fn a_run_ends_after_the_last_epoch_or_before_an_empty_one() {
         let first = BatchIndex { epoch: 0, batch: 1 };
-        let course = Course { run: 1, first, batches: 3, again: false, epochs: u64::MAX };
+        let course = Course { run: 1, first, batches: 3, repeats: false, epochs: u64::MAX };
         assert_eq!(all(course, &[3, 1, 2, 0, 4]), [(0, 1), (0, 2), (1, 0), (2, 0), (2, 1)]);
         assert_eq!(all(course, &[3, 1]), [(0, 1), (0, 2), (1, 0)], "the length of epoch 2 is an error");
         for (epochs, batches) in [(0, 2), (1, 2), (2, 3), (3, 5)] {
             assert_eq!(all(Course { epochs, ..course }, &[3, 1, 2, 0]).len(), batches, "{epochs}");
         }
-        let again = Course { again: true, ..course };
-        assert_eq!(all(again, &[2]), [(0, 1), (0, 2), (0, 0), (0, 1), (0, 0), (0, 1), (0, 0), (0, 1), (0, 0)]);
-        assert_eq!(all(Course { epochs: 1, ..again }, &[3]).len(), 2, "nothing follows the last epoch");
+        let repeats = Course { repeats: true, ..course };
+        assert_eq!(all(repeats, &[2]), [(0, 1), (0, 2), (0, 0), (0, 1), (0, 0), (0, 1), (0, 0), (0, 1), (0, 0)]);
+        assert_eq!(all(Course { epochs: 1, ..repeats }, &[3]).len(), 2, "nothing follows the last epoch");
         let last = Course { first: BatchIndex { epoch: u64::MAX, batch: 0 }, batches: 2, ..course };
         assert_eq!(all(last, &[]).len(), 2);
     }

@@ -1,17 +1,17 @@
-//! The fused multiply-add that produces the same bits on the host as on a device.
+//! A fused multiply-add that produces the same bits as a device on every platform.
 
 /// Computes `a * b + c` with one rounding.
 ///
-/// Without a hardware instruction, `f32::mul_add` calls the C library, which rounds twice on
-/// `windows-gnu` and would produce different bits.
+/// Without a hardware instruction, `f32::mul_add` calls the C library. On `windows-gnu`, the C
+/// library rounds twice, which would produce different bits.
 pub(super) fn mul_add(a: f32, b: f32, c: f32) -> f32 {
-    if cfg!(all(windows, target_env = "gnu")) { by_doubles(a, b, c) } else { a.mul_add(b, c) }
+    if cfg!(all(windows, target_env = "gnu")) { mul_add_in_f64(a, b, c) } else { a.mul_add(b, c) }
 }
 
-/// Computes `a * b + c` with one rounding, using doubles. The product is exact. The sum is rounded
-/// to odd, so that rounding it to a float gives the same result as rounding the exact sum (Boldo
-/// and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
-fn by_doubles(a: f32, b: f32, c: f32) -> f32 {
+/// Computes `a * b + c` with one rounding, in double precision. The product is exact. The sum is
+/// rounded to odd, so that rounding it to a float gives the same result as rounding the exact sum
+/// (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
+fn mul_add_in_f64(a: f32, b: f32, c: f32) -> f32 {
     let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
     let sum = product + c;
     // The exact rounding error of the sum (Knuth's TwoSum).
@@ -31,29 +31,29 @@ mod tests {
     use crate::sampler::Rng;
 
     #[test]
-    fn a_multiply_add_in_doubles_rounds_once() {
+    fn double_precision_mul_add_rounds_once() {
         // The exact sum is slightly less than the midpoint of two floats. Rounded to a double, it
         // would become the midpoint and then round up.
         let (small, ulp) = (2f32.powi(-12), f32::EPSILON);
         let (a, b, c) = (small * (1.0 + ulp), small * (1.0 - ulp), 1.0 + ulp);
         assert_eq!((f64::from(a) * f64::from(b) + f64::from(c)) as f32, 1.0 + 2.0 * ulp);
-        assert_eq!(by_doubles(a, b, c), 1.0 + ulp);
-        assert_eq!(by_doubles(-a, b, -c), -1.0 - ulp);
-        assert_eq!(by_doubles(f32::MAX, 2.0, -f32::MAX), f32::MAX);
-        assert_eq!(by_doubles(f32::MAX, 2.0, 0.0), f32::INFINITY);
-        assert!(by_doubles(f32::INFINITY, 0.0, 1.0).is_nan());
+        assert_eq!(mul_add_in_f64(a, b, c), 1.0 + ulp);
+        assert_eq!(mul_add_in_f64(-a, b, -c), -1.0 - ulp);
+        assert_eq!(mul_add_in_f64(f32::MAX, 2.0, -f32::MAX), f32::MAX);
+        assert_eq!(mul_add_in_f64(f32::MAX, 2.0, 0.0), f32::INFINITY);
+        assert!(mul_add_in_f64(f32::INFINITY, 0.0, 1.0).is_nan());
     }
 
     #[cfg(not(all(windows, target_env = "gnu")))]
     #[test]
-    fn a_multiply_add_in_doubles_matches_the_hardware() {
+    fn double_precision_mul_add_matches_the_hardware() {
         let mut rng = Rng::new(5, 0, 0);
         for _ in 0..200_000 {
             // Operands of similar size, so that sums cancel or are near the midpoint of two floats.
             let mut float = || f32::from_bits(rng.next_u64() as u32 & 0x81ff_ffff | 0x3e00_0000);
             let (a, b, c) = (float(), float(), float());
             for c in [c, c * 1e-7, -a * b, c * 1e7] {
-                assert_eq!(by_doubles(a, b, c).to_bits(), a.mul_add(b, c).to_bits(), "{a:e} * {b:e} + {c:e}");
+                assert_eq!(mul_add_in_f64(a, b, c).to_bits(), a.mul_add(b, c).to_bits(), "{a:e} * {b:e} + {c:e}");
             }
         }
     }

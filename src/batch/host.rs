@@ -1,3 +1,5 @@
+//! Batches in host memory, as the consumer sees them.
+
 use std::any::Any;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -10,39 +12,41 @@ use half::{bf16, f16};
 use super::{BatchInfo, COUNT, Delivered, Dtype, Field, Free, Full, Role, Span};
 use crate::error::Result;
 
-/// A batch in host memory. Dereferences to [`BatchInfo`], which provides the samples' ids, keys and
-/// errors.
+/// A batch in host memory. Dereferences to [`BatchInfo`], which provides the source indices, keys
+/// and errors of the samples.
 ///
-/// A batch occupies one of the loader's slots and returns it when dropped. You may keep batches,
-/// but if they occupy all slots, the workers have none left to fill.
+/// A batch occupies one of the loader's slots until it is dropped. You may keep batches, but if
+/// they occupy all slots, the workers have none left to fill.
 ///
-/// A slot in page-locked memory ([`Loader::pinned`](crate::Loader::pinned)) is reused only after
-/// all work that was submitted to any device before the next call to `next()` has completed.
-/// Therefore, you can upload a batch asynchronously on any stream, with cudarc's safe calls or with
-/// candle, and drop it immediately.
+/// A slot in page-locked memory ([`Loader::pinned`](crate::Loader::pinned)) is reused only when all
+/// work that was submitted to any device before the next call of `next()` has completed. Therefore,
+/// you can upload a batch asynchronously on any stream, with cudarc's safe calls or with candle,
+/// and drop the batch immediately.
 #[cfg_attr(feature = "cuda", doc = "[`release_on`](HostBatch::release_on) waits for only one stream.")]
 pub struct HostBatch {
     full: Option<Full>,
     home: Home,
 }
 
-/// Where a dropped batch returns its slot, and the count of batches that the consumer holds.
+/// Where dropped batches return their slots.
 #[derive(Clone)]
 pub(crate) struct Home {
     pub(crate) free: Sender<Free>,
+    /// Number of batches that the consumer holds.
     pub(crate) held: Arc<AtomicUsize>,
-    /// Keeper that holds slots back while a device may be reading them; `None` for pageable memory.
+    /// Holds slots back while a device may be reading them; `None` for pageable memory.
     pub(crate) keeper: Option<Arc<dyn Keeper<Free>>>,
-    /// Id of the process that runs the loader's threads.
+    /// ID of the process that runs the loader's threads.
     pub(crate) process: u32,
 }
 
-/// Holds back slots of page-locked memory until no device can be reading them.
+/// Holds slots in page-locked memory back until no device can be reading them.
 pub(crate) trait Keeper<T>: Send + Sync {
     /// Takes ownership of a slot that the consumer has dropped.
     fn keep(&self, slot: T);
 
-    /// Sets whether a consumer is waiting for a batch, in which case slots are needed immediately.
+    /// Tells the keeper whether the consumer is waiting for a batch, in which case slots are needed
+    /// immediately.
     ///
     /// # Errors
     /// If a device has failed, so that it is unknown whether it is still reading slots.
@@ -51,30 +55,28 @@ pub(crate) trait Keeper<T>: Send + Sync {
     /// Returns the number of slots that are currently held back.
     fn kept(&self) -> usize;
 
-    /// Returns whether a slot is waiting for a CUDA graph capture to end, because no event can be
-    /// recorded for it before then.
+    /// Returns whether a slot is held back because a CUDA graph is being captured. Until the
+    /// capture ends, no event can be recorded for the slot.
     fn waits_for_a_capture(&self) -> bool;
 
-    /// Returns the time at which the last slot was released, or `None` if a slot is still held
-    /// back.
+    /// Returns when the last slot was released, or `None` if a slot is being held back.
     fn idle_since(&self) -> Option<Instant>;
 
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     fn as_any(&self) -> &dyn Any;
 }
 
-/// Function that creates the keeper of slots that a device may be reading. The keeper returns them
-/// through the sender.
+/// Creates a keeper, which sends each slot through the given sender once no device reads it.
 pub(crate) type MakeKeeper = Box<dyn FnOnce(Sender<Free>) -> Result<Arc<dyn Keeper<Free>>>>;
 
 impl Home {
-    /// Returns the time at which the loader began to delay the consumer, which requested a batch at
-    /// `asked` and has just received it. Time during which a slot was held back is excluded,
-    /// because a device was still working for the consumer then.
-    pub(crate) fn waited_since(&self, asked: Instant) -> Instant {
+    /// Returns when the loader began to delay the consumer, which requested a batch at `requested`
+    /// and has just received it. This is not before the last slot was released, because until then
+    /// a device was working for the consumer.
+    pub(crate) fn waited_since(&self, requested: Instant) -> Instant {
         match self.keeper.as_ref().map(|keeper| keeper.idle_since()) {
-            None => asked,
-            Some(Some(idle)) => asked.max(idle),
+            None => requested,
+            Some(Some(idle)) => requested.max(idle),
             Some(None) => Instant::now(),
         }
     }
@@ -126,20 +128,20 @@ impl HostBatch {
         (!self.hides(self.full().schema().spans[span].role)).then(|| self.view(span))
     }
 
-    /// Returns the address of the field `name`.
+    /// Returns the address of the field `name`, or `None` if there is no such field.
     pub(super) fn address(&self, name: &str) -> Option<*mut u8> {
         self.full().schema().named(name).map(|span| self.full().address(span))
     }
 
-    /// Returns the number of rows that each sample has in the field `name`, if it is a
-    /// [`Ragged`](crate::field::Ragged) field. Any further rows are padding.
+    /// Returns the number of rows that each sample has in the field `name`, or `None` if this is
+    /// not a [`Ragged`](crate::field::Ragged) field. Further rows are padding.
     pub fn counts(&self, name: &str) -> Option<&[i64]> {
         let named = |field: &str| field.strip_suffix(COUNT) == Some(name);
         let span = self.full().schema().spans.iter().position(|span| named(&span.field.name))?;
         self.view(span).as_i64()
     }
 
-    /// Returns the fields of the batch, each with its name, element type and shape per sample.
+    /// Returns the name, element type and shape per sample of each field of the batch.
     pub fn fields(&self) -> impl Iterator<Item = &Field> {
         let delivered = |span: &&Span| span.role.is_delivered();
         self.full().schema().spans.iter().filter(delivered).map(|span| &span.field)
@@ -166,20 +168,19 @@ impl Delivered for HostBatch {
 }
 
 impl HostBatch {
-    /// Takes the slot out of the batch, so that `drop` does nothing, and returns the slot with its
-    /// home.
-    fn leave(&mut self) -> Option<(Free, &Home)> {
+    /// Takes the slot out of the batch, so that `drop` does nothing.
+    fn take_slot(&mut self) -> Option<(Free, &Home)> {
         let full = self.full.take()?;
         self.home.held.fetch_sub(1, Ordering::Relaxed);
         Some((full.release(), &self.home))
     }
 
-    /// Calls `give` with the slot if it is in page-locked memory. Otherwise, returns the slot to
-    /// the loader immediately.
+    /// Passes the slot to `give` if it is in page-locked memory. Otherwise, returns the slot to the
+    /// loader immediately.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn give_back(mut self, give: impl FnOnce(Free, &dyn Keeper<Free>)) {
         if self.home.keeper.is_some()
-            && let Some((slot, Home { keeper: Some(keeper), .. })) = self.leave()
+            && let Some((slot, Home { keeper: Some(keeper), .. })) = self.take_slot()
         {
             give(slot, &**keeper);
         }
@@ -189,11 +190,11 @@ impl HostBatch {
 impl Drop for HostBatch {
     fn drop(&mut self) {
         if std::process::id() != self.home.process {
-            // In a forked child, the threads that would receive the slot do not exist, and a lock
-            // that one of them held at `fork` would never be released.
+            // Leak the slot in a forked child: the threads that would receive it do not exist, and
+            // a lock that one of them held at `fork` stays locked.
             std::mem::forget(self.full.take());
         }
-        if let Some((slot, home)) = self.leave() {
+        if let Some((slot, home)) = self.take_slot() {
             match &home.keeper {
                 Some(keeper) => keeper.keep(slot),
                 // Sending fails if the loader has been dropped. The slot is then freed here.
@@ -283,10 +284,10 @@ impl<'a> TensorView<'a> {
     }
 }
 
-/// Rust type of a field's elements: `u8`, `u16`, `f32`, `f64`, `f16`, `bf16`, `i16`, `i32` or
-/// `i64`.
+/// A Rust type that a field's elements can have: `u8`, `u16`, `f32`, `f64`, `f16`, `bf16`, `i16`,
+/// `i32` or `i64`.
 pub trait Element: bytemuck::Pod + sealed::Sealed {
-    /// The corresponding element type of the schema.
+    /// The [`Dtype`] of fields with these elements.
     const DTYPE: Dtype;
 }
 

@@ -1,3 +1,5 @@
+//! The metadata of a batch.
+
 use std::sync::Arc;
 
 use super::Role;
@@ -7,42 +9,42 @@ use crate::sampler::Entry;
 use crate::source::BatchIndex;
 use crate::transform::Mixing;
 
-/// Record of a batch: its samples and their errors.
+/// Metadata of a batch: the keys, indices and errors of its samples, for example.
 ///
-/// [`HostBatch`](crate::HostBatch) and batches in device memory dereference to it.
+/// [`HostBatch`](crate::HostBatch) and batches in device memory dereference to this type.
 #[derive(Debug, Default)]
 pub struct BatchInfo {
     pub(crate) header: Header,
-    /// One element for each row of the largest possible batch. Elements are reused from batch to
-    /// batch.
+    /// One element for each row of a full batch. Elements are reused from batch to batch.
     pub(crate) samples: Vec<SampleInfo>,
 }
 
-/// Metadata of the whole batch. The coordinator sets it, except where noted.
+/// Metadata of the batch as a whole. The coordinator sets every field, except where noted.
 #[derive(Debug, Default)]
 pub(crate) struct Header {
-    /// Sequence number of the run, set by `Engine::start`. Parts of older runs are cancelled.
+    /// Number of the run that the batch belongs to. If it is not the current run, the batch is
+    /// canceled.
     pub(crate) run: u64,
-    /// Index of the batch within its run.
-    pub(crate) turn: u64,
+    /// Sequence number of the batch within its run, starting at 0.
+    pub(crate) seq: u64,
     pub(crate) epoch: u64,
     /// Index of the batch within its epoch.
     pub(crate) number: u64,
-    /// Position of the next batch in the run, or `None` if this batch is the last. After the last
-    /// batch of an epoch, this is the first batch of the next epoch, even though it is not yet
-    /// known whether that epoch can be prepared.
+    /// Position of the next batch of the run, or `None` if this batch is the last. After the last
+    /// batch of an epoch, this is the first batch of the next epoch, even if that epoch may turn
+    /// out to be impossible to prepare.
     pub(crate) next: Option<BatchIndex>,
-    /// Index of the batch's schema in the loader's schemas. It depends only on the epoch.
+    /// Index of the batch's schema in the loader's schemas, which depends only on the epoch.
     pub(crate) form: usize,
     pub(crate) entries: Vec<Entry>,
-    /// How the batch is mixed, if at all. On the host, the last worker mixes the images. On a
-    /// device, the conversion kernel does.
+    /// How the batch is mixed, if it is. The worker that finishes the batch mixes images in host
+    /// memory, and the conversion kernel mixes images in device memory.
     pub(crate) mixing: Option<Mixing>,
-    /// Whether the labels may be read. Set by the worker that finishes last.
+    /// Whether the samples have labels. Set by the worker that finishes the batch.
     pub(crate) labeled: bool,
-    /// Launch sizes for each image field that a device may decode, in the order of the fields.
-    /// `None` if the device does not decode this field for any sample. Set by the worker that
-    /// finishes last.
+    /// Launch sizes of the decode kernels, for each image field that a device may decode, in the
+    /// order of the fields. `None` if the device decodes that field for none of the samples. Set by
+    /// the worker that finishes the batch.
     pub(crate) largest: Vec<Option<Largest>>,
 }
 
@@ -51,30 +53,30 @@ pub(crate) struct Header {
 pub(crate) struct SampleInfo {
     pub(crate) key: String,
     pub(crate) labeled: bool,
-    /// Advice to include in the error message if the samples have no labels.
+    /// What the error message should advise if the samples have no labels.
     pub(crate) advice: Option<Arc<str>>,
-    /// Part of the output image that shows the source image.
+    /// Rectangle of the output image that shows the source image.
     pub(crate) shown: Rect,
-    /// Error of a sample that could not be delivered.
+    /// The reason why the sample could not be delivered, if there is one.
     pub(crate) fault: Option<Error>,
-    /// Source index of the failed sample that this one replaces, if any.
+    /// Source index of the failed sample, if this one replaces it.
     pub(crate) replaced: Option<u64>,
-    /// Number of the sample's images that were decoded despite damage.
+    /// Number of images of the sample that were decoded despite damage.
     pub(crate) damaged: u32,
-    /// The sample's texts, as pairs of field name and text. Their memory is reused from batch to
+    /// The sample's texts, as pairs of field name and text. Allocations are reused from batch to
     /// batch.
     texts: Vec<(String, String)>,
 }
 
-/// Maximum size of a text whose memory is kept for reuse, in bytes.
-const KEPT: usize = 1 << 16;
+/// Maximum number of bytes of a text's allocation that are kept for reuse.
+const MAX_KEPT_TEXT: usize = 1 << 16;
 
 impl SampleInfo {
-    /// Clears the texts that an earlier sample left in this entry.
+    /// Clears the texts of the previous batch's sample.
     pub(crate) fn clear_texts(&mut self) {
         for (_, text) in &mut self.texts {
             text.clear();
-            text.shrink_to(KEPT);
+            text.shrink_to(MAX_KEPT_TEXT);
         }
     }
 
@@ -100,16 +102,17 @@ impl SampleInfo {
     }
 }
 
-/// Maxima over the images of a batch that a device decodes. They determine the launch sizes.
+/// Maxima over the images of a batch that a device decodes, which determine the launch sizes of the
+/// kernels.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Largest {
-    /// Number of segments in an image.
+    /// Maximum number of segments per image.
     pub(crate) segments: u32,
-    /// Size of a segment in bytes.
+    /// Maximum size of a segment in bytes.
     pub(crate) longest: u32,
-    /// Width of an image's region in pixels.
+    /// Maximum width of the decoded region in pixels.
     pub(crate) columns: u32,
-    /// Index one past the last image's last block.
+    /// Number of blocks of coefficients up to the end of the last image.
     pub(crate) blocks: usize,
     /// Whether at least one image must be rotated upright.
     pub(crate) turned: bool,
@@ -118,7 +121,7 @@ pub(crate) struct Largest {
 }
 
 impl BatchInfo {
-    /// Creates an empty record for up to `batch` samples.
+    /// Creates empty metadata for up to `batch` samples.
     pub(crate) fn new(batch: usize) -> Self {
         let header = Header { entries: Vec::with_capacity(batch), ..Header::default() };
         BatchInfo { header, samples: (0..batch).map(|_| SampleInfo::default()).collect() }
@@ -140,53 +143,55 @@ impl BatchInfo {
         self.header.number
     }
 
-    /// Returns the source index of each sample. The row of a skipped sample contains the index of
-    /// its [replacement](crate::OnError::Skip), as it contains the replacement's pixels and fields.
+    /// Returns the source index of each sample. For a skipped sample, returns the index of its
+    /// [replacement](crate::OnError::Skip), which also provides the pixels and fields of the row.
     pub fn ids(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
         self.header.entries.iter().map(|entry| entry.sample)
     }
 
-    /// Returns the key of each sample, such as `n01440764/n01440764_10026`. The row of a skipped
-    /// sample contains the key of its replacement.
+    /// Returns the key of each sample, such as `n01440764/n01440764_10026`. For a skipped sample,
+    /// returns the key of its replacement.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> + '_ {
         self.samples[..self.len()].iter().map(|sample| sample.key.as_str())
     }
 
-    /// Returns the text of each sample in the field `name`, if it is a [`Text`](crate::field::Text)
-    /// field. A failed sample without a replacement has an empty text.
+    /// Returns the text of each sample in the field `name`, or `None` if this is not a
+    /// [`Text`](crate::field::Text) field. The text of a failed sample without a replacement is
+    /// empty.
     pub fn texts<'a>(&'a self, name: &'a str) -> Option<impl ExactSizeIterator<Item = &'a str>> {
         let samples = &self.samples[..self.len()];
         let is_known = samples.iter().any(|sample| sample.text(name).is_some());
         is_known.then(|| samples.iter().map(move |sample| sample.text(name).unwrap_or_default()))
     }
 
-    /// Returns whether each sample is valid. The value is false for padding
-    /// ([`LastBatch::Pad`](crate::LastBatch::Pad)), for replacements of skipped samples
-    /// ([`OnError::Skip`](crate::OnError::Skip)), and for bad images of a
-    /// [`Decoder`](crate::Decoder).
+    /// Returns whether each sample is valid. Padding ([`LastBatch::Pad`](crate::LastBatch::Pad)),
+    /// replacements of skipped samples ([`OnError::Skip`](crate::OnError::Skip)), and bad images of
+    /// a [`Decoder`](crate::Decoder) are not valid.
     pub fn valid(&self) -> impl ExactSizeIterator<Item = bool> + '_ {
         self.header.entries.iter().map(|entry| entry.valid)
     }
 
-    /// Returns the part of each output image that shows its source image, before geometric effects.
-    /// The part is smaller than the output image if source images keep their own sizes
-    /// ([`Augment::own_size`](crate::Augment::own_size)), and with other augmentations that pad the
-    /// image. It refers to the first image field without a separate augmentation. It is the whole
-    /// image if the image combines several source images, or if a
+    /// Returns the rectangle of each output image that shows the source image, before geometric
+    /// effects.
+    ///
+    /// The rectangle is smaller than the output image if images keep their own sizes
+    /// ([`Augment::own_size`](crate::Augment::own_size)) or are padded by the augmentation. It is
+    /// the whole image if the image combines several source images, or if a
     /// [`Transform`](crate::transform::Transform) received the whole image. It is empty for a
-    /// failed sample without a replacement, and in a loader without images.
+    /// failed sample without a replacement, and in a loader without images. If there are several
+    /// image fields, it refers to the first one that does not have its own augmentation.
     pub fn shown(&self) -> impl ExactSizeIterator<Item = Rect> + '_ {
         self.samples[..self.len()].iter().map(|sample| sample.shown)
     }
 
-    /// Returns the error of the sample in row `place`, if any. In a batch of a
-    /// [`Decoder`](crate::Decoder), the failed image is black. With
-    /// [`OnError::Skip`](crate::OnError::Skip), a different sample replaces the failed one.
-    pub fn error(&self, place: usize) -> Option<&Error> {
-        self.samples[..self.len()].get(place)?.fault.as_ref()
+    /// Returns the error of the sample in row `row`, if it failed. In a batch of a
+    /// [`Decoder`](crate::Decoder), the row contains a black image. With
+    /// [`OnError::Skip`](crate::OnError::Skip), it contains the replacement.
+    pub fn error(&self, row: usize) -> Option<&Error> {
+        self.samples[..self.len()].get(row)?.fault.as_ref()
     }
 
-    /// Returns the source indices and errors of the failed samples.
+    /// Returns the source index and the error of each failed sample.
     pub(crate) fn failed(&self) -> impl Iterator<Item = (u64, &Error)> {
         let entries = self.header.entries.iter().zip(&self.samples);
         entries.filter_map(|(entry, sample)| Some((sample.replaced.unwrap_or(entry.sample), sample.fault.as_ref()?)))
@@ -198,22 +203,22 @@ impl BatchInfo {
         sound.map(|sample| u64::from(sample.damaged)).sum()
     }
 
-    /// Returns how the samples were mixed with each other ([`Augment::mix`](crate::Augment::mix)),
-    /// or `None` if they were not.
+    /// Returns how the samples were mixed ([`Augment::mix`](crate::Augment::mix)), or `None` if
+    /// they were not.
     pub fn mixing(&self) -> Option<&Mixing> {
         self.header.mixing.as_ref()
     }
 
-    /// Returns whether the batch lacks the field of `role` although the loader has one. Only labels
-    /// can be missing, namely if no sample has one.
+    /// Returns whether the batch lacks the field with role `role` although the loader has one. This
+    /// is the case for labels if no sample of the batch has one.
     pub(crate) fn hides(&self, role: Role) -> bool {
         role == Role::Label && !self.header.labeled
     }
 
-    /// Returns `field`, the position of the labels, if the samples have labels.
+    /// Returns `field`, the index of the label field, if the samples have labels.
     ///
     /// # Errors
-    /// If the loader has no such field, or the samples have no labels.
+    /// If `field` is `None` or the samples have no labels.
     pub(crate) fn labels(&self, field: Option<usize>) -> Result<usize> {
         let field = field.ok_or_else(|| Error::config("labels: the loader was opened with drop_field(\"label\")"))?;
         if self.header.labeled {

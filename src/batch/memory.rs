@@ -3,8 +3,8 @@
 //! **Invariants**
 //! 1. `base..base + len` is one live, initialized allocation, aligned to
 //!    [`ALIGN`](super::schema::ALIGN) and owned by `owner` until the `SlotMemory` is dropped.
-//! 2. A `SlotMemory` exposes only its address. The module `slot` decides who may access which byte,
-//!    and when.
+//! 2. A `SlotMemory` exposes only its address. The module `slot` decides who may access which byte
+//!    when.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use super::schema::ALIGN;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Host memory of one slot.
+/// The host memory of one slot.
 pub struct SlotMemory {
     base: NonNull<u8>,
     len: usize,
@@ -59,13 +59,14 @@ impl SlotMemory {
 }
 
 struct Heap {
-    /// Start of the buffer: inside the allocation, and aligned to [`PAGE`].
+    /// Start of the buffer inside the allocation, aligned to [`PAGE`].
     base: NonNull<u8>,
+    /// Start and layout of the allocation.
     allocated: NonNull<u8>,
     layout: Layout,
 }
 
-/// Alignment of a buffer. Some system calls require whole pages.
+/// Alignment of a buffer, because some system calls require whole pages.
 const PAGE: usize = 4096;
 const _: () = assert!(PAGE.is_multiple_of(ALIGN));
 
@@ -80,9 +81,9 @@ impl Heap {
             let cause = format!("cannot allocate {len} bytes for a batch buffer: lower batch_size or prefetch");
             Error::new(ErrorKind::Memory, cause)
         };
-        // Align the buffer manually. Zeroed memory with the default alignment comes directly from
-        // the operating system, so pages that are never used are never touched. For larger
-        // alignments, allocators write the zeros themselves.
+        // Align the buffer manually. With the default alignment, zeroed memory comes directly from
+        // the operating system, so unused pages are never touched. With a larger alignment,
+        // allocators would write the zeros themselves.
         let layout = len.checked_add(PAGE).and_then(|size| Layout::from_size_align(size, 16).ok()).ok_or_else(none)?;
         // SAFETY: the layout's size is not zero.
         let allocated = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(none)?;

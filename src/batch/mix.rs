@@ -1,21 +1,21 @@
-//! Mixes neighboring images of a complete batch, in place.
+//! Mixes the images of a complete batch, in place.
 
 use super::BatchWriter;
-use super::write::Unwritten;
+use super::write::UncastImage;
 use crate::error::{Error, ErrorKind, Result};
 use crate::transform::{Mixing, OnValues};
 
-/// Writes the images of a batch, each mixed with its partner.
+/// Writes the images of a batch, each mixed with a partner, which is usually the previous image.
 ///
-/// `images` contains the rows of the image field. Each row starts with its image as `u8` HWC, which
-/// is never larger than the image in its final type. Therefore nothing is rounded before mixing,
-/// and a mixed batch needs no extra memory. `effects` returns the effects on values for one of the
-/// `count` images. `own` is scratch memory for one image, and `last` is scratch memory for a copy
-/// of the last image.
+/// `images` contains the rows of the image field. Each row starts with the image as `u8` HWC, which
+/// is never larger than the image in its final type. Therefore, nothing is rounded before mixing,
+/// and a mixed batch needs no additional memory. `effects` returns the effects on values of one of
+/// the `count` images. `own` is scratch memory for one image, and `last` is scratch memory for a
+/// copy of the last image.
 ///
 /// # Errors
-/// [`ErrorKind::Transform`] if `images` or `own` has the wrong length, or if an effect exceeds its
-/// image.
+/// [`ErrorKind::Transform`] if `images` or `own` has the wrong length, or if the rectangle of an
+/// effect is not inside its image.
 pub(crate) fn mix<E: AsRef<[OnValues]>>(
     writer: &BatchWriter,
     mixing: &Mixing,
@@ -24,28 +24,28 @@ pub(crate) fn mix<E: AsRef<[OnValues]>>(
     own: &mut [u8],
     last: &mut Vec<u8>,
 ) -> Result<()> {
-    let (place, image) = (writer.sample_bytes(), writer.image_bytes());
-    if count.checked_mul(place) != Some(images.len()) || own.len() != image {
+    let (row_bytes, image) = (writer.sample_bytes(), writer.image_bytes());
+    if count.checked_mul(row_bytes) != Some(images.len()) || own.len() != image {
         let (found, scratch) = (images.len(), own.len());
         let cause = format!(
-            "{count} images of {place} bytes each in {found} bytes, with scratch of {scratch} for {image} bytes"
+            "{count} images of {row_bytes} bytes each in {found} bytes, with scratch of {scratch} for {image} bytes"
         );
         return Err(Error::new(ErrorKind::Transform, cause));
     }
     last.clear();
-    last.extend_from_slice(&images[count.saturating_sub(1) * place..][..if count == 0 { 0 } else { image }]);
-    // Go from the last image to the first, so that the pixels of each partner are still unmixed.
+    last.extend_from_slice(&images[count.saturating_sub(1) * row_bytes..][..if count == 0 { 0 } else { image }]);
+    // Start with the last image, so that each partner has not been mixed yet.
     for index in (0..count).rev() {
-        own.copy_from_slice(&images[index * place..][..image]);
-        let (before, rest) = images.split_at_mut(index * place);
+        own.copy_from_slice(&images[index * row_bytes..][..image]);
+        let (before, rest) = images.split_at_mut(index * row_bytes);
         let partner = Mixing::partner(index, count);
-        let pixels = if index == 0 { &last[..] } else { &before[partner * place..][..image] };
+        let pixels = if index == 0 { &last[..] } else { &before[partner * row_bytes..][..image] };
         let (mine, theirs) = (effects(index), effects(partner));
-        let (own, dst) = (Unwritten { pixels: own, effects: mine.as_ref() }, &mut rest[..place]);
+        let (own, dst) = (UncastImage { pixels: own, effects: mine.as_ref() }, &mut rest[..row_bytes]);
         if count == 1 {
             writer.write_changed(own, dst)?;
         } else {
-            writer.write_mixed(own, Unwritten { pixels, effects: theirs.as_ref() }, mixing, dst)?;
+            writer.write_mixed(own, UncastImage { pixels, effects: theirs.as_ref() }, mixing, dst)?;
         }
     }
     Ok(())
@@ -61,7 +61,8 @@ mod tests {
 
     const SIZE: Size = Size { width: 19, height: 11 };
 
-    /// Mixes a batch of `count` images and compares it with the same images mixed out of place.
+    /// Mixes a batch of `count` images, and compares the result with images that were mixed one by
+    /// one.
     fn check(count: usize, dtype: Dtype, layout: Layout, mixing: &Mixing) {
         let writer = BatchWriter::new(SIZE, dtype, layout, Normalize::IMAGENET).unwrap();
         let mut rng = Rng::new(2, 0, 0);
@@ -72,13 +73,13 @@ mod tests {
         let effects: Vec<Vec<OnValues>> =
             (0..count).map(|i| Vec::from_iter((i % 2 == 1).then(|| erase(rect(i))))).collect();
         let mut batch = vec![0xa5; count * writer.sample_bytes()];
-        for (place, pixels) in batch.chunks_exact_mut(writer.sample_bytes()).zip(&pixels) {
-            place[..pixels.len()].copy_from_slice(pixels);
+        for (row_bytes, pixels) in batch.chunks_exact_mut(writer.sample_bytes()).zip(&pixels) {
+            row_bytes[..pixels.len()].copy_from_slice(pixels);
         }
         let (mut own, mut last) = (vec![0; writer.image_bytes()], vec![1; 3]);
         mix(&writer, mixing, &mut batch, (count, |i| &effects[i][..]), &mut own, &mut last).unwrap();
         for (i, found) in batch.chunks_exact(writer.sample_bytes()).enumerate() {
-            let image = |i: usize| Unwritten { pixels: &pixels[i], effects: &effects[i] };
+            let image = |i: usize| UncastImage { pixels: &pixels[i], effects: &effects[i] };
             let mut expected = vec![0; writer.sample_bytes()];
             match count {
                 1 => writer.write_changed(image(0), &mut expected).unwrap(),

@@ -3,16 +3,15 @@
 //! 1. `schema`: the fields of a batch, each with a name, a [`Dtype`] and a shape, and their offsets
 //!    in the buffer.
 //! 2. `write`: [`BatchWriter`], the last pass over an image, which normalizes, casts and lays out
-//!    its pixels. `fused` is its multiply-add.
-//! 3. `memory`: the memory of a buffer, page-locked or pageable.
-//! 4. `info`: [`BatchInfo`], the record of a batch, which travels from the coordinator to the
-//!    consumer.
-//! 5. `slot`: the life cycle of a batch buffer: free, filling, full, and free again.
+//!    its pixels. `fused`: a multiply-add with the same bits on every platform.
+//! 3. `memory`: the memory of a slot, page-locked or pageable.
+//! 4. `info`: [`BatchInfo`], the metadata of a batch.
+//! 5. `slot`: the life cycle of a batch buffer: free, being filled, full, and free again.
 //! 6. `host`: [`HostBatch`], a full slot that the consumer holds.
-//! 7. `mix`: MixUp and CutMix over a complete batch; `soft`: soft labels.
-//! 8. `dlpack`: shares the memory with other frameworks without copying it.
-//! 9. `feed`: the interface that all sources of batches implement.
-//! 10. `records`: instructions for a device, one record per sample.
+//! 7. `mix`: MixUp and CutMix over a complete batch. `soft`: soft labels.
+//! 8. `dlpack`: shares the memory of a batch with other frameworks, without copying it.
+//! 9. `feed`: the interface through which batches are delivered in order.
+//! 10. `records`: instructions for a device, in one record per sample.
 //!
 //! All slots are allocated when the loader is opened.
 
@@ -33,7 +32,7 @@ mod soft;
 mod write;
 
 pub use dlpack::{DlDevice, DlManagedTensor, DlManagedTensorVersioned, DlTensor, DlpackTensor};
-pub(crate) use feed::{Course, Delivered, Feed, Wait, ended, goes_on};
+pub(crate) use feed::{Course, Delivered, Feed, Wait, ended, is_recoverable};
 pub use host::{Element, HostBatch, TensorView};
 pub(crate) use host::{Home, Keeper, MakeKeeper};
 pub use info::BatchInfo;
@@ -46,4 +45,4 @@ pub use schema::{Dtype, Field, Layout, Normalize};
 pub(crate) use slot::{Free, Full, Part, Row, Slots};
 pub(crate) use soft::soft_label;
 pub use write::BatchWriter;
-pub(crate) use write::Unwritten;
+pub(crate) use write::UncastImage;

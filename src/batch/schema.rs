@@ -9,8 +9,7 @@ use crate::error::{Error, Result};
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Dtype {
-    /// 8-bit unsigned integer. Images of this type have values from 0 to 255 and are not
-    /// normalized.
+    /// 8-bit unsigned integer. Images of this type are not normalized: their values are 0 to 255.
     U8,
     /// 32-bit float.
     F32,
@@ -81,8 +80,8 @@ pub enum Layout {
     Nchw,
 }
 
-/// Per-channel normalization, `(pixel / 255 - mean) / std`, like torchvision's `ToTensor` followed
-/// by `Normalize`. Opening a loader fails if a mean or a std exceeds 1.
+/// Per-channel normalization `(pixel / 255 - mean) / std`, like torchvision's `ToTensor` followed
+/// by `Normalize`. A loader with a mean or std greater than 1 cannot be opened.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Deserialize)]
 pub struct Normalize {
     /// Means of red, green and blue, on a scale of 0 to 1.
@@ -97,8 +96,8 @@ impl Normalize {
     /// Scales pixels to `pixel / 255`: the mean is 0 and the standard deviation is 1.
     pub const UNIT: Normalize = Normalize { mean: [0.0; 3], std: [1.0; 3] };
 
-    /// Returns (`scale`, `bias`) per channel. The fused multiply-add `scale * pixel + bias`
-    /// normalizes a pixel value from 0 to 255.
+    /// Returns the scale and the bias of each channel. The fused multiply-add
+    /// `scale * pixel + bias` normalizes a pixel value from 0 to 255.
     pub fn scale_bias(&self) -> ([f32; 3], [f32; 3]) {
         let scale = self.std.map(|s| 1.0 / (255.0 * s));
         let bias = [0, 1, 2].map(|c| -self.mean[c] / self.std[c]);
@@ -116,9 +115,9 @@ impl Normalize {
         Ok(())
     }
 
-    /// Rejects values on a scale of 0 to 255. Pixels from 0 to 1 have a mean of at most 1 and a
-    /// standard deviation of at most 0.5, but a std of 1 must be accepted, because it is a common
-    /// way to disable scaling.
+    /// Returns an error if the values seem to be on a scale of 0 to 255. Pixels from 0 to 1 have a
+    /// mean of at most 1 and a standard deviation of at most 0.5. A std of up to 1 is accepted,
+    /// because a std of 1 is a common way to disable scaling.
     pub(crate) fn check_scale(&self) -> Result<()> {
         let most = |v: [f32; 3]| v.into_iter().fold(0.0, f32::max);
         if most(self.mean) <= 1.0 && most(self.std) <= 1.0 {
@@ -133,14 +132,14 @@ impl Normalize {
     }
 }
 
-/// Description of one array of a batch. Each sample has one row, which has the shape `shape`.
+/// Description of one array of a batch. Each sample has one row of shape `shape`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
     /// Name of the field, such as `image`.
     pub name: String,
     /// Element type.
     pub dtype: Dtype,
-    /// Shape per sample, without the batch axis. For images it is (H, W, 3) or (3, H, W).
+    /// Shape of one row, without the batch axis. For images, it is (H, W, 3) or (3, H, W).
     pub shape: Vec<usize>,
 }
 
@@ -154,29 +153,30 @@ impl Field {
 /// Name of the field that contains soft labels.
 pub(crate) const SOFT_LABEL: &str = "soft_label";
 
-/// Suffix that is added to a field's name to form the name of the array with its row counts.
+/// Suffix of the array with the row counts of a field. The name of the array starts with the name
+/// of the field.
 pub(crate) const COUNT: &str = ".count";
 
-/// How the rest of the pipeline handles a span.
+/// What a span contains, which determines how it is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Delivered unchanged.
+    /// A field that is delivered as it is.
     Plain,
     /// The integer labels. Delivered if the samples of the batch have labels.
     Label,
-    /// An image. On its way to a device it is `u8` (H, W, 3), regardless of its final type.
+    /// An image. It is `u8` (H, W, 3) until a device converts it to its final type.
     Image,
     /// Soft labels.
     SoftLabels,
-    /// One record per sample with the operations that remain to be done on the image in span `of`,
-    /// either by a device or by the worker that mixes. Not delivered.
+    /// One record per sample with the effects and the mixing that a device, or the worker that
+    /// mixes, has yet to apply to the image in span `of`. Not delivered.
     Records { of: usize },
     /// One record per sample that tells a device how to decode the image in span `of`. Not
     /// delivered.
     Decoding { of: usize },
-    /// Entropy-coded data of all samples for a device, in order of arrival. The size of the span is
-    /// a fixed amount per sample, but a sample may use more or less than this amount. The device
-    /// has space for an average of `blocks` blocks of coefficients per sample. Not delivered.
+    /// Entropy-coded data that a device decodes. The samples share the span, whose size is the
+    /// average per sample times the number of samples. The device has space for an average of
+    /// `blocks` blocks of coefficients per sample. Not delivered.
     Encoded { blocks: usize },
 }
 
@@ -187,8 +187,8 @@ impl Role {
     }
 }
 
-/// The arrays of a batch and their layout in a buffer. The arrays occupy consecutive spans, each
-/// aligned to [`ALIGN`] bytes. Within a span, the samples follow each other without gaps.
+/// The arrays of a batch, and their layout in a buffer. The arrays occupy consecutive spans, each
+/// aligned to [`ALIGN`] bytes. Within a span, the rows follow each other without gaps.
 #[derive(Debug, Clone)]
 pub(crate) struct Schema {
     /// Number of samples in a full batch.
@@ -197,13 +197,13 @@ pub(crate) struct Schema {
     pub(crate) bytes: usize,
 }
 
-/// The schemas of a loader's batches, one for each combination of image sizes that occurs in its
-/// epochs. Each of these schemas is called a form. All forms have the same arrays, with different
-/// shapes.
+/// The schemas of a loader's batches, which are called forms. There is one form for each
+/// combination of image sizes that occurs in an epoch. All forms have the same arrays, with
+/// different shapes.
 #[derive(Debug, Clone)]
 pub(crate) struct Schemas(Arc<[Schema]>);
 
-/// Position of one array in the buffer.
+/// One array of a batch, and its location in the buffer.
 #[derive(Debug, Clone)]
 pub(crate) struct Span {
     pub(crate) field: Field,
@@ -212,15 +212,15 @@ pub(crate) struct Span {
     pub(crate) sample_bytes: usize,
 }
 
-/// Alignment of a span in bytes. It suffices for cache lines, AVX-512 registers, all element types,
-/// and 16-byte loads on a device.
+/// Alignment of a span in bytes, enough for cache lines, AVX-512 registers, all element types, and
+/// 16-byte loads on a device.
 pub(crate) const ALIGN: usize = 256;
 
 impl Schema {
-    /// Creates the schema of a batch of `batch` samples.
+    /// Creates the schema of batches of `batch` samples.
     ///
     /// # Errors
-    /// If the buffer would exceed the address space.
+    /// If the buffer would be larger than the address space.
     pub(crate) fn new(batch: usize, arrays: impl IntoIterator<Item = (Field, Role)>) -> Result<Self> {
         let mut bytes = 0usize;
         let mut spans = Vec::new();
@@ -241,7 +241,7 @@ impl Schema {
         Ok(Schema { batch, spans, bytes })
     }
 
-    /// Returns the index of the first span with this role.
+    /// Returns the index of the first span with role `role`.
     pub(crate) fn find(&self, role: Role) -> Option<usize> {
         self.spans.iter().position(|span| span.role == role)
     }
@@ -251,19 +251,19 @@ impl Schema {
         self.spans.iter().position(|span| span.role.is_delivered() && span.field.name == name)
     }
 
-    /// Returns the index of the image field called `image`, or of the first image field if none has
-    /// that name.
+    /// Returns the index of the image field called `image` or, if none has that name, of the first
+    /// image field.
     pub(crate) fn images(&self) -> Option<usize> {
         let named = self.named("image").filter(|&span| self.spans[span].role == Role::Image);
         named.or_else(|| self.find(Role::Image))
     }
 
-    /// Returns the number of bytes per sample, summed over all arrays.
+    /// Returns the number of bytes of one sample in all arrays together.
     pub(crate) fn sample_bytes(&self) -> usize {
         self.spans.iter().map(|span| span.sample_bytes).sum()
     }
 
-    /// Returns the index of the span for entropy-coded data.
+    /// Returns the index of the span for entropy-coded data, if there is one.
     pub(crate) fn encoded(&self) -> Option<usize> {
         self.spans.iter().position(|span| matches!(span.role, Role::Encoded { .. }))
     }
@@ -274,7 +274,7 @@ impl Schemas {
     /// and must not be empty.
     ///
     /// # Errors
-    /// The errors of [`Schema::new`]. Also fails if forms differ in more than the lengths of axes.
+    /// If [`Schema::new`] fails, or if the forms differ in more than the lengths of axes.
     pub(crate) fn new(batch: usize, forms: impl IntoIterator<Item = Vec<(Field, Role)>>) -> Result<Self> {
         let schemas = forms.into_iter().map(|arrays| Schema::new(batch, arrays)).collect::<Result<Arc<[_]>>>()?;
         let first = &schemas[0].spans;
@@ -337,10 +337,10 @@ impl Schemas {
         self.form(0).batch
     }
 
-    /// Returns the same schemas for a different number of samples.
+    /// Returns the same schemas for batches of `batch` samples.
     ///
     /// # Errors
-    /// The errors of [`Schema::new`].
+    /// See [`Schema::new`].
     pub(crate) fn of_batch(&self, batch: usize) -> Result<Self> {
         let arrays = |of: &Schema| Schema::new(batch, of.spans.iter().map(|span| (span.field.clone(), span.role)));
         self.iter().map(arrays).collect::<Result<_>>().map(Schemas)

@@ -1,26 +1,26 @@
 //! The life cycle of a batch buffer: [`Free`] -> [`Part`]s -> [`Full`] -> [`Free`]. If a device
-//! turns out to be unable to decode some samples, the slot goes from [`Full`] to [`Part`]s once
-//! more.
+//! cannot decode some samples, the slot goes from [`Full`] to [`Part`]s once more.
 //!
-//! Each step consumes the token of the previous step. Therefore, code that fills a slot while it is
-//! being read, or reads a slot while it is being filled, does not compile.
+//! Each step consumes the token of the previous step. Therefore, code that fills a slot while
+//! someone reads it, or reads a slot while someone fills it, does not compile.
 //!
 //! **Invariants**
-//! 1. For every `Slot` there exists, at any time, either one [`Free`], or one or more [`Part`]s, or
-//!    one [`Full`]. Only this file creates these tokens.
-//! 2. A `Free` or `Full` token is exclusive: only its holder accesses the slot's bytes and record.
-//! 3. The `Part`s of a slot cover disjoint ranges of samples. Only the holder of a part accesses
-//!    the bytes and metadata of its samples. The metadata is accessed through a pointer to the
-//!    record's `samples`, which are not moved while parts exist. All parts may read the record's
-//!    header, which is not written while parts exist.
+//! 1. At any time, every `Slot` has either one [`Free`], or one or more [`Part`]s, or one [`Full`].
+//!    Only this file creates these tokens.
+//! 2. A `Free` or `Full` token is exclusive: only its holder accesses the slot's bytes and
+//!    metadata.
+//! 3. The `Part`s of a slot cover disjoint ranges of rows. Only the holder of a part accesses the
+//!    bytes and metadata of these rows. The metadata is accessed through a pointer to `samples`,
+//!    whose elements do not move while parts exist. All parts may read the header, which nobody
+//!    writes while parts exist.
 //! 4. Entropy-coded data for a device has its own span, which the parts share. `encoded` is the
-//!    number of bytes of this span that have been handed out. Each byte goes to at most one part
-//!    per batch.
+//!    number of bytes of this span that have been handed out. In each batch, each byte goes to at
+//!    most one part.
 //! 5. The memory of a slot is large enough for each of its schemas. `form` is the index of the
-//!    batch's schema, and only the holder of a [`Free`] writes it.
+//!    batch's schema. Only the holder of a [`Free`] writes it.
 //! 6. `left` is the number of unfinished parts. The part that decrements it to zero becomes the
-//!    `Full`. The decrement has acquire-release ordering, so that this part sees the writes of all
-//!    others.
+//!    `Full`. The decrement has acquire-release ordering, so that this part sees everything that
+//!    the others wrote.
 
 use std::cell::UnsafeCell;
 use std::ops::Range;
@@ -47,7 +47,7 @@ struct Slot {
     blocks: AtomicUsize,
 }
 
-// SAFETY: the record and the memory are accessed only through tokens, which are exclusive or
+// SAFETY: the metadata and the memory are accessed only through tokens, which are exclusive or
 // disjoint (invariants 2 and 3).
 unsafe impl Sync for Slot {}
 
@@ -56,7 +56,7 @@ impl Slot {
         self.schemas.form(self.form.load(Ordering::Relaxed))
     }
 
-    /// Returns a pointer to the bytes of field `span` for the samples in `range`.
+    /// Returns a pointer to the bytes of field `span` in the rows `range`.
     fn bytes(&self, span: usize, range: Range<usize>) -> *mut [u8] {
         let Schema { spans, batch, .. } = self.schema();
         let span = &spans[span];
@@ -88,11 +88,11 @@ impl Slots {
 pub(crate) struct Free(Arc<Slot>);
 
 impl Free {
-    /// Starts a batch and divides its samples into parts of `group` samples. `set` writes the
-    /// header, whose memory is reused from batch to batch.
+    /// Starts a batch and divides it into parts of `group` samples. `set` fills in the header,
+    /// which still contains the values and allocations of an earlier batch.
     ///
-    /// When `set` returns, `header.entries` must contain at least one sample, and not more than the
-    /// schema's batch. `header.form` must be the index of the schema.
+    /// When `set` returns, `header.form` must be the index of a schema, and `header.entries` must
+    /// contain at least one sample and at most as many as a batch of that schema.
     pub(crate) fn begin(self, group: usize, set: impl FnOnce(&mut Header)) -> impl Iterator<Item = Part> {
         // SAFETY: a `Free` is exclusive (invariant 2).
         let info = unsafe { &mut *self.0.info.get() };
@@ -107,7 +107,7 @@ impl Free {
         (0..len).step_by(group).map(move |start| part(start..len.min(start + group)))
     }
 
-    /// Returns the number of samples that fit into the slot.
+    /// Returns the number of samples in a full batch.
     pub(crate) fn batch(&self) -> usize {
         self.0.schemas.batch()
     }
@@ -117,13 +117,13 @@ impl Free {
     }
 }
 
-/// The right to fill some of a slot's samples.
+/// The right to fill some rows of a slot.
 ///
-/// Dropping an unfinished part takes its slot out of service, which happens only while the loader
-/// is closing.
+/// If an unfinished part is dropped, its slot is never used again. This happens only while the
+/// loader is closing.
 pub(crate) struct Part {
     slot: Arc<Slot>,
-    /// Pointer to the `samples` of the slot's record.
+    /// Pointer to the elements of `BatchInfo::samples`.
     samples: *mut SampleInfo,
     range: Range<usize>,
 }
@@ -132,7 +132,8 @@ pub(crate) struct Part {
 unsafe impl Send for Part {}
 
 impl Part {
-    /// Creates parts of `slot` with the record `info`.
+    /// Returns a function that creates the part of `slot` with the given rows. `info` is the slot's
+    /// metadata.
     fn of(slot: Arc<Slot>, info: &mut BatchInfo) -> impl Fn(Range<usize>) -> Part + use<> {
         assert!(info.samples.len() >= slot.schema().batch, "a record for {} samples", info.samples.len());
         let samples = info.samples.as_mut_ptr();
@@ -153,26 +154,26 @@ impl Part {
         self.range.clone()
     }
 
-    /// Returns the metadata of the sample in row `place`, which must be in [`range`](Part::range).
-    pub(crate) fn meta(&mut self, place: usize) -> &mut SampleInfo {
-        assert!(self.range.contains(&place), "place {place} is not in part {:?}", self.range);
-        // SAFETY: the record has this row (checked by `of`), only this part accesses it (invariant
+    /// Returns the metadata of the sample in row `row`, which must be in [`range`](Part::range).
+    pub(crate) fn meta(&mut self, row: usize) -> &mut SampleInfo {
+        assert!(self.range.contains(&row), "row {row} is not in part {:?}", self.range);
+        // SAFETY: the row exists (`of` checks the length), only this part accesses it (invariant
         // 3), and `&mut self` makes this the only borrow.
-        unsafe { &mut *self.samples.add(place) }
+        unsafe { &mut *self.samples.add(row) }
     }
 
-    /// Returns the bytes of field `span` of the sample in row `place`, which must be in
-    /// [`range`](Part::range). They initially contain data from an earlier batch.
-    pub(crate) fn bytes(&mut self, span: usize, place: usize) -> &mut [u8] {
-        assert!(self.range.contains(&place), "place {place} is not in part {:?}", self.range);
-        // SAFETY: only this part accesses the bytes of its range (invariant 3), and `&mut self`
+    /// Returns the bytes of field `span` in row `row`, which must be in [`range`](Part::range).
+    /// They initially contain data of an earlier batch.
+    pub(crate) fn bytes(&mut self, span: usize, row: usize) -> &mut [u8] {
+        assert!(self.range.contains(&row), "row {row} is not in part {:?}", self.range);
+        // SAFETY: only this part accesses the bytes of its rows (invariant 3), and `&mut self`
         // makes this the only borrow.
-        unsafe { &mut *self.slot.bytes(span, place..place + 1) }
+        unsafe { &mut *self.slot.bytes(span, row..row + 1) }
     }
 
-    /// Reserves `len` bytes for entropy-coded data and `blocks` blocks of coefficients. Returns the
-    /// start offset of the bytes, the index of the first block, and the bytes, or `None` if there
-    /// is not enough space.
+    /// Reserves `len` bytes for entropy-coded data, and `blocks` blocks of coefficients. Returns
+    /// the offset of the bytes, the index of the first block, and the bytes themselves, or `None`
+    /// if there is not enough space.
     pub(crate) fn encoded(&mut self, len: usize, blocks: usize) -> Option<(usize, usize, &mut [u8])> {
         let slot = &*self.slot;
         let schema = slot.schema();
@@ -183,41 +184,41 @@ impl Part {
             counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
         };
         let room = schema.spans[span].sample_bytes * schema.batch;
-        let at = take(&slot.encoded, len.next_multiple_of(ENCODED_ALIGN), room)?;
-        // If there is no space for the coefficients, the reserved bytes stay unused until the batch
-        // ends.
+        let offset = take(&slot.encoded, len.next_multiple_of(ENCODED_ALIGN), room)?;
+        // If there is no space for the coefficients, the bytes stay reserved, and this batch does
+        // not use them.
         let block = take(&slot.blocks, blocks, each * schema.batch)?;
         let all = slot.bytes(span, 0..schema.batch);
         // SAFETY: the range is inside the span (checked by `take`), and the counter assigned it to
         // only this call (invariant 4). `&mut self` limits this part to one borrow.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(all.cast::<u8>().add(at), len) };
-        Some((at, block, bytes))
+        let bytes = unsafe { std::slice::from_raw_parts_mut(all.cast::<u8>().add(offset), len) };
+        Some((offset, block, bytes))
     }
 
-    /// Returns how many of the slot's bytes for entropy-coded data are still unreserved.
+    /// Returns how many bytes for entropy-coded data have not been reserved yet.
     pub(crate) fn encoded_room(&self) -> usize {
         let Some(span) = self.schema().encoded() else { return 0 };
         let room = self.schema().spans[span].sample_bytes * self.schema().batch;
         room.saturating_sub(self.slot.encoded.load(Ordering::Relaxed))
     }
 
-    /// Finishes the part. If it is the last unfinished part of its slot, returns the full slot.
+    /// Finishes the part. Returns the full slot if this was its last unfinished part.
     pub(crate) fn finish(self) -> Option<Full> {
         let last = self.slot.left.fetch_sub(1, Ordering::AcqRel) == 1;
         last.then(|| Full(self.slot))
     }
 }
 
-/// The row of one sample in a batch that is being filled.
+/// One row of a batch that is being filled.
 pub(crate) struct Row<'a> {
     part: &'a mut Part,
-    place: usize,
+    row: usize,
 }
 
 impl<'a> Row<'a> {
-    /// Creates the handle for row `place`, which must be in the part's range.
-    pub(crate) fn new(part: &'a mut Part, place: usize) -> Self {
-        Row { part, place }
+    /// Returns row `row` of `part`, which must be in the part's range.
+    pub(crate) fn new(part: &'a mut Part, row: usize) -> Self {
+        Row { part, row }
     }
 
     pub(crate) fn header(&self) -> &Header {
@@ -225,16 +226,16 @@ impl<'a> Row<'a> {
     }
 
     pub(crate) fn meta(&mut self) -> &mut SampleInfo {
-        self.part.meta(self.place)
+        self.part.meta(self.row)
     }
 
-    /// Returns the bytes of field `span` of the sample.
+    /// Returns the bytes of field `span` in this row.
     pub(crate) fn bytes(&mut self, span: usize) -> &mut [u8] {
-        self.part.bytes(span, self.place)
+        self.part.bytes(span, self.row)
     }
 }
 
-/// A slot whose samples are all filled.
+/// A slot in which every row has been filled.
 pub(crate) struct Full(Arc<Slot>);
 
 impl Full {
@@ -265,16 +266,16 @@ impl Full {
         self.info().len()
     }
 
-    pub(crate) fn meta(&self, place: usize) -> &SampleInfo {
-        &self.info().samples[place]
+    pub(crate) fn meta(&self, row: usize) -> &SampleInfo {
+        &self.info().samples[row]
     }
 
-    pub(crate) fn meta_mut(&mut self, place: usize) -> &mut SampleInfo {
-        &mut self.info_mut().samples[place]
+    pub(crate) fn meta_mut(&mut self, row: usize) -> &mut SampleInfo {
+        &mut self.info_mut().samples[row]
     }
 
-    /// Returns the bytes of field `span` for all samples of the batch. For entropy-coded data,
-    /// returns only the bytes that were reserved.
+    /// Returns the bytes of field `span` in all rows of the batch. For entropy-coded data, returns
+    /// only the bytes that were reserved.
     pub(crate) fn bytes(&self, span: usize) -> &[u8] {
         if let Role::Encoded { .. } = self.schema().spans[span].role {
             let taken = self.0.encoded.load(Ordering::Relaxed);
@@ -285,7 +286,7 @@ impl Full {
         unsafe { &*self.0.bytes(span, 0..self.len()) }
     }
 
-    /// Returns the address of field `span`'s bytes, for callers that may write to them.
+    /// Returns the address of the bytes of field `span`, for callers that may write to them.
     pub(crate) fn address(&self, span: usize) -> *mut u8 {
         self.0.bytes(span, 0..self.len()).cast()
     }
@@ -296,7 +297,7 @@ impl Full {
         unsafe { &mut *self.0.bytes(span, 0..len) }
     }
 
-    /// Returns the bytes of field `span` as mutable, and those of the field `beside` as read-only.
+    /// Returns the bytes of field `span` for writing, and the bytes of field `beside` for reading.
     pub(crate) fn bytes_mut_beside(&mut self, span: usize, beside: usize) -> (&mut [u8], &[u8]) {
         assert_ne!(span, beside, "two fields");
         let len = self.len();
@@ -305,13 +306,13 @@ impl Full {
         unsafe { (&mut *self.0.bytes(span, 0..len), &*self.0.bytes(beside, 0..len)) }
     }
 
-    /// Divides the slot into parts again, to refill the samples in the rows `places`. `places` must
-    /// not be empty and must be in ascending order. A part contains up to `group` samples, possibly
-    /// including samples that are not in `places`. The last part to finish returns the full slot.
+    /// Divides the slot into parts again, so that the rows in `rows` can be refilled. `rows` must
+    /// be in ascending order and not empty. A part contains up to `group` rows, which may include
+    /// rows that are not in `rows`.
     #[cfg(feature = "_device")]
-    pub(crate) fn again(mut self, group: usize, places: &[usize]) -> impl Iterator<Item = Part> {
-        assert!(!places.is_empty(), "no sample is handed out again");
-        let mut starts: Vec<usize> = places.iter().map(|place| place / group * group).collect();
+    pub(crate) fn split_again(mut self, group: usize, rows: &[usize]) -> impl Iterator<Item = Part> {
+        assert!(!rows.is_empty(), "no row to fill again");
+        let mut starts: Vec<usize> = rows.iter().map(|row| row / group * group).collect();
         starts.dedup();
         let (slot, len) = (self.0.clone(), self.len());
         slot.left.store(starts.len(), Ordering::Relaxed);
@@ -319,7 +320,7 @@ impl Full {
         starts.into_iter().map(move |start| part(start..len.min(start + group)))
     }
 
-    /// Converts the slot back into a free one.
+    /// Ends the batch. The slot can then be filled again.
     pub(crate) fn release(mut self) -> Free {
         self.info_mut().samples.iter_mut().for_each(|sample| sample.fault = None);
         Free(self.0)
@@ -346,18 +347,18 @@ mod tests {
         free.begin(group, set).collect()
     }
 
-    /// Fills a part with the values that [`check`] expects.
+    /// Fills `part` with the values that [`check`] expects.
     fn fill(part: &mut Part, round: u8) {
-        for place in part.range() {
-            part.bytes(0, place).fill(round ^ place as u8);
-            part.meta(place).key = format!("{round} {place}");
+        for row in part.range() {
+            part.bytes(0, row).fill(round ^ row as u8);
+            part.meta(row).key = format!("{round} {row}");
         }
     }
 
     fn check(full: &Full, round: u8) {
-        for place in 0..full.len() {
-            assert_eq!(full.bytes(0)[3 * place..][..3], [round ^ place as u8; 3]);
-            assert_eq!(full.meta(place).key, format!("{round} {place}"));
+        for row in 0..full.len() {
+            assert_eq!(full.bytes(0)[3 * row..][..3], [round ^ row as u8; 3]);
+            assert_eq!(full.meta(row).key, format!("{round} {row}"));
         }
     }
 
@@ -365,7 +366,7 @@ mod tests {
     /// equivalent to some order in which the parts finish. This test tries all orders of up to five
     /// parts.
     #[test]
-    fn in_any_order_only_the_last_part_gets_the_slot() {
+    fn only_the_last_part_to_finish_returns_the_slot() {
         fn orders(left: &mut Vec<usize>, chosen: &mut Vec<usize>, visit: &mut impl FnMut(&[usize])) {
             if left.is_empty() {
                 visit(chosen);
@@ -395,8 +396,8 @@ mod tests {
         }
     }
 
-    /// Checks that the last part sees the writes of the others. This depends on memory ordering, so
-    /// run this test under Miri, which detects data races, or ThreadSanitizer.
+    /// Checks that the last part sees what the others wrote. This depends on memory ordering, so
+    /// the test is conclusive only under Miri or ThreadSanitizer, which detect data races.
     #[test]
     fn the_last_part_sees_what_other_threads_wrote() {
         let mut slot = free(6);

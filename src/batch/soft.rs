@@ -1,12 +1,13 @@
-//! Soft labels, bit-identical to `soft_labels` in `device/nvidia/kernels/convert.cu`.
+//! Computes soft labels, with the same bits as `soft_labels` in `device/nvidia/kernels/convert.cu`.
 
 use super::fused::mul_add;
 
-/// Writes the soft label of a sample whose label is `own`. The class `own` gets 1. If the sample is
-/// mixed with a partner `(label, weight)`, the class `own` gets `weight` and the class `label` gets
-/// `1 - weight`. Then the fraction `smoothing` is spread evenly over all classes. The result equals
-/// torchvision's MixUp on one-hot labels followed by label smoothing. A label outside the range of
-/// classes adds nothing.
+/// Writes the soft label of a sample with label `own` to `row`, which has one element per class.
+///
+/// The class `own` gets 1. If the sample is mixed with a partner `(label, weight)`, the class `own`
+/// gets `weight` instead, and the class `label` gets `1 - weight`. Then the fraction `smoothing` is
+/// spread evenly over all classes. The result equals torchvision's MixUp on one-hot labels,
+/// followed by label smoothing. A label that is not a class adds nothing.
 pub(crate) fn soft_label(own: i64, partner: Option<(i64, f32)>, smoothing: f32, row: &mut [f32]) {
     let (low, high) = (smoothing / row.len() as f32, 1.0 - smoothing);
     let is = |label: i64, class: i64| if label == class { 1.0 } else { 0.0 };
@@ -27,7 +28,7 @@ mod tests {
     use crate::sampler::Rng;
 
     #[test]
-    fn a_row_has_the_bits_of_the_kernel_class_by_class() {
+    fn a_row_equals_a_naive_loop_over_the_classes() {
         let mut rng = Rng::new(3, 0, 0);
         for case in 0..2000 {
             let classes = rng.below(12) as usize + 1;

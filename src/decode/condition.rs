@@ -1,13 +1,15 @@
+//! [`Condition`]: the result of checking an image.
+
 use crate::error::Error;
 
 /// The result of [`check`](super::check()).
 #[derive(Debug, Clone)]
 pub enum Condition {
-    /// The image decodes, and no damage was found.
+    /// The whole image can be decoded, and no damage was found.
     Sound,
-    /// The image decodes but is damaged. The string, in lower case, describes the damage and its
-    /// position.
+    /// The whole image can be decoded, but is damaged. The string describes the damage and its
+    /// position. It begins in lower case.
     Tolerated(String),
-    /// The image cannot be decoded. The error is the decoder's.
+    /// The image cannot be decoded completely. Contains the error of the decoder.
     Damaged(Error),
 }

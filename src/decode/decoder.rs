@@ -1,44 +1,44 @@
-//! The trait that decoders for formats other than JPEG implement.
+//! [`Decoder`]: the trait of the decoders for formats other than JPEG.
 
 use warpfeed_jpeg::Orientation;
 
 use super::Size;
 
-/// A function that reads the header of an encoded image whose format is known. The second argument
-/// limits the bytes that the decoder may allocate for its own buffers.
+/// A function that reads the header of an image in a known format. The second argument is the
+/// maximum number of bytes that the decoder may allocate for its own buffers.
 pub(super) type Open = for<'a> fn(&'a [u8], usize) -> Result<AnyDecoder<'a>, String>;
 
 /// A decoder that has read the header of an image.
 pub(super) type AnyDecoder<'a> = Box<dyn Decoder + Send + 'a>;
 
-/// Decodes one opened image. Each format implements this trait.
+/// Decodes an image after its header has been read. Every format implements this trait.
 pub(super) trait Decoder {
-    /// Returns the size of the stored image. Width or height may be 0.
+    /// Returns the size of the stored image. The width or height may be 0.
     fn size(&self) -> Size;
 
-    /// Returns the pixel format that [`read`](Decoder::read) writes, which is the stored one.
+    /// Returns the format of the stored pixels, which [`read`](Decoder::read) writes.
     fn color(&self) -> Color;
 
-    /// Returns the EXIF orientation, 1 to 8. Any other value means upright.
+    /// Returns the EXIF orientation, from 1 to 8. Any other value means that the image is upright.
     fn orientation(&self) -> u8;
 
-    /// Decodes all pixels into `to`, whose length is exactly their size in bytes.
+    /// Decodes all pixels into `to`, which must have exactly their size in bytes.
     fn read(self: Box<Self>, to: &mut [u8]) -> Result<(), String>;
 
-    /// Returns whether each pixel is stored as a single number of up to 8 bits: a palette index or
-    /// a gray value.
+    /// Returns whether each pixel is stored as a palette index, or as a gray value, of at most 8
+    /// bits.
     fn is_indexed(&self) -> bool {
         false
     }
 
-    /// Decodes palette indices or gray values into `to`, one byte per pixel. Fails unless the image
-    /// [is indexed](Decoder::is_indexed).
+    /// Decodes palette indices or gray values into `to`, with one byte per pixel. Returns an error
+    /// if the image is not [indexed](Decoder::is_indexed).
     fn read_indices(self: Box<Self>, _to: &mut [u8]) -> Result<(), String> {
         Err("the format does not store one number per pixel".to_owned())
     }
 }
 
-/// Format of a pixel: gray or RGB, optionally with alpha.
+/// Format of the pixels: gray or RGB, with or without alpha.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Color {
     /// Number of channels, 1 to 4.
@@ -46,7 +46,7 @@ pub(super) struct Color {
     pub(super) depth: Depth,
 }
 
-/// Type of the channel values, which are in native byte order.
+/// Type of the values of a channel, which are in native byte order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Depth {
     U8,
@@ -74,11 +74,12 @@ impl Color {
 
 /// An image whose header has been read.
 pub(super) struct Opened<'a> {
-    /// `None` once decoding has consumed it.
+    /// The decoder, or `None` if it has been used.
     pub(super) decoder: Option<AnyDecoder<'a>>,
-    /// Bytes of memory needed to check values that only maps can read, or 0 for other images.
+    /// If the values can only be read by maps, the number of bytes that are needed to check them,
+    /// and otherwise 0.
     pub(super) check_memory: u64,
-    /// Size before the EXIF orientation is applied.
+    /// Size of the stored image, before the EXIF orientation is applied.
     pub(super) stored: Size,
     pub(super) orientation: Orientation,
 }
@@ -89,8 +90,8 @@ impl Opened<'_> {
         self.orientation.size(self.stored)
     }
 
-    /// Returns the bytes of memory needed to check values that only maps can read, or 0 for other
-    /// images.
+    /// If the values can only be read by maps, returns the number of bytes that are needed to check
+    /// them, and otherwise 0.
     pub(super) fn check_memory(&self) -> u64 {
         self.check_memory
     }

@@ -1,5 +1,5 @@
-//! Codecs, images and jobs. These three types share a file because they refer to each other: a
-//! codec opens an image, the image refers to its codec, and the codec decodes several images as
+//! [`Codec`], [`EncodedImage`] and [`Job`]. They are in one file because they refer to each other:
+//! a codec opens an image, the image refers to its codec, and the codec decodes several images as
 //! jobs.
 
 use std::any::Any;
@@ -13,20 +13,22 @@ use warpfeed_sources::format::Format;
 use super::{Condition, Info, JpegInfo, Oriented, Pixels, Rect, Size};
 use crate::error::{Error, Result};
 
-/// Decodes one image format. A codec first reads an image's header, and later decodes the pixels.
+/// Decodes images in one format. A codec first reads the header of an image, and later decodes its
+/// pixels.
 ///
-/// [`Codecs`](super::Codecs) chooses the codec of an image and checks the image's size. Opening
-/// reads only the header, so the crop can be chosen before anything is decoded.
+/// [`Codecs`](super::Codecs) chooses the codec for an image, and checks the size that the header
+/// claims. Opening an image reads only the header, so that a crop can be chosen before anything is
+/// decoded.
 ///
-/// [`Loader::codec`](crate::Loader::codec) adds a custom codec to a loader. Many threads call the
-/// codec concurrently. Keep scratch memory in a `thread_local!` or in the `Pixels`.
+/// [`Loader::codec`](crate::Loader::codec) adds a custom codec to a loader. Several threads call it
+/// at the same time, so keep scratch memory in a `thread_local!` or in the `Pixels`.
 ///
 /// ```
 /// use warpfeed::decode::{Codec, Codecs, EncodedImage, Pixels, Rect, Size};
 /// use warpfeed::format::Format;
 /// use warpfeed::{Error, Result};
 ///
-/// /// Gray images: one byte each for width and height, then one byte per pixel.
+/// /// A format for gray images: a byte for the width, a byte for the height, and a byte per pixel.
 /// struct Tiny;
 ///
 /// impl Codec for Tiny {
@@ -49,7 +51,7 @@ use crate::error::{Error, Result};
 ///
 ///     fn decode(&self, image: &mut EncodedImage<'_>, _region: Rect, out: &mut Pixels) -> Result<()> {
 ///         let gray = &image.bytes()[6..];
-///         // The whole image, whatever the region. Codecs that decode a part call `place`.
+///         // Decodes the whole image. A codec that decodes only a part calls `place`.
 ///         let pixels = out.reset(image.size()).as_chunks_mut().0;
 ///         pixels.iter_mut().zip(gray).for_each(|(rgb, &gray)| *rgb = [gray; 3]);
 ///         Ok(())
@@ -64,60 +66,59 @@ use crate::error::{Error, Result};
 /// # Ok::<(), Error>(())
 /// ```
 pub trait Codec: Send + Sync {
-    /// Returns the format, which also defines how to recognize an image. A codec for arbitrary
-    /// bytes returns [`Format::any`].
+    /// Returns the format, which determines how images are recognized. A codec for arbitrary bytes
+    /// returns [`Format::any`].
     fn format(&self) -> Format;
 
-    /// Returns whether this codec decodes these bytes. By default, the format decides.
+    /// Returns whether this codec can decode `bytes`. The default implementation asks the format.
     fn matches(&self, bytes: &[u8]) -> bool {
         (self.format().matches)(bytes)
     }
 
-    /// Opens an image that [matches](Codec::matches) this codec, by reading only its header.
+    /// Reads the header of an image that [matches](Codec::matches) this codec.
     ///
-    /// The size of the returned image is its upright size, after the EXIF orientation has been
-    /// applied. Do not allocate pixels here: a header can claim any size, and
-    /// [`Codecs`](super::Codecs) checks it afterwards.
+    /// The returned image must have the upright size, after the EXIF orientation has been applied.
+    /// Do not allocate memory for pixels, because a header can claim any size, and
+    /// [`Codecs`](super::Codecs) has not checked the size yet.
     ///
     /// # Errors
     /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the header is invalid. The message should
-    /// give the byte offset of the fault.
+    /// state the byte offset of the error.
     fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>>;
 
-    /// Decodes at least `region` into `out`. This codec has opened the image. [`Pixels::origin`] is
-    /// the top-left corner of the decoded area. The region is in pixels of the upright image, is
-    /// not empty, and is inside the image.
+    /// Decodes at least `region` of an image that this codec has opened into `out`. The region is
+    /// in pixels of the upright image. It is not empty, and inside the image. [`Pixels::origin`]
+    /// must be the top-left corner of the decoded area.
     ///
-    /// Inside the region, the pixels must equal those of a full decode. The codec chooses how much
-    /// it decodes around the region. Decoding may consume data that is stored in the image, but
-    /// decoding again must produce the same pixels.
+    /// The codec may decode more than the region, but the pixels inside the region must be the same
+    /// as if the whole image were decoded. Decoding may use up data that is stored in the image,
+    /// but decoding the image again must produce the same pixels.
     ///
     /// # Errors
     /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the data cannot be decoded. The message
-    /// should give the byte offset. The content of `out` is then unspecified.
+    /// should state the byte offset. After an error, the content of `out` is unspecified.
     fn decode(&self, image: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()>;
 
-    /// Estimates, from the header alone, how many bytes of memory decoding `region` needs,
-    /// including the decoded pixels and scratch memory. The default is three bytes per pixel of the
-    /// image.
+    /// Estimates, from the header alone, how many bytes are allocated to decode `region`, including
+    /// the decoded pixels and scratch memory. The default is three bytes per pixel of the image.
     ///
-    /// A loader uses the estimate to keep concurrent decoding within
+    /// The loader uses the estimate to keep the memory of concurrent decoding within
     /// [`Batches::memory_plan`](crate::Batches::memory_plan). For images of at most 350,000 pixels,
-    /// the loader calls this method only if memory is scarce.
+    /// it calls this method only if memory is scarce.
     fn memory(&self, image: &EncodedImage<'_>, region: Rect) -> u64 {
         let _ = region;
         image.size().area().saturating_mul(3)
     }
 
-    /// Decodes several images that this codec opened. Override this method if decoding images
-    /// together is faster, for example by interleaving independent streams. Each job has its own
-    /// result, and a failed job must not affect the others.
+    /// Decodes several images that this codec has opened. Override this method if it is faster to
+    /// decode images together, for example by interleaving independent streams. Every job has its
+    /// own result, and a failed job must not affect the others.
     fn decode_group(&self, jobs: &mut [Job<'_>]) {
         jobs.iter_mut().for_each(Job::run);
     }
 
-    /// Reads a whole image and describes its damage, or returns `None` if there is none. The
-    /// default implementation only decodes the image and reports no damage.
+    /// Reads a whole image, and returns a description of its damage, or `None` if it is not
+    /// damaged. The default implementation decodes the image and returns `None`.
     ///
     /// # Errors
     /// If the whole image cannot be decoded.
@@ -126,25 +127,26 @@ pub trait Codec: Send + Sync {
     }
 }
 
-/// An opened image: its bytes, its size, and whatever its codec has read from the header.
+/// An image whose header has been read: its bytes, its size, and the data that its codec has read
+/// from the header.
 ///
-/// [`Codecs::open`](super::Codecs::open) returns this handle. All information about the image comes
-/// from the handle, so the header is read only once.
+/// [`Codecs::open`](super::Codecs::open) returns this type. All operations on the image use it, so
+/// the header is read only once.
 pub struct EncodedImage<'a> {
     bytes: &'a [u8],
     size: Size,
     orientation: Orientation,
     pub(super) header: Header<'a>,
-    /// The image's codec; `None` until a registry sets it.
+    /// The codec of the image, or `None` if no registry has set it.
     pub(super) codec: Option<&'a dyn Codec>,
 }
 
-/// The data that a codec has read from a header and needs again to decode.
+/// The data that a codec has read from the header and needs to decode the image.
 ///
-/// The header of a JPEG is stored inline, so that opening a JPEG does not allocate.
+/// The header of a JPEG is not boxed, so that opening a JPEG does not allocate memory.
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Header<'a> {
-    /// No data. The marker uses `'a`, which would be unused in a build without the `Image` variant.
+    /// There is no data. The marker uses the lifetime `'a`.
     None(PhantomData<&'a ()>),
     Jpeg(Jpeg<'a>),
     #[cfg(feature = "formats")]
@@ -153,8 +155,8 @@ pub(super) enum Header<'a> {
 }
 
 impl<'a> EncodedImage<'a> {
-    /// Creates an image with the upright size `size`. A [`Codec`] calls this function with the
-    /// `bytes` that it opens.
+    /// Creates an image with the upright size `size`. [`Codec::open`] calls this function with the
+    /// bytes that it has received.
     pub fn new(bytes: &'a [u8], size: Size) -> Self {
         Self::with(bytes, size, Header::None(PhantomData))
     }
@@ -169,8 +171,8 @@ impl<'a> EncodedImage<'a> {
         EncodedImage { bytes, size, orientation, header, codec: None }
     }
 
-    /// Sets the EXIF orientation, 1 to 8, that the [`Codec`] applies to make the image upright.
-    /// Annotations made on the stored pixels are then transformed in the same way.
+    /// Sets the EXIF orientation, from 1 to 8, that the [`Codec`] applies when it decodes the
+    /// image. Annotations of the stored pixels are then transformed in the same way.
     #[must_use]
     pub fn with_orientation(mut self, exif: u8) -> Self {
         self.orientation = Orientation::new(exif);
@@ -184,7 +186,8 @@ impl<'a> EncodedImage<'a> {
         self
     }
 
-    /// Returns the value passed to [`with_header`](EncodedImage::with_header), if it is an `H`.
+    /// Returns the value that was passed to [`with_header`](EncodedImage::with_header), if it has
+    /// the type `H`.
     pub fn header<H: Any>(&self) -> Option<&H> {
         match &self.header {
             Header::Own(header) => header.downcast_ref(),
@@ -207,20 +210,21 @@ impl<'a> EncodedImage<'a> {
         self.size
     }
 
-    /// Returns the upright size, and the EXIF orientation that made the image upright.
+    /// Returns the upright size and the EXIF orientation of the image.
     pub fn oriented(&self) -> Oriented {
         Oriented::with(self.size, self.orientation)
     }
 
-    /// Returns the codec's [estimate](Codec::memory) of the memory that decoding `region` needs, in
-    /// bytes, including the decoded pixels and scratch memory.
+    /// Returns the codec's [estimate](Codec::memory) of how many bytes are allocated to decode
+    /// `region`, including the decoded pixels and scratch memory.
     pub fn memory(&self, region: Rect) -> u64 {
         self.codec.map_or(0, |codec| codec.memory(self, region))
     }
 
-    /// Estimates how many bytes of memory [`check`](EncodedImage::check) needs.
+    /// Estimates how many bytes [`check`](EncodedImage::check) allocates.
     pub(crate) fn check_memory(&self) -> u64 {
-        // Either all pixels, or the coefficients of up to four components: eight bytes per pixel.
+        // The memory for all pixels, or for the coefficients of up to four components, which is
+        // eight bytes per pixel.
         self.memory(Rect::full(self.size)).max(self.size.area().saturating_mul(8))
     }
 
@@ -229,14 +233,14 @@ impl<'a> EncodedImage<'a> {
     ///
     /// # Errors
     /// If the region is empty or not inside the image.
-    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the data cannot be decoded; the message
-    /// gives the position. The content of `out` is then unspecified.
+    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the data cannot be decoded. The message
+    /// states the position. After an error, the content of `out` is unspecified.
     pub fn decode(&mut self, region: Rect, out: &mut Pixels) -> Result<()> {
         region.within(self.size).map_err(crate::error::of_jpeg)?;
         self.codec()?.decode(self, region, out)
     }
 
-    /// Reads the whole image and reports its damage, like [`check()`](super::check()).
+    /// Reads the whole image, and reports damage, like [`check()`](super::check()).
     pub fn check(&mut self) -> Condition {
         match self.codec().and_then(|codec| codec.damage(self)) {
             Ok(None) => Condition::Sound,
@@ -245,7 +249,7 @@ impl<'a> EncodedImage<'a> {
         }
     }
 
-    /// Returns the information that the header contains.
+    /// Returns the information from the header.
     pub fn info(&self) -> Info {
         let jpeg = match &self.header {
             Header::Jpeg(jpeg) => Some(JpegInfo::of(jpeg)),
@@ -255,9 +259,8 @@ impl<'a> EncodedImage<'a> {
         Info { format, size: self.size, oriented: self.oriented(), jpeg }
     }
 
-    /// Returns a second handle to this image, or `None` if creating one would require reading the
-    /// header again.
-    pub(crate) fn again(&self) -> Option<Self> {
+    /// Returns a copy, or `None` if the header would have to be read again.
+    pub(crate) fn try_clone(&self) -> Option<Self> {
         let header = match &self.header {
             Header::Jpeg(jpeg) => Header::Jpeg(jpeg.clone()),
             Header::None(_) => Header::None(PhantomData),
@@ -267,7 +270,8 @@ impl<'a> EncodedImage<'a> {
         Some(EncodedImage { bytes, size, orientation, header, codec })
     }
 
-    /// Estimates the cost of decoding `region`, relative to other regions of this image.
+    /// Estimates the cost of decoding `region`, in a unit that allows comparing regions of the same
+    /// image.
     pub(crate) fn cost(&self, region: Rect) -> u64 {
         match &self.header {
             Header::Jpeg(jpeg) => jpeg.cost(region),
@@ -276,21 +280,25 @@ impl<'a> EncodedImage<'a> {
         }
     }
 
-    /// Returns whether the image is a JPEG without restart markers, whose crops cannot be decoded
-    /// independently of each other.
+    /// Returns whether the image is a JPEG without restart markers. Its data must be decoded from
+    /// the beginning, even for a crop.
     pub(crate) fn is_plain_jpeg(&self) -> bool {
         matches!(&self.header, Header::Jpeg(jpeg) if jpeg.restart_interval() == 0)
     }
 
+    /// Returns whether several threads can decode parts of the image, which speeds it up.
+    pub(crate) fn is_divisible(&self) -> bool {
+        matches!(&self.header, Header::Jpeg(jpeg) if jpeg.is_divisible())
+    }
+
     /// Extracts the data that a device needs to decode `region`. Returns `None` if devices cannot
-    /// decode this image, or if the data exceeds `most` bytes.
+    /// decode the image, or if the data would exceed `most` bytes.
     pub(crate) fn bitstream(&self, region: Rect, most: usize, to: &mut Bitstream) -> Option<Grid> {
         let Header::Jpeg(jpeg) = &self.header else { return None };
         to.take(jpeg, region, most)
     }
 
-    /// Returns an upper bound on the memory that [`bitstream`](EncodedImage::bitstream) uses, in
-    /// bytes.
+    /// Returns the maximum number of bytes that [`bitstream`](EncodedImage::bitstream) allocates.
     pub(crate) fn bitstream_memory(&self, region: Rect, most: usize) -> usize {
         match &self.header {
             Header::Jpeg(jpeg) => Bitstream::memory_for(jpeg, region, most),
@@ -299,7 +307,9 @@ impl<'a> EncodedImage<'a> {
     }
 
     fn codec(&self) -> Result<&'a dyn Codec> {
-        self.codec.ok_or_else(|| Error::decode("the image was opened by a codec directly: open it with `Codecs::open`"))
+        self.codec.ok_or_else(|| {
+            Error::decode("the image was opened with a codec instead of a registry: open it with `Codecs::open`")
+        })
     }
 }
 
@@ -313,28 +323,30 @@ impl std::fmt::Debug for EncodedImage<'_> {
     }
 }
 
-/// One image of a [`decode_group`](super::decode_group) call, with the region to decode.
+/// An image and the region to decode, for [`decode_group`](super::decode_group).
 #[derive(Debug)]
 pub struct Job<'a> {
     /// The image to decode.
     pub image: EncodedImage<'a>,
-    /// The region that must be decoded, in pixels of the upright image.
+    /// The region to decode, in pixels of the upright image.
     pub region: Rect,
     /// The buffer that receives the pixels.
     pub out: &'a mut Pixels,
     /// The result of decoding.
     pub result: Result<()>,
-    /// Time that decoding took, if the image was not decoded together with others.
+    /// Time that decoding took, or `None` if the image was decoded together with other images.
     pub(crate) time: Option<Duration>,
+    /// Whether idle threads of the current pool may decode parts of the image.
+    pub(crate) divided: bool,
 }
 
 impl<'a> Job<'a> {
-    /// Creates a job.
+    /// Creates a job that decodes `region` of `image` into `out`.
     pub fn new(image: EncodedImage<'a>, region: Rect, out: &'a mut Pixels) -> Self {
-        Job { image, region, out, result: Ok(()), time: None }
+        Job { image, region, out, result: Ok(()), time: None, divided: false }
     }
 
-    /// Decodes only this job, and records how long decoding took.
+    /// Decodes this job on its own, and measures the time.
     pub fn run(&mut self) {
         let start = Instant::now();
         self.result = self.image.decode(self.region, self.out);
@@ -346,9 +358,9 @@ impl<'a> Job<'a> {
 mod tests {
     use super::*;
 
-    /// A group moves up to eight images, so the type must be cheap to move.
+    /// Groups of up to eight images are moved, so the type must be cheap to move.
     #[test]
-    fn an_opened_image_is_small_enough_to_be_moved() {
+    fn encoded_images_are_cheap_to_move() {
         assert!(size_of::<EncodedImage<'_>>() <= 656, "{}", size_of::<EncodedImage<'_>>());
     }
 }

@@ -1,33 +1,34 @@
-//! Annotations of images with an EXIF orientation: which pixel grid their coordinates refer to, and
-//! how it maps to the upright image.
+//! [`Oriented`] and [`Frame`], which transform annotations if an EXIF orientation rotates or
+//! mirrors the image.
 
 use warpfeed_jpeg::Orientation;
 
 use super::Size;
 use crate::error::{Error, Result};
 
-/// Which version of an image was annotated, if the EXIF orientation rotates or mirrors the image.
+/// The version of an image that was annotated, if the EXIF orientation rotates or mirrors the
+/// image.
 ///
-/// [`Loader::annotations_follow`](crate::Loader::annotations_follow) describes when this setting is
+/// [`Loader::annotations_follow`](crate::Loader::annotations_follow) explains when this setting is
 /// needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AnnotationFrame {
-    /// The pixels as the file stores them. The annotation tool ignored the EXIF orientation.
+    /// The pixels as they are stored in the file. The annotation tool ignored the EXIF orientation.
     Stored,
     /// The image as it is displayed, with the EXIF orientation applied.
     Upright,
 }
 
-/// The size of an upright image, and the EXIF orientation that makes the stored image upright.
-/// `From<Size>` describes an image that is stored upright.
+/// The size of an upright image, and the EXIF orientation that makes the stored image upright. If
+/// the image is stored upright, a [`Size`] can be converted to this type.
 ///
 /// ```
 /// use warpfeed::decode::{AnnotationFrame, Oriented, Size};
 ///
-/// // A file of 60 x 40 pixels that EXIF turns by 90 degrees.
+/// // A file contains 60 x 40 pixels, and EXIF rotates them by 90 degrees.
 /// let image = Oriented::new(Size::new(40, 60), 6);
-/// let frame = image.frame(Some(Size::new(60, 40)))?; // annotated as it is stored
+/// let frame = image.frame(Some(Size::new(60, 40)))?; // the stored image was annotated
 /// assert_eq!(frame.corners([0.0, 0.0, 10.0, 5.0]), [35.0, 0.0, 40.0, 10.0]);
 /// let frame = image.annotated(Some(AnnotationFrame::Upright)).frame(None)?;
 /// assert_eq!(frame.corners([0.0, 0.0, 10.0, 5.0]), [0.0, 0.0, 10.0, 5.0]);
@@ -47,8 +48,8 @@ impl From<Size> for Oriented {
 }
 
 impl Oriented {
-    /// Describes an image with the upright size `size` and an EXIF orientation from 1 (upright) to
-    /// 8. Other values count as 1.
+    /// Describes an image with the upright size `size` and an EXIF orientation from 1 to 8. All
+    /// other values are treated like 1, which is upright.
     pub fn new(size: Size, exif: u8) -> Self {
         Self::with(size, Orientation::new(exif))
     }
@@ -63,8 +64,8 @@ impl Oriented {
         self.orientation
     }
 
-    /// Sets which version of the image was annotated. This matters only if the size that the
-    /// annotations declare fits both versions.
+    /// Sets which version of the image was annotated. This is needed only if the size that the
+    /// annotations declare matches both versions.
     #[must_use]
     pub fn annotated(mut self, on: Option<AnnotationFrame>) -> Self {
         self.annotated = on;
@@ -76,17 +77,16 @@ impl Oriented {
         self.size
     }
 
-    /// Returns the frame of annotations made on an image of size `declared`, or `None` if they
-    /// declare no size.
+    /// Returns the frame of annotations. `declared` is the image size that they declare, if any.
     ///
     /// # Errors
-    /// If neither the stored nor the upright image has the declared size; the message states both
-    /// sizes. Also if the image has an EXIF orientation, the annotations fit both versions, and
+    /// If neither the stored nor the upright image has the declared size. The message states both
+    /// sizes. Also if the image is not stored upright, the annotations match both versions, and
     /// [`annotated`](Oriented::annotated) was not called.
     pub fn frame(self, declared: Option<Size>) -> Result<Frame> {
         let Oriented { size: upright, orientation, annotated } = self;
-        // Transposing is its own inverse, so the same function converts the upright size back to
-        // the stored size.
+        // Swapping the width and height twice has no effect, so the same function converts the
+        // upright size to the stored size.
         let stored = orientation.size(upright);
         let fits = |size: Size| declared.is_none_or(|declared| declared == size);
         let follow = match (fits(stored), fits(upright)) {
@@ -115,13 +115,14 @@ impl Oriented {
     fn undecided(self) -> Error {
         let Size { width, height } = self.size;
         Error::in_source(format!(
-            "EXIF turns the image (upright {width}x{height}), and the annotations fit both the stored and the upright \
-             one: Loader::annotations_follow(AnnotationFrame::Stored) or (AnnotationFrame::Upright) says which they were made on"
+            "EXIF rotates or mirrors the image (upright {width}x{height}), and the annotations fit both the stored and the \
+             upright image: set Loader::annotations_follow(AnnotationFrame::Stored) or (AnnotationFrame::Upright)"
         ))
     }
 }
 
-/// The pixel grid that annotations refer to, and its mapping to the upright image.
+/// The version of an image to which annotations refer, and the transformation from it to the
+/// upright image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
     size: Size,
@@ -135,20 +136,20 @@ impl Frame {
         self.size
     }
 
-    /// Returns whether the upright image is a mirror image of the frame, so that left and right are
+    /// Returns whether the upright image is a mirror image of the frame. If so, left and right are
     /// swapped.
     pub fn is_mirrored(self) -> bool {
         let Orientation { transposed, mirrored, flipped } = self.orientation;
         transposed ^ mirrored ^ flipped
     }
 
-    /// Returns whether columns of the frame become rows of the upright image.
+    /// Returns whether the columns of the frame become the rows of the upright image.
     pub fn is_transposed(self) -> bool {
         self.orientation.transposed
     }
 
-    /// Maps the box (x1, y1, x2, y2) to the upright image. Coordinates refer to pixel edges: the
-    /// range from 0 to the width covers all pixels.
+    /// Maps the box (x1, y1, x2, y2) to the upright image. Coordinates refer to pixel edges: a box
+    /// from 0 to the width contains all columns.
     pub fn corners(self, [x1, y1, x2, y2]: [f64; 4]) -> [f64; 4] {
         let [a, b, c, d] = if self.orientation.transposed { [y1, x1, y2, x2] } else { [x1, y1, x2, y2] };
         let turn = |from: f64, to: f64, turned: bool, side: u32| {
@@ -159,8 +160,8 @@ impl Frame {
         [a, b, c, d]
     }
 
-    /// Maps the point (x, y) to the upright image. Coordinates refer to pixel centers: (0, 0) is
-    /// the first pixel, as in [`Plan::point`](crate::transform::Plan::point).
+    /// Maps the point (x, y) to the upright image. Coordinates refer to pixel centers, as in
+    /// [`Plan::point`](crate::transform::Plan::point): (0, 0) is the center of the first pixel.
     pub fn point(self, (x, y): (f64, f64)) -> (f64, f64) {
         let (x, y) = if self.orientation.transposed { (y, x) } else { (x, y) };
         let turn = |v: f64, turned: bool, side: u32| if turned { f64::from(side) - 1.0 - v } else { v };
@@ -174,19 +175,20 @@ impl Frame {
         (turn(across, self.orientation.mirrored), turn(down, self.orientation.flipped))
     }
 
-    /// Returns the column of the frame that upright column `x` comes from, or its row if the frame
-    /// is [transposed](Frame::is_transposed).
+    /// Returns the column of the frame that becomes column `x` of the upright image. If the frame
+    /// is [transposed](Frame::is_transposed), returns a row instead.
     pub fn across(self, x: u32) -> u32 {
         if self.orientation.mirrored { self.upright.width - 1 - x } else { x }
     }
 
-    /// Returns the row of the frame that upright row `y` comes from, or its column if the frame is
-    /// [transposed](Frame::is_transposed).
+    /// Returns the row of the frame that becomes row `y` of the upright image. If the frame is
+    /// [transposed](Frame::is_transposed), returns a column instead.
     pub fn down(self, y: u32) -> u32 {
         if self.orientation.flipped { self.upright.height - 1 - y } else { y }
     }
 
-    /// Returns the column and row of the frame pixel that becomes the upright pixel (x, y).
+    /// Returns the column and row of the pixel of the frame that becomes pixel (x, y) of the
+    /// upright image.
     pub fn pixel(self, x: u32, y: u32) -> (u32, u32) {
         let (x, y) = (self.across(x), self.down(y));
         if self.orientation.transposed { (y, x) } else { (x, y) }
@@ -204,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_declared_size_says_which_image_was_annotated() {
+    fn the_declared_size_determines_the_frame() {
         let upright = Size::new(4, 6);
         for tag in 5..=8 {
             assert_eq!(oriented(tag).frame(Some(STORED)).unwrap().size(), STORED, "tag {tag}");
@@ -219,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ambiguous_size_needs_the_option() {
+    fn ambiguous_sizes_require_the_option() {
         for (tag, declared) in [(2, Some(STORED)), (3, Some(STORED)), (4, Some(STORED)), (3, None), (6, None)] {
             let e = oriented(tag).frame(declared).unwrap_err();
             assert!(e.cause().contains("Loader::annotations_follow(AnnotationFrame::Stored)"), "{e}");
@@ -230,9 +232,9 @@ mod tests {
         }
     }
 
-    /// `Frame` must map pixels, boxes and points exactly as `Orientation::turn` moves pixels.
+    /// Compares `Frame` with `Orientation::turn`, which moves the pixels.
     #[test]
-    fn annotations_go_where_their_pixels_go() {
+    fn annotations_move_with_their_pixels() {
         let stored: Vec<u8> = (0..24).flat_map(|i| [i; 3]).collect();
         for tag in 1..=8 {
             let frame = oriented(tag).annotated(Some(AnnotationFrame::Stored)).frame(None).unwrap();

@@ -1,20 +1,23 @@
+//! [`decode_group`]: decodes several images together.
+
 use super::Job;
 
-/// Maximum number of images that are decoded together. Decoders can interleave this many, and
-/// larger groups would make it harder to distribute a batch evenly.
+/// Maximum number of images that are decoded together. Decoders cannot interleave more, and larger
+/// groups would distribute a batch less evenly.
 pub(crate) const MAX_GROUP: usize = 8;
 
-/// Maximum number of images per sample: more than enough for two global and eight local views.
+/// Maximum number of images per sample. Two global and eight local views need only ten.
 pub(crate) const MAX_IMAGES: usize = 16;
 
-/// Maximum number of output images that one group produces in total. With ten views per sample, a
-/// group can still contain three samples.
+/// Maximum number of images that a group produces. If a sample has ten views, a group contains
+/// three samples.
 pub(crate) const MAX_PLANNED: usize = 32;
 
-/// Decodes all jobs. Each job gets its own result. Consecutive jobs with the same codec are decoded
-/// together ([`Codec::decode_group`](super::Codec::decode_group)); JPEGs are interleaved.
+/// Decodes all jobs. Every job has its own result. Consecutive jobs with the same codec are decoded
+/// together ([`Codec::decode_group`](super::Codec::decode_group)), which interleaves JPEGs.
 pub fn decode_group(jobs: &mut [Job<'_>]) {
     let same = |a: &Job<'_>, b: &Job<'_>| match (a.image.codec, b.image.codec) {
+        _ if a.divided || b.divided => false,
         (Some(a), Some(b)) => std::ptr::addr_eq(a, b),
         _ => false,
     };
@@ -33,11 +36,11 @@ mod tests {
     use crate::libjpeg::{Options, encode};
     use warpfeed_jpeg::internal::headers_read;
 
-    /// Covers files that the interleaved decoder accepts, and files that need the sequential
-    /// decoder: progressive, without EOI, and damaged ones.
+    /// The files include some that the interleaved decoder accepts, and some that require the
+    /// sequential decoder: progressive files, damaged files, and files without EOI.
     #[test]
     #[cfg_attr(not(debug_assertions), ignore = "builds with debug assertions count headers")]
-    fn the_header_of_a_jpeg_is_read_once_per_image() {
+    fn jpeg_headers_are_read_once_per_image() {
         let pixels: Vec<u8> = (0..90 * 70 * 3).map(|i| (i * i / 7) as u8).collect();
         let file = |options| encode(&pixels, 90, 70, 3, &options);
         let plain = file(Options::new(90, 2, 2));

@@ -1,9 +1,9 @@
-//! Decodes formats other than JPEG to RGB: PNG, WebP, BMP, TIFF, and the first frame of a GIF.
+//! [`Image`]: decodes formats other than JPEG to RGB, which are PNG, WebP, BMP, TIFF and GIF.
 //!
-//! The conversion follows `torchvision.io.decode_image(mode="RGB")`. Gray is repeated into three
-//! channels. Alpha is dropped or blended with a background. Unlike torchvision, this module applies
-//! the EXIF orientation. Channels of more than 8 bits are rejected, because rounding them may lose
-//! information, unless an option asks for the conversion.
+//! Pixels are converted like in `torchvision.io.decode_image(mode="RGB")`: gray is repeated in
+//! three channels, and alpha is dropped, or blended with a background. Unlike torchvision, this
+//! module applies the EXIF orientation. Channels of more than 8 bits are rejected, because rounding
+//! may lose information, unless an option requests the conversion.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,10 +16,10 @@ use crate::decode::formats;
 use crate::decode::{Options, Stored};
 use crate::error::{Error, Result, resize};
 
-/// Minimum limit on the bytes that a decoder may allocate, whatever the size of the image.
-const LEAST_ALLOC: u64 = 64 << 20;
+/// Number of bytes that a decoder may always allocate, even if the limit on pixels is small.
+const MIN_ALLOCATION_LIMIT: u64 = 64 << 20;
 
-/// The formats and the functions that open them.
+/// The formats, and the functions that open images in them.
 pub(super) const DECODERS: [(Format, Open); 5] = [
     (format::PNG, formats::png),
     (format::WEBP, formats::webp),
@@ -28,12 +28,12 @@ pub(super) const DECODERS: [(Format, Open); 5] = [
     (format::TIFF, formats::tiff),
 ];
 
-/// Codec for one format other than JPEG.
+/// The codec for a format other than JPEG.
 #[derive(Debug, Clone)]
 pub(super) struct Image {
     pub(super) format: Format,
     pub(super) open: Open,
-    /// Options of the codec. The limit on pixels also bounds the memory of the decoder.
+    /// Options of the codec. The limit on pixels determines the limit on the memory of the decoder.
     pub(super) options: Options,
 }
 
@@ -48,8 +48,8 @@ impl Image {
         Ok(Opened { decoder: Some(decoder), check_memory: 0, stored, orientation })
     }
 
-    /// Reads the header of a TIFF that only maps can read, such as one with six bands. Decoding
-    /// such a file to RGB fails.
+    /// Reads the header of a TIFF that only maps can read, for example because it has six bands.
+    /// Such a file can be checked, but not decoded to RGB.
     fn read_as_map<'a>(&self, bytes: &'a [u8]) -> Option<Opened<'a>> {
         let stored = self.stored(bytes)?;
         let check_memory = stored.check_memory().max(1);
@@ -57,12 +57,12 @@ impl Image {
         Some(Opened { decoder: None, check_memory, stored: stored.size(), orientation })
     }
 
-    /// Opens a TIFF for reading its stored values, if maps can read the file.
+    /// Opens a TIFF to read its stored values. Returns `None` if maps cannot read it.
     fn stored<'a>(&self, bytes: &'a [u8]) -> Option<Stored<'a>> {
         if self.format.name == format::TIFF.name { Stored::open(bytes).ok() } else { None }
     }
 
-    /// Decodes `bytes`, whose header is `opened`, and writes the upright image to `to`.
+    /// Decodes `bytes` and writes the upright image to `to`. `opened` is the header of the image.
     pub(super) fn decode<'a>(
         &self,
         bytes: &'a [u8],
@@ -80,19 +80,19 @@ impl Image {
         };
         let color = decoder.color();
         if !options.convert_to_u8 {
-            self.refuse_deep(color)?;
+            self.check_depth(color)?;
         }
         if color == Color::RGB8 && orientation.is_upright() {
             return self.read_image(bytes, decoder, to);
         }
         SCRATCH.with_borrow_mut(|[raw, rgb]| {
-            let raw = sized(raw, stored.area().saturating_mul(color.bytes()))?;
+            let raw = first_bytes(raw, stored.area().saturating_mul(color.bytes()))?;
             self.read_image(bytes, decoder, raw)?;
             if orientation.is_upright() {
                 options.convert(raw, color, to);
                 return Ok(());
             }
-            let rgb = sized(rgb, stored.area() * 3)?;
+            let rgb = first_bytes(rgb, stored.area() * 3)?;
             options.convert(raw, color, rgb);
             orientation.turn(rgb, *stored, to);
             Ok(())
@@ -100,24 +100,23 @@ impl Image {
     }
 
     /// Rejects channels of more than 8 bits.
-    fn refuse_deep(&self, color: Color) -> Result<()> {
-        let (values, kept) = match color.depth {
+    fn check_depth(&self, color: Color) -> Result<()> {
+        let (kind, kept) = match color.depth {
             Depth::U8 => return Ok(()),
             Depth::U16 => ("16-bit values", "keeps the upper 8"),
             Depth::F32 => ("floats", "converts 0 to 1 to 0 to 255"),
         };
         Err(Error::decode(format!(
-            "{} of {values}, but an image has 8 bits: field::DenseMap reads them unchanged, convert_to_u8(true) {kept}",
+            "{} of {kind}, but an image has 8 bits: field::DenseMap reads them unchanged, convert_to_u8(true) {kept}",
             self.format.name
         )))
     }
 
     fn decoder<'a>(&self, bytes: &'a [u8]) -> Result<AnyDecoder<'a>> {
-        (self.open)(bytes, allocation(self.options.max_pixels)).map_err(|e| self.fail(bytes, &e))
+        (self.open)(bytes, allocation_limit(self.options.max_pixels)).map_err(|e| self.fail(bytes, &e))
     }
 
-    /// Decodes into `to`. Converts a panic of the decoder, which is a bug in its crate, into an
-    /// error.
+    /// Decodes into `to`. If the decoder panics because of a bug, returns an error.
     fn read_image(&self, bytes: &[u8], decoder: AnyDecoder<'_>, to: &mut [u8]) -> Result<()> {
         catch_unwind(AssertUnwindSafe(|| decoder.read(to)))
             .unwrap_or_else(|_| Err(format!("the {} decoder panicked", self.format.name)))
@@ -129,10 +128,10 @@ impl Image {
     }
 }
 
-/// Returns the limit on the memory of a decoder's own buffers: eight bytes per pixel of the largest
-/// allowed image, but at least [`LEAST_ALLOC`].
-pub(super) fn allocation(max_pixels: u64) -> usize {
-    let limit = max_pixels.saturating_mul(8).max(LEAST_ALLOC);
+/// Returns how many bytes a decoder may allocate for its own buffers: eight bytes per pixel of the
+/// largest allowed image, or [`MIN_ALLOCATION_LIMIT`] if this is more.
+pub(super) fn allocation_limit(max_pixels: u64) -> usize {
+    let limit = max_pixels.saturating_mul(8).max(MIN_ALLOCATION_LIMIT);
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
@@ -149,12 +148,12 @@ pub(super) fn release() {
 }
 
 thread_local! {
-    /// The decoder's output, and the same pixels in RGB before the EXIF orientation is applied.
+    /// The output of the decoder, and the pixels in RGB before the EXIF orientation is applied.
     static SCRATCH: RefCell<[Vec<u8>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
 }
 
-/// Grows `buffer` to at least `bytes` bytes and returns its first `bytes` bytes.
-fn sized(buffer: &mut Vec<u8>, bytes: u64) -> Result<&mut [u8]> {
+/// Extends `buffer` to at least `bytes` bytes. Returns its first `bytes` bytes.
+fn first_bytes(buffer: &mut Vec<u8>, bytes: u64) -> Result<&mut [u8]> {
     let bytes = usize::try_from(bytes)
         .map_err(|_| Error::decode(format!("pixels of {bytes} bytes exceed the address space")))?;
     if buffer.len() < bytes {
@@ -167,31 +166,33 @@ impl Options {
     /// Converts decoded pixels to RGB.
     fn convert(self, from: &[u8], color: Color, to: &mut [u8]) {
         match color.depth {
-            Depth::U8 => self.values(from, color.channels, to, |[value]: [u8; 1]| value),
-            Depth::U16 => self.values(from, color.channels, to, |value| (u16::from_ne_bytes(value) >> 8) as u8),
-            Depth::F32 => self.values(from, color.channels, to, |b| (f32::from_ne_bytes(b) * 255.0).round() as u8),
+            Depth::U8 => self.convert_values(from, color.channels, to, |[value]: [u8; 1]| value),
+            Depth::U16 => self.convert_values(from, color.channels, to, |value| (u16::from_ne_bytes(value) >> 8) as u8),
+            Depth::F32 => {
+                self.convert_values(from, color.channels, to, |b| (f32::from_ne_bytes(b) * 255.0).round() as u8)
+            }
         }
     }
 
-    /// Converts pixels to RGB. `narrow` reduces a channel value of `N` bytes to 8 bits.
-    fn values<const N: usize>(self, from: &[u8], channels: u8, to: &mut [u8], narrow: impl Fn([u8; N]) -> u8) {
+    /// Converts pixels to RGB. `narrow` converts a value of `N` bytes to 8 bits.
+    fn convert_values<const N: usize>(self, from: &[u8], channels: u8, to: &mut [u8], narrow: impl Fn([u8; N]) -> u8) {
         let (from, to) = (from.as_chunks::<N>().0, to.as_chunks_mut().0);
         match channels {
             1 => from.iter().zip(to).for_each(|(&gray, to)| *to = [narrow(gray); 3]),
             2 => {
                 let pixels = from.as_chunks().0.iter().zip(to);
-                pixels.for_each(|(&[gray, alpha], to)| *to = self.over([narrow(gray); 3], narrow(alpha)));
+                pixels.for_each(|(&[gray, alpha], to)| *to = self.blend([narrow(gray); 3], narrow(alpha)));
             }
             3 => from.as_chunks().0.iter().zip(to).for_each(|(pixel, to)| *to = pixel.map(&narrow)),
             _ => {
                 let pixels = from.as_chunks().0.iter().zip(to);
-                pixels.for_each(|(&[r, g, b, alpha], to)| *to = self.over([r, g, b].map(&narrow), narrow(alpha)));
+                pixels.for_each(|(&[r, g, b, alpha], to)| *to = self.blend([r, g, b].map(&narrow), narrow(alpha)));
             }
         }
     }
 
-    /// Blends a pixel over the background, rounding like Pillow's `paste`.
-    fn over(self, color: [u8; 3], alpha: u8) -> [u8; 3] {
+    /// Blends a pixel with the background if one is set, rounding like Pillow's `paste`.
+    fn blend(self, color: [u8; 3], alpha: u8) -> [u8; 3] {
         let Some(background) = self.background else { return color };
         let alpha = u32::from(alpha);
         std::array::from_fn(|c| {
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn lossless_formats_give_their_pixels_back() {
+    fn lossless_formats_round_trip() {
         for format in [ImageFormat::Png, ImageFormat::WebP, ImageFormat::Bmp, ImageFormat::Tiff] {
             assert_eq!(decode(&encode(&original(), format)).unwrap().data(), rgb(), "{format:?}");
         }
@@ -267,7 +268,7 @@ mod tests {
         let codecs = Codecs::new().background([200, 0, 255]);
         let rgba: Vec<u8> =
             rgb().as_chunks::<3>().0.iter().enumerate().flat_map(|(i, p)| [p[0], p[1], p[2], (i * 2) as u8]).collect();
-        // The formula of Pillow's `paste`.
+        // This is the formula of Pillow's `paste`.
         let blended = |value: u8, alpha: u8, under: u8| {
             let sum = u32::from(value) * u32::from(alpha) + u32::from(under) * u32::from(255 - alpha) + 128;
             ((sum + (sum >> 8)) >> 8) as u8
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_8_bits_are_an_error_unless_converted() {
+    fn deep_channels_are_errors_unless_converted() {
         let wide: Vec<u16> = rgb().iter().map(|&v| u16::from(v) << 8 | 0xc7).collect();
         let image = DynamicImage::from(image::ImageBuffer::<image::Rgb<u16>, _>::from_raw(W, H, wide).unwrap());
         let floats: Vec<f32> = rgb().iter().map(|&v| f32::from(v) / 255.0).collect();
@@ -319,7 +320,7 @@ mod tests {
             assert_eq!(decode(&bytes).unwrap_err().cause(), error);
             assert!(
                 matches!(crate::decode::check(&bytes), crate::decode::Condition::Sound),
-                "a deep image is not damaged"
+                "an image with deep channels is not damaged"
             );
             assert_eq!(decode_by(&narrow, &bytes).unwrap().data(), rgb());
         }
@@ -332,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gif_gives_its_first_frame() {
+    fn gifs_decode_to_their_first_frame() {
         let frame = |value| image::Frame::new(image::RgbaImage::from_pixel(4, 4, image::Rgba([value, 0, 0, 255])));
         let mut bytes = Vec::new();
         image::codecs::gif::GifEncoder::new(&mut bytes).encode_frames([frame(200), frame(10)]).unwrap();
@@ -340,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn exif_orientation_is_applied_and_shows_in_the_size() {
+    fn the_exif_orientation_is_applied() {
         // A little-endian TIFF directory that contains only tag 274 (orientation) with the value 6:
         // rotate by 90 degrees clockwise.
         let exif = b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0".to_vec();
@@ -370,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_of_60000_by_60000_is_refused_with_both_numbers() {
+    fn headers_that_claim_too_many_pixels_are_errors() {
         let mut bmp = encode(&original(), ImageFormat::Bmp);
         bmp[18..22].copy_from_slice(&60_000u32.to_le_bytes());
         bmp[22..26].copy_from_slice(&60_000u32.to_le_bytes());
@@ -388,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_not_an_image_are_an_error_that_shows_them() {
+    fn errors_show_the_start_of_unknown_bytes() {
         assert_eq!(decode(b"").unwrap_err().cause(), "0 bytes, not an image");
         assert_eq!(
             decode(b"hello, this is a text file\n").unwrap_err().cause(),
@@ -397,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_a_decoder_is_an_error() {
+    fn panics_of_decoders_are_errors() {
         struct Panics;
         impl crate::decode::decoder::Decoder for Panics {
             fn size(&self) -> Size {
@@ -410,8 +411,8 @@ mod tests {
                 1
             }
             fn read(self: Box<Self>, _: &mut [u8]) -> std::result::Result<(), String> {
-                // Unlike `panic!`, `resume_unwind` does not call the panic hook, which would write
-                // to stderr.
+                // Unlike `panic!`, `resume_unwind` does not call the panic hook, which writes to
+                // stderr.
                 std::panic::resume_unwind(Box::new("out of bounds"));
             }
         }
@@ -421,12 +422,12 @@ mod tests {
     }
 
     #[test]
-    fn a_truncated_file_is_never_taken_for_the_whole_image() {
+    fn truncated_files_are_errors() {
         for format in [ImageFormat::Jpeg, ImageFormat::Png, ImageFormat::WebP, ImageFormat::Bmp, ImageFormat::Tiff] {
             let whole = encode(&original(), format);
             let pixels = decode(&whole).unwrap();
             for end in 0..whole.len() - 1 {
-                // A PNG or JPEG still decodes without its trailer, because the trailer contains no
+                // A PNG or JPEG without its trailer can be decoded, because the trailer contains no
                 // pixels.
                 if let Ok(cut) = decode(&whole[..end]) {
                     let trailer = [(ImageFormat::Png, 12), (ImageFormat::Jpeg, 2)]

@@ -1,12 +1,12 @@
-//! Reads masks, which have one number per pixel, in formats other than PNG. As in Pillow, a palette
-//! image yields its indices, and a gray image yields its values. Optionally, the number of a pixel
-//! is its color.
+//! [`Indexed`]: reads masks in formats other than PNG. A mask has one number per pixel. As in
+//! Pillow, this is the palette index if the image has a palette, and the gray value if it is gray.
+//! Optionally, the number is the color of the pixel.
 
 use warpfeed_sources::format;
 
 use super::decoder::{AnyDecoder, Open};
 use super::formats;
-use super::image::allocation;
+use super::image::allocation_limit;
 use super::standard::standard;
 use super::{ONE_NUMBER, Pixels, Rect, Size, Stored};
 use crate::error::{Error, Result, guarded};
@@ -19,28 +19,28 @@ pub(crate) struct Indexed<'a> {
 }
 
 enum Form<'a> {
-    /// Decoded to RGB. The number of a pixel is its color if `colors` is set; otherwise, it is the
-    /// value that the three channels share.
+    /// The image is decoded to RGB. If `colors` is set, the number of a pixel is its color.
+    /// Otherwise, it is the value of its channels, which must be equal.
     Colors {
         colors: bool,
     },
     Indices(AnyDecoder<'a>),
-    /// A gray TIFF with more than 8 bits per value.
+    /// The image is a gray TIFF with more than 8 bits per value.
     Values(Box<Stored<'a>>),
 }
 
 impl<'a> Indexed<'a> {
-    /// Returns whether `bytes` start like an image in a known format.
+    /// Returns whether `bytes` begin like an image in a known format.
     pub(crate) fn matches(bytes: &[u8]) -> bool {
         format::of(bytes).is_some()
     }
 
-    /// Reads the header. With `colors`, the number of a pixel is its 24-bit color, with red in the
-    /// upper byte.
+    /// Reads the header. If `colors` is set, the number of a pixel is its color, as an integer of
+    /// 24 bits with red in the highest bits.
     ///
     /// # Errors
-    /// If the header is damaged, if the format is lossy, or if a pixel is not stored as a single
-    /// number.
+    /// If the header is damaged, if the format is lossy, or if pixels are not stored as single
+    /// numbers.
     pub(crate) fn open(bytes: &'a [u8], colors: bool) -> Result<Self> {
         let is = |of: format::Format| (of.matches)(bytes);
         if is(format::JPEG) || (is(format::WEBP) && is_lossy(bytes)) {
@@ -58,7 +58,7 @@ impl<'a> Indexed<'a> {
             return Err(Error::decode(format!("begins with {start:?}: expected PNG, GIF, BMP, TIFF or lossless WebP")));
         };
         let name = found.name;
-        let reader = match guarded(|| Ok(open(bytes, allocation(standard().most_pixels()))))? {
+        let reader = match guarded(|| Ok(open(bytes, allocation_limit(standard().most_pixels()))))? {
             Ok(reader) if reader.is_indexed() => {
                 let size = reader.size();
                 return Ok(Indexed { bytes, form: Form::Indices(reader), size });
@@ -84,17 +84,17 @@ impl<'a> Indexed<'a> {
         self.size
     }
 
-    /// Returns the memory in bytes that [`read`](Indexed::read) uses, including the values.
+    /// Returns the number of bytes that [`read`](Indexed::read) allocates, including the values.
     pub(crate) fn memory(&self) -> u64 {
-        // Decoders use at most eight bytes per pixel in addition to RGB, and a value takes four
-        // bytes.
+        // A pixel takes at most eight bytes in the decoder, three bytes as RGB, and four bytes as a
+        // value.
         self.size.area().saturating_mul(4 + 3 + 8).saturating_add(self.bytes.len() as u64)
     }
 
     /// Replaces the content of `to` with the number of each pixel, row by row.
     ///
     /// # Errors
-    /// If the data is damaged, or if the channels of a pixel differ and `colors` is not set.
+    /// If the data is damaged, or if the channels of a pixel are not equal and `colors` is not set.
     pub(crate) fn read(self, to: &mut Vec<u32>) -> Result<()> {
         let Indexed { bytes, form, size } = self;
         let area = size.area() as usize;
@@ -115,7 +115,7 @@ impl<'a> Indexed<'a> {
             }
             Form::Indices(reader) => {
                 let mut indices = vec![0; area];
-                // The decoder may panic on damaged data.
+                // The decoder may panic if the data is damaged.
                 guarded(|| reader.read_indices(&mut indices).map_err(Error::decode))?;
                 to.extend(indices.into_iter().map(u32::from));
             }
@@ -137,18 +137,18 @@ impl<'a> Indexed<'a> {
     }
 }
 
-/// Returns whether a WebP contains lossy images.
+/// Returns whether a WebP is lossy.
 fn is_lossy(bytes: &[u8]) -> bool {
-    let mut at = 12;
-    while let Some(head) = bytes.get(at..at + 8) {
+    let mut offset = 12;
+    while let Some(head) = bytes.get(offset..offset + 8) {
         match &head[..4] {
             b"VP8L" => return false,
             b"VP8 " => return true,
             // The first chunk of the frame follows a frame header of 16 bytes.
-            b"ANMF" => at += 8 + 16,
+            b"ANMF" => offset += 8 + 16,
             _ => {
                 let len = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
-                at = at.saturating_add(8).saturating_add(len.next_multiple_of(2));
+                offset = offset.saturating_add(8).saturating_add(len.next_multiple_of(2));
             }
         }
     }

@@ -1,3 +1,5 @@
+//! [`Info`]: information from the header of an image.
+
 use warpfeed_jpeg::Jpeg;
 
 use super::{Oriented, Size};
@@ -15,30 +17,31 @@ use super::{Oriented, Size};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Info {
-    /// `jpeg`, `png`, `webp`, `bmp`, `tiff`, `gif`, `npy` for a raw array, or the name of a custom
-    /// format.
+    /// `jpeg`, `png`, `webp`, `bmp`, `tiff`, `gif`, `npy` for an array of pixels, or the name of a
+    /// custom format.
     pub format: &'static str,
-    /// Size of the image after decoding and applying the EXIF orientation.
+    /// Size of the decoded image, after the EXIF orientation has been applied.
     pub size: Size,
-    /// The upright size, together with the EXIF orientation.
+    /// The upright size and the EXIF orientation.
     pub oriented: Oriented,
-    /// Details of a JPEG, or `None` for other formats.
+    /// Details about a JPEG, or `None` for other formats.
     pub jpeg: Option<JpegInfo>,
 }
 
-/// How a JPEG is encoded.
+/// Details about how a JPEG is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JpegInfo {
-    /// `4:4:4`, `4:2:2`, `4:4:0`, `4:2:0`, `4:1:1`, `gray`, `cmyk` (four components), or `other`.
+    /// Chroma subsampling: `4:4:4`, `4:2:2`, `4:4:0`, `4:2:0`, `4:1:1`, `gray`, `cmyk` (four
+    /// components) or `other`.
     pub chroma: &'static str,
-    /// Whether the JPEG is progressive. All data of a progressive JPEG must be decoded, even for a
-    /// small crop.
+    /// Whether the JPEG is progressive. If so, all of its data must be decoded, even for a small
+    /// crop.
     pub progressive: bool,
-    /// Number of MCUs between restart markers, or 0 without restart markers. Restart markers let a
-    /// decoder start in the middle of the data.
+    /// Number of MCUs between restart markers, or 0 if there are none. With restart markers,
+    /// decoding can start in the middle of the data.
     pub restart_interval: u32,
-    /// EXIF orientation, 1 (upright) to 8.
+    /// EXIF orientation, from 1 (upright) to 8.
     pub orientation: u8,
 }
 
@@ -73,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn info_tells_jpegs_with_restart_markers_apart() {
+    fn jpegs_with_restart_markers_are_recognized() {
         let encode = |interval: u16| {
             let mut bytes = Vec::new();
             let mut encoder = Encoder::new(&mut bytes, 80);
@@ -90,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sampling_has_its_usual_name() {
+    fn chroma_subsampling_has_its_usual_name() {
         for (sampling, name) in [
             (SamplingFactor::R_4_4_4, "4:4:4"),
             (SamplingFactor::R_4_2_2, "4:2:2"),

@@ -1,4 +1,7 @@
+//! The codec for JPEGs.
+
 use std::cell::RefCell;
+use std::time::Instant;
 
 use arrayvec::ArrayVec;
 use warpfeed_jpeg::{self as jpeg, Decoder, Jpeg};
@@ -6,11 +9,10 @@ use warpfeed_sources::format::{self, Format};
 
 use crate::decode::encoded::Header;
 use crate::decode::group::MAX_GROUP;
-use crate::decode::{Codec, EncodedImage, Job, Pixels, Rect};
+use crate::decode::{Codec, EncodedImage, Job, Pixels, Rect, bands};
 use crate::error::{Result, of_jpeg};
 
-/// The codec for JPEGs. The documentation of [`decode`](crate::decode) lists what the codec
-/// supports.
+/// The codec for JPEGs. For what it supports, see the documentation of [`decode`](crate::decode).
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Jpegs;
 
@@ -33,6 +35,17 @@ impl Codec for Jpegs {
     }
 
     fn decode_group(&self, jobs: &mut [Job<'_>]) {
+        if let [job] = jobs
+            && job.divided
+        {
+            let start = Instant::now();
+            let jpeg = opened(&job.image);
+            if !bands::decode(job.region, job.out, &|region, rows| decode_rows(jpeg, region, rows)) {
+                job.result = decode(jpeg, job.region, job.out);
+            }
+            job.time = Some(start.elapsed());
+            return;
+        }
         for jobs in jobs.chunks_mut(MAX_GROUP) {
             let mut group = ArrayVec::<_, MAX_GROUP>::new();
             for Job { image, region, out, .. } in &mut *jobs {
@@ -51,9 +64,14 @@ impl Codec for Jpegs {
     }
 }
 
-/// Decodes a region with the calling thread's decoder.
+/// Decodes a region with the decoder of the calling thread.
 pub(super) fn decode(jpeg: &Jpeg<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
     DECODER.with_borrow_mut(|decoder| decoder.decode(jpeg, region, out)).map_err(of_jpeg)
+}
+
+/// Decodes the rows of a region with the calling thread's decoder. Returns whether this succeeded.
+fn decode_rows(jpeg: &Jpeg<'_>, region: Rect, rows: &mut [u8]) -> bool {
+    DECODER.with_borrow_mut(|decoder| decoder.decode_rows(jpeg, region, rows))
 }
 
 /// Returns the JPEG header of an image that this codec has opened.
@@ -64,13 +82,13 @@ fn opened<'p, 'a>(image: &'p EncodedImage<'a>) -> &'p Jpeg<'a> {
     }
 }
 
-/// Frees the calling thread's decoding memory if it exceeds `limit` bytes. Returns the number of
-/// bytes that remain.
+/// Frees the decoder's memory of the calling thread if it exceeds `limit` bytes. Returns the number
+/// of bytes that are still allocated.
 pub(super) fn keep(limit: usize) -> usize {
     DECODER.with_borrow_mut(|decoder| decoder.keep(limit))
 }
 
-/// Frees the calling thread's decoding memory.
+/// Frees the decoder's memory of the calling thread.
 pub(super) fn release() {
     DECODER.take();
 }

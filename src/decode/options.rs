@@ -1,4 +1,6 @@
-/// Default limit on pixels: 16,384 by 16,384.
+//! The options of the built-in codecs.
+
+/// Default of the maximum number of pixels, which is 16,384 by 16,384.
 const MAX_PIXELS: u64 = 1 << 28;
 
 /// Options of the built-in codecs.
@@ -7,9 +9,9 @@ const MAX_PIXELS: u64 = 1 << 28;
 pub(super) struct Options {
     /// Maximum number of pixels per image.
     pub(super) max_pixels: u64,
-    /// Color with which transparent pixels are blended, or `None` to drop alpha.
+    /// Color with which transparent pixels are blended. If it is `None`, alpha is dropped.
     pub(super) background: Option<[u8; 3]>,
-    /// Whether channels of more than 8 bits are converted to 8 bits.
+    /// Whether channels with more than 8 bits are converted to 8 bits.
     pub(super) convert_to_u8: bool,
 }
 

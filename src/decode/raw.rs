@@ -1,15 +1,16 @@
-//! Unencoded pixels, which are the fastest to read but take the most space.
+//! Reads unencoded pixels. They need no decoding, but take more space than any other format.
 //!
-//! There are two forms. In both, the pixels are `u8` RGB in HWC order, without padding between
+//! There are two kinds. In both, the pixels are `u8` RGB in HWC order, without padding between
 //! rows:
 //!
-//! - an `.npy` file of shape (height, width, 3) and type `|u1`, as written by `numpy.save`, and by
-//!   `warpfeed pack --raw` in the field `rgb.npy` ([NumPy's format 1.0 to
-//!   3.0](https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html)). In Python:
+//! - An `.npy` file
+//!   ([NumPy's format 1.0 to 3.0](https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html))
+//!   with the shape (height, width, 3) and the type `|u1`. `numpy.save` writes such files, and
+//!   `warpfeed pack --raw` writes them to the field `rgb.npy`. In Python, read it with
 //!   `numpy.load(io.BytesIO(value))`.
-//! - bare pixels without a header, if all images have the same size: [`RawRgb`].
+//! - Pixels without a header, if all images have the same size. See [`RawRgb`].
 //!
-//! Decoding reads only the rows and columns of the requested region.
+//! Only the rows and columns of the requested region are read.
 
 use warpfeed_sources::format::{self, Format};
 
@@ -17,11 +18,11 @@ use crate::decode::{Codec, EncodedImage, Pixels, Rect, Size};
 use crate::error::{Error, Result};
 use crate::source::Npy as NpyFile;
 
-/// Length of [`npy_header`] in bytes: a multiple of 64, because NumPy aligns the data.
+/// Length of [`npy_header`] in bytes. It is a multiple of 64, because NumPy aligns the data.
 const HEADER: usize = 128;
 
-/// Returns the header of an `.npy` file with `u8` pixels of shape (height, width, 3). The pixels
-/// must directly follow the header.
+/// Returns the header of an `.npy` file that contains `u8` pixels of shape (height, width, 3). The
+/// pixels follow directly after the header.
 pub fn npy_header(size: Size) -> [u8; HEADER] {
     let mut header = [b' '; HEADER];
     let Size { width, height } = size;
@@ -33,7 +34,7 @@ pub fn npy_header(size: Size) -> [u8; HEADER] {
     header
 }
 
-/// Reads the size of the image in an `.npy` file, and checks that no pixels are missing.
+/// Reads the size of the image in an `.npy` file, and checks the length of the data.
 fn npy(bytes: &[u8]) -> Result<Size> {
     let npy = NpyFile::read(bytes)?;
     let size = match npy.shape.as_deref() {
@@ -52,7 +53,7 @@ fn npy(bytes: &[u8]) -> Result<Size> {
     check_length("npy", npy.data, size, npy.start).map(|()| size)
 }
 
-/// Checks that `pixels`, which start at byte `start` of the file, are as long as `size` requires.
+/// Checks that `pixels` have the length that `size` requires. `start` is their offset in the file.
 fn check_length(kind: &str, pixels: &[u8], size: Size, start: usize) -> Result<()> {
     let claimed = size.area().saturating_mul(3);
     if size.area() == 0 {
@@ -69,7 +70,7 @@ fn check_length(kind: &str, pixels: &[u8], size: Size, start: usize) -> Result<(
     Ok(())
 }
 
-/// Copies `region` from the pixels at the end of an image's bytes.
+/// Copies `region` of an image. The pixels are at the end of its bytes.
 fn copy_region(image: &EncodedImage<'_>, region: Rect, out: &mut Pixels) {
     let (bytes, size) = (image.bytes(), image.size());
     let pixels = &bytes[bytes.len() - size.area() as usize * 3..];
@@ -82,7 +83,7 @@ fn copy_region(image: &EncodedImage<'_>, region: Rect, out: &mut Pixels) {
     out.place(region.x, region.y);
 }
 
-/// The codec of `.npy` images.
+/// The codec for images in `.npy` files.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Npy;
 
@@ -105,9 +106,8 @@ impl Codec for Npy {
     }
 }
 
-/// A codec for bare pixels without a header, for images that all have the same size. The codec
-/// matches any bytes, so a loader to which it is [added](crate::Loader::codec) uses it for every
-/// image.
+/// A codec for pixels without a header. All images have the same size. The codec matches all bytes,
+/// so a loader to which it was [added](crate::Loader::codec) uses it for every image.
 #[derive(Debug, Clone, Copy)]
 pub struct RawRgb {
     size: Size,
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_equals_the_whole_image_cropped() {
+    fn decoding_a_region_equals_cropping_the_image() {
         let size = Size::new(7, 5);
         let pixels = image(size);
         let file = [&npy_header(size)[..], &pixels].concat();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_written_by_numpy_is_read() {
+    fn headers_written_by_numpy_are_read() {
         // Written by `numpy.save` of NumPy 2 for `zeros((1, 2, 3), uint8)`.
         let mut file =
             b"\x93NUMPY\x01\x00\x76\x00{'descr': '|u1', 'fortran_order': False, 'shape': (1, 2, 3), }".to_vec();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_an_error_that_gives_both_numbers() {
+    fn damaged_files_are_errors() {
         let size = Size::new(4, 4);
         let file = [&npy_header(size)[..], &image(size)].concat();
         let cause = |bytes: &[u8]| npy(bytes).unwrap_err().cause().to_owned();

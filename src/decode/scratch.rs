@@ -1,10 +1,11 @@
-//! Memory that the codecs of a thread reuse between images.
+//! Manages the memory that the codecs of a thread reuse for all images.
 
 #[cfg(feature = "formats")]
 use super::image;
 use super::jpegs;
 
-/// Frees memory that the codecs of the calling thread retain, so that at most `limit` bytes remain.
+/// Frees memory of the codecs of the calling thread, so that at most `limit` bytes remain
+/// allocated.
 pub(crate) fn keep(limit: usize) {
     let kept = jpegs::keep(limit);
     #[cfg(feature = "formats")]
@@ -13,7 +14,7 @@ pub(crate) fn keep(limit: usize) {
     let _ = kept;
 }
 
-/// Frees the memory that the codecs of the calling thread retain.
+/// Frees all memory of the codecs of the calling thread.
 pub(crate) fn release() {
     jpegs::release();
     #[cfg(feature = "formats")]

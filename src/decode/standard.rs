@@ -1,4 +1,4 @@
-//! The built-in codecs with default options, and functions that use them.
+//! The built-in codecs with default options, and [`check`], which uses them.
 
 use std::sync::LazyLock;
 
@@ -15,20 +15,20 @@ impl Info {
     /// Reads the header of `bytes`.
     ///
     /// # Errors
-    /// Same as for [`Codecs::open`](super::Codecs::open) with the built-in codecs. Damage after the
-    /// header is not detected; use [`check`](super::check()) to read the whole image.
+    /// Same as [`Codecs::open`](super::Codecs::open) with the built-in codecs. Damage after the
+    /// header is not detected. To detect it, call [`check`](super::check()).
     pub fn read(bytes: &[u8]) -> Result<Info> {
         standard().open(bytes).map(|image| image.info())
     }
 }
 
-/// Reads a whole encoded image and reports its damage.
+/// Reads a whole encoded image, and reports damage.
 ///
-/// `warpfeed verify`, `warpfeed inspect` and [`Pack`](crate::pack::Pack) use this function. An
-/// image is [`Damaged`](Condition::Damaged) if the built-in codecs cannot decode all of it. For
-/// custom codecs, use [`EncodedImage::check`](super::EncodedImage::check). Only a JPEG can be
-/// [`Tolerated`](Condition::Tolerated). [Damaged files](super#damaged-files) describes what counts
-/// as damage.
+/// An image is [`Damaged`](Condition::Damaged) if the built-in codecs cannot decode all of it. Only
+/// a JPEG can be [`Tolerated`](Condition::Tolerated): see [Damaged files](super#damaged-files).
+/// `warpfeed verify`, `warpfeed inspect` and [`Pack`](crate::pack::Pack) check images in the same
+/// way. For images that require a custom codec, call
+/// [`EncodedImage::check`](super::EncodedImage::check).
 ///
 /// ```
 /// use warpfeed::decode::{Condition, check};

@@ -1,6 +1,6 @@
-//! Reads the stored values of a PNG or TIFF as `f32`, with any number of channels. Maps use this
-//! reader; the codecs, in contrast, convert to 8-bit RGB. Integers of up to 16 bits and 32-bit
-//! floats are exact.
+//! [`Stored`]: reads the values of a PNG or TIFF as `f32`, with any number of channels. This reader
+//! is for maps, whereas the codecs convert images to 8-bit RGB. Integers of up to 16 bits and
+//! 32-bit floats are exact.
 
 use std::io::Cursor;
 
@@ -17,9 +17,9 @@ pub(crate) struct Stored<'a> {
     file: File<'a>,
     size: Size,
     channels: usize,
-    /// EXIF orientation, 1 to 8.
+    /// EXIF orientation, from 1 to 8.
     exif: u8,
-    /// Number of bytes that the decoder returns for the whole image.
+    /// Number of bytes of the decoded image.
     bytes: u64,
 }
 
@@ -30,7 +30,7 @@ enum File<'a> {
 }
 
 impl<'a> Stored<'a> {
-    /// Returns whether `bytes` start like a PNG or a TIFF.
+    /// Returns whether `bytes` begin like a PNG or a TIFF.
     pub(crate) fn matches(bytes: &[u8]) -> bool {
         Png::matches(bytes) || (format::TIFF.matches)(bytes)
     }
@@ -54,7 +54,7 @@ impl<'a> Stored<'a> {
         self.size
     }
 
-    /// Returns the description of the upright image if the stored one is not upright.
+    /// If the image is not stored upright, returns its upright size and its orientation.
     pub(crate) fn turned(&self) -> Option<Oriented> {
         (self.exif != 1).then(|| {
             // Orientations above 4 swap width and height.
@@ -68,20 +68,20 @@ impl<'a> Stored<'a> {
         self.channels
     }
 
-    /// Returns the number of bytes of all values, as the decoder returns them.
+    /// Returns the number of bytes of the decoded image.
     #[cfg(feature = "formats")]
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Returns the memory in bytes that [`read`](Stored::read) uses, including the values.
+    /// Returns the number of bytes that [`read`](Stored::read) allocates, including the values.
     pub(crate) fn memory(&self) -> u64 {
         let values = self.size.area().saturating_mul(self.channels as u64);
         values.saturating_mul(4).saturating_add(self.bytes)
     }
 
-    /// Returns the memory in bytes that [`check`](Stored::check) uses: the size of the largest
-    /// strip or tile.
+    /// Returns the number of bytes that [`check`](Stored::check) allocates. For a TIFF, this is the
+    /// size of the largest strip or tile.
     #[cfg(feature = "formats")]
     pub(crate) fn check_memory(&self) -> u64 {
         match &self.file {
@@ -90,7 +90,7 @@ impl<'a> Stored<'a> {
         }
     }
 
-    /// Decodes all values and discards them. A TIFF is decoded one strip or tile at a time.
+    /// Decodes all values to check them. Of a TIFF, only one strip or tile is in memory at a time.
     ///
     /// # Errors
     /// If the data is damaged.
@@ -102,10 +102,10 @@ impl<'a> Stored<'a> {
         }
     }
 
-    /// Replaces the content of `to` with all values, pixel by pixel.
+    /// Replaces the content of `to` with the values of all pixels.
     pub(crate) fn read(self, to: &mut Vec<f32>) -> Result<()> {
         to.clear();
-        // `memory` accounts for exactly this allocation.
+        // Reserve exactly the memory that `memory` returns.
         to.reserve_exact(self.size.area() as usize * self.channels);
         match self.file {
             File::Png(mut reader) => {
@@ -136,7 +136,7 @@ impl<'a> Stored<'a> {
         let exif = info.exif_metadata.as_deref().and_then(Orientation::tag_in).unwrap_or(1);
         let (size, channels) = (Size::new(width, height), info.color_type.samples());
         let bytes = size.area().saturating_mul(channels as u64 * if info.bit_depth as u8 == 16 { 2 } else { 1 });
-        Ok(Stored { file: File::Png(Box::new(reader)), size, channels, exif: known(exif), bytes })
+        Ok(Stored { file: File::Png(Box::new(reader)), size, channels, exif: valid_orientation(exif), bytes })
     }
 
     #[cfg(feature = "formats")]
@@ -150,16 +150,16 @@ impl<'a> Stored<'a> {
             return Err(Error::decode(format!("tiff of {}: expected 8, 16, 32 or 64 bits", tiff.kind())));
         }
         let (size, channels, exif, bytes) = (tiff.size, tiff.channels, tiff.orientation, tiff.all());
-        Ok(Stored { file: File::Tiff(Box::new(tiff)), size, channels, exif: known(exif), bytes })
+        Ok(Stored { file: File::Tiff(Box::new(tiff)), size, channels, exif: valid_orientation(exif), bytes })
     }
 }
 
-/// Returns `exif`, or 1 (upright) if it is not between 1 and 8.
-fn known(exif: u8) -> u8 {
+/// Returns `exif` if it is from 1 to 8, and 1 (upright) otherwise.
+fn valid_orientation(exif: u8) -> u8 {
     if (1..=8).contains(&exif) { exif } else { 1 }
 }
 
-/// Appends the values of all pixels. If 0 means white, each value is subtracted from the maximum.
+/// Appends the values of all pixels. If 0 is white, values are subtracted from the maximum.
 #[cfg(feature = "formats")]
 fn tiff_values(tiff: &Tiff<'_>, to: &mut Vec<f32>) -> std::result::Result<(), String> {
     let inverted = tiff.meaning == Meaning::Inverted;

@@ -1,3 +1,5 @@
+//! Device batches and their tensors, as the consumer sees them.
+
 use std::fmt;
 use std::ops::Deref;
 
@@ -9,17 +11,18 @@ use super::spec::{MAX_AXES, Spec};
 use crate::batch::{BatchInfo, COUNT, Delivered, Dtype, Field, Role};
 use crate::error::Result;
 
-/// A batch in device memory. Its [`BatchInfo`](crate::BatchInfo) contains the samples, keys and
-/// errors.
+/// A batch in device memory. Dereferences to [`BatchInfo`](crate::BatchInfo), which provides the
+/// source indices, keys and errors of the samples.
 ///
-/// Work queued in the loader's stream after delivery may use the tensors. That stream waits for the
-/// copy to the device; the host does not. Dropping the batch records an event in the stream, and
-/// the memory is reused once all work queued before the event is done. Drop the batch after
-/// launching the last kernel that reads it. If a different stream uses the batch, make the loader's
-/// stream wait for that stream with an event before dropping the batch.
+/// Work that is queued in the loader's stream after the batch was delivered may use the tensors:
+/// that stream waits for the copy to the device, but the host does not. Dropping the batch records
+/// an event in the stream, and the memory is reused once all work that was queued before the event
+/// is done. Therefore, drop the batch after launching the last kernel that reads it. If a different
+/// stream uses the batch, make the loader's stream wait for that stream, with an event, before you
+/// drop the batch.
 ///
-/// Do not use a per-thread default stream if other threads drop batches: its handle refers to a
-/// different stream on each thread.
+/// Do not use a per-thread default stream if other threads drop batches, because its handle denotes
+/// a different stream on each thread.
 pub struct DeviceBatch<G: Gpu>(pub(crate) Held<G>);
 
 impl<G: Gpu> From<Held<G>> for DeviceBatch<G> {
@@ -41,15 +44,15 @@ impl<G: Gpu> Delivered for DeviceBatch<G> {
         self
     }
 
-    fn taken(&self) -> Result<()> {
-        self.0.taken()
+    fn on_receive(&self) -> Result<()> {
+        self.0.on_receive()
     }
 }
 
 impl<G: Gpu> DeviceBatch<G> {
     /// Returns the images, of shape (N, H, W, 3), or (N, 3, H, W) with
     /// [`Layout::Nchw`](crate::Layout::Nchw). If there are several image fields, returns the one
-    /// called `image`, or else the first.
+    /// called `image`, or the first one if none has that name.
     ///
     /// # Panics
     /// If the loader has no image field.
@@ -58,10 +61,11 @@ impl<G: Gpu> DeviceBatch<G> {
         self.tensor(images.expect("this loader has no image field"))
     }
 
-    /// Returns the labels, i64, of shape (N).
+    /// Returns the labels as an i64 tensor of shape (N).
     ///
-    /// [`ErrorKind::Source`](crate::ErrorKind::Source) if a sample has no label; the error names
-    /// the first such sample. With [`Loader::unlabeled`](crate::Loader::unlabeled) missing labels
+    /// # Errors
+    /// [`ErrorKind::Source`](crate::ErrorKind::Source) if the samples have no labels; the error
+    /// names the first sample. With [`Loader::unlabeled`](crate::Loader::unlabeled), missing labels
     /// are -1 instead. [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was opened
     /// without labels.
     pub fn labels(&self) -> Result<DeviceTensor<'_, G>> {
@@ -69,42 +73,41 @@ impl<G: Gpu> DeviceBatch<G> {
         Ok(self.tensor(array))
     }
 
-    /// Returns the soft labels, f32, of shape (N, classes), if the loader was opened with
+    /// Returns the soft labels as an f32 tensor of shape (N, classes), or `None` without
     /// [`Loader::soft_labels`](crate::Loader::soft_labels).
     pub fn soft_labels(&self) -> Option<DeviceTensor<'_, G>> {
         self.spec().find(Role::SoftLabels).map(|array| self.tensor(array))
     }
 
-    /// Returns the field `name`: `image`, `label` if the samples have labels, `soft_label` if
-    /// [`soft_labels`](DeviceBatch::soft_labels) are enabled, or a field added with
+    /// Returns the field `name`: `image`, `label` if the samples have labels, `soft_label` with
+    /// [`Loader::soft_labels`](crate::Loader::soft_labels), or a field added with
     /// [`Loader::field`](crate::Loader::field).
     pub fn field(&self, name: &str) -> Option<DeviceTensor<'_, G>> {
         let array = self.spec().named(name)?;
         (!self.hides(self.spec().arrays[array].role)).then(|| self.tensor(array))
     }
 
-    /// Returns the number of rows of each sample in a [`Ragged`](crate::field::Ragged) field, i64,
-    /// of shape (N). The remaining rows of the field are padding. Returns `None` for any other
-    /// field.
+    /// Returns the number of rows that each sample has in the field `name`, as an i64 tensor of
+    /// shape (N), or `None` if this is not a [`Ragged`](crate::field::Ragged) field. Further rows
+    /// are padding.
     pub fn counts(&self, name: &str) -> Option<DeviceTensor<'_, G>> {
         let mut delivered = self.spec().delivered();
         let counts = delivered.find(|(_, array)| array.field.name.strip_suffix(COUNT) == Some(name))?;
         Some(self.tensor(counts.0))
     }
 
-    /// Returns the name, element type and shape per sample of each field.
+    /// Returns the name, element type and shape per sample of each field of the batch.
     pub fn fields(&self) -> impl Iterator<Item = &Field> {
         self.spec().delivered().map(|(_, array)| &array.field)
     }
 
-    /// Uses the batch on a stream of another library, given the stream's handle. The stream waits
-    /// for the batch; the host does not. Once the batch has been dropped, its memory is reused when
-    /// the work submitted to the stream before the drop is done. May be called for several streams.
-    /// Reuse then no longer waits for work on the loader's stream, unless that stream was passed,
-    /// too.
+    /// Makes `stream`, a stream handle of a different library, wait for the batch, and registers
+    /// the stream as a user of the batch. After the batch is dropped, its memory is reused once the
+    /// work that was submitted to all of its users before the drop is done. The loader's stream is
+    /// then no longer a user, unless it was registered, too.
     ///
     /// # Safety
-    /// The stream must belong to the primary context of the batch's device, and must outlive the
+    /// `stream` must be a stream in the primary context of the batch's device, and must outlive the
     /// batch.
     ///
     /// # Errors
@@ -115,17 +118,18 @@ impl<G: Gpu> DeviceBatch<G> {
         self.0.use_on(unsafe { self.0.shared.gpu.borrowed(stream) }?)
     }
 
-    /// Declares that unspecified streams use the batch. The memory is reused once all work
-    /// submitted to the device before the drop is done. No stream waits for the batch: the caller
-    /// must order the accesses.
+    /// Declares that any stream may use the batch. After the batch is dropped, its memory is reused
+    /// once all work that was submitted to the device before the drop is done. This call makes no
+    /// stream wait for the batch, so the caller must order the accesses.
     pub fn use_anywhere(&self) {
         self.0.export();
     }
 
-    /// Makes a stream of another library, given its handle, wait for a decoder's batch and use it.
+    /// Makes `stream`, a stream handle of a different library, wait for the batch of a decoder
+    /// instead of the decoder's stream.
     ///
     /// # Safety
-    /// Same as [`use_on`](DeviceBatch::use_on).
+    /// See [`use_on`](DeviceBatch::use_on).
     #[allow(unsafe_code)]
     pub(crate) unsafe fn take_on(&self, stream: usize) -> Result<()> {
         // SAFETY: guaranteed by the caller.
@@ -140,11 +144,11 @@ impl<G: Gpu> DeviceBatch<G> {
         &self.form().spec
     }
 
-    /// Returns the array with index `number` in the spec.
-    fn tensor(&self, number: usize) -> DeviceTensor<'_, G> {
-        let field = &self.spec().arrays[number].field;
+    /// Returns the array with index `array` in the spec.
+    fn tensor(&self, array: usize) -> DeviceTensor<'_, G> {
+        let field = &self.spec().arrays[array].field;
         let shape = std::iter::once(self.len()).chain(field.shape.iter().copied()).collect();
-        let offset = self.0.slot().offset + self.form().places.arrays[number];
+        let offset = self.0.slot().offset + self.form().layout.arrays[array];
         DeviceTensor { batch: self, offset, dtype: field.dtype, shape }
     }
 }
@@ -153,14 +157,14 @@ impl<G: Gpu> fmt::Debug for DeviceBatch<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("DeviceBatch");
         shown.field("epoch", &self.epoch()).field("number", &self.number());
-        for (number, array) in self.spec().delivered() {
-            shown.field(&array.field.name, &self.tensor(number));
+        for (index, array) in self.spec().delivered() {
+            shown.field(&array.field.name, &self.tensor(index));
         }
         shown.finish()
     }
 }
 
-/// A field of a batch on the device: contiguous, row-major, and aligned to 256 bytes.
+/// A field of a device batch. It is contiguous, row-major, and aligned to 256 bytes.
 pub struct DeviceTensor<'a, G: Gpu> {
     batch: &'a DeviceBatch<G>,
     offset: usize,
@@ -194,8 +198,8 @@ impl<'a, G: Gpu> DeviceTensor<'a, G> {
         self.shape.iter().product()
     }
 
-    /// Returns the device address (`CUdeviceptr`). It is valid for work queued in the loader's
-    /// stream while the batch is alive.
+    /// Returns the device address (`CUdeviceptr`), which is valid for work that is queued in the
+    /// loader's stream while the batch is alive.
     pub fn device_ptr(&self) -> u64 {
         let shared = self.shared();
         shared.gpu.address(&shared.memory, self.offset, self.len() * self.dtype.bytes())
@@ -206,12 +210,12 @@ impl<'a, G: Gpu> DeviceTensor<'a, G> {
         self.offset
     }
 
-    /// Returns the ordinal of the device.
+    /// Returns the index of the device.
     pub fn device(&self) -> usize {
         self.shared().gpu.ordinal()
     }
 
-    /// Waits for all work in the loader's stream, then copies the bytes to the host. Intended for
+    /// Waits for all work in the loader's stream, and copies the bytes to the host. Intended for
     /// tests and examples.
     ///
     /// # Errors

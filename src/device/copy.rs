@@ -1,11 +1,12 @@
-#![allow(unsafe_code)]
-//! Copies a field of a batch to separately allocated device memory.
+//! Copies a field of a batch to separate device memory.
 //!
 //! **Invariants**
-//! 1. The copy is queued after the batch's own work. The batch's slot is reused only after the
-//!    copy, because `use_on` has passed the stream to the ring.
-//! 2. The memory is freed after all work submitted to the device before the drop (`Gpu::memory`),
-//!    so the code need not know which streams used it.
+//! 1. The stream waits for the batch before the copy. The batch's slot is reused only after the
+//!    copy, because `use_on` has registered the stream as a user of the batch.
+//! 2. The memory is freed only after all work that was submitted to the device before the drop
+//!    (`Gpu::memory`), whichever streams used it.
+
+#![allow(unsafe_code)]
 
 use std::fmt;
 
@@ -13,9 +14,8 @@ use super::batch::DeviceBatch;
 use super::gpu::{Gpu, capturing};
 use crate::error::Result;
 
-/// A copy of a batch's field in separate device memory, made by [`DeviceBatch::copy_on`]. The copy
-/// does not occupy the batch's slot. Dropping the copy frees its memory after the device's pending
-/// work.
+/// A copy of a batch's field, in separate device memory; see [`DeviceBatch::copy_on`]. The copy
+/// does not occupy a slot. When it is dropped, its memory is freed after the device's pending work.
 pub struct DeviceCopy<G: Gpu> {
     gpu: G,
     memory: G::Buffer,
@@ -24,17 +24,17 @@ pub struct DeviceCopy<G: Gpu> {
 }
 
 impl<G: Gpu> DeviceBatch<G> {
-    /// Copies the field `name` on a stream of another library, given the stream's handle. The
-    /// stream waits for the batch. The batch may be dropped immediately after this call. Returns
-    /// `None` if there is no such field.
+    /// Copies the field `name` on `stream`, a stream handle of a different library. The stream
+    /// waits for the batch, and the host does not wait, so the batch may be dropped immediately.
+    /// Returns `None` if there is no such field.
     ///
     /// # Safety
-    /// Same as [`use_on`](DeviceBatch::use_on).
+    /// See [`use_on`](DeviceBatch::use_on).
     ///
     /// # Errors
-    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the device has too little free memory.
-    /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing) if the stream is being captured.
-    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails.
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the device does not have enough free
+    /// memory. [`ErrorKind::Capturing`](crate::ErrorKind::Capturing) if the stream is being
+    /// captured. [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails.
     pub unsafe fn copy_on(&self, name: &str, stream: usize) -> Result<Option<DeviceCopy<G>>> {
         let Some(tensor) = self.field(name) else { return Ok(None) };
         let (gpu, from) = (&self.0.shared.gpu, &self.0.shared.memory);
@@ -48,7 +48,7 @@ impl<G: Gpu> DeviceBatch<G> {
         let done = gpu.event()?;
         // SAFETY: guaranteed by the caller.
         unsafe { self.use_on(stream) }?;
-        // SAFETY: invariants 1 and 2; the field is inside the batch's slot.
+        // SAFETY: invariants 1 and 2; the field lies inside the batch's slot.
         unsafe { gpu.copy(&on, &memory, from, tensor.offset(), bytes) }?;
         gpu.record(&done, &on)?;
         Ok(Some(DeviceCopy { gpu: gpu.clone(), memory, bytes, done }))
@@ -61,13 +61,14 @@ impl<G: Gpu> DeviceCopy<G> {
         self.gpu.address(&self.memory, 0, self.bytes)
     }
 
-    /// Makes a stream of another library, given its handle, wait for the copy.
+    /// Makes `stream`, a stream handle of a different library, wait for the copy.
     ///
     /// # Safety
-    /// The stream must belong to the primary context of the device.
+    /// `stream` must be a stream in the primary context of the device.
     ///
     /// # Errors
-    /// Same as [`DeviceBatch::copy_on`].
+    /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing) if the stream is being captured.
+    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails.
     pub unsafe fn use_on(&self, stream: usize) -> Result<()> {
         // SAFETY: guaranteed by the caller.
         let on = unsafe { self.gpu.borrowed(stream) }?;

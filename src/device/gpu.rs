@@ -1,14 +1,14 @@
-//! The trait through which the ring uses a device.
+//! The trait through which the ring and its batches use a device.
 
 use super::spec::Spec;
 use crate::batch::{DlDevice, Largest, SlotMemory};
 use crate::error::{Error, ErrorKind, Result};
 
-/// An accelerator for the ring and its batches: streams of work that run concurrently with the
-/// host, and events that order them. Clones refer to the same device.
+/// A device, with streams of work that run concurrently with the host, and events that order the
+/// work. Clones refer to the same device.
 ///
-/// All calls return immediately, except [`memory`](Gpu::memory), [`slot`](Gpu::slot),
-/// [`kernels`](Gpu::kernels), [`synchronize`](Gpu::synchronize) and [`download`](Gpu::download).
+/// Only [`memory`](Gpu::memory), [`slot`](Gpu::slot), [`kernels`](Gpu::kernels),
+/// [`synchronize`](Gpu::synchronize) and [`download`](Gpu::download) may block.
 #[allow(unsafe_code)] // `ring` upholds the contract of `upload`
 pub trait Gpu: Clone + Send + Sync + 'static {
     type Stream: Send + Sync + PartialEq;
@@ -17,67 +17,67 @@ pub trait Gpu: Clone + Send + Sync + 'static {
     type Kernels: Send + Sync;
     /// Host memory for the fault flags of decoded images.
     type Faults: Send;
-    /// A guard that makes calls from the same thread cheaper while it is alive. It does not delay
-    /// the exit of the process.
+    /// A guard that makes calls from the thread that created it cheaper. It does not delay the exit
+    /// of the process.
     type Stay;
 
-    /// Function from the ordinal of a device to its DLPack device.
+    /// Returns the DLPack device for the index of a device.
     const PLACE: fn(usize) -> DlDevice;
-    /// Returns the ordinal of the device.
+    /// Returns the index of the device.
     fn ordinal(&self) -> usize;
 
     fn stay(&self) -> Result<Self::Stay>;
     /// Allocates one block of device memory. Dropping the block frees the memory after all work
-    /// submitted before the drop.
+    /// that was submitted before the drop.
     fn memory(&self, bytes: usize) -> Result<Self::Buffer>;
-    /// Returns the device address of the `bytes` bytes at `offset`.
+    /// Returns the device address of the `bytes` bytes at offset `offset`.
     fn address(&self, memory: &Self::Buffer, offset: usize, bytes: usize) -> u64;
-    /// Allocates page-locked host memory for a slot. Uploads from page-locked memory are
-    /// asynchronous.
+    /// Allocates page-locked host memory for a slot, so that uploads are asynchronous.
     fn slot(&self, bytes: usize) -> Result<SlotMemory>;
     fn stream(&self) -> Result<Self::Stream>;
-    /// Wraps a stream of another library, given its handle.
+    /// Wraps `stream`, a stream handle of a different library.
     ///
     /// # Safety
     /// The stream must belong to this device, and must outlive the result.
     unsafe fn borrowed(&self, stream: usize) -> Result<Self::Stream>;
     fn event(&self) -> Result<Self::Event>;
-    /// Creates an event that records the time on the device's clock when it completes.
+    /// Creates an event that also records when it completes, on the device's clock.
     fn timed_event(&self) -> Result<Self::Event>;
-    /// Returns the milliseconds between two completed timed events.
+    /// Returns the milliseconds between two timed events, which must have completed.
     fn elapsed_ms(&self, begin: &Self::Event, end: &Self::Event) -> Result<f32>;
-    /// Prepares the kernels that [`compute`](Gpu::compute) needs for `spec`.
+    /// Prepares the kernels that [`decode`](Gpu::decode) and [`compute`](Gpu::compute) need for
+    /// `spec`.
     fn kernels(&self, spec: &Spec) -> Result<Self::Kernels>;
 
     /// Allocates memory for `count` fault flags.
     fn faults(&self, count: usize) -> Result<Self::Faults>;
 
-    /// Records `event` in `stream`, after the work queued so far.
+    /// Records `event` in `stream`, after the work that has been queued so far.
     fn record(&self, event: &Self::Event, stream: &Self::Stream) -> Result<()>;
-    /// Makes later work in `stream` wait for the most recent recording of `event`. An event that
-    /// was never recorded causes no wait.
+    /// Makes later work in `stream` wait for the most recent recording of `event`. Does nothing if
+    /// the event was never recorded.
     fn wait(&self, stream: &Self::Stream, event: &Self::Event) -> Result<()>;
     fn is_done(&self, event: &Self::Event) -> Result<bool>;
-    /// Records `event` after the work queued so far in all streams of the process, including the
-    /// ring's.
+    /// Records `event` after the work that has been queued so far in all streams of the process,
+    /// including the ring's streams.
     fn record_all(&self, event: &Self::Event) -> Result<Recorded>;
-    /// Returns whether `stream` is being captured, so that new work becomes part of a graph.
+    /// Returns whether `stream` is being captured, in which case new work becomes part of a graph.
     fn is_capturing(&self, stream: &Self::Stream) -> Result<bool>;
-    /// Blocks the host until all work in `stream` is done. Used only during shutdown.
+    /// Blocks the host until all work in `stream` is done. Called only during shutdown.
     fn synchronize(&self, stream: &Self::Stream) -> Result<()>;
 
-    /// Queues a copy of `from` to `offset`.
+    /// Queues a copy of `from` to offset `offset` of `memory`.
     ///
     /// # Safety
-    /// `from` must stay allocated and unchanged until an event that was recorded in `stream` after
+    /// `from` must stay allocated and unchanged until an event that is recorded in `stream` after
     /// this call has completed.
     unsafe fn upload(&self, stream: &Self::Stream, memory: &Self::Buffer, offset: usize, from: &[u8]) -> Result<()>;
-    /// Queues setting `bytes` bytes to zero.
+    /// Queues an operation that sets `bytes` bytes to zero.
     fn clear(&self, stream: &Self::Stream, memory: &Self::Buffer, offset: usize, bytes: usize) -> Result<()>;
-    /// Queues a copy of the fault flags that start at `offset` to the host memory `to`.
+    /// Queues a copy of the fault flags at offset `offset` to the host memory `to`.
     ///
     /// # Safety
-    /// `to` must stay allocated and must not be read until an event that was recorded in `stream`
+    /// `to` must stay allocated and must not be read until an event that is recorded in `stream`
     /// after this call has completed.
     unsafe fn fetch(
         &self,
@@ -89,11 +89,11 @@ pub trait Gpu: Clone + Send + Sync + 'static {
     /// Returns whether fault flag `index` is set.
     fn is_fault(&self, faults: &Self::Faults, index: usize) -> bool;
 
-    /// Queues a copy of `bytes` bytes from `offset` in `from` to the start of `to`.
+    /// Queues a copy of `bytes` bytes from offset `offset` of `from` to the start of `to`.
     ///
     /// # Safety
-    /// Both buffers must stay allocated until an event that was recorded in `stream` after this
-    /// call has completed.
+    /// Both buffers must stay allocated until an event that is recorded in `stream` after this call
+    /// has completed.
     unsafe fn copy(
         &self,
         stream: &Self::Stream,
@@ -102,40 +102,39 @@ pub trait Gpu: Clone + Send + Sync + 'static {
         offset: usize,
         bytes: usize,
     ) -> Result<()>;
-    /// Copies the bytes at `offset` to the host after all earlier work in `stream`, and waits for
-    /// the copy.
+    /// Waits for all earlier work in `stream`, and copies the bytes at offset `offset` to the host.
     fn download(&self, stream: &Self::Stream, memory: &Self::Buffer, offset: usize, to: &mut [u8]) -> Result<()>;
 
-    /// Queues the decoding of one image field, for all samples with a decode record.
+    /// Queues the decoding of one image field, for every sample with a decode record.
     fn decode(&self, stream: &Self::Stream, memory: &Self::Buffer, kernels: &Self::Kernels, job: Decode) -> Result<()>;
     /// Queues the computation of one array of a batch.
     fn compute(&self, stream: &Self::Stream, memory: &Self::Buffer, kernels: &Self::Kernels, job: Job) -> Result<()>;
 }
 
-/// Result of recording an event for all work of a context.
+/// The result of recording an event for all work of a context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(hidden)]
 pub enum Recorded {
     /// The event was recorded.
     Yes,
-    /// The event was not recorded, because a stream is being captured.
+    /// The event cannot be recorded while a stream is being captured.
     NotNow,
-    /// The driver does not support this: it is older than CUDA 12.5 (driver 555).
+    /// The driver cannot record such an event, because it is older than CUDA 12.5 (driver 555).
     Never,
 }
 
-/// Returns the error for a call that a capture would record into a graph. `advice` says what to do
-/// instead.
+/// Returns the error for work that must not become part of a captured graph. `advice` says what to
+/// do instead.
 pub(crate) fn capturing(advice: &str) -> Error {
     Error::new(ErrorKind::Capturing, format!("the stream is being captured into a CUDA graph: {advice}"))
 }
 
-/// Device offsets for the computation of one array of a batch.
+/// The computation of one array of a batch. All offsets are in device memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Job {
     /// Index of the array in the spec.
     pub(crate) array: usize,
-    /// Offset of the input: u8 images, (N, H, W, 3), or labels.
+    /// Offset of the input: either u8 images of shape (N, H, W, 3), or labels.
     pub(crate) from: usize,
     /// Offset of the output.
     pub(crate) to: usize,
@@ -145,7 +144,7 @@ pub struct Job {
     pub(crate) count: usize,
 }
 
-/// Device offsets for decoding one image per sample, and maxima over the samples.
+/// The decoding of one image per sample. All fields without a comment are offsets in device memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Decode {
     /// Index of the image field in [`Decoding`](super::spec::Decoding).
@@ -155,8 +154,9 @@ pub struct Decode {
     pub(crate) size: (usize, usize),
     pub(crate) records: usize,
     pub(crate) encoded: usize,
+    /// Size of the space for encoded data in bytes.
     pub(crate) encoded_bytes: usize,
-    /// Offset of the output: u8 images, (N, H, W, 3).
+    /// Offset of the output, u8 images of shape (N, H, W, 3).
     pub(crate) pixels: usize,
     pub(crate) coefficients: usize,
     pub(crate) planes: usize,
@@ -166,5 +166,6 @@ pub struct Decode {
     pub(crate) faults: usize,
     /// Number of samples.
     pub(crate) count: usize,
+    /// Maxima over the samples, which determine the launch sizes.
     pub(crate) largest: Largest,
 }

@@ -1,19 +1,20 @@
-//! Holds returned page-locked host slots while a device may still read them.
+//! Holds page-locked host slots back while a device may still be reading them.
 //!
-//! Safe code can asynchronously upload a batch in page-locked memory, on any stream, and drop the
-//! batch immediately. The loader does not know which stream still reads its slot. The loader
-//! therefore holds a returned slot until the devices have done all work submitted before the
-//! return:
+//! Safe code can upload a batch from page-locked memory asynchronously, on any stream, and drop the
+//! batch immediately. The loader does not know which stream is still reading the slot. Therefore,
+//! it holds the slot back until the devices have done all work that was submitted before the batch
+//! was dropped:
 //!
 //! ```text
 //! drop(batch) ──► unmarked ──(next() marks)──► marked ──(done)──► free
 //! release_on(stream) ─────────────────────────────┘
 //! ```
 //!
-//! A mark is an event recorded after all work submitted so far. It is recorded by the next call of
-//! `next()`, or immediately if a consumer is already waiting in `next()`. Dropping a batch does not
-//! record anything, so it cannot disturb a CUDA graph capture. A separate thread checks the marks.
-//! Neither the consumer nor a worker waits for a device.
+//! A mark is an event that is recorded after all work that has been submitted so far. The next call
+//! of `next()` records it. If the consumer is already waiting in `next()`, it is recorded
+//! immediately. Otherwise, dropping a batch records nothing, so it cannot disturb a CUDA graph
+//! capture. A separate thread checks the marks, so neither the consumer nor a worker waits for a
+//! device.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -25,58 +26,61 @@ use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use crate::batch::{HostBatch, Keeper};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Interval between checks whether marks have completed.
+/// How often the thread checks whether marks have completed.
 const POLL: Duration = Duration::from_micros(200);
 
-/// Result of marking all submitted work.
+/// The result of marking all submitted work.
 #[derive(Debug)]
 pub(crate) enum Marked<M> {
-    /// The work is marked.
+    /// The mark was set.
     At(M),
-    /// Nothing was marked, because a stream is being captured.
+    /// No mark was set, because a stream is being captured.
     Capturing,
-    /// Nothing was marked, because with this driver the only way is to wait for the work.
+    /// No mark was set, because this driver cannot set one, and waiting for the work was not
+    /// allowed.
     Unable,
 }
 
-/// Sets marks in the work submitted to devices, and checks them.
+/// Sets marks in the work of all devices, and checks them.
 pub(crate) trait Watch: Send + Sync + 'static {
     type Mark: Send;
 
-    /// Marks all work submitted to any device so far. May block the host only if `block` is set.
+    /// Marks all work that has been submitted to any device so far. May block the host only if
+    /// `block` is true.
     fn mark_all(&self, block: bool) -> Result<Marked<Self::Mark>>;
     fn is_done(&self, mark: &Self::Mark) -> Result<bool>;
     /// Takes back a completed mark for reuse.
     fn recycle(&self, mark: Self::Mark);
 }
 
-/// A slot that a device may still read, and its mark once it has been set.
+/// A slot that a device may still be reading, and its mark, if one has been set.
 type ReturnedSlot<T, M> = (T, Option<M>);
 
-/// Holds returned slots of type `T` until no device reads them.
+/// Holds slots of type `T` back until no device can be reading them.
 pub(crate) struct Handoff<W: Watch, T: Send + 'static> {
     shared: Arc<Shared<W>>,
     unmarked: Mutex<Vec<T>>,
-    /// Whether a consumer is waiting for a batch. If so, a slot is marked as soon as it is
-    /// returned.
+    /// Whether the consumer is waiting for a batch. If so, a slot is marked as soon as its batch is
+    /// dropped.
     wanted: AtomicBool,
-    kept: Sender<ReturnedSlot<T, W::Mark>>,
+    /// Sends slots to the thread.
+    held: Sender<ReturnedSlot<T, W::Mark>>,
     free: Sender<T>,
 }
 
 struct Shared<W> {
     watch: W,
-    /// Number of slots that are still held.
+    /// Number of slots that are held back.
     open: AtomicUsize,
-    /// Time at which the most recent slot was freed.
+    /// When the most recent slot was freed.
     idle: Mutex<Instant>,
-    /// Whether a slot cannot be marked before a capture ends.
+    /// Whether a slot cannot be marked until a capture ends.
     capturing: AtomicBool,
     failed: Mutex<Option<Error>>,
 }
 
 impl<W: Watch, T: Send + 'static> Handoff<W, T> {
-    /// Starts the thread, which sends slots to `free` once their marks have completed.
+    /// Starts the thread, which sends each slot to `free` once its mark has completed.
     pub(crate) fn new(watch: W, free: Sender<T>) -> Result<Self> {
         let idle = Mutex::new(Instant::now());
         let shared = Arc::new(Shared {
@@ -86,20 +90,20 @@ impl<W: Watch, T: Send + 'static> Handoff<W, T> {
             capturing: AtomicBool::new(false),
             failed: Mutex::default(),
         });
-        let (kept, comes) = unbounded();
-        let thread = Thread { shared: shared.clone(), comes, free: free.clone(), kept: Vec::new() };
+        let (held, returned) = unbounded();
+        let thread = Thread { shared: shared.clone(), returned, free: free.clone(), held: Vec::new() };
         std::thread::Builder::new().name("warpfeed-pinned".into()).spawn(move || thread.run()).map_err(|e| {
             Error::new(ErrorKind::Io, format!("cannot start the thread that holds page-locked batches: {e}"))
         })?;
-        Ok(Handoff { shared, unmarked: Mutex::default(), wanted: AtomicBool::new(false), kept, free })
+        Ok(Handoff { shared, unmarked: Mutex::default(), wanted: AtomicBool::new(false), held, free })
     }
 
     pub(crate) fn watch(&self) -> &W {
         &self.shared.watch
     }
 
-    /// Holds a slot until `mark` has completed. Without a mark, the thread sets one as soon as it
-    /// can.
+    /// Holds `slot` back until `mark` has completed. If there is no mark, the thread sets one as
+    /// soon as it can.
     pub(crate) fn keep_until(&self, slot: T, mark: Option<W::Mark>) {
         self.shared.open.fetch_add(1, SeqCst);
         self.pass(slot, mark);
@@ -109,20 +113,20 @@ impl<W: Watch, T: Send + 'static> Handoff<W, T> {
         let mark = match mark {
             Some(mark) if matches!(self.shared.watch.is_done(&mark), Ok(true)) => {
                 self.shared.watch.recycle(mark);
-                self.shared.lands();
+                self.shared.count_freed();
                 return drop(self.free.send(slot));
             }
             mark => mark,
         };
-        let _ = self.kept.send((slot, mark));
+        let _ = self.held.send((slot, mark));
     }
 
-    /// Marks the slots that were returned since the last call.
+    /// Marks the slots of the batches that were dropped since the last call.
     fn mark(&self) {
-        // Hold no lock during driver calls.
+        // Do not hold the lock during driver calls.
         loop {
             let Some(slot) = self.unmarked().pop() else { return };
-            // If marking fails, the thread will get the same error and report it.
+            // Ignore an error, because the thread will get the same one and report it.
             let mark = match self.shared.watch.mark_all(false) {
                 Ok(Marked::At(mark)) => Some(mark),
                 _ => None,
@@ -172,18 +176,18 @@ impl<W: Watch, T: Send + 'static> Keeper<T> for Handoff<W, T> {
 }
 
 impl<W: Watch, T: Send + 'static> Drop for Handoff<W, T> {
-    /// Runs after the loader and its last batch have been dropped. The thread ends once the devices
+    /// Runs when the loader and its last batch have been dropped. The thread ends once the devices
     /// have finished their work.
     fn drop(&mut self) {
         for slot in self.unmarked().drain(..) {
-            let _ = self.kept.send((slot, None));
+            let _ = self.held.send((slot, None));
         }
     }
 }
 
 impl<W: Watch> Shared<W> {
-    /// Records that a slot is no longer held.
-    fn lands(&self) {
+    /// Records that a slot is no longer held back.
+    fn count_freed(&self) {
         *self.idle.lock().expect("nothing panics while holding it") = Instant::now();
         self.open.fetch_sub(1, SeqCst);
     }
@@ -191,51 +195,50 @@ impl<W: Watch> Shared<W> {
 
 struct Thread<W: Watch, T> {
     shared: Arc<Shared<W>>,
-    comes: Receiver<ReturnedSlot<T, W::Mark>>,
+    returned: Receiver<ReturnedSlot<T, W::Mark>>,
     free: Sender<T>,
-    kept: Vec<ReturnedSlot<T, W::Mark>>,
+    held: Vec<ReturnedSlot<T, W::Mark>>,
 }
 
 impl<W: Watch, T> Thread<W, T> {
     fn run(mut self) {
         let mut open = true;
-        while open || !self.kept.is_empty() {
-            let came = if self.kept.is_empty() {
-                self.comes.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        while open || !self.held.is_empty() {
+            let received = if self.held.is_empty() {
+                self.returned.recv().map_err(|_| RecvTimeoutError::Disconnected)
             } else {
-                self.comes.recv_timeout(POLL)
+                self.returned.recv_timeout(POLL)
             };
-            match came {
-                Ok(kept) => self.kept.push(kept),
+            match received {
+                Ok(slot) => self.held.push(slot),
                 Err(RecvTimeoutError::Timeout) => {}
-                // Receiving from a closed channel returns immediately, so stop receiving and sleep
-                // instead.
+                // Sleep instead, because receiving from a closed channel returns immediately.
                 Err(RecvTimeoutError::Disconnected) if open => open = false,
                 Err(RecvTimeoutError::Disconnected) => std::thread::sleep(POLL),
             }
-            self.look();
+            self.check_marks();
         }
     }
 
     /// Frees the slots whose marks have completed.
-    fn look(&mut self) {
-        let (mut at, mut capturing) = (0, false);
-        while let Some((_, mark)) = self.kept.get_mut(at) {
+    fn check_marks(&mut self) {
+        let (mut index, mut capturing) = (0, false);
+        while let Some((_, mark)) = self.held.get_mut(index) {
             match waits(&self.shared.watch, mark) {
                 Ok(waits) if waits != Waits::Over => {
                     capturing |= waits == Waits::ForACapture;
-                    at += 1;
+                    index += 1;
                 }
                 Ok(_) => {
-                    let (slot, mark) = self.kept.remove(at);
+                    let (slot, mark) = self.held.remove(index);
                     mark.into_iter().for_each(|mark| self.shared.watch.recycle(mark));
-                    self.shared.lands();
-                    // If the loader is gone, sending fails and the slot is freed here.
+                    self.shared.count_freed();
+                    // If the loader has been dropped, sending fails, and the slot is freed here.
                     let _ = self.free.send(slot);
                 }
-                // The device may still read the slot, so neither refill nor free it.
+                // Neither reuse nor free the slot, because the device may still be reading it.
                 Err(e) => {
-                    let (slot, _) = self.kept.remove(at);
+                    let (slot, _) = self.held.remove(index);
                     std::mem::forget(slot);
                     self.shared.failed.lock().expect("nothing panics while holding it").get_or_insert(e);
                 }
@@ -252,7 +255,7 @@ enum Waits {
     ForACapture,
 }
 
-/// Checks the mark of a slot, or sets one if the slot has none.
+/// Returns what a slot with mark `mark` waits for. Sets the mark first if there is none.
 fn waits<W: Watch>(watch: &W, mark: &mut Option<W::Mark>) -> Result<Waits> {
     if mark.is_none() {
         match watch.mark_all(true)? {
@@ -265,20 +268,22 @@ fn waits<W: Watch>(watch: &W, mark: &mut Option<W::Mark>) -> Result<Waits> {
     Ok(if over { Waits::Over } else { Waits::ForADevice })
 }
 
-/// A stream on which the user's code uploads page-locked batches.
+/// A stream on which a program uploads batches from page-locked memory.
 pub trait UploadStream {
-    /// Returns `batch` to the loader once the work queued in the stream so far is done.
+    /// Returns `batch` to the loader once the work that has been queued in the stream so far is
+    /// done.
     #[doc(hidden)]
     fn release(&self, batch: HostBatch) -> Result<()>;
 }
 
 impl HostBatch {
-    /// Returns the batch to the loader as soon as the work queued in `stream` so far is done.
+    /// Returns the batch to the loader once the work that has been queued in `stream` so far is
+    /// done.
     ///
-    /// Batches in page-locked memory ([`Loader::pinned`](crate::Loader::pinned)) may be dropped at
-    /// any time. The loader then waits in the background for all work submitted to any device. This
-    /// method tells the loader which stream reads the batch, so the memory is reused as soon as the
-    /// upload is done:
+    /// A batch in page-locked memory ([`Loader::pinned`](crate::Loader::pinned)) may be dropped at
+    /// any time, but its memory is reused only after all work that was submitted to any device.
+    /// With this method, the loader knows which stream reads the batch, and reuses the memory as
+    /// soon as the upload is done:
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -294,8 +299,8 @@ impl HostBatch {
     /// # }
     /// ```
     ///
-    /// A batch in pageable memory is returned immediately, because an upload from pageable memory
-    /// blocks until the batch has been read.
+    /// A batch in pageable memory is returned immediately, because uploads from pageable memory
+    /// block until the batch has been read.
     ///
     /// # Errors
     /// [`ErrorKind::Capturing`] if `stream` is being captured into a CUDA graph.

@@ -1,11 +1,11 @@
-//! Allocates page-locked memory for host batches through the driver that this build supports.
+//! Allocates page-locked memory for host batches with the driver that this build supports.
 
 use crate::batch::{MakeKeeper, SlotMemory};
 use crate::error::Result;
 use crate::sampler::Rank;
 
-/// Allocates page-locked memory for `slots` slots of `bytes` bytes. Also returns a constructor for
-/// the object that holds returned slots while a device may still read them.
+/// Allocates page-locked memory for `slots` slots of `bytes` bytes. Returns it with a constructor
+/// for the keeper, which holds slots back while a device may still be reading them.
 ///
 /// # Errors
 /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if there is no driver.
@@ -18,5 +18,5 @@ pub(crate) fn page_locked(bytes: usize, slots: usize, rank: Rank) -> Result<(Vec
 
 #[cfg(not(feature = "cuda"))]
 pub(crate) fn page_locked(_: usize, _: usize, _: Rank) -> Result<(Vec<SlotMemory>, MakeKeeper)> {
-    Err(crate::error::Error::config("this build lacks the feature \"cuda\": rebuild with it"))
+    Err(crate::error::Error::config("this build does not have the feature \"cuda\"; rebuild with it"))
 }

@@ -1,24 +1,25 @@
-//! The prefetch ring, which moves batches from host memory to a GPU.
+//! Device batches, and the prefetch ring that uploads them.
 //!
-//! A batch crosses the bus as u8 pixels on a copy stream and is converted on a second stream. An
-//! event then hands the batch over: the consumer's stream waits for the event, but the host never
-//! does. `README.md` explains the design, and what tests without a GPU can and cannot show.
+//! Images are uploaded as u8 pixels on a copy stream, and converted on a second stream. The
+//! consumer's stream then waits for an event, but the host does not. `README.md` describes the
+//! design, and what tests can and cannot show without a GPU.
 //!
-//! 1. `spec`: the arrays on the host and on the device, and the layout of device memory, which is
-//!    computed in advance.
+//! 1. `spec`: the arrays of a device batch, and the layout of device memory, which is computed in
+//!    advance.
 //! 2. `gpu`: the trait `Gpu`, through which the ring and its batches use a device.
-//! 3. `ring`: the thread that copies batches ahead of the consumer, and the order of waits.
-//! 4. `handoff`: holds page-locked host batches that are returned while a device may still read
-//!    them; `locked`: allocates their memory.
+//! 3. `ring`: the thread that uploads batches ahead of the consumer, and the events that order the
+//!    work.
+//! 4. `handoff`: holds the slots of page-locked host batches back while a device may still be
+//!    reading them. `locked`: allocates these slots.
 //! 5. `batch`: [`DeviceBatch`], which the consumer holds, and its [`DeviceTensor`]s.
-//! 6. `dlpack`: exports the same memory to other frameworks; `copy`: copies a field into separate
-//!    memory.
+//! 6. `dlpack`: shares the memory of a batch with other frameworks. `copy`: copies a field to
+//!    separate memory.
 //! 7. `nvidia`: implements `Gpu` with the CUDA driver.
 //!
-//! The ring and its batches depend only on the trait `Gpu`. They can therefore be tested on a
-//! simulated device (`tests::sim`) with one thread per stream and random delays.
+//! The ring and its batches depend only on the trait `Gpu`. Tests run them on a simulated device
+//! (`tests::sim`) with one thread per stream and random delays.
 
-// Without a vendor's feature, only tests use the ring, on the simulated device.
+// Without the feature of a vendor, only tests use the ring.
 #![cfg_attr(not(feature = "_device"), allow(dead_code, unused_imports))]
 
 mod batch;
@@ -49,7 +50,7 @@ pub type CudaBatch = DeviceBatch<nvidia::Nvidia>;
 /// A field of a [`CudaBatch`].
 #[cfg(feature = "cuda")]
 pub type Tensor<'a> = DeviceTensor<'a, nvidia::Nvidia>;
-/// A copy of a field of a [`CudaBatch`], made by [`CudaBatch::copy_on`].
+/// A copy of a field of a [`CudaBatch`]; see [`CudaBatch::copy_on`].
 #[cfg(feature = "cuda")]
 pub type CudaCopy = DeviceCopy<nvidia::Nvidia>;
 

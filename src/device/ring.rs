@@ -1,17 +1,18 @@
-//! The prefetch ring. A thread copies full host slots to the device ahead of the consumer, and
-//! events order the work.
+//! The prefetch ring. A thread uploads full host slots ahead of the consumer, and events order the
+//! work on the device.
 //!
-//! The consumer holds one device slot while the next batches are copied into the others. The
-//! consumer's thread never waits for the device; instead, each stream waits, on the device, for
-//! exactly the event that it needs. The cost is `prefetch + 1` slots of device memory and about two
+//! The consumer holds one device slot while the next batches are uploaded into the others. The
+//! consumer's thread never waits for the device. Instead, each stream waits, on the device, for
+//! exactly the event that it needs. This costs `prefetch + 1` slots of device memory, and about two
 //! events per batch.
 //!
-//! 1. `gauge`: statistics on batches and bytes. `timing`: durations on the device's clock.
-//! 2. `shared`: a batch's slot on the device, and the state that ring, thread and batches share.
-//! 3. `consumer_batch`: a batch that the consumer holds. `repair`: a batch that is sent back to the
-//!    workers.
-//! 4. `thread`: the copy thread. `flight`: its unfinished work. `on_time`: precise timed waits
-//!    while a request is decoded.
+//! 1. `gauge`: statistics on memory and throughput. `timing`: measures durations on the device's
+//!    clock.
+//! 2. `shared`: a device slot, and the state that the ring, the thread and the batches share.
+//! 3. `consumer_batch`: a batch that the consumer holds. `repair`: a batch with images that workers
+//!    decode again.
+//! 4. `thread`: the copy thread. `flight`: work of the thread that the device has not finished.
+//!    `on_time`: makes timed waits end on time while a request is decoded.
 //! 5. [`Ring`] (in this file): the consumer's side.
 //!
 //! ```text
@@ -20,33 +21,32 @@
 //! consumer stream                                                                          wait ready   its kernels   record released
 //! ```
 //!
-//! Images that need no conversion skip staging and are copied directly into the slot after
-//! `released`. If nothing is computed, `ready` is recorded on the copy stream. Pairs of timed
-//! events bracket the copy of the images, the conversion and the consumer's wait. They do not
-//! affect the order (`timing`).
+//! Images that need no conversion are copied directly into the slot, after `released`. If nothing
+//! is computed, `ready` is recorded on the copy stream. The copy of the images, the conversion and
+//! the consumer's wait are each between two timed events, which do not affect the order (`timing`).
 //!
 //! **Invariants**
 //! 1. A host slot stays in `in_flight`, unchanged, from its upload until `copied` has completed.
 //!    When the thread ends or fails, it first waits for the copy stream.
-//! 2. A device slot is a token (`Box<Slot>`). It is in exactly one place: the channel of free
-//!    slots, the thread, the channel of messages, or one [`Held`].
+//! 2. A device slot is a token (`Box<Slot>`) with exactly one owner: the channel of free slots, the
+//!    thread, the channel of messages, or one [`Held`].
 //! 3. Every write to a device slot waits for the slot's `released`, and for no other event of the
-//!    consumer. The consumer's stream waits only for the `ready` of the batch it receives.
+//!    consumer. The consumer's stream waits only for `ready` of the batch that it receives.
 //! 4. The conversion that reads staging buffer `s` is done (`converted[s]`) before the next copy
 //!    into `s` begins.
-//! 5. Device memory outlives all work on it: `Shared` is dropped by whichever of the ring, the
-//!    thread and the batches is dropped last, and freeing waits for the device.
-//! 6. While the consumer's stream is being captured into a graph, the ring records no event in it
-//!    and adds no wait to it. A batch that is dropped during the capture stays in `deferred` until
-//!    the next call of `next`. In a ring that orders batches when they are taken, the batch stays
-//!    there until the next batch is taken or dropped.
-//! 7. The consumer's thread never waits for the device's work, neither for a batch nor when the
-//!    ring is dropped. The copy thread outlives the ring while its streams have work.
-//! 8. In a ring that orders batches when they are taken, only threads that take or drop a batch
+//! 5. Device memory outlives all work on it: `Shared` is dropped with the last of the ring, the
+//!    thread and the batches, and the memory is freed only after the device's work.
+//! 6. While the consumer's stream is being captured into a graph, the ring records no event in it,
+//!    and does not make it wait. The slot of a batch that is dropped during the capture stays in
+//!    `deferred` until the next call of `next` or, in a ring that orders batches when they are
+//!    taken, until the next batch is taken or dropped.
+//! 7. The consumer's thread never waits for work on the device, neither for a batch nor when the
+//!    ring is dropped. The copy thread outlives the ring as long as its streams have work.
+//! 8. In a ring that orders batches when they are taken, only the threads that take or drop a batch
 //!    make device calls for a stream of the consumer. The thread that calls `next` makes none.
-//! 9. The copy thread never waits for workers. A batch that workers are decoding again stays in the
-//!    queue while later batches are copied. Workers never wait for a device slot, so they always
-//!    return the batch.
+//! 9. The copy thread never waits for workers. A batch with images that workers decode again stays
+//!    in the queue while later batches are uploaded. Workers never wait for a device slot, so they
+//!    always return the batch.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -83,10 +83,10 @@ mod shared;
 mod thread;
 mod timing;
 
-/// Maximum time that a consumer waits for slots that are deferred because of a capture.
+/// How long the consumer waits for slots that a capture defers.
 pub(crate) const CAPTURE: Duration = Duration::from_secs(1);
-/// Maximum time that a dropped ring waits for its streams. Work that does not depend on other
-/// streams finishes earlier.
+/// How long dropping the ring waits for its streams. Work that does not depend on other streams
+/// finishes earlier.
 const GRACE: Duration = Duration::from_millis(20);
 
 /// The consumer's side of the ring.
@@ -95,31 +95,31 @@ pub(crate) struct Ring<G: Gpu, B = Held<G>> {
     starts: Option<Sender<Course>>,
     messages: Receiver<Message<G>>,
     thread: Option<JoinHandle<()>>,
-    /// Closes once the thread has dropped the feed, which ends all other threads.
+    /// Closes once the thread has dropped the feed, and thereby ended the threads of the engine.
     ended: Receiver<()>,
     /// Number of the current run.
     run: u64,
-    /// Index of the next batch, or `None` if the run has ended.
+    /// Position of the next batch, or `None` if the run has ended.
     next: Option<BatchIndex>,
     timeout: Duration,
-    /// Event recorded in the consumer's stream when a batch is requested. On delivery, it is
-    /// swapped with the slot's event.
-    asked: G::Event,
-    /// Type that the consumer receives, created from a [`Held`].
+    /// Event that is recorded in the consumer's stream when a batch is requested. When the batch is
+    /// delivered, the event is swapped with one of the slot's events.
+    request: G::Event,
+    /// The type of batch that the consumer receives, which is created from a [`Held`].
     delivers: PhantomData<fn() -> B>,
 }
 
-/// The shared state, the kernels for each form of batch, and the receiver of free slots.
+/// The shared state, the kernels for each form, and the receiver of free slots.
 type Allocated<G> = (Arc<Shared<G>>, Vec<<G as Gpu>::Kernels>, Receiver<Box<Slot<G>>>);
 
-/// Allocates the memory for batches of `specs`. All slots are initially free.
-fn allocated<G: Gpu>(gpu: G, consumer: G::Stream, specs: Vec<Spec>, prefetch: usize) -> Result<Allocated<G>> {
+/// Allocates the device memory and the slots. All slots are free.
+fn allocate<G: Gpu>(gpu: G, consumer: G::Stream, specs: Vec<Spec>, prefetch: usize) -> Result<Allocated<G>> {
     let (plan, batch) = (Spec::memory_of(&specs, prefetch), specs[0].batch);
     let memory = gpu.memory(plan.total())?;
     let kernels = specs.iter().map(|spec| gpu.kernels(spec)).collect::<Result<_>>()?;
-    let forms = specs.into_iter().map(|spec| Form { places: spec.places(), spec }).collect();
-    // Each channel has capacity for everything that can be in it (here, all slots), so that sending
-    // never blocks.
+    let forms = specs.into_iter().map(|spec| Form { layout: spec.layout(), spec }).collect();
+    // Every channel has room for all that it can contain at once (here, all slots), so no send
+    // blocks.
     let (free, freed) = bounded(plan.slots);
     for i in 0..plan.slots {
         let (info, ready, released) = (BatchInfo::new(batch), gpu.event()?, gpu.event()?);
@@ -144,8 +144,7 @@ fn allocated<G: Gpu>(gpu: G, consumer: G::Stream, specs: Vec<Spec>, prefetch: us
 }
 
 impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
-    /// Allocates the device memory and starts the thread. The form of a batch is an index into
-    /// `specs`.
+    /// Allocates the device memory and starts the thread. `specs` contains the spec of each form.
     pub(crate) fn new<F: HostFeed + 'static>(
         gpu: G,
         consumer: G::Stream,
@@ -155,7 +154,7 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
         feed: F,
         times: Arc<trace::Counters>,
     ) -> Result<Self> {
-        let (shared, kernels, freed) = allocated(gpu, consumer, specs, prefetch)?;
+        let (shared, kernels, freed) = allocate(gpu, consumer, specs, prefetch)?;
         let (gpu, plan) = (&shared.gpu, shared.plan);
         let (copy, convert) = (gpu.stream()?, gpu.stream()?);
         let staging = (0..plan.staging).map(|i| {
@@ -163,9 +162,9 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
             Ok(Staging { offset, converted: gpu.event()? })
         });
         let staging = staging.collect::<Result<_>>()?;
-        // Capacity for all slots, an error, and the end of a run.
+        // Room for all slots, an error, and the end of a run.
         let (sender, messages) = bounded(plan.slots + 2);
-        let asked = gpu.timed_event()?;
+        let request = gpu.timed_event()?;
         let (starts, started) = unbounded();
         let (end, ended) = bounded(0);
         let thread = Thread {
@@ -179,7 +178,7 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
             copy,
             convert,
             staging,
-            turn: 0,
+            sent: 0,
             flight: Flight::new(times),
             queue: VecDeque::new(),
         };
@@ -196,14 +195,14 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
             run: 0,
             next: None,
             timeout,
-            asked,
+            request,
             delivers: PhantomData,
         })
     }
 
-    /// Returns the reason why no batch can arrive: after it has `waited`, the consumer still holds
-    /// all slots, or a capture defers them. Returns `None` if there is no such reason.
-    fn hold_up(&self, waited: Duration) -> Option<Error> {
+    /// Returns an error if no batch can arrive because the consumer holds all slots or a capture
+    /// defers them. `waited` is how long the consumer has waited.
+    fn check_stall(&self, waited: Duration) -> Option<Error> {
         let held = self.shared.counters.held.load(Ordering::Relaxed);
         let deferred = self.shared.deferred.lock().expect("nothing panics while holding it").len();
         if deferred > 0 && held + deferred == self.shared.plan.slots && waited > CAPTURE {
@@ -224,18 +223,18 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
         None
     }
 
-    /// Returns a handle to the statistics on batches and bytes.
+    /// Returns a handle to the statistics of the ring.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn gauge(&self) -> Gauge {
         Gauge { counters: self.shared.counters.clone(), plan: self.shared.plan }
     }
 
-    /// Defers waits: from now on, streams wait for a batch only when the batch is taken.
+    /// From now on, a stream waits for a batch only when the batch is taken ([`Held::take_on`]).
     pub(crate) fn order_when_taken(&self) {
         self.shared.when_taken.store(true, Ordering::Relaxed);
     }
 
-    /// Ends all use of the device, with the error `e`.
+    /// Ends all use of the device because of the error `e`.
     fn failed(&self, e: Error) -> Error {
         self.shared.fail(&e);
         e
@@ -251,7 +250,7 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
         }
         slot.handed_over = true;
         let waited = slot.waited.as_mut().expect("every batch that was sent has one");
-        std::mem::swap(&mut waited.begin, &mut self.asked);
+        std::mem::swap(&mut waited.begin, &mut self.request);
         let held = Held::new(slot, shared);
         held.wait().inspect_err(|e| held.shared.fail(e))?;
         Ok(held)
@@ -259,7 +258,7 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
 }
 
 impl<G: Gpu, B> Ring<G, B> {
-    /// Ends the run and returns the slots of prepared batches.
+    /// Ends the run, and frees the slots of the prepared batches.
     fn end_run(&mut self) {
         self.next = None;
         self.shared.wanted.store(0, Ordering::Relaxed);
@@ -268,8 +267,8 @@ impl<G: Gpu, B> Ring<G, B> {
         }
     }
 
-    /// Waits until the thread has dropped the feed. The thread's streams may still contain work,
-    /// because that work may depend on the consumer's.
+    /// Waits until the thread has dropped the feed, but not for the work in the thread's streams,
+    /// which may depend on work of the consumer.
     fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
             let _ = self.ended.recv();
@@ -291,7 +290,7 @@ impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
         self.stop();
         (self.run, self.next) = (course.run, Some(course.first));
         self.shared.wanted.store(course.run, Ordering::Relaxed);
-        // If the thread has ended after an error, `next` reports it.
+        // If this fails, the thread has ended after an error, which `next` reports.
         let _ = self.starts.as_ref().expect("open until drop").send(course);
     }
 
@@ -303,14 +302,14 @@ impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
         self.end_run();
     }
 
-    /// Receives the next batch and makes the consumer's stream wait for it. The host waits only
-    /// until the batch has been sent.
+    /// Receives the next batch, and makes the consumer's stream wait for it. The host waits only
+    /// until all work for the batch has been queued.
     fn receive(&mut self, wait: &mut Wait<'_>) -> Option<Result<B>> {
         let when_taken = self.shared.is_ordered_when_taken();
         if !when_taken && self.shared.failure().is_none() {
-            match self.shared.ask(&self.asked, wait.continues) {
+            match self.shared.record_request(&self.request, wait.continues) {
                 Ok(()) => {}
-                // The ring remains usable after this error.
+                // The ring can still be used after this error.
                 Err(e) if e.kind() == ErrorKind::Capturing => return Some(Err(e)),
                 Err(e) => return Some(Err(self.failed(e))),
             }
@@ -331,7 +330,7 @@ impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
                     if let Err(e) = released {
                         return Some(Err(self.failed(e)));
                     }
-                    if let Some(e) = self.hold_up(wait.since.elapsed()) {
+                    if let Some(e) = self.check_stall(wait.since.elapsed()) {
                         return Some(Err(e));
                     }
                 }
@@ -353,7 +352,7 @@ impl<G: Gpu, B> Drop for Ring<G, B> {
     fn drop(&mut self) {
         self.end_run();
         drop(self.starts.take());
-        // Unblocks the thread if it is sending.
+        // The thread can no longer block on a send.
         self.messages = crossbeam::channel::never();
         self.join();
     }

@@ -1,8 +1,8 @@
-//! The arrays of a batch on a device, and the layout of device memory.
+//! The arrays of a device batch, and the layout of device memory.
 //!
 //! A [`Spec`] is derived from the schema of host batches. It determines all offsets, copies and
-//! computations before the first batch. The ring therefore allocates one block when it opens, and
-//! no memory afterwards.
+//! computations before the first batch, so the ring allocates one block of memory when it opens,
+//! and nothing later.
 
 use std::ops::Range;
 
@@ -12,17 +12,17 @@ use crate::error::{Error, Result};
 /// Maximum number of axes of an array, including the batch axis.
 pub(crate) const MAX_AXES: usize = 8;
 
-/// Arrays of a batch on a device, in memory order, and where they come from on the host.
+/// The arrays of a device batch, in the order of their addresses, and how each is produced.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     /// Number of samples in a full batch.
     pub(crate) batch: usize,
     pub(crate) arrays: Vec<Array>,
-    /// Images that the device decodes, if any.
+    /// The images that the device may decode, if there are any.
     pub(crate) decoding: Option<Decoding>,
 }
 
-/// Images that may cross the bus encoded, for the device to decode.
+/// Images that may be uploaded encoded, so that the device decodes them.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Decoding {
     /// Index of the host span that contains the encoded bytes.
@@ -34,7 +34,7 @@ pub(crate) struct Decoding {
     pub(crate) images: Vec<DecodedImage>,
 }
 
-/// An image field. The device decodes the images of the samples whose records say so.
+/// An image field that the device decodes for the samples with a decode record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DecodedImage {
     pub(crate) array: usize,
@@ -46,8 +46,8 @@ pub(crate) struct DecodedImage {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Array {
-    /// Name, type and shape of the array as the consumer receives it. An array with
-    /// [`Role::Records`] is not delivered.
+    /// Name, type and shape of the array on the device. An array with [`Role::Records`] is not
+    /// delivered.
     pub(crate) field: Field,
     pub(crate) role: Role,
     pub(crate) origin: Origin,
@@ -56,48 +56,49 @@ pub(crate) struct Array {
 /// How an array on the device is produced.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Origin {
-    /// Copied unchanged from host span `span`.
+    /// The array is copied unchanged from host span `span`.
     Copied { span: usize },
-    /// Converted from the images in host span `span`, u8 (N, `height`, `width`, 3): transformed as
-    /// their `records` say, normalized, and converted to the field's dtype and `layout`.
+    /// The array is computed from the images in host span `span`, which are u8 of shape (N,
+    /// `height`, `width`, 3): the effects and the mixing in `records` are applied, and the images
+    /// are normalized and converted to the field's dtype and to `layout`.
     Converted {
         span: usize,
         height: usize,
         width: usize,
         layout: Layout,
         normalize: Normalize,
-        /// Index of the array that contains the records of the images.
+        /// Index of the array that contains the records.
         records: Option<usize>,
         /// Whether records may contain effects on pixels.
         retouched: bool,
     },
-    /// Soft labels with `classes` columns, computed from the array `labels` and mixed as the array
-    /// `records` says.
+    /// The array contains soft labels with `classes` columns, computed from the array `labels` and
+    /// mixed according to the array `records`.
     Shares { labels: usize, classes: usize, smoothing: f32, records: Option<usize> },
 }
 
-/// Format of images on the device. Unless it is encoded, an image crosses the bus as u8 (N, H, W,
-/// 3).
+/// The format of images on the device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target {
     pub(crate) dtype: Dtype,
     pub(crate) layout: Layout,
-    /// Normalization, which is ignored for [`Dtype::U8`].
+    /// Ignored for [`Dtype::U8`].
     pub(crate) normalize: Normalize,
     /// Whether the device runs effects on pixels.
     pub(crate) retouched: bool,
 }
 
-/// Soft labels that the device computes.
+/// The soft labels that the device computes.
 #[derive(Debug, Clone)]
 pub(crate) struct Shares {
-    /// Field of the soft labels, f32, with shape (classes) per sample.
+    /// The field, which is f32 and has one element per class.
     pub(crate) field: Field,
     pub(crate) smoothing: f32,
 }
 
 impl Spec {
-    /// Creates the spec for batches of `schema`. With `shares`, the device computes soft labels.
+    /// Creates the spec for batches with schema `schema`. If `shares` is set, the device computes
+    /// soft labels.
     pub(crate) fn new(schema: &Schema, target: Target, shares: Option<Shares>) -> Self {
         // Records come last, after all delivered arrays.
         let spans = || schema.spans.iter().enumerate();
@@ -108,7 +109,7 @@ impl Spec {
         let first = delivered.len() + usize::from(shared);
         let records_of = |image: usize| {
             let of = |role: Role| role == Role::Records { of: image };
-            records.iter().position(|(_, span)| of(span.role)).map(|place| first + place)
+            records.iter().position(|(_, span)| of(span.role)).map(|index| first + index)
         };
         let mut arrays: Vec<Array> = Vec::with_capacity(first + records.len());
         for &(span, host) in &delivered {
@@ -131,10 +132,10 @@ impl Spec {
         Spec { batch: schema.batch, arrays, decoding }
     }
 
-    /// Checks that all arrays can be delivered as tensors.
+    /// Checks that every array can be delivered as a tensor.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if an array has too many axes for a tensor.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if an array has too many axes.
     pub(crate) fn check(&self) -> Result<()> {
         match self.arrays.iter().map(|array| &array.field).find(|field| field.shape.len() >= MAX_AXES) {
             Some(Field { name, shape, .. }) => {
@@ -155,22 +156,23 @@ impl Spec {
 
     /// Returns the index of the array that is delivered under `name`.
     pub(crate) fn named(&self, name: &str) -> Option<usize> {
-        self.delivered().find(|(_, array)| array.field.name == name).map(|(number, _)| number)
+        self.delivered().find(|(_, array)| array.field.name == name).map(|(index, _)| index)
     }
 
-    /// Returns the index of the first array with this role.
+    /// Returns the index of the first array with role `role`.
     pub(crate) fn find(&self, role: Role) -> Option<usize> {
         self.arrays.iter().position(|array| array.role == role)
     }
 
-    /// Returns the index of the image array called `image`, or else of the first image array.
+    /// Returns the index of the image array called `image` or, if none has that name, of the first
+    /// image array.
     pub(crate) fn images(&self) -> Option<usize> {
-        let named = self.named("image").filter(|&number| self.arrays[number].role == Role::Image);
+        let named = self.named("image").filter(|&index| self.arrays[index].role == Role::Image);
         named.or_else(|| self.find(Role::Image))
     }
 
-    /// Returns the device memory needed for batches of any of `specs`, with `prefetch` batches
-    /// ready ahead of the consumer.
+    /// Returns the device memory that is enough for batches of any of `specs`, with `prefetch`
+    /// batches ready ahead of the consumer.
     pub(crate) fn memory_of(specs: &[Spec], prefetch: usize) -> DeviceMemory {
         let largest = |a: DeviceMemory, b: DeviceMemory| DeviceMemory {
             slots: a.slots.max(b.slots),
@@ -183,21 +185,22 @@ impl Spec {
         all.reduce(largest).expect("batches have a form")
     }
 
-    /// Returns the device memory needed with `prefetch` batches ready ahead of the consumer.
+    /// Returns the device memory that is needed to have `prefetch` batches ready ahead of the
+    /// consumer.
     pub(crate) fn memory(&self, prefetch: usize) -> DeviceMemory {
-        let Places { slot_bytes, staging_bytes, scratch_bytes, .. } = self.places();
+        let SlotLayout { slot_bytes, staging_bytes, scratch_bytes, .. } = self.layout();
         DeviceMemory {
             scratch_bytes,
             slots: prefetch.max(1).saturating_add(1),
             slot_bytes,
-            // One buffer is filled while the other is converted.
+            // One buffer is filled while the images in the other are converted.
             staging: if staging_bytes == 0 { 0 } else { 2 },
             staging_bytes,
         }
     }
 
-    /// Returns all offsets, copies and computations.
-    pub(crate) fn places(&self) -> Places {
+    /// Computes all offsets, and lists the copies and computations for a batch.
+    pub(crate) fn layout(&self) -> SlotLayout {
         let mut end = 0;
         let mut take = |field: &Field| {
             let at = end;
@@ -208,10 +211,10 @@ impl Spec {
         let slot_bytes = end;
         let (mut copied, mut others, mut staged) = (Vec::new(), Vec::new(), Vec::new());
         let (mut computed, mut staging_bytes) = (Vec::new(), 0);
-        for (number, array) in self.arrays.iter().enumerate() {
-            let to = arrays[number];
+        for (index, array) in self.arrays.iter().enumerate() {
+            let to = arrays[index];
             let step = |from, records: Option<usize>| Step {
-                array: number,
+                array: index,
                 from,
                 to,
                 records: records.map(|records| arrays[records]),
@@ -230,7 +233,7 @@ impl Spec {
         let images = copied.len();
         copied.append(&mut others);
         let large = if images == 0 { copied.len() } else { images };
-        let mut places = Places {
+        let mut layout = SlotLayout {
             arrays,
             slot_bytes,
             staged,
@@ -243,49 +246,49 @@ impl Spec {
             faults: 0..0,
         };
         if let Some(decoding) = &self.decoding {
-            self.place_decoding(decoding, &mut places);
+            self.add_decoding(decoding, &mut layout);
         }
-        places
+        layout
     }
 
-    /// Adds the steps of decoding on the device. Encoded bytes and records are in the staging
-    /// buffer. All batches share the scratch memory for intermediate data, because batches are
+    /// Adds what is needed to decode images. The encoded data and the records are in the staging
+    /// buffer. Intermediate data is in scratch memory, which all batches share, because they are
     /// decoded one after the other.
-    fn place_decoding(&self, decoding: &Decoding, places: &mut Places) {
+    fn add_decoding(&self, decoding: &Decoding, layout: &mut SlotLayout) {
         let take = |end: &mut usize, bytes: usize| {
             let at = *end;
             *end += bytes.next_multiple_of(ALIGN);
             at
         };
-        let encoded = take(&mut places.staging_bytes, decoding.room);
-        places.staged.push(Upload { span: decoding.encoded, to: encoded });
-        let coefficients = take(&mut places.scratch_bytes, decoding.blocks * DecodeOps::COEFFICIENT_BYTES);
-        let planes = take(&mut places.scratch_bytes, decoding.blocks * DecodeOps::PLANE_BYTES);
+        let encoded = take(&mut layout.staging_bytes, decoding.room);
+        layout.staged.push(Upload { span: decoding.encoded, to: encoded });
+        let coefficients = take(&mut layout.scratch_bytes, decoding.blocks * DecodeOps::COEFFICIENT_BYTES);
+        let planes = take(&mut layout.scratch_bytes, decoding.blocks * DecodeOps::PLANE_BYTES);
         let sizes = decoding.images.iter().map(|image| DecodeOps::axes_bytes(image.height, image.width));
-        let axes = take(&mut places.scratch_bytes, self.batch * sizes.max().unwrap_or(0));
-        let starts = take(&mut places.scratch_bytes, DecodeOps::starts_bytes(decoding.room));
-        let tables = take(&mut places.scratch_bytes, self.batch * DecodeOps::TABLES_BYTES);
-        let faults = places.scratch_bytes;
+        let axes = take(&mut layout.scratch_bytes, self.batch * sizes.max().unwrap_or(0));
+        let starts = take(&mut layout.scratch_bytes, DecodeOps::starts_bytes(decoding.room));
+        let tables = take(&mut layout.scratch_bytes, self.batch * DecodeOps::TABLES_BYTES);
+        let faults = layout.scratch_bytes;
         for image in &decoding.images {
-            let records = take(&mut places.staging_bytes, self.batch * DecodeOps::BYTES);
-            places.staged.push(Upload { span: image.records, to: records });
-            let computed = places.computed.iter().find(|step| step.array == image.array);
-            places.decoded.push(DecodeStep {
+            let records = take(&mut layout.staging_bytes, self.batch * DecodeOps::BYTES);
+            layout.staged.push(Upload { span: image.records, to: records });
+            let computed = layout.computed.iter().find(|step| step.array == image.array);
+            layout.decoded.push(DecodeStep {
                 array: image.array,
                 size: (image.height, image.width),
                 span: image.records,
                 records,
                 encoded,
-                pixels: computed.map_or(At::Slot(places.arrays[image.array]), |step| step.from),
+                pixels: computed.map_or(At::Slot(layout.arrays[image.array]), |step| step.from),
                 coefficients,
                 planes,
                 axes,
                 tables,
                 starts,
-                faults: take(&mut places.scratch_bytes, self.batch * DecodeOps::FAULT_BYTES),
+                faults: take(&mut layout.scratch_bytes, self.batch * DecodeOps::FAULT_BYTES),
             });
         }
-        places.faults = faults..places.scratch_bytes;
+        layout.faults = faults..layout.scratch_bytes;
     }
 }
 
@@ -306,10 +309,11 @@ impl Decoding {
 }
 
 impl Array {
-    /// Produces the array from the images in host span `span`, u8 (`height`, `width`, 3).
+    /// Sets how an image array is produced from host span `span`, which contains u8 images of shape
+    /// (`height`, `width`, 3).
     fn image(mut self, span: usize, target: Target, records: Option<usize>) -> Self {
         let Target { dtype, layout, normalize, retouched } = target;
-        let [height, width, _] = self.field.shape[..] else { panic!("an image crosses the bus as (H, W, 3)") };
+        let [height, width, _] = self.field.shape[..] else { panic!("an image on the host has the shape (H, W, 3)") };
         if dtype == Dtype::U8 && layout == Layout::Nhwc && records.is_none() {
             return self;
         }
@@ -323,9 +327,10 @@ impl Array {
     }
 }
 
-/// Offsets in a device slot and in a staging buffer, and the steps of the ring for each batch.
+/// The layout of a device slot and of a staging buffer, and the copies and computations for a
+/// batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Places {
+pub(crate) struct SlotLayout {
     /// Offset of each array in a slot.
     pub(crate) arrays: Vec<usize>,
     pub(crate) slot_bytes: usize,
@@ -335,20 +340,21 @@ pub(crate) struct Places {
     pub(crate) staging_bytes: usize,
     /// Copies to the slot.
     pub(crate) copied: Vec<Upload>,
-    /// Number of copies at the start of `copied` that are images, or of all copies if none is.
+    /// Number of copies at the start of `copied` that are timed: the copies of images, or all
+    /// copies if none is an image.
     pub(crate) large: usize,
     /// Computations, which run after all copies.
     pub(crate) computed: Vec<Step>,
-    /// Decoding steps, which run before the computations.
+    /// The decoding of images, which runs before the computations.
     pub(crate) decoded: Vec<DecodeStep>,
-    /// Size of the scratch memory for decoding one batch, in bytes.
+    /// Size in bytes of the scratch memory for decoding.
     pub(crate) scratch_bytes: usize,
-    /// Range of the scratch memory that contains the fault flags of all images.
+    /// Offsets of the fault flags of all images in the scratch memory.
     pub(crate) faults: Range<usize>,
 }
 
-/// Decodes one image per sample. `records` and `encoded` are offsets in the staging buffer. The
-/// fields after `pixels` are offsets in the scratch memory.
+/// The decoding of one image per sample. `records` and `encoded` are offsets in the staging buffer.
+/// The fields after `pixels` are offsets in the scratch memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DecodeStep {
     pub(crate) array: usize,
@@ -358,26 +364,25 @@ pub(crate) struct DecodeStep {
     pub(crate) span: usize,
     pub(crate) records: usize,
     pub(crate) encoded: usize,
-    /// Destination of the u8 images (N, H, W, 3).
+    /// Where the decoded images go, u8 of shape (N, H, W, 3).
     pub(crate) pixels: At,
     pub(crate) coefficients: usize,
     pub(crate) planes: usize,
     pub(crate) axes: usize,
     pub(crate) tables: usize,
     pub(crate) starts: usize,
-    /// Fault flags: one `u32` per sample, 0 if the image was decoded.
+    /// Offset of the fault flags, one `u32` per sample, which is 0 if the image was decoded.
     pub(crate) faults: usize,
 }
 
-/// Copies host span `span` to an offset.
+/// A copy of host span `span` to offset `to`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Upload {
     pub(crate) span: usize,
     pub(crate) to: usize,
 }
 
-/// Computes one array and writes it to offset `to` of the slot, with the records at offset
-/// `records`.
+/// The computation of one array. `to` and `records` are offsets in the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) array: usize,
@@ -386,31 +391,32 @@ pub(crate) struct Step {
     pub(crate) records: Option<usize>,
 }
 
-/// An offset in a staging buffer, or in the slot.
+/// An offset in a staging buffer or in the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum At {
     Staging(usize),
     Slot(usize),
 }
 
-/// Device memory of a loader, in bytes.
+/// The device memory of a loader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DeviceMemory {
     /// Maximum number of batches on the device: the prefetched batches and the one that the
     /// consumer holds.
     pub(crate) slots: usize,
-    /// Bytes per batch, including all arrays.
+    /// Size of a slot in bytes.
     pub(crate) slot_bytes: usize,
-    /// Number of buffers for u8 images that await conversion; 0 if nothing is converted.
+    /// Number of staging buffers, which hold u8 images until they are converted; 0 if nothing is
+    /// converted.
     pub(crate) staging: usize,
-    /// Bytes of each staging buffer.
+    /// Size of a staging buffer in bytes.
     pub(crate) staging_bytes: usize,
-    /// Size of the scratch memory for decoding one batch, in bytes.
+    /// Size in bytes of the scratch memory for decoding.
     pub(crate) scratch_bytes: usize,
 }
 
 impl DeviceMemory {
-    /// Returns the total size of the block that opening the loader allocates.
+    /// Returns the size in bytes of the block that is allocated when the loader is opened.
     pub(crate) fn total(&self) -> usize {
         self.scratch() + self.scratch_bytes
     }
@@ -442,17 +448,17 @@ mod tests {
     #[test]
     fn a_plan_is_exact_to_the_byte() {
         let plain = spec(Dtype::U8, false);
-        assert_eq!((plain.places().arrays, plain.places().slot_bytes), (vec![0, 1280], 1536));
+        assert_eq!((plain.layout().arrays, plain.layout().slot_bytes), (vec![0, 1280], 1536));
         assert_eq!(plain.memory(4).total(), 5 * 1536, "no staging without a conversion");
         let full = spec(Dtype::F32, true);
-        // Images, labels, soft labels, records.
-        assert_eq!((full.places().arrays, full.places().slot_bytes), (vec![0, 4352, 4608, 8704], 9472));
+        // The offsets of the images, labels, soft labels and records.
+        assert_eq!((full.layout().arrays, full.layout().slot_bytes), (vec![0, 4352, 4608, 8704], 9472));
         assert_eq!(full.memory(4).total(), 5 * 9472 + 2 * 1280);
     }
 
     #[test]
-    fn each_array_is_copied_converted_or_made() {
-        let full = spec(Dtype::F32, true).places();
+    fn each_array_is_copied_converted_or_computed() {
+        let full = spec(Dtype::F32, true).layout();
         assert_eq!(full.staged, [Upload { span: 0, to: 0 }]);
         assert_eq!(full.copied, [Upload { span: 1, to: 4352 }, Upload { span: 2, to: 8704 }]);
         let records = Some(8704);
@@ -463,7 +469,7 @@ mod tests {
                 Step { array: 2, from: At::Slot(4352), to: 4608, records },
             ]
         );
-        let plain = spec(Dtype::U8, false).places();
+        let plain = spec(Dtype::U8, false).layout();
         assert!(plain.staged.is_empty() && plain.computed.is_empty());
         assert_eq!((plain.copied.len(), plain.large), (2, 1), "only the image copy is timed");
     }

@@ -1,4 +1,4 @@
-//! Support for device tests: a simulated device, and images for a device to decode.
+//! A simulated device, and images for it to decode.
 
 pub(crate) mod coded;
 pub(crate) mod sim;

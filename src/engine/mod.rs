@@ -1,14 +1,13 @@
-//! The threads that make batches. `README.md` in this folder explains their design.
+//! The threads that make batches. `README.md` in this folder describes the design.
 //!
-//! A batch passes through these modules from top to bottom. Each module imports only from the
-//! modules above it.
+//! Each module imports only from the modules above it.
 //!
-//! 1. `settings`: the number of workers, the number of batches in use, and the memory limits.
-//! 2. `state`: the progress of a run, and the program's view of it.
-//! 3. `reading`: threads that read samples ahead of the workers.
-//! 4. `working`: the coordinator and the workers, which turn free slots into full ones.
-//! 5. `delivering`: puts full slots in order and delivers them to the program as batches.
-//! 6. `serving`: a decoder, which turns requests into batches.
+//! 1. `settings`: the number of workers, the number of slots in use, and the memory limits.
+//! 2. `state`: the progress of a run, and the handles through which the program observes it.
+//! 3. `reading`: threads that read samples ahead of the workers when storage is slow.
+//! 4. `working`: the coordinator and the workers, which fill slots.
+//! 5. `delivering`: puts full slots in order, and delivers them to the program as batches.
+//! 6. `serving`: a decoder for inference servers, which turns requests into batches.
 
 mod delivering;
 mod reading;
@@ -28,6 +27,6 @@ pub use state::{Checkpoint, LoaderHandle, OnError, SampleError};
 pub(crate) use state::{MOST_READERS, Run, some_batches};
 pub(crate) use working::BatchSampler;
 #[cfg(test)]
-pub(crate) use working::filled;
+pub(crate) use working::{Leave, fill_slot};
 #[cfg(all(test, feature = "_device"))]
-pub(crate) use working::{kept_after, taken_again};
+pub(crate) use working::{left_to_device, memory_after_fill, redecode_memory};

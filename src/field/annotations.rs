@@ -1,3 +1,5 @@
+//! [`Annotations`]: the annotations of one sample, read without a loader.
+
 use std::collections::BTreeMap;
 
 use super::boxes::Boxes;
@@ -11,9 +13,9 @@ use crate::decode::{ONE_NUMBER, Oriented};
 use crate::error::{Error, Result};
 use crate::source::Sample;
 
-/// Annotations of one sample: its boxes with their classes, masks and points, and its field `mask`.
-/// [`Annotations::read`] reads and checks them like [`Boxes`] and [`Mask`], but does not need a
-/// loader. It is intended for programs that inspect a dataset.
+/// The annotations of one sample: its boxes with their classes, masks and points, and its field
+/// `mask`. This type is for programs that inspect a dataset. [`Annotations::read`] reads and checks
+/// the same fields as [`Boxes`] and [`Mask`], but does not need a loader.
 ///
 /// ```
 /// use warpfeed::decode::Size;
@@ -30,34 +32,35 @@ use crate::source::Sample;
 pub struct Annotations {
     /// Whether the sample has a field `boxes`, even if it is empty.
     pub has_boxes: bool,
-    /// Left, upper, right and lower edge of each box, in pixels and clipped to the image.
+    /// Left, upper, right and lower edge of each box in pixels, clipped to the image.
     pub boxes: Vec<[f32; 4]>,
     /// Class of each box. Empty if the sample has no classes.
     pub classes: Vec<i64>,
-    /// Number of boxes whose value in `boxes.crowd` is 1.
+    /// Number of boxes that `boxes.crowd` marks as crowds.
     pub crowds: usize,
     /// Whether the sample has masks for its boxes.
     pub has_masks: bool,
-    /// Number of points per box; 0 if the sample has no points.
+    /// Number of points per box, or 0 if the sample has no points.
     pub points: usize,
-    /// Number of labeled points, summed over all boxes.
+    /// Number of labeled points of all boxes together.
     pub labeled_points: usize,
-    /// Number of pixels with each mask value. `None` if the sample has no mask, or a mask whose
-    /// values are colors.
+    /// Number of pixels with each mask value. `None` if the sample has no mask, or if the values of
+    /// the mask are colors.
     pub mask: Option<BTreeMap<i64, u64>>,
 }
 
 impl Annotations {
-    /// Reads the annotations of a sample. `image` is the [`Info::oriented`](crate::decode::Info) of
-    /// the sample's image. If the image has no EXIF orientation, it can also be the image's
-    /// [`Size`](crate::decode::Size). Every box mask is drawn, which checks that it is valid.
+    /// Reads the annotations of a sample. `image` is the field `oriented` of the image's
+    /// [`Info`](crate::decode::Info). If the image has no EXIF orientation, its
+    /// [`Size`](crate::decode::Size) is enough. Draws the masks of all boxes, to check that they
+    /// are valid.
     ///
     /// # Errors
     /// If an array has the wrong shape or number of rows, if a box is outside the image, if a mask
-    /// has the wrong size, or if the size of the annotated image differs from that of `image`. The
-    /// message states the value found and the value expected. Also fails if EXIF rotates the image
-    /// and the annotations do not show whether the stored or the upright image was annotated: set
-    /// [`Oriented::annotated`].
+    /// has the wrong size, or if the annotations were made on an image of a different size. The
+    /// message states the value found and the value expected. Reading also fails if EXIF rotates
+    /// the image, and the annotations do not show whether they were made on the stored or on the
+    /// upright image. In that case, set [`Oriented::annotated`].
     pub fn read(sample: &Sample<'_>, image: impl Into<Oriented>) -> Result<Self> {
         let image = image.into();
         let mut found = Annotations { has_boxes: encoded::has(sample, "boxes"), ..Annotations::default() };
@@ -71,8 +74,8 @@ impl Annotations {
                     values.into_iter().for_each(|value| *pixels.entry(value).or_default() += 1);
                     found.mask = Some(pixels);
                 }
-                // A mask whose values are colors is valid, but only the caller knows what the
-                // colors mean.
+                // A mask whose values are colors is valid, but there is no map from colors to
+                // values, so only check that it can be decoded.
                 Err(e) if e.cause().ends_with(ONE_NUMBER) => {
                     Mask::new(Dtype::I64).colors([]).whole("mask", sample, image)?;
                 }
@@ -127,8 +130,9 @@ impl Annotations {
         Ok(())
     }
 
-    /// Returns the field type that delivers these annotations: boxes with their classes and points,
-    /// and, if `masks` is set, their masks. The field keeps the first `most` boxes of a sample.
+    /// Returns a field type for annotations like these: boxes with classes and points if the sample
+    /// has them, and with masks if `masks` is set and the sample has them. The field delivers the
+    /// first `most` boxes of each sample.
     pub fn kind(&self, most: usize, masks: bool) -> Boxes {
         let mut boxes = Boxes::new(most).truncated();
         if !self.classes.is_empty() {
@@ -153,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn all_fields_of_boxes_are_read() {
+    fn all_box_fields_are_read() {
         let found = read(&[
             ("boxes.txt", "0 0 0.5 0.5 0.25 0.2 1 1"),
             ("boxes.units.txt", "relative"),
@@ -189,9 +193,9 @@ mod tests {
     }
 
     #[test]
-    fn annotations_that_do_not_fit_are_an_error_with_both_numbers() {
+    fn errors_state_the_found_and_the_expected_value() {
         for (fields, words) in [
-            (&[("boxes.txt", "0 0 30 5")][..], "box 0: x from 0 to 30, the image is 20 wide"),
+            (&[("boxes.txt", "0 0 30 5")][..], "box 0: x ranges from 0 to 30, but the image is 20 wide"),
             (&[("boxes.txt", "0 0 3 5"), ("boxes.class.txt", "1 2")], "has 2 numbers for 1 boxes"),
             (&[("boxes.txt", "0 0 3 5"), ("boxes.masks.json", "[]")], "0 masks for 1 boxes"),
             (

@@ -1,3 +1,5 @@
+//! [`Boxes`]: the boxes of a sample, with their classes, masks and keypoints.
+
 mod masks;
 
 use std::cell::RefCell;
@@ -14,13 +16,13 @@ use crate::error::{Error, Result};
 use crate::source::Sample;
 use crate::transform::Plan;
 
-/// The boxes of a sample, with their classes, masks and keypoints. They are cropped, resized and
+/// The boxes of a sample, with their classes, masks and keypoints. Boxes are cropped, resized and
 /// flipped together with the image.
 ///
 /// The batch field `boxes` reads the sample's field `boxes`, an f32 array of shape (n, 4) in any
-/// [encoding](super). By default, the numbers of a box are (x1, y1, x2, y2), in pixels of the
-/// source image. If the sample has a field `boxes.units.txt` that contains the text `relative`,
-/// they are fractions of the image's width and height. In the batch, each sample has `most` rows:
+/// [encoding](super). By default, a box is (x1, y1, x2, y2) in pixels of the source image. If the
+/// sample has a field `boxes.units.txt` with the text `relative`, the numbers are fractions of the
+/// image's width and height instead. In the batch, each sample has `most` rows:
 ///
 /// | array | shape | dtype | padding | from the sample's field |
 /// |---|---|---|---|---|
@@ -30,31 +32,35 @@ use crate::transform::Plan;
 /// | `boxes.masks` | (N, most, H, W) | u8 | 0 | `boxes.masks.json`: COCO's segmentations |
 /// | `boxes.points` | (N, most, K, 3) | f32 | 0 | `boxes.points` of shape (n, K, 3) |
 ///
-/// Boxes are clipped to the visible part of the image. A box is dropped if no part of it is
-/// visible, or if its width or height is 0. [`min_visible`](Boxes::min_visible) and
-/// [`min_size`](Boxes::min_size) drop further boxes. The class, mask and points of a dropped box
-/// are dropped with it. The remaining boxes keep their order.
-/// [`HostBatch::counts`](crate::HostBatch::counts) returns the number of remaining boxes. Random
-/// erasing does not change boxes or masks. All arrays are copied to a device unchanged.
+/// Boxes are clipped to the visible part of the image. A box is dropped, together with its class,
+/// mask and points, if its clipped width or height is 0. [`min_visible`](Boxes::min_visible) and
+/// [`min_size`](Boxes::min_size) set stricter limits. The boxes that remain keep their order.
+/// [`HostBatch::counts`](crate::HostBatch::counts) returns the number of remaining boxes of each
+/// sample. Random erasing does not change boxes or masks. For batches on a device, all arrays are
+/// copied to the device unchanged.
 ///
-/// [`Loader::classes`](crate::Loader::classes) renumbers the classes if it is set.
+/// If [`Loader::classes`](crate::Loader::classes) is set, the classes are renumbered accordingly.
 ///
-/// A sample fails if a coordinate is NaN or infinite, if x2 is less than x1, or if a box is outside
-/// the image; the error states the offending coordinates. Because datasets round coordinates, a box
-/// that exceeds the image by at most one pixel, or at most one hundredth of the image's side, is
-/// clipped instead.
+/// A sample fails if a coordinate is NaN or infinite, if x2 is less than x1 or y2 is less than y1,
+/// or if a box is outside the image. The error states the coordinates. Because datasets round
+/// coordinates, a box may extend beyond the image by one pixel or by one hundredth of the image's
+/// width or height, whichever is more. Such a box is clipped.
 ///
 /// # Images that EXIF rotates
 ///
-/// The loader rotates such an image upright. Its boxes, masks and points may have been annotated on
-/// either the stored or the upright image. The size of the annotated image tells which: it is the
-/// text `width height` in the field `boxes.image_size.txt`, which [`Coco`](crate::source::Coco) and
-/// [`Voc`](crate::source::Voc) provide. Annotations of the stored image are rotated together with
-/// it, and [`flip_pairs`](Boxes::flip_pairs) are swapped if the image is mirrored. If the size fits
-/// both versions or is missing, [`Loader::annotations_follow`](crate::Loader::annotations_follow)
-/// decides. Without that option, such a sample fails. If the size fits neither version, the sample
-/// fails, and the error states both sizes. Samples whose image needs no rotation fail as well if
-/// the sizes differ, because annotations of a resized image must be resized with it.
+/// If an image has an EXIF orientation, the loader rotates it upright. The boxes, masks and points
+/// may have been annotated on the stored image or on the upright image. To find out which, the
+/// loader compares the sizes of both with the size of the annotated image, which the field
+/// `boxes.image_size.txt` contains as the text `width height`. [`Coco`](crate::source::Coco) and
+/// [`Voc`](crate::source::Voc) provide this field.
+///
+/// Annotations of the stored image are rotated together with the image, and
+/// [`flip_pairs`](Boxes::flip_pairs) are swapped if the orientation mirrors it. If the declared
+/// size matches both versions or is missing,
+/// [`Loader::annotations_follow`](crate::Loader::annotations_follow) decides, and without that
+/// option the sample fails. If the declared size matches neither version, the sample fails, and the
+/// error states both sizes. Images without an orientation are checked in the same way, because
+/// annotations of a resized image do not fit the original.
 ///
 /// ```no_run
 /// use warpfeed::field::{BoxFormat, Boxes};
@@ -86,7 +92,8 @@ pub struct Boxes {
 }
 
 impl Boxes {
-    /// Creates a field with up to `most` boxes per sample. A sample with more boxes fails.
+    /// Creates a field with up to `most` boxes per sample. A sample fails if it has more, unless
+    /// [`truncated`](Boxes::truncated) is set.
     pub fn new(most: usize) -> Self {
         Boxes {
             most,
@@ -102,14 +109,14 @@ impl Boxes {
         }
     }
 
-    /// Sets the format of boxes in the sample. The default is corners, [`BoxFormat::Xyxy`].
+    /// Sets the format of the boxes in the sample. The default is [`BoxFormat::Xyxy`].
     #[must_use]
     pub fn from(mut self, format: BoxFormat) -> Self {
         self.reader.format = format;
         self
     }
 
-    /// Interprets coordinates of boxes, masks and points as fractions of the image's width and
+    /// Interprets the coordinates of boxes, masks and points as fractions of the image's width and
     /// height.
     #[must_use]
     pub fn relative(mut self) -> Self {
@@ -117,58 +124,58 @@ impl Boxes {
         self
     }
 
-    /// Sets the format of boxes in the batch. The default is corners, [`BoxFormat::Xyxy`].
+    /// Sets the format of the boxes in the batch. The default is [`BoxFormat::Xyxy`].
     #[must_use]
     pub fn to(mut self, format: BoxFormat) -> Self {
         self.to = format;
         self
     }
 
-    /// Delivers boxes as fractions of the output's width and height instead of pixels. Points
-    /// remain in pixels.
+    /// Delivers boxes as fractions of the output's width and height instead of pixels. Points are
+    /// still delivered in pixels.
     #[must_use]
     pub fn to_relative(mut self) -> Self {
         self.to_relative = true;
         self
     }
 
-    /// Drops boxes of which less than the fraction `share` of their area is visible. The default is
-    /// 0.
+    /// Drops a box if less than the fraction `share` of its area is visible. The default is 0.
     #[must_use]
     pub fn min_visible(mut self, share: f64) -> Self {
         self.min_visible = share;
         self
     }
 
-    /// Drops boxes whose width or height in the output is less than `pixels`. The default is 0. The
-    /// default of torchvision's `SanitizeBoundingBoxes` is 1.
+    /// Drops a box if its width or height in the output is less than `pixels`. The default is 0,
+    /// whereas torchvision's `SanitizeBoundingBoxes` uses 1.
     #[must_use]
     pub fn min_size(mut self, pixels: f64) -> Self {
         self.min_size = pixels;
         self
     }
 
-    /// Adds the array `<field>.<name>` of type `dtype`, with one number per box. The column `class`
-    /// must have an integer type, and [`Loader::classes`](crate::Loader::classes) renumbers it.
+    /// Adds the array `<field>.<name>` with one number of type `dtype` per box. The column `class`
+    /// must have an integer type, and is renumbered by [`Loader::classes`](crate::Loader::classes).
     #[must_use]
     pub fn column(mut self, name: impl Into<String>, dtype: Dtype) -> Self {
         self.columns.push(Column { name: name.into(), dtype });
         self
     }
 
-    /// Adds a mask for each box, with a 0 or 1 for each pixel of the output. COCO's polygons and
-    /// run-length codes are drawn bit-identical to `pycocotools`, and resized by nearest neighbor.
+    /// Adds a mask for each box, which contains 0 or 1 for each pixel of the output. COCO's
+    /// polygons and run-length codes are drawn like in `pycocotools`, bit for bit, and resized with
+    /// nearest-neighbor sampling.
     #[must_use]
     pub fn masks(mut self) -> Self {
         self.masks = true;
         self
     }
 
-    /// Adds `count` keypoints per box. Each has three numbers: x, y, and the visibility, which is 0
-    /// (unlabeled), 1 (hidden) or 2 (visible).
+    /// Adds `count` keypoints per box. Each point has three numbers: x, y, and the visibility,
+    /// which is 0 (unlabeled), 1 (hidden) or 2 (visible).
     ///
-    /// A point outside the output becomes (0, 0, 0), which is COCO's notation for an unlabeled
-    /// point. [`Plan::point`] defines the coordinates.
+    /// A point outside the output becomes (0, 0, 0), which means unlabeled in COCO. For the meaning
+    /// of the coordinates, see [`Plan::point`].
     #[must_use]
     pub fn points(mut self, count: usize) -> Self {
         let pairs = self.points.take().map(|points| points.pairs).unwrap_or_default();
@@ -176,16 +183,17 @@ impl Boxes {
         self
     }
 
-    /// Sets pairs of points that are swapped in a mirrored image, such as the left and the right
-    /// eye. An image that is flipped both ways is rotated, not mirrored.
+    /// Sets pairs of points that are swapped if the image is mirrored, such as the left and the
+    /// right eye. An image that is flipped along both axes is rotated rather than mirrored, so its
+    /// points are not swapped.
     #[must_use]
     pub fn flip_pairs(mut self, pairs: impl IntoIterator<Item = (usize, usize)>) -> Self {
         self.points.get_or_insert_default().pairs = pairs.into_iter().collect();
         self
     }
 
-    /// Keeps only the first `most` boxes if more remain after the crop. By default, such a sample
-    /// fails.
+    /// Delivers the first `most` boxes of a sample if more boxes remain after the crop. By default,
+    /// such a sample fails.
     #[must_use]
     pub fn truncated(mut self) -> Self {
         self.truncated = true;
@@ -193,20 +201,22 @@ impl Boxes {
     }
 }
 
-/// A remaining box: its index in the sample, and its corners in the output.
+/// A box that remains after the crop.
 #[derive(Debug, Clone, Copy)]
 struct VisibleBox {
+    /// Index of the box in the sample.
     index: usize,
+    /// Edges (x1, y1, x2, y2) in pixels of the output.
     corners: [f64; 4],
     /// Fraction of the box's area that the crop shows.
     visible: f64,
 }
 
-/// Scratch memory that is reused from sample to sample.
+/// Scratch memory, which each thread reuses for all samples.
 #[derive(Default)]
 struct Scratch {
     corners: Vec<[f32; 4]>,
-    kept: Vec<VisibleBox>,
+    visible_boxes: Vec<VisibleBox>,
     numbers: Vec<f32>,
     name: String,
     segments: Segments,
@@ -267,29 +277,29 @@ impl FieldType for Boxes {
     }
 
     fn memory(&self, input: &Input<'_>) -> u64 {
-        // A mask is drawn at the size of its source image. The crossings of its polygons need the
-        // same amount of memory.
+        // Each mask is drawn at the size of its source image, and so are the crossings of its
+        // polygons.
         let plane = |plan: &Plan| input.pasted().map_or(0, |_| plan.output.area());
-        let one = |plan: &Plan| 2 * plan.oriented.size().area() + plan.warped_area() + plane(plan);
+        let bytes = |plan: &Plan| 2 * plan.oriented.size().area() + plan.warped_area() + plane(plan);
         let plans = input.tiles().iter().map(|tile| tile.plan).chain([input.image()]);
-        if self.masks { plans.map(one).max().unwrap_or(0) } else { 0 }
+        if self.masks { plans.map(bytes).max().unwrap_or(0) } else { 0 }
     }
 
-    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
+    fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()> {
         SCRATCH.with_borrow_mut(|scratch| {
-            let mut count = self.write_one(input, None, 0, scratch, place)?;
+            let mut count = self.write_sample(input, None, 0, scratch, row)?;
             for tile in input.tiles() {
-                count = self.write_one(input, Some(tile), count, scratch, place).map_err(|e| tile.blame(e))?;
+                count = self.write_sample(input, Some(tile), count, scratch, row).map_err(|e| tile.blame(e))?;
             }
             if count > self.most && !self.truncated {
                 let most = self.most;
                 return Err(Error::in_source(format!(
-                    "field {:?}: {count} boxes remain after the crop, but Boxes::new({most}) keeps at most {most}: use \
+                    "field {:?}: {count} boxes remain after the crop, but Boxes::new({most}) allows at most {most}: use \
                      Boxes::new({count}) or more, or .truncated()",
                     input.name
                 )));
             }
-            self.pad(count.min(self.most), place);
+            self.pad(count.min(self.most), row);
             Ok(())
         })
     }
@@ -299,54 +309,61 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::default());
 }
 
-/// Writes `name.end` to `full`, and returns it.
-fn join<'a>(full: &'a mut String, name: &str, end: &str) -> &'a str {
+/// Writes the name `name.end` to `full`, and returns it.
+fn join_name<'a>(full: &'a mut String, name: &str, end: &str) -> &'a str {
     full.clear();
     full.extend([name, ".", end]);
     full
 }
 
 impl Boxes {
-    /// Writes the boxes of `tile`, or of the sample itself if it is `None`, after the `count` boxes
-    /// already written, until the row is full. Returns the total number of boxes.
-    fn write_one(
+    /// Writes the boxes of `tile`, or of the sample itself if `tile` is `None`, behind the first
+    /// `count` boxes of the row. Stops writing when the row is full, but returns the number of
+    /// boxes including those that did not fit.
+    fn write_sample(
         &self,
         input: &Input<'_>,
         tile: Option<&Tile<'_>>,
         count: usize,
         scratch: &mut Scratch,
-        place: &mut RowMut<'_>,
+        row: &mut RowMut<'_>,
     ) -> Result<usize> {
         let (name, plan) = (input.name, tile.map_or_else(|| input.image(), |tile| tile.plan));
         let sample = tile.map_or(input.sample, |tile| tile.sample);
-        let (frame, units) = self.keep(name, sample, plan, scratch)?;
+        let (frame, units) = self.select_visible(name, sample, plan, scratch)?;
         let pasted = input.pasted();
         match (pasted, tile) {
-            (Some(pasted), Some(_)) => scratch.kept.retain(|kept| pasted.has(kept.index)),
+            (Some(pasted), Some(_)) => scratch.visible_boxes.retain(|visible_box| pasted.contains(visible_box.index)),
             (Some(pasted), None) => self.hide(name, sample, (plan, frame, units), pasted, scratch)?,
             (None, _) => {}
         }
         let hidden = pasted.filter(|pasted| tile.is_none() && pasted.len() > 0);
-        let Scratch { corners, kept, numbers, name: full, segments, drawn, .. } = scratch;
-        let (all, after) = (corners.len(), count + kept.len());
+        let Scratch { corners, visible_boxes, numbers, name: full, segments, drawn, .. } = scratch;
+        let (all, after) = (corners.len(), count + visible_boxes.len());
         let first = count.min(self.most);
-        kept.truncate(self.most - first);
-        // Returns the byte range of the new boxes in an array with `each` bytes per box.
-        let own = |each: usize| first * each..(first + kept.len()) * each;
-        self.write_boxes(plan, kept, &mut place.bytes(0)[own(16)]);
+        visible_boxes.truncate(self.most - first);
+        // Returns the byte range of the new boxes in an array with `box_bytes` bytes per box.
+        let range = |box_bytes: usize| first * box_bytes..(first + visible_boxes.len()) * box_bytes;
+        self.write_boxes(plan, visible_boxes, &mut row.bytes(0)[range(16)]);
         let mut array = 2;
         for column in &self.columns {
-            let indices = kept.iter().map(|kept| kept.index);
-            let to = &mut place.bytes(array)[own(column.dtype.bytes())];
-            column.write(join(full, name, &column.name), sample, all, indices, to)?;
+            let indices = visible_boxes.iter().map(|visible_box| visible_box.index);
+            let to = &mut row.bytes(array)[range(column.dtype.bytes())];
+            column.write(join_name(full, name, &column.name), sample, all, indices, to)?;
             array += 1;
         }
         if self.masks {
-            let name = join(full, name, "masks.json");
-            let to = &mut place.bytes(array)[own(plan.output.area() as usize)];
-            let written =
-                Self::write_masks(name, sample, (plan, frame, units), (all, kept, hidden), (segments, drawn), to);
-            if drawn.capacity() > encoded::KEPT {
+            let name = join_name(full, name, "masks.json");
+            let to = &mut row.bytes(array)[range(plan.output.area() as usize)];
+            let written = Self::write_masks(
+                name,
+                sample,
+                (plan, frame, units),
+                (all, visible_boxes, hidden),
+                (segments, drawn),
+                to,
+            );
+            if drawn.capacity() > encoded::MAX_REUSED_BYTES {
                 (*segments, *drawn) = (Segments::default(), Vec::new());
             }
             written?;
@@ -355,55 +372,61 @@ impl Boxes {
         if let Some(points) = &self.points
             && all > 0
         {
-            points.read(join(full, name, "points"), sample, Some(all), 3, (frame, units), numbers)?;
-            let to: &mut [f32] = bytemuck::cast_slice_mut(&mut place.bytes(array)[own(points.count * 12)]);
+            points.read(join_name(full, name, "points"), sample, Some(all), 3, (frame, units), numbers)?;
+            let to: &mut [f32] = bytemuck::cast_slice_mut(&mut row.bytes(array)[range(points.count * 12)]);
             to.fill(0.0);
             let from = numbers.chunks_exact(points.count * 3);
-            kept.iter().zip(to.chunks_exact_mut(points.count * 3)).for_each(|(kept, to)| {
-                points.place(from.clone().nth(kept.index).expect("one for each box"), plan, frame, to);
+            visible_boxes.iter().zip(to.chunks_exact_mut(points.count * 3)).for_each(|(visible_box, to)| {
+                points.write_points(from.clone().nth(visible_box.index).expect("one for each box"), plan, frame, to);
             });
         }
         Ok(after)
     }
 
-    /// Writes the number of boxes, and the padding after the last box.
-    fn pad(&self, count: usize, place: &mut RowMut<'_>) {
-        place.bytes(0)[count * 16..].fill(0);
-        place.bytes(1).copy_from_slice(&(count as i64).to_ne_bytes());
-        for (number, column) in self.columns.iter().enumerate() {
-            place.bytes(2 + number)[count * column.dtype.bytes()..].fill(column.padding());
+    /// Writes the number of boxes, and pads the arrays after the last box.
+    fn pad(&self, count: usize, row: &mut RowMut<'_>) {
+        row.bytes(0)[count * 16..].fill(0);
+        row.bytes(1).copy_from_slice(&(count as i64).to_ne_bytes());
+        for (index, column) in self.columns.iter().enumerate() {
+            row.bytes(2 + index)[count * column.dtype.bytes()..].fill(column.padding());
         }
         let others = usize::from(self.masks) + usize::from(self.points.is_some());
         for array in (2 + self.columns.len()..).take(others) {
-            let bytes = place.bytes(array);
-            let each = bytes.len() / self.most;
-            bytes[count * each..].fill(0);
+            let bytes = row.bytes(array);
+            let box_bytes = bytes.len() / self.most;
+            bytes[count * box_bytes..].fill(0);
         }
     }
 
-    /// Reads the sample's boxes and selects those that remain. Returns the frame that the
-    /// coordinates refer to, and the factors that convert them to pixels of that frame.
-    fn keep(&self, name: &str, sample: &Sample<'_>, plan: &Plan, scratch: &mut Scratch) -> Result<(Frame, (f64, f64))> {
-        let Scratch { corners, kept, numbers, .. } = scratch;
+    /// Reads the boxes of a sample, and selects those that remain after the crop. Returns the frame
+    /// of the coordinates, and the factors that convert them to pixels of this frame.
+    fn select_visible(
+        &self,
+        name: &str,
+        sample: &Sample<'_>,
+        plan: &Plan,
+        scratch: &mut Scratch,
+    ) -> Result<(Frame, (f64, f64))> {
+        let Scratch { corners, visible_boxes, numbers, .. } = scratch;
         corners.clear();
-        kept.clear();
+        visible_boxes.clear();
         let read = self.reader.read(name, sample, plan.oriented, numbers, corners)?;
         for (index, corners) in corners.iter().enumerate() {
             let Some(clipped) = plan.clip_box(corners.map(f64::from)) else { continue };
             let [x1, y1, x2, y2] = clipped.corners;
             if clipped.visible >= self.min_visible && x2 - x1 >= self.min_size && y2 - y1 >= self.min_size {
-                kept.push(VisibleBox { index, corners: clipped.corners, visible: clipped.visible });
+                visible_boxes.push(VisibleBox { index, corners: clipped.corners, visible: clipped.visible });
             }
         }
         Ok(read)
     }
 
-    fn write_boxes(&self, plan: &Plan, kept: &[VisibleBox], to: &mut [u8]) {
+    fn write_boxes(&self, plan: &Plan, visible_boxes: &[VisibleBox], to: &mut [u8]) {
         let to: &mut [f32] = bytemuck::cast_slice_mut(to);
         let unit = if self.to_relative { plan.output } else { Size::new(1, 1) };
         let unit = [unit.width, unit.height, unit.width, unit.height].map(f64::from);
-        for (to, kept) in to.as_chunks_mut::<4>().0.iter_mut().zip(kept) {
-            let numbers = self.to.of_corners(kept.corners);
+        for (to, visible_box) in to.as_chunks_mut::<4>().0.iter_mut().zip(visible_boxes) {
+            let numbers = self.to.of_corners(visible_box.corners);
             *to = std::array::from_fn(|i| (numbers[i] / unit[i]) as f32);
         }
     }

@@ -1,4 +1,4 @@
-//! Deserializes built-in field types.
+//! Deserialization of the built-in field types.
 
 use serde::{Deserialize, Deserializer};
 
@@ -6,25 +6,25 @@ use super::{
     Boxes, DenseMap, FieldKind, Geometry, Image, Keypoints, Label, Mask, MultiHot, NdArray, Ragged, Text, Tokens,
 };
 
-/// Implements deserialization for the listed field types. A field type is serialized as a map from
-/// its name to a map of all its options.
+/// Implements `Deserialize` of [`FieldKind`] for the listed field types. The serialized form is a
+/// map from the name of the field type to a map of all its options.
 macro_rules! kinds {
     ($($kind:ident),*) => {
         #[derive(Deserialize)]
         #[serde(rename_all = "snake_case")]
-        enum Given {
+        enum SerializedKind {
             $($kind($kind),)*
-            // The loader sets the options of these two.
+            // These two have no serialized options, because options of the loader apply to them.
             Geometry {},
             Label {},
         }
 
         impl<'de> Deserialize<'de> for FieldKind {
             fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                Ok(match Given::deserialize(from)? {
-                    $(Given::$kind(kind) => kind.into(),)*
-                    Given::Geometry {} => Geometry::new().into(),
-                    Given::Label {} => Label::new().into(),
+                Ok(match SerializedKind::deserialize(from)? {
+                    $(SerializedKind::$kind(kind) => kind.into(),)*
+                    SerializedKind::Geometry {} => Geometry::new().into(),
+                    SerializedKind::Label {} => Label::new().into(),
                 })
             }
         }
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deserialized_field_type_equals_the_built_one() {
+    fn deserialized_field_types_equal_built_ones() {
         use crate::Dtype;
         let read = |json: &str| format!("{:?}", serde_json::from_str::<FieldKind>(json).unwrap());
         for (json, kind) in [
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_field_type_is_refused_with_the_reason() {
+    fn invalid_field_types_are_errors() {
         let rows = |padding: &str| {
             let json = format!(
                 r#"{{"ragged": {{"dtype": "u8", "row": [], "most": 3, "padding": "{padding}", "truncated": false, "plain": false}}}}"#

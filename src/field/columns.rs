@@ -1,17 +1,17 @@
-//! Batch arrays that contain one number per box, such as its class.
+//! [`Column`]: an array of the batch that contains one number per box, such as its class.
 
 use arrayvec::ArrayVec;
 
 use super::encoded;
 use super::number::{Number, put};
 use crate::batch::Dtype;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::source::Sample;
 
-/// Name of the column that contains the class of each box.
+/// Name of the column that contains the classes of the boxes.
 const CLASS: &str = "class";
 
-/// A batch array with one number per box.
+/// An array of the batch with one number per box.
 #[derive(Debug, Clone, serde::Deserialize)]
 pub(super) struct Column {
     pub(super) name: String,
@@ -19,10 +19,11 @@ pub(super) struct Column {
 }
 
 impl Column {
-    /// Checks the name and the type.
+    /// Checks the name and the type of the column.
     ///
     /// # Errors
-    /// If the name is reserved, or if the type is not valid for it. The error is the cause as text.
+    /// If the name is reserved, or if classes do not have an integer type. The error is the text of
+    /// the cause.
     pub(super) fn check(&self) -> std::result::Result<(), String> {
         if ["", "count", "masks", "points", "units", "image_size"].contains(&&*self.name) {
             return Err(format!("column {:?}: this name is reserved", self.name));
@@ -35,15 +36,16 @@ impl Column {
         }
     }
 
-    /// Returns the byte that padding consists of. It makes the padding -1 for signed integers, and
-    /// 0 for other types.
+    /// Returns the byte with which the array is padded. If the type is a signed integer, this byte
+    /// pads with -1, and otherwise with 0.
     pub(super) fn padding(&self) -> u8 {
-        let signed = self.dtype.integers().is_some_and(|(least, _)| least < 0);
+        let signed = self.dtype.integers().is_some_and(|(min, _)| min < 0);
         if signed { 0xff } else { 0 }
     }
 
-    /// Writes the numbers of the boxes in `kept`, which are some of the sample's `all` boxes, from
-    /// the sample's field `name`. Does not write padding.
+    /// Writes the numbers of some boxes to `to`. The sample has `all` boxes with numbers in its
+    /// field `name`, and `kept` contains the indices of the boxes to write. Does not write the
+    /// padding.
     pub(super) fn write(
         &self,
         name: &str,
@@ -57,8 +59,8 @@ impl Column {
         }
         let field = encoded::find(sample, name)?;
         let (size, is_class) = (self.dtype.bytes(), self.name == CLASS);
-        // The dataset's class numbers may not fit into `dtype`, even if the numbers that the loader
-        // assigns do.
+        // The class numbers of the dataset may not fit into `dtype`, even if the new numbers that
+        // the loader assigns do.
         let read = if is_class { Dtype::I64 } else { self.dtype };
         field.with_numbers(read, |bytes, _| {
             if bytes.len() != all * read.bytes() {
@@ -74,7 +76,7 @@ impl Column {
                 let class = sample.class(bytemuck::pod_read_unaligned(number))?;
                 let mut bytes = ArrayVec::<u8, 8>::new();
                 put(Number::Whole(class.into()), self.dtype, &mut bytes)
-                    .map_err(|cause| field.error(format_args!("has class {cause} for box {index}")))?;
+                    .map_err(|cause| field.at_field(&Error::in_source(format!("box {index} has class {cause}"))))?;
                 to.copy_from_slice(&bytes);
             }
             Ok(())

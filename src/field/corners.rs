@@ -1,25 +1,25 @@
-//! Reads boxes and converts between box formats.
+//! [`BoxFormat`], which converts between formats, and [`BoxReader`], which reads boxes.
 
 use super::encoded::{self, Encoded};
 use crate::decode::{AnnotationFrame, Frame, Oriented, Size};
 use crate::error::{Error, Result};
 use crate::source::{Sample, Value};
 
-/// Meaning of the four numbers of a box.
+/// Format of a box: the meaning of its four numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BoxFormat {
     /// Left, upper, right and lower edge: (x1, y1, x2, y2).
     #[default]
     Xyxy,
-    /// Left and upper edge, width and height, as in COCO.
+    /// Left edge, upper edge, width and height, as in COCO.
     Xywh,
-    /// Center x and y, width and height, as in YOLO.
+    /// x and y of the center, width and height, as in YOLO.
     Cxcywh,
 }
 
 impl BoxFormat {
-    /// Converts the four numbers of a box in this format to its edges (x1, y1, x2, y2).
+    /// Converts a box in this format to its edges (x1, y1, x2, y2).
     pub fn corners(self, [a, b, c, d]: [f64; 4]) -> [f64; 4] {
         match self {
             BoxFormat::Xyxy => [a, b, c, d],
@@ -28,7 +28,7 @@ impl BoxFormat {
         }
     }
 
-    /// Converts the edges (x1, y1, x2, y2) of a box to its four numbers in this format.
+    /// Converts the edges (x1, y1, x2, y2) of a box to this format.
     pub fn of_corners(self, [x1, y1, x2, y2]: [f64; 4]) -> [f64; 4] {
         match self {
             BoxFormat::Xyxy => [x1, y1, x2, y2],
@@ -46,7 +46,7 @@ pub struct BoxReader {
 }
 
 impl BoxReader {
-    /// Creates a reader of boxes in this format.
+    /// Creates a reader for boxes in the format `format`.
     pub fn new(format: BoxFormat) -> Self {
         BoxReader { format, relative: false }
     }
@@ -57,10 +57,9 @@ impl BoxReader {
         BoxReader { relative: true, ..self }
     }
 
-    /// Appends the boxes of the sample's field `name` to `to`, as (x1, y1, x2, y2) in pixels of the
-    /// upright image, and clipped to that image. Returns the frame that the sample's coordinates
-    /// refer to, and the factors that convert them to pixels of that frame. `numbers` is scratch
-    /// memory.
+    /// Appends the boxes in the field `name` of the sample to `to`, as (x1, y1, x2, y2) in pixels
+    /// of the upright image, clipped to this image. Returns the frame of the sample's coordinates,
+    /// and the factors that convert them to pixels of this frame. `numbers` is scratch memory.
     ///
     /// # Errors
     /// If the field is not an array of boxes, if the declared size differs from the size of the
@@ -80,21 +79,22 @@ impl BoxReader {
         if !(whole || numbers.is_empty()) || shape.len() > 2 {
             return Err(field.error(format_args!("has the shape {shape:?}: expected (n, 4)")));
         }
-        // Without boxes, it does not matter which version of the image was annotated.
+        // Without boxes, it does not matter whether the stored or the upright image was annotated.
         let image = if numbers.is_empty() { image.annotated(Some(AnnotationFrame::Upright)) } else { image };
         let frame = image.frame(declared_size(name, sample)?).map_err(|e| field.at_field(&e))?;
         let [width, height] = [frame.size().width, frame.size().height].map(f64::from);
         let (across, down) =
             if self.relative || is_relative(name, sample, &field)? { (width, height) } else { (1.0, 1.0) };
-        for (number, &[a, b, c, d]) in numbers.as_chunks::<4>().0.iter().enumerate() {
+        for (index, &[a, b, c, d]) in numbers.as_chunks::<4>().0.iter().enumerate() {
             let [a, b, c, d] = [a, b, c, d].map(f64::from);
             let [x1, y1, x2, y2] = self.format.corners([a * across, b * down, c * across, d * down]);
             for (axis, from, end, side, wide) in [("x", x1, x2, width, "wide"), ("y", y1, y2, height, "high")] {
                 let slack = (side / 100.0).max(1.0);
                 // Comparisons with NaN are false, so this also rejects NaN.
                 if !(from <= end && from >= -slack && end <= side + slack) {
-                    return Err(field
-                        .error(format_args!("box {number}: {axis} from {from} to {end}, the image is {side} {wide}")));
+                    return Err(field.at_field(&Error::in_source(format!(
+                        "box {index}: {axis} ranges from {from} to {end}, but the image is {side} {wide}"
+                    ))));
                 }
             }
             let corners = frame.corners([
@@ -110,11 +110,11 @@ impl BoxReader {
 }
 
 /// Returns the size of the image on which the field `name` was annotated, or `None` if the sample
-/// does not declare it. The sample's field `<name>.image_size.txt` contains the width and height in
-/// pixels.
+/// does not declare it. The field `<name>.image_size.txt` of the sample contains the width and
+/// height in pixels.
 ///
 /// # Errors
-/// If the text is not two positive integers.
+/// If the field does not contain two positive integers.
 pub(super) fn declared_size(name: &str, sample: &Sample<'_>) -> Result<Option<Size>> {
     let declared = |have: &str| have.strip_prefix(name) == Some(".image_size.txt");
     let Some(&(field, value)) = sample.fields().iter().find(|(have, _)| declared(have)) else { return Ok(None) };
@@ -133,7 +133,8 @@ pub(super) fn declared_size(name: &str, sample: &Sample<'_>) -> Result<Option<Si
     }
 }
 
-/// Returns whether the sample declares its coordinates as fractions of the image's size.
+/// Returns whether the sample declares that its coordinates are fractions of the image's width and
+/// height.
 fn is_relative(name: &str, sample: &Sample<'_>, field: &Encoded<'_>) -> Result<bool> {
     let units = |have: &str| have.strip_prefix(name) == Some(".units.txt");
     match sample.fields().iter().find(|(have, _)| units(have)) {
@@ -142,7 +143,7 @@ fn is_relative(name: &str, sample: &Sample<'_>, field: &Encoded<'_>) -> Result<b
         Some((name, text)) => {
             let text = text.encoded(name);
             let text = String::from_utf8_lossy(&text);
-            Err(field.error(format_args!("has the units {text:?}: expected \"relative\", or no text for pixels")))
+            Err(field.error(format_args!("has the units {text:?}: expected \"relative\", or no such field for pixels")))
         }
     }
 }

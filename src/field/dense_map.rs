@@ -1,3 +1,5 @@
+//! [`DenseMap`]: floats for each pixel, such as depth.
+
 use std::cell::RefCell;
 
 use serde::de::{Deserialize as _, Deserializer, Error as _};
@@ -11,27 +13,25 @@ use crate::error::{Error, Result};
 use crate::source::{Sample, Value};
 use crate::transform::{Plan, Planes};
 
-/// One or more floats for each pixel of the sample's image, such as depth, a heat map, optical
-/// flow, or the values of an image with any precision and number of channels. The map is cropped,
-/// resized and flipped together with the image. The array is f32 of shape (N, H, W) or (N, H, W,
-/// C); see [`layout`](DenseMap::layout).
+/// One or more floats for each pixel of the image, such as depth, a heat map, optical flow, or the
+/// values of an image with any precision and number of channels. The map is cropped, resized and
+/// flipped together with the image. The array is f32 with the shape (N, H, W), or (N, H, W, C) for
+/// several channels. [`layout`](DenseMap::layout) changes the order of the axes.
 ///
-/// The sample's field is a PNG, a TIFF, or an `.npy` of numbers with shape (height, width) or
-/// (height, width, C). Values are delivered as stored, without scaling, whether they are 8-bit
-/// integers, 16-bit integers or floats. For example, white in a 16-bit image is 65535. Integers of
-/// up to 16 bits are exact. A PNG must have 8 or 16 bits and no palette. A TIFF can be gray or RGB,
-/// with or without alpha, or have any number of bands.
+/// The sample's field is a PNG, a TIFF, or an `.npy` with the shape (height, width) or (height,
+/// width, C). Values are delivered as stored, without scaling: for example, white in a 16-bit image
+/// is 65535. Integers of up to 16 bits are exact. A PNG must have 8 or 16 bits and no palette. A
+/// TIFF can be gray or RGB, with or without alpha, or have any number of bands.
 ///
-/// With [`image`](DenseMap::image), the map reads the sample's image itself. Therefore a loader of
-/// 16-bit scans, RGBA images or satellite bands does not need an [`Image`](super::Image). Only
-/// geometric operations change a map, so a loader without an image field rejects color
-/// augmentations.
+/// With [`image`](DenseMap::image), the map reads the sample's image itself, so that a loader of
+/// 16-bit scans, RGBA images or satellite bands does not need an [`Image`](super::Image). Color
+/// augmentations do not change a map, so a loader without an image field rejects them.
 ///
-/// The filter is the same as for images: antialiased bilinear, like torchvision's `resize` of a
-/// float image. Use [`nearest`](DenseMap::nearest) if a value marks missing data, because the
-/// filter would blend it with its neighbors. The map is copied to a device unchanged. If EXIF
-/// rotates the image, the size of the map determines whether the map is rotated as well, as for a
-/// [`Mask`](super::Mask).
+/// The map is resized with an antialiased bilinear filter, like a float image in torchvision's
+/// `resize`. If a special value marks missing data, call [`nearest`](DenseMap::nearest), because
+/// the filter would blend the special value with neighboring values. For batches on a device, the
+/// map is copied to the device unchanged. If EXIF rotates the image, the size of the map determines
+/// whether the map is rotated as well, as for a [`Mask`](super::Mask).
 ///
 /// ```no_run
 /// use warpfeed::Loader;
@@ -49,28 +49,28 @@ use crate::transform::{Plan, Planes};
 /// ```
 #[derive(Debug, Clone, Default, serde::Deserialize)]
 pub struct DenseMap {
-    of: Of,
+    of: MapSource,
     channels: Option<usize>,
     nearest: bool,
-    #[serde(deserialize_with = "parsed")]
+    #[serde(deserialize_with = "parse_float")]
     fill: f32,
     flow: bool,
     layout: Layout,
 }
 
-/// Which field of the sample a map reads.
+/// The field of the sample that a map reads.
 #[derive(Debug, Clone, Default, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Of {
-    /// The field that has the batch field's name.
+enum MapSource {
+    /// The field with the same name as the batch field.
     #[default]
     Same,
     Named(String),
     Image,
 }
 
-/// Deserializes a float from text. It is serialized as text because JSON has no NaN.
-fn parsed<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<f32, D::Error> {
+/// Deserializes a float from text. JSON cannot represent NaN, so floats are serialized as text.
+fn parse_float<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<f32, D::Error> {
     String::deserialize(from)?.parse().map_err(D::Error::custom)
 }
 
@@ -85,35 +85,37 @@ impl DenseMap {
         DenseMap { channels: Some(channels), ..Self::default() }
     }
 
-    /// Creates a map of optical flow: the displacement of each pixel to the right and down, in
-    /// pixels. Resizing scales the displacements, and a flip negates those along its axis.
+    /// Creates a map of optical flow. The two values of a pixel are its displacement to the right
+    /// and its displacement down, in pixels. Resizing scales the displacements, and a flip negates
+    /// the displacements along its axis.
     pub fn flow() -> Self {
         DenseMap { channels: Some(2), flow: true, ..Self::default() }
     }
 
-    /// Reads the sample's field `name` instead of the field that has the batch field's name.
+    /// Reads the sample's field `name` instead of the field with the same name as the batch field.
     #[must_use]
     pub fn of(mut self, name: impl Into<String>) -> Self {
-        self.of = Of::Named(name.into());
+        self.of = MapSource::Named(name.into());
         self
     }
 
-    /// Reads the sample's image, a PNG or TIFF, with its stored values.
+    /// Reads the stored values of the sample's image, which must be a PNG or TIFF.
     #[must_use]
     pub fn image(mut self) -> Self {
-        self.of = Of::Image;
+        self.of = MapSource::Image;
         self
     }
 
-    /// Resizes with nearest neighbor, like masks.
+    /// Resizes with nearest-neighbor sampling, like masks.
     #[must_use]
     pub fn nearest(mut self) -> Self {
         self.nearest = true;
         self
     }
 
-    /// Sets the order of the axes: [`Layout::Nhwc`] is (N, H, W, C), the default, and
-    /// [`Layout::Nchw`] is (N, C, H, W). A map without a channel axis is (N, H, W) in both cases.
+    /// Sets the order of the axes. [`Layout::Nhwc`], the default, is (N, H, W, C), and
+    /// [`Layout::Nchw`] is (N, C, H, W). A map without a channel axis has the shape (N, H, W) in
+    /// both cases.
     #[must_use]
     pub fn layout(mut self, layout: Layout) -> Self {
         self.layout = layout;
@@ -143,9 +145,9 @@ impl FieldType for DenseMap {
 
     fn reads(&self, name: &str) -> Vec<String> {
         match &self.of {
-            Of::Same => vec![name.to_owned()],
-            Of::Named(name) => vec![name.clone()],
-            Of::Image => Vec::new(),
+            MapSource::Same => vec![name.to_owned()],
+            MapSource::Named(name) => vec![name.clone()],
+            MapSource::Image => Vec::new(),
         }
     }
 
@@ -154,19 +156,19 @@ impl FieldType for DenseMap {
     }
 
     fn shows_image(&self) -> bool {
-        matches!(self.of, Of::Image)
+        matches!(self.of, MapSource::Image)
     }
 
     fn memory(&self, input: &Input<'_>) -> u64 {
         let Ok(field) = self.find(input.name, input.sample) else { return 0 };
         let converted = match field.npy() {
             _ if is_image(&field) => match Stored::open(field.bytes) {
-                // An image that does not fit is rejected before it is decoded, so it needs no
-                // memory.
+                // An image with the wrong size or number of channels is rejected before it is
+                // decoded, so it needs no memory.
                 Ok(stored) if self.frame(&stored, input.image()).is_ok() => stored.memory(),
                 _ => 0,
             },
-            // Arrays of other types are converted as a whole.
+            // An array of a different type is converted to a temporary array of floats.
             Ok((npy, shape)) if !encoded::is_like(&npy, Dtype::F32) => {
                 shape.iter().fold(4, |bytes: u64, &side| bytes.saturating_mul(side as u64))
             }
@@ -178,13 +180,13 @@ impl FieldType for DenseMap {
         converted.saturating_add(values.saturating_mul(4))
     }
 
-    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
+    fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()> {
         thread_local! {
             static VALUES: RefCell<Vec<f32>> = RefCell::default();
         }
         let field = self.find(input.name, input.sample)?;
         let plan = input.image();
-        let to = bytemuck::cast_slice_mut(place.bytes(0));
+        let to = bytemuck::cast_slice_mut(row.bytes(0));
         if is_image(&field) {
             let stored = Stored::open(field.bytes).map_err(|e| field.at_field(&e))?;
             let frame = self.frame(&stored, plan).map_err(|e| field.at_field(&e))?;
@@ -192,7 +194,7 @@ impl FieldType for DenseMap {
             VALUES.with_borrow_mut(|values| {
                 stored.read(values).map_err(|e| field.at_field(&e))?;
                 self.put(bytemuck::cast_slice(values), width, frame, plan, to);
-                if values.capacity() * size_of::<f32>() > encoded::KEPT {
+                if values.capacity() * size_of::<f32>() > encoded::MAX_REUSED_BYTES {
                     *values = Vec::new();
                 }
                 Ok(())
@@ -219,7 +221,7 @@ impl FieldType for DenseMap {
     }
 }
 
-/// Returns whether the field is a PNG or TIFF.
+/// Returns whether the content of the field is a PNG or TIFF.
 fn is_image(field: &Encoded<'_>) -> bool {
     field.encoding != Encoding::Typed && Stored::matches(field.bytes)
 }
@@ -240,23 +242,23 @@ fn to_planes(values: &mut [f32], channels: usize) {
 }
 
 impl DenseMap {
-    /// Returns whether the map has several channels that are stored as planes.
+    /// Returns whether the channels are delivered as planes, which requires reordering the values.
     fn is_planar(&self) -> bool {
         self.layout == Layout::Nchw && self.channels.is_some_and(|channels| channels > 1)
     }
 
-    /// Finds the sample's field that the map reads.
+    /// Finds the field of the sample that the map reads.
     fn find<'a>(&self, name: &str, sample: &Sample<'a>) -> Result<Encoded<'a>> {
         let name = match &self.of {
-            Of::Same => name,
-            Of::Named(name) => name,
-            Of::Image => {
+            MapSource::Same => name,
+            MapSource::Named(name) => name,
+            MapSource::Image => {
                 let image = sample.image();
                 let (name, bytes) =
                     image.ok_or_else(|| Error::in_source(format!("no image among the fields {:?}", sample.names())))?;
                 let field = Encoded::new(name, Value::Bytes(bytes), Encoding::Raw);
                 if !is_image(&field) {
-                    return Err(field.error("is neither a PNG nor a TIFF: a map supports only these"));
+                    return Err(field.error("is neither a PNG nor a TIFF, and a map cannot read other formats"));
                 }
                 return Ok(field);
             }
@@ -268,16 +270,17 @@ impl DenseMap {
         }
     }
 
-    /// Returns the frame of a PNG or TIFF. A file with an EXIF orientation is rotated like an
-    /// image. Any other file must have the size of the sample's image, either stored or upright.
+    /// Returns the frame of a PNG or TIFF. If the file has an EXIF orientation, it is rotated
+    /// accordingly. Otherwise, it must have the size of either the stored or the upright image of
+    /// the sample.
     ///
     /// # Errors
-    /// If the file's size or number of channels does not match.
+    /// If the size or the number of channels of the file does not match.
     fn frame(&self, stored: &Stored<'_>, plan: &Plan) -> Result<Frame> {
         let (found, wanted) = (stored.channels(), self.channels.unwrap_or(1));
         if found != wanted {
             return Err(Error::in_source(format!(
-                "has {found} channels, but the map has {wanted}: DenseMap::of_channels({found})"
+                "has {found} channels, but the map has {wanted}: use DenseMap::of_channels({found})"
             )));
         }
         match stored.turned() {
@@ -285,7 +288,7 @@ impl DenseMap {
                 let (Size { width, height }, image) = (turned.size(), plan.oriented.size());
                 if turned.size() != image {
                     return Err(Error::in_source(format!(
-                        "EXIF rotates it to {width}x{height} pixels, but its image has {}x{}",
+                        "has {width}x{height} pixels after its EXIF rotation, but its image has {}x{}",
                         image.width, image.height
                     )));
                 }
@@ -295,8 +298,8 @@ impl DenseMap {
         }
     }
 
-    /// Samples the floats in `bytes`, which are in rows of `width` pixels, and writes the result to
-    /// `to`.
+    /// Transforms the floats in `bytes`, which form rows of `width` pixels, and writes the result
+    /// to `to`.
     fn put(&self, bytes: &[u8], width: usize, frame: Frame, plan: &Plan, to: &mut [f32]) {
         thread_local! {
             static PLANES: RefCell<Planes> = RefCell::new(Planes::default());
@@ -304,22 +307,22 @@ impl DenseMap {
         }
         let channels = self.channels.unwrap_or(1);
         let values = bytes.as_chunks::<4>().0;
-        // Distances in `values` from a pixel to its right neighbor and to its lower neighbor in the
-        // upright image.
+        // Number of stored pixels from a pixel to its right neighbor, and to its lower neighbor, in
+        // the upright image.
         let (first_x, first_y) = frame.pixel(0, 0);
         let (across, down) = if frame.is_transposed() { (width, 1) } else { (1, width) };
         let signed = |step: usize, first: u32| if first > 0 { step.wrapping_neg() } else { step };
         let (across, down) = (signed(across, frame.across(0)), signed(down, frame.down(0)));
         let first = first_y as usize * width + first_x as usize;
         let pixel = |x: usize, y: usize, c: usize| {
-            let place = first.wrapping_add(x.wrapping_mul(across)).wrapping_add(y.wrapping_mul(down));
-            f32::from_ne_bytes(values[place * channels + c])
+            let index = first.wrapping_add(x.wrapping_mul(across)).wrapping_add(y.wrapping_mul(down));
+            f32::from_ne_bytes(values[index * channels + c])
         };
         to.fill(self.fill);
         if self.nearest {
             let pixels = to.chunks_exact_mut(channels).zip(0..);
-            for (to, place) in pixels {
-                let (x, y) = (place % plan.output.width, place / plan.output.width);
+            for (to, index) in pixels {
+                let (x, y) = (index % plan.output.width, index / plan.output.width);
                 if let (Some(x), Some(y)) = (plan.column(x), plan.row(y)) {
                     to.iter_mut().enumerate().for_each(|(c, to)| *to = pixel(x as usize, y as usize, c));
                 }
@@ -328,7 +331,7 @@ impl DenseMap {
             PLANES.with_borrow_mut(|planes| planes.run(plan, channels, pixel, to));
         }
         if self.flow {
-            self.turn(plan, frame, to);
+            self.transform_displacements(plan, frame, to);
         }
         if plan.is_warped() {
             COPY.with_borrow_mut(|copy| {
@@ -344,8 +347,8 @@ impl DenseMap {
         }
     }
 
-    /// Converts displacements from the coordinates of the frame to those of the output.
-    fn turn(&self, plan: &Plan, frame: Frame, to: &mut [f32]) {
+    /// Converts displacements from coordinates of the frame to coordinates of the output.
+    fn transform_displacements(&self, plan: &Plan, frame: Frame, to: &mut [f32]) {
         let (across, down) = plan.scale();
         let signed = |scale: f64, mirrored: bool| if mirrored { -scale as f32 } else { scale as f32 };
         let (across, down) = (signed(across, plan.flip), signed(down, plan.vertical_flip));

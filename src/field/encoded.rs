@@ -1,5 +1,5 @@
-//! Reads the numbers of a sample's field. The field is either a typed value, or bytes whose
-//! encoding is given by the suffix of the field's name.
+//! Reads the numbers of a sample's field. A field is either a typed value, or bytes with an
+//! encoding that the suffix of the field's name determines.
 
 use std::cell::Cell;
 
@@ -10,42 +10,44 @@ use crate::error::{Error, Result};
 use crate::source::{Npy, Shape};
 use crate::source::{Sample, Value};
 
-/// Suffixes of field names and the encodings they stand for, in the order in which they are tried.
-const ENDS: [(&str, Encoding); 3] = [(".npy", Encoding::Npy), (".json", Encoding::Json), (".txt", Encoding::Text)];
+/// The encodings that the suffixes of field names stand for, in the order in which they are tried.
+const SUFFIXES: [(&str, Encoding); 3] = [(".npy", Encoding::Npy), (".json", Encoding::Json), (".txt", Encoding::Text)];
 
-/// Maximum size of scratch memory that is kept for reuse, in bytes.
-pub(super) const KEPT: usize = 1 << 20;
+/// Maximum size in bytes of scratch memory that is reused. Larger buffers are freed after each use.
+pub(super) const MAX_REUSED_BYTES: usize = 1 << 20;
 
-/// Encoding of a field's content.
+/// How the numbers of a field are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
     /// A little-endian array without a header.
     Raw,
+    /// A NumPy array with a header.
     Npy,
+    /// Nested lists of numbers.
     Json,
+    /// Numbers separated by spaces or commas.
     Text,
-    /// A typed value.
+    /// A typed value, which is not encoded.
     Typed,
 }
 
-/// A field of a sample.
+/// A field of a sample, and how its numbers are encoded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Encoded<'a> {
     /// Full name of the field, for error messages.
     pub(crate) name: &'a str,
     pub(crate) value: Value<'a>,
-    /// Bytes of the value in memory.
+    /// The value's bytes in memory.
     pub(crate) bytes: &'a [u8],
     pub(crate) encoding: Encoding,
 }
 
 impl<'a> Encoded<'a> {
-    /// Creates the field `name`. If `value` is bytes, they have the encoding `encoding`. For a
-    /// typed value, `encoding` is ignored.
+    /// Creates the field `name`. `encoding` applies only if `value` is bytes or text.
     pub(crate) fn new(name: &'a str, value: Value<'a>, encoding: Encoding) -> Self {
         let encoding = match value {
-            // Bytes that begin with NumPy's signature are an array with a header, whatever the
-            // field is called.
+            // If bytes begin with NumPy's signature, they are an array with a header, regardless
+            // of the name of the field.
             Value::Bytes(bytes) if encoding == Encoding::Raw && Npy::matches(bytes) => Encoding::Npy,
             Value::Bytes(_) => encoding,
             Value::Text(_) if encoding == Encoding::Raw => Encoding::Text,
@@ -56,24 +58,24 @@ impl<'a> Encoded<'a> {
     }
 }
 
-/// Looks up the field of `sample` that the batch field `name` reads.
-fn look<'a>(sample: &Sample<'a>, name: &str) -> Option<Encoded<'a>> {
+/// Returns the field of `sample` that the batch field `name` reads, if there is one.
+fn find_optional<'a>(sample: &Sample<'a>, name: &str) -> Option<Encoded<'a>> {
     let fields = sample.fields();
     if let Some(&(name, value)) = fields.iter().find(|(have, _)| *have == name) {
-        // In WebDataset, a sample's only array may be called just `npy`.
+        // In WebDataset, the name may consist of only the suffix, such as `npy`.
         let ends = |end: &str| name.ends_with(end) || name == &end[1..];
-        let encoding = ENDS.iter().find(|(end, _)| ends(end)).map_or(Encoding::Raw, |(_, e)| *e);
+        let encoding = SUFFIXES.iter().find(|(end, _)| ends(end)).map_or(Encoding::Raw, |(_, e)| *e);
         return Some(Encoded::new(name, value, encoding));
     }
-    ENDS.iter().find_map(|&(end, encoding)| {
+    SUFFIXES.iter().find_map(|&(end, encoding)| {
         let &(name, value) = fields.iter().find(|(have, _)| have.strip_prefix(name) == Some(end))?;
         Some(Encoded::new(name, value, encoding))
     })
 }
 
-/// Returns whether the sample has the field `name` in any encoding.
+/// Returns whether the sample has the field `name`, in any encoding.
 pub(crate) fn has(sample: &Sample<'_>, name: &str) -> bool {
-    look(sample, name).is_some()
+    find_optional(sample, name).is_some()
 }
 
 /// Finds the field of `sample` that the batch field `name` reads.
@@ -81,11 +83,11 @@ pub(crate) fn has(sample: &Sample<'_>, name: &str) -> bool {
 /// # Errors
 /// If the sample has no such field. The message lists the sample's fields.
 pub(crate) fn find<'a>(sample: &Sample<'a>, name: &str) -> Result<Encoded<'a>> {
-    look(sample, name).ok_or_else(|| Error::in_source(format!("no field {name:?} among {:?}", sample.names())))
+    find_optional(sample, name).ok_or_else(|| Error::in_source(format!("no field {name:?} among {:?}", sample.names())))
 }
 
-/// Appends the numbers of the sample's field `name` to `to`. Returns their shape. Text and arrays
-/// without a header have one axis.
+/// Appends the numbers of the sample's field `name` to `to`, and returns their shape. Numbers in
+/// text or in an array without a header have one axis.
 ///
 /// # Errors
 /// If the sample has no such field, or if its bytes are not numbers of type `T`.
@@ -104,10 +106,12 @@ pub(crate) fn numbers<T: Element>(sample: &Sample<'_>, name: &str, to: &mut Vec<
 
 impl Encoded<'_> {
     /// Calls `take` with the field's numbers as an array of `dtype` in native byte order, and with
-    /// their shape. An array without a header is passed unchanged and without a shape.
+    /// their shape. If the field is an array without a header, its bytes are passed unchanged, and
+    /// without a shape.
     ///
     /// # Errors
-    /// If the bytes are not numbers of this type. Also returns the errors of `take`.
+    /// If the field does not contain numbers that fit into `dtype`. Errors from `take` are returned
+    /// as well.
     pub(crate) fn with_numbers<R>(
         &self,
         dtype: Dtype,
@@ -116,8 +120,8 @@ impl Encoded<'_> {
         self.with(dtype, put, take)
     }
 
-    /// Like [`with_numbers`](Encoded::with_numbers), but fails if `dtype` would
-    /// [change](check_kept) a number. Intended for numbers that must be exact, unlike image
+    /// Like [`with_numbers`](Encoded::with_numbers), but returns an error if `dtype` would
+    /// [change](check_kept) a number. This is for numbers that must be exact, unlike image
     /// coordinates.
     pub(crate) fn with_kept_numbers<R>(
         &self,
@@ -148,8 +152,8 @@ impl Encoded<'_> {
         if let Some((npy, shape)) = npy.as_ref().filter(|(npy, _)| is_like(npy, dtype)) {
             return take(npy.data, Some(shape));
         }
-        // If a panic or an error occurs, the scratch memory is lost, and the next call allocates it
-        // again.
+        // If an error or a panic occurs, the scratch memory is freed, and the next call allocates
+        // it again.
         let mut converted = SCRATCH.take();
         converted.clear();
         let shape = match (&npy, self.encoding) {
@@ -160,7 +164,7 @@ impl Encoded<'_> {
             _ => self.text(dtype, put, &mut converted)?,
         };
         let taken = take(&converted, Some(&shape));
-        if converted.capacity() <= KEPT {
+        if converted.capacity() <= MAX_REUSED_BYTES {
             SCRATCH.set(converted);
         }
         taken
@@ -170,17 +174,17 @@ impl Encoded<'_> {
         Error::in_source(format!("field {:?} {cause}", self.name))
     }
 
-    /// Adds the field's name to an error.
+    /// Adds the name of the field to an error.
     pub(crate) fn at_field(&self, e: &Error) -> Error {
         Error::in_source(format!("field {:?}: {}", self.name, e.cause()))
     }
 
-    /// Returns an error about the number with index `place` in this field.
-    fn at(&self, place: usize, cause: String) -> Error {
-        self.error(format_args!("has {cause} as number {place}"))
+    /// Returns an error about the number with the index `index`.
+    fn element_error(&self, index: usize, cause: String) -> Error {
+        self.at_field(&Error::in_source(format!("element {index} is {cause}")))
     }
 
-    /// Reads the array and its shape. Checks that the length of the data matches the shape.
+    /// Reads an array and its shape, and checks that the length of the data matches the shape.
     pub(super) fn npy(&self) -> Result<(Npy<'_>, Shape)> {
         if let Value::Numbers(numbers) = self.value {
             return Ok((Npy::of(numbers), numbers.sides().collect()));
@@ -198,9 +202,11 @@ impl Encoded<'_> {
         let claimed = shape.iter().try_fold(npy.size, |bytes, &axis| bytes.checked_mul(axis));
         if claimed != Some(npy.data.len()) {
             let (found, start) = (npy.data.len(), npy.start);
-            let claimed = claimed.map_or("too many".to_owned(), |bytes| bytes.to_string());
+            let Some(claimed) = claimed else {
+                return Err(self.error(format_args!("is an npy of shape {shape:?}, which is too large")));
+            };
             return Err(self.error(format_args!(
-                "is an npy of shape {shape:?}: expected {claimed} bytes from byte {start} on, found {found}"
+                "is an npy of shape {shape:?}: expected {claimed} bytes of data after byte {start}, found {found}"
             )));
         }
         Ok((npy, shape))
@@ -214,16 +220,16 @@ impl Encoded<'_> {
         put: impl Fn(Number<'_>, Dtype, &mut Vec<u8>) -> Result<(), String>,
         to: &mut Vec<u8>,
     ) -> Result<Shape> {
-        // `FieldType::memory` accounts for exactly this size, so the buffer must not be larger.
+        // Reserve exactly the size that `FieldType::memory` returns.
         to.reserve_exact(npy.data.len() / npy.size * dtype.bytes());
         let mut word = [0; 8];
-        for (place, element) in npy.data.chunks_exact(npy.size).enumerate() {
+        for (index, element) in npy.data.chunks_exact(npy.size).enumerate() {
             let word = &mut word[..npy.size];
             word.copy_from_slice(element);
             if npy.big_endian {
                 word.reverse();
             }
-            put(Number::of_bytes(npy.kind, word), dtype, to).map_err(|cause| self.at(place, cause))?;
+            put(Number::of_bytes(npy.kind, word), dtype, to).map_err(|cause| self.element_error(index, cause))?;
         }
         Ok(shape.clone())
     }
@@ -236,17 +242,17 @@ impl Encoded<'_> {
         to: &mut Vec<u8>,
     ) -> Result<Shape> {
         let text = std::str::from_utf8(self.bytes).map_err(|e| {
-            let at = e.valid_up_to();
-            self.error(format_args!("is not UTF-8 from byte {at} on"))
+            let offset = e.valid_up_to();
+            self.error(format_args!("has invalid UTF-8 at byte {offset}"))
         })?;
         let mut count = 0;
         let listed = text.contains(',');
         for part in text.split(',') {
             if listed && part.trim().is_empty() {
-                return Err(self.error(format_args!("has nothing between two commas as number {count}")));
+                return Err(self.error(format_args!("has no number between two commas, at index {count}")));
             }
             for number in part.split_whitespace() {
-                put(Number::Text(number), dtype, to).map_err(|cause| self.at(count, cause))?;
+                put(Number::Text(number), dtype, to).map_err(|cause| self.element_error(count, cause))?;
                 count += 1;
             }
         }
@@ -254,8 +260,8 @@ impl Encoded<'_> {
     }
 }
 
-/// Returns whether the array's data is already in the format of `dtype`, so that it needs no
-/// conversion.
+/// Returns whether the data of the array already has the type `dtype` in native byte order, so that
+/// it need not be converted.
 pub(super) fn is_like(npy: &Npy<'_>, dtype: Dtype) -> bool {
     let kind = match dtype {
         Dtype::U8 | Dtype::U16 => b'u',

@@ -1,3 +1,5 @@
+//! [`FieldType`]: the trait of all field types.
+
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -10,18 +12,18 @@ use crate::sampler::Rng;
 use crate::source::Sample;
 use crate::transform::{Augment, Plan};
 
-/// A field type defines how the bytes of a sample are converted to the sample's row in a batch.
+/// A field type converts a field of a sample to the sample's row in a batch.
 ///
-/// Every field has a field type, including the built-in [`Image`](super::Image) and
-/// [`Label`](super::Label). To add a field type, implement `arrays` and `write` for your own type.
-/// Its arrays are copied to a device unchanged.
+/// Every field of a batch has a field type, including the built-in [`Image`](super::Image) and
+/// [`Label`](super::Label). To define your own field type, implement `arrays` and `write`. For
+/// batches on a device, the arrays are copied to the device unchanged.
 ///
 /// ```
 /// use warpfeed::batch::{Dtype, Field};
 /// use warpfeed::decode::Size;
 /// use warpfeed::field::{Input, FieldType, RowMut};
 ///
-/// /// The number of bytes of the sample's caption.
+/// /// The length of the sample's caption in bytes.
 /// #[derive(Debug)]
 /// struct Length;
 ///
@@ -39,122 +41,124 @@ use crate::transform::{Augment, Plan};
 /// # let loader = warpfeed::Loader::new("set").field("length", Length);
 /// ```
 pub trait FieldType: Send + Sync + Debug {
-    /// Returns the arrays of a field called `name` in a batch: their names, element types and
-    /// shapes for one sample. `output` is the size of the loader's images. The loader calls this
-    /// function once for each image size that occurs in any epoch ([`Augment::from_epoch`]). Only
-    /// the lengths of axes may depend on the size.
+    /// Returns the arrays of a field called `name`: their names, their element types, and their
+    /// shapes for one sample. `output` is the size of the images in the batch. The loader calls
+    /// this method once for each image size that occurs in any epoch ([`Augment::from_epoch`]).
+    /// Only the lengths of the axes may depend on `output`.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if an option is invalid.
     fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>>;
 
-    /// Writes the sample's row of the field. The implementation must write every byte, because the
-    /// row still contains data from an earlier batch.
+    /// Writes the row of a sample. The implementation must write every byte, because the row still
+    /// contains data of an earlier batch.
     ///
     /// # Errors
-    /// Any error. The loader adds the index and key of the sample to the error.
+    /// An implementation may return any error. The loader adds the index and the key of the sample.
     fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()>;
 
     /// Returns the names of the sample's fields that [`write`](FieldType::write) reads for a field
-    /// called `name`, with or without an encoding suffix. Opening a loader fails if its source
-    /// [knows](crate::source::Source::fields) that one of these fields does not exist. By default,
-    /// nothing is checked when the loader is opened, and each sample without the field fails.
+    /// called `name`, with or without a suffix for the encoding. If the source
+    /// [knows](crate::source::Source::fields) that one of these fields does not exist, the loader
+    /// cannot be opened. By default, no names are returned. Then nothing is checked when the loader
+    /// is opened, and every sample without the field fails.
     fn reads(&self, name: &str) -> Vec<String> {
         let _ = name;
         Vec::new()
     }
 
-    /// Returns whether the field contains coordinates or pixels of the sample's image, so that it
-    /// must be cropped and flipped together with the image. Loaders without an image, and loaders
-    /// that mix images, reject such a field. The default is false.
+    /// Returns whether the field contains coordinates or pixels that must be cropped and flipped
+    /// together with the sample's image. Loaders without an image, and loaders that mix images,
+    /// reject such a field. The default is false.
     fn follows_image(&self) -> bool {
         false
     }
 
-    /// Returns whether the field delivers the sample's image itself. If so, and if no other field
-    /// needs an image, the loader opens the image only to determine its size, and rejects options
-    /// that affect only images. The default is false.
+    /// Returns whether the field delivers the sample's image itself. If so, and if the loader has
+    /// no image fields, the loader reads only the header of the image, to determine its size, and
+    /// rejects options that apply only to images. The default is false.
     fn shows_image(&self) -> bool {
         false
     }
 
-    /// Returns whether [`write`](FieldType::write) also handles all of [`Input::others`], so that
-    /// the field supports images that combine several samples, such as a
-    /// [`mosaic`](Augment::mosaic). A loader that creates mosaics rejects other field types that
+    /// Returns whether the field supports images that combine several samples, such as a
+    /// [`mosaic`](Augment::mosaic). If so, [`write`](FieldType::write) must handle the samples in
+    /// [`Input::others`] as well. A loader that creates mosaics rejects all other field types that
     /// [follow the image](FieldType::follows_image). The default is false.
     fn joins_images(&self) -> bool {
         false
     }
 
-    /// Returns the role of the field when objects from a different sample are pasted into the image
-    /// ([`Augment::copy_paste`]). The default is [`PasteRole::Not`]. A loader that pastes objects
-    /// rejects field types with this role that follow the image. A field type that wraps
-    /// [`Boxes`](super::Boxes) or [`Mask`](super::Mask) and passes on the whole input must return
-    /// the role of the wrapped field type.
+    /// Returns the role of the field if objects from a different sample are pasted into the image
+    /// ([`Augment::copy_paste`]). The default is [`PasteRole::Not`]. If a field with this role
+    /// follows the image, a loader that pastes objects rejects the field. A field type that wraps
+    /// [`Boxes`](super::Boxes) or [`Mask`](super::Mask) and passes the whole input to it must
+    /// return the role of the wrapped field type.
     fn pastes(&self) -> PasteRole<'_> {
         PasteRole::Not
     }
 
     /// Returns whether [`write`](FieldType::write) does little more than copy bytes. If so, its
-    /// time counts toward the stage `write` in [`Stats`](crate::Stats). Otherwise the field has its
+    /// time is part of the stage `write` in [`Stats`](crate::Stats). Otherwise, the field has its
     /// own stage in [`Stats::fields`](crate::Stats::fields). The default is false.
     fn copies(&self) -> bool {
         false
     }
 
-    /// Returns how much memory [`write`](FieldType::write) needs for a sample in addition to the
-    /// row, in bytes. The default is 0. The worker reserves this amount of the scratch memory in
-    /// the [memory plan](crate::MemoryPlan), and waits until it is available. This function is not
-    /// called for a field type that [copies](FieldType::copies).
+    /// Returns the number of bytes that [`write`](FieldType::write) allocates for a sample. The
+    /// default is 0. Before it writes the field, the worker waits until this much of the scratch
+    /// memory in the [memory plan](crate::MemoryPlan) is available. This method is not called for
+    /// field types that [only copy](FieldType::copies).
     fn memory(&self, input: &Input<'_>) -> u64 {
         let _ = input;
         0
     }
 
-    /// Returns how the field is written. By default, a worker calls [`write`](FieldType::write). A
-    /// field type may instead let the loader write the field, which can use the device.
+    /// Returns who writes the field. By default, a worker calls [`write`](FieldType::write). A
+    /// field type can let the loader write the field instead, which may use the device.
     fn maker(&self) -> FieldWriter<'_> {
         FieldWriter::Write
     }
 
-    /// Returns the augmentation of a view, which has its own size and its own random numbers
-    /// ([`Image::augment`](super::Image::augment)). By default, an image uses the loader's
-    /// augmentation.
+    /// Returns the augmentation of the image if it has one of its own, which makes it a view with
+    /// its own size and random numbers ([`Image::augment`](super::Image::augment)). By default, an
+    /// image uses the loader's augmentation.
     fn augment(&self) -> Option<&Augment> {
         None
     }
 
-    /// Returns how to read the field's boxes, for [`Augment::iou_crop`](crate::Augment::iou_crop).
-    /// By default, the field has no boxes.
+    /// Returns the reader for the field's boxes, which
+    /// [`Augment::iou_crop`](crate::Augment::iou_crop) uses. By default, the field has no boxes.
     fn boxes(&self) -> Option<BoxReader> {
         None
     }
 }
 
-/// How a field is written.
+/// Who writes a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FieldWriter<'a> {
-    /// By [`FieldType::write`], on a worker. A device gets a copy of the arrays.
+    /// A worker calls [`FieldType::write`]. For batches on a device, the arrays are then copied to
+    /// the device.
     Write,
-    /// By the loader, which decodes, augments and converts an image. The image is the sample's
-    /// field of this name, or, with `None`, the first field that is named after an image format.
-    /// For batches on a device, the device converts the image, and may also decode it, depending on
+    /// The loader decodes, augments and converts an image. The image is the sample's field with
+    /// this name, or, with `None`, the first field that is named after an image format. For batches
+    /// on a device, the device converts the image, and may decode it, depending on
     /// [`Loader::decode_on`](crate::Loader::decode_on). [`FieldType::arrays`] and
     /// [`FieldType::write`] are not called.
     Image(Option<&'a str>),
-    /// By the loader, which writes the sample's class. With
-    /// [`Loader::soft_labels`](crate::Loader::soft_labels) it also writes soft labels. For batches
-    /// on a device, the device computes the soft labels. [`FieldType::arrays`] and
+    /// The loader writes the sample's class, and with
+    /// [`Loader::soft_labels`](crate::Loader::soft_labels) the soft labels as well. For batches on
+    /// a device, the device computes the soft labels. [`FieldType::arrays`] and
     /// [`FieldType::write`] are not called.
     Class,
 }
 
-/// Role of a field when objects of a different sample are pasted into the image.
+/// Role of a field if objects of a different sample are pasted into the image.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum PasteRole<'a> {
-    /// The field does not change.
+    /// The field is not affected.
     Not,
     /// The field shows the pasted objects.
     Shows,
@@ -162,11 +166,11 @@ pub enum PasteRole<'a> {
     Gives(&'a dyn Objects),
 }
 
-/// The plan of the image with which fields are transformed, the additional tiles of that image, and
-/// the objects that are pasted from the first of these tiles, if any.
+/// The plan of the image that fields follow, if any, the additional tiles of this image, and the
+/// objects that are pasted from the first of these tiles, if any.
 pub(crate) type Shown<'a> = (Option<&'a Plan>, &'a [Tile<'a>], Option<&'a Pasted>);
 
-/// The input of [`FieldType::write`]: one sample.
+/// The input of [`FieldType::write`]: a sample, and the plan of its image.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Input<'a> {
@@ -175,15 +179,15 @@ pub struct Input<'a> {
     /// The sample as the source returned it.
     pub sample: &'a Sample<'a>,
     /// Plan of the sample's image: its size, its visible part, its flips and other steps. If the
-    /// sample has several images, this is the plan of the first image without a separate
-    /// augmentation. `None` in a loader without such an image.
+    /// loader has several images, this is the plan of the first one that uses the loader's
+    /// augmentation. `None` if the loader has no such image.
     pub plan: Option<&'a Plan>,
     others: &'a [Tile<'a>],
     pasted: Option<&'a Pasted>,
     rng: Rng,
 }
 
-/// A sample whose image is one tile of an output image.
+/// A sample that contributes its image to an output that combines several images.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Tile<'a> {
@@ -196,26 +200,25 @@ pub struct Tile<'a> {
 }
 
 impl Tile<'_> {
-    /// Adds this sample's index and key to an error.
+    /// Adds the index and the key of this sample to an error.
     pub(super) fn blame(&self, error: Error) -> Error {
         error.at_sample(self.index, self.sample.key())
     }
 }
 
 impl<'a> Input<'a> {
-    /// Creates the input. `rng` is the generator of the sample, and `others` are the additional
-    /// tiles of the image.
+    /// Creates the input for the field `name`. `rng` is the generator of the sample.
     pub(crate) fn new(name: &'a str, sample: &'a Sample<'a>, (plan, others, pasted): Shown<'a>, rng: Rng) -> Self {
         Input { name, sample, plan, others, pasted, rng }
     }
 
-    /// Returns the additional tiles of a [`mosaic`](Augment::mosaic), each with its sample, or an
-    /// empty slice if the image is not a mosaic. `sample` and `plan` describe the first tile.
+    /// Returns the tiles of a [`mosaic`](Augment::mosaic), except the first one, which `sample` and
+    /// `plan` describe. Returns an empty slice if the image is not a mosaic.
     pub fn others(&self) -> &'a [Tile<'a>] {
         if self.pasted.is_none() { self.others } else { &[] }
     }
 
-    /// Returns the additional tiles of a mosaic, or the sample whose objects are pasted.
+    /// Returns the tiles of a mosaic, except the first one, or the sample whose objects are pasted.
     pub(super) fn tiles(&self) -> &'a [Tile<'a>] {
         self.others
     }
@@ -225,20 +228,20 @@ impl<'a> Input<'a> {
         self.pasted
     }
 
-    /// Returns a generator of random numbers for this sample and field. The numbers are a function
-    /// of (seed, epoch, sample, name of the field), and do not depend on workers, ranks or other
-    /// fields. Each call returns a generator of the same numbers.
+    /// Returns a random number generator for this sample and field. Its numbers are a function of
+    /// (seed, epoch, sample, name of the field), so they do not depend on the workers, the ranks or
+    /// other fields. Every call returns a new generator with the same numbers.
     pub fn rng(&self) -> Rng {
         self.rng.named(self.name)
     }
 
-    /// Returns the plan of the image, for a field type that follows the image.
+    /// Returns the plan of the image. Only field types that follow the image may call this.
     pub(super) fn image(&self) -> &'a Plan {
-        self.plan.expect("a loader without images refuses field types that follow them")
+        self.plan.expect("a loader without images rejects field types that follow the image")
     }
 }
 
-/// One sample's row in the arrays of a field.
+/// The row of one sample in the arrays of a field.
 pub struct RowMut<'a> {
     row: Row<'a>,
     first: usize,
@@ -246,13 +249,13 @@ pub struct RowMut<'a> {
 }
 
 impl<'a> RowMut<'a> {
-    /// Creates the row of a field that has `arrays` arrays, the first of which is in span `first`.
+    /// Creates the row of a field that has `arrays` arrays, starting with span `first`.
     pub(crate) fn new(row: Row<'a>, first: usize, arrays: usize) -> Self {
         RowMut { row, first, arrays }
     }
 
-    /// Returns the sample's bytes in the field's array with index `array`. Elements are in native
-    /// byte order, and their number is given by the shape of the array.
+    /// Returns the sample's bytes in array `array` of the field. Elements are in native byte order,
+    /// and the shape of the array determines their number.
     ///
     /// # Panics
     /// If the field has no such array.
@@ -261,13 +264,12 @@ impl<'a> RowMut<'a> {
         self.row.bytes(self.first + array)
     }
 
-    /// Sets the sample's text in the field `name` to `text`.
+    /// Sets the text of the sample in the field `name`.
     pub(super) fn set_text(&mut self, name: &str, text: &str) {
         self.row.meta().set_text(name, text);
     }
 
-    /// Records whether the sample has a label, and the advice to give in the error message if it
-    /// has none.
+    /// Records whether the sample has a label. If it has none, error messages contain `advice`.
     pub(super) fn set_labeled(&mut self, labeled: bool, advice: Option<&Arc<str>>) {
         let meta = self.row.meta();
         meta.labeled = labeled;
@@ -282,8 +284,8 @@ impl Debug for RowMut<'_> {
 }
 
 /// A field type, as the argument of [`Loader::field`](crate::Loader::field). Any [`FieldType`] can
-/// be converted into it. A built-in field type can be deserialized from a map of its name to a map
-/// of all its options.
+/// be converted to it. Built-in field types can be deserialized: their serialized form is a map
+/// from the name to a map of all options.
 #[derive(Debug, Clone)]
 pub struct FieldKind(pub(crate) Arc<dyn FieldType>);
 

@@ -1,4 +1,4 @@
-//! The fields of a loader. Lays out their arrays in a batch, and checks that the fields are
+//! [`Fields`]: all fields of a loader. Lays out their arrays in a batch, and checks that they are
 //! compatible with the augmentation.
 
 use std::cell::Cell;
@@ -17,13 +17,14 @@ use crate::sampler::Rng;
 use crate::source::{Sample, Source};
 use crate::transform::{Augment, Plan};
 
-/// All fields of a loader, each with its spans in the batch.
+/// All fields of a loader, and their spans in a batch.
 pub(crate) struct Fields {
     pub(crate) images: Vec<ImageField>,
-    /// Name of the field that reads the sample's image itself, in a loader without image fields.
+    /// Name of the field that delivers the sample's image itself, if the loader has no image
+    /// fields.
     pub(crate) shown: Option<String>,
-    /// Index of the image with which other fields are transformed: the first image without a
-    /// separate augmentation.
+    /// Index of the image that other fields follow. This is the first image that uses the loader's
+    /// augmentation.
     pub(crate) followed: Option<usize>,
     label: Option<Label>,
     /// Fields other than images and labels that [only copy bytes](FieldType::copies).
@@ -32,15 +33,15 @@ pub(crate) struct Fields {
     pub(crate) computed: Vec<Member>,
 }
 
-/// Checks the augmentation `view` of a view called `name`. `augment` is the loader's augmentation.
+/// Checks the augmentation `view` of the view `name`. `augment` is the loader's augmentation.
 fn check_view(name: &str, view: &Augment, augment: &Augment) -> Result<()> {
     view.check()?;
     if view.mixes() || augment.mixes() {
-        return Err(Error::config(format!("field {name:?} is a view, and views are not mixed: remove Augment::mix")));
+        return Err(Error::config(format!("field {name:?} is a view, and views cannot be mixed: remove Augment::mix")));
     }
     if view.sees_boxes() {
         return Err(Error::config(format!(
-            "field {name:?} is a view, and boxes do not follow views: remove Augment::iou_crop"
+            "field {name:?} is a view, and boxes cannot follow a view: remove Augment::iou_crop"
         )));
     }
     if let Some(step) = view.joins().next() {
@@ -49,52 +50,52 @@ fn check_view(name: &str, view: &Augment, augment: &Augment) -> Result<()> {
     Ok(())
 }
 
-/// A field that its field type writes.
+/// A field that [`FieldType::write`] writes.
 pub(crate) struct Member {
     pub(crate) name: String,
     kind: Arc<dyn FieldType>,
     first: usize,
     arrays: usize,
-    /// Number of bytes per sample, summed over the field's arrays.
+    /// Number of bytes per sample in all arrays of the field.
     pub(crate) bytes: usize,
 }
 
 impl Member {
-    /// Writes the field's row for `sample`. Random numbers are derived from `rng`.
+    /// Writes row `index` of a part. `rng` is the generator of the sample.
     pub(crate) fn write(
         &self,
         sample: &Sample<'_>,
         shown: Shown<'_>,
         rng: Rng,
         part: &mut Part,
-        place: usize,
+        index: usize,
     ) -> Result<()> {
-        let mut place = RowMut::new(Row::new(part, place), self.first, self.arrays);
-        self.kind.write(&Input::new(&self.name, sample, shown, rng), &mut place)
+        let mut row = RowMut::new(Row::new(part, index), self.first, self.arrays);
+        self.kind.write(&Input::new(&self.name, sample, shown, rng), &mut row)
     }
 
-    /// Zeroes row `place` of a full batch.
-    fn blank(&self, full: &mut Full, place: usize) {
+    /// Zeroes row `index` of a full batch.
+    fn blank(&self, full: &mut Full, index: usize) {
         for span in self.first..self.first + self.arrays {
-            let each = full.schema().spans[span].sample_bytes;
-            full.bytes_mut(span)[place * each..][..each].fill(0);
+            let row_bytes = full.schema().spans[span].sample_bytes;
+            full.bytes_mut(span)[index * row_bytes..][..row_bytes].fill(0);
         }
     }
 
-    /// Returns how much memory is needed to write `sample`, in bytes.
+    /// Returns the number of bytes that are needed to write `sample`.
     pub(crate) fn memory(&self, sample: &Sample<'_>, shown: Shown<'_>, rng: Rng) -> u64 {
         self.kind.memory(&Input::new(&self.name, sample, shown, rng))
     }
 }
 
 impl Fields {
-    /// Creates the fields with these names and types, and returns them with their arrays in a batch
-    /// of `epoch`. Images are written in `format` and use the augmentation `augment`. `label`
-    /// determines how classes are delivered.
+    /// Creates the fields with the given names and types. Returns them, and their arrays in a batch
+    /// of `epoch`. `augment` is the loader's augmentation, `format` is the format of images, and
+    /// `label` is the field type of labels.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a name is used twice, or if a field type
-    /// rejects an option.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a name is used twice, if a field type
+    /// rejects an option, or if there are no fields, too many images or several labels.
     pub(crate) fn new(
         fields: &[(String, FieldKind)],
         label: Label,
@@ -139,7 +140,7 @@ impl Fields {
         }
         if made.images.len() > MAX_IMAGES {
             let images = made.images.len();
-            return Err(Error::config(format!("{images} images per sample: the maximum is {MAX_IMAGES}")));
+            return Err(Error::config(format!("{images} images per sample: expected at most {MAX_IMAGES}")));
         }
         if arrays.is_empty() && made.members().next().is_none() {
             return Err(Error::config("drop_field removes every field, but a batch needs at least one"));
@@ -147,14 +148,14 @@ impl Fields {
         made.add_records(&mut arrays, split);
         arrays.extend(made.label.and_then(|label| label.soft_array()));
         made.check_names(&arrays)?;
-        // A device computes the soft labels itself, so they need not be copied to it.
+        // A device computes the soft labels, so they need not be copied to it.
         if split.there {
             arrays.retain(|(_, role)| *role != Role::SoftLabels);
         }
         Ok((made, arrays))
     }
 
-    /// Adds the image field `name`, and its array in a batch of `epoch`.
+    /// Adds the image field `name`, and its array to `arrays`.
     fn add_image(
         &mut self,
         name: &str,
@@ -179,7 +180,8 @@ impl Fields {
         Ok(())
     }
 
-    /// Adds the arrays that `split` requires: the records of the images, and the encoded images.
+    /// Adds the arrays that `split` requires: the records of the images, and the space for encoded
+    /// images.
     fn add_records(&mut self, arrays: &mut Vec<(Field, Role)>, split: Split) {
         let hidden = |bytes| Field { name: String::new(), dtype: Dtype::U8, shape: vec![bytes] };
         for image in self.images.iter_mut().filter(|_| split.records) {
@@ -195,12 +197,12 @@ impl Fields {
         }
     }
 
-    /// Checks that field names are unique.
+    /// Checks that the names of all fields and arrays are unique.
     fn check_names(&self, arrays: &[(Field, Role)]) -> Result<()> {
         let twice = arrays.iter().enumerate().find(|(i, (field, _))| {
             !field.name.is_empty() && arrays[..*i].iter().any(|(other, _)| other.name == field.name)
         });
-        // A field without arrays delivers texts.
+        // A field without arrays delivers strings, so its name is not in `arrays`.
         let texts = self.members().filter(|member| member.arrays == 0).map(|member| &member.name);
         let text = texts.into_iter().find(|text| arrays.iter().any(|(field, _)| field.name == **text));
         if let Some(name) = twice.map(|(_, (field, _))| &field.name).or(text) {
@@ -209,13 +211,13 @@ impl Fields {
         Ok(())
     }
 
-    /// Checks that the fields and the augmentation are compatible. `moved` is whether custom
-    /// transforms may move pixels.
+    /// Checks that the fields and the augmentation are compatible. Set `moved` if custom transforms
+    /// may move pixels.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a field cannot be transformed by the
-    /// augmentation together with the image, if images are mixed but labels are not, or if
-    /// [`Augment::iou_crop`] is used without boxes.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a field cannot follow the image through
+    /// the augmentation, if images are mixed but labels are not, or if [`Augment::iou_crop`] is
+    /// used without boxes.
     pub(crate) fn check(&self, augment: &Augment, moved: bool) -> Result<()> {
         if let Some(Member { name, .. }) = self.members().find(|field| field.kind.follows_image()) {
             if self.followed.is_none() && !self.images.is_empty() {
@@ -225,7 +227,10 @@ impl Fields {
                 )));
             }
             if self.images.is_empty() && self.shown.is_none() {
-                return Err(Error::config(format!("field {name:?} follows the image, but the loader has none")));
+                return Err(Error::config(format!(
+                    "field {name:?} follows the image, but the loader has no image: remove drop_field(\"image\") or add \
+                     .field(\"image\", Image::new())"
+                )));
             }
             if augment.repeats_borders() {
                 return Err(Error::config(format!(
@@ -235,13 +240,13 @@ impl Fields {
             }
             if augment.mixes() {
                 return Err(Error::config(format!(
-                    "field {name:?} follows the image, and images are mixed: a mixed mask or box has no meaning"
+                    "field {name:?} follows the image, but masks and boxes cannot be mixed: remove Augment::mix or the field"
                 )));
             }
             if moved {
                 return Err(Error::config(format!(
-                    "field {name:?} follows the image, but not Loader::transform, which may move pixels: move them with the augmentation, \
-                     which the field follows, or add .transform_moves_pixels(false) if each pixel stays in its place"
+                    "field {name:?} follows the image, but cannot follow pixels that Loader::transform moves: use Augment instead, \
+                     or add .transform_moves_pixels(false) if the transform does not move pixels"
                 )));
             }
         }
@@ -252,7 +257,7 @@ impl Fields {
         {
             return Err(Error::config(
                 "augment mixes images (mixup, cutmix), but each label is the class of one image: add .soft_labels(classes, smoothing) \
-                 and train on \"soft_label\"; or use .drop_field(\"label\") to train without labels",
+                and train on \"soft_label\", or use .drop_field(\"label\") to train without labels",
             ));
         }
         if let (Some(name), Some(step)) = (&self.shown, augment.changes_colors()) {
@@ -267,28 +272,28 @@ impl Fields {
         augment.joins().try_for_each(|step| self.check_joins(augment, step))
     }
 
-    /// Checks that the labels of `source` and the augmentation are compatible.
+    /// Checks that the augmentation is compatible with the labels of `source`.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the augmentation combines several samples
-    /// into one image although the samples have labels.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the samples have labels and the
+    /// augmentation combines several samples into one image.
     pub(crate) fn check_labels(&self, source: &dyn Source) -> Result<()> {
         self.label.iter().try_for_each(|label| label.check_first(source))
     }
 
-    /// Checks that the fields are compatible with `step`, an augmentation step that combines
+    /// Checks that the fields are compatible with the augmentation step `step`, which combines
     /// images.
     fn check_joins(&self, augment: &Augment, step: &str) -> Result<()> {
         let tiled = self.images.iter().filter(|field| field.image.own().is_none()).count();
         if tiled == 0 {
             return Err(Error::config(format!(
-                "augment: {step} requires an image field without a separate augmentation, but there is none"
+                "augment: {step} needs an image field that uses the loader's augmentation, but there is none"
             )));
         }
         let planned = self.images.len() - tiled + augment.ever_most_images() * tiled;
         if planned > MAX_PLANNED {
             return Err(Error::config(format!(
-                "augment: {step} with {tiled} image fields needs {planned} images per sample: the maximum is {MAX_PLANNED}"
+                "augment: {step} with {tiled} image fields needs {planned} images per sample: expected at most {MAX_PLANNED}"
             )));
         }
         let joins = |kind: &dyn FieldType| match step {
@@ -311,7 +316,7 @@ impl Fields {
         Ok(())
     }
 
-    /// Returns the fields whose masks define the pasted pixels, with their names.
+    /// Returns the names of the fields whose masks define the pasted pixels, and their objects.
     fn objects(&self) -> impl Iterator<Item = (&str, &dyn Objects)> {
         self.members().filter_map(|field| match field.kind.pastes() {
             PasteRole::Gives(objects) => Some((&*field.name, objects)),
@@ -319,9 +324,7 @@ impl Fields {
         })
     }
 
-    /// Selects the objects of `sample` that are pasted into another sample's image, including a
-    /// margin in pixels around them. `plan` is the plan of the image of `sample`. `rng` is the
-    /// generator of the sample that receives the objects.
+    /// Selects objects of `sample`, and stores their pixels in `pasted`. See [`Objects::paste`].
     pub(crate) fn paste(
         &self,
         sample: &Sample<'_>,
@@ -333,25 +336,24 @@ impl Fields {
         objects.paste(name, sample, plan, chosen, pasted)
     }
 
-    /// Makes the images in row `place` of a full batch black, and zeroes the other fields of the
+    /// Makes the images in row `index` of a full batch black, and zeroes the other fields of the
     /// row.
-    pub(crate) fn blank(&self, full: &mut Full, place: usize) {
-        self.images.iter().for_each(|field| field.blank(full, place));
-        self.members().for_each(|field| field.blank(full, place));
+    pub(crate) fn blank(&self, full: &mut Full, index: usize) {
+        self.images.iter().for_each(|field| field.blank(full, index));
+        self.members().for_each(|field| field.blank(full, index));
     }
 
-    /// Returns the fields that their field types write.
+    /// Returns the fields that [`FieldType::write`] writes.
     fn members(&self) -> impl Iterator<Item = &Member> {
         self.copied.iter().chain(&self.computed)
     }
 
-    /// Returns the fields that have boxes, with their names.
+    /// Returns the names of the fields that have boxes, and the readers for these boxes.
     fn with_boxes(&self) -> impl Iterator<Item = (&str, BoxReader)> {
         self.members().filter_map(|field| Some((&*field.name, field.kind.boxes()?)))
     }
 
-    /// Replaces the content of `to` with the boxes of `sample`, in coordinates of its upright
-    /// image.
+    /// Replaces the content of `to` with the boxes of `sample`, in pixels of its upright image.
     pub(crate) fn boxes(&self, sample: &Sample<'_>, original: Oriented, to: &mut Vec<[f32; 4]>) -> Result<()> {
         thread_local! {
             static NUMBERS: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
@@ -364,42 +366,42 @@ impl Fields {
         read
     }
 
-    /// Returns the size of the largest image as `u8` RGB in bytes, or 0 if there are no images.
+    /// Returns the number of bytes of the largest image as `u8` RGB, or 0 if there are no images.
     pub(crate) fn largest_image(&self) -> usize {
         self.images.iter().map(ImageField::rgb_bytes).max().unwrap_or(0)
     }
 
-    /// Returns the augmentation of each image. `augment` is the loader's augmentation.
+    /// Returns the augmentation of each image field. `augment` is the loader's augmentation.
     pub(crate) fn augments<'a>(&'a self, augment: &'a Augment) -> impl Iterator<Item = &'a Augment> {
         self.images.iter().map(move |field| field.image.own().unwrap_or(augment))
     }
 
-    /// Returns the number of bytes per sample of the computed fields.
+    /// Returns the number of bytes per sample of all computed fields.
     pub(crate) fn computed_bytes(&self) -> usize {
         self.computed.iter().map(|field| field.bytes).sum()
     }
 
-    /// Checks the labels of a complete batch, before its failed samples are replaced.
+    /// Checks the labels of a full batch, before failed samples are replaced.
     pub(crate) fn judge(&self, source: &dyn Source, full: &mut Full) {
         if let Some(label) = &self.label {
             label.judge(source, full);
         }
     }
 
-    /// Mixes the images of a full batch if they are mixed on the host.
+    /// Mixes the images of a full batch, if they are mixed and the host mixes them.
     pub(crate) fn mix(&self, full: &mut Full, scratch: &mut MixScratch) -> Result<()> {
         let Some(mixing) = full.header().mixing else { return Ok(()) };
         self.images.iter().filter(|image| !image.split.there).try_for_each(|image| image.mix(&mixing, full, scratch))
     }
 
-    /// Writes the values that depend on the whole batch, which are the soft labels.
+    /// Writes the values that depend on the whole batch. These are the soft labels.
     pub(crate) fn finish(&self, full: &mut Full) {
         if let Some(label) = &self.label {
             label.soften(full);
         }
     }
 
-    /// Computes the launch sizes for the images of the batch that a device decodes.
+    /// Computes the sizes with which the device launches its decoding kernels for this batch.
     pub(crate) fn measure(&self, full: &mut Full) {
         let mut largest = std::mem::take(&mut full.header_mut().largest);
         largest.clear();

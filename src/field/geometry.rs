@@ -1,22 +1,25 @@
+//! [`Geometry`]: the position of the source image in the output.
+
 use super::{FieldType, Input, RowMut};
 use crate::batch::{Dtype, Field};
 use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::transform::Plan;
 
-/// The position of the source image in the output image, for mapping predictions back to the source
-/// image. The field delivers a matrix, (N, 2, 3) f32, and the array `<name>.size`, (N, 2) i32, with
-/// the height and width of the upright source image.
+/// The position of the source image in the output image, which is needed to map predictions back to
+/// the source image. The field has two arrays: a matrix, which is f32 of shape (N, 2, 3), and
+/// `<name>.size`, which is i32 of shape (N, 2) and contains the height and width of the upright
+/// source image.
 ///
 /// The matrix maps a point (x, y, 1) of the source image to a point (x, y) of the output image.
-/// Coordinates are in pixels and are measured from the edges of the image, so x ranges from 0 to
-/// the width. The matrix combines the crop, the resize, the padding and the flips.
+/// Coordinates are in pixels from the upper left corner of the image, so x ranges from 0 to the
+/// width. The matrix includes the crop, the resize, the padding and the flips.
 /// [`box_to_image`](Geometry::box_to_image) maps a box of the output image back to the source
-/// image. To map other predictions back, subtract the last column of the matrix and divide by its
-/// diagonal. The two remaining numbers are always 0.
+/// image. To map other predictions back, subtract the last column of the matrix, and divide by the
+/// diagonal. All other elements are 0.
 ///
-/// A sample fails if a geometric effect such as a rotation applies to it, because a matrix cannot
-/// describe what such an effect cuts off.
+/// A sample fails if a geometric effect such as a rotation is applied to it, because the matrix
+/// cannot describe which parts of the image such an effect removes.
 ///
 /// ```no_run
 /// use warpfeed::field::Geometry;
@@ -30,19 +33,20 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Creates the field type for the sample's image.
+    /// Creates the field type.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Maps a box of the output image (left, upper, right and lower edge in pixels) back to the
-    /// source image. `matrix` is the sample's row of the field. If the image was flipped, the edges
-    /// are swapped so that left is less than right. The box may extend beyond the image.
+    /// Maps a box of the output image back to the source image. `corners` contains the left, upper,
+    /// right and lower edge in pixels, and `matrix` is the sample's row of the field. If the image
+    /// was flipped, the edges are swapped so that the left edge is less than the right edge. The
+    /// result may extend beyond the source image.
     ///
     /// ```
     /// use warpfeed::field::Geometry;
     ///
-    /// // An image of 100 by 80 pixels, mirrored, in the middle of an output of 64 by 64.
+    /// // An image of 100 by 80 pixels is mirrored and centered in an output of 64 by 64 pixels.
     /// let matrix = [-0.64, 0.0, 64.0, 0.0, 0.64, 6.4];
     /// let [left, top, right, bottom] = Geometry::box_to_image(&matrix, [0.0, 6.4, 32.0, 57.6]);
     /// assert!((left - 50.0).abs() < 1e-4 && top.abs() < 1e-4);
@@ -56,7 +60,7 @@ impl Geometry {
     }
 }
 
-/// Computes the matrix that describes `plan`.
+/// Returns the matrix that maps source positions to output positions according to `plan`.
 fn matrix(plan: &Plan) -> [f32; 6] {
     let Plan { crop, resized, offset, target, output, .. } = plan;
     let along = |[start, from, to, offset, target, all]: [u32; 6], mirrored: bool| {
@@ -83,17 +87,18 @@ impl FieldType for Geometry {
         true
     }
 
-    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
+    fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()> {
         let plan = input.image();
         if plan.is_warped() {
             return Err(Error::config(format!(
-                "field {:?}: the augmentation rotates, shears or distorts this image, which Geometry does not describe",
+                "field {:?}: the augmentation rotates, shears or distorts this image, which Geometry cannot describe: \
+                 remove the geometric operations or the field",
                 input.name
             )));
         }
-        place.bytes(0).copy_from_slice(bytemuck::bytes_of(&matrix(plan)));
+        row.bytes(0).copy_from_slice(bytemuck::bytes_of(&matrix(plan)));
         let size = [plan.image_size.height as i32, plan.image_size.width as i32];
-        place.bytes(1).copy_from_slice(bytemuck::bytes_of(&size));
+        row.bytes(1).copy_from_slice(bytemuck::bytes_of(&size));
         Ok(())
     }
 }
@@ -104,9 +109,9 @@ mod tests {
     use crate::sampler::Rng;
     use crate::transform::Augment;
 
-    /// The expected values come from the mapping of boxes.
+    /// Compares the matrix with [`Plan::clip_box`].
     #[test]
-    fn a_point_is_mapped_forward_and_back() {
+    fn the_matrix_maps_boxes_forward_and_back() {
         let (mut rng, mut boxes) = (Rng::new(4, 5, 6), 0);
         for round in 0..400 {
             let image = Size::new(20 + rng.below(300) as u32, 20 + rng.below(300) as u32);

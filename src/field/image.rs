@@ -1,9 +1,12 @@
+//! [`Image`]: the field type of images, and [`ImageField`], which writes them to a batch.
+
 use warpfeed_sources::format::is_image;
 
 use super::split::Split;
 use super::{FieldType, FieldWriter, Input, RowMut};
 use crate::batch::{
-    self, BatchWriter, DecodeOps, Dtype, Encoded, Field, Full, Layout, Normalize, Part, Role, Row, SampleOps, Unwritten,
+    self, BatchWriter, DecodeOps, Dtype, Encoded, Field, Full, Layout, Normalize, Part, Role, Row, SampleOps,
+    UncastImage,
 };
 use crate::decode::{Bitstream, Codecs, Grid, Pixels, Size};
 use crate::error::{Error, Result, resize};
@@ -11,12 +14,12 @@ use crate::sampler::Rng;
 use crate::source::Sample;
 use crate::transform::{Augment, ImageMut, Mixing, Plan, Resizer, Transform};
 
-/// An image: decoded, cropped, resized, flipped, color-adjusted, normalized, erased and mixed.
-/// [`Loader::augment`](crate::Loader::augment) and related options define these steps.
+/// An image, which is decoded, cropped, resized, flipped, color-adjusted, normalized, erased and
+/// mixed as [`Loader::augment`](crate::Loader::augment) and related options specify.
 ///
 /// All images of a sample use the same random numbers, so images of the same size are cropped and
-/// flipped alike. Images are copied to a device as `u8` (N, H, W, 3). The device casts, normalizes,
-/// transposes, erases and mixes them.
+/// flipped in the same way. For batches on a device, images are copied to the device as `u8` (N, H,
+/// W, 3), and the device casts, normalizes, transposes, erases and mixes them.
 ///
 /// ```no_run
 /// use warpfeed::Loader;
@@ -36,34 +39,35 @@ pub struct Image {
 }
 
 impl Image {
-    /// Reads the sample's first field that is named after an image format: `jpg`, `png`, `img`, ...
+    /// Reads the first field of the sample that is named after an image format: `jpg`, `png`,
+    /// `img`, ...
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Reads the sample's field `name`, which may have any name.
+    /// Reads the sample's field `name`, which need not be named after an image format.
     pub fn of(name: impl Into<String>) -> Self {
         Image { of: Some(name.into()), augment: None }
     }
 
-    /// Sets a separate augmentation, which makes this field a view of the image. A view has its own
-    /// size. Its random numbers are a function of (seed, epoch, sample, name of the field).
-    /// [`Loader::views`](crate::Loader::views) creates several views.
+    /// Sets an augmentation for this field only, which makes the field a view of the image. A view
+    /// has its own size. Its random numbers are a function of (seed, epoch, sample, name of the
+    /// field). To create several views, call [`Loader::views`](crate::Loader::views).
     ///
-    /// Annotations such as boxes and masks are not transformed with a view, and views are not
-    /// mixed.
+    /// Views are not mixed, and annotations such as boxes and masks are not transformed with them.
     #[must_use]
     pub fn augment(mut self, augment: Augment) -> Self {
         self.augment = Some(augment);
         self
     }
 
-    /// Creates the image field that a field type describes.
+    /// Creates an image field from the values that [`FieldType::maker`] and [`FieldType::augment`]
+    /// return.
     pub(super) fn described(of: Option<&str>, augment: Option<&Augment>) -> Self {
         Image { of: of.map(str::to_owned), augment: augment.cloned() }
     }
 
-    /// Returns the separate augmentation, if any.
+    /// Returns the augmentation for this field only, if there is one.
     pub(crate) fn own(&self) -> Option<&Augment> {
         self.augment.as_ref()
     }
@@ -87,8 +91,8 @@ impl Image {
     }
 }
 
-/// Returns a suggestion for the error message if the name of one of the sample's fields looks like
-/// an image.
+/// If the name of a field looks like an image, returns a suggestion for the error message.
+/// Otherwise, returns an empty string.
 fn hint(names: &[&str]) -> String {
     let original =
         |name: &&str| Some((name.to_string(), name.rsplit_once('.').filter(|(_, end)| is_image(end))?.0.to_owned()));
@@ -101,7 +105,7 @@ fn hint(names: &[&str]) -> String {
     }
 }
 
-/// Format in which a loader writes all of its images.
+/// Format in which a loader writes its images.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Written {
     /// Number of channels: 3 or 1.
@@ -112,7 +116,7 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// Returns the array of an image in this format, and its role.
+    /// Converts the array of an image to this format, and adds its role.
     pub(super) fn array(&self, mut image: Field) -> (Field, Role) {
         image.shape[2] = self.channels;
         if self.layout == Layout::Nchw {
@@ -123,7 +127,7 @@ impl Written {
 }
 
 impl FieldType for Image {
-    /// Returns the array of the image before its conversion: `u8` (H, W, 3).
+    /// Returns the array of the image before the conversion to the loader's format: `u8` (H, W, 3).
     fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
         let shape = vec![output.height as usize, output.width as usize, 3];
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::U8, shape }])
@@ -146,33 +150,36 @@ impl FieldType for Image {
     }
 }
 
-/// An [`Image`] field of a loader, with its spans in the batch.
+/// An [`Image`] field of a loader, and its spans in the batch.
 pub(crate) struct ImageField {
     pub(crate) image: Image,
     /// Name of the field.
     pub(crate) name: String,
     pub(super) span: usize,
-    /// Index of the span with the image's records, if any. A device runs the effects on values that
-    /// are in these records. If the host mixes, it does so instead.
+    /// Index of the span that contains the operations on each image, if there is one. A device
+    /// reads the effects on values from these records. If the host mixes the images, the host does
+    /// so instead.
     pub(super) records: Option<usize>,
-    /// Index of the span with the records for decoding on a device, if any.
+    /// Index of the span that contains the records for decoding on a device, if there is one.
     pub(super) decoding: Option<usize>,
     pub(super) split: Split,
-    /// Whether the image has one channel, which is computed from the finished RGB image.
+    /// Whether the image has one channel. It is computed from the finished RGB image.
     pub(super) gray: bool,
     pub(super) writer: BatchWriter,
 }
 
 impl ImageField {
-    /// Returns whether the image is converted only when the batch is full, because the values are
-    /// rounded after mixing. Until then, the image is stored as `u8` HWC in its row. The row is
-    /// large enough, because no dtype is smaller.
-    fn waits(&self, row: &Row<'_>) -> bool {
+    /// Returns whether the image is converted to the loader's format only when the batch is full.
+    /// This is the case if the host mixes images, because values are rounded after mixing. Until
+    /// then, the row contains the image as `u8` HWC. The row is large enough, because no dtype is
+    /// smaller.
+    fn is_converted_later(&self, row: &Row<'_>) -> bool {
         !self.split.there && row.header().mixing.is_some()
     }
 
-    /// Transforms decoded pixels into the finished `u8` image. If the batch stores the image as
-    /// `u8` at this point, writes it to the batch. Otherwise, writes it to `image`.
+    /// Crops and resizes decoded pixels, and runs the effects on pixels and the custom transforms.
+    /// Writes the result to the batch if [`is_u8_in_batch`](ImageField::is_u8_in_batch) returns
+    /// true, and to `image` otherwise.
     pub(crate) fn transform(
         &self,
         pixels: &Pixels,
@@ -186,24 +193,26 @@ impl ImageField {
         self.finish((plan, false), rng, transforms, image, row)
     }
 
-    /// Returns whether the batch stores the image as `u8` at this point.
-    fn stays(&self, row: &Row<'_>) -> bool {
-        self.writer.is_copy() || self.waits(row)
+    /// Returns whether the row of the batch contains the finished `u8` image, either because this
+    /// is the loader's format, or because the image is converted later.
+    fn is_u8_in_batch(&self, row: &Row<'_>) -> bool {
+        self.writer.is_copy() || self.is_converted_later(row)
     }
 
-    /// Returns the buffer for the RGB image before its conversion. This is the row of the batch if
-    /// the image stays there, and `image` otherwise.
+    /// Returns the buffer for the RGB image before the conversion to the loader's format. This is
+    /// the row of the batch if the image does not have to be copied afterward, and `image`
+    /// otherwise.
     pub(crate) fn unwritten<'i>(&self, image: &'i mut [u8], row: &'i mut Row<'_>) -> &'i mut [u8] {
-        if self.stays(row) && !self.gray {
+        if self.is_u8_in_batch(row) && !self.gray {
             &mut row.bytes(self.span)[..self.rgb_bytes()]
         } else {
             &mut image[..self.rgb_bytes()]
         }
     }
 
-    /// Runs the effects on pixels and the custom transforms on the resized image, which may consist
-    /// of several tiles. If there are custom transforms, `image` must be large enough for two
-    /// images.
+    /// Runs the effects on pixels and the custom transforms on the resized image. `joins` is
+    /// whether the image consists of several tiles. If there are custom transforms, `image` must be
+    /// large enough for two images.
     pub(crate) fn finish(
         &self,
         (plan, joins): (&Plan, bool),
@@ -223,12 +232,11 @@ impl ImageField {
             })?;
         }
         if self.gray {
-            // The conversion works in place, because each pixel is read before its position is
-            // overwritten.
-            for at in 0..self.writer.image_bytes() {
-                image[at] = luma([image[at * 3], image[at * 3 + 1], image[at * 3 + 2]]);
+            // Convert in place. Every pixel is read before it is overwritten.
+            for pixel in 0..self.writer.image_bytes() {
+                image[pixel] = luma([image[pixel * 3], image[pixel * 3 + 1], image[pixel * 3 + 2]]);
             }
-            if self.stays(row) {
+            if self.is_u8_in_batch(row) {
                 let bytes = self.writer.image_bytes();
                 row.bytes(self.span)[..bytes].copy_from_slice(&image[..bytes]);
             }
@@ -236,12 +244,12 @@ impl ImageField {
         Ok(())
     }
 
-    /// Returns the size of the image as `u8` RGB in bytes.
+    /// Returns the number of bytes of the image as `u8` RGB.
     pub(crate) fn rgb_bytes(&self) -> usize {
         self.writer.image_bytes() * if self.gray { 3 } else { 1 }
     }
 
-    /// Returns whether the device runs the effects on pixels for this plan.
+    /// Returns whether the device runs the effects on pixels of `plan`.
     fn is_retouched_there(&self, plan: &Plan) -> bool {
         self.split.retouch && plan.drawn.is_for_devices()
     }
@@ -256,12 +264,12 @@ impl ImageField {
         self.decoding.is_some()
     }
 
-    /// Leaves the decoding of an image to the device. `grid` describes the image, and `stream`
-    /// contains its entropy-coded data. Returns `false` if there is no space left for the data, or
-    /// if the device does not support `plan`.
+    /// Stores an encoded image in the batch, so that the device decodes it. `grid` describes the
+    /// image, and `stream` contains its entropy-coded data. Returns `false` and stores nothing if
+    /// there is no space left for the data, or if the device does not support `plan`.
     pub(crate) fn leave(&self, grid: &Grid, stream: &Bitstream, plan: &Plan, part: &mut Part, place: usize) -> bool {
-        let able = DecodeOps::takes(plan) && (plan.drawn.pixels.is_empty() || self.is_retouched_there(plan));
-        let Some(decoding) = self.decoding.filter(|_| able) else { return false };
+        let is_supported = DecodeOps::supports(plan) && (plan.drawn.pixels.is_empty() || self.is_retouched_there(plan));
+        let Some(decoding) = self.decoding.filter(|_| is_supported) else { return false };
         let (bytes, blocks) = (stream.len(), grid.kept_blocks());
         let Some((at, block, to)) = part.encoded(bytes + DecodeOps::SLACK, blocks) else { return false };
         stream.write(&mut to[..bytes]);
@@ -271,16 +279,16 @@ impl ImageField {
         true
     }
 
-    /// Returns the row that is stored in the decode record of row `place`, if the image was left to
-    /// the device.
+    /// If the device decodes the image in row `place`, returns the row that is stored in its
+    /// record.
     #[cfg(feature = "_device")]
     pub(crate) fn left_at(&self, full: &mut Full, place: usize) -> Option<usize> {
         let ops = DecodeOps::read(record_at(full.bytes_mut(self.decoding?), place));
         ops.decodes().then(|| ops.place())
     }
 
-    /// Writes the image in row `place` from pixels that were decoded on the host, and clears its
-    /// decode record, so that the device does not decode it.
+    /// Writes the image in row `place` from pixels that the host has decoded, and clears the record
+    /// for decoding, so that the device does not decode the image.
     pub(crate) fn take_back(
         &self,
         pixels: &Pixels,
@@ -296,7 +304,7 @@ impl ImageField {
         Ok(())
     }
 
-    /// Writes the record of the operations that the device runs on the image.
+    /// Writes the record of the operations on the image, if there is one.
     fn write_ops(&self, plan: &Plan, row: &mut Row<'_>) {
         if let Some(records) = self.records {
             let ops = SampleOps::new(&plan.drawn, self.is_retouched_there(plan));
@@ -304,14 +312,14 @@ impl ImageField {
         }
     }
 
-    /// Writes the finished image to the batch, unless it is already there, and runs the effects on
-    /// values.
+    /// Converts the finished image to the loader's format, runs the effects on values, and writes
+    /// the result to the batch. Skips what the device does, or what is done when the batch is full.
     pub(crate) fn write(&self, image: &[u8], plan: &Plan, row: &mut Row<'_>) -> Result<()> {
         self.write_ops(plan, row);
         if let Some(decoding) = self.decoding {
             DecodeOps::nothing().write(record(row.bytes(decoding)));
         }
-        if self.waits(row) {
+        if self.is_converted_later(row) {
             return Ok(());
         }
         let effects = if self.split.values() { &[][..] } else { &plan.drawn.values[..] };
@@ -319,24 +327,24 @@ impl ImageField {
             self.writer.change(effects, row.bytes(self.span))?;
         } else {
             let pixels = &image[..self.writer.image_bytes()];
-            self.writer.write_changed(Unwritten { pixels, effects }, row.bytes(self.span))?;
+            self.writer.write_changed(UncastImage { pixels, effects }, row.bytes(self.span))?;
         }
         Ok(())
     }
 
     /// Makes the image in row `place` of a full batch black.
     pub(crate) fn blank(&self, full: &mut Full, place: usize) {
-        // If the records are zero, a device does not change the pixels.
+        // A device does not change the pixels of an image if its records are zero.
         for span in self.records.into_iter().chain(self.decoding) {
             let each = full.schema().spans[span].sample_bytes;
             full.bytes_mut(span)[place * each..][..each].fill(0);
         }
         let (black, each) = (vec![0; self.writer.image_bytes()], self.writer.sample_bytes());
         let written = self.writer.write(&black, &mut full.bytes_mut(self.span)[place * each..][..each]);
-        written.expect("an image and its row have the expected size");
+        written.expect("the image and its row have the sizes that the writer expects");
     }
 
-    /// Mixes the images of a full batch, which are stored as `u8` until then.
+    /// Mixes the images of a full batch, and converts them from `u8` to the loader's format.
     pub(crate) fn mix(&self, mixing: &Mixing, full: &mut Full, scratch: &mut MixScratch) -> Result<()> {
         let (MixScratch { own, last }, count) = (scratch, full.len());
         resize(own, self.writer.image_bytes(), 0);
@@ -350,15 +358,15 @@ impl ImageField {
     }
 }
 
-/// Returns the luminance of a pixel according to ITU-R BT.601, rounded like Pillow's
-/// `convert("L")`. The luminance of a gray pixel is its value.
+/// Returns the luminance of a pixel (ITU-R BT.601), rounded like in Pillow's `convert("L")`. A gray
+/// pixel keeps its value.
 fn luma([red, green, blue]: [u8; 3]) -> u8 {
     ((u32::from(red) * 19_595 + u32::from(green) * 38_470 + u32::from(blue) * 7_471 + 0x8000) >> 16) as u8
 }
 
-/// Returns the bytes of a sample's record as an array.
+/// Returns the first bytes as a record of `N` bytes.
 fn record<const N: usize>(bytes: &mut [u8]) -> &mut [u8; N] {
-    bytes.first_chunk_mut().expect("a record has a fixed size")
+    bytes.first_chunk_mut().expect("a row of the span contains a whole record")
 }
 
 /// Returns the bytes of the record in row `place`.
@@ -367,7 +375,7 @@ fn record_at(records: &mut [u8], place: usize) -> &mut [u8; DecodeOps::BYTES] {
     record(&mut records[place * DecodeOps::BYTES..])
 }
 
-/// Scratch memory for mixing, reused from batch to batch.
+/// Scratch memory for mixing, which is reused for all batches.
 #[derive(Default)]
 pub(crate) struct MixScratch {
     own: Vec<u8>,

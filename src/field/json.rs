@@ -7,17 +7,17 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
 use super::number::Number;
 use crate::source::{MAX_AXES, Shape};
 
-/// Calls `put` with each number in `bytes`, and returns the shape of the nested lists. Lists at the
-/// same level must have the same length and depth.
+/// Calls `put` with each number in `bytes`, and returns the shape of the nested lists. All lists at
+/// the same level must have the same length, and all numbers must have the same depth.
 ///
 /// # Errors
-/// If the lists are invalid; the error states the line and column. Errors from `put` are returned
-/// as well.
+/// If the text is not valid JSON, or not nested lists of numbers. The error states the line and
+/// column. Errors from `put` are returned as well.
 pub(super) fn numbers<'a>(bytes: &'a [u8], put: impl FnMut(Number<'a>) -> Result<(), String>) -> Result<Shape, String> {
     let mut lists = Lists { put, shape: Shape::new(), axes: None, count: 0 };
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let read = Level { lists: &mut lists, depth: 0 }.deserialize(&mut json).and_then(|()| json.end());
-    read.map_err(|e| format!("is not numbers in JSON: {e}"))?;
+    read.map_err(|e| format!("is not a JSON list of numbers: {e}"))?;
     Ok(lists.shape)
 }
 
@@ -26,7 +26,7 @@ struct Lists<F> {
     put: F,
     /// Length of the first list at each level.
     shape: Shape,
-    /// Nesting depth of the numbers, or `None` before the first number.
+    /// Depth of the numbers, or `None` if no number was read yet.
     axes: Option<usize>,
     count: usize,
 }
@@ -42,11 +42,11 @@ impl<'a, F: FnMut(Number<'a>) -> Result<(), String>> Level<'_, F> {
         let Level { lists, depth } = self;
         if *lists.axes.get_or_insert(depth) != depth || lists.shape.len() > depth {
             return Err(E::custom(format_args!(
-                "number {} is nested in {depth} lists, others are nested deeper",
+                "number {} is at depth {depth}, but other numbers are nested deeper",
                 lists.count
             )));
         }
-        (lists.put)(number).map_err(|cause| E::custom(format_args!("{cause} as number {}", lists.count)))?;
+        (lists.put)(number).map_err(|cause| E::custom(format_args!("element {} is {cause}", lists.count)))?;
         lists.count += 1;
         Ok(())
     }
@@ -86,9 +86,9 @@ impl<'a, F: FnMut(Number<'a>) -> Result<(), String>> Visitor<'a> for Level<'_, F
     fn visit_seq<A: SeqAccess<'a>>(self, mut list: A) -> Result<(), A::Error> {
         let Level { lists, depth } = self;
         if depth == MAX_AXES || lists.axes.is_some_and(|axes| axes == depth) {
-            return Err(A::Error::custom(format_args!("a list nested in {depth} lists: expected numbers")));
+            return Err(A::Error::custom(format_args!("unexpected list at depth {depth}: expected a number")));
         }
-        // The first list at a level determines the length of all others.
+        // The first list at each level determines the length of all lists at this level.
         let first = lists.shape.len() == depth;
         if first {
             lists.shape.push(0);
@@ -101,7 +101,9 @@ impl<'a, F: FnMut(Number<'a>) -> Result<(), String>> Visitor<'a> for Level<'_, F
             lists.shape[depth] = len;
         } else if lists.shape[depth] != len {
             let before = lists.shape[depth];
-            return Err(A::Error::custom(format_args!("a list of length {len} next to a list of length {before}")));
+            return Err(A::Error::custom(format_args!(
+                "a list of length {len} at the same level as a list of length {before}"
+            )));
         }
         Ok(())
     }

@@ -1,3 +1,5 @@
+//! [`Keypoints`]: keypoints of the image.
+
 use std::cell::Cell;
 
 use super::corners::declared_size;
@@ -7,26 +9,27 @@ use crate::batch::{Dtype, Field};
 use crate::decode::Size;
 use crate::error::{Error, Result};
 
-/// Keypoints of the whole image, such as the landmarks of a face: (N, K, 2) f32. They are cropped,
-/// resized and flipped together with the image. For keypoints of boxes, see
-/// [`Boxes::points`](super::Boxes::points).
+/// Keypoints of the whole image, such as the landmarks of a face. They are cropped, resized and
+/// flipped together with the image. The array is f32 of shape (N, K, 2). For keypoints of boxes,
+/// see [`Boxes::points`](super::Boxes::points).
 ///
-/// The sample's field is an f32 array of shape (K, 2) in any [encoding](super), with the x and y of
-/// each point in pixels of the source image. A point outside the crop is kept, with coordinates
-/// outside the output. [`Plan::point`](crate::transform::Plan::point) defines the coordinates. The
-/// points are copied to a device unchanged.
+/// The sample's field is an f32 array of shape (K, 2) in any [encoding](super), which contains the
+/// x and y of each point in pixels of the source image. The result has the same number of points: a
+/// point outside the crop has coordinates outside the output. For the meaning of the coordinates,
+/// see [`Plan::point`](crate::transform::Plan::point). For batches on a device, the array is copied
+/// to the device unchanged.
 ///
-/// If EXIF rotates the image, points that were annotated on the stored image are rotated with it;
-/// see [`Boxes`](super::Boxes#images-that-exif-rotates).
+/// If EXIF rotates the image, points that were annotated on the stored image are rotated as well.
+/// See [`Boxes`](super::Boxes#images-that-exif-rotates).
 ///
-/// With [`visibility`](Keypoints::visibility), each point has three numbers, both in the sample and
-/// in the batch.
+/// With [`visibility`](Keypoints::visibility), each point has three numbers in the sample and in
+/// the batch.
 ///
 /// ```no_run
 /// use warpfeed::Loader;
 /// use warpfeed::field::Keypoints;
 ///
-/// // Eyes, nose, corners of the mouth.
+/// // The points are the eyes, the nose and the corners of the mouth.
 /// let landmarks = Keypoints::new(5).flip_pairs([(0, 1), (3, 4)]);
 /// let batches = Loader::new("faces.tar").field("landmarks", landmarks).host()?;
 /// # Ok::<(), warpfeed::Error>(())
@@ -43,16 +46,17 @@ impl Keypoints {
         Keypoints { skeleton: Skeleton { count, pairs: Vec::new() }, visibility: false }
     }
 
-    /// Adds a third number to each point: 0 (unlabeled), 1 (hidden) or 2 (visible). A point outside
-    /// the output becomes (0, 0, 0), which is COCO's notation for an unlabeled point.
+    /// Adds the visibility to each point: 0 (unlabeled), 1 (hidden) or 2 (visible). A point outside
+    /// the output becomes (0, 0, 0), which means unlabeled in COCO.
     #[must_use]
     pub fn visibility(mut self) -> Self {
         self.visibility = true;
         self
     }
 
-    /// Sets pairs of points that are swapped in a mirrored image, such as the left and the right
-    /// eye. An image that is flipped both ways is rotated, not mirrored.
+    /// Sets pairs of points that are swapped if the image is mirrored, such as the left and the
+    /// right eye. An image that is flipped along both axes is rotated rather than mirrored, so its
+    /// points are not swapped.
     #[must_use]
     pub fn flip_pairs(mut self, pairs: impl IntoIterator<Item = (usize, usize)>) -> Self {
         self.skeleton.pairs = pairs.into_iter().collect();
@@ -75,26 +79,26 @@ impl FieldType for Keypoints {
         true
     }
 
-    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
+    fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()> {
         thread_local! {
             static NUMBERS: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
         }
         let (name, sample, plan) = (input.name, input.sample, input.image());
-        let to: &mut [f32] = bytemuck::cast_slice_mut(place.bytes(0));
+        let to: &mut [f32] = bytemuck::cast_slice_mut(row.bytes(0));
         let mut numbers = NUMBERS.take();
         let columns = if self.visibility { 3 } else { 2 };
         let frame = plan.frame(declared_size(name, sample)?);
         let frame = frame.map_err(|e| Error::in_source(format!("field {name:?}: {}", e.cause())))?;
         self.skeleton.read(name, sample, None, columns, (frame, (1.0, 1.0)), &mut numbers)?;
         if self.visibility {
-            self.skeleton.place(&numbers, plan, frame, to);
+            self.skeleton.write_points(&numbers, plan, frame, to);
         } else {
             let to = to.as_chunks_mut::<2>().0;
             for (&[x, y], to) in numbers.as_chunks::<2>().0.iter().zip(&mut *to) {
                 let (x, y) = plan.point(x.into(), y.into());
                 *to = [x as f32, y as f32];
             }
-            self.skeleton.swap(plan, frame, to);
+            self.skeleton.swap_pairs(plan, frame, to);
         }
         NUMBERS.set(numbers);
         Ok(())

@@ -1,3 +1,5 @@
+//! [`Label`]: the class of a sample, as an integer and as a soft label.
+
 use super::{FieldType, FieldWriter, Input, RowMut};
 use crate::batch::{Dtype, Field, Full, Role, SOFT_LABEL, soft_label};
 use crate::decode::Size;
@@ -5,54 +7,55 @@ use crate::error::{Error, Result, guarded};
 use crate::source::{self, Source};
 use crate::transform::Mixing;
 
-/// The class of the sample, i64 of shape (N).
+/// The class of each sample, as an i64 array of shape (N).
 ///
 /// The class is the sample's label ([`Sample::label`](crate::source::Sample::label)): its class
-/// folder, or its field `cls`. [`Loader::soft_labels`](crate::Loader::soft_labels) also delivers
-/// the class as a soft label, (N, classes). The augmentation changes only the soft labels, which
-/// are mixed like the images. The labels are copied to a device unchanged, and the device computes
-/// the soft labels itself.
+/// folder, or its field `cls`. With [`Loader::soft_labels`](crate::Loader::soft_labels), the class
+/// is delivered as a soft label as well, in an array of shape (N, classes). If the augmentation
+/// mixes images, it mixes the soft labels in the same way, and leaves the integer labels unchanged.
+/// For batches on a device, the labels are copied to the device, and the device computes the soft
+/// labels.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Label {
     soft: Option<(usize, f32)>,
     unlabeled: bool,
-    /// Name of the augmentation step that combines several samples, if any.
+    /// Name of the augmentation step that combines several samples, if there is one.
     joined: Option<&'static str>,
 }
 
 impl Label {
-    /// Creates the field type. Options of the loader determine whether there are soft labels, and
-    /// what happens to samples without a label.
+    /// Creates the field type. The loader's options [`soft_labels`](crate::Loader::soft_labels) and
+    /// [`unlabeled`](crate::Loader::unlabeled) apply to it.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Creates the field type with the loader's options [`soft_labels`](crate::Loader::soft_labels)
-    /// and [`unlabeled`](crate::Loader::unlabeled).
+    /// Creates the field type with the values of the loader's options
+    /// [`soft_labels`](crate::Loader::soft_labels) and [`unlabeled`](crate::Loader::unlabeled).
     pub(crate) fn of(soft: Option<(usize, f32)>, unlabeled: bool) -> Self {
         Label { soft, unlabeled, joined: None }
     }
 
-    /// Sets the step that combines several samples into one image.
+    /// Sets the name of the step that combines several samples into one image.
     pub(super) fn joined(self, step: Option<&'static str>) -> Self {
         Label { joined: step, ..self }
     }
 
-    /// Checks that no step combines samples into one image if the first sample of `source` has a
+    /// Checks that the augmentation does not combine samples if the first sample of `source` has a
     /// label.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) otherwise. The error names the step.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if it does. The error names the step.
     pub(super) fn check_first(&self, source: &dyn Source) -> Result<()> {
         if self.joined.is_none() || source.is_empty() {
             return Ok(());
         }
-        // Ignore errors here. A sample that cannot be read fails when it is delivered.
+        // Ignore errors. A sample that cannot be read fails when it is delivered.
         let label = guarded(|| source.label(0, &mut Vec::new())).unwrap_or_default();
-        self.refuse_joined(label)
+        self.check_joined(label)
     }
 
-    fn refuse_joined(&self, label: Option<i64>) -> Result<()> {
+    fn check_joined(&self, label: Option<i64>) -> Result<()> {
         match self.joined.filter(|_| label.is_some()) {
             Some(step) => Err(Error::config(format!(
                 "augment combines several samples ({step}), but each label is the class of one: use .drop_field(\"label\")"
@@ -61,25 +64,25 @@ impl Label {
         }
     }
 
-    /// Returns whether soft labels are delivered as well.
+    /// Returns whether soft labels are delivered.
     pub(crate) fn is_soft(&self) -> bool {
         self.soft.is_some()
     }
 
-    /// Returns the number of classes and the label smoothing, if soft labels are delivered.
+    /// Returns the number of classes and the label smoothing if soft labels are delivered.
     #[cfg(feature = "_device")]
     pub(crate) fn shares(&self) -> Option<(usize, f32)> {
         self.soft
     }
 
-    /// Returns the array of soft labels, if any.
+    /// Returns the array of the soft labels if they are delivered.
     pub(crate) fn soft_array(&self) -> Option<(Field, Role)> {
         let (classes, _) = self.soft?;
         Some((Field { name: SOFT_LABEL.to_owned(), dtype: Dtype::F32, shape: vec![classes] }, Role::SoftLabels))
     }
 
-    /// Decides whether the labels of a batch may be read. If only some samples have labels, the
-    /// samples without one fail.
+    /// Decides whether the labels of a full batch may be read. If only some of the samples have
+    /// labels, the other samples fail.
     pub(crate) fn judge(&self, source: &dyn Source, full: &mut Full) {
         let labels = |full: &Full, has: bool| {
             (0..full.len()).any(|p| full.meta(p).fault.is_none() && full.meta(p).labeled == has)
@@ -100,7 +103,7 @@ impl Label {
         }
     }
 
-    /// Writes the soft labels of a batch whose labels are complete, if the host computes them.
+    /// Writes the soft labels of a full batch, unless the device computes them.
     pub(crate) fn soften(&self, full: &mut Full) {
         let spans = [Role::Label, Role::SoftLabels].map(|role| full.schema().find(role));
         let (Some((_, smoothing)), [Some(labels), Some(rows)]) = (self.soft, spans) else { return };
@@ -138,21 +141,22 @@ impl FieldType for Label {
 
     fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
         let label = input.sample.label()?;
-        self.refuse_joined(label)?;
+        self.check_joined(label)?;
         match (label, self.soft) {
             (None, Some(_)) if !self.unlabeled => {
-                let cause = "no label, but soft_labels requires one; with unlabeled(true) its row has no class";
+                let cause = "no label, but soft_labels requires one; with unlabeled(true), the row of such a sample has no class";
                 return Err(Error::in_source(cause));
             }
             (Some(label), _) if label < 0 && !self.unlabeled => {
                 return Err(Error::in_source(format!(
-                    "label {label} is below zero, but classes start at 0: a sample without a class needs no label, \
+                    "label {label} is negative, but classes start at 0: a sample without a class needs no label, \
                      or a negative one with unlabeled(true); for other numbers use a field of type Numbers"
                 )));
             }
             (Some(label), Some((classes, _))) if label >= classes as i64 => {
                 return Err(Error::in_source(format!(
-                    "label {label}, but soft_labels has {classes} classes, starting at 0"
+                    "label {label}, but soft_labels has only the classes 0 to {}",
+                    classes - 1
                 )));
             }
             _ => {}

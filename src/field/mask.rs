@@ -1,8 +1,10 @@
+//! [`Mask`]: one integer for each pixel, such as a class.
+
 use std::cell::RefCell;
 
 use super::encoded::{Encoded, Encoding};
 use super::sampler::{Integer, Plane, Sampler};
-use super::values::{Meaning, ValueMap};
+use super::values::{StoredValues, ValueMap};
 use super::{FieldType, Input, PasteRole, RowMut};
 use crate::batch::{Dtype, Field};
 #[cfg(feature = "formats")]
@@ -13,37 +15,37 @@ use crate::source::Npy;
 use crate::source::Sample;
 use crate::transform::Plan;
 
-/// Suffixes of mask names, in the order in which they are tried.
-const ENDS: [&str; 8] = ["", ".png", ".npy", ".tif", ".tiff", ".gif", ".bmp", ".webp"];
+/// Suffixes of the names of masks, in the order in which they are tried.
+const SUFFIXES: [&str; 8] = ["", ".png", ".npy", ".tif", ".tiff", ".gif", ".bmp", ".webp"];
 
-/// A mask, (N, H, W): one integer for each pixel of the sample's image, such as the pixel's class.
-/// The mask is cropped, resized and flipped together with the image.
+/// A mask: one integer for each pixel of the sample's image, such as the pixel's class. The mask is
+/// cropped, resized and flipped together with the image. The array has the shape (N, H, W).
 ///
 /// The batch field `mask` reads the sample's field `mask`, `mask.png`, `mask.npy`, `mask.tif`,
 /// `mask.gif`, `mask.bmp` or `mask.webp`. A PNG must be gray with 1 to 16 bits, or have a palette,
-/// whose indices are used as values. It may be interlaced. An `.npy` contains booleans or integers
-/// of shape (height, width). A TIFF must be gray or have an 8-bit palette. In a GIF or BMP, the
-/// values are the palette indices. In a lossless WebP, they are the gray values. JPEG and lossy
-/// WebP are rejected, because lossy compression changes values.
+/// and may be interlaced. An `.npy` contains booleans or integers of shape (height, width). A TIFF
+/// must be gray or have an 8-bit palette. If a PNG, TIFF, GIF or BMP has a palette, the palette
+/// indices are the values. In a lossless WebP, the gray levels are the values. JPEG and lossy WebP
+/// are rejected, because lossy compression changes values.
 ///
 /// [`map`](Mask::map) replaces stored values. An RGB image is rejected unless
-/// [`colors`](Mask::colors) assigns a number to each color.
+/// [`colors`](Mask::colors) assigns values to its colors.
 ///
 /// The masks of [`Voc`](crate::source::Voc) contain classes. If the loader renumbers classes
-/// ([`Loader::classes`](crate::Loader::classes), [`match_labels_by_name`](crate::Loader::match_labels_by_name)),
-/// the mask uses the new numbers: pixels of the class with the new number c have the value c + 1.
-/// The values 0 and 255 do not change, and neither do the masks of other datasets.
+/// ([`Loader::classes`](crate::Loader::classes),
+/// [`match_labels_by_name`](crate::Loader::match_labels_by_name)), these masks are renumbered as
+/// well: pixels of the class with the new number `c` have the value `c + 1`. The values 0 and 255
+/// do not change. Masks of other datasets are not renumbered.
 ///
-/// Resizing uses the nearest pixel and is bit-identical to torchvision's v2 transforms of a `Mask`
-/// (`InterpolationMode.NEAREST`). Values are never interpolated. Random erasing, jitter and custom
-/// transforms do not change the mask. Pixels outside the image have the value [`fill`](Mask::fill).
-/// The mask is copied to a device unchanged. A loader that mixes images
-/// ([`Augment::mix`](crate::Augment::mix)) rejects masks.
+/// Masks are resized with nearest-neighbor sampling, so values are never interpolated. The result
+/// is bit-identical to torchvision's v2 transforms of a `Mask` (`InterpolationMode.NEAREST`).
+/// Random erasing, jitter and custom transforms do not change masks. Pixels outside the image have
+/// the value [`fill`](Mask::fill). For batches on a device, masks are copied to the device
+/// unchanged. A loader that mixes images ([`Augment::mix`](crate::Augment::mix)) rejects masks.
 ///
-/// A mask must have the size of either the stored or the upright image. If EXIF rotates the image
-/// and both versions have the same size,
-/// [`Loader::annotations_follow`](crate::Loader::annotations_follow) determines which version was
-/// annotated.
+/// A mask must have the size of the image. If EXIF rotates the image, a mask with the size of the
+/// stored image is rotated as well, and a mask with the size of the upright image is not. If both
+/// sizes are equal, [`Loader::annotations_follow`](crate::Loader::annotations_follow) decides.
 ///
 /// ```no_run
 /// use warpfeed::field::Mask;
@@ -66,13 +68,13 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// Creates masks of the integer type `dtype`. A sample fails if its mask contains a value that
-    /// the type cannot hold.
+    /// Creates masks of the integer type `dtype`. A sample fails if a value of its mask does not
+    /// fit into the type.
     pub fn new(dtype: Dtype) -> Self {
         Mask { of: None, dtype, fill: 0, classes: None, ignore: None, map: ValueMap::default() }
     }
 
-    /// Reads the sample's field `name` instead of the field that has the batch field's name.
+    /// Reads the sample's field `name` instead of the field with the same name as the batch field.
     #[must_use]
     pub fn of(mut self, name: impl Into<String>) -> Self {
         self.of = Some(name.into());
@@ -88,18 +90,17 @@ impl Mask {
         self
     }
 
-    /// Sets the number of classes. A sample fails if its mask contains a value outside 0 to
-    /// `classes` - 1. The values of [`fill`](Mask::fill) and [`ignore`](Mask::ignore) are allowed
-    /// as well, so 255 can mark pixels to ignore.
+    /// Sets the number of classes. A sample fails if its mask contains a value that is not from 0
+    /// to `classes - 1`, and neither [`fill`](Mask::fill) nor [`ignore`](Mask::ignore).
     #[must_use]
     pub fn classes(mut self, classes: u32) -> Self {
         self.classes = Some(classes);
         self
     }
 
-    /// Replaces stored values, for example 255 with 1. A sample fails if its mask contains a value
+    /// Replaces each stored value with a new value. A sample fails if its mask contains a value
     /// that is not in the map, unless [`ignore`](Mask::ignore) is set. If classes are renumbered,
-    /// the map applies to the new numbers.
+    /// the map is applied to the new numbers.
     ///
     /// ```
     /// # use warpfeed::{Dtype, field::Mask};
@@ -111,9 +112,9 @@ impl Mask {
         self
     }
 
-    /// Reads RGB masks, and assigns a number to each color. Masks that are gray or have a palette
-    /// are then read by color as well. A sample fails if its mask contains a color without a
-    /// number, unless [`ignore`](Mask::ignore) is set.
+    /// Reads masks by color, and replaces each color with a value. Masks that are gray or have a
+    /// palette are read by color as well. A sample fails if its mask contains a color that is not
+    /// in the map, unless [`ignore`](Mask::ignore) is set.
     ///
     /// ```
     /// # use warpfeed::{Dtype, field::Mask};
@@ -125,8 +126,8 @@ impl Mask {
         self
     }
 
-    /// Sets the value of pixels that do not belong to any class. This value is allowed in addition
-    /// to the [`classes`](Mask::classes), and replaces every value or color that is not in
+    /// Sets the value of pixels that do not belong to any class. The value is allowed in addition
+    /// to the [`classes`](Mask::classes). It replaces every value or color that is not in
     /// [`map`](Mask::map) or [`colors`](Mask::colors).
     #[must_use]
     pub fn ignore(mut self, value: i64) -> Self {
@@ -134,26 +135,26 @@ impl Mask {
         self
     }
 
-    /// Finds the sample's mask. The first bytes of the mask determine its format.
+    /// Finds the mask of a sample.
     fn find<'a>(&self, name: &str, sample: &Sample<'a>) -> Result<Encoded<'a>> {
         let name = self.of.as_deref().unwrap_or(name);
         let ended = |end: &str| sample.fields().iter().find(|(have, _)| have.strip_prefix(name) == Some(end));
-        let Some(&(name, value)) = ENDS.iter().find_map(|end| ended(end)) else {
+        let Some(&(name, value)) = SUFFIXES.iter().find_map(|end| ended(end)) else {
             return Err(Error::in_source(format!(
-                "no mask {name:?} among {:?}; supported suffixes are {}",
+                "no mask {name:?} among the fields {:?}; supported suffixes are {}",
                 sample.names(),
-                ENDS[1..].join(", ")
+                SUFFIXES[1..].join(", ")
             )));
         };
         Ok(Encoded::new(name, value, Encoding::Npy))
     }
 
-    /// Returns the minimum and maximum of the values that may be delivered in addition to `fill`.
+    /// Returns the minimum and maximum of the allowed values other than `fill` and `ignore`.
     fn range(&self) -> (i64, i64) {
-        let (least, most) = self.dtype.integers().expect("checked when the loader was opened");
+        let (min, max) = self.dtype.integers().expect("checked when the loader was opened");
         match self.classes {
-            Some(classes) => (least.max(0), most.min(i64::from(classes) - 1)),
-            None => (least, most),
+            Some(classes) => (min.max(0), max.min(i64::from(classes) - 1)),
+            None => (min, max),
         }
     }
 }
@@ -209,42 +210,42 @@ impl FieldType for Mask {
         (plan.warped_area() + other) * self.dtype.bytes() as u64 + decoded
     }
 
-    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
+    fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()> {
         let plan = input.image();
-        self.place(input.name, input.sample, (plan, true), place.bytes(0))?;
+        self.write_tile(input.name, input.sample, (plan, true), row.bytes(0))?;
         for tile in input.others() {
-            let written = self.place(input.name, tile.sample, (tile.plan, false), place.bytes(0));
+            let written = self.write_tile(input.name, tile.sample, (tile.plan, false), row.bytes(0));
             written.map_err(|e| tile.blame(e))?;
         }
         let fill = self.fill.to_le_bytes();
         thread_local! {
             static COPY: RefCell<Vec<u8>> = RefCell::default();
-            // The element type `i64` makes the buffer sufficiently aligned for every dtype.
+            // The element type `i64` gives the buffer the alignment of the largest dtype.
             static OTHER: RefCell<Vec<i64>> = RefCell::default();
         }
         for (tile, pasted) in input.tiles().iter().zip(input.pasted().filter(|pasted| pasted.len() > 0)) {
             OTHER.with_borrow_mut(|other| {
-                let bytes = place.bytes(0).len();
+                let bytes = row.bytes(0).len();
                 resize(other, bytes.div_ceil(8), 0);
                 let other = &mut bytemuck::cast_slice_mut(other)[..bytes];
-                let written = self.place(input.name, tile.sample, (tile.plan, true), other);
+                let written = self.write_tile(input.name, tile.sample, (tile.plan, true), other);
                 written.map_err(|e| tile.blame(e))?;
-                pasted.copy(other, place.bytes(0), self.dtype.bytes());
+                pasted.copy(other, row.bytes(0), self.dtype.bytes());
                 Ok::<_, Error>(())
             })?;
         }
         if plan.is_warped() {
             let fill = &fill[..self.dtype.bytes()];
-            COPY.with_borrow_mut(|copy| plan.warp_nearest(place.bytes(0), fill.len(), fill, copy));
+            COPY.with_borrow_mut(|copy| plan.warp_nearest(row.bytes(0), fill.len(), fill, copy));
         }
         Ok(())
     }
 }
 
 impl Mask {
-    /// Writes the mask of a sample to the part of the output that the sample's image covers. If
-    /// `plan.1` is set, fills the remaining pixels.
-    fn place(&self, name: &str, sample: &Sample<'_>, plan: (&Plan, bool), to: &mut [u8]) -> Result<()> {
+    /// Writes the mask of a sample to the part of `to` that the sample's image covers. If the
+    /// second element of `plan` is true, fills the rest of `to`.
+    fn write_tile(&self, name: &str, sample: &Sample<'_>, plan: (&Plan, bool), to: &mut [u8]) -> Result<()> {
         let field = self.find(name, sample)?;
         let written = match self.dtype {
             Dtype::U8 => self.put::<u8>(&field, sample, plan, to),
@@ -261,7 +262,7 @@ impl Mask {
         Mask::new(Dtype::I64).find(name, sample).is_ok()
     }
 
-    /// Returns all values of the sample's mask, row by row.
+    /// Returns the values of the whole mask of a sample, row by row.
     pub(super) fn whole(&self, name: &str, sample: &Sample<'_>, image: Oriented) -> Result<Vec<i64>> {
         let (field, size) = (self.find(name, sample)?, image.size());
         let mut values = vec![0_i64; size.area() as usize];
@@ -272,18 +273,18 @@ impl Mask {
         Ok(values)
     }
 
-    /// Returns whether the mask is decoded by the image decoders, instead of the readers in this
-    /// module.
+    /// Returns whether the mask is decoded by an image decoder, rather than by [`Sampler`], which
+    /// reads PNG and NumPy arrays row by row.
     fn is_decoded(&self, field: &Encoded<'_>) -> bool {
         let other = !Png::matches(field.bytes) && !Npy::matches(field.bytes);
         self.map.is_of_colors() || (other && field.encoding != Encoding::Typed)
     }
 
-    /// Returns how much memory the image decoders need for the mask of a sample, in bytes, or 0 if
-    /// they do not decode it.
+    /// Returns the number of bytes that an image decoder needs for the mask of a sample, or 0 if no
+    /// image decoder is used.
     #[cfg_attr(not(feature = "formats"), allow(unused_variables))]
     fn decoded_memory(&self, name: &str, sample: &Sample<'_>) -> u64 {
-        // Ignore errors here, because `place` reports them.
+        // Ignore errors, because `write_tile` reports them.
         #[cfg(feature = "formats")]
         if let Ok(field) = self.find(name, sample)
             && self.is_decoded(&field)
@@ -305,7 +306,7 @@ impl Mask {
             static SAMPLER: RefCell<(Sampler, PngScratch)> = RefCell::default();
         }
         let ((least, most), ignore) = (self.range(), self.ignore);
-        let meaning = Meaning::of(sample, field.name, &self.map, ignore)?;
+        let meaning = StoredValues::of(sample, field.name, &self.map, ignore)?;
         let to = bytemuck::cast_slice_mut::<_, T>(to);
         let fill = self.fill;
         SAMPLER.with_borrow_mut(|(sampler, scratch)| {
@@ -314,7 +315,7 @@ impl Mask {
                 if field.encoding != Encoding::Typed && Indexed::matches(field.bytes) && !Npy::matches(field.bytes) {
                     let image = Indexed::open(field.bytes, self.map.is_of_colors())?;
                     let (size, mut values) = (image.size(), Vec::new());
-                    // Check the size before decoding the pixels.
+                    // Check the size before the pixels are decoded.
                     let frame = plan.frame(Some(size))?;
                     image.read(&mut values)?;
                     let mut plane = Plane { plan, frame, to, fill, fills, least, most, ignore, meaning };
@@ -322,7 +323,7 @@ impl Mask {
                 }
                 let start = String::from_utf8_lossy(&field.bytes[..field.bytes.len().min(16)]);
                 return Err(Error::decode(format!(
-                    "a mask that begins with {start:?} ({} bytes in all); {}",
+                    "a mask of {} bytes that begins with {start:?} is not in a supported format: {}",
                     field.bytes.len(),
                     if self.map.is_of_colors() {
                         "colors are read from PNG, TIFF, GIF, BMP and WebP"

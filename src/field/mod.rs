@@ -1,33 +1,33 @@
-//! Field types: the named fields of a batch.
+//! The fields of a batch, and the field types that convert samples to them.
 //!
 //! 1. `field_type`: [`FieldType`], the trait of all field types, including custom ones.
-//! 2. `image`: [`Image`], an image that is decoded, cropped, resized and normalized.
-//! 3. `label`: [`Label`], the class as an integer and as a soft label.
+//! 2. `image`: [`Image`], the decoded, augmented and normalized image.
+//! 3. `label`: [`Label`], the class of the sample, as an integer and as a soft label.
 //! 4. `nd_array`: [`NdArray`], an array with a fixed shape.
-//! 5. `ragged`: [`Ragged`], a variable number of rows per sample, with padding and a row count.
-//! 6. `mask`: [`Mask`], one integer per pixel. `sampler` samples the nearest pixels, and `values`
-//!    maps stored values.
+//! 5. `ragged`: [`Ragged`], a variable number of rows per sample, which are padded and counted.
+//! 6. `mask`: [`Mask`], one integer per pixel. `sampler` transforms the mask, and `values` replaces
+//!    stored values.
 //! 7. `dense_map`: [`DenseMap`], floats per pixel, such as depth.
-//! 8. `boxes`: [`Boxes`], with their classes, masks and keypoints. `corners` defines the formats of
-//!    boxes, `columns` reads one number per box, and `segments` draws COCO's polygons and run
-//!    lengths.
-//! 9. `keypoints`: [`Keypoints`], keypoints of the image. `skeleton` handles one set of points.
-//! 10. `annotations`: [`Annotations`], the boxes, masks and points of one sample, read without a
-//!     loader.
+//! 8. `boxes`: [`Boxes`], with their classes, masks and keypoints. `corners` reads boxes and
+//!    converts their format, `columns` reads one number per box, and `segments` draws COCO's
+//!    polygons and run lengths.
+//! 9. `keypoints`: [`Keypoints`], keypoints of the image. `skeleton` reads and transforms sets of
+//!    keypoints.
+//! 10. `annotations`: [`Annotations`], which reads the boxes, masks and points of one sample
+//!     without a loader.
 //! 11. `multi_hot`: [`MultiHot`], several labels per sample.
-//! 12. `tokens`: [`Tokens`], windows of tokens with their documents.
+//! 12. `tokens`: [`Tokens`], windows of tokens.
 //! 13. `text`: [`Text`], one string per sample.
-//! 14. `split` decides where the steps of an image run. `fields` contains all fields of a loader.
+//! 14. `split`: the steps of an image that run on a device. `fields`: all fields of a loader.
 //! 15. `geometry`: [`Geometry`], the position of the source image in the output. `builtin`
 //!     deserializes built-in field types.
-//! 16. `encoded`: the encodings of numbers. `json` parses lists of numbers, and `number` converts
-//!     one number.
+//! 16. `encoded` reads numbers in any encoding. `json` parses lists of numbers, and `number`
+//!     converts a number to the type of the batch.
 //!
-//! Masks, boxes and points use coordinates of the sample's image and are cropped, resized, flipped
-//! and padded together with it. The results equal those of torchvision's v2 transforms with
-//! `tv_tensors`.
+//! Masks, boxes and points are cropped, resized, flipped and padded together with the sample's
+//! image. The results equal torchvision's v2 transforms with `tv_tensors`.
 //!
-//! The suffix of a field's name determines its encoding, as in WebDataset:
+//! The suffix of the name of a sample's field determines its encoding, as in WebDataset:
 //!
 //! | name | bytes |
 //! |---|---|
@@ -36,18 +36,19 @@
 //! | `x.json`, `json` | JSON: a number, or nested lists of numbers |
 //! | `x.txt`, `txt` | numbers as text, separated by spaces or commas |
 //!
-//! The batch field `x` reads the first of these fields that a sample has. If the name of the batch
-//! field already has such a suffix, it reads only the field with exactly that name. A field whose
-//! bytes begin with NumPy's signature is read as a NumPy array, whatever its name.
+//! The batch field `x` reads the first of the fields `x`, `x.npy`, `x.json` and `x.txt` that a
+//! sample has. If the name of the batch field has such a suffix itself, only the field with exactly
+//! this name is read. If the bytes of a field begin with NumPy's signature, they are read as a
+//! NumPy array, regardless of the name.
 //!
-//! Numbers are converted to the field's element type. A sample fails if an integer type cannot hold
-//! one of its numbers. Floats are rounded to the nearest value; [`Dtype::F64`](crate::Dtype::F64)
-//! preserves 64-bit floats. [`NdArray`] and [`Ragged`] round only fractions. They reject an integer
-//! (up to 2⁵³) that `f32` or `f64` cannot hold exactly, and a number that would become infinite.
-//! `true` and `false` are converted to 1 and 0.
+//! Numbers are converted to the element type of the batch field. If this is an integer type, a
+//! sample fails if one of its numbers does not fit. If it is a float type, numbers are rounded to
+//! the nearest value. [`NdArray`] and [`Ragged`] are stricter: they reject integers up to 2⁵³ that
+//! are not exact in `f32` or `f64`, and finite numbers that would become infinite. `true` and
+//! `false` are converted to 1 and 0.
 //!
-//! A loader has two fields by default: `image`, the sample's image, and `label`.
-//! [`Loader::field`](crate::Loader::field) adds a field or replaces one of these.
+//! By default, a loader has two fields: `image` and `label`.
+//! [`Loader::field`](crate::Loader::field) adds or replaces a field, and
 //! [`Loader::drop_field`](crate::Loader::drop_field) removes one.
 
 mod annotations;

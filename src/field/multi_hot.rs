@@ -1,3 +1,5 @@
+//! [`MultiHot`]: several labels per sample.
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
@@ -11,13 +13,13 @@ use crate::batch::{Dtype, Field};
 use crate::decode::Size;
 use crate::error::{Error, Result};
 
-/// Several labels per sample, as a row that contains 1 for each label and 0 elsewhere, (N,
-/// classes). This is the target of a binary cross-entropy loss.
+/// Several labels per sample. The array has the shape (N, classes), and contains 1 for each label
+/// of a sample and 0 elsewhere. Such an array is the target of a binary cross-entropy loss.
 ///
 /// The sample's field lists the labels: text separated by commas (or a different
 /// [`separator`](MultiHot::separator)), a JSON list, or an array of integers. A label is either the
-/// name of a class or its index. The augmentation does not change the rows, and they are copied to
-/// a device unchanged.
+/// name of a class or its index. The augmentation does not change the labels. For batches on a
+/// device, the array is copied to the device unchanged.
 ///
 /// ```no_run
 /// use warpfeed::Loader;
@@ -30,23 +32,23 @@ use crate::error::{Error, Result};
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
 ///
-/// To deliver the indices themselves with their count, use [`Ragged`](super::Ragged) with an
-/// integer type.
+/// To deliver the indices of the labels and their number instead, use [`Ragged`](super::Ragged)
+/// with an integer type.
 #[derive(Debug, Clone, serde::Deserialize)]
-#[serde(from = "Given")]
+#[serde(from = "SerializedOptions")]
 pub struct MultiHot {
     classes: usize,
-    numbers: HashMap<String, usize>,
+    indices: HashMap<String, usize>,
     dtype: Dtype,
-    /// The bytes of the number 1 in the element type.
+    /// The number 1 as bytes of the element type.
     one: Vec<u8>,
     separator: Option<char>,
-    twice: Option<String>,
+    duplicate: Option<String>,
 }
 
-/// Serialized form of the options.
+/// The options, in their serialized form.
 #[derive(serde::Deserialize)]
-struct Given {
+struct SerializedOptions {
     classes: Classes,
     dtype: Dtype,
     separator: Option<char>,
@@ -59,8 +61,8 @@ enum Classes {
     Names(Vec<String>),
 }
 
-impl From<Given> for MultiHot {
-    fn from(Given { classes, dtype, separator }: Given) -> Self {
+impl From<SerializedOptions> for MultiHot {
+    fn from(SerializedOptions { classes, dtype, separator }: SerializedOptions) -> Self {
         let hot = match classes {
             Classes::Number(count) => Self::numbered(count),
             Classes::Names(names) => Self::new(names),
@@ -70,37 +72,38 @@ impl From<Given> for MultiHot {
 }
 
 impl MultiHot {
-    /// Creates rows for named classes. A label is a name in the list, or its index.
+    /// Creates a field for the listed classes. A label is the name of a class, or its index in the
+    /// list.
     pub fn new(classes: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        let (mut numbers, mut count, mut twice) = (HashMap::new(), 0, None);
+        let (mut indices, mut count, mut duplicate) = (HashMap::new(), 0, None);
         for name in classes {
             let name = name.into();
-            if numbers.contains_key(&name) {
-                twice = Some(name.clone());
+            if indices.contains_key(&name) {
+                duplicate = Some(name.clone());
             }
-            numbers.insert(name, count);
+            indices.insert(name, count);
             count += 1;
         }
         let one = 1_f32.to_ne_bytes().to_vec();
-        MultiHot { classes: count, numbers, dtype: Dtype::F32, one, separator: None, twice }
+        MultiHot { classes: count, indices, dtype: Dtype::F32, one, separator: None, duplicate }
     }
 
-    /// Creates rows for unnamed classes. Labels are indices from 0 to `classes` - 1.
+    /// Creates a field for classes without names. A label is an index from 0 to `classes - 1`.
     pub fn numbered(classes: usize) -> Self {
         MultiHot { classes, ..Self::new([""; 0]) }
     }
 
-    /// Sets the element type of the rows. The default is f32.
+    /// Sets the element type. The default is f32.
     #[must_use]
     pub fn dtype(mut self, dtype: Dtype) -> Self {
         self.dtype = dtype;
         self.one.clear();
-        put(Number::Whole(1), dtype, &mut self.one).expect("every type has a 1");
+        put(Number::Whole(1), dtype, &mut self.one).expect("1 fits into every type");
         self
     }
 
-    /// Sets the character that separates labels in a text, such as `'|'` or `';'`. A space stands
-    /// for any whitespace. By default, names are separated by commas, and numbers by commas or
+    /// Sets the character that separates labels in text, such as `'|'` or `';'`. A space stands for
+    /// any whitespace. By default, names are separated by commas, and indices by commas or
     /// whitespace.
     #[must_use]
     pub fn separator(mut self, separator: char) -> Self {
@@ -108,17 +111,17 @@ impl MultiHot {
         self
     }
 
-    /// Returns the index of the class that `text` stands for, by name or number.
-    fn place(&self, text: &str) -> Result<usize, String> {
+    /// Returns the index of the class with the name or index `text`.
+    fn class_index(&self, text: &str) -> Result<usize, String> {
         let classes = self.classes;
-        match (self.numbers.get(text), text.parse::<i64>()) {
-            (Some(&place), _) => Ok(place),
-            (None, Ok(number)) => self.number(number),
+        match (self.indices.get(text), text.parse::<i64>()) {
+            (Some(&index), _) => Ok(index),
+            (None, Ok(label)) => self.check_index(label),
             (None, Err(_)) => {
                 let advice = self.other_separator(text).map_or(String::new(), |separator| {
                     format!("; if {separator:?} separates labels, use MultiHot::separator({separator:?})")
                 });
-                Err(match self.numbers.is_empty() {
+                Err(match self.indices.is_empty() {
                     true => format!("has the label {text:?}, which is not a number{advice}"),
                     false => format!("has the class {text:?}, which is not in the list of {classes} classes{advice}"),
                 })
@@ -126,32 +129,34 @@ impl MultiHot {
         }
     }
 
-    /// Returns a character that would split `text`, which is not a label, into valid labels.
+    /// If `text`, which is not a label, would be several valid labels with a different separator,
+    /// returns this separator.
     fn other_separator(&self, text: &str) -> Option<char> {
-        let is_label = |part: &str| self.numbers.contains_key(part.trim()) || part.trim().parse::<i64>().is_ok();
+        let is_label = |part: &str| self.indices.contains_key(part.trim()) || part.trim().parse::<i64>().is_ok();
         ['|', ';', ',', '/', ' '].into_iter().find(|&separator| {
             Some(separator) != self.separator && text.contains(separator) && text.split(separator).all(is_label)
         })
     }
 
-    fn number(&self, number: i64) -> Result<usize, String> {
-        let place = usize::try_from(number).ok().filter(|&place| place < self.classes);
-        place.ok_or_else(|| format!("has the label {number}: expected 0 to {}", self.classes - 1))
+    /// Returns `label` as an index if there is such a class.
+    fn check_index(&self, label: i64) -> Result<usize, String> {
+        let index = usize::try_from(label).ok().filter(|&index| index < self.classes);
+        index.ok_or_else(|| format!("has the label {label}: expected 0 to {}", self.classes - 1))
     }
 
-    /// Calls `mark` with the index of each label in a text.
+    /// Calls `mark` with the index of each label in `text`.
     fn text(&self, text: &str, mut mark: impl FnMut(usize)) -> Result<(), String> {
         if text.trim().is_empty() {
             return Ok(());
         }
-        let numbers = || text.split_whitespace().all(|part| part.parse::<i64>().is_ok());
-        if self.separator.is_none() && !text.contains(',') && numbers() {
-            return text.split_whitespace().try_for_each(|part| self.place(part).map(&mut mark));
+        let indices = || text.split_whitespace().all(|part| part.parse::<i64>().is_ok());
+        if self.separator.is_none() && !text.contains(',') && indices() {
+            return text.split_whitespace().try_for_each(|part| self.class_index(part).map(&mut mark));
         }
         if self.separator == Some(' ') {
-            return text.split_whitespace().try_for_each(|part| self.place(part).map(&mut mark));
+            return text.split_whitespace().try_for_each(|part| self.class_index(part).map(&mut mark));
         }
-        text.split(self.separator.unwrap_or(',')).try_for_each(|part| self.place(part.trim()).map(&mut mark))
+        text.split(self.separator.unwrap_or(',')).try_for_each(|part| self.class_index(part.trim()).map(&mut mark))
     }
 
     fn mark(&self, field: &Encoded<'_>, mut mark: impl FnMut(usize)) -> Result<()> {
@@ -167,13 +172,13 @@ impl MultiHot {
                 read.map_err(|e| field.error(format_args!("is not a list of labels: {e}")))
             }
             Encoding::Raw | Encoding::Npy | Encoding::Typed => field.with_numbers(Dtype::I64, |bytes, _| {
-                let (numbers, rest) = bytes.as_chunks::<8>();
+                let (indices, rest) = bytes.as_chunks::<8>();
                 if !rest.is_empty() {
                     let found = bytes.len();
                     return Err(field.error(format_args!("has {found} bytes, which is not a multiple of 8")));
                 }
-                let mut places = numbers.iter().map(|number| self.number(i64::from_ne_bytes(*number)));
-                places.try_for_each(|place| place.map(&mut mark)).map_err(|cause| field.error(cause))
+                let mut labels = indices.iter().map(|label| self.check_index(i64::from_ne_bytes(*label)));
+                labels.try_for_each(|index| index.map(&mut mark)).map_err(|cause| field.error(cause))
             }),
         }
     }
@@ -197,16 +202,16 @@ impl<'a, F: FnMut(usize)> Visitor<'a> for List<'_, F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of names or numbers of classes")
+        f.write_str("a list of names or indices of classes")
     }
 
     fn visit_seq<A: SeqAccess<'a>>(mut self, mut list: A) -> Result<(), A::Error> {
         while let Some(item) = list.next_element::<Item<'a>>()? {
-            let place = match item {
-                Item::Number(number) => self.kind.number(number),
-                Item::Name(name) => self.kind.place(&name),
+            let index = match item {
+                Item::Number(label) => self.kind.check_index(label),
+                Item::Name(name) => self.kind.class_index(&name),
             };
-            (self.mark)(place.map_err(A::Error::custom)?);
+            (self.mark)(index.map_err(A::Error::custom)?);
         }
         Ok(())
     }
@@ -214,8 +219,8 @@ impl<'a, F: FnMut(usize)> Visitor<'a> for List<'_, F> {
 
 impl FieldType for MultiHot {
     fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
-        if let Some(twice) = &self.twice {
-            return Err(Error::config(format!("field {name:?}: class {twice:?} is listed twice")));
+        if let Some(duplicate) = &self.duplicate {
+            return Err(Error::config(format!("field {name:?}: class {duplicate:?} is listed twice")));
         }
         if self.classes == 0 {
             return Err(Error::config(format!("field {name:?}: expected at least one class")));
@@ -231,8 +236,8 @@ impl FieldType for MultiHot {
         true
     }
 
-    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
-        let (field, to) = (encoded::find(input.sample, input.name)?, place.bytes(0));
+    fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()> {
+        let (field, to) = (encoded::find(input.sample, input.name)?, row.bytes(0));
         to.fill(0);
         let size = self.dtype.bytes();
         self.mark(&field, |class| to[class * size..][..size].copy_from_slice(&self.one))

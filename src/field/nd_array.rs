@@ -1,3 +1,5 @@
+//! [`NdArray`]: an array with a fixed shape.
+
 use super::encoded::{self, Encoded};
 use super::{FieldType, Input, RowMut};
 use crate::batch::{Dtype, Field};
@@ -9,9 +11,9 @@ use crate::source::Shape;
 /// regression target.
 ///
 /// The sample's field is a little-endian array of `dtype` and `shape` without a header, or an
-/// `.npy`, `.json` or `.txt` field; see [encodings](super). An `.npy` or `.json` field must have
+/// `.npy`, `.json` or `.txt` field (see [encodings](super)). An `.npy` or `.json` field must have
 /// the shape `shape`, or a single axis with the same number of elements. The augmentation does not
-/// change the array, and it is copied to a device unchanged.
+/// change the array. For batches on a device, the array is copied to the device unchanged.
 ///
 /// ```no_run
 /// use warpfeed::field::NdArray;
@@ -30,7 +32,7 @@ pub struct NdArray {
 }
 
 impl NdArray {
-    /// Creates a field of arrays of type `dtype`. `shape` is the shape for one sample; use `[]` for
+    /// Creates a field of arrays of type `dtype`. `shape` is the shape for one sample. Use `[]` for
     /// a scalar.
     pub fn new(dtype: Dtype, shape: impl Into<Vec<usize>>) -> Self {
         NdArray { dtype, shape: shape.into() }
@@ -50,8 +52,8 @@ impl FieldType for NdArray {
         true
     }
 
-    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
-        let (field, to) = (encoded::find(input.sample, input.name)?, place.bytes(0));
+    fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()> {
+        let (field, to) = (encoded::find(input.sample, input.name)?, row.bytes(0));
         field.with_kept_numbers(self.dtype, |bytes, shape| {
             self.check(&field, bytes.len(), shape, to.len())?;
             to.copy_from_slice(bytes);
@@ -65,11 +67,11 @@ impl NdArray {
     fn check(&self, field: &Encoded<'_>, found: usize, shape: Option<&Shape>, expected: usize) -> Result<()> {
         match shape {
             None if found != expected => Err(field.error(format_args!(
-                "has {found} bytes, but its dtype and shape need {expected}; a field is read as an array without a header \
-                 unless its name ends in npy, json or txt"
+                "has {found} bytes, but its dtype and shape need {expected}; it is read as an array without a header, \
+                 because its name does not end in npy, json or txt"
             ))),
             Some(_) if found == 0 && expected > 0 => Err(field.error(format_args!(
-                "is empty: expected the shape {:?}; write a value, such as nan, for a missing one",
+                "is empty: expected the shape {:?}; store a value such as nan if data is missing",
                 self.shape
             ))),
             Some(shape) if found != expected || (shape.len() > 1 && shape[..] != self.shape[..]) => {

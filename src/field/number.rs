@@ -1,10 +1,10 @@
-//! Converts one number to the element type of a batch.
+//! Converts a number to the element type of a batch.
 
 use half::{bf16, f16};
 
 use crate::batch::Dtype;
 
-/// One number, before its conversion.
+/// A number before the conversion.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Number<'a> {
     Whole(i128),
@@ -13,8 +13,8 @@ pub(super) enum Number<'a> {
 }
 
 impl Number<'_> {
-    /// Creates the number from the little-endian bytes of an array element. `kind` is NumPy's code
-    /// of the element type.
+    /// Creates a number from the little-endian bytes of an array element. `kind` is NumPy's
+    /// character code of the element type.
     pub(super) fn of_bytes(kind: u8, word: &[u8]) -> Self {
         let mut wide = [0; 8];
         wide[..word.len()].copy_from_slice(word);
@@ -31,10 +31,11 @@ impl Number<'_> {
     }
 }
 
-/// Appends `number` as an element of `dtype`.
+/// Converts `number` to `dtype`, and appends its bytes to `to`.
 ///
 /// # Errors
-/// If the type cannot hold the number, or if the text is not a number.
+/// If the number does not fit into the type, or if the text is not a number. The error is the
+/// number, followed by a description, so that it can be inserted into a sentence.
 pub(super) fn put(number: Number<'_>, dtype: Dtype, to: &mut impl Extend<u8>) -> Result<(), String> {
     match dtype {
         Dtype::U8 => to.extend([whole::<u8>(number, dtype)?]),
@@ -42,25 +43,24 @@ pub(super) fn put(number: Number<'_>, dtype: Dtype, to: &mut impl Extend<u8>) ->
         Dtype::I32 => to.extend(whole::<i32>(number, dtype)?.to_ne_bytes()),
         Dtype::I64 => to.extend(whole::<i64>(number, dtype)?.to_ne_bytes()),
         Dtype::U16 => to.extend(whole::<u16>(number, dtype)?.to_ne_bytes()),
-        Dtype::F32 => to.extend(single(number)?.to_ne_bytes()),
-        Dtype::F64 => to.extend(double(number)?.to_ne_bytes()),
-        Dtype::F16 => to.extend(f16::from_f64(double(number)?).to_ne_bytes()),
-        Dtype::Bf16 => to.extend(bf16::from_f64(double(number)?).to_ne_bytes()),
+        Dtype::F32 => to.extend(to_f32(number)?.to_ne_bytes()),
+        Dtype::F64 => to.extend(to_f64(number)?.to_ne_bytes()),
+        Dtype::F16 => to.extend(f16::from_f64(to_f64(number)?).to_ne_bytes()),
+        Dtype::Bf16 => to.extend(bf16::from_f64(to_f64(number)?).to_ne_bytes()),
     }
     Ok(())
 }
 
-/// Up to this value, all integers can be distinguished as 64-bit floats. Larger floats are
-/// approximate anyway.
-const MOST_WHOLE: f64 = (1_u64 << 53) as f64;
+/// Up to this value, every integer has a different 64-bit float. A larger float may stand for
+/// several integers, so it is not checked for exactness.
+const MAX_EXACT_INTEGER: f64 = (1_u64 << 53) as f64;
 
-/// Checks that `dtype` preserves `number`: an integer must be exact as a 32-bit or 64-bit float,
-/// and a finite number must stay finite. Fractions may be rounded, and 16-bit floats may round
-/// integers.
+/// Checks that `dtype` preserves `number`. An integer must be exact if it is converted to a 32-bit
+/// or 64-bit float, and a finite number must remain finite. Fractions may be rounded, and so may
+/// integers that are converted to 16-bit floats.
 ///
 /// # Errors
-/// If `dtype` does not preserve the number. The error is the number as text, worded to fit into the
-/// same message as the error of [`put`].
+/// If `dtype` does not preserve the number. The error has the same form as in [`put`].
 pub(super) fn check_kept(number: Number<'_>, dtype: Dtype) -> Result<(), String> {
     let (kept, wide): (fn(f64) -> f64, _) = match dtype {
         Dtype::F32 => (|number| (number as f32).into(), "float64, or an integer type"),
@@ -74,56 +74,60 @@ pub(super) fn check_kept(number: Number<'_>, dtype: Dtype) -> Result<(), String>
         Number::Float(float) => (float, None),
         Number::Text(text) => match (text.parse::<i128>(), text.parse::<f64>()) {
             (Ok(whole), _) => (whole as f64, Some(whole)),
-            // Text such as 1e999 denotes a finite number, although it parses as infinity.
+            // Text such as 1e999 parses as infinity, but it is a finite number.
             (_, Ok(float)) if float.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) => {
-                return Err(unfit(number, dtype));
+                return Err(does_not_fit(number, dtype));
             }
             (_, Ok(float)) => (float, None),
             _ => return Ok(()),
         },
     };
-    let whole = whole.or_else(|| (float.trunc() == float && float.abs() <= MOST_WHOLE).then_some(float as i128));
+    let whole = whole.or_else(|| (float.trunc() == float && float.abs() <= MAX_EXACT_INTEGER).then_some(float as i128));
     let is_exact = matches!(dtype, Dtype::F32 | Dtype::F64);
     match whole {
-        _ if float.is_finite() && kept(float).is_infinite() => Err(unfit(number, dtype)),
+        _ if float.is_finite() && kept(float).is_infinite() => Err(does_not_fit(number, dtype)),
         Some(whole) if is_exact && kept(float) as i128 != whole => {
-            Err(format!("{whole}, which {} cannot hold exactly (read it as {wide}),", dtype.name()))
+            Err(format!("{whole}, which {} cannot hold exactly (read it as {wide})", dtype.name()))
         }
         _ => Ok(()),
     }
 }
 
-/// Converts `number` to an integer. Accepts floats whose value is integral.
+/// Converts `number` to an integer. Accepts floats that are integers.
 fn whole<T: TryFrom<i128>>(number: Number<'_>, dtype: Dtype) -> Result<T, String> {
-    // Floats beyond 2^64 do not fit into any of the types, and all others fit into an i128.
+    // A float beyond 2^64 does not fit into any of the types. All others fit into an i128.
     let of_float = |float: f64| (float.trunc() == float && float.abs() <= 2f64.powi(64)).then_some(float as i128);
     let whole = match number {
         Number::Whole(whole) => Some(whole),
         Number::Float(float) => of_float(float),
-        Number::Text(text) => text.parse().ok().or_else(|| truth(text)).or_else(|| of_float(text.parse().ok()?)),
+        Number::Text(text) => text.parse().ok().or_else(|| parse_bool(text)).or_else(|| of_float(text.parse().ok()?)),
     };
-    whole.and_then(|whole| T::try_from(whole).ok()).ok_or_else(|| unfit(number, dtype))
+    whole.and_then(|whole| T::try_from(whole).ok()).ok_or_else(|| does_not_fit(number, dtype))
 }
 
 /// Converts `number` to the nearest 32-bit float.
-fn single(number: Number<'_>) -> Result<f32, String> {
+fn to_f32(number: Number<'_>) -> Result<f32, String> {
     match number {
         Number::Whole(whole) => Ok(whole as f32),
         Number::Float(float) => Ok(float as f32),
-        Number::Text(text) => text.parse().ok().or_else(|| Some(truth(text)? as f32)).ok_or_else(|| not_a_number(text)),
+        Number::Text(text) => {
+            text.parse().ok().or_else(|| Some(parse_bool(text)? as f32)).ok_or_else(|| not_a_number(text))
+        }
     }
 }
 
-fn double(number: Number<'_>) -> Result<f64, String> {
+fn to_f64(number: Number<'_>) -> Result<f64, String> {
     match number {
         Number::Whole(whole) => Ok(whole as f64),
         Number::Float(float) => Ok(float),
-        Number::Text(text) => text.parse().ok().or_else(|| Some(truth(text)? as f64)).ok_or_else(|| not_a_number(text)),
+        Number::Text(text) => {
+            text.parse().ok().or_else(|| Some(parse_bool(text)? as f64)).ok_or_else(|| not_a_number(text))
+        }
     }
 }
 
-/// Parses `true` as 1 and `false` as 0, in the spellings that common programs write.
-fn truth(text: &str) -> Option<i128> {
+/// Parses `true` as 1 and `false` as 0, in the spellings of common programs.
+fn parse_bool(text: &str) -> Option<i128> {
     match text {
         "true" | "True" | "TRUE" => Some(1),
         "false" | "False" | "FALSE" => Some(0),
@@ -131,17 +135,17 @@ fn truth(text: &str) -> Option<i128> {
     }
 }
 
-fn unfit(number: Number<'_>, dtype: Dtype) -> String {
+fn does_not_fit(number: Number<'_>, dtype: Dtype) -> String {
     let name = dtype.name();
     match number {
-        Number::Whole(whole) => format!("{whole}, which {name} cannot hold,"),
-        Number::Float(float) => format!("{float:?}, which {name} cannot hold,"),
-        Number::Text(text) if text.parse::<f64>().is_ok() => format!("{text}, which {name} cannot hold,"),
+        Number::Whole(whole) => format!("{whole}, which {name} cannot hold"),
+        Number::Float(float) => format!("{float:?}, which {name} cannot hold"),
+        Number::Text(text) if text.parse::<f64>().is_ok() => format!("{text}, which {name} cannot hold"),
         Number::Text(text) => not_a_number(text),
     }
 }
 
 fn not_a_number(text: &str) -> String {
     let shown: String = text.chars().take(40).collect();
-    format!("{shown:?}, which is not a number,")
+    format!("{shown:?}, which is not a number")
 }

@@ -1,8 +1,8 @@
-//! Copy-paste: pastes objects from one sample into the image of another.
+//! Copy-paste: pastes objects of one sample into the image of a different sample.
 //!
-//! Masks define the pixels of the objects. The union of the selected masks is computed once per
-//! sample. Images and masks are then copied where the union is set, and the boxes of covered
-//! objects shrink to the part that stays visible.
+//! Masks define the pixels of the objects. For each sample, the union of the selected masks is
+//! computed once. Inside the union, the pixels of images and masks are replaced, and the boxes of
+//! covered objects shrink to the part that remains visible.
 
 use std::fmt::Debug;
 
@@ -14,9 +14,9 @@ use crate::transform::{Pasting, Plan};
 
 /// A field whose masks define the pixels of objects.
 pub trait Objects: Debug {
-    /// Selects the objects of `sample` that are pasted into another sample's image, including a
-    /// margin in pixels around them. `name` is the name of the field, and `plan` is the plan of the
-    /// image of `sample`. `rng` is the generator of the sample that receives the objects.
+    /// Selects objects of `sample`, and stores their pixels in `pasted`. `name` is the name of the
+    /// field, and `plan` is the plan of the image of `sample`. `chosen` contains the generator of
+    /// the sample into which the objects are pasted, and the width of the margin in pixels.
     fn paste(
         &self,
         name: &str,
@@ -27,24 +27,25 @@ pub trait Objects: Debug {
     ) -> Result<()>;
 }
 
-/// The objects of a different sample that are pasted into an image. The memory is reused from
-/// sample to sample.
+/// The objects of a different sample that are pasted into an image. The memory is reused for all
+/// samples.
 #[derive(Debug, Default)]
 pub struct Pasted {
-    /// Indices of the selected boxes in their sample, in ascending order.
+    /// Indices of the boxes of the selected objects, in ascending order.
     chosen: Vec<usize>,
-    /// For each pixel of the output, before geometric operations, 1 where objects are pasted.
+    /// For each pixel of the output before geometric operations, 1 if an object is pasted there,
+    /// and 0 otherwise.
     covered: Vec<u8>,
-    /// Image of the sample that the objects come from.
+    /// The image from which the objects are copied.
     image: Vec<u8>,
 }
 
-/// A selection without objects.
+/// An empty selection.
 pub(crate) static NOTHING: Pasted = Pasted { chosen: Vec::new(), covered: Vec::new(), image: Vec::new() };
 
-/// The visible part of a mask that pasted objects may cover.
+/// The part of a mask that pasted objects do not cover.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Rest {
+pub(super) struct VisiblePart {
     /// Number of visible pixels before pasting.
     pub(super) before: u64,
     /// Number of visible pixels after pasting.
@@ -54,23 +55,24 @@ pub(super) struct Rest {
 }
 
 impl Pasted {
-    /// Returns how much memory a worker needs to paste into images of size `output`, in bytes.
+    /// Returns the number of bytes that a worker needs to paste into images of size `output`.
     pub(crate) fn memory(output: Size) -> usize {
         4 * output.area() as usize
     }
 
-    /// Removes all objects, and prepares for an image of size `output`.
+    /// Removes all objects, and sets the size of the image to `output`.
     pub(super) fn clear(&mut self, output: Size) {
         self.chosen.clear();
         self.covered.clear();
         resize(&mut self.covered, output.area() as usize, 0);
     }
 
-    /// Selects objects from the boxes with the indices `numbers`, and returns the indices of the
-    /// selected ones. `rng` is the generator of the sample that receives the objects.
-    pub(super) fn choose(&mut self, numbers: impl ExactSizeIterator<Item = usize> + Clone, rng: &Rng) -> &[usize] {
-        Pasting::choose(numbers.len(), rng, &mut self.chosen);
-        self.chosen.iter_mut().for_each(|place| *place = numbers.clone().nth(*place).expect("below the number"));
+    /// Selects objects, and returns the indices of their boxes. `boxes` contains the indices of all
+    /// boxes to choose from, and `rng` is the generator of the sample into which the objects are
+    /// pasted.
+    pub(super) fn choose(&mut self, boxes: impl ExactSizeIterator<Item = usize> + Clone, rng: &Rng) -> &[usize] {
+        Pasting::choose(boxes.len(), rng, &mut self.chosen);
+        self.chosen.iter_mut().for_each(|index| *index = boxes.clone().nth(*index).expect("less than the length"));
         &self.chosen
     }
 
@@ -79,14 +81,14 @@ impl Pasted {
         self.chosen.len()
     }
 
-    /// Returns the index, in its sample, of the selected object number `place`.
-    pub(super) fn object(&self, place: usize) -> usize {
-        self.chosen[place]
+    /// Returns the index of the box of selected object `position`.
+    pub(super) fn object(&self, position: usize) -> usize {
+        self.chosen[position]
     }
 
-    /// Returns whether the box with index `number` in its sample is pasted.
-    pub(super) fn has(&self, number: usize) -> bool {
-        self.chosen.binary_search(&number).is_ok()
+    /// Returns whether the object with the box `index` is selected.
+    pub(super) fn contains(&self, index: usize) -> bool {
+        self.chosen.binary_search(&index).is_ok()
     }
 
     /// Adds the mask of an object to the pasted pixels.
@@ -94,7 +96,7 @@ impl Pasted {
         self.covered.iter_mut().zip(mask).for_each(|(to, from)| *to |= from);
     }
 
-    /// Grows the pasted area by `margin` pixels along each axis.
+    /// Extends the pasted area by `margin` pixels in every direction.
     pub(super) fn widen(&mut self, margin: u32, output: Size) {
         let (width, height, margin) = (output.width as usize, output.height as usize, margin as usize);
         if margin == 0 || self.chosen.is_empty() {
@@ -106,8 +108,8 @@ impl Pasted {
         self.covered.iter_mut().for_each(|value| *value = u8::from(*value > 0));
     }
 
-    /// Returns a buffer of `bytes` bytes for the image that the objects come from, or `None` if
-    /// nothing is pasted.
+    /// Returns a buffer of `bytes` bytes for the image from which the objects are copied, or `None`
+    /// if nothing is pasted.
     pub(crate) fn image(&mut self, bytes: usize) -> Option<&mut [u8]> {
         if self.chosen.is_empty() {
             return None;
@@ -116,32 +118,34 @@ impl Pasted {
         Some(&mut self.image)
     }
 
-    /// Pastes the objects into the RGB image `image`.
+    /// Pastes the objects into an RGB image.
     pub(crate) fn cover(&self, image: &mut [u8]) {
         self.copy(&self.image, image, 3);
     }
 
-    /// Copies the pasted pixels, which have `each` bytes, from `from` to `to`.
-    pub(super) fn copy(&self, from: &[u8], to: &mut [u8], each: usize) {
-        let pixels = to.chunks_exact_mut(each).zip(from.chunks_exact(each)).zip(&self.covered);
+    /// Copies the pasted pixels from `from` to `to`. `pixel_bytes` is the number of bytes per
+    /// pixel.
+    pub(super) fn copy(&self, from: &[u8], to: &mut [u8], pixel_bytes: usize) {
+        let pixels = to.chunks_exact_mut(pixel_bytes).zip(from.chunks_exact(pixel_bytes)).zip(&self.covered);
         pixels.filter(|(_, covered)| **covered > 0).for_each(|((to, from), _)| to.copy_from_slice(from));
     }
 
-    /// Clears the pasted pixels in a mask.
+    /// Sets the values of a mask to 0 where objects are pasted.
     pub(super) fn hide(&self, mask: &mut [u8]) {
         mask.iter_mut().zip(&self.covered).for_each(|(value, covered)| *value &= 1 - covered);
     }
 
-    /// Computes the visible part of a mask, which consists of 0 and 1 in rows of `width` pixels.
-    pub(super) fn rest(&self, mask: &[u8], width: usize) -> Rest {
+    /// Measures the part of `mask` that the pasted objects do not cover. The mask contains 0 and 1,
+    /// in rows of `width` pixels.
+    pub(super) fn visible_part(&self, mask: &[u8], width: usize) -> VisiblePart {
         let (mut before, mut after) = (0, 0);
         let (mut left, mut right, mut top, mut bottom) = (width, 0, usize::MAX, 0);
         for (y, (mask, covered)) in mask.chunks_exact(width).zip(self.covered.chunks_exact(width)).enumerate() {
             before += mask.iter().map(|&value| u64::from(value)).sum::<u64>();
-            let mut seen = mask.iter().zip(covered).map(|(value, covered)| *value > 0 && *covered == 0);
-            let Some(first) = seen.clone().position(|seen| seen) else { continue };
-            after += seen.clone().filter(|seen| *seen).count() as u64;
-            let last = seen.rposition(|seen| seen).expect("there is at least one");
+            let mut visible = mask.iter().zip(covered).map(|(value, covered)| *value > 0 && *covered == 0);
+            let Some(first) = visible.clone().position(|visible| visible) else { continue };
+            after += visible.clone().filter(|visible| *visible).count() as u64;
+            let last = visible.rposition(|visible| visible).expect("there is at least one");
             (left, right) = (left.min(first), right.max(last + 1));
             (top, bottom) = (top.min(y), y + 1);
         }
@@ -150,12 +154,12 @@ impl Pasted {
         } else {
             Rect::new(0, 0, 0, 0)
         };
-        Rest { before, after, around }
+        VisiblePart { before, after, around }
     }
 }
 
-/// Along one line of the plane, sets values to 2 if they are 0 and at most `margin` away from a 1.
-/// The line begins at `start` and has `length` values at distances of `step`.
+/// Sets the zeros along one row or column of a plane to 2 if they are at most `margin` away from a
+/// 1. The row or column begins at `start`, and its `length` values are `step` apart.
 fn widen(plane: &mut [u8], (start, step, length): (usize, usize, usize), margin: usize) {
     let mut until = 0;
     for at in 0..length {
@@ -187,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_widened_by_their_margin_along_each_axis() {
+    fn the_margin_extends_objects_in_every_direction() {
         for (sample, margin) in (0..60).zip([0, 1, 2, 5, 40].into_iter().cycle()) {
             let output = Size::new(1 + sample as u32 % 23, 1 + sample as u32 % 17);
             let mask = random(output, sample, 20);
@@ -211,14 +215,14 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_a_mask_is_counted_and_enclosed() {
+    fn the_visible_part_of_a_mask_is_measured() {
         let output = Size::new(9, 7);
         for sample in 0..200 {
             let (mask, covered) =
                 (random(output, sample, 1 + sample % 30), random(output, 1000 + sample, 1 + sample % 4));
             let pasted = Pasted { covered: covered.clone(), ..Pasted::default() };
-            let seen: Vec<u32> = (0..63).filter(|&at| mask[at as usize] > 0 && covered[at as usize] == 0).collect();
-            let (x, y) = (seen.iter().map(|at| at % 9), seen.iter().map(|at| at / 9));
+            let visible: Vec<u32> = (0..63).filter(|&at| mask[at as usize] > 0 && covered[at as usize] == 0).collect();
+            let (x, y) = (visible.iter().map(|at| at % 9), visible.iter().map(|at| at / 9));
             let around = match (x.clone().min(), y.clone().min()) {
                 (Some(left), Some(top)) => {
                     Rect::new(left, top, x.max().unwrap() + 1 - left, y.max().unwrap() + 1 - top)
@@ -226,7 +230,7 @@ mod tests {
                 _ => Rect::new(0, 0, 0, 0),
             };
             let before = mask.iter().map(|&v| u64::from(v)).sum();
-            assert_eq!(pasted.rest(&mask, 9), Rest { before, after: seen.len() as u64, around });
+            assert_eq!(pasted.visible_part(&mask, 9), VisiblePart { before, after: visible.len() as u64, around });
         }
     }
 }

@@ -1,3 +1,5 @@
+//! [`Ragged`]: a variable number of rows per sample.
+
 use super::encoded::{self, Encoded};
 use super::number::{Number, put};
 use super::{FieldType, Input, RowMut};
@@ -9,12 +11,14 @@ use crate::source::Shape;
 /// A variable number of rows per sample, such as tokens, points or arbitrary bytes.
 ///
 /// The sample's field is a little-endian array of rows without a header, or an `.npy`, `.json` or
-/// `.txt` field of shape (n, row...); see [encodings](super). The batch field has `most` rows per
-/// sample, (N, most, ...). Rows after the sample's last one are padding, 0 by default. A second
-/// array, `<name>.count`, i64 of shape (N), contains the number of rows of each sample.
-/// [`HostBatch::counts`](crate::HostBatch::counts) returns this array. The augmentation does not
-/// change the rows, so use [`Boxes`](super::Boxes) for boxes, which must be cropped together with
-/// the image. Both arrays are copied to a device unchanged.
+/// `.txt` field of shape (n, row...) (see [encodings](super)). The array of the batch has the shape
+/// (N, most, ...), and the rows after the last one of a sample are padded with 0 or a different
+/// value. A second array, `<name>.count`, is i64 of shape (N) and contains the number of rows of
+/// each sample. [`HostBatch::counts`](crate::HostBatch::counts) returns this array.
+///
+/// The augmentation does not change the rows. For boxes, which must be cropped together with the
+/// image, use [`Boxes`](super::Boxes) instead. For batches on a device, both arrays are copied to
+/// the device unchanged.
 ///
 /// ```no_run
 /// use warpfeed::field::Ragged;
@@ -33,27 +37,27 @@ use crate::source::Shape;
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
 #[derive(Debug, Clone, serde::Deserialize)]
-#[serde(try_from = "Given")]
+#[serde(try_from = "SerializedOptions")]
 pub struct Ragged {
     dtype: Dtype,
     row: Vec<usize>,
     most: usize,
     padding: Option<(Dtype, Vec<u8>)>,
     truncated: bool,
-    /// Whether the field's bytes themselves are the rows, regardless of the suffix of the field's
-    /// name.
+    /// Whether to deliver the stored bytes without decoding them, even if the name of the field has
+    /// a suffix.
     plain: bool,
 }
 
 impl Ragged {
-    /// Creates a field with at most `most` rows per sample. Rows have the type `dtype` and the
-    /// shape `row`; use `[]` for scalars.
+    /// Creates a field with at most `most` rows per sample. A row has the type `dtype` and the
+    /// shape `row`. Use `[]` if a row is a scalar.
     pub fn new(dtype: Dtype, row: impl Into<Vec<usize>>, most: usize) -> Self {
         Ragged { dtype, row: row.into(), most, padding: None, truncated: false, plain: false }
     }
 
-    /// Creates a field that delivers at most `most` bytes per sample, exactly as stored: a text, or
-    /// any file. `.npy`, `.json` and `.txt` fields are not decoded.
+    /// Creates a field that delivers the stored bytes of a text or of any file, at most `most` per
+    /// sample. `.npy`, `.json` and `.txt` fields are not decoded.
     pub fn bytes(most: usize) -> Self {
         Ragged { plain: true, ..Self::new(Dtype::U8, [], most) }
     }
@@ -65,7 +69,8 @@ impl Ragged {
         self
     }
 
-    /// Keeps only the first `most` rows of a sample that has more. By default, such a sample fails.
+    /// If a sample has more than `most` rows, delivers only the first `most` of them. By default,
+    /// such a sample fails.
     #[must_use]
     pub fn truncated(mut self) -> Self {
         self.truncated = true;
@@ -73,9 +78,9 @@ impl Ragged {
     }
 }
 
-/// Serialized form of the options. The padding is text because JSON has no NaN.
+/// The options, in their serialized form. The padding is text, because JSON cannot represent NaN.
 #[derive(serde::Deserialize)]
-struct Given {
+struct SerializedOptions {
     dtype: Dtype,
     row: Vec<usize>,
     most: usize,
@@ -84,15 +89,14 @@ struct Given {
     plain: bool,
 }
 
-impl TryFrom<Given> for Ragged {
+impl TryFrom<SerializedOptions> for Ragged {
     type Error = String;
 
-    fn try_from(given: Given) -> std::result::Result<Self, String> {
-        let Given { dtype, row, most, padding, truncated, plain } = given;
+    fn try_from(given: SerializedOptions) -> std::result::Result<Self, String> {
+        let SerializedOptions { dtype, row, most, padding, truncated, plain } = given;
         let bytes = |text: String| {
             let mut bytes = Vec::new();
-            put(Number::Text(&text), dtype, &mut bytes)
-                .map_err(|cause| format!("a padding of {}", cause.trim_end_matches(',')))?;
+            put(Number::Text(&text), dtype, &mut bytes).map_err(|cause| format!("a padding of {cause}"))?;
             Ok::<_, String>((dtype, bytes))
         };
         Ok(Ragged { dtype, row, most, padding: padding.map(bytes).transpose()?, truncated, plain })
@@ -102,7 +106,7 @@ impl TryFrom<Given> for Ragged {
 impl FieldType for Ragged {
     fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
         if self.most == 0 {
-            return Err(Error::config(format!("field {name:?}: at most 0 rows: expected at least 1")));
+            return Err(Error::config(format!("field {name:?}: a limit of 0 rows: expected at least 1")));
         }
         if self.row.contains(&0) {
             return Err(Error::config(format!("field {name:?}: rows of shape {:?} are empty", self.row)));
@@ -126,42 +130,43 @@ impl FieldType for Ragged {
         true
     }
 
-    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
+    fn write(&self, input: &Input<'_>, batch_row: &mut RowMut<'_>) -> Result<()> {
         let field = encoded::find(input.sample, input.name)?;
         if self.plain {
-            return self.put(&field, &field.value.encoded(field.name), None, place);
+            return self.put(&field, &field.value.encoded(field.name), None, batch_row);
         }
-        field.with_kept_numbers(self.dtype, |bytes, shape| self.put(&field, bytes, shape, place))
+        field.with_kept_numbers(self.dtype, |bytes, shape| self.put(&field, bytes, shape, batch_row))
     }
 }
 
 impl Ragged {
-    fn put(&self, field: &Encoded<'_>, bytes: &[u8], shape: Option<&Shape>, place: &mut RowMut<'_>) -> Result<()> {
-        let to = place.bytes(0);
-        let row = to.len() / self.most;
-        // An array with one axis contains the rows one after another.
+    fn put(&self, field: &Encoded<'_>, bytes: &[u8], shape: Option<&Shape>, batch_row: &mut RowMut<'_>) -> Result<()> {
+        let to = batch_row.bytes(0);
+        let row_bytes = to.len() / self.most;
+        // An array with one axis may contain the rows one after another.
         if let Some(shape) = shape.filter(|shape| shape.len() > 1 && shape[1..] != self.row[..] && !bytes.is_empty()) {
             return Err(field.error(format_args!("has the shape {shape:?}: expected rows of {:?}", self.row)));
         }
-        if !bytes.len().is_multiple_of(row) {
+        if !bytes.len().is_multiple_of(row_bytes) {
             let found = bytes.len();
-            return Err(field.error(format_args!("has {found} bytes, which is not a multiple of the row's {row}")));
+            return Err(field
+                .error(format_args!("has {found} bytes, which is not a multiple of the {row_bytes} bytes of a row")));
         }
-        let found = bytes.len() / row;
+        let found = bytes.len() / row_bytes;
         if found > self.most && !self.truncated {
             let (most, new) = (self.most, if self.plain { "Ragged::bytes(" } else { "Ragged::new(.., " });
             return Err(field.error(format_args!(
-                "has {found} rows, but {new}{most}) keeps at most {most}: use {new}{found}) or more, or .truncated()"
+                "has {found} rows, but {new}{most}) allows at most {most}: use {new}{found}) or more, or .truncated()"
             )));
         }
         let (rows, rest) = to.split_at_mut(bytes.len().min(to.len()));
         rows.copy_from_slice(&bytes[..rows.len()]);
-        let count = (rows.len() / row) as i64;
+        let count = (rows.len() / row_bytes) as i64;
         match &self.padding {
             None => rest.fill(0),
             Some((_, value)) => rest.chunks_exact_mut(value.len()).for_each(|to| to.copy_from_slice(value)),
         }
-        place.bytes(1).copy_from_slice(&count.to_ne_bytes());
+        batch_row.bytes(1).copy_from_slice(&count.to_ne_bytes());
         Ok(())
     }
 }

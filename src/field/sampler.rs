@@ -1,6 +1,6 @@
-//! Samples masks with nearest neighbor.
+//! [`Sampler`]: transforms masks with nearest-neighbor sampling.
 
-use super::values::Meaning;
+use super::values::StoredValues;
 use crate::batch::Element;
 #[cfg(feature = "formats")]
 use crate::decode::Size;
@@ -11,7 +11,7 @@ use crate::transform::Plan;
 
 /// An element type of masks.
 pub(super) trait Integer: Element {
-    /// Converts `value`, which the type must be able to hold.
+    /// Converts `value`, which must fit into the type.
     fn of(value: i64) -> Self;
 }
 
@@ -27,36 +27,36 @@ macro_rules! integer {
 
 integer!(u8, u16, i16, i32, i64);
 
-/// Destination of a mask in the batch, and the values that the mask may contain.
+/// Where to write a mask, how to transform it, and which values it may contain.
 pub(super) struct Plane<'a, T> {
     pub(super) plan: &'a Plan,
-    /// Orientation of the mask relative to the upright image.
+    /// How the mask is oriented relative to the upright image.
     pub(super) frame: Frame,
     pub(super) to: &'a mut [T],
-    /// Value of pixels outside the image. The value is allowed inside the image as well.
+    /// Value of pixels outside the image. It is allowed inside the image as well.
     pub(super) fill: i64,
-    /// Whether to fill the part outside the image.
+    /// Whether to fill the pixels outside the image.
     pub(super) fills: bool,
-    /// Minimum of the other allowed values.
+    /// Minimum of the allowed values other than `fill` and `ignore`.
     pub(super) least: i64,
-    /// Maximum of the other allowed values.
+    /// Maximum of the allowed values other than `fill` and `ignore`.
     pub(super) most: i64,
-    /// One more allowed value.
+    /// A value that is allowed in addition, if there is one.
     pub(super) ignore: Option<i64>,
-    /// Mapping of stored values, if any.
-    pub(super) meaning: Option<Meaning<'a>>,
+    /// Mapping of the stored values, if they are replaced.
+    pub(super) meaning: Option<StoredValues<'a>>,
 }
 
-/// Scratch memory that is reused from mask to mask.
+/// Scratch memory, which is reused for all masks.
 #[derive(Default)]
 pub(super) struct Sampler {
-    /// Columns of the output (rows if the mask is transposed), each with its position within a
+    /// Columns of the output, or rows if the mask is transposed, each followed by its index in a
     /// stored row.
     columns: Vec<(u32, u32)>,
 }
 
 impl Sampler {
-    /// Samples a PNG that has the size of the image.
+    /// Transforms a PNG that has the size of the image.
     pub(super) fn png<T: Integer>(&mut self, mut png: Png<'_>, plane: &mut Plane<'_, T>) -> Result<()> {
         let columns = &mut self.columns;
         plane.fill_around();
@@ -66,17 +66,17 @@ impl Sampler {
             plane.columns(pass, columns);
             png.begin(pass);
             let mut rows = 0;
-            for (at, source) in plane.rows(pass) {
+            for (line, source) in plane.rows(pass) {
                 png.read(source + 1 - rows)?;
                 rows = source + 1;
                 let values = png.values();
                 if wide {
                     let values = values.as_chunks::<2>().0;
-                    plane.row(at, columns, (0, u16::MAX.into()), |column| {
+                    plane.write_row(line, columns, (0, u16::MAX.into()), |column| {
                         u16::from_be_bytes(values[column as usize]).into()
                     })?;
                 } else {
-                    plane.row(at, columns, (0, u8::MAX.into()), |column| values[column as usize].into())?;
+                    plane.write_row(line, columns, (0, u8::MAX.into()), |column| values[column as usize].into())?;
                 }
             }
             if passes.peek().is_some() {
@@ -86,40 +86,40 @@ impl Sampler {
         Ok(())
     }
 
-    /// Samples decoded values of a mask that has the size of the image.
+    /// Transforms the decoded values of a mask that has the size of the image.
     #[cfg(feature = "formats")]
     pub(super) fn values<T: Integer>(&mut self, values: &[u32], size: Size, plane: &mut Plane<'_, T>) -> Result<()> {
         plane.fill_around();
         plane.columns(Pass::WHOLE, &mut self.columns);
-        for (at, source) in plane.rows(Pass::WHOLE) {
+        for (line, source) in plane.rows(Pass::WHOLE) {
             let row = &values[source as usize * size.width as usize..][..size.width as usize];
-            plane.row(at, &self.columns, (0, u32::MAX.into()), |column| row[column as usize].into())?;
+            plane.write_row(line, &self.columns, (0, u32::MAX.into()), |column| row[column as usize].into())?;
         }
         Ok(())
     }
 
-    /// Samples an array that has the size of the image.
+    /// Transforms an array that has the size of the image.
     pub(super) fn npy<T: Integer>(&mut self, npy: &Npy<'_>, plane: &mut Plane<'_, T>) -> Result<()> {
         plane.fill_around();
         plane.columns(Pass::WHOLE, &mut self.columns);
         let stride = plane.frame.size().width as usize * npy.size;
         let any = (i64::MIN, i64::MAX);
-        for (at, source) in plane.rows(Pass::WHOLE) {
+        for (line, source) in plane.rows(Pass::WHOLE) {
             let row = &npy.data[source as usize * stride..][..stride];
             let columns = &self.columns;
             match npy.size {
-                1 => plane.row(at, columns, any, |column| element::<1>(npy, row, column))?,
-                2 => plane.row(at, columns, any, |column| element::<2>(npy, row, column))?,
-                4 => plane.row(at, columns, any, |column| element::<4>(npy, row, column))?,
-                _ => plane.row(at, columns, any, |column| element::<8>(npy, row, column))?,
+                1 => plane.write_row(line, columns, any, |column| read_element::<1>(npy, row, column))?,
+                2 => plane.write_row(line, columns, any, |column| read_element::<2>(npy, row, column))?,
+                4 => plane.write_row(line, columns, any, |column| read_element::<4>(npy, row, column))?,
+                _ => plane.write_row(line, columns, any, |column| read_element::<8>(npy, row, column))?,
             }
         }
         Ok(())
     }
 }
 
-/// Reads the element of `N` bytes in `column` of a row.
-fn element<const N: usize>(npy: &Npy<'_>, row: &[u8], column: u32) -> i64 {
+/// Reads an element of `N` bytes from a row.
+fn read_element<const N: usize>(npy: &Npy<'_>, row: &[u8], column: u32) -> i64 {
     let mut bytes = row.as_chunks::<N>().0[column as usize];
     if npy.big_endian {
         bytes.reverse();
@@ -132,59 +132,67 @@ fn element<const N: usize>(npy: &Npy<'_>, row: &[u8], column: u32) -> i64 {
 }
 
 impl<'a, T: Integer> Plane<'a, T> {
-    /// Fills the destination if the image does not cover all of it.
+    /// Fills the destination if the image does not cover it completely.
     fn fill_around(&mut self) {
         if self.fills && self.plan.target.size() != self.plan.output {
             self.to.fill(T::of(self.fill));
         }
     }
 
-    /// Returns the output's columns (rows if `vertical`), each with its position along the mask.
-    /// The positions are monotonic.
+    /// Returns the columns of the output, or the rows if `vertical` is set, each followed by its
+    /// index along the axis of the mask. The indices are monotonic.
     fn axis(&self, vertical: bool) -> impl DoubleEndedIterator<Item = (u32, u32)> + Clone + use<'a, T> {
         let (shown, plan, frame) = (self.plan.shown(), self.plan, self.frame);
         let (start, length) = if vertical { (shown.y, shown.height) } else { (shown.x, shown.width) };
-        (start..start + length).filter_map(move |at| {
-            Some((at, if vertical { frame.down(plan.row(at)?) } else { frame.across(plan.column(at)?) }))
+        (start..start + length).filter_map(move |line| {
+            Some((line, if vertical { frame.down(plan.row(line)?) } else { frame.across(plan.column(line)?) }))
         })
     }
 
-    /// Stores in `columns` the output's columns that `pass` contains, each with its position within
-    /// the rows of the pass.
+    /// Replaces `columns` with the columns of the output that `pass` contains, each followed by its
+    /// index in a row of the pass.
     fn columns(&self, pass: Pass, columns: &mut Vec<(u32, u32)>) {
         columns.clear();
-        columns.extend(self.axis(self.frame.is_transposed()).filter_map(|(at, column)| {
+        columns.extend(self.axis(self.frame.is_transposed()).filter_map(|(line, column)| {
             let from = column.checked_sub(pass.x)?;
-            from.is_multiple_of(pass.across).then_some((at, from / pass.across))
+            from.is_multiple_of(pass.across).then_some((line, from / pass.across))
         }));
     }
 
-    /// Returns the output's rows that `pass` contains, each with its index within the pass. The
-    /// indices never decrease.
+    /// Returns the rows of the output that `pass` contains, each followed by its index in the pass.
+    /// The indices never decrease.
     fn rows(&self, pass: Pass) -> impl Iterator<Item = (u32, u32)> + use<'a, T> {
         let mut axis = self.axis(!self.frame.is_transposed());
         let mut ends = axis.clone();
-        let falls = ends.next().zip(ends.next_back()).is_some_and(|(first, last)| first.1 > last.1);
-        std::iter::from_fn(move || if falls { axis.next_back() } else { axis.next() }).filter_map(move |(at, row)| {
-            let from = row.checked_sub(pass.y)?;
-            from.is_multiple_of(pass.down).then_some((at, from / pass.down))
-        })
+        let is_descending = ends.next().zip(ends.next_back()).is_some_and(|(first, last)| first.1 > last.1);
+        std::iter::from_fn(move || if is_descending { axis.next_back() } else { axis.next() }).filter_map(
+            move |(line, row)| {
+                let from = row.checked_sub(pass.y)?;
+                from.is_multiple_of(pass.down).then_some((line, from / pass.down))
+            },
+        )
     }
 
-    /// Writes row `at` of the output (column `at` if the mask is transposed) from a stored row.
-    /// `value` returns the stored row's values, all of which are within `bounds`.
-    fn row(&mut self, at: u32, columns: &[(u32, u32)], bounds: (i64, i64), value: impl Fn(u32) -> i64) -> Result<()> {
+    /// Writes row `line` of the output, or column `line` if the mask is transposed. `value` returns
+    /// the values of the stored row, all of which are within `bounds`.
+    fn write_row(
+        &mut self,
+        line: u32,
+        columns: &[(u32, u32)],
+        bounds: (i64, i64),
+        value: impl Fn(u32) -> i64,
+    ) -> Result<()> {
         if let Some(mut meaning) = self.meaning.take() {
-            let written = self.changed_row(at, columns, |column| meaning.of_value(value(column)));
+            let written = self.write_mapped_row(line, columns, |column| meaning.of_value(value(column)));
             self.meaning = Some(meaning);
             return written;
         }
         let (width, shown) = (self.plan.output.width as usize, self.plan.shown());
         if self.frame.is_transposed() {
-            let column = &mut self.to[at as usize..];
+            let column = &mut self.to[line as usize..];
             columns.iter().for_each(|&(y, from)| column[y as usize * width] = T::of(value(from)));
         } else {
-            let row = &mut self.to[at as usize * width..][..width];
+            let row = &mut self.to[line as usize * width..][..width];
             if columns.len() == shown.width as usize {
                 let to = row[shown.x as usize..].iter_mut().zip(columns);
                 to.for_each(|(to, &(_, column))| *to = T::of(value(column)));
@@ -197,27 +205,28 @@ impl<'a, T: Integer> Plane<'a, T> {
         }
         match columns.iter().find(|(_, column)| !self.allows(value(*column))) {
             None => Ok(()),
-            Some(&(other, column)) => Err(self.refused(value(column), at, other)),
+            Some(&(other, column)) => Err(self.not_allowed(value(column), line, other)),
         }
     }
 
-    /// Like [`row`](Plane::row), but applies the mapping of stored values.
-    fn changed_row(
+    /// Like [`write_row`](Plane::write_row), but values have already been mapped, so each one is
+    /// checked before it is written.
+    fn write_mapped_row(
         &mut self,
-        at: u32,
+        line: u32,
         columns: &[(u32, u32)],
         mut value: impl FnMut(u32) -> Result<i64>,
     ) -> Result<()> {
         let width = self.plan.output.width as usize;
         for &(other, column) in columns {
             let new = value(column).map_err(|e| {
-                let place = self.place(at, other);
-                Error::new(e.kind(), format!("{place}: {}", e.cause()))
+                let position = self.describe_position(line, other);
+                Error::new(e.kind(), format!("{position}: {}", e.cause()))
             })?;
             if !self.allows(new) {
-                return Err(self.refused(new, at, other));
+                return Err(self.not_allowed(new, line, other));
             }
-            let (x, y) = if self.frame.is_transposed() { (at, other) } else { (other, at) };
+            let (x, y) = if self.frame.is_transposed() { (line, other) } else { (other, line) };
             self.to[y as usize * width + x as usize] = T::of(new);
         }
         Ok(())
@@ -227,14 +236,14 @@ impl<'a, T: Integer> Plane<'a, T> {
         value == self.fill || self.ignore == Some(value) || (self.least..=self.most).contains(&value)
     }
 
-    fn refused(&self, value: i64, at: u32, other: u32) -> Error {
-        let (place, least, most) = (self.place(at, other), self.least, self.most);
-        Error::in_source(format!("the value {value} at {place}; {least} to {most} are allowed"))
+    fn not_allowed(&self, value: i64, line: u32, other: u32) -> Error {
+        let (position, least, most) = (self.describe_position(line, other), self.least, self.most);
+        Error::in_source(format!("the value {value} at {position}: expected {least} to {most}"))
     }
 
-    /// Describes the position of element `other` of row `at` in the image, for error messages.
-    fn place(&self, at: u32, other: u32) -> String {
-        let (x, y) = if self.frame.is_transposed() { (at, other) } else { (other, at) };
+    /// Describes a position of the output by the column and row of the image, for error messages.
+    fn describe_position(&self, line: u32, other: u32) -> String {
+        let (x, y) = if self.frame.is_transposed() { (line, other) } else { (other, line) };
         format!("column {}, row {}", self.plan.column(x).unwrap_or(0), self.plan.row(y).unwrap_or(0))
     }
 }

@@ -1,16 +1,16 @@
-//! Draws COCO's polygons and run lengths as masks, bit-identical to `pycocotools`.
+//! [`Segments`]: draws COCO's segmentations as masks, bit-identical to `pycocotools`.
 //!
-//! A segmentation is a list of polygons `[[x, y, x, y, ...], ...]`, a run-length code `{"size":
-//! [height, width], "counts": [...]}`, or a run-length code whose counts are packed into text. Runs
+//! A segmentation is either a list of polygons `[[x, y, x, y, ...], ...]`, or a run-length code
+//! `{"size": [height, width], "counts": [...]}`, in which the counts may be packed into text. Runs
 //! go down the columns, and the first run consists of zeros.
 //!
-//! **Polygon pixels.** COCO's rule is to draw the outline on a grid of five times the resolution,
-//! and to fill the pixels between the points where the outline crosses the middle of a column.
-//! Other libraries produce different edges. This file implements COCO's rule, so masks are
-//! bit-identical to `pycocotools.mask.decode`. `tests/fixtures/segments` contains examples.
+//! **Polygon pixels.** COCO draws the outline of a polygon on a grid with five times the
+//! resolution, and fills the pixels between the points where the outline crosses the center of a
+//! column. This file does the same, so that masks are bit-identical to `pycocotools.mask.decode`.
+//! Other libraries draw different edges. `tests/fixtures/segments` contains examples.
 //!
-//! **Bounds.** The crossings are stored in one byte per pixel. The number of crossings is limited,
-//! because a polygon with a few thousand edges across the whole image would otherwise take minutes.
+//! **Limits.** The crossings are stored in one byte per pixel. Their number is limited, because a
+//! polygon with many thousands of edges across the whole image would take minutes to draw.
 
 use std::fmt;
 
@@ -20,66 +20,68 @@ use crate::decode::Size;
 use crate::error::{Error, Result, resize};
 use crate::source::Value;
 
-/// Number of steps per pixel of the grid on which polygons are drawn.
-const FINE: f64 = 5.0;
-/// Maximum distance of a polygon's point from the origin, in pixels.
-const FAR: f64 = 1e6;
-/// Limit on the number of crossings in a segmentation. For images with more pixels than this, the
-/// limit is the number of pixels.
-const MOST_CROSSINGS: u64 = 1 << 22;
+/// Number of grid steps per pixel.
+const STEPS_PER_PIXEL: f64 = 5.0;
+/// Maximum absolute coordinate of a point, in pixels.
+const MAX_COORDINATE: f64 = 1e6;
+/// Maximum number of crossings in a segmentation, unless the image has more pixels. Then the
+/// maximum is the number of pixels.
+const MAX_CROSSINGS: u64 = 1 << 22;
 
-/// The segmentations of a sample's boxes. The memory is reused from sample to sample.
+/// The segmentations of a sample's boxes. The memory is reused for all samples.
 #[derive(Debug, Default)]
 pub(crate) struct Segments {
     items: Vec<Item>,
-    /// End of each polygon within `points`.
+    /// End of each polygon in `points`.
     ends: Vec<usize>,
-    /// Coordinates of all polygons' points, as alternating x and y.
+    /// The points of all polygons, as alternating x and y.
     points: Vec<f64>,
     /// The runs of all run-length codes.
     runs: Vec<u64>,
     crossings: Crossings,
 }
 
-/// Points where a polygon crosses the middles of columns.
+/// The points where a polygon crosses the centers of columns.
 #[derive(Debug, Default)]
 struct Crossings {
-    /// One byte for each pixel of the mask, plus one: 1 if the number of crossings at the pixel is
-    /// odd. All bytes are 0 between polygons.
+    /// For each pixel of the mask, and for the position after the last pixel, 1 if the number of
+    /// crossings is odd, and 0 otherwise. All bytes are 0 when a polygon begins.
     odd: Vec<u8>,
     /// Index of the first byte that was changed.
     first: usize,
     /// Index of the last byte that was changed.
     last: usize,
-    /// Number of crossings that the segmentation may still use.
+    /// Number of further crossings that the segmentation may have.
     left: u64,
 }
 
 impl Crossings {
-    /// Starts a segmentation whose mask has `area` pixels.
+    /// Begins a segmentation. `area` is the number of pixels of the mask.
     fn begin(&mut self, area: usize) {
-        // Clear the crossings that a failed polygon left. Otherwise all bytes are already 0.
+        // A polygon that failed leaves crossings behind.
         if self.first <= self.last {
             self.odd.fill(0);
         }
         resize(&mut self.odd, area + 1, 0);
-        (self.first, self.last, self.left) = (usize::MAX, 0, (area as u64).max(MOST_CROSSINGS));
+        (self.first, self.last, self.left) = (usize::MAX, 0, (area as u64).max(MAX_CROSSINGS));
     }
 
-    fn add(&mut self, place: usize) {
-        self.odd[place] ^= 1;
-        (self.first, self.last) = (self.first.min(place), self.last.max(place));
+    /// Adds a crossing at `pixel`.
+    fn add(&mut self, pixel: usize) {
+        self.odd[pixel] ^= 1;
+        (self.first, self.last) = (self.first.min(pixel), self.last.max(pixel));
     }
 
-    /// Fills the polygon. A pixel is inside if the number of crossings up to it is odd.
+    /// Fills the polygon, and clears the crossings. A pixel is inside the polygon if the number of
+    /// crossings up to it is odd.
     fn fill(&mut self, mask: &mut [u8]) {
         if self.first > self.last {
             return;
         }
         let (start, odd) = (self.first, &mut self.odd[self.first..=self.last]);
-        let mut places = memchr::memchr_iter(1, odd).map(|place| start + place);
-        while let Some(from) = places.next() {
-            let to = places.next().unwrap_or(mask.len());
+        let mut pixels = memchr::memchr_iter(1, odd).map(|pixel| start + pixel);
+        while let Some(from) = pixels.next() {
+            let to = pixels.next().unwrap_or(mask.len());
             mask[from..to].fill(1);
         }
         odd.fill(0);
@@ -89,19 +91,21 @@ impl Crossings {
 
 #[derive(Debug, Clone, Copy)]
 enum Item {
-    /// `null` in the list.
+    /// The segmentation is `null`.
     None,
-    /// A range of polygons, as the index of the first one and their number.
+    /// Polygons: the index of the first one in `ends`, and their number.
     Polygons(usize, usize),
-    /// Height and width of the image, followed by a range of `runs`.
+    /// A run-length code: the height and width of the image, and the start and end of a range in
+    /// `runs`.
     Runs([u64; 2], usize, usize),
 }
 
 impl Segments {
-    /// Reads the field `boxes.masks.json`, a list of segmentations, and returns how many there are.
+    /// Reads the value of `boxes.masks.json`, which is a list of segmentations, and returns their
+    /// number.
     ///
     /// # Errors
-    /// If the field is not such a list. The error states the line and column.
+    /// If the value is not a list of segmentations. The error states the line and column.
     pub(crate) fn read(&mut self, value: Value<'_>) -> Result<usize> {
         let Value::Lists(outlines) = value else { return self.parse(value.memory()) };
         self.clear();
@@ -131,22 +135,22 @@ impl Segments {
         Ok(self.items.len())
     }
 
-    /// Returns whether the segmentation with index `index` is not `null`.
+    /// Returns whether segmentation `index` exists and is not `null`.
     pub(crate) fn has(&self, index: usize) -> bool {
         !matches!(self.items.get(index), None | Some(Item::None))
     }
 
-    /// Draws the segmentation with index `index` into `mask`, with one byte (0 or 1) per pixel.
-    /// `size` is the size of the image. Pixels are stored **column by column**: pixel (x, y) is at
-    /// `x * height + y`. The points of polygons are first multiplied by `scale`, which is (1, 1),
-    /// or the image's size if the points are relative to it.
+    /// Draws segmentation `index` into `mask`, with one byte (0 or 1) per pixel. `size` is the size
+    /// of the image. Pixels are stored **column by column**: pixel (x, y) is at `x * height + y`.
+    /// The points of polygons are multiplied by `scale`, which is the image's width and height if
+    /// the points are fractions of them, and (1, 1) otherwise.
     ///
     /// # Errors
-    /// - The segmentation is missing.
-    /// - A run-length code has a different size or number of pixels.
+    /// - The segmentation does not exist or is `null`.
+    /// - A run-length code has a different size than the image, or a different number of pixels.
     /// - A polygon has fewer than three points, or a point far outside the image.
-    /// - The polygons cross columns more often than allowed. The limit is the image's number of
-    ///   pixels, but at least 2^22 (about four million).
+    /// - The polygons have more crossings than the image has pixels, and more than 2^22 (about four
+    ///   million).
     pub(crate) fn draw(&mut self, index: usize, size: Size, scale: (f64, f64), mask: &mut Vec<u8>) -> Result<()> {
         let (width, height) = (size.width as usize, size.height as usize);
         mask.clear();
@@ -158,7 +162,7 @@ impl Segments {
                 for polygon in first..first + count {
                     let start = if polygon == 0 { 0 } else { self.ends[polygon - 1] };
                     let points = &self.points[start..self.ends[polygon]];
-                    cross(points, (width, height), scale, &mut self.crossings).map_err(|e| {
+                    add_polygon(points, (width, height), scale, &mut self.crossings).map_err(|e| {
                         Error::in_source(format!("segmentation {index}: polygon {}: {e}", polygon - first))
                     })?;
                     self.crossings.fill(mask);
@@ -171,18 +175,18 @@ impl Segments {
                         "segmentation {index}: run lengths of {wide}x{high} pixels, but the image has {width}x{height}"
                     )));
                 }
-                let (mut at, mut inked) = (0u64, false);
+                let (mut position, mut is_ones) = (0u64, false);
                 for &run in &self.runs[first..end] {
-                    let next = at.saturating_add(run);
-                    if inked && next <= mask.len() as u64 {
-                        mask[at as usize..next as usize].fill(1);
+                    let next = position.saturating_add(run);
+                    if is_ones && next <= mask.len() as u64 {
+                        mask[position as usize..next as usize].fill(1);
                     }
-                    (at, inked) = (next, !inked);
+                    (position, is_ones) = (next, !is_ones);
                 }
-                if at != mask.len() as u64 {
+                if position != mask.len() as u64 {
                     let all = mask.len();
                     return Err(Error::in_source(format!(
-                        "segmentation {index}: run lengths of {at} pixels, but the image has {all}"
+                        "segmentation {index}: run lengths of {position} pixels, but the image has {all}"
                     )));
                 }
                 Ok(())
@@ -191,8 +195,8 @@ impl Segments {
     }
 }
 
-/// Adds to `crossings` the points where a polygon crosses the middle of a column.
-fn cross(
+/// Adds the points where a polygon crosses the centers of columns to `crossings`.
+fn add_polygon(
     points: &[f64],
     (width, height): (usize, usize),
     scale: (f64, f64),
@@ -200,29 +204,29 @@ fn cross(
 ) -> Result<(), String> {
     let all = points.as_chunks::<2>().0;
     if all.len() < 3 || !points.len().is_multiple_of(2) {
-        return Err(format!("{} numbers: expected at least 6, in pairs", points.len()));
+        return Err(format!("{} numbers: expected an even number of at least 6", points.len()));
     }
     let fine = |number: f64, scale: f64| {
         let pixels = number * scale;
-        if pixels.abs() > FAR {
+        if pixels.abs() > MAX_COORDINATE {
             return Err(format!("a point at {pixels}, but the image has {width}x{height} pixels"));
         }
-        Ok((FINE * pixels + 0.5) as i64)
+        Ok((STEPS_PER_PIXEL * pixels + 0.5) as i64)
     };
     let point = |[x, y]: [f64; 2]| Ok::<_, String>((fine(x, scale.0)?, fine(y, scale.1)?));
     let first = point(all[0])?;
     let mut from = first;
     for to in all[1..].iter().map(|&to| point(to)).chain([Ok(first)]) {
         let to = to?;
-        edge(from, to, (width, height), crossings)?;
+        add_edge(from, to, (width, height), crossings)?;
         from = to;
     }
     Ok(())
 }
 
-/// Adds the crossings of one edge, whose coordinates are in steps of the fine grid. An edge crosses
-/// column x between 5x + 2 and 5x + 3.
-fn edge(
+/// Adds the crossings of an edge to `crossings`. The coordinates are in steps of the grid. An edge
+/// crosses column x if it goes from 5x + 2 to 5x + 3.
+fn add_edge(
     from: (i64, i64),
     to: (i64, i64),
     (width, height): (usize, usize),
@@ -230,15 +234,15 @@ fn edge(
 ) -> Result<(), String> {
     let (dx, dy) = ((from.0 - to.0).abs(), (from.1 - to.1).abs());
     let flat = dx >= dy;
-    // Draw every edge in ascending order along its longer axis, so that two polygons that share an
-    // edge have the same points.
+    // Draw every edge in ascending order along its longer axis, so that two polygons with a common
+    // edge have the same points on it.
     let (start, end) = if (flat && from.0 > to.0) || (!flat && from.1 > to.1) { (to, from) } else { (from, to) };
     let (left, right) = (start.0.min(end.0), start.0.max(end.0));
     // The columns x for which left <= 5x + 2 and 5x + 3 <= right.
     let (first, last) = ((left - 2 + 4).div_euclid(5).max(0), (right - 3).div_euclid(5).min(width as i64 - 1));
     let columns = (last - first + 1).max(0) as u64;
     crossings.left = crossings.left.checked_sub(columns).ok_or_else(|| {
-        let most = (width as u64 * height as u64).max(MOST_CROSSINGS);
+        let most = (width as u64 * height as u64).max(MAX_CROSSINGS);
         format!("the polygon crosses columns of the {width}x{height} image more than {most} times")
     })?;
     for column in first..=last {
@@ -250,7 +254,7 @@ fn edge(
         } else {
             let slope = (end.0 - start.0) as f64 / dy as f64;
             let x = |step: i64| (start.0 as f64 + slope * step as f64 + 0.5) as i64;
-            // Binary search for the last step before the crossing. x is monotonic.
+            // x is monotonic, so search for the last step before the crossing by bisection.
             let (mut before, mut after) = (0, dy);
             while after - before > 1 {
                 let step = before.midpoint(after);
@@ -262,14 +266,13 @@ fn edge(
             }
             start.1 + before
         };
-        let row = ((y as f64 + 0.5) / FINE - 0.5).clamp(0.0, height as f64).ceil() as usize;
+        let row = ((y as f64 + 0.5) / STEPS_PER_PIXEL - 0.5).clamp(0.0, height as f64).ceil() as usize;
         crossings.add(column as usize * height + row);
     }
     Ok(())
 }
 
-/// Implements `DeserializeSeed` for visitors that are their own seeds. Each is listed with its
-/// deserialization method.
+/// Implements `DeserializeSeed` for visitors, each with the given method of the deserializer.
 macro_rules! seeds {
     ($($name:ident $method:ident)*) => {
         $(impl<'de> DeserializeSeed<'de> for $name<'_> {
@@ -281,9 +284,9 @@ macro_rules! seeds {
         })*
     };
 }
-seeds! { List deserialize_seq One deserialize_any Numbers deserialize_seq Counts deserialize_any }
+seeds! { List deserialize_seq Segmentation deserialize_any Numbers deserialize_seq Counts deserialize_any }
 
-/// Visitor for a sample's list of segmentations.
+/// Visitor for the list of the segmentations of a sample.
 struct List<'a>(&'a mut Segments);
 
 impl<'de> Visitor<'de> for List<'_> {
@@ -294,14 +297,15 @@ impl<'de> Visitor<'de> for List<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        while list.next_element_seed(One(&mut *self.0))?.is_some() {}
+        while list.next_element_seed(Segmentation(&mut *self.0))?.is_some() {}
         Ok(())
     }
 }
 
-struct One<'a>(&'a mut Segments);
+/// Visitor for a segmentation.
+struct Segmentation<'a>(&'a mut Segments);
 
-impl<'de> Visitor<'de> for One<'_> {
+impl<'de> Visitor<'de> for Segmentation<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -370,7 +374,7 @@ impl<'de> Visitor<'de> for Numbers<'_> {
     }
 }
 
-/// Visitor for runs, which are a list of numbers or a text.
+/// Visitor for the counts of a run-length code, which are a list of numbers or text.
 struct Counts<'a>(&'a mut Vec<u64>);
 
 impl<'de> Visitor<'de> for Counts<'_> {
@@ -387,17 +391,17 @@ impl<'de> Visitor<'de> for Counts<'_> {
         Ok(())
     }
 
-    /// Reads COCO's text form. Each character, as its distance from `0`, encodes five bits of a
-    /// number, lowest first, plus 32 if more characters of the number follow. The number's last
-    /// character contains its sign. From the fourth run on, the number is the difference from the
-    /// run two positions earlier.
+    /// Reads counts that COCO packed into text. Each character, minus `0`, contains five bits of a
+    /// number, starting with the lowest bits, and the bit 32 if more characters of the number
+    /// follow. The last character contains the sign in the bit 16. From the fourth run on, a number
+    /// is the difference from the run two positions earlier.
     fn visit_str<E: de::Error>(self, text: &str) -> Result<(), E> {
         let first = self.0.len();
         let (mut number, mut bits) = (0i64, 0);
         for letter in text.bytes() {
             let part = match letter {
                 48..=111 if bits < 60 => i64::from(letter - 48),
-                _ => return Err(E::custom(format!("run lengths with {:?} in their text", char::from(letter)))),
+                _ => return Err(E::custom(format!("invalid character {:?} in run lengths", char::from(letter)))),
             };
             number |= (part & 31) << bits;
             bits += 5;
@@ -414,7 +418,7 @@ impl<'de> Visitor<'de> for Counts<'_> {
             self.0.push(run);
             (number, bits) = (0, 0);
         }
-        if bits > 0 { Err(E::custom("run lengths end in the middle of a number")) } else { Ok(()) }
+        if bits > 0 { Err(E::custom("the run lengths end in the middle of a number")) } else { Ok(()) }
     }
 }
 
@@ -433,9 +437,9 @@ mod tests {
         runs.iter().zip([0, 1].into_iter().cycle()).flat_map(|(&run, value)| std::iter::repeat_n(value, run)).collect()
     }
 
-    /// Set `WARPFEED_SEGMENTS` to test a different file that was written by `make.py`.
+    /// To test a different file that `make.py` wrote, set `WARPFEED_SEGMENTS` to its path.
     #[test]
-    fn masks_have_the_bits_of_pycocotools() {
+    fn masks_equal_pycocotools() {
         let file = std::env::var("WARPFEED_SEGMENTS");
         let file =
             file.unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/segments/cases.json").into());
@@ -466,10 +470,10 @@ mod tests {
         assert_eq!(draw(4, (1.0, 1.0)).unwrap(), [0; 8]);
     }
 
-    /// Without a limit, each edge would take time for every column. That would be 65 million steps
-    /// in this test, and 25 times as many for 1 MB of JSON.
+    /// Without a limit, drawing an edge takes one step per column, which is 65 million steps in
+    /// this test, and 25 times as many for 1 MB of JSON.
     #[test]
-    fn polygons_with_more_crossings_than_pixels_are_refused() {
+    fn polygons_with_too_many_crossings_are_errors() {
         let zigzag = |edges: usize| {
             let points = (0..edges).map(|i| format!("{},{}", i % 2 * 16384, i % 64)).collect::<Vec<_>>();
             format!("[[[{}]]]", points.join(","))
@@ -491,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_segmentation_is_an_error_with_its_place() {
+    fn errors_state_the_position_of_an_invalid_segmentation() {
         let cause = |json: &str| {
             let mut segments = Segments::default();
             let parsed = segments.parse(json.as_bytes());
@@ -505,11 +509,11 @@ mod tests {
             (r#"[{"size":[2,4],"counts":[1,2]}]"#, "run lengths of 3 pixels, but the image has 8"),
             (r#"[{"size":[2,4],"counts":[18446744073709551615,9,9]}]"#, "run lengths of 18446744073709551615 pixels"),
             (r#"[{"size":[2,4],"counts":[-1]}]"#, "at line 1 column"),
-            (r#"[{"size":[2,4],"counts":"!"}]"#, "run lengths with '!' in their text"),
-            (r#"[{"size":[2,4],"counts":"oooooooooooooooo"}]"#, "run lengths with 'o' in their text"),
+            (r#"[{"size":[2,4],"counts":"!"}]"#, "invalid character '!' in run lengths"),
+            (r#"[{"size":[2,4],"counts":"oooooooooooooooo"}]"#, "invalid character 'o' in run lengths"),
             (r#"[{"size":[2,4],"counts":"o"}]"#, "end in the middle of a number"),
             (r#"[{"size":[2,4],"counts":"O"}]"#, "a run of -1 pixels"),
-            (r#"[[[0,0,1,1]]]"#, "segmentation 0: polygon 0: 4 numbers: expected at least 6, in pairs"),
+            (r#"[[[0,0,1,1]]]"#, "segmentation 0: polygon 0: 4 numbers: expected an even number of at least 6"),
             (r#"[[[0,0,1,1,2,2],[0,0,1,1,2,2,3]]]"#, "polygon 1: 7 numbers"),
             (r#"[[[0,0,1,1,1e9,2]]]"#, "a point at 1000000000, but the image has 4x2 pixels"),
             (r#"[[0,0,1,1]]"#, "a polygon: a list of numbers at line 1 column"),

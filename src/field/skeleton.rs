@@ -1,13 +1,13 @@
-//! Reads a set of keypoints and converts it to coordinates of the output.
+//! [`Skeleton`]: reads sets of keypoints, and transforms them together with the image.
 
 use super::encoded;
 use crate::decode::Frame;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::source::Sample;
 use crate::source::Shape;
 use crate::transform::Plan;
 
-/// Number of points in a set, and the pairs of points that are swapped in a mirrored image.
+/// Number of points in a set, and pairs of points that are swapped if the image is mirrored.
 #[derive(Debug, Clone, Default, serde::Deserialize)]
 pub(super) struct Skeleton {
     pub(super) count: usize,
@@ -18,18 +18,18 @@ impl Skeleton {
     /// Checks the number of points and the pairs.
     ///
     /// # Errors
-    /// If the number or a pair is invalid. The error is the cause as text.
+    /// If the number of points is 0, or if a pair is invalid. The error is the text of the cause.
     pub(super) fn check(&self) -> Result<(), String> {
         let count = self.count;
         if count == 0 {
             return Err("0 points: expected at least 1".into());
         }
-        let mut seen = vec![false; count];
+        let mut paired = vec![false; count];
         for &(a, b) in &self.pairs {
             if a >= count || b >= count {
-                return Err(format!("the flip pair ({a}, {b}): expected points 0 to {count} - 1"));
+                return Err(format!("the flip pair ({a}, {b}): expected points from 0 to {}", count - 1));
             }
-            if a == b || std::mem::replace(&mut seen[a], true) || std::mem::replace(&mut seen[b], true) {
+            if a == b || std::mem::replace(&mut paired[a], true) || std::mem::replace(&mut paired[b], true) {
                 return Err(format!("the flip pair ({a}, {b}): a point can be in only one pair"));
             }
         }
@@ -37,12 +37,12 @@ impl Skeleton {
     }
 
     /// Reads `sets` sets of points from the sample's field `name` into `numbers`. If `sets` is
-    /// `None`, the field is a single set, without an axis for sets. Each point has `columns`
-    /// numbers, of which the first two are x and y. These two are multiplied by the units, which
-    /// gives pixels of the frame, and then converted to the upright image.
+    /// `None`, the field is a single set, and has no axis for sets. Each point has `columns`
+    /// numbers, starting with x and y. These are multiplied by (`across`, `down`), which converts
+    /// them to pixels of `frame`, and then transformed to the upright image.
     ///
     /// # Errors
-    /// If the number of points is wrong, or if a coordinate is NaN or infinite.
+    /// If the field has the wrong shape, or if a number is NaN or infinite.
     pub(super) fn read(
         &self,
         name: &str,
@@ -59,10 +59,12 @@ impl Skeleton {
         if numbers.len() != expected.iter().product::<usize>() || (shape.len() > 1 && shape != expected) {
             return Err(field.error(format_args!("has the shape {shape:?}: expected {expected:?}")));
         }
-        for (number, point) in numbers.chunks_exact_mut(columns).enumerate() {
+        for (index, point) in numbers.chunks_exact_mut(columns).enumerate() {
             if !point.iter().all(|v| v.is_finite()) {
-                let (set, number) = (number / self.count, number % self.count);
-                return Err(field.error(format_args!("has {point:?} as point {number} of set {set}")));
+                let (set, index) = (index / self.count, index % self.count);
+                return Err(field.at_field(&Error::in_source(format!(
+                    "point {index} of set {set} is {point:?}: expected finite numbers"
+                ))));
             }
             let (x, y) = frame.point((f64::from(point[0]) * across, f64::from(point[1]) * down));
             (point[0], point[1]) = (x as f32, y as f32);
@@ -70,9 +72,9 @@ impl Skeleton {
         Ok(())
     }
 
-    /// Writes one set in coordinates of the output. Points that are unlabeled or outside the output
+    /// Transforms a set of points to the output. Points that are unlabeled or outside the output
     /// become (0, 0, 0).
-    pub(super) fn place(&self, from: &[f32], plan: &Plan, frame: Frame, to: &mut [f32]) {
+    pub(super) fn write_points(&self, from: &[f32], plan: &Plan, frame: Frame, to: &mut [f32]) {
         let (from, to) = (from.as_chunks::<3>().0, to.as_chunks_mut::<3>().0);
         for (&[x, y, visibility], to) in from.iter().zip(&mut *to) {
             let (x, y) = plan.point(x.into(), y.into());
@@ -80,11 +82,12 @@ impl Skeleton {
             let shown = visibility > 0.0 && plan.shows(x.into(), y.into());
             *to = if shown { [x, y, visibility] } else { [0.0; 3] };
         }
-        self.swap(plan, frame, to);
+        self.swap_pairs(plan, frame, to);
     }
 
-    /// Swaps the points of each pair if the image is mirrored by the plan or by EXIF.
-    pub(super) fn swap<T>(&self, plan: &Plan, frame: Frame, points: &mut [T]) {
+    /// Swaps the points of each pair if the plan and the EXIF orientation together mirror the
+    /// image.
+    pub(super) fn swap_pairs<T>(&self, plan: &Plan, frame: Frame, points: &mut [T]) {
         if plan.flip ^ plan.vertical_flip ^ frame.is_mirrored() {
             self.pairs.iter().for_each(|&(a, b)| points.swap(a, b));
         }

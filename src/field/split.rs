@@ -1,26 +1,28 @@
+//! [`Split`]: which steps of an image run on a device.
+
 use crate::transform::Augment;
 
-/// Decides which steps of an image run on a device instead of the host.
+/// Which steps of an image run on a device instead of the host.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Split {
-    /// Whether batches go to a device, which then normalizes, casts, transposes and mixes the
-    /// images.
+    /// Whether batches are copied to a device, which then normalizes, casts, transposes and mixes
+    /// the images.
     pub(crate) there: bool,
-    /// Space for images that the device decodes and resizes, or `None` if it does not decode
-    /// images.
+    /// Space in a batch for images that the device decodes and resizes, or `None` if it does not
+    /// decode images.
     pub(crate) decode: Option<Room>,
-    /// Whether the device runs effects on pixels for those samples whose effects it supports.
+    /// Whether the device runs the effects on pixels if it supports all effects of a sample.
     /// Requires `records`.
     pub(crate) retouch: bool,
-    /// Whether each image has one record per sample that stores the operations on it. The device
-    /// runs the effects on values that are in these records. If the host mixes images, it uses the
-    /// records in the same way.
+    /// Whether a batch contains a record of the operations on each image. The device, or the host
+    /// if it mixes the images, reads the effects on values from the records.
     pub(crate) records: bool,
 }
 
 impl Split {
-    /// Returns the split that runs all steps on the host. If images are mixed, they are written
-    /// when the batch is full, so their effects on values are stored in records until then.
+    /// Returns the split in which all steps run on the host. If images are mixed, they are
+    /// converted only when the batch is full, and their effects on values are stored in records
+    /// until then.
     pub(crate) fn host(augment: &Augment) -> Self {
         Split { there: false, decode: None, retouch: false, records: augment.mixes() && augment.changes_values() }
     }
@@ -31,7 +33,7 @@ impl Split {
     }
 }
 
-/// Space that is reserved per sample for an image that a device decodes.
+/// Space that a batch reserves per sample for images that a device decodes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Room {
     /// Number of encoded bytes.

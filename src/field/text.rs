@@ -1,3 +1,5 @@
+//! [`Text`]: one string per sample.
+
 use super::encoded;
 use super::{FieldType, Input, RowMut};
 use crate::batch::Field;
@@ -5,13 +7,14 @@ use crate::decode::Size;
 use crate::error::Result;
 use crate::source::Value;
 
-/// One string per sample, such as a caption. The field is not an array;
+/// One string per sample, such as a caption. The field is not an array:
 /// [`BatchInfo::texts`](crate::BatchInfo::texts) returns the strings.
 ///
 /// The sample's field is UTF-8 text, such as `caption.txt` or a column of a table. The text can
-/// have any length and is delivered as stored, including a trailing line break. Typed numbers are
-/// delivered as decimal text. A sample fails if its field is an array or bytes that are not UTF-8.
-/// Texts stay on the host, even for batches on a device. The augmentation does not change them.
+/// have any length, and is delivered as stored, including a trailing line break. Typed numbers are
+/// delivered as decimal text. A sample fails if its field is an array, or if it is not valid UTF-8.
+/// The augmentation does not change the text. Strings remain on the host, even for batches on a
+/// device.
 ///
 /// ```no_run
 /// use warpfeed::Loader;
@@ -25,20 +28,20 @@ use crate::source::Value;
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
 ///
-/// [`Ragged::bytes`](super::Ragged::bytes) delivers the bytes of a text as an array.
+/// To deliver the bytes of a text as an array, use [`Ragged::bytes`](super::Ragged::bytes).
 #[derive(Debug, Clone, Default, serde::Deserialize)]
 pub struct Text {
     of: Option<String>,
 }
 
 impl Text {
-    /// Reads the sample's field that has the batch field's name.
+    /// Reads the sample's field with the same name as the batch field.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Reads the sample's field `name` instead, for example `label.txt` in text recognition
-    /// datasets.
+    /// Reads the sample's field `name` instead. For example, datasets for text recognition use
+    /// `label.txt`.
     #[must_use]
     pub fn of(mut self, name: impl Into<String>) -> Self {
         self.of = Some(name.into());
@@ -59,17 +62,17 @@ impl FieldType for Text {
         true
     }
 
-    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
+    fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()> {
         let field = encoded::find(input.sample, self.of.as_deref().unwrap_or(input.name))?;
         if matches!(field.value, Value::Numbers(_)) && !field.name.ends_with(".txt") {
             return Err(field.error("is an array, not a text"));
         }
         let bytes = field.value.encoded(field.name);
         let text = std::str::from_utf8(&bytes).map_err(|e| {
-            let at = e.valid_up_to();
-            field.error(format_args!("is not UTF-8 from byte {at} on, so it is not a text"))
+            let offset = e.valid_up_to();
+            field.error(format_args!("has invalid UTF-8 at byte {offset}, so it is not a text"))
         })?;
-        place.set_text(input.name, text);
+        row.set_text(input.name, text);
         Ok(())
     }
 }

@@ -1,3 +1,5 @@
+//! [`Tokens`]: windows of tokens.
+
 use super::encoded::{self, Encoded};
 use super::{FieldType, Input, RowMut};
 use crate::batch::{Dtype, Field};
@@ -7,17 +9,18 @@ use crate::source::Value;
 
 const NOT_TOKENS: &str = "is not an array of tokens: expected integers with one axis";
 
-/// Windows of tokens, as integers of one type, (N, length).
+/// Windows of token ids, as an array of shape (N, length).
 ///
-/// The tokens come from [`source::TokenFile`](crate::source::TokenFile), whose samples are windows, or
-/// from any field that contains `length` unsigned integers of 16 or 32 bits.
+/// The tokens come from a [`source::TokenFile`](crate::source::TokenFile), or from any field that
+/// contains `length` tokens.
 ///
-/// With [`end`](Tokens::end), there are two more arrays, both (N, length) i32. `<name>.document`
-/// contains the index of each token's document within the window, starting at 0. `<name>.position`
-/// contains the position of each token within its document. If the document began before the
-/// window, it contains the position within the window. Two tokens belong to the same document if
-/// their values in `<name>.document` are equal. This defines the attention mask for packed
-/// documents.
+/// [`TokenFile`](crate::source::TokenFile) splits a file into windows, and each window is a sample.
+///
+/// With [`end`](Tokens::end), there are two more arrays, both i32 of shape (N, length).
+/// `<name>.document` contains the index of each token's document within the window, starting at 0.
+/// Tokens with the same index belong to the same document, so that an attention mask for packed
+/// documents can be computed from this array. `<name>.position` contains the position of each token
+/// within its document, or within the window if the document began before it.
 #[derive(Debug, Clone, serde::Deserialize)]
 pub struct Tokens {
     dtype: Dtype,
@@ -27,27 +30,27 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// Creates windows of `length` tokens of type `dtype`, which is `U16`, `I32` or `I64`.
+    /// Creates a field of windows of `length` tokens. `dtype` must be `U16`, `I32` or `I64`.
     pub fn new(dtype: Dtype, length: usize) -> Self {
         Tokens { dtype, length, end: None, vocabulary: None }
     }
 
-    /// Sets the token that ends a document. The token is itself the last token of the document.
+    /// Sets the token that ends a document. The token is part of the document that it ends.
     #[must_use]
     pub fn end(mut self, token: u32) -> Self {
         self.end = Some(token);
         self
     }
 
-    /// Sets the size of the vocabulary. A sample fails if it contains a token that is not less than
-    /// this size.
+    /// Sets the size of the vocabulary. A sample fails if it contains a token id outside the
+    /// vocabulary.
     #[must_use]
     pub fn vocabulary(mut self, tokens: u32) -> Self {
         self.vocabulary = Some(tokens);
         self
     }
 
-    /// Returns the smallest number that is not a valid token.
+    /// Returns the smallest number that is too large for a token.
     fn limit(&self) -> u64 {
         let of_type = match self.dtype {
             Dtype::U16 => 1 << 16,
@@ -89,7 +92,7 @@ impl FieldType for Tokens {
         true
     }
 
-    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
+    fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()> {
         let field = encoded::find(input.sample, input.name)?;
         let numbers = match field.value {
             Value::Numbers(numbers) => Some(numbers.parts()),
@@ -104,7 +107,7 @@ impl FieldType for Tokens {
         let (size, tokens) = match (numbers, &field) {
             (Some((b'u', size @ (2 | 4), bytes)), _) => (size, bytes),
             (_, field) => {
-                owned = stored(field)?;
+                owned = read_encoded(field)?;
                 (4, &owned[..])
             }
         };
@@ -113,23 +116,24 @@ impl FieldType for Tokens {
             return Err(field.error(format_args!("has {found} tokens: expected {length}")));
         }
         match size {
-            2 => self.put(&field, tokens.as_chunks::<2>().0, u16::from_le_bytes, place),
-            _ => self.put(&field, tokens.as_chunks::<4>().0, u32::from_le_bytes, place),
+            2 => self.put(&field, tokens.as_chunks::<2>().0, u16::from_le_bytes, row),
+            _ => self.put(&field, tokens.as_chunks::<4>().0, u32::from_le_bytes, row),
         }
     }
 }
 
-/// Reads the tokens of a field in an encoding other than raw integers, as `u32`.
-fn stored(field: &Encoded<'_>) -> Result<Vec<u8>> {
+/// Reads the tokens of an encoded field, or of a field with a different integer type, as native
+/// `u32`.
+fn read_encoded(field: &Encoded<'_>) -> Result<Vec<u8>> {
     let mut tokens = Vec::new();
     field.with_numbers(Dtype::I64, |bytes, shape| {
         if shape.is_none_or(|shape| shape.len() > 1) {
             return Err(field.error(NOT_TOKENS));
         }
-        for (place, token) in bytes.as_chunks::<8>().0.iter().enumerate() {
+        for (index, token) in bytes.as_chunks::<8>().0.iter().enumerate() {
             let token = i64::from_ne_bytes(*token);
             let token = u32::try_from(token)
-                .map_err(|_| field.error(format_args!("has {token} as number {place}, which is not a token")))?;
+                .map_err(|_| field.error(format_args!("has {token} at index {index}, which is not a token")))?;
             tokens.extend_from_slice(&token.to_le_bytes());
         }
         Ok(())
@@ -138,58 +142,64 @@ fn stored(field: &Encoded<'_>) -> Result<Vec<u8>> {
 }
 
 impl Tokens {
-    /// Writes the tokens, each of which is stored in `N` bytes.
+    /// Writes the arrays of a sample. Each of `tokens` is stored in `N` bytes, which `read`
+    /// converts.
     fn put<T: Copy + Into<u32> + Ord, const N: usize>(
         &self,
         field: &Encoded<'_>,
         tokens: &[[u8; N]],
         read: impl Fn([u8; N]) -> T + Copy,
-        place: &mut RowMut<'_>,
+        row: &mut RowMut<'_>,
     ) -> Result<()> {
         let limit = self.limit();
-        // Check the tokens only if the stored type can hold invalid ones.
+        // Check the tokens only if the stored type can contain invalid ones.
         if limit < 1 << (8 * N) {
-            let most: u32 = tokens.iter().map(|token| read(*token)).max().map_or(0, Into::into);
-            if u64::from(most) >= limit {
-                let at = tokens.iter().position(|token| read(*token).into() == most).unwrap_or_default();
+            let largest: u32 = tokens.iter().map(|token| read(*token)).max().map_or(0, Into::into);
+            if u64::from(largest) >= limit {
+                let index = tokens.iter().position(|token| read(*token).into() == largest).unwrap_or_default();
                 let cause = match self.vocabulary {
                     Some(tokens) => format!("; the vocabulary has {tokens} tokens"),
                     None => format!(", which {} cannot hold", self.dtype.name()),
                 };
-                return Err(field.error(format_args!("has the token {most} at {at}{cause}")));
+                return Err(field.error(format_args!("has the token {largest} at index {index}{cause}")));
             }
         }
-        // Otherwise no token could match, and all documents in a window would count as one.
+        // If the stored type is too small for the end token, no token could match, and all
+        // documents of a window would count as one.
         if let Some(end) = self.end.filter(|end| u64::from(*end) >= 1 << (8 * N)) {
             let bits = 8 * N;
             return Err(field.error(format_args!("has tokens of {bits} bits, which cannot hold the end token {end}")));
         }
-        let to = place.bytes(0);
+        let to = row.bytes(0);
         match self.dtype {
             Dtype::U16 if N == 2 => to.copy_from_slice(tokens.as_flattened()),
             Dtype::I32 if N == 4 => to.copy_from_slice(tokens.as_flattened()),
-            Dtype::U16 => each(to, tokens, |token| (read(token).into() as u16).to_ne_bytes()),
-            Dtype::I32 => each(to, tokens, |token| (read(token).into() as i32).to_ne_bytes()),
-            _ => each(to, tokens, |token| i64::from(read(token).into()).to_ne_bytes()),
+            Dtype::U16 => write_each(to, tokens, |token| (read(token).into() as u16).to_ne_bytes()),
+            Dtype::I32 => write_each(to, tokens, |token| (read(token).into() as i32).to_ne_bytes()),
+            _ => write_each(to, tokens, |token| i64::from(read(token).into()).to_ne_bytes()),
         }
         if let Some(end) = self.end {
             let (mut document, mut position) = (0_i32, 0_i32);
-            each(place.bytes(1), tokens, |token| {
-                let of = document;
+            write_each(row.bytes(1), tokens, |token| {
+                let current = document;
                 document += i32::from(read(token).into() == end);
-                of.to_ne_bytes()
+                current.to_ne_bytes()
             });
-            each(place.bytes(2), tokens, |token| {
-                let at = position;
+            write_each(row.bytes(2), tokens, |token| {
+                let current = position;
                 position = if read(token).into() == end { 0 } else { position + 1 };
-                at.to_ne_bytes()
+                current.to_ne_bytes()
             });
         }
         Ok(())
     }
 }
 
-/// Writes `f(token)` for each token.
-fn each<const N: usize, const M: usize>(to: &mut [u8], tokens: &[[u8; N]], mut f: impl FnMut([u8; N]) -> [u8; M]) {
+/// Writes `f(token)` for every token.
+fn write_each<const N: usize, const M: usize>(
+    to: &mut [u8],
+    tokens: &[[u8; N]],
+    mut f: impl FnMut([u8; N]) -> [u8; M],
+) {
     to.as_chunks_mut::<M>().0.iter_mut().zip(tokens).for_each(|(to, &token)| *to = f(token));
 }

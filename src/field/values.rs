@@ -1,22 +1,22 @@
-//! Maps the stored values of a mask.
+//! Replaces the stored values of a mask.
 
 use std::collections::HashMap;
 
 use crate::error::{Error, Result};
 use crate::source::Sample;
 
-/// Map from stored values or colors to new values.
+/// A map from stored values, or from colors, to new values.
 #[derive(Debug, Clone, Default, serde::Deserialize)]
 #[serde(from = "Vec<(Key, i64)>")]
 pub(super) struct ValueMap {
     new: HashMap<i64, i64>,
     /// Whether the keys are colors, packed into 24 bits.
     colors: bool,
-    /// Error message if the keys are inconsistent.
+    /// Error message if the map is inconsistent.
     wrong: Option<String>,
 }
 
-/// Key of the map: a stored value or a color.
+/// A key of the map: a stored value or a color.
 #[derive(serde::Deserialize)]
 #[serde(untagged, expecting = "a whole number, or a color of three numbers from 0 to 255")]
 enum Key {
@@ -37,13 +37,13 @@ impl From<Vec<(Key, i64)>> for ValueMap {
     }
 }
 
-/// Packs a color into one number.
-fn packed([red, green, blue]: [u8; 3]) -> i64 {
+/// Packs a color into a number.
+fn pack_color([red, green, blue]: [u8; 3]) -> i64 {
     i64::from(u32::from_be_bytes([0, red, green, blue]))
 }
 
-/// Formats a stored value or color for error messages.
-fn shown(key: i64, colors: bool) -> String {
+/// Describes a stored value or a color for error messages.
+fn describe_key(key: i64, colors: bool) -> String {
     match (colors, key.to_be_bytes()) {
         (true, [.., red, green, blue]) => format!("the color ({red}, {green}, {blue})"),
         _ => format!("the value {key}"),
@@ -56,7 +56,7 @@ impl ValueMap {
     }
 
     pub(super) fn add_colors(&mut self, values: impl IntoIterator<Item = ([u8; 3], i64)>) {
-        self.add(true, values.into_iter().map(|(color, new)| (packed(color), new)));
+        self.add(true, values.into_iter().map(|(color, new)| (pack_color(color), new)));
     }
 
     fn add(&mut self, colors: bool, values: impl Iterator<Item = (i64, i64)>) {
@@ -66,7 +66,7 @@ impl ValueMap {
         self.colors = colors;
         for (key, new) in values {
             if self.new.insert(key, new).is_some_and(|before| before != new) {
-                self.wrong = Some(format!("{} is mapped twice", shown(key, colors)));
+                self.wrong = Some(format!("{} is mapped twice", describe_key(key, colors)));
             }
         }
     }
@@ -80,10 +80,11 @@ impl ValueMap {
         self.new.is_empty()
     }
 
-    /// Checks the keys, and checks that `allows` accepts each new value.
+    /// Checks that the map is consistent, and that `allows` accepts each new value.
     ///
     /// # Errors
-    /// If a key or a value is invalid. The error is the cause as text.
+    /// If the map is inconsistent, or if a new value is not allowed. The error is the text of the
+    /// cause.
     pub(super) fn check(&self, allows: impl Fn(i64) -> bool) -> std::result::Result<(), String> {
         if let Some(wrong) = &self.wrong {
             return Err(wrong.clone());
@@ -91,30 +92,29 @@ impl ValueMap {
         match self.new.iter().filter(|(_, new)| !allows(**new)).min() {
             None => Ok(()),
             Some((&key, new)) => {
-                Err(format!("{} is mapped to {new}, which the mask cannot hold", shown(key, self.colors)))
+                Err(format!("{} is mapped to {new}, which the mask cannot hold", describe_key(key, self.colors)))
             }
         }
     }
 }
 
-/// Mapping of the stored values of one mask. Values are first converted to the loader's class
-/// numbers, and then looked up in the map.
-pub(super) struct Meaning<'a> {
-    /// The sample and the value that stands for its first class, if its classes are renumbered.
+/// The mapping of the stored values of one mask. A value is first converted to the loader's class
+/// number, and then looked up in the map.
+pub(super) struct StoredValues<'a> {
+    /// If classes are renumbered, the sample, and the value of its first class.
     classes: Option<(&'a Sample<'a>, i64)>,
     map: &'a ValueMap,
     /// Replacement for values that are not in the map.
     ignore: Option<i64>,
-    /// The last value and its result. They are cached because most pixels equal their neighbors.
+    /// The last value and its result, which are cached because most pixels equal their neighbors.
     last: Option<(i64, i64)>,
 }
 
-impl<'a> Meaning<'a> {
-    /// Returns the mapping for the sample's mask in the field `name`, or `None` if values do not
-    /// change.
+impl<'a> StoredValues<'a> {
+    /// Returns the mapping for the mask in the field `name`, or `None` if values do not change.
     ///
     /// # Errors
-    /// The errors of [`Sample::first_class_of_mask`].
+    /// Errors from [`Sample::first_class_of_mask`] are returned.
     pub(super) fn of(
         sample: &'a Sample<'a>,
         name: &str,
@@ -124,13 +124,13 @@ impl<'a> Meaning<'a> {
         let stem = name.strip_suffix(".png").or_else(|| name.strip_suffix(".npy")).unwrap_or(name);
         let first = if sample.is_relabeled() { sample.first_class_of_mask(stem)? } else { None };
         let classes = first.map(|first| (sample, first));
-        Ok((classes.is_some() || !map.is_empty()).then_some(Meaning { classes, map, ignore, last: None }))
+        Ok((classes.is_some() || !map.is_empty()).then_some(StoredValues { classes, map, ignore, last: None }))
     }
 
-    /// Maps `stored`.
+    /// Returns the new value for the stored value `stored`.
     ///
     /// # Errors
-    /// If `stored` is a class that has no number in the loader, or if it is not in the map.
+    /// If `stored` is a class without a number in the loader, or if it is not in the map.
     pub(super) fn of_value(&mut self, stored: i64) -> Result<i64> {
         if let Some((last, new)) = self.last
             && last == stored
@@ -144,7 +144,7 @@ impl<'a> Meaning<'a> {
         let map = self.map;
         let new = if map.is_empty() { Some(value) } else { map.new.get(&value).copied().or(self.ignore) };
         let new = new.ok_or_else(|| {
-            let what = shown(value, map.colors);
+            let what = describe_key(value, map.colors);
             Error::in_source(format!(
                 "{what} is not in the map of the mask: add it, or set ignore for all other values"
             ))

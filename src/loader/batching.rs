@@ -1,3 +1,5 @@
+//! Setters for the batch size, the rank, and the position at which a run resumes.
+
 use super::share::{RankOrigin, Share};
 use super::{DecoderBuilder, Loader};
 #[cfg(doc)]
@@ -10,16 +12,15 @@ use crate::error::ErrorKind;
 #[cfg(doc)]
 use crate::sampler::{LastBatch, Rank};
 
-/// Setters for the batch size, this process's rank, and the start of a run.
+/// Setters for the batch size, this process's rank, and the position at which a run resumes.
 impl Loader {
-    /// Sets the batch size N: the number of samples per batch. The default is 32. Opening fails if
-    /// it is 0. Every slot is allocated for N samples.
+    /// Sets the batch size N, which is the number of samples per batch; 32 by default. Opening
+    /// fails if it is 0. The memory of each batch is allocated for N samples.
     ///
-    /// With several [ranks](Loader::rank) this is the batch size of each rank, like PyTorch's
-    /// `batch_size` under `DistributedSampler`. The size of the global batch then grows with the
-    /// world size. To fix the size of the global batch, use
-    /// [`global_batch_size`](Loader::global_batch_size) instead. If both are called, the later call
-    /// takes precedence.
+    /// With several [ranks](Loader::rank), this is the batch size of each rank, like PyTorch's
+    /// `batch_size` under `DistributedSampler`, so the global batch grows with the world size. To
+    /// fix the size of the global batch, use [`global_batch_size`](Loader::global_batch_size)
+    /// instead. If both are called, the later call takes precedence.
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -31,13 +32,13 @@ impl Loader {
     }
 
     /// Sets the global batch size: the number of samples per batch, summed over all
-    /// [ranks](Loader::rank). A run then has the same global batches on any number of ranks.
+    /// [ranks](Loader::rank). The global batches are then identical for any number of ranks.
     ///
     /// Each rank gets an equal share. If `samples` is not divisible by the world size, the first
-    /// ranks get one sample more than the others. In that case, weight the gradients by
+    /// ranks get one sample more than the others, so weight the gradients by
     /// [`BatchInfo::len`](crate::BatchInfo::len). With [`LastBatch::Pad`], the other ranks get a
-    /// padding sample, so that all shares are equal. If there are fewer samples than ranks, opening
-    /// fails.
+    /// padding sample, which makes all shares equal. Opening fails if `samples` is less than the
+    /// number of ranks.
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -48,8 +49,8 @@ impl Loader {
         self
     }
 
-    /// Sets this process's rank and the number of processes that train together. The loader yields
-    /// only this rank's share. The default is rank 0 of 1.
+    /// Sets the rank of this process and the number of processes that train together. The loader
+    /// delivers only this rank's share of each batch. The default is rank 0 of 1.
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -62,10 +63,11 @@ impl Loader {
     /// exceptions at the end of the epoch.
     ///
     /// Concatenating the ranks' shares of each global batch, starting at rank 0, gives the same
-    /// samples, order and augmentation for any world size. Two features draw only on samples of the
-    /// same rank: [`mix`](crate::Augment::mix), and the replacement samples of [`OnError::Skip`].
+    /// samples, order and augmentation for any world size. There are two exceptions, which depend
+    /// on the world size because they only use samples of their own rank:
+    /// [`mix`](crate::Augment::mix), and the replacement samples of [`OnError::Skip`].
     pub fn rank(mut self, rank: usize, world_size: usize) -> Self {
-        self.place = RankOrigin::Given { rank, world: world_size };
+        self.rank_origin = RankOrigin::Given { rank, world: world_size };
         self
     }
 
@@ -77,16 +79,16 @@ impl Loader {
     /// let loader = Loader::new("train").batch_size(64).shuffle(42).distributed();
     /// ```
     ///
-    /// With automatic [`workers`](Loader::workers), the ranks on one machine divide its cores. The
-    /// number of these ranks is taken from the launcher's variables (`LOCAL_WORLD_SIZE`,
-    /// `OMPI_COMM_WORLD_LOCAL_SIZE`, `SLURM_NTASKS_PER_NODE`). A rank that the launcher has bound
-    /// to certain cores uses those cores.
+    /// If [`workers`](Loader::workers) is left automatic, the ranks on one machine split its cores
+    /// between them. The number of ranks on the machine is read from the launcher's variables
+    /// (`LOCAL_WORLD_SIZE`, `OMPI_COMM_WORLD_LOCAL_SIZE`, `SLURM_NTASKS_PER_NODE`). A rank that the
+    /// launcher has bound to certain cores uses those cores.
     pub fn distributed(mut self) -> Self {
-        self.place = RankOrigin::Environment;
+        self.rank_origin = RankOrigin::Environment;
         self
     }
 
-    /// Resumes an earlier run at the exact batch, in constant time.
+    /// Resumes an earlier run at the batch after the last one delivered. This takes constant time.
     ///
     /// ```no_run
     /// # use warpfeed::{Checkpoint, Loader};
@@ -108,13 +110,14 @@ impl Loader {
     /// between the runs. The global batch must stay the same; see
     /// [`global_batch_size`](Loader::global_batch_size).
     ///
-    /// [`Batches::epoch`] starts the saved epoch at the saved batch. The counter of
-    /// [`OnError::Skip`] restarts at 0.
+    /// [`Batches::epoch`] starts the saved epoch at the saved batch. The count of skipped samples
+    /// ([`OnError::Skip`]) starts at 0 again.
     ///
     /// # Errors
     /// Opening fails with [`ErrorKind::Config`] if the seed, the global batch, the order or the
-    /// dataset differs from the checkpoint. The error message states both values. [`Checkpoint`]
-    /// describes which differences are detected. The check reads eight samples.
+    /// dataset differs from the checkpoint; the message contains both values. [`Checkpoint`]
+    /// describes which differences are detected. To compare the dataset, opening reads eight
+    /// samples.
     pub fn resume(mut self, state: Checkpoint) -> Self {
         self.resume = Some(state);
         self

@@ -1,3 +1,5 @@
+//! The class list of a loader, and a warning if two datasets number their classes differently.
+
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs;
@@ -7,7 +9,7 @@ use std::sync::Mutex;
 use crate::error::{Result, guarded};
 use crate::source::{Classes, Source};
 
-/// The class list of a loader, if one was set.
+/// The option that sets the class list of a loader.
 #[derive(Clone, Default)]
 pub(super) enum Listed {
     #[default]
@@ -17,7 +19,8 @@ pub(super) enum Listed {
 }
 
 impl Listed {
-    /// Returns the class list, after validating it or reading it from its file.
+    /// Returns the class list, which is read from the file if necessary. Returns `None` if no list
+    /// was set.
     pub(super) fn open(&self) -> Result<Option<Classes>> {
         match self {
             Listed::No => Ok(None),
@@ -27,34 +30,34 @@ impl Listed {
     }
 }
 
-/// Name and class names of a dataset.
-type Set = (String, Vec<String>);
+/// Name of a dataset, and its class names.
+type NamedClasses = (String, Vec<String>);
 
-/// Names of folders that usually contain one split of a dataset.
+/// Usual names of the folders that contain the splits of a dataset.
 const SPLITS: [&str; 7] = ["train", "val", "valid", "validation", "test", "dev", "eval"];
 
-/// Class lists of datasets that this process has opened, most recent last, each with its parent
-/// folder.
-static OPENED: Mutex<Vec<(PathBuf, Set)>> = Mutex::new(Vec::new());
+/// The datasets that this process has opened, each with its parent folder. The most recent one is
+/// last.
+static OPENED: Mutex<Vec<(PathBuf, NamedClasses)>> = Mutex::new(Vec::new());
 /// Maximum length of [`OPENED`].
 const MOST_OPENED: usize = 32;
 
-/// Warns if the classes of `source` have different labels in a sibling split of `path`, or in a
-/// dataset in the same folder that this process has opened. Datasets in other folders are usually
-/// unrelated.
+/// Logs a warning if a class of `source` has a different label in a sibling split of `path`, or in
+/// a dataset from the same folder that this process has opened. Datasets in other folders are
+/// usually unrelated.
 pub(super) fn compare(path: Option<&Path>, source: &dyn Source) {
     let classes = source.classes();
     if classes.is_empty() || source.is_empty() {
         return;
     }
-    // `path` may be user code.
+    // `Source::path` may be user code.
     let file = || guarded(|| Ok(source.path(0))).ok().flatten();
-    let Some(place) = path.map(Path::to_owned).or_else(file) else { return };
-    let set: Set = (place.display().to_string(), classes.to_vec());
+    let Some(path_or_file) = path.map(Path::to_owned).or_else(file) else { return };
+    let set: NamedClasses = (path_or_file.display().to_string(), classes.to_vec());
     let folder =
-        std::path::absolute(&place).ok().and_then(|place| Some(place.parent()?.to_owned())).unwrap_or_default();
+        std::path::absolute(&path_or_file).ok().and_then(|path| Some(path.parent()?.to_owned())).unwrap_or_default();
     let split = path.filter(|_| source.kind() == "folder").and_then(|path| split_that_differs(path, &set));
-    // Do not block, because a lock that was held at `fork` is never released in the child.
+    // Do not block, because in a forked child, a lock that was held at `fork` is never released.
     let Ok(mut opened) = OPENED.try_lock() else { return };
     opened.retain(|(_, (name, _))| *name != set.0);
     let mut near = opened.iter().rev().filter(|(other, _)| *other == folder);
@@ -66,10 +69,10 @@ pub(super) fn compare(path: Option<&Path>, source: &dyn Source) {
     opened.drain(..old);
 }
 
-/// Looks for a sibling split of the dataset at `path` that numbers the classes differently, and
-/// describes the difference. The comparison uses folder names, which determine the labels when that
+/// Describes how a sibling split of the dataset at `path` numbers the classes differently, if there
+/// is one. The comparison uses the names of the class folders, which determine the labels when that
 /// split is opened.
-fn split_that_differs(path: &Path, set: &Set) -> Option<String> {
+fn split_that_differs(path: &Path, set: &NamedClasses) -> Option<String> {
     let folder = path.file_name().and_then(OsStr::to_str).filter(|name| SPLITS.contains(name))?;
     SPLITS.iter().filter(|split| **split != folder).find_map(|split| {
         let other = path.with_file_name(split);
@@ -77,11 +80,11 @@ fn split_that_differs(path: &Path, set: &Set) -> Option<String> {
     })
 }
 
-/// Returns the names of the class folders in `folder`, indexed by label.
+/// Returns the names of the class folders in `folder`, in the order of their labels.
 fn class_folders(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    // A flat folder may contain millions of files, so use the type from the listing, which is known
-    // for everything except links.
+    // Use the file type from the listing, which is known except for links, because a flat folder
+    // may contain millions of files.
     let is_folder = |entry: &fs::DirEntry| {
         entry.file_type().is_ok_and(|kind| kind.is_dir() || kind.is_symlink() && entry.path().is_dir())
     };
@@ -91,13 +94,14 @@ fn class_folders(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Describes the first difference in numbering between two datasets. Datasets without a common
-/// class are unrelated and not compared.
-fn disagree((one, classes): &Set, (two, others): &Set) -> Option<String> {
-    let numbers: HashMap<&String, usize> = others.iter().zip(0..).collect();
-    let mut common = classes.iter().enumerate().filter_map(|(label, name)| Some((name, label, *numbers.get(name)?)));
+/// Describes the first class that has different labels in two datasets, or the first label with
+/// different classes. Returns `None` if there is no difference, or if the datasets are unrelated
+/// because they have no class in common.
+fn disagree((one, classes): &NamedClasses, (two, others): &NamedClasses) -> Option<String> {
+    let labels: HashMap<&String, usize> = others.iter().zip(0..).collect();
+    let mut common = classes.iter().enumerate().filter_map(|(label, name)| Some((name, label, *labels.get(name)?)));
     let moved = common.clone().find(|(_, label, other)| label != other);
-    let place = match moved {
+    let difference = match moved {
         Some((name, label, other)) => format!("class {name:?} is {label} in {one} and {other} in {two}"),
         None => {
             common.next()?;
@@ -106,7 +110,7 @@ fn disagree((one, classes): &Set, (two, others): &Set) -> Option<String> {
         }
     };
     Some(format!(
-        "{place}; if one run uses both, pass the same list to each loader: Loader::classes or Loader::classes_file"
+        "{difference}; if one run uses both, pass the same list to each loader: Loader::classes or Loader::classes_file"
     ))
 }
 
@@ -117,7 +121,7 @@ mod tests {
     #[test]
     fn datasets_with_common_classes_are_compared() {
         let set = |name: &str, classes: &[&str]| (name.to_owned(), classes.iter().map(|&c| c.to_owned()).collect());
-        let train: Set = set("train", &["cat", "dog", "fox"]);
+        let train: NamedClasses = set("train", &["cat", "dog", "fox"]);
         let text = |classes: &[&str]| disagree(&train, &set("val", classes));
         assert!(text(&["dog", "fox"]).unwrap().starts_with("class \"dog\" is 1 in train and 0 in val; "));
         assert!(text(&["cat", "elk"]).unwrap().starts_with("label 1 is \"dog\" in train and \"elk\" in val; "));

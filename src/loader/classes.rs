@@ -1,3 +1,5 @@
+//! Setters for the class list.
+
 use std::path::Path;
 
 use super::Loader;
@@ -7,8 +9,8 @@ use crate::source::Classes;
 
 /// Class numbering.
 impl Loader {
-    /// Sets the list of class names that determines the labels: the label of a class is the index
-    /// of its name in the list. By default, each dataset numbers its own classes.
+    /// Sets the list of class names. The label of a class is then the index of its name in the
+    /// list. By default, each dataset numbers its own classes.
     ///
     /// ```
     /// # use warpfeed::Loader;

@@ -1,19 +1,18 @@
 //! Determines how many cores this process may use.
 //!
-//! `std::thread::available_parallelism` returns the minimum of affinity and quota, which is
-//! sufficient for a single process. Ranks on the same machine share the quota but not the affinity,
-//! so with several ranks the two are determined separately, from files that can be read with safe
-//! code.
+//! For a single process, `std::thread::available_parallelism` is enough: it returns the minimum of
+//! the affinity and the quota. Ranks on the same machine share the quota, but each rank may have its
+//! own affinity, so with several ranks both are read separately, from files.
 
 use std::fs;
 
 use crate::sampler::Rank;
 
-/// Returns the number of cores for this process: all cores that the affinity mask and the cgroup
-/// allow or, if several ranks use the same cores, this rank's share of them.
+/// Returns the number of cores for this process. This is the number that the affinity mask and the
+/// cgroup allow, divided by the number of ranks if several ranks use the same cores.
 ///
-/// If the launcher binds its ranks to cores, it has already divided the machine. Therefore, a rank
-/// whose affinity covers no more than its share of the machine uses all of the allowed cores.
+/// A launcher that binds ranks to cores has already divided the machine. Therefore, a rank that is
+/// bound to no more than its share of the machine uses all of these cores.
 pub(super) fn cores(rank: &Rank) -> usize {
     let allowed = std::thread::available_parallelism().map_or(1, usize::from);
     let ranks = rank.local_world_size.unwrap_or(1);
@@ -21,25 +20,25 @@ pub(super) fn cores(rank: &Rank) -> usize {
         return allowed;
     }
     let bound = allowed_by_affinity();
-    // A quota applies to the whole container, and all ranks run in that container.
+    // A quota applies to the whole container, and therefore to all ranks together.
     let quota = bound.filter(|bound| allowed < *bound).map(|_| allowed);
     share(allowed, quota.or_else(machine).unwrap_or(allowed), ranks)
 }
 
-/// Returns the number of cores for one of `ranks` ranks on a machine with `all` cores, if the rank
-/// may use `allowed` of them.
+/// Returns the number of cores for one of `ranks` ranks on a machine with `all` cores, of which the
+/// rank may use `allowed`.
 fn share(allowed: usize, all: usize, ranks: usize) -> usize {
     allowed.min(all / ranks).max(1)
 }
 
-/// Returns the number of cores on which the scheduler may run this process.
+/// Returns the number of cores that the affinity mask of this process allows.
 fn allowed_by_affinity() -> Option<usize> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).and_then(count)
 }
 
-/// Returns the number of cores of the machine or container, according to the cgroup v2 files, or to
-/// the v1 files as seen inside a container.
+/// Returns the number of cores of the machine or the container, from the files of cgroup v2 or, in
+/// a container, of cgroup v1.
 fn machine() -> Option<usize> {
     let path = fs::read_to_string("/proc/self/cgroup").ok().and_then(|groups| {
         let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?.trim_matches('/').to_owned();
@@ -53,7 +52,7 @@ fn machine() -> Option<usize> {
     paths.chain(["/sys/devices/system/cpu/online"]).find_map(read)
 }
 
-/// Returns the number of members in a list such as `0-3,8,10-11`.
+/// Returns how many numbers a list such as `0-3,8,10-11` contains.
 fn count(list: &str) -> Option<usize> {
     let range = |range: &str| match range.split_once('-') {
         None => range.parse::<usize>().ok().map(|_| 1),

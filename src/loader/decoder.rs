@@ -1,3 +1,5 @@
+//! The options of a decoder.
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +18,14 @@ use crate::sampler::Rank;
 use crate::source::Source;
 use crate::trace;
 
-/// Default number of requests in progress.
-const AHEAD: usize = 3;
+/// Default number of requests in flight.
+const DEFAULT_PREFETCH: usize = 3;
 
-/// Options of a [`Decoder`], which decodes encoded images into batches on request.
+/// Options of a [`Decoder`], which decodes batches of encoded images on request.
 ///
-/// [`Decoder::builder`] creates a builder with default options, and [`Loader::decoder`] creates one
-/// with the options of a loader. Call [`host`](DecoderBuilder::host) or `cuda` to open the decoder.
-/// Options have the same meaning as for a [`Loader`].
+/// [`Decoder::builder`] returns the default options, and [`Loader::decoder`] returns the options of
+/// a loader. [`host`](DecoderBuilder::host) and `cuda` open the decoder. Each option has the same
+/// meaning as for a [`Loader`].
 ///
 /// ```
 /// use warpfeed::{Augment, Decoder, Dtype, Layout, Normalize};
@@ -45,8 +47,8 @@ pub struct DecoderBuilder {
 }
 
 impl Decoder<HostBatch> {
-    /// Returns the default options of a decoder. To open a decoder with batches in device memory,
-    /// use [`DecoderBuilder::cuda`].
+    /// Returns the default options of a decoder. For batches in device memory, open it with
+    /// [`DecoderBuilder::cuda`].
     pub fn builder() -> DecoderBuilder {
         DecoderBuilder::new(ImageOptions::default(), 32)
     }
@@ -54,9 +56,9 @@ impl Decoder<HostBatch> {
 
 /// Decoding on request.
 impl Loader {
-    /// Returns the options of a [`Decoder`] that produces the same pixels as this loader. The
-    /// loader's batch size and its options for images, speed and limits are copied. The dataset is
-    /// not opened.
+    /// Returns the options of a [`Decoder`] that produces the same pixels as this loader. They
+    /// include the batch size and the options for images, speed and limits. The dataset is not
+    /// opened.
     ///
     /// ```
     /// use warpfeed::{Augment, Dtype, Layout, Loader, Normalize};
@@ -71,9 +73,9 @@ impl Loader {
     pub fn decoder(&self) -> DecoderBuilder {
         // The loader and the decoder must not write to the same trace.
         let images = ImageOptions { trace: None, ..self.images.clone() };
-        // A decoder uses the rank only to compute its share of a global batch. An invalid rank is
-        // reported when the loader is opened.
-        let rank = self.place.rank(self.images.local_world_size).unwrap_or(Rank::ALONE);
+        // Ignore an invalid rank: here, the rank only affects how many samples of a global batch
+        // this process gets, and opening the loader reports the error.
+        let rank = self.rank_origin.rank(self.images.local_world_size).unwrap_or(Rank::ALONE);
         let batch_size = match self.batch {
             Share::Rank(samples) => samples,
             Share::Global(samples) => samples.div_ceil(rank.world_size),
@@ -91,8 +93,8 @@ impl DecoderBuilder {
     /// Opens a decoder with batches in host memory.
     ///
     /// # Errors
-    /// The same errors as for [`Loader::host`], and [`ErrorKind::Config`] if
-    /// [`augment`](DecoderBuilder::augment) mixes images.
+    /// See [`Loader::host`]. In addition, returns [`ErrorKind::Config`] if
+    /// [`augment`](DecoderBuilder::augment) mixes or combines images.
     pub fn host(self) -> Result<Decoder<HostBatch>> {
         self.open(Loader::host)
     }
@@ -105,19 +107,21 @@ impl DecoderBuilder {
         Decoder::new(requests, open(loader)?)
     }
 
-    /// Returns a loader that makes one batch per request, and the queue of requests.
+    /// Returns the queue of requests, and a loader that makes one batch per request.
     pub(super) fn loader<B: Send + 'static>(self) -> Result<(Loader, Arc<Requests<B>>)> {
         let DecoderBuilder { images, batch_size, max_queued, geometry } = self;
         if images.augment.mixes() {
-            return Err(Error::config("augment mixes images, but a decoder answers each image separately"));
+            return Err(Error::config(
+                "augment mixes images, but a decoder processes each image separately; remove the mixing",
+            ));
         }
         if let Some(step) = images.augment.joins().next() {
             return Err(Error::config(format!(
-                "augment combines images ({step}), but a decoder answers each image separately"
+                "augment combines images ({step}), but a decoder processes each image separately; remove this step"
             )));
         }
         if images.augment.changes_later() {
-            return Err(Error::config("augment has from_epoch, but a decoder has no epochs"));
+            return Err(Error::config("augment has from_epoch, but a decoder has no epochs; remove from_epoch"));
         }
         if max_queued == 0 {
             return Err(Error::config("max_queued(0): expected at least 1"));
@@ -126,17 +130,17 @@ impl DecoderBuilder {
         let limits = Limits { images: batch_size, image_bytes: max_sample_bytes, queued: max_queued, timeout };
         let requests = Arc::new(Requests::new(limits));
         let source: Arc<dyn Source> = requests.clone();
-        let asked: Arc<dyn BatchSampler> = requests.clone();
+        let batch_sampler: Arc<dyn BatchSampler> = requests.clone();
         let images = ImageOptions {
-            prefetch: if prefetch == 0 { AHEAD } else { prefetch },
+            prefetch: if prefetch == 0 { DEFAULT_PREFETCH } else { prefetch },
             decode_on: Some(decode_on.unwrap_or(DecodeOn::Gpu)),
-            // Each request has its own timeout. This is the interval at which the timeouts are
+            // Not the timeout of requests, which have one each, but the interval at which these are
             // checked while the program holds all batches.
             timeout: timeout / 4,
             retries: 0,
             ..images
         };
-        let loader = Loader { images, asked: Some(asked), ..Loader::from_input(Input::Source(source)) };
+        let loader = Loader { images, batch_sampler: Some(batch_sampler), ..Loader::from_input(Input::Source(source)) };
         let loader = loader.batch_size(batch_size).drop_field("label").field("image", Image::of(Requests::<B>::FIELD));
         Ok((if geometry { loader.field("geometry", Geometry::new()) } else { loader }, requests))
     }
@@ -151,8 +155,8 @@ impl DecoderBuilder {
     }
 
     /// Sets the maximum number of queued requests; 1,024 by default. Further requests are rejected
-    /// with [`ErrorKind::Busy`]. Cancelled requests do not count. [`Decoder::dynamic_batcher`] has
-    /// a separate queue with the same limit. Opening fails if the number is 0.
+    /// with [`ErrorKind::Busy`]. Canceled requests do not count. [`Decoder::dynamic_batcher`] has its
+    /// own queue with the same limit. Opening fails if the number is 0.
     ///
     /// ```
     /// # use warpfeed::Decoder;
@@ -164,9 +168,9 @@ impl DecoderBuilder {
         self
     }
 
-    /// Adds the field `geometry` to the batches. It contains the position of each source image in
-    /// its output image, so that predictions can be mapped back; see [`Geometry`]. For a bad image,
-    /// all values are 0.
+    /// Adds the field `geometry` to the batches, with the transform from each source image to its
+    /// output image, so that predictions can be mapped back; see [`Geometry`]. For a bad image, all
+    /// values are 0.
     ///
     /// ```
     /// # use warpfeed::{Augment, Decoder};
@@ -186,21 +190,21 @@ impl DecoderBuilder {
         self
     }
 
-    /// Sets the number of requests in progress at once; 3 by default.
+    /// Sets the number of requests that are processed at the same time; 3 by default.
     pub fn prefetch(mut self, requests: usize) -> Self {
         self.images.prefetch = requests;
         self
     }
 
-    /// Sets how long a request waits while your program holds all batches; 30 s by default. After
-    /// this time the request fails with [`ErrorKind::Timeout`].
+    /// Sets how long a request may wait while your program holds all batches; 30 s by default.
+    /// After this time, the request fails with [`ErrorKind::Timeout`].
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.images.timeout = timeout;
         self
     }
 
-    /// Sets whether workers or the device decode JPEGs for batches in device memory;
-    /// [`DecodeOn::Gpu`] by default. The pixels are bit-identical; see [`Loader::decode_on`].
+    /// Sets where JPEGs are decoded for batches in device memory; [`DecodeOn::Gpu`] by default. The
+    /// pixels are bit-identical; see [`Loader::decode_on`].
     pub fn decode_on(mut self, decode_on: DecodeOn) -> Self {
         self.images.decode_on = Some(decode_on);
         self

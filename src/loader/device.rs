@@ -1,3 +1,5 @@
+//! Opens loaders with batches on a device, and decides which steps run there.
+
 use std::sync::Arc;
 
 use super::Loader;
@@ -10,14 +12,14 @@ use crate::error::Result;
 use crate::field::{FieldKind, FieldWriter, Room, Split, Written};
 use crate::transform::Augment;
 
-/// Average space per image for the encoded data that a device decodes, in bytes. Crops of typical
-/// photographs need about half of this space.
-const ENCODED_BYTES: usize = 128 << 10;
-/// Average number of coefficient blocks per image that a device decodes.
-const BLOCKS: usize = 10 << 10;
-/// Minimum number of images for which a decoder allocates this space, even if its requests are
-/// smaller. A photograph of 12 megapixels needs about as much space.
-const LEAST_ROOM: usize = 32;
+/// Average size, per image, of the space for encoded data that a device decodes, in bytes. Crops of
+/// typical photographs need about half of it.
+const ENCODED_BYTES_PER_IMAGE: usize = 128 << 10;
+/// Average number of coefficient blocks, per image, that a device has space for.
+const BLOCKS_PER_IMAGE: usize = 10 << 10;
+/// A decoder allocates this space for at least this many images, even if its requests are smaller,
+/// so that a photograph of 12 megapixels fits.
+const MIN_IMAGES: usize = 32;
 
 /// A loader that has been opened on a device.
 pub(super) struct OnDevice<G: Gpu, B> {
@@ -26,13 +28,13 @@ pub(super) struct OnDevice<G: Gpu, B> {
 }
 
 impl Loader {
-    /// Opens the loader with batches on `gpu`, ordered on the stream `consumer`.
+    /// Opens the loader with batches on `gpu`, for use on the stream `consumer`.
     pub(super) fn on<G: Gpu>(self, gpu: G, consumer: G::Stream) -> Result<Batches<DeviceBatch<G>>> {
         let OnDevice { ring, shared } = self.on_device(gpu, consumer)?;
         Ok(Batches::new(ring, &shared))
     }
 
-    /// Opens the loader on a device, without starting to deliver batches.
+    /// Opens the loader on a device, but does not deliver batches yet.
     pub(super) fn on_device<G: Gpu, B: From<Held<G>>>(self, gpu: G, consumer: G::Stream) -> Result<OnDevice<G, B>> {
         let kinds = self.fields()?;
         let this = self.with_classes()?;
@@ -46,13 +48,13 @@ impl Loader {
         let specs = |schemas: &Schemas| schemas.iter().map(spec).collect::<Vec<_>>();
         let beside = |schemas: &Schemas, prefetch| Spec::memory_of(&specs(schemas), prefetch).total();
         let host = Written { dtype: Dtype::U8, layout: Layout::Nhwc, normalize: Normalize::UNIT, ..format };
-        let is_asked = this.asked.is_some();
+        let is_decoder = this.batch_sampler.is_some();
         let mut parts = this.open(kinds, host, split, beside)?;
 
         let specs = specs(&parts.schemas);
         specs.iter().try_for_each(Spec::check)?;
-        // The automatic depth applies only to host slots. These are enough to even out variations,
-        // and device memory should be left to the model.
+        // Only the number of host slots adapts automatically. They are enough to even out
+        // variations, and device memory should be left to the model.
         let (prefetch, timeout) = (parts.shared.run.settings.prefetch.least, parts.timeout);
         let memory = parts.shared.memory;
         let (device, slots, slot_bytes) = (Spec::memory_of(&specs, prefetch), memory.slots, parts.schemas.bytes());
@@ -70,7 +72,7 @@ impl Loader {
         let shared = engine.shared().clone();
         let times = shared.run.counters.clone();
         let ring = Ring::new(gpu, consumer, specs, prefetch, timeout, engine, times)?;
-        if is_asked {
+        if is_decoder {
             ring.order_when_taken();
         }
         begin_trace(trace, &shared)?;
@@ -78,8 +80,8 @@ impl Loader {
         Ok(OnDevice { ring, shared })
     }
 
-    /// Decides whether each step runs on the host or on the device, for images that the user
-    /// receives as `dtype`. Warns about steps that prevent decoding on the device.
+    /// Decides which steps run on the device, for images that are delivered as `dtype`. Logs a
+    /// warning if a step prevents decoding on the device.
     fn split_for(&self, kinds: &[(String, FieldKind)], dtype: Dtype) -> Result<Split> {
         let ImageOptions { augment, transforms, decode_on, .. } = &self.images;
         let wanted = decode_on.unwrap_or_default() != DecodeOn::Cpu;
@@ -103,19 +105,21 @@ impl Loader {
         }
         let decode = !own && resizes && wanted;
         let retouch = !own && augments.iter().any(|augment| augment.changes_pixels());
-        // If the images remain `u8`, the host applies the effects on values when it writes the
-        // image. Otherwise, the device applies them after normalization.
+        // The device applies effects on values after normalization. If the images stay `u8` and the
+        // host decodes them, the host applies these effects when it writes the image.
         let values = augments.iter().any(|augment| augment.changes_values()) && (dtype != Dtype::U8 || decode);
-        let times = if self.asked.is_some() { LEAST_ROOM.div_ceil(self.batch.of_all(1)?.max(1) as usize) } else { 1 };
+        let times =
+            if self.batch_sampler.is_some() { MIN_IMAGES.div_ceil(self.batch.of_all(1)?.max(1) as usize) } else { 1 };
         Ok(Split {
             there: true,
-            decode: decode.then_some(Room { bytes: times * ENCODED_BYTES, blocks: times * BLOCKS }),
+            decode: decode.then_some(Room { bytes: times * ENCODED_BYTES_PER_IMAGE, blocks: times * BLOCKS_PER_IMAGE }),
             retouch,
             records: retouch || augment.mixes() || values,
         })
     }
 
-    /// Returns the parameters of the soft-label rows that the device computes from the labels.
+    /// Returns the parameters with which the device computes soft labels from the labels, if there
+    /// are soft labels.
     fn shares(&self, kinds: &[(String, FieldKind)]) -> Option<Shares> {
         let label = self.label();
         let has_class = kinds.iter().any(|(_, FieldKind(kind))| kind.maker() == FieldWriter::Class);

@@ -1,5 +1,5 @@
-//! Formats a loader as text: its augmentation, and the setter calls whose values differ from the
-//! defaults.
+//! Formats a loader as text: the dataset, the augmentation, and every setter call that changes a
+//! default.
 
 use std::fmt::{self, Debug, Display, Write as _};
 
@@ -11,12 +11,12 @@ use super::share::{RankOrigin, Share};
 use crate::engine::OnError;
 use crate::field::FieldKind;
 
-/// Setter calls, formatted as text.
+/// The text of setter calls.
 #[derive(Default)]
 pub(super) struct Calls(String);
 
 impl Calls {
-    /// Adds a call, unless the value is the default.
+    /// Adds a call unless `value` is the default.
     pub(super) fn add<T: Debug>(&mut self, name: &str, value: &T, default: &T) {
         self.add_text(name, &format!("{value:?}"), &format!("{default:?}"));
     }
@@ -32,7 +32,7 @@ impl Calls {
         write!(self.0, ".{name}({value})").expect("writing to a string cannot fail");
     }
 
-    /// Adds a call that shows the number of values instead of the values themselves.
+    /// Adds a call with the number of values instead of the values themselves.
     fn put_some<T>(&mut self, name: &str, values: Option<&[T]>) {
         if let Some(values) = values {
             self.put(name, format_args!("{} values", values.len()));
@@ -59,8 +59,7 @@ impl Debug for ImageOptions {
     }
 }
 
-/// Prints the dataset, the augmentation, and the setter calls whose values differ from the
-/// defaults.
+/// Prints the dataset, the augmentation, and every setter call that changes a default.
 impl Display for Loader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Loader { sampling, fields, views, images, .. } = self;
@@ -74,7 +73,7 @@ impl Display for Loader {
             Share::Rank(samples) => calls.put("batch_size", samples),
             Share::Global(samples) => calls.put("global_batch_size", samples),
         }
-        match self.place {
+        match self.rank_origin {
             RankOrigin::Given { rank, world } => {
                 calls.add("rank", &format_args!("{rank}, {world}"), &format_args!("0, 1"))
             }
@@ -83,6 +82,7 @@ impl Display for Loader {
         calls.add("shuffle", &sampling.shuffle.then_some(images.seed), &None);
         calls.add("shuffle_window", &sampling.window, &None);
         calls.add("repeat", &sampling.repeat, &None);
+        calls.add("mixture_options", &sampling.mixture, &None);
         calls.put_some("subset", sampling.subset.as_deref());
         calls.put_some("weights", sampling.weights.as_deref());
         calls.put_some("buckets", sampling.buckets.as_ref().map(|buckets| &buckets.lengths[..]));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_that_is_set_is_no_call() {
+    fn setting_a_default_prints_no_call() {
         let set = Loader::new("a").seed(0).workers(0).mmap(true).strict(false).retries(3).channels(3).decode_share(1.0);
         assert_eq!(set.to_string(), Loader::new("a").to_string());
     }

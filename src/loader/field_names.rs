@@ -1,4 +1,4 @@
-//! Checks the names of fields against the fields of the source.
+//! Checks that the source has the fields that the loader reads.
 
 use warpfeed_sources::format::is_image;
 
@@ -6,14 +6,14 @@ use crate::error::{Error, Result};
 use crate::field::{FieldKind, FieldWriter};
 use crate::source::{Source, are_one};
 
-/// Suffixes of field names that specify the encoding of numbers and text.
-const ENDS: [&str; 5] = [".npy", ".json", ".txt", ".bin", ".img"];
+/// Suffixes of sample fields, which specify how a field is encoded.
+const SUFFIXES: [&str; 5] = [".npy", ".json", ".txt", ".bin", ".img"];
 
-/// Maximum number of names that are listed in a message.
-const SHOWN: usize = 20;
+/// Maximum number of names in an error message.
+const MAX_SHOWN: usize = 20;
 
-/// Returns the sample fields that the field types read, except the image and the label. Returns
-/// `None` if a field type does not name the fields that it reads.
+/// Returns the names of the sample fields that `kinds` read, except for the image and the label.
+/// Returns `None` if one of them does not declare what it reads.
 pub(super) fn names_read(kinds: &[(String, FieldKind)]) -> Option<Vec<String>> {
     let mut names = Vec::new();
     for (field, FieldKind(kind)) in kinds {
@@ -26,17 +26,17 @@ pub(super) fn names_read(kinds: &[(String, FieldKind)]) -> Option<Vec<String>> {
     Some(names)
 }
 
-/// If the source knows its fields, checks that it has each field that the field types read. With
-/// this check, a typo in a name fails when the loader is opened, and not in every sample.
+/// Checks that the source has each field that `kinds` read, if the source knows its fields. This
+/// way, a typo in a name is reported when the loader is opened rather than for every sample.
 ///
 /// # Errors
 /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a field is missing. The error lists the
-/// existing names and the closest match.
+/// available names and suggests the most similar one.
 pub(super) fn check_names(kinds: &[(String, FieldKind)], source: &dyn Source) -> Result<()> {
     let Some(known) = source.fields() else { return Ok(()) };
     for (field, FieldKind(kind)) in kinds {
         for wanted in kind.reads(field) {
-            // The field name of an encoded image depends on the image format of each sample.
+            // The name of an encoded image's field depends on the format of each image.
             let end = wanted.rsplit_once('.').map_or(&*wanted, |(_, end)| end);
             if is_image(end) || known.iter().any(|known| are_one(known, &wanted)) {
                 continue;
@@ -44,8 +44,8 @@ pub(super) fn check_names(kinds: &[(String, FieldKind)], source: &dyn Source) ->
             let mut stems: Vec<&str> = known.iter().map(|name| stem(name)).collect();
             let close =
                 closest(stem(&wanted), &stems).map_or(String::new(), |name| format!("; did you mean {name:?}?"));
-            let more = stems.len().saturating_sub(SHOWN);
-            stems.truncate(SHOWN);
+            let more = stems.len().saturating_sub(MAX_SHOWN);
+            stems.truncate(MAX_SHOWN);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             let of = if wanted == *field { String::new() } else { format!("field {field:?}: ") };
             return Err(Error::config(match stems.is_empty() {
@@ -57,19 +57,19 @@ pub(super) fn check_names(kinds: &[(String, FieldKind)], source: &dyn Source) ->
     Ok(())
 }
 
-/// Removes an encoding suffix from a name.
+/// Removes the encoding suffix from a name, if it has one.
 fn stem(name: &str) -> &str {
-    ENDS.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name)
+    SUFFIXES.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name)
 }
 
-/// Returns the name that is most similar to `wanted`, if any is similar enough.
+/// Returns the name that is most similar to `wanted`, or `None` if none is similar enough.
 fn closest<'a>(wanted: &str, names: &[&'a str]) -> Option<&'a str> {
     let (distance, name) = names.iter().map(|name| (distance(wanted, name), *name)).min_by_key(|found| found.0)?;
     (distance <= wanted.chars().count().div_ceil(3)).then_some(name)
 }
 
-/// Returns the optimal string alignment distance of two names: how many characters must be
-/// inserted, removed, replaced or swapped with a neighbor to turn one name into the other.
+/// Returns the optimal string alignment distance of two names: the number of characters to insert,
+/// remove, replace, or swap with a neighbor, in order to turn one name into the other.
 fn distance(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];

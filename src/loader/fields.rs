@@ -1,3 +1,5 @@
+//! Setters for the fields of a batch.
+
 use super::Loader;
 use super::images::ImageOptions;
 #[cfg(doc)]
@@ -8,11 +10,11 @@ use crate::transform::Augment;
 
 /// The fields of a batch.
 impl Loader {
-    /// Adds the field `name`. Its type is one of those in [`field`](crate::field), or your own. A
-    /// field named `image` or `label` replaces the default field.
+    /// Adds the field `name`. `kind` is a type from [`field`](crate::field), or your own. A field
+    /// named `image` or `label` replaces the default field.
     ///
-    /// [`HostBatch::field`] returns it by the same name. A sample fails if it does not have the
-    /// field, or if its bytes are invalid for the type.
+    /// [`HostBatch::field`] returns the field by this name. A sample that does not have the field,
+    /// or has invalid bytes in it, fails.
     ///
     /// ```no_run
     /// use warpfeed::field::NdArray;
@@ -27,9 +29,10 @@ impl Loader {
         self
     }
 
-    /// Replaces the field `image` by several views of each image, `views.0`, `views.1`, …. Each
-    /// view has its own augmentation and size. The random numbers of a view are a function of
-    /// (seed, epoch, sample, view). [`augment`](Loader::augment) has no effect on views.
+    /// Replaces the field `image` with several views of each image, in the fields `views.0`,
+    /// `views.1`, and so on. Each view has its own augmentation and size, and its random numbers
+    /// are a function of (seed, epoch, sample, view). [`augment`](Loader::augment) has no effect on
+    /// views.
     ///
     /// ```no_run
     /// use warpfeed::{Augment, Loader};
@@ -43,13 +46,14 @@ impl Loader {
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     ///
-    /// Each sample is read once. Views are decoded together if the smallest rectangle around their
-    /// crops takes no longer to decode than the individual crops, and if that rectangle fits into a
-    /// worker's memory or needs no more memory than the individual crops. This does not affect the
-    /// pixels. A sample can have at most 16 images. Views are not mixed, and masks and boxes are
-    /// not transformed together with them. For masks and boxes, add
-    /// `.field("image", Image::new())`. Opening fails if the augmentation of a view mixes images or
-    /// requires boxes.
+    /// Each sample is read once and can have at most 16 images. Views are decoded together if the
+    /// smallest rectangle around their crops takes no longer to decode than the individual crops,
+    /// and if that rectangle fits into a worker's memory or needs no more memory than the
+    /// individual crops. The pixels are the same in both cases.
+    ///
+    /// Views are not mixed, and masks and boxes are not transformed together with them. For masks
+    /// and boxes, add `.field("image", Image::new())`. Opening fails if the augmentation of a view
+    /// mixes images or requires boxes.
     pub fn views(mut self, views: impl IntoIterator<Item = Augment>) -> Self {
         self.views = views.into_iter().collect();
         self
@@ -74,7 +78,7 @@ impl Loader {
         self
     }
 
-    /// Adds soft labels as f32 rows of shape (N, `classes`); see
+    /// Adds soft labels, an f32 array of shape (N, `classes`); see
     /// [`HostBatch::soft_labels`](crate::HostBatch::soft_labels). Off by default.
     ///
     /// The rows are mixed like the images ([`Augment::mix`](crate::Augment::mix)). Mixing requires
@@ -88,32 +92,32 @@ impl Loader {
     /// let loader = Loader::new("train").augment(augment).soft_labels(1000, 0.1);
     /// ```
     ///
-    /// The rows are bit-identical on the host and on a device. They are the same as with
-    /// torchvision's MixUp of one-hot labels followed by PyTorch's label smoothing. Each slot needs
-    /// an additional `4 * classes` bytes per sample.
+    /// The rows are bit-identical on the host and on a device. They equal the result of
+    /// torchvision's MixUp of one-hot labels, followed by PyTorch's label smoothing. Each slot
+    /// needs an additional `4 * classes` bytes per sample.
     ///
     /// A sample fails if its label is `classes` or more, or if it has no label and
-    /// [`unlabeled`](Loader::unlabeled) is not set. For a negative label, no class is added to the
-    /// row.
+    /// [`unlabeled`](Loader::unlabeled) is not set. The row of a negative label contains no class.
     ///
     /// With `None`, the number of classes comes from the dataset, which must have class names:
     /// `.soft_labels(None, 0.1)`.
     ///
-    /// Opening fails if `classes` is 0 or unknown, if `smoothing` is outside 0 to 1, or if there is
-    /// no label field.
+    /// Opening fails if `classes` is 0 or unknown, if `smoothing` is not from 0 to 1, or if there
+    /// is no label field.
     pub fn soft_labels(mut self, classes: impl Into<Option<usize>>, smoothing: f32) -> Self {
         self.soft_labels = Some((classes.into(), smoothing));
         self
     }
 
-    /// Returns whether to omit the field `image` if the dataset has no images. This is the case if
-    /// other fields were added and `image` was not requested explicitly.
+    /// Returns whether the field `image` may be omitted if the dataset has no images: other fields
+    /// were added, and `image` was not requested explicitly.
     pub(super) fn spare_image(&self) -> bool {
-        let asked = self.fields.iter().any(|(name, _)| name == "image") || !self.views.is_empty();
-        !asked && !self.fields.is_empty() && !self.without.iter().any(|name| name == "image")
+        let requested = self.fields.iter().any(|(name, _)| name == "image") || !self.views.is_empty();
+        !requested && !self.fields.is_empty() && !self.without.iter().any(|name| name == "image")
     }
 
-    /// Opens the dataset now if soft labels require the dataset's number of classes.
+    /// If the number of classes of the soft labels comes from the dataset, opens the dataset and
+    /// sets the number.
     pub(super) fn with_classes(mut self) -> Result<Self> {
         if let Some((None, smoothing)) = self.soft_labels {
             let opened = self.input.clone().open(&self.source_options()?, self.sampling.join()?)?;
@@ -129,18 +133,17 @@ impl Loader {
         Ok(self)
     }
 
-    /// Returns the label field, with soft labels if they were set. The number of classes must
-    /// already be [known](Loader::with_classes).
+    /// Returns the label field, with soft labels if the option is set. The number of classes must
+    /// be [known](Loader::with_classes).
     pub(super) fn label(&self) -> Label {
         let soft = self.soft_labels.map(|(classes, smoothing)| (classes.unwrap_or(0), smoothing));
         Label::of(soft, self.images.unlabeled)
     }
 
-    /// Returns the names and types of all fields, starting with the default fields.
+    /// Returns the names and types of all fields, with the default fields first.
     ///
     /// # Errors
-    /// If a dropped field is not a default field, or if an option does not affect any of the
-    /// fields.
+    /// If a dropped field is not a default field, or if an option affects none of the fields.
     pub(super) fn fields(&self) -> Result<Vec<(String, FieldKind)>> {
         let views = self.views.iter().enumerate();
         let mut fields: Vec<(String, FieldKind)> =
@@ -150,7 +153,7 @@ impl Loader {
         }
         fields.push(("label".to_owned(), Label::new().into()));
         for name in &self.without {
-            let Some(place) = fields.iter().position(|(field, _)| field == name) else {
+            let Some(index) = fields.iter().position(|(field, _)| field == name) else {
                 if name == "image" && !self.views.is_empty() {
                     return Err(Error::config("drop_field(\"image\") and views: views already replace the image"));
                 }
@@ -158,7 +161,7 @@ impl Loader {
                     "drop_field({name:?}): the default fields are \"image\" and \"label\", and each can be removed once"
                 )));
             };
-            fields.remove(place);
+            fields.remove(index);
         }
         let defaults = fields.len();
         for (name, kind) in &self.fields {
@@ -181,7 +184,7 @@ impl Loader {
     }
 }
 
-/// Rejects image options if no field is an image.
+/// Returns an error if an image option is set although no field is an image.
 pub(super) fn check_images(fields: &[(String, FieldKind)], images: &ImageOptions) -> Result<()> {
     if fields.iter().any(|(_, FieldKind(kind))| matches!(kind.maker(), FieldWriter::Image(_))) {
         return Ok(());

@@ -1,3 +1,5 @@
+//! Options for images, which loaders and decoders share.
+
 use crate::batch::{Dtype, Layout, Normalize};
 use crate::decode::Codecs;
 use crate::error::{Error, Result};
@@ -13,7 +15,8 @@ impl ImageOptions {
         self.max_pixels.into_iter().fold(codecs, Codecs::max_pixels)
     }
 
-    /// Returns the name of the first image-only option that was set.
+    /// Returns the name of the first option that was set and has an effect only on images, if there
+    /// is one.
     pub(super) fn of_images(&self) -> Option<&'static str> {
         let options = [
             ("normalize", self.normalize.is_some()),
@@ -27,11 +30,11 @@ impl ImageOptions {
         options.into_iter().find(|(_, is_set)| *is_set).map(|(option, _)| option)
     }
 
-    /// Returns the output format of the images in a batch with `layout`.
+    /// Returns the format of the images in a batch with layout `layout`.
     ///
     /// # Errors
-    /// If the element type or the scale does not fit the normalization, or the number of channels
-    /// is not supported.
+    /// If the normalization does not fit the element type or is on the wrong scale, or if the
+    /// number of channels is not supported.
     pub(super) fn written(&self, layout: Layout) -> Result<Written> {
         let dtype = self.dtype.unwrap_or(if self.normalize.is_some() { Dtype::F32 } else { Dtype::U8 });
         if dtype == Dtype::U8 && self.normalize.is_some() {

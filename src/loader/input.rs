@@ -1,15 +1,17 @@
+//! The datasets of a loader.
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::source::{self, Concat, Dataset, Join, Source};
 
-/// Origin of the samples.
+/// Where the samples of a loader come from.
 #[derive(Clone)]
 pub(super) enum Input {
     Path(PathBuf),
     Source(Arc<dyn Source>),
-    /// Several inputs, each with its proportion in the mixture.
+    /// Several inputs, with the proportion of each.
     Mixture(Vec<(Input, f64)>),
 }
 
@@ -22,15 +24,14 @@ impl From<Dataset> for Input {
     }
 }
 
-/// The number of samples and the proportion of each part of a mixture.
+/// For each dataset of a mixture, the number of samples and the proportion.
 pub(super) type Proportions = Vec<(u64, f64)>;
 
-/// An open source, with its proportions if it is a mixture.
+/// An open source and, for a mixture, the proportions.
 pub(super) type Opened = (Arc<dyn Source>, Option<Proportions>);
 
 impl Input {
-    /// Opens the source. For a mixture, also returns the proportions. `join` determines how labels
-    /// are combined.
+    /// Opens the datasets. `join` determines how the labels of a mixture are combined.
     pub(super) fn open(self, options: &source::Options, join: Option<Join>) -> Result<Opened> {
         if join.is_some() && !matches!(self, Input::Mixture(_)) {
             return Err(Error::config(
@@ -73,7 +74,7 @@ impl Input {
 }
 
 impl Input {
-    /// Returns the path, if this is a single dataset that has not been opened yet.
+    /// Returns the path if this is a single dataset that is not open yet.
     pub(super) fn path(&self) -> Option<&Path> {
         match self {
             Input::Path(path) => Some(path),

@@ -1,10 +1,12 @@
+//! Setter for the error policy.
+
 use super::Loader;
 use crate::engine::OnError;
 
 /// Error policy.
 impl Loader {
-    /// Sets the policy for samples that cannot be read, decoded or transformed;
-    /// [`OnError::Stop`] by default.
+    /// Sets what happens to samples that cannot be read, decoded or transformed; [`OnError::Stop`]
+    /// by default.
     ///
     /// ```
     /// # use warpfeed::{Loader, OnError};

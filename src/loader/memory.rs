@@ -1,7 +1,7 @@
-//! Limits the memory of batches, determines the available memory, and allocates slots.
+//! Plans the memory of a loader within a limit or within the available memory, and allocates slots.
 //!
-//! This module reads the cgroup files itself, because the crate `sysinfo` (0.40.1) counts the page
-//! cache as used memory, and the page cache contains the dataset.
+//! The cgroup files are read here, because the crate `sysinfo` (0.40.1) counts the page cache as
+//! used memory, and the page cache contains the dataset.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,13 +12,13 @@ use crate::engine::{Bounds, ScratchPlan, Settings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sampler::Rank;
 
-/// The memory budget for batches, in bytes.
+/// The memory that a loader may use, in bytes.
 #[derive(Clone, Copy)]
 pub(super) enum Room {
-    /// Limit set by the user, for host and device together.
+    /// A limit that the user set, for host and device together.
     Limit(usize),
-    /// Available host memory. It limits only host memory, because the driver reports when device
-    /// memory runs out.
+    /// The available host memory. It limits only host memory, because the driver reports when
+    /// device memory runs out.
     Available(usize),
 }
 
@@ -27,28 +27,30 @@ impl Room {
         limit.map_or_else(|| Room::Available(available().unwrap_or(usize::MAX)), Room::Limit)
     }
 
-    /// Returns the bounds of the automatic prefetch depth for batches with `schemas`.
-    /// `beside(schemas, n)` is the device memory for depth n, in bytes. Every depth leaves room for
-    /// the workers' minimum scratch memory. The upper bound exceeds the initial depth only if there
-    /// is room for all scratch memory (with a limit) or if half of the memory stays free (without a
-    /// limit).
+    /// Returns the range of the automatic prefetch depth for batches with `schemas`.
+    /// `device_bytes(schemas, n)` is the device memory that depth `n` needs, in bytes.
+    ///
+    /// Every depth leaves room for the scratch memory that workers cannot do without. A depth above
+    /// the initial one leaves room for all scratch memory if there is a limit, and half of the
+    /// memory if there is none.
     pub(super) fn automatic_prefetch(
         self,
         pinned: bool,
         schemas: &Schemas,
         scratch: &ScratchPlan,
-        beside: impl Fn(&Schemas, usize) -> usize,
+        device_bytes: impl Fn(&Schemas, usize) -> usize,
     ) -> Bounds {
         let host = |prefetch: usize| Settings::slots_for(prefetch).saturating_mul(schemas.bytes());
         match self {
             Room::Limit(limit) => automatic_prefetch(limit, |prefetch| {
                 let scratch = if prefetch > AHEAD { scratch.total() } else { scratch.needed() };
-                host(prefetch).saturating_add(beside(schemas, prefetch.min(AHEAD))).saturating_add(scratch)
+                host(prefetch).saturating_add(device_bytes(schemas, prefetch.min(AHEAD))).saturating_add(scratch)
             }),
             Room::Available(left) => {
-                let most = if pinned { LOCKED_BYTES } else { ORDINARY_BYTES };
-                // The number of batches on the device is fixed.
-                let usual = automatic_prefetch(most, host).or_more(AHEAD);
+                let most = if pinned { LOCKED_BYTES } else { PAGEABLE_BYTES };
+                // Device memory does not matter here, because the number of batches on the device
+                // is fixed.
+                let usual = automatic_prefetch(most, host).at_least(AHEAD);
                 let fitting = automatic_prefetch(left, |prefetch| {
                     let bytes = host(prefetch).saturating_add(scratch.needed());
                     if prefetch > AHEAD { bytes.saturating_mul(2) } else { bytes }
@@ -58,8 +60,8 @@ impl Room {
         }
     }
 
-    /// Returns the read-ahead budget of a source that asks for `wish` bytes. It is at most a
-    /// quarter of the memory, so that the remainder is available for slots and workers.
+    /// Returns the read-ahead budget of a source that would like `wish` bytes. It is at most a
+    /// quarter of the memory, so that enough is left for slots and workers.
     pub(super) fn for_source(self, wish: usize) -> usize {
         wish.min(self.bytes() / 4)
     }
@@ -70,37 +72,36 @@ impl Room {
         }
     }
 
-    /// Returns the scratch plan, which must fit into the memory that the host slots leave free.
-    /// Fails if the minimum scratch memory does not fit.
+    /// Returns the scratch plan, shrunk to the memory that the slots leave free.
     pub(super) fn grant(self, demand: &Demand<'_>) -> Result<ScratchPlan> {
         let Demand { schemas, prefetch, scratch, .. } = *demand;
         let Some(need) = self.need(demand, schemas, prefetch.most).filter(|need| *need <= self.bytes()) else {
             return Err(self.refusal(demand));
         };
         let left = self.bytes() - need;
-        // Without a limit set by the user, leave memory for the program.
+        // Without a limit, leave half of the memory to the program.
         let left = if let Room::Available(_) = self { left / 2 } else { left };
         Ok(scratch.within(left.saturating_add(scratch.needed())))
     }
 
-    /// Returns the memory that batches with `schemas` need at this prefetch depth, in bytes, or
-    /// `None` on overflow.
+    /// Returns the memory that batches with `schemas` need at prefetch depth `prefetch`, in bytes,
+    /// or `None` on overflow.
     fn need(self, demand: &Demand<'_>, schemas: &Schemas, prefetch: usize) -> Option<usize> {
         let host = Settings::slots_for(prefetch).checked_mul(schemas.bytes())?;
-        let device = (demand.beside)(schemas, prefetch.min(demand.prefetch.least));
+        let device = (demand.device_bytes)(schemas, prefetch.min(demand.prefetch.least));
         let fixed = demand.scratch.needed();
         // Without a limit, the driver checks device memory.
         let all = host.checked_add(device)?.checked_add(fixed)?;
         Some(if let Room::Limit(_) = self { all } else { host + fixed })
     }
 
-    /// Returns the error for a plan that does not fit. The error states the required memory, the
-    /// limit, and option values that would fit.
+    /// Returns the error for a plan that does not fit. The message contains the required memory,
+    /// the limit, and option values that would fit.
     fn refusal(self, demand: &Demand<'_>) -> Error {
-        let Demand { schemas, prefetch, scratch, beside } = *demand;
+        let Demand { schemas, prefetch, scratch, device_bytes } = *demand;
         let (ahead, batch, slots) = (prefetch.most, schemas.batch(), Settings::slots_for(prefetch.most));
         let all = slots.checked_mul(schemas.bytes());
-        // Print exact numbers of bytes if the rounded numbers would look equal.
+        // Print exact numbers of bytes if the rounded numbers would be equal.
         let exact =
             self.need(demand, schemas, ahead).is_some_and(|need| size(need, false) == size(self.bytes(), false));
         let size = |bytes| size(bytes, exact);
@@ -112,7 +113,7 @@ impl Room {
         let verb = if ahead == 1 { "needs" } else { "need" };
         let sum = all.map_or_else(|| "more bytes than this platform can address".to_owned(), size);
         let mut text = format!("{what} {verb} {slots} slots of {} = {sum}", size(schemas.bytes()));
-        let device = beside(schemas, prefetch.least);
+        let device = device_bytes(schemas, prefetch.least);
         if device > 0 {
             text += &format!(", and {} on the device", size(device));
         }
@@ -151,11 +152,12 @@ pub(super) struct Demand<'a> {
     pub(super) schemas: &'a Schemas,
     pub(super) prefetch: Bounds,
     pub(super) scratch: ScratchPlan,
-    /// Device memory in bytes for a given prefetch depth.
-    pub(super) beside: &'a dyn Fn(&Schemas, usize) -> usize,
+    /// Returns the device memory that a prefetch depth needs, in bytes.
+    pub(super) device_bytes: &'a dyn Fn(&Schemas, usize) -> usize,
 }
 
-/// Finds the largest number from 1 to `most` that fits, by binary search. `fits` must be monotonic.
+/// Returns the largest number from 1 to `most` that fits, if any does. If a number fits, every
+/// smaller number must fit as well.
 fn largest(most: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
     let (mut fitting, mut beyond) = (0, most.checked_add(1)?);
     while beyond - fitting > 1 {
@@ -165,7 +167,7 @@ fn largest(most: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
     (fitting > 0).then_some(fitting)
 }
 
-/// Formats a number of bytes. If `exact` is set, the number is not rounded.
+/// Formats a number of bytes, rounded to KiB or MiB unless `exact` is set.
 fn size(bytes: usize, exact: bool) -> String {
     match bytes {
         _ if exact => format!("{bytes} bytes"),
@@ -175,25 +177,26 @@ fn size(bytes: usize, exact: bool) -> String {
     }
 }
 
-/// Initial value of the automatic prefetch depth, which is also the maximum on a device.
+/// Initial value of the automatic prefetch depth. Also the number of batches that are ready on a
+/// device.
 const AHEAD: usize = 2;
-/// Maximum value of the automatic prefetch depth.
+/// Maximum of the automatic prefetch depth.
 const MOST_AHEAD: usize = 16;
-/// Maximum size of automatically prefetched batches in pageable memory if the user sets no limit.
-/// Pageable memory costs nothing until it is used.
-const ORDINARY_BYTES: usize = 1 << 30;
-/// Like `ORDINARY_BYTES`, but for page-locked memory, which is committed on allocation.
+/// Without a limit, automatic prefetching uses at most this many bytes of pageable memory, which
+/// costs nothing until it is used.
+const PAGEABLE_BYTES: usize = 1 << 30;
+/// Like `PAGEABLE_BYTES`, but for page-locked memory, which is committed when it is allocated.
 const LOCKED_BYTES: usize = 1 << 28;
 
-/// Returns the bounds of the automatic prefetch depth, if `n` batches need `bytes(n)` of `limit`.
+/// Returns the range of the automatic prefetch depth if depth `n` needs `bytes(n)` of the `limit`.
 /// Both bounds are at least 1.
 fn automatic_prefetch(limit: usize, bytes: impl Fn(usize) -> usize) -> Bounds {
     let most = (1..=MOST_AHEAD).rev().find(|&n| bytes(n) <= limit).unwrap_or(1);
     Bounds { least: most.min(AHEAD), most }
 }
 
-/// Allocates `slots` slots, page-locked if requested and possible. For page-locked memory, also
-/// returns a constructor for the keeper.
+/// Allocates the memory of `slots` slots. If `pinned` is true, tries to lock the pages, logs a
+/// warning if that fails, and returns a keeper for the slots if it succeeds.
 pub(super) fn host_memory(
     bytes: usize,
     slots: usize,
@@ -212,11 +215,10 @@ pub(super) fn host_memory(
     Ok(((0..slots).map(|_| SlotMemory::heap(bytes)).collect::<Result<_>>()?, None))
 }
 
-/// Returns the memory, in bytes, that is available on this machine without swapping
-/// (`MemAvailable`) and within the cgroups of this process. Returns `None` if the system does not
-/// report it; only Linux does.
+/// Returns how many bytes of memory are available on this machine without swapping (`MemAvailable`)
+/// and within the cgroups of this process. Returns `None` on systems other than Linux.
 ///
-/// The value is a snapshot, because other loaders and programs use the same memory.
+/// The value is only a snapshot, because other loaders and programs use the same memory.
 pub(super) fn available() -> Option<usize> {
     let machine = machine(&fs::read_to_string("/proc/meminfo").ok()?)?;
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -230,9 +232,9 @@ fn machine(meminfo: &str) -> Option<u64> {
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Returns the folders of all cgroups that limit the process. `groups` is the content of
-/// `/proc/self/cgroup`, in the format of cgroup v1 or v2. A container sees its own group as the
-/// root, regardless of the reported name.
+/// Returns the folders of all cgroups that may limit the process. `groups` is the content of
+/// `/proc/self/cgroup`, in the format of cgroup v1 or v2. The list includes the root, because in a
+/// container, the root is the container's own group, whatever name is reported.
 fn folders(groups: &str) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for line in groups.lines() {
@@ -249,12 +251,11 @@ fn folders(groups: &str) -> Vec<PathBuf> {
     folders
 }
 
-/// Returns the number of bytes available to the group in `folder`, if the group has a limit. The
+/// Returns how many bytes are available to the group in `folder`, or `None` if it has no limit. The
 /// page cache counts as available, because the kernel reclaims it on demand.
 fn left(folder: &Path) -> Option<u64> {
     let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
-    // If there is no limit, the file contains `max` in v2, and a number larger than any memory in
-    // v1.
+    // Without a limit, the file contains `max` in v2, and a number larger than any memory in v1.
     let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
     let (limit, used, files) = match number("memory.max") {
         Some(limit) => (limit, number("memory.current")?, ["active_file", "inactive_file"]),
@@ -283,16 +284,16 @@ mod tests {
     }
 
     #[test]
-    fn an_automatic_prefetch_fits_wherever_one_batch_ahead_fits() {
+    fn automatic_prefetch_fits_wherever_prefetch_1_fits() {
         let array = Field { name: "x".to_owned(), dtype: Dtype::U8, shape: vec![1 << 20] };
         let schemas = Schemas::one(Schema::new(3, [(array, Role::Plain)]).unwrap());
-        let (scratch, beside) = (ScratchPlan::ample(32, 2, 1 << 18), |_: &Schemas, _: usize| 0);
+        let (scratch, device_bytes) = (ScratchPlan::ample(32, 2, 1 << 18), |_: &Schemas, _: usize| 0);
         let least = Settings::slots_for(1) * schemas.bytes() + scratch.needed();
         assert!(scratch.needed() > schemas.bytes());
         for left in (0..200).map(|halves| halves << 19).chain([least - 1, least, usize::MAX]) {
             for room in [Room::Available(left), Room::Limit(left)] {
-                let prefetch = room.automatic_prefetch(false, &schemas, &scratch, beside);
-                let demand = Demand { schemas: &schemas, prefetch, scratch, beside: &beside };
+                let prefetch = room.automatic_prefetch(false, &schemas, &scratch, device_bytes);
+                let demand = Demand { schemas: &schemas, prefetch, scratch, device_bytes: &device_bytes };
                 assert_eq!(room.grant(&demand).is_ok(), least <= left, "{left}: {prefetch:?}");
             }
         }

@@ -1,19 +1,19 @@
 //! The options of a loader, and how it is opened.
 //!
-//! 1. Data: `input`, the origin of the samples; `class_list`, the list that assigns labels to
-//!    classes; `sampling`, the selection and order of samples; `share`, the batch size and the
-//!    rank.
-//! 2. Options: `options` defines [`Loader`]; `rows`, the single-valued options; `samples`,
-//!    `batching`, `pixels`, `fields`, `classes`, `limits` and `observe`, the other setters, grouped
-//!    by purpose; `images`, the options that [`Loader`] and [`DecoderBuilder`] share; `decoder`,
-//!    [`DecoderBuilder`]; `display`, the text form of a loader.
-//! 3. Opening: `open` checks the options, opens the source, and creates the engine; `device` does
-//!    the same for batches on a device, and `nvidia` for NVIDIA GPUs; `field_names` checks that the
-//!    source has the required fields.
-//! 4. Resources: `memory`, the available memory and the loader's plan; `cores`, the number of
-//!    cores that the loader may use.
+//! 1. Data: `input`, the datasets; `class_list`, the list of classes, which determines the labels;
+//!    `sampling`, the selection and order of samples; `share`, the batch size and the rank.
+//! 2. Options: `options` defines [`Loader`], and `decoder` defines [`DecoderBuilder`]; `rows`
+//!    contains the single-valued options; `samples`, `batching`, `pixels`, `fields`, `classes`,
+//!    `limits` and `observe` contain the other setters, grouped by purpose; `images` contains the
+//!    options that loaders and decoders share; `display` formats a loader as text.
+//! 3. Opening: `open` checks the options, opens the source, and creates the engine; `device` opens
+//!    loaders with batches on a device, and `nvidia` does so for NVIDIA GPUs; `field_names` checks
+//!    that the source has the required fields.
+//! 4. Resources: `memory` plans the memory of a loader, and `cores` determines how many cores it
+//!    may use.
 
-/// Defines setters on both [`Loader`] and [`DecoderBuilder`]. Each sets a field and returns `self`.
+/// Defines setters on both [`Loader`] and [`DecoderBuilder`]. The body of a setter modifies `self`,
+/// which the setter then returns.
 macro_rules! shared_setters {
     ($($(#[$meta:meta])* pub fn $name:ident(mut $this:ident, $arg:ident: $type:ty) -> Self $set:block)*) => {
         impl Loader {
@@ -30,8 +30,8 @@ macro_rules! shared_setters {
     };
 }
 
-/// Defines the options in `rows`. For each option, this generates a setter and a field in the
-/// options that loader and decoder share. The setter of a `named` option is written elsewhere.
+/// Defines the options in `rows`. Generates a setter for each option, and a field in the options
+/// that loaders and decoders share. The setter of a `named` option is written elsewhere.
 macro_rules! options {
     (
         $(#[$about:meta])* $fields:ident { $($field:ident: $field_type:ty = $field_default:expr,)* }
@@ -79,16 +79,16 @@ macro_rules! options {
         }
 
         impl crate::loader::Loader {
-            /// The single-valued options. Each entry consists of the setter, the keyword of the
-            /// Python package if it differs, the type and the default.
+            /// The single-valued options. Each entry consists of the name of the setter, the
+            /// keyword in the Python package if that differs, the type and the default.
             #[doc(hidden)]
             pub const OPTIONS: &[[&str; 4]] = &[
                 $($([stringify!($name), concat!("" $(, stringify!($keyword))?), stringify!($kept), stringify!($default)],)*)*
                 $([stringify!($named), "", "", ""],)*
             ];
 
-            /// Calls the setter `name` of [`OPTIONS`](Self::OPTIONS) with the value in `json`.
-            /// Returns `None` if there is no such option.
+            /// Calls the setter `name` of [`OPTIONS`](Self::OPTIONS) with the value that `json`
+            /// contains. Returns `None` if there is no such option.
             #[doc(hidden)]
             pub fn set(self, name: &str, json: &str) -> Option<serde_json::Result<Self>> {
                 $($(if name == stringify!($name) {
@@ -101,8 +101,8 @@ macro_rules! options {
             }
         }
 
-        /// Expands to links to the options of one purpose, for the options table in the
-        /// documentation of `Loader`.
+        /// Expands to links to the options of one purpose, for the table in the documentation of
+        /// `Loader`.
         macro_rules! listed {
             $(($purpose) => {
                 concat!("" $(, "[`", stringify!($name), "`](Loader::", stringify!($name), ")",)", "*)
@@ -112,13 +112,13 @@ macro_rules! options {
     };
 }
 
-/// Defines a setter on the decoder if the option applies to both loaders and decoders.
+/// Defines a setter of [`DecoderBuilder`] if the option is marked `both`.
 macro_rules! of_both {
     (both $($setter:tt)*) => { $($setter)* };
     (loader $($setter:tt)*) => {};
 }
 
-// Declared first, so that the documentation of `Loader` begins with `new`.
+// Declare this module first, so that the documentation of `Loader` begins with `new`.
 mod options;
 
 mod batching;

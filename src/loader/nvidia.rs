@@ -11,7 +11,7 @@ use crate::error::ErrorKind;
 use crate::error::Result;
 
 impl Loader {
-    /// Opens the loader with batches in device memory, ordered on `stream`. The host blocks only
+    /// Opens the loader with batches in device memory, for use on `stream`. The host blocks only
     /// while no batch is ready.
     ///
     /// ```no_run
@@ -26,10 +26,10 @@ impl Loader {
     /// mixes the images. [`prefetch`](Loader::prefetch) batches are ready ahead of the consumer.
     /// [`pinned`](Loader::pinned) has no effect here: host slots are always page-locked.
     ///
-    /// Requesting a batch while `stream` is captured into a CUDA graph fails with
-    /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing). The loader and the capture continue.
-    /// Instead, request the batch before the capture, copy it into a buffer that the graph owns,
-    /// and replay the graph.
+    /// While `stream` is being captured into a CUDA graph, requesting a batch fails with
+    /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing), without affecting the loader or the
+    /// capture. Request the batch before the capture instead, copy it into a buffer that the graph
+    /// owns, and replay the graph.
     ///
     /// After the loader and its batches are dropped, a thread frees the device memory once the
     /// device has finished its work.
@@ -38,18 +38,19 @@ impl Loader {
     /// driver.
     ///
     /// # Errors
-    /// The same errors as for [`host`](Loader::host).
+    /// See [`host`](Loader::host). In addition, returns
     /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the device does not have enough free
-    /// memory. [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if the driver reports an error.
+    /// memory, and [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if the driver reports an error.
     pub fn cuda(self, stream: &Arc<CudaStream>) -> Result<Batches<CudaBatch>> {
         self.on(Nvidia::of(stream)?, Stream::lent(stream)?)
     }
 }
 
 impl DecoderBuilder {
-    /// Opens a decoder with batches in device memory, ordered on `stream`. The device decodes JPEGs
-    /// according to [`decode_on`](DecoderBuilder::decode_on), as long as its memory is sufficient.
-    /// Workers decode all other images, with bit-identical results.
+    /// Opens a decoder with batches in device memory, for use on `stream`. As long as the images of
+    /// a request fit into its memory, the device decodes JPEGs according to
+    /// [`decode_on`](DecoderBuilder::decode_on). Workers decode all other images, with
+    /// bit-identical results.
     ///
     /// ```no_run
     /// # use warpfeed::{Augment, Decoder};
@@ -62,8 +63,8 @@ impl DecoderBuilder {
     /// ```
     ///
     /// # Errors
-    /// The same errors as for [`Loader::cuda`], and [`ErrorKind::Config`] if
-    /// [`augment`](DecoderBuilder::augment) mixes images.
+    /// See [`Loader::cuda`]. In addition, returns [`ErrorKind::Config`] if
+    /// [`augment`](DecoderBuilder::augment) mixes or combines images.
     pub fn cuda(self, stream: &Arc<CudaStream>) -> Result<Decoder<CudaBatch>> {
         self.open(|loader| loader.cuda(stream))
     }

@@ -1,3 +1,5 @@
+//! Setters for observability.
+
 use std::path::Path;
 
 use super::Loader;
@@ -5,7 +7,7 @@ use crate::trace;
 
 /// Setters for observability.
 impl Loader {
-    /// Writes a trace of the batches selected by `schedule` to `path`, as Chrome trace events. You
+    /// Writes a trace of the batches that `schedule` selects to `path`, as Chrome trace events. You
     /// can open the file in [Perfetto](https://ui.perfetto.dev), `chrome://tracing` and
     /// TensorBoard. Off by default.
     ///
@@ -16,13 +18,14 @@ impl Loader {
     /// ```
     ///
     /// The trace has one row for each worker, one for the coordinator and one for the consumer.
-    /// With a device, there are additional rows for the copy stream, the convert stream and the
-    /// consumer's stream, all on the device's own clock. Each span contains the sample, its key,
-    /// its size and its batch. Use [`trace::span`](crate::trace::span()) to add your own spans.
+    /// With a device, there are also rows for the copy stream, the convert stream and the
+    /// consumer's stream, with times from the device's own clock. Each span names the sample, its
+    /// key, its size and its batch. Use [`trace::span`](crate::trace::span()) to add spans of your
+    /// own.
     ///
-    /// Outside the windows of the schedule, the cost is close to zero. The file is created as the
-    /// last step of opening the loader. It is complete after each window and after the loader is
-    /// dropped, even if a [`LoaderHandle`](crate::LoaderHandle) of the loader remains.
+    /// Outside the windows of the schedule, tracing costs almost nothing. The file is created as
+    /// the last step of opening the loader. It is complete after each window, and when the loader
+    /// has been dropped, even if a [`LoaderHandle`](crate::LoaderHandle) remains.
     pub fn trace(mut self, path: impl AsRef<Path>, schedule: trace::Schedule) -> Self {
         self.images.trace = Some((path.as_ref().to_owned(), schedule));
         self

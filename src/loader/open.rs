@@ -1,5 +1,4 @@
-//! Opens a loader: validates the options, opens the source, plans the memory, and creates the
-//! engine.
+//! Opens a loader: checks the options, opens the source, plans the memory, and creates the engine.
 //!
 //! The result of each step has its own type, from `Checked` to `Parts`, so that no step can run
 //! before the previous one. Memory is allocated and threads are started only after all checks have
@@ -40,8 +39,7 @@ impl Loader {
     /// ```
     ///
     /// # Errors
-    /// - [`ErrorKind::Config`] if an option is invalid, or if an epoch has no batch with these
-    ///   options.
+    /// - [`ErrorKind::Config`] if an option is invalid, or if an epoch would have no batches.
     /// - [`ErrorKind::Io`] or [`ErrorKind::Source`] if the dataset cannot be opened.
     /// - [`ErrorKind::Memory`] if the plan exceeds the [`memory_limit`](Loader::memory_limit) or
     ///   the available memory.
@@ -85,23 +83,23 @@ impl Loader {
         })
     }
 
-    /// Validates the options and opens the source. The host writes images in `format`, and `split`
-    /// specifies which steps run on the device. `beside` returns the memory, in bytes, that a
-    /// prefetch depth needs in addition to the slots.
+    /// Checks the options, opens the source, and plans the memory. Workers write images in
+    /// `format`, and `split` says which steps run on the device. `device_bytes` returns the device
+    /// memory that a prefetch depth needs, in bytes.
     pub(super) fn open(
         self,
         kinds: Vec<(String, FieldKind)>,
         format: Written,
         split: Split,
-        beside: impl Fn(&Schemas, usize) -> usize,
+        device_bytes: impl Fn(&Schemas, usize) -> usize,
     ) -> Result<Parts> {
         let opened = Checked::new(self, kinds, format, split)?.open()?;
-        let granted = opened.grant(&beside)?;
+        let granted = opened.grant(&device_bytes)?;
         opened.parts(granted)
     }
 }
 
-/// A loader whose options have been checked, and its fields.
+/// The checked options of a loader, and its fields.
 struct Checked {
     loader: Loader,
     format: Written,
@@ -110,9 +108,9 @@ struct Checked {
     global_batch: u64,
     kinds: Vec<(String, FieldKind)>,
     forms: Forms,
-    /// Fields of the batches, by form.
+    /// Fields of the batches, per form.
     fields: Vec<Fields>,
-    /// Arrays of the fields, by form.
+    /// Arrays of the fields, per form.
     arrays: Vec<Vec<(Field, Role)>>,
 }
 
@@ -125,7 +123,7 @@ impl Checked {
                 "decode_share({share}): expected 0 to 1, as a share of the device's time"
             )));
         }
-        let rank = loader.place.rank(*local_world_size)?;
+        let rank = loader.rank_origin.rank(*local_world_size)?;
         let global_batch = loader.batch.of_all(rank.world_size)?;
         augment.check()?;
         if split.there && format.channels == 1 {
@@ -149,7 +147,7 @@ impl Checked {
         self.fields[0].check(augment, *moves_pixels && !transforms.is_empty())
     }
 
-    /// Opens the source and its order.
+    /// Opens the source, and creates the sampler.
     fn open(mut self) -> Result<Opened> {
         let (options, path) = (self.loader.source_options()?, self.loader.input.path().map(Path::to_owned));
         let (source, mixture) = match self.loader.opened.take() {
@@ -185,18 +183,20 @@ impl Checked {
             n => n,
         };
         let Loader { sampling, images: ImageOptions { seed, retries, last_batch, .. }, .. } = &self.loader;
-        let order = sampling.clone().open(&*source, mixture, *seed, self.global_batch, workers, *retries)?;
-        let schedule = Schedule::new(order.clone(), self.global_batch, *last_batch, self.rank);
+        let global = (self.global_batch, *last_batch);
+        let (order, changes) = sampling.clone().open(&*source, mixture, *seed, global, workers, *retries)?;
+        let schedule = Schedule::new(order.clone(), self.global_batch, *last_batch, self.rank).with_changes(changes);
         some_batches(&schedule)?;
-        let schemas = Schemas::new(schedule.places() as usize, std::mem::take(&mut self.arrays))?;
+        let schemas = Schemas::new(schedule.rows() as usize, std::mem::take(&mut self.arrays))?;
         Ok(Opened { checked: self, source, reads, order, schedule, schemas, cores, workers })
     }
 }
 
-/// An open dataset with its order.
+/// An open dataset, and the order of its samples.
 struct Opened {
     checked: Checked,
     source: Arc<dyn Source>,
+    /// The source that workers read from, restricted to the required fields if possible.
     reads: Arc<dyn Source>,
     order: Arc<dyn Sampler>,
     schedule: Schedule,
@@ -216,11 +216,11 @@ impl Opened {
     ///
     /// # Errors
     /// If the plan exceeds the limit or the available memory.
-    fn grant(&self, beside: &dyn Fn(&Schemas, usize) -> usize) -> Result<Granted> {
-        let Checked { loader: Loader { images, asked, .. }, format, split, fields, .. } = &self.checked;
+    fn grant(&self, device_bytes: &dyn Fn(&Schemas, usize) -> usize) -> Result<Granted> {
+        let Checked { loader: Loader { images, batch_sampler, .. }, format, split, fields, .. } = &self.checked;
         let (schemas, room) = (&self.schemas, Room::of(images.memory_limit));
-        // The memory for one output image, for its effects, for pasted objects and, if workers mix
-        // images, for a copy of the last image of a batch.
+        // What each worker needs: one output image, memory for its effects and for pasted objects
+        // and, if workers mix images, a copy of the last image of a batch.
         let image = fields.iter().map(Fields::largest_image).max().unwrap_or(0);
         let mixing = if images.augment.mixes() && !split.there { image * format.dtype.bytes() } else { 0 };
         let effects = fields[0].augments(&images.augment).map(Augment::effects_memory).max().unwrap_or(0) as usize;
@@ -231,17 +231,17 @@ impl Opened {
         let scratch = ScratchPlan::ample(self.workers, self.cores, rooms + effects + mixing + pasted)
             .with_transforms(transforms)
             .with_source(room.for_source(self.reads.ahead_bytes()));
-        // A decoder needs no readers, because the images of requests are already in memory.
-        let scratch = if asked.is_some() { scratch.without_readers() } else { scratch };
+        // A decoder has no readers, because the images of requests are already in memory.
+        let scratch = if batch_sampler.is_some() { scratch.without_readers() } else { scratch };
         let prefetch = match images.prefetch {
-            0 => room.automatic_prefetch(split.there || images.pinned, schemas, &scratch, beside),
+            0 => room.automatic_prefetch(split.there || images.pinned, schemas, &scratch, device_bytes),
             n => Bounds::exactly(n),
         };
-        let scratch = room.grant(&Demand { schemas, prefetch, scratch, beside })?;
+        let scratch = room.grant(&Demand { schemas, prefetch, scratch, device_bytes })?;
         Ok(Granted { prefetch, scratch })
     }
 
-    /// Prepares the parts of the loader, without allocating memory or starting threads.
+    /// Creates what an engine is made of, without allocating slots or starting threads.
     fn parts(self, granted: Granted) -> Result<Parts> {
         let Opened { checked, source, reads, order, schedule, schemas, cores, workers } = self;
         let Checked { loader, split, fields, forms, .. } = checked;
@@ -249,7 +249,7 @@ impl Opened {
         let options = loader.to_string();
         let ImageOptions { decode_on, decode_share, seed, timeout, .. } = loader.images;
         let computed = fields[0].computed.iter().map(|field| field.name.clone()).collect();
-        let is_asked = loader.asked.is_some();
+        let is_decoder = loader.batch_sampler.is_some();
         let recipe = Recipe {
             source,
             reads,
@@ -266,28 +266,30 @@ impl Opened {
             sample_bytes: loader.images.max_sample_bytes,
             strict: loader.images.strict,
             damaged: Damaged::default(),
-            blank: is_asked,
-            stand_in: !is_asked && matches!(loader.on_error, OnError::Skip { .. }),
+            blank: is_decoder,
+            stand_in: !is_decoder && matches!(loader.on_error, OnError::Skip { .. }),
         };
         let mut settings = Settings::new(cores, workers, prefetch);
         settings.options = options;
-        // The workers of a decoder keep their priority, because callers are waiting for the
-        // responses.
-        let settings = if split.there && !is_asked { settings.for_device() } else { settings };
+        // The workers of a decoder keep their priority, because callers wait for the responses.
+        let settings = if split.there && !is_decoder { settings.for_device() } else { settings };
         let balance = Balance::new(decode_on.unwrap_or_default(), decode_share, workers);
         let run = Run::new(Arc::new(settings), Scratch::new(scratch), balance, computed)?;
         let resume = loader.resume.map(|state| state.check(&recipe, &run.counters, &schedule)).transpose()?;
+        let (at, changed) = resume.unwrap_or_default();
+        if let (Some(changed), Some(changes)) = (changed, schedule.changes()) {
+            changes.set(changed);
+        }
         let memory = MemoryPlan::of(Settings::slots_for(prefetch.most), schemas.bytes(), &scratch);
         // All requests belong to one epoch.
-        let epochs = if is_asked { 0 } else { loader.images.epochs };
-        let at = resume.unwrap_or_default();
+        let epochs = if is_decoder { 0 } else { loader.images.epochs };
         let shared = Shared::new((recipe, run, schedule), memory, (loader.on_error, epochs), at);
-        Ok(Parts { shared, schemas, asked: loader.asked, timeout, trace: loader.images.trace })
+        Ok(Parts { shared, schemas, batch_sampler: loader.batch_sampler, timeout, trace: loader.images.trace })
     }
 }
 
-/// Creates the trace file and starts tracing. This is the last step of opening, so that a loader
-/// that fails to open does not touch an existing file.
+/// Creates the trace file and starts tracing. Call this as the last step of opening, so that a
+/// loader that fails to open does not overwrite an existing file.
 pub(super) fn begin_trace(trace: Option<(PathBuf, trace::Schedule)>, shared: &Shared) -> Result<()> {
     if let Some((path, schedule)) = trace {
         let (run, source) = (&shared.run, shared.recipe.source.clone());
@@ -318,13 +320,13 @@ mod tests {
 
     use super::*;
     use crate::batch::{Dtype, Free, Keeper, Layout, Schema, SlotMemory};
-    use crate::engine::filled;
+    use crate::engine::{Leave, fill_slot};
     use crate::error::ErrorKind;
     use crate::source::{Memory as Samples, OwnedSample};
     use crate::transform::{Mix, Mixing};
 
-    /// Uses `damage` to change the fields of a slot so that the batch can be filled but not
-    /// finished. Returns the faults of the four mixed samples in that batch.
+    /// Fills a batch of four mixed samples in a slot whose fields `damage` has changed, so that the
+    /// batch cannot be finished. Returns the error of each sample.
     fn faults(damage: impl Fn(&mut Field, Role)) -> Vec<Option<String>> {
         let mut bmp = b"BM\x3e\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\x02\0\0\0\x01\0\0\0\x01\0\x18\0".to_vec();
         bmp.extend([0; 32]);
@@ -342,11 +344,11 @@ mod tests {
         let schemas = Schemas::one(Schema::new(4, arrays).unwrap());
         let slot = Slots::make(&schemas, SlotMemory::heap(schemas.bytes()).unwrap());
         let mixing = Some(Mixing { weight: 0.5, cut: None });
-        let full = filled(&parts.shared, slot, (4, mixing), false).0;
-        (0..4).map(|place| full.meta(place).fault.as_ref().map(ToString::to_string)).collect()
+        let full = fill_slot(&parts.shared, slot, 4, mixing, Leave::Nothing).0;
+        (0..4).map(|row| full.meta(row).fault.as_ref().map(ToString::to_string)).collect()
     }
 
-    /// A keeper that holds on to all slots, and reports a device error from the third request on.
+    /// A keeper that never returns a slot, and reports a device error from the third request on.
     #[derive(Default)]
     struct Fails(AtomicUsize, Mutex<Vec<Free>>);
 
@@ -387,7 +389,7 @@ mod tests {
 
         fn read<'a>(&'a self, index: usize, _: &'a mut Vec<u8>) -> Result<crate::source::Sample<'a>> {
             self.0.fetch_add(1, Relaxed);
-            // Wait busily, because blocking reads would start more readers.
+            // Spin, because reads that block would start readers.
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_micros(200) {}
             Ok(crate::source::Sample::new("").with_label(index as i64))
@@ -395,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_error_at_hand_off_stops_the_run() {
+    fn a_device_error_while_waiting_ends_the_run() {
         let reads = Arc::new(AtomicUsize::new(0));
         let loader = Loader::source(Counted(reads.clone())).drop_field("image").batch_size(64).workers(2).prefetch(60);
         let (format, split) = (loader.images.written(Layout::Nhwc).unwrap(), Split::host(&loader.images.augment));
@@ -436,7 +438,7 @@ mod tests {
             }
         });
         assert!(
-            bytes.iter().flatten().filter(|e| e.contains("panicked at the end of batch")).count() == 4,
+            bytes.iter().flatten().filter(|e| e.contains("panicked while finishing batch")).count() == 4,
             "{bytes:?}"
         );
     }

@@ -1,3 +1,5 @@
+//! The options of a loader.
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -41,7 +43,7 @@ use crate::transform::Augment;
 ///
 /// | purpose | options |
 /// |---|---|
-/// | data | [`new`](Loader::new), [`source`](Loader::source), [`mixture`](Loader::mixture), [`match_labels_by_name`](Loader::match_labels_by_name), [`keep_labels`](Loader::keep_labels), [`classes`](Loader::classes), [`classes_file`](Loader::classes_file), [`table`](Loader::table), [`masks`](Loader::masks), [`index`](Loader::index), [`store`](Loader::store), [`stores`](Loader::stores), [`codec`](Loader::codec) |
+/// | data | [`new`](Loader::new), [`source`](Loader::source), [`mixture`](Loader::mixture), [`mixture_options`](Loader::mixture_options), [`match_labels_by_name`](Loader::match_labels_by_name), [`keep_labels`](Loader::keep_labels), [`classes`](Loader::classes), [`classes_file`](Loader::classes_file), [`table`](Loader::table), [`masks`](Loader::masks), [`index`](Loader::index), [`store`](Loader::store), [`stores`](Loader::stores), [`codec`](Loader::codec) |
 /// | which samples | [`split`](Loader::split), [`split_by_class`](Loader::split_by_class), [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced), [`repeat`](Loader::repeat) |
 #[doc = concat!("| in which order | [`shuffle`](Loader::shuffle), [`shuffle_window`](Loader::shuffle_window), [`buckets`](Loader::buckets), [`sampler`](Loader::sampler), [`resume`](Loader::resume), ", listed!("in which order"), " |")]
 #[doc = concat!("| batches | [`batch_size`](Loader::batch_size), [`global_batch_size`](Loader::global_batch_size), [`rank`](Loader::rank), [`distributed`](Loader::distributed), ", listed!("batches"), " |")]
@@ -57,7 +59,7 @@ use crate::transform::Augment;
 #[derive(Clone)]
 pub struct Loader {
     pub(super) input: Input,
-    /// The opened source of `input`, if an option required it before the loader was opened.
+    /// The open source of `input`, if an option already required it.
     pub(super) opened: Option<Opened>,
     pub(super) classes: Listed,
     #[cfg(feature = "tables")]
@@ -66,20 +68,21 @@ pub struct Loader {
     pub(super) masks: Option<PathBuf>,
     pub(super) stores: Stores,
     pub(super) batch: Share,
-    pub(super) place: RankOrigin,
+    pub(super) rank_origin: RankOrigin,
     pub(super) sampling: Sampling,
     pub(super) resume: Option<Checkpoint>,
     pub(super) images: ImageOptions,
     pub(super) fields: Vec<(String, FieldKind)>,
-    /// Augmentations of the views that replace the field `image`.
+    /// Augmentation of each view that replaces the field `image`.
     pub(super) views: Vec<Augment>,
     /// Default fields that were removed.
     pub(super) without: Vec<String>,
     pub(super) on_error: OnError,
-    /// Number of classes and smoothing. If the number is `None`, it comes from the dataset.
+    /// The number of classes, and the smoothing. If the number is `None`, it comes from the
+    /// dataset.
     pub(super) soft_labels: Option<(Option<usize>, f32)>,
-    /// Chooses the samples of each batch on demand, in place of the order. Set for decoders.
-    pub(super) asked: Option<Arc<dyn BatchSampler>>,
+    /// Chooses the samples of each batch instead of the order. Set for decoders.
+    pub(super) batch_sampler: Option<Arc<dyn BatchSampler>>,
 }
 
 impl Loader {
@@ -107,7 +110,7 @@ impl Loader {
         Self::from_input(Input::Path(path.as_ref().to_owned()))
     }
 
-    /// Creates a loader for a custom [`Source`], or for a source that is already open. Several
+    /// Creates a loader for a custom [`Source`] or for a dataset that is already open. Several
     /// loaders can share an open source.
     ///
     /// ```no_run
@@ -121,17 +124,17 @@ impl Loader {
         Self::from_input(Input::Source(Arc::new(source)))
     }
 
-    /// Sets the store for URLs with `scheme`, for example `s3` for
+    /// Sets the object store for URLs with the scheme `scheme`, such as `s3` for
     /// `Loader::new("s3://bucket/train-{000..099}.tar")`. Call this method once per scheme. Tar
-    /// shards, Parquet files and folders of images can be read from stores.
+    /// shards, Parquet files and folders of images can be read from object stores.
     ///
-    /// Opening fails if no store is set for the scheme of a URL.
+    /// Opening fails if no store has been set for the scheme of a URL.
     pub fn store(mut self, scheme: impl Into<String>, store: impl Store + 'static) -> Self {
         self.stores.add(scheme.into(), Arc::new(store));
         self
     }
 
-    /// Adds several stores, like [`store`](Loader::store), each with its scheme. The crate
+    /// Sets several object stores, each with its scheme, like [`store`](Loader::store). The crate
     /// `warpfeed-stores` provides stores for `s3://`, `gs://`, `az://`, `https://` and `hf://`:
     ///
     /// ```ignore
@@ -142,9 +145,9 @@ impl Loader {
         self
     }
 
-    /// Sets whether to store the listing of a folder in an index file next to the folder; off by
-    /// default. With the index file, a folder with millions of files can be opened without listing
-    /// them. Opening fails if the dataset is not a folder; see
+    /// Sets whether to store the list of files of a folder in an index file next to the folder; off
+    /// by default. With the index file, a folder with millions of files can be opened without
+    /// listing them. Opening fails if the dataset is not a folder; see
     /// [`source::Options::index`](crate::source::Options::index).
     ///
     /// ```
@@ -170,7 +173,7 @@ impl Loader {
         self
     }
 
-    /// Sets the meaning of a table's columns. Opening fails if the dataset has no columns; see
+    /// Sets what each column of a table contains. Opening fails if the dataset has no columns; see
     /// [`source::Options::table`](crate::source::Options::table).
     ///
     /// ```
@@ -195,7 +198,7 @@ impl Loader {
             masks: None,
             stores: Stores::default(),
             batch: Share::Rank(32),
-            place: RankOrigin::Given { rank: 0, world: 1 },
+            rank_origin: RankOrigin::Given { rank: 0, world: 1 },
             sampling: Sampling::default(),
             resume: None,
             images: ImageOptions::default(),
@@ -204,7 +207,7 @@ impl Loader {
             without: Vec::new(),
             on_error: OnError::default(),
             soft_labels: None,
-            asked: None,
+            batch_sampler: None,
         }
     }
 }

@@ -1,3 +1,5 @@
+//! Setters for the pixels of the images.
+
 use std::sync::Arc;
 
 use super::{DecoderBuilder, Loader};
@@ -5,8 +7,8 @@ use crate::decode::Codec;
 use crate::transform::{Augment, Transform};
 
 shared_setters! {
-    /// Sets the augmentation: crops, resizing, flips and color changes. It also determines the size
-    /// of the images. The default is `Augment::eval(256, 224)`.
+    /// Sets the augmentation: crops, resizing, flips and color changes. The augmentation also
+    /// determines the size of the images. The default is `Augment::eval(256, 224)`.
     ///
     /// ```
     /// # use warpfeed::{Augment, Loader};
@@ -29,10 +31,10 @@ shared_setters! {
     /// let loader = Loader::new("train").transform(invert);
     /// ```
     ///
-    /// Fields that are transformed together with the image, such as masks and boxes, are not
-    /// transformed by a custom step. Opening fails if a loader has both such fields and a custom
-    /// step, unless [`transform_moves_pixels(false)`](Loader::transform_moves_pixels) declares that
-    /// the step does not move pixels.
+    /// A custom step does not transform masks, boxes and other fields that are otherwise
+    /// transformed together with the image. Opening fails if a loader has both such fields and a
+    /// custom step, unless [`transform_moves_pixels(false)`](Loader::transform_moves_pixels)
+    /// declares that the step does not move pixels.
     pub fn transform(mut self, transform: impl Transform + 'static) -> Self {
         self.images.transforms.push(Arc::new(transform));
     }
@@ -42,8 +44,8 @@ shared_setters! {
     /// built-in format.
     ///
     /// In a folder, files with an extension of the codec's [format](Codec::format) become samples.
-    /// A field named after the format is treated as the encoded image of its sample. See [`Codec`]
-    /// for an example.
+    /// A field with the name of the format is treated as the encoded image of its sample. See
+    /// [`Codec`] for an example.
     ///
     /// ```
     /// # use warpfeed::{Augment, Loader, decode::RawRgb};

@@ -1,9 +1,9 @@
-//! The single-valued options, with one row per option.
+//! The options that have a single value. Each has one entry, called a row.
 //!
-//! A row defines the field with its default; the setter on the loader and, if marked `both`, on the
-//! decoder; the link in the table of options; the keyword of the Python package, which has the same
-//! name or the name after `as`; and the call in reports. A setter that does more than assign a
-//! field is written elsewhere, and listed as `named` at the end.
+//! A row defines the field and its default; the setter of the loader and, if marked `both`, of the
+//! decoder; the link in the table of options; the keyword in the Python package, which is the name
+//! of the setter or the name after `as`; and how reports print the setter call. A setter that does
+//! more than assign a field is written elsewhere, and listed under `named` at the end.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -43,12 +43,12 @@ options! {
     }
 
     purpose "batches", "The ranks of a machine, and the last batch." {
-        /// Sets the number of ranks on this machine, including this one. The ranks divide its
-        /// cores: with automatic [`workers`](Self::workers), each rank starts its share of the
-        /// threads. Opening fails if the number is 0.
+        /// Sets the number of ranks on this machine, including this one. The ranks split the cores
+        /// of the machine between them: if [`workers`](Self::workers) is left automatic, each rank
+        /// starts one worker for each core that it gets. Opening fails if the number is 0.
         ///
-        /// By default the number comes from the launcher's environment ([`Rank::from_env`]). Set it
-        /// if the ranks are started differently, for example by a program that spawns itself.
+        /// By default, the number comes from the launcher's environment ([`Rank::from_env`]). Set
+        /// it if the ranks are started differently, for example by a program that spawns itself.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -85,15 +85,15 @@ options! {
         loader fn unlabeled(unlabeled: bool) -> bool = false;
 
         /// Sets whether annotations refer to the stored pixels or to the image after its EXIF
-        /// rotation, for images whose size does not reveal it. Unset by default.
+        /// rotation, for images where this cannot be determined from the size. Unset by default.
         ///
         /// The option applies to boxes with their masks and points, [`Mask`](crate::field::Mask),
         /// [`DenseMap`](crate::field::DenseMap) and [`Keypoints`](crate::field::Keypoints). Some
         /// annotations declare the size of the annotated image, or have a size of their own. If
         /// this size matches either the stored or the rotated image but not both, the option has no
-        /// effect. Otherwise, the option decides. This concerns images that are square, rotated by
-        /// 180 degrees or mirrored, and coordinates without a size, such as those of YOLO datasets.
-        /// If the option is unset, such samples fail.
+        /// effect. In all other cases, the option decides, and if it is unset, the sample fails.
+        /// Such cases are images whose size the EXIF rotation does not change (square, mirrored or
+        /// rotated by 180 degrees), and coordinates without a size, as in YOLO datasets.
         ///
         /// ```
         /// # use warpfeed::{AnnotationFrame, Loader};
@@ -119,9 +119,9 @@ options! {
         /// ```
         loader fn transform_moves_pixels(moves: bool) -> bool = true, as image_transform_moves_pixels;
 
-        /// Computes `(pixel / 255 - mean) / std` per channel. The dtype becomes F32 unless
-        /// [`dtype`](Self::dtype) sets a different float type. Without this option, float images
-        /// contain `pixel / 255`.
+        /// Normalizes pixels to `(pixel / 255 - mean) / std`, per channel. The element type becomes
+        /// F32 unless [`dtype`](Self::dtype) sets a different float type. Without this option,
+        /// float images contain `pixel / 255`.
         ///
         /// ```
         /// # use warpfeed::{Loader, Normalize};
@@ -138,7 +138,7 @@ options! {
         /// ```
         both fn dtype(dtype: Dtype) -> Option<Dtype> = None;
 
-        /// Sets the order of the images' axes; [`Layout::Nhwc`] by default.
+        /// Sets the order of the axes of the images; [`Layout::Nhwc`] by default.
         ///
         /// ```
         /// # use warpfeed::{Layout, Loader};
@@ -147,9 +147,10 @@ options! {
         both fn layout(layout: Layout) -> Layout = Layout::Nhwc;
 
         /// Sets the number of channels of the images: 3 by default, or 1 for grayscale. All steps
-        /// of the augmentation operate on RGB. The result is then converted to luminance as with
+        /// of the augmentation operate on RGB. The result is then converted to luminance, like
         /// Pillow's `convert("L")`, which leaves gray images unchanged. After that, the image is
-        /// normalized with the first of the three means and standard deviations, erased and mixed.
+        /// normalized (with the first of the three means and standard deviations), erased and
+        /// mixed.
         ///
         /// Batches on a device always have three channels.
         ///
@@ -159,9 +160,9 @@ options! {
         /// ```
         both fn channels(channels: usize) -> usize = 3;
 
-        /// Sets the color behind transparent pixels of PNG, WebP, GIF and TIFF. By default, alpha
-        /// is dropped, as in torchvision, and transparent pixels have the color that the file
-        /// stores for them. To keep alpha as a channel, use
+        /// Sets the color behind transparent pixels of PNG, WebP, GIF and TIFF images. By default,
+        /// alpha is dropped, as in torchvision, and a transparent pixel has the color that the file
+        /// stores for it. To keep alpha as a channel, use
         /// [`DenseMap::of_channels(4)`](crate::field::DenseMap::of_channels).
         ///
         /// ```
@@ -185,7 +186,7 @@ options! {
 
     purpose "speed", "Performance. These options do not change the batches." {
         /// Sets the number of worker threads, which read, decode and transform. The number affects
-        /// only speed: batches are bit-identical.
+        /// only speed: batches are bit-identical for any number of workers.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -194,10 +195,10 @@ options! {
         ///
         /// 0, the default, means one thread per core that this process may use. Use more workers if
         /// a decoder or a transform blocks. Slow storage does not need more workers: if reads block
-        /// on a disk or a network, reader threads read ahead for the workers. 32 readers are
-        /// started at the first blocking read, and their number increases up to 512 as long as that
-        /// makes reading faster. Readers sleep while reads do not block. The samples that they hold
-        /// are part of [`Batches::memory_plan`].
+        /// on a disk or a network, reader threads read ahead for the workers. The loader starts 32
+        /// readers once several reads have blocked, and up to 512 as long as more readers make
+        /// reading faster. Readers sleep while reads do not block. The samples that they hold are
+        /// part of [`Batches::memory_plan`].
         ///
         /// Each worker uses a thread and scratch memory for its images. Opening fails with more
         /// than 768 workers.
@@ -211,20 +212,23 @@ options! {
         /// let loader = Loader::new("train").prefetch(4);
         /// ```
         ///
-        /// The loader allocates `prefetch + 2` slots, because the consumer holds one slot and
-        /// another one is being filled. More than a few batches help only if the time per sample or
-        /// per step varies a lot.
+        /// The loader allocates `prefetch + 2` slots, because the consumer holds the slot of one
+        /// batch while another slot is being filled. Preparing more than a few batches ahead helps
+        /// only if the time per sample or per step varies a lot.
         ///
         /// With 0, the default, the number is adjusted automatically. It starts at 2. If the
         /// consumer waits while workers are idle because all slots are full, the number is doubled,
-        /// up to 16. An increase that does not raise throughput is undone. A consumer that keeps
-        /// batches alive gets more slots as long as some are free.
+        /// up to 16. An increase that does not raise throughput is undone, unless the consumer
+        /// waited for a single batch while all later ones were full, as happens when a few samples
+        /// are far slower than the others. A consumer that keeps batches alive gets more slots as
+        /// long as some are free.
         ///
         /// All slots are allocated when the loader is opened, limited by
         /// [`memory_limit`](Self::memory_limit). Without a limit, automatic prefetching uses up to
         /// 1 GiB, or 256 MiB of page-locked memory, within the available memory, but at least two
-        /// batches. Pages that are never touched are never committed. For batches on a device, the
-        /// number on the device is fixed at 2, and only the number of host slots is adjusted.
+        /// batches. The operating system does not commit memory for pages that are never
+        /// touched. For batches on a device, the number on the device is fixed at 2, and only the number
+        /// of host slots is adjusted.
         loader fn prefetch(batches: usize) -> usize = 0;
 
         /// Sets whether batches are in page-locked memory, from which a GPU can copy without
@@ -236,9 +240,9 @@ options! {
         /// ```
         ///
         /// Uploads from page-locked memory are asynchronous, even through cudarc's safe calls. You
-        /// may still drop a batch immediately: the loader reuses its memory only after all work
-        /// that was submitted to the devices before the drop has completed. As long as such work
-        /// occupies slots, the loader prepares fewer batches ahead.
+        /// may still drop a batch immediately: the loader reuses the memory only after all work
+        /// that was submitted to any device before the drop has completed. While such work keeps
+        /// slots in use, fewer batches are prepared ahead.
         #[cfg_attr(
             feature = "cuda",
             doc = "\n[`HostBatch::release_on`](crate::HostBatch::release_on) names the stream that reads the batch: then the loader waits for that stream only."
@@ -246,20 +250,21 @@ options! {
         ///
         /// There are two limitations:
         ///
-        /// - The loader does not track work in CUDA contexts other than the device's primary
-        ///   context. Programs with such contexts must call `release_on`.
-        /// - When a batch is dropped, the loader records an event for all work in the context. This
-        ///   can invalidate a CUDA graph capture on a stream that is unknown to the loader, which
-        ///   the driver reports at the end of the capture. The loader knows the streams from
-        ///   [`cuda::stream`](crate::cuda::stream) and the streams passed to `release_on`.
+        /// - The loader does not track work in CUDA contexts other than the primary context of each
+        ///   device. Programs with such contexts must call `release_on`.
+        /// - When a batch is dropped, the loader records an event for all work in the context. If a
+        ///   CUDA graph is being captured on a stream that the loader does not know, this can
+        ///   invalidate the capture, which the driver reports when the capture ends. The loader
+        ///   knows the streams from [`cuda::stream`](crate::cuda::stream) and the streams passed to
+        ///   `release_on`.
         ///
         /// Without a CUDA driver, the loader logs one warning and uses pageable memory, as
         /// [`Batches::memory_plan`] shows. Page-locking takes about 0.3 ms per MB when the loader
         /// is opened. Page-locked memory cannot be swapped out.
         both fn pinned(pinned: bool) -> bool = false, as pin_memory;
 
-        /// Sets whether workers or the device decode JPEGs for batches in device memory;
-        /// [`DecodeOn::Cpu`] by default. The choice affects only speed: batches are bit-identical.
+        /// Sets where JPEGs are decoded for batches in device memory; [`DecodeOn::Cpu`] by default.
+        /// The choice affects only speed: batches are bit-identical in all cases.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -270,17 +275,17 @@ options! {
         ///
         /// With [`DecodeOn::Gpu`], workers only extract the parts of a JPEG that the crop needs,
         /// and the device decodes, crops, resizes and flips the image. [`DecodeOn::Auto`] does so
-        /// only while the workers alone would be slower than the consumer. On an H200, a batch of
-        /// 256 crops takes 0.6 ms of the device's time from packed files (`warpfeed pack`), and 1.5
-        /// ms from plain files.
+        /// only while the workers alone would be slower than the consumer. On an H200, decoding a
+        /// batch of 256 crops takes 0.6 ms of device time if `warpfeed pack` has packed the files,
+        /// and 1.5 ms otherwise.
         ///
         /// Workers decode everything else: progressive, CMYK and damaged JPEGs, other formats, and
         /// all images of a loader with a [`transform`](Self::transform), because transforms run on
         /// the host. [`Stats::decoded_on_device`] counts the images that the device decoded.
         ///
-        /// In addition to the batches, the device needs about 2.4 MB of memory per sample of a
-        /// batch, which is included in [`Batches::memory_plan`]. The option has no effect on
-        /// batches in host memory.
+        /// Besides the batches themselves, decoding needs about 2.4 MB of device memory per sample
+        /// of a batch, which [`Batches::memory_plan`] includes. The option has no effect on batches
+        /// in host memory.
         ///
         /// [`Stats::decoded_on_device`]: crate::Stats::decoded_on_device
         loader fn decode_on(decode_on: DecodeOn) -> Option<DecodeOn> = None;
@@ -295,10 +300,11 @@ options! {
         /// let loader = Loader::new("train.lmdb").decode_on(DecodeOn::Gpu).decode_share(0.03);
         /// ```
         ///
-        /// The fraction is averaged over a few tenths of a second. Decoding time is measured as the
-        /// time between two events before and after the decoding of a batch. Concurrent work slows
-        /// decoding down and increases this time, so decoding may use less of the device than the
-        /// fraction suggests. The decoding time is reported in [`Stats::device_decode`].
+        /// The fraction is averaged over a few tenths of a second. Decoding time is measured
+        /// between two events, which are recorded before and after a batch is decoded. Concurrent
+        /// work slows decoding down and thus increases the measured time, so decoding may use less
+        /// of the device than the fraction suggests. [`Stats::device_decode`] reports the decoding
+        /// time.
         ///
         /// # Errors
         /// Opening fails with [`ErrorKind::Config`](crate::ErrorKind::Config) if `share` is less
@@ -316,10 +322,11 @@ options! {
         /// let ninety_epochs = Loader::new("train").epochs(90);
         /// ```
         ///
-        /// Without this option, the loader prepares the first batches of the next epoch while an
-        /// epoch ends, and discards them if the program does not request that epoch; see
-        /// [`Batches::epoch`]. Only free slots are used for these batches: at most
-        /// [`prefetch`](Self::prefetch) + 2 on the host, and the same number again on a device.
+        /// Without this option, the loader prepares the first batches of the next epoch toward the
+        /// end of each epoch, and discards them if the program does not request that epoch; see
+        /// [`Batches::epoch`]. These batches only use free slots: at most
+        /// [`prefetch`](Self::prefetch) + 2 on the host, and as many again on a device.
+        ///
         /// Later epochs can still be requested, and are then prepared on request. With 0, every
         /// epoch is prepared on request. Choose 0 if your own code, such as a
         /// [`transform`](Self::transform), depends on state that the program changes between
@@ -334,13 +341,15 @@ options! {
         /// let network_drive = Loader::new("/mnt/nfs/train-{000..099}.tar").mmap(false);
         /// ```
         ///
-        /// If a mapped shard is truncated or its disk fails while the shard is in use, the process
-        /// is killed by `SIGBUS`. With system calls, only the sample fails. System calls are also
-        /// suitable for network file systems. They require a copy of the encoded bytes and one open
-        /// file per shard; see [`Tar::open_unmapped`](crate::source::Tar::open_unmapped).
+        /// If a mapped shard is truncated, or its disk fails, while the shard is in use, `SIGBUS`
+        /// kills the process. If the shard is read with system calls, only the sample fails. System
+        /// calls are also suitable for network file systems. Their cost is that the encoded bytes
+        /// are copied, and that each shard stays open; see
+        /// [`Tar::open_unmapped`](crate::source::Tar::open_unmapped).
         ///
-        /// The option does not affect folders, which are never mapped, or sources that are already
-        /// open. The LMDB library always maps its files, so opening an LMDB with `false` fails.
+        /// The option has no effect on folders, which are never mapped, and on sources that are
+        /// already open. Opening an LMDB with `false` fails, because the LMDB library always maps
+        /// its files.
         loader fn mmap(mapped: bool) -> bool = true;
     }
 
@@ -355,30 +364,30 @@ options! {
         /// let network_drive = Loader::new("/mnt/nfs/train").retries(10);
         /// ```
         ///
-        /// The first pause lasts 5 ms. Each further pause is four times as long, up to one second.
-        /// Each retry is logged as a warning and counted in
+        /// The loader waits 5 ms before the first retry, and four times as long before each further
+        /// one, up to one second. Each retry is logged as a warning and counted in
         /// [`Stats::retries`](crate::Stats::retries). Reads for [`resume`](Self::resume) and
-        /// [`balanced`](Self::balanced) are also retried, but the retries for `balanced` are not
+        /// [`balanced`](Self::balanced) are retried, too, but the retries for `balanced` are not
         /// counted. Each worker has one buffer per retry.
         ///
-        /// Opening fails with more than 1,000 retries, because so many retries would delay a batch
-        /// by a quarter of an hour.
+        /// Opening fails if `times` is greater than 1,000, because so many retries would delay a
+        /// batch by a quarter of an hour.
         loader fn retries(times: usize) -> usize = source::RETRIES;
 
         /// Sets whether a sample fails if its image has any damage; off by default.
         ///
-        /// Decoding continues past damage inside a JPEG, like libjpeg, which prints a warning. By
-        /// default, a loader counts such images in [`Stats::damaged`](crate::Stats::damaged), and
-        /// logs one warning per sample. It detects damage only where it decodes. It does not detect
-        /// damage outside the crop, damage that results in valid codes, or excess data at the end
-        /// of a segment.
+        /// The decoder continues past damage inside a JPEG, as libjpeg does. By default, a loader
+        /// counts such images in [`Stats::damaged`](crate::Stats::damaged), and logs one warning
+        /// per sample. It detects damage only in the data that it decodes. Damage outside the crop
+        /// goes unnoticed, and so do damaged codes that happen to be valid, and excess data at the
+        /// end of a segment.
         ///
         /// A strict loader first reads each image completely, like [`check`](crate::decode::check)
-        /// and `warpfeed verify`, and rejects an image with any damage. The result does not depend
-        /// on the crop, or on whether a worker or the device decodes the image. Workers perform
-        /// this check, even for images that a device decodes. The check takes longer than decoding
-        /// the whole image, so loading photographs takes two to three times as long. For a large
-        /// dataset, run `warpfeed verify --strict` once instead.
+        /// and `warpfeed verify`, and rejects an image with any damage. The result depends neither
+        /// on the crop nor on where the image is decoded. Workers perform this check, even for
+        /// images that a device decodes. The check takes longer than decoding the whole image, so
+        /// loading photographs takes two to three times as long. For a large dataset, run
+        /// `warpfeed verify --strict` once instead.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -386,7 +395,7 @@ options! {
         /// ```
         ///
         /// The [`decode`](crate::decode) module lists what counts as damage.
-        /// [`on_error`](Self::on_error) sets the policy for such a sample.
+        /// [`on_error`](Self::on_error) sets what happens to such a sample.
         both fn strict(strict: bool) -> bool = false;
 
         /// Limits the total memory of the loader on host and device, in bytes. This includes the
@@ -397,14 +406,13 @@ options! {
         /// let loader = Loader::new("train").memory_limit(4 << 30);
         /// ```
         ///
-        /// Opening fails if the slots need more than the limit. Workers use the remaining memory as
-        /// scratch memory. With little scratch memory, fewer large images are decoded at the same
+        /// Opening fails if the slots need more than the limit. Workers use the memory that remains
+        /// as scratch memory; the less there is, the fewer large images are decoded at the same
         /// time. Automatic [`prefetch`](Self::prefetch) stays within the limit.
         ///
         /// Without a limit, opening fails if the plan needs more host memory than is available on
-        /// the machine or in the container's cgroup (Linux only). In that case, the scratch memory
-        /// of workers is limited to half of the memory that the slots leave free. Setting a limit
-        /// replaces this check.
+        /// the machine or in the container's cgroup (Linux only), and the scratch memory of workers
+        /// is limited to half of what the slots leave free. Setting a limit replaces both rules.
         both fn memory_limit(bytes: usize) -> Option<usize> = None;
 
         /// Limits the number of pixels that an image header may declare; 2^28 (16,384 by 16,384) by
@@ -422,9 +430,9 @@ options! {
         /// sample fails before it is decoded.
         ///
         /// Samples in mapped sources (tar and LMDB) and in requests are checked before they are
-        /// copied. If a sample consists of separate files, as in folders and tables, the file sizes
-        /// are checked before reading. Samples in tar shards with [`mmap(false)`](Self::mmap) are
-        /// checked after reading, which reads at most 2 GiB.
+        /// copied. If a sample consists of files, as in folders and tables, the sizes of the files
+        /// are checked before they are read. Samples in tar shards with [`mmap(false)`](Self::mmap)
+        /// are checked only after they have been read, and at most 2 GiB are read.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -432,9 +440,9 @@ options! {
         /// ```
         loader fn max_sample_bytes(bytes: u64) -> u64 = 1 << 31;
 
-        /// Sets how long a request for the next batch waits while the consumer holds every slot; 30
-        /// s by default. After this time, the request fails. Waiting for a slow worker does not
-        /// count, but is logged.
+        /// Sets how long a request for the next batch may wait while the consumer holds every slot;
+        /// 30 s by default. After this time, the request fails. Time spent waiting for a slow
+        /// worker is logged, but does not count.
         ///
         /// ```
         /// # use std::time::Duration;

@@ -1,3 +1,5 @@
+//! Setters for the selection of samples and their order.
+
 use std::sync::Arc;
 
 use super::Loader;
@@ -6,7 +8,7 @@ use super::sampling::Buckets;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
-use crate::sampler::{self, Sampler};
+use crate::sampler::{self, MixtureOptions, Sampler};
 #[cfg(doc)]
 use crate::sampler::{Bucketed, Mixture, Weighted, Windowed};
 #[cfg(doc)]
@@ -15,7 +17,7 @@ use crate::source::{Dataset, Labels, Source};
 
 /// Setters for the selection of samples and their order.
 impl Loader {
-    /// Creates a loader that draws samples from several datasets, in the given proportions. Each
+    /// Creates a loader that takes samples from several datasets, in the given proportions. Each
     /// dataset is a path or an open source.
     ///
     /// ```no_run
@@ -25,14 +27,14 @@ impl Loader {
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     ///
-    /// To use paths and sources in the same list, convert them with [`Dataset::from`].
+    /// If a list contains both paths and sources, convert them with [`Dataset::from`].
     ///
     /// A mixture is always shuffled with the [`seed`](Loader::seed). Every 10,000 draws have the
-    /// exact proportions, and the samples of a dataset are drawn equally often, ±1; see
-    /// [`sampler::Mixture`](Mixture). If a dataset has fewer samples than its share of 10,000
-    /// draws, some of its samples are repeated before all have been drawn. The number of draws per
-    /// epoch is the total number of samples in all datasets. `batches.source().part(id)` returns
-    /// the dataset of a sample.
+    /// exact proportions, and after these draws, the draw counts of any two samples of a dataset
+    /// differ by at most 1; see [`sampler::Mixture`](Mixture). If a dataset has fewer samples than
+    /// its share of 10,000 draws, some of its samples are repeated before all have been drawn. An
+    /// epoch has as many draws as all datasets together have samples. `batches.source().part(id)`
+    /// returns the index of the dataset that contains the sample `id`.
     ///
     /// Samples keep their labels. If two datasets have different class names for the same label,
     /// opening fails unless [`match_labels_by_name`](Loader::match_labels_by_name) or
@@ -44,6 +46,24 @@ impl Loader {
     pub fn mixture(parts: impl IntoIterator<Item = (impl Into<Dataset>, f64)>) -> Self {
         let part = |(data, proportion): (_, f64)| (Into::<Dataset>::into(data).into(), proportion);
         Self::from_input(Input::Mixture(parts.into_iter().map(part).collect()))
+    }
+
+    /// Sets the options of a [mixture](Loader::mixture): a schedule of proportions, the length of the
+    /// rounds, which datasets are repeated, and whether a batch has samples of several datasets.
+    ///
+    /// ```
+    /// use warpfeed::Loader;
+    /// use warpfeed::sampler::{At, MixtureOptions};
+    ///
+    /// let options = MixtureOptions::new().cosine(At::Step(1000), At::Step(50_000), [0.1, 0.9]);
+    /// let loader = Loader::mixture([("photos", 0.7), ("sketches", 0.3)]).mixture_options(options);
+    /// ```
+    ///
+    /// Opening fails if the loader is not a mixture. To change the proportions while the program
+    /// trains, call [`Batches::set_mixture`](crate::Batches::set_mixture).
+    pub fn mixture_options(mut self, options: MixtureOptions) -> Self {
+        self.sampling.mixture = Some(options);
+        self
     }
 
     /// In a [mixture](Loader::mixture), assigns the same label to classes with the same name: the
@@ -63,8 +83,8 @@ impl Loader {
         self
     }
 
-    /// In a [mixture](Loader::mixture), keeps the labels, even if the datasets have different class
-    /// names for them. See [`Concat::keep_labels`](source::Concat::keep_labels).
+    /// In a [mixture](Loader::mixture), keeps the labels of each dataset, even if the datasets have
+    /// different class names for a label. See [`Concat::keep_labels`](source::Concat::keep_labels).
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -78,8 +98,7 @@ impl Loader {
         self
     }
 
-    /// Shuffles the samples differently in each epoch, and sets the [`seed`](Loader::seed). Off by
-    /// default.
+    /// Shuffles the samples in each epoch, and sets the [`seed`](Loader::seed). Off by default.
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -102,15 +121,15 @@ impl Loader {
     /// let hard_disk = Loader::new("train.tar").shuffle_window(50_000).seed(42);
     /// ```
     ///
-    /// Larger windows mix better, but windows that exceed the page cache do not speed up reads. In
-    /// a [mixture](Loader::mixture), each dataset has separate windows, and windows with fewer than
-    /// 10,000 samples bring little benefit.
+    /// Larger windows shuffle better, but a window that exceeds the page cache does not speed up
+    /// reads. In a [mixture](Loader::mixture), each dataset has its own windows, and windows with
+    /// fewer than 10,000 samples hardly help.
     pub fn shuffle_window(mut self, samples: u64) -> Self {
         self.sampling.window = Some(samples);
         self
     }
 
-    /// Sets a custom order.
+    /// Sets a custom sampler, which determines the order of the samples.
     ///
     /// ```
     /// # use warpfeed::{Loader, sampler::Sampler};
@@ -128,19 +147,20 @@ impl Loader {
     /// let loader = Loader::new("train").sampler(Backwards);
     /// ```
     ///
-    /// A custom order replaces every other choice of an order: [`shuffle`](Loader::shuffle),
+    /// A custom sampler cannot be combined with [`shuffle`](Loader::shuffle),
     /// [`shuffle_window`](Loader::shuffle_window), [`weights`](Loader::weights),
-    /// [`balanced`](Loader::balanced) and mixtures cannot be combined with it. Set the
-    /// [`seed`](Loader::seed) separately. The order must return source indices, as in
-    /// [`BatchInfo::ids`](crate::BatchInfo::ids), even with a [`subset`](Loader::subset). If the
-    /// order returns a sample that is not in the subset, the batch fails. Opening fails if epoch 0
-    /// has no batch. Later epochs may be empty.
+    /// [`balanced`](Loader::balanced) or a mixture, which also determine the order. Set the
+    /// [`seed`](Loader::seed) separately.
+    ///
+    /// The sampler must return source indices, as in [`BatchInfo::ids`](crate::BatchInfo::ids),
+    /// even with a [`subset`](Loader::subset). If the sampler returns a sample that is not in the
+    /// subset, the batch fails. Opening fails if epoch 0 has no batches. Later epochs may be empty.
     pub fn sampler(mut self, order: impl Sampler + 'static) -> Self {
         self.sampling.order = Some(Arc::new(order));
         self
     }
 
-    /// Delivers only the samples with these source indices, either in the given order or shuffled,
+    /// Delivers only the samples with these source indices, in the given order unless shuffled,
     /// like PyTorch's `Subset`.
     ///
     /// ```
@@ -148,16 +168,17 @@ impl Loader {
     /// let every_tenth = Loader::new("train").subset((0..50_000).step_by(10)).shuffle(42);
     /// ```
     ///
-    /// A sample that is listed twice is delivered twice, with different augmentation. The list uses
-    /// 8 bytes per index. A subset does not renumber samples: the ids in batches and all other
-    /// options still refer to source indices.
+    /// A sample that is listed twice is delivered twice, with different augmentation. The list
+    /// takes 8 bytes per index. A subset does not renumber the samples: the ids in batches and all
+    /// other options still refer to source indices.
     pub fn subset(mut self, indices: impl IntoIterator<Item = u64>) -> Self {
         self.sampling.subset = Some(indices.into_iter().collect());
         self
     }
 
-    /// Splits the dataset at random into parts with the fractions `shares`, like PyTorch's
-    /// `random_split`. Each part is a loader with the same options and the same open source.
+    /// Splits the dataset at random, like PyTorch's `random_split`. `shares` contains the fraction
+    /// of the samples in each part. Each part is a loader with the same options and the same open
+    /// source.
     ///
     /// ```no_run
     /// use warpfeed::{Augment, Loader};
@@ -173,17 +194,17 @@ impl Loader {
     /// the subset is split. See [`sampler::split`].
     ///
     /// # Errors
-    /// The errors of opening the dataset, and [`ErrorKind::Config`] if a share is outside 0 to 1,
-    /// if the sum of the shares exceeds 1, or if this is a mixture.
+    /// If the dataset cannot be opened. Returns [`ErrorKind::Config`] if a share is not from 0 to
+    /// 1, if the sum of the shares exceeds 1, or if the loader is a mixture.
     pub fn split<const N: usize>(self, shares: [f64; N], seed: u64) -> Result<[Loader; N]> {
         let (loader, source) = self.opened()?;
-        let samples = loader.chosen(&*source);
+        let samples = loader.selected(&*source);
         loader.parts(sampler::split(samples, shares, seed)?)
     }
 
-    /// Like [`split`](Loader::split), but splits each class separately, which is called a
-    /// stratified split. Every part has the same class proportions as the whole. All labels are
-    /// read, as with [`balanced`](Loader::balanced).
+    /// Like [`split`](Loader::split), but splits each class separately (a stratified split), so
+    /// that every part has the same class proportions as the whole. All labels are read, as with
+    /// [`balanced`](Loader::balanced).
     ///
     /// ```no_run
     /// # use warpfeed::Loader;
@@ -192,10 +213,10 @@ impl Loader {
     /// ```
     ///
     /// # Errors
-    /// The same errors as for [`split`](Loader::split). Also fails if a sample has no label.
+    /// See [`split`](Loader::split). In addition, fails if a sample has no label.
     pub fn split_by_class<const N: usize>(self, shares: [f64; N], seed: u64) -> Result<[Loader; N]> {
         let (loader, source) = self.opened()?;
-        let samples = loader.chosen(&*source);
+        let samples = loader.selected(&*source);
         let workers = std::thread::available_parallelism().map_or(1, usize::from);
         let missing = "no label, but split_by_class() requires one";
         let labels = Labels { source: &*source, workers, retries: loader.images.retries, missing };
@@ -203,23 +224,23 @@ impl Loader {
         loader.parts(sampler::split_by_class(samples.into_iter().zip(labels), shares, seed)?)
     }
 
-    /// Opens the source. Returns a loader that uses the open source, and the source itself.
+    /// Opens the source. Returns it with a loader that uses it.
     fn opened(self) -> Result<(Loader, Arc<dyn Source>)> {
         if matches!(self.input, Input::Mixture(_)) {
             return Err(Error::config("split: this is a mixture; split its datasets, and mix the parts"));
         }
         let options = self.source_options()?;
         let (source, _) = self.input.clone().open(&options, None)?;
-        // Reset the options for opening, which have already been applied.
+        // Reset the options for opening, because they have been applied.
         let loader = Loader { input: Input::Source(source.clone()), opened: None, indexed: false, masks: None, ..self };
         #[cfg(feature = "tables")]
         let loader = loader.table(crate::source::TableOptions::new());
         Ok((loader, source))
     }
 
-    /// Returns the indices of the samples selected by [`subset`](Loader::subset), or of all
+    /// Returns the indices of the samples that [`subset`](Loader::subset) selects, or of all
     /// samples.
-    fn chosen(&self, source: &dyn Source) -> Vec<u64> {
+    fn selected(&self, source: &dyn Source) -> Vec<u64> {
         self.sampling.subset.as_ref().map_or_else(|| (0..source.len() as u64).collect(), |subset| subset.to_vec())
     }
 
@@ -227,8 +248,8 @@ impl Loader {
         Ok(parts.map(|part| self.clone().subset(part)))
     }
 
-    /// Draws samples with replacement, with probabilities proportional to `weights`, like PyTorch's
-    /// `WeightedRandomSampler`; see [`sampler::Weighted`](Weighted).
+    /// Draws samples with replacement, with probabilities in proportion to `weights`, like
+    /// PyTorch's `WeightedRandomSampler`; see [`sampler::Weighted`](Weighted).
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -236,10 +257,10 @@ impl Loader {
     /// let loader = Loader::new("train").weights(hard_samples_twice).seed(42);
     /// ```
     ///
-    /// Pass one weight for each sample of the source, even with a [`subset`](Loader::subset), which
-    /// restricts the draws to its samples. The number of draws per epoch is the number of samples
-    /// in the source or in the subset. The draws depend on the [`seed`](Loader::seed). The only
-    /// effect of [`shuffle`](Loader::shuffle) is to set the seed.
+    /// Pass one weight for each sample of the source, even with a [`subset`](Loader::subset).
+    /// Samples are then drawn only from the subset. An epoch has as many draws as the source or the
+    /// subset has samples. The draws depend on the [`seed`](Loader::seed).
+    /// [`shuffle`](Loader::shuffle) has no effect other than to set the seed.
     pub fn weights(mut self, weights: impl IntoIterator<Item = f64>) -> Self {
         self.sampling.weights = Some(weights.into_iter().collect());
         self
@@ -253,17 +274,16 @@ impl Loader {
     /// let loader = Loader::new("train").balanced().seed(42);
     /// ```
     ///
-    /// Every label is read when the loader is opened. For a folder this costs nothing. For tar
-    /// shards and LMDB it takes one short read per sample. A custom source without
-    /// [`Source::label`] is read once in full, by all workers. Opening fails if a sample has no
-    /// label.
+    /// Every label is read when the loader is opened. This costs nothing for a folder, and one
+    /// short read per sample for tar shards and LMDB. A custom source without [`Source::label`] is
+    /// read once in full, by all workers. Opening fails if a sample has no label.
     pub fn balanced(mut self) -> Self {
         self.sampling.balanced = true;
         self
     }
 
-    /// Puts samples of similar lengths into the same batches, so that variable-length rows, padded
-    /// to the longest sample of their batch, contain little padding. See
+    /// Puts samples of similar lengths into the same batches, so that there is little padding if
+    /// rows of variable length are padded to the longest sample of their batch. See
     /// [`sampler::Bucketed`](Bucketed).
     ///
     /// ```no_run
@@ -282,7 +302,7 @@ impl Loader {
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     ///
-    /// `lengths` contains one number per sample of the source, in any unit, even with a
+    /// `lengths` contains the length of each sample of the source, in any unit, even with a
     /// [`subset`](Loader::subset). `bounds` contains the lengths at which the buckets end, in
     /// increasing order. [`shuffle`](Loader::shuffle) shuffles the samples within each bucket, and
     /// then the batches. Opening fails if the number of lengths differs from the number of samples,
@@ -293,9 +313,9 @@ impl Loader {
         self
     }
 
-    /// Combines `passes` passes over the samples into one epoch, for small datasets. Epoch e
-    /// consists of what would otherwise be epochs `e * passes` to `(e + 1) * passes - 1`, without a
-    /// break between them. The default is 1. Opening fails if the number is 0.
+    /// Combines `passes` passes over the samples into one epoch, for small datasets; 1 by default.
+    /// Epoch `e` consists of what would otherwise be epochs `e * passes` to `(e + 1) * passes - 1`,
+    /// without a break between them. Opening fails if `passes` is 0.
     ///
     /// ```
     /// # use warpfeed::Loader;

@@ -1,4 +1,4 @@
-//! The options that select samples and their order, and the order that they describe.
+//! The options that select samples and their order, and the order that results from them.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use super::input::Proportions;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sampler::{Bucketed, Mixture, Repeat, Sampler, Sequential, Shuffled, Subset, Weighted, Windowed, Within};
+use crate::sampler::{
+    Bucketed, Changeable, Changes, Changing, Clock, LastBatch, Mixture, MixtureOptions, Repeat, Sampler, Sequential,
+    Shuffled, Subset, Weighted, Windowed, Within,
+};
 use crate::source::{Join, Labels, Source};
 
 /// The selection of samples and their order.
@@ -22,9 +25,13 @@ pub(super) struct Sampling {
     pub(super) keep_labels: bool,
     pub(super) repeat: Option<u64>,
     pub(super) buckets: Option<Buckets>,
+    pub(super) mixture: Option<MixtureOptions>,
 }
 
-/// Sample lengths, and the bounds of the length buckets.
+/// An order. If the program may change it, the second element is the same order.
+type Ordered = (Arc<dyn Sampler>, Option<Arc<Changeable>>);
+
+/// The length of each sample, and the lengths at which the buckets end.
 #[derive(Clone)]
 pub(super) struct Buckets {
     pub(super) lengths: Arc<[u32]>,
@@ -32,7 +39,7 @@ pub(super) struct Buckets {
 }
 
 impl Sampling {
-    /// Returns how labels of concatenated datasets are combined, if this was set.
+    /// Returns how the labels of a mixture are combined, if an option sets this.
     pub(super) fn join(&self) -> Result<Option<Join>> {
         match (self.match_labels_by_name, self.keep_labels) {
             (false, false) => Ok(None),
@@ -44,38 +51,55 @@ impl Sampling {
         }
     }
 
-    /// Creates the order for `source`, or for a mixture with these proportions, with a global batch
-    /// size of `global_batch`.
+    /// Creates the order for `source`, or for a mixture with these proportions. `batch` and `last`
+    /// are the global batch size and the policy for the last batch.
     pub(super) fn open(
         mut self,
         source: &dyn Source,
         mixture: Option<Proportions>,
         seed: u64,
-        global_batch: u64,
+        (batch, last): (u64, LastBatch),
         workers: usize,
         retries: usize,
-    ) -> Result<Arc<dyn Sampler>> {
+    ) -> Result<Ordered> {
         let samples = source.len() as u64;
         self.check(samples, mixture.is_some())?;
-        // From here on, weights refer to positions in the subset.
+        if mixture.is_none() && self.mixture.is_some() {
+            return Err(Error::config("mixture_options: this loader has one dataset, and not a mixture"));
+        }
+        // From here on, the weights are indexed by position in the subset.
         if let (Some(weights), Some(indices)) = (&self.weights, &self.subset) {
             self.weights = Some(indices.iter().map(|&index| weights[index as usize]).collect());
         }
         let labels = Labels { source, workers, retries, missing: "no label, but balanced() requires one" };
-        let order = match (mixture, &self.buckets) {
-            (Some(parts), _) => self.mixed(parts, seed, &labels)?,
-            (None, Some(buckets)) => self.bucketed(buckets, seed, global_batch)?,
-            (None, None) => self.order_of(0..samples, seed, &labels)?,
-        };
-        match self.repeat {
-            Some(0) => Err(Error::config("repeat(0): expected at least 1")),
-            Some(passes) => Ok(Arc::new(Repeat::new(passes, order))),
-            None => Ok(order),
+        if self.repeat == Some(0) {
+            return Err(Error::config("repeat(0): expected at least 1"));
         }
+        let clock = Clock { batch, last, passes: self.repeat.unwrap_or(1) };
+        let changing = match &mixture {
+            Some(parts) => Some((Changes::Proportions, self.mixed(parts, seed, clock, &labels)?)),
+            None => self.weighted(0..samples, seed, &labels)?.map(|order| (Changes::Weights, order)),
+        };
+        if let Some((kind, order)) = changing {
+            let order = match self.repeat {
+                Some(passes) => Arc::new(Repeat::new(passes, order)),
+                None => order,
+            };
+            let changes = Arc::new(Changeable::new(kind, order, samples, self.subset));
+            return Ok((changes.clone(), Some(changes)));
+        }
+        let order = match &self.buckets {
+            Some(buckets) => self.bucketed(buckets, seed, batch)?,
+            None => self.order_of(0..samples, seed, &labels)?,
+        };
+        Ok(match self.repeat {
+            Some(passes) => (Arc::new(Repeat::new(passes, order)), None),
+            None => (order, None),
+        })
     }
 
-    /// Checks that the options do not contradict each other or the number of `samples` in the
-    /// source.
+    /// Checks that the options do not contradict each other, and that they fit a source with
+    /// `samples` samples.
     fn check(&self, samples: u64, mixed: bool) -> Result<()> {
         let chosen = [
             ("sampler", self.order.is_some()),
@@ -83,8 +107,8 @@ impl Sampling {
             ("balanced", self.balanced),
             ("shuffle_window", self.window.is_some()),
             ("buckets", self.buckets.is_some()),
-            // Weights and windows always shuffle, so they can be combined with `shuffle`, which
-            // sets their seed.
+            // Weights and windows can be combined with `shuffle`, because they always shuffle, and
+            // `shuffle` sets their seed.
             ("shuffle", self.shuffle && self.order.is_some()),
         ];
         let chosen: Vec<_> = chosen.iter().filter(|(_, is)| *is).map(|(name, _)| *name).collect();
@@ -107,11 +131,11 @@ impl Sampling {
             return Err(Error::config("shuffle_window(0): expected at least 1"));
         }
         if let Some(indices) = &self.subset
-            && let Some(place) = indices.iter().position(|&index| index >= samples)
+            && let Some(entry) = indices.iter().position(|&index| index >= samples)
         {
-            let index = indices[place];
+            let index = indices[entry];
             return Err(Error::config(format!(
-                "subset: entry {place} is sample {index}, but the source has {samples} samples"
+                "subset: entry {entry} is sample {index}, but the source has {samples} samples"
             )));
         }
         if let Some(weights) = &self.weights
@@ -136,36 +160,62 @@ impl Sampling {
     }
 
     /// Creates the order for a mixture of `parts`.
-    fn mixed(&self, parts: Proportions, seed: u64, labels: &Labels<'_>) -> Result<Arc<dyn Sampler>> {
+    fn mixed(&self, parts: &Proportions, seed: u64, clock: Clock, labels: &Labels<'_>) -> Result<Arc<dyn Changing>> {
+        let options = self.mixture.clone().unwrap_or_default();
         let mut orders = Vec::with_capacity(parts.len());
         let mut first = 0;
-        for (number, (samples, proportion)) in parts.into_iter().enumerate() {
+        for (part_index, &(samples, proportion)) in parts.iter().enumerate() {
             let range = first..first + samples;
             first = range.end;
             let part = self.within(&range);
             let is_empty = part.subset.as_ref().is_some_and(|indices| indices.is_empty());
-            if is_empty && samples > 0 && proportion > 0.0 {
+            let is_drawn = proportion > 0.0 || options.raises(part_index);
+            if is_empty && samples > 0 && is_drawn {
                 return Err(Error::config(format!(
-                    "mixture and subset: the subset has no sample of source {number}, whose proportion is {proportion}"
+                    "mixture and subset: the subset has no sample of source {part_index}, whose proportion is {proportion}"
                 )));
             }
-            let order = if proportion > 0.0 && !is_empty {
-                part.order_of(range, Mixture::seed_within(seed, number), labels).map_err(|e| match e.kind() {
-                    ErrorKind::Config => Error::config(format!("mixture: source {number}: {}", e.cause())),
+            // `set_mixture` may raise a proportion of 0, so the source needs an order, too. Weights
+            // and labels are not checked for a source that may never be drawn.
+            let is_ready = is_drawn || !self.balanced && self.weights.is_none();
+            let order = if !is_empty && is_ready {
+                part.order_of(range, Mixture::seed_within(seed, part_index), labels).map_err(|e| match e.kind() {
+                    ErrorKind::Config => Error::config(format!("mixture: source {part_index}: {}", e.cause())),
                     // The error already names its sample.
                     _ => e,
                 })?
             } else {
-                // The proportion of this source is 0, but its samples count towards the length of
-                // an epoch.
-                Arc::new(Sequential::new(part.subset.as_ref().map_or(samples, |indices| indices.len() as u64)))
+                // The samples of the source count towards the length of an epoch.
+                let samples = part.subset.as_ref().map_or(samples, |indices| indices.len() as u64);
+                Arc::new(Sequential::new(samples))
             };
-            orders.push((samples, proportion, order));
+            orders.push((samples, proportion, order, is_ready));
         }
-        Ok(Arc::new(Mixture::of(orders, seed)?))
+        Ok(Arc::new(Mixture::planned(orders, &options, clock, seed)?))
     }
 
-    /// Creates the order for the selected samples, grouped into `buckets`.
+    /// Creates the order that draws the samples `range` by weight, if there are weights.
+    fn weighted(&self, range: Range<u64>, seed: u64, labels: &Labels<'_>) -> Result<Option<Arc<dyn Changing>>> {
+        let order = if let Some(weights) = &self.weights {
+            Weighted::new(weights, seed)?
+        } else if self.balanced {
+            Weighted::new(&balancing(&labels.of(&range, self.subset.as_deref())?), seed)?
+        } else {
+            return Ok(None);
+        };
+        Ok(Some(match self.inside(&range) {
+            None => Arc::new(order),
+            Some(indices) => Arc::new(Subset::new(indices, order)?),
+        }))
+    }
+
+    /// Returns the subset, with indices relative to the start of `range`.
+    fn inside(&self, range: &Range<u64>) -> Option<Arc<[u64]>> {
+        let indices = self.subset.as_ref()?;
+        Some(if range.start == 0 { indices.clone() } else { indices.iter().map(|index| index - range.start).collect() })
+    }
+
+    /// Creates the sampler for the selected samples, grouped into `buckets`.
     fn bucketed(&self, buckets: &Buckets, seed: u64, global_batch: u64) -> Result<Arc<dyn Sampler>> {
         let Buckets { lengths, bounds } = buckets;
         let order = |lengths: &[u32]| -> Result<Bucketed> {
@@ -181,57 +231,51 @@ impl Sampling {
         })
     }
 
-    /// Restricts this selection to the samples `range` of a mixture. The result is shuffled by
-    /// default.
+    /// Returns the selection within `range`, the samples of one dataset of a mixture. It is always
+    /// shuffled.
     fn within(&self, range: &Range<u64>) -> Sampling {
         let mut part = Sampling { shuffle: true, ..self.clone() };
-        let places: Option<Vec<usize>> = self
+        let positions: Option<Vec<usize>> = self
             .subset
             .as_ref()
-            .map(|indices| (0..indices.len()).filter(|&place| range.contains(&indices[place])).collect());
-        if let (Some(places), Some(indices)) = (&places, &self.subset) {
-            part.subset = Some(places.iter().map(|&place| indices[place]).collect());
+            .map(|indices| (0..indices.len()).filter(|&position| range.contains(&indices[position])).collect());
+        if let (Some(positions), Some(indices)) = (&positions, &self.subset) {
+            part.subset = Some(positions.iter().map(|&position| indices[position]).collect());
         }
         if let Some(all) = &self.weights {
-            part.weights = Some(match places {
-                Some(places) => places.iter().map(|&place| all[place]).collect(),
+            part.weights = Some(match positions {
+                Some(positions) => positions.iter().map(|&position| all[position]).collect(),
                 None => all[range.start as usize..range.end as usize].into(),
             });
         }
         part
     }
 
-    /// Creates the order for the samples `range`, with indices relative to the start of `range`. A
-    /// custom order uses source indices, even with a subset; all other orders use positions in the
-    /// subset.
+    /// Creates the sampler for the samples in `range`. The sampler returns indices relative to the
+    /// start of `range`.
     fn order_of(&self, range: Range<u64>, seed: u64, labels: &Labels<'_>) -> Result<Arc<dyn Sampler>> {
         if let Some(order) = &self.order {
-            // A mixture cannot have a custom order, so `range` starts at 0 and these are source
-            // indices.
+            // The custom sampler returns source indices, which are correct here: a mixture cannot
+            // have a custom sampler, so `range` starts at 0.
             return Ok(match &self.subset {
                 None => order.clone(),
                 Some(indices) => Arc::new(Within::new(indices, order.clone())),
             });
         }
+        if let Some(order) = self.weighted(range.clone(), seed, labels)? {
+            return Ok(order);
+        }
         let len = self.subset.as_ref().map_or(range.end - range.start, |indices| indices.len() as u64);
-        let order: Arc<dyn Sampler> = if let Some(weights) = &self.weights {
-            Arc::new(Weighted::new(weights, seed)?)
-        } else if self.balanced {
-            Arc::new(Weighted::new(&balancing(&labels.of(&range, self.subset.as_deref())?), seed)?)
-        } else if let Some(window) = self.window {
+        let order: Arc<dyn Sampler> = if let Some(window) = self.window {
             Arc::new(Windowed::new(len, seed, window))
         } else if self.shuffle {
             Arc::new(Shuffled::new(len, seed))
         } else {
             Arc::new(Sequential::new(len))
         };
-        Ok(match &self.subset {
+        Ok(match self.inside(&range) {
             None => order,
-            Some(indices) if range.start == 0 => Arc::new(Subset::new(indices.clone(), order)?),
-            Some(indices) => {
-                let inside: Arc<[u64]> = indices.iter().map(|index| index - range.start).collect();
-                Arc::new(Subset::new(inside, order)?)
-            }
+            Some(indices) => Arc::new(Subset::new(indices, order)?),
         })
     }
 }

@@ -1,17 +1,19 @@
+//! The batch size, and the rank of this process.
+
 use crate::error::{Error, Result};
 use crate::sampler::Rank;
 
-/// Batch size, either per rank or over all ranks.
+/// The batch size, either per rank or on all ranks together.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Share {
     /// Number of samples per rank.
     Rank(usize),
-    /// Number of samples over all ranks.
+    /// Number of samples on all ranks together.
     Global(usize),
 }
 
 impl Share {
-    /// Returns the number of samples over all ranks.
+    /// Returns the number of samples per batch on all ranks together.
     pub(super) fn of_all(self, world: usize) -> Result<u64> {
         match self {
             Share::Rank(0) => Err(Error::config("batch_size(0): expected at least 1")),
@@ -35,9 +37,9 @@ pub(super) enum RankOrigin {
 }
 
 impl RankOrigin {
-    /// Returns the rank. If `local`, the number of ranks on this machine, is `None`, the number
-    /// comes from the launcher's environment, provided that the environment specifies the same
-    /// rank.
+    /// Returns the rank. `local` is the number of ranks on this machine. If it is `None`, the
+    /// number comes from the launcher's environment, provided that the environment specifies the
+    /// same rank.
     pub(super) fn rank(self, local: Option<usize>) -> Result<Rank> {
         let found = match self {
             RankOrigin::Environment => Rank::of_launcher()?,
@@ -61,9 +63,9 @@ mod tests {
 
     #[test]
     fn a_given_number_of_local_ranks_is_kept() {
-        let place = RankOrigin::Given { rank: 1, world: 4 };
-        assert_eq!(place.rank(Some(2)).unwrap().local_world_size, Some(2));
-        assert_eq!(place.rank(None).unwrap().local_world_size, None);
-        assert!(place.rank(Some(0)).unwrap_err().to_string().contains("local_world_size(0)"));
+        let origin = RankOrigin::Given { rank: 1, world: 4 };
+        assert_eq!(origin.rank(Some(2)).unwrap().local_world_size, Some(2));
+        assert_eq!(origin.rank(None).unwrap().local_world_size, None);
+        assert!(origin.rank(Some(0)).unwrap_err().to_string().contains("local_world_size(0)"));
     }
 }

@@ -1,2 +1,3 @@
+mod large;
 pub(super) mod mosaics;
 mod pastes;

@@ -1,14 +1,16 @@
+//! Determines which part a task of an array job packs.
+
 use crate::error::{Error, Result};
 
-/// The environment variables that a job scheduler sets for each task of an array job.
+/// The environment variables that a job scheduler sets for the tasks of an array job.
 struct Array {
     name: &'static str,
     index: &'static str,
-    /// Variable with the first index; `None` if the first index is always 0.
+    /// Variable that contains the first index, or `None` if the first index is always 0.
     first: Option<&'static str>,
-    /// Variable with the step between indices; `None` if the step is always 1.
+    /// Variable that contains the step between indices, or `None` if the step is always 1.
     step: Option<&'static str>,
-    /// Variable with the number of tasks, if the scheduler provides it.
+    /// Variable that contains the number of tasks, if the scheduler sets one.
     count: Option<&'static str>,
 }
 
@@ -30,21 +32,21 @@ const ARRAYS: [Array; 3] = [
     Array { name: "Kubernetes", index: "JOB_COMPLETION_INDEX", first: None, step: None, count: None },
 ];
 
-/// Returns the part that this array task must pack, and the number of parts, to be passed to
-/// [`Pack::part`](super::Pack::part). They are read from the variables of the following job
-/// schedulers:
+/// Returns the index of the part that this task of an array job packs, and the number of parts.
+/// Pass them to [`Pack::part`](super::Pack::part). They are read from the environment variables of
+/// the following job schedulers:
 ///
 /// - SLURM: `SLURM_ARRAY_TASK_ID`, `_COUNT`, `_MIN` and `_STEP`;
 /// - AWS Batch: `AWS_BATCH_JOB_ARRAY_INDEX` and `_SIZE`;
-/// - Kubernetes: `JOB_COMPLETION_INDEX` of an indexed job, for which `parts` must be given.
+/// - Kubernetes: `JOB_COMPLETION_INDEX` of an indexed job. `parts` must be given.
 ///
-/// If `parts` is given, the task index is the number of the part. This way, a smaller array can
-/// pack the missing parts of a larger one.
+/// If `parts` is given, the part is the index of the task. This makes it possible to pack the
+/// missing parts of a large array with a smaller array.
 ///
 /// # Errors
-/// [`ErrorKind::Config`](crate::ErrorKind::Config) if no scheduler's variables are set, if several
-/// schedulers' are, if a value is not a number or is inconsistent with the others, or if the number
-/// of parts is unknown.
+/// [`ErrorKind::Config`](crate::ErrorKind::Config) if the variables of no scheduler or of several
+/// schedulers are set, if a value is not a number or contradicts the others, or if the number of
+/// parts is unknown.
 pub fn part_from_env(parts: Option<u64>) -> Result<(u64, u64)> {
     from_variables(parts, &|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
 }
@@ -58,9 +60,9 @@ fn from_variables(parts: Option<u64>, variable: &dyn Fn(&str) -> Option<String>)
     let array = match set[..] {
         [array] => array,
         [] => {
-            let looked = ARRAYS.map(|array| format!("{} ({})", array.index, array.name)).join(", ");
+            let variables = ARRAYS.map(|array| format!("{} ({})", array.index, array.name)).join(", ");
             return Err(Error::config(format!(
-                "not running in an array job (none of {looked} is set): pass the part and the number of parts explicitly"
+                "not running in an array job (none of {variables} is set): pass the part and the number of parts explicitly"
             )));
         }
         [one, two, ..] => {
@@ -72,12 +74,15 @@ fn from_variables(parts: Option<u64>, variable: &dyn Fn(&str) -> Option<String>)
         return if index < parts {
             Ok((index, parts))
         } else {
-            Err(Error::config(format!("{} is {index}, but there are {parts} parts, starting at 0", array.index)))
+            Err(Error::config(format!(
+                "{} is {index}, but there are {parts} parts: expected an index less than {parts}",
+                array.index
+            )))
         };
     }
     let Some(count) = array.count else {
         return Err(Error::config(format!(
-            "{} is {index}, but {} does not provide the number of parts: pass it as well",
+            "{} is {index}, but {} does not set the number of parts: pass it explicitly",
             array.index, array.name
         )));
     };
@@ -90,8 +95,8 @@ fn from_variables(parts: Option<u64>, variable: &dyn Fn(&str) -> Option<String>)
     match part.filter(|&part| part < parts) {
         Some(part) => Ok((part, parts)),
         None => Err(Error::config(format!(
-            "{} is {index} and {count} is {parts}, with the first index {first} and the step {step}: not a full array; \
-             give the number of parts",
+            "{} is {index} and {count} is {parts}, with the first index {first} and the step {step}: this is not a full array; \
+             pass the number of parts explicitly",
             array.index
         ))),
     }
@@ -101,35 +106,35 @@ fn from_variables(parts: Option<u64>, variable: &dyn Fn(&str) -> Option<String>)
 mod tests {
     use super::*;
 
-    fn of(parts: Option<u64>, variables: &[(&str, &str)]) -> Result<(u64, u64)> {
+    fn part_from(parts: Option<u64>, variables: &[(&str, &str)]) -> Result<(u64, u64)> {
         from_variables(parts, &|name| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
         })
     }
 
     #[test]
-    fn a_task_of_an_array_finds_its_part() {
+    fn array_tasks_find_their_parts() {
         let slurm = [
             ("SLURM_ARRAY_TASK_ID", "7"),
             ("SLURM_ARRAY_TASK_COUNT", "4"),
             ("SLURM_ARRAY_TASK_MIN", "1"),
             ("SLURM_ARRAY_TASK_STEP", "2"),
         ];
-        assert_eq!(of(None, &slurm).unwrap(), (3, 4));
-        assert_eq!(of(Some(64), &slurm).unwrap(), (7, 64));
+        assert_eq!(part_from(None, &slurm).unwrap(), (3, 4));
+        assert_eq!(part_from(Some(64), &slurm).unwrap(), (7, 64));
         let aws = [("AWS_BATCH_JOB_ARRAY_INDEX", "5"), ("AWS_BATCH_JOB_ARRAY_SIZE", "6")];
-        assert_eq!(of(None, &aws).unwrap(), (5, 6));
-        assert_eq!(of(Some(12), &[("JOB_COMPLETION_INDEX", "0")]).unwrap(), (0, 12));
+        assert_eq!(part_from(None, &aws).unwrap(), (5, 6));
+        assert_eq!(part_from(Some(12), &[("JOB_COMPLETION_INDEX", "0")]).unwrap(), (0, 12));
     }
 
     #[test]
-    fn incomplete_and_contradictory_variables_are_refused() {
+    fn incomplete_or_contradictory_variables_are_errors() {
         let refused = |parts, variables: &[(&str, &str)], words: &str| {
-            let e = of(parts, variables).unwrap_err();
+            let e = part_from(parts, variables).unwrap_err();
             assert!(e.cause().contains(words), "{e}");
         };
         refused(None, &[], "SLURM_ARRAY_TASK_ID (SLURM), AWS_BATCH_JOB_ARRAY_INDEX (AWS Batch), JOB_COMPLETION_INDEX");
-        refused(None, &[("JOB_COMPLETION_INDEX", "3")], "does not provide the number of parts");
+        refused(None, &[("JOB_COMPLETION_INDEX", "3")], "does not set the number of parts");
         refused(Some(3), &[("JOB_COMPLETION_INDEX", "3")], "there are 3 parts");
         refused(None, &[("SLURM_ARRAY_TASK_ID", "3")], "SLURM_ARRAY_TASK_COUNT is not set");
         refused(None, &[("SLURM_ARRAY_TASK_ID", "x")], "not a number");

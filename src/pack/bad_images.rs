@@ -1,3 +1,5 @@
+//! Images that could not be recoded, or that are damaged.
+
 use serde::{Deserialize, Serialize};
 
 use crate::decode::{Codecs, Condition};
@@ -6,10 +8,10 @@ use crate::error::{Error, ErrorKind, Result};
 /// Maximum length of the lists [`Report::refused`](super::Report::refused) and
 /// [`Report::damaged`](super::Report::damaged).
 pub(super) const MAX_LISTED: usize = 10_000;
-/// Maximum number of bad images that are named in an error.
-const NAMED: usize = 10;
+/// Maximum number of bad images that an error message names.
+const MAX_NAMED: usize = 10;
 
-/// An image that a [`Pack`](super::Pack) could not recode, or that it found to be damaged.
+/// An image that a [`Pack`](super::Pack) could not recode, or that is damaged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Refused {
@@ -17,15 +19,14 @@ pub struct Refused {
     pub index: u64,
     /// Key of the sample.
     pub key: String,
-    /// Why the image could not be recoded, or a description of the damage.
+    /// The reason why the image could not be recoded, or a description of the damage.
     pub reason: String,
 }
 
-/// A problem with an image.
+/// A problem with an image that was packed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Remark {
-    /// The image is valid, but the requested recoding is not possible, so the image is stored
-    /// unchanged.
+    /// The image is valid, but cannot be recoded as requested, so it is stored unchanged.
     Unfit(String),
     /// The image can be decoded, but is damaged.
     Damaged(String),
@@ -34,11 +35,11 @@ pub(super) enum Remark {
 }
 
 impl Remark {
-    /// Checks the image `bytes`. `refusal` is the error if the image could not be recoded. Returns
+    /// Checks the image `bytes`. If the image could not be recoded, `refusal` is the error. Returns
     /// `None` if the image is valid and was recoded.
     ///
     /// # Errors
-    /// If memory runs out, in which case the image is not the cause.
+    /// If memory runs out, which is not a problem of the image.
     pub(super) fn of(codecs: &Codecs, bytes: &[u8], refusal: Option<Error>) -> Result<Option<Remark>> {
         let condition = codecs.open(bytes).map_or_else(Condition::Damaged, |mut image| image.check());
         Ok(match condition {
@@ -54,7 +55,7 @@ impl Remark {
         reason
     }
 
-    /// Returns whether the image makes the pack fail, unless bad images are allowed.
+    /// Returns whether the image causes an error, unless bad images are allowed.
     pub(super) fn is_bad(&self, strict: bool) -> bool {
         match self {
             Remark::Unfit(_) => false,
@@ -64,15 +65,15 @@ impl Remark {
     }
 }
 
-/// Appends an image to a report's list, unless the list is full.
-pub(super) fn list(to: &mut Vec<Refused>, index: u64, key: &str, reason: &str) {
+/// Appends an image to the list of a report, unless the list is full.
+pub(super) fn push_limited(to: &mut Vec<Refused>, index: u64, key: &str, reason: &str) {
     if to.len() < MAX_LISTED {
         to.push(Refused { index, key: key.to_owned(), reason: reason.to_owned() });
     }
 }
 
-/// The images that prevent a pack from finishing. After the first such image, no more samples are
-/// passed to the writer.
+/// The images that cause the error of a pack. After the first one, no more samples are passed to
+/// the writer.
 #[derive(Default)]
 pub(super) struct Bad {
     count: u64,
@@ -84,8 +85,8 @@ impl Bad {
     pub(super) fn add(&mut self, index: u64, key: &str, remark: &Remark) {
         self.count += 1;
         self.undecodable += u64::from(matches!(remark, Remark::Undecodable(_)));
-        if self.first.len() < NAMED {
-            list(&mut self.first, index, key, remark.reason());
+        if self.first.len() < MAX_NAMED {
+            push_limited(&mut self.first, index, key, remark.reason());
         }
     }
 
@@ -93,10 +94,11 @@ impl Bad {
         self.count == 0
     }
 
-    /// Checks that there are no such images.
+    /// Returns an error if there are such images. `samples` is the number of samples that were
+    /// read.
     ///
     /// # Errors
-    /// If there are such images. The error names the images and the option that stores them
+    /// If there are such images. The error names the first ones, and the option that stores them
     /// unchanged.
     pub(super) fn check(&self, samples: u64) -> Result<()> {
         if self.is_empty() {
@@ -111,8 +113,8 @@ impl Bad {
         Err(Error::new(
             ErrorKind::Decode,
             format!(
-                "{} of {samples} images {what}, so the pack was not finished: {}{more}; use keep_bad(true) to pack such images \
-                 unchanged",
+                "{} of {samples} images {what}, so the pack was not finished: {}{more}; to store such images unchanged, use \
+                 keep_bad(true)",
                 self.count,
                 named.collect::<Vec<_>>().join("; ")
             ),

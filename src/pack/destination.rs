@@ -1,27 +1,28 @@
-//! The files of a set that is being packed, in a folder or in a store.
+//! [`Destination`]: the files of a packed dataset, called a set, in a local folder or in an object
+//! store.
 //!
-//! `NAME` is the target's name without `.tar`. `PLAN` is the ID of the plan, which distinguishes
-//! the files of packs with different plans.
+//! `NAME` is the name of the target without `.tar`. `PLAN` is the ID of the plan. Packs with
+//! different plans write different files.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `NAME.plan.partial` | the plan, written by the first part |
-//! | `NAME-000017.tar.PLAN.partial` | a complete shard; in a store, only its manifest entry |
+//! | `NAME-000017.tar.PLAN.partial` | a complete shard, or in a store the manifest entry of a complete shard |
 //! | `NAME.part-00003-of-00064.PLAN.json` | the manifest of a complete part |
-//! | `NAME-000017.tar`, `NAME.manifest.json` | the set, after the merge; in a store, shards have this name before the merge |
+//! | `NAME-000017.tar`, `NAME.manifest.json` | the merged set; in a store, shards have their final names before the merge |
 //!
-//! Only in a folder:
+//! The following files exist only in a folder:
 //!
 //! | file | contents |
 //! |---|---|
-//! | `NAME-000017.tar.PLAN.HEX.partial` | a shard that one attempt is writing; locked |
+//! | `NAME-000017.tar.PLAN.HEX.partial` | a shard that an attempt is writing and has locked |
 //! | `NAME.part-00003-of-00064.PLAN.partial` | the journal of a part, which lists its complete shards |
 //! | `NAME.merge.partial` | the plan of a merge that has begun to rename shards |
 //! | `NAME.lock.partial` | the lock of a merge, or of a [`TarWriter`](super::TarWriter) |
 //!
-//! Complete files appear atomically, so readers never see an incomplete file. Two attempts at the
-//! same part write to different files until a shard is complete. The complete shards contain the
-//! same bytes.
+//! Complete files appear atomically, so readers never see an incomplete file. An **attempt** is a
+//! process that packs a part. Two attempts at the same part write a shard to different files, and
+//! the complete files contain the same bytes.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -38,74 +39,74 @@ use crate::error::{Error, Result};
 use crate::source::attempt::{PARTIAL, is_hex};
 use crate::source::{MANIFEST_END, PLAN_END};
 
-/// Suffix of the file with the plan of a merge.
-pub(super) const MERGE_END: &str = ".merge.partial";
+/// Suffix of the file that contains the plan of a merge.
+pub(super) const MERGE_SUFFIX: &str = ".merge.partial";
 
-/// The place where a set is packed. Methods identify a file by `end`, the part of the file name
+/// Where a set is packed. Methods identify a file by `end`, which is the part of the file's name
 /// after `NAME`.
 pub(super) trait Destination: Sync {
-    /// Returns the full path of a file, for messages.
-    fn at(&self, end: &str) -> PathBuf;
+    /// Returns the full path or the URL of a file, for error messages.
+    fn path_of(&self, end: &str) -> PathBuf;
 
     /// Returns the target that the user specified.
     fn target(&self) -> PathBuf {
-        self.at(".tar")
+        self.path_of(".tar")
     }
 
-    /// Returns the suffixes of all files, sorted.
-    fn ends(&self) -> Result<Vec<String>>;
+    /// Returns the parts of all file names after `NAME`, sorted.
+    fn suffixes(&self) -> Result<Vec<String>>;
 
-    /// Returns the content of a small file, if the file exists.
+    /// Returns the content of a small file, or `None` if the file does not exist.
     fn get(&self, end: &str) -> Result<Option<Vec<u8>>>;
 
-    /// Writes a small file atomically. If `new` is true and the file exists, does not replace it
-    /// and returns false.
+    /// Writes a small file atomically. If `new` is true and the file exists, returns false without
+    /// replacing it.
     fn put(&self, end: &str, bytes: &[u8], new: bool) -> Result<bool>;
 
-    /// Removes a file, if it exists.
+    /// Removes a file if it exists.
     fn remove(&self, end: &str) -> Result<()>;
 
-    /// Removes those files in `attempts` to which no process is writing.
+    /// Removes the files in `attempts`, except those that a process is still writing.
     fn remove_attempts(&self, attempts: &[String]) -> Result<()>;
 
-    /// Returns whether shards already have their final names before the merge.
-    fn in_place(&self) -> bool;
+    /// Returns whether shards have their final names even before the merge.
+    fn uploads_in_place(&self) -> bool;
 
     /// Returns whether a merge may have been interrupted.
     fn is_merging(&self) -> Result<bool> {
-        let end = if self.in_place() { PLAN_END } else { MERGE_END };
+        let end = if self.uploads_in_place() { PLAN_END } else { MERGE_SUFFIX };
         Ok(self.get(end)?.is_some())
     }
 
-    /// Begins shard `number` of the plan `id`.
+    /// Begins to write shard `number` of the plan `id`.
     fn begin(&self, number: u64, id: &str) -> Result<Box<dyn Attempt>>;
 
     /// Records that a shard of `part` is complete.
-    fn note(&self, part: (u64, u64), number: u64, id: &str, entry: &ShardEntry) -> Result<()>;
+    fn record_shard(&self, part: (u64, u64), number: u64, id: &str, entry: &ShardEntry) -> Result<()>;
 
-    /// Returns the recorded entries of the shards `numbers` of `part`, in order.
-    fn noted(&self, part: (u64, u64), numbers: Range<u64>, id: &str) -> Result<Vec<ShardEntry>>;
+    /// Returns the entries that were recorded for the shards `numbers` of `part`, in order.
+    fn recorded_shards(&self, part: (u64, u64), numbers: Range<u64>, id: &str) -> Result<Vec<ShardEntry>>;
 
-    /// Returns the path of the file of shard `number`.
-    fn place(&self, number: u64, state: State<'_>) -> PathBuf;
+    /// Returns the path of shard `number`.
+    fn shard_path(&self, number: u64, state: State<'_>) -> PathBuf;
 
-    /// Returns whether shard `number` exists and has the size recorded in `entry` and, if `whole`
-    /// is true, the checksum.
-    fn has(&self, number: u64, state: State<'_>, entry: &ShardEntry, whole: bool) -> Result<bool>;
+    /// Returns whether shard `number` exists and has the size in `entry`. If `whole` is true,
+    /// compares the checksum as well.
+    fn has_shard(&self, number: u64, state: State<'_>, entry: &ShardEntry, whole: bool) -> Result<bool>;
 
-    /// Acquires a lock that excludes other merges, and packs that discard files, until it is
-    /// dropped.
+    /// Acquires the lock for merging, and for discarding the files of other packs. Waits until no
+    /// other process holds it.
     fn lock(&self) -> Result<Lock>;
 
-    /// Renames the checked `shards` of `plan` to their final names, and writes the manifest.
-    /// `existing` contains the shards of an old set, which is replaced.
+    /// Renames the `shards` of `plan`, which have been checked, to their final names, and writes
+    /// the manifest. Replaces the shards of an old set, which `existing` lists.
     fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, existing: &[u64]) -> Result<Set>;
 }
 
 /// The state of a shard.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum State<'a> {
-    /// The shard is complete, but the plan with this ID has not been merged.
+    /// The shard is complete, and the plan with this ID has not been merged.
     Staged(&'a str),
     /// The shard is complete, and an interrupted merge may already have renamed it.
     Merging(&'a str),
@@ -113,14 +114,14 @@ pub(super) enum State<'a> {
     Merged,
 }
 
-/// A shard that is being written. Dropping it removes the file.
+/// A shard that is being written. When it is dropped, the file is removed.
 pub(super) trait Attempt: Write {
     /// Flushes all data to the disk.
     fn sync(&mut self) -> io::Result<()>;
 
-    /// Publishes the complete shard. If another attempt was faster, its shard must have the same
-    /// bytes.
-    fn keep(self: Box<Self>, entry: &ShardEntry) -> Result<()>;
+    /// Gives the complete shard the name of a complete shard. If another attempt has already done
+    /// so, checks that its shard contains the same bytes.
+    fn publish(self: Box<Self>, entry: &ShardEntry) -> Result<()>;
 }
 
 impl Sink for Box<dyn Attempt> {
@@ -129,7 +130,7 @@ impl Sink for Box<dyn Attempt> {
     }
 }
 
-/// A lock that is released on drop.
+/// A lock that is released when it is dropped.
 pub(super) type Lock = Box<dyn Send>;
 
 pub(super) fn shard(number: u64) -> String {
@@ -148,26 +149,26 @@ pub(super) fn journal((part, parts): (u64, u64), id: &str) -> String {
     format!(".part-{part:05}-of-{parts:05}.{id}{PARTIAL}")
 }
 
-/// Returns the name of the shard in manifests.
+/// Returns the file name of a shard, which is its name in manifests.
 pub(super) fn shard_name(destination: &dyn Destination, number: u64) -> String {
-    destination.at(&shard(number)).file_name().unwrap_or_default().to_string_lossy().into_owned()
+    destination.path_of(&shard(number)).file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Reads and parses the JSON file `end`.
+/// Reads and parses the JSON file `end`. Returns `None` if it does not exist.
 ///
 /// # Errors
 /// If the file cannot be read or is damaged.
 pub(super) fn read<T: DeserializeOwned>(destination: &dyn Destination, end: &str) -> Result<Option<T>> {
     let Some(bytes) = destination.get(end)? else { return Ok(None) };
     serde_json::from_slice(&bytes).map(Some).map_err(|e| {
-        Error::in_source(format!("not written by this version of warpfeed, or damaged: {e}"))
-            .at_path(destination.at(end))
+        Error::in_source(format!("is damaged, or was not written by this version of warpfeed: {e}"))
+            .at_path(destination.path_of(end))
     })
 }
 
-/// Writes JSON with [`put`](Destination::put).
+/// Writes `value` as JSON to the file `end`, like [`put`](Destination::put).
 pub(super) fn write<T: Serialize>(destination: &dyn Destination, end: &str, value: &T, new: bool) -> Result<bool> {
-    let mut bytes = serde_json::to_vec_pretty(value).expect("numbers and text");
+    let mut bytes = serde_json::to_vec_pretty(value).expect("the value consists of numbers and text");
     bytes.push(b'\n');
     destination.put(end, &bytes, new)
 }
@@ -186,17 +187,17 @@ pub(super) fn read_part(destination: &dyn Destination, of: (u64, u64), id: &str)
 
 /// Returns whether a merge of `plan` has begun to rename shards.
 pub(super) fn is_renaming(destination: &dyn Destination, plan: &Plan) -> Result<bool> {
-    Ok(read::<Plan>(destination, MERGE_END)?.is_some_and(|merging| merging == *plan))
+    Ok(read::<Plan>(destination, MERGE_SUFFIX)?.is_some_and(|merging| merging == *plan))
 }
 
-/// Returns the numbers of the shards that have their final names, in order.
+/// Returns the numbers of the shards with final names, in order.
 pub(super) fn existing(ends: &[String]) -> Vec<u64> {
     let mut numbers: Vec<u64> = ends.iter().filter_map(|end| number(end.strip_suffix(".tar")?)).collect();
     numbers.sort_unstable();
     numbers
 }
 
-/// Files of unfinished and unmerged packs.
+/// Files of packs that are unfinished or not merged.
 #[derive(Debug, Default)]
 pub(super) struct Leftovers {
     pub(super) staged: Vec<String>,
@@ -221,7 +222,7 @@ impl Leftovers {
                 if end.ends_with(".json") { &mut found.parts } else { &mut found.journals }
             } else if end.strip_suffix(PARTIAL).and_then(|end| end.rsplit_once('.')).is_some_and(|(_, one)| is_hex(one))
             {
-                // This is a small file that is being written.
+                // A small file that is being written.
                 &mut found.attempts
             } else {
                 continue;
@@ -241,13 +242,13 @@ impl Leftovers {
     }
 }
 
-/// Returns the part to which the manifest or journal `end` belongs, and the number of parts.
+/// Returns the index of the part to which a manifest or journal belongs, and the number of parts.
 pub(super) fn part_of(end: &str) -> Option<(u64, u64)> {
     let (part, parts) = end.strip_prefix(".part-")?.split('.').next()?.split_once("-of-")?;
     Some((part.parse().ok()?, parts.parse().ok()?)).filter(|(part, parts)| part < parts)
 }
 
-/// Returns the ID of the plan in the name of a shard or part.
+/// Returns the plan ID in the name of a shard, manifest or journal.
 pub(super) fn id(end: &str) -> Option<&str> {
     let id = match end.split_once(".tar.") {
         Some((_, rest)) => rest.split('.').next()?,
@@ -261,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_files_of_a_pack_are_recognized() {
+    fn only_files_of_packs_are_recognized() {
         let (plan, one) = ("0123456789abcdef", "fedcba9876543210");
         let names = [
             staged(17, plan),

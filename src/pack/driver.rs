@@ -1,4 +1,4 @@
-//! The options of a pack, and their validation.
+//! [`Pack`]: the options of a pack, and their validation.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,9 +6,9 @@ use std::sync::Arc;
 #[cfg(feature = "lmdb")]
 use super::LmdbWriter;
 use super::destination::Destination;
-use super::merge::{self, Merge, not_replaced};
+use super::merge::{self, Merge, not_replaced_error};
+use super::open::open_destination;
 use super::part::Packer;
-use super::place::destination;
 use super::plan::{Plan, Size};
 use super::recode::Recode;
 use super::report::{Callback, Counts, Progress, Report, Tally};
@@ -19,10 +19,11 @@ use crate::decode::{Codec, Codecs};
 use crate::error::{Error, Result};
 use crate::source::{self, Location, MANIFEST_END, Source, Store, Stores};
 
-/// Packs a dataset: writes every sample of a [`Source`] into one LMDB database or into tar shards.
+/// Packs a dataset: writes the samples of a [`Source`] to an LMDB database or to tar shards.
 ///
-/// By default, JPEGs are rewritten losslessly for fast crops; see [`Recode`]. Labels, other fields
-/// and class names are not changed. Samples are written in the order of the source.
+/// By default, JPEGs are rewritten losslessly for fast crops, which [`recode`](Pack::recode) can
+/// change. Labels, other fields and class names are not changed. Samples are written in the order
+/// of the source.
 ///
 /// ```no_run
 /// use warpfeed::pack::Pack;
@@ -87,29 +88,29 @@ impl<'a> Pack<'a> {
         }
     }
 
-    /// Sets how images are recoded; [`Recode::Lossless`] by default.
+    /// Sets how images are recoded. The default is [`Recode::Lossless`].
     pub fn recode(mut self, recode: Recode) -> Self {
         self.recode = recode;
         self
     }
 
-    /// Sets the number of threads that read and recode samples; the calling thread writes them. 0,
-    /// the default, means one thread per core that this process may use. The number does not affect
-    /// the content of the files.
+    /// Sets the number of threads that read and recode samples. The calling thread writes them. The
+    /// default, 0, starts one thread per core that this process may use. The number of threads does
+    /// not affect the content of the files.
     pub fn workers(mut self, threads: usize) -> Self {
         self.workers = threads;
         self
     }
 
     /// Sets whether to replace an existing dataset of the same format once the new one is complete.
-    /// Off by default.
+    /// The default is false.
     pub fn force(mut self, force: bool) -> Self {
         self.force = force;
         self
     }
 
-    /// Adds a custom codec, like [`Loader::codec`](crate::Loader::codec). The codec also checks
-    /// images of its format ([`Codec::damage`]), and decodes them if the [`Recode`] requires
+    /// Adds a custom codec, like [`Loader::codec`](crate::Loader::codec). The codec checks images
+    /// of its format for damage ([`Codec::damage`]), and decodes them if the [`Recode`] requires
     /// pixels.
     pub fn codec(mut self, codec: impl Codec + 'static) -> Self {
         self.codecs = self.codecs.with(codec);
@@ -117,7 +118,7 @@ impl<'a> Pack<'a> {
     }
 
     /// Sets the color with which transparent pixels are blended when an image is decoded, like
-    /// [`Loader::background`](crate::Loader::background). By default, alpha is dropped.
+    /// [`Loader::background`](crate::Loader::background). By default, the alpha channel is dropped.
     ///
     /// Packing fails if the [`Recode`] does not decode images.
     pub fn background(mut self, color: [u8; 3]) -> Self {
@@ -127,7 +128,7 @@ impl<'a> Pack<'a> {
 
     /// Sets whether channels with more than 8 bits are converted to 8 bits when an image is
     /// decoded, like [`Loader::convert_to_u8`](crate::Loader::convert_to_u8). By default, such an
-    /// image is stored unchanged and listed in [`Report::refused`].
+    /// image is stored unchanged, and listed in [`Report::refused`].
     ///
     /// Images that [`Recode::MaxSide`] does not shrink are not converted. Packing fails if the
     /// [`Recode`] does not decode images.
@@ -136,38 +137,39 @@ impl<'a> Pack<'a> {
         self
     }
 
-    /// Sets the maximum number of retries after a [transient](Error::is_transient) read error of
-    /// the source; 3 by default, at most 1,000. The pauses are the same as for
+    /// Sets how often a read is repeated after a [transient](Error::is_transient) error of the
+    /// source. The default is 3, and the maximum is 1,000. The delays equal those of
     /// [`Loader::retries`](crate::Loader::retries).
     pub fn retries(mut self, times: usize) -> Self {
         self.retries = times;
         self
     }
 
-    /// Sets whether images that cannot be decoded are stored unchanged and listed in
+    /// Sets whether images that cannot be decoded are stored unchanged, and listed in
     /// [`Report::refused`]. By default, such images cause an error, and the pack is not finished.
     ///
-    /// For every [`Recode`], [`EncodedImage::check`](crate::decode::EncodedImage::check) determines
-    /// whether an image can be decoded. If an image requires a custom codec, add that codec with
+    /// Every image is checked with [`EncodedImage::check`](crate::decode::EncodedImage::check),
+    /// even if the [`Recode`] does not decode images. If images require a custom codec, add it with
     /// [`codec`](Pack::codec).
     pub fn keep_bad(mut self, keep: bool) -> Self {
         self.keep_bad = keep;
         self
     }
 
-    /// Sets whether an image that can be decoded but is
-    /// [damaged](crate::decode::Condition::Tolerated) also causes an error. By default, such an
-    /// image is packed and listed in [`Report::damaged`]. [`keep_bad`](Pack::keep_bad) overrides
-    /// this option.
+    /// Sets whether images that can be decoded but are
+    /// [damaged](crate::decode::Condition::Tolerated) cause an error. By default, such images are
+    /// packed, and listed in [`Report::damaged`]. If [`keep_bad`](Pack::keep_bad) is set, this
+    /// option has no effect.
     pub fn strict(mut self, strict: bool) -> Self {
         self.strict = strict;
         self
     }
 
     /// Sets the maximum size of a tar shard in bytes. `OUT.tar` becomes `OUT-000000.tar`,
-    /// `OUT-000001.tar`, … By default, there is only one file. LMDB targets ignore this option.
+    /// `OUT-000001.tar`, … By default, a single file is written. Only tar targets support this
+    /// option.
     ///
-    /// If only a [`part`](Pack::part) is packed, this is the average size of a shard.
+    /// If only a [`part`](Pack::part) is packed, this is the approximate average size of a shard.
     pub fn shard_size(mut self, bytes: u64) -> Self {
         self.shard_size = Some(bytes);
         self
@@ -179,43 +181,44 @@ impl<'a> Pack<'a> {
         self
     }
 
-    /// Packs only part `part` out of `parts`, counted from 0, of the shards of a `.tar` target.
-    /// Many machines that share a folder can pack different parts at the same time. [`Merge`]
-    /// combines the parts into a set.
+    /// Packs only one part of the shards of a `.tar` target. `parts` is the number of parts, and
+    /// `part` is the index of this one, starting at 0. Several machines that share a folder can
+    /// pack different parts at the same time. [`Merge`] combines the parts.
     ///
     /// All shards have the same number of samples: [`shard_samples`](Pack::shard_samples), or a
-    /// number that results in [`shard_size`](Pack::shard_size) on average, estimated from 64
-    /// samples. A part consists of whole shards, so the set contains the same bytes for any number
-    /// of parts.
+    /// number that leads to shards of about [`shard_size`](Pack::shard_size) bytes, estimated from
+    /// 64 samples. A part consists of whole shards, so the number of parts does not affect the
+    /// content of the shards.
     ///
     /// A complete part is not packed again. If a part was interrupted, packing continues after its
-    /// last complete shard. Several processes may pack the same part at the same time, and the
-    /// result is the same. Packing fails if the source differs from the source of the other parts.
-    /// However, changes in the bytes of a few samples are not detected.
+    /// last complete shard. If several processes pack the same part at the same time, the result is
+    /// the same. Packing fails if the source differs from the source of the other parts, but
+    /// changes of only a few samples may not be detected.
     pub fn part(mut self, part: u64, parts: u64) -> Self {
         self.part = Some((part, parts));
         self
     }
 
-    /// Packs only the samples with these indices, in this order, for example a part from
-    /// [`sampler::split`](crate::sampler::split). Cannot be combined with [`keys`](Pack::keys).
+    /// Packs only the samples with these indices, in this order, such as the indices that
+    /// [`sampler::split`](crate::sampler::split) returns. Cannot be combined with
+    /// [`keys`](Pack::keys).
     pub fn samples(mut self, indices: impl IntoIterator<Item = u64>) -> Self {
         self.indices = Some(indices.into_iter().collect());
         self
     }
 
-    /// Packs only the samples with these keys, in the order of the source. Packing fails if a key
-    /// does not occur in the source. Cannot be combined with [`samples`](Pack::samples).
+    /// Packs only the samples with these keys, in the order of the source. Packing fails if the
+    /// source does not contain one of the keys. Cannot be combined with [`samples`](Pack::samples).
     pub fn keys(mut self, keys: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.keys = Some(keys.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Adds stores for writing, each with its URL scheme. The stores must implement
-    /// [`Store::create`]. The crate `warpfeed-stores` provides stores for `s3://`, `gs://` and
-    /// `az://`.
+    /// Adds object stores to which targets with the given URL schemes are written. The stores must
+    /// implement [`Store::create`]. The crate `warpfeed-stores` provides stores for `s3://`,
+    /// `gs://` and `az://`.
     ///
-    /// A set in a store consists of shards, so [`shard_size`](Pack::shard_size) or
+    /// A dataset in a store consists of shards, so [`shard_size`](Pack::shard_size) or
     /// [`shard_samples`](Pack::shard_samples) must be set. Existing objects are never replaced.
     ///
     /// ```ignore
@@ -226,33 +229,34 @@ impl<'a> Pack<'a> {
         self
     }
 
-    /// Sets a callback that runs on the calling thread after each written sample.
+    /// Sets a callback that is called on the calling thread after every sample that was written.
     pub fn progress(mut self, progress: impl FnMut(&Progress) + 'a) -> Self {
         self.progress = Some(Box::new(progress));
         self
     }
 
-    /// Packs into `target`: an LMDB database if the name ends in `.lmdb`, tar if it ends in `.tar`.
+    /// Packs to `target`. If the name ends in `.lmdb`, writes an LMDB database. If it ends in
+    /// `.tar`, writes tar shards.
     ///
-    /// Files are written under temporary names and renamed at the end, so an interrupted run never
-    /// leaves an incomplete file under a final name. If the target consists of shards, the next run
-    /// of the same pack continues after the last complete shard, and a manifest,
-    /// `OUT.manifest.json`, is written for the set. A [`CancelToken`](crate::source::CancelToken)
-    /// of the calling thread interrupts a run.
+    /// Files are written under temporary names and renamed at the end, so a file with its final
+    /// name is always complete. If the target consists of shards, an interrupted pack can be run
+    /// again and continues after the last complete shard, and a manifest, `OUT.manifest.json`, is
+    /// written at the end. A [`CancelToken`](crate::source::CancelToken) of the calling thread
+    /// interrupts the pack.
     ///
     /// # Errors
-    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the name of the target has a different
+    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the name of the target has neither
     ///   ending, if an option is invalid, or if the target exists and [`force`](Pack::force) is not
     ///   set.
-    /// - If a sample cannot be read or stored. The error names the first such sample by index and
-    ///   key.
+    /// - If a sample cannot be read or stored. The error contains the index and the key of the
+    ///   first such sample.
     /// - If the target cannot be written. The error names the file.
     /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if images cannot be decoded. This error is
-    ///   returned after all samples have been read. It contains the number of such images, and the
-    ///   index and key of the first ten; see [`keep_bad`](Pack::keep_bad) and
+    ///   returned after all samples have been read. It contains the number of these images, and the
+    ///   indices and keys of the first ten. See [`keep_bad`](Pack::keep_bad) and
     ///   [`strict`](Pack::strict).
     ///
-    /// An image that can be decoded but not recoded does not cause an error, and is listed in
+    /// An image that can be decoded but not recoded does not cause an error. It is listed in
     /// [`Report::refused`].
     pub fn to(self, target: impl AsRef<Path>) -> Result<Report> {
         let target = target.as_ref();
@@ -264,13 +268,13 @@ impl<'a> Pack<'a> {
         }
         let location = Location::of(target);
         let url = location.scheme().is_some();
-        // `file://` URLs are paths.
+        // A `file://` URL is a path.
         let target = match &location {
             Location::Path(path) => path,
             Location::Url(_) => target,
         };
         if url && self.force {
-            return Err(not_replaced().at_path(target));
+            return Err(not_replaced_error().at_path(target));
         }
         let extension = target.extension().unwrap_or_default();
         let tar = extension.eq_ignore_ascii_case("tar");
@@ -287,34 +291,37 @@ impl<'a> Pack<'a> {
         } else if tar {
             let size = match (self.shard_samples, options.shard_size) {
                 (None, None) if url => {
-                    let cause = "a set in a store is shards: set shard_size(bytes) or shard_samples(samples)";
+                    let cause =
+                        "a dataset in a store consists of shards: set shard_size(bytes) or shard_samples(samples)";
                     return Err(Error::config(cause).at_path(target));
                 }
                 (None, None) => return self.to_writer(Box::new(TarWriter::create(target, &options)?)),
                 (Some(samples), None) => Size::Samples(samples),
                 (None, Some(bytes)) => Size::Bytes(bytes),
-                (Some(_), Some(_)) => return Err(two_sizes()),
+                (Some(_), Some(_)) => return Err(both_sizes_error()),
             };
-            let place = destination(target, &self.stores)?;
-            if !self.force && place.get(MANIFEST_END)?.is_some() && !place.is_merging()? {
-                return Err(exists(&place.at(MANIFEST_END)));
+            let destination = open_destination(target, &self.stores)?;
+            if !self.force && destination.get(MANIFEST_END)?.is_some() && !destination.is_merging()? {
+                return Err(exists(&destination.path_of(MANIFEST_END)));
             }
             let (force, stores) = (self.force, self.stores.clone());
-            let duplicate_keys = self.pack_shards(&*place, size, (0, 1), true)?.duplicate_keys;
-            // The quick check is sufficient, because this process has just written the shards or
-            // compared the existing ones.
+            let duplicate_keys = self.pack_shards(&*destination, size, (0, 1), true)?.duplicate_keys;
+            // A quick check is enough, because this process has just written the shards, or has
+            // compared their checksums.
             let merged = Merge::of(target, stores).force(force).quick(true).run()?;
             Ok(Report { duplicate_keys, ..merged.report })
         } else {
-            Err(Error::config("the target's name must end in .lmdb or .tar, which sets the format").at_path(target))
+            Err(Error::config("the name of the target must end in .lmdb or .tar, which determines the format")
+                .at_path(target))
         }
     }
 
-    /// Packs into an LMDB database.
+    /// Packs to an LMDB database.
     fn pack_lmdb(self, target: &Path, options: &WriteOptions, url: bool) -> Result<Report> {
         let sizes = [("shard_size", options.shard_size.is_some()), ("shard_samples", self.shard_samples.is_some())];
         if let Some((option, _)) = sizes.into_iter().find(|(_, is_set)| *is_set) {
-            let cause = format!("{option}: an LMDB is one file; only a target that ends in .tar has shards");
+            let cause =
+                format!("{option}: an LMDB has no shards: remove the option, or use a target that ends in .tar");
             return Err(Error::config(cause).at_path(target));
         }
         if url {
@@ -331,52 +338,59 @@ impl<'a> Pack<'a> {
     /// Packs one part of the shards of `target`.
     fn pack_part(self, target: &Path, (part, parts): (u64, u64), tar: bool) -> Result<Report> {
         if part >= parts {
-            return Err(Error::config(format!("part {part} of {parts}: parts start at 0")));
+            return Err(Error::config(format!("part {part} of {parts}: expected a part less than {parts}")));
         }
         if !tar {
-            let cause = "parts are tar shards, so the target's name must end in .tar";
+            let cause = "parts are tar shards, so the name of the target must end in .tar";
             return Err(Error::config(cause).at_path(target));
         }
         let size = match (self.shard_samples, self.shard_size.filter(|&bytes| bytes > 0)) {
             (Some(samples), None) => Size::Samples(samples),
             (None, Some(bytes)) => Size::AboutBytes(bytes),
-            (Some(_), Some(_)) => return Err(two_sizes()),
+            (Some(_), Some(_)) => return Err(both_sizes_error()),
             (None, None) => {
                 let cause = "parts consist of whole shards: set shard_size(bytes) or shard_samples(samples)";
                 return Err(Error::config(cause));
             }
         };
-        let place = destination(target, &self.stores)?;
-        self.pack_shards(&*place, size, (part, parts), false)
+        let destination = open_destination(target, &self.stores)?;
+        self.pack_shards(&*destination, size, (part, parts), false)
     }
 
-    fn pack_shards(mut self, place: &dyn Destination, size: Size, part: (u64, u64), compare: bool) -> Result<Report> {
+    fn pack_shards(
+        mut self,
+        destination: &dyn Destination,
+        size: Size,
+        part: (u64, u64),
+        compare: bool,
+    ) -> Result<Report> {
         let chosen = self.choose()?;
         if chosen.len() == 0 {
-            return Err(no_samples(&place.target()));
+            return Err(no_samples(&destination.target()));
         }
         let progress = self.progress.take();
         let plan = Plan::of(&self.run(), &chosen, size)?;
         let range = plan.range(part.0, part.1);
         let mut tally = Tally::new(range.end - range.start, progress);
         let mut packer =
-            Packer { run: self.run(), chosen: &chosen, destination: place, plan, part, force: self.force, compare };
+            Packer { run: self.run(), chosen: &chosen, destination, plan, part, force: self.force, compare };
         let shards = packer.pack(&mut tally)?;
-        Ok(merge::report(place, &shards, tally.duplicate_keys))
+        Ok(merge::report(destination, &shards, tally.duplicate_keys))
     }
 
-    /// Packs into a custom writer. Ignores [`force`](Pack::force) and the options for shards and
-    /// parts. The writer must store the class names itself.
+    /// Packs to a custom writer. Ignores [`force`](Pack::force) and the options for shards and
+    /// parts. The class names are not passed to the writer.
     ///
     /// # Errors
-    /// The same errors as for [`to`](Pack::to). After an error, the writer has received the samples
-    /// before the first error, and is dropped without a call to [`finish`](DatasetWriter::finish).
+    /// Same as [`to`](Pack::to). Samples before the one that caused the error may already have been
+    /// passed to the writer. The writer is dropped without a call to
+    /// [`finish`](DatasetWriter::finish).
     pub fn to_writer(mut self, mut writer: Box<dyn DatasetWriter + '_>) -> Result<Report> {
         self.recode.check(&self.codecs)?;
         source::check_retries(self.retries)?;
         let chosen = self.choose()?;
         let (mut tally, mut counts) = (Tally::new(chosen.len() as u64, self.progress.take()), Counts::default());
-        self.run().each(&chosen, 0..chosen.len(), &mut |index, prepared, good| {
+        self.run().for_each(&chosen, 0..chosen.len(), &mut |index, prepared, good| {
             if good {
                 writer.put(&prepared.sample()?)?;
             }
@@ -399,21 +413,23 @@ impl<'a> Pack<'a> {
         }
     }
 
-    /// Determines which samples to pack.
+    /// Returns the samples to pack.
     fn choose(&mut self) -> Result<Chosen> {
         let len = self.source.len();
         match (self.indices.take(), self.keys.take()) {
             (None, None) => Ok(Chosen::All(len)),
             (Some(indices), None) => match indices.iter().find(|&&index| index >= len as u64) {
-                Some(index) => Err(Error::config(format!("sample {index} of {len}: samples start at 0"))),
+                Some(index) => {
+                    Err(Error::config(format!("sample {index} of {len}: expected an index less than {len}")))
+                }
                 None => Ok(Chosen::Listed(indices)),
             },
             (None, Some(keys)) => self.run().find(keys).map(Chosen::Listed),
-            (Some(_), Some(_)) => Err(Error::config("samples and keys are both set; set one of them")),
+            (Some(_), Some(_)) => Err(Error::config("samples and keys are both set: set only one of them")),
         }
     }
 }
 
-fn two_sizes() -> Error {
-    Error::config("shard_size and shard_samples are both set; set one of them")
+fn both_sizes_error() -> Error {
+    Error::config("shard_size and shard_samples are both set: set only one of them")
 }

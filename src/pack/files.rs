@@ -1,8 +1,9 @@
-//! Packed datasets in local folders.
+//! [`Files`]: packs to a local folder.
 //!
-//! An attempt writes a shard under a unique name, then creates a hard link with the name of the
-//! complete shard, so that concurrent attempts cannot overwrite each other. A lock prevents
-//! concurrent merges. The journal of a part records its complete shards with their checksums.
+//! A process writes a shard under a unique name. When the shard is complete, it creates a hard link
+//! with the name of a complete shard, so that concurrent processes cannot overwrite each other's
+//! shards. Complete shards are recorded with their checksums in the journal of their part. A lock
+//! file prevents concurrent merges.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::destination::{self as dest, Attempt, Destination, Lock, MERGE_END, State};
+use super::destination::{self as dest, Attempt, Destination, Lock, MERGE_SUFFIX, State};
 use super::names::Names;
 use super::plan::Plan;
 use super::set::{Set, ShardEntry};
@@ -20,23 +21,23 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::source::attempt::{Attempted, create, remove_abandoned, remove_if_there, sync_folder_of, try_lock};
 use crate::source::{MANIFEST_END, is_stopped, rename};
 
-/// Interval at which a process tries again to acquire the merge lock.
-const SLICE: Duration = Duration::from_millis(20);
+/// Interval between attempts to acquire the lock of a merge.
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A packed dataset in a local folder.
+/// The [`Destination`] for packing to a local folder.
 pub(super) struct Files {
     names: Names,
 }
 
 impl Files {
-    /// Creates the destination for the set `target`, whose name ends in `.tar`.
+    /// Creates the destination for `target`. The name must end in `.tar`.
     pub(super) fn new(target: &Path) -> Self {
         Files { names: Names::new(target, true) }
     }
 }
 
 impl Destination for Files {
-    fn at(&self, end: &str) -> PathBuf {
+    fn path_of(&self, end: &str) -> PathBuf {
         self.names.beside(end)
     }
 
@@ -44,12 +45,12 @@ impl Destination for Files {
         self.names.target.clone()
     }
 
-    fn ends(&self) -> Result<Vec<String>> {
-        self.names.ends()
+    fn suffixes(&self) -> Result<Vec<String>> {
+        self.names.suffixes()
     }
 
     fn get(&self, end: &str) -> Result<Option<Vec<u8>>> {
-        let path = self.at(end);
+        let path = self.path_of(end);
         match fs::read(&path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             read => read.map(Some).map_err(|e| Error::io(path, &e)),
@@ -57,7 +58,7 @@ impl Destination for Files {
     }
 
     fn put(&self, end: &str, bytes: &[u8], new: bool) -> Result<bool> {
-        let path = self.at(end);
+        let path = self.path_of(end);
         let folder = self.names.folder();
         fs::create_dir_all(folder).map_err(|e| Error::io(folder, &e))?;
         let (attempt, mut file) = create(&path).map_err(|e| Error::io(&path, &e))?;
@@ -77,42 +78,42 @@ impl Destination for Files {
     }
 
     fn remove(&self, end: &str) -> Result<()> {
-        remove_if_there(&self.at(end))
+        remove_if_there(&self.path_of(end))
     }
 
     fn remove_attempts(&self, attempts: &[String]) -> Result<()> {
-        attempts.iter().try_for_each(|end| remove_abandoned(&self.at(end)))
+        attempts.iter().try_for_each(|end| remove_abandoned(&self.path_of(end)))
     }
 
-    fn in_place(&self) -> bool {
+    fn uploads_in_place(&self) -> bool {
         false
     }
 
     fn begin(&self, number: u64, id: &str) -> Result<Box<dyn Attempt>> {
-        let path = self.at(&format!("{}.{id}", dest::shard(number)));
+        let path = self.path_of(&format!("{}.{id}", dest::shard(number)));
         let (path, file) = create(&path).map_err(|e| Error::io(path, &e))?;
-        Ok(Box::new(Writing { path, file, staged: self.at(&dest::staged(number, id)) }))
+        Ok(Box::new(ShardFile { path, file, staged: self.path_of(&dest::staged(number, id)) }))
     }
 
-    /// Appends to the journal of the part. The journal is not synced to disk, because a shard whose
-    /// line is lost is simply packed again.
-    fn note(&self, part: (u64, u64), _: u64, id: &str, entry: &ShardEntry) -> Result<()> {
-        let path = self.at(&dest::journal(part, id));
+    /// Appends an entry to the journal of the part. The journal is not flushed to the disk: if an
+    /// entry is lost, the shard is packed again.
+    fn record_shard(&self, part: (u64, u64), _: u64, id: &str, entry: &ShardEntry) -> Result<()> {
+        let path = self.path_of(&dest::journal(part, id));
         let line = Line { plan: id.to_owned(), entry: entry.clone() };
-        let json = serde_json::to_string(&line).expect("numbers and text");
-        // Start with a line break, because the preceding line may be incomplete.
-        let line = format!("\n{} {json}\n", sum(crc32fast::hash(json.as_bytes())));
+        let json = serde_json::to_string(&line).expect("a journal line serializes to JSON");
+        // Begin with a line break, because the last line may be incomplete.
+        let line = format!("\n{} {json}\n", format_crc32(crc32fast::hash(json.as_bytes())));
         let open = File::options().create(true).append(true).open(&path);
         open.and_then(|mut file| file.write_all(line.as_bytes())).map_err(|e| Error::io(&path, &e))
     }
 
-    /// Ignores incomplete lines.
-    fn noted(&self, part: (u64, u64), _: Range<u64>, id: &str) -> Result<Vec<ShardEntry>> {
+    /// Reads the journal of the part, and ignores incomplete lines.
+    fn recorded_shards(&self, part: (u64, u64), _: Range<u64>, id: &str) -> Result<Vec<ShardEntry>> {
         let text = self.get(&dest::journal(part, id))?.unwrap_or_default();
         let entry = |line: &[u8]| {
             let (written, json) = std::str::from_utf8(line).ok()?.split_once(' ')?;
             let line: Line = serde_json::from_str(json).ok()?;
-            (written == sum(crc32fast::hash(json.as_bytes())) && line.plan == id).then_some(line.entry)
+            (written == format_crc32(crc32fast::hash(json.as_bytes())) && line.plan == id).then_some(line.entry)
         };
         let mut entries: Vec<ShardEntry> = text.split(|&byte| byte == b'\n').filter_map(entry).collect();
         // Two attempts may have recorded the same entry.
@@ -121,60 +122,60 @@ impl Destination for Files {
         Ok(entries)
     }
 
-    fn place(&self, number: u64, state: State<'_>) -> PathBuf {
-        let renamed = self.at(&dest::shard(number));
+    fn shard_path(&self, number: u64, state: State<'_>) -> PathBuf {
+        let renamed = self.path_of(&dest::shard(number));
         match state {
-            State::Staged(id) => self.at(&dest::staged(number, id)),
+            State::Staged(id) => self.path_of(&dest::staged(number, id)),
             State::Merging(id) => {
-                Some(self.at(&dest::staged(number, id))).filter(|path| path.exists()).unwrap_or(renamed)
+                Some(self.path_of(&dest::staged(number, id))).filter(|path| path.exists()).unwrap_or(renamed)
             }
             State::Merged => renamed,
         }
     }
 
-    fn has(&self, number: u64, state: State<'_>, entry: &ShardEntry, whole: bool) -> Result<bool> {
-        let path = self.place(number, state);
+    fn has_shard(&self, number: u64, state: State<'_>, entry: &ShardEntry, whole: bool) -> Result<bool> {
+        let path = self.shard_path(number, state);
         if whole { has(&path, entry) } else { Ok(has_size(&path, entry)) }
     }
 
     fn lock(&self) -> Result<Lock> {
-        let path = self.at(".lock.partial");
+        let path = self.path_of(".lock.partial");
         loop {
             match try_lock(&path)? {
                 Attempted::Locked(locked) => return Ok(Box::new(locked)),
-                // If the folder is absent or read-only, no other merge can run either.
+                // If the folder is missing or read-only, no other process can merge either.
                 Attempted::Unsupported => return Ok(Box::new(())),
                 Attempted::Held if is_stopped() => return Err(stopped()),
-                Attempted::Held => std::thread::sleep(SLICE),
+                Attempted::Held => std::thread::sleep(LOCK_RETRY_INTERVAL),
             }
         }
     }
 
     fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, existing: &[u64]) -> Result<Set> {
-        // From here until all shards have been renamed, the folder does not contain a valid set.
+        // From now on, the folder does not contain a complete set until all shards are renamed.
         if !dest::is_renaming(self, plan)? {
             self.remove(MANIFEST_END)?;
             // Remove the old shards before any new shard is renamed, so that the two sets are never
             // mixed.
             existing.iter().try_for_each(|&old| self.remove(&dest::shard(old)))?;
             sync_folder_of(&self.names.target);
-            dest::write(self, MERGE_END, plan, false)?;
+            dest::write(self, MERGE_SUFFIX, plan, false)?;
         }
         let id = plan.id();
         for (number, entry) in (0..).zip(&shards) {
-            let shard = self.at(&dest::shard(number));
-            match rename(self.at(&dest::staged(number, &id)), &shard) {
+            let shard = self.path_of(&dest::shard(number));
+            match rename(self.path_of(&dest::staged(number, &id)), &shard) {
                 Ok(()) => {}
                 // An interrupted merge has already renamed the shard.
                 Err(e) if e.kind() == io::ErrorKind::NotFound && has_size(&shard, entry) => {}
                 Err(e) => return Err(Error::io(&shard, &e)),
             }
         }
-        // A user may have removed a shard in the meantime.
-        let gone = (0..).zip(&shards).map(|(number, entry)| (self.at(&dest::shard(number)), entry));
+        // A user may have removed a shard while the merge was running.
+        let gone = (0..).zip(&shards).map(|(number, entry)| (self.path_of(&dest::shard(number)), entry));
         if let Some((shard, _)) = gone.into_iter().find(|(shard, entry)| !has_size(shard, entry)) {
             return Err(
-                Error::in_source("the shard is missing or its size has changed: pack its part again").at_path(shard)
+                Error::in_source("the shard is missing, or its size has changed: pack its part again").at_path(shard)
             );
         }
         sync_folder_of(&self.names.target);
@@ -184,21 +185,21 @@ impl Destination for Files {
     }
 }
 
-/// One line of a journal.
+/// A line of a journal.
 #[derive(Serialize, Deserialize)]
 struct Line {
     plan: String,
     entry: ShardEntry,
 }
 
-/// A shard that an attempt is writing.
-struct Writing {
+/// A shard that is being written.
+struct ShardFile {
     path: PathBuf,
     file: File,
     staged: PathBuf,
 }
 
-impl Write for Writing {
+impl Write for ShardFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.file.write(bytes)
     }
@@ -208,12 +209,12 @@ impl Write for Writing {
     }
 }
 
-impl Attempt for Writing {
+impl Attempt for ShardFile {
     fn sync(&mut self) -> io::Result<()> {
         self.file.sync_all()
     }
 
-    fn keep(self: Box<Self>, entry: &ShardEntry) -> Result<()> {
+    fn publish(self: Box<Self>, entry: &ShardEntry) -> Result<()> {
         match fs::hard_link(&self.path, &self.staged) {
             Ok(()) => Ok(()),
             Err(_) if has(&self.staged, entry)? => Ok(()),
@@ -223,7 +224,7 @@ impl Attempt for Writing {
     }
 }
 
-impl Drop for Writing {
+impl Drop for ShardFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }
@@ -233,7 +234,7 @@ fn stopped() -> Error {
     Error::new(ErrorKind::Io, "merging was stopped")
 }
 
-/// Returns whether the size and checksum of the file at `path` match `entry`.
+/// Returns whether the file exists and has the size and the checksum in `entry`.
 fn has(path: &Path, entry: &ShardEntry) -> Result<bool> {
     let io = |e: io::Error| Error::io(path, &e);
     let mut file = match File::open(path) {
@@ -249,19 +250,19 @@ fn has(path: &Path, entry: &ShardEntry) -> Result<bool> {
             return Err(stopped());
         }
         match file.read(&mut buffer).map_err(io)? {
-            0 => return Ok(sum(hasher.finalize()) == entry.crc32),
+            0 => return Ok(format_crc32(hasher.finalize()) == entry.crc32),
             read => hasher.update(&buffer[..read]),
         }
     }
 }
 
-/// Returns whether the size of the file at `path` matches `entry`.
+/// Returns whether the file exists and has the size in `entry`.
 fn has_size(path: &Path, entry: &ShardEntry) -> bool {
     fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() == entry.bytes)
 }
 
-/// Formats a checksum as it is stored in manifests.
-pub(super) fn sum(crc: u32) -> String {
+/// Formats a checksum for a manifest.
+pub(super) fn format_crc32(crc: u32) -> String {
     format!("{crc:08x}")
 }
 
@@ -271,13 +272,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_file_is_written_despite_concurrent_cleanup() {
+    fn small_files_survive_concurrent_cleanup() {
         let root = tempfile::tempdir().unwrap();
         let (files, done) = (Files::new(&root.path().join("x.tar")), std::sync::atomic::AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.load(std::sync::atomic::Ordering::Relaxed) {
-                    files.remove_attempts(&Leftovers::of(&files.ends().unwrap()).attempts).unwrap();
+                    files.remove_attempts(&Leftovers::of(&files.suffixes().unwrap()).attempts).unwrap();
                 }
             });
             let written: Result<Vec<bool>> =
@@ -286,11 +287,11 @@ mod tests {
             written.unwrap();
         });
         assert_eq!(files.get(".plan.partial").unwrap().unwrap(), 299_u32.to_le_bytes());
-        assert_eq!(files.ends().unwrap(), [".plan.partial"]);
+        assert_eq!(files.suffixes().unwrap(), [".plan.partial"]);
     }
 
     #[test]
-    fn a_lock_is_held_by_one_and_leaves_no_file() {
+    fn one_thread_holds_the_lock_and_no_file_remains() {
         let root = tempfile::tempdir().unwrap();
         let files = Files::new(&root.path().join("x.tar"));
         let held = std::sync::atomic::AtomicUsize::new(0);
@@ -306,6 +307,6 @@ mod tests {
                 });
             }
         });
-        assert!(files.ends().unwrap().is_empty());
+        assert!(files.suffixes().unwrap().is_empty());
     }
 }

@@ -1,14 +1,16 @@
+//! [`repack_jpeg`]: rewrites a JPEG for fast crops.
+
 use crate::error::{Result, of_jpeg};
 
-/// Rewrites the JPEG `bytes` so that crops can be decoded without decoding the rest of the image,
-/// and appends the result to `out`. The coefficients do not change, so every decoder produces the
-/// same pixels. See [`warpfeed_jpeg::repack`] for details.
+/// Rewrites a JPEG so that crops can be decoded without decoding the rest of the image, and appends
+/// it to `out`. The coefficients do not change, so every decoder produces the same pixels. See
+/// [`warpfeed_jpeg::repack`].
 ///
 /// # Errors
 /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the JPEG is lossless, arithmetic-coded,
-/// hierarchical or 12-bit; if an MCU would have more than 10 blocks; or if
-/// [`check`](crate::decode::check) finds damage, even if decoders tolerate that damage. After an
-/// error, `out` is unchanged.
+/// hierarchical or 12-bit, if an MCU would have more than 10 blocks, or if
+/// [`check`](crate::decode::check) finds damage, even if decoders tolerate it. After an error,
+/// `out` is unchanged.
 ///
 /// ```
 /// use warpfeed::pack::repack_jpeg;

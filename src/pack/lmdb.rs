@@ -1,3 +1,5 @@
+//! [`LmdbWriter`]: writes an LMDB database.
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -9,39 +11,39 @@ use crate::error::{Error, ErrorKind, Result, reserve};
 use crate::source::attempt::{Locked, remove_abandoned_of, remove_if_there, sync_folder_of, unique};
 use crate::source::{CLASSES_KEY, Sample, lmdb_error};
 
-/// Number of digits in a key. Zero-padded keys sort in numeric order.
+/// Number of digits in a key. Keys are padded with zeros, so that they are sorted numerically.
 const KEY_DIGITS: usize = 10;
-/// Maximum number of samples whose keys have this number of digits: ten billion.
+/// Maximum number of samples, which is ten billion.
 const MAX_SAMPLES: u64 = 10_u64.pow(KEY_DIGITS as u32);
 
-/// Number of bytes per transaction. A commit writes only a few additional pages, so larger
-/// transactions would bring no benefit.
+/// Number of bytes per transaction. A commit writes only a few pages in addition, so larger
+/// transactions would not be faster.
 const COMMIT_BYTES: usize = 32 << 20;
 
-/// Initial size of the map in bytes. When the map is full, its size is doubled.
+/// Initial size of the map in bytes. The size is doubled when the map is full.
 const FIRST_MAP: usize = 64 << 20;
 
-/// Writes an LMDB database that can be read with [`Lmdb`](crate::source::Lmdb), or with Python's
+/// Writes an LMDB database, which can be read with [`Lmdb`](crate::source::Lmdb), or with Python's
 /// `lmdb` and `msgpack`.
 ///
-/// The target is a folder that contains `data.mdb`, as `lmdb.open` expects. Keys are ten-digit
-/// decimal numbers, starting at `0000000000`. Values are MessagePack maps with `__key__`, the
-/// fields as bytes, and the label as the integer `cls`. The class names are stored under the key
-/// `__classes__`.
+/// The target is a folder that contains `data.mdb`, as `lmdb.open` expects. The database's keys are
+/// decimal numbers of ten digits, starting at `0000000000`. The values are MessagePack maps that
+/// contain the sample's key as `__key__`, the fields as bytes, and the label as the integer `cls`.
+/// The class names are stored under the key `__classes__`.
 pub struct LmdbWriter {
     environment: Option<lmdb::Environment>,
     database: lmdb::Database,
     map_size: usize,
     target: PathBuf,
-    /// Temporary folder that becomes the target. No other process writes to this folder.
+    /// Temporary folder, which is renamed to the target. No other process writes to it.
     folder: PathBuf,
     options: WriteOptions,
-    /// Pending values, concatenated.
+    /// Concatenated values that have not been written yet.
     values: Vec<u8>,
-    /// End offset of each pending value.
+    /// End of each value in `values`.
     ends: Vec<usize>,
     samples: u64,
-    /// Lock that excludes other writers of the target.
+    /// Lock that prevents other writers from using the same target.
     _lock: Option<Locked>,
 }
 
@@ -55,19 +57,20 @@ impl std::fmt::Debug for LmdbWriter {
 }
 
 impl LmdbWriter {
-    /// Creates a database, which [`finish`](DatasetWriter::finish) moves to `target`. Removes the
-    /// files that an interrupted run left behind.
+    /// Creates a database under a temporary name, which [`finish`](DatasetWriter::finish) renames
+    /// to `target`. Removes the files that an interrupted writer left behind.
     ///
     /// # Errors
-    /// If the target exists and `force` is not set, if it exists and is not an LMDB folder, if
-    /// another process is packing to the same target, or if writing fails.
+    /// If the target exists and `force` is not set, if it exists and is not a folder with a
+    /// database, if another process is packing to the same target, or if writing fails.
     pub fn create(target: impl AsRef<Path>, options: &WriteOptions) -> Result<Self> {
         let target = without_slash(target.as_ref());
         check_target(&target, options.force)?;
         let mut lock = target.clone().into_os_string();
         lock.push(".lock.partial");
         let lock = claim(Path::new(&lock), &target)?;
-        // Check again, because the process that held the lock may have finished in the meantime.
+        // Check again, because the process that previously held the lock may have created the
+        // target.
         check_target(&target, options.force)?;
         if lock.is_some() {
             let own = target.file_name().unwrap_or_default();
@@ -75,8 +78,8 @@ impl LmdbWriter {
         }
         let folder = unique(&target);
         fs::create_dir(&folder).map_err(|e| Error::io(&folder, &e))?;
-        // The folder is private until it is renamed, so locks are unnecessary, and one sync at the
-        // end is sufficient.
+        // No other process uses the folder before it is renamed, so locks are not needed, and data
+        // needs to be flushed to the disk only once, at the end.
         let flags = EnvironmentFlags::NO_LOCK | EnvironmentFlags::NO_SYNC;
         let opened = lmdb::Environment::new().set_flags(flags).set_map_size(FIRST_MAP).open(&folder).and_then(|env| {
             let database = env.create_db(None, DatabaseFlags::empty())?;
@@ -100,8 +103,8 @@ impl LmdbWriter {
         })
     }
 
-    /// Writes the pending values and then `last` in one transaction. If the map is full, doubles it
-    /// and restarts the transaction.
+    /// Writes the pending values, followed by `last`, in a transaction. If the map is full, doubles
+    /// its size and repeats the transaction.
     fn commit(&mut self, last: Option<(&str, &[u8])>) -> Result<()> {
         let environment = self.environment.as_ref().expect("open until finished");
         let first = self.samples - self.ends.len() as u64;
@@ -122,12 +125,12 @@ impl LmdbWriter {
             match try_once() {
                 Ok(()) => break,
                 Err(lmdb::Error::MapFull) => {
-                    // The failed transaction was the only one and has been aborted, so the map may
-                    // be resized.
+                    // The map may be resized, because no transaction is open: the only one has just
+                    // been aborted.
                     self.map_size *= 2;
                     environment.set_map_size(self.map_size).map_err(|e| lmdb_error(&self.folder, e))?;
                 }
-                // LMDB returns EIO if a write is incomplete.
+                // LMDB returns EIO if data was written only partially.
                 Err(lmdb::Error::Other(libc::EIO)) => {
                     let cause = "the write failed (errno EIO from lmdb): is the disk full?";
                     return Err(Error::new(ErrorKind::Io, cause).at_path(&self.folder));
@@ -160,8 +163,8 @@ impl LmdbWriter {
 
         check_target(&self.target, self.options.force)?;
         if self.target.exists() {
-            // The data file is replaced atomically. The lock file belongs to the old data file, so
-            // it is removed. Processes that have the old files open keep using both.
+            // Replace the data file atomically, and remove the lock file, which belongs to the old
+            // data file. Processes that have opened both files can still use them.
             remove_if_there(&self.target.join("lock.mdb"))?;
             let old = self.target.join("data.mdb");
             fs::rename(&data, &old).map_err(|e| Error::io(&old, &e))?;
@@ -175,7 +178,7 @@ impl LmdbWriter {
     }
 }
 
-/// Panic message for writes to a `Vec`, which cannot fail.
+/// Panic message for writes to a `Vec`.
 const IN_MEMORY: &str = "writing to a Vec cannot fail";
 
 impl DatasetWriter for LmdbWriter {
@@ -190,10 +193,12 @@ impl DatasetWriter for LmdbWriter {
         let values: Vec<_> = sample.fields().iter().map(|(name, value)| (name, value.encoded(name))).collect();
         if let Some((name, bytes)) = values.iter().find(|(_, bytes)| bytes.len() > u32::MAX as usize) {
             let (found, most) = (bytes.len(), u32::MAX);
-            return Err(Error::in_source(format!("field {name:?} has {found} bytes, MessagePack allows {most}")));
+            return Err(Error::in_source(format!(
+                "field {name:?} has {found} bytes, but MessagePack allows at most {most}"
+            )));
         }
         let out = &mut self.values;
-        // MessagePack adds at most nine bytes to a name or a number.
+        // MessagePack encodes a number, or the length of a name or field, in at most nine bytes.
         let names = sample.key().len() + values.iter().map(|(name, _)| name.len()).sum::<usize>();
         let bytes = values.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
         reserve(out, names + bytes + 9 * (2 * values.len() + 5) + "__key__cls".len())?;
@@ -222,23 +227,21 @@ impl DatasetWriter for LmdbWriter {
 }
 
 impl Drop for LmdbWriter {
-    /// Removes an unfinished database. Does nothing after [`finish`](DatasetWriter::finish).
+    /// Removes the temporary folder, unless [`finish`](DatasetWriter::finish) has renamed it.
     fn drop(&mut self) {
         self.environment = None;
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-/// Checks whether a database may be created at `target`.
+/// Returns an error if `target` exists and must not be replaced.
 fn check_target(target: &Path, force: bool) -> Result<()> {
     match fs::symlink_metadata(target) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(e) => Err(Error::io(target, &e)),
         Ok(_) if !force => Err(exists(target)),
         Ok(_) if target.join("data.mdb").is_file() => Ok(()),
-        Ok(_) => {
-            Err(Error::config("exists and is not a folder with data.mdb; not replaced, even with force")
-                .at_path(target))
-        }
+        Ok(_) => Err(Error::config("exists and is not a folder with data.mdb, so it is not replaced, even with force")
+            .at_path(target)),
     }
 }

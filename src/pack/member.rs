@@ -1,27 +1,27 @@
-//! Formats one sample as tar members.
+//! Formats a sample as the members of a tar file.
 //!
-//! Headers are formatted by the code at the end of this file. The library also parses them itself
-//! (see `source::tar`), so the crate `tar` would not be used for anything else.
+//! This file writes headers itself. The crate `tar` is not used, because warpfeed parses headers
+//! itself as well (see `source::tar`).
 
 use crate::error::{Error, Result, reserve};
 use crate::source::{CLASSES_MEMBER, KEY_RECORD, Sample};
 
 const BLOCK: usize = 512;
-/// Two blocks of zeros, which end an archive.
+/// End of an archive: two blocks of zeros.
 pub(super) const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
-/// Maximum size that fits into eleven octal digits.
+/// Maximum size that can be written with eleven octal digits.
 const MAX_OCTAL_SIZE: u64 = (1 << 33) - 1;
 
-/// Appends the members of `sample` to `out`. `last` is the stem of the previous sample in the
-/// shard. Returns the stem of this sample.
+/// Appends the members of `sample` to `out`. Returns the sample's stem, which is the path of its
+/// files without the extension. `last` is the stem of the previous sample in the shard.
 ///
 /// # Errors
-/// If the sample has neither fields nor a label, if a field name cannot be a file extension, or if
-/// the label is not a number. After an error, `out` may contain some of the members.
+/// If the sample has neither fields nor a label, if the name of a field cannot be a file extension,
+/// or if the label is not a number. After an error, `out` may contain some of the members.
 pub(super) fn gather(sample: &Sample<'_>, last: &str, out: &mut Vec<u8>) -> Result<String> {
     let label = sample.label()?;
     if sample.fields().is_empty() && label.is_none() {
-        return Err(Error::in_source("sample has no fields and no label, so a tar cannot store it"));
+        return Err(Error::in_source("the sample has no fields and no label, so it cannot be stored in a tar file"));
     }
     let mut stem = stem(sample.key());
     if stem == last {
@@ -29,9 +29,11 @@ pub(super) fn gather(sample: &Sample<'_>, last: &str, out: &mut Vec<u8>) -> Resu
     }
     let key = (stem != sample.key()).then(|| sample.key());
     for &(name, value) in sample.fields() {
-        // Reject names that would be read back as a different name or path.
+        // Reject names that readers would interpret as a different name or as a path.
         if name.is_empty() || name.contains(['/', '\0']) || name.to_lowercase() != name {
-            return Err(Error::in_source(format!("field name {name:?} cannot be a lower-case file extension")));
+            return Err(Error::in_source(format!(
+                "field name {name:?} is not a valid file extension: expected lower case, without \"/\""
+            )));
         }
         append(out, &format!("{stem}.{name}"), key, &value.encoded(name))?;
     }
@@ -41,7 +43,7 @@ pub(super) fn gather(sample: &Sample<'_>, last: &str, out: &mut Vec<u8>) -> Resu
     Ok(stem)
 }
 
-/// Returns the member with the class names, or nothing if there are no class names.
+/// Returns the member that contains the class names, or no bytes if there are no class names.
 pub(super) fn of_classes(names: &[String]) -> Result<Vec<u8>> {
     let mut member = Vec::new();
     if !names.is_empty() {
@@ -51,8 +53,8 @@ pub(super) fn of_classes(names: &[String]) -> Result<Vec<u8>> {
     Ok(member)
 }
 
-/// Returns the path, without an extension, for the files of `key`. This is `key` itself, unless
-/// readers would misinterpret it or it would escape the folder.
+/// Returns the path of the files for `key`, without the extension. This is `key` itself, unless
+/// readers would misinterpret it, or would write the files outside the folder.
 fn stem(key: &str) -> String {
     let (folders, base) = key.rsplit_once('/').map_or((None, key), |(folders, base)| (Some(folders), base));
     let component = |name: &str| if matches!(name, "" | "." | "..") { "_".to_owned() } else { name.replace('\0', "_") };
@@ -66,8 +68,8 @@ fn stem(key: &str) -> String {
     }
 }
 
-/// Appends a member, which consists of a PAX header if needed, the header, and the data padded to a
-/// whole block.
+/// Appends a member: a PAX header if one is needed, the header, and the data, padded to whole
+/// blocks.
 ///
 /// # Errors
 /// If memory runs out.
@@ -90,7 +92,7 @@ fn append(out: &mut Vec<u8>, path: &str, key: Option<&str>, data: &[u8]) -> Resu
         out.extend_from_slice(records.as_bytes());
         out.resize(out.len().next_multiple_of(BLOCK), 0);
     }
-    // For readers without PAX support, truncate the name at a character boundary.
+    // Readers without PAX support use this name, which is truncated at a character boundary.
     let (prefix, name) = split.unwrap_or_else(|| {
         let end = (0..=path.len().min(100)).rev().find(|&end| path.is_char_boundary(end)).unwrap_or(0);
         ("", &path[..end])
@@ -101,8 +103,8 @@ fn append(out: &mut Vec<u8>, path: &str, key: Option<&str>, data: &[u8]) -> Resu
     Ok(())
 }
 
-/// Splits a path at a slash into ustar's prefix and name, if they fit into 155 and 100 bytes of
-/// ASCII.
+/// Splits a path at a slash into the prefix and the name of a ustar header. Returns `None` if they
+/// do not fit into 155 and 100 bytes, or if the path is not ASCII.
 fn split_path(path: &str) -> Option<(&str, &str)> {
     if !path.is_ascii() {
         return None;
@@ -114,7 +116,7 @@ fn split_path(path: &str) -> Option<(&str, &str)> {
     (1..=155).contains(&slash).then(|| (&path[..slash], &path[slash + 1..])).filter(|(_, name)| !name.is_empty())
 }
 
-/// Formats `LENGTH KEYWORD=VALUE\n`, where LENGTH includes its own digits.
+/// Returns `LENGTH KEYWORD=VALUE\n`, where LENGTH includes its own digits.
 fn pax_record(keyword: &str, value: &str) -> String {
     let rest = keyword.len() + value.len() + 3;
     let mut len = rest + 1;
@@ -124,10 +126,11 @@ fn pax_record(keyword: &str, value: &str) -> String {
     format!("{len} {keyword}={value}\n")
 }
 
-/// Builds a ustar header (POSIX.1-1988). Prefix, name and size must fit their fields.
+/// Returns a ustar header (POSIX.1-1988). The prefix, the name and the size must fit into their
+/// fields.
 fn header(prefix: &str, name: &str, size: u64, kind: u8) -> [u8; BLOCK] {
     let mut block = [0; BLOCK];
-    let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
+    let mut put = |offset: usize, bytes: &[u8]| block[offset..offset + bytes.len()].copy_from_slice(bytes);
     put(0, name.as_bytes());
     put(100, b"0000644\0");
     put(108, b"0000000\0");

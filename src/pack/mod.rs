@@ -1,25 +1,26 @@
-//! Packs samples into files that a source can read.
+//! Packs the samples of a source into files that are fast to read.
 //!
-//! 1. `driver`: [`Pack`] passes every sample of a source to a writer, or packs a part of a set.
-//! 2. `run`: reads and recodes samples on several threads, in order. `prepare`: processes one
-//!    sample.
-//! 3. `bad_images`: images that could not be recoded or are damaged. `report`: the counts of a run.
-//! 4. `recode`: [`Recode`] specifies how images are recoded. `renumber`: applies new class numbers
-//!    to class fields and masks.
+//! 1. `driver`: [`Pack`], which passes the samples of a source to a writer, or packs a part of a
+//!    set. A set is a dataset of several shards.
+//! 2. `run`: reads and recodes samples on several threads. `prepare`: reads and recodes one sample.
+//! 3. `bad_images`: images that could not be recoded, or that are damaged. `report`: [`Report`],
+//!    the result of a pack.
+//! 4. `recode`: [`Recode`], which specifies how images are recoded. `renumber`: renumbers classes
+//!    in fields and masks.
 //! 5. `jpeg`: [`repack_jpeg`], which rewrites a JPEG losslessly for fast crops.
-//! 6. [`LmdbWriter`]: one LMDB database.
-//! 7. [`TarWriter`]: one tar file, or numbered shards. `shard`: writes one shard. `member`: formats
-//!    the files of a sample in a shard.
-//! 8. `plan`: determines which samples are in which shard. `set`: manifests. `part`: packs a part
-//!    of a plan. `merge`: [`Merge`] combines parts into a set. `overview`: the progress of all
-//!    parts. `array`: determines which part a task of an array job packs.
-//! 9. `destination`: the trait for places where a set is packed. `files`: a set in a folder.
-//!    `stored`: a set in a store. `place`: chooses between the two.
-//! 10. `writer`: the trait [`DatasetWriter`], and the lock for writers. `names`: the names of
-//!     shards. Temporary files and locks come from `warpfeed_sources`.
+//! 6. `lmdb`: [`LmdbWriter`], which writes an LMDB database.
+//! 7. `tar`: [`TarWriter`], which writes a tar file or numbered shards. `shard`: writes a shard.
+//!    `member`: formats the files of a sample in a shard.
+//! 8. `plan`: determines which samples a shard contains. `set`: manifests. `part`: packs a part of
+//!    a set. `merge`: [`Merge`], which combines parts. `overview`: the progress of all parts.
+//!    `array`: determines which part a task of an array job packs.
+//! 9. `destination`: the trait of folders and stores to which a set is packed. `files`: packs to a
+//!    folder. `stored`: packs to a store. `open`: opens a destination.
+//! 10. `writer`: the trait [`DatasetWriter`], and the lock of writers. `names`: the names of
+//!     shards.
 //!
-//! All writers use a name that ends in `.partial` and rename it at the end, so a file with the
-//! target's name is always complete.
+//! Files are written under names that end in `.partial`, and renamed when they are complete. So a
+//! file with the name of the target is always complete.
 
 mod array;
 mod bad_images;
@@ -32,9 +33,9 @@ mod lmdb;
 mod member;
 mod merge;
 mod names;
+mod open;
 mod overview;
 mod part;
-mod place;
 mod plan;
 mod prepare;
 mod recode;

@@ -1,10 +1,12 @@
+//! [`Names`]: the names of the files of a set.
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::writer::without_slash;
 use crate::error::{Error, Result};
 
-/// File names of a tar set: `OUT.tar`, or `OUT-000000.tar`, `OUT-000001.tar`, and so on.
+/// The file names of tar shards: `OUT.tar`, or `OUT-000000.tar`, `OUT-000001.tar`, and so on.
 pub(super) struct Names {
     /// Target that the user specified.
     pub(super) target: PathBuf,
@@ -16,12 +18,12 @@ impl Names {
         Names { target: without_slash(target), numbered }
     }
 
-    /// Returns the folder of the files.
+    /// Returns the folder that contains the files.
     pub(super) fn folder(&self) -> &Path {
         self.target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
     }
 
-    /// Returns the target's name without `.tar`. Suffixes are appended to it.
+    /// Returns the name of the target without `.tar`, which is the beginning of all file names.
     pub(super) fn stem(&self) -> String {
         let name = self.target.file_name().unwrap_or_default().to_string_lossy();
         name.strip_suffix(".tar").unwrap_or(&name).to_owned()
@@ -32,7 +34,7 @@ impl Names {
         if self.numbered { self.beside(&format!("-{number:06}.tar")) } else { self.target.clone() }
     }
 
-    /// Returns whether `name` is the name of a shard of the set.
+    /// Returns whether `name` is the name of a shard.
     pub(super) fn has(&self, name: &str) -> bool {
         match self.numbered {
             true => name.strip_prefix(&self.stem()).and_then(|end| number(end.strip_suffix(".tar")?)).is_some(),
@@ -40,14 +42,14 @@ impl Names {
         }
     }
 
-    /// Returns the path of the file whose name is the stem followed by `end`.
+    /// Returns the path of a file in the folder. Its name is the stem, followed by `end`.
     pub(super) fn beside(&self, end: &str) -> PathBuf {
         self.target.with_file_name(format!("{}{end}", self.stem()))
     }
 
-    /// Returns the sorted suffixes of all files in the folder whose names begin with the stem.
-    /// Returns an empty list if the folder does not exist.
-    pub(super) fn ends(&self) -> Result<Vec<String>> {
+    /// Lists all files with names that begin with the stem. Returns the remainder of each name,
+    /// sorted. Returns an empty list if the folder does not exist.
+    pub(super) fn suffixes(&self) -> Result<Vec<String>> {
         let folder = self.folder();
         let entries = match fs::read_dir(folder) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -63,18 +65,19 @@ impl Names {
         Ok(ends)
     }
 
-    /// Returns the existing files of the set, in order.
+    /// Returns the shards that exist, in order.
     pub(super) fn existing(&self) -> Result<Vec<PathBuf>> {
         if !self.numbered {
             return Ok(if self.target.exists() { vec![self.target.clone()] } else { Vec::new() });
         }
-        let mut numbers: Vec<u64> = self.ends()?.iter().filter_map(|end| number(end.strip_suffix(".tar")?)).collect();
+        let mut numbers: Vec<u64> =
+            self.suffixes()?.iter().filter_map(|end| number(end.strip_suffix(".tar")?)).collect();
         numbers.sort_unstable();
         Ok(numbers.into_iter().map(|number| self.shard(number)).collect())
     }
 }
 
-/// Parses a suffix such as `-000017`, as written by [`Names::shard`].
+/// Parses the number of a shard, such as `-000017`.
 pub(super) fn number(text: &str) -> Option<u64> {
     let number = text.strip_prefix('-')?.parse().ok()?;
     (text == format!("-{number:06}")).then_some(number)

@@ -1,13 +1,13 @@
-//! Packs one part of a set.
+//! [`Packer`]: packs one part of a set.
 //!
 //! Any number of processes may pack the same part at the same time, and any of them may be killed.
 //! The plan determines the bytes of every shard, so the first complete copy of a shard is used, and
-//! later copies must be identical. A process also detects if another process has merged the set in
-//! the meantime.
+//! later copies must be identical. A process detects if another process merges the set while it
+//! packs.
 
-use super::destination::{self as dest, Attempt, Destination, Leftovers, MERGE_END, State};
-use super::files::sum;
-use super::merge::damaged;
+use super::destination::{self as dest, Attempt, Destination, Leftovers, MERGE_SUFFIX, State};
+use super::files::format_crc32;
+use super::merge::damaged_error;
 use super::plan::{Cut, Plan};
 use super::prepare::Prepared;
 use super::report::{Counts, Tally};
@@ -20,31 +20,31 @@ use crate::source::{self, MANIFEST_END, PLAN_END};
 
 /// Packs one part of a set into shards.
 ///
-/// The plan determines the shards and their bytes, so all attempts at a part produce the same
-/// files. An attempt continues after the last complete shard of the part.
+/// Continues after the last complete shard of the part.
 pub(super) struct Packer<'a> {
     pub(super) run: Run<'a>,
     pub(super) chosen: &'a Chosen,
     pub(super) destination: &'a dyn Destination,
     pub(super) plan: Plan,
-    /// Index of the part, and number of parts.
+    /// Index of the part, and the number of parts.
     pub(super) part: (u64, u64),
-    /// Whether to discard an unfinished pack with a different plan, and to repack a complete set.
+    /// Whether to discard an unfinished pack with a different plan, and to pack a complete set
+    /// again.
     pub(super) force: bool,
-    /// Whether to read the shards of an earlier run and compare their checksums. If not, the merge
-    /// compares them.
+    /// Whether to read the shards of an earlier run and compare their checksums. Otherwise, the
+    /// merge compares them.
     pub(super) compare: bool,
 }
 
 impl Packer<'_> {
-    /// Packs the part and writes its manifest. Returns its shards.
+    /// Packs the part, and writes its manifest. Returns the shards of the part.
     ///
     /// # Errors
-    /// If samples cannot be read or written, if images are bad, or if the target contains a set or
-    /// parts with a different plan.
+    /// If samples cannot be read or written, if there are bad images, or if the target contains a
+    /// set or parts with a different plan.
     pub(super) fn pack(&mut self, tally: &mut Tally<'_>) -> Result<Vec<ShardEntry>> {
         if let Some(set) = self.claim()? {
-            return self.of_set(&set);
+            return self.shards_of_set(&set);
         }
         let (destination, part) = (self.destination, self.part);
         let id = self.plan.id();
@@ -55,7 +55,7 @@ impl Packer<'_> {
         if first < range.end || dest::read_part(destination, part, &id)?.is_none() {
             self.remove_attempts()?;
             let number = self.plan.shards(part.0, part.1).start + entries.len() as u64;
-            let mut stage = Stage {
+            let mut stage = ShardSequence {
                 packer: self,
                 id: &id,
                 open: None,
@@ -64,7 +64,7 @@ impl Packer<'_> {
                 overtaken: None,
             };
             let packed =
-                self.run.each(self.chosen, first as usize..range.end as usize, &mut |index, prepared, good| {
+                self.run.for_each(self.chosen, first as usize..range.end as usize, &mut |index, prepared, good| {
                     if good {
                         stage.put(index, prepared)?;
                     }
@@ -79,11 +79,11 @@ impl Packer<'_> {
                     return match overtaken {
                         Some(set) => {
                             self.withdraw(&id, next)?;
-                            self.of_set(&set)
+                            self.shards_of_set(&set)
                         }
                         None => {
                             if part.1 == 1 {
-                                self.tidy()?;
+                                self.remove_empty_plan()?;
                             }
                             Err(e)
                         }
@@ -95,15 +95,15 @@ impl Packer<'_> {
             dest::write(destination, &dest::part(part, &id), &done, false)?;
         }
         destination.remove(&dest::journal(part, &id))?;
-        // Another attempt may have finished the part, and the set may have been merged.
+        // Another process may have finished the part, and the set may have been merged since then.
         if dest::read_set(destination)?.is_some_and(|set| set.plan == self.plan) {
             self.withdraw(&id, self.plan.shards(part.0, part.1).start + entries.len() as u64)?;
         }
         Ok(entries)
     }
 
-    /// Removes the files that this attempt wrote after the set was merged: the part's shards before
-    /// `next`, the manifest of the part and its journal.
+    /// Removes the files that this process wrote after the set was merged: the shards of the part
+    /// before `next`, and the manifest and the journal of the part.
     fn withdraw(&self, id: &str, next: u64) -> Result<()> {
         let (destination, part) = (self.destination, self.part);
         for number in self.plan.shards(part.0, part.1).start..next {
@@ -113,13 +113,13 @@ impl Packer<'_> {
         destination.remove(&dest::journal(part, id))
     }
 
-    /// Checks that the target belongs to this plan, or writes the plan if the target is new.
-    /// Returns the set if it is already complete.
+    /// Checks that the target has the same plan, or writes the plan if the target is new. Returns
+    /// the set if it is already complete.
     fn claim(&mut self) -> Result<Option<Set>> {
         let destination = self.destination;
-        // The order matters: a merge writes the set before it removes the plan, and shards are
-        // written after the plan.
-        let ends = destination.ends()?;
+        // Read in this order, because a merge writes the set before it removes the plan, and shards
+        // are written after the plan.
+        let ends = destination.suffixes()?;
         let begun = dest::read_plan(destination)?;
         match dest::read_set(destination)? {
             Some(set) => {
@@ -131,23 +131,23 @@ impl Packer<'_> {
                     (false, false) => {
                         let differ = set.plan.check(&self.plan, "the set", "this run").err();
                         let how = differ.map_or(String::new(), |e| format!("; {}", e.cause()));
-                        let at = destination.at(MANIFEST_END);
+                        let at = destination.path_of(MANIFEST_END);
                         return Err(Error::config(format!("{}{how}", exists(&at).cause())).at_path(at));
                     }
                 }
             }
             None => {
-                // An interrupted merge has already removed the old set that is being repacked.
+                // An interrupted merge has already removed the old set.
                 if let Some(begun) = begun.as_ref().filter(|begun| begun.repeats(&self.plan)) {
                     self.plan.repeated = begun.repeated;
                 }
-                let expected = destination.in_place() && begun.is_some()
-                    || !destination.in_place() && dest::is_renaming(destination, &self.plan)?;
+                let expected = destination.uploads_in_place() && begun.is_some()
+                    || !destination.uploads_in_place() && dest::is_renaming(destination, &self.plan)?;
                 if !self.force
                     && !expected
                     && let Some(&old) = dest::existing(&ends).first()
                 {
-                    return Err(exists(&destination.at(&dest::shard(old))));
+                    return Err(exists(&destination.path_of(&dest::shard(old))));
                 }
             }
         }
@@ -162,7 +162,7 @@ impl Packer<'_> {
         Ok(merged)
     }
 
-    /// Writes the plan, unless it exists. Returns the set if it was merged in the meantime.
+    /// Writes the plan, unless it exists. Returns the set if it has been merged in the meantime.
     fn write_plan(&self) -> Result<Option<Set>> {
         let destination = self.destination;
         while !dest::write(destination, PLAN_END, &self.plan, true)? {
@@ -171,18 +171,18 @@ impl Packer<'_> {
                 Some(plan) if !self.force => {
                     let differ = plan.check(&self.plan, "the unfinished pack", "this run").err();
                     let how = differ.map_or(String::new(), |e| e.cause().to_owned());
-                    let discard = if destination.in_place() {
-                        "delete its objects, or use another name"
+                    let discard = if destination.uploads_in_place() {
+                        "delete its objects, or use a different name"
                     } else {
                         "discard it with force(true)"
                     };
                     return Err(Error::config(format!(
                         "the target contains an unfinished pack, and {how}; continue it with the same source and options, or {discard}"
                     ))
-                    .at_path(destination.at(PLAN_END)));
+                    .at_path(destination.path_of(PLAN_END)));
                 }
                 Some(_) => {
-                    // Wait for a running merge.
+                    // Wait until no merge is running.
                     let _lock = destination.lock()?;
                     if dest::read_plan(destination)?.is_some() {
                         dest::write(destination, PLAN_END, &self.plan, false)?;
@@ -201,17 +201,17 @@ impl Packer<'_> {
         Ok(None)
     }
 
-    /// Removes the files of packs with different plans. Files of this plan are kept, because other
-    /// processes may already be writing them.
+    /// Removes the files of packs with different plans. Does not remove files of this plan, because
+    /// other processes may already be writing them.
     fn discard(&self) -> Result<()> {
         let id = self.plan.id();
-        let left = Leftovers::of(&self.destination.ends()?);
+        let left = Leftovers::of(&self.destination.suffixes()?);
         let others = |ends: Vec<String>| ends.into_iter().filter(|end| dest::id(end) != Some(&id)).collect::<Vec<_>>();
         self.destination.remove_attempts(&others(left.attempts))?;
         let rest = others([left.staged, left.journals, left.parts].concat());
         rest.iter().try_for_each(|end| self.destination.remove(end))?;
-        if dest::read::<Plan>(self.destination, MERGE_END)?.is_some_and(|merging| merging != self.plan) {
-            self.destination.remove(MERGE_END)?;
+        if dest::read::<Plan>(self.destination, MERGE_SUFFIX)?.is_some_and(|merging| merging != self.plan) {
+            self.destination.remove(MERGE_SUFFIX)?;
         }
         Ok(())
     }
@@ -219,32 +219,32 @@ impl Packer<'_> {
     /// Returns the shards of this part in a complete set.
     ///
     /// # Errors
-    /// If shards are missing, in which case the set must be packed again.
-    fn of_set(&self, set: &Set) -> Result<Vec<ShardEntry>> {
+    /// If shards are missing. The set must be packed again.
+    fn shards_of_set(&self, set: &Set) -> Result<Vec<ShardEntry>> {
         let range = self.plan.range(self.part.0, self.part.1);
         let (mut entries, mut bad) = (Vec::new(), Vec::new());
         for (number, entry) in (0..).zip(&set.shards).filter(|(_, entry)| range.contains(&entry.first)) {
-            if !self.destination.has(number, State::Merged, entry, false)? {
+            if !self.destination.has_shard(number, State::Merged, entry, false)? {
                 bad.push(entry.name.clone());
             }
             entries.push(entry.clone());
         }
         match bad.is_empty() {
             true => Ok(entries),
-            false => {
-                Err(damaged(self.destination, &bad, entries.len(), true).at_path(self.destination.at(MANIFEST_END)))
-            }
+            false => Err(damaged_error(self.destination, &bad, entries.len(), true)
+                .at_path(self.destination.path_of(MANIFEST_END))),
         }
     }
 
-    /// Returns the complete shards at the beginning of the part.
+    /// Returns the shards at the beginning of the part that are complete and need not be packed
+    /// again.
     fn complete(&self, id: &str) -> Result<Vec<ShardEntry>> {
         let (part, numbers) = (self.part, self.plan.shards(self.part.0, self.part.1));
         let known = match dest::read_part(self.destination, part, id)? {
             Some(done) if done.plan == self.plan && (done.part, done.parts) == part => done.shards,
-            _ => self.destination.noted(part, numbers.clone(), id)?,
+            _ => self.destination.recorded_shards(part, numbers.clone(), id)?,
         };
-        // An interrupted merge may have renamed some shards.
+        // A merge that was interrupted may have renamed some shards.
         let renaming = dest::is_renaming(self.destination, &self.plan)?;
         let state = if renaming { State::Merging(id) } else { State::Staged(id) };
         let (mut next, mut usable) = (self.plan.range(part.0, part.1).start, Vec::new());
@@ -252,7 +252,7 @@ impl Packer<'_> {
             if entry.first != next
                 || entry.name != dest::shard_name(self.destination, number)
                 || !entry.counts.allowed(self.run.keep_bad, self.run.strict)
-                || !self.destination.has(number, state, &entry, self.compare)?
+                || !self.destination.has_shard(number, state, &entry, self.compare)?
             {
                 break;
             }
@@ -262,33 +262,33 @@ impl Packer<'_> {
         Ok(usable)
     }
 
-    /// Removes incomplete files of earlier attempts at this part.
+    /// Removes the incomplete files of earlier processes that packed this part.
     fn remove_attempts(&self) -> Result<()> {
         let shards = self.plan.shards(self.part.0, self.part.1);
         let mine = |end: &String| {
             let number = end.split_once(".tar.").and_then(|(number, _)| number.strip_prefix('-')?.parse().ok());
             number.is_some_and(|number| shards.contains(&number))
         };
-        let mut attempts = Leftovers::of(&self.destination.ends()?).attempts;
+        let mut attempts = Leftovers::of(&self.destination.suffixes()?).attempts;
         attempts.retain(mine);
         self.destination.remove_attempts(&attempts)
     }
 
-    /// Cleans up after an error. If there is no complete shard after which a later run could
-    /// continue, removes all files.
-    fn tidy(&self) -> Result<()> {
-        // In a store, shards have their final names, including shards from uploads whose response
-        // was lost. Without the plan, they would look like a set.
-        if self.destination.in_place() {
+    /// Removes the plan if it is the only file, which means that there is no shard after which a
+    /// later run could continue.
+    fn remove_empty_plan(&self) -> Result<()> {
+        // In a store, shards have their final names, even if the response to the upload was lost.
+        // Without the plan, such shards would look like a set.
+        if self.destination.uploads_in_place() {
             return Ok(());
         }
-        if Leftovers::of(&self.destination.ends()?).is_empty() {
+        if Leftovers::of(&self.destination.suffixes()?).is_empty() {
             self.destination.remove(PLAN_END)?;
         }
         Ok(())
     }
 
-    /// Returns the keys at the boundaries of the part.
+    /// Reads the keys at the boundaries of the part.
     fn keys(&self) -> Result<Keys> {
         let range = self.plan.range(self.part.0, self.part.1);
         let mut scratch = Vec::new();
@@ -311,25 +311,25 @@ impl Packer<'_> {
     }
 }
 
-/// State of an attempt while it writes its shards.
-struct Stage<'a, 'b> {
+/// The state while the shards of a part are written.
+struct ShardSequence<'a, 'b> {
     packer: &'a Packer<'b>,
     id: &'a str,
-    open: Option<Open>,
-    /// Number of the next shard, and the position of its first sample.
+    open: Option<OpenShard>,
+    /// Number of the shard that is written next, and the position of its first sample.
     next: (u64, u64),
     entries: Vec<ShardEntry>,
-    /// The set, if another process has merged it in the meantime.
+    /// The set, if another process has merged it while this process packed.
     overtaken: Option<Set>,
 }
 
-/// A shard that is being written. Dropping it removes the file.
-struct Open {
+/// The shard that is being written. When it is dropped, the file is removed.
+struct OpenShard {
     shard: Shard<Box<dyn Attempt>>,
     counts: Counts,
 }
 
-impl Stage<'_, '_> {
+impl ShardSequence<'_, '_> {
     fn put(&mut self, index: u64, prepared: &Prepared) -> Result<()> {
         let sample = prepared.sample()?;
         let limit = match self.packer.plan.cut {
@@ -346,10 +346,10 @@ impl Stage<'_, '_> {
                 Some(open) => open,
                 none => {
                     let destination = self.packer.destination;
-                    let path = destination.at(&dest::shard(self.next.0));
+                    let path = destination.path_of(&dest::shard(self.next.0));
                     let attempt = destination.begin(self.next.0, self.id)?;
                     let shard = Shard::begin(path, attempt, self.packer.run.source.classes())?;
-                    none.insert(Open { shard, counts: Counts::default() })
+                    none.insert(OpenShard { shard, counts: Counts::default() })
                 }
             };
             if open.shard.put(&sample, limit)? {
@@ -360,32 +360,37 @@ impl Stage<'_, '_> {
         }
     }
 
-    /// Completes the open shard.
+    /// Finishes the open shard, if there is one, and records it.
     fn end(&mut self) -> Result<()> {
-        let Some(Open { mut shard, counts }) = self.open.take() else { return Ok(()) };
+        let Some(OpenShard { mut shard, counts }) = self.open.take() else { return Ok(()) };
         let done = shard.finish()?;
         let (number, first) = self.next;
         let Packer { destination, plan, part, .. } = self.packer;
         let name = dest::shard_name(*destination, number);
-        let entry =
-            ShardEntry { name, first, samples: counts.samples, bytes: done.bytes, crc32: sum(done.crc), counts };
+        let entry = ShardEntry {
+            name,
+            first,
+            samples: counts.samples,
+            bytes: done.bytes,
+            crc32: format_crc32(done.crc),
+            counts,
+        };
         match dest::read_plan(*destination)? {
             Some(now) if now == *plan => {}
             Some(_) => {
                 return Err(Error::config(
-                    "a pack with different options or a different source has started here in the meantime",
+                    "another process has started a pack with a different source or different options: use a different target",
                 )
-                .at_path(destination.at(PLAN_END)));
+                .at_path(destination.path_of(PLAN_END)));
             }
             None => {
                 self.overtaken = dest::read_set(*destination)?.filter(|set| set.plan == *plan);
-                return Err(
-                    Error::config("the plan was removed while its part was packed").at_path(destination.at(PLAN_END))
-                );
+                return Err(Error::config("the plan was removed while a part was being packed: pack the part again")
+                    .at_path(destination.path_of(PLAN_END)));
             }
         }
-        shard.into_sink().keep(&entry)?;
-        destination.note(*part, number, self.id, &entry)?;
+        shard.into_sink().publish(&entry)?;
+        destination.record_shard(*part, number, self.id, &entry)?;
         self.next = (number + 1, first + entry.samples);
         self.entries.push(entry);
         Ok(())

@@ -1,5 +1,5 @@
-//! The plan of a pack: which samples are packed, how they are recoded, and where shards begin. The
-//! plan is identical in every process that packs a part.
+//! [`Plan`]: which samples are packed, how they are recoded, and where shards begin. All processes
+//! that pack parts of the same set have the same plan.
 
 use std::ops::Range;
 
@@ -13,13 +13,13 @@ use crate::decode::Codecs;
 use crate::error::{Error, Result};
 use crate::source::Hash;
 
-/// Number of samples that are prepared in order to compare sources and estimate sizes.
+/// Number of samples that are read and recoded to compare sources and to estimate sizes.
 const PROBES: usize = 64;
 
-/// The plan of a pack. Parts with different plans are never merged.
+/// The plan of a pack. Only parts with the same plan are merged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Plan {
-    /// Version of the library, because different versions may encode differently.
+    /// Version of the library. Different versions may encode images differently.
     writer: String,
     /// Number of samples to pack.
     pub(super) samples: u64,
@@ -28,21 +28,21 @@ pub(super) struct Plan {
     recode: Value,
     /// Where shards begin.
     pub(super) cut: Cut,
-    /// Number of times that a complete set was packed again with the same plan.
+    /// How often a complete set was packed again with the same plan.
     pub(super) repeated: u64,
 }
 
-/// Identity of a source.
+/// The properties by which sources are compared.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct SourceId {
     kind: String,
     samples: u64,
-    /// Hash of the list of samples, if the source provides one.
+    /// Hash of the list of samples, if the source has one.
     list: Option<String>,
     /// Hash of the selected indices, or `None` if all samples are selected.
     chosen: Option<String>,
     classes: String,
-    /// Hash of a few samples in their stored form.
+    /// Hash of a few samples after they were recoded.
     probes: String,
 }
 
@@ -50,25 +50,25 @@ struct SourceId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Cut {
-    /// Every shard except the last contains this number of samples.
+    /// A shard contains this number of samples. The last shard may contain fewer.
     Samples(u64),
-    /// A shard ends before its size exceeds this number of bytes.
+    /// A shard ends before its size would exceed this number of bytes.
     Bytes(u64),
 }
 
 /// The shard size that the user set.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Size {
-    /// Number of samples per shard, which is not 0.
+    /// Number of samples per shard, at least 1.
     Samples(u64),
     Bytes(u64),
-    /// Approximate number of bytes per shard. The boundaries of a shard do not depend on the
-    /// preceding shards.
+    /// Approximate number of bytes per shard. It is converted to a number of samples, so that the
+    /// boundaries of a shard do not depend on the shards before it.
     AboutBytes(u64),
 }
 
 impl Plan {
-    /// Creates the plan for packing `chosen` with `run`. Reads a few samples.
+    /// Creates the plan for packing `chosen` with `run`. Reads and recodes a few samples.
     ///
     /// # Errors
     /// If one of these samples cannot be read or stored.
@@ -78,7 +78,7 @@ impl Plan {
         let probes = Chosen::Listed((0..count).map(at).collect());
         let (mut hash, mut bytes, mut member) = (Hash::default(), 0, Vec::new());
         let keep_bad = Run { keep_bad: true, ..*run };
-        keep_bad.each(&probes, 0..count, &mut |index, prepared, _| {
+        keep_bad.for_each(&probes, 0..count, &mut |index, prepared, _| {
             member.clear();
             member::gather(&prepared.sample()?, "", &mut member)?;
             hash = hash.number(index).bytes(&member);
@@ -106,25 +106,25 @@ impl Plan {
             writer,
             samples: chosen.len() as u64,
             source,
-            recode: described(run.recode, run.codecs),
+            recode: describe_recoding(run.recode, run.codecs),
             cut,
             repeated: 0,
         })
     }
 
-    /// Returns whether `other` is the same plan, except for `repeated`.
+    /// Returns whether `other` is the same plan, apart from `repeated`.
     pub(super) fn repeats(&self, other: &Plan) -> bool {
         *self == Plan { repeated: self.repeated, ..other.clone() }
     }
 
-    /// Returns a short hash that identifies the plan.
+    /// Returns a hash that identifies the plan.
     pub(super) fn id(&self) -> String {
         hex(Hash::default().bytes(&serde_json::to_vec(self).expect("numbers and text")).end())
     }
 
-    /// Returns the shard numbers of part `part` out of `parts`, if shards are split by number of
-    /// samples. Otherwise, the number of shards is not known in advance, so the first part contains
-    /// all shards.
+    /// Returns the numbers of the shards in part `part` of `parts`. If shards are limited by their
+    /// size in bytes, the number of shards is not known in advance, and the only part contains all
+    /// shards.
     pub(super) fn shards(&self, part: u64, parts: u64) -> Range<u64> {
         match self.cut {
             Cut::Samples(samples) => {
@@ -136,7 +136,7 @@ impl Plan {
         }
     }
 
-    /// Returns the samples of part `part` out of `parts`.
+    /// Returns the positions of the samples in part `part` of `parts`.
     pub(super) fn range(&self, part: u64, parts: u64) -> Range<u64> {
         match self.cut {
             Cut::Samples(samples) => {
@@ -147,18 +147,19 @@ impl Plan {
         }
     }
 
-    /// Checks that `other` is the same plan. `here` and `there` name the two plans in the message.
+    /// Checks that `other` is the same plan. `here` and `there` are the names of the two plans in
+    /// the error message.
     ///
     /// # Errors
-    /// If `other` differs. The message names the first difference.
+    /// If the plans differ. The message states the first difference.
     pub(super) fn check(&self, other: &Plan, here: &str, there: &str) -> Result<()> {
         let [mine, others] = [self, other].map(|plan| serde_json::to_value(plan).expect("numbers and text"));
         let Some((name, mine, others)) = difference("", &mine, &others) else { return Ok(()) };
-        Err(Error::config(format!("the plans differ in {name}: {here} has {mine}, {there} has {others}")))
+        Err(Error::config(format!("the plans differ in {name}: {here} has {mine}, but {there} has {others}")))
     }
 }
 
-/// Returns the path of the first difference, and both values.
+/// Returns the path of the first value that differs, and both values.
 fn difference<'a>(name: &str, one: &'a Value, two: &'a Value) -> Option<(String, &'a Value, &'a Value)> {
     match (one, two) {
         (Value::Object(fields), Value::Object(others)) => fields.iter().find_map(|(key, value)| {
@@ -173,8 +174,8 @@ fn hex(number: u64) -> String {
     format!("{number:016x}")
 }
 
-/// Describes how images are recoded, and how decoded pixels change.
-fn described(recode: Recode, codecs: &Codecs) -> Value {
+/// Describes how images are recoded, including the conversion of decoded pixels.
+fn describe_recoding(recode: Recode, codecs: &Codecs) -> Value {
     let mut described = match recode {
         Recode::KeepBytes => json!({"how": "keep_bytes"}),
         Recode::Lossless => json!({"how": "lossless"}),
@@ -204,14 +205,14 @@ mod tests {
             writer: "w".into(),
             samples,
             source,
-            recode: described(Recode::Lossless, &Codecs::new()),
+            recode: describe_recoding(Recode::Lossless, &Codecs::new()),
             cut,
             repeated: 0,
         }
     }
 
     #[test]
-    fn parts_are_disjoint_contiguous_and_complete_for_any_number() {
+    fn parts_are_contiguous_and_complete() {
         for (samples, each) in [(1, 1), (1000, 7), (5, 9), (12, 4), (u64::MAX / 2, 3)] {
             let plan = plan(samples, Cut::Samples(each));
             for parts in [1, 2, 3, 64, 1000] {
@@ -219,7 +220,7 @@ mod tests {
                 for part in 0..parts {
                     let (range, shards) = (plan.range(part, parts), plan.shards(part, parts));
                     assert_eq!((range.start, shards.start), (sample, shard), "part {part} of {parts}");
-                    assert_eq!(range.start % each.min(samples), 0, "parts begin at shard boundaries");
+                    assert_eq!(range.start % each.min(samples), 0, "a part must begin with a whole shard");
                     (sample, shard) = (range.end, shards.end);
                 }
                 assert_eq!((sample, shard), (samples, samples.div_ceil(each)), "{parts} parts");
@@ -228,12 +229,12 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_named_with_both_values() {
+    fn errors_state_the_difference_between_plans() {
         let (one, mut two) = (plan(10, Cut::Samples(3)), plan(10, Cut::Samples(3)));
         assert!(one.check(&two, "x", "y").is_ok() && one.id() == two.id());
         two.source.samples = 11;
         let e = one.check(&two, "x.plan", "this run").unwrap_err();
-        assert_eq!(e.cause(), "the plans differ in source.samples: x.plan has 10, this run has 11");
+        assert_eq!(e.cause(), "the plans differ in source.samples: x.plan has 10, but this run has 11");
         assert_ne!(one.id(), two.id());
         two = plan(10, Cut::Bytes(3));
         assert!(one.check(&two, "x", "y").unwrap_err().cause().contains("cut"));

@@ -1,4 +1,4 @@
-//! Reads, recodes and checks one sample.
+//! [`Task`]: reads, recodes and checks one sample.
 
 use std::ops::Range;
 
@@ -9,12 +9,12 @@ use crate::decode::Codecs;
 use crate::error::{Error, ErrorKind, Result, append, guarded};
 use crate::source::{self, Sample, Source, is_stopped};
 
-/// A sample in transit from a worker to the writer. Its memory is reused.
+/// A sample that was read and recoded. Its memory is reused for later samples.
 #[derive(Default)]
 pub(super) struct Prepared {
     pub(super) key: String,
     pub(super) label: Option<i64>,
-    /// Name of each field, and its range in `bytes`.
+    /// The name of each field, and the range of its content in `bytes`.
     fields: Vec<(String, Range<usize>)>,
     pub(super) bytes: Vec<u8>,
     pub(super) treatment: Option<Treatment>,
@@ -22,7 +22,8 @@ pub(super) struct Prepared {
     pub(super) remark: Option<Remark>,
     pub(super) image_in: usize,
     pub(super) image_out: usize,
-    /// One buffer per read attempt. A failed attempt may still borrow its buffer.
+    /// A buffer for each attempt to read the sample. An attempt that failed may still borrow its
+    /// buffer.
     scratch: Vec<Vec<u8>>,
 }
 
@@ -41,10 +42,10 @@ impl Prepared {
     fn fill(&mut self, task: Task<'_>, index: usize) -> Result<()> {
         let Task { source, codecs, recode, retries } = task;
         self.scratch.resize_with(retries + 1, Vec::new);
-        let (mut buffers, go_on) = (self.scratch.iter_mut(), || !is_stopped());
-        let read = || source.read(index, buffers.next().expect("one for each attempt"));
+        let (mut buffers, may_retry) = (self.scratch.iter_mut(), || !is_stopped());
+        let read = || source.read(index, buffers.next().expect("there is a buffer for every attempt"));
         self.key.clear();
-        let sample = source::retried(retries, index as u64, go_on, read)?;
+        let sample = source::retried(retries, index as u64, may_retry, read)?;
         self.key.push_str(sample.key());
         self.label = sample.label()?;
         self.fields.clear();
@@ -60,11 +61,11 @@ impl Prepared {
                 match recode.apply(codecs, bytes, &mut self.bytes) {
                     Ok((treatment, renamed)) => {
                         if matches!(treatment, Treatment::Encoded | Treatment::Raw) {
-                            keeps_annotations(codecs, &sample, bytes, &self.bytes[start..])?;
+                            check_annotations(codecs, &sample, bytes, &self.bytes[start..])?;
                         }
                         self.treatment = Some(treatment);
                         stored_as = renamed.unwrap_or(name);
-                        // A file that was repacked is known to be valid, so check only the others.
+                        // An image that was repacked is valid. Check all others.
                         if treatment != Treatment::Repacked {
                             self.remark = Remark::of(codecs, bytes, None)?;
                             self.refused = matches!(self.remark, Some(Remark::Undecodable(_)));
@@ -89,12 +90,12 @@ impl Prepared {
     }
 }
 
-/// Checks that fields in pixel coordinates stay valid when `image` is replaced by `recoded`.
+/// Checks that annotations in pixels remain valid if `image` is replaced with `recoded`.
 ///
 /// # Errors
-/// If the size of the image changes and the sample has boxes, points or a mask in pixel
-/// coordinates.
-fn keeps_annotations(codecs: &Codecs, sample: &Sample<'_>, image: &[u8], recoded: &[u8]) -> Result<()> {
+/// If the size of the image changes, and the sample has boxes, points or a mask in pixels of the
+/// original.
+fn check_annotations(codecs: &Codecs, sample: &Sample<'_>, image: &[u8], recoded: &[u8]) -> Result<()> {
     let relative = sample.field("boxes.units.txt").is_some_and(|text| text.trim_ascii() == b"relative");
     let in_pixels = |name: &str| match name.split('.').next() {
         Some("boxes") => !relative,
@@ -107,12 +108,12 @@ fn keeps_annotations(codecs: &Codecs, sample: &Sample<'_>, image: &[u8], recoded
         return Ok(());
     }
     Err(Error::in_source(format!(
-        "the image would become {}x{} instead of {}x{}, but the field {name:?} has pixel coordinates of the original; pack without resizing",
+        "the image would become {}x{} instead of {}x{}, but the field {name:?} refers to pixels of the original: pack without resizing",
         is.width, is.height, was.width, was.height
     )))
 }
 
-/// The source and the options for preparing samples.
+/// A source, and the options for recoding its samples.
 #[derive(Clone, Copy)]
 pub(super) struct Task<'a> {
     pub(super) source: &'a dyn Source,
@@ -122,7 +123,7 @@ pub(super) struct Task<'a> {
 }
 
 impl Task<'_> {
-    /// Reads and recodes sample `index`. A panic in the source or in a codec is converted into an
+    /// Reads and recodes sample `index`. A panic in the source or in a codec is converted to an
     /// error.
     pub(super) fn prepare(self, index: usize, mut prepared: Prepared) -> Result<Prepared> {
         let filled = guarded(|| prepared.fill(self, index));

@@ -1,3 +1,5 @@
+//! [`Recode`]: how images are recoded.
+
 use std::cell::RefCell;
 
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
@@ -9,50 +11,49 @@ use crate::decode::{Codecs, Pixels, Rect, Size};
 use crate::error::{Error, Result, append, resize};
 use crate::transform::{Plan, Resizer, shorter_to};
 
-/// JPEG quality of the images that [`Recode::MaxSide`] shrinks.
+/// JPEG quality of images that [`Recode::MaxSide`] shrinks.
 const MAX_SIDE_QUALITY: u8 = 90;
 
-/// How [`Pack`](super::Pack) recodes the image of each sample. Other fields are not changed.
+/// How [`Pack`](super::Pack) recodes the images of samples. Other fields are not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Recode {
-    /// Images are unchanged, byte for byte.
+    /// Images are stored unchanged.
     KeepBytes,
-    /// JPEGs are rewritten with [`repack_jpeg`] for faster crops, without changing their pixels.
-    /// Images in other formats are not changed. This is the default.
+    /// JPEGs are rewritten with [`repack_jpeg`] for fast crops, without changing their pixels.
+    /// Images in other formats are stored unchanged. This is the default.
     #[default]
     Lossless,
-    /// Every image is decoded, rotated according to EXIF, and encoded as JPEG with 4:2:0 chroma, as
-    /// with OpenCV and FFCV. An image is shrunk if its longer side exceeds `max_side`. This option
-    /// is lossy.
+    /// Every image is decoded, rotated according to EXIF, and encoded as a JPEG with 4:2:0 chroma
+    /// subsampling, which OpenCV and FFCV use as well. Images whose longer side exceeds `max_side`
+    /// are shrunk. This option is lossy.
     Quality {
         /// Quality as defined by libjpeg, from 1 to 100.
         quality: u8,
-        /// Maximum length of the longer side in pixels; `None` keeps the size.
+        /// Maximum length of the longer side in pixels, or `None` to keep the size.
         max_side: Option<u32>,
     },
-    /// Images whose longer side exceeds this number of pixels are shrunk and encoded at quality 90,
-    /// as with [`Quality`](Recode::Quality). All other images are treated as with
+    /// Images whose longer side exceeds this number of pixels are shrunk and encoded, as with
+    /// [`Quality`](Recode::Quality) and a quality of 90. All other images are stored as with
     /// [`Lossless`](Recode::Lossless).
     MaxSide(u32),
-    /// Every image is decoded, rotated according to EXIF, resized and stored as an array; see
-    /// [`decode::raw`](crate::decode::raw). Such images need no decoding when they are loaded, but
-    /// the dataset becomes about ten times as large.
+    /// Every image is decoded, rotated according to EXIF, resized, and stored as an array (see
+    /// [`decode::raw`](crate::decode::raw)). Loading such images requires no decoding, but the
+    /// dataset becomes about ten times as large.
     Raw(RawSize),
 }
 
-/// Size of the arrays for [`Recode::Raw`]. Images are resized with antialiased bilinear
-/// interpolation.
+/// Size of the arrays of [`Recode::Raw`]. Images are resized with an antialiased bilinear filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RawSize {
-    /// The shorter side is resized to this number of pixels, and the aspect ratio is preserved, as
+    /// The shorter side is resized to this number of pixels without changing the aspect ratio, like
     /// in torchvision's `Resize`. Small images are enlarged.
     Shorter(u32),
     /// The image is resized to exactly this size. The aspect ratio may change.
     Exact(Size),
 }
 
-/// How one image was recoded.
+/// How an image was recoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Treatment {
     Kept,
@@ -61,10 +62,10 @@ pub(super) enum Treatment {
     Raw,
 }
 
-/// An encoded image, with the codecs that can open it.
+/// An encoded image, preceded by the codecs that can open it.
 type Image<'a> = (&'a Codecs, &'a [u8]);
 
-/// Buffers that a thread reuses for each image.
+/// Buffers that a thread reuses for all images.
 #[derive(Default)]
 struct Scratch {
     pixels: Pixels,
@@ -82,12 +83,12 @@ impl Recode {
             let option = if convert_to_u8 { Some("convert_to_u8(true)") } else { background.map(|_| "background") };
             return option.map_or(Ok(()), |option| {
                 Err(Error::config(format!(
-                    "{option}: no image is decoded, so the option has no effect; recode as quality, max_side or raw"
+                    "{option} has no effect, because no image is decoded: remove it, or recode as quality, max_side or raw"
                 )))
             });
         }
         let side = |name: &str, side: u32| match side {
-            0 => Err(Error::config(format!("{name} of 0 pixels"))),
+            0 => Err(Error::config(format!("{name} of 0 pixels: expected at least 1"))),
             _ => Ok(()),
         };
         match self {
@@ -100,11 +101,12 @@ impl Recode {
         }
     }
 
-    /// Recodes the image `bytes` and appends the result to `out`. Returns the new field name, if
-    /// the name changes.
+    /// Recodes the image `bytes`, and appends the result to `out`. Returns how the image was
+    /// recoded, and the new name of the field if the format has changed.
     ///
     /// # Errors
-    /// If the image cannot be recoded. After an error, the bytes appended to `out` are unspecified.
+    /// If the image cannot be recoded. After an error, arbitrary bytes may have been appended to
+    /// `out`.
     pub(super) fn apply(
         self,
         codecs: &Codecs,
@@ -143,16 +145,19 @@ impl Recode {
 }
 
 impl Scratch {
-    /// Decodes the image to RGB pixels and resizes it. `to` maps the old size to the new size.
+    /// Decodes an image to RGB, and resizes it to the size that `to` returns for the original size.
+    /// Returns the new size and the pixels.
     fn resized(&mut self, (codecs, bytes): Image<'_>, to: impl FnOnce(Size) -> Size) -> Result<(Size, &[u8])> {
         let mut original = codecs.open(bytes)?;
         let size = original.size();
         let output = to(size);
-        // Do not write images that exceed the loader's limit, because they could not be read.
+        // Do not write images that exceed the limit of the loader, because it could not read them.
         let limit = codecs.most_pixels();
         if output.area() > limit {
             let Size { width, height } = output;
-            return Err(Error::decode(format!("would be resized to {width}x{height}, the limit is {limit} pixels")));
+            return Err(Error::decode(format!(
+                "resizing to {width}x{height} would exceed the limit of {limit} pixels"
+            )));
         }
         let region = Rect::full(size);
         let plan = Plan::resized_crop(size, region, output, Rect::full(output));
@@ -168,10 +173,11 @@ impl Scratch {
     fn encode(&mut self, image: Image<'_>, out: &mut Vec<u8>, quality: u8, max_side: Option<u32>) -> Result<()> {
         let mut jpeg = std::mem::take(&mut self.jpeg);
         jpeg.clear();
-        let (size, rgb) = self.resized(image, |size| max_side.map_or(size, |max| longer_to(size, max)))?;
+        let (size, rgb) = self.resized(image, |size| max_side.map_or(size, |max| shrink_to(size, max)))?;
         let side = |pixels: u32| {
-            u16::try_from(pixels)
-                .map_err(|_| Error::decode(format!("a side of {pixels} pixels exceeds the maximum of a jpeg, 65535")))
+            u16::try_from(pixels).map_err(|_| {
+                Error::decode(format!("a side of {pixels} pixels exceeds the maximum of a jpeg, which is 65535 pixels"))
+            })
         };
         let (width, height) = (side(size.width)?, side(size.height)?);
         let mut encoder = Encoder::new(&mut jpeg, quality);
@@ -193,8 +199,9 @@ impl Scratch {
     }
 }
 
-/// Shrinks `size` proportionally, to whole pixels, until no side exceeds `max`.
-fn longer_to(size: Size, max: u32) -> Size {
+/// Returns the size with the same aspect ratio whose longer side is at most `max`, rounded to whole
+/// pixels.
+fn shrink_to(size: Size, max: u32) -> Size {
     let longer = size.width.max(size.height);
     if longer <= max {
         return size;
@@ -211,10 +218,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longer_side_is_cut_to_the_limit() {
-        assert_eq!(longer_to(Size::new(1000, 600), 500), Size::new(500, 300));
-        assert_eq!(longer_to(Size::new(333, 500), 400), Size::new(266, 400));
-        assert_eq!(longer_to(Size::new(500, 333), 500), Size::new(500, 333));
-        assert_eq!(longer_to(Size::new(60_000, 3), 100), Size::new(100, 1));
+    fn the_longer_side_is_limited() {
+        assert_eq!(shrink_to(Size::new(1000, 600), 500), Size::new(500, 300));
+        assert_eq!(shrink_to(Size::new(333, 500), 400), Size::new(266, 400));
+        assert_eq!(shrink_to(Size::new(500, 333), 500), Size::new(500, 333));
+        assert_eq!(shrink_to(Size::new(60_000, 3), 100), Size::new(100, 1));
     }
 }

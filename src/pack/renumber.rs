@@ -1,3 +1,5 @@
+//! Renumbers classes in fields and masks.
+
 use std::io::Cursor;
 
 use crate::decode::{Png, PngScratch};
@@ -5,14 +7,14 @@ use crate::error::{Error, Result, append};
 use crate::source::Npy;
 use crate::source::Sample;
 
-/// Renumbers the classes in `bytes[start..]`, which contains the sample's field `name`, the same
-/// way as the source renumbers the label. The names of class fields end in `.class`, followed by
-/// the extension of the encoding. Negative numbers mean that there is no class, and are left
-/// unchanged. Class masks are renumbered as well.
+/// If the source renumbers the label of `sample`, renumbers the classes in its field `name` in the
+/// same way. `bytes[start..]` is the content of the field. Fields contain classes if their names
+/// end in `.class`, followed by the suffix of the encoding. Negative numbers, which stand for no
+/// class, do not change. Masks that contain classes are renumbered as well.
 ///
 /// # Errors
 /// If a class has no new number, or if the field is neither a NumPy array of `int64` nor a PNG
-/// mask. Other types might be unable to represent the new number.
+/// mask. The new numbers might not fit into other types.
 pub(super) fn renumber(sample: &Sample<'_>, name: &str, bytes: &mut Vec<u8>, start: usize) -> Result<()> {
     if !sample.is_relabeled() {
         return Ok(());
@@ -44,15 +46,15 @@ pub(super) fn renumber(sample: &Sample<'_>, name: &str, bytes: &mut Vec<u8>, sta
     Ok(())
 }
 
-/// Renumbers a PNG mask in which classes begin at `first`. In the palette, the color of a class
-/// moves with the class's number.
+/// Renumbers a PNG mask in which the first class has the value `first`. If the mask has a palette,
+/// every class keeps its color.
 fn mask(sample: &Sample<'_>, first: i64, bytes: &[u8]) -> Result<Vec<u8>> {
     if !Png::matches(bytes) {
-        return Err(Error::in_source("the classes of a mask can be renumbered only in PNG"));
+        return Err(Error::in_source("the classes of a mask can be renumbered only if it is a PNG"));
     }
     let new = |old: u8| {
         let new = sample.mask_value(old.into(), first)?;
-        u8::try_from(new).map_err(|_| Error::in_source(format!("class {new} in a mask, whose values end at 255")))
+        u8::try_from(new).map_err(|_| Error::in_source(format!("class {new} does not fit into a mask of 8 bits")))
     };
     let mut scratch = PngScratch::default();
     let mut png = Png::open(bytes, &mut scratch)?;
@@ -69,10 +71,10 @@ fn mask(sample: &Sample<'_>, first: i64, bytes: &[u8]) -> Result<Vec<u8>> {
             let y = (pass.y + row * pass.down) as usize;
             let to = values[y * width..][..width].iter_mut().skip(pass.x as usize).step_by(pass.across as usize);
             for (to, &old) in to.zip(png.values()) {
-                let place = &mut known[usize::from(old)];
-                *to = match *place {
+                let known_value = &mut known[usize::from(old)];
+                *to = match *known_value {
                     Some(new) => new,
-                    None => *place.insert(new(old)?),
+                    None => *known_value.insert(new(old)?),
                 };
             }
         }

@@ -1,10 +1,12 @@
+//! [`Report`]: the result of a pack, and [`Progress`].
+
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::{Deserialize, Serialize};
 
 use super::Written;
-use super::bad_images::{Refused, Remark, list};
+use super::bad_images::{Refused, Remark, push_limited};
 use super::prepare::Prepared;
 use super::recode::Treatment;
 
@@ -15,14 +17,14 @@ pub(super) type Callback<'a> = Box<dyn FnMut(&Progress) + 'a>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Progress {
-    /// Number of samples passed to the writer by this run, or by an interrupted run that this run
-    /// continues.
+    /// Number of samples that were packed, including those that an earlier run packed before it was
+    /// interrupted.
     pub samples: u64,
-    /// Number of samples to pack: all samples of the source, or of the part.
+    /// Number of samples to pack in total.
     pub total: u64,
-    /// Size of these samples' images before packing, in bytes.
+    /// Size in bytes of the images of the packed samples, before packing.
     pub bytes_in: u64,
-    /// Size of these samples' images after packing, in bytes.
+    /// Size in bytes of the images of the packed samples, after packing.
     pub bytes_out: u64,
 }
 
@@ -30,43 +32,43 @@ pub struct Progress {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Report {
-    /// Number of stored samples: all samples of the source, or of the part.
+    /// Number of samples that were stored.
     pub samples: u64,
-    /// Size of the images before packing, in bytes.
+    /// Size in bytes of all images before packing.
     pub bytes_in: u64,
-    /// Size of the images after packing, in bytes.
+    /// Size in bytes of all images after packing.
     pub bytes_out: u64,
-    /// Number of JPEGs rewritten with the same coefficients.
+    /// Number of JPEGs that were rewritten losslessly.
     pub repacked: u64,
-    /// Number of images decoded and encoded again.
+    /// Number of images that were decoded and encoded again.
     pub encoded: u64,
-    /// Number of images stored as arrays.
+    /// Number of images that were stored as arrays.
     pub raw: u64,
-    /// Number of images stored unchanged by choice or because they are not JPEGs, plus the number
-    /// of samples without an image. The images counted in `refused_count` are excluded.
+    /// Number of images that were stored unchanged as requested or because they are not JPEGs, plus
+    /// the number of samples without an image. Does not include images in `refused_count`.
     ///
     /// The sum of `repacked`, `encoded`, `raw`, `kept` and `refused_count` is `samples`.
     pub kept: u64,
-    /// Number of images stored unchanged because they could not be recoded or decoded.
+    /// Number of images that were stored unchanged because they could not be recoded or decoded.
     pub refused_count: u64,
-    /// The first 10,000 images counted in `refused_count`, with the reasons.
+    /// The first 10,000 images that `refused_count` includes, and the reasons.
     pub refused: Vec<Refused>,
-    /// Number of images in `refused_count` that cannot be decoded. It is 0 unless
+    /// Number of images in `refused_count` that cannot be decoded. This is 0 unless
     /// [`keep_bad`](crate::pack::Pack::keep_bad) is set.
     pub undecodable_count: u64,
     /// Number of images that can be decoded but are damaged.
     pub damaged_count: u64,
-    /// The first 10,000 damaged images, with descriptions of the damage.
+    /// The first 10,000 damaged images, and descriptions of the damage.
     pub damaged: Vec<Refused>,
-    /// Number of samples with the same key as an earlier sample of the same run. They are stored
-    /// like other samples. Keys are not compared with the keys in other parts or in the interrupted
-    /// run that this run continues.
+    /// Number of samples with the same key as an earlier sample. They are stored like all other
+    /// samples. Keys are compared only among the samples that this run packed, and not with other
+    /// parts or an earlier run.
     pub duplicate_keys: u64,
     /// Files that were written.
     pub written: Written,
 }
 
-/// Sample counts, and the images for the lists in a report.
+/// The counts and lists of a report.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Counts {
@@ -92,12 +94,12 @@ impl Counts {
         self.bytes_out += done.image_out as u64;
         if let Some(Remark::Damaged(how)) = &done.remark {
             self.damaged_count += 1;
-            list(&mut self.damaged, index, &done.key, how);
+            push_limited(&mut self.damaged, index, &done.key, how);
         }
         if done.refused {
             self.refused_count += 1;
             self.undecodable_count += u64::from(matches!(done.remark, Some(Remark::Undecodable(_))));
-            list(&mut self.refused, index, &done.key, done.remark.as_ref().map_or("", Remark::reason));
+            push_limited(&mut self.refused, index, &done.key, done.remark.as_ref().map_or("", Remark::reason));
         } else {
             match done.treatment {
                 Some(Treatment::Repacked) => self.repacked += 1,
@@ -108,7 +110,7 @@ impl Counts {
         }
     }
 
-    /// Adds the counts of later samples.
+    /// Adds the counts and lists of later samples.
     pub(super) fn join(&mut self, later: &Counts) {
         self.samples += later.samples;
         self.bytes_in += later.bytes_in;
@@ -120,11 +122,11 @@ impl Counts {
         self.refused_count += later.refused_count;
         self.undecodable_count += later.undecodable_count;
         self.damaged_count += later.damaged_count;
-        later.refused.iter().for_each(|r| list(&mut self.refused, r.index, &r.key, &r.reason));
-        later.damaged.iter().for_each(|r| list(&mut self.damaged, r.index, &r.key, &r.reason));
+        later.refused.iter().for_each(|r| push_limited(&mut self.refused, r.index, &r.key, &r.reason));
+        later.damaged.iter().for_each(|r| push_limited(&mut self.damaged, r.index, &r.key, &r.reason));
     }
 
-    /// Returns whether a pack with these options would store all of these images.
+    /// Returns whether a pack with the given options would store all of these images.
     pub(super) fn allowed(&self, keep_bad: bool, strict: bool) -> bool {
         keep_bad || self.undecodable_count == 0 && (self.damaged_count == 0 || !strict)
     }
@@ -149,11 +151,11 @@ impl Counts {
     }
 }
 
-/// Counts the samples of a run and reports progress.
+/// Counts the samples of a run, and calls the progress callback.
 pub(super) struct Tally<'a> {
     progress: Progress,
     callback: Option<Callback<'a>>,
-    /// Hashes of all keys, which need only eight bytes per sample.
+    /// Hashes of all keys. A hash takes only eight bytes.
     keys: HashSet<u64>,
     pub(super) duplicate_keys: u64,
 }
@@ -168,7 +170,7 @@ impl<'a> Tally<'a> {
         self.progress.samples += counts.samples;
         self.progress.bytes_in += counts.bytes_in;
         self.progress.bytes_out += counts.bytes_out;
-        self.tell();
+        self.report_progress();
     }
 
     pub(super) fn add(&mut self, done: &Prepared) {
@@ -178,10 +180,10 @@ impl<'a> Tally<'a> {
         self.progress.samples += 1;
         self.progress.bytes_in += done.image_in as u64;
         self.progress.bytes_out += done.image_out as u64;
-        self.tell();
+        self.report_progress();
     }
 
-    fn tell(&mut self) {
+    fn report_progress(&mut self) {
         if let Some(callback) = &mut self.callback {
             callback(&self.progress);
         }

@@ -1,8 +1,8 @@
 //! Reads and recodes samples on several threads, and delivers them in order.
 //!
-//! The calling thread assigns positions to the threads of a pool, puts the results back in order,
-//! and writes them. The number and total size of finished samples that wait for an earlier sample
-//! are bounded, so a slow sample makes the others wait but does not fill the memory.
+//! The threads of a pool read and recode samples. The calling thread starts these tasks, sorts the
+//! results, and writes them. Finished samples wait for all earlier samples. Their number and total
+//! size are limited, so that a slow sample cannot cause all memory to be used.
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
@@ -19,20 +19,20 @@ use crate::decode::Codecs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::{self, CancelToken, Source, during, is_stopped};
 
-/// Maximum number of samples, per worker, that are read ahead of the writer.
-const AHEAD: usize = 8;
-/// Maximum total size of finished samples that wait for an earlier sample, in bytes. Above this
-/// limit, no new samples are started.
+/// Maximum number of samples per worker that are in progress or waiting.
+const MAX_AHEAD_PER_WORKER: usize = 8;
+/// Maximum total size in bytes of finished samples that wait for an earlier sample. While it is
+/// exceeded, no new samples are started.
 const WAITING_BYTES: usize = 256 << 20;
-/// Maximum size of a sample buffer that is kept for reuse, in bytes.
+/// Maximum size in bytes of a sample whose memory is reused.
 const SPARE_BYTES: usize = 16 << 20;
 
-/// Maximum number of keys that are named in a message.
-const SHOWN: usize = 10;
+/// Maximum number of keys that an error message names.
+const MAX_NAMED: usize = 10;
 
 /// The samples of a source to pack, in order.
 pub(super) enum Chosen {
-    /// All samples. The value is the number of samples.
+    /// All samples. The value is their number.
     All(usize),
     /// The samples with these indices.
     Listed(Vec<u64>),
@@ -46,7 +46,7 @@ impl Chosen {
         }
     }
 
-    /// Returns the source index of the sample at `position`.
+    /// Returns the index in the source of the sample at `position`.
     pub(super) fn index(&self, position: usize) -> usize {
         match self {
             Chosen::All(_) => position,
@@ -71,10 +71,10 @@ fn stopped() -> Error {
 }
 
 impl Run<'_> {
-    /// Returns the indices of the samples with `keys`, in order.
+    /// Returns the indices of the samples with the given keys, in ascending order.
     ///
     /// # Errors
-    /// If a key cannot be read, or if no sample has one of `keys`.
+    /// If the key of a sample cannot be read, or if no sample has one of the given keys.
     pub(super) fn find(&self, keys: Vec<String>) -> Result<Vec<u64>> {
         let wanted: HashSet<String> = keys.into_iter().collect();
         let stop = CancelToken::current();
@@ -95,8 +95,8 @@ impl Run<'_> {
             return Ok(found.into_iter().map(|(index, _)| index).collect());
         }
         missing.sort_unstable();
-        let more = missing.len().saturating_sub(SHOWN);
-        let shown: Vec<_> = missing.iter().take(SHOWN).map(|key| format!("{key:?}")).collect();
+        let more = missing.len().saturating_sub(MAX_NAMED);
+        let shown: Vec<_> = missing.iter().take(MAX_NAMED).map(|key| format!("{key:?}")).collect();
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         Err(Error::config(format!("no sample has the key {}{more}", shown.join(", "))))
     }
@@ -113,15 +113,15 @@ impl Run<'_> {
         }
     }
 
-    /// Passes the samples at `positions` of `chosen` to `put`, with their indices, on the calling
-    /// thread. After a bad image, the remaining samples are read only in order to count all bad
-    /// images. For these samples, the last argument of `put` is `false`, and the sample must not be
-    /// written.
+    /// Calls `put` on the calling thread for each sample at `positions` of `chosen`, in order, with
+    /// the index of the sample. After a bad image, the remaining samples are read only to count all
+    /// bad images. From then on, the last argument of `put` is `false`, which means that the sample
+    /// must not be written.
     ///
     /// # Errors
-    /// If reading, recoding or `put` fails. If there are bad images, the error is returned after
-    /// all of them have been counted.
-    pub(super) fn each(
+    /// If reading, recoding or `put` fails, or if there are bad images. In the latter case, the
+    /// error is returned after all samples have been read.
+    pub(super) fn for_each(
         &self,
         chosen: &Chosen,
         positions: Range<usize>,
@@ -137,16 +137,15 @@ impl Run<'_> {
         });
         let (spare, mut bad) = (Mutex::default(), Bad::default());
         let samples = positions.len() as u64;
-        // The calling thread assigns positions, puts the results back in order, and writes them.
-        // This thread may block. Workers never block, because the channel has capacity for all
-        // samples in flight.
+        // The calling thread starts tasks, sorts the results, and writes them. It may block. The
+        // workers never block, because the channel is unbounded.
         let outcome = pool.in_place_scope(|scope| {
             let (sender, results) = channel::unbounded();
             let mut ordered = Ordered { next: positions.start, waiting: VecDeque::new(), bytes: 0 };
             let mut packed = Ok(());
             while packed.is_ok() {
-                while ordered.begun() < positions.end && ordered.has_room(workers) {
-                    let (position, index) = (ordered.begun(), chosen.index(ordered.begun()));
+                while ordered.next_to_start() < positions.end && ordered.has_room(workers) {
+                    let (position, index) = (ordered.next_to_start(), chosen.index(ordered.next_to_start()));
                     let (sender, spare, stop) = (sender.clone(), &spare, &stop);
                     scope.spawn(move |_| {
                         let prepare = || {
@@ -154,7 +153,7 @@ impl Run<'_> {
                             task.prepare(index, spare.unwrap_or_default())
                         };
                         let prepared = stop.during(|| if is_stopped() { Err(stopped()) } else { prepare() });
-                        // Sending fails if the receiver was dropped after an error.
+                        // Sending fails if an error has occurred and the receiver was dropped.
                         let _ = sender.send((position, prepared));
                     });
                     ordered.waiting.push_back(None);
@@ -163,7 +162,7 @@ impl Run<'_> {
                     break;
                 }
                 let (position, prepared) = results.recv().expect("this thread holds a sender");
-                ordered.arrived(position, prepared);
+                ordered.insert(position, prepared);
                 packed = self.put_ready(&mut ordered, chosen, &mut bad, &spare, put);
             }
             ended.store(true, Ordering::Relaxed);
@@ -173,7 +172,7 @@ impl Run<'_> {
         bad.check(samples)
     }
 
-    /// Passes the next samples that have arrived to `put`, and records bad images.
+    /// Passes the next samples to `put` until one has not been finished, and records bad images.
     fn put_ready(
         &self,
         ordered: &mut Ordered,
@@ -201,34 +200,34 @@ impl Run<'_> {
 }
 
 fn spares(of: &Mutex<Vec<Prepared>>) -> MutexGuard<'_, Vec<Prepared>> {
-    of.lock().expect("nothing panics while holding it")
+    of.lock().expect("no thread panics while it holds the lock")
 }
 
-/// Samples in progress, which are delivered in the order of their positions.
+/// The samples that are in progress or finished, in the order of their positions.
 struct Ordered {
     /// Position of the next sample to deliver.
     next: usize,
     waiting: VecDeque<Option<Result<Prepared>>>,
-    /// Total size of the finished samples that wait, in bytes.
+    /// Total size in bytes of the finished samples.
     bytes: usize,
 }
 
 impl Ordered {
-    /// Returns the position of the next sample to start.
-    fn begun(&self) -> usize {
+    /// Returns the position of the sample that is started next.
+    fn next_to_start(&self) -> usize {
         self.next + self.waiting.len()
     }
 
     fn has_room(&self, workers: usize) -> bool {
-        self.waiting.len() < workers * AHEAD && (self.bytes < WAITING_BYTES || self.waiting.is_empty())
+        self.waiting.len() < workers * MAX_AHEAD_PER_WORKER && (self.bytes < WAITING_BYTES || self.waiting.is_empty())
     }
 
-    fn arrived(&mut self, position: usize, prepared: Result<Prepared>) {
+    fn insert(&mut self, position: usize, prepared: Result<Prepared>) {
         self.bytes += prepared.as_ref().map_or(0, |p| p.bytes.len());
         self.waiting[position - self.next] = Some(prepared);
     }
 
-    /// Returns the next sample to deliver, with its position, if it has arrived.
+    /// Removes the next sample if it is finished, and returns it with its position.
     fn take(&mut self) -> Option<(usize, Result<Prepared>)> {
         let ready = self.waiting.front_mut()?.take()?;
         self.waiting.pop_front();

@@ -1,4 +1,4 @@
-//! Manifests of parts and sets.
+//! The manifests of parts and sets.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,12 +26,12 @@ pub(super) struct PartManifest {
     pub(super) plan: Plan,
     pub(super) part: u64,
     pub(super) parts: u64,
-    /// Keys of the part's first and last samples, and of the adjacent samples in other parts.
+    /// Keys of the first and last sample of the part, and of the samples before and after the part.
     pub(super) keys: Keys,
     pub(super) shards: Vec<ShardEntry>,
 }
 
-/// Keys at the boundaries of a part. Adjacent parts must have consistent keys.
+/// Keys at the boundaries of a part, which must match the keys of the adjacent parts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Keys {
     pub(super) before: Option<String>,
@@ -40,8 +40,8 @@ pub(super) struct Keys {
     pub(super) after: Option<String>,
 }
 
-/// The manifest of a set. Readers use the version and the name, number of samples and size of each
-/// shard.
+/// The manifest of a set. Readers use only the version, and the name, the number of samples and the
+/// size of each shard.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Set {
     warpfeed_set: u64,
@@ -52,19 +52,19 @@ pub(super) struct Set {
 
 impl PartManifest {
     pub(super) fn new(plan: Plan, (part, parts): (u64, u64), keys: Keys, shards: Vec<ShardEntry>) -> Self {
-        PartManifest { warpfeed_part: MANIFEST_VERSION, plan, part, parts, keys, shards: limited(shards) }
+        PartManifest { warpfeed_part: MANIFEST_VERSION, plan, part, parts, keys, shards: limit_lists(shards) }
     }
 }
 
 impl Set {
     pub(super) fn new(plan: Plan, shards: Vec<ShardEntry>) -> Self {
-        Set { warpfeed_set: MANIFEST_VERSION, samples: plan.samples, plan, shards: limited(shards) }
+        Set { warpfeed_set: MANIFEST_VERSION, samples: plan.samples, plan, shards: limit_lists(shards) }
     }
 }
 
-/// Limits the total length of the shards' image lists to the maximum length of a list in a report.
-/// With a full list for each shard, a manifest could become too large to open.
-fn limited(mut shards: Vec<ShardEntry>) -> Vec<ShardEntry> {
+/// Limits the total length of each list of images in all shards to the maximum length of the list
+/// in a report. If every shard had a full list, the manifest could become too large to open.
+fn limit_lists(mut shards: Vec<ShardEntry>) -> Vec<ShardEntry> {
     let mut left = [MAX_LISTED; 2];
     for ShardEntry { counts, .. } in &mut shards {
         for (list, left) in [&mut counts.refused, &mut counts.damaged].into_iter().zip(&mut left) {
@@ -81,7 +81,7 @@ mod tests {
     use crate::pack::bad_images::Refused;
 
     #[test]
-    fn a_manifest_lists_as_many_images_as_a_report() {
+    fn manifests_list_as_many_images_as_reports() {
         let image = |index: usize| Refused { index: index as u64, key: "k".into(), reason: "r".into() };
         let shard = |number: usize| {
             let counts = Counts {
@@ -92,7 +92,7 @@ mod tests {
             };
             ShardEntry { name: String::new(), first: 0, samples: 0, bytes: 0, crc32: String::new(), counts }
         };
-        let shards = limited((0..4).map(shard).collect());
+        let shards = limit_lists((0..4).map(shard).collect());
         let listed: Vec<u64> = shards.iter().flat_map(|s| s.counts.refused.iter().map(|r| r.index)).collect();
         assert_eq!(listed, (0..10_000).collect::<Vec<u64>>());
         assert_eq!(

@@ -1,3 +1,5 @@
+//! [`Shard`]: writes a tar shard.
+
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -6,10 +8,10 @@ use super::member::{self, END};
 use crate::error::{Error, Result, reserve};
 use crate::source::Sample;
 
-/// Number of bytes that are buffered before they are written to the file.
+/// Size in bytes of the buffer for writes to the file.
 const BUFFER: usize = 1 << 20;
 
-/// Output of a shard.
+/// The file or upload to which a shard is written.
 pub(super) trait Sink: Write {
     /// Flushes all data to the disk.
     fn sync(&mut self) -> io::Result<()>;
@@ -25,29 +27,29 @@ impl Sink for File {
 pub(super) struct Shard<S: Sink> {
     path: PathBuf,
     file: S,
-    /// Bytes that have not been written to the file yet. This is not a `BufWriter`, because that
-    /// aborts the process if its buffer cannot be allocated.
+    /// Bytes that have not been written to the file yet. This is not a `BufWriter`, because a
+    /// `BufWriter` aborts the process if its buffer cannot be allocated.
     pending: Vec<u8>,
     bytes: u64,
     samples: u64,
     crc: crc32fast::Hasher,
-    /// Name of the last sample's files, without the extension.
+    /// Path of the files of the last sample, without the extension.
     last: String,
-    /// Buffer for one sample, so that the sample is written either completely or not at all.
+    /// Buffer for the members of a sample, so that a sample is written completely or not at all.
     gathered: Vec<u8>,
-    /// First write error. After an error, the shard may end with an incomplete sample, so it
-    /// accepts no more samples and cannot be finished.
+    /// The first write error. After an error, the shard may end with an incomplete sample, so no
+    /// samples can be added, and the shard cannot be finished.
     failed: Option<Error>,
 }
 
-/// Size and checksum of a finished shard.
+/// The size and checksum of a finished shard.
 pub(super) struct Finished {
     pub(super) bytes: u64,
     pub(super) crc: u32,
 }
 
 impl<S: Sink> Shard<S> {
-    /// Begins a shard in the empty `file`. `path` is used in error messages.
+    /// Begins a shard in the empty file `file`. `path` is used for error messages.
     pub(super) fn begin(path: PathBuf, file: S, classes: &[String]) -> Result<Self> {
         let mut pending = Vec::new();
         reserve(&mut pending, BUFFER).map_err(|e| e.at_path(&path))?;
@@ -66,7 +68,7 @@ impl<S: Sink> Shard<S> {
         Ok(shard)
     }
 
-    /// Appends a sample, unless the shard already contains samples and would exceed `limit`.
+    /// Appends a sample, unless the shard already contains samples and would exceed `limit` bytes.
     /// Returns whether the sample was appended.
     pub(super) fn put(&mut self, sample: &Sample<'_>, limit: Option<u64>) -> Result<bool> {
         self.check()?;
@@ -84,7 +86,7 @@ impl<S: Sink> Shard<S> {
         Ok(fits)
     }
 
-    /// Ends the shard and flushes it to the disk.
+    /// Writes the end of the archive, and flushes the shard to the disk.
     pub(super) fn finish(&mut self) -> Result<Finished> {
         self.check()?;
         self.write(&END)?;
@@ -109,7 +111,7 @@ impl<S: Sink> Shard<S> {
         Ok(())
     }
 
-    /// Appends `bytes` to the pending ones, which it writes first if both together exceed the buffer.
+    /// Appends `bytes` to the buffer. Writes the buffer first if they do not fit.
     fn buffer(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.pending.len() + bytes.len() > BUFFER {
             self.flush()?;
@@ -128,7 +130,7 @@ impl<S: Sink> Shard<S> {
     }
 
     fn fail(&mut self, e: &io::Error) -> Error {
-        // If an upload fails, the error is an error of this crate, wrapped in an I/O error.
+        // If an upload fails, the I/O error contains an error of this crate.
         let known = e.get_ref().and_then(|e| e.downcast_ref::<Error>()).cloned();
         let error = known.unwrap_or_else(|| Error::io(&self.path, e));
         self.failed = Some(error.clone());

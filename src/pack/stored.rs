@@ -7,43 +7,43 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::destination::{self as dest, Attempt, Destination, Lock, State};
-use super::files::sum;
+use super::files::format_crc32;
 use super::plan::Plan;
 use super::set::{Set, ShardEntry};
 use super::writer::exists;
 use crate::error::{Error, Result};
 use crate::source::{MANIFEST_END, Object, Remote, Store, Upload};
 
-/// Maximum size of a small file, in bytes.
-const MOST: u64 = 1 << 30;
-/// Number of bytes of a shard that are read and compared at a time.
+/// Maximum size in bytes of a manifest or plan.
+const MAX_SMALL_FILE: u64 = 1 << 30;
+/// Number of bytes per request when a shard is read to compute its checksum.
 const CHUNK: u64 = 16 << 20;
-/// Number of times to look for an object that a concurrent upload is writing.
-const LOOKS: usize = 10;
-/// Interval between these attempts.
-const PAUSE: Duration = Duration::from_millis(100);
-/// Number of retries for a small file that changes while it is read.
-const CHANGES: usize = 5;
+/// How often to look for an object that a concurrent upload may be writing.
+const MAX_LOOKUPS: usize = 10;
+/// Interval between these lookups.
+const LOOKUP_INTERVAL: Duration = Duration::from_millis(100);
+/// How often to read a small object again if it changes while it is read.
+const MAX_REREADS: usize = 5;
 
 /// A set in an object store.
 ///
-/// A store cannot rename objects, so shards are uploaded under their final names. Until the merge
-/// writes the manifest, the presence of the plan tells readers that the set is incomplete. No
-/// object is ever replaced with different bytes.
+/// Stores cannot rename objects, so shards are uploaded under their final names. As long as the
+/// plan exists and the manifest does not, readers know that the set is incomplete. Shards and the
+/// manifest are never replaced with different bytes.
 pub(super) struct Stored {
     store: Arc<dyn Store>,
     remote: Arc<Remote>,
-    /// URL of the target, without `.tar`.
+    /// URL of the target without `.tar`.
     base: String,
 }
 
 impl Stored {
-    /// Creates the destination for a set at `url` in `store`.
+    /// Creates the destination for packing to `url` in `store`.
     ///
     /// # Errors
-    /// If the store is not writable.
+    /// If the store does not support writing.
     pub(super) fn new(url: &str, store: Arc<dyn Store>) -> Result<Self> {
-        // Test for write access. Dropping the upload leaves nothing behind.
+        // Check that the store supports writing. An upload that is dropped creates no object.
         drop(store.create(url)?);
         let base = url.strip_suffix(".tar").unwrap_or(url).to_owned();
         Ok(Stored { remote: Arc::new(Remote::new(store.clone())), store, base })
@@ -55,11 +55,11 @@ impl Stored {
 }
 
 impl Destination for Stored {
-    fn at(&self, end: &str) -> PathBuf {
+    fn path_of(&self, end: &str) -> PathBuf {
         self.url(end).into()
     }
 
-    fn ends(&self) -> Result<Vec<String>> {
+    fn suffixes(&self) -> Result<Vec<String>> {
         let base = self.base.clone();
         let found = self.remote.repeated(move |store| store.list(&base))?;
         let end =
@@ -73,14 +73,16 @@ impl Destination for Stored {
         let mut times = 0;
         loop {
             let Some(object) = object(&self.remote, &self.url(end))? else { return Ok(None) };
-            if object.len > MOST {
-                return Err(
-                    Error::in_source(format!("{} bytes, at most {MOST} are expected", object.len)).at_path(object.url)
-                );
+            if object.len > MAX_SMALL_FILE {
+                return Err(Error::in_source(format!(
+                    "the object has {} bytes: expected at most {MAX_SMALL_FILE}",
+                    object.len
+                ))
+                .at_path(object.url));
             }
             match self.remote.bytes(&object, 0, object.len) {
-                // Another process has rewritten or removed the object.
-                Err(_) if times < CHANGES => times += 1,
+                // Another process may have rewritten or removed the object.
+                Err(_) if times < MAX_REREADS => times += 1,
                 read => return read.map(Some),
             }
         }
@@ -101,11 +103,11 @@ impl Destination for Stored {
     }
 
     fn remove_attempts(&self, _: &[String]) -> Result<()> {
-        // The store itself removes incomplete uploads.
+        // Incomplete uploads are removed by the store.
         Ok(())
     }
 
-    fn in_place(&self) -> bool {
+    fn uploads_in_place(&self) -> bool {
         true
     }
 
@@ -114,27 +116,28 @@ impl Destination for Stored {
         Ok(Box::new(Uploading { upload: self.store.create(&url)?, remote: self.remote.clone(), url }))
     }
 
-    fn note(&self, _: (u64, u64), number: u64, id: &str, entry: &ShardEntry) -> Result<()> {
+    fn record_shard(&self, _: (u64, u64), number: u64, id: &str, entry: &ShardEntry) -> Result<()> {
         dest::write(self, &dest::staged(number, id), entry, false).map(drop)
     }
 
-    fn noted(&self, _: (u64, u64), numbers: Range<u64>, id: &str) -> Result<Vec<ShardEntry>> {
-        let ends = self.ends()?;
+    fn recorded_shards(&self, _: (u64, u64), numbers: Range<u64>, id: &str) -> Result<Vec<ShardEntry>> {
+        let ends = self.suffixes()?;
         let notes = numbers.map(|number| dest::staged(number, id)).take_while(|note| ends.binary_search(note).is_ok());
         let entries = notes.map(|note| dest::read(self, &note)).take_while(|entry| !matches!(entry, Ok(None)));
         entries.filter_map(Result::transpose).collect()
     }
 
-    fn place(&self, number: u64, _: State<'_>) -> PathBuf {
-        self.at(&dest::shard(number))
+    fn shard_path(&self, number: u64, _: State<'_>) -> PathBuf {
+        self.path_of(&dest::shard(number))
     }
 
-    fn has(&self, number: u64, _: State<'_>, entry: &ShardEntry, whole: bool) -> Result<bool> {
+    fn has_shard(&self, number: u64, _: State<'_>, entry: &ShardEntry, whole: bool) -> Result<bool> {
         has(&self.remote, &self.url(&dest::shard(number)), entry, whole)
     }
 
-    /// Returns a dummy lock. No lock is needed, because the set appears with its manifest, which is
-    /// written only once. A merge that finds no parts checks whether the set exists.
+    /// Returns a lock that does nothing. A lock is not needed, because a merge only writes the
+    /// manifest, which can be written only once, and removes files. If a file is missing, the merge
+    /// checks whether another merge has written the manifest.
     fn lock(&self) -> Result<Lock> {
         Ok(Box::new(()))
     }
@@ -146,12 +149,11 @@ impl Destination for Stored {
         }
         match dest::read_set(self)? {
             Some(other) if other == set => Ok(set),
-            Some(_) => Err(exists(&self.at(MANIFEST_END))),
+            Some(_) => Err(exists(&self.path_of(MANIFEST_END))),
             None => Err(Error::in_source(
-                "the store refused the manifest, because something else wrote it at the same time, but no object of \
-                 this name exists: merge again",
+                "the store refused the manifest because of a concurrent write, but no object with this name exists: merge again",
             )
-            .at_path(self.at(MANIFEST_END))),
+            .at_path(self.path_of(MANIFEST_END))),
         }
     }
 }
@@ -179,37 +181,36 @@ impl Attempt for Uploading {
         Ok(())
     }
 
-    fn keep(self: Box<Self>, entry: &ShardEntry) -> Result<()> {
+    fn publish(self: Box<Self>, entry: &ShardEntry) -> Result<()> {
         let Uploading { upload, remote, url } = *self;
         if upload.complete(true)? || has(&remote, &url, entry, true)? {
             return Ok(());
         }
-        // The faster upload may still be in progress.
-        for _ in 0..LOOKS {
+        // The concurrent upload may still be in progress.
+        for _ in 0..MAX_LOOKUPS {
             if object(&remote, &url)?.is_some() {
                 break;
             }
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(LOOKUP_INTERVAL);
         }
         Err(Error::in_source(match object(&remote, &url)? {
             Some(_) if has(&remote, &url, entry, true)? => return Ok(()),
             Some(_) => "an object with this name exists and has different bytes: delete it, and pack again",
             None => {
-                "the store refused the shard, because something else wrote it at the same time, but no object of this \
-                 name exists: pack again"
+                "the store refused the shard because of a concurrent write, but no object with this name exists: pack again"
             }
         })
         .at_path(url))
     }
 }
 
-/// Returns the object at `url`, if it exists.
+/// Returns the object at `url`, or `None` if it does not exist.
 fn object(remote: &Remote, url: &str) -> Result<Option<Object>> {
     let wanted = url.to_owned();
     remote.repeated(move |store| match store.object(&wanted) {
         Err(e) if e.is_absent() => Ok(None),
-        // The error does not prove that the object is missing, so look for the object in the
-        // listing.
+        // Some stores report a missing object as a different error, so look for the object in the
+        // list of objects.
         Err(e) if !e.is_transient() => match store.list(&wanted)?.iter().any(|object| object.url == wanted) {
             true => Err(e),
             false => Ok(None),
@@ -218,18 +219,18 @@ fn object(remote: &Remote, url: &str) -> Result<Option<Object>> {
     })
 }
 
-/// Returns whether the object at `url` matches the size and, if `whole` is true, the checksum in
-/// `entry`.
+/// Returns whether the object at `url` exists and has the size in `entry`. If `whole` is true,
+/// compares the checksum as well.
 fn has(remote: &Remote, url: &str, entry: &ShardEntry, whole: bool) -> Result<bool> {
     let Some(object) = object(remote, url)?.filter(|object| object.len == entry.bytes) else { return Ok(false) };
     if !whole {
         return Ok(true);
     }
-    let (mut hasher, mut at) = (crc32fast::Hasher::new(), 0);
-    while at < object.len {
-        let bytes = remote.bytes(&object, at, CHUNK.min(object.len - at))?;
+    let (mut hasher, mut offset) = (crc32fast::Hasher::new(), 0);
+    while offset < object.len {
+        let bytes = remote.bytes(&object, offset, CHUNK.min(object.len - offset))?;
         hasher.update(&bytes);
-        at += bytes.len() as u64;
+        offset += bytes.len() as u64;
     }
-    Ok(sum(hasher.finalize()) == entry.crc32)
+    Ok(format_crc32(hasher.finalize()) == entry.crc32)
 }

@@ -1,3 +1,5 @@
+//! [`TarWriter`]: writes a tar file or tar shards.
+
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
@@ -8,20 +10,20 @@ use crate::error::{Error, Result};
 use crate::source::attempt::{self, Locked, remove_abandoned_of, remove_if_there, sync_folder_of};
 use crate::source::{MANIFEST_END, Sample};
 
-/// Suffix of a shard's name while the shard is being written. Without this suffix, the name would
-/// be the same as that of a complete but unmerged shard of a [`Pack`](super::Pack).
+/// Suffix of a shard that is being written. It distinguishes the file from a complete shard of a
+/// [`Pack`](super::Pack) that is not merged.
 const NEW: &str = ".new";
 
 /// Writes WebDataset shards, which [`Tar`](crate::source::Tar), WebDataset and `tar` can read.
 ///
-/// The fields of a sample are stored as files named `KEY.FIELD`, and the label as `KEY.cls`.
-/// Headers are in POSIX ustar format, with a PAX header where a name or size requires one. Owners
-/// and times are zero, so that the same samples produce the same bytes.
+/// The fields of a sample are stored as files with the name `KEY.FIELD`, and the label is stored as
+/// `KEY.cls`. Headers have the POSIX ustar format, preceded by a PAX header if a name or size
+/// requires one. Owners and times are zero, so that the same samples result in the same bytes.
 ///
-/// **Keys.** In WebDataset a key ends at the first dot of its last component, and adjacent files
-/// with the same key form one sample. Therefore, a key would be misread if it contained such a dot,
-/// an empty component or `..`, or if it were the same as the previous key. Such a key is replaced
-/// with a similar name. The PAX record `WARPFEED.key` contains the original key, which
+/// **Keys.** In WebDataset, a key ends at the first dot of its last component, and adjacent files
+/// with the same key form a sample. Therefore, readers would misinterpret a key with such a dot,
+/// with an empty component or `..`, or that equals the previous key. Such a key is replaced with a
+/// similar name. The original key is stored in the PAX record `WARPFEED.key`, which
 /// [`Tar`](crate::source::Tar) reads and other readers ignore.
 ///
 /// **Shards.** With [`WriteOptions::shard_size`], `OUT.tar` becomes `OUT-000000.tar`,
@@ -30,18 +32,18 @@ const NEW: &str = ".new";
 pub struct TarWriter {
     names: Names,
     options: WriteOptions,
-    /// Final names of the shards so far. The last shard is still open.
+    /// Final paths of the shards so far. The last shard may still be open.
     paths: Vec<PathBuf>,
-    /// Temporary names of the shards, which are used until all shards are complete.
+    /// Temporary paths of the shards, until all shards are complete.
     partials: Vec<PathBuf>,
     open: Option<Shard<File>>,
-    /// Total size of the finished shards, in bytes.
+    /// Total size in bytes of the finished shards.
     bytes: u64,
     samples: u64,
-    /// First error that left a shard incomplete. After such an error, no more samples can be added,
-    /// and the set cannot be finished.
+    /// The first error that left a shard incomplete. After such an error, no samples can be added,
+    /// and [`finish`](DatasetWriter::finish) returns the error.
     failed: Option<Error>,
-    /// Lock that excludes other writers of the target.
+    /// Lock that prevents other writers from using the same target.
     _lock: Option<Locked>,
 }
 
@@ -55,9 +57,9 @@ impl std::fmt::Debug for TarWriter {
 }
 
 impl TarWriter {
-    /// Creates a tar file, or numbered shards, which [`finish`](DatasetWriter::finish) renames to
-    /// `target`, with a number before the extension for shards. Removes the files that an
-    /// interrupted run left behind.
+    /// Creates a writer for `target`. Files are written under temporary names, which
+    /// [`finish`](DatasetWriter::finish) renames. Removes the files that an interrupted writer left
+    /// behind.
     ///
     /// # Errors
     /// If the target or one of its shards exists and `force` is not set, or if another process is
@@ -66,12 +68,15 @@ impl TarWriter {
         let names = Names::new(target.as_ref(), options.shard_size.is_some());
         let check = || match names.existing()?.first() {
             Some(old) if !options.force => Err(exists(old)),
-            Some(old) if !old.is_file() => Err(Error::config("exists and is not a file; not replaced").at_path(old)),
+            Some(old) if !old.is_file() => {
+                Err(Error::config("exists and is not a file, so it is not replaced").at_path(old))
+            }
             _ => Ok(()),
         };
         check()?;
         let lock = claim(&names.beside(".lock.partial"), &names.target)?;
-        // Check again, because the process that held the lock may have finished in the meantime.
+        // Check again, because the process that previously held the lock may have created the
+        // target.
         check()?;
         if lock.is_some() {
             remove_abandoned_of(&names.target, |name| name.strip_suffix(NEW).is_some_and(|name| names.has(name)))?;
@@ -143,13 +148,13 @@ impl DatasetWriter for TarWriter {
             return Err(exists(old));
         }
         if self.options.shard_size.is_some() && self.options.force {
-            // Remove the old set first, so that its shards are never mixed with the new ones.
+            // Remove the old shards first, so that old and new shards are never mixed.
             remove_if_there(&self.names.beside(MANIFEST_END))?;
             old.iter().try_for_each(|path| remove_if_there(path))?;
             sync_folder_of(&self.names.target);
         }
-        // Rename the first shard last, so that an interrupted set is recognizable by its missing
-        // beginning.
+        // Rename the first shard last, so that a missing first shard shows that the set is
+        // incomplete.
         for (partial, path) in self.partials.iter().zip(&self.paths).rev() {
             fs::rename(partial, path).map_err(|e| Error::io(path, &e))?;
         }
@@ -159,7 +164,7 @@ impl DatasetWriter for TarWriter {
 }
 
 impl Drop for TarWriter {
-    /// Removes unfinished `.partial` files.
+    /// Removes the temporary files, unless they have been renamed.
     fn drop(&mut self) {
         self.open = None;
         for partial in &self.partials {

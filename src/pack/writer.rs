@@ -1,3 +1,5 @@
+//! [`DatasetWriter`]: the trait of writers, and the lock of their targets.
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -5,20 +7,20 @@ use crate::error::{Error, Result};
 use crate::source::attempt::{Attempted, Locked, try_lock};
 use crate::source::{Location, Sample};
 
-/// A destination for samples. If it is dropped without a call to [`finish`](DatasetWriter::finish),
-/// it removes its files.
+/// Writes samples to a dataset. If a writer is dropped without a call to
+/// [`finish`](DatasetWriter::finish), it removes its files.
 pub trait DatasetWriter: Send {
     /// Appends a sample.
     ///
     /// # Errors
-    /// If writing fails, if the label is not a number, or if the target's format cannot represent
-    /// the sample.
+    /// If writing fails, if the label is not a number, or if the format of the target cannot
+    /// represent the sample.
     fn put(&mut self, sample: &Sample<'_>) -> Result<()>;
 
-    /// Flushes pending data to disk and renames the result to the target.
+    /// Flushes all data to the disk, and renames the files to the target.
     ///
     /// # Errors
-    /// If no samples were written, or if writing fails. After an error, the target is unchanged.
+    /// If no samples were written, or if writing fails.
     fn finish(self: Box<Self>) -> Result<Written>;
 }
 
@@ -30,46 +32,46 @@ pub struct WriteOptions {
     pub classes: Vec<String>,
     /// Whether to replace an existing dataset of the same format once the new one is complete.
     pub force: bool,
-    /// Maximum size of a tar shard in bytes; `None` means that there is only one file. LMDB targets
-    /// ignore this option.
+    /// Maximum size of a tar shard in bytes, or `None` to write a single file. LMDB targets ignore
+    /// this option.
     pub shard_size: Option<u64>,
 }
 
 /// Result of a [`DatasetWriter`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Written {
-    /// Number of samples written.
+    /// Number of samples that were written.
     pub samples: u64,
-    /// Total size of all files, in bytes.
+    /// Total size in bytes of all files.
     pub bytes: u64,
     /// Folder of the database, or the tar files in order.
     pub paths: Vec<PathBuf>,
 }
 
 pub(super) fn no_samples(target: &Path) -> Error {
-    Error::in_source("nothing to write: no samples were put").at_path(target)
+    Error::in_source("there are no samples to write").at_path(target)
 }
 
 pub(super) fn exists(target: &Path) -> Error {
     let cause = match Location::of(target).scheme() {
         Some(_) => {
-            "exists already, and objects in a store are not replaced: delete the set, or pack to a different URL"
+            "already exists, and objects in a store are not replaced: delete the dataset, or pack to a different URL"
         }
-        None => "exists already: use force(true) to replace it",
+        None => "already exists: use force(true) to replace it",
     };
     Error::config(cause).at_path(target)
 }
 
-/// Returns `target` without a trailing slash, so that a suffix can be appended.
+/// Returns `target` without a trailing slash, so that a suffix can be appended to the name.
 pub(super) fn without_slash(target: &Path) -> PathBuf {
     target.components().collect()
 }
 
-/// Locks `target` for one writer, using the lock file `lock`. Returns `None` if the file system
-/// does not support locks.
+/// Locks `target` with the lock file `lock`. Returns `None` if the file system does not support
+/// locks.
 ///
 /// # Errors
-/// If another writer or a merge holds the lock.
+/// If another writer, or a merge, holds the lock.
 pub(super) fn claim(lock: &Path, target: &Path) -> Result<Option<Locked>> {
     let folder = target.parent().unwrap_or(Path::new(""));
     fs::create_dir_all(folder).map_err(|e| Error::io(folder, &e))?;
@@ -77,7 +79,8 @@ pub(super) fn claim(lock: &Path, target: &Path) -> Result<Option<Locked>> {
         Attempted::Locked(locked) => Ok(Some(locked)),
         Attempted::Unsupported => Ok(None),
         Attempted::Held => {
-            let cause = "another process is packing to this name; wait until it ends, or choose a different name";
+            let cause =
+                "another process is packing to the same target: wait until it has finished, or choose a different name";
             Err(Error::config(cause).at_path(target))
         }
     }

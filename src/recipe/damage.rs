@@ -5,8 +5,9 @@ use std::sync::Mutex;
 
 use crate::error::Error;
 
-/// Maximum number of samples that are named in the log. The statistics count all damaged samples.
-const MOST_NAMED: usize = 100;
+/// Maximum number of samples that are named in the log. Further damaged samples are only counted in
+/// the statistics.
+const MAX_NAMED: usize = 100;
 
 /// The samples of a loader whose damaged images have been logged.
 #[derive(Debug, Default)]
@@ -15,19 +16,19 @@ pub(crate) struct Damaged {
 }
 
 impl Damaged {
-    /// Records a damaged image of `sample`. The log names each sample once; `found` describes the
-    /// damage and its position.
+    /// Logs that an image of `sample` is damaged, unless the sample has been logged before. `found`
+    /// returns an error that describes the damage and its position.
     pub(crate) fn note(&self, sample: u64, found: impl FnOnce() -> Error) {
         let Ok(mut named) = self.named.lock() else { return };
-        if named.len() > MOST_NAMED || !named.insert(sample) {
+        if named.len() > MAX_NAMED || !named.insert(sample) {
             return;
         }
         let number = named.len();
         drop(named);
-        if number <= MOST_NAMED {
+        if number <= MAX_NAMED {
             tracing::warn!(sample, "damaged, but decoded: {}", found());
         } else {
-            tracing::warn!("more than {MOST_NAMED} damaged samples: further ones are only counted");
+            tracing::warn!("more than {MAX_NAMED} samples are damaged: further ones are counted, but not logged");
         }
     }
 }
@@ -45,8 +46,8 @@ mod tests {
                 Error::decode("x")
             });
         }
-        assert_eq!(damaged.named.lock().unwrap().len(), MOST_NAMED + 1);
+        assert_eq!(damaged.named.lock().unwrap().len(), MAX_NAMED + 1);
         // Without a subscriber, the message is never formatted.
-        assert!(named <= MOST_NAMED);
+        assert!(named <= MAX_NAMED);
     }
 }

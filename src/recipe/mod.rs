@@ -1,5 +1,5 @@
-//! Processes samples and complete batches as a function of (seed, epoch, sample), without threads
-//! or counters.
+//! Processes samples and complete batches. The result for a sample depends only on (seed, epoch,
+//! sample). This module contains no threads and no counters.
 //!
 //! 1. `recipe`: [`Recipe`]: the steps that read, plan, decode, transform and write a sample.
 //! 2. `shot`: the images of a sample with their plans, and which of them are decoded together.

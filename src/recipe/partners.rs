@@ -1,23 +1,25 @@
+//! [`Partners`], the samples that are combined with a sample into one image.
+
 use arrayvec::ArrayVec;
 
 use crate::error::{Error, Result, guarded, panicked};
 use crate::sampler::{Entry, Sampler};
 use crate::transform::{Augment, Join, TILES};
 
-/// The partners of a sample: other samples that are combined with it into one image.
+/// The partners of a sample: the other samples that are combined with the sample into one image.
 #[derive(Debug, Clone)]
 pub(crate) struct Partners {
-    /// Samples whose images are combined with the image of the sample.
+    /// Indices of the partners.
     pub(crate) samples: ArrayVec<u64, { TILES - 1 }>,
     pub(crate) join: Join,
 }
 
-/// Draws the partners for an entry of `epoch`, or returns `None` if the image shows only one
-/// sample. The result depends only on (seed, epoch, sample) and on `order`. `len` is the number of
-/// samples in the source.
+/// Draws the partners for an entry of `epoch`. Returns `None` if the image shows only one sample.
+/// The result depends only on (seed, epoch, sample) and on `order`. `len` is the number of samples
+/// in the source.
 ///
 /// # Errors
-/// If the order, which may be user code, panics or returns an index that is not in the source.
+/// If `order`, which may be user code, panics or returns an index that is not less than `len`.
 pub(crate) fn partners(
     augment: &Augment,
     order: &dyn Sampler,
@@ -33,7 +35,7 @@ pub(crate) fn partners(
         let samples = |join: &Join| join.partners().iter().map(|&at| order.index(epoch, at)).collect();
         Ok(join.map(|join| Partners { samples: samples(&join), join }))
     });
-    let found = found.map_err(|e| panicked(e, || format!("the order panicked at a partner of epoch {epoch}")))?;
+    let found = found.map_err(|e| panicked(e, || format!("the sampler panicked at a partner of epoch {epoch}")))?;
     let outside = found.iter().flat_map(|found| &found.samples).copied().find(|&sample| sample >= len);
     match outside {
         None => Ok(found),

@@ -1,8 +1,8 @@
-//! The steps that process samples and complete batches: read, plan, decode, transform, write,
-//! finish.
+//! [`Recipe`]: the steps that read, plan, decode, transform and write a sample, and that finish a
+//! batch.
 //!
-//! All workers share one recipe. Its only mutable state is the list of damaged samples. The random
-//! numbers of a sample depend only on (seed, epoch, sample).
+//! All workers share one recipe. The only mutable state of a recipe is its list of damaged samples.
+//! The random numbers of a sample depend only on (seed, epoch, sample).
 
 use std::sync::Arc;
 
@@ -22,40 +22,39 @@ use crate::transform::{Augment, Forms, Join, Pasting, Plan, Resizer, TILES, Tran
 /// The steps that process each sample, shared by all workers.
 pub(crate) struct Recipe {
     pub(crate) source: Arc<dyn Source>,
-    /// Source from which samples are read. Its samples may lack fields that no field type reads.
+    /// Source from which samples are read. The samples may lack fields that no field type reads.
     pub(crate) reads: Arc<dyn Source>,
     pub(crate) codecs: Codecs,
     pub(crate) augment: Augment,
-    /// Order from which partners are drawn.
+    /// The order, from which partners are drawn.
     pub(crate) order: Arc<dyn Sampler>,
     pub(crate) transforms: Vec<Arc<dyn Transform>>,
     /// Whether the transforms may move pixels.
     pub(crate) moves_pixels: bool,
-    /// Fields of the batches, by form. All forms have the same field types.
+    /// The fields of a batch, for each form. All forms have the same field types.
     pub(crate) fields: Vec<Fields>,
-    /// Form of the batches in each epoch.
+    /// Returns the form of the batches in an epoch.
     pub(crate) forms: Forms,
-    /// Whether annotations refer to the stored or to the upright image, if the size does not reveal
-    /// it.
+    /// The version of an image to which annotations refer, if their size does not determine it.
     pub(crate) annotated: Option<AnnotationFrame>,
     pub(crate) seed: u64,
     /// Maximum number of retries after a transient read error.
     pub(crate) retries: usize,
     /// Maximum size of a sample in bytes, over all its fields.
     pub(crate) sample_bytes: u64,
-    /// Whether a sample fails because of damage that decoders tolerate.
+    /// Whether damage that decoders tolerate makes a sample fail.
     pub(crate) strict: bool,
-    /// Samples with damaged images that were decoded anyway.
+    /// Samples with damaged images that were decoded nevertheless.
     pub(crate) damaged: Damaged,
-    /// Whether a failed sample is replaced by a different sample of the same batch.
+    /// Whether a failed sample is replaced by a copy of a different sample of the same batch.
     pub(crate) stand_in: bool,
-    /// Whether a failed sample stays in its batch as a black image with an error.
+    /// Whether a failed sample becomes a black image, with an error, in its batch.
     pub(crate) blank: bool,
 }
 
 impl Recipe {
-    /// Reads sample `id`. After a transient error, retries as long as `go_on` returns true, up to
-    /// once per additional buffer.
+    /// Reads sample `id`. After a transient error, retries while `go_on` returns true. Each attempt
+    /// needs one of the `buffers`, so their number limits the number of attempts.
     pub(crate) fn read<'a>(
         &'a self,
         id: u64,
@@ -76,7 +75,7 @@ impl Recipe {
     }
 
     /// Adds the index, key and file of the sample in `entry` to an error. If the error belongs to a
-    /// partner, the cause names the partner, and the file is the partner's file.
+    /// partner, its cause names the partner, and the file is the file of the partner.
     pub(crate) fn at_joined(&self, epoch: u64, entry: &Entry, key: &str, error: Error) -> Error {
         let id = entry.sample;
         let partners = self.partners(epoch, entry).ok().flatten();
@@ -88,7 +87,7 @@ impl Recipe {
         }
     }
 
-    /// Returns the partners of an entry in `epoch`, if it has any.
+    /// Returns the partners of an entry in `epoch`, if there are any.
     pub(crate) fn partners(&self, epoch: u64, entry: &Entry) -> Result<Option<Partners>> {
         partners(&self.augment, &*self.order, (self.seed, self.source.len() as u64), (epoch, entry))
     }
@@ -98,25 +97,26 @@ impl Recipe {
         &self.fields[header.form]
     }
 
-    /// Returns the augmentations of all images.
+    /// Returns the augmentation of each image field.
     pub(crate) fn augments(&self) -> impl Iterator<Item = &Augment> {
         self.any_fields().augments(&self.augment)
     }
 
-    /// Returns the fields, for callers that do not depend on the size of images.
+    /// Returns the fields of an arbitrary form, for callers that do not depend on the size of
+    /// images.
     pub(crate) fn any_fields(&self) -> &Fields {
         &self.fields[0]
     }
 
-    /// Returns the size of a worker's buffer for finishing an image, in bytes. The buffer holds the
-    /// largest image of any epoch as `u8` RGB, and the part of that image that custom transforms
-    /// receive. Without images, the size is 0.
+    /// Returns the size in bytes of the buffer in which a worker finishes an image. The buffer
+    /// holds the largest image of any epoch as `u8` RGB, and the part of this image that custom
+    /// transforms receive. Without images, the size is 0.
     pub(crate) fn image_room(&self) -> usize {
         image_room(&self.fields, !self.transforms.is_empty())
     }
 
-    /// Returns the part of an image with this `plan` that shows a source image. If custom
-    /// transforms may move pixels, returns the part that they receive.
+    /// Returns the part of an image with this `plan` that shows the source image. If custom
+    /// transforms may move pixels, returns the part that custom transforms receive.
     pub(crate) fn part_with_image(&self, plan: &Plan, (tiled, pastes): (bool, bool)) -> Rect {
         let moved = self.moves_pixels && !self.transforms.is_empty();
         match (tiled, moved) {
@@ -137,8 +137,8 @@ impl Recipe {
     }
 
     /// Finds the image `name` of a sample in `epoch`, reads its header and creates its plan. If
-    /// `tile` is set, the plan is for source image number `tile.1` of a combined image. `before`
-    /// contains the sample's earlier images, the last of which is the previous tile. `boxes` is a
+    /// `tile` is set, the image is the tile with index `tile.1` in a combined image. `before`
+    /// contains the sample's earlier images; the last of them is the previous tile. `boxes` is a
     /// scratch buffer.
     pub(crate) fn plan<'a>(
         &'a self,
@@ -151,7 +151,7 @@ impl Recipe {
         guarded(|| {
             let bytes = image.bytes(sample, &self.codecs)?;
             let opened = before.iter().find(|image| std::ptr::eq(image.bytes, bytes));
-            let opened = opened.and_then(|image| image.opened.as_ref()?.again());
+            let opened = opened.and_then(|image| image.opened.as_ref()?.try_clone());
             let encoded = opened.map_or_else(|| self.codecs.open(bytes), Ok)?;
             let oriented = encoded.oriented().annotated(self.annotated);
             let rng = self.rng(entry);
@@ -163,7 +163,8 @@ impl Recipe {
             if let Some((Join::Tiles(tiling), tile)) = tile {
                 let plan = Plan { oriented, ..augment.plan_tile((tiling, tile), encoded.size(), &mut rng)? };
                 let mut shot = Shot { tile, tiles: TILES, ..Shot::new(encoded, plan, rng) };
-                // A strict loader also rejects damage outside the visible part.
+                // A strict loader decodes invisible tiles as well, because damage in them is an
+                // error.
                 if !shot.is_shown() && !self.strict {
                     shot.skip();
                 }
@@ -188,7 +189,7 @@ impl Recipe {
         })
     }
 
-    /// Rejects sample `id` if it exceeds the size limit.
+    /// Returns an error if sample `id` exceeds the size limit.
     pub(crate) fn check_length(&self, sample: &Sample<'_>, id: u64) -> Result<()> {
         let total = sample.memory() as u64;
         if total > self.sample_bytes {
@@ -198,10 +199,10 @@ impl Recipe {
         Ok(())
     }
 
-    /// Checks a whole encoded image for a strict loader.
+    /// Checks a whole encoded image, as a strict loader requires.
     ///
     /// # Errors
-    /// If the image cannot be decoded, or if any part of it is damaged.
+    /// If the image cannot be decoded or is damaged anywhere.
     pub(crate) fn refuse_damage(encoded: &mut EncodedImage<'_>) -> Result<()> {
         guarded(|| match encoded.check() {
             Condition::Sound => Ok(()),
@@ -210,15 +211,16 @@ impl Recipe {
         })
     }
 
-    /// Returns whether the decoder found damage in an image of sample `id`. If so, logs the sample.
+    /// Returns whether the decoder found damage in an image of sample `id`. If it did, logs the
+    /// sample.
     pub(crate) fn note_damage(&self, id: u64, key: &str, pixels: &Pixels) -> bool {
         let Some(what) = pixels.damage() else { return false };
         self.damaged.note(id, || self.at_sample(id, key, Error::decode(what)));
         true
     }
 
-    /// Decodes all jobs together. After a panic, decodes each job separately to find the one that
-    /// caused it.
+    /// Decodes all jobs together. If this panics, decodes each job separately, so that only the job
+    /// that panics fails.
     pub(crate) fn decode(jobs: &mut [Job<'_>]) {
         let group = guarded(|| {
             decode::decode_group(jobs);
@@ -231,8 +233,8 @@ impl Recipe {
         }
     }
 
-    /// Transforms decoded pixels into the finished image, or adds them to the image as one of
-    /// several tiles.
+    /// Transforms the decoded pixels of `shot`. If the image has several tiles, adds the pixels to
+    /// the image, and finishes the image after its last tile.
     pub(crate) fn transform(
         &self,
         field: &ImageField,
@@ -269,8 +271,8 @@ impl Recipe {
         })
     }
 
-    /// Returns the plan of the image together with which fields are transformed, and the additional
-    /// tiles from the samples `others`. `images` contains all images of a sample.
+    /// Returns the plan of the image that other fields follow, and the image's additional tiles,
+    /// which show the samples `others`. `images` contains all images of a sample.
     pub(crate) fn shown<'a>(
         &self,
         images: &'a [Shot<'_>],
@@ -282,11 +284,11 @@ impl Recipe {
         (plan, own.zip(others).map(|(plan, (index, sample))| Tile { index: *index, sample, plan }).collect())
     }
 
-    /// Selects the objects of the partner to paste into the image of `entry`. `images` contains all
-    /// images of the sample.
+    /// Selects the objects of the partner that are pasted into the image of `entry`. `images`
+    /// contains all images of the sample.
     ///
     /// # Errors
-    /// If the partner's field fails.
+    /// If a field of the partner is invalid.
     pub(crate) fn paste(
         &self,
         images: &[Shot<'_>],
@@ -312,8 +314,8 @@ impl Recipe {
     /// of the first image and its additional tiles.
     pub(crate) fn memory(&self, sample: &Sample<'_>, shown: Shown<'_>, entry: &Entry) -> Result<u64> {
         guarded(|| {
-            // Fields are computed one after the other, so the maximum over all fields is
-            // sufficient.
+            // Fields are computed one after the other, so the result is the maximum over all
+            // fields.
             let memory = |field: &Member| field.memory(sample, shown, self.rng(entry));
             Ok(self.any_fields().computed.iter().map(memory).max().unwrap_or(0))
         })
@@ -343,39 +345,39 @@ impl Recipe {
         let fields = self.fields_of(full.header());
         fields.judge(&*self.source, full);
         if self.stand_in {
-            replace_faulty(full);
+            replace_failed_samples(full);
         }
         if self.blank {
-            blank_faulty(fields, full);
+            blank_failed(fields, full);
         }
         if let Err(e) = guarded(|| fields.mix(full, scratch)) {
-            // Some samples may already have been mixed, so all samples of the batch fail.
+            // Some samples have possibly been mixed already, so all samples of the batch fail.
             (0..full.len()).for_each(|place| full.meta_mut(place).fault = Some(e.clone()));
         }
         fields.finish(full);
     }
 }
 
-/// Returns the size of a worker's buffer for finishing images, in bytes. `fields` has one element
-/// per form.
+/// Returns the size in bytes of the buffer in which a worker finishes an image. `fields` contains
+/// the fields of each form.
 pub(crate) fn image_room(fields: &[Fields], transforms: bool) -> usize {
     let largest = fields.iter().map(Fields::largest_image).max().unwrap_or(0);
     largest * if transforms { 2 } else { 1 }
 }
 
-/// Repairs of images that a device left to the host.
+/// Repairs images that the device did not decode and left to the host.
 impl Recipe {
-    /// Returns the row of the sample whose images are in row `place` of a full batch. The two rows
-    /// differ if row `place` contains a replacement for a failed sample.
+    /// Returns the row of the sample whose images are in row `place` of a full batch. This is a
+    /// different row if row `place` contains a replacement for a failed sample.
     #[cfg(feature = "_device")]
     pub(crate) fn shown_at(&self, full: &mut Full, place: usize) -> usize {
         self.any_fields().images.iter().find_map(|field| field.left_at(full, place)).unwrap_or(place)
     }
 
-    /// Finishes a batch again after the samples at `places` have been decoded again.
+    /// Finishes a batch again after the samples in the rows `places` have been decoded again.
     pub(crate) fn finish_again(&self, full: &mut Full, places: &[usize]) {
         if self.stand_in {
-            replace_faulty(full);
+            replace_failed_samples(full);
         }
         if self.blank {
             let fields = self.fields_of(full.header());
@@ -384,12 +386,12 @@ impl Recipe {
     }
 }
 
-/// Makes each failed sample black. The error names the sample's row in the batch.
-fn blank_faulty(fields: &Fields, full: &mut Full) {
+/// Makes the image of each failed sample black. The error names the sample's row in the batch.
+fn blank_failed(fields: &Fields, full: &mut Full) {
     (0..full.len()).for_each(|place| blank(fields, full, place));
 }
 
-/// Makes the sample at `place` black if it failed.
+/// Makes the image of the sample in row `place` black if the sample failed.
 fn blank(fields: &Fields, full: &mut Full, place: usize) {
     let Some(fault) = full.meta_mut(place).fault.take() else { return };
     full.meta_mut(place).fault = Some(fault.of_sample(place as u64));
@@ -397,10 +399,10 @@ fn blank(fields: &Fields, full: &mut Full, place: usize) {
     fields.blank(full, place);
 }
 
-/// Replaces each failed sample with a copy of the next valid sample in the batch, including its
-/// number and key, so that the batch keeps its shape. A batch without a valid sample is left
-/// unchanged.
-fn replace_faulty(full: &mut Full) {
+/// Replaces each failed sample with a copy of the next valid sample in the batch, including the
+/// index and key, so that the batch keeps its shape. If the batch contains no valid sample, it is
+/// left unchanged.
+fn replace_failed_samples(full: &mut Full) {
     let len = full.len();
     let sound = |full: &Full, place: usize| full.meta(place).fault.is_none();
     for place in 0..len {
@@ -410,7 +412,7 @@ fn replace_faulty(full: &mut Full) {
         let Some(donor) = (1..len).map(|d| (place + d) % len).find(|&p| sound(full, p)) else { return };
         for span in 0..full.schema().spans.len() {
             let bytes = full.schema().spans[span].sample_bytes;
-            // The device finds the encoded data through the record that is copied from the donor.
+            // Encoded data is not copied: the device finds it through a record, which is copied.
             if let Role::Encoded { .. } = full.schema().spans[span].role {
                 continue;
             }
@@ -422,8 +424,8 @@ fn replace_faulty(full: &mut Full) {
         let meta = full.meta_mut(place);
         (meta.key, meta.shown) = (key, shown);
         meta.replace_texts(&texts);
-        // A donor that the device leaves to the host may fail later, and is then replaced by a
-        // second donor. Keep the number of the sample that failed first.
+        // If the device leaves the donor to the host, the donor may fail later and is then replaced
+        // by a second donor. Keep the index of the sample that failed first.
         meta.replaced.get_or_insert(lost.sample);
     }
 }

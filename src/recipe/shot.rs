@@ -5,32 +5,37 @@ use crate::error::Result;
 use crate::sampler::Rng;
 use crate::transform::Plan;
 
-/// One image of a sample, from its header to its row in the batch: a complete image, or one tile of
-/// a combined image.
+/// One image of a sample while a worker processes it: a complete image, or one tile of a combined
+/// image.
 pub(crate) struct Shot<'a> {
     /// The encoded image.
     pub(crate) bytes: &'a [u8],
-    /// The opened image, until it is decoded. `None` if the image is decoded together with another
-    /// one.
+    /// The opened image. `None` after the image has been decoded, and if it is decoded together
+    /// with a different image.
     pub(crate) opened: Option<EncodedImage<'a>>,
-    /// Number of encoded bytes that are decoded.
+    /// Number of encoded bytes to decode.
     pub(crate) encoded: usize,
-    /// Region that is decoded. It covers the plan's region and the regions of all images that are
-    /// decoded together with this one.
+    /// Region to decode. It contains the region of the plan, and the regions of all images that are
+    /// decoded together with this image.
     pub(crate) region: Rect,
     /// Index of the image of the same sample whose decoded pixels this image uses, if any.
     pub(crate) with: Option<usize>,
     /// Whether images that were decoded together must be decoded again, one by one.
     pub(crate) apart: bool,
+    /// Whether to leave the image to the device, if the device supports it.
+    pub(crate) leaves: bool,
     /// Whether the image is left to the device.
     pub(crate) left: bool,
-    /// Result for the image. An error is later moved to the sample.
+    /// Whether several workers may decode parts of the image.
+    pub(crate) divided: bool,
+    /// Result of processing the image. The worker later moves an error to the sample.
     pub(crate) result: Result<()>,
     /// Whether the decoder found damage.
     pub(crate) damaged: bool,
-    /// Number of bytes of decoded pixels.
+    /// Size of the decoded pixels in bytes.
     pub(crate) pixels: usize,
-    /// Time in ns, if the image was decoded on its own or left to the device.
+    /// Decoding time in ns, if the time of this image is known. It is 0 for an image that is
+    /// decoded together with a different one.
     pub(crate) ns: Option<u64>,
     /// Index of the field among the images of a sample.
     pub(crate) field: usize,
@@ -41,7 +46,7 @@ pub(crate) struct Shot<'a> {
     /// Whether objects of the second tile are pasted into the first tile.
     pub(crate) pastes: bool,
     pub(crate) plan: Plan,
-    /// The random generator, after the plan has drawn its numbers.
+    /// The random number generator, after the numbers for the plan have been drawn.
     pub(crate) rng: Rng,
 }
 
@@ -55,7 +60,9 @@ impl<'a> Shot<'a> {
             region,
             with: None,
             apart: false,
+            leaves: false,
             left: false,
+            divided: false,
             result: Ok(()),
             damaged: false,
             pixels: 0,
@@ -69,13 +76,13 @@ impl<'a> Shot<'a> {
         }
     }
 
-    /// Skips the image, so that nothing is decoded for it.
+    /// Marks the image as one for which nothing is decoded.
     pub(crate) fn skip(&mut self) {
         (self.opened, self.encoded) = (None, 0);
     }
 
-    /// Returns whether any part of the image is visible in the output. A tile of a mosaic may be
-    /// completely outside.
+    /// Returns whether any part of the image is visible in the output. A tile of a mosaic may lie
+    /// completely outside the output.
     pub(crate) fn is_shown(&self) -> bool {
         self.plan.target.size().area() > 0
     }
@@ -85,16 +92,16 @@ impl<'a> Shot<'a> {
         self.tile + 1 == self.tiles
     }
 
-    /// Returns whether both are views of the same source image.
+    /// Returns whether `self` and `other` are views of the same source image.
     pub(crate) fn shows_the_same(&self, other: &Self) -> bool {
         std::ptr::eq(self.bytes, other.bytes)
     }
 }
 
-/// Decides which images of a sample are decoded together. Views of the same source image are
+/// Decides which images of a sample are decoded together. Two views of the same source image are
 /// decoded together if decoding a rectangle around both takes no longer than decoding them
-/// separately. After that, decoding all images of the sample needs at most `room` bytes of memory,
-/// or no more than decoding them separately.
+/// separately, and if the memory for decoding all images of the sample stays within `room` bytes or
+/// does not grow.
 pub(crate) fn share(images: &mut [Shot<'_>], room: u64) {
     if images.len() < 2 {
         return;

@@ -1,9 +1,9 @@
 //! Batches of similar lengths.
 //!
-//! The samples are sorted by bucket once. One keyed permutation shuffles the full batches, and
-//! another one per bucket shuffles the bucket's samples, so the sample at a position is found in
-//! constant time. Shuffling whole batches instead of positions keeps the samples of a batch
-//! together.
+//! The samples are sorted by bucket once. One keyed permutation shuffles the samples of each
+//! bucket, and a further one shuffles the full batches, so the sample at a position is found in
+//! constant time. Whole batches are shuffled, rather than positions, so that the samples of a batch
+//! stay together.
 
 use std::sync::Arc;
 
@@ -12,17 +12,16 @@ use super::rng::mix;
 use super::{Position, Sampler};
 use crate::error::{Error, Result};
 
-/// An order that groups samples of similar lengths, so that there is little padding when rows are
+/// A sampler that groups samples of similar lengths, so that there is little padding if rows are
 /// padded to the longest sample of their batch.
 ///
-/// A bucket contains the samples whose length is in a certain range. The concatenation of all
-/// buckets is cut into batches, so only a batch at the boundary of two buckets mixes them. If the
-/// order is shuffled, the samples within each bucket are shuffled first, and then the batches,
-/// differently in each epoch. An incomplete batch always remains the last one. It contains the
-/// longest samples, and [`LastBatch::Drop`](super::LastBatch::Drop) drops different samples in each
-/// epoch.
+/// A bucket contains the samples with lengths in a certain range. The concatenation of all buckets
+/// is divided into batches, so only a batch at the boundary of two buckets contains samples of
+/// both. If the sampler shuffles, each epoch first shuffles the samples within each bucket, and
+/// then the batches. An incomplete batch, which contains the longest samples, always stays last;
+/// [`LastBatch::Drop`](super::LastBatch::Drop) drops different samples in each epoch.
 ///
-/// The order needs 8 bytes of memory per sample.
+/// The sampler needs 8 bytes of memory per sample.
 ///
 /// ```
 /// use warpfeed::sampler::{Bucketed, Sampler};
@@ -35,30 +34,31 @@ use crate::error::{Error, Result};
 /// ```
 #[derive(Debug, Clone)]
 pub struct Bucketed {
-    /// The samples, sorted by bucket and then by index.
+    /// Indices of the samples, sorted by bucket and then by index.
     samples: Arc<[u32]>,
-    /// Index of each sample in `samples`.
-    places: Arc<[u32]>,
-    /// End index of each bucket in `samples`. Empty buckets are omitted.
+    /// For each sample, its position in `samples`.
+    positions: Arc<[u32]>,
+    /// End of each bucket in `samples`. Empty buckets are left out.
     ends: Arc<[u64]>,
     batch: u64,
     seed: Option<u64>,
 }
 
 impl Bucketed {
-    /// Creates the order for a source whose samples have these `lengths`, with a global batch size
-    /// of `batch`. A bucket contains the lengths above the previous bound, up to and including its
-    /// own bound. An additional bucket contains the samples that are longer than the last bound.
+    /// Creates the sampler for samples with these `lengths` and a global batch size of `batch`.
+    /// Each bound ends a bucket, which contains the lengths above the previous bound, up to and
+    /// including the bound itself. One more bucket contains the samples that are longer than the
+    /// last bound.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the bounds do not increase, if `batch` is
     /// 0, or if the number of samples is 0 or at least 2^32.
     pub fn new(lengths: &[u32], bounds: &[u32], batch: u64) -> Result<Self> {
-        if let Some(place) = bounds.windows(2).position(|pair| pair[0] >= pair[1]) {
+        if let Some(index) = bounds.windows(2).position(|pair| pair[0] >= pair[1]) {
             return Err(Error::config(format!(
                 "buckets: bound {} follows bound {}; bounds must increase",
-                bounds[place + 1],
-                bounds[place]
+                bounds[index + 1],
+                bounds[index]
             )));
         }
         if lengths.is_empty() || lengths.len() > u32::MAX as usize || batch == 0 {
@@ -71,33 +71,35 @@ impl Bucketed {
         let bucket = |sample: &u32| bounds.partition_point(|bound| *bound < lengths[*sample as usize]);
         let mut samples: Vec<u32> = (0..lengths.len() as u32).collect();
         samples.sort_by_cached_key(bucket);
-        let mut places = vec![0; samples.len()];
-        samples.iter().zip(0..).for_each(|(sample, place)| places[*sample as usize] = place);
+        let mut positions = vec![0; samples.len()];
+        samples.iter().zip(0..).for_each(|(sample, place)| positions[*sample as usize] = place);
         let mut end = 0;
         let ends = samples.chunk_by(|one, next| bucket(one) == bucket(next)).map(|bucket| {
             end += bucket.len() as u64;
             end
         });
         let ends = ends.collect();
-        Ok(Bucketed { samples: samples.into(), places: places.into(), ends, batch, seed: None })
+        Ok(Bucketed { samples: samples.into(), positions: positions.into(), ends, batch, seed: None })
     }
 
-    /// Shuffles each epoch, using `seed`. By default, the buckets are in order of increasing
-    /// length, and the samples of a bucket are in the order of the source.
+    /// Makes the sampler shuffle, differently in each epoch, with seed `seed`. Without this call,
+    /// the buckets are in order of increasing length, and the samples of a bucket are in the order
+    /// of the source.
     #[must_use]
     pub fn shuffled(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Returns the start, permutation and key of the bucket that contains `place`.
+    /// Returns the start, the permutation and the key of the bucket that contains `position`, a
+    /// position in `samples`.
     fn bucket(&self, key: u64, place: u64) -> (u64, Permutation, u64) {
         let bucket = self.ends.partition_point(|end| *end <= place);
         let start = bucket.checked_sub(1).map_or(0, |before| self.ends[before]);
         (start, Permutation::new(self.ends[bucket] - start), mix(key ^ mix(bucket as u64 + 1)))
     }
 
-    /// Returns the permutation of the full batches.
+    /// Returns the permutation that shuffles the full batches.
     fn batches(&self) -> Permutation {
         Permutation::new(self.samples.len() as u64 / self.batch)
     }
@@ -110,15 +112,15 @@ impl Sampler for Bucketed {
 
     fn index(&self, epoch: u64, position: u64) -> u64 {
         let Some(seed) = self.seed else { return self.samples[position as usize].into() };
-        let (key, batches, number) = (epoch_key(seed, epoch), self.batches(), position / self.batch);
-        let number = if number < batches.len() { batches.apply(key, number) } else { number };
-        let place = number * self.batch + position % self.batch;
+        let (key, batches, batch) = (epoch_key(seed, epoch), self.batches(), position / self.batch);
+        let batch = if batch < batches.len() { batches.apply(key, batch) } else { batch };
+        let place = batch * self.batch + position % self.batch;
         let (start, within, key) = self.bucket(key, place);
         self.samples[(start + within.apply(key, place - start)) as usize].into()
     }
 
     fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
-        let Some(place) = usize::try_from(index).ok().and_then(|index| self.places.get(index)) else {
+        let Some(place) = usize::try_from(index).ok().and_then(|index| self.positions.get(index)) else {
             return Position::Absent;
         };
         let place = u64::from(*place);
@@ -126,9 +128,9 @@ impl Sampler for Bucketed {
         let (key, batches) = (epoch_key(seed, epoch), self.batches());
         let (start, within, of_bucket) = self.bucket(key, place);
         let place = start + within.invert(of_bucket, place - start);
-        let number = place / self.batch;
-        let number = if number < batches.len() { batches.invert(key, number) } else { number };
-        Position::not_before(number * self.batch + place % self.batch, from)
+        let batch = place / self.batch;
+        let batch = if batch < batches.len() { batches.invert(key, batch) } else { batch };
+        Position::not_before(batch * self.batch + place % self.batch, from)
     }
 }
 
@@ -142,7 +144,7 @@ mod tests {
         (0..count).map(|_| rng.below(300) as u32).collect()
     }
 
-    /// Finds the bucket of a length by a linear scan.
+    /// Returns the bucket of a length, found by a linear scan.
     fn scanned(length: u32, bounds: &[u32]) -> usize {
         bounds.iter().position(|bound| length <= *bound).unwrap_or(bounds.len())
     }
@@ -189,8 +191,7 @@ mod tests {
         let changes =
             one.chunks(16).zip(one.chunks(16).skip(1)).filter(|(one, two)| bucket(one) != bucket(two)).count();
         assert!(changes > 100, "{changes} of 249 neighboring batches have different buckets");
-        // Samples that are in the same batch in one epoch are in different batches in the next
-        // epoch.
+        // Samples that share a batch in one epoch are in different batches in the next.
         let together = |epoch: &[u64]| {
             let place = epoch.iter().position(|sample| *sample == 7).unwrap() / 16 * 16;
             let mut batch = epoch[place..place + 16].to_vec();

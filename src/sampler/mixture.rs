@@ -1,11 +1,16 @@
 //! Mixtures of several sources in exact proportions.
 //!
-//! Each draw in a round gets a ticket. A keyed permutation assigns the round's 10,000 tickets to
-//! the draws, and each source owns a range of tickets whose length is the source's quota.
-//! Therefore, each round has the exact proportions in random order. The offset of a ticket in its
-//! source's range, plus the source's quotas of all earlier rounds, is called the turn of the
+//! Each draw in a round gets a ticket. A keyed permutation assigns the round's tickets, 10,000 by
+//! default, to the draws, and each source owns a range of tickets whose length is the source's
+//! quota. Therefore, each round has the exact proportions in random order. The offset of a ticket
+//! in its source's range, plus the source's quotas of all earlier rounds, is called the turn of the
 //! source. The turn determines the pass over the source and the position in that pass. In both
 //! directions, the computation takes constant time and needs no memory per sample.
+//!
+//! The ticket also determines the number of the draw among all draws from the source, which is
+//! called the *turn*: the offset of the ticket in the source's range, plus the quotas of all
+//! earlier rounds. The pass over the source, and the position in that pass, follow from the turn.
+//! In both directions, the computation takes constant time and needs no memory per sample.
 //!
 //! The inverse searches for the next position of a sample. Turns increase from round to round but
 //! are shuffled within a round, so the inverse compares all turns in the first round that contains
@@ -14,12 +19,15 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::changing::{Change, Changing, History};
+use super::mixture_options::{Clock, MixtureOptions};
 use super::permutation::{Permutation, Shuffled, epoch_key};
+use super::quotas::{Quotas, Section, apportioned};
 use super::rng::mix;
-use super::{Occurrence, Position, Sampler};
+use super::{LastBatch, Occurrence, Position, Sampler};
 use crate::error::{Error, Result};
 
-/// An order that draws samples from several concatenated datasets in given proportions.
+/// A sampler that draws samples from several concatenated datasets in given proportions.
 ///
 /// Draws are made in rounds of 10,000. Each round has the exact proportions, and the sources
 /// alternate at random. Within a round, the proportions vary randomly: 600 draws contain 200 ± 11
@@ -37,31 +45,31 @@ use crate::error::{Error, Result};
 /// Augmentation is a function of (seed, pass, sample). A mixture needs no memory per sample, and
 /// finds the sample at any position in constant time.
 ///
-/// Each source may have its own order, for example a subset, windows or weights; see
-/// [`of`](Mixture::of).
+/// Each source may have its own sampler, for example a subset, windows or weights; see
+/// [`of`](Mixture::of). [`MixtureOptions`] change the proportions during the run, the length of the
+/// rounds, which sources are repeated, and whether a batch has samples of several sources.
 #[derive(Clone)]
 pub struct Mixture {
     parts: Arc<[Component]>,
+    quotas: Arc<Quotas>,
     draws: u64,
+    /// Number of consecutive samples of one source per draw.
+    unit: u64,
     seed: u64,
+    changes: Arc<[Change]>,
 }
 
 #[derive(Clone)]
 struct Component {
-    /// Number of tickets that the source owns in each round.
-    quota: u64,
-    /// End of the source's range of tickets in each round.
-    end: u64,
     /// Index of the source's first sample.
     first: u64,
     samples: u64,
     order: Arc<dyn Sampler>,
     /// Number of draws per pass.
     len: u64,
+    /// Whether `order` may be drawn from.
+    is_ready: bool,
 }
-
-/// Number of draws per round. After each round, the proportions are exact.
-const PERIOD: u64 = 10_000;
 
 impl Mixture {
     /// Creates a mixture of sources, each given as (number of samples, proportion). The proportions
@@ -90,59 +98,76 @@ impl Mixture {
         )
     }
 
-    /// Creates a mixture of sources, each given as (number of samples, proportion, order). Each
-    /// epoch of an order is one pass over the order's source, and all epochs must have the same
-    /// length. The indices of an order are relative to its source.
+    /// Creates a mixture of sources, each of which is given by its number of samples, its
+    /// proportion and its sampler. An epoch of the sampler is one pass over the source, and all
+    /// epochs must have the same length. The sampler returns indices in its source.
     ///
-    /// In a round of 10,000 draws, the draws from a source are a contiguous stretch of the source's
-    /// order, shuffled. Therefore, windows ([`Windowed`](super::Windowed)) with fewer samples than
-    /// that stretch have the same effect as windows as long as the stretch.
+    /// In each round of 10,000 draws, the draws from a source are a contiguous section of its
+    /// sampler's sequence, shuffled. Therefore, windows ([`Windowed`](super::Windowed)) that are
+    /// shorter than this section act like windows of its length.
     ///
     /// # Panics
-    /// [`index`](Sampler::index) panics if an order returns an index outside its source. A loader
+    /// [`index`](Sampler::index) panics if a sampler returns an index outside its source. A loader
     /// turns that panic into an error.
     ///
     /// # Errors
-    /// The same errors as for [`new`](Mixture::new). Also fails if the order of a source with a
+    /// The same errors as for [`new`](Mixture::new). Also fails if the sampler of a source with a
     /// nonzero proportion has length 0.
     pub fn of(sources: impl IntoIterator<Item = (u64, f64, Arc<dyn Sampler>)>, seed: u64) -> Result<Self> {
-        let sources: Vec<_> = sources.into_iter().collect();
-        let proportions: Vec<f64> = sources.iter().map(|source| source.1).collect();
-        let refused = |cause: String| Err(Error::config(format!("mixture: {cause}")));
-        if let Some(part) = proportions.iter().position(|p| !p.is_finite() || *p < 0.0) {
-            return refused(format!("proportion {part} is {}", proportions[part]));
-        }
-        let largest = proportions.iter().copied().fold(0.0, f64::max);
-        let sum: f64 = proportions.iter().map(|p| p / largest).sum();
-        if largest == 0.0 {
-            return refused(format!("all {} proportions are 0", proportions.len()));
-        }
-        // Use the largest remainder method, so that the quotas sum to the period. In a tie, the
-        // first source gets the draw.
-        let exact: Vec<f64> = proportions.iter().map(|p| p / largest / sum * PERIOD as f64).collect();
-        let mut quotas: Vec<u64> = exact.iter().map(|x| x.floor() as u64).collect();
-        let mut by_remainder: Vec<usize> = (0..exact.len()).collect();
-        by_remainder.sort_by(|&a, &b| exact[b].fract().total_cmp(&exact[a].fract()));
-        let left = PERIOD.saturating_sub(quotas.iter().sum()) as usize;
-        by_remainder.into_iter().cycle().take(left).for_each(|part| quotas[part] += 1);
+        Self::with_options(sources, &MixtureOptions::new(), 1, seed)
+    }
 
-        let (mut parts, mut first, mut draws, mut end) = (Vec::new(), 0u64, 0u64, 0);
-        for (number, ((samples, proportion, order), quota)) in sources.into_iter().zip(quotas).enumerate() {
+    /// Creates a mixture like [`of`](Mixture::of), with `options`. `batch` is the global batch
+    /// size, which defines the steps of a schedule and the batches of
+    /// [`per_set_batches`](MixtureOptions::per_set_batches).
+    ///
+    /// # Errors
+    /// The same errors as for [`of`](Mixture::of). Also fails if the options contradict each other
+    /// or the number of sources.
+    pub fn with_options(
+        sources: impl IntoIterator<Item = (u64, f64, Arc<dyn Sampler>)>,
+        options: &MixtureOptions,
+        batch: u64,
+        seed: u64,
+    ) -> Result<Self> {
+        let clock = Clock { batch, last: LastBatch::Keep, passes: 1 };
+        let ready = |(samples, proportion, order)| (samples, proportion, order, true);
+        Self::planned(sources.into_iter().map(ready), options, clock, seed)
+    }
+
+    /// Creates a mixture of sources, each given as (number of samples, proportion, order, whether
+    /// the order may be drawn from). `clock` converts the steps and epochs of a schedule to draws.
+    pub(crate) fn planned(
+        sources: impl IntoIterator<Item = (u64, f64, Arc<dyn Sampler>, bool)>,
+        options: &MixtureOptions,
+        clock: Clock,
+        seed: u64,
+    ) -> Result<Self> {
+        let (mut parts, mut first, mut draws) = (Vec::new(), 0u64, 0u64);
+        let mut proportions = Vec::new();
+        for (samples, proportion, order, is_ready) in sources {
             let len = order.len(0);
-            if proportion > 0.0 && quota == 0 {
-                return refused(format!("proportion {number}, {proportion}, is less than one draw in {PERIOD}"));
-            }
-            if quota > 0 && len == 0 {
-                return refused(format!("source {number} has no samples to draw, but the proportion {proportion}"));
-            }
-            end += quota;
-            parts.push(Component { quota, end, first, samples, order, len });
+            proportions.push(proportion);
+            parts.push(Component { first, samples, order, len, is_ready });
             (first, draws) = match (first.checked_add(samples), draws.checked_add(len)) {
                 (Some(first), Some(draws)) => (first, draws),
-                _ => return refused("the total number of samples overflows".to_owned()),
+                _ => return refused("the total number of samples overflows"),
             };
         }
-        Ok(Mixture { parts: parts.into(), draws, seed })
+        let unit = options.unit(clock.batch, draws)?;
+        draws -= draws % unit;
+        let limits = options.limits(parts.iter().map(|part| part.len / unit))?;
+        let round = options.draws_per_round()?;
+        check(&parts, &limits, &proportions, round)?;
+        let mut quotas = Quotas::new(round, limits.into(), &proportions);
+        let changes = options.changes(&proportions, round * unit, draws, clock)?;
+        for (from, proportions, is_target) in changes {
+            if is_target {
+                check(&parts, &quotas.limits, &proportions, round)?;
+            }
+            quotas.change(from.div_ceil(round * unit), &proportions);
+        }
+        Ok(Mixture { parts: parts.into(), quotas: Arc::new(quotas), draws, unit, seed, changes: [].into() })
     }
 
     /// Returns the seed for source `number`, so that sources of the same length are shuffled
@@ -159,23 +184,121 @@ impl Mixture {
         self
     }
 
+    /// Returns the number of samples in a round.
+    fn round(&self) -> u64 {
+        self.quotas.round * self.unit
+    }
+
+    fn key(&self, round: u64) -> u64 {
+        epoch_key(!self.seed, round)
+    }
+
     /// Returns the source that a position draws from, the pass over that source, and the position
     /// in that pass.
     fn draw(&self, epoch: u64, position: u64) -> (&Component, u64, u64) {
         // The number wraps after 2^64 draws. No run is that long, and the result would be
         // memory-safe in any case.
-        let draw = epoch.wrapping_mul(self.draws).wrapping_add(position);
-        let (period, place) = (draw / PERIOD, draw % PERIOD);
-        let ticket = Permutation::new(PERIOD).apply(epoch_key(!self.seed, period), place);
-        let part = &self.parts[self.parts.partition_point(|part| part.end <= ticket)];
-        let turn = period * part.quota + ticket - (part.end - part.quota);
+        let sample = epoch.wrapping_mul(self.draws).wrapping_add(position);
+        let (draw, within) = (sample / self.unit, sample % self.unit);
+        let (round, place) = (draw / self.quotas.round, draw % self.quotas.round);
+        let section = &self.quotas.sections[self.quotas.section(round)];
+        let ticket = Permutation::new(section.draws).apply(self.key(round), place);
+        let number = section.quotas.partition_point(|quota| quota.end <= ticket);
+        let (part, quota) = (&self.parts[number], section.quotas[number]);
+        let turn = quota.before + (round - section.first) * quota.draws + ticket - (quota.end - quota.draws);
+        let turn = turn * self.unit + within;
         (part, turn / part.len, turn % part.len)
+    }
+
+    /// Returns the first position of sample `index` of source `number` among the samples `range` of
+    /// the run, which belong to `section`.
+    fn find(&self, section: &Section, number: usize, index: u64, range: (u64, u64)) -> Position {
+        let (part, quota, (first, end)) = (&self.parts[number], section.quotas[number], range);
+        if quota.draws == 0 {
+            return Position::Absent;
+        }
+        // The turns of a source increase from round to round but not within a round, so search
+        // complete rounds.
+        let (before, per_round) = (quota.before * self.unit, quota.draws * self.unit);
+        let round_of = |turn: u64| section.first + (turn - before) / per_round;
+        let last = (end - 1) / self.round();
+        let mut turn = before + (first / self.round() - section.first) * per_round;
+        let mut best: Option<u64> = None;
+        loop {
+            let pass = turn / part.len;
+            match part.order.position(pass, index, turn % part.len) {
+                Position::Unknown => return Position::Unknown,
+                Position::At(place) if place < part.len => turn = pass * part.len + place,
+                Position::At(_) | Position::Absent => {
+                    turn = (pass + 1) * part.len;
+                    if best.is_none() && round_of(turn) <= last {
+                        continue;
+                    }
+                    if best.is_none_or(|best| round_of(turn) > best / self.round()) {
+                        break;
+                    }
+                    continue;
+                }
+            }
+            let round = round_of(turn);
+            if round > best.map_or(last, |best| best / self.round()) {
+                break;
+            }
+            let within = (turn - before) % per_round;
+            let ticket = quota.end - quota.draws + within / self.unit;
+            let place = Permutation::new(section.draws).invert(self.key(round), ticket);
+            let sample = (round * self.quotas.round + place) * self.unit + within % self.unit;
+            if sample >= first {
+                best = Some(best.map_or(sample, |best| best.min(sample)));
+            }
+            turn += 1;
+        }
+        best.filter(|&best| best < end).map_or(Position::Absent, Position::At)
     }
 }
 
+fn refused<T>(cause: impl fmt::Display) -> Result<T> {
+    Err(Error::config(format!("mixture: {cause}")))
+}
+
+/// Checks that `proportions` can be drawn in rounds of `round` draws.
+fn check(parts: &[Component], limits: &[u64], proportions: &[f64], round: u64) -> Result<()> {
+    if proportions.len() != parts.len() {
+        return refused(format!("{} proportions for {} sources", proportions.len(), parts.len()));
+    }
+    if let Some(part) = proportions.iter().position(|p| !p.is_finite() || *p < 0.0) {
+        return refused(format!("proportion {part} is {}", proportions[part]));
+    }
+    if proportions.iter().all(|p| *p == 0.0) {
+        return refused(format!("all {} proportions are 0", proportions.len()));
+    }
+    let quotas = apportioned(proportions, round);
+    for (number, (&proportion, part)) in proportions.iter().zip(parts).enumerate() {
+        if proportion > 0.0 && quotas[number] == 0 {
+            return refused(format!("proportion {number}, {proportion}, is less than one draw in {round}"));
+        }
+        if quotas[number] > 0 && part.len == 0 {
+            return refused(format!("source {number} has no samples to draw, but the proportion {proportion}"));
+        }
+        if quotas[number] > 0 && !part.is_ready {
+            return refused(format!(
+                "source {number} cannot get the proportion {proportion}: its weights or labels were not read, because its \
+                 proportion was 0 when the loader was opened; give it a small proportion from the start"
+            ));
+        }
+        if quotas[number] > 0 && limits[number] == 0 {
+            return refused(format!("source {number} is drawn once but has fewer samples than a batch"));
+        }
+    }
+    Ok(())
+}
+
 impl Sampler for Mixture {
-    fn len(&self, _epoch: u64) -> u64 {
-        self.draws
+    fn len(&self, epoch: u64) -> u64 {
+        match self.quotas.end() {
+            Some(end) => (end * self.unit).saturating_sub(epoch.saturating_mul(self.draws)).min(self.draws),
+            None => self.draws,
+        }
     }
 
     fn index(&self, epoch: u64, position: u64) -> u64 {
@@ -186,66 +309,69 @@ impl Sampler for Mixture {
         let (part, pass, place) = self.draw(epoch, position);
         let Occurrence { index, variant } = part.order.at(pass, place);
         // An index beyond the end would refer to the next source.
-        assert!(index < part.samples, "mixture: an order returned sample {index} of a source of {}", part.samples);
+        assert!(index < part.samples, "mixture: a sampler returned sample {index} of a source of {}", part.samples);
         Occurrence { index: part.first + index, variant }
     }
 
     fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
-        let part = &self.parts[..];
-        let Some(part) = part.get(part.partition_point(|part| part.first + part.samples <= index)) else {
-            return Position::Absent;
-        };
+        let number = self.parts.partition_point(|part| part.first + part.samples <= index);
+        let Some(part) = self.parts.get(number) else { return Position::Absent };
         let Some(end) = epoch.checked_add(1).and_then(|next| next.checked_mul(self.draws)) else {
             return Position::Unknown;
         };
-        let (start, quota) = (end - self.draws, part.quota);
-        let first = start.saturating_add(from);
-        if quota == 0 || first >= end {
-            return Position::Absent;
-        }
-        // The turns of a source increase from round to round but not within a round, so search
-        // complete rounds.
-        let mut turn = first / PERIOD * quota;
-        let mut best: Option<u64> = None;
-        loop {
-            let pass = turn / part.len;
-            match part.order.position(pass, index - part.first, turn % part.len) {
+        let start = end - self.draws;
+        let (mut first, end) = (start.saturating_add(from), start + self.len(epoch));
+        while first < end {
+            let section = self.quotas.section(first / self.round());
+            let next = self.quotas.sections.get(section + 1).map_or(end, |next| end.min(next.first * self.round()));
+            match self.find(&self.quotas.sections[section], number, index - part.first, (first, next)) {
+                Position::Absent => first = next,
+                Position::At(sample) => return Position::At(sample - start),
                 Position::Unknown => return Position::Unknown,
-                Position::At(place) if place < part.len => turn = pass * part.len + place,
-                Position::At(_) | Position::Absent => {
-                    turn = (pass + 1) * part.len;
-                    if best.is_none() && turn / quota <= (end - 1) / PERIOD {
-                        continue;
-                    }
-                    if best.is_none_or(|best| turn / quota > best / PERIOD) {
-                        break;
-                    }
-                    continue;
-                }
             }
-            let period = turn / quota;
-            if period > best.unwrap_or(end - 1) / PERIOD {
-                break;
-            }
-            let ticket = part.end - quota + turn % quota;
-            let draw = period * PERIOD + Permutation::new(PERIOD).invert(epoch_key(!self.seed, period), ticket);
-            if draw >= first {
-                best = Some(best.map_or(draw, |best| best.min(draw)));
-            }
-            turn += 1;
         }
-        best.filter(|&best| best < end).map_or(Position::Absent, |best| Position::At(best - start))
+        Position::Absent
+    }
+}
+
+impl Changing for Mixture {
+    fn changed(&self, change: Change, _keep_from: u64) -> Result<(Arc<dyn Changing>, u64)> {
+        check(&self.parts, &self.quotas.limits, &change.values, self.quotas.round)?;
+        let (round, mut quotas) = (change.from.div_ceil(self.round()), Quotas::clone(&self.quotas));
+        quotas.change(round, &change.values);
+        if quotas.end() != self.quotas.end() {
+            let samples =
+                |end: Option<u64>| end.map_or("never".to_owned(), |end| format!("after {} samples", end * self.unit));
+            return refused(format!(
+                "with the proportions {:?} the run would end {} instead of {}; give a proportion to a source that is repeated",
+                change.values,
+                samples(quotas.end()),
+                samples(self.quotas.end())
+            ));
+        }
+        let mut changes = self.changes.to_vec();
+        changes.retain(|earlier| earlier.from < change.from);
+        changes.push(change);
+        let changes = changes.into();
+        Ok((Arc::new(Mixture { quotas: Arc::new(quotas), changes, ..self.clone() }), round * self.round()))
+    }
+
+    fn history(&self) -> History {
+        History { changes: self.changes.to_vec(), known_from: 0 }
+    }
+
+    fn draws(&self) -> u64 {
+        self.draws
     }
 }
 
 impl fmt::Debug for Mixture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let quotas: Vec<_> = self.parts.iter().map(|part| part.quota).collect();
         f.debug_struct("Mixture")
-            .field("quotas", &quotas)
+            .field("quotas", &self.quotas)
             .field("draws", &self.draws)
             .field("seed", &self.seed)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
@@ -259,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "mixture: an order returned sample 300 of a source of 300")]
+    #[should_panic(expected = "mixture: a sampler returned sample 300 of a source of 300")]
     fn an_order_that_leaves_its_source_does_not_reach_into_the_next() {
         let of = |len| -> Arc<dyn Sampler> { Arc::new(crate::sampler::Sequential::new(len)) };
         let order = Mixture::of([(300, 1.0, of(301)), (40, 1.0, of(40))], 1).unwrap();

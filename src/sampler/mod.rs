@@ -1,27 +1,32 @@
-//! Sample orders, which determine which sample comes next.
+//! The order in which samples are delivered, and the random numbers of each sample.
 //!
-//! 1. [`Rng`]: the random numbers of a sample, which are a function of (seed, epoch, sample).
-//! 2. [`Sampler`]: maps a position in an epoch to a sample. Items 3 to 5 are orders.
-//! 3. [`Sequential`], [`Shuffled`] and [`Windowed`]: orders that contain every sample once per
-//!    epoch. The sample is a function of (seed, epoch, position).
-//! 4. [`Weighted`] and [`Mixture`]: orders that draw samples by weight, or from several sources in
-//!    given proportions. The sample is also a function of (seed, epoch, position).
-//! 5. [`Bucketed`]: an order whose batches contain samples of similar lengths. [`Subset`] and
-//!    [`Repeat`]: wrappers around another order.
-//! 6. [`split()`] and [`split_by_class`]: random parts of a dataset.
+//! 1. [`Rng`]: the per-sample random number generator. Its numbers are a function of (seed, epoch,
+//!    sample).
+//! 2. [`Sampler`]: the trait of all samplers. A sampler maps each position in an epoch to a sample.
+//! 3. [`Sequential`], [`Shuffled`] and [`Windowed`]: samplers that deliver every sample once per
+//!    epoch.
+//! 4. [`Weighted`] and [`Mixture`]: samplers that draw samples by weight, or from several sources
+//!    in given proportions.
+//! 5. [`Bucketed`]: a sampler that puts samples of similar lengths into the same batch. [`Subset`]
+//!    and [`Repeat`]: samplers that wrap another sampler.
+//! 6. [`split()`] and [`split_by_class`]: divide a dataset at random.
 //! 7. [`Rank`]: the rank of this process, set explicitly or by the launcher's environment.
-//! 8. [`LastBatch`]: policy for an incomplete last batch.
+//! 8. [`LastBatch`]: what happens to an incomplete last batch.
 //!
-//! Nothing in this module keeps state between calls. Any batch of any epoch can be computed in
-//! constant time and memory, so a run can resume in the middle of an epoch without replaying
-//! anything.
+//! The result of every sampler is a function of (seed, epoch, position), and samplers keep no state
+//! between calls. Any batch of any epoch can be computed in constant time and memory, so a run can
+//! resume in the middle of an epoch without replaying anything.
 
-// Internal modules: `schedule` splits an order into batches, and each batch into the shares of the
-// ranks. `within_subset` restricts a custom order to a subset.
+// Two modules are internal: `schedule` splits an order into batches, and each batch into the shares
+// of the ranks. `within_subset` restricts a custom order to a subset. `changing` changes weights and
+// proportions during a run, and `quotas` computes the number of draws per round of a mixture.
 
 mod bucketed;
+mod changing;
 mod mixture;
+mod mixture_options;
 mod permutation;
+mod quotas;
 mod rank;
 mod repeat;
 mod rng;
@@ -31,12 +36,17 @@ mod schedule;
 mod sequential;
 mod split;
 mod subset;
+#[cfg(test)]
+mod tests;
 mod weighted;
 mod windowed;
 mod within_subset;
 
 pub use bucketed::Bucketed;
+pub(crate) use changing::{Change, Changeable, Changes, Changing, History};
 pub use mixture::Mixture;
+pub(crate) use mixture_options::Clock;
+pub use mixture_options::{At, MixtureOptions};
 pub use permutation::Shuffled;
 pub use rank::Rank;
 pub use repeat::Repeat;

@@ -1,16 +1,17 @@
-//! Shuffling with keyed permutations, which need no memory.
+//! Shuffles with keyed permutations, which need no memory.
 
 use super::rng::mix;
 use super::{Position, Sampler};
 
-/// An order that shuffles all samples, differently in each epoch. Each sample occurs once per
+/// A sampler that shuffles all samples, differently in each epoch. Every sample occurs once per
 /// epoch.
 ///
-/// The order is a keyed permutation instead of a shuffled list: a balanced Feistel network (Luby
-/// and Rackoff, 1988) over the smallest even number of bits that can represent `len` values,
-/// applied repeatedly until the result is less than `len` (cycle walking: Black and Rogaway,
-/// "Ciphers with arbitrary finite domains", 2002). On average, fewer than four applications are
-/// needed. The order needs no memory, and computing position 10^12 takes no longer than position 0.
+/// Instead of a shuffled list, the sampler uses a keyed permutation: a balanced Feistel network
+/// (Luby and Rackoff, 1988) over the smallest even number of bits that can represent `len` values,
+/// applied until the result is less than `len` (cycle walking: Black and Rogaway, "Ciphers with
+/// arbitrary finite domains", 2002). On average, fewer than four applications are needed. The
+/// sampler needs no memory, and finding the sample at position 10^12 takes no longer than at
+/// position 0.
 #[derive(Debug, Clone, Copy)]
 pub struct Shuffled {
     permutation: Permutation,
@@ -18,7 +19,7 @@ pub struct Shuffled {
 }
 
 impl Shuffled {
-    /// Creates a shuffled order for a source of `len` samples, using `seed`.
+    /// Creates the sampler for a source of `len` samples, with seed `seed`.
     pub fn new(len: u64, seed: u64) -> Self {
         Shuffled { permutation: Permutation::new(len), seed }
     }
@@ -42,7 +43,7 @@ impl Sampler for Shuffled {
 }
 
 /// Returns the key for an epoch. The keys of different (seed, epoch) pairs are unrelated, so that
-/// their round keys do not overlap.
+/// the network's round keys do not overlap.
 pub(super) fn epoch_key(seed: u64, epoch: u64) -> u64 {
     mix(seed ^ mix(epoch ^ 0x5851_f42d_4c95_7f2d))
 }
@@ -54,9 +55,9 @@ pub(super) struct Permutation {
     half_bits: u32,
 }
 
-/// Number of Feistel rounds. With four rounds, an attacker cannot distinguish the network from a
-/// random permutation. The other rounds are a safety margin, because the halves may have only a few
-/// bits.
+/// Number of rounds of the Feistel network. After four rounds, an attacker cannot distinguish the
+/// network from a random permutation. The other rounds are a safety margin, because the halves may
+/// have only a few bits.
 const ROUNDS: u64 = 8;
 
 impl Permutation {
@@ -69,7 +70,7 @@ impl Permutation {
         self.len
     }
 
-    /// Maps `value`, which must be less than `len`.
+    /// Returns the value that `value` is mapped to. `value` must be less than `len`.
     pub(super) fn apply(&self, key: u64, value: u64) -> u64 {
         self.walk(value, |(left, right), mask| {
             (0..ROUNDS).fold((left, right), |(left, right), round| {
@@ -78,8 +79,7 @@ impl Permutation {
         })
     }
 
-    /// Returns the value that [`apply`](Permutation::apply) maps to `value`, by applying the same
-    /// steps in reverse.
+    /// Returns the value that [`apply`](Permutation::apply) maps to `value`.
     pub(super) fn invert(&self, key: u64, value: u64) -> u64 {
         self.walk(value, |(left, right), mask| {
             (0..ROUNDS).rev().fold((left, right), |(left, right), round| {
@@ -88,10 +88,10 @@ impl Permutation {
         })
     }
 
-    /// Applies `step` to both halves of `value` until the result is less than `len`. `step` also
-    /// receives the bit mask of a half.
+    /// Applies `step` to the two halves of `value` until the result is less than `len`. The second
+    /// argument of `step` is the bit mask of a half.
     fn walk(&self, mut value: u64, step: impl Fn((u64, u64), u64) -> (u64, u64)) -> u64 {
-        // A walk that starts outside the range might never enter the range.
+        // A walk that starts outside the range might never enter it.
         assert!(value < self.len, "position {value} of {}", self.len);
         let (shift, mask) = (self.half_bits, (1 << self.half_bits) - 1);
         loop {
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_sample_comes_exactly_once() {
+    fn every_sample_occurs_exactly_once() {
         for len in (1..200).chain([255, 256, 257, 1000, 4096, 5000]) {
             let order = Shuffled::new(len, 42);
             let mut seen = vec![false; len as usize];
@@ -130,10 +130,9 @@ mod tests {
         }
     }
 
-    /// Chi-square test of the whole table: over many epochs, each (position, index) pair is equally
-    /// likely.
+    /// Chi-square test: over many epochs, every (position, index) pair is equally likely.
     #[test]
-    fn places_are_uniform_over_epochs() {
+    fn positions_are_uniform_over_epochs() {
         let (len, epochs) = (16u64, 20_000u64);
         let order = Shuffled::new(len, 7);
         let mut counts = vec![0u32; (len * len) as usize];
@@ -145,12 +144,12 @@ mod tests {
         let expected = epochs as f64 / len as f64;
         let chi2: f64 = counts.iter().map(|&c| (f64::from(c) - expected).powi(2) / expected).sum();
         // With (16 - 1)^2 = 225 degrees of freedom, the mean is 225 and the standard deviation is
-        // 21. The bounds are five standard deviations from the mean.
+        // 21. The bounds are the mean plus or minus five standard deviations.
         assert!((118.0..331.0).contains(&chi2), "chi-square {chi2:.0}");
     }
 
-    /// Two neighbors keep their relative order with a probability of one half, and the shuffled
-    /// sequence has no trend.
+    /// Checks that two neighbors keep their relative order with a probability of one half, and that
+    /// the shuffled sequence has no trend.
     #[test]
     fn neighbors_and_trend_are_random() {
         let len = 100_000;
@@ -164,16 +163,16 @@ mod tests {
         assert!(serial.abs() < 0.015 && trend.abs() < 0.015, "serial correlation {serial:.4}, trend {trend:.4}");
     }
 
-    /// Orders are stable: changing one is a breaking change.
+    /// Fails if an order changes, which would be a breaking change.
     #[test]
-    fn an_order_is_the_same_in_every_version() {
+    fn orders_do_not_change_between_versions() {
         let order = |len, epoch| (0..8).map(|p| Shuffled::new(len, 42).index(epoch, p)).collect::<Vec<_>>();
         assert_eq!(order(10, 0), [2, 6, 3, 5, 9, 4, 0, 8]);
         assert_eq!(order(1_281_167, 3), [1161284, 1108343, 508027, 800632, 426618, 33095, 1233993, 372415]);
     }
 
     #[test]
-    fn the_inverse_leads_back() {
+    fn invert_is_the_inverse_of_apply() {
         for len in [1, 2, 3, 100, 1 << 20, (1 << 40) - 12_345, 1 << 40] {
             let permutation = Permutation::new(len);
             for i in 0..2000 {
@@ -185,11 +184,11 @@ mod tests {
         }
     }
 
-    /// With 2^40 samples, the following are uniformly distributed: the high and low bits of the
-    /// sample indices, the differences between consecutive samples, and the samples at one position
-    /// over many epochs. The samples at neighboring positions are independent.
+    /// Checks with 2^40 samples that the high and low bits of the sample indices, the differences
+    /// between consecutive samples, and the samples at one position over many epochs are uniformly
+    /// distributed, and that the samples at neighboring positions are independent.
     #[test]
-    fn a_huge_source_costs_no_more_and_is_equally_random() {
+    fn a_huge_source_is_shuffled_uniformly() {
         const CELLS: u64 = 64;
         const DRAWS: u64 = 64_000;
         let uniform = |what: &str, len: u64, value: &dyn Fn(u64) -> u64| {
@@ -198,7 +197,7 @@ mod tests {
             let expected = (DRAWS / CELLS) as f64;
             let chi2: f64 = counts.iter().map(|&c| (f64::from(c) - expected).powi(2) / expected).sum();
             // With 63 degrees of freedom, the mean is 63 and the standard deviation is 11.2. The
-            // bounds are four and a half standard deviations from the mean.
+            // bounds are the mean plus or minus four and a half standard deviations.
             assert!((12.0..114.0).contains(&chi2), "{what} of {len}: chi-square {chi2:.0}");
         };
         for len in [1 << 40, (1 << 40) - 12_345, (1 << 39) + 1] {

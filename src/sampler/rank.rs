@@ -1,3 +1,5 @@
+//! The rank of this process, and how launchers pass it.
+
 use std::ops::Range;
 
 use crate::error::{Error, Result};
@@ -23,7 +25,7 @@ pub struct Rank {
     /// Number of processes that train together.
     pub world_size: usize,
     /// Rank of this process among the processes on its machine, starting at 0, if the launcher sets
-    /// it. It is usually also the index of the process's GPU.
+    /// it. Usually, this is also the index of the GPU that the process uses.
     pub local_rank: Option<usize>,
     /// Number of processes on this machine, if the launcher sets it.
     pub local_world_size: Option<usize>,
@@ -36,13 +38,13 @@ struct Launcher {
     world_size: &'static str,
     local_rank: &'static str,
     local_world_size: &'static str,
-    /// A variable that is set only in processes started by this launcher, and the command that
-    /// starts them. `None` if the other variables are sufficient to identify such processes.
+    /// A variable that is set only in the processes that this launcher started, and the command
+    /// that starts them. `None` if the other variables are only set in such processes.
     started: Option<(&'static str, &'static str)>,
 }
 
-/// Launchers, from the innermost to the outermost. The innermost launcher comes first, because it
-/// started this process: srun may start mpirun, which may start torchrun.
+/// The supported launchers, from the innermost to the outermost: srun may start mpirun, which may
+/// start torchrun. The innermost one has precedence, because it started this process.
 const LAUNCHERS: [Launcher; 3] = [
     Launcher {
         name: "torchrun",
@@ -66,17 +68,17 @@ const LAUNCHERS: [Launcher; 3] = [
         world_size: "SLURM_NTASKS",
         local_rank: "SLURM_LOCALID",
         local_world_size: "SLURM_NTASKS_PER_NODE",
-        // A batch script runs only once, on the first machine, but SLURM sets its variables to
-        // process 0 of the requested number of tasks.
+        // SLURM also sets the variables in a batch script, as if it were process 0 of the requested
+        // tasks, although the script runs only once.
         started: Some(("SLURM_STEP_ID", "srun")),
     },
 ];
 
 impl Rank {
-    /// A single process.
+    /// The rank of a process that trains alone.
     pub const ALONE: Rank = Rank { rank: 0, world_size: 1, local_rank: None, local_world_size: None };
 
-    /// Creates the rank for process `rank` out of `world_size` processes.
+    /// Creates rank `rank` of `world_size` processes.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if `rank` is not less than `world_size`.
@@ -87,21 +89,21 @@ impl Rank {
         Ok(Rank { rank, world_size, local_rank: None, local_world_size: None })
     }
 
-    /// Reads the rank that the launcher set in the environment. Returns `None` if no launcher's
-    /// variables are set. These launchers are supported, in order of precedence:
+    /// Reads the rank that the launcher set in the environment. Returns `None` if no launcher has
+    /// set its variables. These launchers are supported, in order of precedence:
     ///
     /// - torchrun: `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`;
     /// - Open MPI: `OMPI_COMM_WORLD_RANK`, ...`_SIZE`, ...`_LOCAL_RANK`, ...`_LOCAL_SIZE`;
     /// - SLURM: `SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`, `SLURM_NTASKS_PER_NODE`.
     ///
-    /// SLURM gives a batch script rank 0 of all tasks, although the script runs only once. `srun`
-    /// sets `SLURM_STEP_ID` in the tasks that it starts. Therefore, rank 0 of several tasks is
-    /// rejected if that variable is not set.
+    /// SLURM also sets the rank in a batch script, to 0, although the script runs only once. Only
+    /// `srun` sets `SLURM_STEP_ID`, in the tasks that it starts. Therefore, rank 0 of several tasks
+    /// is rejected if that variable is not set.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the variables of a launcher are
-    /// incomplete or not numbers, or if two launchers contradict each other. For example, an inner
-    /// launcher cannot have started fewer processes than an outer launcher reports.
+    /// incomplete or not numbers, or if the variables of two launchers contradict each other: an
+    /// inner launcher cannot have started fewer processes than an outer one reports.
     pub fn from_env() -> Result<Option<Self>> {
         Self::from_variables(&|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
@@ -131,8 +133,8 @@ impl Rank {
         Ok(found.map(|(rank, _)| rank))
     }
 
-    /// Returns the ranks on this machine, according to the launcher. Launchers assign consecutive
-    /// ranks to the processes of a machine.
+    /// Returns the ranks on this machine, provided that the launcher assigned consecutive ranks to
+    /// the processes of a machine.
     pub(crate) fn machine(&self) -> Range<usize> {
         let ranks = self.local_world_size.unwrap_or(1).clamp(1, self.world_size);
         let local = self.local_rank.unwrap_or(self.rank % ranks);
@@ -140,19 +142,20 @@ impl Rank {
         if self.rank < first + ranks { first..(first + ranks).min(self.world_size) } else { self.rank..self.rank + 1 }
     }
 
-    /// Reads the rank from the environment. Fails without a launcher.
+    /// Reads the rank from the environment, like [`from_env`](Rank::from_env), but returns an error
+    /// if no launcher set it.
     pub(crate) fn of_launcher() -> Result<Self> {
         Self::from_env()?.ok_or_else(|| {
-            let looked = LAUNCHERS.each_ref().map(|l| format!("{} and {} ({})", l.rank, l.world_size, l.name)).join(", ");
+            let variables = LAUNCHERS.each_ref().map(|l| format!("{} and {} ({})", l.rank, l.world_size, l.name)).join(", ");
             Error::config(format!(
-                "distributed: no launcher says which rank this is (looked for {looked}); start the program with one of them, or set rank(rank, world_size)"
+                "distributed: no launcher says which rank this is (looked for {variables}); start the program with one of them, or set rank(rank, world_size)"
             ))
         })
     }
 }
 
 impl Launcher {
-    /// Reads the rank from this launcher's variables. Returns `None` if they are not set.
+    /// Reads the rank from this launcher's variables. Returns `None` if none of them is set.
     fn read(&self, variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Rank>> {
         let number = |name: &str| match variable(name) {
             None => Ok(None),
@@ -173,11 +176,11 @@ impl Launcher {
                 "{} is {rank}, but {} is {world_size}: ranks start at 0",
                 self.rank, self.world_size
             ))),
-            // A rank other than 0 proves that the launcher started this process.
+            // Only rank 0 is suspicious, because a batch script never has a different one.
             (Some(0), Some(world_size))
                 if world_size > 1 && self.started.is_some_and(|(name, _)| variable(name).is_none()) =>
             {
-                let (missing, by) = self.started.expect("just looked at");
+                let (missing, by) = self.started.expect("the guard checked this");
                 Err(Error::config(format!(
                     "{} is 0 and {} is {world_size}, but {missing} is not set: this is the SLURM batch script itself, not a task; \
                      start the program with {by}, or set rank(rank, world_size)",
@@ -185,9 +188,8 @@ impl Launcher {
                 )))
             }
             (Some(rank), Some(world_size)) => {
-                // A job step inherits the number of processes requested for the job, which may
-                // exceed the step's own number. The value is only a hint, so a malformed value is
-                // ignored.
+                // The value is only a hint: a job step inherits it from the job, so it may exceed
+                // the number of processes in the step. Ignore a malformed value.
                 let local_world_size = number(self.local_world_size).ok().flatten().map(|n| n.min(world_size));
                 Ok(Some(Rank { rank, world_size, local_rank: number(self.local_rank)?, local_world_size }))
             }
@@ -199,7 +201,7 @@ impl Launcher {
 mod tests {
     use super::*;
 
-    /// Reads the rank from an environment in the form `NAME=value NAME=value`.
+    /// Reads the rank from an environment that is written as `NAME=value NAME=value`.
     fn rank_in(environment: &str) -> Result<(usize, usize, Option<usize>), String> {
         let variable = |name: &str| {
             let pairs = environment.split_whitespace().filter_map(|pair| pair.split_once('='));
@@ -210,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn each_launcher_is_known_and_the_innermost_wins() {
+    fn the_innermost_launcher_has_precedence() {
         let mpi = "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1";
         let slurm = "SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=0";
         assert_eq!(rank_in("RANK=5 WORLD_SIZE=8 LOCAL_RANK=1"), Ok((5, 8, Some(1))));
@@ -228,8 +230,8 @@ mod tests {
         assert_eq!(rank_in(mpi), Ok((3, 4, Some(1))));
         assert_eq!(rank_in(slurm), Ok((1, 2, Some(0))));
         assert_eq!(rank_in("RANK=0 WORLD_SIZE=1"), Ok((0, 1, None)));
-        // srun starts torchrun once per machine, and torchrun starts the processes. The same
-        // applies to mpirun and to torchrun in a batch script.
+        // srun may start torchrun once per machine, and torchrun then starts the processes. The
+        // same applies to mpirun, and to torchrun in a batch script.
         assert_eq!(rank_in(&format!("RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 {slurm}")), Ok((5, 8, Some(1))));
         assert_eq!(rank_in(&format!("{mpi} {slurm}")), Ok((3, 4, Some(1))));
         assert_eq!(rank_in("RANK=0 WORLD_SIZE=1 SLURM_PROCID=0 SLURM_NTASKS=8"), Ok((0, 1, None)));

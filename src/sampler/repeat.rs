@@ -1,7 +1,11 @@
-use super::{Occurrence, Position, Sampler};
+use std::sync::Arc;
 
-/// An order that combines several passes into one epoch. Epoch e consists of `passes` epochs of the
-/// inner order, starting with epoch `e * passes`.
+use super::changing::{Change, Changing, History};
+use super::{Occurrence, Position, Sampler};
+use crate::error::Result;
+
+/// A sampler that combines several passes into one epoch. Epoch e consists of `passes` epochs of the
+/// inner sampler, starting with epoch `e * passes`.
 ///
 /// Only the epoch boundaries change. The random numbers of samples stay the same, and a batch may
 /// span two passes.
@@ -12,7 +16,7 @@ pub struct Repeat<O> {
 }
 
 impl<O: Sampler> Repeat<O> {
-    /// Creates an order whose epochs consist of `passes` epochs of `inner` each.
+    /// Creates a sampler whose epochs consist of `passes` epochs of `inner` each.
     pub fn new(passes: u64, inner: O) -> Self {
         Repeat { inner, passes }
     }
@@ -22,7 +26,8 @@ impl<O: Sampler> Repeat<O> {
         (0..self.passes).map(move |pass| first.wrapping_add(pass))
     }
 
-    /// Converts a position to an epoch and a position in the inner order.
+    /// Returns the epoch of the inner sampler that contains `position`, and the position in that
+    /// epoch.
     fn inside(&self, epoch: u64, mut position: u64) -> (u64, u64) {
         for pass in self.passes(epoch) {
             let len = self.inner.len(pass);
@@ -63,6 +68,21 @@ impl<O: Sampler> Sampler for Repeat<O> {
             before = after;
         }
         Position::Absent
+    }
+}
+
+impl<O: Changing> Changing for Repeat<O> {
+    fn changed(&self, change: Change, keep_from: u64) -> Result<(Arc<dyn Changing>, u64)> {
+        let (inner, effective) = self.inner.changed(change, keep_from)?;
+        Ok((Arc::new(Repeat::new(self.passes, inner)), effective))
+    }
+
+    fn history(&self) -> History {
+        self.inner.history()
+    }
+
+    fn draws(&self) -> u64 {
+        self.inner.draws().saturating_mul(self.passes)
     }
 }
 

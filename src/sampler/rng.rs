@@ -1,8 +1,10 @@
-/// Random number generator for one sample: SplitMix64 (Steele, Lea and Flood, "Fast splittable
+//! The per-sample random number generator.
+
+/// The random number generator of a sample: SplitMix64 (Steele, Lea and Flood, "Fast splittable
 /// pseudorandom number generators", 2014), seeded with a hash of (seed, epoch, sample).
 ///
-/// The hash has no other input, so the numbers do not depend on the worker, batch or rank. The
-/// sequence, and the conversions in the methods of this type, do not change within a major version.
+/// Nothing else enters the hash, so the numbers are independent of the worker, the batch and the
+/// rank. The sequence, and the conversions by the methods below, are stable within a major version.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
@@ -17,7 +19,7 @@ pub(crate) fn mix(mut z: u64) -> u64 {
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Rng {
-    /// Creates the generator for `sample` in `epoch`, using `seed`.
+    /// Creates the generator for `sample` in `epoch`, with seed `seed`.
     pub fn new(seed: u64, epoch: u64, sample: u64) -> Self {
         let key = [seed, epoch, sample]
             .iter()
@@ -25,7 +27,7 @@ impl Rng {
         Rng(key)
     }
 
-    /// Derives a generator with different numbers from this generator and `name`.
+    /// Returns a generator with different random numbers, derived from this generator and `name`.
     pub(crate) fn named(&self, name: &str) -> Self {
         Rng(name
             .bytes()
@@ -38,7 +40,7 @@ impl Rng {
         mix(self.0)
     }
 
-    /// Returns a uniform number in [0, 1), a multiple of 2^-53.
+    /// Returns a uniformly distributed multiple of 2^-53 in [0, 1).
     pub fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
@@ -48,8 +50,8 @@ impl Rng {
         low + (high - low) * self.unit()
     }
 
-    /// Returns a uniform number in 0..n by multiply-shift (Lemire 2019, without the rejection step:
-    /// the bias is below n / 2^64). `n` must not be 0.
+    /// Returns a uniform number in `0..n`, by multiply-shift (Lemire 2019). There is no rejection
+    /// step, so the bias is up to `n / 2^64`. `n` must not be 0.
     pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(n)) >> 64) as u64
     }
@@ -66,14 +68,15 @@ mod tests {
 
     #[test]
     fn the_sequence_is_splitmix64() {
-        // The first outputs of the reference generator for state 1234567 (Vigna, splitmix64.c).
+        // The first outputs of the reference implementation for state 1234567 (Vigna,
+        // splitmix64.c).
         let mut rng = Rng(1234567);
         assert_eq!(rng.next_u64(), 6457827717110365317);
         assert_eq!(rng.next_u64(), 3203168211198807973);
     }
 
     #[test]
-    fn each_part_of_the_key_matters() {
+    fn seed_epoch_and_sample_change_the_numbers() {
         let first = |s, e, i| Rng::new(s, e, i).next_u64();
         let all = [first(0, 0, 0), first(1, 0, 0), first(0, 1, 0), first(0, 0, 1), first(1, 1, 0), first(0, 1, 1)];
         let distinct: std::collections::HashSet<_> = all.iter().collect();
@@ -81,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn each_name_has_its_own_numbers() {
+    fn each_name_has_different_numbers() {
         let first = |sample: u64, name: &str| Rng::new(1, 2, sample).named(name).next_u64();
         let all = [first(0, ""), first(0, "a"), first(0, "b"), first(0, "ab"), first(0, "ba"), first(1, "a")];
         let distinct: std::collections::HashSet<_> = all.into_iter().chain([Rng::new(1, 2, 0).next_u64()]).collect();

@@ -1,15 +1,15 @@
-//! The trait [`Sampler`], which maps a position to a sample.
+//! The trait of samplers, which map positions to samples.
 
 use std::sync::Arc;
 
 pub use warpfeed_sources::Position;
 
-/// The order of the samples in each epoch.
+/// Determines the order of the samples in each epoch.
 ///
-/// Implement this trait for a custom order. The methods must return the same value for the same
-/// arguments, at any time and on any thread. The loader calls them for an epoch while the previous
-/// epoch is still in progress. If the order depends on state that the program changes between
-/// epochs, set [`Loader::epochs`](crate::Loader::epochs) to 0.
+/// Implement this trait to define a custom order. Each method must return the same value for the
+/// same arguments, at any time and on any thread. The loader calls the methods for an epoch while
+/// the previous epoch is still in progress. If the order depends on state that the program changes
+/// between epochs, set [`Loader::epochs`](crate::Loader::epochs) to 0.
 ///
 /// ```
 /// use warpfeed::sampler::Sampler;
@@ -40,18 +40,18 @@ pub trait Sampler: Send + Sync {
     /// [`index`](Sampler::index), and the variant is `epoch`.
     ///
     /// The default variant is correct if each sample occurs at most once per epoch. If a sample can
-    /// occur more often, return a different variant for each occurrence; otherwise all occurrences
-    /// are augmented the same way. An order that wraps another should forward the inner order's
-    /// variants.
+    /// occur more often, return a different variant for each occurrence, because occurrences with
+    /// the same variant are augmented in the same way. A sampler that wraps another one should
+    /// forward the variants of the inner sampler.
     fn at(&self, epoch: u64, position: u64) -> Occurrence {
         Occurrence { index: self.index(epoch, position), variant: epoch }
     }
 
-    /// Returns the first position in `epoch`, starting at `from`, at which sample `index` occurs:
-    /// the inverse of [`index`](Sampler::index). This lets an object cache keep the samples that
-    /// will be needed soonest.
+    /// Returns the first position at or after `from` at which sample `index` occurs in `epoch`,
+    /// which is the inverse of [`index`](Sampler::index). The cache for object stores uses this
+    /// method to keep the samples that will be needed soonest.
     ///
-    /// Implement this method only if it can be computed in constant time. The default is
+    /// Implement this method only if the position can be computed in constant time. The default is
     /// [`Position::Unknown`], in which case the cache keeps the most recently read samples.
     fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
         let _ = (epoch, index, from);
@@ -64,8 +64,8 @@ pub trait Sampler: Send + Sync {
 pub struct Occurrence {
     /// Source index of the sample.
     pub index: u64,
-    /// Number that takes the place of the epoch in the sample's random numbers, which are a
-    /// function of (seed, variant, index).
+    /// Replaces the epoch in the sample's random numbers, which are a function of (seed, variant,
+    /// index).
     pub variant: u64,
 }
 
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
     use crate::sampler::{Mixture, Repeat, Sequential, Shuffled, Subset, Weighted, Windowed};
 
-    /// Computes the inverse by scanning the samples of an epoch.
+    /// Computes the inverse by scanning `list`, the samples of an epoch.
     fn scanned(list: &[u64], index: u64, from: u64) -> Position {
         let found = (from..list.len() as u64).find(|&position| list[position as usize] == index);
         found.map_or(Position::Absent, Position::At)
@@ -129,23 +129,23 @@ mod tests {
             (Arc::new(mixed(700)), 70),
             (Arc::new(mixed(37)), 70),
         ];
-        for (number, (order, samples)) in orders.iter().enumerate() {
+        for (i, (order, samples)) in orders.iter().enumerate() {
             for epoch in [0, 1, 14] {
                 let (len, list) = (order.len(epoch), listed(&**order, epoch));
                 for sample in 0..*samples {
                     for from in (0..len + 2).step_by(1 + len as usize / 16) {
                         let (found, expected) = (order.position(epoch, sample, from), scanned(&list, sample, from));
-                        assert_eq!(found, expected, "order {number}, epoch {epoch}, sample {sample} from {from}");
+                        assert_eq!(found, expected, "order {i}, epoch {epoch}, sample {sample} from {from}");
                     }
                 }
             }
         }
     }
 
-    /// A pass over the large source takes several rounds, so a sample may be absent from many
-    /// epochs.
+    /// Tests a source that is so large that a pass takes several rounds, so that many epochs do not
+    /// contain a given sample.
     #[test]
-    fn the_inverse_of_a_mixture_leads_back_across_rounds() {
+    fn a_mixture_finds_samples_of_later_rounds() {
         let order = Mixture::new(&[(30_000, 0.9), (100, 0.1)], 8).unwrap().draws(25_000);
         for epoch in 0..5 {
             let list = listed(&order, epoch);

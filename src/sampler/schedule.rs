@@ -1,58 +1,58 @@
-//! Splits an order into batches, and each batch into the shares of the ranks.
+//! Splits the sequence of a sampler into batches, and divides each batch between the ranks.
 //!
-//! All functions are pure. Every rank computes its share without communication. For the object
-//! cache, the first batch that reads a given sample can be found without iterating over the epoch.
+//! All functions are pure, so every rank computes its share without communication. An object cache
+//! can find the next batch that reads a given sample without iterating over the epoch.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Occurrence, Position, Rank, Sampler};
+use super::{Changeable, Occurrence, Position, Rank, Sampler};
 
-/// Policy for the last batch of an epoch if there are not enough samples to fill it.
+/// What happens to the last batch of an epoch if there are not enough samples to fill it.
 ///
-/// With several ranks ([`Loader::rank`](crate::Loader::rank)) the policy applies to the global
-/// batch, so all ranks have the same number of batches.
+/// With several ranks ([`Loader::rank`](crate::Loader::rank)), this applies to the global batch, so
+/// all ranks have the same number of batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LastBatch {
     /// Delivers a smaller batch, like PyTorch's `drop_last=False`.
     ///
-    /// The ranks share the batch as evenly as possible. If there are fewer samples than ranks, each
-    /// rank without a sample gets one sample from the start of the epoch, which is marked as not
-    /// valid.
+    /// The batch is divided between the ranks as evenly as possible. If there are fewer samples
+    /// than ranks, each rank without a sample gets a sample from the start of the epoch, which is
+    /// marked as not valid.
     #[default]
     Keep,
-    /// Drops the batch, like PyTorch's `drop_last=True`. Opening fails if this leaves the epoch
-    /// without a batch.
+    /// Drops the batch, like PyTorch's `drop_last=True`. Opening fails if no batch remains.
     Drop,
     /// Fills the batch with samples from the start of the epoch, which are marked as not valid (see
     /// [`BatchInfo::valid`](crate::BatchInfo::valid)).
     ///
-    /// All batches of all ranks have the same number of samples, even if the global batch size is
+    /// All batches on all ranks have the same number of samples, even if the global batch size is
     /// not divisible by the world size.
     Pad,
 }
 
-/// One sample of a batch, as the schedule assigns it.
+/// One sample of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Entry {
-    /// Index in the source.
+    /// Source index of the sample.
     pub(crate) sample: u64,
-    /// Number that takes the place of the epoch in the sample's random numbers; see
-    /// [`Occurrence::variant`].
+    /// Replaces the epoch in the sample's random numbers; see [`Occurrence::variant`].
     pub(crate) variant: u64,
-    /// Whether this is a regular sample; false for padding.
+    /// Whether this is a regular sample rather than padding.
     pub(crate) valid: bool,
 }
 
-/// Splits an order into batches, and each batch into the shares of the ranks.
+/// Splits the sequence of a sampler into batches, and divides each batch between the ranks.
 ///
-/// Global batch `g` starts at position `g * batch`, for any number of ranks. Its samples, at most
-/// `batch`, are split in order: each rank gets a contiguous range, and if the number of samples is
-/// not divisible by the number of ranks, the first ranks get one more sample.
+/// Global batch `g` starts at position `g * batch`, for any number of ranks, and has at most
+/// `batch` samples. Each rank gets a contiguous range of them, in the order of the ranks. If the
+/// number of samples is not divisible by the number of ranks, the first ranks get one sample more.
 #[derive(Clone)]
 pub(crate) struct Schedule {
     order: Arc<dyn Sampler>,
+    /// The same order, if the program may change it.
+    changes: Option<Arc<Changeable>>,
     batch: u64,
     last: LastBatch,
     rank: Rank,
@@ -61,7 +61,28 @@ pub(crate) struct Schedule {
 impl Schedule {
     /// Creates a schedule. `batch` is the global batch size.
     pub(crate) fn new(order: Arc<dyn Sampler>, batch: u64, last: LastBatch, rank: Rank) -> Self {
-        Schedule { order, batch, last, rank }
+        Schedule { order, changes: None, batch, last, rank }
+    }
+
+    /// Declares that the order is `changes`, if that is set.
+    pub(crate) fn with_changes(mut self, changes: Option<Arc<Changeable>>) -> Self {
+        self.changes = changes;
+        self
+    }
+
+    /// Returns the order, if the program may change it.
+    pub(crate) fn changes(&self) -> Option<&Arc<Changeable>> {
+        self.changes.as_ref()
+    }
+
+    /// Returns this schedule with a different order, which the program cannot change.
+    pub(crate) fn with_order(&self, order: Arc<dyn Sampler>) -> Self {
+        Schedule { order, changes: None, ..self.clone() }
+    }
+
+    /// Returns this schedule with the order as it was before any change.
+    pub(crate) fn without_changes(&self) -> Self {
+        self.changes.as_ref().map_or_else(|| self.clone(), |changes| self.with_order(changes.first()))
     }
 
     pub(crate) fn order(&self) -> &dyn Sampler {
@@ -73,7 +94,7 @@ impl Schedule {
         self.batch
     }
 
-    /// Returns the rank for which this schedule computes shares.
+    /// Returns the rank that this schedule computes shares for.
     pub(crate) fn rank(&self) -> Rank {
         self.rank
     }
@@ -94,15 +115,14 @@ impl Schedule {
         }
     }
 
-    /// Returns the maximum number of samples in a batch of this rank, including padding.
-    pub(crate) fn places(&self) -> u64 {
+    /// Returns the number of samples in a full batch of this rank, including padding.
+    pub(crate) fn rows(&self) -> u64 {
         let share = self.share(self.batch);
-        self.least().max(share.end - share.start)
+        self.min_share().max(share.end - share.start)
     }
 
-    /// Returns the minimum number of samples in a batch of this rank. Smaller shares are padded to
-    /// this number.
-    fn least(&self) -> u64 {
+    /// Returns the number of samples that smaller shares of a rank are padded to.
+    fn min_share(&self) -> u64 {
         match self.last {
             LastBatch::Pad => self.batch.div_ceil(self.rank.world_size as u64),
             LastBatch::Keep => 1,
@@ -123,20 +143,20 @@ impl Schedule {
         start..start + each + u64::from(rank < more)
     }
 
-    /// Returns the positions of the samples that pad the share of `rank` in a batch of `samples`
-    /// samples. The positions start after the padding of the preceding ranks, and wrap around at
-    /// the end of the epoch.
+    /// Returns the positions of the samples that pad the share of `rank` in a global batch of
+    /// `samples` samples. They follow the padding of the preceding ranks, and wrap around at the
+    /// end of the epoch.
     fn padding(&self, rank: usize, samples: u64) -> Range<u64> {
         let share = self.share_of(rank, samples);
-        let before = (rank as u64 * self.least()).saturating_sub(share.start);
-        before..before + self.least().saturating_sub(share.end - share.start)
+        let before = (rank as u64 * self.min_share()).saturating_sub(share.start);
+        before..before + self.min_share().saturating_sub(share.end - share.start)
     }
 
-    /// Returns the first batch of `epoch`, starting at batch `from`, in which a rank on this
-    /// machine reads `sample`.
+    /// Returns the first batch of `epoch`, at or after `from`, in which a rank on this machine
+    /// reads `sample`.
     ///
     /// # Panics
-    /// If the order panics.
+    /// If the sampler panics.
     pub(crate) fn next(&self, epoch: u64, sample: u64, from: u64) -> Position {
         let (len, batches, machine) = (self.order.len(epoch), self.num_batches(epoch), self.rank.machine());
         if from >= batches {
@@ -151,8 +171,7 @@ impl Schedule {
         loop {
             match self.order.position(epoch, sample, position) {
                 Position::Unknown => return Position::Unknown,
-                // Without this check, a custom order that ignores `from` would cause an endless
-                // loop.
+                // A custom order that ignores `from` would cause an endless loop.
                 Position::At(at) if at < position => return Position::Unknown,
                 Position::At(at) if at / self.batch < padded.unwrap_or(batches) => {
                     let (batch, place) = (at / self.batch, at % self.batch);
@@ -168,7 +187,7 @@ impl Schedule {
         }
     }
 
-    /// Returns whether `sample` is at one of the positions in `padding`.
+    /// Returns whether `sample` is at one of the positions `padding`.
     fn pads(&self, epoch: u64, sample: u64, padding: Range<u64>) -> bool {
         let (len, mut position) = (self.order.len(epoch), 0);
         while !padding.is_empty()
@@ -184,14 +203,14 @@ impl Schedule {
         false
     }
 
-    /// Replaces `entries` with this rank's entries of batch `number` of `epoch`. `number` must be
+    /// Replaces `entries` with this rank's samples of batch `batch` of `epoch`. `batch` must be
     /// less than [`num_batches`](Schedule::num_batches).
     ///
     /// # Panics
-    /// If the order panics, or if it returns fewer samples than before.
-    pub(crate) fn fill(&self, epoch: u64, number: u64, entries: &mut Vec<Entry>) {
-        let (len, first) = (self.order.len(epoch), number * self.batch);
-        assert!(first < len, "batch {number} begins at {first}, but the order has {len} samples in epoch {epoch}");
+    /// If the sampler panics, or if it returns fewer samples than before.
+    pub(crate) fn fill(&self, epoch: u64, batch: u64, entries: &mut Vec<Entry>) {
+        let (len, first) = (self.order.len(epoch), batch * self.batch);
+        assert!(first < len, "batch {batch} begins at {first}, but the sampler has {len} samples in epoch {epoch}");
         let share = self.share(self.batch.min(len - first));
         let padding = self.padding(self.rank.rank, self.batch.min(len - first));
         let entry = |position, valid| {
@@ -211,7 +230,7 @@ mod tests {
     use super::*;
     use crate::sampler::{Mixture, Repeat, Sequential, Shuffled, Subset, Weighted, Windowed};
 
-    /// An order that counts its calls.
+    /// A sampler that counts its calls.
     struct Counted(Arc<AtomicU64>);
 
     impl Sampler for Counted {
@@ -239,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_read_of_a_machine_equals_a_scan() {
+    fn the_next_batch_of_a_sample_equals_a_scan() {
         let list: Vec<u64> = (0..23).map(|place| place % 19).collect();
         let order: Arc<dyn Sampler> = Arc::new(Subset::new(list, crate::sampler::Shuffled::new(23, 3)).unwrap());
         for last in [LastBatch::Keep, LastBatch::Drop, LastBatch::Pad] {
@@ -282,7 +301,7 @@ mod tests {
         }
     }
 
-    /// An order whose inverse ignores `from`.
+    /// A sampler whose inverse ignores `from`.
     struct First;
 
     impl Sampler for First {
@@ -317,7 +336,7 @@ mod tests {
         (0..schedule.num_batches(0))
             .map(|b| {
                 schedule.fill(0, b, &mut entries);
-                assert!(!entries.is_empty() && entries.len() as u64 <= schedule.places());
+                assert!(!entries.is_empty() && entries.len() as u64 <= schedule.rows());
                 entries.iter().map(|p| (p.sample, p.valid)).collect()
             })
             .collect()
@@ -337,8 +356,8 @@ mod tests {
 
     #[test]
     fn ranks_share_each_batch_as_evenly_as_possible() {
-        // Ten samples in global batches of six for four ranks: the first batch is shared as 2 + 2 +
-        // 1 + 1, and four samples remain.
+        // Ten samples, global batches of six, and four ranks: the ranks get 2, 2, 1 and 1 samples
+        // of the first batch, and four samples remain.
         let of = |last| [0, 1, 2, 3].map(|rank| shares(10, 6, last, rank, 4));
         let (yes, no) = (true, false);
         let full = [vec![(0, yes), (1, yes)], vec![(2, yes), (3, yes)], vec![(4, yes)], vec![(5, yes)]];
@@ -350,14 +369,14 @@ mod tests {
         assert_eq!(padded[1][0], [(2, yes), (3, yes)]);
         assert_eq!([&padded[2][0], &padded[3][0]], [&[(4, yes), (0, no)], &[(5, yes), (1, no)]]);
         assert_eq!([&padded[0][1], &padded[3][1]], [&[(6, yes), (0, no)], &[(9, yes), (3, no)]]);
-        // Two samples remain for four ranks, so the other two ranks get padding.
+        // Only two samples remain for four ranks, so the last two ranks get padding.
         assert_eq!(
             [0, 1, 2, 3].map(|rank| shares(8, 6, LastBatch::Keep, rank, 4)[1][0]),
             [(6, yes), (7, yes), (0, no), (1, no)]
         );
     }
 
-    /// Simulates the ranks of a run that continues with a different number of ranks.
+    /// Simulates a run on about a thousand ranks, the number of which changes from batch to batch.
     #[test]
     fn a_thousand_ranks_share_every_order() {
         let len = 50_000;
@@ -378,7 +397,7 @@ mod tests {
                 let mut seen = Vec::new();
                 let alone = Schedule::new(order.clone(), batch, last, Rank::ALONE);
                 for number in 0..alone.num_batches(1) {
-                    // The number of ranks changes, as if nodes failed and returned.
+                    // The number of ranks changes as if nodes failed and came back.
                     let world = [1024, 1000, 513, 1024][number as usize % 4];
                     let (mut all, mut entries) = (Vec::new(), Vec::new());
                     for rank in 0..world {

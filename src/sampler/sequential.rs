@@ -1,13 +1,13 @@
-//! The source's own order, [`Sequential`].
+//! Delivers the samples in the order of the source.
 
 use super::sampler::{Position, Sampler};
 
-/// An order that returns all samples in the source's order, once per epoch.
+/// A sampler that delivers all samples once per epoch, in the order of the source.
 #[derive(Debug, Clone, Copy)]
 pub struct Sequential(u64);
 
 impl Sequential {
-    /// Creates the order for a source of `len` samples.
+    /// Creates the sampler for a source of `len` samples.
     pub fn new(len: u64) -> Self {
         Sequential(len)
     }

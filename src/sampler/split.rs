@@ -1,14 +1,16 @@
+//! Divides a dataset at random.
+
 use std::collections::BTreeMap;
 
 use super::{Sampler, Shuffled};
 use crate::error::{Error, Result};
 
-/// Splits `samples` at random into parts with the fractions `shares`, like PyTorch's
-/// `random_split`. If the sum of the fractions is less than 1, the remaining samples do not belong
-/// to any part.
+/// Splits `samples` at random, like PyTorch's `random_split`. `shares` contains the fraction of the
+/// samples in each part. If the sum of the fractions is less than 1, the remaining samples are in
+/// none of the parts.
 ///
-/// The parts depend on `seed`, the samples and their order. Each part is in ascending order.
-/// Rounding does not lose any samples.
+/// The parts depend on `seed`, and on the samples and their order. Each part is in ascending order.
+/// No sample is lost to rounding.
 ///
 /// ```
 /// let [train, val] = warpfeed::sampler::split(0..500, [0.8, 0.2], 42)?;
@@ -17,7 +19,7 @@ use crate::error::{Error, Result};
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Config`](crate::ErrorKind::Config) if a share is outside 0 to 1, or if the sum of
+/// [`ErrorKind::Config`](crate::ErrorKind::Config) if a share is not from 0 to 1, or if the sum of
 /// the shares exceeds 1.
 pub fn split<const N: usize>(
     samples: impl IntoIterator<Item = u64>,
@@ -27,8 +29,8 @@ pub fn split<const N: usize>(
     split_by_class(samples.into_iter().map(|sample| (sample, 0)), shares, seed)
 }
 
-/// Like [`split`], but splits each class separately, which is called a stratified split. Every part
-/// has the same class proportions as the whole. `samples` are pairs of an index and a label.
+/// Like [`split`], but splits each class separately (a stratified split), so that every part has
+/// the same class proportions as the whole. `samples` yields pairs of an index and a label.
 ///
 /// ```
 /// let labels = [0, 0, 0, 0, 1, 1, 1, 1];
@@ -39,7 +41,7 @@ pub fn split<const N: usize>(
 /// ```
 ///
 /// # Errors
-/// The same errors as for [`split`].
+/// See [`split`].
 pub fn split_by_class<const N: usize>(
     samples: impl IntoIterator<Item = (u64, i64)>,
     shares: [f64; N],
@@ -56,27 +58,27 @@ pub fn split_by_class<const N: usize>(
         classes.entry(label).or_default().push(sample);
     }
     let mut parts = [const { Vec::new() }; N];
-    // The rounding error of each class is carried over to the next class, so that the parts have
-    // the correct total size even if the classes are small.
-    let mut owed = [0.0; N];
+    // Carry the rounding errors of each class over to the next class, so that the total sizes of
+    // the parts are correct even if the classes are small.
+    let mut rounding_errors = [0.0; N];
     for (label, samples) in classes {
         let len = samples.len() as u64;
         let shuffled = Shuffled::new(len, seed ^ (label as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut drawn = (0..len).map(|position| samples[shuffled.index(0, position) as usize]);
         let mut left = samples.len();
-        for ((part, share), owed) in parts.iter_mut().zip(shares).zip(&mut owed) {
-            let wanted = share * len as f64 + *owed;
+        for ((part, share), rounding_errors) in parts.iter_mut().zip(shares).zip(&mut rounding_errors) {
+            let wanted = share * len as f64 + *rounding_errors;
             let count = (wanted.round().max(0.0) as usize).min(left);
-            *owed = wanted - count as f64;
+            *rounding_errors = wanted - count as f64;
             left -= count;
             part.extend(drawn.by_ref().take(count));
         }
-        // If the sum of the fractions is 1, every sample must be in a part. A part with a fraction
-        // of 0 must stay empty.
+        // If the sum of the fractions is 1, every sample must be in a part, but not in one with a
+        // fraction of 0.
         if sum > 1.0 - 1e-9
             && let Some(last) = shares.iter().rposition(|&share| share > 0.0)
         {
-            owed[last] -= left as f64;
+            rounding_errors[last] -= left as f64;
             parts[last].extend(drawn);
         }
     }
@@ -106,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_0_has_no_sample_however_the_others_are_rounded() {
+    fn a_part_with_fraction_0_stays_empty() {
         let third = 1.0 / 3.0;
         for n in 0..50 {
             let [a, b, c, none] = split(0..n, [third, third, third, 0.0], 3).unwrap();
@@ -117,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_has_the_classes_in_the_proportions_of_the_whole() {
+    fn every_part_has_the_class_proportions_of_the_whole() {
         // Class k has 10 * k samples.
         let labels = (1..=10).flat_map(|k| std::iter::repeat_n(k, 10 * k as usize));
         let samples: Vec<(u64, i64)> = (0..).zip(labels).collect();
@@ -127,7 +129,7 @@ mod tests {
             let of = |part: &[u64]| part.iter().filter(|&&s| samples[s as usize].1 == class).count();
             assert_eq!((of(&train), of(&val)), (8 * class as usize, 2 * class as usize));
         }
-        // Even if each class has only one sample, the total sizes of the parts are correct.
+        // The total sizes of the parts are correct even if each class has only one sample.
         let [train, val] = split_by_class((0..100).map(|i| (i, i as i64)), [0.8, 0.2], 1).unwrap();
         assert_eq!((train.len(), val.len()), (80, 20));
     }

@@ -1,12 +1,15 @@
+//! A sampler that visits only the listed samples.
+
 use std::sync::{Arc, OnceLock};
 
+use super::changing::{Change, Changing, History};
 use super::rng::mix;
 use super::{Occurrence, Position, Sampler};
 use crate::error::{Error, Result};
 
-/// An order that is restricted to a list of samples. The inner order returns positions in the list.
+/// A sampler over a list of sample indices. The inner sampler chooses positions in that list.
 ///
-/// Each entry of the list uses 8 bytes, and another 8 bytes once [`position`](Sampler::position) is
+/// Each entry of the list takes 8 bytes, and 8 more once [`position`](Sampler::position) has been
 /// called. A sample that is listed more than once is augmented differently each time.
 #[derive(Debug, Clone)]
 pub struct Subset<O> {
@@ -14,13 +17,13 @@ pub struct Subset<O> {
     indices: Arc<[u64]>,
     /// For each entry, the number of earlier entries with the same sample. Empty if no sample is
     /// listed twice.
-    copies: Box<[u32]>,
-    /// Positions in `indices`, sorted by the sample they refer to.
-    places: OnceLock<Box<[u64]>>,
+    earlier: Arc<[u32]>,
+    /// Positions in `indices`, sorted by sample. Computed when they are first needed.
+    positions: OnceLock<Box<[u64]>>,
 }
 
 impl<O: Sampler> Subset<O> {
-    /// Creates an order over the samples `indices`. `inner` returns positions in this list.
+    /// Creates a sampler over the samples `indices`. `inner` returns positions in `indices`.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the list is empty.
@@ -29,20 +32,20 @@ impl<O: Sampler> Subset<O> {
         if indices.is_empty() {
             return Err(Error::config("subset: no samples"));
         }
-        let mut copies = Vec::new();
+        let mut earlier = Vec::new();
         if has_repetitions(&indices) {
-            let mut places: Vec<usize> = (0..indices.len()).collect();
-            places.sort_unstable_by_key(|&place| (indices[place], place));
-            copies.resize(indices.len(), 0);
+            let mut positions: Vec<usize> = (0..indices.len()).collect();
+            positions.sort_unstable_by_key(|&position| (indices[position], position));
+            earlier.resize(indices.len(), 0);
             let twice = |pair: &&[usize]| indices[pair[0]] == indices[pair[1]];
-            places.windows(2).filter(twice).for_each(|pair| copies[pair[1]] = copies[pair[0]] + 1);
+            positions.windows(2).filter(twice).for_each(|pair| earlier[pair[1]] = earlier[pair[0]] + 1);
         }
-        Ok(Subset { inner, indices, copies: copies.into(), places: OnceLock::new() })
+        Ok(Subset { inner, indices, earlier: earlier.into(), positions: OnceLock::new() })
     }
 }
 
-/// Returns whether any index occurs twice. Uses a bitmap with one bit per sample up to the largest
-/// index or, if the indices are too sparse for a bitmap, sorts them.
+/// Returns whether any index occurs twice. Uses a bitmap or, if the indices are too sparse for
+/// that, sorts them.
 fn has_repetitions(indices: &[u64]) -> bool {
     if indices.is_sorted_by(|a, b| a < b) {
         return false;
@@ -72,26 +75,26 @@ impl<O: Sampler> Sampler for Subset<O> {
     }
 
     fn at(&self, epoch: u64, position: u64) -> Occurrence {
-        let Occurrence { index: place, variant } = self.inner.at(epoch, position);
-        let index = self.indices[place as usize];
-        // `copies` is empty if no sample is listed twice.
-        match self.copies.get(place as usize) {
+        let Occurrence { index: position, variant } = self.inner.at(epoch, position);
+        let index = self.indices[position as usize];
+        // `earlier` is empty if the list has no duplicates.
+        match self.earlier.get(position as usize) {
             None | Some(0) => Occurrence { index, variant },
             Some(&copy) => Occurrence { index, variant: mix(variant ^ mix(u64::from(copy))) },
         }
     }
 
     fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
-        let sample = |place: &u64| self.indices[*place as usize];
-        let places = self.places.get_or_init(|| {
-            let mut places: Box<[u64]> = (0..self.indices.len() as u64).collect();
-            places.sort_unstable_by_key(sample);
-            places
+        let sample = |position: &u64| self.indices[*position as usize];
+        let positions = self.positions.get_or_init(|| {
+            let mut positions: Box<[u64]> = (0..self.indices.len() as u64).collect();
+            positions.sort_unstable_by_key(sample);
+            positions
         });
-        let first = places.partition_point(|place| sample(place) < index);
+        let first = positions.partition_point(|position| sample(position) < index);
         let mut found = Position::Absent;
-        for &place in places[first..].iter().take_while(|place| sample(place) == index) {
-            found = match (self.inner.position(epoch, place, from), found) {
+        for &position in positions[first..].iter().take_while(|position| sample(position) == index) {
+            found = match (self.inner.position(epoch, position, from), found) {
                 (Position::Unknown, _) => return Position::Unknown,
                 (Position::Absent, found) => found,
                 (Position::At(a), Position::At(b)) => Position::At(a.min(b)),
@@ -102,13 +105,29 @@ impl<O: Sampler> Sampler for Subset<O> {
     }
 }
 
+impl<O: Changing> Changing for Subset<O> {
+    fn changed(&self, change: Change, keep_from: u64) -> Result<(Arc<dyn Changing>, u64)> {
+        let (inner, effective) = self.inner.changed(change, keep_from)?;
+        let (indices, earlier) = (self.indices.clone(), self.earlier.clone());
+        Ok((Arc::new(Subset { inner, indices, earlier, positions: OnceLock::new() }), effective))
+    }
+
+    fn history(&self) -> History {
+        self.inner.history()
+    }
+
+    fn draws(&self) -> u64 {
+        self.inner.draws()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::sampler::{Sequential, Shuffled};
 
     #[test]
-    fn a_list_is_traversed_in_the_inner_order() {
+    fn the_inner_order_selects_positions_in_the_list() {
         let list: Vec<u64> = (0..50).map(|i| 1000 - 3 * i).collect();
         let (shuffled, order) = (Shuffled::new(50, 1), Subset::new(&list[..], Shuffled::new(50, 1)).unwrap());
         for p in 0..50 {
@@ -139,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_listed_twice_has_a_variant_for_each_time() {
+    fn each_repetition_has_a_different_variant() {
         let order = Subset::new(vec![7, 3, 7, 7, 4], Sequential::new(5)).unwrap();
         let variants: Vec<_> = (0..5).map(|p| order.at(9, p).variant).collect();
         assert_eq!(

@@ -1,13 +1,15 @@
 //! Draws with replacement, using the alias method.
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
 
+use super::changing::{Change, Changing, History};
 use super::rng::{Rng, mix};
 use super::{Occurrence, Sampler};
 use crate::error::{Error, Result};
 
-/// An order that draws samples with replacement, with probabilities proportional to their weights,
-/// like PyTorch's `WeightedRandomSampler`.
+/// A sampler that draws samples with replacement, with probabilities proportional to their
+/// weights, like PyTorch's `WeightedRandomSampler`.
 ///
 /// The draw at a position is a function of (seed, epoch, position). It uses the alias method
 /// (Walker, 1977), with a table built as in Vose, "A linear algorithm for generating random numbers
@@ -17,10 +19,21 @@ use crate::error::{Error, Result};
 /// [`Unknown`](super::Position::Unknown).
 #[derive(Debug, Clone)]
 pub struct Weighted {
-    // This is not an `Arc<[Cell]>`, because creating one would copy the table.
-    cells: Arc<Vec<Cell>>,
+    /// The weights in use from a position of the run on, by increasing position.
+    tables: Vec<Table>,
+    /// Position before which the weights are no longer known.
+    known_from: u64,
     draws: u64,
     seed: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Table {
+    from: u64,
+    // This is not an `Arc<[Cell]>`, because creating one would copy the table.
+    cells: Arc<Vec<Cell>>,
+    /// The change that set the weights; `None` for the first weights.
+    change: Option<Arc<Change>>,
 }
 
 /// A cell of the alias table, which two samples share. It returns its own sample with probability
@@ -32,13 +45,21 @@ struct Cell {
 }
 
 impl Weighted {
-    /// Creates the order from one weight per sample. The number of draws per epoch is the number of
+    /// Creates the sampler from one weight per sample. The number of draws per epoch is the number of
     /// samples. The weights need not sum to 1. A sample with weight 0 is never drawn.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a weight is negative or not finite, or if
     /// all weights are 0.
     pub fn new(weights: &[f64], seed: u64) -> Result<Self> {
+        let cells = Self::cells(weights)?;
+        let draws = cells.len() as u64;
+        let first = Table { from: 0, cells: Arc::new(cells), change: None };
+        Ok(Weighted { tables: vec![first], known_from: 0, draws, seed })
+    }
+
+    /// Builds the alias table.
+    fn cells(weights: &[f64]) -> Result<Vec<Cell>> {
         if let Some(place) = weights.iter().position(|w| !w.is_finite() || *w < 0.0) {
             return Err(Error::config(format!("weights: weight {place} is {}", weights[place])));
         }
@@ -85,7 +106,24 @@ impl Weighted {
             cells[i] =
                 if weights[i] > 0.0 { Cell { own: 1.0, other: i as u64 } } else { Cell { own: 0.0, other: heaviest } };
         }
-        Ok(Weighted { draws: cells.len() as u64, cells: Arc::new(cells), seed })
+        Ok(cells)
+    }
+
+    /// Returns the table for a position. If the table is no longer known, raises an
+    /// [`Error`](crate::Error) as the payload of a panic that bypasses the panic hook.
+    fn table(&self, epoch: u64, position: u64) -> &[Cell] {
+        if let ([only], 0) = (&self.tables[..], self.known_from) {
+            return &only.cells;
+        }
+        let draw = epoch.wrapping_mul(self.draws).wrapping_add(position);
+        if draw < self.known_from {
+            resume_unwind(Box::new(Error::config(format!(
+                "the weights of epoch {epoch} are no longer known: after set_weights, only those of the epoch in progress \
+                 and of later ones are; open the loader again with the weights of this epoch"
+            ))));
+        }
+        let table = self.tables.partition_point(|table| table.from <= draw) - 1;
+        &self.tables[table].cells
     }
 
     /// Sets the number of draws per epoch.
@@ -105,14 +143,44 @@ impl Sampler for Weighted {
         // Do not use the seed itself, because the augmentation of sample `position` is drawn with
         // that seed.
         let mut rng = Rng::new(mix(self.seed ^ 0x6a09_e667_f3bc_c908), epoch, position);
-        let cell = rng.below(self.cells.len() as u64);
-        let Cell { own, other } = self.cells[cell as usize];
+        let cells = self.table(epoch, position);
+        let cell = rng.below(cells.len() as u64);
+        let Cell { own, other } = cells[cell as usize];
         if rng.unit() < own { cell } else { other }
     }
 
     fn at(&self, epoch: u64, position: u64) -> Occurrence {
         let variant = mix(mix(epoch ^ 0xbb67_ae85_84ca_a73b) ^ position);
         Occurrence { index: self.index(epoch, position), variant }
+    }
+}
+
+impl Changing for Weighted {
+    fn changed(&self, change: Change, keep_from: u64) -> Result<(Arc<dyn Changing>, u64)> {
+        let (samples, from) = (self.tables[0].cells.len(), change.from);
+        if change.values.len() != samples {
+            return Err(Error::config(format!("set_weights: {} weights for {samples} samples", change.values.len())));
+        }
+        let cells = Arc::new(Self::cells(&change.values)?);
+        let mut changed = self.clone();
+        changed.tables.retain(|table| table.from < from);
+        changed.tables.push(Table { from, cells, change: Some(Arc::new(change)) });
+        changed.known_from = changed.known_from.min(from);
+        let superseded = changed.tables.partition_point(|table| table.from <= keep_from).saturating_sub(1);
+        if superseded > 0 {
+            changed.tables.drain(..superseded);
+            changed.known_from = changed.known_from.max(keep_from);
+        }
+        Ok((Arc::new(changed), from))
+    }
+
+    fn history(&self) -> History {
+        let changes = self.tables.iter().filter_map(|table| table.change.as_deref().cloned()).collect();
+        History { changes, known_from: self.known_from }
+    }
+
+    fn draws(&self) -> u64 {
+        self.draws
     }
 }
 

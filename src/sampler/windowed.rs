@@ -1,38 +1,39 @@
-//! Shuffling with mostly local reads, for storage with slow random reads.
+//! Shuffles with mostly local reads, for storage with slow random reads.
 //!
-//! One keyed permutation shuffles the blocks of the source, and another one per window shuffles the
-//! samples of the window. A position is mapped to its window, then to a sample in the window's
-//! blocks, in constant time and without memory. The last block of the source may be shorter than
-//! the others. Its position differs from epoch to epoch, so all computations of lengths account for
-//! it (`Run`).
+//! One keyed permutation shuffles the blocks of the source, and one per window shuffles the samples
+//! of the window. A position is mapped to a window, and then to a sample in the window's blocks, in
+//! constant time and without memory. The last block of the source may be shorter than the others.
+//! Its position in the epoch changes from epoch to epoch, so every computation of lengths accounts
+//! for it (`Run`).
 
 use super::permutation::{Permutation, epoch_key};
 use super::rng::mix;
 use super::{Position, Sampler};
 
-/// An order that shuffles samples but reads from only a few regions of the storage at a time. It is
-/// suitable for disks, networks and object stores, where random reads are slow.
+/// A sampler that shuffles samples but reads from only a few regions of the storage at a time, for
+/// disks, networks and object stores with slow random reads.
 ///
-/// Consecutive samples form blocks, and the blocks are shuffled. A group of consecutive shuffled
-/// blocks is a window, and the samples within a window are shuffled. While a window is delivered,
-/// all reads are in its blocks, and each block is read completely. This shortens the seeks of a
-/// disk and makes use of the read-ahead of the system or the device, as long as a window fits into
-/// memory. (LMDB is opened without read-ahead.)
+/// Consecutive samples form a block, and the blocks are shuffled. Consecutive shuffled blocks form
+/// a window, and the samples within each window are shuffled. While a window is delivered, all
+/// reads are in its blocks, and each block is read completely. As long as a window fits into
+/// memory, this shortens the seeks of a disk and makes use of the read-ahead of the system or the
+/// device. (LMDB is opened without read-ahead.)
 ///
-/// Each sample occurs once per epoch, as with [`Shuffled`](super::Shuffled). The order needs no
-/// memory, finds the sample at any position in constant time, and is the same for any number of
-/// ranks. If ranks run on several machines, each machine reads a part of each block.
+/// Every sample occurs once per epoch, as with [`Shuffled`](super::Shuffled). The sampler needs no
+/// memory, finds the sample at a position in constant time, and is the same for any number of
+/// ranks. If the ranks run on several machines, each machine reads only some samples of each block.
 ///
 /// The samples of a batch come from as many unrelated regions as a window has blocks, 64 by
-/// default. If a dataset is sorted by class, the class counts of a batch vary as if each block of a
-/// window contained only one class. More blocks mix better, and longer blocks are read faster.
+/// default. If a dataset is sorted by class, the class counts of a batch vary as if each block of
+/// the window contained only one class. More blocks shuffle better, and longer blocks are read
+/// faster.
 #[derive(Debug, Clone, Copy)]
 pub struct Windowed {
     len: u64,
     seed: u64,
     /// Number of samples per block. The last block of the source may be shorter.
     block: u64,
-    /// Number of blocks per window. The last window of the epoch may have fewer blocks.
+    /// Number of blocks per window. The last window of an epoch may have fewer.
     per_window: u64,
 }
 
@@ -40,42 +41,41 @@ pub struct Windowed {
 const BLOCKS: u64 = 64;
 
 impl Windowed {
-    /// Creates the order for a source of `len` samples, using `seed`, with windows of about
-    /// `window` samples. A window has 64 blocks. If a window has fewer than 64 samples, each sample
-    /// is a block.
+    /// Creates the sampler for a source of `len` samples, with seed `seed` and windows of about
+    /// `window` samples. A window has 64 blocks, or as many blocks as samples if there are fewer.
     pub fn new(len: u64, seed: u64, window: u64) -> Self {
         Self::with_block(len, seed, window, window.div_ceil(BLOCKS))
     }
 
-    /// Like [`new`](Windowed::new), with blocks of `block` samples. `window` is rounded up to whole
-    /// blocks.
+    /// Like [`new`](Windowed::new), but with blocks of `block` samples. `window` is rounded up to a
+    /// multiple of `block`.
     pub fn with_block(len: u64, seed: u64, window: u64, block: u64) -> Self {
         let block = block.clamp(1, len.max(1));
         Windowed { len, seed, block, per_window: window.min(len).div_ceil(block).max(1) }
     }
 }
 
-/// A sequence of entries of equal length, except that one entry may be shorter because it contains
-/// the source's short block. It represents the windows of an epoch or the blocks of a window.
+/// The windows of an epoch, or the blocks of a window. All have the same length, except for the one
+/// that contains the short block of the source.
 struct Run {
-    /// Number of samples per full entry.
+    /// Number of samples per window or block.
     entry: u64,
-    /// Index of the short entry.
+    /// Index of the short window or block.
     short: u64,
-    /// Number of samples by which the short entry is shorter.
-    lacks: u64,
+    /// How many samples the short one has less than the others.
+    missing: u64,
 }
 
 impl Run {
-    /// Returns the first position of entry `number`.
-    fn start(&self, number: u64) -> u64 {
-        number * self.entry - if number > self.short { self.lacks } else { 0 }
+    /// Returns the first position of the window or block with index `index`.
+    fn start(&self, index: u64) -> u64 {
+        index * self.entry - if index > self.short { self.missing } else { 0 }
     }
 
-    /// Returns the index of the entry that contains `position`.
+    /// Returns the index of the window or block that contains `position`.
     fn entry(&self, position: u64) -> u64 {
         let after = position >= self.start(self.short + 1);
-        (position + if after { self.lacks } else { 0 }) / self.entry
+        (position + if after { self.missing } else { 0 }) / self.entry
     }
 }
 
@@ -88,8 +88,8 @@ impl Sampler for Windowed {
         let layout = Layout::new(self, epoch);
         let Window { first, start, shuffle, key, run } = layout.window(layout.windows.entry(position));
         let inside = shuffle.apply(key, position - start);
-        let place = run.entry(inside);
-        layout.blocks.apply(layout.key, first + place) * self.block + inside - run.start(place)
+        let block = run.entry(inside);
+        layout.blocks.apply(layout.key, first + block) * self.block + inside - run.start(block)
     }
 
     fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
@@ -97,9 +97,9 @@ impl Sampler for Windowed {
             return Position::Absent;
         }
         let layout = Layout::new(self, epoch);
-        let place = layout.blocks.invert(layout.key, index / self.block);
-        let Window { first, start, shuffle, key, run } = layout.window(place / self.per_window);
-        let inside = run.start(place - first) + index % self.block;
+        let block = layout.blocks.invert(layout.key, index / self.block);
+        let Window { first, start, shuffle, key, run } = layout.window(block / self.per_window);
+        let inside = run.start(block - first) + index % self.block;
         Position::not_before(start + shuffle.invert(key, inside), from)
     }
 }
@@ -109,13 +109,13 @@ struct Layout<'a> {
     order: &'a Windowed,
     key: u64,
     blocks: Permutation,
-    /// Position of the short block in the epoch, in blocks.
+    /// Position of the short block among the blocks of the epoch.
     short: u64,
     windows: Run,
 }
 
 struct Window {
-    /// Position of the window's first block in the epoch, in blocks.
+    /// Position of the window's first block among the blocks of the epoch.
     first: u64,
     /// Position of the window's first sample in the epoch.
     start: u64,
@@ -129,23 +129,23 @@ impl<'a> Layout<'a> {
     fn new(order: &'a Windowed, epoch: u64) -> Self {
         let key = epoch_key(order.seed, epoch);
         let blocks = Permutation::new(order.len.div_ceil(order.block));
-        let lacks = blocks.len() * order.block - order.len;
+        let missing = blocks.len() * order.block - order.len;
         let short = blocks.invert(key, blocks.len() - 1);
-        let windows = Run { entry: order.per_window * order.block, short: short / order.per_window, lacks };
+        let windows = Run { entry: order.per_window * order.block, short: short / order.per_window, missing };
         Layout { order, key, blocks, short, windows }
     }
 
     fn window(&self, window: u64) -> Window {
         let (start, end) = (self.windows.start(window), self.windows.start(window + 1).min(self.order.len));
         let first = window * self.order.per_window;
-        // In a window without the short block, `short` is past the end.
+        // In a window without the short block, the index is past the end.
         let short = if window == self.windows.short { self.short - first } else { self.order.per_window };
         Window {
             first,
             start,
             shuffle: Permutation::new(end - start),
             key: mix(self.key ^ mix(window)),
-            run: Run { entry: self.order.block, short, lacks: self.windows.lacks },
+            run: Run { entry: self.order.block, short, missing: self.windows.missing },
         }
     }
 }
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn every_sample_comes_once_and_a_window_is_whole_blocks() {
+    fn every_sample_occurs_once_and_windows_are_whole_blocks() {
         for len in (1..70).chain([100, 127, 128, 1000]) {
             for window in [1, 2, 7, 16, 64, 100, 5000] {
                 for block in [1, 2, 5, 16, 33] {
@@ -169,8 +169,7 @@ mod tests {
                     sorted.sort_unstable();
                     assert!(sorted.iter().copied().eq(0..len), "{len} samples, window {window}, block {block}");
 
-                    // Each window contains only complete blocks, so no block belongs to two
-                    // windows.
+                    // Check that each window contains only complete blocks.
                     let mut left = samples.as_slice();
                     while !left.is_empty() {
                         let mut blocks: Vec<u64> = vec![];
@@ -194,10 +193,10 @@ mod tests {
         }
     }
 
-    /// Chi-square test of the whole table, with a short block: over many epochs, each (position,
-    /// sample) pair is equally likely.
+    /// Chi-square test with a short block: over many epochs, every (position, sample) pair is
+    /// equally likely.
     #[test]
-    fn places_are_uniform_over_epochs() {
+    fn positions_are_uniform_over_epochs() {
         let (len, epochs) = (16u64, 20_000u64);
         let order = Windowed::with_block(len, 7, 8, 2);
         let mut counts = vec![0u32; (len * len) as usize];
@@ -208,19 +207,19 @@ mod tests {
         }
         let expected = epochs as f64 / len as f64;
         let chi2: f64 = counts.iter().map(|&c| (f64::from(c) - expected).powi(2) / expected).sum();
-        // There are at most (16 - 1)^2 = 225 degrees of freedom, and the samples of a window depend
-        // on each other. The bounds are the mean of 225, plus or minus five standard deviations of
+        // There are at most (16 - 1)^2 = 225 degrees of freedom, and the samples of a window are
+        // not independent. The bounds are the mean of 225 plus or minus five standard deviations of
         // 30.
         assert!((75.0..375.0).contains(&chi2), "chi-square {chi2:.0}");
     }
 
-    /// For a dataset sorted by class, the class counts of a batch vary as predicted. With many
-    /// blocks per window, they vary hardly more than after a full shuffle.
+    /// Checks that the class counts of a batch vary as predicted if the dataset is sorted by class.
+    /// With many blocks per window, they vary hardly more than after a full shuffle.
     #[test]
     fn a_batch_mixes_classes_as_its_blocks_allow() {
         let (len, classes, batch) = (100_000u64, 10u64, 250usize);
-        // Chi-square of the class counts of a batch, relative to equal counts, averaged over the
-        // batches of an epoch. Independent draws result in 9.
+        // Returns the chi-square of the class counts of a batch, relative to equal counts, averaged
+        // over the batches of an epoch. For independent draws, it is 9.
         let scatter = |order: &dyn Sampler| {
             let samples: Vec<_> = (0..len).map(|p| order.index(2, p) * classes / len).collect();
             let expected = batch as f64 / classes as f64;
@@ -234,8 +233,8 @@ mod tests {
         };
         let full = scatter(&crate::sampler::Shuffled::new(len, 5));
         assert!((8.5..9.5).contains(&full), "full shuffle: {full:.2}");
-        // For a batch of 250 samples from a window of k blocks, the prediction is 9 for the draw
-        // from the window, plus 9 * 250 / k for the classes of the window's k blocks.
+        // For a batch of 250 samples from a window of k blocks, the prediction is the sum of 9 for
+        // drawing from the window, and 9 * 250 / k for the classes of the k blocks.
         for (window, blocks) in [(10_000, 1000), (10_000, 250), (10_000, 64), (2000, 20)] {
             let mean = scatter(&Windowed::with_block(len, 5, window, window / blocks));
             let theory = 9.0 * (1.0 - batch as f64 / window as f64) + 9.0 * batch as f64 / blocks as f64;
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_source_costs_no_more() {
+    fn a_huge_source_is_shuffled() {
         let order = Windowed::new((1 << 40) - 12_345, 1, 1 << 20);
         let picked: std::collections::HashSet<u64> = (0..1000).map(|p| order.index(0, p << 30)).collect();
         assert_eq!(picked.len(), 1000);

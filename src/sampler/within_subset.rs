@@ -1,13 +1,15 @@
+//! Restricts a custom sampler to a subset of the samples.
+
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use super::{Occurrence, Position, Sampler};
 use crate::error::Error;
 
-/// Restricts a custom order to a subset of the samples.
+/// Restricts a custom sampler to a subset of the samples.
 ///
-/// If the order returns a sample outside the subset, the batch fails. The [`Error`](crate::Error)
-/// is raised as the payload of a panic that bypasses the panic hook.
+/// If the sampler returns a sample that is not in the subset, the batch fails: the
+/// [`Error`](crate::Error) is the payload of a panic that bypasses the panic hook.
 pub(crate) struct Within {
     inner: Arc<dyn Sampler>,
     /// Samples of the subset, sorted.

@@ -1,44 +1,48 @@
+//! [`Bottleneck`], the resource that limits a loader, and the thresholds of the verdict.
+
 use serde::{Deserialize, Serialize};
 
-/// Minimum fraction of time that the consumer must wait for the loader to count as the bottleneck.
+/// The loader can be the bottleneck only if the consumer waits for at least this fraction of the
+/// time.
 pub(super) const STALLED: f64 = 0.05;
-/// Minimum fraction of busy time at which workers count as saturated.
+/// Workers are saturated if they are busy for at least this fraction of the time.
 pub(super) const SATURATED: f64 = 0.75;
-/// Minimum fraction of busy time at which a copy or convert stream counts as saturated.
+/// A copy or convert stream is saturated if it is busy for at least this fraction of the time.
 pub(super) const STREAM_SATURATED: f64 = 0.8;
-/// Minimum number of batches that a verdict requires.
-pub(super) const LEAST_BATCHES: u64 = 4;
+/// Minimum number of batches for a verdict.
+pub(super) const MIN_BATCHES: u64 = 4;
 
-/// The bottleneck of a loader.
+/// The resource that limits the speed of a loader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Bottleneck {
-    /// The consumer's own step. The consumer hardly waits for the loader.
+    /// The consumer's own step: the consumer hardly waits for the loader.
     Step,
     /// Reading samples.
     Read,
     /// Reading samples from a store.
     Network,
-    /// Decoding.
+    /// Decoding images.
     Decode,
-    /// Crop, resize, color changes, or custom transforms.
+    /// Cropping, resizing, changing colors, or custom transforms.
     Transform,
     /// Memory bandwidth: normalizing, casting and writing the batch.
     Memory,
-    /// A computed field, which is named in the text.
+    /// Computing a field. The text of the verdict names the field.
     Field,
-    /// The copy to the device.
+    /// Copying batches to the device.
     Copy,
-    /// The conversion on the device.
+    /// Converting batches on the device.
     Convert,
-    /// The decoding on the device.
+    /// Decoding images on the device.
     DeviceDecode,
-    /// Fewer workers than cores.
+    /// The number of workers, which is less than the number of cores.
     Workers,
-    /// Too few prefetched batches to even out uneven steps or samples.
+    /// The number of prefetched batches, which is too small to even out differences between steps
+    /// or between samples.
     Slots,
-    /// One or a few very slow samples.
+    /// A few very slow samples.
     Straggler,
     /// The starts of epochs.
     EpochStart,
@@ -49,8 +53,8 @@ pub enum Bottleneck {
 /// A bottleneck, its headline, and lines with evidence and advice.
 pub(super) type Judgment = (Bottleneck, String, Vec<String>);
 
-/// Converts a fraction from 0 to 1 to whole percent. Because of clock differences, the fraction may
-/// slightly exceed 1.
+/// Converts a fraction to a whole number of percent. The fraction may slightly exceed 1, because
+/// clocks differ; the result is at most 100.
 pub(super) fn percent(share: f64) -> u32 {
     (100.0 * share.clamp(0.0, 1.0)).round() as u32
 }

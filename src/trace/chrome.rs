@@ -25,17 +25,17 @@ use super::schedule::Phase;
 use super::span::{self, Listener};
 use crate::error::{Error, Result};
 
-/// Name of the span in which the consumer uses a batch, followed by the batch's number.
-/// TensorBoard's profiler plug-in recognizes steps by this name.
+/// Prefix of the name of a span in which the consumer uses a batch. The index of the batch follows.
+/// TensorBoard's profiler plug-in recognizes steps by this prefix.
 pub(super) const STEP: &str = "ProfilerStep#";
 
-/// End of the document. The next window overwrites it.
+/// End of the JSON document. The next window overwrites it.
 const TAIL: &[u8] = b"\n]}\n";
 
-/// Row of a span in the trace.
+/// The row of the trace in which a span is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Row {
-    /// A thread of the program, such as the consumer.
+    /// A thread of the program, such as the consumer, by its number.
     Thread(u64),
     Coordinator,
     Worker(usize),
@@ -46,7 +46,7 @@ pub(crate) enum Row {
 }
 
 impl Row {
-    /// Returns the process ID and thread ID to use in the trace.
+    /// Returns the process ID and the thread ID of the row in the trace.
     fn ids(self) -> (u64, u64) {
         match self {
             Row::Coordinator => (1, 1),
@@ -71,7 +71,7 @@ pub(crate) struct Args {
     pub(crate) sample: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<Box<str>>,
-    /// Number of samples, if the span covers several.
+    /// Number of samples, if the span covers more than one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) samples: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,9 +88,9 @@ struct Event {
     args: Args,
 }
 
-/// A complete event, with the field names that the format requires.
+/// A complete event in the Chrome format.
 #[derive(Serialize)]
-struct Complete<'a> {
+struct CompleteEvent<'a> {
     name: Cow<'a, str>,
     cat: &'static str,
     ph: &'static str,
@@ -104,10 +104,10 @@ struct Complete<'a> {
 }
 
 /// Returns the current network counters of the source.
-pub(crate) type AskNetwork = Box<dyn Fn() -> Option<NetworkStats> + Send + Sync>;
+pub(crate) type NetworkCounters = Box<dyn Fn() -> Option<NetworkStats> + Send + Sync>;
 
 /// Network activity in one interval.
-struct Counted {
+struct NetworkInterval {
     /// Start time, in ns since the trace was created.
     begin: u64,
     /// End time, in ns since the trace was created.
@@ -117,36 +117,37 @@ struct Counted {
 
 /// The spans of one loader, and the file to which they are written.
 pub(crate) struct Trace {
-    /// Whether a window is open. Outside of windows, all that a thread does is to read this flag.
+    /// Whether a window is open. If no window is open, threads only read this flag.
     on: AtomicBool,
-    /// Number of windows so far. The device's clock is calibrated again in each window.
+    /// Number of windows that have been opened. The device's clock is calibrated again in each
+    /// window.
     window: AtomicU64,
     zero: Instant,
-    /// One list per worker, then one per reader, to avoid contention. All other threads share the
-    /// last list.
+    /// The recorded spans: one list per worker, then one list per reader, to avoid contention. All
+    /// other threads share the last list.
     events: Box<[CachePadded<Mutex<Vec<Event>>>]>,
     workers: usize,
-    network: AskNetwork,
+    network: NetworkCounters,
     machine: Mutex<Machine>,
 }
 
-/// Progress of the schedule.
+/// The current phase of the schedule, and the state of the file.
 struct Machine {
     schedule: Schedule,
     phase: Phase,
     /// Start of the window that is open or waiting to be written.
     begin: u64,
-    /// End of a window that has not been written yet, and the number of batches after which to
-    /// write it. Writing is delayed because the device's times arrive a little later.
+    /// End of the window that is waiting to be written, and the number of delivered batches at
+    /// which it is written. The delay is needed because the device's times arrive later.
     closed: Option<(u64, u64)>,
-    /// Time and network counters at the end of the last interval.
+    /// Time and network counters at the end of the previous interval.
     network: Option<(u64, NetworkStats)>,
-    /// Intervals of the current window.
-    counted: Vec<Counted>,
+    /// Network activity in the current window.
+    counted: Vec<NetworkInterval>,
     path: PathBuf,
     /// The trace file; `None` after a failed write.
     file: Option<File>,
-    /// Rows whose names are already in the file.
+    /// The row names that have been written to the file.
     named: BTreeMap<Row, String>,
     /// Names of the program's threads, by thread ID.
     threads: BTreeMap<u64, String>,
@@ -154,12 +155,12 @@ struct Machine {
 }
 
 impl Trace {
-    /// Creates the file. `network` is called once per batch while a window is open.
+    /// Creates the file. While a window is open, `network` is called once per batch.
     pub(crate) fn new(
         path: &Path,
         schedule: Schedule,
         (workers, readers): (usize, usize),
-        network: AskNetwork,
+        network: NetworkCounters,
     ) -> Result<Arc<Self>> {
         schedule.check()?;
         let program = concat!("warpfeed ", env!("CARGO_PKG_VERSION"));
@@ -242,8 +243,8 @@ impl Trace {
         events.push(Event { row, name: name.into(), begin, end, args });
     }
 
-    /// Records that the consumer, on this thread, requests a batch at `now`, after `delivered`
-    /// batches have been delivered.
+    /// Records that the consumer requests a batch at `now`, on the calling thread. `delivered` is
+    /// the number of batches delivered so far.
     pub(crate) fn step(&self, delivered: u64, now: Instant) {
         let now = self.at(now);
         let phase = self.machine().schedule.phase(delivered);
@@ -276,10 +277,10 @@ impl Trace {
             written = written.or(self.write(&mut machine));
         }
         drop(machine);
-        said(written);
+        log_result(written);
     }
 
-    /// Ends the trace. An open window is written up to this point.
+    /// Ends the trace. If a window is open, the spans recorded so far are written.
     pub(crate) fn end(&self) {
         let network = self.is_on().then(|| (self.network)()).flatten();
         let now = self.at(Instant::now());
@@ -294,11 +295,12 @@ impl Trace {
         let written = self.write(&mut machine);
         machine.file = None;
         drop(machine);
-        said(written);
+        log_result(written);
     }
 
-    /// Takes the recorded spans and writes the spans of the closed window, if there is one. Returns
-    /// the result to log: the number of spans, or the error that ends the trace.
+    /// Removes all recorded spans from the lists. If a window is waiting to be written, writes its
+    /// spans and returns the result, which the caller must log: the file and the number of spans,
+    /// or the error that ends the trace.
     fn write(&self, machine: &mut Machine) -> Option<Result<(PathBuf, usize)>> {
         let lists = self.events.iter().map(|list| list.lock().expect("nothing panics while holding it"));
         let mut events: Vec<Event> = Vec::new();
@@ -333,7 +335,7 @@ impl Trace {
 
 /// Logs the result of writing. The caller must not hold a lock, because the logger may be user
 /// code.
-fn said(written: Option<Result<(PathBuf, usize)>>) {
+fn log_result(written: Option<Result<(PathBuf, usize)>>) {
     match written {
         Some(Ok((path, spans))) => tracing::debug!(path = %path.display(), spans, "wrote a window of the trace"),
         Some(Err(e)) => tracing::warn!("{e}; tracing ends"),
@@ -342,7 +344,7 @@ fn said(written: Option<Result<(PathBuf, usize)>>) {
 }
 
 impl Listener for Trace {
-    fn heard(&self, name: &'static str, start: Instant, end: Instant) {
+    fn span_ended(&self, name: &'static str, start: Instant, end: Instant) {
         if self.is_on() {
             self.record(Row::Thread(span::this_thread()), name, start, end, Args::default());
         }
@@ -373,57 +375,56 @@ impl Machine {
                     ("thread_sort_index", json!({ "sort_index": order })),
                 ] {
                     let event = json!({ "name": what, "ph": "M", "pid": pid, "tid": tid, "args": value });
-                    self.line(&mut text, &event);
+                    self.push_event(&mut text, &event);
                 }
                 self.named.insert(event.row, name);
             }
-            self.line(&mut text, &event.complete());
+            self.push_event(&mut text, &event.complete());
         }
         text
     }
 
-    /// Ends a network interval at `now`, with the current counters.
+    /// Ends a network interval at `now`. `network` contains the current counters.
     fn count(&mut self, now: u64, network: Option<NetworkStats>) {
         let Some(counts) = network else {
             self.network = None;
             return;
         };
         if let Some((begin, before)) = self.network.replace((now, counts.clone())) {
-            self.counted.push(Counted { begin, end: now, did: counts.since(&before) });
+            self.counted.push(NetworkInterval { begin, end: now, did: counts.since(&before) });
         }
     }
 
-    /// Adds network counters to the trace. In a trace, a counter keeps its value until the next
-    /// event. Therefore, the values of an interval are placed at its start, and zeros are added at
-    /// the end of the window.
-    fn format_network(&mut self, text: &mut Vec<u8>, mut counted: Vec<Counted>) {
-        let Some(&Counted { end, ref did, .. }) = counted.last() else { return };
+    /// Appends the network counters to `text`. In a trace, a counter keeps its value until its next
+    /// event. Therefore, the values of an interval are written with the start time of the interval,
+    /// and zeros are written at the end of the window.
+    fn format_network(&mut self, text: &mut Vec<u8>, mut counted: Vec<NetworkInterval>) {
+        let Some(&NetworkInterval { end, ref did, .. }) = counted.last() else { return };
         let mut zero = NetworkStats::default();
         zero.cached = did.cached;
-        counted.push(Counted { begin: end, end, did: zero });
-        for Counted { begin, end, did } in counted {
+        counted.push(NetworkInterval { begin: end, end, did: zero });
+        for NetworkInterval { begin, end, did } in counted {
             for (name, args) in did.counters((end - begin) as f64 * 1e-9) {
                 let event = json!({ "name": name, "ph": "C", "ts": micros(begin), "pid": 1, "tid": 0, "args": args });
-                self.line(text, &event);
+                self.push_event(text, &event);
             }
         }
     }
 
-    fn line(&mut self, text: &mut Vec<u8>, event: &impl Serialize) {
+    fn push_event(&mut self, text: &mut Vec<u8>, event: &impl Serialize) {
         text.extend(if self.empty { &b"\n"[..] } else { b",\n" });
         self.empty = false;
         serde_json::to_writer(text, event).expect("writing to a Vec cannot fail");
     }
 }
 
-/// Converts ns to microseconds. An `f64` can represent times of up to 52 days with an accuracy of 1
-/// ns.
+/// Converts ns to microseconds. The result is exact to 1 ns for times of up to 52 days.
 fn micros(ns: u64) -> f64 {
     ns as f64 / 1e3
 }
 
 impl Event {
-    fn complete(&self) -> Complete<'_> {
+    fn complete(&self) -> CompleteEvent<'_> {
         let (pid, tid) = self.row.ids();
         let category = match self.row {
             // PyTorch uses this category for `record_function`.
@@ -436,7 +437,7 @@ impl Event {
             (name, _) => Cow::Borrowed(name),
         };
         let (ts, dur) = (micros(self.begin), micros(self.end - self.begin));
-        Complete { name, cat: category, ph: "X", ts, dur, pid, tid, args: &self.args }
+        CompleteEvent { name, cat: category, ph: "X", ts, dur, pid, tid, args: &self.args }
     }
 }
 

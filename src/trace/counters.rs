@@ -1,9 +1,9 @@
-//! The running totals of a loader, which are always collected.
+//! Running totals of a loader, which are always counted.
 //!
-//! Each worker and reader writes to its own cache lines without synchronization beyond relaxed
-//! atomics, and the consumer updates its state once per batch. Therefore, counting costs only tens
-//! of nanoseconds per stage. The list of stragglers is locked only for samples that are slower than
-//! a threshold. The threshold follows the slowest samples so far and decays with time.
+//! Counting costs only tens of nanoseconds per stage: each worker and each reader updates its own
+//! cache lines with relaxed atomic operations, and the consumer updates its state once per batch.
+//! The list of stragglers is locked only for a sample that is slower than a threshold. The
+//! threshold depends on the slowest samples so far and decays with time.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -20,31 +20,30 @@ use super::{Args, ProcessStats, Row, STEP, Stage, StageMap, Stats, Straggler, Ta
 use crate::error::{Result, reserve};
 
 /// Maximum number of stragglers in the list.
-const STRAGGLERS: usize = 8;
+pub(super) const STRAGGLERS: usize = 8;
 /// Name of the consumer's waits in traces.
 pub(crate) const WAIT: &str = "wait for a batch";
 /// Name of the coordinator's waits in traces.
 pub(crate) const WAIT_FOR_SLOT: &str = "wait for a slot";
 /// Time after which the weight of a straggler is halved, in seconds.
 const HALF_LIFE: f64 = 30.0;
-/// Length of the histogram of ready batches.
-const READY: usize = 64;
+/// Number of entries in the histogram of ready batches.
+const READY_ENTRIES: usize = 64;
 
-/// Totals of one worker. Each worker has its own cache lines, so counting causes no traffic between
-/// cores.
+/// The totals of one worker.
 #[derive(Default)]
 pub(crate) struct WorkerCounters {
     stages: StageMap<Tally>,
     /// Tallies of the computed fields. Their sum is included in `stages`.
     fields: Box<[Tally]>,
     counts: WorkerCounts,
-    /// Index of the current sample plus 1, or 0 while the worker waits for work.
+    /// Index of the current sample plus 1, or 0 while the worker is idle.
     sample: AtomicU64,
-    /// Stage of the current sample. Field `n` is `Stage::Fields as usize + n`.
+    /// Stage of the current sample. The value `Stage::Fields as usize + n` stands for field `n`.
     stage: AtomicUsize,
 }
 
-/// Totals of one reader, and its current sample.
+/// The totals of one reader, and its current sample.
 #[derive(Default)]
 pub(crate) struct ReaderCounters {
     read: Tally,
@@ -56,23 +55,23 @@ pub(crate) struct ReaderCounters {
 
 /// The consumer's state, updated once per batch.
 struct Consumer {
-    /// Time, epoch and number of the last delivered batch. Cleared when an epoch begins, because
-    /// the time between epochs is not a step.
+    /// Time, epoch and index of the last delivered batch. It is cleared when an epoch begins,
+    /// because the time between epochs is not a step.
     delivered: Option<(Instant, u64, u64)>,
     starting: bool,
     start_ns: u64,
     epochs: u64,
-    /// Entry n is the number of requests while n batches were ready. The last entry also counts all
-    /// larger n.
-    ready: [u64; READY],
+    /// Entry `n` counts the requests that found `n` batches ready. The last entry also counts
+    /// requests that found more.
+    ready: [u64; READY_ENTRIES],
     timeline: Timeline,
 }
 
 /// Running totals since the loader was opened.
 pub(crate) struct Counters {
     workers: Box<[CachePadded<WorkerCounters>]>,
-    /// Counters of each reader, allocated at its first read, because most loaders never start
-    /// readers.
+    /// The counters of each reader. They are allocated at the first read, because most loaders
+    /// never start readers.
     readers: Box<[OnceLock<Box<CachePadded<ReaderCounters>>>]>,
     /// Names of the computed fields.
     fields: Box<[String]>,
@@ -80,14 +79,14 @@ pub(crate) struct Counters {
     process: ProcessStats,
     counts: LoaderCounts,
     consumer: Mutex<Consumer>,
-    /// Minimum time at which a sample counts as a straggler, in ns. It rises until few samples
-    /// exceed it, and falls with time.
+    /// A sample that takes longer than this time is a straggler, in ns. The threshold rises until
+    /// few samples exceed it, and decays with time.
     slow_ns: AtomicU64,
     slowest: Mutex<Vec<Slow>>,
     trace: OnceLock<Arc<Trace>>,
 }
 
-/// Makes the counts and times from the list of statistics available as fields of the counters.
+/// Makes the counts and times of [`LoaderCounts`] available as fields.
 impl Deref for Counters {
     type Target = LoaderCounts;
 
@@ -97,7 +96,7 @@ impl Deref for Counters {
 }
 
 impl Counters {
-    /// Creates the counters. `fields` contains the names of the computed fields.
+    /// Creates the counters for computed fields with the names `fields`.
     ///
     /// # Errors
     /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if there is too little memory for this
@@ -122,7 +121,7 @@ impl Counters {
                 starting: false,
                 start_ns: 0,
                 epochs: 0,
-                ready: [0; READY],
+                ready: [0; READY_ENTRIES],
                 timeline: Timeline::new()?,
             }),
             slow_ns: AtomicU64::new(0),
@@ -155,7 +154,7 @@ impl Counters {
         &self.workers[index]
     }
 
-    /// Records that reader `index` starts to read `sample`.
+    /// Records that reader `index` starts reading `sample`.
     pub(crate) fn reads(&self, index: usize, sample: u64) {
         let reader = self.readers[index].get_or_init(Box::default);
         reader.since.store(nanos(Instant::now(), self.opened), Relaxed);
@@ -163,7 +162,7 @@ impl Counters {
         nvtx::push(Stage::Read.name());
     }
 
-    /// Records a read of `bytes` bytes in `ns` by reader `index`.
+    /// Records that reader `index` has read `bytes` bytes in `ns` nanoseconds.
     pub(crate) fn has_read(&self, index: usize, ns: u64, bytes: usize) {
         nvtx::pop();
         let reader = self.readers[index].get().expect("the read began");
@@ -186,7 +185,7 @@ impl Counters {
     pub(crate) fn asked(&self, ready: usize) -> Instant {
         let now = Instant::now();
         let mut consumer = self.consumer();
-        consumer.ready[ready.min(READY - 1)] += 1;
+        consumer.ready[ready.min(READY_ENTRIES - 1)] += 1;
         if let Some((delivered, epoch, batch)) = consumer.delivered.take() {
             self.step.add(nanos(now, delivered), 0);
             if let Some(trace) = self.tracing() {
@@ -197,12 +196,12 @@ impl Counters {
         drop(consumer);
         let Some(trace) = self.trace() else { return now };
         trace.step(self.batches(), now);
-        // Writing the trace at the end of a window is not part of the wait for a batch.
+        // Exclude the time for writing the trace from the wait for a batch.
         Instant::now()
     }
 
-    /// Records that the consumer received batch `batch` of `epoch`, which it had requested at
-    /// `asked`. `samples` and `damaged` are the numbers of samples and damaged images in the batch.
+    /// Records that the consumer received batch `batch` of `epoch`, which it requested at `asked`.
+    /// The batch contains `samples` samples and `damaged` damaged images.
     pub(crate) fn delivered(&self, epoch: u64, batch: u64, (samples, damaged): (usize, u64), asked: Instant) {
         let now = Instant::now();
         let waited = nanos(now, asked);
@@ -228,8 +227,8 @@ impl Counters {
         });
     }
 
-    /// Records the coordinator's wait since `since` for the slot of batch `batch` of `epoch`.
-    /// `waited` is the part of the wait that lies within epochs.
+    /// Records that the coordinator waited from `since` until now for a free slot for batch `batch`
+    /// of `epoch`. `waited` is the part of this time that lies within epochs.
     pub(crate) fn slot(&self, epoch: u64, batch: u64, since: Instant, waited: Duration) {
         let now = Instant::now();
         self.slot.add(waited.as_nanos() as u64, 0);
@@ -244,16 +243,23 @@ impl Counters {
         &self.fields[number]
     }
 
-    /// Records a sample's time in each stage. `slowest` is the index of the slowest field.
-    pub(crate) fn sample_took(&self, ns: StageMap<u64>, slowest: usize, sample: u64, key: &str) {
+    /// Records the time in each stage of a sample, given as its index, key and size in bytes.
+    /// `slowest` is the index of the slowest field.
+    pub(crate) fn sample_took(&self, ns: StageMap<u64>, slowest: usize, (sample, key, bytes): (u64, &str, usize)) {
         let total: u64 = ns.values().sum();
         if total > self.slow_ns.load(Relaxed) {
-            self.straggled(total, ns, slowest, sample, key);
+            self.record_straggler(total, ns, slowest, (sample, key, bytes));
         }
     }
 
     #[cold]
-    fn straggled(&self, total: u64, ns: StageMap<u64>, slowest: usize, sample: u64, key: &str) {
+    fn record_straggler(
+        &self,
+        total: u64,
+        ns: StageMap<u64>,
+        slowest: usize,
+        (sample, key, bytes): (u64, &str, usize),
+    ) {
         let (longest, _) = ns.iter().max_by_key(|(_, ns)| **ns).expect("there are stages");
         let longest = if longest == Stage::Fields { self.field(slowest) } else { longest.name() };
         let (seconds, at) = (total as f64 * 1e-9, self.opened.elapsed().as_secs_f64());
@@ -276,14 +282,15 @@ impl Counters {
                 times: 1,
                 total_seconds: seconds,
                 at_seconds: at,
+                bytes: bytes as u64,
             };
             slowest.push(Slow { of, longest_at: at });
         }
         self.slow_ns.store(fade(&mut slowest, at), Relaxed);
     }
 
-    /// Describes the current work of each busy worker and reader: `worker 3 in decode of sample
-    /// 18231`, `reader 5 reading sample 18240 for 31.2 s`.
+    /// Describes what each busy worker and reader is doing: `worker 3 in decode of sample 18231`,
+    /// `reader 5 reading sample 18240 for 31.2 s`.
     pub(crate) fn activity(&self) -> Vec<String> {
         let at = |(i, w): (usize, &CachePadded<WorkerCounters>)| {
             let sample = w.sample.load(Relaxed).checked_sub(1)?;
@@ -317,8 +324,8 @@ impl Counters {
         StageMap::from_fn(|stage| self.workers.iter().map(|w| w.stages[stage].ns()).sum())
     }
 
-    /// Returns the statistics. The loader fills in its memory, the number of workers, the prefetch
-    /// depth, and the duration of its epochs.
+    /// Returns the statistics. The loader must add the memory, the number of workers, the prefetch
+    /// depth, and the duration of the epochs.
     pub(crate) fn stats(&self) -> Stats {
         let stage = |stage: Stage| Tally::sum(self.workers.iter().map(|w| &w.stages[stage]));
         let counted = Stats::counted(&self.counts, self.workers.iter().map(|worker| &worker.counts));
@@ -365,7 +372,7 @@ impl WorkerCounters {
         self.stage.store(stage as usize, Relaxed);
     }
 
-    /// Records that the worker starts to compute the field with index `number`, named `name`, of
+    /// Records that the worker starts computing the field with index `number` and name `name` of
     /// `sample`.
     pub(crate) fn enter_field(&self, number: usize, name: &str, sample: u64) {
         self.leave();
@@ -374,23 +381,31 @@ impl WorkerCounters {
         self.stage.store(Stage::Fields as usize + number, Relaxed);
     }
 
-    /// Adds the time that a sample spent in `stage`, and the `bytes` bytes that the stage produced.
+    /// Adds the time `ns` that a sample took in `stage`, and the `bytes` bytes that the stage
+    /// produced.
     pub(crate) fn spent(&self, stage: Stage, ns: u64, bytes: usize) {
         self.stages[stage].add(ns, bytes);
     }
 
-    /// Adds the time that field `number` of a sample took, and the `bytes` bytes that it produced.
+    /// Adds the time `ns` that field `number` of a sample took, and the `bytes` bytes that the
+    /// field produced.
     pub(crate) fn spent_in_field(&self, number: usize, ns: u64, bytes: usize) {
         self.fields[number].add(ns, bytes);
         self.stages[Stage::Fields].add_time(ns);
     }
 
-    /// Adds time to `stage` without counting another sample.
+    /// Adds `ns` to `stage` for a sample that has already been counted.
     pub(crate) fn spent_more(&self, stage: Stage, ns: u64) {
         self.stages[stage].add_time(ns);
     }
 
-    /// Returns the counts of the worker, which only that worker may write.
+    /// Returns the mean number of bytes that `stage` produced per sample, or `None` if it produced
+    /// none yet.
+    pub(crate) fn mean_bytes(&self, stage: Stage) -> Option<u64> {
+        self.stages[stage].mean_bytes()
+    }
+
+    /// Returns the counts of the worker. Only the worker itself may write to them.
     pub(crate) fn counts(&self) -> &WorkerCounts {
         &self.counts
     }
@@ -408,8 +423,8 @@ impl WorkerCounters {
     }
 }
 
-/// Reduces the list to the stragglers with the greatest weights at time `now`. Returns the new
-/// threshold in ns.
+/// Removes all but the [`STRAGGLERS`] samples with the greatest weights at time `now`. Returns the
+/// new threshold in ns.
 ///
 /// The weight of a straggler is halved every [`HALF_LIFE`], so that a slow start does not hide
 /// later stragglers.
@@ -422,8 +437,7 @@ fn fade(slowest: &mut Vec<Slow>, now: f64) -> u64 {
 /// One of the slowest samples.
 struct Slow {
     of: Straggler,
-    /// When the sample took longest, in seconds since the loader was opened. Later delays may be
-    /// shorter.
+    /// Time of the longest delay of the sample, in seconds since the loader was opened.
     longest_at: f64,
 }
 
@@ -484,14 +498,14 @@ mod tests {
     fn a_shorter_delay_does_not_renew_an_old_maximum() {
         let counters = Counters::new(1, 0, vec!["mask".into(), "wave".into()]).unwrap();
         let all_in = |stage, ns| StageMap::from_fn(|of| if of == stage { ns } else { 0 });
-        counters.straggled(2_000_000_000, all_in(Stage::Decode, 2_000_000_000), 0, 7, "a");
+        counters.record_straggler(2_000_000_000, all_in(Stage::Decode, 2_000_000_000), 0, (7, "a", 900));
         counters.slowest.lock().unwrap()[0].longest_at -= 300.0;
-        counters.straggled(30_000_000, all_in(Stage::Read, 30_000_000), 0, 7, "a");
+        counters.record_straggler(30_000_000, all_in(Stage::Read, 30_000_000), 0, (7, "a", 900));
         let slowest = counters.stats().slowest;
         assert_eq!((slowest[0].stage.as_str(), slowest[0].times), ("read", 2));
         assert!((slowest[0].seconds - 0.03).abs() < 1e-9);
         assert!((slowest[0].total_seconds - 2.03).abs() < 1e-9);
-        counters.straggled(40_000_000, all_in(Stage::Fields, 40_000_000), 1, 8, "b");
+        counters.record_straggler(40_000_000, all_in(Stage::Fields, 40_000_000), 1, (8, "b", 0));
         assert_eq!(counters.stats().slowest[0].stage, "wave", "a field is listed under its name");
     }
 }

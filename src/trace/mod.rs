@@ -12,8 +12,9 @@
 //! 6. [`NetworkStats`]: counters of requests to stores. `stats`: [`Stats`], all numbers and the
 //!    slowest samples.
 //! 7. `bottleneck`: [`Bottleneck`], the bottleneck of a loader. `verdict`: [`Verdict`], the
-//!    bottleneck with its evidence and advice, and the rules for loaders. `serving`: the rules for
-//!    decoders; `store`: the advice for a dataset in a store.
+//!    bottleneck with its evidence and advice, and the rules for loaders. `stragglers`: the rule
+//!    for slow samples; `serving`: the rules for decoders; `store`: the advice for a dataset in a
+//!    store.
 //! 8. `schedule`: [`Schedule`], which selects the batches to trace.
 //! 9. `chrome`: records spans, and writes them as Chrome trace events.
 //! 10. `span`: [`span()`], which adds the program's own spans to the trace.
@@ -30,6 +31,7 @@ mod span;
 mod stage;
 mod stats;
 mod store;
+mod stragglers;
 mod timeline;
 mod verdict;
 

@@ -1,23 +1,24 @@
 #![cfg_attr(feature = "nvtx", allow(unsafe_code))]
-//! NVTX ranges for Nsight Systems, with the same names as in the trace, on the threads that do the
-//! work. Without the feature `nvtx`, the functions in this module do nothing.
+//! NVTX ranges for Nsight Systems. They have the same names as the spans of a trace, and are opened
+//! on the threads that do the work. Without the feature `nvtx`, the functions in this module do
+//! nothing.
 //!
-//! A profiling tool sets the variable `NVTX_INJECTION64_PATH` to the path of its library. The first
-//! range loads the library and calls its `InitializeInjectionNvtx2`, which stores function pointers
-//! in a table. This is the protocol of NVIDIA's NVTX 3 headers (`nvtxTypes.h`, `nvtxInit.h`),
-//! implemented here in Rust, so neither CUDA nor a C compiler is needed. Without a tool, a range
-//! costs two memory loads.
+//! A profiling tool sets the environment variable `NVTX_INJECTION64_PATH` to the path of its
+//! library. When the first range is opened, this module loads the library and calls its function
+//! `InitializeInjectionNvtx2`, which stores function pointers in tables. This is the protocol of
+//! NVIDIA's NVTX 3 headers (`nvtxTypes.h` and `nvtxInit.h`). It is implemented here in Rust, so
+//! neither CUDA nor a C compiler is needed. Without a tool, a range costs two memory loads.
 //!
 //! **Invariants**
 //! 1. The library stays loaded until the process ends, as tools expect.
 //! 2. Slot n of a module's table is null or a function of the type that the protocol assigns to
 //!    slot n.
 
-/// Opens a range on this thread; [`pop`] closes the most recent one.
+/// Opens a range on this thread. [`pop`] closes the range that was opened last.
 #[cfg(not(feature = "nvtx"))]
 pub(super) fn push(_: &str) {}
 
-/// Closes the most recent range on this thread.
+/// Closes the range that was opened last on this thread.
 #[cfg(not(feature = "nvtx"))]
 pub(super) fn pop() {}
 
@@ -56,11 +57,11 @@ mod tool {
     type Push = extern "C" fn(*const c_char) -> c_int;
     type Pop = extern "C" fn() -> c_int;
 
-    /// Slot for a pointer to a function of the tool.
+    /// A slot, in which the tool stores a function pointer.
     type Slot = AtomicPtr<c_void>;
 
-    /// Number of functions in each module. Module 0 is unused. The others are core, CUDA, OpenCL,
-    /// CUDA runtime, core 2 (domains) and sync.
+    /// Number of functions in each module. The modules 1 to 6 are core, CUDA, OpenCL, CUDA runtime,
+    /// core 2 (domains) and sync. There is no module 0.
     const MODULES: [usize; 7] = [0, 16, 9, 15, 7, 16, 7];
     const CORE: usize = 1;
     const RANGE_PUSH_A: usize = 9;
@@ -69,8 +70,8 @@ mod tool {
     const VERSION: u32 = 3;
 
     static SLOTS: [[Slot; 16]; MODULES.len()] = [const { [const { AtomicPtr::new(null_mut()) }; 16] }; MODULES.len()];
-    /// Pointers to the slots. As the protocol requires, the list of each module ends with a null
-    /// pointer.
+    /// Pointers to the slots of each module. Each list ends with a null pointer, as the protocol
+    /// requires.
     static TABLES: OnceLock<Vec<Vec<Pointer>>> = OnceLock::new();
 
     #[repr(transparent)]
@@ -78,7 +79,7 @@ mod tool {
 
     // SAFETY: the pointer is null or points to a static atomic.
     unsafe impl Send for Pointer {}
-    // SAFETY: as above.
+    // SAFETY: the pointer is null or points to a static atomic.
     unsafe impl Sync for Pointer {}
 
     #[repr(C)]
@@ -134,13 +135,13 @@ mod tool {
         TOOL.get_or_init(load).as_ref()
     }
 
-    /// Loads the tool named in the environment. Returns `None` if there is no tool or if it does
-    /// not accept ranges.
+    /// Loads the tool that the environment variable names. Returns `None` if there is no tool, or
+    /// if the tool does not record ranges.
     fn load() -> Option<Tool> {
         let path = std::env::var_os("NVTX_INJECTION64_PATH")?;
         let failed = |e: &dyn std::fmt::Display| tracing::warn!("NVTX_INJECTION64_PATH={}: {e}", path.display());
-        // SAFETY: loading the library runs its initializers, which is what setting the variable
-        // requests.
+        // SAFETY: loading the library runs its initializers. Whoever sets the variable requests
+        // this.
         let library = unsafe { libloading::Library::new(&path) }.inspect_err(|e| failed(e)).ok()?;
         let library: &'static libloading::Library = Box::leak(Box::new(library));
         type Initialize = extern "C" fn(extern "C" fn(u32) -> *const c_void) -> c_int;

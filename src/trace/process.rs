@@ -1,5 +1,6 @@
 #![allow(unsafe_code)]
-//! Operating-system counters for this process. On systems other than Unix, all counters are 0.
+//! Operating-system counters of this process and its threads. On systems other than Unix, all
+//! counters are 0.
 //!
 //! **Invariants**
 //! 1. When `getrusage` returns 0, it has filled the whole structure.
@@ -12,7 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use warpfeed_sources::internal::Since;
 
-/// Operating-system counters for the whole process, including threads outside the loader.
+/// Operating-system counters of the whole process, including threads that do not belong to the
+/// loader.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -22,7 +24,7 @@ pub struct ProcessStats {
     pub cpu_seconds: f64,
     /// Page faults served from memory.
     pub minor_faults: u64,
-    /// Page faults that waited for the disk.
+    /// Page faults that had to read from the disk.
     pub major_faults: u64,
     /// Number of bytes read from storage rather than the page cache, if known (Linux only).
     pub disk_bytes: Option<u64>,
@@ -31,7 +33,7 @@ pub struct ProcessStats {
     pub anonymous_bytes: Option<u64>,
 }
 
-/// Counters that every Unix system provides.
+/// The counters that every Unix system provides.
 #[derive(Default)]
 struct Usage {
     cpu_seconds: f64,
@@ -58,7 +60,8 @@ fn usage() -> Usage {
     Usage::default()
 }
 
-/// Counters that show whether a thread has waited. They never decrease.
+/// Counters of a thread, from which the caller determines whether the thread has waited. They never
+/// decrease.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ThreadUsage {
     /// CPU time in ns.
@@ -68,8 +71,8 @@ pub(crate) struct ThreadUsage {
 }
 
 impl ThreadUsage {
-    /// Returns the counters of the calling thread, or `None` on systems other than Linux. The call
-    /// costs about 0.3 µs.
+    /// Returns the counters of the calling thread, or `None` on systems other than Linux. A call
+    /// takes about 0.3 µs.
     #[cfg(target_os = "linux")]
     pub(crate) fn now() -> Option<Self> {
         // SAFETY: zeroed bytes are a valid `rusage`, which consists of integers.
@@ -96,8 +99,8 @@ impl Task {
         Some(Task(Path::new("/proc").join(fs::read_link("/proc/thread-self").ok()?).join("schedstat")))
     }
 
-    /// Returns the time in which the thread was runnable but not running, in seconds. This is the
-    /// second number in the thread's `schedstat`, which is in ns (see the kernel's
+    /// Returns the time for which the thread was runnable but not running, in seconds. The kernel
+    /// reports it in ns, as the second number in the thread's `schedstat` (see the kernel's
     /// `sched-stats.rst`). Returns `None` after the thread has ended. Does not allocate.
     pub(crate) fn delayed_seconds(&self) -> Option<f64> {
         // Three numbers of at most 20 digits each.
@@ -108,8 +111,7 @@ impl Task {
     }
 }
 
-/// Resident memory is not subtracted. The difference of the bytes read from storage is known only
-/// if both counters are known.
+/// Resident memory is not a running total, so it is not subtracted.
 impl Since for ProcessStats {
     fn since(&self, earlier: &Self) -> Self {
         ProcessStats {
@@ -123,7 +125,7 @@ impl Since for ProcessStats {
 }
 
 impl ProcessStats {
-    /// Returns the CPU time so far, in seconds, at the cost of one system call.
+    /// Returns the CPU time of the process so far, in seconds. This takes one system call.
     pub(crate) fn cpu_now() -> f64 {
         usage().cpu_seconds
     }

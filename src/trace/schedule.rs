@@ -1,3 +1,5 @@
+//! [`Schedule`], which selects the batches to trace.
+
 use crate::error::{Error, Result};
 
 /// Selects the batches to trace, like `torch.profiler.schedule`. In each cycle of
@@ -19,12 +21,12 @@ pub struct Schedule {
     pub repeat: u64,
 }
 
-/// Position of a batch in the schedule.
+/// The phase of the schedule to which a batch belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Off,
     Warmup,
-    /// The batch is traced and written. The value is the number of the cycle.
+    /// The batch is traced, and the trace is written. The value is the index of the cycle.
     Active(u64),
 }
 

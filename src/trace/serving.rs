@@ -1,25 +1,23 @@
-//! The rules for decoders. A decoder has no steps and no epochs, so it needs fewer rules than a
-//! loader.
+//! The rules that find the bottleneck of a decoder. Unlike a loader, a decoder has no steps and no
+//! epochs.
 
 use warpfeed_sources::internal::ratio;
 
-use super::bottleneck::{Bottleneck, Judgment, LEAST_BATCHES, SATURATED, STALLED, STREAM_SATURATED, percent};
+use super::bottleneck::{Bottleneck, Judgment, MIN_BATCHES, SATURATED, STALLED, STREAM_SATURATED, percent};
 use super::verdict::Evidence;
 use crate::error::counted;
 
-/// Minimum fraction of time without a free batch at which the batches that the program holds are
-/// the bottleneck.
-const HELD: f64 = 0.1;
+/// The batches that the program holds are the bottleneck if no batch is free for at least this
+/// fraction of the time.
+const MIN_BLOCKED: f64 = 0.1;
 
 impl Evidence<'_> {
     /// Determines the bottleneck of a decoder.
     pub(super) fn judge_requests(&self) -> Judgment {
         let Evidence { stats, waited, busy, .. } = *self;
-        if stats.batches < LEAST_BATCHES {
-            let so_far = format!(
-                "{} so far, at least {LEAST_BATCHES} are needed",
-                counted(stats.batches, "request", "requests")
-            );
+        if stats.batches < MIN_BATCHES {
+            let so_far =
+                format!("{} so far, at least {MIN_BATCHES} are needed", counted(stats.batches, "request", "requests"));
             return (Bottleneck::Unclear, "too early to say".into(), vec![so_far]);
         }
         let (waits, workers) = (self.waits.clone(), self.busy_workers());
@@ -35,7 +33,7 @@ impl Evidence<'_> {
             return self.work_bound();
         }
         let blocked = ratio(stats.slot.seconds, stats.seconds);
-        if blocked >= HELD {
+        if blocked >= MIN_BLOCKED {
             let lines = vec![
                 waits,
                 format!("no batch was free for {} % of the time", percent(blocked)),

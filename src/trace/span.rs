@@ -1,3 +1,5 @@
+//! [`span()`], which adds the program's own spans to the trace.
+
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError, Weak};
@@ -5,23 +7,23 @@ use std::time::Instant;
 
 use super::nvtx;
 
-/// Number of open windows in this process.
+/// Number of open windows, over all traces in this process.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 /// Receivers of the program's spans.
 static LISTENERS: Mutex<Vec<Weak<dyn Listener>>> = Mutex::new(Vec::new());
 
 /// A receiver of the program's spans.
 pub(super) trait Listener: Send + Sync {
-    /// Receives a span of the calling thread after the span has ended.
-    fn heard(&self, name: &'static str, start: Instant, end: Instant);
+    /// Receives a span that has just ended on the calling thread.
+    fn span_ended(&self, name: &'static str, start: Instant, end: Instant);
 }
 
-/// Marks a span of your own code in the trace. The span appears in the row of this thread, and
-/// lasts until the returned guard is dropped.
+/// Starts a span of your own code in the trace. The span ends when the returned guard is dropped,
+/// and is shown in the row of the calling thread.
 ///
-/// Every trace ([`Loader::trace`](crate::Loader::trace)) with an open window records the span.
-/// Outside of windows, a span costs one memory load. With the feature `nvtx`, the span is also a
-/// range in Nsight Systems.
+/// The span is recorded in every trace ([`Loader::trace`](crate::Loader::trace)) that has an open
+/// window. If no window is open, a span costs one memory load. With the feature `nvtx`, the span is
+/// also a range in Nsight Systems.
 ///
 /// ```
 /// let forward = warpfeed::trace::span("forward");
@@ -31,7 +33,7 @@ pub(super) trait Listener: Send + Sync {
 #[must_use = "the span ends when the guard is dropped"]
 pub fn span(name: &'static str) -> Span {
     let start = (OPEN.load(Relaxed) > 0).then(Instant::now);
-    Span { name, start, _range: nvtx::range(name), stays: PhantomData }
+    Span { name, start, _range: nvtx::range(name), not_send: PhantomData }
 }
 
 /// Guard that ends its [`span`] when it is dropped.
@@ -40,9 +42,9 @@ pub struct Span {
     name: &'static str,
     start: Option<Instant>,
     _range: nvtx::Range,
-    /// Makes the guard `!Send`, so that a span ends on the thread on which it began and the spans
-    /// of a thread are properly nested.
-    stays: PhantomData<*const ()>,
+    /// Makes the guard `!Send`. A span therefore ends on the thread on which it started, and the
+    /// spans of a thread are properly nested.
+    not_send: PhantomData<*const ()>,
 }
 
 impl Drop for Span {
@@ -51,7 +53,7 @@ impl Drop for Span {
         let end = Instant::now();
         // Hold the lock only while collecting the listeners.
         let listeners: Vec<_> = lock().iter().filter_map(Weak::upgrade).collect();
-        listeners.iter().for_each(|listener| listener.heard(self.name, start, end));
+        listeners.iter().for_each(|listener| listener.span_ended(self.name, start, end));
     }
 }
 

@@ -1,3 +1,6 @@
+//! [`Stage`], a step in the processing of a sample, and [`StageMap`], which holds one value per
+//! stage.
+
 use std::fmt;
 use std::ops::{Index, IndexMut};
 
@@ -30,16 +33,17 @@ macro_rules! stages {
 }
 
 stages! {
-    /// The source reads the sample, and the plan is computed from the image headers.
+    /// Reading the sample from the source, and computing the plan from the image headers.
     Read "read",
-    /// Encoded bytes are decoded to pixels.
+    /// Decoding images to pixels.
     Decode "decode",
-    /// The image is cropped, resized, flipped and recolored, and custom transforms are applied.
+    /// Cropping, resizing and flipping images, changing their colors, and applying custom
+    /// transforms.
     Transform "transform",
-    /// The image is normalized, cast, and written to the batch.
+    /// Normalizing and casting images, and writing them to the batch.
     Write "write",
-    /// Fields such as masks and boxes are computed. Statistics contain one stage per field, with
-    /// the name of the field.
+    /// Computing fields such as masks and boxes. Statistics contain one stage per field, with the
+    /// name of the field.
     Fields "fields",
 }
 

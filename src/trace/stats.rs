@@ -144,6 +144,10 @@ statistics! {
         slot,
         /// The consumer's waits for batches, on the host.
         wait,
+        /// Waits for a single batch while all batches prefetched after it were full. Such a batch
+        /// contains a sample that takes longer than a batch. For a device, these are the waits of
+        /// the thread that copies.
+        behind,
         /// The consumer's time from receiving a batch to requesting the next one: the training step
         /// as the host sees it. The step after the last batch of an epoch is excluded.
         step,
@@ -261,6 +265,8 @@ pub struct Straggler {
     pub total_seconds: f64,
     /// When the sample was last among the slowest, in seconds since the loader was opened.
     pub at_seconds: f64,
+    /// Number of bytes read for the sample, or 0 if the sample could not be read.
+    pub bytes: u64,
 }
 
 impl Straggler {

@@ -1,4 +1,4 @@
-//! Determines the verdict for a loader whose dataset is in a store.
+//! The verdict for a loader that reads its dataset from a store.
 
 use warpfeed_sources::internal::ratio;
 
@@ -6,25 +6,27 @@ use super::NetworkStats;
 use super::bottleneck::{Bottleneck, Judgment, percent};
 use super::verdict::Evidence;
 
-/// Minimum fraction of rejected requests at which the verdict mentions the store's rate limit.
-const REFUSED: f64 = 0.01;
-/// Average request size below which the verdict advises larger requests.
+/// The verdict mentions rejected requests if the store rejects at least this fraction of the
+/// requests.
+const MIN_REFUSED: f64 = 0.01;
+/// The verdict recommends larger requests if their average size is below this number of bytes.
 const SMALL_REQUEST: f64 = 1e6;
-/// Median time to first byte, in seconds, above which the verdict mentions the distance to the
-/// server.
-const FAR: f64 = 0.08;
-/// Average number of requests in flight below which the verdict advises to allow more.
+/// The verdict says that the server is slow or far away if the median time to the first byte is at
+/// least this number of seconds.
+const FAR_SECONDS: f64 = 0.08;
+/// The verdict recommends allowing more requests if fewer than this number are in flight on
+/// average.
 const FEW_REQUESTS: f64 = 16.0;
 
 impl Evidence<'_> {
-    /// Returns the judgment for a loader that waits for its store.
+    /// Returns the judgment for a loader that waits for the store.
     pub(super) fn network_bound(&self, network: &NetworkStats) -> Judgment {
         let Evidence { stats, waits, .. } = self;
         let mut lines = vec![self.busy_workers(), waits.clone()];
         lines.extend(network.lines(stats.seconds));
         let each = ratio(network.bytes as f64, network.requests as f64);
         let refused = ratio(network.refusals as f64, network.requests as f64);
-        if refused >= REFUSED {
+        if refused >= MIN_REFUSED {
             lines.push(format!(
                 "the server refused {} % of the requests: more prefixes (folders) in the bucket, `shuffle_window` or a cache would help",
                 percent(refused).max(1)
@@ -35,7 +37,7 @@ impl Evidence<'_> {
                 each / 1e3
             ));
         }
-        if network.first_bytes.p50_seconds >= FAR {
+        if network.first_bytes.p50_seconds >= FAR_SECONDS {
             lines.push(
                 "the server is slow to answer or far away: a machine in the region of the store would help".into(),
             );
@@ -44,7 +46,7 @@ impl Evidence<'_> {
             None => "a local disk cache would serve later epochs".into(),
             Some(rate) => format!("a larger cache would serve more than {} % of the bytes", percent(rate)),
         });
-        // With few requests in flight, the read-ahead budget is the bottleneck.
+        // If few requests are in flight, the read-ahead budget is the bottleneck.
         if ratio(network.answers.seconds, stats.seconds) < FEW_REQUESTS {
             let more = 2 * stats.prefetch.max(2);
             lines.push(format!(

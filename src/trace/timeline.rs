@@ -1,17 +1,17 @@
 //! Divides a run into equal intervals, in constant memory.
 //!
-//! When the list is full, neighboring intervals are merged and the interval length doubles. The
-//! workers' counters are read once per interval, and the increase is distributed over the time
-//! since the last read.
+//! When the list is full, the intervals are merged in pairs, which doubles their length. The
+//! workers' counters are read once per interval, and the increase since the previous read is
+//! distributed evenly over the time since that read.
 
 use serde::{Deserialize, Serialize};
 
 use super::StageMap;
 use crate::error::{Result, reserve};
 
-/// Maximum number of intervals. When it is reached, intervals are merged in pairs, so a long run
-/// has between half this number and this number of intervals.
-const INTERVALS: usize = 240;
+/// Maximum number of intervals. A long run has between half this number and this number of
+/// intervals.
+const MAX_INTERVALS: usize = 240;
 
 /// One interval of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -25,19 +25,19 @@ pub struct Interval {
     pub seconds: f64,
     /// Number of batches delivered in the interval.
     pub batches: u64,
-    /// Number of samples in these batches.
+    /// Number of samples delivered in the interval.
     pub samples: u64,
-    /// Time in which the consumer waited during the interval, in seconds.
+    /// Time for which the consumer waited for batches during the interval, in seconds.
     pub waited: f64,
-    /// Time that the workers spent in each stage, in seconds.
+    /// Time that the workers spent in each stage during the interval, in seconds.
     pub busy: StageMap<f64>,
 }
 
-/// A run divided into equal intervals, in constant memory.
+/// The intervals of a run so far.
 pub(super) struct Timeline {
     width: f64,
     intervals: Vec<Interval>,
-    /// The workers' totals in ns at time `settled`.
+    /// The workers' total time in each stage, in ns, at time `settled`.
     busy: StageMap<u64>,
     settled: f64,
 }
@@ -49,14 +49,14 @@ impl Timeline {
     /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if memory runs out.
     pub(super) fn new() -> Result<Self> {
         let mut intervals = Vec::new();
-        reserve(&mut intervals, INTERVALS)?;
+        reserve(&mut intervals, MAX_INTERVALS)?;
         Ok(Timeline { width: 0.05, intervals, busy: StageMap::default(), settled: 0.0 })
     }
 
     /// Records a batch that arrived at `now` after a wait of `waited`, both in seconds. `busy`
-    /// returns the workers' totals in ns and is called once per interval.
+    /// returns the workers' total time in each stage, in ns, and is called once per interval.
     pub(super) fn delivered(&mut self, now: f64, samples: usize, waited: f64, busy: impl FnOnce() -> StageMap<u64>) {
-        while now >= self.width * INTERVALS as f64 {
+        while now >= self.width * MAX_INTERVALS as f64 {
             self.halve();
         }
         let at = (now / self.width) as usize;
@@ -72,7 +72,7 @@ impl Timeline {
         self.spread(now - waited, now, |interval, share| interval.waited += waited * share);
     }
 
-    /// Distributes the workers' time since the last call over the intervals since then.
+    /// Distributes the workers' time since the previous call over the intervals since that call.
     fn settle(&mut self, now: f64, busy: StageMap<u64>) {
         let new = StageMap::from_fn(|stage| busy[stage].saturating_sub(self.busy[stage]) as f64 * 1e-9);
         self.spread(self.settled, now, |interval, share| {
@@ -81,8 +81,9 @@ impl Timeline {
         (self.busy, self.settled) = (busy, now);
     }
 
-    /// Distributes the time from `from` to `to` over the intervals. The last interval also gets the
-    /// time after its end.
+    /// Calls `add` for each interval that overlaps the time from `from` to `to`, with the fraction
+    /// of this time that lies in the interval. Time after the last interval is assigned to the last
+    /// interval.
     fn spread(&mut self, from: f64, to: f64, mut add: impl FnMut(&mut Interval, f64)) {
         let Some(last) = self.intervals.len().checked_sub(1) else { return };
         let first = ((from.max(0.0) / self.width) as usize).min(last);
@@ -156,12 +157,12 @@ mod tests {
             timeline.delivered(i as f64 * 0.01, 8, 0.001, || busy(i * 1000, i));
         }
         let intervals = timeline.intervals(1000.0, busy(100_000_000, 100_000));
-        assert!((INTERVALS / 2..=INTERVALS).contains(&intervals.len()), "{}", intervals.len());
+        assert!((MAX_INTERVALS / 2..=MAX_INTERVALS).contains(&intervals.len()), "{}", intervals.len());
         assert_eq!(intervals.iter().map(|i| i.batches).sum::<u64>(), 100_000);
         assert_eq!(intervals.iter().map(|i| i.samples).sum::<u64>(), 800_000);
         assert!((intervals.iter().map(|i| i.waited).sum::<f64>() - 100.0).abs() < 1e-6);
         assert!((intervals.iter().map(|i| i.busy[Stage::Read]).sum::<f64>() - 0.1).abs() < 1e-6);
         assert!(intervals.windows(2).all(|w| (w[0].start + w[0].seconds - w[1].start).abs() < 1e-9));
-        assert_eq!(timeline.intervals.capacity(), INTERVALS, "no further memory is allocated");
+        assert_eq!(timeline.intervals.capacity(), MAX_INTERVALS, "no further memory is allocated");
     }
 }

@@ -1,26 +1,26 @@
-//! Rules that determine the bottleneck of a loader from its statistics.
+//! [`Verdict`]: the bottleneck of a loader, and the rules that determine it from the statistics.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use warpfeed_sources::internal::ratio;
 
-use super::bottleneck::{Bottleneck, Judgment, LEAST_BATCHES, SATURATED, STALLED, STREAM_SATURATED, percent};
-use super::{Stage, StageStats, Stats, Straggler};
+use super::bottleneck::{Bottleneck, Judgment, MIN_BATCHES, SATURATED, STALLED, STREAM_SATURATED, percent};
+use super::{Stage, StageStats, Stats};
 use crate::error::counted;
 
-/// Fraction of their busy time that workers may wait for a core before the number of cores counts
-/// as too low.
-const DELAYED: f64 = 0.2;
-/// Speed of decoding random crops of packed photographs, relative to plain files. The whole
-/// pipeline, of which decoding is 80 %, was 1.66 times as fast on two cores and 2.03 times as fast
-/// on sixteen (`benches/RESULTS.md`).
-const PACKING: f64 = 2.0;
-/// Minimum average number of reads in flight at which reading counts as the bottleneck.
-const READS: f64 = 2.0;
-/// Minimum fraction of the wait time at which the verdict mentions the first batches of epochs, in
-/// addition to the bottleneck.
-const STARTS: f64 = 0.25;
+/// There are too few cores if workers wait for a core for more than this fraction of their busy
+/// time.
+const MAX_DELAYED: f64 = 0.2;
+/// Speed of decoding random crops of photographs from packed files, relative to plain files. The
+/// whole pipeline, in which decoding takes 80 % of the time, was 1.66 times as fast on two cores
+/// and 2.03 times as fast on sixteen cores (`benches/RESULTS.md`).
+const PACKED_SPEEDUP: f64 = 2.0;
+/// Reading can be the bottleneck only if at least this number of reads are in flight on average.
+const MIN_READS: f64 = 2.0;
+/// The verdict mentions the waits for the first batches of epochs, in addition to the bottleneck,
+/// if they take at least this fraction of all waits.
+const MIN_STARTS: f64 = 0.25;
 
 /// The bottleneck of a loader, with the evidence. `Display` prints [`text`](Verdict::text).
 ///
@@ -33,9 +33,12 @@ const STARTS: f64 = 0.25;
 /// 2. Waited less than 5 %: [`Step`](Bottleneck::Step).
 /// 3. Slow samples cause at least half of the wait: [`Straggler`](Bottleneck::Straggler). A sample
 ///    is slow if it took over 10 times as long as a typical one and over twice the time of a batch.
-///    Only the excess over the time of a typical sample counts, minus the time that workers [waited
-///    for a core](Stats::delayed_seconds). Samples that were slow at the same moment on several
-///    workers do not count, because the samples themselves are not the cause.
+///    The wait that slow samples cause is their excess over the time of a typical sample, or the
+///    time in which the consumer waited for a single batch and all later batches were
+///    [full](Stats::behind), whichever is longer. The time that workers [waited for a
+///    core](Stats::delayed_seconds) is subtracted, and samples that were slow at the same moment on
+///    several workers do not count, because the samples themselves are not the cause. Neither
+///    applies to samples with over 4 times the average number of bytes.
 /// 4. The copy stream is busy at least 80 % of the time: [`Copy`](Bottleneck::Copy). The same limit
 ///    for the convert stream: [`Convert`](Bottleneck::Convert). The same limit for decoding on the
 ///    device: [`DeviceDecode`](Bottleneck::DeviceDecode).
@@ -61,6 +64,8 @@ const STARTS: f64 = 0.25;
 pub struct Verdict {
     /// The bottleneck.
     pub limit: Bottleneck,
+    /// Fraction of time in which the consumer waited, from 0 to 1, as the rules define it.
+    pub waited: f64,
     /// Maximum speed-up of the training loop, as a factor, which is reached if the consumer never
     /// waits. No advice in the text promises more than this factor. `None` if the step takes almost
     /// no time.
@@ -76,7 +81,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Fractions and rates that several rules use.
+/// The statistics, and fractions of time that several rules use.
 pub(super) struct Evidence<'a> {
     pub(super) stats: &'a Stats,
     /// Fraction of time in which the consumer waited, from 0 to 1.
@@ -96,37 +101,35 @@ impl Stats {
 
 impl Verdict {
     fn of(stats: &Stats) -> Verdict {
-        let host = stats.stall_fraction();
         let waited = match (&stats.stall, stats.device_stall_fraction()) {
-            // If the host runs ahead of its device, it waits for the device. That wait costs
+            // If the host is ahead of the device, it waits for the device, but this wait costs
             // nothing.
             (Some(stall), Some(device)) if 2 * stall.count >= stats.batches => device,
-            (_, device) => host.max(device.unwrap_or(0.0)),
+            (_, device) => stats.stall_fraction().max(device.unwrap_or(0.0)),
         };
         let waited = waited.min(1.0);
-        let busy = stats.busy_fraction();
         let waits = if stats.on_request {
             let images = ratio(stats.samples as f64, stats.batches as f64);
             format!("requests of {images:.1} images waited for an answer {} % of the time", percent(waited))
         } else {
             format!("the step waited {} % of the time", percent(waited))
         };
-        let evidence = Evidence { stats, waited, busy, waits };
+        let evidence = Evidence { stats, waited, busy: stats.busy_fraction(), waits };
         let (limit, headline, mut lines) = if stats.on_request { evidence.judge_requests() } else { evidence.judge() };
         if !stats.on_request && limit != Bottleneck::EpochStart {
             lines.extend(evidence.starts());
         }
         let text = lines.iter().fold(headline, |text, line| text + "\n- " + line);
-        Verdict { limit, max_speedup: evidence.max_speedup(), text }
+        Verdict { limit, waited, max_speedup: evidence.max_speedup(), text }
     }
 }
 
 impl Evidence<'_> {
     fn judge(&self) -> Judgment {
         let Evidence { stats, waited, busy, waits } = self;
-        if stats.batches < LEAST_BATCHES {
+        if stats.batches < MIN_BATCHES {
             let so_far =
-                format!("{} so far, at least {LEAST_BATCHES} are needed", counted(stats.batches, "batch", "batches"));
+                format!("{} so far, at least {MIN_BATCHES} are needed", counted(stats.batches, "batch", "batches"));
             return (Bottleneck::Unclear, "too early to say".into(), vec![so_far]);
         }
         if *waited < STALLED {
@@ -148,14 +151,14 @@ impl Evidence<'_> {
             let lines = vec![waits.clone(), starts, why.into()];
             return (Bottleneck::EpochStart, "limited by the starts of epochs".into(), lines);
         }
-        if stats.reads_in_flight() >= READS {
+        if stats.reads_in_flight() >= MIN_READS {
             return match &stats.network {
                 Some(network) if network.requests > 0 => self.network_bound(network),
                 _ => self.reads_bound(),
             };
         }
         let blocked = ratio(stats.slot.seconds, stats.seconds);
-        if blocked >= 0.1 && self.delayed() < DELAYED {
+        if blocked >= 0.1 && self.delayed() < MAX_DELAYED {
             return self.slots_bound(blocked);
         }
         let lines = vec![
@@ -170,8 +173,8 @@ impl Evidence<'_> {
         (Bottleneck::Unclear, "no single cause".into(), lines)
     }
 
-    /// Returns the judgment for a loader with too few prefetched batches. `blocked` is the fraction
-    /// of time in which all slots were in use.
+    /// Returns the judgment for a loader that prefetches too few batches. `blocked` is the fraction
+    /// of time for which all slots were in use.
     fn slots_bound(&self, blocked: f64) -> Judgment {
         let Evidence { stats, busy, waits, .. } = self;
         let interval = ratio(stats.seconds, stats.batches as f64);
@@ -199,16 +202,17 @@ impl Evidence<'_> {
         (self.waited < 0.98).then(|| 1.0 / (1.0 - self.waited))
     }
 
-    /// Limits `times` to the maximum speed-up.
+    /// Returns `times`, but at most the maximum speed-up.
     fn at_most(&self, times: f64) -> f64 {
         self.max_speedup().map_or(times, |most| times.min(most))
     }
 
-    /// Describes how much of the wait is for the first batches of epochs, if this is significant.
+    /// Describes the fraction of the waits that is for the first batches of epochs, if it is
+    /// significant.
     fn starts(&self) -> Option<String> {
         let Evidence { stats, waited, .. } = self;
         let share = ratio(stats.start_seconds, stats.waited_seconds);
-        let matters = *waited >= STALLED && stats.batches >= LEAST_BATCHES && stats.epochs > 1 && share >= STARTS;
+        let matters = *waited >= STALLED && stats.batches >= MIN_BATCHES && stats.epochs > 1 && share >= MIN_STARTS;
         matters.then(|| {
             format!(
                 "{} % of the wait is for the first batches of {} epochs ({:.1} ms each, {:.1} batches per epoch): `.repeat(n)` makes \
@@ -221,7 +225,8 @@ impl Evidence<'_> {
         })
     }
 
-    /// Returns the number of samples per second if the workers were never idle.
+    /// Returns the number of samples per second that the workers would prepare if they were never
+    /// idle.
     fn capacity(&self) -> f64 {
         ratio(self.stats.prepared as f64, self.stats.seconds * self.busy)
     }
@@ -235,7 +240,7 @@ impl Evidence<'_> {
     fn step_bound(&self) -> Judgment {
         let Evidence { stats, waits, .. } = self;
         let (rate, capacity) = (stats.samples_per_second(), self.capacity());
-        // On a device, the host cannot see when a step ends.
+        // If steps run on a device, the host cannot measure their time.
         let on_device = ratio((1.0 - self.waited) * stats.seconds, stats.batches as f64);
         let step = 1e3 * if stats.stall.is_some() { on_device } else { stats.step.mean_seconds() };
         let mut lines = vec![waits.clone(), format!("a step takes {step:.1} ms: {rate:.0} samples/s")];
@@ -285,7 +290,8 @@ impl Evidence<'_> {
         format!("decoding takes {share} % of the device's time, {each:.2} ms per {batch}")
     }
 
-    /// Returns the judgment for a loader whose workers are idle because reading ahead is too slow.
+    /// Returns the judgment for a loader in which workers are idle because reading ahead is too
+    /// slow.
     fn reads_bound(&self) -> Judgment {
         let Evidence { stats, waits, .. } = self;
         let each = stats.ahead.as_ref().map_or(0.0, StageStats::mean_seconds);
@@ -305,8 +311,8 @@ impl Evidence<'_> {
         (Bottleneck::Read, "read-bound".into(), lines)
     }
 
-    /// Describes the number of bytes read per second, and how many of them came from the disk if
-    /// the system reports it.
+    /// Describes the number of bytes read per second and, if the system reports it, the number of
+    /// bytes that came from the disk.
     fn speed_of_reading(&self) -> String {
         let stats = self.stats;
         let disk = stats.process.disk_bytes.map_or(String::new(), |bytes| {
@@ -315,7 +321,7 @@ impl Evidence<'_> {
         format!("{:.1} MB/s are read{disk}", stats.bytes_per_second() / 1e6)
     }
 
-    /// Returns the fraction of the workers' busy time in which they were runnable but not running,
+    /// Returns the fraction of the workers' busy time for which they were runnable but not running,
     /// from 0 to 1.
     fn delayed(&self) -> f64 {
         ratio(self.stats.delayed_seconds, self.stats.worked_seconds()).min(1.0)
@@ -325,13 +331,14 @@ impl Evidence<'_> {
     fn off_core(&self) -> Option<String> {
         let stats = self.stats;
         let ran = ratio(stats.process.cpu_seconds, stats.worked_seconds());
-        // Two percentages are rounded, and the third one is the remainder to 100 %. CPU time is
-        // known only for the whole process, so it is an upper bound for the workers' CPU time.
+        // Round two percentages, and use the remainder to 100 % as the third, so that the sum is
+        // 100 %. The CPU time is known only for the whole process, so it is an upper bound of the
+        // workers' CPU time.
         let waiting = percent(self.delayed());
         let running = percent(ran).min(100 - waiting);
         let running = if stats.process.cpu_seconds > 0.0 { running } else { 100 - waiting };
         let blocked = 100 - waiting - running;
-        let crowded = self.delayed() >= DELAYED;
+        let crowded = self.delayed() >= MAX_DELAYED;
         if !crowded && blocked < 30 {
             return None;
         }
@@ -348,51 +355,6 @@ impl Evidence<'_> {
             ""
         };
         Some(format!("workers were running {running} % of their busy time{rest}{why}"))
-    }
-
-    /// Returns the time of a typical sample, in seconds.
-    fn usual(&self) -> f64 {
-        let ahead = self.stats.ahead.as_ref().map_or(0.0, |ahead| ahead.p50_seconds);
-        ahead + self.stats.stages().map(|(_, stage)| stage.p50_seconds).sum::<f64>()
-    }
-
-    /// Returns samples so slow that their batch waits for them, each with its excess over the
-    /// typical time, in seconds. If `together` is true, returns only samples that were slow at the
-    /// same moment as another sample; otherwise, returns only the other samples.
-    fn slow(&self, together: bool) -> Vec<(&Straggler, f64)> {
-        let (stats, usual) = (self.stats, self.usual());
-        let batch = usual * ratio(stats.samples as f64, stats.batches as f64) / stats.workers.max(1) as f64;
-        let slow: Vec<_> =
-            stats.slowest.iter().filter(|s| s.seconds > 10.0 * usual && s.seconds > 2.0 * batch).collect();
-        let meets = |a: &Straggler, b: &Straggler| {
-            a.sample != b.sample && (a.at_seconds - b.at_seconds).abs() < 0.1 * a.seconds.min(b.seconds)
-        };
-        let chosen = slow.iter().filter(|a| slow.iter().any(|b| meets(a, b)) == together);
-        chosen.map(|s| (*s, s.total_seconds - s.times as f64 * usual)).collect()
-    }
-
-    fn stragglers(&self) -> Option<Judgment> {
-        let (stats, usual, slow) = (self.stats, self.usual(), self.slow(false));
-        let (first, most) = slow.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))?;
-        let excess: f64 = slow.iter().map(|(_, seconds)| seconds).sum();
-        // A sample also appears slow if its thread had to wait for a core.
-        (excess - stats.delayed_seconds >= 0.5 * self.waited * stats.seconds).then(|| {
-            let (ms, usual) = (1e3 * first.seconds, 1e3 * usual);
-            // Exclude samples whose excess is less than a tenth of the slowest sample's.
-            let count = slow.iter().filter(|(_, seconds)| *seconds >= 0.1 * most).count();
-            let (samples, them) =
-                if count == 1 { ("sample", "it") } else { ("samples", "them (`stats.slowest`)") };
-            let lines = vec![
-                format!(
-                    "{} takes {ms:.1} ms, most of it in {}; a typical sample takes {usual:.2} ms, and the batch waits for the slow one",
-                    first.name(),
-                    first.stage
-                ),
-                self.waits.clone(),
-                format!("re-encode or drop {them}, or raise prefetch above {}", stats.prefetch),
-            ];
-            (Bottleneck::Straggler, format!("limited by {count} slow {samples}"), lines)
-        })
     }
 
     /// Returns the judgment for a loader or decoder with busy workers, depending on the busiest
@@ -427,7 +389,7 @@ impl Evidence<'_> {
             Stage::Read => (Bottleneck::Read, "read-bound".into()),
             Stage::Write => (Bottleneck::Memory, "memory-bound".into()),
             // More threads do not help if threads are already waiting for a core.
-            _ if stats.workers < stats.cores && self.delayed() < DELAYED => {
+            _ if stats.workers < stats.cores && self.delayed() < MAX_DELAYED => {
                 (Bottleneck::Workers, "limited by the number of workers".into())
             }
             Stage::Decode => (Bottleneck::Decode, "decode-bound".into()),
@@ -438,8 +400,8 @@ impl Evidence<'_> {
         (limit, headline, lines)
     }
 
-    /// Adds advice for a bottleneck in the workers. `share` is the fraction of the workers' time
-    /// that `stage` takes.
+    /// Appends advice to `lines`, for a bottleneck in the workers. `share` is the fraction of the
+    /// workers' time that `stage` takes.
     fn advise(&self, limit: Bottleneck, stage: &StageStats, share: f64, lines: &mut Vec<String>) {
         let stats = self.stats;
         let halved = self.at_most(1.0 / (1.0 - share / 2.0));
@@ -468,8 +430,9 @@ impl Evidence<'_> {
                         "decoding in half the time would make the loader {halved:.1} times as fast: more cores, or smaller images"
                     )
                 } else {
-                    // This is an average: small crops gain more, and whole images gain nothing.
-                    let times = self.at_most(1.0 / (1.0 - share * plain * (1.0 - 1.0 / PACKING)));
+                    // This is an average: small crops become faster than this, and whole images do
+                    // not become faster.
+                    let times = self.at_most(1.0 / (1.0 - share * plain * (1.0 - 1.0 / PACKED_SPEEDUP)));
                     format!(
                         "{} % of the samples are JPEGs without restart markers: `warpfeed pack` adds them, which makes \
                          the loader about {times:.1} times as fast for typical random crops",

@@ -1,3 +1,5 @@
+//! [`Augment`]: its constructors and setters, and the plan for a sample.
+
 use crate::decode::Size;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sampler::Rng;
@@ -6,16 +8,15 @@ use crate::transform::settings::Settings;
 use crate::transform::step::{Setting, Sides, Step};
 use crate::transform::{Border, Interpolation, Mix, Mixing, Plan};
 
-/// The processing steps between decoding an image and writing it to the batch, and the size of the
-/// output.
+/// The steps that turn a decoded image into an image of the batch, and the size of the output.
 ///
 /// Start from [`train`](Augment::train), [`eval`](Augment::eval),
 /// [`center_crop`](Augment::center_crop), [`resize`](Augment::resize) or
 /// [`pass_through`](Augment::pass_through). For detection, start from
 /// [`letterbox`](Augment::letterbox), [`scale_jitter`](Augment::scale_jitter) or
-/// [`iou_crop`](Augment::iou_crop). Then add options. [`preset`](Augment::preset) creates the
-/// recipes of torchvision's reference training by name. Setters never fail. The options are checked
-/// when a loader is opened.
+/// [`iou_crop`](Augment::iou_crop). Then call setters to add options. [`preset`](Augment::preset)
+/// creates a recipe from torchvision's reference training by its name. Setters never fail: options
+/// are checked when a loader is opened.
 ///
 /// ```
 /// use warpfeed::transform::Augment;
@@ -24,48 +25,50 @@ use crate::transform::{Border, Interpolation, Mix, Mixing, Plan};
 /// assert_eq!(augment.output_size().width, 224);
 /// ```
 ///
-/// Resizing is antialiased bilinear, like Pillow's and torchvision's with `antialias=True`: the
-/// filter is a triangle that widens as the image shrinks. [`interpolation`](Augment::interpolation)
-/// and [`antialias`](Augment::antialias) select a different filter.
+/// Images are resized with an antialiased bilinear filter: a triangle that widens as the image
+/// shrinks, as in Pillow and in torchvision with `antialias=True`. To select a different filter,
+/// call [`interpolation`](Augment::interpolation) and [`antialias`](Augment::antialias).
 ///
 /// [Masks, boxes and points](crate::field) of a sample are transformed together with its image.
 ///
 /// [`mosaic`](Augment::mosaic) combines the images of four samples.
 ///
 /// An augmentation is a list of [steps](Augment::steps), which can be serialized with `serde`. Two
-/// augmentations are equal if they do the same to every sample.
+/// augmentations are equal if they transform every sample in the same way.
 #[derive(Clone)]
 pub struct Augment {
     pub(super) steps: Vec<Step>,
     pub(super) settings: Settings,
-    /// Augmentations for later epochs, each with the first epoch to which it applies.
+    /// Augmentations for later epochs, each preceded by the first epoch that uses it.
     pub(super) later: Vec<(u64, Augment)>,
 }
 
 impl Augment {
     /// Crops a random box that covers 0.08 to 1 of the image's area with an aspect ratio of 3/4 to
     /// 4/3, resizes it to `side` by `side` pixels, and flips it left to right with probability 0.5.
-    /// Equals torchvision's `RandomResizedCrop(side)` and `RandomHorizontalFlip()`.
+    /// Equals torchvision's `RandomResizedCrop(side)` followed by `RandomHorizontalFlip()`.
     pub fn train(side: u32) -> Self {
         Self::begin(Setting::Train { side })
     }
 
     /// Resizes the shorter side to `shorter` pixels, then crops the central `side` by `side`
-    /// pixels. Equals torchvision's `Resize(shorter)` and `CenterCrop(side)`, including the
+    /// pixels. Equals torchvision's `Resize(shorter)` followed by `CenterCrop(side)`, including the
     /// rounding. `Augment::eval(256, 224)` is the usual choice.
     pub fn eval(shorter: u32, side: u32) -> Self {
         Self::begin(Setting::Eval { shorter, side })
     }
 
     /// Crops the central `side` by `side` pixels without resizing, like torchvision's
-    /// `CenterCrop(side)`. A smaller image fails; it is not padded.
+    /// `CenterCrop(side)`. Unlike in torchvision, an image that is smaller than the crop is not
+    /// padded: the sample fails.
     pub fn center_crop(side: u32) -> Self {
         Self::begin(Setting::CenterCrop { side })
     }
 
     /// Crops a random area of `side` by `side` pixels without resizing, like torchvision's
-    /// `RandomCrop(side)`. Call [`padding`](Augment::padding) to add a border around the image. An
-    /// image that is too small fails, unless [`pad_if_needed`](Augment::pad_if_needed) is set.
+    /// `RandomCrop(side)`. Call [`padding`](Augment::padding) to add a border around the image. If
+    /// the image is too small, the sample fails, unless [`pad_if_needed`](Augment::pad_if_needed)
+    /// is set.
     ///
     /// ```
     /// use warpfeed::transform::{Augment, Border};
@@ -77,21 +80,21 @@ impl Augment {
         Self::begin(Setting::RandomCrop { side })
     }
 
-    /// Resizes the shorter side to a random length from `low` to `high` - 1, then crops a random
-    /// area of `side` by `side` pixels. If the resized image is smaller than that, it is padded on
+    /// Resizes the shorter side to a random length from `low` to `high - 1`, then crops a random
+    /// area of `side` by `side` pixels. An image that is still smaller than the crop is padded on
     /// the right and at the bottom with the [fill color](Augment::fill).
     ///
-    /// These are the steps of torchvision's reference training for segmentation: `RandomResize`,
+    /// Torchvision's reference training for segmentation uses the same steps: `RandomResize`,
     /// `PadIfSmaller` and `RandomCrop`.
     pub fn random_resize(side: u32, low: u32, high: u32) -> Self {
         Self::begin(Setting::RandomResize { side, low, high })
     }
 
-    /// Resizes the shorter side to one of `sides`, drawn for each sample, or to less if the longer
-    /// side would otherwise exceed `longest`. Equals torchvision's `RandomShortestSize(sides,
-    /// longest)`. The output has `longest` by `longest` pixels. The image is placed in the upper
-    /// left corner of the output, even if it is mirrored, and the remaining area has the [fill
-    /// color](Augment::fill).
+    /// Resizes the shorter side to one of `sides`, chosen at random for each sample. If the longer
+    /// side would then exceed `longest`, the image is made smaller still, so that it fits. Equals
+    /// torchvision's `RandomShortestSize(sides, longest)`. The output has `longest` by `longest`
+    /// pixels. The image is in its upper left corner, even if it is mirrored, and the rest of the
+    /// output has the [fill color](Augment::fill).
     pub fn shortest_size(sides: &[u32], longest: u32) -> Self {
         Self::begin(Setting::ShortestSize { sides: sides.to_vec(), longest })
     }
@@ -102,16 +105,16 @@ impl Augment {
         Self::begin(Setting::Resize { size: Sides { height, width } })
     }
 
-    /// Leaves the image unchanged. An image of any size other than `width` by `height` pixels
-    /// fails.
+    /// Leaves the image unchanged. A sample fails if its image does not have `width` by `height`
+    /// pixels.
     pub fn pass_through(width: u32, height: u32) -> Self {
         Self::begin(Setting::PassThrough { size: Sides { height, width } })
     }
 
-    /// Keeps each image at its own size. The image is placed in the upper left corner of an output
-    /// of `width` by `height` pixels, even if it is mirrored, and the remaining area has the [fill
-    /// color](Augment::fill). [`BatchInfo::shown`](crate::BatchInfo::shown) returns the size of
-    /// each image. An image that is larger than the output fails, unless
+    /// Keeps each image at its own size. The image is in the upper left corner of an output of
+    /// `width` by `height` pixels, even if it is mirrored, and the rest of the output has the
+    /// [fill color](Augment::fill). [`BatchInfo::shown`](crate::BatchInfo::shown) returns the size
+    /// of each image. A sample fails if its image is larger than the output, unless
     /// [`shrink_larger`](Augment::shrink_larger) is set.
     ///
     /// ```
@@ -124,7 +127,7 @@ impl Augment {
         Self::begin(Setting::OwnSize { size: Sides { height, width } })
     }
 
-    /// Resizes an image that is larger than the output so that it fits. Only for
+    /// Shrinks images that are larger than the output so that they fit. Only for
     /// [`own_size`](Augment::own_size).
     #[must_use]
     pub fn shrink_larger(self) -> Self {
@@ -132,37 +135,38 @@ impl Augment {
     }
 
     /// Resizes the whole image to fit into `width` by `height` pixels without changing its aspect
-    /// ratio, and centers it. The remaining area has the [fill color](Augment::fill).
+    /// ratio, and centers it. The rest of the output has the [fill color](Augment::fill).
     ///
-    /// The image spans the output along at least one axis. Its size and position are those of
-    /// Ultralytics' `LetterBox((height, width))`: the other side is rounded half to even, and if
-    /// the padding is odd, the extra pixel is added on the right or at the bottom.
+    /// The size and position of the image equal those in Ultralytics' `LetterBox((height, width))`.
+    /// The image spans the output along at least one axis. Its length along the other axis is
+    /// rounded half to even. If the padding is odd, the extra pixel is on the right or at the
+    /// bottom.
     pub fn letterbox(width: u32, height: u32) -> Self {
         Self::begin(Setting::Letterbox { size: Sides { height, width } })
     }
 
-    /// Resizes the whole image to the largest size that fits into `side` by `side` pixels, times a
-    /// factor drawn uniformly from `low` to `high`. If the result is larger than the output, a
-    /// random area of it is used. If it is smaller, it is placed in the upper left corner, and the
-    /// remaining area has the [fill color](Augment::fill).
+    /// Resizes the whole image to the largest size that fits into `side` by `side` pixels,
+    /// multiplied by a factor that is drawn uniformly from `low` to `high`. If the result is larger
+    /// than the output, a random area of it is cropped. If it is smaller, it is placed in the upper
+    /// left corner, and the rest of the output has the [fill color](Augment::fill).
     ///
     /// Equals torchvision's `ScaleJitter((side, side), (low, high))`, followed by the
     /// `FixedSizeCrop` of its reference training. Ghiasi et al., "Simple Copy-Paste is a Strong
-    /// Data Augmentation Method for Instance Segmentation" (2021), use 0.1 to 2.
+    /// Data Augmentation Method for Instance Segmentation" (2021), use factors from 0.1 to 2.
     pub fn scale_jitter(side: u32, low: f64, high: f64) -> Self {
         Self::begin(Setting::ScaleJitter { side, low, high })
     }
 
-    /// Crops a random box that shows enough of the sample's boxes, and resizes it to `width` by
-    /// `height` pixels. Equals torchvision's `RandomIoUCrop()` and `Resize((height, width))`. See
-    /// Liu et al., "SSD: Single Shot MultiBox Detector" (2016).
+    /// Crops a random area that overlaps enough with one of the sample's boxes, and resizes it to
+    /// `width` by `height` pixels. Equals torchvision's `RandomIoUCrop()` followed by
+    /// `Resize((height, width))`. See Liu et al., "SSD: Single Shot MultiBox Detector" (2016).
     ///
-    /// A threshold is drawn from 0, 0.1, 0.3, 0.5, 0.7, 0.9 and 1, where 1 means the whole image.
-    /// For any other threshold, up to 40 crops are drawn, whose sides are 0.3 to 1 times the sides
-    /// of the image and whose width / height is 0.5 to 2. The first crop is used that contains the
-    /// center of at least one of the sample's boxes, and whose intersection over union with such a
-    /// box reaches the threshold. If there is none, a new threshold is drawn. A sample without
-    /// boxes keeps its whole image.
+    /// First, a threshold is drawn from 0, 0.1, 0.3, 0.5, 0.7, 0.9 and 1, where 1 selects the whole
+    /// image. For any other threshold, up to 40 crops are drawn. Each side of a crop is 0.3 to 1
+    /// times as long as the corresponding side of the image, and its width / height is 0.5 to 2. A
+    /// crop is accepted if it contains the center of at least one box, and if its intersection over
+    /// union with such a box reaches the threshold. If no crop is accepted, a new threshold is
+    /// drawn. If a sample has no boxes, the whole image is used.
     ///
     /// Boxes whose center is outside the crop are dropped. The loader needs a field of
     /// [`Boxes`](crate::field::Boxes).
@@ -170,23 +174,23 @@ impl Augment {
         Self::begin(Setting::IouCrop { size: Sides { height, width } })
     }
 
-    /// With this probability, places the image at a random position on a larger canvas, and crops
-    /// the canvas instead of the image. Equals torchvision's `RandomZoomOut(side_range=(low, high),
-    /// p=probability)` before its `RandomIoUCrop`. The sides of the canvas are `low` to `high`
-    /// times those of the image. The remaining area has the [fill color](Augment::fill). The
-    /// position of the image in the output is rounded to whole pixels. Only for
-    /// [`iou_crop`](Augment::iou_crop).
+    /// With the given probability, places the image at a random position on a larger canvas, and
+    /// crops the canvas instead of the image. Equals torchvision's
+    /// `RandomZoomOut(side_range=(low, high), p=probability)` before its `RandomIoUCrop`. The
+    /// canvas is `low` to `high` times as wide and as high as the image. The area around the image
+    /// has the [fill color](Augment::fill). The position of the image in the output is rounded to
+    /// whole pixels. Only for [`iou_crop`](Augment::iou_crop).
     #[must_use]
     pub fn zoom_out(self, probability: f64, low: f64, high: f64) -> Self {
         self.then(Setting::ZoomOut { probability, low, high })
     }
 
-    /// Sets the color (red, green, blue) of the area that the image does not cover. The default is
-    /// black. Supported only by crops that leave such an area: [`letterbox`](Augment::letterbox),
-    /// [`scale_jitter`](Augment::scale_jitter), [`random_crop`](Augment::random_crop),
-    /// [`random_resize`](Augment::random_resize), [`shortest_size`](Augment::shortest_size) and
-    /// [`own_size`](Augment::own_size), and after [`zoom_out`](Augment::zoom_out) and
-    /// [`mosaic`](Augment::mosaic).
+    /// Sets the color (red, green, blue) of the part of the output that the image does not cover.
+    /// The default is black. Only crops that can leave such a part support this option:
+    /// [`letterbox`](Augment::letterbox), [`scale_jitter`](Augment::scale_jitter),
+    /// [`random_crop`](Augment::random_crop), [`random_resize`](Augment::random_resize),
+    /// [`shortest_size`](Augment::shortest_size) and [`own_size`](Augment::own_size). Other crops
+    /// support it after [`zoom_out`](Augment::zoom_out) or [`mosaic`](Augment::mosaic).
     #[must_use]
     pub fn fill(self, color: [u8; 3]) -> Self {
         let [red, green, blue] = color;
@@ -203,15 +207,16 @@ impl Augment {
     /// Sets the content of the border. The default is [`Border::Constant`]. Only for
     /// [`random_crop`](Augment::random_crop).
     ///
-    /// Annotations cannot be repeated like pixels. Therefore, a loader with a mask, boxes or any
-    /// other field that is transformed with the image rejects all borders except the constant one.
+    /// Borders other than the constant one repeat pixels of the image, but annotations cannot be
+    /// repeated. Therefore, a loader with a mask, boxes or any other field that is transformed with
+    /// the image rejects those borders.
     #[must_use]
     pub fn border(self, shows: Border) -> Self {
         self.then(Setting::Border { shows })
     }
 
-    /// Along an axis where the padded image is smaller than the crop, widens the border on both
-    /// sides by the difference. Equals torchvision's `pad_if_needed=True`. Only for
+    /// If the padded image is smaller than the crop along an axis, widens the border on both sides
+    /// of that axis by the difference. Equals torchvision's `pad_if_needed=True`. Only for
     /// [`random_crop`](Augment::random_crop).
     #[must_use]
     pub fn pad_if_needed(self) -> Self {
@@ -219,13 +224,13 @@ impl Augment {
     }
 
     /// Sets the filter of the resize. The default is [`Interpolation::Bilinear`].
-    /// [Policies](Augment::policy) and geometric operations have separate settings for
+    /// [Policies](Augment::policy) and geometric operations have their own settings for
     /// interpolation. Maps of floats are always resized bilinearly.
     ///
     /// ```
     /// use warpfeed::transform::{Augment, Interpolation};
     ///
-    /// // The evaluation of many models of timm.
+    /// // Many timm models are evaluated like this.
     /// let augment = Augment::eval(256, 224).interpolation(Interpolation::Bicubic);
     /// ```
     #[must_use]
@@ -234,18 +239,19 @@ impl Augment {
     }
 
     /// Sets whether the filter of the resize widens as the image shrinks. The default is true.
-    /// Without antialiasing, each output pixel of a shrunk image is computed from only the nearest
-    /// source pixels: two along each axis for a bilinear filter, and four for a bicubic one. Maps
-    /// of floats are resized in the same way. [`Interpolation::Nearest`] is never antialiased.
+    /// Without antialiasing, each output pixel is computed from only the nearest source pixels,
+    /// even if the image shrinks: two along each axis for a bilinear filter, and four for a bicubic
+    /// filter. This setting applies to maps of floats as well. [`Interpolation::Nearest`] is never
+    /// antialiased.
     ///
     /// `antialias(false)` equals torchvision's `antialias=False` and the default of TensorFlow's
-    /// `tf.image.resize`. The bicubic filter has the parameter -0.5 in TensorFlow and -0.75 in
-    /// PyTorch.
+    /// `tf.image.resize`. The bicubic filters of the two differ: the parameter of the cubic is -0.5
+    /// in TensorFlow and -0.75 in PyTorch.
     ///
     /// ```
     /// use warpfeed::Augment;
     ///
-    /// // A model that was trained on tensors without antialiasing.
+    /// // For a model that was trained on tensors that were resized without antialiasing.
     /// let augment = Augment::eval(256, 224).antialias(false);
     /// # augment.check().unwrap();
     /// ```
@@ -254,23 +260,22 @@ impl Augment {
         self.then(Setting::Antialias { on })
     }
 
-    /// Switches to a different augmentation from epoch `epoch` on. Each further call must pass a
-    /// later epoch.
+    /// Uses `augment` instead, starting with epoch `epoch`. Every further call must pass a later
+    /// epoch.
     ///
     /// The augmentation of a sample remains a function of (seed, epoch, sample), so it does not
-    /// depend on prefetching or resuming. The new augmentation may have a different output size. If
-    /// so, batches of the later epochs have a different shape, and the loader reserves memory for
-    /// the largest shape.
+    /// depend on prefetching or resuming. If the output sizes differ, the shape of the batches
+    /// changes with the epoch, and the loader reserves memory for the largest shape.
     ///
     /// ```
     /// use warpfeed::transform::{Augment, Mix};
     ///
-    /// // Without MixUp, and with weaker effects, in the last 10 of 100 epochs.
+    /// // Turn off MixUp and use weaker effects in the last 10 of 100 epochs.
     /// let augment = Augment::train(224).rand_augment(2, 9).mix(Mix::mixup(0.2));
     /// let augment = augment.from_epoch(90, Augment::train(224).rand_augment(2, 5));
     /// # augment.check().unwrap();
     ///
-    /// // Progressive resizing: from 160 to 192 pixels in 16 epochs.
+    /// // Grow the images from 160 to 192 pixels over 16 epochs (progressive resizing).
     /// let side = |epoch: u32| (160 + 2 * epoch.min(16)).next_multiple_of(32);
     /// let grown = |augment: Augment, epoch: u32| augment.from_epoch(epoch.into(), Augment::train(side(epoch)));
     /// let augment = (1..=16).fold(Augment::train(side(0)), grown);
@@ -281,51 +286,54 @@ impl Augment {
         self.later(epoch, augment)
     }
 
-    /// Returns the augmentation of `epoch`: this one, or the last one that
-    /// [`from_epoch`](Augment::from_epoch) added for this or an earlier epoch.
+    /// Returns the augmentation that applies in `epoch`. This is `self`, unless
+    /// [`from_epoch`](Augment::from_epoch) added one for `epoch` or an earlier epoch, of which the
+    /// last one applies.
     pub fn at_epoch(&self, epoch: u64) -> &Augment {
         self.later.iter().rev().find(|(first, _)| *first <= epoch).map_or(self, |(_, augment)| augment)
     }
 
-    /// Sets the output size. Use this for outputs that are not square.
+    /// Sets the output size. Call this method if the output is not square.
     #[must_use]
     pub fn output(self, width: u32, height: u32) -> Self {
         self.then(Setting::Output { size: Sides { height, width } })
     }
 
-    /// Sets the fraction of the image's area that the random box covers. It is drawn uniformly from
-    /// `low` to `high`, by default from 0.08 to 1. Only for [`Augment::train`].
+    /// Sets the range of the fraction of the image's area that the random box covers. The fraction
+    /// is drawn uniformly from `low` to `high`, by default from 0.08 to 1. Only for
+    /// [`Augment::train`].
     #[must_use]
     pub fn scale(self, low: f64, high: f64) -> Self {
         self.then(Setting::Scale { low, high })
     }
 
-    /// Sets the aspect ratio (width / height) of the random box. It is drawn log-uniformly from
-    /// `low` to `high`, by default from 3/4 to 4/3. Only for [`Augment::train`].
+    /// Sets the range of the aspect ratio (width / height) of the random box. The ratio is drawn
+    /// log-uniformly from `low` to `high`, by default from 3/4 to 4/3. Only for [`Augment::train`].
     #[must_use]
     pub fn ratio(self, low: f64, high: f64) -> Self {
         self.then(Setting::Ratio { low, high })
     }
 
-    /// Sets the probability of a left-right flip. The default is 0.5 for [`Augment::train`], and 0
-    /// otherwise. A flip costs nothing, because the resize writes the mirrored rows directly.
+    /// Sets the probability that left and right are flipped. The default is 0.5 for
+    /// [`Augment::train`], and 0 otherwise. A flip takes no extra time, because the resize writes
+    /// each row in reverse.
     #[must_use]
     pub fn flip(self, probability: f64) -> Self {
         self.then(Setting::Flip { probability })
     }
 
-    /// Sets the probability of a top-bottom flip. The default is 0.
+    /// Sets the probability that top and bottom are flipped. The default is 0.
     #[must_use]
     pub fn vertical_flip(self, probability: f64) -> Self {
         self.then(Setting::VerticalFlip { probability })
     }
 
     /// Mixes each sample of a finished batch with the previous sample. The default is off. The
-    /// batch provides the weight for mixing the labels.
+    /// batch contains the weight with which to mix the labels.
     ///
     /// If the loader delivers labels, it must also deliver
-    /// [`soft_labels`](crate::Loader::soft_labels), which are mixed like the images. Otherwise,
-    /// opening it fails. To train without labels, drop them:
+    /// [`soft_labels`](crate::Loader::soft_labels), which are mixed like the images. Otherwise, the
+    /// loader cannot be opened. To train without labels, call
     /// [`drop_field("label")`](crate::Loader::drop_field). No other field is mixed.
     #[must_use]
     pub fn mix(self, mix: Mix) -> Self {
@@ -338,17 +346,19 @@ impl Augment {
         self.settings.output
     }
 
-    /// Decides how a sample with an image of size `size` is transformed, before it is decoded.
+    /// Decides how to transform a sample whose image has the size `size`. The image need not be
+    /// decoded yet.
     ///
     /// Draws from `rng` in this order: random box, flip, vertical flip, erasing, then the effects
-    /// on pixels in the order of their setters' calls. An option that is turned off draws nothing.
-    /// [`iou_crop`](Augment::iou_crop) assumes a sample without boxes. The plan is for epoch 0; for
-    /// other epochs, call this function on the result of [`at_epoch`](Augment::at_epoch). The plan
-    /// ignores [`mosaic`](Augment::mosaic).
+    /// on pixels in the order of their setters' calls. Options that are turned off draw nothing.
+    /// [`iou_crop`](Augment::iou_crop) treats the sample as one without boxes. The plan is for
+    /// epoch 0. For a later epoch, call this method on the result of
+    /// [`at_epoch`](Augment::at_epoch). [`mosaic`](Augment::mosaic) does not affect the plan.
     ///
     /// # Errors
-    /// [`ErrorKind::Transform`] if a center crop is larger than the image, or if the size of the
-    /// image differs from the size that [`Augment::pass_through`] expects.
+    /// [`ErrorKind::Transform`] if the image is empty, or if the crop does not support its size.
+    /// For example, a center crop is larger than the image, or the image does not have the size
+    /// that [`Augment::pass_through`] expects.
     ///
     /// # Panics
     /// May panic if [`check`](Augment::check) returns an error.
@@ -356,8 +366,8 @@ impl Augment {
         self.plan_with(size, &[], rng)
     }
 
-    /// Like [`plan`](Augment::plan), for a sample with `boxes`, (x1, y1, x2, y2) in pixels of the
-    /// image. Only [`iou_crop`](Augment::iou_crop) uses the boxes.
+    /// Like [`plan`](Augment::plan), but for a sample that has `boxes`. Each box is (x1, y1, x2,
+    /// y2) in pixels of the image. Only [`iou_crop`](Augment::iou_crop) uses the boxes.
     ///
     /// # Errors
     /// Same as [`plan`](Augment::plan).
@@ -378,21 +388,21 @@ impl Augment {
         Ok(plan)
     }
 
-    /// Draws the flips of a plan that does not have any yet, and sets its fill color.
+    /// Decides whether the plan flips the image, and sets its fill color.
     pub(super) fn flip_plan(&self, plan: &mut Plan, rng: &mut Rng) {
         plan.fill = self.settings.fill;
         plan.flip = self.settings.flip > 0.0 && rng.chance(self.settings.flip);
         plan.vertical_flip = self.settings.vertical_flip > 0.0 && rng.chance(self.settings.vertical_flip);
     }
 
-    /// Returns how batch `batch` of epoch `epoch` is mixed, or `None` if it is not mixed.
+    /// Returns how to mix batch `batch` of epoch `epoch`, or `None` if it is not mixed.
     pub fn mixing(&self, seed: u64, epoch: u64, batch: u64) -> Option<Mixing> {
         let augment = self.at_epoch(epoch);
         augment.settings.mix.as_ref()?.draw(seed, epoch, batch, augment.settings.output)
     }
 }
 
-/// Rejects an empty image.
+/// Returns an error if the image has no pixels.
 pub(super) fn check_area(size: Size) -> Result<()> {
     if size.area() > 0 {
         return Ok(());

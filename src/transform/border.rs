@@ -1,6 +1,8 @@
+//! [`Border`]: how the area around a randomly cropped image is filled.
+
 use crate::decode::{Rect, Size};
 
-/// Content of the border around a randomly cropped image: torchvision's `padding_mode`.
+/// Content of the border around a randomly cropped image, like torchvision's `padding_mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -8,7 +10,7 @@ pub enum Border {
     /// The [fill color](crate::Augment::fill).
     #[default]
     Constant,
-    /// The pixel at the image's edge.
+    /// The nearest pixel at the edge of the image.
     Edge,
     /// The image mirrored at its edge, without repeating the edge pixels.
     Reflect,
@@ -17,8 +19,8 @@ pub enum Border {
 }
 
 impl Border {
-    /// Returns how many pixels the image must have along an axis to fill a border of `width`
-    /// pixels.
+    /// Returns the minimum number of pixels along an axis that an image needs to fill a border of
+    /// `width` pixels.
     pub(super) fn needs(self, width: u32) -> u64 {
         match self {
             Border::Constant | Border::Edge => 1,
@@ -27,7 +29,7 @@ impl Border {
         }
     }
 
-    /// Returns the name of the setting in error messages.
+    /// Returns the name for error messages.
     pub(super) fn name(self) -> &'static str {
         match self {
             Border::Constant => "constant",
@@ -37,23 +39,21 @@ impl Border {
         }
     }
 
-    /// Returns the position inside `start..start + length` whose pixel is repeated at position
-    /// `at`.
-    fn source(self, at: usize, start: usize, length: usize) -> usize {
+    /// Returns the index in `start..start + length` of the pixel that is repeated at `index`.
+    fn source(self, index: usize, start: usize, length: usize) -> usize {
         let end = start + length;
         let skipped = usize::from(self == Border::Reflect);
         match self {
-            _ if (start..end).contains(&at) => at,
-            Border::Constant | Border::Edge => at.clamp(start, end - 1),
-            Border::Reflect | Border::Symmetric if at < start => (2 * start + skipped - at - 1).min(end - 1),
-            Border::Reflect | Border::Symmetric => (2 * end - at - 1).saturating_sub(skipped).max(start),
+            _ if (start..end).contains(&index) => index,
+            Border::Constant | Border::Edge => index.clamp(start, end - 1),
+            Border::Reflect | Border::Symmetric if index < start => (2 * start + skipped - index - 1).min(end - 1),
+            Border::Reflect | Border::Symmetric => (2 * end - index - 1).saturating_sub(skipped).max(start),
         }
     }
 
-    /// Extends the content of the area `shown` to the edges of an RGB image of size `output`. A
-    /// flipped image needs no special case. Where the area does not reach the edge of the image, it
-    /// ends at an edge of the source image, and extending it from there gives the same result if
-    /// the image is flipped first.
+    /// Fills the border around the area `shown` of an RGB image of size `output`. The area may be
+    /// flipped: each edge that borders on the fill is an edge of the source image, so flipping and
+    /// filling can be done in either order.
     pub(super) fn extend(self, image: &mut [u8], shown: Rect, output: Size) {
         if self == Border::Constant || shown.size() == output {
             return;
@@ -63,11 +63,11 @@ impl Border {
         let stride = columns * 3;
         for row in image.chunks_exact_mut(stride).skip(y).take(height) {
             let pixels = row.as_chunks_mut::<3>().0;
-            (0..x).chain(x + width..columns).for_each(|at| pixels[at] = pixels[self.source(at, x, width)]);
+            (0..x).chain(x + width..columns).for_each(|column| pixels[column] = pixels[self.source(column, x, width)]);
         }
-        for at in (0..y).chain(y + height..rows) {
-            let from = self.source(at, y, height) * stride;
-            image.copy_within(from..from + stride, at * stride);
+        for row in (0..y).chain(y + height..rows) {
+            let from = self.source(row, y, height) * stride;
+            image.copy_within(from..from + stride, row * stride);
         }
     }
 }
@@ -76,9 +76,9 @@ impl Border {
 mod tests {
     use super::*;
 
-    /// Extends the pixels 1 to 4 of seven pixels, and compares the result with that of `numpy.pad`.
+    /// The image is the row 1, 2, 3, 4. The expected rows are computed with `numpy.pad`.
     #[test]
-    fn a_border_repeats_the_pixels_of_numpy_pad() {
+    fn borders_equal_numpy_pad() {
         let row = |border: Border| {
             let mut image: Vec<u8> = [0, 0, 1, 2, 3, 4, 0, 0].iter().flat_map(|v| [*v; 3]).collect();
             border.extend(&mut image, Rect::new(2, 0, 4, 1), Size::new(8, 1));

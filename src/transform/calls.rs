@@ -1,4 +1,4 @@
-//! Builds an [`Augment`] from steps, and serializes and deserializes it.
+//! Builds an [`Augment`] from steps, and implements its serialization and comparison.
 
 use std::fmt;
 
@@ -12,8 +12,8 @@ use crate::transform::settings::Settings;
 use crate::transform::step::{Call, Setting, Step};
 
 impl Augment {
-    /// Returns the calls that build this augmentation. A call that stands for several others, such
-    /// as [`simclr`](Augment::simclr), is represented by those.
+    /// Returns the calls that build this augmentation. A setter that adds several steps, such as
+    /// [`simclr`](Augment::simclr), is replaced by these steps.
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
@@ -21,14 +21,14 @@ impl Augment {
     /// Builds an augmentation from steps.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the first step is not one that an
-    /// augmentation can begin with, or if a later step is. [`check`](Augment::check) detects other
-    /// errors.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the first step is not a constructor such
+    /// as `train`, or if a later step is one. All other errors are reported by
+    /// [`check`](Augment::check).
     pub fn from_steps(steps: impl IntoIterator<Item = Step>) -> Result<Self> {
         let mut steps = steps.into_iter();
         let begun = match steps.next() {
             Some(Step(Call::Setting(Setting::Preset { name, side }))) => Self::preset(&name, side),
-            Some(Step(Call::Setting(setting))) if setting.begins() => Self::begin(setting),
+            Some(Step(Call::Setting(setting))) if setting.is_constructor() => Self::begin(setting),
             Some(step) => {
                 return Err(Error::config(format!(
                     "augment: {step} cannot be the first step: begin with a step such as train"
@@ -37,7 +37,7 @@ impl Augment {
             None => return Err(Error::config("augment: no steps: begin with a step such as train")),
         };
         steps.try_fold(begun, |augment, step| match &step.0 {
-            Call::Setting(setting) if setting.begins() => {
+            Call::Setting(setting) if setting.is_constructor() => {
                 Err(Error::config(format!("augment: {step} can only be the first step")))
             }
             _ => augment.call(step),
@@ -48,21 +48,21 @@ impl Augment {
         Augment { steps: Vec::new(), settings: Settings::default(), later: Vec::new() }.then(setting)
     }
 
-    /// Applies a setting and records it as one step.
+    /// Applies a setting and records it as a step.
     pub(super) fn then(mut self, setting: Setting) -> Self {
         self.settings.set(&setting);
         self.steps.push(Step(Call::Setting(setting)));
         self
     }
 
-    /// Applies a call to [`from_epoch`](Augment::from_epoch).
+    /// Adds the augmentation for the epochs from `epoch` on, and records the call as a step.
     pub(super) fn later(mut self, epoch: u64, augment: Augment) -> Self {
         self.steps.push(Step(Call::Setting(Setting::FromEpoch { epoch, augment: augment.steps.clone() })));
         self.later.push((epoch, augment));
         self
     }
 
-    /// Adds an operation, which runs after those that were added earlier.
+    /// Adds an operation, which runs after all operations that were added before it.
     pub(crate) fn with(mut self, op: impl Into<Op>) -> Self {
         let op = op.into();
         self.settings.add(&op);
@@ -70,7 +70,7 @@ impl Augment {
         self
     }
 
-    /// Applies any step.
+    /// Repeats the call that `step` represents.
     fn call(self, step: Step) -> Result<Self> {
         let sampled = |policy: Policy, by, fill: Option<[u8; 3]>| {
             let policy = policy.interpolation(by);
@@ -106,7 +106,7 @@ impl Augment {
     }
 }
 
-/// Two augmentations are equal if they do the same to every sample, even if their steps differ.
+/// Compares the effect on samples. Two augmentations can be equal even if their steps differ.
 impl PartialEq for Augment {
     fn eq(&self, other: &Self) -> bool {
         self.settings == other.settings && self.later == other.later

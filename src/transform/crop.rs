@@ -1,4 +1,4 @@
-//! Crops: select the area of an image that is shown in the output, and its position there.
+//! Crops: which area of an image the output shows, and where.
 
 use crate::decode::{Rect, Size};
 use crate::error::{Error, ErrorKind, Result};
@@ -12,16 +12,16 @@ use crate::transform::zoom::{self, Zoom};
 /// Maximum side of a resized image in pixels.
 const MAX_SIDE: u32 = 65_535;
 
-/// How the area of an image that is shown in the output, and its position there, are chosen.
+/// Rule that selects the area of an image that the output shows, and its position in the output.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Crop {
-    /// A random box, which is resized to the output.
+    /// A random box, resized to the size of the output.
     Random { scale: Interval, ratio: Interval },
-    /// The shorter side is resized to this many pixels, then the center is cropped.
+    /// The center of the image, after its shorter side has been resized to this many pixels.
     Shorter(u32),
-    /// The center, without resizing.
+    /// The center of the image, without resizing.
     Center,
-    /// The whole image, resized. The aspect ratio may change.
+    /// The whole image, resized to the size of the output. The aspect ratio may change.
     Stretch,
     /// The whole image, which must already have the output's size.
     Exact,
@@ -30,21 +30,22 @@ pub(super) enum Crop {
     Own { shrink: bool },
     /// The whole image at the largest size that fits, centered.
     Letterbox,
-    /// The whole image is resized to the largest size that fits, times a random factor. If the
-    /// result is larger than the output, a random area of it is cropped. If it is smaller, it is
-    /// placed in the upper left corner.
+    /// The whole image, resized to the largest size that fits, multiplied by a random factor. If
+    /// the result is larger than the output, a random area of it is cropped. If it is smaller, it
+    /// is placed in the upper left corner.
     Jitter(Interval),
-    /// A random box that shows enough of the sample's boxes, which is resized to the output. With
-    /// `Some`, the image may first be placed on a larger canvas, from which the box is cropped.
+    /// A random area that overlaps enough with one of the sample's boxes, resized to the size of
+    /// the output. With `Some`, the area may be cropped from a larger canvas on which the image was
+    /// placed.
     Iou(Option<Zoom>),
-    /// A random area of the image and of a border around it, without resizing.
+    /// A random area of the image and the border around it, without resizing.
     Padded { padding: u32, border: Border, if_needed: bool },
-    /// The shorter side is resized to a random length, from the first number up to but excluding
-    /// the second. Then a random area of the output's size is cropped. If the resized image is
-    /// smaller than the output, the uncovered area is on the right and at the bottom.
+    /// A random area of the output's size, after the shorter side has been resized to a random
+    /// length. The length is at least the first number and less than the second. If the resized
+    /// image is smaller than the output, it is placed in the upper left corner.
     Resized([u32; 2]),
-    /// The shorter side is resized to one of `sides`, or to less if the longer side would otherwise
-    /// exceed `longest`. The uncovered area of the output is on the right and at the bottom.
+    /// The whole image in the upper left corner. Its shorter side is resized to one of `sides`, or
+    /// to less if the longer side would otherwise exceed `longest`.
     Shortest { sides: Vec<u32>, longest: u32 },
 }
 
@@ -65,9 +66,11 @@ impl Crop {
             Crop::Random { ratio: [low, high], .. } if !(0.0 < *low && low <= high && high.is_finite()) => {
                 Err(Error::config(format!("augment: ratio of {low} to {high}: expected 0 < low <= high")))
             }
-            Crop::Shorter(shorter) if *shorter < width.max(height) || *shorter > MAX_SIDE => Err(Error::config(
-                format!("augment: a crop of {width}x{height} does not fit a shorter side of {shorter}"),
-            )),
+            Crop::Shorter(shorter) if *shorter < width.max(height) || *shorter > MAX_SIDE => {
+                Err(Error::config(format!(
+                    "augment: a shorter side of {shorter} pixels: expected at least the crop of {width}x{height}, and at most {MAX_SIDE}"
+                )))
+            }
             Crop::Jitter([low, high]) if !(0.0 < *low && low <= high && *high <= 100.0) => {
                 Err(Error::config(format!("augment: scale_jitter of {low} to {high}: expected 0 < low <= high <= 100")))
             }
@@ -75,7 +78,8 @@ impl Crop {
         }
     }
 
-    /// Plans the transformation of an image of `size` with `boxes`, without flips and erasing.
+    /// Plans the crop and the resize of an image of `size` whose sample has `boxes`. The plan has
+    /// no flips and no effects yet.
     pub(super) fn plan(
         &self,
         size: Size,
@@ -114,13 +118,13 @@ impl Crop {
             Crop::Letterbox => Plan::resized_crop(size, whole, output, geometry::letterboxed(size, output)),
             Crop::Jitter(factors) => {
                 let resized = geometry::jittered(size, output, *factors, MAX_SIDE, rng);
-                part_of(resized, geometry::corner_or_part(resized, output, rng))
+                part_of(resized, geometry::corner_or_random_area(resized, output, rng))
             }
             Crop::Resized([low, high]) => {
                 let shorter = low + rng.below(u64::from(high - low)) as u32;
                 let mut resized = geometry::shorter_to(size, shorter);
                 (resized.width, resized.height) = (resized.width.min(MAX_SIDE), resized.height.min(MAX_SIDE));
-                part_of(resized, geometry::random_part(resized, output, rng))
+                part_of(resized, geometry::random_area(resized, output, rng))
             }
             Crop::Shortest { sides, longest } => {
                 let resized = geometry::shortest_size(size, sides, *longest, rng);
@@ -129,22 +133,24 @@ impl Crop {
             Crop::Padded { padding, border, if_needed } => padded(size, output, (*padding, *border, *if_needed), rng)?,
             Crop::Iou(zoom) => zoom::plan(*zoom, size, output, boxes, rng),
         };
-        Ok(plan.by(by))
+        Ok(plan.with_resampling(by))
     }
 
-    /// Returns whether the image may leave a part of the output uncovered.
+    /// Returns whether a part of the output may remain uncovered.
     pub(super) fn leaves_room(&self) -> bool {
         matches!(self, Crop::Letterbox | Crop::Jitter(_) | Crop::Padded { .. } | Crop::Iou(Some(_)))
             || self.keeps_corner()
     }
 
-    /// Returns whether the image stays in the upper left corner of the output when it is mirrored.
+    /// Returns whether the image stays in the upper left corner of the output even if it is
+    /// mirrored.
     pub(super) fn keeps_corner(&self) -> bool {
         matches!(self, Crop::Resized(_) | Crop::Shortest { .. } | Crop::Own { .. })
     }
 }
 
-/// Returns the error for an image whose size differs from the configured size.
+/// Returns the error for an image whose size the crop does not support. `says` connects the two
+/// sizes in the message.
 fn unlike(found: Size, says: &str, size: Size, hint: &str) -> Error {
     let text = format!("the image is {}x{}, {says} {}x{}{hint}", found.width, found.height, size.width, size.height);
     Error::new(ErrorKind::Transform, text)
@@ -152,8 +158,8 @@ fn unlike(found: Size, says: &str, size: Size, hint: &str) -> Error {
 
 fn check_padding(padding: u32, border: Border, output: Size) -> Result<()> {
     let side = output.width.min(output.height);
-    // With this limit, each crop shows at least a part of the image, and includes all pixels that
-    // the border in the crop repeats.
+    // With this limit, every crop contains a part of the image, and all of the pixels that the
+    // visible part of the border repeats.
     let factor = if matches!(border, Border::Constant | Border::Edge) { 1 } else { 2 };
     if u64::from(padding) * factor < u64::from(side) {
         return Ok(());
@@ -169,25 +175,26 @@ fn check_padding(padding: u32, border: Border, output: Size) -> Result<()> {
 fn check_sides(sides: &[u32], longest: u32, output: Size) -> Result<()> {
     if sides.is_empty() || sides.iter().any(|&side| side == 0 || side > longest) {
         return Err(Error::config(format!(
-            "augment: shortest_size with sides of {sides:?}: expected 1 to {longest} each"
+            "augment: shortest_size with sides of {sides:?}: expected at least one side, each from 1 to {longest}"
         )));
     }
     if output.width < longest || output.height < longest {
         return Err(Error::config(format!(
-            "augment: shortest_size up to {longest} needs an output of {longest}x{longest}, not {}x{}",
+            "augment: shortest_size with a longest side of {longest} needs an output of {longest}x{longest} or more, \
+             not an output of {}x{}",
             output.width, output.height
         )));
     }
     Ok(())
 }
 
-/// Plans torchvision's `RandomCrop` with its padding modes. Draws one number for each axis along
-/// which the padded image is larger than the output, first for the vertical and then for the
-/// horizontal axis.
+/// Plans torchvision's `RandomCrop` with its padding modes. For each axis along which the padded
+/// image is larger than the output, draws one number: first for the vertical axis, then for the
+/// horizontal one.
 fn padded(size: Size, output: Size, (padding, border, if_needed): (u32, Border, bool), rng: &mut Rng) -> Result<Plan> {
     let failed = |cause: String| Err(Error::new(ErrorKind::Transform, cause));
     let (image, crop) = (format!("{}x{}", size.width, size.height), format!("{}x{}", output.width, output.height));
-    // Draws the start of the crop along an axis, relative to the edge of the image.
+    // Draws the position of the crop along an axis, relative to the edge of the image.
     let mut along = |length: u32, room: u32| {
         let mut before = padding;
         let mut all = u64::from(length) + 2 * u64::from(padding);
@@ -195,7 +202,7 @@ fn padded(size: Size, output: Size, (padding, border, if_needed): (u32, Border, 
             if !if_needed {
                 return failed(format!(
                     "a random crop of {crop} with a padding of {padding} is larger than the image of {image}: \
-                     use Augment::pad_if_needed"
+                     pad the image with Augment::pad_if_needed"
                 ));
             }
             let missing = (u64::from(room) - all) as u32;
@@ -204,21 +211,21 @@ fn padded(size: Size, output: Size, (padding, border, if_needed): (u32, Border, 
         }
         if border.needs(before) > u64::from(length) {
             let name = border.name();
-            return failed(format!("a border of {before} pixels ({name}) needs a larger image than {image}"));
+            return failed(format!("the image of {image} is too small for a border of {before} pixels ({name})"));
         }
         let start = if all > u64::from(room) { rng.below(all - u64::from(room) + 1) as i64 } else { 0 };
         Ok(start - i64::from(before))
     };
     let y = along(size.height, output.height)?;
     let x = along(size.width, output.width)?;
-    // Returns the start, in the image and in the output, and the length of the area that both have
-    // in common.
-    let shared = |start: i64, length: u32, room: u32| {
+    // Returns where the visible section of the image starts in the image and in the output, and
+    // its length.
+    let visible = |start: i64, length: u32, room: u32| {
         let end = (start + i64::from(room)).min(i64::from(length));
         (start.max(0) as u32, (-start).max(0) as u32, (end - start.max(0)) as u32)
     };
     let ((x, left, width), (y, top, height)) =
-        (shared(x, size.width, output.width), shared(y, size.height, output.height));
+        (visible(x, size.width, output.width), visible(y, size.height, output.height));
     let plan = Plan::resized_crop(size, Rect::new(x, y, width, height), output, Rect::new(left, top, width, height));
     Ok(Plan { border, bordered: true, ..plan })
 }
@@ -233,45 +240,46 @@ mod tests {
         augment.plan(Size::new(size.0, size.1), &mut Rng::new(2, 0, sample))
     }
 
-    /// Returns the column and row of the crop's corner in the image. They may be negative.
+    /// Returns the column and row of the upper left corner of the crop, relative to the image. They
+    /// are negative if the corner is in the border.
     fn corner(plan: &Plan) -> (i64, i64) {
         assert_eq!((plan.crop.size(), plan.resized), (plan.target.size(), plan.target.size()));
         (i64::from(plan.crop.x) - i64::from(plan.target.x), i64::from(plan.crop.y) - i64::from(plan.target.y))
     }
 
     #[test]
-    fn a_padded_crop_is_uniform_over_the_padded_image() {
-        let mut places = std::collections::BTreeMap::new();
+    fn padded_crops_are_uniformly_distributed() {
+        let mut counts = std::collections::BTreeMap::new();
         for sample in 0..8100 {
             let plan = plan(&Augment::random_crop(32).padding(4), (32, 32), sample).unwrap();
             assert!(plan.crop.fits(Size::new(32, 32)) && plan.target.fits(plan.output));
-            *places.entry(corner(&plan)).or_insert(0) += 1;
+            *counts.entry(corner(&plan)).or_insert(0) += 1;
         }
-        assert_eq!(places.len(), 81);
-        assert_eq!((places.keys().next(), places.keys().next_back()), (Some(&(-4, -4)), Some(&(4, 4))));
-        assert!(places.values().all(|count| (50..160).contains(count)), "{places:?}");
+        assert_eq!(counts.len(), 81);
+        assert_eq!((counts.keys().next(), counts.keys().next_back()), (Some(&(-4, -4)), Some(&(4, 4))));
+        assert!(counts.values().all(|count| (50..160).contains(count)), "{counts:?}");
     }
 
     #[test]
-    fn an_image_that_is_too_small_is_an_error_unless_it_is_padded() {
+    fn small_images_fail_unless_they_are_padded() {
         let crop = Augment::random_crop(32).padding(2);
         let e = plan(&crop, (40, 20), 0).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Transform);
         assert!(e.cause().contains("32x32 with a padding of 2 is larger than the image of 40x20"), "{e}");
-        assert!(e.cause().contains("use Augment::pad_if_needed"), "{e}");
+        assert!(e.cause().contains("pad the image with Augment::pad_if_needed"), "{e}");
         // 20 + 2 * 2 is 8 less than 32, so the border becomes 2 + 8 pixels wide on both sides.
         let rows = (0..2000).map(|sample| corner(&plan(&crop.clone().pad_if_needed(), (40, 20), sample).unwrap()).1);
         let (low, high) = rows.fold((0, -100), |(low, high), y| (y.min(low), y.max(high)));
         assert_eq!((low, high), (-10, -2));
         let e = plan(&crop.clone().border(Border::Reflect).pad_if_needed(), (40, 9), 0).unwrap_err();
-        assert_eq!(e.cause(), "a border of 21 pixels (reflect) needs a larger image than 40x9");
+        assert_eq!(e.cause(), "the image of 40x9 is too small for a border of 21 pixels (reflect)");
         plan(&crop.border(Border::Edge).pad_if_needed(), (40, 9), 0).unwrap();
         let whole = plan(&Augment::random_crop(16), (16, 16), 0).unwrap();
         assert_eq!((corner(&whole), whole.target), ((0, 0), Rect::new(0, 0, 16, 16)));
     }
 
     #[test]
-    fn a_random_resize_has_the_sizes_of_torchvision() {
+    fn random_resizes_have_the_sizes_of_torchvision() {
         // The expected sizes were computed with RandomShortestSize and Resize of torchvision's
         // transforms v2.
         let size = |augment: &Augment, image, sample| plan(augment, image, sample).unwrap().resized;

@@ -1,14 +1,14 @@
-//! Sizes and positions of crops.
+//! Computes the sizes and positions of crops.
 //!
-//! Python's `round` rounds half to even, and its `int` truncates. This module rounds in the same
-//! way, so its boxes equal torchvision's.
+//! Python's `round` rounds half to even, and its `int` truncates. This module uses the same
+//! rounding, so its results equal torchvision's.
 
 use crate::decode::{Rect, Size};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sampler::Rng;
 use crate::transform::interpolation::Resampling;
 
-/// A window of an image, in fractional pixels. (0, 0) is the upper left corner of the first pixel.
+/// An area of an image, in fractional pixels. (0, 0) is the upper left corner of the first pixel.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Window {
     /// Left edge.
@@ -27,15 +27,15 @@ impl From<Rect> for Window {
     }
 }
 
-/// A uniform or log-uniform interval, `[low, high]`.
+/// The range `[low, high]` of a random number.
 pub(super) type Interval = [f64; 2];
 
-/// Draws the box of torchvision's `RandomResizedCrop.make_params`. Each of up to ten tries draws
-/// the fraction of the image's area uniformly from `scale`, and the aspect ratio (width / height)
-/// log-uniformly from `ratio`. If all tries fail, the result is the largest central box with an
-/// allowed ratio.
+/// Draws the box of torchvision's `RandomResizedCrop.make_params`. Each try draws the fraction of
+/// the image's area uniformly from `scale`, and the aspect ratio (width / height) log-uniformly
+/// from `ratio`. If ten boxes in a row do not fit into the image, returns the largest centered box
+/// with an allowed ratio.
 ///
-/// Draws two numbers per try, and two for the position of the box, which is 4 to 22 numbers in all.
+/// Draws two numbers per try, and two for the position of a box that fits.
 pub(super) fn random_box(size: Size, scale: Interval, ratio: Interval, rng: &mut Rng) -> Rect {
     let (width, height) = (f64::from(size.width), f64::from(size.height));
     for _ in 0..10 {
@@ -59,8 +59,11 @@ pub(super) fn random_box(size: Size, scale: Interval, ratio: Interval, rng: &mut
     Rect::new((size.width - w) / 2, (size.height - h) / 2, w, h)
 }
 
-/// Returns the central box of torchvision's `CenterCrop`. An image that is smaller than the box
-/// fails; it is not padded.
+/// Returns the box of torchvision's `CenterCrop`. Unlike torchvision, does not pad images that are
+/// smaller than the box.
+///
+/// # Errors
+/// If the image is smaller than the box.
 pub(super) fn center_box(size: Size, output: Size) -> Result<Rect> {
     if output.width > size.width || output.height > size.height {
         return Err(Error::new(
@@ -87,48 +90,47 @@ pub(crate) fn shorter_to(size: Size, side: u32) -> Size {
     }
 }
 
-/// Returns the largest size with the aspect ratio of `size` that fits into `output`. The side that
-/// does not span the output is rounded down, as in torchvision's `Resize(size=None,
-/// max_size=side)`.
+/// Returns the largest size with the aspect ratio of `size` that fits into `output`. A side that is
+/// shorter than the output is rounded down, as in torchvision's `Resize(size=None, max_size=side)`.
 pub(super) fn fit_into(size: Size, output: Size) -> Size {
     let [w, h, width, height] = [size.width, size.height, output.width, output.height].map(u64::from);
-    let part = |product: u64, by: u64| (product / by).max(1) as u32;
+    let shorter = |product: u64, by: u64| (product / by).max(1) as u32;
     if w * height >= h * width {
-        Size::new(output.width, part(h * width, w))
+        Size::new(output.width, shorter(h * width, w))
     } else {
-        Size::new(part(w * height, h), output.height)
+        Size::new(shorter(w * height, h), output.height)
     }
 }
 
-/// Returns the size and position of the image in Ultralytics' `LetterBox(output)`. Both sides are
-/// multiplied by the factor that makes the image fit and rounded half to even, and the image is
-/// centered. If the padding is odd, the extra pixel is added on the right or at the bottom.
+/// Returns the size and position of the image in Ultralytics' `LetterBox(output)`. The image is
+/// scaled to the largest size that fits, rounded half to even, and centered. If the padding is odd,
+/// the extra pixel is on the right or at the bottom.
 pub(super) fn letterboxed(size: Size, output: Size) -> Rect {
     let [w, h, width, height] = [size.width, size.height, output.width, output.height].map(f64::from);
     let factor = (height / h).min(width / w);
-    // Unlike here, a side of a thin strip can become 0 in Ultralytics.
+    // In Ultralytics, a side of a very thin image can become 0. Here it is at least 1.
     let side = |length: f64, most: u32| ((length * factor).round_ties_even() as u32).clamp(1, most);
     let (width, height) = (side(w, output.width), side(h, output.height));
     Rect::new((output.width - width) / 2, (output.height - height) / 2, width, height)
 }
 
-/// Draws the size of torchvision's `ScaleJitter`: the largest size that fits into `output`, times a
-/// factor that is uniform in `factors`. Sides are rounded down and clamped to 1 to `most`. Draws
-/// one number.
-pub(super) fn jittered(size: Size, output: Size, factors: Interval, most: u32, rng: &mut Rng) -> Size {
+/// Draws the size of torchvision's `ScaleJitter`: the largest size that fits into `output`,
+/// multiplied by a factor that is drawn uniformly from `factors`. Sides are rounded down and
+/// clamped to 1 to `max_side`. Draws one number.
+pub(super) fn jittered(size: Size, output: Size, factors: Interval, max_side: u32, rng: &mut Rng) -> Size {
     let [w, h] = [size.width, size.height].map(f64::from);
     let fits = (f64::from(output.width) / w).min(f64::from(output.height) / h);
     let factor = fits * rng.range(factors[0], factors[1]);
-    let side = |length: f64| ((length * factor) as u32).clamp(1, most);
+    let side = |length: f64| ((length * factor) as u32).clamp(1, max_side);
     Size::new(side(w), side(h))
 }
 
 /// Draws the box of `FixedSizeCrop` in torchvision's reference training. Along an axis where `size`
-/// exceeds `output`, the box covers a random section of the axis. Otherwise it covers the whole
-/// axis. Draws one number, which is used for both axes.
-pub(super) fn corner_or_part(size: Size, output: Size, rng: &mut Rng) -> Rect {
-    let place = rng.unit();
-    let span = |length: u32, room: u32| ((f64::from(length.saturating_sub(room)) * place) as u32, length.min(room));
+/// exceeds `output`, the box covers a random section of the output's length. Along all other axes,
+/// it covers the whole image. Draws one number, which determines the position along both axes.
+pub(super) fn corner_or_random_area(size: Size, output: Size, rng: &mut Rng) -> Rect {
+    let position = rng.unit();
+    let span = |length: u32, room: u32| ((f64::from(length.saturating_sub(room)) * position) as u32, length.min(room));
     let ((x, width), (y, height)) = (span(size.width, output.width), span(size.height, output.height));
     Rect::new(x, y, width, height)
 }
@@ -144,10 +146,10 @@ pub(super) fn shortest_size(size: Size, sides: &[u32], longest: u32, rng: &mut R
     Size::new(side(w), side(h))
 }
 
-/// Draws the box of torchvision's `RandomCrop`: a random area of `size` that fits into `output`.
-/// Draws one number for each axis along which `size` exceeds `output`, first for the vertical and
-/// then for the horizontal axis.
-pub(super) fn random_part(size: Size, output: Size, rng: &mut Rng) -> Rect {
+/// Draws the box of torchvision's `RandomCrop`: a random area of the image that fits into `output`.
+/// For each axis along which the image is larger than the output, draws one number: first for the
+/// vertical axis, then for the horizontal one.
+pub(super) fn random_area(size: Size, output: Size, rng: &mut Rng) -> Rect {
     let mut span = |length: u32, room: u32| {
         let start = if length > room { rng.below(u64::from(length - room) + 1) as u32 } else { 0 };
         (start, length.min(room))
@@ -157,16 +159,16 @@ pub(super) fn random_part(size: Size, output: Size, rng: &mut Rng) -> Rect {
     Rect::new(x, y, width, height)
 }
 
-/// Returns whether the center of a box, (x1, y1, x2, y2), is strictly inside `crop`.
-pub(super) fn holds_center(crop: Rect, [x1, y1, x2, y2]: [f64; 4]) -> bool {
+/// Returns whether the center of the box (x1, y1, x2, y2) is strictly inside `crop`.
+pub(super) fn contains_center(crop: Rect, [x1, y1, x2, y2]: [f64; 4]) -> bool {
     let within = |center: f64, start: u32, length: u32| {
         f64::from(start) < center && center < f64::from(start) + f64::from(length)
     };
     within((x1 + x2) / 2.0, crop.x, crop.width) && within((y1 + y2) / 2.0, crop.y, crop.height)
 }
 
-/// Maps `inner`, a box in the resized image of size `resized`, back to the original image of size
-/// `size`.
+/// Maps the box `inner` of a resized image back to the original image. The image has the size
+/// `size` before and `resized` after the resize.
 pub(super) fn window_of(size: Size, resized: Size, inner: Rect) -> Window {
     let (sx, sy) =
         (f64::from(size.width) / f64::from(resized.width), f64::from(size.height) / f64::from(resized.height));
@@ -180,8 +182,8 @@ pub(super) fn window_of(size: Size, resized: Size, inner: Rect) -> Window {
 }
 
 /// Returns the pixels that a filter reads when it maps `window` to `output`: the window and half a
-/// filter width around it, clipped to the image. Decoding only these pixels gives the same result
-/// as resizing the whole image and then cropping.
+/// filter width around it, clipped to the image. Decoding and resizing only these pixels gives the
+/// same result as resizing the whole image and then cropping.
 pub(super) fn support_of(size: Size, window: Window, output: Size, by: Resampling) -> Rect {
     let span = |start: f64, length: f64, outputs: u32, limit: u32| {
         let radius = by.support() * by.width(length / f64::from(outputs));
@@ -199,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shorter_side_is_rounded_as_torchvision_does() {
+    fn resizes_round_like_torchvision() {
         // Computed by torchvision.transforms.functional._compute_resized_output_size.
         assert_eq!(shorter_to(Size::new(500, 375), 256), Size::new(341, 256));
         assert_eq!(shorter_to(Size::new(375, 500), 256), Size::new(256, 341));
@@ -208,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_center_is_rounded_half_to_even() {
+    fn center_crops_round_half_to_even() {
         // (341 - 224) / 2 = 58.5 rounds to 58, and (227 - 224) / 2 = 1.5 to 2.
         assert_eq!(center_box(Size::new(341, 227), Size::new(224, 224)).unwrap(), Rect::new(58, 2, 224, 224));
     }
@@ -222,15 +224,15 @@ mod tests {
         ((1280, 719), (640, 640), (640, 360), (0, 140)),
         ((1023, 77), (96, 64), (96, 7), (0, 28)),
         ((7, 5), (640, 384), (538, 384), (51, 0)),
-        // Values that end in one half: 212.5, 213.5 and 5.5.
+        // The sides that are rounded are 212.5, 213.5 and 5.5.
         ((640, 425), (320, 320), (320, 212), (0, 54)),
         ((640, 427), (320, 320), (320, 214), (0, 53)),
         ((11, 32), (16, 16), (6, 16), (5, 0)),
     ];
 
     #[test]
-    fn a_letterbox_is_rounded_as_ultralytics_does() {
-        // Image, output, expected size, and expected left and upper padding, computed with the
+    fn letterboxes_round_like_ultralytics() {
+        // The image, the output, and the expected size and position, which were computed with the
         // formula of `LetterBox`.
         for (image, output, (width, height), (left, top)) in LETTERBOXES {
             let [image, output] = [image, output].map(|(width, height)| Size::new(width, height));
@@ -239,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_fits_is_rounded_as_torchvision_does() {
+    fn fitted_sizes_round_like_torchvision() {
         // Computed by v2.Resize(size=None, max_size=640).
         let fit = |width, height| fit_into(Size::new(width, height), Size::new(640, 640));
         assert_eq!(fit(500, 375), Size::new(640, 480));
@@ -249,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_box_always_fits() {
+    fn random_boxes_fit_into_the_image() {
         for (i, size) in [(1, 1), (1, 1000), (1000, 1), (3, 2), (500, 375), (60_000, 7)].into_iter().enumerate() {
             let size = Size::new(size.0, size.1);
             for sample in 0..500 {
@@ -260,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fallback_is_the_largest_central_box() {
+    fn the_fallback_is_the_largest_centered_box() {
         // A box with a ratio of 3/4 to 4/3 cannot cover nine tenths of a strip.
         let rect = random_box(Size::new(1000, 300), [0.9, 1.0], [0.75, 4.0 / 3.0], &mut Rng::new(0, 0, 0));
         assert_eq!(rect, Rect::new(300, 0, 400, 300));

@@ -1,34 +1,39 @@
-/// Filter of the resize, which determines the weights of the source pixels around a position.
+//! [`Interpolation`]: the filters of the resize, and their weights.
+
+/// Filter of the resize.
 ///
-/// All filters except [`Nearest`](Interpolation::Nearest) are antialiased by default, which means
-/// that they widen as the image shrinks. [`Augment::antialias`](crate::Augment::antialias) turns
-/// this off. Antialiased bilinear is the fastest filter, and the only one that a device supports.
-/// With any other filter, workers decode and resize all images.
+/// An output pixel is a weighted sum of source pixels, and the filter determines the weights. All
+/// filters except [`Nearest`](Interpolation::Nearest) are antialiased by default, which means that
+/// they widen as the image shrinks. [`Augment::antialias`](crate::Augment::antialias) turns
+/// antialiasing off.
+///
+/// The antialiased bilinear filter is the fastest, and the only one that devices support. With any
+/// other filter, the worker threads decode and resize all images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Interpolation {
-    /// A triangle. Equals Pillow's and torchvision's `BILINEAR` up to rounding differences of one.
-    /// Resizes vertically first, which is faster.
+    /// A triangle. Equals Pillow's and torchvision's `BILINEAR`, except that values may differ by
+    /// one because of rounding: images are resized vertically first, which is faster.
     #[default]
     Bilinear,
-    /// The same triangle, but bit-identical to torchvision's `BILINEAR` for tensors. Use it to
-    /// evaluate a model on exactly the pixels with which its accuracy was measured.
+    /// The same triangle, but with pixels that are bit-identical to torchvision's `BILINEAR` for
+    /// tensors. Use it to reproduce the accuracy of a model that was evaluated with torchvision.
     BilinearExact,
-    /// A cubic with the parameter -0.5. Equals Pillow's and torchvision's `BICUBIC`. Without
-    /// antialiasing, the parameter is -0.75, as in PyTorch.
+    /// A cubic with the parameter -0.5. Equals Pillow's and torchvision's `BICUBIC`. If
+    /// antialiasing is turned off, the parameter is -0.75, as in PyTorch.
     Bicubic,
-    /// A sinc that is windowed to three lobes. Equals Pillow's `LANCZOS`, which torchvision
-    /// supports only for Pillow images.
+    /// A sinc, windowed to three lobes. Equals Pillow's `LANCZOS`, which torchvision supports only
+    /// for Pillow images.
     Lanczos,
-    /// The nearest pixel, as for masks. Equals torchvision's `NEAREST` for tensors. Pillow's
-    /// `NEAREST` instead chooses the pixel at the middle, which is torchvision's `NEAREST_EXACT`.
+    /// A single source pixel, chosen in the same way as for masks. Equals torchvision's `NEAREST`
+    /// for tensors. Pillow's `NEAREST` chooses the pixel at the center of the output pixel instead,
+    /// like torchvision's `NEAREST_EXACT`.
     Nearest,
 }
 
 impl Interpolation {
-    /// Returns the reason why rotations, shears and other warps cannot read pixels in this way, if
-    /// they cannot.
+    /// Returns an error message if rotations, shears and other warps do not support this filter.
     pub(super) fn unfit_for_warps(self) -> Option<&'static str> {
         macro_rules! unfit {
             ($name:literal) => {
@@ -48,13 +53,14 @@ impl Interpolation {
     }
 
     /// Returns whether images are resized horizontally first and then vertically, as in Pillow and
-    /// PyTorch. The order matters, because each pass rounds the values and clamps them to 0 to 255.
-    pub(super) fn is_across_first(self) -> bool {
+    /// PyTorch. The order affects the pixels, because each pass rounds values and clamps them to 0
+    /// to 255.
+    pub(super) fn resizes_horizontally_first(self) -> bool {
         matches!(self, Interpolation::BilinearExact | Interpolation::Bicubic | Interpolation::Lanczos)
     }
 }
 
-/// A filter, and whether it is antialiased.
+/// A filter with or without antialiasing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Resampling {
     pub(super) filter: Interpolation,
@@ -62,11 +68,11 @@ pub(super) struct Resampling {
 }
 
 impl Resampling {
-    /// The resampling that a device can run.
+    /// The only resampling that devices support.
     pub(super) const DEFAULT: Self = Resampling { filter: Interpolation::Bilinear, antialias: true };
 
-    /// Returns half the width of the filter, in output pixels if the filter widens as the image
-    /// shrinks, and in source pixels otherwise.
+    /// Returns half the width of the filter. The unit is one output pixel if the filter widens as
+    /// the image shrinks, and one source pixel otherwise.
     pub(super) fn support(self) -> f64 {
         match self.filter {
             Interpolation::Bilinear | Interpolation::BilinearExact | Interpolation::Nearest => 1.0,
@@ -75,13 +81,14 @@ impl Resampling {
         }
     }
 
-    /// Returns the number of source pixels per unit of the filter's support, if there are `scale`
-    /// source pixels per output pixel.
+    /// Returns the length in source pixels of the unit in which [`support`](Resampling::support) is
+    /// measured. `scale` is the number of source pixels per output pixel.
     pub(super) fn width(self, scale: f64) -> f64 {
         if self.antialias { scale.max(1.0) } else { 1.0 }
     }
 
-    /// Returns the weight at the distance `t`, which must be at least 0 and less than the support.
+    /// Returns the weight of a source pixel at the distance `t` from the center of the filter. `t`
+    /// must be at least 0 and less than the support.
     pub(super) fn weight(self, t: f64) -> f64 {
         match self.filter {
             Interpolation::Bilinear | Interpolation::BilinearExact | Interpolation::Nearest => 1.0 - t,

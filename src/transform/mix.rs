@@ -1,15 +1,18 @@
+//! [`Mix`]: `MixUp` and `CutMix` of adjacent samples in a batch.
+
 use serde::{Deserialize, Serialize};
 
 use crate::decode::{Rect, Size};
 use crate::error::{Error, Result};
 use crate::sampler::Rng;
 
-/// Mixes adjacent samples of a finished batch, like the `MixUp` and `CutMix` of torchvision's
+/// Mixes adjacent samples of a finished batch, like `MixUp` and `CutMix` in torchvision's
 /// transforms v2.
 ///
-/// Sample `i` of a batch of `n` is mixed with sample `(i + n - 1) % n`, as torchvision rolls the
-/// batch by one. All samples of a batch share one weight. All random numbers are a function of
-/// (seed, epoch, batch), so they do not depend on workers or samples.
+/// Sample `i` of a batch of `n` is mixed with sample `(i + n - 1) % n`, like in torchvision, which
+/// rolls the batch by one. All samples of a batch are mixed with the same weight. Random numbers
+/// are a function of (seed, epoch, batch), so they do not depend on the number of workers or on the
+/// samples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default = "Mix::never", deny_unknown_fields)]
 pub struct Mix {
@@ -24,21 +27,22 @@ impl Mix {
     }
 
     /// Computes the weighted sum of two images. The weight is drawn from Beta(`alpha`, `alpha`).
-    /// See Zhang et al., "mixup: Beyond Empirical Risk Minimization" (2017). ImageNet recipes use
-    /// 0.2.
+    /// ImageNet recipes use an `alpha` of 0.2. See Zhang et al., "mixup: Beyond Empirical Risk
+    /// Minimization" (2017).
     pub fn mixup(alpha: f64) -> Self {
         Mix { mixup: Some(alpha), cutmix: None, probability: 1.0 }
     }
 
-    /// Pastes a rectangle of one image into another. The fraction of the area that is not covered
-    /// is drawn from Beta(`alpha`, `alpha`). See Yun et al., "CutMix: Regularization Strategy to
-    /// Train Strong Classifiers with Localizable Features" (2019). Recipes use 1.
+    /// Pastes a rectangle of one image into the other. The fraction of the area that the rectangle
+    /// leaves uncovered is drawn from Beta(`alpha`, `alpha`). Recipes use an `alpha` of 1. See Yun
+    /// et al., "CutMix: Regularization Strategy to Train Strong Classifiers with Localizable
+    /// Features" (2019).
     pub fn cutmix(alpha: f64) -> Self {
         Mix { mixup: None, cutmix: Some(alpha), probability: 1.0 }
     }
 
-    /// Randomly chooses between MixUp and CutMix with equal probability for each batch, like
-    /// `RandomChoice` in torchvision's reference training.
+    /// Chooses MixUp or CutMix for each batch, with equal probability, like `RandomChoice` in
+    /// torchvision's reference training.
     pub fn either(mixup_alpha: f64, cutmix_alpha: f64) -> Self {
         Mix { mixup: Some(mixup_alpha), cutmix: Some(cutmix_alpha), probability: 1.0 }
     }
@@ -56,20 +60,20 @@ impl Mix {
                 && !(alpha > 0.0 && alpha.is_finite())
             {
                 return Err(Error::config(format!(
-                    "mix: {name} with an alpha of {alpha}: it must be finite and greater than 0"
+                    "mix: {name} with an alpha of {alpha}: expected a positive finite number"
                 )));
             }
         }
         if !(0.0..=1.0).contains(&self.probability) {
-            return Err(Error::config(format!("mix: {} is not a probability: it must be 0 to 1", self.probability)));
+            return Err(Error::config(format!("mix: a probability of {}: expected 0 to 1", self.probability)));
         }
         Ok(())
     }
 
-    /// Returns how batch `batch` of epoch `epoch` is mixed, or `None` if it is not. `size` is the
-    /// size of its images.
+    /// Returns how to mix batch `batch` of epoch `epoch`, or `None` if it is not mixed. `size` is
+    /// the size of the images in the batch.
     pub fn draw(&self, seed: u64, epoch: u64, batch: u64, size: Size) -> Option<Mixing> {
-        // This generator must differ from that of the sample with index `batch`.
+        // Change the seed, so that the sample whose index equals `batch` draws different numbers.
         let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"mixbatch"), epoch, batch);
         if !rng.chance(self.probability) {
             return None;
@@ -86,12 +90,12 @@ impl Mix {
     }
 }
 
-/// How one batch and its labels are mixed. The mixed label of a sample consists of its own class
-/// with the weight `weight`, and the class of its [`partner`](Mixing::partner) with the weight `1 -
-/// weight`.
+/// How to mix the images and labels of one batch. The mixed label of a sample gives the weight
+/// `weight` to the sample's own class, and `1 - weight` to the class of its
+/// [`partner`](Mixing::partner).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mixing {
-    /// Weight of the sample itself, 0 to 1: torchvision's `lam`.
+    /// Weight of the sample itself, from 0 to 1. Torchvision calls it `lam`.
     pub weight: f32,
     /// Rectangle that is copied from the partner (`CutMix`), or `None` for a weighted sum
     /// (`MixUp`).
@@ -99,15 +103,15 @@ pub struct Mixing {
 }
 
 impl Mixing {
-    /// Returns the index of the partner of sample `index` in a batch of `count` samples. This is
-    /// the previous sample, or the last sample for the first one.
+    /// Returns the index of the sample that is mixed with sample `index` in a batch of `count`
+    /// samples. This is the previous sample. The partner of the first sample is the last one.
     pub fn partner(index: usize, count: usize) -> usize {
         if index == 0 { count - 1 } else { index - 1 }
     }
 }
 
 /// Draws the parameters of torchvision's `CutMix.make_params`: a box around a uniformly drawn
-/// center, clipped to the image, and the weight of the area outside the box.
+/// center, clipped to the image. The weight is the fraction of the area outside the clipped box.
 fn cut(alpha: f64, size: Size, rng: &mut Rng) -> Mixing {
     let weight = beta(alpha, rng);
     let (w, h) = (i64::from(size.width), i64::from(size.height));
@@ -120,8 +124,8 @@ fn cut(alpha: f64, size: Size, rng: &mut Rng) -> Mixing {
     Mixing { weight: (1.0 - rect.size().area() as f64 / size.area() as f64) as f32, cut: Some(rect) }
 }
 
-/// Draws from Beta(`alpha`, `alpha`) as X / (X + Y), where X and Y are gamma variates. The
-/// computation uses logarithms, so that a tiny `alpha` does not cause underflow.
+/// Draws from Beta(`alpha`, `alpha`) as X / (X + Y), where X and Y are gamma variates. Uses their
+/// logarithms, because the variates underflow if `alpha` is tiny.
 fn beta(alpha: f64, rng: &mut Rng) -> f64 {
     let (x, y) = (ln_gamma_variate(alpha, rng), ln_gamma_variate(alpha, rng));
     1.0 / (1.0 + (y - x).exp())
@@ -131,9 +135,9 @@ fn beta(alpha: f64, rng: &mut Rng) -> f64 {
 /// `alpha`, by dividing gamma variates by their sum.
 pub(super) fn dirichlet(alpha: f64, count: usize, rng: &mut Rng) -> Vec<f64> {
     let logs: Vec<f64> = (0..count).map(|_| ln_gamma_variate(alpha, rng)).collect();
-    let most = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let sum: f64 = logs.iter().map(|log| (log - most).exp()).sum();
-    logs.into_iter().map(|log| (log - most).exp() / sum).collect()
+    let max = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = logs.iter().map(|log| (log - max).exp()).sum();
+    logs.into_iter().map(|log| (log - max).exp() / sum).collect()
 }
 
 /// Draws a normal variate with the Box-Muller transform, using only the cosine.
@@ -142,9 +146,9 @@ pub(super) fn normal(rng: &mut Rng) -> f64 {
     (-2.0 * (1.0 - rng.unit()).ln()).sqrt() * (std::f64::consts::TAU * rng.unit()).cos()
 }
 
-/// Draws the logarithm of a gamma variate of shape `alpha`. A variate of shape `alpha + 1` is drawn
-/// with the method of Marsaglia and Tsang, "A simple method for generating gamma variables" (2000),
-/// and multiplied by U^(1 / `alpha`), where U is uniform.
+/// Draws the logarithm of a gamma variate with the shape `alpha`. This is a variate with the shape
+/// `alpha + 1`, multiplied by U^(1 / `alpha`), where U is uniform. The former is drawn with the
+/// method of Marsaglia and Tsang, "A simple method for generating gamma variables" (2000).
 fn ln_gamma_variate(alpha: f64, rng: &mut Rng) -> f64 {
     let d = alpha + 1.0 - 1.0 / 3.0;
     let c = 1.0 / (9.0 * d).sqrt();
@@ -177,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_fits_and_its_weight_is_the_area_left() {
+    fn cutmix_rectangles_fit_and_determine_the_weight() {
         let size = Size::new(31, 17);
         for batch in 0..2000 {
             let mixing = Mix::cutmix(1.0).draw(5, 1, batch, size).unwrap();
@@ -189,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn either_means_each_for_half_of_the_batches() {
+    fn either_chooses_each_for_half_of_the_batches() {
         let mix = Mix::either(0.2, 1.0).probability(0.5);
         let drawn: Vec<_> = (0..4000).filter_map(|batch| mix.draw(1, 0, batch, Size::new(8, 8))).collect();
         let cuts = drawn.iter().filter(|m| m.cut.is_some()).count();

@@ -1,31 +1,30 @@
-//! Transforms the decoded area of an image into an image of the size that the batch requires.
+//! Crops, resizes, flips and augments decoded images.
 //!
 //! 1. `augment`: [`Augment`], a list of steps such as a crop and flips. `step` represents a step as
-//!    data. `calls` builds an augmentation from steps. `settings` contains the combined effect of
-//!    the steps. `requirements` answers a loader's queries.
-//! 2. `tiles`, `presets`, `steps`: setters for mosaics and copy-paste, for published recipes, and
-//!    for operations.
-//! 3. `crop`: the area of an image that is shown in the output, and its position there.
-//! 4. `border`: [`Border`], the content of a random crop outside the image.
-//! 5. `geometry`: sizes and positions of crops, drawn and rounded as in torchvision.
-//! 6. `iou`: a crop that shows enough of the sample's boxes.
+//!    data. `calls` builds an augmentation from steps. `settings` combines the steps.
+//!    `requirements` provides what a loader needs to know about an augmentation.
+//! 2. `tiles`, `presets`, `steps`: setters for mosaics and copy-paste, constructors and setters for
+//!    published recipes, and setters for operations.
+//! 3. `crop`: the area of an image that the output shows, and its position in the output.
+//! 4. `border`: [`Border`], which fills the part of a random crop that is outside the image.
+//! 5. `geometry`: sizes and positions of crops, with torchvision's distributions and rounding.
+//! 6. `iou`: a random crop that overlaps enough with one of the sample's boxes.
 //! 7. `mix`: [`Mix`], which mixes adjacent samples of a batch.
 //! 8. `mosaic`: [`Mosaic`], which combines the images of several samples.
 //! 9. `paste`: [`CopyPaste`], which pastes objects of one sample into the image of another.
-//! 10. `ops`: the operations after the resize, such as [`ColorJitter`] and [`RandomErasing`]. A row
-//!     in this module is an effect with its own setter of [`Augment`].
-//! 11. `plan`: [`Plan`], the decisions for one sample, made before it is decoded, and the mapping
-//!     of points, boxes and pixels.
-//! 12. `record`: values that Rust code writes and CUDA code reads.
+//! 10. `ops`: the operations after the resize, such as [`ColorJitter`] and [`RandomErasing`].
+//! 11. `plan`: [`Plan`], which contains all decisions about one sample before the sample is
+//!     decoded, and maps points, boxes and pixels.
+//! 12. `record`: structs with the same layout in Rust and CUDA.
 //! 13. `interpolation`: [`Interpolation`], the filters of the resize.
-//! 14. `output_sizes`: the image sizes of each epoch.
+//! 14. `output_sizes`: the sizes of the output images in each epoch.
 //! 15. `resize`: [`Resizer`], which crops, resizes and flips in one pass.
-//! 16. `transform`: [`Transform`], a user function on the image.
-//! 17. `view`: [`ImageMut`], the image as a [`Transform`] sees it.
-//! 18. `zoom`: a larger canvas around the image, from which `iou` crops a box.
+//! 16. `transform`: [`Transform`], a user function that changes the image.
+//! 17. `view`: [`ImageMut`], the mutable image that a [`Transform`] receives.
+//! 18. `zoom`: a larger canvas around the image, which `iou` crops instead of the image.
 //!
-//! A sample's random numbers are drawn from one [`Rng`](crate::sampler::Rng) in a fixed order:
-//! first by [`Augment::plan`], then by the user's transforms.
+//! All random numbers of a sample come from one [`Rng`](crate::sampler::Rng) in a fixed order:
+//! [`Augment::plan`] draws first, and the user's transforms draw next.
 
 mod augment;
 mod border;

@@ -1,3 +1,5 @@
+//! [`Mosaic`]: combines four images into one.
+
 use serde::{Deserialize, Serialize};
 
 use crate::decode::{Rect, Size};
@@ -9,7 +11,7 @@ use crate::transform::{Plan, geometry};
 /// Maximum side of a resized image in pixels.
 const MAX_SIDE: f64 = 65_535.0;
 
-/// Maximum scale.
+/// Maximum scale of the canvas.
 const MAX_SCALE: f64 = 10.0;
 
 /// Number of source images in a mosaic.
@@ -17,16 +19,16 @@ pub(crate) const TILES: usize = 4;
 
 /// Combines the images of a sample and three partners into a mosaic, as in YOLO.
 ///
-/// Four images meet at a random point of a canvas with twice the sides of the output. Each is
-/// resized to fit into the output. The canvas is then scaled and shifted at random, and the output
-/// is cropped from it. These steps equal Ultralytics' `Mosaic` and `RandomPerspective` without
-/// rotation and shear, except that each image is resized only once, and its position is rounded to
-/// whole pixels.
+/// Each of the four images is resized to fit into the output. They are placed around a random point
+/// of a canvas that is twice as wide and twice as high as the output. The canvas is then scaled and
+/// shifted at random, and the output is cropped from it. This equals Ultralytics' `Mosaic` followed
+/// by `RandomPerspective` without rotation and shear, except that each image is resized only once,
+/// and that its position is rounded to whole pixels.
 ///
-/// The sample's own image is to the upper left of the point. Partners are drawn with replacement
-/// from the samples of the epoch. Therefore they belong to the [subset](crate::Loader::subset), if
-/// there is one, and are drawn according to the weights of a weighted sampler. They are a function
-/// of (seed, epoch, sample), so they do not depend on workers, ranks or the batch size.
+/// The sample's own image is to the upper left of the point. The partners are drawn with
+/// replacement from the samples of the epoch, so a [subset](crate::Loader::subset) and the weights
+/// of a weighted sampler apply to them as well. They are a function of (seed, epoch, sample), so
+/// they do not depend on the workers, the ranks or the batch size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Mosaic {
@@ -42,13 +44,13 @@ impl Default for Mosaic {
 }
 
 impl Mosaic {
-    /// Creates the default of Ultralytics: every sample becomes a mosaic, which is scaled by 0.5 to
-    /// 1.5 and shifted by up to a tenth of the output's side.
+    /// Creates a mosaic with Ultralytics' defaults: every sample becomes a mosaic, which is scaled
+    /// by 0.5 to 1.5 and shifted by up to a tenth of the output's width and height.
     pub fn new() -> Self {
         Mosaic { probability: 1.0, scale: [0.5, 1.5], translate: 0.1 }
     }
 
-    /// Sets the probability that a sample becomes a mosaic. The default is 1. The other samples are
+    /// Sets the probability that a sample becomes a mosaic. The default is 1. All other samples are
     /// cropped by the first step of the [`Augment`](crate::Augment).
     #[must_use]
     pub fn probability(mut self, probability: f64) -> Self {
@@ -64,8 +66,8 @@ impl Mosaic {
         self
     }
 
-    /// Sets the maximum shift along each axis, as a fraction of the output's side, 0 to 0.5. The
-    /// default is 0.1.
+    /// Sets the maximum shift along each axis, as a fraction of the output's width or height. The
+    /// fraction must be 0 to 0.5. The default is 0.1.
     #[must_use]
     pub fn translate(mut self, share: f64) -> Self {
         self.translate = share;
@@ -75,7 +77,7 @@ impl Mosaic {
     pub(super) fn check(&self) -> Result<()> {
         let Mosaic { probability, scale: [low, high], translate } = self;
         if !(0.0..=1.0).contains(probability) {
-            return Err(Error::config(format!("mosaic: {probability} is not a probability: it must be 0 to 1")));
+            return Err(Error::config(format!("mosaic: a probability of {probability}: expected 0 to 1")));
         }
         if !(0.0 < *low && low <= high && *high <= MAX_SCALE) {
             return Err(Error::config(format!(
@@ -83,16 +85,16 @@ impl Mosaic {
             )));
         }
         if !(0.0..=0.5).contains(translate) {
-            return Err(Error::config(format!("mosaic: translate of {translate}: it must be 0 to 0.5")));
+            return Err(Error::config(format!("mosaic: translate of {translate}: expected 0 to 0.5")));
         }
         Ok(())
     }
 
-    /// Draws the mosaic of the sample `sample` in an epoch of `len` samples. Returns `None` if the
-    /// sample does not become a mosaic.
+    /// Draws a mosaic for the sample with the given seed, variant and index. `len` is the number of
+    /// samples in the epoch. Returns `None` if the sample does not become a mosaic.
     pub(super) fn draw(&self, (seed, variant, sample): (u64, u64, u64), len: u64) -> Option<Tiling> {
-        // Use a generator other than the sample's own, so that the sample's other draws are the
-        // same with and without a mosaic.
+        // Use a separate generator, so that all other random numbers of the sample are the same
+        // with and without a mosaic.
         let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"mosaics "), variant, sample);
         if len == 0 || !rng.chance(self.probability) {
             return None;
@@ -105,32 +107,35 @@ impl Mosaic {
     }
 }
 
-/// Random values drawn for one mosaic.
+/// The random values of one mosaic.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Tiling {
-    /// Positions of the partners in the epoch.
+    /// Indices of the partners among the samples of the epoch.
     pub(crate) partners: [u64; TILES - 1],
-    /// Point at which the images meet, relative to the corner of the canvas, in units of the
-    /// output's sides.
+    /// Point at which the images meet, relative to the upper left corner of the canvas, in units of
+    /// the output's width and height.
     pub(crate) center: [f64; 2],
     /// Number of output pixels per canvas pixel.
     scale: f64,
-    /// Position of the middle of the canvas in the output, in units of the output's sides.
+    /// Position of the canvas's center in the output, in units of the output's width and height.
     shift: [f64; 2],
 }
 
-/// Position of an image along one axis: its length after the resize, the start of the section of it
-/// that is shown, and the start and length of this section in the output.
+/// Position of an image in the output along one axis.
 struct Span {
+    /// Length of the image after the resize.
     resized: u32,
+    /// Start of the visible section in the resized image.
     offset: u32,
+    /// Start of the visible section in the output.
     start: u32,
+    /// Length of the visible section.
     length: u32,
 }
 
 impl Tiling {
-    /// Returns the plan of the image with index `tile` in row-major order, whose size is `size`.
-    /// The target of the plan is empty if the output does not show the image.
+    /// Returns the plan of image `tile`, which has the size `size`. The images are numbered in
+    /// row-major order. If the image is not visible in the output, the target of the plan is empty.
     pub(super) fn plan(&self, tile: usize, size: Size, output: Size, by: Resampling) -> Plan {
         let fitted = geometry::fit_into(size, output);
         let across = self.span(0, fitted.width, output.width, tile % 2 == 1);
@@ -143,22 +148,23 @@ impl Tiling {
         } else {
             Plan::part_of_resized(size, resized, part, output, by)
         };
-        Plan { resized, offset: (part.x, part.y), target, ..plan }.by(by)
+        Plan { resized, offset: (part.x, part.y), target, ..plan }.with_resampling(by)
     }
 
-    /// Places an image along `axis`, before or after the point where the images meet. The image is
-    /// `length` canvas pixels long, and the output has `side` pixels.
+    /// Places an image along `axis`: to the right of or below the point where the images meet if
+    /// `after` is set, and otherwise to the left of or above the point. `length` is the length of
+    /// the image in canvas pixels, and `side` is the length of the output.
     fn span(&self, axis: usize, length: u32, side: u32, after: bool) -> Span {
-        let all = f64::from(side);
-        let place = |canvas: f64| (self.scale * (canvas - all) + all * self.shift[axis]).round() as i64;
+        let output = f64::from(side);
+        let to_output = |canvas: f64| (self.scale * (canvas - output) + output * self.shift[axis]).round() as i64;
         let resized = (self.scale * f64::from(length)).round().clamp(1.0, MAX_SIDE) as i64;
-        let edge = place(all * self.center[axis]);
+        let edge = to_output(output * self.center[axis]);
         let start = if after { edge } else { edge - resized };
         // Clip to the canvas, which may end inside the output.
-        let (first, last) = (place(0.0).max(0), place(2.0 * all).min(i64::from(side)));
+        let (first, last) = (to_output(0.0).max(0), to_output(2.0 * output).min(i64::from(side)));
         let from = start.max(first);
         let length = ((start + resized).min(last) - from).max(0);
-        // An image that is not shown has no position.
+        // If the image is not visible, use offset 0 and an empty section at 0.
         let (offset, from) = if length > 0 { (from - start, from) } else { (0, 0) };
         Span { resized: resized as u32, offset: offset as u32, start: from as u32, length: length as u32 }
     }
@@ -168,9 +174,9 @@ impl Tiling {
 mod tests {
     use super::*;
 
-    /// Reference for Ultralytics' `Mosaic._mosaic4`. Returns the area of the canvas that an image
-    /// of `(w, h)` pixels covers, and the position of the image's upper left corner, which may be
-    /// outside the canvas.
+    /// Reference implementation of Ultralytics' `Mosaic._mosaic4`. Returns the area of the canvas
+    /// that an image of `(w, h)` pixels covers, and the position of the image's upper left corner,
+    /// which may be outside the canvas.
     fn on_canvas(tile: usize, s: i64, (xc, yc): (i64, i64), (w, h): (i64, i64)) -> ([i64; 4], (i64, i64)) {
         let (a, b) = match tile {
             0 => ([(xc - w).max(0), (yc - h).max(0), xc, yc], [w - (xc - (xc - w).max(0)), h - (yc - (yc - h).max(0))]),
@@ -187,15 +193,15 @@ mod tests {
         (a, (a[0] - b[0], a[1] - b[1]))
     }
 
-    /// Reference for Ultralytics' `RandomPerspective.affine_transform` without rotation, shear and
-    /// perspective, including the clip to the output.
+    /// Reference implementation of Ultralytics' `RandomPerspective.affine_transform` without
+    /// rotation, shear and perspective. Clips the result to the output.
     fn moved(canvas: [f64; 4], s: f64, scale: f64, translate: [f64; 2]) -> [f64; 4] {
         let matrix = |v: f64, axis: usize| ((v - s) * scale + translate[axis] * s).clamp(0.0, s);
         [matrix(canvas[0], 0), matrix(canvas[1], 1), matrix(canvas[2], 0), matrix(canvas[3], 1)]
     }
 
     #[test]
-    fn boxes_lie_where_ultralytics_puts_them() {
+    fn boxes_match_ultralytics() {
         let (mut shown, mut hidden, s) = (0, 0, 640);
         let mosaic = Mosaic::new();
         for sample in 0..3000 {
@@ -210,13 +216,13 @@ mod tests {
             let (w, h) = (fitted(size.width), fitted(size.height));
             let center = tiling.center.map(|v| (v * f64::from(s)) as i64);
             let (canvas, (padw, padh)) = on_canvas(tile, i64::from(s), (center[0], center[1]), (w, h));
-            // A box of the image in relative coordinates, as Ultralytics stores it.
+            // A box in relative coordinates, which is how Ultralytics stores boxes.
             let mut edges = [rng.unit(), rng.unit(), rng.unit(), rng.unit()];
             (edges[0], edges[2]) = (edges[0].min(edges[2]), edges[0].max(edges[2]));
             (edges[1], edges[3]) = (edges[1].min(edges[3]), edges[1].max(edges[3]));
             let sides = [w, h, w, h].map(|v| v as f64);
             let pads = [padw, padh, padw, padh].map(|v| v as f64);
-            // `Instances.clip` to the canvas.
+            // Clip to the canvas, like `Instances.clip`.
             let mut on =
                 std::array::from_fn::<_, 4, _>(|i| (edges[i] * sides[i] + pads[i]).clamp(0.0, f64::from(2 * s)));
             for axis in 0..2 {
@@ -233,10 +239,10 @@ mod tests {
                 hidden += 1;
                 continue;
             };
-            // `fit_into` may differ by one pixel, and the position is rounded twice, all of which
-            // is scaled.
-            let most = 1.0 + 2.0 * tiling.scale;
-            let near = found.corners.iter().zip(expected).all(|(a, b)| (a - b).abs() <= most);
+            // The result of `fit_into` may differ by one canvas pixel, and the position is rounded
+            // twice. The scale multiplies these differences.
+            let tolerance = 1.0 + 2.0 * tiling.scale;
+            let near = found.corners.iter().zip(expected).all(|(a, b)| (a - b).abs() <= tolerance);
             assert!(near, "{:?} {expected:?} {plan:?}", found.corners);
             shown += 1;
         }
@@ -244,12 +250,12 @@ mod tests {
     }
 
     #[test]
-    fn images_meet_without_a_gap_and_never_overlap() {
+    fn the_images_of_a_mosaic_never_overlap() {
         let (output, mut empty) = (Size::new(61, 40), 0);
         for sample in 0..2000 {
             let mut rng = Rng::new(3, 2, sample);
             let tiling = Mosaic::new().scale(0.1, 3.0).translate(0.5).draw((5, 0, sample), 9).unwrap();
-            assert!(tiling.partners.iter().all(|&at| at < 9));
+            assert!(tiling.partners.iter().all(|&partner| partner < 9));
             let mut area = vec![0; output.area() as usize];
             for tile in 0..TILES {
                 let size = Size::new(1 + rng.below(200) as u32, 1 + rng.below(200) as u32);
@@ -260,7 +266,7 @@ mod tests {
                 empty += u32::from(width * height == 0);
                 (y..y + height)
                     .flat_map(|y| (x..x + width).map(move |x| (y * 61 + x) as usize))
-                    .for_each(|at| area[at] += 1);
+                    .for_each(|pixel| area[pixel] += 1);
             }
             assert!(area.iter().all(|&shown| shown <= 1));
         }
@@ -268,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn draws_depend_on_the_sample_alone_and_have_their_ranges() {
+    fn mosaics_have_the_configured_distributions() {
         let mosaic = Mosaic::new().probability(0.25).scale(0.8, 1.25).translate(0.2);
         let all: Vec<_> = (0..8000).filter_map(|sample| mosaic.draw((7, 3, sample), 1000)).collect();
         assert!((1850..2150).contains(&all.len()), "{} of 8000 at 0.25", all.len());

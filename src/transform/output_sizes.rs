@@ -1,18 +1,21 @@
+//! [`OutputSizes`]: the sizes of the images in each epoch.
+
 use crate::decode::Size;
 use crate::transform::Augment;
 
-/// The image sizes of each epoch. A form is one combination of the sizes of all images.
+/// The sizes of the images in each epoch. A form is one combination of sizes: one size for each
+/// image of a sample.
 #[derive(Debug, Clone)]
 pub(crate) struct Forms {
-    /// Sections of epochs in which all sizes are constant, in order. Each is the first epoch of the
-    /// section and the index of its form.
+    /// Consecutive ranges of epochs in which no size changes. Each element is the first epoch of a
+    /// range and the index of the form.
     sections: Vec<(u64, usize)>,
     /// First epoch of each form.
     first: Vec<u64>,
 }
 
 impl Forms {
-    /// Returns the forms of images with these augmentations.
+    /// Returns the forms of a loader whose images have these augmentations.
     pub(crate) fn of<'a>(augments: impl Iterator<Item = &'a Augment> + Clone) -> Self {
         let mut starts: Vec<u64> = augments.clone().flat_map(Augment::changes).chain([0]).collect();
         starts.sort_unstable();
@@ -30,13 +33,13 @@ impl Forms {
         forms
     }
 
-    /// Returns the index of the form of `epoch`.
+    /// Returns the index of the form that `epoch` uses.
     pub(crate) fn at(&self, epoch: u64) -> usize {
         // The first section begins with epoch 0.
         self.sections[self.sections.partition_point(|(first, _)| *first <= epoch) - 1].1
     }
 
-    /// Returns the first epoch of each form, in the order of the forms' indices.
+    /// Returns, for each form, the first epoch that uses it.
     pub(crate) fn epochs(&self) -> impl ExactSizeIterator<Item = u64> {
         self.first.iter().copied()
     }
@@ -53,7 +56,7 @@ mod tests {
         let forms = Forms::of([&plain].into_iter());
         assert_eq!((0..11).map(|epoch| forms.at(epoch)).collect::<Vec<_>>(), [0, 0, 0, 1, 1, 1, 1, 1, 1, 0, 0]);
         assert_eq!(forms.epochs().collect::<Vec<_>>(), [0, 3]);
-        // A view that grows in the second section, and one with a constant size.
+        // Add a view that grows at epoch 5, and one with a constant size.
         let view = sized(8).from_epoch(5, sized(16));
         let forms = Forms::of([&plain, &view, &sized(7)].into_iter());
         assert_eq!((0..11).map(|epoch| forms.at(epoch)).collect::<Vec<_>>(), [0, 0, 0, 1, 1, 2, 2, 2, 2, 3, 3]);

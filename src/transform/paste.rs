@@ -1,3 +1,5 @@
+//! [`CopyPaste`]: pastes objects of one sample into the image of a different sample.
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -6,15 +8,15 @@ use crate::sampler::Rng;
 /// Maximum margin around a pasted object, in pixels.
 const MAX_MARGIN: u32 = 64;
 
-/// Pastes objects from a different sample into the image, according to Ghiasi et al., "Simple
-/// Copy-Paste is a Strong Data Augmentation Method for Instance Segmentation" (2021), with the
-/// rules of torchvision's reference training (`SimpleCopyPaste`).
+/// Pastes objects from a different sample into the image. See Ghiasi et al., "Simple Copy-Paste is
+/// a Strong Data Augmentation Method for Instance Segmentation" (2021). The rules equal
+/// `SimpleCopyPaste` in torchvision's reference training.
 ///
-/// The partner is drawn from the samples of the epoch. The first step of the
-/// [`Augment`](crate::Augment) crops and flips the partner, with random numbers of its own. If n of
-/// its objects remain after the crop, n draws with replacement select objects among them, and each
-/// selected object is pasted once. All draws are a function of (seed, epoch, sample), so they do
-/// not depend on workers, ranks or the batch size.
+/// The other sample, the partner, is drawn from the samples of the epoch. It is cropped and flipped
+/// by the first step of the [`Augment`](crate::Augment), with its own random numbers. If n of its
+/// objects remain after the crop, n objects are drawn from them with replacement, and each object
+/// that was drawn at least once is pasted. All draws are a function of (seed, epoch, sample), so
+/// they do not depend on the workers, the ranks or the batch size.
 ///
 /// The objects come from a field of [`Boxes`](crate::field::Boxes) with
 /// [masks](crate::field::Boxes::masks).
@@ -44,11 +46,11 @@ impl CopyPaste {
         self
     }
 
-    /// Sets how many pixels around the masks, along each axis, are pasted together with the
+    /// Sets the width of the margin around the masks, in pixels, that is pasted together with the
     /// objects. The default is 2, and the maximum is 64.
     ///
-    /// The default equals torchvision's `blending=True`, which blurs a boolean mask with a 5 by 5
-    /// kernel, so that each pixel that the kernel reaches becomes true. A margin of 0 equals
+    /// The default equals torchvision's `blending=True`: torchvision blurs a boolean mask with a 5
+    /// by 5 kernel, which sets every pixel that the kernel reaches to true. A margin of 0 equals
     /// `blending=False`.
     #[must_use]
     pub fn margin(mut self, pixels: u32) -> Self {
@@ -59,7 +61,7 @@ impl CopyPaste {
     pub(super) fn check(&self) -> Result<()> {
         let CopyPaste { probability, margin } = self;
         if !(0.0..=1.0).contains(probability) {
-            return Err(Error::config(format!("copy_paste: {probability} is not a probability: it must be 0 to 1")));
+            return Err(Error::config(format!("copy_paste: a probability of {probability}: expected 0 to 1")));
         }
         if *margin > MAX_MARGIN {
             return Err(Error::config(format!(
@@ -69,11 +71,11 @@ impl CopyPaste {
         Ok(())
     }
 
-    /// Chooses what to paste into `sample`, in an epoch of `len` samples. Returns `None` if nothing
-    /// is pasted.
+    /// Chooses the partner for the sample with the given seed, variant and index. `len` is the
+    /// number of samples in the epoch. Returns `None` if nothing is pasted.
     pub(super) fn draw(&self, (seed, variant, sample): (u64, u64, u64), len: u64) -> Option<Pasting> {
-        // Use a generator other than the sample's own, so that the sample's other draws are the
-        // same with and without pasting.
+        // Use a separate generator, so that all other random numbers of the sample are the same
+        // with and without pasting.
         let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"pastings"), variant, sample);
         if len == 0 || !rng.chance(self.probability) {
             return None;
@@ -82,17 +84,18 @@ impl CopyPaste {
     }
 }
 
-/// Random values drawn for one image into which objects are pasted.
+/// The random values of one image into which objects are pasted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Pasting {
-    /// Position of the partner in the epoch.
+    /// Index of the partner among the samples of the epoch.
     pub(crate) partner: [u64; 1],
     pub(crate) margin: u32,
 }
 
 impl Pasting {
-    /// Draws the indices of the pasted objects out of `count`, like torchvision's
-    /// `unique(randint(0, count, (count,)))`. `rng` is the sample's generator.
+    /// Draws the indices of the objects to paste, like torchvision's
+    /// `unique(randint(0, count, (count,)))`. `count` is the number of the partner's objects, and
+    /// `rng` is the sample's generator.
     pub(crate) fn choose(count: usize, rng: &Rng, to: &mut Vec<usize>) {
         let mut rng = rng.named("pasted objects");
         to.clear();
@@ -101,7 +104,8 @@ impl Pasting {
         to.dedup();
     }
 
-    /// Returns the generator for the partner's crop and flips. `rng` is the sample's generator.
+    /// Returns the generator for the crop and the flips of the partner. `rng` is the sample's
+    /// generator.
     pub(crate) fn rng(rng: &Rng) -> Rng {
         rng.named("pasted image")
     }
@@ -112,19 +116,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_are_chosen_as_torchvision_does() {
+    fn objects_are_chosen_like_in_torchvision() {
         let some = CopyPaste::new().probability(0.25);
         let all: Vec<_> = (0..8000).filter_map(|sample| some.draw((7, 3, sample), 1000)).collect();
         assert!((1850..2150).contains(&all.len()), "{} of 8000 at 0.25", all.len());
-        let mean = all.iter().map(|of| of.partner[0] as f64).sum::<f64>() / all.len() as f64;
-        assert!((mean - 499.5).abs() < 25.0 && all.iter().all(|of| of.partner[0] < 1000));
+        let mean = all.iter().map(|pasting| pasting.partner[0] as f64).sum::<f64>() / all.len() as f64;
+        assert!((mean - 499.5).abs() < 25.0 && all.iter().all(|pasting| pasting.partner[0] < 1000));
         assert!(some.draw((7, 3, 0), 0).is_none());
         // Each of n objects is left out with probability (1 - 1/n)^n.
         let (mut chosen, mut counts) = (Vec::new(), [0; 4]);
         for sample in 0..4000 {
             Pasting::choose(4, &Rng::new(1, 2, sample), &mut chosen);
             assert!(!chosen.is_empty() && chosen.is_sorted_by(|a, b| a < b));
-            chosen.iter().for_each(|&number| counts[number] += 1);
+            chosen.iter().for_each(|&object| counts[object] += 1);
         }
         let expected = 4000.0 * (1.0 - 0.75_f64.powi(4));
         assert!(counts.iter().all(|&count| (f64::from(count) - expected).abs() < 150.0), "{counts:?} {expected}");

@@ -1,3 +1,5 @@
+//! [`Plan`]: how the image of one sample is transformed, and how positions in it are mapped.
+
 use crate::decode::{Frame, Oriented, Rect, Size};
 use crate::error::Result;
 use crate::transform::geometry;
@@ -8,14 +10,16 @@ use crate::transform::{Border, ImageMut, Interpolation, Window};
 /// How the image of one sample is transformed. [`Augment::plan`](crate::transform::Augment::plan)
 /// decides this before the image is decoded.
 ///
-/// The steps, in whole pixels, are as follows. The area [`crop`](Plan::crop) of the image is
-/// resized to [`resized`](Plan::resized). The part of the result that starts at
-/// [`offset`](Plan::offset) and has the size of [`target`](Plan::target) is copied to `target`, and
-/// the remaining area of the output is filled. Then the output is mirrored. Finally, geometric
-/// operations such as a rotation move the pixels of the output.
+/// A plan describes the following steps, in whole pixels:
 ///
-/// A custom [`FieldType`](crate::field::FieldType) can use the methods to map positions in the
-/// source image to positions in the output.
+/// First, the area [`crop`](Plan::crop) of the image is resized to [`resized`](Plan::resized).
+/// Second, a part of the result is copied to the area [`target`](Plan::target) of the output. The
+/// part begins at [`offset`](Plan::offset) and has the size of `target`. Third, the rest of the
+/// output is filled. Fourth, the output is mirrored. Finally, geometric operations such as a
+/// rotation move the pixels of the output.
+///
+/// A custom [`FieldType`](crate::field::FieldType) can call the methods of this type to map
+/// positions in the source image to positions in the output.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Plan {
@@ -23,22 +27,21 @@ pub struct Plan {
     pub image_size: Size,
     /// EXIF orientation of the stored image and of its annotations.
     pub oriented: Oriented,
-    /// Area of the image that is decoded. It contains everything that the resize filter reads.
+    /// Area of the image that is decoded. It contains all pixels that the resize filter reads.
     pub region: Rect,
-    /// Area of the image that is shown in the target, in fractional pixels. It is inside the
-    /// region.
+    /// Area of the image that the target shows, in fractional pixels. It is inside `region`.
     pub window: Window,
     /// Area of the image that is resized.
     pub crop: Rect,
-    /// Size of `crop` after the resize.
+    /// Size to which `crop` is resized.
     pub resized: Size,
-    /// Column and row, in the resized area, at which the part shown in the target begins.
+    /// Column and row of the resized area at which the part that the target shows begins.
     pub offset: (u32, u32),
     /// Area of the output that shows the image, before flips.
     pub target: Rect,
-    /// Color (red, green, blue) of the output outside the target.
+    /// Color (red, green, blue) with which the output is filled outside `target`.
     pub fill: [u8; 3],
-    /// Content of the output outside the target.
+    /// Content of the output outside `target`.
     pub border: Border,
     /// Filter of the resize.
     pub interpolation: Interpolation,
@@ -53,7 +56,7 @@ pub struct Plan {
     /// Whether a box is dropped if its center is outside the crop
     /// ([`Augment::iou_crop`](crate::transform::Augment::iou_crop)).
     pub centered: bool,
-    /// Whether the output outside the target is a border of the image
+    /// Whether the area outside `target` is a border of the image
     /// ([`Augment::random_crop`](crate::transform::Augment::random_crop)).
     pub(crate) bordered: bool,
     /// Effects after the resize.
@@ -70,12 +73,14 @@ pub struct Clipped {
 }
 
 impl Clipped {
-    /// Moves the corners with `warp`, and returns the box around them, clipped to the output.
+    /// Moves the corners of the box with `warp`, and returns the box around them, clipped to the
+    /// output. Returns `None` if the clipped box is empty.
     fn warped(self, warp: &Warp, output: Size) -> Option<Self> {
         let [x1, y1, x2, y2] = self.corners;
         let corners = [(x1, y1), (x2, y1), (x2, y2), (x1, y2)].map(|corner| warp.forward(corner, output));
-        let around = |of: [f64; 4], length: u32| {
-            let (low, high) = of.into_iter().fold((f64::MAX, f64::MIN), |(low, high), v| (low.min(v), high.max(v)));
+        let around = |coordinates: [f64; 4], length: u32| {
+            let (low, high) =
+                coordinates.into_iter().fold((f64::MAX, f64::MIN), |(low, high), v| (low.min(v), high.max(v)));
             let clip = |v: f64| v.clamp(0.0, f64::from(length));
             (clip(low), clip(high), high - low)
         };
@@ -88,7 +93,7 @@ impl Clipped {
 
 impl Plan {
     /// Creates a plan that resizes the area `crop` of an image of size `original` to the area
-    /// `target` of the output. Nothing is mirrored, and the remaining area of the output is black.
+    /// `target` of the output. The image is not mirrored, and the rest of the output is black.
     pub fn resized_crop(original: Size, crop: Rect, output: Size, target: Rect) -> Self {
         Plan {
             image_size: original,
@@ -112,17 +117,24 @@ impl Plan {
         }
     }
 
-    /// Creates a plan that resizes an image of size `original` to `resized` with the filter `by`,
-    /// and copies the area `part` of the result to the upper left corner of the output.
-    pub(super) fn part_of_resized(original: Size, resized: Size, part: Rect, output: Size, by: Resampling) -> Self {
+    /// Creates a plan that resizes an image of size `original` to `resized` with the filter
+    /// `resampling`, and copies the area `part` of the result to the upper left corner of the
+    /// output.
+    pub(super) fn part_of_resized(
+        original: Size,
+        resized: Size,
+        part: Rect,
+        output: Size,
+        resampling: Resampling,
+    ) -> Self {
         let window = geometry::window_of(original, resized, part);
         let whole = Self::resized_crop(original, Rect::full(original), output, Rect::full(part.size()));
-        let region = geometry::support_of(original, window, part.size(), by);
-        Plan { region, window, resized, offset: (part.x, part.y), ..whole }.by(by)
+        let region = geometry::support_of(original, window, part.size(), resampling);
+        Plan { region, window, resized, offset: (part.x, part.y), ..whole }.with_resampling(resampling)
     }
 
-    /// Replaces the filter. The region must already contain everything that the new filter reads.
-    pub(super) fn by(self, Resampling { filter, antialias }: Resampling) -> Self {
+    /// Replaces the filter. The region must already contain all pixels that the new filter reads.
+    pub(super) fn with_resampling(self, Resampling { filter, antialias }: Resampling) -> Self {
         Plan { interpolation: filter, antialias, ..self }
     }
 
@@ -131,9 +143,9 @@ impl Plan {
         Resampling { filter: self.interpolation, antialias: self.antialias }
     }
 
-    /// Returns the frame of annotations that were made on an image of size `declared`. Pass `None`
-    /// if they do not declare a size. A custom [`FieldType`](crate::field::FieldType) uses this
-    /// frame to map its annotations to the upright image before it calls the other methods.
+    /// Returns the frame of annotations. `declared` is the image size that they declare, if any. A
+    /// custom [`FieldType`](crate::field::FieldType) uses the frame to map its annotations to the
+    /// upright image before it calls the other methods.
     ///
     /// # Errors
     /// Same as [`Oriented::frame`].
@@ -147,11 +159,11 @@ impl Plan {
         (ratio(self.resized.width, self.crop.width), ratio(self.resized.height, self.crop.height))
     }
 
-    /// Maps (`x`, `y`) in the image to the output, before flips. The result may be outside the
-    /// output.
-    fn place(&self, x: f64, y: f64) -> (f64, f64) {
+    /// Maps the position (`x`, `y`) of the image to the output before flips. The result may be
+    /// outside the output.
+    fn to_unflipped_output(&self, x: f64, y: f64) -> (f64, f64) {
         let Plan { crop, resized, offset, target, .. } = self;
-        // The division comes last, so that an edge of the crop maps exactly to an edge of the
+        // Divide after multiplying, so that the edges of the crop map exactly to the edges of the
         // target.
         let along = |v: f64, [start, from, to, offset, target]: [u32; 5]| {
             (v - f64::from(start)) * f64::from(to) / f64::from(from) - f64::from(offset) + f64::from(target)
@@ -162,8 +174,8 @@ impl Plan {
         )
     }
 
-    /// Returns the spans of columns and rows that the resize maps to the target, relative to the
-    /// region's corner. Returns `None` if the window is empty.
+    /// Returns the range of columns and the range of rows that the resize maps to the target,
+    /// relative to the corner of the region. Returns `None` if the window is empty.
     pub(crate) fn filter(&self) -> Option<((f64, f64), (f64, f64))> {
         let Window { x, y, width, height } = self.window;
         let within = |start: f64, length: f64, origin: u32, limit: u32| {
@@ -176,22 +188,23 @@ impl Plan {
         (finite && across.0 < across.1 && down.0 < down.1).then_some((across, down))
     }
 
-    /// Runs the effects on pixels, such as color jitter, on the resized `image`, which must have
-    /// the size of the output.
+    /// Runs the effects on pixels, such as color jitter. `image` is the resized image, and must
+    /// have the size of the output.
     pub fn retouch(&self, image: &mut ImageMut<'_>) {
         self.drawn.run(image);
     }
 
-    /// Returns the rectangle that is filled after normalization, if any. If it is filled with
-    /// noise, its value is the mean of the noise. Masks, boxes and points do not change, as in
-    /// torchvision's `RandomErasing`.
+    /// Returns the rectangle that is erased after normalization, if any. If it is filled with
+    /// noise, `value` is the mean of the noise. Erasing does not change masks, boxes and points, as
+    /// in torchvision's `RandomErasing`.
     pub fn erased(&self) -> Option<Erase> {
         self.drawn.values.first().map(OnValues::erased)
     }
 
-    /// Returns the area of the output that custom transforms change: the image without the fill
-    /// around it. This is the whole output if the fill is a border of the image, if geometric
-    /// operations have moved the image, or if the image combines several images (`joins`).
+    /// Returns the area of the output that custom transforms may change. This is the image without
+    /// the fill around it, or the whole output in three cases: if the fill is a border of the
+    /// image, if geometric operations have moved the image, or if the output combines several
+    /// images (`joins`).
     pub(crate) fn changeable(&self, joins: bool) -> Rect {
         if joins || self.bordered || self.is_warped() { Rect::full(self.output) } else { self.shown() }
     }
@@ -212,11 +225,12 @@ impl Plan {
     /// result is outside the output.
     ///
     /// Coordinates refer to pixel centers, as in COCO and in torchvision's `KeyPoints`: (0, 0) is
-    /// the first pixel, and a flip maps x to width - 1 - x. Geometric operations move a point with
-    /// its pixel. In torchvision's `affine`, (0, 0) is the corner of the first pixel instead, so a
-    /// point that it rotates by 180 degrees is off by one pixel.
+    /// the center of the first pixel, and a flip maps `x` to `width - 1 - x`. Geometric operations
+    /// move a point together with its pixel. This differs from torchvision's `affine`, where (0, 0)
+    /// is the corner of the first pixel, so that a rotation by 180 degrees moves a point one pixel
+    /// too far.
     pub fn point(&self, x: f64, y: f64) -> (f64, f64) {
-        let (mut x, mut y) = self.place(x, y);
+        let (mut x, mut y) = self.to_unflipped_output(x, y);
         if self.flip {
             x = f64::from(self.output.width) - 1.0 - x;
         }
@@ -229,15 +243,15 @@ impl Plan {
         })
     }
 
-    /// Returns whether a [`point`](Plan::point) of the output is in the area that shows the image.
-    /// As in torchvision's `SanitizeKeyPoints`, the left and upper edges are included, and the
-    /// right and lower edges are not.
+    /// Returns whether the point (`x`, `y`) of the output is in the area that shows the image.
+    /// [`point`](Plan::point) returns such points. As in torchvision's `SanitizeKeyPoints`, the
+    /// left and upper edges are part of the area, and the right and lower edges are not.
     pub fn shows(&self, x: f64, y: f64) -> bool {
         let inside = |(x, y): (f64, f64), Rect { x: left, y: top, width, height }: Rect| {
             let within = |v: f64, start: u32, length: u32| (0.0..f64::from(length)).contains(&(v - f64::from(start)));
             within(x, left, width) && within(y, top, height)
         };
-        // A point must be inside the output after each operation.
+        // The point must also have been inside the output before and after each operation.
         let mut point = (x, y);
         for warp in self.drawn.warps().rev() {
             if !inside(point, Rect::full(self.output)) {
@@ -255,14 +269,14 @@ impl Plan {
         self.drawn.warps().next().is_some()
     }
 
-    /// Returns the number of pixels in the copy of the output that geometric operations on
-    /// annotations need, or 0 if there are no such operations.
+    /// Returns the number of pixels in the copy of the output that is needed to apply the geometric
+    /// operations to annotations, or 0 if there are no such operations.
     pub(crate) fn warped_area(&self) -> u64 {
         if self.is_warped() { self.output.area() } else { 0 }
     }
 
-    /// Returns the source pixel that is shown at pixel (`x`, `y`) of the output after all geometric
-    /// operations, using nearest-neighbor sampling. Returns `None` where the output is filled.
+    /// Returns the source pixel that the output shows at (`x`, `y`), after all geometric
+    /// operations, using nearest-neighbor sampling. Returns `None` if the output is filled there.
     pub fn pixel(&self, x: u32, y: u32) -> Option<(u32, u32)> {
         let mut warps = self.drawn.warps().rev();
         let (x, y) = warps.try_fold((x, y), |(x, y), warp| warp.nearest_source(x, y, self.output))?;
@@ -270,14 +284,14 @@ impl Plan {
     }
 
     /// Applies the geometric operations to a plane of the output with `channels` values per pixel,
-    /// using the nearest pixel. Positions outside get the values of `fill`, which is repeated.
-    /// `copy` is scratch memory.
+    /// using nearest-neighbor sampling. Pixels whose source is outside the plane get the values of
+    /// `fill`, which is repeated to the number of channels. `copy` is scratch memory.
     pub(crate) fn warp_nearest<T: Copy>(&self, plane: &mut [T], channels: usize, fill: &[T], copy: &mut Vec<T>) {
         self.drawn.warps().for_each(|warp| warp.move_nearest(plane, (self.output, channels), fill, copy));
     }
 
-    /// Applies the geometric operations to a map of the output with `channels` values per pixel, in
-    /// the same way as to the pixels of the image.
+    /// Applies the geometric operations to a map of the output with `channels` values per pixel,
+    /// with the same interpolation as for the image. `copy` is scratch memory.
     pub(crate) fn warp_floats(&self, map: &mut [f32], channels: usize, fill: f32, copy: &mut Vec<f32>) {
         for warp in self.drawn.warps() {
             if warp.is_bilinear() {
@@ -288,15 +302,15 @@ impl Plan {
         }
     }
 
-    /// Transforms the displacements (right, down) of the output's pixels according to the geometric
-    /// operations. The displacements must already have been moved to their pixels. Displacements
-    /// whose nearest pixel is filled do not change.
+    /// Applies the geometric operations to an optical flow, which contains the displacement (right,
+    /// down) of each pixel of the output. [`warp_floats`](Plan::warp_floats) must already have
+    /// moved the displacements to their new pixels. Displacements of filled pixels do not change.
     pub(crate) fn warp_flow(&self, flow: &mut [f32]) {
         if !self.is_warped() {
             return;
         }
-        for (flow, at) in flow.as_chunks_mut::<2>().0.iter_mut().zip(0..) {
-            let (x, y) = (at % self.output.width, at / self.output.width);
+        for (flow, pixel) in flow.as_chunks_mut::<2>().0.iter_mut().zip(0..) {
+            let (x, y) = (pixel % self.output.width, pixel / self.output.width);
             if self.pixel(x, y).is_none() {
                 continue;
             }
@@ -309,17 +323,17 @@ impl Plan {
         }
     }
 
-    /// Maps the box (x1, y1, x2, y2) of the image to the output, clipped to the shown area. Returns
-    /// `None` if the remaining width or height is 0.
+    /// Maps the box (x1, y1, x2, y2) of the image to the output, and clips it to the area that
+    /// shows the image. Returns `None` if the clipped box is empty.
     ///
-    /// Coordinates refer to pixel edges: a flip maps x to the width minus x, and 0 to the width
-    /// spans all pixels. Each geometric operation replaces the box with the box around its moved
-    /// corners, clipped to the output, as in torchvision.
+    /// Coordinates refer to pixel edges: a box from 0 to `width` contains all columns, and a flip
+    /// maps `x` to `width - x`. Each geometric operation moves the four corners, and replaces the
+    /// box with the smallest box around them, clipped to the output, as in torchvision.
     pub fn clip_box(&self, [x1, y1, x2, y2]: [f64; 4]) -> Option<Clipped> {
-        if self.centered && !geometry::holds_center(self.crop, [x1, y1, x2, y2]) {
+        if self.centered && !geometry::contains_center(self.crop, [x1, y1, x2, y2]) {
             return None;
         }
-        let ((left, top), (right, bottom)) = (self.place(x1, y1), self.place(x2, y2));
+        let ((left, top), (right, bottom)) = (self.to_unflipped_output(x1, y1), self.to_unflipped_output(x2, y2));
         let clip = |from: f64, to: f64, start: u32, length: u32, mirrored: Option<u32>| {
             let (start, end) = (f64::from(start), f64::from(start) + f64::from(length));
             let (from, to) = (from.clamp(start, end), to.clamp(start, end));
@@ -336,24 +350,26 @@ impl Plan {
         self.warp_box(clipped)
     }
 
-    /// Applies the geometric operations to a box of the output.
+    /// Applies the geometric operations to a box of the output. Returns `None` if the box leaves
+    /// the output.
     pub(crate) fn warp_box(&self, clipped: Clipped) -> Option<Clipped> {
-        self.drawn.warps().try_fold(clipped, |of, warp| of.warped(warp, self.output))
+        self.drawn.warps().try_fold(clipped, |clipped, warp| clipped.warped(warp, self.output))
     }
 
-    /// Returns the column of the image that is shown in column `x` of the output, using
-    /// nearest-neighbor resizing. Returns `None` where the output is filled.
+    /// Returns the column of the image that column `x` of the output shows, using nearest-neighbor
+    /// sampling. Returns `None` if the output is filled there.
     ///
-    /// This method ignores geometric operations; [`pixel`](Plan::pixel) includes them.
+    /// This method ignores geometric operations, unlike [`pixel`](Plan::pixel).
     ///
-    /// The rule is that of torchvision's masks (`InterpolationMode.NEAREST`): column `i` of the
-    /// resized image is column `floor(i * (from / to))` of the source, computed with 32-bit floats.
+    /// The rounding equals torchvision's for masks (`InterpolationMode.NEAREST`): column `i` of the
+    /// resized image shows column `floor(i * (from / to))` of the source, where `from` and `to` are
+    /// the widths before and after the resize. The expression is computed with 32-bit floats.
     pub fn column(&self, x: u32) -> Option<u32> {
         let steps = (self.crop.x, self.crop.width, self.resized.width, self.offset.0);
         nearest(x, self.output.width, self.flip, (self.target.x, self.target.width), steps)
     }
 
-    /// Returns the row of the image that is shown in row `y` of the output, like
+    /// Returns the row of the image that row `y` of the output shows, like
     /// [`column`](Plan::column).
     pub fn row(&self, y: u32) -> Option<u32> {
         let steps = (self.crop.y, self.crop.height, self.resized.height, self.offset.1);
@@ -361,17 +377,18 @@ impl Plan {
     }
 }
 
-/// Maps position `at` of the output back to the image, along one axis. `steps` contains the start
-/// and length of the crop, the length after the resize, and the offset in the resized area.
+/// Maps position `position` of the output back to the image, along one axis. `target` and `length`
+/// are the start and length of the target. `start` and `from` are the start and length of the crop,
+/// `to` is its length after the resize, and `offset` is the offset in the resized area.
 fn nearest(
-    at: u32,
+    position: u32,
     output: u32,
     mirrored: bool,
     (target, length): (u32, u32),
     (start, from, to, offset): (u32, u32, u32, u32),
 ) -> Option<u32> {
-    let at = if mirrored { output - 1 - at } else { at };
-    let at = at.checked_sub(target).filter(|&at| at < length)? + offset;
-    let scaled = (at as f32 * (from as f32 / to as f32)).floor();
+    let position = if mirrored { output - 1 - position } else { position };
+    let position = position.checked_sub(target).filter(|&position| position < length)? + offset;
+    let scaled = (position as f32 * (from as f32 / to as f32)).floor();
     Some(start + (scaled as u32).min(from - 1))
 }

@@ -1,4 +1,4 @@
-//! Recipes of papers and of other libraries, as constructors and setters of [`Augment`].
+//! Recipes from papers and other libraries, as constructors and setters of [`Augment`].
 
 use crate::transform::Augment;
 use crate::transform::Interpolation;
@@ -26,13 +26,13 @@ pub(super) const NAMES: [&str; 16] = [
     "segmentation",
 ];
 
-/// The mean color of ImageNet, which torchvision's reference training for detection uses as fill
-/// color.
+/// The mean color of ImageNet, with which torchvision's reference training for detection fills
+/// images.
 const MEAN: [u8; 3] = [123, 117, 104];
 
 impl Augment {
-    /// Creates a recipe of torchvision's reference training by its name there, for outputs of
-    /// `side` by `side` pixels.
+    /// Creates a recipe from torchvision's reference training, for outputs of `side` by `side`
+    /// pixels. `name` is torchvision's name for the recipe, after the name of the task.
     ///
     /// | name | steps |
     /// |---|---|
@@ -48,7 +48,7 @@ impl Augment {
     /// | `detection-ssdlite` | [`iou_crop`](Augment::iou_crop)`(side, side)`, flip |
     /// | `segmentation` | [`random_resize`](Augment::random_resize) of half to twice `side * 13 / 12`; flip |
     ///
-    /// For an unknown name, [`check`](Augment::check) fails and lists the names.
+    /// If the name is unknown, [`check`](Augment::check) returns an error that lists the names.
     ///
     /// ```
     /// use warpfeed::transform::Augment;
@@ -91,17 +91,18 @@ impl Augment {
         }
     }
 
-    /// Adds the 3-Augment of "DeiT III" (Touvron et al. 2022): one of grayscale, solarize and blur,
-    /// followed by a jitter of brightness, contrast and saturation by 0.3.
+    /// Adds 3-Augment from "DeiT III" (Touvron et al. 2022): a random choice of grayscale, solarize
+    /// or blur, followed by a [`ColorJitter`] with brightness, contrast and saturation 0.3.
     #[must_use]
     pub fn three_augment(self) -> Self {
         self.with(Policy::timm("3a")).jitter(ColorJitter::new().brightness(0.3).contrast(0.3).saturation(0.3))
     }
 
-    /// Adds the color augmentation of SimCLR (Chen et al. 2020) at full strength: a jitter of 0.8,
-    /// 0.8, 0.8 and 0.2 with probability 0.8, grayscale with probability 0.2, and a blur of 0.1 to
-    /// 2 pixels with probability 0.5. The kernel is a tenth of the image's height, so call
-    /// [`output`](Augment::output) first.
+    /// Adds the color augmentation of SimCLR (Chen et al. 2020) at full strength: a [`ColorJitter`]
+    /// with brightness, contrast and saturation 0.8, hue 0.2 and probability 0.8; grayscale with
+    /// probability 0.2; and a blur with a sigma of 0.1 to 2 pixels and probability 0.5. The size of
+    /// the blur's kernel is a tenth of the output's height, so call [`output`](Augment::output)
+    /// before this method.
     #[must_use]
     pub fn simclr(self) -> Self {
         let jitter = ColorJitter::new().brightness(0.8).contrast(0.8).saturation(0.8).hue(0.2).probability(0.8);
@@ -109,11 +110,12 @@ impl Augment {
         self.jitter(jitter).grayscale(0.2).blur(kernel, (0.1, 2.0), 0.5)
     }
 
-    /// Adds the color augmentation of DINO (Caron et al. 2021): a jitter of 0.4, 0.4, 0.2 and 0.1
-    /// with probability 0.8, grayscale with probability 0.2, a blur of 0.1 to 2 pixels with
-    /// probability `blur`, and solarizing from 128 on with probability `solarize`. For (`blur`,
-    /// `solarize`), the two global views use (1, 0) and (0.1, 0.2), and the local views use (0.5,
-    /// 0).
+    /// Adds the color augmentation of DINO (Caron et al. 2021): a [`ColorJitter`] with brightness
+    /// 0.4, contrast 0.4, saturation 0.2, hue 0.1 and probability 0.8; grayscale with probability
+    /// 0.2; a blur with a sigma of 0.1 to 2 pixels and probability `blur`; and solarize with a
+    /// threshold of 128 and probability `solarize`. In the paper, (`blur`, `solarize`) is (1, 0)
+    /// for the first global view, (0.1, 0.2) for the second global view, and (0.5, 0) for local
+    /// views.
     #[must_use]
     pub fn dino(self, blur: f64, solarize: f64) -> Self {
         let jitter = ColorJitter::new().brightness(0.4).contrast(0.4).saturation(0.2).hue(0.1).probability(0.8);
@@ -121,14 +123,14 @@ impl Augment {
     }
 
     /// Returns the two views of SimCLR, for [`Loader::views`](crate::Loader::views): random crops
-    /// of `side` pixels with [`simclr`](Augment::simclr).
+    /// of `side` by `side` pixels with [`simclr`](Augment::simclr).
     pub fn simclr_views(side: u32) -> Vec<Self> {
         vec![Self::train(side).simclr(); 2]
     }
 
-    /// Returns the views of DINO, for [`Loader::views`](crate::Loader::views): two views of
-    /// `global` pixels that show 0.4 to 1 of the image, and `count` views of `local` pixels that
-    /// show 0.05 to 0.4.
+    /// Returns the views of DINO, for [`Loader::views`](crate::Loader::views): two global views of
+    /// `global` by `global` pixels, each covering 0.4 to 1 of the image's area, and `count` local
+    /// views of `local` by `local` pixels, each covering 0.05 to 0.4 of the area.
     pub fn dino_views(global: u32, local: u32, count: usize) -> Vec<Self> {
         let large = |blur, solarize| Self::train(global).scale(0.4, 1.0).dino(blur, solarize);
         let small = Self::train(local).scale(0.05, 0.4).dino(0.5, 0.0);
@@ -143,7 +145,7 @@ mod tests {
     use crate::sampler::Rng;
 
     #[test]
-    fn every_preset_is_possible_and_draws_what_its_name_says() {
+    fn presets_have_the_steps_that_torchvision_uses() {
         for name in NAMES {
             let augment = Augment::preset(name, 96);
             augment.check().unwrap_or_else(|e| panic!("{name}: {e}"));

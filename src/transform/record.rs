@@ -1,12 +1,12 @@
-//! Records: values that Rust code writes and CUDA code reads.
+//! Records: structs that Rust code writes and CUDA code reads.
 //!
-//! A record is a sequence of 32-bit words. [`record!`](crate::transform::record) declares its
-//! struct once. From this, the macro derives the words that Rust writes and, in tests, the C
-//! declaration that `device/nvidia/kernels/*.cuh` must contain.
+//! A record is stored as a sequence of 32-bit words. [`record!`](crate::transform::record) declares
+//! the struct and generates the code that converts it to words. In tests, the macro also generates
+//! the C declaration, which must equal the one in `device/nvidia/kernels/*.cuh`.
 
 use crate::decode::Rect;
 
-/// A value that consists of 32-bit words and has the same layout in Rust and CUDA.
+/// A value that is stored as 32-bit words, with the same layout in Rust and CUDA.
 pub(crate) trait Record: Sized {
     /// Number of words.
     const WORDS: usize;
@@ -17,11 +17,12 @@ pub(crate) trait Record: Sized {
     /// Reads the value from the first words of `from`.
     fn take(from: &[u32]) -> Self;
 
-    /// Returns the type in C, and the suffix that follows the name of a field of this type.
+    /// Returns the C type, and the suffix that follows the name of a field of this type, such as
+    /// `[3]`.
     #[cfg(test)]
     fn c_type() -> (String, String);
 
-    /// Returns the declaration in C, or an empty string for types that C already has.
+    /// Returns the C declaration, or an empty string if C already has the type.
     #[cfg(test)]
     fn declaration() -> String {
         String::new()
@@ -62,8 +63,8 @@ impl Record for f32 {
     }
 }
 
-/// The low word comes first. C aligns a double to two words, so its offset must be an even number
-/// of words.
+/// The low word comes first. CUDA aligns a double to 8 bytes, so the field must start at an even
+/// word.
 impl Record for f64 {
     const WORDS: usize = 2;
 
@@ -122,8 +123,8 @@ impl Record for Rect {
     }
 }
 
-/// Declares a struct with [`Record`] fields, and implements [`Record`] for it. With `align 16`, C
-/// code reads the struct in vectors of 16 bytes.
+/// Declares a struct with [`Record`] fields, and implements [`Record`] for it. `align 16` aligns
+/// the struct in CUDA, so that kernels can load it in vectors of 16 bytes.
 macro_rules! record {
     (
         $(#[doc = $doc:literal])*
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_its_words_in_order() {
+    fn records_store_their_fields_in_order() {
         let rects = [Rect::new(1, 2, 3, 4), Rect::new(5, 6, 7, 8)];
         let sample = Sample { word: 9, floats: [0.5, -1.0, 3e9], wide: [1.5, -2e-9], rects };
         let mut words = [0; Sample::WORDS];
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_declaration_has_the_same_fields() {
+    fn declarations_have_the_same_fields() {
         let expected = "// A record of each kind of field.\nstruct __align__(16) Sample {\n    // One word.\n    u32 word;\n    \
                         float floats[3];\n    double wide[2];\n    Rect rects[2];\n};\n\
                         static_assert(sizeof(Sample) == 64, \"Sample\");\n";

@@ -1,4 +1,4 @@
-//! What a loader needs to know about an augmentation when the loader is opened.
+//! Checks an augmentation and answers the questions that a loader asks about it when it is opened.
 
 use crate::decode::Size;
 #[cfg(doc)]
@@ -14,7 +14,7 @@ use crate::transform::{Augment, Border};
 const MAX_SIDE: u32 = 65_535;
 
 impl Augment {
-    /// Checks the options. Opening a loader calls this method.
+    /// Checks the options. A loader calls this method when it is opened.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if an option is invalid. The error states the option and its value.
@@ -22,21 +22,21 @@ impl Augment {
         let Size { width, height } = self.settings.output;
         if !(1..=MAX_SIDE).contains(&width) || !(1..=MAX_SIDE).contains(&height) {
             return Err(Error::config(format!(
-                "augment: an output of {width}x{height}: sides must be 1 to {MAX_SIDE}"
+                "augment: an output of {width}x{height}: expected sides from 1 to {MAX_SIDE}"
             )));
         }
-        if let Some(name) = &self.settings.unknown {
+        if let Some(name) = &self.settings.unknown_preset {
             return Err(Error::config(format!(
                 "augment: unknown preset {name:?}: expected one of {}",
                 presets::NAMES.join(", ")
             )));
         }
-        if let Some((setter, needs)) = self.settings.misuse {
-            return Err(Error::config(format!("augment: {setter} needs {needs}")));
+        if let Some((setter, crops)) = self.settings.misuse {
+            return Err(Error::config(format!("augment: {setter} needs {crops}")));
         }
         for (name, p) in [("flip", self.settings.flip), ("vertical_flip", self.settings.vertical_flip)] {
             if !(0.0..=1.0).contains(&p) {
-                return Err(Error::config(format!("augment: {name} of {p} is not a probability: it must be 0 to 1")));
+                return Err(Error::config(format!("augment: {name} of {p}: expected a probability from 0 to 1")));
             }
         }
         Drawn::check(&self.settings.ops)?;
@@ -53,13 +53,14 @@ impl Augment {
         for (epoch, augment) in &self.later {
             if *epoch <= before {
                 return Err(Error::config(format!(
-                    "augment: from_epoch of {epoch} after epoch {before}: each call needs a later epoch"
+                    "augment: from_epoch of {epoch} after epoch {before}: every call must pass a later epoch"
                 )));
             }
             before = *epoch;
             if !augment.later.is_empty() {
                 return Err(Error::config(format!(
-                    "augment: from_epoch of {epoch} with an augmentation that has its own from_epoch"
+                    "augment: from_epoch of {epoch} with an augmentation that contains a from_epoch: call it on the first \
+                     augmentation only"
                 )));
             }
             augment.check().map_err(|e| Error::config(format!("from_epoch of {epoch}: {}", e.cause())))?;
@@ -67,7 +68,7 @@ impl Augment {
         Ok(())
     }
 
-    /// Returns the epochs at which a different augmentation begins.
+    /// Returns the epochs in which a different augmentation begins.
     pub(super) fn changes(&self) -> impl Iterator<Item = u64> {
         self.later.iter().map(|(first, _)| *first)
     }
@@ -77,7 +78,7 @@ impl Augment {
         std::iter::once(self).chain(self.later.iter().map(|(_, augment)| augment))
     }
 
-    /// Returns whether samples may have effects on pixels.
+    /// Returns whether samples may have effects on pixels in at least one epoch.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn changes_pixels(&self) -> bool {
         self.all_ops().any(|op| !op.on_values())
@@ -88,13 +89,14 @@ impl Augment {
         self.all().flat_map(|augment| &augment.settings.ops)
     }
 
-    /// Returns how many bytes the effects on pixels need for a sample in addition to its image.
+    /// Returns the number of bytes that the effects on pixels need for a sample, in addition to its
+    /// image.
     pub(crate) fn effects_memory(&self) -> u64 {
-        let of = |augment: &Augment| {
-            let each = augment.settings.ops.iter().filter(|op| !op.on_values()).map(|op| op.bytes_per_pixel());
-            each.max().unwrap_or(0).saturating_mul(augment.settings.output.area())
+        let bytes = |augment: &Augment| {
+            let per_pixel = augment.settings.ops.iter().filter(|op| !op.on_values()).map(|op| op.bytes_per_pixel());
+            per_pixel.max().unwrap_or(0).saturating_mul(augment.settings.output.area())
         };
-        self.all().map(of).max().unwrap_or(0)
+        self.all().map(bytes).max().unwrap_or(0)
     }
 
     /// Returns the output sizes of all epochs in which objects may be pasted.
@@ -102,41 +104,41 @@ impl Augment {
         self.all().filter(|augment| augment.settings.copy_paste.is_some()).map(|augment| augment.settings.output)
     }
 
-    /// Returns whether samples may have effects on values.
+    /// Returns whether samples may have effects on values in at least one epoch.
     pub(crate) fn changes_values(&self) -> bool {
         self.all_ops().any(|op| op.on_values())
     }
 
-    /// Returns the name of an operation that changes more than the positions of pixels, if any.
+    /// Returns the name of an operation that changes the colors of pixels, if there is one.
     pub(crate) fn changes_colors(&self) -> Option<&'static str> {
         self.all_ops().find_map(|op| op.changes_colors())
     }
 
-    /// Returns the names of the operations that only the host can run.
+    /// Returns the names of the operations that a device cannot run.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn without_device_code(&self) -> Vec<&'static str> {
         let borders = self.repeats_borders().then_some("border");
         self.all_ops().filter_map(|op| op.without_device_code()).chain(borders).chain(self.joins()).collect()
     }
 
-    /// Returns whether a device can resize the images of at least one epoch.
+    /// Returns whether a device can resize the images in at least one epoch.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn resizes_there(&self) -> bool {
         self.all().any(|augment| augment.settings.resampling() == Resampling::DEFAULT)
     }
 
-    /// Returns whether the border of an image may repeat its pixels.
+    /// Returns whether images may have a border that repeats their pixels.
     pub(crate) fn repeats_borders(&self) -> bool {
         self.all()
             .any(|augment| matches!(augment.settings.crop, Crop::Padded { border, .. } if border != Border::Constant))
     }
 
-    /// Returns whether plans depend on the sample's boxes in at least one epoch.
+    /// Returns whether plans depend on the boxes of the sample in at least one epoch.
     pub(crate) fn sees_boxes(&self) -> bool {
         self.all().any(|augment| matches!(augment.settings.crop, Crop::Iou(_)))
     }
 
-    /// Returns whether batches may be mixed.
+    /// Returns whether batches may be mixed in at least one epoch.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn mixes(&self) -> bool {
         self.all().any(|augment| augment.settings.mix.is_some())

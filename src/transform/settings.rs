@@ -1,3 +1,5 @@
+//! [`Settings`]: the combined effect of the steps of an augmentation.
+
 use crate::decode::Size;
 use crate::transform::crop::Crop;
 use crate::transform::interpolation::Resampling;
@@ -6,7 +8,8 @@ use crate::transform::step::{Setting, Sides};
 use crate::transform::zoom::Zoom;
 use crate::transform::{Border, CopyPaste, Interpolation, Mix, Mosaic};
 
-/// The combined effect of an augmentation's steps, for the epochs before the first `from_epoch`.
+/// The combined effect of the steps of an augmentation. Does not include augmentations that
+/// `from_epoch` added.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Settings {
     pub(super) crop: Crop,
@@ -20,11 +23,11 @@ pub(super) struct Settings {
     pub(super) mix: Option<Mix>,
     pub(super) mosaic: Option<Mosaic>,
     pub(super) copy_paste: Option<CopyPaste>,
-    /// Name of a setter that was called on a crop that does not support it, and a description of
-    /// the crops that do.
+    /// Name of a setter that the crop does not support, if one was called, and a description of the
+    /// crops that support it.
     pub(super) misuse: Option<(&'static str, &'static str)>,
-    /// Name of a preset that was requested but does not exist.
-    pub(super) unknown: Option<String>,
+    /// Name of the preset that was requested, if it does not exist.
+    pub(super) unknown_preset: Option<String>,
 }
 
 impl Default for Settings {
@@ -42,19 +45,19 @@ impl Default for Settings {
             mosaic: None,
             copy_paste: None,
             misuse: None,
-            unknown: None,
+            unknown_preset: None,
         }
     }
 }
 
 impl Setting {
-    /// Returns whether an augmentation can begin with this setting.
-    pub(super) fn begins(&self) -> bool {
-        self.beginning().is_some()
+    /// Returns whether this is a constructor, which must be the first step of an augmentation.
+    pub(super) fn is_constructor(&self) -> bool {
+        self.initial_crop().is_some()
     }
 
-    /// Returns the crop and the output size of an augmentation that begins with this setting.
-    fn beginning(&self) -> Option<(Crop, Sides)> {
+    /// If this is a constructor, returns the crop and the output size that it sets.
+    fn initial_crop(&self) -> Option<(Crop, Sides)> {
         let square = |side: u32| Sides { height: side, width: side };
         let random = || Crop::Random { scale: [0.08, 1.0], ratio: [3.0 / 4.0, 4.0 / 3.0] };
         Some(match *self {
@@ -78,9 +81,9 @@ impl Setting {
         })
     }
 
-    /// Returns the name of a setter that not every crop supports, and a description of the crops
-    /// that do.
-    fn needs(&self) -> (&'static str, &'static str) {
+    /// For a setter that not every crop supports, returns its name and a description of the crops
+    /// that support it.
+    fn supported_crops(&self) -> (&'static str, &'static str) {
         match self {
             Setting::ShrinkLarger {} => ("shrink_larger", "Augment::own_size"),
             Setting::ZoomOut { .. } => ("zoom_out", "Augment::iou_crop"),
@@ -98,7 +101,7 @@ impl Setting {
 }
 
 impl Settings {
-    /// Applies a step.
+    /// Applies a call.
     pub(super) fn set(&mut self, setting: &Setting) {
         match (setting, &mut self.crop) {
             (Setting::ShrinkLarger {}, Crop::Own { shrink }) => *shrink = true,
@@ -121,9 +124,9 @@ impl Settings {
             (Setting::Mix(mix), _) => self.mix = Some(mix.clone()),
             (Setting::Mosaic(mosaic), _) => self.mosaic = Some(mosaic.clone()),
             (Setting::CopyPaste(copy_paste), _) => self.copy_paste = Some(copy_paste.clone()),
-            (setting, _) => match setting.beginning() {
+            (setting, _) => match setting.initial_crop() {
                 Some((crop, Sides { height, width })) => self.begin(setting, crop, Size::new(width, height)),
-                None => self.misuse = Some(setting.needs()),
+                None => self.misuse = Some(setting.supported_crops()),
             },
         }
     }
@@ -132,14 +135,14 @@ impl Settings {
         (self.crop, self.output) = (crop, output);
         match setting {
             Setting::Train { .. } => self.flip = 0.5,
-            // All other settings were converted to other steps.
-            Setting::Preset { name, .. } => self.unknown = Some(name.clone()),
+            // `Augment::preset` converts known names to other steps.
+            Setting::Preset { name, .. } => self.unknown_preset = Some(name.clone()),
             _ => {}
         }
     }
 
-    /// Adds an operation. A sample has at most one erased rectangle, so an operation on values
-    /// replaces an earlier one of its kind.
+    /// Adds an operation. An operation on values replaces an earlier operation of the same kind,
+    /// because a sample has at most one erased rectangle.
     pub(super) fn add(&mut self, op: &Op) {
         let is_same = |other: &Op| std::mem::discriminant(other) == std::mem::discriminant(op);
         self.ops.retain(|other| !(op.on_values() && is_same(other)));

@@ -1,4 +1,4 @@
-//! The calls that build an augmentation, as data.
+//! [`Step`]: a call that builds an augmentation, as data.
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::transform::ops::{AutoAugment, Op};
 use crate::transform::{Border, CopyPaste, Interpolation, Mix, Mosaic};
 
-/// A call of a setter or a constructor of [`Augment`](crate::Augment).
+/// A call of a constructor or setter of [`Augment`](crate::Augment).
 ///
 /// [`Augment::steps`](crate::Augment::steps) returns the calls that built an augmentation, and
-/// [`Augment::from_steps`](crate::Augment::from_steps) repeats them. A step is displayed as a call.
-/// In `serde` formats such as JSON, it is a map from the function's name to the arguments, which
-/// can be given by name or by position.
+/// [`Augment::from_steps`](crate::Augment::from_steps) repeats them. `Display` writes a step as a
+/// call. In `serde` formats such as JSON, a step is a map from the name of the method to its
+/// arguments, which are either a map or a list.
 ///
 /// ```
 /// use warpfeed::Augment;
@@ -33,7 +33,7 @@ pub(super) enum Call {
     Op(Op),
 }
 
-/// Height and width, in torchvision's order.
+/// Height and width of an image, in torchvision's order.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Sides {
@@ -41,11 +41,11 @@ pub(super) struct Sides {
     pub(super) width: u32,
 }
 
-/// Every call except those that add one operation.
+/// A call that does not add a single operation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Setting {
-    // An augmentation begins with one of these.
+    // Constructors. The first step of an augmentation is one of these.
     Train { side: u32 },
     Eval { shorter: u32, side: u32 },
     CenterCrop { side: u32 },
@@ -78,7 +78,7 @@ pub(super) enum Setting {
     Mosaic(Mosaic),
     CopyPaste(CopyPaste),
 
-    // These settings are converted to other steps.
+    // These calls are replaced by the steps that they add.
     Rotate { degrees: f64 },
     ThreeAugment {},
     Simclr {},
@@ -98,7 +98,7 @@ impl fmt::Debug for Step {
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A map from the name to a map of the arguments, in order.
+        // The JSON text is a map from the name to a map of the arguments, in order.
         let json = serde_json::to_string(self).map_err(|_| fmt::Error)?;
         let (name, arguments) = json[2..json.len() - 1].split_once("\":").ok_or(fmt::Error)?;
         let arguments = arguments.replace("{\"", "{").replace(",\"", ", ").replace("\":", "=");
@@ -108,14 +108,14 @@ impl fmt::Display for Step {
 
 impl<'de> Deserialize<'de> for Step {
     fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
-        from.deserialize_enum("Step", &[], Read)
+        from.deserialize_enum("Step", &[], StepVisitor)
     }
 }
 
-/// Visitor that reads a name, and then the operation or the setting with that name.
-struct Read;
+/// Visitor that reads a name, and then the arguments of the operation or setting with that name.
+struct StepVisitor;
 
-impl<'de> Visitor<'de> for Read {
+impl<'de> Visitor<'de> for StepVisitor {
     type Value = Step;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -125,15 +125,15 @@ impl<'de> Visitor<'de> for Read {
     fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> std::result::Result<Step, A::Error> {
         let (name, arguments) = data.variant::<String>()?;
         let is_op = Op::NAMES.contains(&&*name);
-        let call = EnumAccessDeserializer::new(Named(name, arguments));
+        let call = EnumAccessDeserializer::new(NamedCall(name, arguments));
         Ok(Step(if is_op { Call::Op(Op::deserialize(call)?) } else { Call::Setting(Setting::deserialize(call)?) }))
     }
 }
 
-/// A call whose name has already been read.
-struct Named<A>(String, A);
+/// Gives access to a call after its name has been read.
+struct NamedCall<A>(String, A);
 
-impl<'de, A: serde::de::VariantAccess<'de>> EnumAccess<'de> for Named<A> {
+impl<'de, A: serde::de::VariantAccess<'de>> EnumAccess<'de> for NamedCall<A> {
     type Error = A::Error;
     type Variant = A;
 

@@ -1,55 +1,55 @@
-//! The setters of [`Augment`] that add operations. The setters of rows are declared in `ops`, in
-//! the files of their effects.
+//! The setters of [`Augment`] that add operations. Operations that consist of a single effect
+//! declare their setters in `ops`, next to the effect.
 
 use crate::transform::Augment;
 use crate::transform::ops::{AutoAugment, ColorJitter, Distort, Perspective, Policy, RandomAffine, RandomErasing};
 
 impl Augment {
-    /// Jitters the colors after the resize. The default is off. A second call adds a second jitter.
+    /// Jitters the colors after the resize. The default is off. Every call adds one more jitter.
     #[must_use]
     pub fn jitter(self, jitter: ColorJitter) -> Self {
         self.with(jitter)
     }
 
-    /// Changes brightness, contrast, saturation, hue and the order of the channels, each with this
-    /// probability: torchvision's `RandomPhotometricDistort(p=probability)` with its default
-    /// ranges.
+    /// Changes brightness, contrast, saturation, hue and the order of the channels, each with the
+    /// given probability. Equals torchvision's `RandomPhotometricDistort(p=probability)` with its
+    /// default ranges.
     #[must_use]
     pub fn photometric_distort(self, probability: f64) -> Self {
         self.with(Distort { probability })
     }
 
-    /// Fills a random rectangle of the image after normalization. The default is off. A second call
-    /// replaces the first.
+    /// Fills a random rectangle of the image after normalization. The default is off. A later call
+    /// replaces an earlier one.
     #[must_use]
     pub fn erase(self, erasing: RandomErasing) -> Self {
         self.with(erasing)
     }
 
-    /// Rotates, moves, scales and shears: torchvision's `RandomAffine`.
+    /// Rotates, translates, scales and shears the image, like torchvision's `RandomAffine`.
     #[must_use]
     pub fn affine(self, affine: RandomAffine) -> Self {
         self.with(affine)
     }
 
-    /// Rotates by an angle that is uniform in `-degrees` to `degrees`, using the nearest pixel and
-    /// a black background. Equals torchvision's `RandomRotation(degrees)`.
+    /// Rotates by an angle drawn uniformly from `-degrees` to `degrees`, with nearest-neighbor
+    /// sampling and a black background. Equals torchvision's `RandomRotation(degrees)`.
     /// [`affine`](Augment::affine) has more options.
     #[must_use]
     pub fn rotate(self, degrees: f64) -> Self {
         self.affine(RandomAffine::new().rotate(-degrees, degrees))
     }
 
-    /// Moves the corners inward by random amounts, up to `scale` times half of the corresponding
-    /// side, with bilinear interpolation: torchvision's `RandomPerspective(scale, probability)`.
+    /// With the given probability, moves each corner inward by random distances, up to `scale`
+    /// times half of the width and height. Uses bilinear interpolation. Equals torchvision's
+    /// `RandomPerspective(scale, probability)`.
     #[must_use]
     pub fn perspective(self, scale: f64, probability: f64) -> Self {
         self.with(Perspective { scale, probability })
     }
 
-    /// Draws different effects for each sample according to a policy such as
-    /// [`Policy::rand_augment`]. The default is off. If several policies are added, they run one
-    /// after another.
+    /// Draws random effects for each sample by a policy such as [`Policy::rand_augment`]. The
+    /// default is off. Several policies run one after another.
     #[must_use]
     pub fn policy(self, policy: Policy) -> Self {
         self.with(policy)

@@ -1,4 +1,4 @@
-//! Augmentations that combine the images of several samples.
+//! Augmentations that combine the images of several samples: mosaics and copy-paste.
 
 use crate::decode::Size;
 use crate::error::{Error, Result};
@@ -12,22 +12,23 @@ use crate::transform::{Augment, Plan};
 
 impl Augment {
     /// Combines the images of four samples into one. The default is off. Areas that no image covers
-    /// have the [fill color](Augment::fill). Flips and effects then change the combined image as a
-    /// whole.
+    /// have the [fill color](Augment::fill). Flips and effects are applied to the combined image as
+    /// a whole.
     ///
     /// [Boxes](crate::field::Boxes) with their columns, masks and points, and
     /// [masks](crate::field::Mask) come from all four images. All other fields come from the sample
-    /// itself. A loader rejects fields that cannot be combined. These are labels, because a label
-    /// is the class of a single image, and other field types that are transformed with the image.
+    /// itself. A loader rejects two kinds of fields, because they cannot be combined: labels,
+    /// because a label is the class of a single image, and all other field types that are
+    /// transformed with the image.
     ///
-    /// Each mosaic requires reading and decoding four images, and the decoding runs on the workers.
-    /// If a partner cannot be read or decoded, the sample fails, and the error names the partner.
+    /// For each mosaic, four images are read, and decoded by the worker threads. If a partner
+    /// cannot be read or decoded, the sample fails, and the error names the partner.
     ///
     /// ```
     /// use warpfeed::Augment;
     /// use warpfeed::transform::Mosaic;
     ///
-    /// // YOLO's mosaic, closed for the last 10 of 100 epochs.
+    /// // Use YOLO's mosaic, and turn it off for the last 10 of 100 epochs.
     /// let plain = || Augment::letterbox(640, 640).fill([114; 3]).flip(0.5);
     /// let augment = plain().mosaic(Mosaic::new()).from_epoch(90, plain());
     /// # augment.check().unwrap();
@@ -37,9 +38,9 @@ impl Augment {
         self.then(Setting::Mosaic(mosaic))
     }
 
-    /// Returns the plan of the image with index `tile` in a mosaic, whose size is `size`. All
-    /// images of a mosaic draw the flips and effects of the combined image, from generators in the
-    /// same state.
+    /// Returns the plan of image `tile` of a mosaic. `size` is the size of that image. The plans of
+    /// all four images draw the same flips and effects, because their generators are in the same
+    /// state.
     ///
     /// # Errors
     /// If the image is empty.
@@ -51,33 +52,34 @@ impl Augment {
         Ok(plan)
     }
 
-    /// Pastes objects from a different sample into the image. The default is off. The sample's own
-    /// flips do not move pasted objects. Effects run after pasting and change the image as a whole.
+    /// Pastes objects from a different sample into the image. The default is off. The flips of the
+    /// sample do not affect the pasted objects. Effects run after pasting and change the image as a
+    /// whole.
     ///
     /// The loader needs a field of [`Boxes`](crate::field::Boxes) with
     /// [masks](crate::field::Boxes::masks). In that field, the pasted objects, with their boxes,
-    /// columns, masks and points, come after the sample's own objects. Pasted objects hide whatever
-    /// they cover:
+    /// columns, masks and points, come after the sample's own objects. Pasted objects hide what is
+    /// behind them:
     ///
-    /// - Covered pixels are removed from the masks of the sample's own objects.
-    /// - An object is dropped if no pixel remains, or if less than
-    ///   [`min_visible`](crate::field::Boxes::min_visible) remains. What remains is the fraction of
-    ///   its box that the crop shows, times the fraction of its mask that is not covered.
-    /// - The box of an object that lost pixels shrinks to the box around the remaining pixels.
-    ///   Other boxes do not change.
-    /// - Points do not change.
-    /// - A [`Mask`](crate::field::Mask) has the partner's values where objects are pasted.
+    /// - The pixels that they cover are removed from the masks of the sample's own objects.
+    /// - An object is dropped if none of its pixels remain, or if the remaining fraction is less
+    ///   than [`min_visible`](crate::field::Boxes::min_visible). This is the fraction of its box
+    ///   that the crop shows, multiplied by the fraction of its mask that is not covered.
+    /// - If an object loses pixels, its box shrinks to fit the remaining ones. All other boxes stay
+    ///   the same.
+    /// - Points stay the same.
+    /// - In a [`Mask`](crate::field::Mask), the pasted pixels have the partner's values.
     ///
     /// All other fields come from the sample itself. A loader rejects labels and other field types
-    /// that are transformed with the image. Each sample requires reading and decoding two images,
-    /// and the decoding runs on the workers. If the partner cannot be read or decoded, the sample
-    /// fails, and the error names the partner.
+    /// that are transformed with the image. For each sample, two images are read, and decoded by
+    /// the worker threads. If the partner cannot be read or decoded, the sample fails, and the
+    /// error names the partner.
     ///
     /// ```
     /// use warpfeed::Augment;
     /// use warpfeed::transform::CopyPaste;
     ///
-    /// // The training of Ghiasi et al.
+    /// // Use the augmentation of Ghiasi et al.
     /// let augment = Augment::scale_jitter(1024, 0.1, 2.0).flip(0.5).copy_paste(CopyPaste::new());
     /// # augment.check().unwrap();
     /// ```
@@ -86,15 +88,15 @@ impl Augment {
         self.then(Setting::CopyPaste(copy_paste))
     }
 
-    /// Returns how the image of a sample combines several images, or `None` if it shows only one.
-    /// `sample` is the seed, the variant and the index of the sample, and `len` is the number of
-    /// samples in the epoch.
+    /// Returns how to combine the image of a sample with other images, or `None` if the sample is
+    /// not combined. `sample` contains the seed, the variant and the index of the sample. `len` is
+    /// the number of samples in the epoch.
     pub(crate) fn join(&self, sample: (u64, u64, u64), len: u64) -> Option<Join> {
         let tiles = || Some(Join::Tiles(self.settings.mosaic.as_ref()?.draw(sample, len)?));
         tiles().or_else(|| Some(Join::Paste(self.settings.copy_paste.as_ref()?.draw(sample, len)?)))
     }
 
-    /// Returns the maximum number of source images per image in this epoch.
+    /// Returns the maximum number of images that are combined into one in this epoch.
     pub(crate) fn max_images(&self) -> usize {
         match (&self.settings.mosaic, &self.settings.copy_paste) {
             (Some(_), _) => TILES,
@@ -103,7 +105,7 @@ impl Augment {
         }
     }
 
-    /// Returns the maximum number of source images per image in any epoch.
+    /// Returns the maximum number of images that are combined into one in any epoch.
     pub(crate) fn ever_most_images(&self) -> usize {
         self.all().map(Augment::max_images).max().unwrap_or(1)
     }
@@ -132,13 +134,13 @@ impl Augment {
             copy_paste.check()?;
         }
         if self.settings.mosaic.is_some() && self.settings.copy_paste.is_some() {
-            return Err(Error::config("mosaic and copy_paste in one epoch: use only one of them"));
+            return Err(Error::config("mosaic and copy_paste in the same epoch: use only one of them"));
         }
         Ok(())
     }
 }
 
-/// How an image combines the images of several samples.
+/// A combination of the images of several samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Join {
     Tiles(Tiling),
@@ -146,7 +148,7 @@ pub(crate) enum Join {
 }
 
 impl Join {
-    /// Returns the positions of the other samples in the epoch.
+    /// Returns the indices of the partners among the samples of the epoch.
     pub(crate) fn partners(&self) -> &[u64] {
         match self {
             Join::Tiles(tiling) => &tiling.partners,
@@ -154,7 +156,7 @@ impl Join {
         }
     }
 
-    /// Returns the number of images that are combined.
+    /// Returns the number of images, including the sample's own.
     pub(crate) fn images(&self) -> usize {
         1 + self.partners().len()
     }

@@ -1,11 +1,14 @@
+//! [`Transform`]: a user function that changes the image.
+
 use crate::error::Result;
 use crate::sampler::Rng;
 use crate::transform::ImageMut;
 
-/// A custom step, which changes the image after the crop, resize and color operations, and before
-/// the image is normalized and written to the batch.
+/// A custom step. It changes the image after the resize and all operations on pixels, and before
+/// normalization.
 ///
-/// Worker threads call it concurrently. A closure with the same signature is a `Transform`:
+/// Several worker threads may call a transform at the same time. Every closure with the right
+/// signature implements this trait:
 ///
 /// ```
 /// use warpfeed::sampler::Rng;
@@ -27,18 +30,20 @@ pub trait Transform: Send + Sync {
     ///
     /// `image` does not include the fill around the image
     /// ([`BatchInfo::shown`](crate::BatchInfo::shown)), so it may be smaller than the images of the
-    /// batch, for example with [`Augment::own_size`](crate::Augment::own_size) and
-    /// [`letterbox`](crate::Augment::letterbox). It is the whole output image after geometric
-    /// operations, if the output combines several images, and if it has the border of a
+    /// batch, for example with [`Augment::own_size`](crate::Augment::own_size) or
+    /// [`letterbox`](crate::Augment::letterbox). In three cases, it is the whole output: after
+    /// geometric operations, if the output combines several images, and if it has the border of a
     /// [`random_crop`](crate::Augment::random_crop).
     ///
     /// # Errors
-    /// Any error; [`ErrorKind::Transform`](crate::ErrorKind::Transform) fits best. The loader adds
-    /// the sample to the error.
+    /// An implementation may return any error.
+    /// [`ErrorKind::Transform`](crate::ErrorKind::Transform) is the most appropriate kind. The
+    /// loader adds the name of the sample.
     fn apply(&self, image: &mut ImageMut<'_>, rng: &mut Rng) -> Result<()>;
 
-    /// Returns how many bytes of memory all calls together retain for images of up to `image`
-    /// bytes. The default is 0. The [memory plan](crate::MemoryPlan) includes this amount.
+    /// Returns the total number of bytes that the transform keeps allocated between calls, for
+    /// images of up to `image` bytes. The default is 0. The [memory plan](crate::MemoryPlan)
+    /// includes this number.
     fn memory(&self, image: usize) -> usize {
         let _ = image;
         0

@@ -1,7 +1,9 @@
+//! [`ImageMut`]: a mutable view of an RGB image.
+
 use crate::decode::{Rect, Size};
 use crate::error::Result;
 
-/// A mutable view of one RGB image, which is `u8` HWC without padding between rows.
+/// A mutable view of an RGB image in `u8` HWC, without padding between rows.
 #[derive(Debug)]
 pub struct ImageMut<'a> {
     data: &'a mut [u8],
@@ -34,12 +36,12 @@ impl<'a> ImageMut<'a> {
         self.size
     }
 
-    /// Returns all bytes of the image, of which there are `height * width * 3`.
+    /// Returns the `height * width * 3` bytes of the image.
     pub fn data(&self) -> &[u8] {
         self.data
     }
 
-    /// Returns all bytes of the image, mutably.
+    /// Returns the `height * width * 3` bytes of the image, mutably.
     pub fn data_mut(&mut self) -> &mut [u8] {
         self.data
     }
@@ -55,7 +57,7 @@ impl<'a> ImageMut<'a> {
     }
 
     /// Calls `f` on a view that contains only the area `part` of the image. `spare` is scratch
-    /// memory that must have capacity for the bytes of the area.
+    /// memory, which must be at least as long as the area in bytes.
     pub(crate) fn within(
         &mut self,
         part: Rect,

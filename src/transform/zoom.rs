@@ -1,18 +1,18 @@
-//! The canvas of torchvision's `RandomZoomOut`, with its rounding.
+//! The canvas of torchvision's `RandomZoomOut`, with the same rounding.
 
 use crate::decode::{Rect, Size};
 use crate::error::{Error, Result};
 use crate::sampler::Rng;
 use crate::transform::{Plan, iou};
 
-/// Maximum size of the canvas relative to the image.
-const MOST: f64 = 100.0;
+/// Maximum width and height of the canvas, relative to the image.
+const MAX_SCALE: f64 = 100.0;
 
 /// Settings for placing images on a larger canvas.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Zoom {
     pub(super) probability: f64,
-    /// Range of the canvas's sides, relative to those of the image.
+    /// Range of the width and height of the canvas, relative to the image.
     pub(super) sides: [f64; 2],
 }
 
@@ -20,18 +20,21 @@ impl Zoom {
     pub(super) fn check(&self) -> Result<()> {
         let Zoom { probability, sides: [low, high] } = self;
         if !(0.0..=1.0).contains(probability) {
-            return Err(Error::config(format!("augment: zoom_out of {probability}: a probability must be 0 to 1")));
-        }
-        if !(1.0 <= *low && low <= high && *high <= MOST) {
             return Err(Error::config(format!(
-                "augment: zoom_out of {low} to {high}: expected 1 <= low <= high <= {MOST}"
+                "augment: zoom_out with a probability of {probability}: expected 0 to 1"
+            )));
+        }
+        if !(1.0 <= *low && low <= high && *high <= MAX_SCALE) {
+            return Err(Error::config(format!(
+                "augment: zoom_out by {low} to {high}: expected 1 <= low <= high <= {MAX_SCALE}"
             )));
         }
         Ok(())
     }
 
-    /// Draws the canvas for an image of `size` and the position of the image on it. Draws one
-    /// number to decide whether to zoom out, one for the size and two for the position.
+    /// Draws a canvas for an image of `size`. Returns the area of the canvas that the image covers,
+    /// and the size of the canvas. Draws one number to decide whether to zoom out, and if so, one
+    /// number for the size and two for the position.
     fn draw(&self, size: Size, rng: &mut Rng) -> (Rect, Size) {
         if !rng.chance(self.probability) {
             return (Rect::full(size), size);
@@ -45,8 +48,8 @@ impl Zoom {
     }
 }
 
-/// Plans torchvision's `RandomZoomOut`, `RandomIoUCrop` and `Resize` for an image of `size` with
-/// `boxes`.
+/// Plans torchvision's `RandomZoomOut`, `RandomIoUCrop` and `Resize` for an image of `size` whose
+/// sample has `boxes`.
 pub(super) fn plan(zoom: Option<Zoom>, size: Size, output: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Plan {
     let (place, canvas) = zoom.map_or((Rect::full(size), size), |zoom| zoom.draw(size, rng));
     let crop = if canvas == size {
@@ -64,9 +67,10 @@ pub(super) fn plan(zoom: Option<Zoom>, size: Size, output: Size, boxes: &[[f32; 
     Plan { centered: crop.is_some(), ..Plan::resized_crop(size, part, output, target) }
 }
 
-/// Computes, along one axis, which section of an image is shown by a crop of its canvas. Returns
-/// the start and length of the section in the image, and its start and length in the `output`, all
-/// rounded to whole pixels.
+/// Computes, along one axis, which section of an image a crop of its canvas shows. Returns the
+/// start and length of the section in the image, and the start and length of the section in the
+/// output, rounded to whole pixels. The image is at `place` on the canvas, and the crop begins at
+/// `start` and has the length `shown`.
 fn along((place, length): (u32, u32), (start, shown): (u32, u32), output: u32) -> ((u32, u32), (u32, u32)) {
     let first = start.saturating_sub(place).min(length - 1);
     let last = (start + shown).saturating_sub(place).clamp(first + 1, length);
@@ -84,8 +88,9 @@ mod tests {
 
     const ZOOM: Zoom = Zoom { probability: 0.5, sides: [1.0, 4.0] };
 
-    /// Computes torchvision's chain in exact arithmetic, with the same draws as [`plan`]. Returns
-    /// each box after the zoom, the crop and the resize, clipped, or `None` if it is removed.
+    /// Computes torchvision's three transforms without rounding, with the same draws as [`plan`].
+    /// Returns each box after the zoom, the crop and the resize, clipped to the output, or `None`
+    /// if the crop removes it.
     fn chain(size: Size, output: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Vec<Option<[f64; 4]>> {
         let (mut canvas, mut left, mut top) = (size, 0, 0);
         if rng.chance(0.5) {
@@ -113,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn boxes_lie_where_torchvisions_chain_puts_them() {
+    fn boxes_match_torchvisions_transforms() {
         let (output, mut kept, mut removed, mut smaller) = (Size::new(300, 280), 0, 0, 0);
         for sample in 0..3000 {
             let mut rng = Rng::new(8, 1, sample);
@@ -152,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_canvas_without_zoom_is_the_image() {
+    fn a_canvas_without_zoom_equals_the_image() {
         let (size, output) = (Size::new(90, 70), Size::new(32, 32));
         let never = Zoom { probability: 0.0, ..ZOOM };
         for sample in 0..100 {

@@ -1,6 +1,6 @@
-//! Computes the hit rates of caches over reshuffled epochs, and the load of a large job on a store,
-//! by simulation without any transfer. Run it with `cargo bench -p warpfeed-stores --bench cache`.
-//! The tables are in docs/object-stores.md.
+//! Simulates the hit rates of caches over reshuffled epochs, and the load that a large job places
+//! on a store, without transferring any data. `cargo bench -p warpfeed-stores --bench cache` runs
+//! the simulation. The results are in docs/object-stores.md.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use warpfeed::source::{BatchIndex, Lookahead, Object, Store};
 use warpfeed::{Error, Result};
 use warpfeed_stores::Cache;
 
-/// Samples per node in a batch.
+/// Number of samples per node in a batch.
 const BATCH: u64 = 5;
 const SAMPLE: u64 = 64;
 
@@ -123,18 +123,18 @@ const PHOTO: u64 = 110_000;
 /// Number of photographs in 100 TB.
 const PHOTOS: u64 = 100_000_000_000_000 / PHOTO;
 const NODES: u64 = 128;
-/// Photographs per second that a node reads: 8 ranks at 5,000 each.
+/// Number of photographs that a node reads per second: 5,000 for each of the 8 ranks.
 const RATE: u64 = 40_000;
-/// Samples per node in a global batch: 256 for each of the 8 ranks.
+/// Number of samples per node in a global batch: 256 for each of the 8 ranks.
 const SHARE: u64 = 2048;
-/// S3's limit on requests per second and prefix.
+/// S3's limit on the number of requests per second for each prefix.
 const LIMIT: f64 = 5500.0;
 /// Price of one request to S3 in dollars.
 const DOLLARS: f64 = 0.0004 / 1000.0;
 
-/// Prints the load of 1,024 ranks that read 100 TB. It is derived from the requests of one node for
-/// the samples that it fetches together (256 MiB per rank). Adjacent samples form one request of up
-/// to 4 MiB.
+/// Prints the load that 1,024 ranks cause when they read 100 TB. The load is derived from the
+/// requests of one node for the samples that it fetches together (256 MiB per rank). Adjacent
+/// samples form one request of up to 4 MiB.
 fn load(name: &str, order: &dyn Fn(u64) -> u64, prefixes: u64, hit: f64) {
     let ahead = 8 * (256 << 20) / PHOTO;
     let mut samples: Vec<u64> = (0..ahead).map(order).collect();
@@ -171,7 +171,8 @@ fn main() {
     let full = Shuffled::new(PHOTOS, 1);
     let block = 64_000_000 / PHOTO;
     let window = Windowed::with_block(PHOTOS, 1, 64 * block, block);
-    // This is not one of warpfeed's orders: each node shuffles its own part of the data in windows.
+    // For comparison, an order that warpfeed does not use: each node shuffles its own part of the
+    // data in windows.
     let own = Windowed::with_block(PHOTOS / NODES, 1, 32 * block, block);
     for (prefixes, hit) in [(1, 0.0), (1000, 0.0), (1000, 0.36)] {
         load("full shuffle", &|number| full.index(0, shared(number)), prefixes, hit);

@@ -1,4 +1,4 @@
-//! Converts errors of `object_store` to errors that tell the user what to do.
+//! Converts errors of `object_store` to errors that advise the user.
 
 use object_store::client::{HttpError, HttpErrorKind};
 use warpfeed_sources::{Error, ErrorKind};
@@ -35,11 +35,12 @@ const ADVICE: &[(&[&str], &str)] = &[
     (&["AccessDenied"], DENIED),
     (
         &["NoSuchUpload"],
-        "the upload was ended from outside, for example by a lifecycle rule of the bucket: start again",
+        "the server has aborted the upload, for example because of a lifecycle rule of the bucket: start again",
     ),
 ];
 
-/// Converts the error of a request for `what`, such as a range of bytes, at `url`.
+/// Converts the error of a request to `url`. `what` describes the request, such as the range of
+/// bytes, and begins the message.
 pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Error {
     use object_store::Error as E;
     let text = chain(&error);
@@ -50,18 +51,18 @@ pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Erro
     let absent = advice.is_none() && matches!(error, E::NotFound { .. });
     let (refused, http) = (find::<Refused>(&error), find::<HttpError>(&error));
     let status = refused.map(|refused| refused.status);
-    // The messages of these errors contain the name of the object, which could match a code by
+    // The messages of these errors contain the object's name, which could match the texts below by
     // accident.
     let final_answer = matches!(
         error,
         E::NotFound { .. } | E::Precondition { .. } | E::PermissionDenied { .. } | E::Unauthenticated { .. }
     );
-    // A server or proxy that is shutting down may send only a part of the range, with a correct
-    // header.
+    // A server or proxy that is shutting down may send only part of the range, with a header that
+    // states this part.
     let other_range = text.contains("Requested ") && text.contains(", got ");
-    let circles = text.contains("error following redirect");
+    let redirect_loop = text.contains("error following redirect");
     let transient = match status {
-        _ if final_answer || circles => false,
+        _ if final_answer || redirect_loop => false,
         _ if other_range => true,
         Some(408 | 425 | 429 | 500..) => true,
         Some(_) => false,
@@ -72,21 +73,21 @@ pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Erro
         Some(match (&error, status) {
             (E::NotFound { .. }, _) => "the object does not exist: check the URL".to_owned(),
             (E::Precondition { .. }, _) => {
-                "the object has changed since it was opened; open the loader again".to_owned()
+                "the object has changed since it was opened: open the loader again".to_owned()
             }
             (E::PermissionDenied { .. } | E::Unauthenticated { .. }, _) => DENIED.to_owned(),
             (_, Some(405 | 501)) => {
                 "this server cannot list objects: name them, for example as train-{000..099}.tar".to_owned()
             }
-            (_, Some(416)) => "the object is shorter than when it was opened; open the loader again".to_owned(),
+            (_, Some(416)) => "the object is shorter than when it was opened: open the loader again".to_owned(),
             (_, Some(429 | 503)) => "the server is overloaded (too many requests)".to_owned(),
             _ if other_range => "the server sent a different range than requested".to_owned(),
             (E::InvalidPath { .. }, _) => {
-                "an object below this URL has a name with an empty part, \".\" or \"..\", which is not a \
-                 valid path: rename or remove it, or open a folder without it"
+                "the name of an object below this URL is not a valid path, because a part of it is empty, \".\" \
+                 or \"..\": rename or remove it, or open a folder without it"
                     .to_owned()
             }
-            _ if circles => "the server redirects this URL in a loop or too often: check the URL".to_owned(),
+            _ if redirect_loop => "the server redirects this URL in a loop or too often: check the URL".to_owned(),
             _ if text.contains("non-partial") || text.contains("Range request not supported") => {
                 "this server does not support byte ranges: use a different server, or copy the dataset".to_owned()
             }
@@ -114,8 +115,8 @@ pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Erro
     };
     let converted = Error::new(kind, cause).at_path(url);
     let converted = if absent { converted.absent() } else { converted };
-    // Attach the source only if its text contains no secrets, because the source may be printed as
-    // well.
+    // The source is attached only if its text contains no secrets, because the source may be
+    // printed too.
     let converted = if public == text { converted.with_source(error) } else { converted };
     match (throttled, transient) {
         (true, _) => converted.throttled(),
@@ -124,7 +125,7 @@ pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Erro
     }
 }
 
-/// Returns the messages of an error and its sources, without repetitions.
+/// Returns the messages of an error and its sources, without repetition.
 fn chain(error: &dyn std::error::Error) -> String {
     let (mut text, mut next) = (error.to_string(), error.source());
     while let Some(cause) = next {
@@ -148,9 +149,9 @@ fn find<'a, T: std::error::Error + 'static>(error: &'a (dyn std::error::Error + 
     None
 }
 
-/// Removes secrets from the text. Only the code and the message of a server's XML are kept, because
-/// other elements may contain tokens. Everything after the question mark of a URL is removed,
-/// because it may contain a signature.
+/// Removes secrets from `text`. From a server's XML, only the code and the message are kept,
+/// because other elements may contain tokens. From a URL, the query is removed, because it may
+/// contain a signature.
 fn public(text: &str) -> String {
     let mut public = text.to_owned();
     if let Some(start) = text.find("<?xml").into_iter().chain(text.find("<Error")).min() {
@@ -174,7 +175,7 @@ fn public(text: &str) -> String {
     cut + &public
 }
 
-/// Shortens the text to one line of at most 300 characters.
+/// Shortens `text` to one line of at most 300 characters.
 fn shorten(text: &str) -> String {
     let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(300) {
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_advise_and_say_whether_to_retry() {
+    fn an_error_contains_advice_and_whether_to_retry() {
         for (error, words, transient, throttled) in [
             (refused(400, "<Code>ExpiredToken</Code>"), "credentials have expired", false, false),
             (refused(400, "<Code>AuthorizationHeaderMalformed</Code>"), "set AWS_REGION", false, false),
@@ -222,7 +223,7 @@ mod tests {
             convert(error, "s3://b/response body.tar", "opening")
         };
         assert!(!missing("404").is_transient() && missing("404").is_absent());
-        for (code, words) in [("NoSuchBucket", "check its name"), ("NoSuchUpload", "was ended from outside")] {
+        for (code, words) in [("NoSuchBucket", "check its name"), ("NoSuchUpload", "has aborted the upload")] {
             let e = missing(&format!("<Code>{code}</Code>"));
             assert!(e.cause().contains(words) && !e.is_absent(), "{e}");
         }
@@ -243,7 +244,7 @@ mod tests {
         let source = object_store::path::Path::parse("set/a//b.jpg").unwrap_err();
         let e = convert(object_store::Error::InvalidPath { source }, "s3://b/set", "listing");
         assert!(e.cause().contains("\"set/a//b.jpg\"") && e.cause().contains("rename or remove it"), "{e}");
-        // A listing that the server refuses.
+        // The server refuses a listing.
         let e = convert(refused(403, "<Error><Code>AccessDenied</Code></Error>"), "s3://b/x", "listing");
         assert!(e.cause().contains("access is denied") && !e.is_transient(), "{e}");
     }

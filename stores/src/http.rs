@@ -1,5 +1,5 @@
-//! The HTTP client. It does not limit the total duration of a response, and its errors preserve the
-//! server's status.
+//! Creates the HTTP clients. They do not limit the total duration of a response, and their errors
+//! preserve the server's status.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
 };
 
-/// Maximum time without received bytes before a request fails.
-pub(crate) const SILENCE: Duration = Duration::from_secs(30);
+/// Time without received bytes after which a request fails.
+pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout for a part of an upload. The server responds only after it has received the whole part.
-const SENDING: Duration = Duration::from_secs(300);
-const CONNECT: Duration = Duration::from_secs(10);
+const PART_TIMEOUT: Duration = Duration::from_secs(300);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of bytes that are read from the body of an error response.
-const TEXT: usize = 1 << 16;
+const MAX_ERROR_BODY: usize = 1 << 16;
 
-/// A response with an error status. `object_store` itself would hide the status in a private type.
+/// A response with an error status. `object_store` would hide the status in a private type.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) status: u16,
@@ -38,8 +38,8 @@ tokio::task_local! {
     static CREATING: ();
 }
 
-/// Runs `completing`, which completes an upload, so that it fails if an object of this name exists.
-/// This works only on stores whose [`Connector`] supports the condition.
+/// Runs `completing`, which completes an upload, so that it fails if an object of the same name
+/// exists. This works only for stores whose [`Connector`] supports the condition.
 pub(crate) async fn creating<T>(completing: impl Future<Output = T>) -> T {
     CREATING.scope((), completing).await
 }
@@ -47,11 +47,11 @@ pub(crate) async fn creating<T>(completing: impl Future<Output = T>) -> T {
 /// Creates the HTTP clients of all stores.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Connector {
-    /// For reads. A request is sent once, because the loader retries it.
+    /// For reads. Each request is sent once, because the loader retries it.
     Read,
     /// For uploads, which `object_store` retries. `conditional` is true if the server supports S3's
-    /// condition for completing an upload. `object_store` cannot set the header for this condition,
-    /// which does not need to be signed.
+    /// condition for completing an upload. `object_store` cannot set the header for this condition.
+    /// The header does not need to be signed.
     Write { conditional: bool },
 }
 
@@ -59,11 +59,15 @@ impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         // This fails if the program has already installed a provider, which works as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let silence = match self {
-            Connector::Read => SILENCE,
-            Connector::Write { .. } => SENDING,
+        let read_timeout = match self {
+            Connector::Read => READ_TIMEOUT,
+            Connector::Write { .. } => PART_TIMEOUT,
         };
-        let options = options.clone().with_timeout_disabled().with_read_timeout(silence).with_connect_timeout(CONNECT);
+        let options = options
+            .clone()
+            .with_timeout_disabled()
+            .with_read_timeout(read_timeout)
+            .with_connect_timeout(CONNECT_TIMEOUT);
         let client = ReqwestConnector::default().connect(&options)?;
         Ok(match self {
             Connector::Read => HttpClient::new(Service(client)),
@@ -89,6 +93,7 @@ impl HttpService for Conditional {
     }
 }
 
+/// An HTTP client that converts an error status to [`Refused`].
 #[derive(Debug)]
 struct Service(HttpClient);
 
@@ -102,7 +107,7 @@ impl HttpService for Service {
         if status < 400 || matches!(status, 401 | 403 | 404 | 409 | 412) {
             return Ok(response);
         }
-        let text = match Limited::new(response.into_body(), TEXT).collect().await {
+        let text = match Limited::new(response.into_body(), MAX_ERROR_BODY).collect().await {
             Ok(body) => String::from_utf8_lossy(&body.to_bytes()).into_owned(),
             Err(_) => String::new(),
         };

@@ -17,9 +17,9 @@
 //! | `https://host/path` | a web server with byte ranges | none |
 //! | `hf://datasets/org/name/path` | the Hugging Face Hub | `HF_TOKEN` for private datasets |
 //!
-//! A process has one client per bucket. All clients share two to four threads of their own, and
-//! never use the threads of your tokio runtime. The threads start with the first request, also in a
-//! forked process.
+//! A process has one client per bucket. All clients share two to four threads, and never use the
+//! threads of your tokio runtime. These threads start with the first request. A forked process
+//! starts its own threads.
 //!
 //! A store sends each request once. The loader retries failed requests, sends fewer requests if a
 //! server is overloaded, and requests the version of the object that it opened, so that bytes of
@@ -48,11 +48,11 @@ use warpfeed_sources::Store;
 pub use cache::{Cache, Contents, Counts, check, empty, refresh, show, warm};
 pub use object_store;
 
-/// Schemes of the URLs for which [`all`] returns stores.
+/// The URL schemes for which [`all`] returns stores.
 pub const SCHEMES: [&str; 11] = ["s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "http", "https", "hf"];
 
-/// Returns a store for each of [`SCHEMES`], configured by the usual environment variables, which
-/// are read when a bucket is first used.
+/// Returns a store for each of [`SCHEMES`]. The usual environment variables configure each store,
+/// and are read when a bucket is first used.
 pub fn all() -> Vec<(&'static str, Arc<dyn Store>)> {
     let store: Arc<dyn Store> = Arc::new(store::ByUrl);
     SCHEMES.map(|scheme| (scheme, store.clone())).into()
@@ -60,8 +60,8 @@ pub fn all() -> Vec<(&'static str, Arc<dyn Store>)> {
 
 /// Wraps your own `store`. The path of an object is its URL without the scheme and the host.
 ///
-/// If you build a store, disable its retries (`RetryConfig::max_retries`), because the loader
-/// retries. After a `fork`, build the store again.
+/// Build the store without retries (`RetryConfig::max_retries`), because the loader retries failed
+/// requests. After a `fork`, build the store again.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -77,8 +77,8 @@ pub fn store(store: Arc<dyn object_store::ObjectStore>) -> Arc<dyn Store> {
     Arc::new(store::One(store, None))
 }
 
-/// Wraps your own `store` like [`store`], and names its server. The name may be any string, such as
-/// an endpoint. A [`Cache`] never uses the bytes of one server for another server.
+/// Wraps your own `store` like [`store()`], and names its server. The name may be any string, such
+/// as an endpoint. A [`Cache`] never uses the bytes of one server for a different server.
 pub fn store_at(server: &str, store: Arc<dyn object_store::ObjectStore>) -> Arc<dyn Store> {
     Arc::new(store::One(store, Some(server.into())))
 }

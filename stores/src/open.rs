@@ -19,21 +19,21 @@ use crate::runtime::{Client, Process};
 /// A location in a store, parsed from a URL.
 pub(crate) struct StorePath {
     pub(crate) store: Arc<dyn ObjectStore>,
-    /// Server of the store, if the URL does not determine it.
+    /// The store's server, or `None` if the URL determines the server.
     pub(crate) server: Option<Arc<str>>,
     pub(crate) path: Path,
-    /// Common prefix of the URLs of all objects in the store.
+    /// Prefix that the URLs of all objects in the store have in common.
     pub(crate) root: String,
     /// Whether keys are percent-encoded in URLs, as on web servers. Other URLs contain the keys
-    /// literally.
+    /// without encoding.
     pub(crate) web: bool,
-    /// Whether the store supports conditional headers as in HTTP. A user's own store may be in
-    /// memory, where ETags have no quotes.
+    /// Whether the store supports HTTP's conditional headers. A user's own store might not, for
+    /// example a store in memory, where ETags have no quotes.
     pub(crate) conditional: bool,
 }
 
 impl StorePath {
-    /// Returns the location of `url`, with the client of this process.
+    /// Returns the location of `url`, with this process's client.
     ///
     /// # Errors
     /// If the URL is malformed, or if the store is not configured.
@@ -44,7 +44,7 @@ impl StorePath {
     /// Returns the location of `url` for writing, with a client that retries requests.
     ///
     /// # Errors
-    /// If the store is read-only. The errors of [`of`](StorePath::of) also apply.
+    /// If the store is read-only, or as for [`of`](StorePath::of).
     pub(crate) fn to_write(url: &str) -> Result<Self> {
         StorePath::with(url, Access::Write)
     }
@@ -62,15 +62,15 @@ impl StorePath {
             Access::Write => format!("write {}", parts.root),
         };
         let Client { store, server } = process.client(name, || {
-            // Some builders start tasks, for which they need the runtime.
-            let _inside = process.runtime.enter();
+            // Some builders start tasks, which need the runtime.
+            let _guard = process.runtime.enter();
             client(&parts, url, access).map_err(|e| convert(e, url, "opening the store"))
         })?;
         let path = path(parts.key, web).map_err(|cause| Error::config(cause).at_path(url))?;
         Ok(StorePath { store, server, path, root: parts.root, web, conditional: true })
     }
 
-    /// Returns the location of the Hub's file at `url` as of `commit`.
+    /// Returns the location of the Hub's file at `url` in the version of `commit`.
     pub(crate) fn of_commit(url: &str, commit: &str) -> Result<Self> {
         let parts = Parts::of(url)?;
         StorePath::of(&format!("hf://{}@{commit}/{}", hub_name(parts.bucket).0, parts.key))
@@ -83,13 +83,13 @@ impl StorePath {
     }
 }
 
-/// Returns the path of the object with this key.
+/// Returns the path of the object with `key`.
 pub(crate) fn path(key: &str, web: bool) -> Result<Path, String> {
     let path = if web { Path::from_url_path(key) } else { Path::parse(key) };
     path.map_err(|e| format!("invalid object name: {e}"))
 }
 
-/// Encodes a key for a web URL.
+/// Percent-encodes a key for a web URL.
 fn encoded(key: &str) -> String {
     key.chars().fold(String::new(), |mut url, c| {
         match c {
@@ -111,9 +111,9 @@ pub(crate) fn is_hub(url: &str) -> bool {
 /// The components of a URL.
 #[derive(Debug, PartialEq, Eq)]
 struct Parts<'a> {
-    /// Scheme in lower case.
+    /// Scheme in lowercase.
     scheme: String,
-    /// The URL up to the key, without the slash before the key.
+    /// Everything before the key, without the slash before the key.
     root: String,
     bucket: &'a str,
     key: &'a str,
@@ -121,20 +121,20 @@ struct Parts<'a> {
 
 impl<'a> Parts<'a> {
     fn of(url: &'a str) -> Result<Self> {
-        let bad = |cause: &str| Error::config(cause).at_path(url);
-        let (given, rest) = url.split_once("://").ok_or_else(|| bad("not a URL"))?;
+        let error = |cause: &str| Error::config(cause).at_path(url);
+        let (given, rest) = url.split_once("://").ok_or_else(|| error("not a URL"))?;
         let scheme = given.to_ascii_lowercase();
         if scheme == "hf" {
             let example = "hf://datasets/org/name/path, or hf://datasets/org/name@revision/path";
             let mut parts = rest.splitn(4, '/');
             let (Some("datasets"), Some(_), Some(name)) = (parts.next(), parts.next(), parts.next()) else {
-                return Err(bad(&format!("expected the URL of a dataset on the hub: {example}")));
+                return Err(error(&format!("expected the URL of a dataset on the hub: {example}")));
             };
             if name.is_empty() {
-                return Err(bad(&format!("expected the URL of a dataset on the hub: {example}")));
+                return Err(error(&format!("expected the URL of a dataset on the hub: {example}")));
             }
             let mut key = parts.next().unwrap_or_default();
-            // Revisions of pull requests and converted datasets contain slashes.
+            // The revisions of pull requests and of converted datasets contain slashes.
             if name.ends_with("@refs")
                 && let Some(("pr" | "convert", below)) = key.split_once('/')
             {
@@ -145,9 +145,9 @@ impl<'a> Parts<'a> {
         }
         let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
         if bucket.is_empty() {
-            return Err(bad("the URL has no bucket or host"));
+            return Err(error("the URL has no bucket or host"));
         }
-        // These errors must not contain the URL, which may contain secrets.
+        // These errors must not contain the whole URL, which may contain secrets.
         if scheme.starts_with("http") && url.contains('?') {
             return Err(Error::config(
                 "a signed URL is valid for one request, but the loader sends several; use s3://, gs:// or az:// with credentials",
@@ -215,8 +215,8 @@ fn client(parts: &Parts<'_>, url: &str, access: Access) -> object_store::Result<
     Ok(Client { store, server: server.map(Into::into) })
 }
 
-/// Returns the client of a bucket, and the endpoint. If no endpoint is set, the server is AWS,
-/// where the partition of the region and the name identify a bucket.
+/// Returns the client of a bucket, and its server. The server is the endpoint, or the partition of
+/// the region if no endpoint is set. On AWS, the partition and the name identify a bucket.
 fn s3(bucket: &str, access: Access) -> object_store::Result<(Arc<dyn ObjectStore>, Option<String>)> {
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
     let missing = |builder: &AmazonS3Builder, key: AmazonS3ConfigKey| builder.get_config_value(&key).is_none();
@@ -244,25 +244,26 @@ fn s3(bucket: &str, access: Access) -> object_store::Result<(Arc<dyn ObjectStore
     let endpoint = builder.get_config_value(&AmazonS3ConfigKey::S3Endpoint);
     let mut endpoint = endpoint.or_else(|| builder.get_config_value(&AmazonS3ConfigKey::Endpoint));
     if endpoint.is_none()
-        && let Some(of_profile) = profile.endpoint
+        && let Some(profile_endpoint) = profile.endpoint
     {
-        builder = builder.with_endpoint(&of_profile);
-        endpoint = Some(of_profile);
+        builder = builder.with_endpoint(&profile_endpoint);
+        endpoint = Some(profile_endpoint);
     }
     if let Some(endpoint) = &endpoint {
         check_endpoint(endpoint)?;
     }
-    // An endpoint that begins with `http://` is intentional, so allow HTTP.
+    // HTTP is allowed because a user who sets an endpoint that begins with `http://` intends it.
     if endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://")) {
         builder = builder.with_allow_http(true);
     }
-    // Remove objects one at a time, because every S3-compatible server supports that.
+    // Objects are removed one at a time, because not every S3-compatible server supports bulk
+    // removal.
     builder = builder.with_disable_bulk_delete(true);
     let server = endpoint.or_else(|| partition(&builder.get_config_value(&AmazonS3ConfigKey::Region)?));
     Ok((Arc::new(builder.with_retry(access.retries()).with_http_connector(access.connector(true)).build()?), server))
 }
 
-/// Checks that the endpoint has a scheme. Otherwise, the client would panic on each request.
+/// Checks that the endpoint has a scheme. Without a scheme, the client would panic on each request.
 fn check_endpoint(endpoint: &str) -> object_store::Result<()> {
     if ["http://", "https://"].iter().any(|scheme| endpoint.starts_with(scheme)) {
         return Ok(());
@@ -271,11 +272,11 @@ fn check_endpoint(endpoint: &str) -> object_store::Result<()> {
     Err(object_store::Error::Generic { store: "S3", source: cause.into() })
 }
 
-/// Returns the AWS partition of this region, unless it is the default partition. Each partition has
+/// Returns the AWS partition of `region`, or `None` for the default partition. Each partition has
 /// its own buckets.
 fn partition(region: &str) -> Option<String> {
-    let other = ["cn-", "us-gov-", "us-iso-", "us-isob-"].into_iter().find(|prefix| region.starts_with(prefix));
-    other.map(|prefix| format!("aws {prefix}"))
+    let prefix = ["cn-", "us-gov-", "us-iso-", "us-isob-"].into_iter().find(|prefix| region.starts_with(prefix));
+    prefix.map(|prefix| format!("aws {prefix}"))
 }
 
 fn web(root: &str, headers: HeaderMap) -> object_store::Result<object_store::http::HttpStore> {
@@ -302,28 +303,28 @@ fn hub(bucket: &str) -> object_store::Result<object_store::http::HttpStore> {
     web(&format!("{}/{name}/resolve/{revision}", hub_endpoint()), headers)
 }
 
-/// Returns the name of a dataset on the Hub, and its revision encoded for use in an address.
+/// Returns the name of a dataset on the Hub, and its revision, percent-encoded for use in a URL.
 pub(crate) fn hub_name(bucket: &str) -> (&str, String) {
     let (name, revision) = bucket.split_once('@').unwrap_or((bucket, "main"));
     // A revision may contain slashes, so the user may have encoded it already.
-    (name, in_address(revision, "-._~%"))
+    (name, percent_encoded(revision, "-._~%"))
 }
 
-/// Percent-encodes `text` except letters, digits and the characters in `kept`.
-pub(crate) fn in_address(text: &str, kept: &str) -> String {
-    text.bytes().fold(String::new(), |mut address, byte| {
-        let stays = byte.is_ascii_alphanumeric() || kept.as_bytes().contains(&byte);
-        match stays {
-            true => address.push(char::from(byte)),
-            false => address.push_str(&format!("%{byte:02X}")),
+/// Percent-encodes all bytes of `text` except letters, digits and the characters in `allowed`.
+pub(crate) fn percent_encoded(text: &str, allowed: &str) -> String {
+    text.bytes().fold(String::new(), |mut url, byte| {
+        let is_allowed = byte.is_ascii_alphanumeric() || allowed.as_bytes().contains(&byte);
+        match is_allowed {
+            true => url.push(char::from(byte)),
+            false => url.push_str(&format!("%{byte:02X}")),
         }
-        address
+        url
     })
 }
 
 const HUB: &str = "https://huggingface.co";
 
-/// Returns the address of the Hub.
+/// Returns the Hub's base URL.
 pub(crate) fn hub_endpoint() -> String {
     let endpoint = env::var("HF_ENDPOINT").unwrap_or_else(|_| HUB.to_owned());
     endpoint.trim_end_matches('/').to_owned()
@@ -333,9 +334,9 @@ pub(crate) fn hub_endpoint() -> String {
 mod tests {
     use super::*;
 
-    /// Most tests set an endpoint. This test does not, so the address is that of the provider.
+    /// Most tests set an endpoint. This test sets none, so the provider's own servers are used.
     #[test]
-    fn a_store_without_an_endpoint_has_its_bucket() {
+    fn a_store_without_an_endpoint_uses_the_bucket_in_the_url() {
         for (url, store) in [
             ("s3://images/train", "AmazonS3(images)"),
             ("gs://images/train", "GoogleCloudStorage(images)"),
@@ -362,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_is_a_bucket_and_a_key() {
+    fn a_url_is_split_into_its_bucket_and_key() {
         for (url, root, bucket, key) in [
             ("s3://b/a/b c%20.jpg", "s3://b", "b", "a/b c%20.jpg"),
             ("gs://b", "gs://b", "b", ""),

@@ -4,7 +4,7 @@ use std::env;
 use std::fs;
 use std::path::PathBuf;
 
-/// Keys of a profile.
+/// The keys of a profile that the S3 client uses.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Profile {
     pub(crate) key: Option<String>,
@@ -15,11 +15,11 @@ pub(crate) struct Profile {
 }
 
 impl Profile {
-    /// Reads the profile that is named in `AWS_PROFILE`, or the profile `default`.
+    /// Reads the profile that `AWS_PROFILE` names, or else the profile `default`.
     ///
     /// # Errors
-    /// If neither file contains the profile; the error is its name. The default profile may be
-    /// missing.
+    /// If neither file contains the profile. The error is the profile's name. The default profile
+    /// may be missing.
     pub(crate) fn read() -> Result<Self, String> {
         let name = env::var("AWS_PROFILE").or_else(|_| env::var("AWS_DEFAULT_PROFILE")).unwrap_or_default();
         let name = if name.is_empty() { "default" } else { &name };
@@ -35,14 +35,13 @@ impl Profile {
 
     fn of(name: &str, config: &str, credentials: &str) -> Result<Self, String> {
         let mut profile = Profile::default();
-        // The two files name their sections differently. The file with the credentials takes
-        // precedence.
+        // The two files name their sections differently. The credentials file takes precedence.
         let title = if name == "default" { "default".to_owned() } else { format!("profile {name}") };
         let found = profile.add(config, &title) | profile.add(credentials, name);
         if found || name == "default" { Ok(profile) } else { Err(name.to_owned()) }
     }
 
-    /// Adds the keys of the section `title`. Returns whether the text contains this section.
+    /// Adds the keys of the section `title`. Returns whether `text` contains this section.
     fn add(&mut self, text: &str, title: &str) -> bool {
         let (mut inside, mut found) = (false, false);
         for line in text.lines() {

@@ -1,9 +1,9 @@
 #![allow(unsafe_code)]
-//! The state of one process: its threads and its clients.
+//! Holds the state of one process: its threads and its clients.
 //!
-//! A runtime does not survive a `fork`, and a lock that another thread held during the fork is
-//! never released in the child. Therefore, the state belongs to one process id, and looking it up
-//! takes no lock.
+//! A runtime does not survive a `fork`, and a lock that a different thread held during the fork is
+//! never released in the child process. Therefore, the state is stored with the id of its process,
+//! and looking it up takes no lock.
 //!
 //! # Invariants
 //! 1. The pointer in a [`PerProcess`] is null or points to a leaked value. The pointer is published
@@ -19,7 +19,7 @@ use warpfeed_sources::{Error, ErrorKind, Result};
 
 /// Minimum and maximum number of transfer threads. Within these limits, there is one thread per
 /// four cores. Without TLS, a thread transfers about 1.5 GB/s in large requests, and less in small
-/// ones.
+/// requests.
 const THREADS: (usize, usize) = (2, 4);
 /// Stack size of each thread in bytes. It exceeds tokio's default of 2 MiB, because the futures of
 /// requests are large in builds without optimization.
@@ -34,29 +34,29 @@ impl<T: Sync> PerProcess<T> {
         PerProcess(AtomicPtr::new(std::ptr::null_mut()))
     }
 
-    /// Returns the value of this process. Creates it with `make` on first use.
+    /// Returns the value of this process. The first call creates the value with `make`.
     ///
     /// # Errors
     /// Returns the error of `make`, if it fails.
     pub(crate) fn get(&self, make: impl Fn() -> Result<T>) -> Result<&'static T> {
         loop {
             let pid = std::process::id();
-            let now = self.0.load(Ordering::Acquire);
+            let current = self.0.load(Ordering::Acquire);
             // SAFETY: invariant 1.
-            if let Some((owner, value)) = unsafe { now.as_ref() }
+            if let Some((owner, value)) = unsafe { current.as_ref() }
                 && *owner == pid
             {
                 return Ok(value);
             }
-            let made = Box::leak(Box::new((pid, make()?)));
+            let new = Box::leak(Box::new((pid, make()?)));
             // If another thread has published its value in the meantime, that value is used, and
-            // this one is leaked.
-            let _ = self.0.compare_exchange(now, made, Ordering::AcqRel, Ordering::Acquire);
+            // the new value is never freed.
+            let _ = self.0.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire);
         }
     }
 }
 
-/// A client. `server` is set if the URLs do not determine the server.
+/// A client. `server` is `None` if the URL determines the server.
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) store: Arc<dyn ObjectStore>,
@@ -88,7 +88,7 @@ impl Process {
         })
     }
 
-    /// Returns the client called `name`. Creates it with `make` on first use.
+    /// Returns the client called `name`. The first call for a name creates the client with `make`.
     pub(crate) fn client(&self, name: String, make: impl FnOnce() -> Result<Client>) -> Result<Client> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = clients.get(&name) {

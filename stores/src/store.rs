@@ -1,4 +1,4 @@
-//! Implements warpfeed's `Store` with `object_store`.
+//! Implements the trait `Store` of warpfeed with `object_store`.
 
 use std::future::Future;
 use std::ops::Range;
@@ -18,23 +18,23 @@ use warpfeed_sources::{Error, ErrorKind, Result};
 use warpfeed_sources::{Object, ReadCompletion, Store, Upload, is_stopped};
 
 use crate::error::convert;
-use crate::http::SILENCE;
+use crate::http::READ_TIMEOUT;
 use crate::open::{self, StorePath};
 use crate::runtime::Process;
 use crate::write::Uploading;
 
-/// Timeout for a request that receives no bytes. It is longer than the client's own timeout, whose
-/// message is more precise.
-const QUIET: Duration = Duration::from_secs(SILENCE.as_secs() + 5);
+/// Timeout for a request that receives no bytes. It is longer than the client's own timeout, which
+/// has a more precise message.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(READ_TIMEOUT.as_secs() + 5);
 /// Interval at which a request checks whether it was cancelled.
-const SLICE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum number of folders that are listed concurrently. It is large enough to list the class
 /// folders of a small dataset in one round trip.
-const LISTS: usize = 128;
-/// Prefix of the tag of an object that has neither an ETag nor a version. The modification time in
-/// seconds follows. The tag is weak, because an object may change twice within a second.
+const MAX_LISTINGS: usize = 128;
+/// Prefix of the tag of an object that has neither an ETag nor a version. The modification time, in
+/// whole seconds, follows. The tag is weak because an object may change twice within a second.
 const MODIFIED: &str = "W/modified ";
-/// Prefix of the tag of an object that has a version but no ETag.
+/// Prefix of the tag of an object that has a version but no ETag. The version follows.
 const VERSION: &str = "version ";
 /// Prefix of the tag of a file on the Hub. The commit follows.
 pub(crate) const COMMIT: &str = "commit ";
@@ -42,7 +42,7 @@ pub(crate) const COMMIT: &str = "commit ";
 /// The stores for all URLs, configured by environment variables.
 pub(crate) struct ByUrl;
 
-/// One store for all buckets, and the name of its server.
+/// One store for all URLs, and the name of its server.
 pub(crate) struct One(pub(crate) Arc<dyn ObjectStore>, pub(crate) Option<Arc<str>>);
 
 /// Resolves a URL to a location.
@@ -125,8 +125,8 @@ macro_rules! is_store {
 is_store!(ByUrl);
 is_store!(One);
 
-/// Runs `task` on this process's runtime and waits for it. `block_on` is not used, because it would
-/// panic if the caller were a thread of another runtime.
+/// Runs `task` on this process's runtime and waits for it. `block_on` would panic if the calling
+/// thread belonged to a different runtime.
 pub(crate) fn wait<T: Send + 'static>(task: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
     let (send, received) = std::sync::mpsc::sync_channel(1);
     let running = Process::current()?.runtime.spawn(async move {
@@ -134,11 +134,11 @@ pub(crate) fn wait<T: Send + 'static>(task: impl Future<Output = Result<T>> + Se
         let _ = send.send(task.await);
     });
     let _abort = Abort(vec![running.abort_handle()]);
-    let dropped = || Error::new(ErrorKind::Io, "a request to a store was dropped").transient();
-    received_in_time(&received)?.unwrap_or_else(|| Err(dropped()))
+    let error = || Error::new(ErrorKind::Io, "a request to a store was dropped").transient();
+    receive(&received)?.unwrap_or_else(|| Err(error()))
 }
 
-/// Cancels requests when it is dropped, because their caller no longer waits for them.
+/// Cancels requests when dropped, because their caller no longer waits for them.
 struct Abort(Vec<AbortHandle>);
 
 impl Drop for Abort {
@@ -152,9 +152,9 @@ impl Drop for Abort {
 ///
 /// # Errors
 /// If the reads of this thread are cancelled.
-fn received_in_time<T>(received: &Receiver<T>) -> Result<Option<T>> {
+fn receive<T>(received: &Receiver<T>) -> Result<Option<T>> {
     loop {
-        match received.recv_timeout(SLICE) {
+        match received.recv_timeout(POLL_INTERVAL) {
             Ok(message) => return Ok(Some(message)),
             Err(RecvTimeoutError::Disconnected) => return Ok(None),
             Err(RecvTimeoutError::Timeout) if is_stopped() => {
@@ -165,16 +165,16 @@ fn received_in_time<T>(received: &Receiver<T>) -> Result<Option<T>> {
     }
 }
 
-/// Waits for `answer`, and fails if nothing is received for too long.
-pub(crate) async fn heard<T>(
-    answer: impl Future<Output = object_store::Result<T>>,
+/// Waits for `response`. Fails if it takes longer than [`RESPONSE_TIMEOUT`].
+pub(crate) async fn within_timeout<T>(
+    response: impl Future<Output = object_store::Result<T>>,
     url: &str,
     what: &str,
 ) -> Result<T> {
-    match timeout(QUIET, answer).await {
-        Ok(answer) => answer.map_err(|e| convert(e, url, what)),
+    match timeout(RESPONSE_TIMEOUT, response).await {
+        Ok(response) => response.map_err(|e| convert(e, url, what)),
         Err(_) => {
-            let cause = format!("{what}: the server was silent for {} s", QUIET.as_secs());
+            let cause = format!("{what}: the server sent nothing for {} s", RESPONSE_TIMEOUT.as_secs());
             Err(Error::new(ErrorKind::Timeout, cause).at_path(url).transient())
         }
     }
@@ -185,8 +185,8 @@ fn tag(meta: &ObjectMeta) -> Option<String> {
     e_tag(meta).or_else(|| version(meta)).or_else(|| modified(meta))
 }
 
-/// Returns the ETag with quotes, which are missing in the listings of Azure and of some
-/// S3-compatible servers.
+/// Returns the ETag with quotes. The listings of Azure and of some S3-compatible servers omit the
+/// quotes.
 fn e_tag(meta: &ObjectMeta) -> Option<String> {
     let tag = meta.e_tag.as_ref()?;
     Some(if tag.ends_with('"') { tag.clone() } else { format!("\"{tag}\"") })
@@ -199,28 +199,28 @@ fn version(meta: &ObjectMeta) -> Option<String> {
 /// Returns the modification time in whole seconds, because listings contain fractions of a second
 /// but response headers do not.
 fn modified(meta: &ObjectMeta) -> Option<String> {
-    // A server that does not know the modification time reports 1970.
+    // If a server does not know the modification time, it reports a time in 1970.
     let known = meta.last_modified.timestamp() > 0;
     known.then(|| format!("{MODIFIED}{}", meta.last_modified.format("%Y-%m-%dT%H:%M:%SZ")))
 }
 
 fn object(stores: &impl Find, url: &str) -> Result<Object> {
-    let place = stores.find(url)?;
+    let location = stores.find(url)?;
     let url = url.to_owned();
     if open::is_hub(&url) {
-        return crate::hub::object(place, url);
+        return crate::hub::object(location, url);
     }
     wait(async move {
-        let meta = heard(place.store.head(&place.path), &url, "opening").await?;
-        Ok(Object { url, len: meta.size, tag: tag(&meta), server: place.server })
+        let meta = within_timeout(location.store.head(&location.path), &url, "opening").await?;
+        Ok(Object { url, len: meta.size, tag: tag(&meta), server: location.server })
     })
 }
 
 fn remove(stores: &impl Find, url: &str) -> Result<()> {
-    let place = stores.find_to_write(url)?;
+    let location = stores.find_to_write(url)?;
     let url = url.to_owned();
     wait(async move {
-        match place.store.delete(&place.path).await {
+        match location.store.delete(&location.path).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(e) => Err(convert(e, &url, "removing")),
         }
@@ -228,22 +228,24 @@ fn remove(stores: &impl Find, url: &str) -> Result<()> {
 }
 
 fn list(stores: &impl Find, prefix: &str) -> Result<Vec<Object>> {
-    // The server lists whole folders, so match the part of the prefix after the last slash here.
+    // The server lists whole folders, so the part of the prefix after the last slash is matched
+    // here.
     let folder = &prefix[..prefix.rfind('/').map_or(prefix.len(), |at| at + 1)];
-    let place = Arc::new(stores.find(folder)?);
+    let location = Arc::new(stores.find(folder)?);
     if open::is_hub(folder) {
-        return crate::hub::list(place, prefix.to_owned());
+        return crate::hub::list(location, prefix.to_owned());
     }
     let prefix = prefix.to_owned();
     wait(async move {
-        let first = heard(place.store.list_with_delimiter(Some(&place.path)), &prefix, "listing").await?;
+        let first =
+            within_timeout(location.store.list_with_delimiter(Some(&location.path)), &prefix, "listing").await?;
         let (mut found, mut folders) = (first.objects, JoinSet::new());
-        let turns = Arc::new(Semaphore::new(LISTS));
+        let permits = Arc::new(Semaphore::new(MAX_LISTINGS));
         for folder in first.common_prefixes {
-            let (turns, place, prefix) = (turns.clone(), place.clone(), prefix.clone());
+            let (permits, location, prefix) = (permits.clone(), location.clone(), prefix.clone());
             folders.spawn(async move {
-                let _turn = turns.acquire().await;
-                below(&place, &folder, &prefix).await
+                let _permit = permits.acquire().await;
+                objects_below(&location, &folder, &prefix).await
             });
         }
         while let Some(part) = folders.join_next().await {
@@ -251,12 +253,12 @@ fn list(stores: &impl Find, prefix: &str) -> Result<Vec<Object>> {
             found.extend(part.map_err(lost)??);
         }
         let objects = found.iter().map(|meta| {
-            let (url, server) = (place.url(&meta.location), place.server.clone());
+            let (url, server) = (location.url(&meta.location), location.server.clone());
             Object { url, len: meta.size, tag: tag(meta), server }
         });
         let mut objects: Vec<_> = objects.filter(|object| object.url.starts_with(&prefix)).collect();
         objects.sort_by(|a, b| a.url.cmp(&b.url));
-        if objects.is_empty() && place.web {
+        if objects.is_empty() && location.web {
             let cause = "no objects are listed here, and most web servers cannot list: name the objects, for example as \
                          train-{000..099}.tar";
             return Err(Error::in_source(cause).at_path(&prefix));
@@ -266,9 +268,9 @@ fn list(stores: &impl Find, prefix: &str) -> Result<Vec<Object>> {
 }
 
 /// Returns all objects below a folder.
-async fn below(place: &StorePath, folder: &Path, url: &str) -> Result<Vec<ObjectMeta>> {
-    let (mut pages, mut found) = (place.store.list(Some(folder)), Vec::new());
-    while let Some(meta) = heard(pages.try_next(), url, "listing").await? {
+async fn objects_below(location: &StorePath, folder: &Path, url: &str) -> Result<Vec<ObjectMeta>> {
+    let (mut pages, mut found) = (location.store.list(Some(folder)), Vec::new());
+    while let Some(meta) = within_timeout(pages.try_next(), url, "listing").await? {
         found.push(meta);
     }
     Ok(found)
@@ -278,18 +280,18 @@ fn read_ranges(stores: &impl Find, object: &Object, ranges: &mut [(u64, &mut [u8
     let runtime = &Process::current()?.runtime;
     let (send, received) = std::sync::mpsc::channel();
     let mut abort = Abort(Vec::new());
-    for (number, (at, to)) in ranges.iter().enumerate() {
-        let (place, object, range) = (stores.find_version(object)?, object.clone(), *at..*at + to.len() as u64);
+    for (index, (at, to)) in ranges.iter().enumerate() {
+        let (location, object, range) = (stores.find_version(object)?, object.clone(), *at..*at + to.len() as u64);
         let (send, reply) = (send.clone(), ReadCompletion::new(|_| ()));
         let running = runtime.spawn(async move {
-            let _ = send.send((number, bytes(&place, &object, range, &reply).await));
+            let _ = send.send((index, bytes(&location, &object, range, &reply).await));
         });
         abort.0.push(running.abort_handle());
     }
     drop(send);
     let mut left = ranges.len();
-    while let Some((number, bytes)) = received_in_time(&received)? {
-        ranges[number].1.copy_from_slice(&bytes?);
+    while let Some((index, bytes)) = receive(&received)? {
+        ranges[index].1.copy_from_slice(&bytes?);
         left -= 1;
     }
     match left {
@@ -300,18 +302,18 @@ fn read_ranges(stores: &impl Find, object: &Object, ranges: &mut [(u64, &mut [u8
 
 fn fetch(stores: &impl Find, object: &Object, range: Range<u64>, reply: ReadCompletion) {
     let found = Process::current().and_then(|process| Ok((process, stores.find_version(object)?)));
-    let (process, place) = match found {
+    let (process, location) = match found {
         Ok(found) => found,
         Err(e) => return reply.done(Err(e)),
     };
     let object = object.clone();
     process.runtime.spawn(async move {
         let bytes = {
-            let (answer, cancelled) = (pin!(bytes(&place, &object, range, &reply)), pin!(cancelled(&reply)));
-            match select(answer, cancelled).await {
+            let (response, cancelled) = (pin!(bytes(&location, &object, range, &reply)), pin!(cancelled(&reply)));
+            match select(response, cancelled).await {
                 Either::Left((bytes, _)) => bytes,
-                // Leaving this block drops the request, which frees its connection even if the
-                // server is silent.
+                // The end of this block drops the request, which frees its connection even if the
+                // server does not respond.
                 Either::Right(_) => Err(Error::new(ErrorKind::Io, "cancelled").at_path(&object.url).transient()),
             }
         };
@@ -322,12 +324,12 @@ fn fetch(stores: &impl Find, object: &Object, range: Range<u64>, reply: ReadComp
 /// Completes when the result is no longer needed.
 async fn cancelled(reply: &ReadCompletion) {
     while !reply.is_cancelled() {
-        sleep(SLICE).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
 /// Reads `range` of the version of `object` that was opened.
-async fn bytes(place: &StorePath, object: &Object, range: Range<u64>, reply: &ReadCompletion) -> Result<Vec<u8>> {
+async fn bytes(location: &StorePath, object: &Object, range: Range<u64>, reply: &ReadCompletion) -> Result<Vec<u8>> {
     if range.is_empty() {
         return Ok(Vec::new());
     }
@@ -335,62 +337,62 @@ async fn bytes(place: &StorePath, object: &Object, range: Range<u64>, reply: &Re
     let what = format!("bytes {} to {} of {}", range.start, range.end, object.len);
     let changed = |was: String, is: String| {
         let cause =
-            format!("{what}: the object has changed since it was opened, from {was} to {is}; open the loader again");
+            format!("{what}: the object has changed since it was opened, from {was} to {is}: open the loader again");
         Error::in_source(cause).at_path(url)
     };
     let mut options = GetOptions { range: Some(GetRange::Bounded(range.clone())), ..GetOptions::default() };
     let tag = object.tag.as_deref().unwrap_or_default();
     if let Some(version) = tag.strip_prefix(VERSION) {
         options.version = Some(version.to_owned());
-    } else if let (Some(time), true) = (tag.strip_prefix(MODIFIED), place.conditional) {
+    } else if let (Some(time), true) = (tag.strip_prefix(MODIFIED), location.conditional) {
         options.if_unmodified_since = time.parse().ok();
-    } else if place.conditional && tag.starts_with('"') {
-        // According to HTTP, weak ETags never match, so the condition is used only for strong ones.
+    } else if location.conditional && tag.starts_with('"') {
+        // In HTTP, a weak ETag never matches, so the condition is used only with strong ETags.
         options.if_match = Some(tag.to_owned());
     }
-    let answer = heard(place.store.get_opts(&place.path, options), url, &what).await?;
+    let response = within_timeout(location.store.get_opts(&location.path, options), url, &what).await?;
     reply.first_byte();
-    // Not every server honors the condition, so compare the versions here. A response may contain a
-    // different kind of version than a listing.
+    // Not every server honors the condition, so the versions are compared here. A response may
+    // contain a different kind of version than a listing.
     let now = match tag {
-        _ if tag.starts_with(MODIFIED) => modified(&answer.meta),
-        _ if tag.starts_with(VERSION) => version(&answer.meta),
+        _ if tag.starts_with(MODIFIED) => modified(&response.meta),
+        _ if tag.starts_with(VERSION) => version(&response.meta),
         _ if tag.is_empty() || tag.starts_with(COMMIT) => object.tag.clone(),
-        _ => e_tag(&answer.meta),
+        _ => e_tag(&response.meta),
     };
     if now != object.tag {
         return Err(changed(format!("version {tag}"), format!("version {}", now.as_deref().unwrap_or("unknown"))));
     }
-    if answer.meta.size != object.len {
-        return Err(changed(format!("{} bytes", object.len), format!("{} bytes", answer.meta.size)));
+    if response.meta.size != object.len {
+        return Err(changed(format!("{} bytes", object.len), format!("{} bytes", response.meta.size)));
     }
-    let encoding = answer.attributes.get(&Attribute::ContentEncoding).map(|encoding| encoding.to_string());
-    let wrong = |came: u64| {
+    let encoding = response.attributes.get(&Attribute::ContentEncoding).map(|encoding| encoding.to_string());
+    let wrong_length = |received: u64| {
         if let Some(encoding) = encoding.as_deref().filter(|encoding| *encoding != "identity") {
             let cause = format!(
-                "{what}: received {came} bytes instead of {len}, because the server compresses its answers ({encoding}): turn \
-                 this off for the dataset, or copy it"
+                "{what}: received {received} bytes instead of {len}, because the server compresses its responses ({encoding}): disable \
+                 compression for the dataset, or copy the dataset"
             );
             return Error::in_source(cause).at_path(url);
         }
-        let cause = format!("{what}: received {came} bytes instead of {len}; the connection was closed early");
+        let cause = format!("{what}: received {received} bytes instead of {len}; the connection was closed early");
         Error::new(ErrorKind::Io, cause).at_path(url).transient()
     };
-    if answer.range != range {
-        return Err(wrong(answer.range.end.saturating_sub(answer.range.start)));
+    if response.range != range {
+        return Err(wrong_length(response.range.end.saturating_sub(response.range.start)));
     }
     let mut bytes = Vec::new();
-    let room = usize::try_from(len).ok().filter(|len| bytes.try_reserve_exact(*len).is_ok());
-    if room.is_none() {
+    let reserved = usize::try_from(len).ok().filter(|len| bytes.try_reserve_exact(*len).is_ok());
+    if reserved.is_none() {
         return Err(Error::new(ErrorKind::Memory, format!("cannot allocate {len} bytes")).at_path(url));
     }
-    let mut body = answer.into_stream();
-    while let Some(chunk) = heard(body.next().map(Option::transpose), url, &what).await? {
+    let mut body = response.into_stream();
+    while let Some(chunk) = within_timeout(body.next().map(Option::transpose), url, &what).await? {
         reply.progress();
         if bytes.len() as u64 + chunk.len() as u64 > len {
-            return Err(wrong(bytes.len() as u64 + chunk.len() as u64));
+            return Err(wrong_length(bytes.len() as u64 + chunk.len() as u64));
         }
         bytes.extend_from_slice(&chunk);
     }
-    if bytes.len() as u64 == len { Ok(bytes) } else { Err(wrong(bytes.len() as u64)) }
+    if bytes.len() as u64 == len { Ok(bytes) } else { Err(wrong_length(bytes.len() as u64)) }
 }

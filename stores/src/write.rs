@@ -1,4 +1,4 @@
-//! Uploads with `object_store`.
+//! Uploads objects with `object_store`.
 
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -22,23 +22,23 @@ use crate::store::wait;
 /// the same size.
 const PART: usize = 8 << 20;
 /// Maximum number of parts per object on S3.
-const MOST_PARTS: u64 = 10_000;
+const MAX_PARTS: u64 = 10_000;
 /// Maximum number of parts that are sent concurrently.
-const AT_ONCE: usize = 4;
+const MAX_PARTS_IN_FLIGHT: usize = 4;
 /// Maximum time that a caller waits for its upload to be aborted.
-const ABORT: Duration = Duration::from_secs(2);
+const ABORT_TIMEOUT: Duration = Duration::from_secs(2);
 const WHAT: &str = "uploading";
 
-/// An object that is being uploaded. A small object is sent in one request, and a larger one in
+/// An object that is being uploaded. A small object is sent in one request, and a larger object in
 /// parts.
 ///
-/// An upload that fails or is dropped is aborted, so that the server does not keep its parts. It
-/// cannot be completed later, because some of its bytes may be missing.
+/// If an upload fails or is dropped, it is aborted, so that the server does not keep its parts. A
+/// failed upload cannot be completed later, because some of its bytes may be missing.
 pub(crate) struct Uploading {
     store: Arc<dyn ObjectStore>,
     path: Path,
     url: String,
-    /// Bytes that have not been sent yet, at most one part.
+    /// Bytes that have not been sent yet. They are at most one part.
     buffer: Vec<u8>,
     state: State,
 }
@@ -59,13 +59,14 @@ struct Parts {
     /// The upload, or `None` until the server has started it.
     upload: Option<Box<dyn MultipartUpload>>,
     sending: JoinSet<object_store::Result<()>>,
-    begun: u64,
+    /// Number of parts whose upload has started.
+    started: u64,
 }
 
 impl Parts {
-    /// Waits until at most `left` parts are in flight.
-    async fn settle(&mut self, left: usize, url: &str) -> Result<()> {
-        while self.sending.len() > left {
+    /// Waits until at most `limit` parts are in flight.
+    async fn wait_until_in_flight(&mut self, limit: usize, url: &str) -> Result<()> {
+        while self.sending.len() > limit {
             match self.sending.join_next().await {
                 Some(Ok(part)) => part.map_err(|e| convert(e, url, WHAT))?,
                 Some(Err(e)) => return Err(interrupted(url, e)),
@@ -85,8 +86,8 @@ fn interrupted(url: &str, cause: impl std::fmt::Display) -> Error {
 }
 
 impl Uploading {
-    pub(crate) fn new(place: StorePath, url: &str) -> Self {
-        let StorePath { store, path, .. } = place;
+    pub(crate) fn new(location: StorePath, url: &str) -> Self {
+        let StorePath { store, path, .. } = location;
         Uploading { store, path, url: url.to_owned(), buffer: Vec::new(), state: State::Whole }
     }
 
@@ -94,13 +95,13 @@ impl Uploading {
         interrupted(&self.url, "an earlier part has failed")
     }
 
-    /// Runs a request and waits for it.
-    fn ask<T: Send + 'static>(&self, request: BoxFuture<'static, object_store::Result<T>>) -> Result<T> {
+    /// Sends a request and waits for the response.
+    fn send_and_wait<T: Send + 'static>(&self, request: BoxFuture<'static, object_store::Result<T>>) -> Result<T> {
         let url = self.url.clone();
         wait(async move { request.await.map_err(|e| convert(e, &url, WHAT)) })
     }
 
-    /// Returns the multipart upload. Starts it if it has not been started.
+    /// Returns the multipart upload. The first call starts it.
     fn parts(&mut self) -> Result<Arc<Mutex<Parts>>> {
         match &self.state {
             State::Parts(parts) => return Ok(parts.clone()),
@@ -109,16 +110,16 @@ impl Uploading {
         }
         let parts = Arc::<Mutex<Parts>>::default();
         self.state = State::Parts(parts.clone());
-        let (store, path, url, begun) = (self.store.clone(), self.path.clone(), self.url.clone(), parts.clone());
-        // Spawn the request, so that it runs to completion even if its caller gives up. Without its
-        // response, the upload could not be aborted.
-        let beginning = Process::current()?.runtime.spawn(async move {
-            let mut parts = begun.lock().await;
+        let (store, path, url, shared) = (self.store.clone(), self.path.clone(), self.url.clone(), parts.clone());
+        // The request is a separate task, which runs to completion even if its caller gives up.
+        // Without the response, the upload could not be aborted.
+        let task = Process::current()?.runtime.spawn(async move {
+            let mut parts = shared.lock().await;
             parts.upload = Some(store.put_multipart(&path).await.map_err(|e| convert(e, &url, WHAT))?);
             Ok(())
         });
         let url = self.url.clone();
-        wait(async move { beginning.await.map_err(|e| interrupted(&url, e))? })?;
+        wait(async move { task.await.map_err(|e| interrupted(&url, e))? })?;
         Ok(parts)
     }
 
@@ -128,15 +129,15 @@ impl Uploading {
         let bytes = PutPayload::from(std::mem::take(&mut self.buffer));
         wait(async move {
             let mut parts = parts.lock().await;
-            if parts.begun == MOST_PARTS {
+            if parts.started == MAX_PARTS {
                 let cause =
-                    format!("the object needs more than {MOST_PARTS} parts of {PART} bytes: choose smaller shards");
+                    format!("the object needs more than {MAX_PARTS} parts of {PART} bytes: choose smaller shards");
                 return Err(Error::config(cause).at_path(url));
             }
             let part = parts.upload(&url)?.put_part(bytes);
             parts.sending.spawn(part);
-            parts.begun += 1;
-            parts.settle(AT_ONCE - 1, &url).await
+            parts.started += 1;
+            parts.wait_until_in_flight(MAX_PARTS_IN_FLIGHT - 1, &url).await
         })
     }
 
@@ -152,7 +153,7 @@ impl Uploading {
         let (parts, store, path, url) = (self.parts()?, self.store.clone(), self.path.clone(), self.url.clone());
         wait(async move {
             let mut parts = parts.lock().await;
-            parts.settle(0, &url).await?;
+            parts.wait_until_in_flight(0, &url).await?;
             // S3 checks this condition again when it completes the upload.
             if new && exists(&*store, &path, &url).await? {
                 return Ok(false);
@@ -164,8 +165,8 @@ impl Uploading {
                 Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) if new => {
                     Ok(false)
                 }
-                // A first attempt, whose response was lost, may have completed the upload, which
-                // then no longer exists.
+                // The response of an earlier attempt may have been lost. If that attempt completed
+                // the upload, the upload no longer exists.
                 Err(object_store::Error::NotFound { .. }) if new && exists(&*store, &path, &url).await? => Ok(false),
                 Err(e) => Err(convert(e, &url, WHAT)),
             }
@@ -174,7 +175,7 @@ impl Uploading {
 
     fn put(&self, bytes: Vec<u8>, mode: PutMode) -> Result<bool> {
         let (store, path) = (self.store.clone(), self.path.clone());
-        self.ask(Box::pin(async move {
+        self.send_and_wait(Box::pin(async move {
             match store.put_opts(&path, bytes.into(), PutOptions { mode, ..PutOptions::default() }).await {
                 Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => Ok(false),
                 put => put.map(|_| true),
@@ -189,17 +190,17 @@ impl Uploading {
         let (done, is_done) = sync_channel(1);
         process.runtime.spawn(async move {
             let mut parts = parts.lock().await;
-            // Wait for the parts in flight, because a part that arrives after the abort would stay
-            // on the server.
+            // Stop the parts in flight first, because a part that arrives after the abort would
+            // stay on the server.
             parts.sending.shutdown().await;
             if let Some(upload) = &mut parts.upload {
                 let _ = upload.abort().await;
             }
             let _ = done.send(());
         });
-        // Wait, because the process may be about to exit, but only briefly, in case the server does
-        // not respond.
-        let _ = is_done.recv_timeout(ABORT);
+        // This thread waits because the process may be about to exit, but only briefly, because the
+        // server might not respond.
+        let _ = is_done.recv_timeout(ABORT_TIMEOUT);
     }
 }
 
@@ -224,9 +225,9 @@ impl Upload for Uploading {
                 self.abandon();
                 return Err(e);
             }
-            let (now, later) = bytes.split_at(bytes.len().min(PART - self.buffer.len()));
-            self.buffer.extend_from_slice(now);
-            bytes = later;
+            let (part, rest) = bytes.split_at(bytes.len().min(PART - self.buffer.len()));
+            self.buffer.extend_from_slice(part);
+            bytes = rest;
         }
         Ok(())
     }

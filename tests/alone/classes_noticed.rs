@@ -1,6 +1,5 @@
-//! Promise: opening a loader logs one warning if its split assigns a class a different number than
-//! the neighboring split or another open dataset of the same folder. A class list that fixes the
-//! numbers silences the warning.
+//! Opening a loader logs one warning if a class has a different index than in a sibling split, or
+//! in another open dataset of the same folder. Passing an explicit class list silences the warning.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +24,7 @@ fn small(loader: Loader) -> Loader {
 }
 
 #[test]
-fn conflicting_class_numbers_warn_once_per_opening() {
+fn conflicting_class_indices_warn_once_per_opening() {
     let _alone = alone();
     let root = tempfile::tempdir().unwrap();
     let train = folder(root.path(), "train", &["noticed-a", "noticed-b"]);
@@ -46,7 +45,7 @@ fn conflicting_class_numbers_warn_once_per_opening() {
     for (text, place) in texts.iter().zip([&of_train, &of_val, &of_train, &of_val]) {
         assert!(text.starts_with(place) && text.contains("Loader::classes_file"), "{text}");
     }
-    // With a class list, the splits agree.
+    // With a class list, both splits have the same indices, so there is no warning.
     let train = folder(root.path(), "listed/train", &["listed-a", "listed-b"]);
     let val = folder(root.path(), "listed/val", &["listed-b"]);
     let warnings = Warnings::default();
@@ -56,7 +55,7 @@ fn conflicting_class_numbers_warn_once_per_opening() {
         }
     });
     assert!(warnings.0.lock().unwrap().is_empty());
-    // Folders that merely share a class name are unrelated datasets.
+    // Folders that only share a class name are unrelated datasets, so there is no warning.
     let pets = folder(root.path(), "other/pets", &["cat-noticed", "dog-noticed"]);
     folder(root.path(), "other/cars", &["car-noticed", "dog-noticed"]);
     let warnings = Warnings::default();
@@ -65,7 +64,7 @@ fn conflicting_class_numbers_warn_once_per_opening() {
 }
 
 #[test]
-fn conflicting_class_numbers_warn_in_packs_and_tables() {
+fn conflicting_class_indices_warn_in_packs_and_tables() {
     let _alone = alone();
     let root = tempfile::tempdir().unwrap();
     let packed = |name: &str, classes: &[&str]| {
@@ -90,7 +89,7 @@ fn conflicting_class_numbers_warn_in_packs_and_tables() {
     assert!(text.starts_with(&format!("class \"packed-b\" is 0 in {third} and 1 in {second}; ")), "{text}");
     let [text] = &*told(Loader::new(&table)) else { panic!("one warning") };
     assert!(text.starts_with("class \"packed-c\" is 0 in ") && text.contains("rows.csv and 1 in "), "{text}");
-    // Sources that are still open are compared as well. Mixtures have rules of their own.
+    // Sources that are still open are compared as well.
     let [text] = &*told(Loader::source(source::open(&train).unwrap())) else { panic!("one warning") };
     assert!(text.starts_with("class \"packed-c\" is 2 in "), "{text}");
     assert!(told(Loader::new(&val).classes(["packed-a", "packed-b", "packed-c"])).is_empty());

@@ -1,5 +1,5 @@
-//! Promise: an epoch can be abandoned, or the loader dropped, at any point: threads are joined,
-//! slots are returned, and batches stay valid.
+//! Promise: a program may abandon an epoch or drop the loader at any point. Threads are joined,
+//! slots are returned, and batches that the program holds stay valid.
 
 use crate::process::alone;
 use crate::support::{Content, Numbers, loader, no_hang, wait_for_threads};
@@ -10,7 +10,7 @@ fn dropping_at_any_point_joins_threads_and_returns_slots() {
     let _alone = alone();
     no_hang(|| {
         let source = Numbers::new(300);
-        // Every second loader tunes itself, so it has idle threads and slots in reserve.
+        // Every second loader tunes its prefetch depth, so it has idle threads and spare slots.
         let make = |n: u32| {
             let loader = loader(source.clone()).shuffle(3);
             if n.is_multiple_of(2) { loader.workers(4).prefetch(3) } else { loader }

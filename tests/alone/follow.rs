@@ -1,7 +1,7 @@
-//! Promise: a source that prefetches is told the sample order in advance, across epoch boundaries.
-//! Reads in flight are limited by their bytes and not by the number of threads, and these bytes are
-//! part of the memory plan. The memory of cancelled reads is released. Batches, errors and retries
-//! are the same as without prefetching.
+//! Promise: a source that prefetches receives the sample order in advance, across epoch boundaries.
+//! The number of reads in flight is limited by their bytes and not by the number of threads, and
+//! the memory plan includes these bytes. The memory of cancelled reads is released. Batches, errors
+//! and retries are the same as without prefetching.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -246,7 +246,8 @@ fn a_jump_cancels_reads_and_prefetches_from_its_position() {
         let state = batches.checkpoint();
         drop(batches);
         let mut batches = loader(store.clone()).resume(state).host().unwrap();
-        // Resuming reads some samples directly, to compare them with those of the checkpoint.
+        // Do not count the samples that resuming reads directly to compare them with the
+        // checkpoint.
         store.state().direct = 0;
         let rest = contents(&mut batches, 5);
         assert!(rest[..] == contents(&mut plain, 5)[7..]);

@@ -1,5 +1,5 @@
-//! Promise: in a forked child, using the parent's loader fails instead of hanging, batches can be
-//! dropped, and the loader continues to work in the parent. The same holds for a decoder.
+//! Promise: a forked child that uses its parent's loader or decoder gets an error and does not
+//! hang. The child may drop batches. The loader and the decoder continue to work in the parent.
 #![cfg(unix)]
 #![allow(unsafe_code)]
 
@@ -66,7 +66,7 @@ fn a_decoder_in_a_forked_child_is_an_error() {
     });
 }
 
-/// Numbers whose reads block for 3 ms, so that reader threads are used.
+/// A source with reads that block for 3 ms, so that the loader starts reader threads.
 struct Waits(Numbers);
 
 impl warpfeed::source::Source for Waits {

@@ -1,5 +1,5 @@
-//! Tests that count threads, measure time, fork, or use process-wide state. Each begins with
-//! `process::alone`, so that they run one at a time.
+//! Tests that count threads, measure time, fork, or use process-wide state. Each test calls
+//! `process::alone` first, so that they run one at a time.
 
 #[path = "../support/process.rs"]
 mod process;

@@ -1,5 +1,5 @@
-//! Promise: a loader with the maximum number of workers starts and stops within seconds of CPU
-//! time, and larger numbers are rejected.
+//! Promise: a loader with the maximum number of workers starts and stops within a few seconds of
+//! CPU time. Larger numbers of workers are rejected.
 #![allow(unsafe_code)] // `getrusage`
 
 use crate::process::alone;
@@ -20,8 +20,8 @@ fn an_unrealistic_number_of_workers_is_refused() {
     }
 }
 
-/// Returns the CPU time of this process in microseconds. Unlike elapsed time, it hardly depends on
-/// the machine's load.
+/// Returns the CPU time of this process in microseconds. It depends much less on the load of the
+/// machine than elapsed time does.
 #[cfg(target_os = "linux")]
 fn core_time() -> i64 {
     // SAFETY: an all-zero `rusage` is a valid value.
@@ -46,7 +46,7 @@ fn the_maximum_number_of_workers_starts_and_stops_quickly() {
             wait_for_threads(0);
             (core_time() - before) as f64 / workers as f64
         };
-        // The first loader of a process pays one-time costs, so it is not measured.
+        // Do not measure the first loader of the process, which includes one-time costs.
         each(2);
         let (few, many) = ((0..16).map(|_| each(125)).sum::<f64>() / 16.0, each(768));
         println!("{few:.0} us for each of 125 workers, {many:.0} us for each of 768");

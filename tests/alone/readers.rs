@@ -1,7 +1,7 @@
 //! Promise: if reads block, reader threads read ahead for the workers. More reads are then in
 //! flight than there are workers, and the bytes read ahead are bounded. Batches, errors, retries
-//! and shutdown are the same as without readers. Sources whose reads do not block incur no cost.
-//! The number of readers grows while latency is the bottleneck.
+//! and shutdown are the same as without readers. A source with reads that do not block has no
+//! readers and no extra cost. The number of readers grows while latency is the bottleneck.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use warpfeed::format::Format;
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, OnError, Result};
 
-/// Numbers whose reads first call a function.
+/// A source that calls a function before each read.
 struct Slow<F>(Numbers, F);
 
 impl<F: Fn(usize) -> Result<()> + Send + Sync> Source for Slow<F> {
@@ -131,7 +131,7 @@ fn readers_pause_while_reads_do_not_block() {
         let mut batches = loader(source).workers(2).host().unwrap();
         assert!(run_until(&mut batches, |_| Duration::ZERO, |_| (), |stats| stats.ahead.is_some()));
         slow.store(false, Ordering::SeqCst);
-        // Look for an epoch in which no reader read any sample.
+        // Wait for an epoch in which the readers read no sample.
         let rested = (0..100).any(|number| {
             let before = read_ahead(&batches);
             batches.epoch(number).for_each(|batch| drop(batch.unwrap()));
@@ -149,8 +149,8 @@ fn readers_pause_while_reads_do_not_block() {
     });
 }
 
-/// Samples of `bytes` bytes, whose reads block. `ahead` counts the samples that were read but not
-/// decoded yet.
+/// A source with samples of `bytes` bytes and reads that block. `ahead` counts the samples that
+/// have been read but not decoded.
 struct Large {
     len: usize,
     bytes: usize,
@@ -218,7 +218,8 @@ fn bytes_that_are_read_but_not_decoded_are_bounded() {
             // If a part exceeds the bound, only one of its samples is read ahead.
             let least = if bytes < 16 * MIB { 20 } else { 4 };
             assert!(read_ahead(&batches) > least, "{}", batches.stats());
-            // The samples that fit within the bound, plus one per reader and eight per worker.
+            // Allow for the samples that fit within the bound, one sample per reader, and eight per
+            // worker.
             let bound = plan.ahead_bytes / bytes + 32 + 2 * 8;
             let most = most.load(Ordering::SeqCst);
             println!("{most} samples of {bytes} bytes at most, {plan}");

@@ -1,4 +1,4 @@
-//! Promise: after the first epochs, a run does not use more memory, file descriptors or threads.
+//! Checks that memory, file descriptors and threads stop growing after the first few epochs.
 #![cfg(target_os = "linux")]
 
 use std::fs;
@@ -11,9 +11,9 @@ use warpfeed::pack::Pack;
 use warpfeed::source::Folder;
 use warpfeed::{Augment, Batches, HostBatch, Loader};
 
-/// Resources that the process holds.
+/// Resources held by the process.
 #[derive(Debug, Clone, Copy, Default)]
-struct Held {
+struct HeldResources {
     /// Resident anonymous memory in KiB. Pages of mapped datasets are excluded, because their
     /// number depends on the page cache.
     anonymous: usize,
@@ -21,12 +21,12 @@ struct Held {
     threads: usize,
 }
 
-impl Held {
+impl HeldResources {
     fn now() -> Self {
         let status = fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find(|line| line.starts_with("RssAnon")).unwrap();
         let count = |path: &str| fs::read_dir(path).unwrap().count();
-        Held {
+        HeldResources {
             anonymous: line.split_whitespace().nth(1).unwrap().parse().unwrap(),
             files: count("/proc/self/fd"),
             threads: count("/proc/self/task"),
@@ -34,7 +34,7 @@ impl Held {
     }
 
     fn most(self, other: Self) -> Self {
-        Held {
+        HeldResources {
             anonymous: self.anonymous.max(other.anonymous),
             files: self.files.max(other.files),
             threads: self.threads.max(other.threads),
@@ -42,8 +42,8 @@ impl Held {
     }
 }
 
-/// Writes images as varied as those of real datasets: wide and tall, small and large, color and
-/// gray, JPEGs with and without chroma subsampling, and other formats.
+/// Writes images that vary like real datasets: wide and tall, small and large, color and gray,
+/// JPEGs with and without chroma subsampling, and other formats.
 fn images(folder: &Path) {
     use image::{DynamicImage, RgbImage};
     let sizes = [(160, 120), (120, 160), (96, 96), (300, 40), (31, 200), (257, 129), (20, 17), (200, 150)];
@@ -72,22 +72,22 @@ fn images(folder: &Path) {
     }
 }
 
-/// Calls `round` repeatedly for `length`. Returns the maximum resources during the middle third and
-/// during the last third.
-fn watch(length: Duration, mut round: impl FnMut(u64)) -> (Held, Held) {
-    // Seconds to sleep per second of work, so that a long run leaves the machine to other programs.
+/// Calls `round` repeatedly for `length`. Returns the peak resource usage in the middle third and
+/// in the last third.
+fn watch(length: Duration, mut round: impl FnMut(u64)) -> (HeldResources, HeldResources) {
+    // Seconds to sleep per second of work, so that a long run leaves CPU time for other programs.
     let rest: f64 = std::env::var("WARPFEED_SOAK_REST").ok().and_then(|v| v.parse().ok()).unwrap_or(0.0);
     let start = Instant::now();
-    let (mut middle, mut last) = (Held::default(), Held::default());
+    let (mut middle, mut last) = (HeldResources::default(), HeldResources::default());
     for number in 0.. {
         let since = Instant::now();
         round(number);
         let third = 3.0 * start.elapsed().as_secs_f64() / length.as_secs_f64();
         // Even on a slow machine, the middle and the last third contain at least one round each.
         if third > 2.0 && middle.threads > 0 {
-            last = last.most(Held::now());
+            last = last.most(HeldResources::now());
         } else if third > 1.0 {
-            middle = middle.most(Held::now());
+            middle = middle.most(HeldResources::now());
         }
         if third >= 3.0 && last.threads > 0 {
             println!("{} rounds in {:.0} s: {middle:?}, then {last:?}", number + 1, start.elapsed().as_secs_f64());
@@ -126,14 +126,14 @@ fn soak(length: Duration) {
             assert!(kept.is_some_and(|batch| batch.len() <= 10));
         }
     });
-    // The buffers of a worker grow until each of them has held the largest image. On a busy machine
-    // this takes more than a few seconds.
+    // Allow for growth in a short run: the buffers of a worker grow until each has held the largest
+    // image, which takes more than a few seconds on a busy machine.
     let warming = if length < Duration::from_secs(60) { 2048 } else { 0 };
     assert!(
         last.anonymous <= middle.anonymous + middle.anonymous / 100 + warming,
         "memory grew: {middle:?}, then {last:?}, KiB"
     );
-    // A worker may still have a file open from an abandoned epoch.
+    // Workers may still have files open from an abandoned epoch.
     let open = WORKERS * all.len();
     assert!(last.files <= middle.files + open && last.threads <= middle.threads, "{middle:?}, then {last:?}");
     drop(all);
@@ -148,8 +148,8 @@ fn soak(length: Duration) {
     assert!(status.unwrap().success());
 }
 
-/// Returns the bytes that the program has allocated and not freed. The number of resident pages is
-/// too noisy: each thread that ends late changes it by more than a leak would.
+/// Returns the number of bytes that the program has allocated and not freed. The number of resident
+/// pages would be too noisy: a thread that ends late changes it by more than a leak does.
 #[cfg(target_env = "gnu")]
 #[allow(unsafe_code)]
 fn allocated() -> usize {
@@ -189,15 +189,15 @@ fn open_and_close_loaders() {
     let (before, after) = (of(&least[third..2 * third]), of(&least[2 * third..]));
     println!("{before:?} bytes allocated, then {after:?}");
     if let (Some(before), Some(after)) = (before, after) {
-        // Because of threads and buffers, the minimums differ by about 40 KiB between blocks of 100
-        // rounds.
+        // Thread stacks and buffer growth make the minima of blocks of 100 rounds vary by about 40
+        // KiB.
         assert!(
             after <= before + before / 100 + (64 << 10),
             "memory grew: {before} bytes allocated in the middle third, then {after}"
         );
     }
-    // Every round already checked the crate's own threads. Other threads may still be listed for a
-    // moment after they have ended.
+    // Every round already checked the crate's own threads. The thread count is not compared here,
+    // because threads of other libraries may stay in `/proc` for a moment after they exit.
     assert!(last.files <= middle.files, "{middle:?}, then {last:?}");
     assert_eq!(stays.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 64);
 }
@@ -208,9 +208,9 @@ fn nothing_grows_in_nine_seconds() {
     soak(Duration::from_secs(9));
 }
 
-/// Run with `WARPFEED_SOAK_SECONDS=3600 cargo test --release --test alone soak:: -- --ignored
-/// --nocapture`. To run it in the background, add `nice -n 19 taskset -c 0` and
-/// `WARPFEED_SOAK_REST=9`, which sleeps nine seconds per second of work.
+/// Run with `cargo test --release --test alone soak:: -- --ignored --nocapture` and
+/// `WARPFEED_SOAK_SECONDS=3600`. To run it in the background, add `nice -n 19 taskset -c 0`, and
+/// `WARPFEED_SOAK_REST=9` to sleep nine seconds per second of work.
 #[test]
 #[ignore = "takes an hour, or WARPFEED_SOAK_SECONDS"]
 fn nothing_grows_in_an_hour() {

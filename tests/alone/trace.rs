@@ -1,6 +1,6 @@
-//! Promise: `Loader::trace` writes valid Chrome trace events: one row per thread that does work,
-//! with properly nested spans, and including the program's own spans. The file is complete once the
-//! loader has been dropped.
+//! Promise: `Loader::trace` writes valid Chrome trace events. There is one row per thread that does
+//! work, with properly nested spans. Spans that the program records are included. The file is
+//! complete once the loader has been dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -75,8 +75,8 @@ fn range(event: &Value) -> (f64, f64) {
     (ts, ts + event["dur"].as_f64().unwrap())
 }
 
-/// Asserts that the spans of a row are ordered by their start, and that each span is either inside
-/// or after the previous ones.
+/// Asserts that the spans of a row are sorted by start time, and that each span lies either inside
+/// an earlier span or after it.
 fn check_nesting(row: &[Value]) {
     let mut open: Vec<f64> = Vec::new();
     let mut last = 0.0;
@@ -127,8 +127,8 @@ fn a_trace_window_has_a_row_for_each_active_thread() {
             assert!(args["bytes"].as_u64().unwrap() > 0 && args["batch"].is_u64(), "{span}");
         }
     }
-    // All events are inside the window, which opens shortly before the consumer's first wait. Hence
-    // the tolerance of 5 ms.
+    // All events must be inside the window. Allow for 5 ms at the start, because the window opens
+    // shortly before the first wait of the consumer.
     let (first, last) = (range(&consumer[0]).0 - 5e3, consumer.iter().map(|e| range(e).1).fold(0.0, f64::max));
     for event in rows.values().flatten() {
         assert!(range(event).0 >= first && range(event).1 <= last, "{event} is not in {first}..{last}");
@@ -163,7 +163,7 @@ fn the_file_is_complete_while_a_monitor_outlives_the_loader() {
     drop(loader);
     let whole = fs::read(&path).unwrap();
     assert_eq!(batches_of(&rows(&events(&path))["consumer"]), (3..30).collect());
-    // From here on, no spans are recorded, and the file is not written again.
+    // The trace has ended, so this span must not be recorded, nor the file written again.
     drop(span("after the loader"));
     assert_eq!(monitor.stats().batches, 30);
     drop(monitor);

@@ -2,9 +2,9 @@
 //! limit and without changing the batches. Explicit settings are never changed. `workers(0)` means
 //! one worker per core.
 //!
-//! Related tests: `benches/tune.rs` measures how close the depth gets to the optimum,
-//! `src/engine/settings/tune/tests.rs` checks in a simulation that the depth converges, and
-//! `tests/alone/readers.rs` covers sources that block.
+//! Related files: `benches/tune.rs` measures how close the depth gets to the optimum,
+//! `src/engine/settings/tune/tests.rs` simulates loaders to check that the depth converges, and
+//! `tests/alone/readers.rs` tests sources with reads that block.
 
 use std::collections::HashSet;
 use std::thread::{available_parallelism, sleep};
@@ -15,7 +15,7 @@ use crate::support::{Draw, Numbers, no_hang, run_until};
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, HostBatch, Loader, Result};
 
-/// `Numbers` whose reads block, as on a slow disk.
+/// A source with reads that block, as on a slow disk.
 struct Waits(Numbers, Duration);
 
 impl Source for Waits {
@@ -103,7 +103,7 @@ fn explicit_settings_do_not_change() {
     });
 }
 
-/// Reruns itself in a process with a low thread limit, as a user who has no other processes.
+/// Reruns itself with a low limit on threads, as a user who has no other processes.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_loader_that_cannot_start_more_threads_continues() {

@@ -1,6 +1,6 @@
-//! Promise: `stats.verdict()` names the bottleneck of a loader. Each bottleneck is tested with a
-//! loader that sleeps in the corresponding stage. Copies and conversions require a device, so
-//! `src/trace/verdict.rs` tests their rules on fixed statistics.
+//! Promise: `stats.verdict()` names the bottleneck of a loader. For each bottleneck, there is a
+//! test with a loader that sleeps in the corresponding stage. Copies and conversions require a
+//! device, so `src/trace/verdict.rs` tests their rules on fixed statistics.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -20,7 +20,7 @@ use warpfeed::{Augment, Dtype, Loader, Result, Stats, Verdict};
 /// Number of attempts before a wrong verdict fails the test.
 const TRIES: usize = 12;
 
-/// One-byte samples whose reads take `read`.
+/// A source of one-byte samples. Each read takes `read`.
 struct Bytes {
     len: usize,
     read: Duration,
@@ -113,9 +113,9 @@ fn cores() -> usize {
 
 /// Asserts that the verdict on a loader limited by `limit` names this limit and contains `words`.
 ///
-/// A busy machine may stop all threads for longer than the loader sleeps, and then the loader
-/// really is limited by something else. Therefore the test makes several attempts. If a rule is
-/// wrong, all of them fail. `src/trace/verdict.rs` tests each rule on fixed statistics.
+/// A busy machine may stop all threads for longer than the loader sleeps. Something else then
+/// really limits the loader, so the test makes several attempts. If a rule is wrong, all of them
+/// fail. `src/trace/verdict.rs` tests each rule on fixed statistics.
 fn named(limit: Bottleneck, words: &[&str], run: impl Fn() -> (Stats, Verdict)) -> Stats {
     for _ in 0..TRIES {
         let (stats, verdict) = run();
@@ -316,7 +316,7 @@ fn one_slow_sample_is_named() {
     );
     let slowest = &stats.slowest[0];
     assert_eq!((slowest.sample, &*slowest.key, &*slowest.stage, slowest.times), (7, "key7", "decode", 1));
-    assert!(slowest.seconds >= 0.4, "{slowest:?}");
+    assert!(slowest.seconds >= 0.4 && slowest.bytes > 0, "{slowest:?}");
 }
 
 #[test]

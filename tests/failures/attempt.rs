@@ -1,5 +1,4 @@
-//! Runs code in a child process in which one call is made to fail, and records how the process
-//! ended.
+//! Runs code in a child process, makes one call in it fail, and records how the process ended.
 //!
 //! **Invariants**
 //! 1. During the fork, no other thread of the parent holds a lock, because the test runs alone.
@@ -17,9 +16,9 @@ use std::time::{Duration, Instant};
 
 use crate::calls::{self, Kind};
 
-/// Resources that are still in use although no object of the library is alive.
+/// Resources still held after all objects of the library have been dropped (leaks).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Left {
+pub(crate) struct HeldResources {
     threads: usize,
     descriptors: usize,
     /// Number of mapped files.
@@ -27,12 +26,12 @@ pub(crate) struct Left {
     allocations: i64,
 }
 
-impl Left {
-    fn now() -> Left {
+impl HeldResources {
+    fn now() -> HeldResources {
         let count = |folder: &str| fs::read_dir(folder).unwrap().count();
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
         let maps = maps.lines().filter(|line| line.contains(" /") && !line.contains(" r-xp ") && line.contains("tmp"));
-        Left {
+        HeldResources {
             threads: count("/proc/self/task"),
             descriptors: count("/proc/self/fd"),
             maps: maps.count(),
@@ -42,12 +41,12 @@ impl Left {
 
     /// Waits for exited threads to disappear from /proc, then returns the resources acquired since
     /// `before`.
-    fn since(before: Left) -> Left {
+    fn since(before: HeldResources) -> HeldResources {
         let start = Instant::now();
         loop {
-            let now = Left::now();
+            let now = HeldResources::now();
             if now.threads <= before.threads || start.elapsed() > Duration::from_secs(5) {
-                return Left {
+                return HeldResources {
                     threads: now.threads - before.threads,
                     descriptors: now.descriptors - before.descriptors,
                     maps: now.maps - before.maps,
@@ -83,10 +82,10 @@ pub(crate) enum End {
 pub(crate) struct Done {
     /// Result or error of the run.
     pub(crate) result: Result<String, String>,
-    pub(crate) left: Left,
+    pub(crate) left: HeldResources,
     /// Panic messages of all threads, with their locations.
     pub(crate) panics: String,
-    /// How many calls of each kind the process made.
+    /// Number of calls of each kind that the process made.
     pub(crate) calls: Vec<usize>,
 }
 
@@ -107,9 +106,9 @@ impl Attempt {
     }
 }
 
-/// Time without any message after which a process is considered hung.
+/// A child that sends no message for this long is considered hung.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Terminator of a message. No error text contains this byte.
+/// Byte that ends a message. No error text contains it.
 const END: u8 = 1;
 
 /// A child process. Before exiting, the child waits for this handle to be dropped, so that the
@@ -157,7 +156,7 @@ static PANICS: Mutex<String> = Mutex::new(String::new());
 /// In the child: the stream to the parent.
 static PARENT: Mutex<Option<UnixStream>> = Mutex::new(None);
 /// Addresses of the functions on the stack of the failed call.
-static PLACE: OnceLock<Backtrace> = OnceLock::new();
+static FAILED_STACK: OnceLock<Backtrace> = OnceLock::new();
 
 /// Runs just before the selected call fails: records the stack and notifies the parent.
 fn note() {
@@ -167,33 +166,32 @@ fn note() {
     let hash = addresses[..count as usize].iter().take(14).fold(0xcbf2_9ce4_8422_2325, |hash: u64, address| {
         (hash ^ address.addr() as u64).wrapping_mul(0x0100_0000_01b3)
     });
-    let _ = PLACE.set(Backtrace::force_capture());
+    let _ = FAILED_STACK.set(Backtrace::force_capture());
     let mut parent = PARENT.lock().unwrap();
     let _ = parent.as_mut().expect("the process is a child").write_all(format!("place\0{hash:x}\u{1}").as_bytes());
 }
 
-/// Sends a report of how the process ended and, on request, the functions that led to the failed
-/// call.
+/// Sends `message` to the parent and, if requested, the call stack of the failed call.
 fn report(message: &str) {
     calls::ignored(|| {
         let mut parent = PARENT.lock().unwrap();
         let parent = parent.as_mut().expect("the process is a child");
         let _ = parent.write_all(format!("{message}\u{1}").as_bytes());
         if parent.read(&mut [0]).is_ok_and(|count| count == 1) {
-            let place = PLACE.get().map(ToString::to_string).unwrap_or_default();
+            let place = FAILED_STACK.get().map(ToString::to_string).unwrap_or_default();
             let _ = parent.write_all(format!("{}\u{1}", functions(&place)).as_bytes());
             let _ = parent.read(&mut [0]);
         }
     });
 }
 
-/// SIGABRT handler: runs when an infallible allocation fails, or when the parent decides that the
-/// child hangs.
+/// Handles SIGABRT, which is raised when an infallible allocation fails, and which the parent sends
+/// to a child that hangs.
 extern "C" fn aborted(_: i32) {
     report("aborted");
 }
 
-/// Loads the symbols that a child needs to resolve a stack trace.
+/// Loads the symbols that resolve a stack trace, so that child processes inherit them.
 pub(crate) fn prepare() {
     let mut address = [std::ptr::null_mut(); 1];
     // SAFETY: the buffer has room for one address.
@@ -221,12 +219,12 @@ fn functions(trace: &str) -> String {
     shown.join(" < ")
 }
 
-/// Runs `run` in a child process, making the call that `fails` selects return an error.
+/// Runs `run` in a child process in which the call selected by `fails` returns an error.
 pub(crate) fn attempt(fails: Option<(Kind, usize)>, run: impl FnOnce() -> Result<String, String>) -> Attempt {
     let (stream, to) = UnixStream::pair().unwrap();
     // SAFETY: invariant 1.
     let id = unsafe { libc::fork() };
-    assert!(id >= 0, "no process");
+    assert!(id >= 0, "fork failed");
     if id == 0 {
         drop(stream);
         child_process(to, fails, run);
@@ -258,14 +256,19 @@ pub(crate) fn attempt(fails: Option<(Kind, usize)>, run: impl FnOnce() -> Result
 }
 
 fn parse<'a>(words: &mut impl Iterator<Item = &'a str>) -> Done {
-    let mut next = || words.next().expect("a whole message").to_owned();
+    let mut next = || words.next().expect("the message is complete").to_owned();
     let (good, text, panics) = (next() == "good", next(), next());
     let numbers: Vec<i64> = next().split_whitespace().map(|number| number.parse().unwrap()).collect();
     let (left, calls) = numbers.split_at(4);
     let usize = |number: i64| number as usize;
     Done {
         result: if good { Ok(text) } else { Err(text) },
-        left: Left { threads: usize(left[0]), descriptors: usize(left[1]), maps: usize(left[2]), allocations: left[3] },
+        left: HeldResources {
+            threads: usize(left[0]),
+            descriptors: usize(left[1]),
+            maps: usize(left[2]),
+            allocations: left[3],
+        },
         panics,
         calls: calls.iter().copied().map(usize).collect(),
     }
@@ -278,11 +281,11 @@ fn child_process(to: UnixStream, fails: Option<(Kind, usize)>, run: impl FnOnce(
     quiet();
     // SAFETY: the handler only writes to the parent, and then the process ends.
     unsafe { libc::signal(libc::SIGABRT, aborted as *const () as usize) };
-    let before = Left::now();
+    let before = HeldResources::now();
     calls::begin(fails, note);
     let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err("panic".into()));
     calls::end();
-    let Left { threads, descriptors, maps, allocations } = Left::since(before);
+    let HeldResources { threads, descriptors, maps, allocations } = HeldResources::since(before);
     let calls: Vec<String> = Kind::ALL.iter().map(|&kind| calls::counted(kind).to_string()).collect();
     let (word, text) = match result {
         Ok(text) => ("good", text),

@@ -16,15 +16,15 @@ use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::SeqCst};
 
-/// A kind of call, and how it fails.
+/// A kind of call. The comment on each variant says how the call fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(usize)]
 pub(crate) enum Kind {
-    /// An allocation of at least [`LARGE`] bytes: out of memory.
+    /// An allocation of at least [`LARGE`] bytes: returns null.
     Allocation,
-    /// Mapping a file: `ENOMEM`. Anonymous maps are exempt, because they serve stacks and the heap.
+    /// Mapping a file: `ENOMEM`. Anonymous maps never fail, because stacks and the heap use them.
     Map,
-    /// `madvise(MADV_POPULATE_READ)`: `EFAULT`, as after a disk error below a map.
+    /// `madvise(MADV_POPULATE_READ)`: `EFAULT`, as after a disk error in a mapped file.
     Pages,
     /// `EMFILE`
     Open,
@@ -93,36 +93,38 @@ impl Kind {
         }
     }
 
-    /// Returns whether the call succeeds partially, as a short read or write.
+    /// Returns whether the call transfers fewer bytes than requested instead of failing.
     pub(crate) fn is_short(self) -> bool {
         matches!(self, Kind::ShortRead | Kind::ShortWrite)
     }
 }
 
-/// Size of the smallest allocation that can fail.
+/// Size in bytes of the smallest allocation that can be made to fail.
 pub(crate) const LARGE: usize = 16 << 10;
 
-/// Whether calls are being counted.
+/// Whether calls are currently counted.
 static COUNTS: AtomicBool = AtomicBool::new(false);
 static CALLS: [AtomicUsize; Kind::ALL.len()] = [const { AtomicUsize::new(0) }; Kind::ALL.len()];
-/// Kind and number of the call that is to fail.
-static FAILS: (AtomicUsize, AtomicUsize) = (AtomicUsize::new(usize::MAX), AtomicUsize::new(0));
+/// Kind of the call selected to fail, or `usize::MAX` if there is none.
+static FAILING_KIND: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// Number of the call selected to fail, among the calls of its kind, starting at 1.
+static FAILING_NUMBER: AtomicUsize = AtomicUsize::new(0);
 pub(crate) static FAILED: AtomicBool = AtomicBool::new(false);
 /// Callback that runs just before the failing call returns.
-static NOTE: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
+static BEFORE_FAILURE: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
 /// Number of large allocations that have not been freed.
 pub(crate) static LIVE: AtomicI64 = AtomicI64::new(0);
 
 thread_local!(static IGNORES: Cell<bool> = const { Cell::new(false) });
 
-/// Starts counting the calls of the process. The call that `fails` selects by kind and number,
-/// counted from 1, will fail. `note` runs just before that call returns.
+/// Starts counting the calls of the process. `fails` selects the call to fail by its kind and its
+/// number among the calls of that kind, counted from 1. `note` runs just before that call returns.
 pub(crate) fn begin(fails: Option<(Kind, usize)>, note: fn()) {
-    let _ = NOTE.set(note);
+    let _ = BEFORE_FAILURE.set(note);
     CALLS.iter().for_each(|calls| calls.store(0, SeqCst));
     let (kind, number) = fails.map_or((usize::MAX, 0), |(kind, number)| (kind as usize, number));
-    FAILS.0.store(kind, SeqCst);
-    FAILS.1.store(number, SeqCst);
+    FAILING_KIND.store(kind, SeqCst);
+    FAILING_NUMBER.store(number, SeqCst);
     FAILED.store(false, SeqCst);
     COUNTS.store(true, SeqCst);
 }
@@ -135,10 +137,10 @@ pub(crate) fn counted(kind: Kind) -> usize {
     CALLS[kind as usize].load(SeqCst)
 }
 
-/// Returns whether the call that is to fail is of `kind`.
+/// Returns whether the call selected to fail is of `kind`.
 #[allow(dead_code)] // not used by every module that includes this file
 pub(crate) fn fails_now(kind: Kind) -> bool {
-    FAILS.0.load(SeqCst) == kind as usize
+    FAILING_KIND.load(SeqCst) == kind as usize
 }
 
 /// Runs `f` without counting the calls of this thread.
@@ -155,11 +157,11 @@ fn fails(kind: Kind) -> bool {
         return false;
     }
     let number = CALLS[kind as usize].fetch_add(1, SeqCst) + 1;
-    let fails = fails_now(kind) && FAILS.1.load(SeqCst) == number;
+    let fails = fails_now(kind) && FAILING_NUMBER.load(SeqCst) == number;
     if fails {
         FAILED.store(true, SeqCst);
         IGNORES.set(true);
-        NOTE.get().expect("set before calls are counted")();
+        BEFORE_FAILURE.get().expect("set before calls are counted")();
         IGNORES.set(false);
     }
     fails
@@ -167,7 +169,7 @@ fn fails(kind: Kind) -> bool {
 
 /// Sets `errno` and returns the result of a failed call.
 fn failure(kind: Kind) -> c_int {
-    // SAFETY: the address of this thread's `errno`.
+    // SAFETY: `__errno_location` returns the address of this thread's `errno`.
     unsafe { *libc::__errno_location() = kind.code() };
     -1
 }

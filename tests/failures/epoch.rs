@@ -1,10 +1,10 @@
-//! Describes a loader's batches as text, and checks a loader in which a call failed.
+//! Describes a loader's batches as text, and checks a loader after one of its calls failed.
 
 use warpfeed::{HostBatch, Loader, Result};
 
-/// Lists the samples of a batch, one per line. Each line ends with whether the content belongs to
-/// the sample.
-fn described(batch: &HostBatch) -> String {
+/// Lists the samples of a batch, one per line. Each line ends with `true` if the content is the
+/// sample's own, and with `false` otherwise.
+fn describe(batch: &HostBatch) -> String {
     let labels = batch.labels().map(<[i64]>::to_vec).unwrap_or_default();
     let views: Vec<_> = batch.fields().filter_map(|field| batch.field(&field.name)).collect();
     let mut lines = String::new();
@@ -20,12 +20,13 @@ fn described(batch: &HostBatch) -> String {
     lines
 }
 
-/// Returns the text of the first `count` batches, followed by the faults, or else the first error.
+/// Returns the text of the first `count` batches, followed by the faults. Returns the first error
+/// if there is one.
 fn batches(loader: Loader, count: usize) -> Result<String> {
     let mut batches = loader.host()?;
     let mut text = String::new();
     for batch in batches.epoch(0).take(count) {
-        text.push_str(&described(&batch?));
+        text.push_str(&describe(&batch?));
     }
     for fault in batches.sample_errors() {
         let sample = fault.error.sample().expect("a fault has a sample");
@@ -34,8 +35,8 @@ fn batches(loader: Loader, count: usize) -> Result<String> {
     Ok(text)
 }
 
-/// Returns whether `text` describes an epoch in which samples were replaced and the faults name
-/// them.
+/// Returns whether `text` describes the expected epoch except for replaced samples, all of which
+/// the faults name.
 fn is_replaced(text: &str, expected: &str) -> bool {
     let (mut lines, mut named) = (Vec::new(), Vec::new());
     for line in text.lines() {

@@ -1,5 +1,6 @@
-//! Promise: if any single system call fails while a loader is opened or running, then the batches
-//! are the same, or an error says where it occurred. Nothing is leaked, and the next loader works.
+//! Checks that when any one system call fails while a loader is being opened or run, either the
+//! batches are unaffected or the error says where it happened. Nothing is leaked, and the next
+//! loader works.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -81,7 +82,7 @@ fn yolo(folder: &Path, to: &Path) {
     fs::write(to.join("listed.yaml"), "train: listed.txt\nnames: [a, b, c]\n").unwrap();
 }
 
-/// A source whose reads block, so that reader threads are used.
+/// A source with blocking reads, so that the loader starts reader threads.
 struct Slow(Arc<dyn Source>);
 
 impl Source for Slow {
@@ -108,8 +109,8 @@ fn sweep(cases: &Cases<'_>) {
     table.finish();
 }
 
-/// Copies the fixtures in the formats of other libraries, because loaders write indexes next to
-/// them.
+/// Copies the fixtures in third-party formats to a temporary folder, because loaders write index
+/// files next to the data.
 fn fixtures() -> tempfile::TempDir {
     fn copy(from: &Path, to: &Path) {
         fs::create_dir_all(to).unwrap();
@@ -129,8 +130,8 @@ fn fixtures() -> tempfile::TempDir {
 }
 
 #[test]
-fn a_failed_call_gives_a_located_error_or_equal_batches() {
-    own_process!(a_failed_call_gives_a_located_error_or_equal_batches);
+fn a_failed_call_changes_no_batch_or_is_an_error_with_its_file() {
+    own_process!(a_failed_call_changes_no_batch_or_is_an_error_with_its_file);
     let _alone = alone();
     let data = Data::new();
     let open = |name: &str| Ok(loader(&data.path(name)).retries(0));
@@ -155,8 +156,8 @@ fn a_failed_call_gives_a_located_error_or_equal_batches() {
 }
 
 #[test]
-fn a_failed_call_is_an_error_or_harmless_in_every_format() {
-    own_process!(a_failed_call_is_an_error_or_harmless_in_every_format);
+fn a_failed_call_changes_nothing_or_is_an_error_in_every_format() {
+    own_process!(a_failed_call_changes_nothing_or_is_an_error_in_every_format);
     let _alone = alone();
     let fixtures = fixtures();
     let open = |name: &str| Ok(loader(&fixtures.path().join(name)).retries(0));
@@ -177,8 +178,8 @@ fn a_failed_call_is_an_error_or_harmless_in_every_format() {
 }
 
 #[test]
-fn a_call_that_fails_gives_an_error_or_the_same_boxes() {
-    own_process!(a_call_that_fails_gives_an_error_or_the_same_boxes);
+fn a_failed_call_changes_no_box_or_is_an_error() {
+    own_process!(a_failed_call_changes_no_box_or_is_an_error);
     let _alone = alone();
     let data = Data::new();
     let open = |name: &str| {
@@ -199,8 +200,8 @@ fn a_call_that_fails_gives_an_error_or_the_same_boxes() {
 /// Tests allocations that grow with the number of samples, such as file lists and indexes, on the
 /// dataset [`many`].
 #[test]
-fn without_memory_for_many_samples_there_is_an_error() {
-    own_process!(without_memory_for_many_samples_there_is_an_error);
+fn running_out_of_memory_for_many_samples_is_an_error() {
+    own_process!(running_out_of_memory_for_many_samples_is_an_error);
     let _alone = alone();
     let mut table = Table::default();
     for content in [Content::Labeled, Content::Boxes, Content::Pixels] {

@@ -1,5 +1,5 @@
-//! Promise: if any single system call fails while a dataset is packed or merged, every file under
-//! its final name is complete. A second run finishes the dataset and leaves no other files behind.
+//! Promise: if any single system call fails while a dataset is packed or merged, no incomplete file
+//! has its final name. A second run completes the dataset and leaves no temporary files behind.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,12 +30,12 @@ fn files(folder: &Path) -> BTreeMap<String, String> {
     found
 }
 
-fn listed(folder: &Path) -> String {
+fn list_files(folder: &Path) -> String {
     files(folder).iter().map(|(name, hash)| format!("{name} {hash}\n")).collect()
 }
 
-/// Runs `pack` into a new folder. If this fails, checks the files that it left behind and runs
-/// `pack` again.
+/// Calls `pack` with a new folder. If it fails, checks the files that it left behind and calls it a
+/// second time.
 fn twice(
     pack: &dyn Fn(&Path) -> Result<()>,
     folder: &Path,
@@ -45,8 +45,8 @@ fn twice(
     let packed = pack(folder);
     calls::end();
     let Err(e) = packed else {
-        let text = listed(folder);
-        // A leftover lock file is not locked, and the next run reuses it.
+        let text = list_files(folder);
+        // Ignore a leftover lock file: it is not locked, and the next run reuses it.
         let lines = text.lines().filter(|line| !line.contains(".lock.partial "));
         let without: String = lines.map(|line| format!("{line}\n")).collect();
         return Ok(if expected == Some(&without) { without } else { text });
@@ -63,8 +63,8 @@ fn twice(
         }
     }
     match pack(folder) {
-        Ok(()) if listed(folder) == expected => Err(e.to_string()),
-        Ok(()) => Err(format!("wrong: after {e}: {} instead of {expected}", listed(folder))),
+        Ok(()) if list_files(folder) == expected => Err(e.to_string()),
+        Ok(()) => Err(format!("wrong: after {e}: {} instead of {expected}", list_files(folder))),
         Err(again) => Err(format!("wrong: after {e}, again: {again}")),
     }
 }

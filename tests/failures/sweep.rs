@@ -1,5 +1,5 @@
-//! Runs a case repeatedly. In each run, a different call is made to fail, until each of the
-//! selected calls has failed once.
+//! Runs a case repeatedly and makes a different call fail each time, until each of the selected
+//! calls has failed once.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,22 +9,22 @@ use warpfeed::sampler::Rng;
 use crate::attempt::{Attempt, Done, End, attempt, prepare};
 use crate::calls::Kind;
 
-/// Number of calls of each kind that are made to fail in each case by default. If there are more
-/// calls, some of them are chosen at random.
+/// Default number of calls of each kind to make fail per case. If a case makes more calls, some of
+/// them are chosen at random.
 const MOST: usize = 12;
 
 /// Prefixes of functions in other crates that abort the process if an allocation fails.
-const OTHERS: &[&str] = &["png::", "flate2::", "fdeflate::", "roxmltree::", "serde_json::"];
+const ABORTING_CRATES: &[&str] = &["png::", "flate2::", "fdeflate::", "roxmltree::", "serde_json::"];
 
 /// A case: one small operation of the library.
 pub(crate) struct Case<'a> {
     pub(crate) name: String,
     /// Prepares the folder of a run before its process starts.
     pub(crate) prepare: Box<dyn Fn(&Path) + 'a>,
-    /// Performs the operation in a new process and a new folder. The returned text describes
-    /// everything that must be the same in all runs. All runs except the first receive this text as
-    /// the expected one. After an error, the function may check what was left behind. If something
-    /// is wrong, the message starts with `wrong`.
+    /// Performs the operation in a new process and a new folder. Returns a text that describes
+    /// everything that must be equal in all runs. The first run receives `None`, and all later runs
+    /// receive the text of the first. After an error, the function may check what was left behind;
+    /// if it finds a problem, it returns a message that starts with `wrong`.
     pub(crate) run: Box<Run<'a>>,
     /// Kinds of calls that are made to fail.
     pub(crate) kinds: &'static [Kind],
@@ -37,7 +37,7 @@ pub(crate) type Run<'a> = dyn Fn(&Path, Option<&str>) -> Result<String, String> 
 pub(crate) struct Table {
     /// For each case and kind: the number of failed calls, and how the runs ended.
     rows: BTreeMap<(String, Kind), Row>,
-    /// Number of allocations whose failure ends the process, by stack.
+    /// For each stack, the number of allocation failures that ended the process.
     aborts: BTreeMap<String, usize>,
     wrong: Vec<String>,
     /// The functions on the stack of a call, by the hash of the stack.
@@ -53,8 +53,8 @@ struct Row {
     aborts: usize,
 }
 
-/// Returns whether to make every call fail, instead of a selection.
-fn is_whole() -> bool {
+/// Returns whether to make every call fail, not only selected ones.
+fn fails_every_call() -> bool {
     std::env::var_os("WARPFEED_SWEEP_ALL").is_some()
 }
 
@@ -77,8 +77,8 @@ impl Table {
             }
             for number in numbers(calls, &case.name, index) {
                 let mut seen = run(Some((kind, number)), Some(&expected));
-                // Threads divide the calls differently in each run, so the selected call may not be
-                // reached.
+                // The threads share the calls differently in each run, so a run may not reach the
+                // selected call.
                 if seen.place.is_some() {
                     self.note(case, (kind, number), &mut seen, (&expected, &clean));
                 }
@@ -109,8 +109,8 @@ impl Table {
             End::Killed(libc::SIGABRT) if kind == Kind::Allocation => {
                 row.aborts += 1;
                 let place = place();
-                if !OTHERS.iter().any(|other| place.starts_with(other)) {
-                    wrong.push("an allocation that cannot fail".into());
+                if !ABORTING_CRATES.iter().any(|other| place.starts_with(other)) {
+                    wrong.push("a failed allocation aborted the process".into());
                 }
                 *self.aborts.entry(place).or_default() += 1;
             }
@@ -123,7 +123,7 @@ impl Table {
                     // The LMDB library treats a short write as a full disk, and a short read as a
                     // damaged file.
                     Err(_) if kind.is_short() && case.name.contains("LMDB") => row.errors += 1,
-                    Err(e) if kind.is_short() => wrong.push(format!("no call failed, but: {e}")),
+                    Err(e) if kind.is_short() => wrong.push(format!("a partial transfer caused an error: {e}")),
                     Err(e) if e.starts_with("wrong") || e == "panic" => wrong.push(e.clone()),
                     Err(_) => row.errors += 1,
                 }
@@ -150,12 +150,12 @@ impl Table {
         for ((name, kind), Row { calls, failed, same, errors, aborts }) in &self.rows {
             let row = [*calls, *failed, *errors, *same, *aborts];
             if *calls > 0 {
-                println!("{name}, {kind:?}: {}", in_words(row));
+                println!("{name}, {kind:?}: {}", row_text(row));
             }
             sums.entry(*kind).or_default().iter_mut().zip(row).for_each(|(sum, count)| *sum += count);
         }
         for (kind, row) in sums {
-            println!("all, {kind:?}: {}", in_words(row));
+            println!("all, {kind:?}: {}", row_text(row));
         }
         for (place, count) in &self.aborts {
             println!("abort ({count}): {place}");
@@ -163,18 +163,18 @@ impl Table {
         for wrong in &self.wrong {
             println!("WRONG {wrong}");
         }
-        assert!(self.wrong.is_empty(), "{} runs ended wrongly", self.wrong.len());
+        assert!(self.wrong.is_empty(), "{} runs ended in a way that is not allowed", self.wrong.len());
     }
 }
 
-/// Selects the numbers of the calls to make fail, from 1 to `calls`.
+/// Selects which of the calls, numbered from 1 to `calls`, to make fail.
 fn numbers(calls: usize, name: &str, kind: usize) -> Vec<usize> {
-    if calls <= MOST || is_whole() {
+    if calls <= MOST || fails_every_call() {
         return (1..=calls).collect();
     }
     let seed = name.bytes().fold(kind as u64, |seed, byte| seed.wrapping_mul(31) + u64::from(byte));
     let mut rng = Rng::new(seed, 0, 0);
-    // The first and last calls, and some between them.
+    // Select the first four calls, the last two, and random ones between them.
     let mut numbers: Vec<usize> = (1..=4).chain(calls - 1..=calls).collect();
     numbers.extend((0..MOST - 6).map(|_| 5 + rng.below(calls as u64 - 6) as usize));
     numbers.sort_unstable();
@@ -182,7 +182,7 @@ fn numbers(calls: usize, name: &str, kind: usize) -> Vec<usize> {
     numbers
 }
 
-fn in_words([calls, failed, errors, same, aborts]: [usize; 5]) -> String {
+fn row_text([calls, failed, errors, same, aborts]: [usize; 5]) -> String {
     format!("{calls} calls, {failed} failed: {errors} errors, {same} the same, {aborts} ended the process")
 }
 

@@ -1,5 +1,5 @@
-//! Promise: a packed annotated dataset has bit-identical batches. A sample with an invalid
-//! annotation fails, or is skipped and listed. Packing with a resize is rejected if boxes are in
+//! Promise: packing an annotated dataset does not change a bit of its batches. A sample with an
+//! invalid annotation fails, or is skipped and listed. Packing rejects a resize if boxes are in
 //! pixels.
 
 use std::path::Path;
@@ -38,7 +38,7 @@ fn batches_alike(path: &Path, folder: &Path, fields: impl Fn(Loader) -> Loader) 
 }
 
 /// Returns the number of nonzero bytes in an array.
-fn inked(batches: &[Vec<(String, Vec<u8>)>], name: &str) -> usize {
+fn count_nonzero(batches: &[Vec<(String, Vec<u8>)>], name: &str) -> usize {
     let own = batches.iter().flatten().filter(|(have, _)| have == name);
     own.map(|(_, bytes)| bytes.iter().filter(|byte| **byte != 0).count()).sum()
 }
@@ -56,15 +56,15 @@ fn packed_sets_give_the_same_batches_bit_for_bit() {
     assert!(
         ["boxes", "boxes.count", "boxes.class", "boxes.masks", "boxes.points"]
             .iter()
-            .all(|name| inked(&batches, name) > 10)
+            .all(|name| count_nonzero(&batches, name) > 10)
     );
     let voc = root.path().join("voc/ImageSets/Segmentation/train.txt");
     let batches = batches_alike(&voc, root.path(), |loader| {
         loader.field("boxes", boxes().column("difficult", Dtype::U8)).field("mask", Mask::new(Dtype::U8).fill(255))
     });
-    assert!(inked(&batches, "mask") > 1000 && inked(&batches, "boxes") > 40);
-    // In both datasets, each mask pixel of a class is inside a box of that class, and inside the
-    // mask of that box.
+    assert!(count_nonzero(&batches, "mask") > 1000 && count_nonzero(&batches, "boxes") > 40);
+    // In both datasets, each mask pixel of a class must be inside a box of that class and inside
+    // the mask of that box.
     let pixels = |path: &Path, field: &str| -> usize {
         let loader = Loader::new(path).batch_size(64).augment(Augment::letterbox(96, 96)).unlabeled(true);
         let loader = if field == "mask" {
@@ -72,10 +72,10 @@ fn packed_sets_give_the_same_batches_bit_for_bit() {
         } else {
             loader.field("boxes", Boxes::new(20).masks())
         };
-        inked(&arrays(loader), field)
+        count_nonzero(&arrays(loader), field)
     };
     let (by_class, by_figure) = (pixels(&voc, "mask"), pixels(&coco, "boxes.masks"));
-    // Only one of the datasets contains figures of fewer than 12 pixels.
+    // Only one of the datasets contains objects of fewer than 12 pixels.
     assert!(
         by_figure > 1000 && by_class >= by_figure && by_class < by_figure + by_figure / 50,
         "{by_class} {by_figure}"
@@ -89,7 +89,7 @@ fn packed_sets_give_the_same_batches_bit_for_bit() {
     ]);
     let batches =
         batches_alike(&root.path().join("data.yaml"), root.path(), |loader| loader.field("boxes", boxes().points(1)));
-    assert!(inked(&batches, "boxes") > 0);
+    assert!(count_nonzero(&batches, "boxes") > 0);
     let whole = |path: &Path, boxes: Boxes| {
         let loader = Loader::new(path).augment(Augment::pass_through(20, 10)).unlabeled(true).field("boxes", boxes);
         loader.into_iter().next().unwrap().unwrap()
@@ -98,7 +98,7 @@ fn packed_sets_give_the_same_batches_bit_for_bit() {
     assert_eq!(batch.field("boxes").unwrap().as_f32().unwrap()[..8], [0.0, 0.0, 20.0, 10.0, 2.5, 2.5, 7.5, 7.5]);
     assert_eq!(batch.field("boxes.points").unwrap().as_f32().unwrap()[..6], [10.0, 2.5, 2.0, 4.0, 2.0, 1.0]);
     assert_eq!(batch.field("boxes.class").unwrap().as_i64().unwrap()[..3], [0, 1, -1]);
-    // A polygon becomes a mask of the pixels that it covers.
+    // A polygon is delivered as a mask of the pixels that it covers.
     let root = set(&[("images/x.png", ""), ("labels/x.txt", "0 0.1 0.2 0.5 0.2 0.5 0.6 0.1 0.6")]);
     let batch = whole(root.path(), boxes().masks());
     let mask = &batch.field("boxes.masks").unwrap().bytes()[..200];
@@ -119,7 +119,7 @@ fn a_bad_annotation_fails_or_its_sample_is_skipped_and_listed() {
         loader.field("boxes", Boxes::new(4))
     };
     let e = loader().into_iter().find_map(Result::err).unwrap();
-    let cause = "annotation 100: x from 10 to 40, the image is 20 wide";
+    let cause = "annotation 100: x ranges from 10 to 40, but the image is 20 wide";
     assert_eq!((e.sample(), e.cause()), (Some(1), cause));
     let mut batches = loader().on_error(OnError::Skip { max_skipped: 9 }).host().unwrap();
     let delivered: Vec<_> =
@@ -138,12 +138,12 @@ fn a_pack_that_resizes_annotated_images_is_refused() {
     let e = refused(Pack::new(&*source).recode(smaller).to(root.path().join("x.lmdb")));
     assert_eq!(
         e.cause(),
-        "the image would become 16x8 instead of 20x10, but the field \"boxes.npy\" has pixel coordinates of the original; pack without resizing"
+        "the image would become 16x8 instead of 20x10, but the field \"boxes.npy\" refers to pixels of the original: pack without resizing"
     );
     assert_eq!(e.sample(), Some(0));
     let same = Recode::Quality { quality: 90, max_side: Some(20) };
     assert!(Pack::new(&*source).recode(same).to(root.path().join("x.lmdb")).is_ok());
-    // Relative coordinates stay valid.
+    // A resize is allowed if coordinates are relative, because they stay valid.
     let root = set(&[("images/x.png", ""), ("labels/x.txt", "0 0.5 0.5 1 1")]);
     assert!(Pack::new(&*open(root.path()).unwrap()).recode(smaller).to(root.path().join("x.lmdb")).is_ok());
 }

@@ -1,6 +1,7 @@
 //! Promise: annotations stay correct when EXIF rotates an image. Annotations of the stored image
-//! are rotated with it; annotations of the upright image are not. If it is not known which of the
-//! two was annotated, or if the annotated image had a different size, the sample fails.
+//! are rotated with the image; annotations of the upright image are not. A sample fails if the
+//! dataset does not tell which of the two was annotated, or if the annotated image had a different
+//! size.
 //!
 //! `fixtures/orientation/make.py` generated the images and, using torchvision and pycocotools, the
 //! expected annotations.
@@ -75,8 +76,8 @@ impl Case {
         (root, json)
     }
 
-    /// Checks the boxes, the masks of the first two boxes, and the points. If `turned`, they must
-    /// be rotated as by torchvision; otherwise they must be those of the stored image.
+    /// Checks the boxes, the masks of the first two boxes, and the points. If `turned` is set, they
+    /// must be rotated as torchvision rotates them; otherwise they must be unchanged.
     fn check(&self, batch: &HostBatch, turned: bool) {
         let name = &self.name;
         let [width, height] = self.upright.map(|side| side as usize);
@@ -162,7 +163,7 @@ fn coco_annotations_rotate_with_exif_as_in_torchvision() {
 }
 
 #[test]
-fn coco_annotations_of_the_upright_image_are_left_alone() {
+fn coco_annotations_of_the_upright_image_are_not_rotated() {
     for case in cases() {
         let (_root, json) = case.coco(case.upright);
         let load = |follow| batch(&case, Loader::new(&json).field("boxes", boxes()), follow);
@@ -187,19 +188,19 @@ fn a_wrong_annotated_image_size_fails_with_both_sizes() {
 }
 
 #[test]
-fn a_crop_that_depends_on_boxes_uses_the_turned_ones() {
+fn a_crop_that_depends_on_boxes_uses_rotated_boxes() {
     for case in cases().iter().filter(|case| case.tag == 6) {
         let (_root, json) = case.coco(case.stored);
         let loader = Loader::new(&json).augment(Augment::iou_crop(32, 32)).drop_field("label").batch_size(1).repeat(40);
         let loader = loader.annotations_follow(AnnotationFrame::Stored).field("boxes", Boxes::new(3));
-        // The crop must contain the center of a box. If the boxes were wrong, it would often
-        // contain none.
+        // The crop must contain the center of a box. If it used unrotated boxes, the batch would
+        // often have no box.
         assert!(loader.into_iter().all(|batch| batch.unwrap().counts("boxes").unwrap()[0] > 0), "{}", case.name);
     }
 }
 
 #[test]
-fn yolo_declares_no_size_so_the_option_decides() {
+fn yolo_annotations_follow_the_option() {
     for case in cases() {
         let [width, height] = case.stored.map(|side| side as f32);
         let line = |[x1, y1, x2, y2]: [f32; 4]| {
@@ -239,10 +240,10 @@ fn yolo_declares_no_size_so_the_option_decides() {
 }
 
 #[test]
-fn boxes_and_masks_of_pascal_voc_turn_with_the_image() {
+fn boxes_and_masks_of_pascal_voc_rotate_with_the_image() {
     for case in cases() {
         let [width, height] = case.stored;
-        // VOC counts pixels from 1.
+        // Pascal VOC counts pixels from 1.
         let object = |[x1, y1, x2, y2]: [f32; 4]| {
             let (x1, y1) = (x1 + 1.0, y1 + 1.0);
             format!(
@@ -278,10 +279,10 @@ fn boxes_and_masks_of_pascal_voc_turn_with_the_image() {
     }
 }
 
-/// Masks, depth maps and flows, as arrays or interlaced PNGs, equal those of a sample that was
-/// rotated in advance. The same holds after flips and resizes.
+/// Compares masks, depth maps and flows, stored as arrays or interlaced PNGs, with a sample that
+/// was rotated in advance. They must stay equal after flips and resizes.
 #[test]
-fn masks_maps_and_points_follow_through_every_step() {
+fn masks_maps_and_points_follow_every_rotation() {
     for case in cases() {
         let frame =
             Info::read(&case.jpeg()).unwrap().oriented.annotated(Some(AnnotationFrame::Stored)).frame(None).unwrap();

@@ -1,5 +1,5 @@
-//! Promise: a batch consists of arrays with a type and a shape. Their values are computed from the
-//! `u8` images by the documented formula, for any number of workers.
+//! Promise: each array in a batch has the declared type and shape. Its values follow from the `u8`
+//! images by the documented formula, for any number of workers.
 
 use crate::reference::{self, Ops};
 use crate::support::{self, Draw, Numbers, loader, reference};
@@ -100,8 +100,8 @@ fn other_fields_travel_with_the_batch() {
     let e = make(&[3]).into_iter().next().unwrap().unwrap_err();
     assert_eq!(
         e.to_string(),
-        "sample 0 (0): source: field \"emb\" has 8 bytes, but its dtype and shape need 12; a field is read as an array without \
-         a header unless its name ends in npy, json or txt"
+        "sample 0 (0): source: field \"emb\" has 8 bytes, but its dtype and shape need 12; it is read as an array without a \
+         header, because its name does not end in npy, json or txt"
     );
     let e = make(&[2]).field("mask", field::NdArray::new(Dtype::U8, [1])).into_iter().next().unwrap().unwrap_err();
     assert!(e.to_string().contains("no field \"mask\" among"), "{e}");
@@ -146,7 +146,7 @@ fn a_mixed_batch_is_the_same_for_any_workers() {
     }
 }
 
-/// Draws the erased rectangle of sample `id` as the loader does.
+/// Chooses the rectangle to erase in sample `id` as the loader does.
 fn erased(source: &Numbers, augment: &Augment, seed: u64, epoch: u64, id: u64) -> Ops {
     let mut scratch = Vec::new();
     let sample = source.read(id as usize, &mut scratch).unwrap();
@@ -155,8 +155,8 @@ fn erased(source: &Numbers, augment: &Augment, seed: u64, epoch: u64, id: u64) -
     Ops { erase: plan.erased().map(|erase| (erase.rect, erase.value)), ..Ops::default() }
 }
 
-/// The reference computes each value with the arithmetic of the device kernel.
-/// `tests/gpu/kernels.rs` compares it with the kernel itself.
+/// Compares with a reference that uses the arithmetic of the device kernel. `tests/gpu/kernels.rs`
+/// compares the same reference with the kernel.
 #[test]
 fn a_mixed_batch_has_the_bits_of_the_device_kernel() {
     const SEED: u64 = 2;
@@ -238,7 +238,7 @@ fn soft_labels_have_the_bits_of_the_device_kernel() {
 }
 
 #[test]
-fn impossible_soft_labels_are_errors() {
+fn invalid_soft_labels_are_errors() {
     let open = |classes, smoothing| loader(Numbers::new(20)).soft_labels(classes, smoothing);
     let refused = |loader: Loader| loader.host().err().unwrap().to_string();
     assert_eq!(refused(open(0, 0.0)), "config: soft_labels(0, ..): expected at least one class");
@@ -246,7 +246,7 @@ fn impossible_soft_labels_are_errors() {
     assert!(refused(open(10, f32::NAN)).contains("smoothing=NaN"));
     assert!(refused(open(10, 0.0).field("soft_label", field::NdArray::new(Dtype::F32, [10]))).contains("soft_label"));
     let e = open(4, 0.0).into_iter().next().unwrap().unwrap_err();
-    assert_eq!((e.sample(), e.cause()), (Some(4), "label 4, but soft_labels has 4 classes, starting at 0"));
+    assert_eq!((e.sample(), e.cause()), (Some(4), "label 4, but soft_labels has only the classes 0 to 3"));
 }
 
 #[test]
@@ -271,9 +271,10 @@ fn smoothing_takes_the_class_count_from_the_dataset() {
     assert!(e.cause().contains("the dataset has no class names"), "{e}");
 }
 
-/// An option that no field uses would be silently ignored, so it is rejected.
+/// Checks that options are rejected if no field uses them. Otherwise they would silently have no
+/// effect.
 #[test]
-fn options_that_no_field_obeys_are_refused() {
+fn options_that_no_field_uses_are_refused() {
     let emb = || field::NdArray::new(Dtype::F32, [2]);
     let refused = |loader: Loader, words: &str| {
         let e = loader.host().unwrap_err();
@@ -293,9 +294,9 @@ fn options_that_no_field_obeys_are_refused() {
     no_label().field("class", field::Label::new()).soft_labels(10, 0.1).host().unwrap();
 }
 
-/// A label names the class of one image, but a mixed image shows two.
+/// A class label describes only one of the two images that a mixed image shows.
 #[test]
-fn mixing_without_soft_labels_is_refused_with_the_alternatives() {
+fn mixing_without_soft_labels_is_refused_with_advice() {
     let open = |mix| loader(Numbers::new(8)).augment(Augment::train(SIDE as u32).mix(mix));
     for mix in [Mix::mixup(0.4), Mix::cutmix(1.0), Mix::either(0.4, 1.0).probability(0.1)] {
         let e = open(mix.clone()).host().err().unwrap();
@@ -313,8 +314,8 @@ fn mixing_without_soft_labels_is_refused_with_the_alternatives() {
     }
 }
 
-/// A batch of one sample has no partner, so neither its image nor its labels are mixed. The batch
-/// reports this.
+/// A batch of one sample contains no partner to mix with. Neither its image nor its label is mixed,
+/// and the batch reports this.
 #[test]
 fn a_batch_of_one_is_not_mixed() {
     let open = |augment| loader(Numbers::new(8)).batch_size(7).augment(augment).dtype(Dtype::F16).soft_labels(10, 0.0);
@@ -325,7 +326,7 @@ fn a_batch_of_one_is_not_mixed() {
     assert_eq!(mixed.soft_labels().unwrap().as_f32(), plain.soft_labels().unwrap().as_f32());
 }
 
-/// Until they are mixed, pixels are stored in the slot itself.
+/// Pixels that wait to be mixed are stored in the slot, so they need no other memory.
 #[test]
 fn mixing_takes_no_additional_memory() {
     for dtype in DTYPES {

@@ -1,10 +1,10 @@
-//! Promise: boxes are transformed together with their image, and so are their classes, columns,
-//! masks and keypoints. Boxes are clipped, and dropped if too little of them remains visible.
-//! Batches are padded, with a count of the boxes. If a box is dropped, so are its annotations. A
-//! sample with an invalid box, or with a box outside of the image, fails with an error that
-//! contains the numbers.
+//! Promise: boxes, their masks and their keypoints are transformed together with the image. Boxes
+//! are clipped, and dropped if too little of them remains visible. Dropping a box also drops its
+//! class, columns, mask and keypoints. Batches are padded and contain the number of boxes of each
+//! sample. A sample with an invalid box, or with a box outside of the image, fails with an error
+//! that contains the coordinates.
 
-use crate::follow::{Plane, Told, augments, image, npy};
+use crate::follow::{PlanRecord, Plane, augments, image, npy};
 use crate::support::no_hang;
 use warpfeed::decode::Size;
 use warpfeed::field::{BoxFormat, Boxes, Keypoints};
@@ -51,7 +51,8 @@ fn floats(values: impl IntoIterator<Item = f64>) -> Vec<u8> {
 }
 
 impl Truth {
-    /// Returns the masks as COCO run lengths, but every third one as the polygon of a rectangle.
+    /// Returns the masks as COCO run lengths, except that every third mask is replaced by a
+    /// rectangle and returned as a polygon.
     fn segmentations(&mut self) -> String {
         let (width, height) = (self.size.width as usize, self.size.height as usize);
         let each = self.masks.iter_mut().enumerate().map(|(number, mask)| {
@@ -85,9 +86,8 @@ impl Truth {
             .field("boxes.masks.json", self.segmentations())
     }
 
-    /// Applies the steps in `told` to box `i`: crop, resize, crop, pad, flip. Each crop clips the
-    /// box.
-    fn boxed(&self, i: usize, told: &[i64], output: Size) -> Option<([f64; 4], f64)> {
+    /// Applies the plan `told` to box `i`: crop, resize, crop, pad, flip. Each crop clips the box.
+    fn transformed_box(&self, i: usize, told: &[i64], output: Size) -> Option<([f64; 4], f64)> {
         let t: Vec<f64> = told.iter().map(|&v| v as f64).collect();
         let axis = |from: f64, to: f64, a: usize, mirrored: bool, side: f64| {
             let clip = |v: f64, most: f64| v.max(0.0).min(most);
@@ -130,7 +130,7 @@ fn check(batch: &HostBatch, truths: &[Truth], output: Size, (share, size): (f64,
     assert_eq!(get("boxes.points").shape(), [batch.len(), MOST, K, 3]);
     for (place, id) in batch.ids().enumerate() {
         let (truth, told) = (&truths[id as usize], &told[place * 14..][..14]);
-        let of_box = |i: usize| Some((i, truth.boxed(i, told, output)?));
+        let of_box = |i: usize| Some((i, truth.transformed_box(i, told, output)?));
         let enough = |(_, ([x1, y1, x2, y2], visible)): &(usize, ([f64; 4], f64))| {
             *visible >= share && x2 - x1 >= size && y2 - y1 >= size
         };
@@ -189,7 +189,7 @@ fn boxes_and_their_annotations_follow_the_image() {
             for (workers, limits) in [(1, (0.0, 0.0)), (3, (0.4, 0.0)), (2, (0.0, 3.5))] {
                 let boxes = kind().min_visible(limits.0).min_size(limits.1);
                 let loader = Loader::source(source.clone()).augment(augment.clone()).batch_size(9).workers(workers);
-                let loader = loader.drop_field("label").field("boxes", boxes).field("plan", Told).shuffle(5);
+                let loader = loader.drop_field("label").field("boxes", boxes).field("plan", PlanRecord).shuffle(5);
                 for batch in loader {
                     check(&batch.unwrap(), &truths, output, limits);
                 }
@@ -237,7 +237,7 @@ fn an_iou_crop_drops_boxes_with_centers_outside() {
         for seed in 0..6 {
             let loader =
                 Loader::source(source.clone()).augment(Augment::iou_crop(32, 24)).drop_field("label").seed(seed);
-            for batch in loader.field("boxes", Boxes::new(MOST)).field("plan", Told) {
+            for batch in loader.field("boxes", Boxes::new(MOST)).field("plan", PlanRecord) {
                 let batch = batch.unwrap();
                 let told = batch.field("plan").unwrap().as_i64().unwrap().to_vec();
                 for (place, id) in batch.ids().enumerate() {
@@ -299,14 +299,14 @@ fn every_box_format_works_in_pixels_and_relative_units() {
                 }
             }
         }
-        // Datasets contain rounded numbers, so a box that is slightly outside of the image is
-        // clipped.
+        // Coordinates in datasets may be rounded, so a box that extends slightly beyond the image
+        // is clipped and not rejected.
         let text = OwnedSample::new("x").field("boxes.txt", "-0.5 0 40.9 20.2");
         assert_eq!(plain(text, Boxes::new(1)), [0.0, 0.0, 40.0, 20.0]);
     });
 }
 
-/// Returns the error of a loader whose second sample has a 40x20 image and these fields.
+/// Returns the error of a loader. Its second sample has a 40x20 image and `fields`.
 fn fails(fields: &[(&str, &str)], boxes: Boxes) -> Error {
     let size = Size::new(40, 20);
     let good = OwnedSample::new("good").field("rgb.npy", image(size)).field("boxes.json", "[]");
@@ -316,11 +316,11 @@ fn fails(fields: &[(&str, &str)], boxes: Boxes) -> Error {
         let loader = Loader::source(Memory::new(vec![good.clone(), bad.clone()])).drop_field("label").batch_size(2);
         loader.augment(Augment::pass_through(40, 20)).field("boxes", boxes.clone())
     };
-    let error = open().into_iter().find_map(Result::err).expect("the sample is bad");
+    let error = open().into_iter().find_map(Result::err).expect("the sample fails");
     assert_eq!(error.sample(), Some(1));
     let mut batches = open().on_error(OnError::Skip { max_skipped: 1 }).host().unwrap();
     let batch = batches.epoch(0).next().unwrap().unwrap();
-    assert_eq!(batch.valid().collect::<Vec<_>>(), [true, false], "or the sample is skipped");
+    assert_eq!(batch.valid().collect::<Vec<_>>(), [true, false], "the bad sample is skipped on request");
     drop(batch);
     assert_eq!(batches.sample_errors().len(), 1, "the sample is listed");
     error
@@ -333,19 +333,22 @@ fn a_bad_box_is_an_error_with_both_numbers() {
         let field = "field \"boxes.json\"";
         assert_eq!(
             cause("[[0, 0, 5, 5], [10, 0, 700, 5]]"),
-            format!("{field} box 1: x from 10 to 700, the image is 40 wide")
+            format!("{field}: box 1: x ranges from 10 to 700, but the image is 40 wide")
         );
-        assert_eq!(cause("[[1, 9, 5, 8]]"), format!("{field} box 0: y from 9 to 8, the image is 20 high"));
-        assert_eq!(cause("[[-2, 0, 5, 5]]"), format!("{field} box 0: x from -2 to 5, the image is 40 wide"));
+        assert_eq!(cause("[[1, 9, 5, 8]]"), format!("{field}: box 0: y ranges from 9 to 8, but the image is 20 high"));
+        assert_eq!(
+            cause("[[-2, 0, 5, 5]]"),
+            format!("{field}: box 0: x ranges from -2 to 5, but the image is 40 wide")
+        );
         let e = fails(&[("boxes.txt", "0 0 NaN 5")], Boxes::new(2));
-        assert_eq!(e.cause(), "field \"boxes.txt\" box 0: x from 0 to NaN, the image is 40 wide");
+        assert_eq!(e.cause(), "field \"boxes.txt\": box 0: x ranges from 0 to NaN, but the image is 40 wide");
         let e = fails(&[("boxes.txt", "0 0 inf 5")], Boxes::new(2).from(BoxFormat::Xywh));
-        assert_eq!(e.cause(), "field \"boxes.txt\" box 0: x from 0 to inf, the image is 40 wide");
+        assert_eq!(e.cause(), "field \"boxes.txt\": box 0: x ranges from 0 to inf, but the image is 40 wide");
         assert_eq!(cause("[[1, 2, 3]]"), format!("{field} has the shape [1, 3]: expected (n, 4)"));
         let three = "[[0,0,5,5],[0,0,5,5],[0,0,0,5],[1,1,2,2]]";
         assert_eq!(
             cause(three),
-            "field \"boxes\": 3 boxes remain after the crop, but Boxes::new(2) keeps at most 2: use Boxes::new(3) or more, or \
+            "field \"boxes\": 3 boxes remain after the crop, but Boxes::new(2) allows at most 2: use Boxes::new(3) or more, or \
                     .truncated()"
         );
         let units = fails(&[("boxes.json", "[[0,0,1,1]]"), ("boxes.units.txt", "miles")], Boxes::new(2));
@@ -364,7 +367,7 @@ fn annotations_of_boxes_must_match_their_number() {
         assert_eq!(cause(("boxes.class.json", "[1]"), class()), "field \"boxes.class.json\" has 1 numbers for 2 boxes");
         assert_eq!(
             cause(("boxes.class.txt", "0 256"), class()),
-            "field \"boxes.class.txt\" has class 256, which uint8 cannot hold, for box 1"
+            "field \"boxes.class.txt\": box 1 has class 256, which uint8 cannot hold"
         );
         assert_eq!(
             cause(("other", ""), class()),
@@ -380,7 +383,7 @@ fn annotations_of_boxes_must_match_their_number() {
         let points = cause(("boxes.points.json", "[[[1,2,2]]]"), Boxes::new(2).points(1));
         assert_eq!(points, "field \"boxes.points.json\" has the shape [1, 1, 3]: expected [2, 1, 3]");
         let points = cause(("boxes.points.txt", "1 2 2 3 NaN 1"), Boxes::new(2).points(1));
-        assert!(points.contains("as point 0 of set 1"), "{points}");
+        assert!(points.contains("point 0 of set 1 is"), "{points}");
         // Without boxes, no other annotations are required.
         let sample = OwnedSample::new("x").field("boxes.json", "[]");
         assert_eq!(plain(sample, kind()), [0.0; 4 * MOST]);
@@ -391,7 +394,7 @@ fn annotations_of_boxes_must_match_their_number() {
 }
 
 #[test]
-fn classes_are_numbered_by_the_loaders_list() {
+fn box_classes_use_the_loaders_class_list() {
     no_hang(|| {
         let sample = OwnedSample::new("x").field("rgb.npy", image(Size::new(40, 20)));
         let sample = sample.field("boxes.txt", "0 0 5 5 1 1 6 6").field("boxes.class.txt", "0 2");
@@ -417,7 +420,7 @@ fn points_of_the_image_follow_it() {
         let source = Memory::new(truths.iter().enumerate().map(sample).collect());
         for augment in augments() {
             let output = augment.output_size();
-            let loader = Loader::source(source.clone()).augment(augment).drop_field("label").field("plan", Told);
+            let loader = Loader::source(source.clone()).augment(augment).drop_field("label").field("plan", PlanRecord);
             let loader = loader.field("a", Keypoints::new(K).visibility().flip_pairs(PAIRS));
             for batch in loader.field("b", Keypoints::new(K).flip_pairs(PAIRS)) {
                 let batch = batch.unwrap();
@@ -444,7 +447,7 @@ fn points_of_the_image_follow_it() {
 }
 
 #[test]
-fn options_that_cannot_work_are_refused() {
+fn invalid_box_options_are_refused() {
     let refused = |boxes: Boxes, words: &str| {
         let sample = OwnedSample::new("x").field("rgb.npy", image(Size::new(8, 8)));
         let loader = Loader::source(Memory::new(vec![sample])).field("boxes", boxes);
@@ -458,7 +461,7 @@ fn options_that_cannot_work_are_refused() {
     refused(Boxes::new(1).column("masks", Dtype::U8), "this name is reserved");
     refused(Boxes::new(1).column("a", Dtype::U8).column("a", Dtype::U8), "duplicate field");
     refused(Boxes::new(1).points(0), "0 points");
-    refused(Boxes::new(1).points(3).flip_pairs([(1, 3)]), "the flip pair (1, 3): expected points 0 to 3 - 1");
+    refused(Boxes::new(1).points(3).flip_pairs([(1, 3)]), "the flip pair (1, 3): expected points from 0 to 2");
     refused(Boxes::new(1).points(3).flip_pairs([(1, 1)]), "the flip pair (1, 1)");
     refused(Boxes::new(1).points(3).flip_pairs([(0, 1), (1, 2)]), "the flip pair (1, 2)");
 }

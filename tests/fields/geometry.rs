@@ -1,6 +1,6 @@
 //! Promise: masks, boxes, points and dense maps are transformed as torchvision v2 transforms
-//! `tv_tensors`: masks bit for bit, boxes, points and float maps to 1e-4. `make.py` in
-//! `tests/fixtures/geometry` generated the expected files with torchvision.
+//! `tv_tensors`. Masks are equal bit for bit; boxes, points and float maps agree to within 1e-4.
+//! `tests/fixtures/geometry/make.py` generated the expected files with torchvision.
 
 use crate::follow;
 use serde::Deserialize;
@@ -13,7 +13,7 @@ use warpfeed::{Augment, Dtype, Layout, Loader};
 
 const IMAGE: Size = Size { width: 233, height: 177 };
 
-/// One case of `make.py`: parameters and results.
+/// A test case of `make.py`: the parameters, and the results of torchvision.
 #[derive(Deserialize)]
 struct Case {
     name: String,
@@ -50,7 +50,7 @@ impl Case {
         plan
     }
 
-    /// Returns the deterministic augmentation that performs this case.
+    /// Returns the deterministic augmentation with the parameters of this case.
     fn augment(&self) -> Augment {
         let [width, height] = self.output;
         let augment = match self.augment.as_deref() {
@@ -63,13 +63,13 @@ impl Case {
     }
 }
 
-/// Like `source_mask` of `make.py`.
+/// Computes the mask value at a pixel, like `source_mask` in `make.py`.
 fn class(x: u32, y: u32) -> u8 {
     let noise = (x.wrapping_mul(73_856_093) ^ y.wrapping_mul(19_349_663)) >> 8;
     if noise.is_multiple_of(7) { (noise / 7 % 200) as u8 } else { (x / 11 + y / 7 * 5) as u8 }
 }
 
-/// Like `BOXES` of `make.py`.
+/// Returns the same boxes as `BOXES` in `make.py`.
 fn boxes() -> Vec<[f64; 4]> {
     let (width, height) = (f64::from(IMAGE.width), f64::from(IMAGE.height));
     let drawn = (0..10).map(|i| {
@@ -86,7 +86,7 @@ fn boxes() -> Vec<[f64; 4]> {
     drawn.chain(edges).collect()
 }
 
-/// Like `POINTS` of `make.py`.
+/// Returns the same points as `POINTS` in `make.py`.
 fn points() -> Vec<[f64; 2]> {
     let point = |i: u32| {
         let (x, y) = ((i * 41 + 7) % IMAGE.width, (i * 23 + 5) % IMAGE.height);
@@ -138,13 +138,14 @@ fn boxes_are_clipped_and_dropped_as_by_torchvision() {
 }
 
 #[test]
-fn points_are_where_torchvision_puts_them() {
+fn points_match_those_of_torchvision() {
     for case in cases() {
         let plan = case.plan();
         for ((ours, theirs), shown) in points().into_iter().zip(&case.points).zip(&case.shown) {
             let (x, y) = plan.point(ours[0], ours[1]);
             assert!(near(&[x, y], theirs), "{}: {ours:?} is ({x}, {y}), not {theirs:?}", case.name);
-            // torchvision does not record which part of the output is image and which is padding.
+            // torchvision keeps points in the padding, because it does not record where the image
+            // ends.
             let Rect { x: left, y: top, width, height } = plan.shown();
             let image =
                 x >= left.into() && x < f64::from(left + width) && y >= top.into() && y < f64::from(top + height);
@@ -173,7 +174,7 @@ fn deterministic_augmentations_equal_those_of_torchvision() {
 fn maps_of_floats_equal_those_of_torchvision() {
     let bytes = |values: Vec<f32>| values.into_iter().flat_map(f32::to_le_bytes).collect::<Vec<_>>();
     let places = (0..IMAGE.height).flat_map(|y| (0..IMAGE.width).map(move |x| (x, y)));
-    // Like `source_flow` of `make.py`.
+    // Compute the same flow as `source_flow` in `make.py`.
     let flow = places.flat_map(|(x, y)| {
         let (a, b) = (f64::from((x * 3 + y) % 50) / 8.0 - 2.0, f64::from((x / 9 * 7 + y * 5) % 31) / 4.0);
         [a as f32, (b + f64::from((x ^ y) % 3)) as f32]
@@ -205,7 +206,7 @@ fn maps_of_floats_equal_those_of_torchvision() {
     }
 }
 
-/// The image that `make.py` also generates.
+/// Generates the same image as `make.py`.
 fn image() -> Pixels {
     let mut pixels = Pixels::new();
     let places = (0..IMAGE.height).flat_map(|y| (0..IMAGE.width).flat_map(move |x| (0..3).map(move |c| (x, y, c))));
@@ -327,8 +328,8 @@ fn iou_crops_have_the_moments_of_torchvision() {
     }
 }
 
-/// The mask equals the red channel of the image, so the transformed image shows what the
-/// transformed mask must be.
+/// Uses a mask that equals the red channel of the image, so that the transformed image contains the
+/// expected mask.
 #[test]
 fn masks_and_maps_follow_geometric_operations() {
     let size = Size::new(60, 44);
@@ -398,14 +399,14 @@ fn maps_are_resized_without_antialiasing_as_images_are() {
     let farthest = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     for augment in [Augment::resize(13, 9), Augment::eval(16, 12), Augment::letterbox(20, 30)] {
         let (images, maps) = all(augment.clone().antialias(false));
-        // The image is rounded to 8 bits after each of the two steps.
+        // The image may differ by 1, because it is rounded to 8 bits after each of the two steps.
         assert!(farthest(&images, &maps) < 1.01, "{augment:?}");
         assert!(farthest(&maps, &all(augment).1) > 20.0);
     }
 }
 
 #[test]
-fn geometric_operations_turn_no_fill_value_of_a_flow() {
+fn geometric_operations_do_not_rotate_fill_values_of_a_flow() {
     let size = Size::new(32, 16);
     let [rgb, mask] = [3, 1].map(|channels| vec![1_u8; channels * 32 * 16]);
     let flow: Vec<u8> = [2.0_f32, 0.0].repeat(32 * 16).iter().flat_map(|v| v.to_le_bytes()).collect();

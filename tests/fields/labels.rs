@@ -62,7 +62,7 @@ fn a_missing_label_is_an_error_that_names_the_sample() {
     assert!(e.cause().contains("no label") && e.cause().contains("unlabeled(true)"), "{e}");
 }
 
-/// Covers a tar in which one `cls` file is missing, and an LMDB in which one label is missing.
+/// Tests a tar that lacks one `cls` file, and an LMDB that lacks one label.
 #[test]
 fn a_label_missing_from_a_file_is_an_error_that_names_the_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -123,7 +123,7 @@ fn a_sample_without_a_label_is_skipped_like_a_damaged_one() {
     assert_eq!(faults.iter().map(|fault| fault.error.sample()).collect::<Vec<_>>(), [Some(1)]);
 }
 
-/// An undecodable image is not reported as a missing label.
+/// Checks that an image that does not decode is not reported as a missing label.
 #[test]
 fn a_sample_that_failed_for_a_different_reason_keeps_its_error() {
     let bad = OwnedSample::new("bad").field("img", *b"no number");
@@ -142,7 +142,7 @@ fn a_sample_that_failed_for_a_different_reason_keeps_its_error() {
 #[test]
 fn a_label_below_zero_is_an_error_of_its_sample() {
     let e = first(set(&[Some(3), Some(-49), Some(2), Some(1)])).unwrap_err();
-    assert!(e.sample() == Some(1) && e.cause().contains("label -49 is below zero"), "{e}");
+    assert!(e.sample() == Some(1) && e.cause().contains("label -49 is negative"), "{e}");
     let e = first(set(&[Some(0), Some(-1), None, Some(1)]).soft_labels(4, 0.1)).unwrap_err();
     assert!(e.sample().is_some(), "{e}");
     let told = first(set(&[Some(0), Some(-1), None, Some(1)]).unlabeled(true)).unwrap();
@@ -159,7 +159,7 @@ fn soft_labels_need_a_label_for_each_sample() {
     assert_eq!(rows, [low, low, low, low, low, one, low, low, low, low, low, low]);
 }
 
-/// Each batch records whether it has labels, even if its slot was used by a different batch before.
+/// Checks that a batch with labels does not affect the next batch in the same slot, and vice versa.
 #[test]
 fn each_batch_tracks_whether_it_has_labels() {
     let labels: Vec<_> = (0..24).map(|i| (i / 4 % 2 == 1).then_some(i)).collect();

@@ -1,7 +1,8 @@
-//! Promise: mask values use the loader's class numbers. With `classes` and in joined datasets,
-//! Pascal VOC masks are renumbered exactly like the boxes, before and after packing. A map assigns
-//! numbers to values or colors. A sample with a value that is not in the map fails, and the error
-//! names the value. A mask has the same values in every lossless format.
+//! Promise: mask values are the loader's class indices. With `classes` and in joined datasets, the
+//! values in Pascal VOC masks are changed to the same indices as the classes of boxes, before and
+//! after packing. A map assigns class indices to values or colors. A sample fails if its mask
+//! contains a value that is not in the map, and the error contains the value. A mask has the same
+//! values in every lossless format.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -75,7 +76,8 @@ fn delivered(loader: Loader) -> Result<Vec<(i64, Vec<i64>)>> {
     Ok(all)
 }
 
-/// Reference implementation: renumbers the mask from the class list `old` to the class list `new`.
+/// Reference implementation: replaces each index into the class list `old` by the index of the same
+/// class in `new`.
 fn renumbered(mask: &[u8], old: &[&str], new: &[&str]) -> Vec<i64> {
     let number = |value: &u8| match *value {
         0 | 255 => i64::from(*value),
@@ -102,7 +104,7 @@ fn renumbered_classes_agree_in_masks_and_boxes() {
         let plain = delivered(Loader::new(root.path())).unwrap();
         assert!(plain.iter().zip(&masks).all(|((_, found), mask)| *found == renumbered(mask, &SORTED, &SORTED)));
         assert_eq!(delivered(Loader::new(root.path()).classes(list)).unwrap(), expected);
-        // Either the mask is packed with the new numbers, or it is packed unchanged and renumbered
+        // Pack the mask with the new class indices, or pack it unchanged and change the indices
         // later.
         let source = open(root.path()).unwrap();
         let numbered = Classes::new(list).unwrap().number(source.clone()).unwrap();
@@ -129,7 +131,7 @@ fn joined_datasets_number_mask_classes_by_name() {
             .zip(sets)
             .flat_map(|((_, masks), names)| masks.iter().map(move |mask| renumbered(mask, names, &join)));
         assert!(found.iter().map(|(_, mask)| mask.clone()).eq(expected));
-        // In a packed mask, each class keeps its color when its number changes.
+        // In a packed mask, each class keeps its color when its index changes.
         let target = roots[0].0.path().join("joined.tar");
         let parts: Vec<Arc<dyn Source>> = roots.iter().map(|(root, _)| open(root.path()).unwrap()).collect();
         let joined = Concat::match_labels_by_name(parts).unwrap();
@@ -153,7 +155,7 @@ fn an_unlisted_mask_class_fails_and_other_masks_stay_equal() {
         drop(batches.epoch(0).next());
         let fault = batches.sample_errors()[0].error.to_string();
         assert!(fault.contains("class \"fox\" is not in the list of classes") && fault.contains("mask.png"), "{fault}");
-        // Masks in a dataset whose labels are renumbered.
+        // Test masks in a dataset with a class list that changes the label indices.
         let sample = OwnedSample::new("a").label(1).field("rgb.npy", image(SIZE));
         let sample = sample.field("mask.png", palette_png(&masks[0], SIDES));
         let set = Memory::new(vec![sample]).with_classes(["cat", "dog"]);
@@ -190,7 +192,7 @@ fn an_unmapped_mask_value_fails_with_its_coordinates() {
     // With a number of classes, 255 can be the ignored value, although it is not the fill value.
     assert!(one("mask.png", stored(), kind().classes(4).ignore(255)).is_ok());
     assert!(one("mask.png", stored(), kind().classes(4)).unwrap_err().cause().contains("the value 255"));
-    // An array behaves the same.
+    // Masks in arrays are checked in the same way.
     let array = npy("|u1", "(10, 20)", &mask);
     assert_eq!(one("mask.npy", array, kind().map(map.clone())).unwrap(), expected);
     for (kind, words) in [
@@ -206,7 +208,7 @@ fn an_unmapped_mask_value_fails_with_its_coordinates() {
 }
 
 #[test]
-fn colors_are_classes_in_every_format_that_has_them() {
+fn colors_map_to_classes_in_every_color_format() {
     let mask = values(3, 50);
     let color = |value: u8| [value.wrapping_mul(40), 128, value];
     let mut rgb = image::RgbImage::new(SIDES.0, SIDES.1);
@@ -285,7 +287,7 @@ fn palette_tiff(values: &[u8], little: bool) -> Vec<u8> {
 }
 
 #[test]
-fn masks_of_every_format_that_keeps_values_are_the_same_mask() {
+fn every_lossless_format_gives_the_same_mask() {
     no_hang(|| {
         let mask = values(3, 60);
         let expected: Vec<i64> = mask.iter().map(|&value| value.into()).collect();
@@ -317,8 +319,8 @@ fn masks_of_every_format_that_keeps_values_are_the_same_mask() {
         ];
         for (name, mask) in masks {
             assert_eq!(one(name, mask.clone(), kind()).unwrap(), expected, "{name}");
-            // A file from which any byte is missing fails. Damage neither changes the size nor
-            // causes a hang.
+            // A file that is cut anywhere must fail. Other damage must not change the size or cause
+            // a hang.
             for cut in (0..mask.len().min(200)).chain([mask.len() - 1]) {
                 if let Ok(found) = one(name, mask[..cut].to_vec(), kind()) {
                     assert_eq!(found.len(), 200, "{name} of {cut} bytes");

@@ -1,11 +1,11 @@
-//! Promise: a mask is transformed together with its image. Crops, resizes, flips and padding use
-//! nearest-neighbor sampling and never interpolate values. This holds for palettes, gray values of
+//! Promise: a mask is cropped, resized, flipped and padded together with its image. Resizing uses
+//! nearest-neighbor sampling and never interpolates values. This holds for palettes, gray values of
 //! 1 to 16 bits, interlaced PNGs, and arrays of any integer type. A sample fails if its mask has
 //! the wrong size, contains an unknown value, or is damaged.
 
 use std::io::Cursor;
 
-use crate::follow::{Plane, Told, augments, image, npy};
+use crate::follow::{PlanRecord, Plane, augments, image, npy};
 use crate::support::no_hang;
 use warpfeed::batch::Element;
 use warpfeed::decode::Size;
@@ -145,7 +145,7 @@ fn check(batch: &HostBatch, sizes: &[Size], planes: &[Plane], output: Size, fill
 }
 
 #[test]
-fn every_pixel_is_the_nearest_one_in_every_encoding_of_a_mask() {
+fn masks_of_every_encoding_use_the_nearest_pixel() {
     no_hang(|| {
         let sizes: Vec<Size> = (0..36).map(|i| Size::new(20 + (i * 17 + i * i) % 90, 19 + (i * 23) % 70)).collect();
         for dtype in [Dtype::U16, Dtype::I32, Dtype::I64] {
@@ -166,7 +166,7 @@ fn every_pixel_is_the_nearest_one_in_every_encoding_of_a_mask() {
                 let output = augment.output_size();
                 for workers in [1, 3] {
                     let loader = Loader::source(source.clone()).augment(augment.clone()).batch_size(8).workers(workers);
-                    let loader = loader.field("mask", Mask::new(dtype).fill(9)).field("plan", Told).shuffle(3);
+                    let loader = loader.field("mask", Mask::new(dtype).fill(9)).field("plan", PlanRecord).shuffle(3);
                     for batch in loader.drop_field("label") {
                         check(&batch.unwrap(), &sizes, &planes, output, 9);
                     }
@@ -179,8 +179,7 @@ fn every_pixel_is_the_nearest_one_in_every_encoding_of_a_mask() {
 #[test]
 fn a_mask_above_the_decompression_step_is_complete() {
     no_hang(|| {
-        // The last mask has an ordinary size, and is decoded in memory that held larger masks
-        // before.
+        // The last mask is small, and is decoded in memory that held larger masks before.
         let cases = [(1300, 700, 0), (901, 1100, 3), (700, 600, 10), (65_535, 9, 11), (60, 50, 0)];
         let samples = cases.iter().enumerate().map(|(seed, &(width, height, stored))| {
             let size = Size::new(width, height);
@@ -230,7 +229,7 @@ fn arrays_of_every_integer_type_are_masks() {
             for augment in augments() {
                 let output = augment.output_size();
                 let loader = Loader::source(source.clone()).augment(augment).batch_size(8).drop_field("label");
-                for batch in loader.field("mask", Mask::new(dtype).fill(100)).field("plan", Told) {
+                for batch in loader.field("mask", Mask::new(dtype).fill(100)).field("plan", PlanRecord) {
                     check(&batch.unwrap(), &[size; 8], &planes, output, 100);
                 }
             }
@@ -249,7 +248,7 @@ fn a_float_map_can_use_nearest_pixels() {
         let source = Memory::new(vec![sample; 20]);
         for augment in augments() {
             let output = augment.output_size();
-            let loader = Loader::source(source.clone()).augment(augment).drop_field("label").field("plan", Told);
+            let loader = Loader::source(source.clone()).augment(augment).drop_field("label").field("plan", PlanRecord);
             for batch in loader.field("depth", DenseMap::new().nearest().fill(9.0)) {
                 let batch = batch.unwrap();
                 let depth = batch.field("depth").unwrap().as_f32().unwrap();
@@ -299,7 +298,7 @@ fn fails(mask: (&str, Vec<u8>), kind: Mask) -> warpfeed::Error {
         let loader = Loader::source(Memory::new(vec![good.clone(), bad.clone()])).drop_field("label").batch_size(2);
         loader.augment(Augment::resize(16, 16)).field("mask", kind.clone())
     };
-    let error = open().into_iter().find_map(Result::err).expect("the sample is bad");
+    let error = open().into_iter().find_map(Result::err).expect("the sample fails");
     assert_eq!(error.sample(), Some(1));
     // With `on_error`, the sample is skipped and listed.
     let mut batches = open().on_error(OnError::Skip { max_skipped: 1 }).host().unwrap();
@@ -326,9 +325,9 @@ fn a_bad_mask_is_an_error_with_both_numbers() {
         );
         let e = cause(("mask.npy", npy("|u1", "(15, 16)", &[0; 240])), kind());
         assert_eq!(e, "field \"mask.npy\": annotations are for 16x15 pixels, but the image has 16x16");
-        // A value that the type cannot hold, or that is not a class.
+        // Test a value that does not fit in the type, and one that is not a class.
         let wide = cause(("mask.png", of(16, 10)), kind());
-        assert!(wide.contains(" 0 to 255 are allowed") && wide.contains("the value "), "{wide}");
+        assert!(wide.contains("expected 0 to 255") && wide.contains("the value "), "{wide}");
         let class = |fill| {
             let mut values = vec![0_u32; 256];
             values[16 * 3 + 5] = 21;
@@ -336,22 +335,28 @@ fn a_bad_mask_is_an_error_with_both_numbers() {
             let mask = png(&values, size, STORED[0], 1);
             cause(("mask.png", mask), kind().fill(fill).classes(21))
         };
-        let expected = "field \"mask.png\": the value 21 at column 5, row 3; 0 to 20 are allowed";
+        let expected = "field \"mask.png\": the value 21 at column 5, row 3: expected 0 to 20";
         assert_eq!(class(255), expected);
         let e = cause(("mask.npy", npy("|i1", "(16, 16)", &[255; 256])), kind());
-        assert_eq!(e, "field \"mask.npy\": the value -1 at column 0, row 0; 0 to 255 are allowed");
-        // A file that is not a mask.
+        assert_eq!(e, "field \"mask.npy\": the value -1 at column 0, row 0: expected 0 to 255");
+        // Test files that are not masks.
         let mut rgb = Cursor::new(Vec::new());
         image::RgbImage::new(16, 16).write_to(&mut rgb, image::ImageFormat::Png).unwrap();
         let e = fails(("mask.png", rgb.into_inner()), kind());
         assert!(e.cause().contains("png of RGB: a mask has one number per pixel"), "{e}");
         assert_eq!(e.kind(), ErrorKind::Decode);
         let e = cause(("mask", b"GIFxxx".to_vec()), kind());
-        assert!(e.contains("a mask that begins with \"GIFxxx\" (6 bytes in all); PNG, npy, TIFF"), "{e}");
+        assert!(
+            e.contains("a mask of 6 bytes that begins with \"GIFxxx\" is not in a supported format: PNG, npy, TIFF"),
+            "{e}"
+        );
         let e = cause(("mask.npy", npy("<f4", "(16, 16)", &[0; 1024])), kind());
         assert!(e.contains("expected booleans or integers"), "{e}");
         let e = cause(("other", Vec::new()), kind());
-        assert!(e.starts_with("no mask \"mask\" among [\"rgb.npy\", \"other\"]; supported suffixes are .png"), "{e}");
+        assert!(
+            e.starts_with("no mask \"mask\" among the fields [\"rgb.npy\", \"other\"]; supported suffixes are .png"),
+            "{e}"
+        );
     });
 }
 
@@ -399,7 +404,8 @@ fn annotation_fields_refuse_a_step_that_may_move_pixels() {
         for loader in [with(), with().transform_moves_pixels(true)] {
             let e = loader.host().unwrap_err().to_string();
             assert!(
-                e.contains("\"target\" follows the image, but not Loader::transform") && e.contains("(false)"),
+                e.contains("\"target\" follows the image, but cannot follow pixels that Loader::transform moves")
+                    && e.contains("(false)"),
                 "{e}"
             );
         }
@@ -414,9 +420,9 @@ fn augmentations_that_masks_cannot_follow_fail_on_opening() {
     let refused = |loader: Loader| loader.host().unwrap_err().to_string();
     let loader = || Loader::source(source()).field("mask", Mask::new(Dtype::U8));
     let e = refused(loader().augment(Augment::resize(8, 8).mix(Mix::mixup(0.2))));
-    assert!(e.contains("\"mask\" follows the image, and images are mixed"), "{e}");
+    assert!(e.contains("\"mask\" follows the image, but masks and boxes cannot be mixed"), "{e}");
     let e = refused(loader().drop_field("image"));
-    assert!(e.contains("\"mask\" follows the image, but the loader has none"), "{e}");
+    assert!(e.contains("\"mask\" follows the image, but the loader has no image"), "{e}");
     let e = refused(Loader::source(source()).field("mask", Mask::new(Dtype::F32)));
     assert!(e.contains("a mask of float32: expected an integer type"), "{e}");
     let e = refused(Loader::source(source()).field("mask", Mask::new(Dtype::U8).fill(-1)));

@@ -1,6 +1,6 @@
 //! Promise: a mosaic is a function of (seed, epoch, sample). Its partners are samples of the same
-//! epoch, and do not depend on the number of workers or ranks. If a partner is bad, the sample
-//! fails, and the error names the partner.
+//! epoch, and do not depend on the number of workers or ranks. If a partner cannot be read or
+//! decoded, the sample fails, and the error names the partner.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use warpfeed::{Augment, Dtype, HostBatch, Loader, OnError, Result};
 
 const LEN: u64 = 40;
 
-/// Returns images of a single color. The red value is the sample number, and one box covers the
+/// Returns images of a single color. The red value is the sample index, and one box covers the
 /// whole image.
 fn samples() -> Vec<OwnedSample> {
     let sample = |number: u64| {
@@ -64,7 +64,7 @@ fn epoch(loader: Loader, epoch: u64) -> BTreeMap<u64, [Vec<u8>; 3]> {
     batches.epoch(epoch).flat_map(|batch| shown(&batch.unwrap()).collect::<Vec<_>>()).collect()
 }
 
-/// Returns the numbers of the source images that an output image shows.
+/// Returns the indices of the samples that an output image shows.
 fn seen(image: &[u8]) -> Vec<u64> {
     let mut seen: Vec<u64> = image.chunks(3).filter(|pixel| pixel[1] == 200).map(|pixel| pixel[0].into()).collect();
     seen.sort_unstable();
@@ -88,7 +88,7 @@ fn a_mosaic_does_not_depend_on_workers_batches_ranks_or_readers() {
     }
 }
 
-/// A source whose reads block, so that reader threads are used.
+/// A source with blocking reads, so that the loader starts reader threads.
 struct Slow(Memory);
 
 impl Source for Slow {
@@ -103,7 +103,7 @@ impl Source for Slow {
 }
 
 #[test]
-fn a_run_resumes_among_mosaics() {
+fn a_run_with_mosaics_resumes() {
     let mut batches = loader().host().unwrap();
     let whole: Vec<_> = (0..2)
         .map(|epoch| batches.epoch(epoch).map(Result::unwrap).collect::<Vec<_>>())
@@ -129,7 +129,7 @@ fn partners_stay_within_the_samples_of_the_epoch() {
 }
 
 #[test]
-fn a_box_lies_where_its_image_does() {
+fn boxes_move_with_their_images() {
     let mut boxes = 0;
     for (_, [image, corners, classes]) in epoch(loader(), 0) {
         let numbers =
@@ -213,11 +213,11 @@ fn a_bad_partner_is_a_fault_that_names_it() {
     let mut wrong = samples();
     wrong[11] = OwnedSample::new("key11").field("rgb.npy", image(Size::new(9, 9))).field("boxes.txt", "0 0 90 9");
     let e = with(Memory::new(wrong)).host().unwrap().epoch(0).find_map(Result::err).unwrap();
-    assert!(e.to_string().contains("x from 0 to 90, the image is 9 wide"), "{e}");
+    assert!(e.to_string().contains("x ranges from 0 to 90, but the image is 9 wide"), "{e}");
 }
 
 #[test]
-fn too_many_boxes_of_four_images_are_an_error_or_cut_off() {
+fn too_many_boxes_in_a_mosaic_are_an_error_or_truncated() {
     let few = |boxes: Boxes| {
         Loader::source(Memory::new(samples()))
             .drop_field("label")
@@ -234,7 +234,7 @@ fn too_many_boxes_of_four_images_are_an_error_or_cut_off() {
     }
 }
 
-/// A source that records its reads, and the order of reads that it was told in advance.
+/// A source that records its reads, and the upcoming reads that the loader announced.
 struct Noted {
     samples: Memory,
     order: Arc<Mutex<Option<Lookahead>>>,
@@ -264,7 +264,7 @@ impl Source for Noted {
 }
 
 #[test]
-fn a_source_that_fetches_ahead_knows_the_partners() {
+fn a_prefetching_source_is_told_mosaic_partners() {
     let (order, read) = (Arc::default(), Arc::<Mutex<Vec<u64>>>::default());
     let noted = Noted { samples: Memory::new(samples()), order: Arc::clone(&order), read: read.clone() };
     let plain = Augment::letterbox(32, 32).fill([255, 0, 0]);
@@ -311,11 +311,11 @@ fn mosaics_that_cannot_work_are_refused_when_the_loader_opens() {
     assert!(refused(plain.clone().field("depth", DenseMap::new())).contains("\"depth\" follows one image"));
     assert!(refused(plain.clone().field("points", Keypoints::new(3))).contains("\"points\" follows one image"));
     assert!(refused(plain.clone().views([Augment::train(16), augment()])).contains("\"views.1\" is a view of one"));
-    assert!(refused(plain.clone().views([Augment::train(16)])).contains("mosaic requires an image field"));
+    assert!(refused(plain.clone().views([Augment::train(16)])).contains("mosaic needs an image field"));
     let many = (0..9).fold(plain.clone(), |loader, n| loader.field(&format!("image{n}"), Image::new()));
-    assert!(refused(many).contains("mosaic with 10 image fields needs 40 images per sample: the maximum is 32"));
+    assert!(refused(many).contains("mosaic with 10 image fields needs 40 images per sample: expected at most 32"));
     for (mosaic, words) in [
-        (Mosaic::new().probability(1.5), "1.5 is not a probability"),
+        (Mosaic::new().probability(1.5), "a probability of 1.5"),
         (Mosaic::new().scale(0.0, 1.0), "scale of 0 to 1"),
         (Mosaic::new().scale(1.5, 0.5), "scale of 1.5 to 0.5"),
         (Mosaic::new().scale(1.0, 11.0), "scale of 1 to 11"),
@@ -326,8 +326,8 @@ fn mosaics_that_cannot_work_are_refused_when_the_loader_opens() {
     }
     let decoder = annotated::refused(plain.decoder().host()).to_string();
     assert!(decoder.contains("augment combines images (mosaic)"), "{decoder}");
-    // Combinations that are supported: a mask, MixUp without annotations, and views in addition to
-    // the image.
+    // These combinations must open: a mask, MixUp without annotations, and views in addition to the
+    // image.
     let mixed = plain.clone().augment(augment().mix(Mix::mixup(0.5))).batch_size(4);
     assert_eq!(mixed.host().unwrap().epoch(0).filter(|batch| batch.is_ok()).count(), 10);
     let both = plain.clone().views([Augment::train(16)]).field("image", Image::new()).batch_size(4);

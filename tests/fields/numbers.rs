@@ -1,6 +1,6 @@
 //! Promise: a batch consists of named fields: any number of images, fixed-shape arrays,
-//! variable-length rows with counts, and custom field types. Each sample is written to its own
-//! position, for any number of workers.
+//! variable-length rows with counts, and custom field types. Each sample is written to its own row
+//! of the arrays, for any number of workers.
 
 use crate::support::no_hang;
 use warpfeed::batch::Field;
@@ -100,7 +100,7 @@ fn too_many_rows_are_an_error_unless_truncated() {
         (e.sample(), e.cause()),
         (
             Some(5),
-            "field \"tokens\" has 5 rows, but Ragged::new(.., 4) keeps at most 4: use Ragged::new(.., 5) or more, \
+            "field \"tokens\" has 5 rows, but Ragged::new(.., 4) allows at most 4: use Ragged::new(.., 5) or more, \
          or .truncated()"
         )
     );
@@ -109,12 +109,12 @@ fn too_many_rows_are_an_error_unless_truncated() {
     let e = loader().field("tokens", Ragged::new(Dtype::I64, [2], 4)).into_iter().find_map(Result::err).unwrap();
     assert_eq!(
         (e.sample(), e.cause()),
-        (Some(1), "field \"tokens\" has 8 bytes, which is not a multiple of the row's 16")
+        (Some(1), "field \"tokens\" has 8 bytes, which is not a multiple of the 16 bytes of a row")
     );
     let refused = |loader: Loader| loader.host().unwrap_err().to_string();
     assert!(
         refused(loader().field("tokens", Ragged::new(Dtype::I64, [], 0)))
-            .contains("at most 0 rows: expected at least 1")
+            .contains("a limit of 0 rows: expected at least 1")
     );
     assert!(refused(loader().field("tokens", rows().padding(0.5_f32))).contains("a padding of float32"));
 }
@@ -226,7 +226,7 @@ fn a_field_name_suffix_determines_the_number_format() {
         let plain = all(open(name, bytes).field("x", Ragged::bytes(400)));
         assert_eq!(plain[0].counts("x").unwrap(), [bytes.len() as i64]);
         assert_eq!(plain[0].field("x").unwrap().bytes()[..bytes.len()], bytes[..]);
-        // The field is selected by its full name. Data without a shape is read as one-dimensional.
+        // Select the field by its full name. Data without a shape is read as one-dimensional.
         if *name != "x.npy" && *name != "x.json" {
             let whole = all(open(name, bytes).field(name, NdArray::new(Dtype::F32, [count])));
             assert_eq!(whole[0].field(name).unwrap().as_f32().unwrap(), values.map(|v| v as f32), "{name}");
@@ -239,10 +239,10 @@ fn a_field_name_suffix_determines_the_number_format() {
     let rows = open(name, bytes).field("x", Ragged::new(Dtype::F32, [3], 4));
     assert_eq!(cause(rows), "field \"x.npy\" has the shape [3, 2]: expected rows of [3]");
     let whole = open("x.txt", b"1 2.5").field("x", Ragged::new(Dtype::I64, [], 4));
-    assert_eq!(cause(whole), "field \"x.txt\" has 2.5, which int64 cannot hold, as number 1");
+    assert_eq!(cause(whole), "field \"x.txt\": element 1 is 2.5, which int64 cannot hold");
 }
 
-/// The part of the source image that a sample shows.
+/// A field that records the region of the source image that a sample shows.
 #[derive(Debug)]
 struct Region;
 
@@ -260,7 +260,7 @@ impl FieldType for Region {
 }
 
 #[test]
-fn a_user_defined_kind_receives_the_plan_of_the_image() {
+fn a_custom_field_type_receives_the_plan_of_the_image() {
     no_hang(|| {
         let loader = loader().augment(Augment::train(8)).field("region", Region).workers(2);
         for batch in all(loader.shuffle(4)) {
@@ -273,7 +273,7 @@ fn a_user_defined_kind_receives_the_plan_of_the_image() {
     });
 }
 
-/// A field of four random numbers. Each call of `rng` starts the same sequence.
+/// A field of four random numbers. Each call of `rng` must start the same sequence.
 #[derive(Debug)]
 struct Dice;
 
@@ -324,7 +324,7 @@ fn field_random_numbers_depend_on_seed_epoch_sample_and_field() {
     });
 }
 
-/// A field type that wraps another one.
+/// A field type that wraps a built-in one.
 #[derive(Debug)]
 struct Wrapped<K>(K);
 
@@ -359,7 +359,7 @@ impl<K: FieldType> FieldType for Wrapped<K> {
 }
 
 #[test]
-fn a_kind_of_your_own_may_wrap_any_built_in_one() {
+fn a_custom_field_type_may_wrap_any_built_in_type() {
     no_hang(|| {
         let sample = |n: u64| {
             let boxes = [1.0_f32, 2.0, 9.0, 12.0 + n as f32 % 4.0].map(f32::to_le_bytes).concat();
@@ -392,7 +392,7 @@ fn a_kind_of_your_own_may_wrap_any_built_in_one() {
     });
 }
 
-/// A field type that claims more memory than all workers share, and counts its concurrent writes.
+/// A field type that declares more memory than all workers share, and counts concurrent writes.
 #[derive(Debug, Default, Clone)]
 struct Large(std::sync::Arc<[std::sync::atomic::AtomicUsize; 2]>);
 
@@ -457,7 +457,7 @@ fn a_sample_without_a_field_is_an_error_or_replaced_as_a_whole() {
 }
 
 #[test]
-fn impossible_batches_are_refused() {
+fn invalid_batches_are_refused() {
     let refused = |loader: Loader| loader.host().unwrap_err().to_string();
     assert!(refused(loader().drop_field("image").drop_field("label")).contains("removes every field"));
     assert!(refused(loader().drop_field("depth")).contains("drop_field(\"depth\")"));
@@ -466,5 +466,5 @@ fn impossible_batches_are_refused() {
     let count = loader().field("tokens", Ragged::bytes(4)).field("tokens.count", NdArray::new(Dtype::I64, []));
     assert!(refused(count).contains("duplicate field"));
     let many = (0..16).fold(loader(), |loader, i| loader.field(&format!("p{i}"), Image::new()));
-    assert!(refused(many).contains("the maximum is 16"));
+    assert!(refused(many).contains("expected at most 16"));
 }

@@ -1,6 +1,6 @@
 //! Promise: pasted objects are a function of (seed, epoch, sample). They are taken from samples of
-//! the same epoch, and do not depend on the number of workers or ranks. If a partner is bad, the
-//! sample fails, and the error names the partner.
+//! the same epoch, and do not depend on the number of workers or ranks. If a partner cannot be read
+//! or decoded, the sample fails, and the error names the partner.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use warpfeed::{Augment, Dtype, HostBatch, Loader, OnError, Result};
 const LEN: u64 = 30;
 
 /// Returns images of a single color with an object in the middle. The red value is the sample
-/// number.
+/// index.
 fn samples() -> Vec<OwnedSample> {
     let sample = |number: u64| {
         let mut rng = Rng::new(number, 4, 4);
@@ -75,7 +75,7 @@ fn classes(of: &[Vec<u8>; 3]) -> Vec<i64> {
 }
 
 #[test]
-fn what_is_pasted_does_not_depend_on_workers_batches_or_ranks() {
+fn pasted_objects_do_not_depend_on_workers_batches_or_ranks() {
     let one = epoch(loader().workers(1), 3);
     assert_eq!(one.len() as u64, LEN);
     let pasted = one.iter().filter(|(sample, of)| classes(of).iter().any(|&class| class != **sample as i64)).count();
@@ -93,7 +93,7 @@ fn what_is_pasted_does_not_depend_on_workers_batches_or_ranks() {
 }
 
 #[test]
-fn a_run_resumes_among_pasted_objects() {
+fn a_run_with_pasted_objects_resumes() {
     let mut batches = loader().host().unwrap();
     let all: Vec<_> = batches.epoch(0).flat_map(|batch| shown(&batch.unwrap()).collect::<Vec<_>>()).collect();
     let mut batches = loader().host().unwrap();
@@ -103,8 +103,8 @@ fn a_run_resumes_among_pasted_objects() {
     assert!(rest == all[all.len() - rest.len()..] && rest.len() as u64 == LEN - 12);
 }
 
-/// Geometric effects are applied to the image after pasting. The last object hides whatever is
-/// behind it, so all pixels in its mask have its color.
+/// Checks that geometric effects apply to the image after pasting. No other object covers the last
+/// one, so all pixels in its mask must have its color.
 #[test]
 fn pasted_objects_follow_the_effects_of_the_whole_image() {
     let augment = |p| plain().copy_paste(CopyPaste::new().margin(0).probability(p)).rotate(40.0);
@@ -126,7 +126,7 @@ fn pasted_objects_follow_the_effects_of_the_whole_image() {
 }
 
 #[test]
-fn hidden_objects_are_dropped_below_their_visible_share() {
+fn objects_that_are_mostly_hidden_are_dropped() {
     let counts = |boxes: Boxes| {
         let found = epoch(with_boxes(samples(), boxes), 1);
         found.iter().filter(|(sample, of)| classes(of).contains(&(**sample as i64))).count()
@@ -190,9 +190,9 @@ fn pasting_that_cannot_work_is_refused_when_the_loader_opens() {
     let labeled = Loader::source(Memory::new(labeled)).augment(paste()).field("boxes", Boxes::new(4).masks());
     assert!(refused(labeled).contains("(copy_paste), but each label is the class of one"));
     let both = refused(loader().augment(paste().mosaic(Mosaic::new())));
-    assert!(both.contains("mosaic and copy_paste in one epoch"), "{both}");
+    assert!(both.contains("mosaic and copy_paste in the same epoch"), "{both}");
     for (step, words) in [
-        (CopyPaste::new().probability(1.5), "copy_paste: 1.5 is not a probability"),
+        (CopyPaste::new().probability(1.5), "copy_paste: a probability of 1.5"),
         (CopyPaste::new().margin(65), "copy_paste: a margin of 65 pixels: expected at most 64"),
     ] {
         let e = refused(loader().augment(plain().copy_paste(step)));

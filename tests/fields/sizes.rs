@@ -1,7 +1,7 @@
 //! Promise: the image size may change from one epoch to the next, for example for progressive
-//! resizing. The batches of an epoch equal those of a loader with that fixed size, for any number
-//! of workers, prefetch depth, rank and resume point. Slots are large enough for the largest size.
-//! Alternatively, images keep their original sizes.
+//! resizing. A loader with the fixed size of an epoch has the same batches, for any number of
+//! workers, prefetch depth, rank and resume point. Slots are large enough for the largest size. On
+//! request, images keep their original sizes.
 
 use std::sync::Arc;
 
@@ -169,7 +169,7 @@ fn slots_have_room_for_the_largest_size() {
     let grown = plan(growing(sized()));
     assert_eq!(grown.slot_bytes, largest);
     assert_eq!(grown.host_bytes, plan(Augment::train(24)).host_bytes);
-    // The memory limit takes the largest size into account, although it is used late.
+    // The memory plan is based on the largest size, although only later epochs use that size.
     let limited = |augment, bytes| with_fields(&samples).augment(augment).workers(1).memory_limit(bytes).host();
     let least = grown.host_bytes + grown.worker_scratch_bytes;
     assert!(limited(Augment::train(12).from_epoch(90, Augment::train(12)), least).is_ok());
@@ -209,7 +209,7 @@ fn images_in_their_original_sizes_are_unchanged() {
                 }
             }
         }
-        // An image that is too large is reported by an error, replaced, or shrunk.
+        // An image that is too large is an error, or is replaced or shrunk on request.
         let small = || Augment::own_size(40, 40);
         let e = open(small()).into_iter().find_map(Result::err).unwrap();
         let named =
@@ -261,7 +261,7 @@ impl FieldType for Odd {
 }
 
 #[test]
-fn only_lengths_of_axes_may_depend_on_the_size() {
+fn only_axis_lengths_may_depend_on_the_image_size() {
     let samples = samples();
     let open = |odd: fn(Size) -> Vec<(Dtype, Vec<usize>)>| {
         let augment = Augment::train(12).from_epoch(2, Augment::train(16));

@@ -1,7 +1,7 @@
 //! Promise: a dense map delivers the values that are stored in a PNG or TIFF: 8-bit, 16-bit or
-//! float, with any number of channels. It is transformed like a dense map from an array with the
-//! same values. An 8-bit image field never silently drops bits of such a file. A one-channel image
-//! field delivers the luma of the RGB image.
+//! float, with any number of channels. It is transformed like an array with the same values. An
+//! 8-bit image field never silently reduces a file with more bits. A one-channel image field
+//! delivers the luma of the RGB image.
 
 use std::io::Cursor;
 
@@ -40,7 +40,7 @@ fn floats_of(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// Name of a field, its file, the number of channels of its map, and its values.
+/// Name of a field, its file, the number of channels of the dense map, and the stored values.
 type StoredFile = (&'static str, Vec<u8>, Option<usize>, Vec<f32>);
 
 /// Returns files of every supported type.
@@ -202,14 +202,14 @@ fn files_that_do_not_fit_a_map_are_errors_that_say_what_to_do() {
     let rgb = png(image::RgbImage::new(w, h));
     assert_eq!(
         cause("png", rgb.clone(), DenseMap::new()),
-        "field \"png\": has 3 channels, but the map has 1: DenseMap::of_channels(3)"
+        "field \"png\": has 3 channels, but the map has 1: use DenseMap::of_channels(3)"
     );
     assert!(cause("png", rgb[..rgb.len() / 2].to_vec(), DenseMap::of_channels(3)).starts_with("field \"png\": png: "));
     let mut jpeg = Vec::new();
     jpeg_encoder::Encoder::new(&mut jpeg, 90).encode(&[0; 8 * 8 * 3], 8, 8, jpeg_encoder::ColorType::Rgb).unwrap();
     assert_eq!(
         cause("jpg", jpeg, DenseMap::of_channels(3)),
-        "field \"jpg\" is neither a PNG nor a TIFF: a map supports only these"
+        "field \"jpg\" is neither a PNG nor a TIFF, and a map cannot read other formats"
     );
     let mut damaged = tiff(&bytes_of(&random(1, 9)), 1, (16, 1), 1, 1);
     // Move the start of the strip of pixels into the last bytes of the file.
@@ -231,11 +231,11 @@ fn a_header_that_claims_terabytes_of_values_is_damage() {
     let source = Memory::new(vec![OwnedSample::new("a").field("tif", file)]);
     let loader = Loader::source(source).augment(Augment::resize(8, 8)).field("image", DenseMap::of_channels(6).image());
     let e = first(loader).unwrap_err();
-    assert_eq!(e.cause(), "field \"tif\": has 60000 channels, but the map has 6: DenseMap::of_channels(60000)");
+    assert_eq!(e.cause(), "field \"tif\": has 60000 channels, but the map has 6: use DenseMap::of_channels(60000)");
 }
 
 #[test]
-fn a_loader_of_stored_values_refuses_what_only_images_obey() {
+fn options_for_images_are_refused_for_stored_values() {
     let source = || Memory::new(vec![OwnedSample::new("a").field("png", png(image::RgbImage::new(8, 8)))]);
     let loader = |augment: Augment| {
         let map = FieldKind::from(DenseMap::of_channels(3).image());
@@ -254,7 +254,7 @@ fn a_loader_of_stored_values_refuses_what_only_images_obey() {
         let with_image = loader(augment).field("image", Image::new()).field("map", DenseMap::of_channels(3).image());
         assert!(with_image.host().is_ok());
     }
-    assert!(refused(loader(plain.clone().mix(Mix::mixup(0.2)))).contains("images are mixed"));
+    assert!(refused(loader(plain.clone().mix(Mix::mixup(0.2)))).contains("cannot be mixed"));
     assert!(refused(loader(plain.clone()).normalize(Normalize::IMAGENET)).contains("normalize changes images"));
     assert!(refused(loader(plain.clone()).dtype(Dtype::F16)).contains("dtype changes images"));
     assert!(refused(loader(plain.clone()).channels(1)).contains("channels changes images"));

@@ -1,5 +1,5 @@
-//! Promise: views are several images of one source image, each with its own augmentation and size.
-//! Each is a function of (seed, epoch, sample, view), for any number of workers.
+//! Promise: views are several images made from one source image, each with its own augmentation and
+//! size. Each view is a function of (seed, epoch, sample, view), for any number of workers.
 
 use std::path::Path;
 
@@ -79,7 +79,7 @@ fn a_view_is_a_function_of_seed_epoch_sample_and_view() {
 }
 
 #[test]
-fn views_start_again_where_a_run_was_saved() {
+fn a_run_with_views_resumes() {
     let loader = || loader().views(Augment::simclr_views(16)).shuffle(3);
     let whole = [epoch(loader(), 0, "views.1"), epoch(loader(), 1, "views.1")];
     let mut batches = loader().host().unwrap();
@@ -93,7 +93,7 @@ fn views_start_again_where_a_run_was_saved() {
 }
 
 #[test]
-fn fields_follow_the_image_next_to_the_views() {
+fn fields_follow_the_image_when_there_are_views() {
     use warpfeed::source::{Memory, OwnedSample};
     let npy = |shape: &str, bytes: Vec<u8>| {
         let text = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}");
@@ -130,12 +130,12 @@ fn fields_follow_the_image_next_to_the_views() {
 #[test]
 fn views_that_cannot_work_are_refused_when_the_loader_opens() {
     let mixed = Augment::train(16).mix(Mix::mixup(0.2));
-    assert!(refused(loader().views([mixed.clone()])).contains("\"views.0\" is a view, and views are not mixed"));
+    assert!(refused(loader().views([mixed.clone()])).contains("\"views.0\" is a view, and views cannot be mixed"));
     let all = loader().views([Augment::train(16)]).augment(mixed).soft_labels(4, 0.0);
-    assert!(refused(all).contains("views are not mixed"));
-    assert!(refused(loader().views([Augment::iou_crop(16, 16)])).contains("boxes do not follow views"));
+    assert!(refused(all).contains("views cannot be mixed"));
+    assert!(refused(loader().views([Augment::iou_crop(16, 16)])).contains("boxes cannot follow a view"));
     let many = loader().views(vec![Augment::train(8); 17]);
-    assert!(refused(many).contains("17 images per sample: the maximum is 16"));
+    assert!(refused(many).contains("17 images per sample: expected at most 16"));
     assert!(loader().views(vec![Augment::train(8); 16]).host().is_ok());
     let wrong = refused(loader().views([Augment::train(16), Augment::train(16).scale(0.9, 0.1)]));
     assert!(wrong.contains("0.9") && wrong.contains("0.1"), "{wrong}");

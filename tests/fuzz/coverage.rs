@@ -24,11 +24,11 @@ extern "C" fn __sanitizer_cov_8bit_counters_init(start: *const u8, end: *const u
     }
 }
 
-/// The counters that are read at a time. Most counters are 0, and checking a block of zeros costs
-/// only a few instructions.
+/// Counters are read in blocks. Most of them are 0, and a block of zeros is checked in a few
+/// instructions.
 type Block = [u64; 8];
 
-/// The set of edges that the cases have reached.
+/// The edges that the cases have reached so far.
 pub(super) struct Coverage {
     /// Ranges of the counters, in the order of `reached`.
     counters: Vec<(usize, usize)>,
@@ -41,7 +41,7 @@ impl Coverage {
         let counters = COUNTERS.lock().expect("no thread panics while it holds the lock").clone();
         let reached = vec![false; counters.iter().map(|(start, end)| end - start).sum()];
         let mut coverage = Coverage { counters, reached, edges: 0 };
-        // Reset the counters, because edges reached at startup say nothing about a case.
+        // Reset the counters, so that edges reached at startup are not attributed to a case.
         coverage.see();
         coverage.reached.fill(false);
         coverage.edges = 0;
@@ -147,7 +147,8 @@ impl Corpus {
         self.kept.values().map(Vec::len).sum()
     }
 
-    /// Returns the next input that an earlier run derived from the files `from`, each of them once.
+    /// Returns the next input that an earlier run derived from the files `from`. Returns each of
+    /// them once, and then `None`.
     pub(super) fn earlier(&mut self, from: &[Vec<u8>]) -> Option<Vec<u8>> {
         let root = self.folder.as_ref()?;
         let read = || {
@@ -161,8 +162,8 @@ impl Corpus {
         self.earlier.entry(from.as_ptr().addr()).or_insert_with(read).1.pop()
     }
 
-    /// Returns the next input of the current case: the content of a file named by
-    /// `WARPFEED_FUZZ_INPUT`, or else `input`.
+    /// Returns the next input of the current case: the content of the file that
+    /// `WARPFEED_FUZZ_INPUT` names, or `input` if the variable is not set.
     pub(super) fn replayed_or(&mut self, place: usize, input: Vec<u8>) -> Vec<u8> {
         let number = self.current.len();
         let path = |name: &str| Some(format!("{}.{number}", std::env::var(name).ok()?));

@@ -1,4 +1,4 @@
-//! Fuzzing of text and array fields: COCO segmentations and numbers.
+//! Fuzzes the parsers of text and array fields: COCO segmentations and numbers.
 
 use super::encoded;
 use super::segments::Segments;

@@ -1,5 +1,5 @@
-//! Fuzzing of image formats other than JPEG: PNG, WebP, GIF, BMP, TIFF and `.npy` arrays. PNG masks
-//! are compared with the result of the `png` crate.
+//! Fuzzes decoders of formats other than JPEG: PNG, WebP, GIF, BMP, TIFF and `.npy` arrays.
+//! Compares PNG masks with the output of the `png` crate.
 
 use std::io::Cursor;
 
@@ -11,7 +11,7 @@ use super::raw::npy_header;
 use super::{Codecs, Pass, Pixels, Png, PngScratch, Rect, Size, Stored, standard};
 use crate::fuzz::{self, Random};
 
-/// Pixel limit. No generated image reaches it.
+/// Pixel limit of the decoders. All generated images are smaller.
 const MOST: u64 = 1 << 16;
 
 const WORDS: [&[u8]; 18] = [

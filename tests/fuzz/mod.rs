@@ -1,5 +1,5 @@
-//! Fuzzes parsers with nothing but cargo. Each case is generated from a seed and can be replayed. A
-//! harness runs for a given time.
+//! Fuzzes parsers without any tool besides cargo. Each case is generated from a seed and can be
+//! replayed. A harness runs for a given time.
 //!
 //! | file | what it mutates |
 //! |---|---|
@@ -31,11 +31,11 @@ use std::time::{Duration, Instant};
 use coverage::{Corpus, Coverage};
 
 thread_local! {
-    /// Inputs that reached new edges, in a build with edge counters.
+    /// The corpus of inputs that reached new edges, in a build with edge counters.
     static CORPUS: RefCell<Option<Corpus>> = const { RefCell::new(None) };
 }
 
-/// A small generator (splitmix64), so that a seed identifies a case.
+/// A splitmix64 random number generator. Its seed identifies a case.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -63,7 +63,7 @@ impl Random {
     /// format or parts of other files. In a build with edge counters, inputs that reached new edges
     /// are mutated further.
     pub(crate) fn mutated(&mut self, from: &[Vec<u8>], words: &[&[u8]]) -> Vec<u8> {
-        // A separate generator, so that the rest of the case depends on the seed alone.
+        // Use a separate generator, so that the rest of the case depends only on the seed.
         let mut random = Random::new(self.next());
         CORPUS.with_borrow_mut(|corpus| {
             let place = from.as_ptr().addr();
@@ -142,8 +142,7 @@ pub(crate) fn fixtures() -> PathBuf {
     PathBuf::from(root).join("tests/fixtures/formats")
 }
 
-/// Maximum duration of one case: more than a thousand times what parsing a few kilobytes should
-/// take.
+/// Maximum duration of one case. Parsing a few kilobytes should take less than a thousandth of it.
 const SLOW: Duration = Duration::from_secs(20);
 
 /// Runs `case` with seeds from 0 for one second, as part of every test run.

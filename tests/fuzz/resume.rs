@@ -35,7 +35,8 @@ const WORDS: [&[u8]; 19] = [
     b"[[[[[[[[[[[[[[[[",
 ];
 
-/// A custom order that returns invalid indices or panics beyond the epochs of the test.
+/// A sampler that breaks its contract: it returns out-of-range indices, and panics in very late
+/// epochs.
 struct Careless;
 
 impl Sampler for Careless {
@@ -52,7 +53,7 @@ impl Sampler for Careless {
     }
 }
 
-/// An order that is empty after epoch 0.
+/// A sampler with empty epochs after epoch 0.
 struct Brief;
 
 impl Sampler for Brief {
@@ -65,19 +66,19 @@ impl Sampler for Brief {
     }
 }
 
-/// A loader that was opened without threads and slots, and its checkpoint.
+/// A loader and its checkpoint. The loader is open, but has no threads or batch buffers.
 struct Saved {
     loader: Loader,
     opening: Parts,
     text: Vec<u8>,
     value: Value,
-    /// Whether the loader's order fulfills the contract of a sampler.
+    /// Whether the loader's sampler upholds the [`Sampler`] contract.
     sound: bool,
 }
 
 fn saved() -> Vec<Saved> {
     let source = |first: u64| -> Arc<dyn Source> {
-        // Images of 2x2 pixels, as arrays.
+        // The images are arrays of 2x2 pixels.
         let npy = [&crate::decode::raw::npy_header(crate::decode::Size::new(2, 2))[..], &[7; 12]].concat();
         let sample = |i| OwnedSample::new(format!("class/{i}")).field("rgb.npy", npy.clone()).label(i as i64 % 3);
         Arc::new(Memory::new((first..first + SAMPLES).map(sample).collect()))
@@ -126,7 +127,7 @@ fn change(value: &mut Value, random: &mut Random) {
             let item = random.below(items.len());
             change(&mut items[item], random);
         }
-        // Serialization formats without field names write a struct as a list.
+        // Turn a struct into a list, as formats without field names would write it.
         Value::Object(fields) => *value = fields.values().cloned().collect(),
         Value::Array(items) if random.below(2) == 0 => items.truncate(random.below(items.len() + 1)),
         Value::Array(items) => {
@@ -174,11 +175,11 @@ fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
     };
     let Ok(state) = serde_json::from_slice::<Checkpoint>(&text) else { return false };
     let again = serde_json::to_vec(&state).expect("plain data serializes");
-    assert!(serde_json::from_slice::<Checkpoint>(&again).expect("the file that was just written") == state);
+    assert!(serde_json::from_slice::<Checkpoint>(&again).expect("a serialized checkpoint parses") == state);
 
     let Shared { recipe, run, schedule, .. } = &saved.opening.shared;
     let position = match state.check(recipe, &run.counters, schedule) {
-        Ok(position) => position,
+        Ok((position, _)) => position,
         Err(e) => {
             assert!(e.kind() == ErrorKind::Config && e.cause().starts_with("resume: "), "{e}");
             return false;
@@ -200,14 +201,14 @@ fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
             found["key"] = own["key"].clone();
         }
     }
-    // Augmentations are left out of this comparison: a missing one is not checked, and equivalent
-    // ones can be written in many ways.
+    // Compare augmentations as parsed values, because the same one can be written in several ways.
+    // Skip the comparison if the augmentation is missing.
     let augments =
         |of: &Value| of["augment"].as_str().map(|text| serde_json::from_str::<Vec<Augment>>(text).expect("steps"));
     if augments(&found).is_none_or(|augments_found| Some(augments_found) == augments(&saved.value)) {
         found["augment"] = saved.value["augment"].clone();
     }
-    assert!(found == saved.value, "{found} was accepted, saved was {}", saved.value);
+    assert!(found == saved.value, "accepted {found}, but the loader saved {}", saved.value);
 
     let batches = schedule.num_batches(state.epoch());
     assert!(state.batch() <= batches);

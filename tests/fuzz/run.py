@@ -36,9 +36,9 @@ FORMATS = (
     "pickles_of_python npy_files npz_files safetensors_files torch_files hdf5_files tfrecord_files beton_files "
     "recordio_files"
 ).split()
-# A case that uses more memory than this fails. The files have only a few kilobytes.
+# Maximum memory of a case in bytes. The files have only a few kilobytes.
 MEMORY = 4 << 30
-# A harness with more failures than this is not continued.
+# A harness stops after more failures than this.
 FAILURES = 20
 
 

@@ -1,5 +1,6 @@
-//! Promise: batches on a GPU equal those of the host path: images, labels, mixing, and all fields.
-//! Batches are never torn, stale or out of order. Other frameworks can share the memory of batches.
+//! Promise: batches on a GPU equal batches on the host, including images, labels, mixing, and all
+//! fields. Batches are never torn, stale or out of order. Other frameworks can share the memory of
+//! a batch.
 //!
 //! If there is no driver, each test prints why it was skipped. To find memory errors, run
 //! `compute-sanitizer --tool memcheck target/debug/deps/gpu-*`.
@@ -62,11 +63,11 @@ fn batches_on_the_device_equal_those_of_the_host() {
     }
 }
 
-/// MixUp and CutMix over erased and normalized images, and their soft labels.
+/// Tests MixUp and CutMix on erased and normalized images, and the resulting soft labels.
 #[test]
 fn mixed_batches_on_the_device_equal_those_of_the_host() {
     let Some(stream) = stream() else { return };
-    // The last batch has one sample and therefore no partner.
+    // The last batch contains one sample, which has no partner to mix with.
     let source = Arc::new(Images::new(97, 40));
     for (dtype, layout) in DTYPES.iter().flat_map(|&d| LAYOUTS.map(|l| (d, l))) {
         // With one width, the kernel processes groups of pixels; with the other, single pixels.
@@ -105,7 +106,7 @@ fn mixed_batches_on_the_device_equal_those_of_the_host() {
     }
 }
 
-/// Here images are copied without conversion, but soft labels must still be computed.
+/// Tests images that are copied without conversion. Soft labels must still be computed.
 #[test]
 fn soft_labels_belong_to_images_that_are_copied_unconverted() {
     let Some(stream) = stream() else { return };
@@ -129,7 +130,7 @@ fn soft_labels_belong_to_images_that_are_copied_unconverted() {
     assert_eq!(batches, 3);
 }
 
-/// The counterpart of `tests/fields/numbers.rs` on a device.
+/// Tests on a device what `tests/fields/numbers.rs` tests on the host.
 #[test]
 fn device_fields_equal_host_fields_for_any_image_count() {
     let Some(stream) = stream() else { return };
@@ -169,7 +170,7 @@ fn device_fields_equal_host_fields_for_any_image_count() {
     }
 }
 
-/// Masks, boxes, the boxes' columns and points are computed on the host, for every element type.
+/// Tests every element type of masks, boxes, box columns and points, which the host computes.
 #[test]
 fn masks_boxes_and_points_on_the_device_equal_those_of_the_host() {
     let Some(stream) = stream() else { return };
@@ -214,7 +215,7 @@ fn masks_boxes_and_points_on_the_device_equal_those_of_the_host() {
     }
 }
 
-/// The counterpart of `tests/fields/labels.rs` on a device.
+/// Tests on a device what `tests/fields/labels.rs` tests on the host.
 #[test]
 fn missing_labels_are_an_error_on_the_device() {
     let Some(stream) = stream() else { return };

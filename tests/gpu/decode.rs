@@ -1,5 +1,5 @@
 //! Promise: the device decodes images to the same bits as the host, with the same errors and
-//! replacements, for every division of the work between the two.
+//! replacements, whatever share of the images each of them decodes.
 //!
 //! `WARPFEED_PHOTOS=PATH[:PATH..]` adds datasets to compare, and `WARPFEED_BATCHES=10000` sets how
 //! many batches are compared. `WARPFEED_DAMAGED=FOLDER` names a folder with damaged files.
@@ -14,12 +14,14 @@ use crate::device::{stream, textured};
 use jpeg_encoder::SamplingFactor::{F_1_1, F_1_2, F_1_4, F_2_1, F_2_2, F_4_1};
 use jpeg_encoder::{ColorType, Encoder};
 use warpfeed::cuda::cudarc::driver::CudaStream;
+use warpfeed::pack::repack_jpeg;
 use warpfeed::sampler::Rng;
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::{ColorJitter, ImageMut, Mix, RandomErasing};
 use warpfeed::{Augment, DecodeOn, Dtype, Layout, Loader, Normalize, OnError};
 
-/// Generates JPEGs of all types that the encoder supports. If `damaged`, some of them are damaged.
+/// Generates JPEGs of all types that the encoder supports. If `damaged` is set, damages some of
+/// them.
 fn drawn(count: u64, damaged: bool) -> Vec<Vec<u8>> {
     let original = |n: u64| {
         let mut rng = Rng::new(n, 7, 7);
@@ -116,6 +118,39 @@ fn every_jpeg_type_decodes_to_equal_bits_on_device_and_host() {
             }
         }
     }
+}
+
+/// Encodes 24 megapixels that take a few megabytes.
+fn large() -> Vec<u8> {
+    let (width, height) = (6000, 4000);
+    let noise = |i: u32| (i.wrapping_mul(2_654_435_761) >> 28) as u8;
+    let pixel = |i: u32| [(i % width / 40) as u8 + noise(i), (i / width / 30) as u8 + noise(i + 1), noise(i / 7) * 5];
+    let pixels: Vec<u8> = (0..width * height).flat_map(pixel).collect();
+    let mut bytes = Vec::new();
+    let mut encoder = Encoder::new(&mut bytes, 80);
+    encoder.set_sampling_factor(F_2_2);
+    encoder.encode(&pixels, width as u16, height as u16, ColorType::Rgb).unwrap();
+    bytes
+}
+
+/// The size of an image among small ones does not decide where it is decoded, with restart markers
+/// or without.
+#[test]
+fn whole_images_of_24_megapixels_are_decoded_on_the_device() {
+    let Some(stream) = stream() else { return };
+    if sanitize() {
+        return crate::require::missing("quick", "it takes minutes there");
+    }
+    let (large, mut packed) = (large(), Vec::new());
+    repack_jpeg(&large, &mut packed).unwrap();
+    let mut images = drawn(200, false);
+    let of = |images: &[Vec<u8>]| loader(images).batch_size(images.len()).augment(Augment::resize(224, 224));
+    let small = compare(&of(&images), &stream, DecodeOn::Gpu, "small");
+    images.extend([large, packed]);
+    let all = compare(&of(&images), &stream, DecodeOn::Gpu, "large");
+    // A batch with large images has space for more encoded bytes, so more small images may fit, too.
+    assert!(all >= small + 4, "two large images in each of two epochs: {all} and {small}");
+    compare(&of(&images), &stream, DecodeOn::Auto, "large");
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! Promise: a decoder's response to each request has the same pixels as a loader. Bad images are
-//! reported individually. The decoder reuses its memory, for any number of threads and any order of
-//! drops.
+//! Promise: a decoder answers each request with the same pixels as a loader. Images that do not
+//! decode are reported individually. The decoder reuses its memory, however many threads use it and
+//! in whatever order they drop batches.
 //!
 //! Every test runs in host memory and, if there is a driver, on a device.
 
@@ -20,7 +20,7 @@ use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::Mix;
 use warpfeed::{Augment, BatchInfo, Decoder, DecoderBuilder, Dtype, ErrorKind, HostBatch, Layout, Loader, Normalize};
 
-/// The parts of a response that the tests inspect.
+/// A response of a decoder on the host or on a device, as the tests use it.
 pub(crate) trait Answer: Deref<Target = BatchInfo> + Send + 'static {
     fn bytes(&self) -> Vec<u8>;
     fn address(&self) -> u64;
@@ -174,7 +174,7 @@ fn a_decoder_gives_the_pixels_of_a_loader() {
 }
 
 #[test]
-fn one_bad_image_does_not_spoil_the_others() {
+fn a_bad_image_does_not_affect_the_others() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let with = |loader| pixels(loader).normalize(Normalize::IMAGENET);
         let decoder = open(requests(with).max_pixels(1 << 16));
@@ -237,7 +237,7 @@ fn memory_is_reused() {
 }
 
 #[test]
-fn several_threads_ask_one_decoder_and_each_gets_its_own_answer() {
+fn threads_that_share_a_decoder_get_their_own_answers() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let images = drawn(24);
         let (expected, decoder) = (of_loader(&images, pixels), open(requests(pixels).prefetch(6)));
@@ -539,7 +539,7 @@ fn a_panic_in_user_code_is_an_error_of_its_image() {
 }
 
 #[test]
-fn impossible_requests_are_refused() {
+fn invalid_requests_are_refused() {
     let decoder = requests(pixels).host().unwrap();
     assert_eq!(decoder.max_batch(), 8);
     let refused = |count| decoder.decode(vec![Vec::<u8>::new(); count]).unwrap_err().to_string();
@@ -548,7 +548,7 @@ fn impossible_requests_are_refused() {
     let options = Decoder::builder;
     let mixing = Augment::train(64).mix(Mix::mixup(0.2));
     let error = options().augment(mixing).host().unwrap_err().to_string();
-    assert_eq!(error, "config: augment mixes images, but a decoder answers each image separately");
+    assert_eq!(error, "config: augment mixes images, but a decoder processes each image separately; remove the mixing");
     let error = options().batch_size(0).host().unwrap_err().to_string();
     assert!(error.starts_with("config: batch_size(0): "), "{error}");
     let error = options().max_queued(0).host().unwrap_err().to_string();

@@ -40,7 +40,7 @@ fn requests_fill_batches_and_each_gets_its_own_images() {
         for (number, (&first, count)) in first.iter().zip(counts).enumerate() {
             joined.submit(images[first..first + count].to_vec(), number).unwrap();
         }
-        // The last request keeps waiting for more requests until `close` is called.
+        // The batch of the last request waits for more requests until `close` is called.
         let mut batches: Vec<DynamicBatch<B, usize>> = (0..4).map(|_| joined.next().unwrap()).collect();
         joined.close();
         batches.push(joined.next().unwrap());
@@ -88,7 +88,7 @@ fn a_batch_starts_after_the_delay_of_its_first_request() {
 }
 
 #[test]
-fn a_cancelled_request_is_in_no_batch_and_makes_room() {
+fn a_cancelled_request_is_in_no_batch_and_frees_its_place() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let (decoder, joined) = joined(&open, requests(pixels).max_queued(2), NEVER);
         let one = joined.submit(drawn(1), "one").unwrap();
@@ -158,7 +158,8 @@ fn a_full_decoder_queue_drops_no_batched_request() {
     everywhere!(check);
 }
 
-/// When the decoder is closed, waiting requests fail immediately, without waiting for the delay.
+/// Checks that closing the decoder fails waiting requests immediately, without waiting for the
+/// delay.
 #[test]
 fn closing_the_decoder_answers_joined_requests_at_once() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {

@@ -1,4 +1,4 @@
-//! Promise: on a GPU, the kernels produce the same bits as the host, and streams, events and
+//! Promise: the kernels on a GPU produce the same bits as the host, and streams, events and
 //! page-locked memory behave as the loader assumes.
 //!
 //! If there is no driver, each test prints why it was skipped. To find memory errors, run
@@ -25,8 +25,8 @@ fn random_rect(rng: &mut Rng, (height, width): (usize, usize)) -> Rect {
     Rect::new(x, y, w as u32, h as u32)
 }
 
-/// Returns a record with optional erasing and mixing, once as plain data and once as the device
-/// record.
+/// Returns random operations, possibly with erasing and mixing, both for the reference and as a
+/// device record.
 fn random_ops(rng: &mut Rng, size: (usize, usize), count: usize) -> (Ops, SampleOps) {
     let (width, height) = (size.1 as u32, size.0 as u32);
     let fill = [rng.unit() as f32 * 200.0, -1.5, 0.25];
@@ -212,7 +212,7 @@ fn every_effect_gives_the_bits_of_the_host() {
     }
 }
 
-/// Hue and saturation depend only on the pixel itself, so this test covers all 2^24 pixels.
+/// Hue and saturation depend only on the pixel itself, so this test can try all 2^24 colors.
 #[test]
 fn every_color_is_jittered_to_the_bits_of_the_host() {
     let Some(stream) = stream() else { return };
@@ -289,9 +289,9 @@ fn soft_labels_are_mixed_and_smoothed() {
     }
 }
 
-/// Small blocks are allocated by the driver. Large blocks are mapped and registered, even if they
-/// end in the middle of a page. A forked child either shares a block or does not have it, but never
-/// copies it.
+/// The driver allocates small blocks of page-locked memory. The library maps and registers large
+/// blocks, even if they end in the middle of a page. A forked child shares a block or has no access
+/// to it, but never gets a copy.
 #[test]
 fn pinned_memory_streams_and_events_work() {
     let Some(stream) = stream() else { return };

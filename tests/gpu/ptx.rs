@@ -1,11 +1,10 @@
 //! Checks that the committed PTX equals the compiled source. Even without NVRTC,
-//! `kernels/compiled.txt` reveals a source file that was changed but not compiled, so that the
-//! device would lack a new effect.
+//! `kernels/compiled.txt` reveals a source file that was changed but not compiled. Without this
+//! check, the device could lack a new effect.
 //!
-//! NVRTC compiles without a GPU, so the first test runs wherever the library exists:
-//! `WARPFEED_NVRTC=/path/to/libnvrtc.so.12`, or `libnvrtc.so.12` if the dynamic linker finds it
-//! (PyPI's `nvidia-cuda-nvrtc-cu12==12.8.93` contains it). With `WARPFEED_BLESS=1` the files are
-//! rewritten.
+//! NVRTC needs no GPU, so the first test runs wherever the library exists. `WARPFEED_NVRTC` is the
+//! path of `libnvrtc.so.12`; by default, the dynamic linker looks for this name. PyPI's
+//! `nvidia-cuda-nvrtc-cu12==12.8.93` contains the library. `WARPFEED_BLESS=1` rewrites the files.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 
@@ -15,8 +14,8 @@ use std::path::{Path, PathBuf};
 use libloading::{Library, Symbol};
 
 const OPTIONS: [&str; 3] = ["--gpu-architecture=compute_70", "--std=c++17", "--fmad=false"];
-/// The last release that supports compute capability 7.0. Drivers from version 570 on can load its
-/// PTX.
+/// The last release of NVRTC that supports compute capability 7.0. Drivers from version 570 on can
+/// load its PTX.
 const RELEASE: (c_int, c_int) = (12, 8);
 
 type Create =

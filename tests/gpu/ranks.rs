@@ -15,7 +15,7 @@ use warpfeed::cuda;
 use warpfeed::cuda::cudarc::driver::CudaStream;
 use warpfeed::{Augment, Checkpoint, CudaBatch, Dtype, HostBatch, LastBatch, Layout, Loader, Normalize, Rank};
 
-/// Identity of a batch: its position, its samples and a checksum of its images.
+/// Identifies a batch by its epoch, number, samples, validity and a checksum of its images.
 type Seen = (u64, u64, Vec<u64>, Vec<bool>, u64);
 
 fn seen_on_host(batch: &HostBatch) -> Seen {

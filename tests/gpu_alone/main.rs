@@ -1,5 +1,5 @@
-//! Tests on a device that observe the whole process or device, and therefore run one at a time.
-//! Without a GPU, they are skipped.
+//! Device tests that observe the whole process or device, and therefore run one at a time. Without
+//! a GPU, they are skipped.
 
 #[path = "../support/device/mod.rs"]
 mod device;

@@ -16,11 +16,11 @@ use crate::reference::checksum;
 use warpfeed::HostBatch;
 use warpfeed::cuda::cudarc::driver::CudaStream;
 
-/// How long each stream is kept busy before an upload.
+/// Time in nanoseconds that each stream is kept busy before an upload.
 const STEP_NS: u64 = 400_000;
 
-/// Uploads `count` batches, cycling through `streams`. Each upload is queued behind long-running
-/// work, and the batch is immediately passed to `give`. Returns how many batches arrived corrupted.
+/// Uploads `count` batches, cycling through `streams`. Queues each upload behind long-running work
+/// and immediately passes the batch to `give`. Returns the number of corrupted batches.
 fn torn(count: usize, streams: &[Arc<CudaStream>], pinned: bool, give: impl Fn(HostBatch, &Arc<CudaStream>)) -> usize {
     const BATCH: usize = 64;
     let first = &streams[0];

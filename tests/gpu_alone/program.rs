@@ -113,8 +113,8 @@ fn pinned_batches_may_be_dropped_and_received_during_a_capture() {
     }
 }
 
-/// Every slot waits for the capture to end, and only this thread can end it, so waiting for a batch
-/// would hang.
+/// Every slot waits for the end of the capture, which only this thread can end. Waiting for a batch
+/// would therefore hang.
 #[test]
 fn exhausting_the_slots_during_a_capture_fails() {
     let _alone = alone();
@@ -169,7 +169,7 @@ fn the_current_device_of_a_thread_does_not_change() {
     let _alone = alone();
     let Some(stream) = stream() else { return };
     let mut places = vec![0];
-    // With a second GPU, also try a device that the loader does not use.
+    // If there is a second GPU, also test a device that the loader does not use.
     let other = (CudaContext::device_count().unwrap() > 1).then(|| CudaContext::new(1).unwrap());
     places.extend(other.iter().map(|context| context.cu_ctx() as usize));
     for place in places {
@@ -199,7 +199,7 @@ fn the_current_device_of_a_thread_does_not_change() {
                 open.epoch(1).next().unwrap().unwrap().release_on(&stream).unwrap();
                 drop(open);
                 stays("release_on");
-                // A stream whose last handle is held by the loader.
+                // Test a stream to which only the loader holds a handle.
                 let own = stream.context().new_stream().unwrap();
                 there();
                 let mut open = loader(BATCH * 4).batch_size(BATCH).cuda(&own).unwrap();
@@ -299,9 +299,10 @@ fn a_program_may_exit_at_any_time_while_a_loader_works() {
     }
 }
 
-/// Each call in progress delays the exit for up to a second.
+/// Checks the time until the program exits, because each call in progress may delay it by up to a
+/// second.
 #[test]
-fn a_loader_that_waits_holds_up_no_exit() {
+fn a_waiting_loader_does_not_delay_the_exit() {
     let _alone = alone();
     let Some(stream) = stream() else { return };
     let mut open = loader(BATCH * BATCHES).batch_size(BATCH).prefetch(2).cuda(&stream).unwrap();

@@ -18,7 +18,7 @@ use warpfeed::format::Format;
 use warpfeed::trace::{Schedule, span};
 use warpfeed::{Augment, Dtype, Layout, Loader, Normalize, Result, source};
 
-/// Gray images that cost nothing to decode.
+/// A codec of gray images that does no work to decode them.
 struct Gray;
 
 impl Codec for Gray {
@@ -37,7 +37,7 @@ impl Codec for Gray {
     }
 }
 
-/// A source of empty samples. The field is the number of samples.
+/// A source of this many empty samples.
 struct Empty(usize);
 
 impl source::Source for Empty {
@@ -50,7 +50,7 @@ impl source::Source for Empty {
     }
 }
 
-/// Span in a device row, in microseconds.
+/// A span in a device row. Times are in microseconds.
 struct Span {
     batch: u64,
     begin: f64,
@@ -93,10 +93,10 @@ fn step(stream: &Arc<CudaStream>) -> mpsc::Sender<()> {
 /// Time limit of each wait in the test, far above what any device needs.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// No duration is compared with a constant. Instead, each step lasts until the copy into the slot
-/// that the step released is done, so the trace must show this copy during the step.
+/// Compares no duration with a constant. Instead, each step lasts until the copy into the slot that
+/// the step released has finished, so the trace must show this copy during the step.
 #[test]
-fn copies_appear_under_the_steps_that_they_overlapped() {
+fn the_trace_shows_copies_during_the_steps_they_overlap() {
     let _alone = alone();
     let stream = match cuda::stream(0) {
         Ok(stream) => stream,
@@ -135,7 +135,7 @@ fn copies_appear_under_the_steps_that_they_overlapped() {
         let _step = span("step on the device");
         let gate = step(&stream);
         marks.push((asked, got));
-        // The slot is now free for the host, but for the device only after the step.
+        // Return the slot. The host may use it now, and the device only after the step.
         drop(batch);
         // The times of the last copy are read when the loader is dropped.
         let (due, since) = ((marks.len() as u64 + SLOTS).min(BATCHES - 1), Instant::now());

@@ -1,5 +1,5 @@
-//! Promise: a custom codec extends the built-in ones and may replace a format. Folders then include
-//! files with its extensions. An image is opened only once, by a single codec.
+//! Promise: a custom codec adds a format or replaces the codec of a format. Folders then include
+//! files with the extensions of the codec. An image is opened only once, by a single codec.
 
 use std::fs;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use crate::support::no_hang;
 
 const SIDE: u32 = 24;
 
-/// Netpbm's PPM (`P6`, width, height and 255 as text, then RGB), as a user would implement it.
+/// A codec for Netpbm's PPM, as a user would implement it. A file consists of `P6`, the width, the
+/// height and 255 as text, followed by RGB pixels.
 #[derive(Clone, Default)]
 struct Ppm {
     opened: Arc<AtomicUsize>,
@@ -25,7 +26,7 @@ struct Ppm {
 const PPM: Format =
     Format { name: "ppm", field: "ppm", extensions: &["ppm", "pnm"], matches: |bytes| bytes.starts_with(b"P6") };
 
-/// Offset of the pixels.
+/// Offset of the pixels in the file.
 struct Start(usize);
 
 impl Codec for Ppm {
@@ -184,7 +185,7 @@ impl Codec for Takeover {
 }
 
 #[test]
-fn the_codec_added_last_takes_over_its_format() {
+fn the_codec_added_last_replaces_its_format() {
     let codecs = Codecs::new().with(Takeover(1)).with(Takeover(2));
     assert_eq!(whole(&codecs, &jpeg(0, 9, 9)).unwrap(), vec![2; 3 * (SIDE * SIDE) as usize]);
     let png = encoded(5, 9, 7, image::ImageFormat::Png);
@@ -205,7 +206,7 @@ fn the_codec_added_last_takes_over_its_format() {
 }
 
 #[test]
-fn a_registry_of_one_codec_has_no_other() {
+fn a_registry_contains_only_its_own_codecs() {
     let codecs = Codecs::only(Ppm::default());
     assert_eq!(whole(&codecs, &ppm(3, 5, 4)).unwrap(), rgb(3, 5, 4));
     assert_eq!(
@@ -291,15 +292,15 @@ fn an_open_image_reports_its_header() {
     assert_eq!((info.format, info.size, info.jpeg), ("ppm", Size::new(16, 9), None));
     let file = jpeg(0, 16, 9);
     assert_eq!(codecs.open(&file).unwrap().info(), Info::read(&file).unwrap());
-    // An image opened directly by a codec does not involve the registry.
+    // A codec can open an image without a registry.
     let alone = Ppm::default();
     let file = ppm(0, 16, 9);
     let e = alone.open(&file).unwrap().decode(Rect::new(0, 0, 1, 1), &mut Pixels::new()).unwrap_err();
     assert!(e.cause().contains("`Codecs::open`"), "{e}");
 }
 
-/// Adding a codec takes one file and one line: formats are named only in the table of formats, in
-/// the registry and by their codecs.
+/// Checks that only the table of formats, the registry and the codecs name formats, so that adding
+/// a codec takes one file and one line.
 #[test]
 fn formats_are_named_only_in_the_table_and_by_their_codecs() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,5 +1,5 @@
-//! Promise: a truncated JPEG fails with the same error for every crop and in every source. Damage
-//! inside the data is counted and reported, and makes a strict loader fail.
+//! Promise: a truncated JPEG fails with the same error for every crop and in every source. Other
+//! damage to the data is counted and reported, and makes a strict loader fail.
 
 use std::fs;
 use std::path::Path;
@@ -126,7 +126,7 @@ fn a_truncated_jpeg_is_an_error_in_every_epoch_and_every_source() {
     }
 }
 
-/// Zeroes 200 bytes inside the data, as a failing disk does.
+/// Overwrites 200 bytes inside the data with zeros, as a failing disk may do.
 fn with_zeros(jpeg: &[u8], at: usize) -> Vec<u8> {
     let mut damaged = jpeg.to_vec();
     damaged[at..at + 200].fill(0);
@@ -166,7 +166,7 @@ fn spliced(jpeg: &[u8], at: usize, count: usize, bytes: &[u8]) -> Vec<u8> {
     changed
 }
 
-/// Covers the table in the documentation of `warpfeed_jpeg` that lists which damage is found, and
+/// Tests the table of damage in the documentation of `warpfeed_jpeg`, which lists what is found and
 /// when. The last row is omitted, because libjpeg does not warn about it.
 #[test]
 fn each_documented_kind_of_damage_is_found_where_the_table_says() {
@@ -232,7 +232,7 @@ fn loader(images: &[Vec<u8>]) -> Loader {
 }
 
 #[test]
-fn damage_met_while_decoding_is_counted() {
+fn damage_found_while_decoding_is_counted() {
     let (_, whole) = files()[0].clone();
     let whole_image = Augment::resize(u32::from(SIDE), u32::from(SIDE));
     for (name, whole) in files() {

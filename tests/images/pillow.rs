@@ -1,5 +1,5 @@
-//! Promise: images other than JPEG have the pixels of Pillow's `convert("RGB")`, and those of the
-//! crate `image` where the two agree. A TIFF of several pages fails.
+//! Promise: images other than JPEG decode to the pixels of Pillow's `convert("RGB")`. The `image`
+//! crate decodes to the same pixels where it agrees with Pillow. A TIFF with several pages fails.
 
 use std::fs;
 use std::io::Cursor;
@@ -95,7 +95,7 @@ fn every_format_has_the_pixels_of_the_crate_image() {
                 .or_else(|_| DynamicImage::from(image.to_rgba8()).write_to(&mut file, format))
                 .unwrap();
             let file = file.into_inner();
-            // Alpha is dropped, as it is here.
+            // Like this library, `into_rgb8` drops the alpha channel.
             let expected = image::load_from_memory_with_format(&file, format).unwrap().into_rgb8().into_raw();
             let (size, found) = decoded(&codecs, &file).unwrap();
             assert!(size == Size::new(w, h) && found == expected, "{format:?} of {:?}", image.color());

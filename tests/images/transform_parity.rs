@@ -1,5 +1,5 @@
-//! Crop, resize and sampling agree with torchvision and Pillow. `tests/fixtures/parity/make.py`
-//! generated the expected images with both libraries.
+//! Promise: cropping, resizing and random crops agree with torchvision and Pillow.
+//! `tests/fixtures/parity/make.py` generated the expected images with both libraries.
 
 use warpfeed::decode::{Pixels, Rect, Size};
 use warpfeed::sampler::Rng;
@@ -10,7 +10,7 @@ use fir::images::{TypedCroppedImage, TypedImage, TypedImageRef};
 
 const SOURCE: Size = Size { width: 233, height: 177 };
 
-/// The image that `make.py` also computes.
+/// Generates the same image as `make.py`.
 fn source() -> Pixels {
     let mut pixels = Pixels::new();
     let data = pixels.reset(SOURCE);
@@ -84,9 +84,9 @@ fn evaluation_matches_torchvision_and_pillow() {
     }
 }
 
-/// Filter weights are rounded to 16 bits here and in PyTorch, but to 22 bits in Pillow. Therefore
-/// the values equal those of torchvision, and a few differ from Pillow's, by at most one, or by two
-/// where Lanczos overshoots more.
+/// Asserts that two resized images agree. This library and PyTorch round filter weights to 16 bits,
+/// and Pillow rounds them to 22 bits. Therefore the values equal torchvision's. A few differ from
+/// Pillow's: by one, or by two where Lanczos overshoots more.
 fn assert_filtered(name: &str, ours: &[u8], theirs: &[u8]) {
     let (mean, largest) = difference(ours, theirs);
     println!("{name}: mean difference {mean:.4} levels, largest {largest}");
@@ -119,7 +119,7 @@ fn each_filter_has_the_pixels_of_torchvision_and_pillow() {
     }
 }
 
-/// Without antialiasing, weights are rounded as PyTorch's vector code rounds them.
+/// Without antialiasing, the library rounds weights like the vectorized code of PyTorch.
 #[test]
 fn without_antialiasing_pixels_equal_torchvision() {
     let pixels = source();
@@ -198,7 +198,7 @@ fn evaluation_is_the_center_of_the_resize_for_any_size() {
     for case in 0..400 {
         let crop = rng.below(40) as u32 + 1;
         let shorter = crop + rng.below(20) as u32;
-        // The shorter side equals the target in a third of the cases.
+        // In a third of the cases, make the shorter side equal to the target.
         let side = if case % 3 == 0 { shorter } else { rng.below(90) as u32 + 1 };
         drawn[(side.cmp(&shorter) as i8 + 1) as usize] += 1;
         let longer = side + rng.below(2) as u32 * rng.below(50) as u32;
@@ -263,7 +263,7 @@ fn a_random_crop_is_a_part_of_torchvisions_padded_image() {
 }
 
 #[test]
-fn flips_mirror_and_change_nothing_else() {
+fn flips_only_mirror_the_image() {
     let pixels = source();
     let mut plan = crop(Rect::new(17, 9, 100, 91), Size::new(30, 21));
     let plain = run(&pixels, &plan);
@@ -317,7 +317,7 @@ fn the_resize_equals_fast_image_resize_bit_for_bit() {
         let mut side = || rng.below(most) as u32 + 1;
         let (size, output) = (Size::new(side(), side()), Size::new(side(), side()));
         let mut pixels = Pixels::new();
-        // Constant runs between noise, so that clamping to black and to white is tested.
+        // Alternate between noise and constant runs, to test clamping to black and to white.
         let mut value = 0;
         for byte in pixels.reset(size) {
             let bits = rng.next_u64();

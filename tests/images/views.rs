@@ -1,4 +1,4 @@
-//! Promise: views of one image are decoded together where that is faster. Pixels, errors and damage
+//! Promise: views of one image are decoded together where this is faster. Pixels, errors and damage
 //! counts are the same as if each view were decoded separately.
 
 use warpfeed::field::Image;
@@ -50,7 +50,7 @@ fn originals() -> Vec<(&'static str, Vec<u8>)> {
     all
 }
 
-/// The images of a sample, or `None` if the sample failed, and the damage count.
+/// The images of a sample, or `None` if the sample failed, and the number of damaged images.
 type Seen = (Option<Vec<Vec<u8>>>, u64);
 
 /// Returns the images of each sample in epoch 0.

@@ -1,13 +1,13 @@
 //! Promise: memory is bounded, because slots are allocated only once. While the caller holds all
-//! batches, workers wait, and requesting another batch fails with an explanation.
+//! slots, workers wait, and a request for the next batch fails with an explanation.
 
 use std::time::{Duration, Instant};
 
 use crate::support::{Numbers, loader, no_hang};
 use warpfeed::{Augment, ErrorKind};
 
-/// Waits until `value` is at least `expected`, however busy the machine is. Returns the value 200
-/// ms later.
+/// Waits until `value` is at least `expected`, and returns the value 200 ms later. The wait has no
+/// timeout, because the machine may be busy.
 fn settled(value: impl Fn() -> usize, expected: usize) -> usize {
     while value() < expected {
         std::thread::sleep(Duration::from_millis(1));
@@ -116,11 +116,11 @@ fn slots_are_reused_and_not_reallocated() {
     );
 }
 
-/// Number of bytes in one of the loader's images.
+/// Size in bytes of an image that the loader delivers.
 const IMAGE: usize = 16 * 16 * 3;
 
-/// The automatic prefetch depth is already at its minimum, so the error can only suggest a smaller
-/// batch.
+/// Checks the advice in the error. The automatic prefetch depth is already at its minimum, so only
+/// a smaller batch helps.
 #[test]
 fn too_little_memory_names_the_batch_size_that_fits() {
     let limited =
@@ -193,8 +193,8 @@ fn an_oversized_plan_is_refused_before_allocation() {
         line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
     };
     let slot = loader(Numbers::new(10)).prefetch(1).host().unwrap().memory_plan().slot_bytes;
-    // 1.5 times the available memory: the system would grant it, and kill the process once it is
-    // used.
+    // Request 1.5 times the available memory. The operating system would grant it, and would kill
+    // the process as soon as the memory is used.
     let prefetch = available() / slot * 3 / 2;
     let e = loader(Numbers::new(10)).prefetch(prefetch).host().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Memory);

@@ -1,4 +1,4 @@
-//! Promise: an error that reaches `main` reads as a sentence and keeps its source.
+//! Promise: an error that `main` returns prints as a sentence, and has its cause as its source.
 
 use std::error::Error as _;
 use std::io;
@@ -31,7 +31,7 @@ fn the_operating_systems_error_is_the_source() {
     assert!(e.source().is_some_and(|source| source.is::<io::Error>()), "{e}");
 }
 
-/// Checks the message that README.md and the front page of the documentation show.
+/// Checks the message that README.md and the crate documentation show.
 #[test]
 fn a_truncated_image_is_an_error_with_its_file_and_position() {
     let root = tempfile::tempdir().unwrap();
@@ -88,7 +88,7 @@ fn an_error_of_user_code_is_returned_unchanged() {
     assert!(last.sample() == Some(3) && last.source().is_some_and(|source| source.is::<Refused>()), "{last}");
 }
 
-/// If an option had no effect, a mistake would go unnoticed.
+/// Checks that options are rejected if no dataset uses them. Otherwise mistakes would go unnoticed.
 #[test]
 fn an_option_for_opening_that_no_dataset_uses_is_an_error() {
     let root = tempfile::tempdir().unwrap();
@@ -118,8 +118,8 @@ fn an_option_for_opening_that_no_dataset_uses_is_an_error() {
     }
     let e = source::Options::new().index(true).open(&table).err().unwrap();
     assert!(e.cause().contains("index(true) saves the listing"), "{e}");
-    // These are accepted: an option that one of several datasets uses, an option that an already
-    // open dataset used, and default values.
+    // An option is accepted if at least one of the datasets uses it, if a dataset was opened with
+    // it before, or if it has its default value.
     let both = Loader::mixture([(&table, 0.5), (&folder, 0.5)]).table(columns()).index(true).keep_labels();
     eval(both).unwrap();
     let [half, _] = Loader::new(&table).table(columns()).split([0.5, 0.5], 1).unwrap();

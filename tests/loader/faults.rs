@@ -1,5 +1,5 @@
-//! Promise: a bad sample either fails with an error that names it, or is skipped and listed. A
-//! panic in user code becomes an error. The loader stays usable.
+//! Promise: a sample that cannot be loaded either fails with an error that names it, or is skipped
+//! and listed. A panic in user code becomes an error. The loader stays usable.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use warpfeed::source::{Concat, Memory, OwnedSample, Sample, Source};
 use warpfeed::transform::ImageMut;
 use warpfeed::{Augment, Error, ErrorKind, LastBatch, Loader, OnError, Result};
 
-/// A source that fails or panics for some numbers.
+/// A source that fails or panics when it reads certain samples.
 struct Faulty {
     bad: fn(u64) -> bool,
     panic: bool,
@@ -61,8 +61,8 @@ fn the_first_bad_sample_in_order_is_named_for_any_workers() {
     });
 }
 
-/// A caller that continues after a sample's error misses only that batch. A run that ends there
-/// resumes at that batch.
+/// A caller that continues after the error of a sample misses only the batch of that sample. A run
+/// that ends with the error resumes at the failed batch.
 #[test]
 fn every_other_batch_arrives_after_a_bad_sample() {
     no_hang(|| {
@@ -175,7 +175,7 @@ fn more_failures_than_allowed_are_an_error() {
 }
 
 #[test]
-fn an_error_of_the_order_is_an_error_and_not_a_hang() {
+fn an_invalid_order_is_an_error_and_does_not_hang() {
     quiet();
     struct Wild(bool);
     impl Sampler for Wild {
@@ -192,14 +192,14 @@ fn an_error_of_the_order_is_an_error_and_not_a_hang() {
             |panics| loader(Numbers::new(50)).sampler(Wild(panics)).workers(2).into_iter().last().unwrap().unwrap_err();
         assert_eq!(
             last(false).to_string(),
-            "config: the sampler returned sample 50 in batch 4 of epoch 0; the source has 50"
+            "config: the sampler returned sample 50 in batch 4 of epoch 0; the source has only 50 samples"
         );
-        assert_eq!(last(true).to_string(), "panic: the order panicked at batch 2 of epoch 0: lost");
+        assert_eq!(last(true).to_string(), "panic: the sampler panicked in epoch 0, batch 2: lost");
     });
 }
 
-/// Results are delivered in the order of the requests. Although the loader looks ahead, it does not
-/// report a sampler's errors early.
+/// Checks that errors of a sampler arrive in sequence, although the loader calls the sampler ahead
+/// of time.
 #[test]
 fn an_order_error_arrives_in_sequence() {
     quiet();
@@ -215,8 +215,7 @@ fn an_order_error_arrives_in_sequence() {
         }
     }
     no_hang(|| {
-        for (panics, words) in
-            [(false, "sample 5000 in batch 10 of epoch 0"), (true, "panicked at batch 10 of epoch 0")]
+        for (panics, words) in [(false, "sample 5000 in batch 10 of epoch 0"), (true, "panicked in epoch 0, batch 10")]
         {
             for (workers, prefetch) in [(1, 1), (1, 8), (4, 2), (4, 8), (0, 0)] {
                 let order = loader(Numbers::new(140)).sampler(Wild(panics)).workers(workers).prefetch(prefetch);
@@ -258,7 +257,7 @@ fn an_order_that_panics_in_len_is_an_error() {
         for first in [0, 2] {
             let mut epoch = batches.epoch_from(1, first);
             let e = epoch.next().unwrap().unwrap_err();
-            assert_eq!(e.to_string(), "panic: the order panicked when asked for the length of epoch 1: no epoch 1");
+            assert_eq!(e.to_string(), "panic: the sampler panicked when asked for the length of epoch 1: no epoch 1");
             assert!(epoch.next().is_none(), "an error ends the epoch");
             assert_eq!((epoch.checkpoint().epoch(), epoch.checkpoint().batch()), (1, first));
         }
@@ -317,7 +316,7 @@ fn a_loader_without_a_batch_is_refused_with_advice() {
     refused(make().sampler(Sequential::new(0)), &["the order has no samples in epoch 0"]);
     assert!(make().batch_size(500).last_batch(LastBatch::Drop).host().is_ok());
 
-    /// An order that ends after its first epoch.
+    /// A sampler with empty epochs after the first one.
     struct Once;
     impl Sampler for Once {
         fn len(&self, epoch: u64) -> u64 {
@@ -342,11 +341,11 @@ fn a_loader_without_a_batch_is_refused_with_advice() {
         }
     }
     let e = make().sampler(Lost).host().map(|_| "opened").unwrap_err();
-    assert_eq!(e.to_string(), "panic: the order panicked when asked for the length of epoch 0: no list");
+    assert_eq!(e.to_string(), "panic: the sampler panicked when asked for the length of epoch 0: no list");
 }
 
-/// A source may call its own error a timeout. The loader must not treat it as a reason to keep
-/// waiting for the batch.
+/// A source may return an error of kind `Timeout`. The loader must not mistake it for a timeout of
+/// its own wait and keep waiting for the batch.
 #[test]
 fn a_source_timeout_fails_its_batch_like_any_error() {
     struct Slow(Numbers);
@@ -402,8 +401,8 @@ fn jpeg() -> Vec<u8> {
     bytes
 }
 
-/// Creates a dataset with ImageNet's file extension and one truncated image, and the datasets
-/// packed from it.
+/// Creates a folder of images with ImageNet's file extension, one of which is truncated, and packs
+/// it as a tar and an LMDB. Returns the path of the truncated image and of both packed files.
 fn one_cut_short(root: &Path) -> [PathBuf; 3] {
     let set = root.join("set");
     for (name, bytes) in [("a/good.JPEG", jpeg()), ("a/trunc.JPEG", jpeg()), ("b/good.JPEG", jpeg())] {

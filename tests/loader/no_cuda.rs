@@ -1,6 +1,6 @@
-//! Promise: running on the host does not require CUDA. The host path does not look for a driver. If
-//! no driver can be opened, only the device path fails. Each test runs a child process, so that it
-//! can observe the dynamic linker and provide a fake driver.
+//! Promise: loaders of host batches do not require CUDA and do not look for a driver. Without a
+//! usable driver, only loaders of device batches fail. Each test runs a child process, to observe
+//! the dynamic linker and to provide a fake driver.
 #![cfg(all(feature = "cuda", target_os = "linux", target_env = "gnu"))]
 
 use std::path::Path;
@@ -43,8 +43,8 @@ fn load_on_a_device() {
     println!("pixels {}", pixels(loader().pinned(true).host().unwrap().epoch(0)));
 }
 
-/// Runs one of the child tests above, with the linker logging the libraries that it looks for. If
-/// `libraries` is given, this folder is searched first.
+/// Runs one of the child tests above. The dynamic linker logs every library that it looks for, and
+/// searches the folder `libraries` first, if given.
 fn run(mut child: Command, libraries: Option<&Path>) -> Output {
     child.env("LD_DEBUG", "libs");
     if let Some(libraries) = libraries {
@@ -59,7 +59,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A folder with an invalid `libcuda.so.1`, which the linker finds before any other.
+/// Creates a folder that contains an invalid `libcuda.so.1`.
 fn no_driver() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("libcuda.so.1"), "not a library").unwrap();
@@ -74,7 +74,7 @@ fn the_host_path_does_not_look_for_a_driver() {
     let searched = text(&host.stderr);
     assert!(searched.contains("libc.so.6"), "the linker logged nothing: {searched}");
     assert!(!searched.contains(DRIVER), "{searched}");
-    // On the device path, the log shows the search for the driver.
+    // Check that the log would show the search: a device loader looks for the driver.
     assert!(text(&run(child!(load_on_a_device), None).stderr).contains(DRIVER));
 }
 
@@ -84,7 +84,7 @@ fn only_the_device_path_fails_without_a_driver() {
     let folder = no_driver();
     let host = run(child!(load_on_the_host), Some(folder.path()));
     assert!(text(&host.stdout).contains(&expected), "{}", text(&host.stdout));
-    // Instead of page-locked memory, ordinary memory is used, and the batches are the same.
+    // Without page-locked memory, the host loader uses ordinary memory and has the same batches.
     let device = text(&run(child!(load_on_a_device), Some(folder.path())).stdout);
     assert!(device.contains(&expected), "{device}");
     // The error names the fake driver, so no real driver was found after it.

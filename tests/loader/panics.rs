@@ -29,10 +29,10 @@ fn in_a_process(mut child: Command, body: impl FnOnce()) -> Option<String> {
     Some(err.into_owned())
 }
 
-/// Numbers whose reads panic for every sixth sample and, on a different line, for every hundredth.
-struct Sixth(Numbers);
+/// A source that panics on every sixth sample, and on every hundredth in a different line of code.
+struct PanicsOnSixth(Numbers);
 
-impl Source for Sixth {
+impl Source for PanicsOnSixth {
     fn len(&self) -> usize {
         self.0.len
     }
@@ -49,7 +49,7 @@ fn open(source: impl Source + 'static) -> Batches<HostBatch> {
     loader.on_error(OnError::Skip { max_skipped: 200 }).host().unwrap()
 }
 
-/// The panic hook belongs to the program, so the loader does not install one.
+/// Checks that the loader does not install a panic hook, because the hook belongs to the program.
 #[test]
 fn a_hundred_panics_are_errors_and_keep_the_panic_hook() {
     let said = in_a_process(child!(a_hundred_panics_are_errors_and_keep_the_panic_hook), || {
@@ -58,7 +58,7 @@ fn a_hundred_panics_are_errors_and_keep_the_panic_hook() {
         std::panic::set_hook(Box::new(move |_| {
             counted.fetch_add(1, SeqCst);
         }));
-        let mut batches = open(Sixth(Numbers::new(600)));
+        let mut batches = open(PanicsOnSixth(Numbers::new(600)));
         assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 600);
         let faults = batches.sample_errors();
         assert_eq!(faults.len(), 100 + 6, "every panic is listed");
@@ -96,11 +96,11 @@ fn a_value_that_panics_when_dropped_is_an_error_of_its_sample() {
     });
 }
 
-/// Numbers whose `len` panics on the coordinator thread, where panics are caught only around the
-/// whole thread.
-struct Countless(Numbers);
+/// A source that panics when `len` is called on the coordinator thread. There, only the outermost
+/// function of the thread catches panics.
+struct PanicsInLen(Numbers);
 
-impl Source for Countless {
+impl Source for PanicsInLen {
     fn len(&self) -> usize {
         assert!(std::thread::current().name() != Some("warpfeed-order"), "the count panics");
         self.0.len
@@ -114,7 +114,7 @@ impl Source for Countless {
 #[test]
 fn a_thread_that_ends_with_a_panic_is_an_error_of_every_run() {
     let said = in_a_process(child!(a_thread_that_ends_with_a_panic_is_an_error_of_every_run), || {
-        let mut batches = open(Countless(Numbers::new(60)));
+        let mut batches = open(PanicsInLen(Numbers::new(60)));
         for epoch in 0..5 {
             let mut epoch = batches.epoch(epoch);
             let e = epoch.next().unwrap().unwrap_err();
@@ -125,8 +125,8 @@ fn a_thread_that_ends_with_a_panic_is_an_error_of_every_run() {
     assert!(said.is_none_or(|said| said.matches("panicked at").count() == 1));
 }
 
-/// A `tracing` subscriber, which is user code that runs where panics are not caught. It is called
-/// with the level of each event, and whether a loader thread logged it.
+/// A `tracing` subscriber: user code that runs where the loader does not catch panics. It calls its
+/// function with the level of each event, and with whether a loader thread logged it.
 struct Logger<F>(F);
 
 impl<F: Fn(tracing::Level, bool) + 'static> tracing::Subscriber for Logger<F> {
@@ -184,10 +184,10 @@ fn a_panic_outside_guarded_code_is_an_error_of_the_run() {
     assert!(said.is_none_or(|said| said.matches("the logger panics").count() == 1));
 }
 
-/// Numbers, one of which fails transiently when it is read for the sixth time.
-struct Later(Numbers, AtomicUsize);
+/// A source in which the sixth read of one sample fails with a transient error.
+struct FailsSixthRead(Numbers, AtomicUsize);
 
-impl Source for Later {
+impl Source for FailsSixthRead {
     fn len(&self) -> usize {
         self.0.len
     }
@@ -199,7 +199,7 @@ impl Source for Later {
     }
 }
 
-/// A panic leaves some samples of its part unread, in a slot that held other samples before.
+/// A panic leaves the remaining samples of its part unread. Their slot held other samples before.
 #[test]
 fn samples_left_unread_by_a_panic_have_no_stale_keys() {
     in_a_process(child!(samples_left_unread_by_a_panic_have_no_stale_keys), || {
@@ -207,7 +207,7 @@ fn samples_left_unread_by_a_panic_have_no_stale_keys() {
             assert!(!own || level != tracing::Level::WARN, "the logger panics");
         });
         tracing::subscriber::set_global_default(logger).unwrap();
-        let source = Later(Numbers::new(320), AtomicUsize::new(0));
+        let source = FailsSixthRead(Numbers::new(320), AtomicUsize::new(0));
         let loader = Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(32).workers(1);
         let mut batches = loader.prefetch(1).on_error(OnError::Skip { max_skipped: 100 }).host().unwrap();
         for epoch in 0..7 {
@@ -238,7 +238,7 @@ fn a_logger_may_checkpoint_and_panic_while_skipping() {
         tracing::subscriber::set_global_default(logger).unwrap();
         let root = tempfile::tempdir().unwrap();
         let schedule = warpfeed::trace::Schedule { wait: 2, warmup: 1, active: 3, repeat: 1 };
-        let loader = Loader::source(Sixth(Numbers::new(600))).codec(Draw).augment(Augment::train(16));
+        let loader = Loader::source(PanicsOnSixth(Numbers::new(600))).codec(Draw).augment(Augment::train(16));
         let loader = loader.batch_size(20).workers(4).prefetch(2).trace(root.path().join("trace.json"), schedule);
         let mut batches = loader.on_error(OnError::Skip { max_skipped: 200 }).host().unwrap();
         monitor.set(batches.handle()).unwrap();

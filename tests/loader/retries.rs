@@ -1,5 +1,5 @@
-//! Promise: a read that fails transiently is retried a limited number of times, and retries are
-//! counted. Permanent failures are not retried.
+//! Promise: a read that fails with a transient error is retried a limited number of times, and
+//! retries are counted. Permanent errors are not retried.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Error, ErrorKind, Loader, OnError, Result};
 
 /// Error codes of the operating system: a device I/O error, a missing file, other transient errors,
-/// and exhausted system limits, each with the advice in its message.
+/// and exhausted system limits with the advice that the message must contain.
 #[cfg(not(windows))]
 mod codes {
     pub(super) const EIO: i32 = libc::EIO;
@@ -26,10 +26,10 @@ mod codes {
     pub(super) const EIO: i32 = 1117;
     pub(super) const ENOENT: i32 = 2;
     pub(super) const TRANSIENT: [i32; 6] = [1117, 23, 32, 121, 4, 8];
-    pub(super) const EXHAUSTED: [(i32, &str); 2] = [(4, "limit of open files"), (8, "out of memory")];
+    pub(super) const EXHAUSTED: [(i32, &str); 2] = [(4, "limit on open files"), (8, "out of memory")];
 }
 
-/// Numbers of which sample 5 fails `left` times with the error `code`.
+/// A source in which sample 5 fails `left` times with the error `code`.
 struct Shaky {
     numbers: Numbers,
     left: Arc<AtomicUsize>,
@@ -92,12 +92,12 @@ fn the_last_error_is_returned_when_retries_run_out() {
     });
 }
 
-/// Running out of file descriptors or memory is not the sample's fault.
+/// Checks that a sample is not skipped if its read fails for lack of file descriptors or memory.
 #[test]
 fn a_sample_is_not_skipped_because_the_machine_is_exhausted() {
     no_hang(|| {
         for (code, advice) in EXHAUSTED {
-            // Batches with and without a sample that could be the replacement.
+            // Test batches with and without a sample that could serve as the replacement.
             for batch_size in [1, 7] {
                 let (loader, _) = shaky(100, code);
                 let loader = loader.retries(1).batch_size(batch_size).on_error(OnError::Skip { max_skipped: 9 });
@@ -110,7 +110,7 @@ fn a_sample_is_not_skipped_because_the_machine_is_exhausted() {
     });
 }
 
-/// Opening also reads: labels for `balanced`, and a few samples for `resume`.
+/// Opening a loader reads labels for `balanced`, and a few samples for `resume`.
 #[test]
 fn reads_during_opening_are_retried() {
     no_hang(|| {
@@ -147,7 +147,7 @@ fn permanent_errors_are_not_retried() {
 fn excessive_retries_are_refused_when_opening() {
     for times in [1001, usize::MAX] {
         let e = shaky(0, EIO).0.retries(times).host().unwrap_err();
-        let cause = format!("retries({times}): at most 1000, which take a quarter of an hour per sample");
+        let cause = format!("retries({times}): expected at most 1000, which take a quarter of an hour per sample");
         assert_eq!((e.kind(), e.cause()), (ErrorKind::Config, &*cause));
     }
     let mut batches = shaky(1, EIO).0.retries(1000).host().unwrap();

@@ -1,5 +1,5 @@
-//! Promise: `batches.stats()` returns a plain struct of totals that cover every stage of every
-//! sample.
+//! Promise: `batches.stats()` returns a plain struct with totals for every stage of loading. They
+//! include every sample.
 
 use std::time::Duration;
 
@@ -75,9 +75,9 @@ fn the_difference_of_two_statistics_covers_the_time_between() {
 }
 
 /// Samples with an image of 8 bytes, and a sound of 1,000 bytes that no field uses.
-struct Sounding(Numbers);
+struct WithUnusedSound(Numbers);
 
-impl Source for Sounding {
+impl Source for WithUnusedSound {
     fn len(&self) -> usize {
         self.0.len
     }
@@ -90,7 +90,8 @@ impl Source for Sounding {
 #[test]
 fn statistics_count_sample_bytes_and_slot_memory() {
     no_hang(|| {
-        let loader = Loader::source(Sounding(Numbers::new(14))).codec(Draw).augment(Augment::train(16)).batch_size(7);
+        let loader =
+            Loader::source(WithUnusedSound(Numbers::new(14))).codec(Draw).augment(Augment::train(16)).batch_size(7);
         let mut batches = loader.epochs(1).host().unwrap();
         batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
         let (stats, plan) = (batches.stats(), batches.memory_plan());
@@ -100,12 +101,12 @@ fn statistics_count_sample_bytes_and_slot_memory() {
     });
 }
 
-/// Samples 3 and 13 fail. Sample 3 is followed by other samples of its part; sample 13 is the last
-/// of its part. Sample 3 is retried for some time. Sample 13 turns out to have no image, after
-/// about the same time.
-struct Halting(Numbers);
+/// A source in which samples 3 and 13 fail. Sample 3 fails after several retries, and is followed
+/// by other samples of its part. Sample 13 is the last one of its part. Reading it takes about as
+/// long, and then it has no image.
+struct FailsTwice(Numbers);
 
-impl Source for Halting {
+impl Source for FailsTwice {
     fn len(&self) -> usize {
         self.0.len
     }
@@ -125,7 +126,7 @@ impl Source for Halting {
 #[test]
 fn a_failed_sample_alone_is_charged_its_time() {
     no_hang(|| {
-        let loader = Loader::source(Halting(Numbers::new(14))).codec(Draw).augment(Augment::train(16)).batch_size(7);
+        let loader = Loader::source(FailsTwice(Numbers::new(14))).codec(Draw).augment(Augment::train(16)).batch_size(7);
         // Pauses of 5 ms, 20 ms and 80 ms before the last attempt.
         let loader = loader.workers(1).epochs(1).retries(3).on_error(OnError::Skip { max_skipped: 2 });
         let mut batches = loader.host().unwrap();

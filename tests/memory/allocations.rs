@@ -18,7 +18,7 @@ use warpfeed::transform::{Interpolation, Mosaic};
 use warpfeed::{Augment, Dtype, Loader, Normalize, Result};
 use warpfeed_synth::Synth;
 
-/// A source with occasional blocking reads, so that reader threads are used.
+/// A source in which some reads block, so that the loader starts reader threads.
 struct Waits(Arc<dyn Source>);
 
 impl Source for Waits {
@@ -30,7 +30,8 @@ impl Source for Waits {
         if index.is_multiple_of(4) {
             std::thread::sleep(Duration::from_micros(500));
         }
-        // Copy the data like a source that reads, because its buffers might be allocated each time.
+        // Copy the data into `scratch` as a source that reads files does, to test that the loader
+        // reuses `scratch`.
         scratch.resize(64 << 10, 0);
         self.0.read(index, scratch)
     }
@@ -43,8 +44,8 @@ fn nothing_is_allocated_for_a_sample_or_a_batch_once_warm() {
         let root = tempfile::tempdir().unwrap();
         let (folder, lmdb) = (root.path().join("set"), root.path().join("set.lmdb"));
         Synth::new().images(400).classes(4).side(96).write(&folder).unwrap();
-        // The dataset's PNGs are converted to JPEGs, because the crate that decodes PNG allocates
-        // memory for each image.
+        // Convert PNGs to JPEGs, because the crate that decodes PNG allocates memory for each
+        // image.
         let every_jpeg = Recode::Quality { quality: 90, max_side: None };
         Pack::new(&*warpfeed::source::open(&folder).unwrap()).recode(every_jpeg).to(&lmdb).unwrap();
         let packed = warpfeed::source::open(&lmdb).unwrap();
@@ -88,8 +89,7 @@ fn annotated(source: &dyn Source) -> Memory {
         let read = source.read(index, &mut scratch).unwrap();
         let (name, bytes) = read.image().unwrap();
         let size = Codecs::new().open(bytes).unwrap().size();
-        // The masks are arrays, because the crate that decodes PNG also allocates memory for each
-        // mask.
+        // Store masks as arrays, because the crate that decodes PNG allocates memory for each mask.
         let mask: Vec<u8> =
             (0..size.height).flat_map(|y| (0..size.width).map(move |x| (x / 9 + y / 7) as u8)).collect();
         let shape = [size.height as usize, size.width as usize];
@@ -117,7 +117,7 @@ fn image(source: Arc<dyn Source>) -> Loader {
 
 fn epochs_without_allocations(loader: Loader, ahead: bool) {
     let mut batches = loader.host().unwrap();
-    // Repeat one epoch until each worker has processed every sample, so that all scratch memory has
+    // Repeat one epoch until every worker has processed every sample. All scratch memory has then
     // reached its maximum size.
     let mut counted = Vec::new();
     for _ in 0..12 {
@@ -131,6 +131,6 @@ fn epochs_without_allocations(loader: Loader, ahead: bool) {
     let (warm, batches) = (counted.iter().min().unwrap(), batches.num_batches(0));
     assert!(
         *warm < batches as usize,
-        "an epoch of {batches} batches, 400 samples: at best {warm} allocations in {counted:?}, ahead {ahead}"
+        "an epoch of {batches} batches and 400 samples made at least {warm} allocations: {counted:?}, ahead {ahead}"
     );
 }

@@ -1,11 +1,12 @@
-//! Promise: checking an image takes no more memory than its estimate, whatever its header claims.
+//! Promise: checking an image takes no more memory than estimated for it, whatever its header
+//! declares.
 
 use crate::process::alone;
 use crate::scratch::{MIB, peak};
 use crate::tiff::tiff;
 use warpfeed::decode::{Codecs, Condition, Rect, Size, check};
 
-/// Twelve channels of 16 bits: 24 bytes per pixel. RGB takes 3.
+/// Size of an image with twelve channels of 16 bits. It takes 24 bytes per pixel, and RGB takes 3.
 const SIZE: Size = Size { width: 1024, height: 1024 };
 const VALUES: usize = 1024 * 1024 * 24;
 
@@ -34,7 +35,7 @@ fn damage_in_any_strip_is_found() {
         let whole = tiff((SIZE, rows), &data, 12, (16, 1), planes, 1);
         let strip = (VALUES * rows as usize / 1024 / usize::from(planes)) as u32;
         let strips = VALUES as u32 / strip;
-        // The last strip begins at the end of the file.
+        // Move the last strip to the end of the file, where no data follows.
         let last = (8 + (strips - 1) * strip).to_le_bytes();
         let entry = whole.windows(4).rposition(|bytes| bytes == last).unwrap();
         let mut damaged = whole.clone();

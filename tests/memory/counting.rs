@@ -1,4 +1,4 @@
-//! Counting allocator of this test binary.
+//! An allocator that counts the allocations of this test binary.
 #![allow(unsafe_code)] // a global allocator
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 /// Number of allocations by the process.
 pub(crate) static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-/// Bytes that are allocated and not freed, and their maximum.
+/// Number of bytes that are currently allocated.
 pub(crate) static LIVE: AtomicUsize = AtomicUsize::new(0);
 pub(crate) static PEAK: AtomicUsize = AtomicUsize::new(0);
 

@@ -1,5 +1,5 @@
-//! Promise: sizes that a file declares are checked against limits before memory is allocated for
-//! them, and names stored in a file are never opened.
+//! Promise: sizes that a file declares are compared with limits before memory is allocated, and
+//! names stored in a file are never opened.
 
 use std::fs;
 use std::path::Path;
@@ -83,8 +83,8 @@ fn a_limit_above_the_default_admits_larger_images() {
         assert!(e.cause().ends_with("header claims 20000x20000 = 400000000 pixels, the limit is 268435456"), "{e}");
         let codecs = Codecs::new().max_pixels(1 << 30);
         assert_eq!(codecs.open(&bytes).unwrap().size(), Size::new(20_000, 20_000));
-        // In a loader, a higher limit passes the image to the decoder, which then fails because the
-        // data is missing.
+        // With a higher limit, the loader passes the image to the decoder, which fails because the
+        // file contains no pixels.
         let e = error(loader(&[(field, bytes.clone())]));
         assert!(e.cause().contains("the limit is 268435456"), "{e}");
         let e = error(loader(&[(field, bytes)]).max_pixels(1 << 30));
@@ -146,7 +146,7 @@ fn a_sample_above_the_byte_limit_is_refused_or_skipped() {
     assert_eq!(batches.sample_errors().len(), 1);
 }
 
-/// Small files that declare the largest image that their format allows.
+/// Tests small files that declare the largest image that their format allows.
 #[test]
 fn a_decompression_bomb_is_refused_by_its_header() {
     let _alone = alone();
@@ -178,7 +178,7 @@ fn linked(name: &str, kind: u8, target: &str) -> Vec<u8> {
     member(name, kind, b"", |header| header[157..157 + target.len()].copy_from_slice(target.as_bytes()))
 }
 
-/// Names in a tar are only keys. They are never opened, followed or created.
+/// Checks that names in a tar serve only as keys. They are never opened, followed or created.
 #[test]
 fn no_path_in_a_tar_is_opened() {
     let _alone = alone();
@@ -226,7 +226,7 @@ fn files(folder: &Path) -> usize {
     entries.map(|path| if path.is_dir() { files(&path) } else { 1 }).sum()
 }
 
-/// Keys of a database and `__key__` fields are only names.
+/// Checks that keys of a database and `__key__` fields are never opened.
 #[test]
 fn no_path_in_a_database_is_opened() {
     let _alone = alone();

@@ -1,5 +1,5 @@
-//! Tests that measure the memory of the process. Each begins with `process::alone`, so that they
-//! run one at a time.
+//! Tests that measure the memory of the process. Each test calls `process::alone` first, so that
+//! they run one at a time.
 
 #[path = "../support/files.rs"]
 mod files;

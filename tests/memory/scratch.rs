@@ -1,6 +1,6 @@
-//! Promise: the scratch memory of workers is part of the memory plan and stays within it for any
-//! images. Memory for an unusually large image is freed afterwards. Batches do not depend on
-//! scratch memory.
+//! Promise: the memory plan includes the scratch memory of workers, which does not exceed the plan
+//! for any images. Memory for an unusually large image is freed afterwards. Batches do not depend
+//! on the scratch memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -26,7 +26,7 @@ pub(crate) fn peak<T>(body: impl FnOnce() -> T) -> (usize, T) {
 }
 
 pub(crate) const MIB: usize = 1 << 20;
-/// 24 megapixels.
+/// Width and height of an image of 24 megapixels.
 const LARGE: (u16, u16) = (6000, 4000);
 const LARGE_BYTES: usize = 6000 * 4000 * 3;
 
@@ -44,7 +44,7 @@ fn memory(samples: impl IntoIterator<Item = Vec<u8>>) -> Memory {
     Memory::new(samples.map(|(i, bytes)| OwnedSample::new(i.to_string()).field("jpg", bytes)).collect())
 }
 
-/// Pretends to decode images of 24 megapixels.
+/// A codec that pretends to decode images of 24 megapixels.
 #[derive(Clone, Default)]
 struct Huge {
     /// Number of images that are being decoded, and its maximum.
@@ -120,7 +120,7 @@ fn large_jpegs_stay_within_the_limit_and_their_memory_is_freed() {
         let loader =
             Loader::source(memory(samples)).augment(Augment::resize(16, 16)).batch_size(16).workers(64).prefetch(1);
         let limit = 256 * MIB;
-        // One epoch, so that no worker decodes the next one during the measurement.
+        // Load only one epoch, so that no worker decodes the next epoch during the measurement.
         let mut batches = loader.memory_limit(limit).epochs(1).host().unwrap();
         let before = LIVE.load(SeqCst);
         let (peak, count) = peak(|| batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>());
@@ -168,7 +168,7 @@ impl Source for Same {
     }
 }
 
-/// Effects on pixel values, such as erasing, are applied only once the batch is complete and mixed.
+/// Effects on pixel values, such as erasing, need memory until the batch is complete and mixed.
 #[test]
 fn effects_that_wait_for_mixing_are_in_the_plan() {
     let _alone = alone();
@@ -188,7 +188,7 @@ fn effects_that_wait_for_mixing_are_in_the_plan() {
     });
 }
 
-/// Returns an `.npy` array of ones, (height, width, channels).
+/// Returns an `.npy` array of ones of shape (height, width, channels).
 fn npy([height, width, channels]: [usize; 3]) -> Vec<u8> {
     let header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({height}, {width}, {channels}), }}");
     let mut bytes = [&b"\x93NUMPY\x01\x00\x76\x00"[..], format!("{header:<117}\n").as_bytes()].concat();
@@ -209,7 +209,8 @@ impl Source for Copies {
     }
 }
 
-/// A map of bytes is converted to floats before it is cropped.
+/// Tests the memory for the float copy of a dense map of bytes, which is converted before it is
+/// cropped.
 #[test]
 fn maps_that_are_converted_stay_within_the_plan() {
     let _alone = alone();
@@ -231,10 +232,10 @@ fn maps_that_are_converted_stay_within_the_plan() {
     });
 }
 
-/// Masks of boxes are drawn at the size of the image. Here the first masks are valid, and a later
-/// one is invalid.
+/// Masks of boxes are drawn in the size of the image. Here, a later mask of the sample is invalid,
+/// after valid ones have been drawn.
 #[test]
-fn an_outline_that_fails_leaves_no_memory_behind() {
+fn an_invalid_outline_leaks_no_memory() {
     let _alone = alone();
     no_hang(|| {
         let masks = "[[[0, 0, 2999, 0, 2999, 1999]], {\"size\": [7, 7], \"counts\": [49]}]";
@@ -279,7 +280,7 @@ fn batches_are_the_same_for_any_scratch_limit() {
     no_hang(|| {
         let (samples, augment) = (200, Augment::train(16));
         let expected = reference(&Numbers::new(samples), Draw, &augment, Some(5), 0, 40);
-        // Slots and images only, memory for a few images, and ample memory.
+        // Test memory for no scratch, for the scratch of a few images, and for more than enough.
         for room in [0, 30_000, 1 << 30] {
             let loader = || support::loader(Numbers::new(samples)).batch_size(40).shuffle(5).workers(3).prefetch(2);
             let plan = loader().host().unwrap().memory_plan();
@@ -293,7 +294,7 @@ fn batches_are_the_same_for_any_scratch_limit() {
     });
 }
 
-/// If an estimate were too low, workers would exceed the memory plan.
+/// Checks estimates of decoder memory. If one were too low, workers would exceed the memory plan.
 #[test]
 fn estimates_cover_the_memory_that_decoders_use() {
     let _alone = alone();
@@ -352,8 +353,8 @@ fn estimates_cover_the_memory_that_decoders_use() {
     }
 }
 
-/// Damage is found only while an image is decoded. From then on, all coefficients of the image are
-/// kept until the last one.
+/// Damage is found only while an image is decoded. From then on, the decoder keeps all coefficients
+/// of the image until it has decoded the last one.
 #[test]
 fn a_damaged_image_leaves_at_most_a_workers_share_allocated() {
     let _alone = alone();
@@ -371,8 +372,8 @@ fn a_damaged_image_leaves_at_most_a_workers_share_allocated() {
     });
 }
 
-/// Encoded bytes that workers copy for the device are part of the plan.
-/// `loader::device::tests::memory` tests without a device that they are freed.
+/// The memory plan includes encoded bytes that workers copy for the device. A test in
+/// `loader::device::tests::memory` checks without a device that they are freed.
 #[cfg(feature = "cuda")]
 #[test]
 fn encoded_bytes_for_a_device_are_bounded_and_freed() {
@@ -401,11 +402,11 @@ fn encoded_bytes_for_a_device_are_bounded_and_freed() {
     });
 }
 
-/// A codec that declares the memory estimate that is written in the sample.
+/// A codec that declares the memory estimate stored in the sample.
 #[derive(Clone, Default)]
 struct Claims {
     side: u32,
-    /// Decoding time, at least 2 ms.
+    /// Time that decoding takes. The minimum is 2 ms.
     wait: Duration,
     huge: Huge,
     asked: Arc<AtomicUsize>,
@@ -440,7 +441,7 @@ fn claims(decoder: &Claims, claims: impl IntoIterator<Item = u64>) -> Loader {
 }
 
 #[test]
-fn an_estimate_may_be_the_largest_number() {
+fn an_estimate_may_be_the_maximum_integer() {
     let _alone = alone();
     no_hang(|| {
         let decoder = Claims { side: 600, ..Claims::default() };

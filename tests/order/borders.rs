@@ -1,7 +1,7 @@
-//! Promise: there is no gap between epochs. While an epoch ends, the first batches of the next one
-//! are prepared in the free slots. If the caller requests a different epoch, the prepared batches
-//! are discarded. Batches, checkpoints, errors and statistics are the same as without this
-//! preparation.
+//! Promise: the consumer does not wait between epochs, because the first batches of the next epoch
+//! are prepared in free slots while the current epoch ends. If the caller requests a different
+//! epoch, the prepared batches are discarded. Batches, checkpoints, errors and statistics are the
+//! same as without preparation.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,12 +16,12 @@ use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, LastBatch, Loader,
 /// Maximum number of samples of an epoch.
 const EPOCH: u64 = 100;
 
-/// A sampler in which epoch e consists of the samples from e * EPOCH on, so that each read reveals
-/// its epoch.
+/// A sampler in which epoch e starts at sample e * EPOCH, so that the index of a sample reveals the
+/// epoch it is read for.
 #[derive(Clone, Copy)]
-struct Apart(fn(u64) -> u64);
+struct EpochRanges(fn(u64) -> u64);
 
-impl Sampler for Apart {
+impl Sampler for EpochRanges {
     fn len(&self, epoch: u64) -> u64 {
         self.0(epoch)
     }
@@ -31,7 +31,7 @@ impl Sampler for Apart {
     }
 }
 
-/// Numbers that record the epochs of their reads.
+/// A source that counts its reads per epoch.
 #[derive(Clone)]
 struct Recorded {
     numbers: Numbers,
@@ -77,7 +77,7 @@ impl Source for Recorded {
 }
 
 fn loader(source: &Recorded, lengths: fn(u64) -> u64) -> Loader {
-    let loader = Loader::source(source.clone()).codec(Draw).augment(Augment::train(16)).sampler(Apart(lengths));
+    let loader = Loader::source(source.clone()).codec(Draw).augment(Augment::train(16)).sampler(EpochRanges(lengths));
     loader.batch_size(4).workers(2).prefetch(2)
 }
 
@@ -117,7 +117,7 @@ fn short_epochs_are_prepared_one_after_the_other() {
 }
 
 #[test]
-fn no_more_is_prepared_than_slots_are_free() {
+fn preparation_is_limited_by_free_slots() {
     no_hang(|| {
         for prefetch in [1, 3] {
             let source = Recorded::new();
@@ -132,7 +132,7 @@ fn no_more_is_prepared_than_slots_are_free() {
 }
 
 #[test]
-fn nothing_is_prepared_after_the_last_of_the_epochs() {
+fn nothing_is_prepared_after_the_last_epoch() {
     no_hang(|| {
         let source = Recorded::new();
         let mut batches = loader(&source, |_| 20).epochs(3).host().unwrap();
@@ -175,17 +175,17 @@ fn uneven(epoch: u64) -> u64 {
 }
 
 #[test]
-fn whatever_is_asked_for_next_is_what_a_fresh_loader_delivers() {
+fn any_requested_epoch_equals_that_of_a_new_loader() {
     no_hang(|| {
         for (last, seed) in [(LastBatch::Keep, 1), (LastBatch::Drop, 2), (LastBatch::Pad, 3)] {
             let mut batches = loader(&Recorded::new(), uneven).last_batch(last).seed(seed).host().unwrap();
-            // After `epochs(1)` nothing is prepared, and checkpoints do not mark the order as
+            // With `epochs(1)`, nothing is prepared, and checkpoints do not mark the order as
             // stateful.
             let mut plain = loader(&Recorded::new(), uneven).last_batch(last).seed(seed).epochs(1).host().unwrap();
             let mut rng = Rng::new(seed, 0, 0);
             let mut epoch = 0;
             for step in 0..150 {
-                // Mostly the next epoch, otherwise the same or a random one.
+                // Choose mostly the next epoch, and otherwise the same or a random one.
                 epoch = match rng.below(8) {
                     0 => rng.below(12),
                     1 => epoch,
@@ -277,7 +277,7 @@ fn a_panic_in_the_order_of_the_next_epoch_waits_for_it() {
 }
 
 #[test]
-fn an_order_that_changes_its_mind_is_an_error() {
+fn a_sampler_that_changes_its_length_is_an_error() {
     no_hang(|| {
         static LENGTH: AtomicU64 = AtomicU64::new(20);
         let source = Recorded::new();
@@ -317,7 +317,7 @@ fn statistics_of_an_epoch_count_its_batches() {
     });
 }
 
-/// A gate that blocks callers while it is closed.
+/// A gate that blocks the threads that wait at it while it is closed.
 #[derive(Default)]
 struct Gate {
     closed: Mutex<bool>,
@@ -379,7 +379,7 @@ fn the_last_batch_does_not_wait_for_the_next_epoch() {
         };
         let never = Arc::<Gate>::default();
         let order = open(Checked(Recorded::new(), never)).sampler(Slow(gate.clone()));
-        let check = open(Checked(Recorded::new(), gate.clone())).sampler(Apart(|_| 20));
+        let check = open(Checked(Recorded::new(), gate.clone())).sampler(EpochRanges(|_| 20));
         for loader in [order, check] {
             let mut batches = loader.host().unwrap();
             let mut epoch = batches.epoch(0);
@@ -392,11 +392,11 @@ fn the_last_batch_does_not_wait_for_the_next_epoch() {
     });
 }
 
-/// The consumer holds every batch while the coordinator finds out that it cannot prepare the epoch.
+/// Tests a consumer that holds every batch while the coordinator fails to prepare the next epoch.
 #[test]
 fn an_epoch_that_could_not_be_prepared_begins_after_a_timeout() {
-    /// An order that the coordinator asks for epoch 1 first: that call waits for the gate and
-    /// fails.
+    /// A sampler whose first call for epoch 1, which the coordinator makes, waits at the gate and
+    /// then panics.
     struct Unknown(Arc<Gate>, AtomicU64);
 
     impl Sampler for Unknown {
@@ -438,9 +438,9 @@ fn an_epoch_that_could_not_be_prepared_begins_after_a_timeout() {
 
 #[test]
 fn a_source_is_checked_while_other_threads_read_it() {
-    /// A source in which two reads wait for checks: the last read of epoch 0 waits for the check
-    /// before epoch 1, and the first read of epoch 1 waits for the check that the consumer's
-    /// request triggers.
+    /// A source in which two reads wait for calls of `check`: the last read of epoch 0 waits for
+    /// the call before epoch 1, and the first read of epoch 1 waits for the call that the
+    /// consumer's request causes.
     #[derive(Clone, Default)]
     struct Both {
         /// Number of checks so far, and number of reads that wait for a check.
@@ -479,7 +479,8 @@ fn a_source_is_checked_while_other_threads_read_it() {
 
     no_hang(|| {
         let source = Both::default();
-        let loader = Loader::source(source.clone()).codec(Draw).augment(Augment::train(16)).sampler(Apart(|_| 20));
+        let loader =
+            Loader::source(source.clone()).codec(Draw).augment(Augment::train(16)).sampler(EpochRanges(|_| 20));
         let mut batches = loader.batch_size(4).workers(2).prefetch(2).epochs(2).host().unwrap();
         for epoch in 0..2 {
             let ids = contents(&mut batches, epoch).into_iter().flat_map(|batch| batch.ids);
@@ -490,7 +491,7 @@ fn a_source_is_checked_while_other_threads_read_it() {
 }
 
 #[test]
-fn an_epoch_that_was_left_is_not_repeated() {
+fn an_abandoned_epoch_is_not_prepared_again() {
     no_hang(|| {
         let source = Recorded::new();
         let mut batches = loader(&source, |_| 20).host().unwrap();
@@ -499,7 +500,7 @@ fn an_epoch_that_was_left_is_not_repeated() {
         assert_eq!(batches.replay(2).unwrap().take(2).count(), 2);
         assert_eq!(contents(&mut batches, 0).len(), 5);
         source.until(|source| source.of(1) >= 16);
-        // After a complete epoch, its repetition is prepared.
+        // An epoch that was read completely is prepared again.
         let before = source.of(0);
         assert_eq!(contents(&mut batches, 0).len(), 5);
         source.until(|source| source.of(0) == before + 20 + 16);
@@ -508,7 +509,7 @@ fn an_epoch_that_was_left_is_not_repeated() {
     });
 }
 
-/// A source that records the notifications about upcoming reads.
+/// A source that records how the loader announces upcoming reads.
 struct Followed {
     numbers: Numbers,
     told: Arc<Mutex<Vec<String>>>,
@@ -543,7 +544,7 @@ impl Source for Followed {
 }
 
 #[test]
-fn a_source_that_fetches_ahead_hears_of_one_run_and_of_its_end() {
+fn a_prefetching_source_is_told_the_start_and_end_of_a_run() {
     no_hang(|| {
         let told = Arc::<Mutex<Vec<String>>>::default();
         let source = || Followed { numbers: Numbers::new(20), told: told.clone() };
@@ -552,11 +553,11 @@ fn a_source_that_fetches_ahead_hears_of_one_run_and_of_its_end() {
         let mut batches = open().epochs(3).host().unwrap();
         (0..3).for_each(|epoch| assert_eq!(contents(&mut batches, epoch).len(), 5));
         assert_eq!(heard(), ["start 0.0 to Some((2, 4))"]);
-        // Epochs after the last one are prefetched to their end.
+        // Prefetching does not stop inside an epoch, even after the last epoch.
         assert_eq!(contents(&mut batches, 6).len(), 5);
         drop(batches.epoch(1).next());
         assert_eq!(heard(), ["start 6.0 to Some((6, 4))", "start 1.0 to Some((6, 4))", "stop"]);
-        // A repeated epoch begins on request, because the source prefetches the epoch after it.
+        // A repeated epoch is not prepared, because the source prefetches the epoch after it.
         let mut batches = open().host().unwrap();
         (0..3).for_each(|_| assert_eq!(contents(&mut batches, 0).len(), 5));
         let all = "start 0.0 to Some((19, 4))";

@@ -1,4 +1,4 @@
-//! Promise: samples of similar lengths share a batch, for any number of ranks and workers, and
+//! Promise: batches contain samples of similar lengths, for any number of ranks and workers, and
 //! after resuming at any point.
 
 use warpfeed::field::Ragged;
@@ -43,7 +43,7 @@ fn bucket(length: u32) -> usize {
 }
 
 #[test]
-fn a_batch_has_one_bucket_for_any_ranks_workers_and_resume() {
+fn every_batch_comes_from_a_single_bucket() {
     let lengths = lengths(501);
     for last in [LastBatch::Keep, LastBatch::Drop, LastBatch::Pad] {
         let with = |loader: Loader| loader.global_batch_size(12).shuffle(9).last_batch(last);
@@ -105,7 +105,7 @@ fn buckets_follow_a_subset_and_the_order_of_the_source() {
 }
 
 #[test]
-fn what_does_not_go_with_buckets_is_refused() {
+fn options_incompatible_with_buckets_are_refused() {
     let lengths = lengths(20);
     let plain = || loader(&lengths);
     for (loader, text) in [

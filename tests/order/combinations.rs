@@ -1,6 +1,6 @@
-//! Promise: every way of choosing samples gives the same result as a single-threaded reference that
-//! works on plain lists. This holds for any number of ranks and workers, for every treatment of the
-//! last batch, and after resuming at any point.
+//! Promise: every combination of options that choose samples gives the same batches as a
+//! single-threaded reference that works on plain lists. This holds for any number of ranks and
+//! workers, for every setting of the last batch, and after resuming at any point.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use warpfeed::source::{Memory, OwnedSample, Sample, Source};
 use warpfeed::transform::{Augment, Mosaic, Resizer};
 use warpfeed::{Checkpoint, ErrorKind, LastBatch, Loader, Result};
 
-/// Samples, each with the epoch that determines its augmentation.
+/// Sample indices, each with the epoch that determines the augmentation of the sample.
 type Draws = Vec<(u64, u64)>;
 
-/// A way of choosing samples, with a naive function that lists the samples of an epoch.
+/// Options that choose samples, with a naive function that lists the samples of an epoch.
 #[derive(Debug, Clone)]
 struct Choice {
     base: Base,
@@ -34,7 +34,7 @@ enum Base {
     Custom,
 }
 
-/// Delivers these samples in reverse.
+/// A sampler that delivers the listed samples in reverse order.
 struct Backwards(Vec<u64>);
 
 impl Sampler for Backwards {
@@ -68,7 +68,7 @@ impl Choice {
         loader.repeat(self.repeat)
     }
 
-    /// Returns the draws of one epoch as a list.
+    /// Returns the samples of one epoch as a list.
     fn list(&self, len: u64, seed: u64, epoch: u64) -> Draws {
         let indices: Vec<u64> = self.subset.clone().unwrap_or_else(|| (0..len).collect());
         let places = indices.len() as u64;
@@ -220,7 +220,8 @@ proptest! {
             }
             assert!(rest_of(make(rank, world).workers(workers), EPOCHS) == expected);
 
-            // A run with a different world size is stopped somewhere, and this run resumes it.
+            // Stop a run with a different world size at a random batch, and resume it with this
+            // world size.
             let stop = (point * expected.len() as f64) as usize;
             let mut batches = make(0, 4 - world).workers(1).host().unwrap();
             let mut left = stop;
@@ -238,7 +239,7 @@ proptest! {
 }
 
 #[test]
-fn a_sample_that_comes_twice_in_an_epoch_is_augmented_twice() {
+fn repeated_samples_in_an_epoch_are_augmented_independently() {
     let originals = |loader: Loader| {
         let mut all: Vec<(u64, Vec<u8>)> = Vec::new();
         for batch in loader {
@@ -277,9 +278,9 @@ fn balanced_draws_every_class_equally_often() {
     assert!(counts.iter().all(|n| (880..1120).contains(n)), "{counts:?} of 1000 each");
 }
 
-/// Covers every pair of options that determine the order, called in either sequence.
+/// Tests every pair of options that determine the order, called in either sequence.
 #[test]
-fn choices_that_exclude_each_other_are_refused() {
+fn mutually_exclusive_choices_are_refused() {
     type Choice = (&'static str, fn(Loader) -> Loader);
     let choices: [Choice; 5] = [
         ("sampler", |l| l.sampler(Backwards((0..10).collect()))),
@@ -306,7 +307,7 @@ fn choices_that_exclude_each_other_are_refused() {
 }
 
 #[test]
-fn impossible_choices_are_refused() {
+fn invalid_choices_are_refused() {
     let refused = |loader: Loader, words: &str| {
         let e = loader.host().unwrap_err();
         assert!(e.to_string().contains(words), "{e}");
@@ -336,9 +337,9 @@ fn impossible_choices_are_refused() {
     assert_eq!((e.kind(), e.sample(), e.cause()), (ErrorKind::Panic, Some(0), "no labels today"));
 }
 
-/// A subset restricts the samples but does not renumber them.
+/// Checks that a subset does not change the indices of the samples.
 #[test]
-fn every_choice_counts_in_the_source_also_with_a_subset() {
+fn every_choice_uses_source_indices_even_with_a_subset() {
     let subset: Vec<u64> = (0..40).rev().filter(|n| n % 3 == 1).collect();
     let ids = |loader: Loader| -> Vec<u64> {
         let mut all = Vec::new();
@@ -371,7 +372,7 @@ fn every_choice_counts_in_the_source_also_with_a_subset() {
             format!("the sampler returned sample {outside} at position 0 of epoch 0, which is not in the subset");
         assert!(e.kind() == ErrorKind::Config && e.to_string().contains(&text), "{e}");
     }
-    // Partners of a mosaic come from the subset as well.
+    // The partners of a mosaic must also come from the subset.
     let joined = Augment::letterbox(16, 16).mosaic(Mosaic::new());
     let joined = loader(Numbers::new(40)).augment(joined).drop_field("label").batch_size(1).subset([1]);
     let e = joined.sampler(Backwards((2..40).chain([1]).collect())).into_iter().next().unwrap().unwrap_err();
@@ -383,8 +384,8 @@ fn colors(name: &str, len: u64, label: i64) -> Arc<dyn Source> {
     Arc::new(Memory::new((0..len).map(sample).collect()))
 }
 
-/// Mixed datasets: proportions, labels and origin, and the same global batches for any number of
-/// ranks and resume points.
+/// Checks the proportions, labels and origins of samples in a mixture, and that its global batches
+/// are the same for any number of ranks and after resuming at any point.
 #[test]
 fn a_mixture_keeps_proportions_on_any_ranks_and_resume() {
     let make = || {
@@ -432,8 +433,8 @@ fn a_mixture_keeps_proportions_on_any_ranks_and_resume() {
     assert_eq!(e.kind(), ErrorKind::Io);
 }
 
-/// In a mixture, subsets and weights apply within each dataset. They do not change the proportions,
-/// and samples that were not selected do not occur.
+/// Checks that subsets and weights apply within each dataset of a mixture: the proportions do not
+/// change, and samples outside the subset do not occur.
 #[test]
 fn a_mixture_of_subsets_and_weights_keeps_its_proportions() {
     let labeled = |name: &str, len: u64| -> Arc<dyn Source> {
@@ -473,7 +474,7 @@ fn a_mixture_of_subsets_and_weights_keeps_its_proportions() {
         times
     };
     let list: Vec<u64> = (0..340).filter(|i| i % 3 == 0).rev().collect();
-    // 100 samples of the first dataset and 14 of the second: every pass has each of them once.
+    // Each pass contains the 100 samples of the first dataset and the 14 of the second once.
     let subset = times(&draws(make().subset(list.iter().copied())));
     for (sample, &times) in subset.iter().enumerate() {
         let expected = match sample {
@@ -485,7 +486,7 @@ fn a_mixture_of_subsets_and_weights_keeps_its_proportions() {
     }
     let windowed = times(&draws(make().shuffle_window(64)));
     assert!(windowed[..300].iter().all(|&n| n == 25) && windowed[300..].iter().all(|&n| (62..=63).contains(&n)));
-    // Weights: only the second half of each dataset and of the subset.
+    // The weights exclude the first half of each dataset.
     let weighted =
         times(&draws(make().weights((0..340).map(|i| f64::from(u8::from((150..300).contains(&i) || i >= 320))))));
     assert!((0..340).all(|i| (weighted[i] > 0) == ((150..300).contains(&i) || i >= 320)));

@@ -1,5 +1,5 @@
-//! Promise: batches are a function of the data, the seed and the epoch. Workers, prefetch and batch
-//! size only affect the speed.
+//! Promise: batches are a function of the data, the seed and the epoch. The number of workers and
+//! the prefetch depth affect only the speed. The batch size does not change the samples.
 
 use crate::support::{Content, Draw, Numbers, loader, no_hang, reference};
 use warpfeed::sampler::{Sampler, Shuffled};
@@ -47,14 +47,15 @@ fn policies_are_a_function_of_seed_epoch_and_sample() {
             let mut batches = make(2).host().unwrap();
             let rest: Vec<_> = batches.epoch_from(3, 4).map(|batch| Content::from(&batch.unwrap())).collect();
             assert!(rest == expected[4..]);
-            // Make sure that augmentation has an effect: the plain augmentation must give different
-            // pixels.
+            // The comparison would prove nothing if the policies had no effect, so the plain
+            // augmentation must give different pixels.
             assert!(all(loader(source.clone()).augment(Augment::train(16)).shuffle(5), 3) != expected);
         }
     });
 }
 
-/// Covers epoch boundaries, where batches are prepared ahead, and runs that begin there.
+/// Tests runs across an epoch boundary, where batches are prepared ahead, and runs that begin at
+/// one.
 #[test]
 fn a_later_augmentation_begins_with_its_epoch() {
     no_hang(|| {
@@ -96,7 +97,7 @@ fn epochs_and_seeds_differ_and_repeat() {
 }
 
 #[test]
-fn an_epoch_can_be_entered_anywhere() {
+fn an_epoch_can_start_at_any_batch() {
     let source = Numbers::new(60);
     let whole = all(loader(source.clone()).shuffle(9), 4);
     let mut batches = loader(source).shuffle(9).host().unwrap();

@@ -1,5 +1,5 @@
-//! Promise: `Batches::next` delivers the same epochs as `Batches::epoch`. Giving up a wait does not
-//! lose a batch. A checkpoint loaded between epochs resumes at its position.
+//! Promise: `Batches::next` delivers the same epochs as `Batches::epoch`. A wait that times out
+//! loses no batch. A checkpoint loaded between epochs resumes at its position.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ fn rest(epochs: &mut Batches<HostBatch>) -> Vec<Content> {
 }
 
 #[test]
-fn an_epoch_counts_the_batches_that_it_has_yet_to_deliver() {
+fn an_epoch_reports_its_remaining_batches() {
     let mut batches = loader(Numbers::new(50)).batch_size(7).shuffle(3).host().unwrap();
     assert_eq!(batches.num_batches(0), 8);
     let mut epoch = batches.epoch_from(0, 3);
@@ -44,7 +44,7 @@ fn owned_epochs_equal_those_of_a_loop() {
         assert_eq!(rest(&mut epochs), expected);
         assert_eq!(epochs.checkpoint(), batches.checkpoint());
     }
-    // Beginning an epoch ends the previous one, which was abandoned.
+    // Beginning an epoch discards the rest of the previous one.
     epochs.begin(0);
     drop(epochs.next(&mut || Some(WAIT)).unwrap().unwrap());
     epochs.begin(2);
@@ -52,7 +52,7 @@ fn owned_epochs_equal_those_of_a_loop() {
 }
 
 #[test]
-fn giving_up_a_wait_loses_no_batch() {
+fn a_timed_out_wait_loses_no_batch() {
     no_hang(|| {
         let mut epochs = loader(Numbers::new(50)).host().unwrap();
         epochs.begin(0);

@@ -1,5 +1,5 @@
-//! Promise: all ranks get the same number of batches, each sample goes to exactly one rank (padding
-//! is marked), and the global batches are the same for any number of ranks.
+//! Promise: all ranks get the same number of batches, and each sample goes to exactly one rank,
+//! apart from padding, which is marked. The global batches are the same for any number of ranks.
 
 use std::process::{Command, Stdio};
 
@@ -42,7 +42,7 @@ fn join<'a>(parts: impl Iterator<Item = &'a (Content, Vec<bool>)>) -> Content {
 
 const WORLDS: [usize; 4] = [1, 2, 3, 8];
 
-/// Checks the promise for each setting of `last`, for one set of samples and all world sizes.
+/// Checks the promise for one configuration and all world sizes.
 fn check(samples: usize, global: usize, last: LastBatch, seed: Option<u64>, workers: usize) {
     let options = || {
         let loader = loader(Numbers::new(samples)).global_batch_size(global).last_batch(last).workers(workers);
@@ -111,7 +111,7 @@ fn batch_size_is_per_rank_and_global_batch_size_for_all() {
 }
 
 #[test]
-fn impossible_ranks_are_refused() {
+fn invalid_ranks_are_refused() {
     let refused = |loader: Loader, words: &str| {
         let e = loader.host().unwrap_err();
         assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{e}");
@@ -202,8 +202,8 @@ fn real_processes_find_their_rank_under_each_launcher() {
     }
 }
 
-/// A process that a batch script runs without `srun` would deliver one rank's share, and wait
-/// forever for the other ranks.
+/// Checks that a process that a batch script runs without `srun` does not become a rank. It would
+/// deliver only a share of the samples, and wait forever for the other ranks.
 #[test]
 fn a_batch_script_that_srun_did_not_start_is_not_a_rank() {
     let mut command = child!(print_the_error_without_a_launcher);

@@ -161,7 +161,7 @@ fn a_failed_batch_is_retried_after_resuming() {
 }
 
 #[test]
-fn a_changed_loader_is_refused_with_both_values() {
+fn resuming_a_changed_loader_fails_with_both_values() {
     let numbers = || loader(Numbers::new(100)).batch_size(10);
     let mut batches = numbers().shuffle(5).host().unwrap();
     for _ in batches.epoch(1).take(4) {}
@@ -188,10 +188,10 @@ fn a_changed_loader_is_refused_with_both_values() {
     refused(
         numbers().shuffle(5),
         &edited("\"version\":1", "\"version\":2"),
-        &["version 2; this build reads version 1"],
+        &["version 2 and 0 changes in its history"],
     );
     let later = serde_json::from_str(r#"{"version":7,"cursor":[1,2]}"#).unwrap();
-    refused(numbers().shuffle(5), &later, &["version 7; this build reads version 1"]);
+    refused(numbers().shuffle(5), &later, &["version 7; this build reads versions 1 and 2"]);
     refused(numbers().shuffle(5), &edited("\"batch\":4", "\"batch\":11"), &["batch 11 of epoch 1, which has 10"]);
     refused(
         numbers().shuffle(5),
@@ -200,7 +200,8 @@ fn a_changed_loader_is_refused_with_both_values() {
     );
 }
 
-/// A stateful order: a rotation by `shift`. It records the epochs that it is asked for.
+/// A stateful sampler that rotates the samples by `shift`. It records the epochs that the loader
+/// requests.
 #[derive(Clone, Default)]
 struct Stateful {
     shift: Arc<AtomicU64>,
@@ -219,7 +220,7 @@ impl Sampler for Stateful {
 }
 
 #[test]
-fn a_changed_augmentation_is_refused_with_the_step() {
+fn resuming_a_changed_augmentation_fails_with_the_step() {
     let samples = Memory::new((0..20).map(|i| OwnedSample::new(format!("{i}")).field("img", [])).collect());
     let loader = |augment: Augment| Loader::source(samples.clone()).drop_field("label").batch_size(4).augment(augment);
     let train = || Augment::train(32).scale(0.25, 1.0).solarize(128.0, 0.2);
@@ -241,7 +242,7 @@ fn a_changed_augmentation_is_refused_with_the_step() {
     refused(train().from_epoch(9, Augment::eval(40, 32)), "this loader has from_epoch(epoch=9, augment=[{eval={");
     let e = resumed(loader(train()).views(vec![train(), train()])).unwrap_err();
     assert!(e.cause().contains("the checkpoint has 1 images, this loader has 2"), "{e}");
-    // Different options that give the same pixels.
+    // Options that give the same pixels are accepted although they differ.
     assert!(
         resumed(loader(Augment::train(32).flip(0.5).scale(0.1, 0.2).scale(0.25, 1.0).solarize(128.0, 0.2))).is_ok()
     );
@@ -254,14 +255,14 @@ fn an_order_that_depends_on_state_is_compared_inside_its_epoch() {
     let make = || loader(Numbers::new(100)).batch_size(10).sampler(order.clone()).epochs(0);
     let mut batches = make().host().unwrap();
     let _ = batches.epoch(0).last();
-    // Between two epochs, the order of the next epoch is not compared and not asked for.
+    // A checkpoint between two epochs neither compares nor requests the order of the next epoch.
     let between = batches.checkpoint();
     assert!((between.epoch(), between.batch()) == (1, 0) && !order.asked.lock().unwrap().contains(&1));
     order.shift.store(3, Relaxed);
     let resumed: Vec<_> =
         make().resume(between).host().unwrap().epoch(1).map(|b| b.unwrap().ids().next().unwrap()).collect();
     assert_eq!(resumed[..2], [3, 13]);
-    // Inside an epoch, its order is compared, and the order of epoch 0 is not.
+    // A checkpoint inside an epoch compares the order of that epoch, and not that of epoch 0.
     for _ in batches.epoch(1).take(4) {}
     let inside = batches.checkpoint();
     assert!(make().resume(inside.clone()).host().is_ok());
@@ -276,18 +277,18 @@ fn an_order_that_depends_on_state_is_compared_inside_its_epoch() {
     let e =
         loader(Numbers::new(101)).batch_size(10).sampler(order.clone()).epochs(0).resume(inside).host().unwrap_err();
     assert!(e.cause().contains("source samples"), "{e}");
-    // A stateless order is compared in the epoch of the checkpoint as well.
-    let mut batches = loader(Numbers::new(100)).batch_size(10).sampler(Late(0)).host().unwrap();
+    // A stateless order is also compared in the epoch of the checkpoint.
+    let mut batches = loader(Numbers::new(100)).batch_size(10).sampler(RotatesFromEpoch2(0)).host().unwrap();
     for _ in batches.epoch(2).take(1) {}
     let late = batches.checkpoint();
-    let e = loader(Numbers::new(100)).batch_size(10).sampler(Late(1)).resume(late).host().unwrap_err();
+    let e = loader(Numbers::new(100)).batch_size(10).sampler(RotatesFromEpoch2(1)).resume(late).host().unwrap_err();
     assert!(e.cause().contains("the order of epoch 2 differs from the saved one"), "{e}");
 }
 
-/// Orders that differ from epoch 2 on.
-struct Late(u64);
+/// A sampler that rotates the samples by its field, but only from epoch 2 on.
+struct RotatesFromEpoch2(u64);
 
-impl Sampler for Late {
+impl Sampler for RotatesFromEpoch2 {
     fn len(&self, _: u64) -> u64 {
         100
     }
@@ -297,8 +298,8 @@ impl Sampler for Late {
     }
 }
 
-/// A damaged checkpoint is refused by `serde` or by the loader, or is a different valid checkpoint.
-/// It never causes a panic or a hang.
+/// Checks that `serde` or the loader refuses a damaged checkpoint, unless the damage produces a
+/// different valid checkpoint. No damage may cause a panic or a hang.
 #[test]
 fn a_damaged_checkpoint_causes_no_panic_or_hang() {
     let make = || loader(Numbers::new(100)).batch_size(10).shuffle(5).workers(1);
@@ -326,7 +327,7 @@ fn a_damaged_checkpoint_causes_no_panic_or_hang() {
     assert!(unread > 100 && refused > 20, "{unread} not read, {refused} refused");
 }
 
-/// What a training program saves: its model and its position.
+/// The state that the training program saves: its model and its position.
 #[derive(Serialize, Deserialize)]
 struct Saved {
     steps: u64,

@@ -1,5 +1,5 @@
-//! Promise: one call splits a dataset into fractions, using a seed and sharing one open source, and
-//! optionally per class.
+//! Promise: one call splits a dataset into fractions that share the open source. A seed determines
+//! the split, which may be made separately for each class.
 
 use std::collections::HashSet;
 
@@ -48,7 +48,7 @@ fn each_class_is_split_separately() {
 }
 
 #[test]
-fn shares_and_mixtures_that_cannot_be_split_are_refused() {
+fn invalid_fractions_and_unsplittable_mixtures_are_refused() {
     let e = loader(Numbers::new(10)).split([0.8, 0.3], 0).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Config);
     let e = Loader::mixture([("a", 0.5), ("b", 0.5)]).split([0.5, 0.5], 0).unwrap_err();

@@ -1,5 +1,6 @@
 //! Promise: if two runs pack to the same name at the same time, the second run is rejected or does
-//! no harm. Leftovers of a killed run are removed. Datasets of different runs never mix.
+//! no harm. Files that a killed run leaves behind are removed. The files of different runs are
+//! never combined into one dataset.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +15,7 @@ use crate::process::child;
 
 const TARGET: &str = "WARPFEED_TEST_PACK_TWICE";
 
-/// Samples that record which dataset they belong to.
+/// A source with samples that contain the number of their dataset.
 struct Numbered {
     set: u8,
     len: usize,
@@ -46,8 +47,8 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Returns which dataset is at `path`, and its number of samples. All samples must belong to the
-/// same dataset.
+/// Returns the number of the dataset at `path`, and how many samples it has. Panics if the samples
+/// belong to different datasets.
 fn set_at(path: &Path) -> (u8, usize) {
     let source = open(path).unwrap();
     let mut scratch = Vec::new();
@@ -59,7 +60,7 @@ fn set_at(path: &Path) -> (u8, usize) {
 
 fn is_refused(e: &Error, target: &Path) -> bool {
     e.kind() == ErrorKind::Config
-        && e.cause().contains("another process is packing to this name")
+        && e.cause().contains("another process is packing to the same target")
         && e.path() == Some(target)
 }
 
@@ -80,7 +81,7 @@ fn a_second_run_to_the_same_target_is_refused() {
         assert_eq!(pack.to(&target).unwrap().samples, 900);
         assert_eq!((refused, set_at(&target)), (3, (1, 900)), "{name}");
         assert!(names(root.path()).iter().all(|name| !name.contains("partial")), "{:?}", names(root.path()));
-        // Now a new run is no longer rejected.
+        // After the first run has ended, a new run is accepted.
         let after = Pack::new(&second).keep_bad(true).force(true).to(&target).unwrap();
         assert_eq!((after.samples, set_at(&target)), (900, (2, 900)));
     }
@@ -165,7 +166,7 @@ fn old_shards_are_removed_before_new_ones_get_their_names() {
     assert_eq!(shards(root.path(), 1, 5, false).unwrap(), 5);
     assert_eq!(shards(root.path(), 2, 3, true).unwrap(), 3);
     assert_eq!((set_at(root.path()), names(root.path()).len()), ((2, 3), 3));
-    // Publishing fails halfway, as in a crash, because the name of a shard is taken by a folder.
+    // Make publishing fail halfway, as in a crash: a folder has the name of a shard.
     let middle = root.path().join("x-000001.tar");
     fs::remove_file(&middle).unwrap();
     fs::create_dir(&middle).unwrap();

@@ -1,6 +1,6 @@
-//! Promise: packing never silently changes the pixels of an image. Only on request are images of
-//! more than 8 bits reduced to 8 bits, and transparent pixels blended with a background. The
-//! manifest records both conversions.
+//! Promise: packing never silently changes the pixels of an image. It reduces images of more than
+//! 8 bits to 8 bits, and blends transparent pixels with a background, only on request. The manifest
+//! records both conversions.
 
 use std::io::Cursor;
 use std::path::Path;
@@ -118,8 +118,9 @@ fn conversion_without_decoding_is_refused_before_writing() {
         {
             let e = pack.to(&target).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::Config);
-            let expected = "no image is decoded, so the option has no effect; recode as quality, max_side or raw";
-            assert_eq!(e.cause(), format!("{option}: {expected}"));
+            let expected =
+                "has no effect, because no image is decoded: remove it, or recode as quality, max_side or raw";
+            assert_eq!(e.cause(), format!("{option} {expected}"));
         }
     }
     assert!(!target.exists());

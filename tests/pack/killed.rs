@@ -1,7 +1,7 @@
 //! Promise: if processes that pack or merge are killed at any time, nothing is lost or packed
-//! twice. The finished dataset has the same bytes, and it cannot be opened before it is finished. A
-//! process that is suspended, and continues after others have packed its part and merged the
-//! dataset, changes nothing.
+//! twice. The finished dataset has the same bytes, and it cannot be opened before it is finished.
+//! If a process is suspended while others pack its part and merge the dataset, it changes nothing
+//! when it continues.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
@@ -37,7 +37,7 @@ impl Source for Slow {
     }
 }
 
-/// Child process: packs one part or everything, or merges, and may be killed at any time.
+/// Child process: packs one part or all of them, or merges. It may be killed at any time.
 #[test]
 #[ignore = "started by another test"]
 fn pack_until_killed() {
@@ -88,7 +88,7 @@ impl Drop for Worker {
     }
 }
 
-/// Returns how long a child takes for `work` in `folder`.
+/// Returns the time that a child process takes for `work` in `folder`.
 fn lasts(folder: &Path, work: &str) -> Duration {
     let mut worker = Worker::start(folder, work);
     let begun = Instant::now();
@@ -96,8 +96,8 @@ fn lasts(folder: &Path, work: &str) -> Duration {
     begun.elapsed()
 }
 
-/// Kills processes at `kills` random moments of their run time, or suspends them until their
-/// dataset is merged. `plain` packs without parts.
+/// Kills processes `kills` times at random moments, or suspends them until their dataset is merged.
+/// With `plain`, the dataset is packed without parts.
 fn kill(kills: u64, seed: u64, plain: bool) {
     let source = Slow(numbers(SAMPLES));
     let reference = tempfile::tempdir().unwrap();

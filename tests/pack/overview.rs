@@ -1,5 +1,5 @@
 //! Promise: the progress of all parts of a dataset can be read at any time and from any machine,
-//! for a dataset in a folder or in a store.
+//! whether the dataset is packed to a folder or to an object store.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -19,9 +19,8 @@ fn the_progress_of_all_parts_is_known_before_they_are_merged() {
     let target = root.path().join("x.tar");
     let progress = || Merge::new(&target).progress();
     let e = progress().unwrap_err();
-    assert!(e.cause().contains("no parts and no set") && e.path() == Some(&*target), "{e}");
-    // The dataset is so small that planning reads all samples. Then the part fails in its third
-    // shard.
+    assert!(e.cause().contains("neither parts nor a dataset") && e.path() == Some(&*target), "{e}");
+    // Planning reads all samples, because there are few. Then the part fails in its third shard.
     let reads = AtomicUsize::new(0);
     let fails = Hooked(numbers(50), |_| match reads.fetch_add(1, Ordering::Relaxed) == 50 + 10 {
         true => Err(Error::in_source("gone")),
@@ -36,8 +35,8 @@ fn the_progress_of_all_parts_is_known_before_they_are_merged() {
     // If the plan is missing, the totals are taken from a part's manifest.
     std::fs::remove_file(root.path().join("x.plan.partial")).unwrap();
     assert_eq!(facts(&progress().unwrap()), (8 + 18, 50, Some(3), "0-1", false));
-    // The dataset was packed with two different numbers of parts. The complete set of parts is
-    // merged.
+    // Pack the dataset again, in a single part. Of the two sets of parts, only this one is
+    // complete, so it is merged.
     part(&set, root.path(), (0, 1)).unwrap();
     assert_eq!(facts(&progress().unwrap()), (50, 50, Some(1), "", false));
     Merge::new(&target).run().unwrap();
@@ -68,7 +67,7 @@ fn the_progress_of_a_pack_without_parts_is_known() {
 fn progress_of_parts_in_a_store_equals_a_folder() {
     let (set, store) = (numbers(50), Objects::default());
     let progress = || store.merge().progress();
-    assert!(progress().unwrap_err().cause().contains("no parts and no set"));
+    assert!(progress().unwrap_err().cause().contains("neither parts nor a dataset"));
     store.part(&set, (1, 3)).unwrap();
     assert_eq!(facts(&progress().unwrap()), (16, 50, Some(3), "0,2", false));
     (0..3).for_each(|number| drop(store.part(&set, (number, 3)).unwrap()));

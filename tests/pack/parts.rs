@@ -14,7 +14,7 @@ use warpfeed::source::{Memory, OwnedSample, Sample, Source, open};
 use warpfeed::{Error, ErrorKind, Result};
 
 pub(crate) fn sample(i: usize) -> OwnedSample {
-    // Samples differ in size, and therefore shards do, too.
+    // Give the samples, and hence the shards, different sizes.
     OwnedSample::new(format!("{:05}", 7 * i)).field("bin", vec![i as u8; 300 + 97 * (i % 13)]).label((i % 3) as i64)
 }
 
@@ -32,8 +32,7 @@ fn names(folder: &Path) -> Vec<String> {
     files(folder).into_keys().collect()
 }
 
-/// Returns the file in `folder` whose name starts with `start` and ends with `end`. Between them is
-/// the plan id.
+/// Returns the file in `folder` with a name that consists of `start`, the plan id, and `end`.
 fn named(folder: &Path, start: &str, end: &str) -> PathBuf {
     let found = names(folder).into_iter().find(|name| name.starts_with(start) && name.ends_with(end));
     folder.join(found.unwrap_or_else(|| panic!("no {start}*{end}")))
@@ -87,7 +86,7 @@ impl<F: Fn(usize) -> Result<()> + Send + Sync> Source for Hooked<F> {
 }
 
 #[test]
-fn a_set_has_the_same_bytes_for_any_number_of_parts() {
+fn packed_bytes_do_not_depend_on_the_number_of_parts() {
     let set = numbers(50);
     let expected = files(whole(&set).path());
     assert_eq!(expected.len(), 13 + 1, "{:?}", expected.keys());
@@ -116,7 +115,7 @@ fn a_set_has_the_same_bytes_for_any_number_of_parts() {
 }
 
 #[test]
-fn shards_by_bytes_have_equal_borders_in_all_parts() {
+fn shard_boundaries_by_size_do_not_depend_on_the_parts() {
     let set = numbers(400);
     let pack = |parts: u64| {
         let root = tempfile::tempdir().unwrap();
@@ -156,8 +155,7 @@ fn finished_parts_are_skipped_and_interrupted_ones_continue() {
     };
     for plain in [true, false] {
         let root = tempfile::tempdir().unwrap();
-        // The dataset is so small that the plan reads all samples. That succeeds, and a later read
-        // fails.
+        // Planning reads all samples, because there are few. It succeeds, and a later read fails.
         fail_at.store(usize::MAX, Ordering::Relaxed);
         let first = Hooked(numbers(50), {
             let reads = AtomicUsize::new(0);
@@ -182,7 +180,7 @@ fn finished_parts_are_skipped_and_interrupted_ones_continue() {
 }
 
 #[test]
-fn several_attempts_at_a_part_at_once_leave_one_set() {
+fn concurrent_attempts_at_a_part_leave_one_dataset() {
     let set = Hooked(numbers(40), |_| {
         std::thread::sleep(Duration::from_micros(300));
         Ok(())
@@ -206,7 +204,7 @@ fn several_attempts_at_a_part_at_once_leave_one_set() {
 }
 
 #[test]
-fn an_attempt_that_ends_after_the_merge_does_not_change_the_set() {
+fn a_late_attempt_does_not_change_the_merged_dataset() {
     let set = numbers(40);
     let expected = files(whole(&set).path());
     for stop_at in [0, 5, 12, 19] {
@@ -298,8 +296,8 @@ impl Source for Unlisted {
 
 #[test]
 fn a_sample_that_moved_between_parts_needs_no_list() {
-    // One sample was removed from the first half and one added to the second, which moves the
-    // boundary of the parts by one. No probe lies in between.
+    // Remove one sample from the first half and add one to the second. This moves the boundary of
+    // the parts by one sample, which the plan does not probe.
     let before: Vec<usize> = (0..6400).collect();
     let mut after = before.clone();
     after.remove(3198);
@@ -322,7 +320,7 @@ fn a_merge_names_what_is_missing_or_damaged_and_changes_nothing() {
     let set = numbers(40);
     let root = tempfile::tempdir().unwrap();
     let e = merge(root.path()).run().unwrap_err();
-    assert!(e.kind() == ErrorKind::Config && e.cause().contains("no parts with this name"), "{e}");
+    assert!(e.kind() == ErrorKind::Config && e.cause().contains("there are no parts with this name"), "{e}");
     for number in [0, 2] {
         part(&set, root.path(), (number, 4)).unwrap();
     }
@@ -355,7 +353,7 @@ fn a_merge_names_what_is_missing_or_damaged_and_changes_nothing() {
     let manifest = named(root.path(), "x.part-00002-of-00004.", ".json");
     let text = fs::read_to_string(&manifest).unwrap();
     fs::write(&manifest, text.replace("\"first\": 20", "\"first\": 21")).unwrap();
-    refused(&["x-000005.tar begins with sample 21, expected 20", "x.part-00002-of-00004."]);
+    refused(&["x-000005.tar begins with sample 21 instead of 20", "x.part-00002-of-00004."]);
     fs::write(&manifest, &text[..text.len() / 2]).unwrap();
     refused(&["x.part-00002-of-00004.", "damaged"]);
     fs::remove_file(&manifest).unwrap();
@@ -365,7 +363,7 @@ fn a_merge_names_what_is_missing_or_damaged_and_changes_nothing() {
 }
 
 #[test]
-fn a_merged_set_that_is_damaged_is_packed_again_on_request_only() {
+fn a_damaged_dataset_is_repacked_only_on_request() {
     let set = numbers(40);
     let (root, sound) = (whole(&set), files(whole(&set).path()));
     let shard = root.path().join("x-000003.tar");
@@ -428,13 +426,14 @@ fn a_dataset_opens_completely_or_not_at_all() {
 
     fs::copy(at("x-000003.tar"), at("more.tar")).unwrap();
     let e = open(root.path()).err().unwrap();
-    assert!(e.cause().contains("1 tar files are not listed in x.manifest.json, such as more.tar"), "{e}");
+    assert!(e.cause().contains("1 tar files that x.manifest.json does not list, such as more.tar"), "{e}");
     assert_eq!(open(at("x.manifest.json")).unwrap().len(), 40);
     fs::remove_file(at("more.tar")).unwrap();
     Pack::new(&numbers(3)).shard_samples(2).to(at("y.tar")).unwrap();
     let e = open(root.path()).err().unwrap();
     assert!(
-        e.cause().contains("the folder contains 2 sets: open one of their manifests, such as x.manifest.json"),
+        e.cause()
+            .contains("the folder contains 2 sets of shards: open one of their manifests, such as x.manifest.json"),
         "{e}"
     );
     assert_eq!(open(at("y.manifest.json")).unwrap().len(), 3);
@@ -454,12 +453,12 @@ fn a_dataset_opens_completely_or_not_at_all() {
 }
 
 #[test]
-fn the_old_set_stays_until_the_new_one_is_merged() {
+fn the_old_dataset_stays_until_the_new_one_is_merged() {
     let (old, new) = (numbers(40), numbers(30));
     let root = whole(&old);
     let e = part(&new, root.path(), (0, 2)).unwrap_err();
     assert!(
-        e.cause().contains("exists already") && e.cause().contains("source.samples") || e.cause().contains("samples"),
+        e.cause().contains("already exists") && e.cause().contains("source.samples") || e.cause().contains("samples"),
         "{e}"
     );
     let pack = |number| {
@@ -484,7 +483,7 @@ fn the_old_set_stays_until_the_new_one_is_merged() {
 }
 
 #[test]
-fn bad_images_of_all_parts_are_summed_up_and_kept_on_request() {
+fn merging_counts_the_bad_images_of_all_parts() {
     let bad = |i: usize| OwnedSample::new(format!("{i:03}")).field("jpg", format!("no image {i}"));
     let set = Memory::new((0..40).map(|i| if i % 9 == 4 { bad(i) } else { sample(i) }).collect());
     let root = tempfile::tempdir().unwrap();
@@ -522,7 +521,7 @@ fn chosen_samples_keep_their_order_and_unknown_keys_fail() {
 }
 
 #[test]
-fn impossible_parts_are_refused() {
+fn invalid_parts_are_refused() {
     let set = numbers(10);
     let root = tempfile::tempdir().unwrap();
     let refused = |pack: Pack<'_>, name: &str, words: &str| {
@@ -537,8 +536,8 @@ fn impossible_parts_are_refused() {
     refused(Pack::new(&set).shard_samples(0), "x.tar", "shard_samples(0): expected at least 1");
     refused(Pack::new(&set).part(0, 2).shard_samples(0), "x.tar", "shard_samples(0): expected at least 1");
     refused(Pack::new(&set).part(0, 2).shard_samples(1), "x.lmdb", "must end in .tar");
-    refused(Pack::new(&set).shard_samples(1), "x.lmdb", "shard_samples: an LMDB is one file");
-    refused(Pack::new(&set).shard_size(1 << 20), "x.lmdb", "shard_size: an LMDB is one file");
+    refused(Pack::new(&set).shard_samples(1), "x.lmdb", "shard_samples: an LMDB has no shards");
+    refused(Pack::new(&set).shard_size(1 << 20), "x.lmdb", "shard_size: an LMDB has no shards");
     assert!(names(root.path()).is_empty());
 }
 
@@ -570,7 +569,7 @@ fn concurrent_parts_discard_an_old_pack_and_not_each_other() {
 }
 
 #[test]
-fn several_merges_at_once_leave_one_set() {
+fn concurrent_merges_leave_one_dataset() {
     let set = numbers(48);
     let expected = files(whole(&set).path());
     for _ in 0..10 {
@@ -591,7 +590,7 @@ fn several_merges_at_once_leave_one_set() {
 }
 
 #[test]
-fn a_merge_never_takes_a_shard_of_the_old_set_for_a_new_one() {
+fn a_merge_never_uses_a_shard_of_the_old_dataset() {
     // Shards of both datasets have the same sizes.
     let sized = |byte: u8| {
         let sample = move |i| OwnedSample::new(format!("{i:02}")).field("bin", vec![byte; 500]);
@@ -606,7 +605,7 @@ fn a_merge_never_takes_a_shard_of_the_old_set_for_a_new_one() {
     assert!(e.cause().contains("1 of 10 shards are missing or damaged: x-000003.tar."), "{e}");
     assert_eq!(read_all(&*open(root.path()).unwrap()), read_all(&old));
     forced(&new, root.path(), (0, 2)).unwrap();
-    // A merge that was interrupted after it had renamed half of the shards.
+    // Reconstruct a merge that was interrupted after it had renamed half of the shards.
     let plan = fs::read(root.path().join("x.plan.partial")).unwrap();
     fs::write(root.path().join("x.merge.partial"), plan).unwrap();
     fs::remove_file(root.path().join("x.manifest.json")).unwrap();
@@ -632,7 +631,7 @@ fn repacking_continues_after_an_interrupted_merge() {
     let set = numbers(40);
     let root = whole(&set);
     (0..2).for_each(|number| drop(forced(&set, root.path(), (number, 2)).unwrap()));
-    // The merge was interrupted before it renamed a shard.
+    // Reconstruct a merge that was interrupted before it renamed a shard.
     fs::remove_file(root.path().join("x.manifest.json")).unwrap();
     let before = files(root.path());
     (0..2).for_each(|number| drop(forced(&set, root.path(), (number, 2)).unwrap()));
@@ -659,7 +658,7 @@ fn a_shard_damaged_during_an_interruption_is_repacked() {
 }
 
 #[test]
-fn other_files_with_the_name_of_a_manifest_are_not_read_whole() {
+fn large_files_named_like_a_manifest_are_not_read_completely() {
     let root = whole(&numbers(40));
     fs::File::create(root.path().join("other.manifest.json")).unwrap().set_len(1 << 40).unwrap();
     assert_eq!(open(root.path()).unwrap().len(), 40);

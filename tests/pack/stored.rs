@@ -1,5 +1,6 @@
-//! Promise: a dataset packed into a store has the same bytes as one in a folder, for any number of
-//! parts and attempts. Readers see the whole dataset or none of it, and objects are immutable.
+//! Promise: a dataset packed to an object store has the same bytes as one packed to a folder, for
+//! any number of parts and attempts. Readers see the whole dataset or none of it, and objects are
+//! never changed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,7 +29,7 @@ pub(crate) struct Objects {
     /// Uploads to URLs with this suffix are rejected, as S3 does while a concurrent upload
     /// completes.
     refused: Option<&'static str>,
-    /// Whether the store may report a missing object as a different error.
+    /// Whether requests for a missing object fail with an error other than "not found".
     unsure: bool,
 }
 
@@ -159,7 +160,7 @@ fn local(source: &dyn Source) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn a_set_in_a_store_has_the_bytes_of_one_in_a_folder() {
+fn packing_to_a_store_or_a_folder_gives_the_same_bytes() {
     let set = numbers(50);
     let expected = local(&set);
     let store = Objects::default();
@@ -168,7 +169,7 @@ fn a_set_in_a_store_has_the_bytes_of_one_in_a_folder() {
     assert_eq!(report.written.paths[1].to_str(), Some("mem://bucket/sets/x-000001.tar"));
     assert!(store.files() == expected, "{:?}", store.names());
     let e = store.pack(&set).to(URL).unwrap_err();
-    assert!(e.cause().contains("exists already") && !e.cause().contains("force"), "{e}");
+    assert!(e.cause().contains("already exists") && !e.cause().contains("force"), "{e}");
     for parts in [2, 5, 16] {
         let store = Objects::default();
         for number in (0..parts).rev() {
@@ -201,12 +202,12 @@ fn an_interrupted_part_in_a_store_resumes_after_its_last_shard() {
     reads.store(0, Ordering::Relaxed);
     fail_at.store(usize::MAX, Ordering::Relaxed);
     store.pack(&set).workers(1).to(URL).unwrap();
-    assert_eq!(reads.load(Ordering::Relaxed), 50 + 50 - 32, "the plan reads 50 samples");
+    assert_eq!(reads.load(Ordering::Relaxed), 50 + 50 - 32, "50 reads for the plan, and the 18 remaining samples");
     assert!(store.files() == local(&set.0));
 }
 
 #[test]
-fn attempts_and_merges_at_once_leave_one_set_in_a_store() {
+fn concurrent_attempts_and_merges_leave_one_dataset_in_a_store() {
     let set = Hooked(numbers(40), |_| {
         std::thread::sleep(std::time::Duration::from_micros(200));
         Ok(())
@@ -228,7 +229,7 @@ fn attempts_and_merges_at_once_leave_one_set_in_a_store() {
 }
 
 #[test]
-fn an_attempt_that_ends_after_the_merge_changes_nothing() {
+fn a_late_attempt_changes_nothing_in_a_store() {
     let set = numbers(40);
     for stop_at in [0, 5, 19] {
         let store = Objects::default();
@@ -268,13 +269,13 @@ fn objects_in_a_store_are_never_replaced() {
     let e = store.part(&other, (1, 2)).unwrap_err();
     assert!(e.cause().contains("plans differ in samples") && e.cause().contains("delete its objects"), "{e}");
     let e = store.pack(&other).force(true).to(URL).unwrap_err();
-    assert!(e.cause().contains("a set in a store is never replaced"), "{e}");
+    assert!(e.cause().contains("a dataset in a store is never replaced"), "{e}");
     assert!(store.merge().force(true).run().unwrap_err().cause().contains("is never replaced"));
     let e = store.merge().run().unwrap_err();
     assert!(e.cause().contains("parts 1 of 2 are missing"), "{e}");
     assert!(store.files() == before);
 
-    // An object written by an unrelated program.
+    // Store an object that an unrelated program wrote.
     let foreign = format!("{FOLDER}x-000007.tar");
     let sound = local(&set)["x-000007.tar"].clone();
     let mut damaged = sound.clone();
@@ -297,13 +298,16 @@ fn objects_in_a_store_are_never_replaced() {
     // A shard of the dataset was deleted.
     store.all.lock().unwrap().remove(&format!("{FOLDER}x-000007.tar"));
     for e in [store.merge().run().unwrap_err(), store.part(&set, (1, 2)).unwrap_err()] {
-        assert!(e.cause().ends_with("x-000007.tar; the set is merged: delete its objects, and pack it again"), "{e}");
+        assert!(
+            e.cause().ends_with("x-000007.tar; the dataset is already merged: delete its objects, and pack it again"),
+            "{e}"
+        );
     }
     // Shards without a manifest do not form a dataset.
     let store = Objects::default();
     store.all.lock().unwrap().insert(format!("{FOLDER}x-000001.tar"), vec![0; 1024]);
     let e = store.pack(&set).to(URL).unwrap_err();
-    assert!(e.cause().contains("exists already") && !e.cause().contains("force"), "{e}");
+    assert!(e.cause().contains("already exists") && !e.cause().contains("force"), "{e}");
     assert_eq!(store.names(), ["x-000001.tar"]);
 }
 
@@ -361,7 +365,7 @@ fn an_upload_with_a_lost_reply_leaves_no_partial_dataset() {
 }
 
 #[test]
-fn shards_next_to_parts_are_no_set_also_without_the_plan() {
+fn unmerged_shards_do_not_open_even_without_the_plan() {
     let set = numbers(10);
     for kept in [".json", ".partial"] {
         let store = Objects::default();
@@ -376,12 +380,12 @@ fn shards_next_to_parts_are_no_set_also_without_the_plan() {
 }
 
 #[test]
-fn an_object_that_is_refused_but_absent_is_not_said_to_exist() {
+fn a_refused_upload_does_not_claim_that_the_object_exists() {
     let (set, store) = (numbers(10), Objects::default());
     for (end, what) in [("x-000001.tar", "pack again"), ("x.manifest.json", "merge again")] {
         let refusing = Objects { refused: Some(end), ..store.clone() };
         let e = refusing.pack(&set).to(URL).unwrap_err();
-        assert!(e.cause().contains("no object of this name exists") && e.cause().ends_with(what), "{e}");
+        assert!(e.cause().contains("no object with this name exists") && e.cause().ends_with(what), "{e}");
         assert_eq!(e.path().unwrap().to_str(), Some(&*format!("{FOLDER}{end}")));
     }
     store.pack(&set).to(URL).unwrap();
@@ -430,7 +434,7 @@ fn an_overtaken_merge_returns_the_merged_dataset() {
 }
 
 #[test]
-fn a_part_that_begins_while_its_set_is_merged_finds_the_set() {
+fn a_part_started_during_the_merge_returns_the_dataset() {
     let set = numbers(40);
     let store = Objects::default();
     let (other, begun) = (store.clone(), AtomicUsize::new(0));

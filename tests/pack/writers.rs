@@ -1,5 +1,5 @@
-//! Promise: packing copies the samples of any source to any target, either completely or not at
-//! all.
+//! Promise: packing copies the samples of any source to any target. It copies all samples, or
+//! leaves the target unchanged.
 
 use std::fs;
 use std::path::Path;
@@ -39,8 +39,8 @@ fn png(seed: u32, width: u32, height: u32) -> Vec<u8> {
     bytes.into_inner()
 }
 
-/// Creates class folders with JPEGs (some of them progressive), a PNG, and a file that is not a
-/// JPEG despite its extension.
+/// Creates class folders that contain JPEGs, some of them progressive, a PNG, and a file with the
+/// extension of a JPEG that is not a JPEG.
 fn folder(at: &Path) -> Arc<dyn Source> {
     for i in 0..24 {
         let class = at.join(["ant", "bee", "cat"][i % 3]);
@@ -172,7 +172,7 @@ fn a_broken_jpeg_is_stored_unchanged_and_listed() {
 }
 
 /// Returns two valid images, with a text file and a truncated JPEG between them.
-fn two_of_four_are_bad() -> Memory {
+fn four_samples_two_bad() -> Memory {
     let whole = jpeg(1, 64, 64, false);
     Memory::new(vec![
         OwnedSample::new("good").field("jpg", whole.clone()),
@@ -184,7 +184,7 @@ fn two_of_four_are_bad() -> Memory {
 
 #[test]
 fn undecodable_images_are_named_and_nothing_is_packed() {
-    let set = two_of_four_are_bad();
+    let set = four_samples_two_bad();
     let root = tempfile::tempdir().unwrap();
     for recode in [Recode::Lossless, Recode::KeepBytes, Recode::MaxSide(32), Recode::Raw(RawSize::Shorter(8))] {
         for name in ["x.lmdb", "x.tar"] {
@@ -211,8 +211,8 @@ fn undecodable_images_are_named_and_nothing_is_packed() {
 }
 
 #[test]
-fn bad_images_are_kept_on_request_and_the_report_adds_up() {
-    let set = two_of_four_are_bad();
+fn keep_bad_keeps_and_counts_bad_images() {
+    let set = four_samples_two_bad();
     let root = tempfile::tempdir().unwrap();
     for recode in [Recode::Lossless, Recode::KeepBytes, Recode::Quality { quality: 70, max_side: None }] {
         let pack = Pack::new(&set).recode(recode).force(true).keep_bad(true).strict(true);
@@ -313,7 +313,7 @@ fn raw_arrays_hold_the_decoded_pixels() {
 }
 
 #[test]
-fn nothing_is_replaced_unless_force_is_set() {
+fn existing_files_are_replaced_only_with_force() {
     let root = tempfile::tempdir().unwrap();
     let set = |n: i64| Memory::new(vec![OwnedSample::new("a").field("jpg", jpeg(0, 50, 50, false)).label(n)]);
     for name in ["x.lmdb", "x.tar"] {
@@ -332,7 +332,7 @@ fn nothing_is_replaced_unless_force_is_set() {
 }
 
 #[test]
-fn impossible_options_are_refused_before_anything_is_written() {
+fn invalid_options_are_refused_before_anything_is_written() {
     let root = tempfile::tempdir().unwrap();
     let set = Memory::new(vec![OwnedSample::new("a").field("jpg", "x")]);
     let refused = |recode: Recode, name: &str| {
@@ -347,11 +347,11 @@ fn impossible_options_are_refused_before_anything_is_written() {
     assert!(refused(Recode::Raw(RawSize::Shorter(0)), "x.lmdb").contains("0 pixels"));
     assert!(Pack::new(&Memory::new(vec![])).to(root.path().join("x.lmdb")).is_err(), "no samples");
     let e = Pack::new(&set).samples([0]).keys(["a"]).to(root.path().join("x.tar")).unwrap_err();
-    assert_eq!((e.kind(), e.cause()), (ErrorKind::Config, "samples and keys are both set; set one of them"));
+    assert_eq!((e.kind(), e.cause()), (ErrorKind::Config, "samples and keys are both set: set only one of them"));
     assert!(names(root.path()).is_empty());
 }
 
-/// A hundred samples, one of them unreadable.
+/// A source of 100 samples, one of which cannot be read.
 struct Fails {
     at: usize,
     panics: bool,
@@ -386,7 +386,7 @@ fn an_unreadable_sample_ends_packing_and_leaves_nothing_behind() {
     }
 }
 
-/// A practically endless source that counts its reads.
+/// A source with so many samples that packing does not end. It counts its reads.
 struct Slow(AtomicUsize);
 
 impl Source for Slow {
@@ -482,7 +482,7 @@ fn a_custom_writer_is_not_finished_after_a_bad_image() {
         }
     }
     let put = AtomicUsize::new(0);
-    let e = Pack::new(&two_of_four_are_bad()).to_writer(Box::new(Counts(&put))).unwrap_err();
+    let e = Pack::new(&four_samples_two_bad()).to_writer(Box::new(Counts(&put))).unwrap_err();
     assert!(
         e.cause().starts_with("2 of 4 images do not decode, so the pack was not finished: sample 1 (text): "),
         "{e}"
@@ -583,7 +583,7 @@ fn a_transient_read_error_does_not_end_packing() {
     assert_eq!(error.kind(), ErrorKind::Config);
 }
 
-/// A source in which reads of sample 31 set a flag and block until they are told to stop.
+/// A source in which a read of sample 31 sets a flag and blocks until the loader cancels it.
 struct Stuck(Memory, Arc<AtomicBool>);
 
 impl Source for Stuck {
@@ -604,7 +604,7 @@ impl Source for Stuck {
 }
 
 #[test]
-fn a_stop_of_the_calling_thread_ends_packing() {
+fn packing_stops_when_the_calling_thread_is_stopped() {
     let root = tempfile::tempdir().unwrap();
     let samples = (0..40).map(|i| OwnedSample::new(format!("{i}")).field("jpg", jpeg(i, 40, 30, false)));
     let stop = Arc::new(AtomicBool::new(false));

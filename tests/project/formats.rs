@@ -1,7 +1,7 @@
-//! Promise: the lists in the documentation are complete. docs/your-data.md is the list of formats,
-//! which a test of `source::open` checks; the help of the program, the docstring of the Python
-//! class and the page of stores repeat its names where no link helps. Two tables repeat the
-//! features of Cargo.toml. The documentation of `Loader` lists its options.
+//! Promise: the lists in the documentation are complete. docs/your-data.md lists the formats, which
+//! a test of `source::open` checks. The help of the program, the docstring of the Python class and
+//! the page about stores repeat the names of the formats. Two tables repeat the features in
+//! Cargo.toml. The documentation of `Loader` lists its options.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::Path;
 
 use warpfeed::source::DATA_FORMATS;
 
-/// For each format: the word that identifies it in the documentation.
+/// The name of each format, with the word that identifies the format in the documentation.
 const WORDS: [(&str, &str); 19] = [
     ("arrow", "Arrow"),
     ("beton", "FFCV"),
@@ -32,7 +32,7 @@ const WORDS: [(&str, &str); 19] = [
     ("yolo", "YOLO"),
 ];
 
-/// Each list: its file, and the lines at which it begins and ends.
+/// The lists of formats. Each consists of a file and two texts that mark the beginning and end.
 const LISTS: [(&str, &str, &str); 2] = [
     ("cli/src/program.rs", "/// PATH is a local dataset", "#[derive(Parser)]"),
     ("python/warpfeed/_loader.py", "- The path or URL of a dataset", "- A :class:"),
@@ -101,8 +101,8 @@ fn the_lists_of_features_are_complete() {
     }
 }
 
-/// Public methods that take a loader, in the files of `src/loader` that write them by hand. The macros of the other
-/// files list the options that they make.
+/// Returns the public setters that are written by hand in `src/loader`. Macros define the others
+/// and list them.
 fn setters() -> BTreeSet<String> {
     let files = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/loader")).unwrap();
     let files =
@@ -114,7 +114,7 @@ fn setters() -> BTreeSet<String> {
     methods.map(|line| line.chars().take_while(|&c| c.is_alphanumeric() || c == '_').collect()).collect()
 }
 
-/// Setters that the table of the documentation of `Loader` does not name.
+/// Returns the setters that are missing in `table`.
 fn unlisted<'a>(table: &str, setters: &'a BTreeSet<String>) -> Vec<&'a String> {
     setters.iter().filter(|name| !table.contains(&format!("[`{name}`](Loader::{name})"))).collect()
 }

@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, UseTree, Visibility};
 
-/// The rules of a crate.
+/// The rules for the modules of a crate.
 struct Rules {
-    /// Its modules in data flow order: a module imports only from modules before it.
+    /// The modules in data flow order. A module imports only from modules before it.
     flow: &'static [&'static str],
-    /// Modules outside of the flow, each with everything that it may import.
+    /// Modules outside of the data flow, each with everything that it may import.
     outside: &'static [(&'static str, &'static [&'static str])],
     /// Modules that are divided into groups, and the order of the groups. A group imports only from
     /// groups before it, and names them.
@@ -24,8 +24,8 @@ struct Rules {
     small: bool,
 }
 
-/// The data flow from an index to the user. `trace` is used by all modules and depends on none of
-/// them. Dataset writers are outside of the flow and use its beginning.
+/// The data flow from a sample index to the user. All modules use `trace`, which depends on none of
+/// them. Dataset writers are outside of the flow and use the modules at its beginning.
 const WARPFEED: Rules = Rules {
     flow: &[
         "error",
@@ -46,7 +46,7 @@ const WARPFEED: Rules = Rules {
     small: false,
 };
 
-/// From local files to the format of a path.
+/// The data flow from local files to the detection of a path's format.
 const SOURCES: Rules = Rules {
     flow: &["error", "stats", "format", "machine", "model", "medium", "options", "values", "formats", "open"],
     outside: &[],
@@ -57,9 +57,9 @@ const SOURCES: Rules = Rules {
 /// Maximum number of files and folders in one folder.
 const MOST: usize = 25;
 
-/// Macros that define setters on a type downstream: the module of the macro, and the type. Such a
-/// macro may refer to the type but to nothing else downstream. The documentation of
-/// `transform::ops` explains why.
+/// Macros that define setters on a type that is downstream of them: the module of the macro, and
+/// the type. Such a macro may refer to the type but to nothing else downstream. The documentation
+/// of `transform::ops` explains why.
 const SETTERS: [(&str, &str); 1] = [("transform::ops::row", "transform::Augment")];
 
 /// Path of a module or item, from the crate root.
@@ -160,7 +160,7 @@ struct Seen {
     paths: Vec<Name>,
     /// Imports by `use`: local name and path.
     uses: Vec<(String, Name)>,
-    /// Local names of re-exports, which do not count as imports.
+    /// Local names of re-exports. They do not count as imports.
     shown: BTreeSet<String>,
     /// Number of functions with a body.
     bodies: usize,
@@ -280,7 +280,8 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
     files.filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
 }
 
-/// Returns the imports that go against the flow, through the root, or out of a folder with `super`.
+/// Returns the imports that go against the data flow, through the crate root, or out of a folder
+/// with `super`.
 fn against_the_flow(all: &Crate, rules: &Rules) -> BTreeSet<String> {
     let mut wrong = BTreeSet::new();
     for (at, name, left) in all.imports() {
@@ -309,8 +310,9 @@ fn against_the_flow(all: &Crate, rules: &Rules) -> BTreeSet<String> {
     wrong
 }
 
-/// Returns what violates the rules on groups: imports against the order or through the module's own
-/// table of contents, files outside of the groups, and folders with too many files.
+/// Returns all violations of the rules on groups: imports against the order of the groups or
+/// through the table of contents of their own module, files that belong to no group, and folders
+/// with too many files.
 fn against_the_groups(all: &Crate, rules: &Rules) -> BTreeSet<String> {
     let mut wrong = BTreeSet::new();
     let groups = |name: &Name| rules.groups.iter().find(|group| name.first().is_some_and(|first| first == group.0));
@@ -495,8 +497,8 @@ const NAMES_THE_DRIVER: [&str; 6] = [
     "src/lib.rs",
     "src/loader/nvidia.rs",
 ];
-/// Types defined elsewhere that get additional methods in the driver's folder. Only these public
-/// methods may mention types of `cudarc`.
+/// Types defined elsewhere that have additional methods in the driver's folder. Of all public
+/// methods, only these may mention types of `cudarc`.
 const NAME_CUDARC: [&str; 3] = ["DecoderBuilder", "DeviceTensor", "Loader"];
 
 /// Returns the paths in a file and in its inline modules, without tests.
@@ -541,7 +543,8 @@ fn namers(root: &Path, sources: &[&str]) -> Vec<String> {
     found
 }
 
-/// Returns the types defined elsewhere that get public methods in the driver's files, sorted.
+/// Returns the types that are defined elsewhere and have public methods in the driver's files,
+/// sorted.
 fn gaining(files: &[PathBuf]) -> Vec<String> {
     let (mut own, mut gaining) = (BTreeSet::new(), BTreeSet::new());
     for file in files {
@@ -569,8 +572,7 @@ fn only_the_drivers_folder_and_one_opener_name_the_driver() {
     assert_eq!(namers(root, &sources), NAMES_THE_DRIVER);
 }
 
-/// Ensures that a new release of `cudarc` does not affect programs that only use batches on the
-/// host.
+/// Programs that use only host batches must not be affected by a new release of `cudarc`.
 #[test]
 fn methods_of_the_host_name_no_type_of_cudarc() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,14 +1,14 @@
-//! Promise: every package contains both licenses, even when it is packed alone.
+//! Promise: every package contains both licenses, even if it is packaged separately.
 
 use std::fs;
 use std::path::Path;
 
 #[test]
-fn every_package_holds_both_licenses() {
+fn every_package_contains_both_licenses() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     for name in ["LICENSE-APACHE", "LICENSE-MIT"] {
         let license = fs::read_to_string(root.join(name)).unwrap();
-        // A package contains only files below its folder. The licenses there are links, which
+        // A package contains only files in its folder. The licenses there are symbolic links, which
         // packing follows.
         for package in
             ["cli", "jpeg", "python", "sources", "stores", "adaptors/burn", "adaptors/candle", "adaptors/tch"]

@@ -1,4 +1,5 @@
-//! Tests of the repository itself: layering, promises, parsers, licenses and skips.
+//! Tests of the repository itself: module order, lists in the documentation, licenses, and skipped
+//! tests.
 
 #[path = "../support/require.rs"]
 mod require;

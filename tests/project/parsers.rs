@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// A row of the table: input, parser, whether files are mapped, bounds, harness and public files.
+/// A row of the table: input, parser, whether files are mapped, limits, harness and public files.
 type Row = [String; 6];
 
 fn read(path: &str) -> String {
@@ -49,7 +49,7 @@ fn rows_and_fuzz_harnesses_match() {
     for name in &named {
         assert!(harnesses.iter().any(|harness| harness == name), "there is no harness {name}");
     }
-    // These harnesses test something other than files, or contain the harnesses of others.
+    // These files test something other than parsers of files, or contain code shared by harnesses.
     let others = ["coverage.rs", "mod.rs", "repack.rs", "resume.rs"];
     for harness in harnesses.iter().filter(|harness| !others.iter().any(|other| harness.ends_with(other))) {
         assert!(named.contains(&**harness), "SECURITY.md has no row with {harness}");
@@ -60,7 +60,7 @@ fn rows_and_fuzz_harnesses_match() {
 }
 
 #[test]
-fn the_public_files_are_those_that_are_compared() {
+fn the_listed_public_files_are_the_compared_ones() {
     let compared = read("python/tests/test_corpora.py");
     for row in rows(&read("SECURITY.md")) {
         for corpus in row[5].split(',').map(str::trim).filter(|corpus| !corpus.is_empty() && *corpus != "with bmpsuite")

@@ -10,14 +10,14 @@ fn read(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// A claim of tests/PROMISES.md, with its tests as `file::name`.
+/// A claim in tests/PROMISES.md, with the tests that check it as `file::name`.
 struct Claim {
     line: usize,
     text: String,
     tests: Vec<String>,
 }
 
-/// Headings of the sections of docs/guarantees.md.
+/// Returns the section headings of docs/guarantees.md.
 fn guarantees(page: &str) -> Vec<&str> {
     page.lines().filter_map(|line| line.strip_prefix("## ")).collect()
 }
@@ -44,8 +44,7 @@ fn promises(index: &str) -> Vec<(String, Vec<Claim>)> {
     promises
 }
 
-/// Returns the names of the promises in the README, which are the bold beginnings of its list
-/// items.
+/// Returns the names of the promises in the README, which are in bold at the start of list items.
 fn promised(readme: &str) -> Vec<String> {
     let (_, list) = readme.split_once("\n## What it promises\n").expect("the README has a list of promises");
     let list = list.split("\n## ").next().unwrap();
@@ -81,7 +80,7 @@ fn tests_of(file: &str, text: &str) -> Vec<String> {
     found
 }
 
-/// Returns everything that is wrong in the README, docs/guarantees.md and tests/PROMISES.md.
+/// Returns all inconsistencies between the README, docs/guarantees.md and tests/PROMISES.md.
 fn faults(readme: &str, page: &str, index: &str, file: &mut dyn FnMut(&str) -> Option<String>) -> Vec<String> {
     let guarantees = guarantees(page);
     let promises = promises(index);
@@ -102,13 +101,13 @@ fn faults(readme: &str, page: &str, index: &str, file: &mut dyn FnMut(&str) -> O
         }
         for Claim { line, text, tests } in claims {
             if tests.is_empty() {
-                faults.push(format!("tests/PROMISES.md:{line}: no test is named for: {text}"));
+                faults.push(format!("tests/PROMISES.md:{line}: the claim names no test: {text}"));
             }
             for test in tests {
                 let (path, name) = test.rsplit_once("::").expect("tests contain `::`");
                 let found = known.entry(path.to_owned()).or_insert_with(|| Some(tests_of(path, &file(path)?)));
                 match found {
-                    None => faults.push(format!("tests/PROMISES.md:{line}: {path} is not there")),
+                    None => faults.push(format!("tests/PROMISES.md:{line}: {path} does not exist")),
                     Some(found) if !found.iter().any(|test| test == name) => {
                         faults.push(format!("tests/PROMISES.md:{line}: {path} has no test {name} that is run"));
                     }
@@ -157,17 +156,17 @@ fn each_kind_of_fault_is_detected() {
     };
     seen("## Two", "## Four", "`Two` is in docs/guarantees.md, but tests/PROMISES.md has no such section");
     seen("\n- `tests/a.rs::is_run`\n", "", "`Two` has no claim");
-    seen("`tests/a.rs::is_run`, `tests/a.py::test_is_run`", "by hand", "tests/PROMISES.md:5: no test is named for");
-    seen("a.rs::is_run", "b.rs::is_run", "tests/PROMISES.md:5: tests/b.rs is not there");
+    seen("`tests/a.rs::is_run`, `tests/a.py::test_is_run`", "by hand", "tests/PROMISES.md:5: the claim names no test");
+    seen("a.rs::is_run", "b.rs::is_run", "tests/PROMISES.md:5: tests/b.rs does not exist");
     for name in ["a.rs::is_not_there", "a.rs::takes_hours", "a.rs::helper", "a.py::helper"] {
         let fault = format!("tests/{} that is run", name.replace("::", " has no test "));
         seen("a.rs::is_run", name, &fault);
     }
 }
 
-/// Tests that count threads or measure the memory of the process must not run concurrently.
+/// Checks that tests that count threads or measure the memory of the process run one at a time.
 #[test]
-fn tests_that_need_the_process_take_turns() {
+fn tests_that_observe_the_process_run_one_at_a_time() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     let mut found = 0;
     for group in ["alone", "memory", "gpu_alone"] {

@@ -1,6 +1,6 @@
-//! Promise: a test that cannot run on a machine always reports this by calling `missing`, which is
-//! in tests/support/require.rs and in python/tests/conftest.py. `WARPFEED_REQUIRE` turns the report
-//! into a failure.
+//! Promise: a test that cannot run on a machine always calls `missing`, which is defined in
+//! tests/support/require.rs and in python/tests/conftest.py. `missing` reports that the test is
+//! skipped, or fails if `WARPFEED_REQUIRE` lists the requirement.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -141,7 +141,7 @@ fn silent(files: &[(String, String)]) -> Vec<String> {
         .map(|(path, text)| (path, syn::parse_file(text).unwrap_or_else(|e| panic!("{path}: {e}"))))
         .collect();
     let mut helpers = Helpers::default();
-    // Two passes, because a helper may be defined before the helper that it calls.
+    // Make two passes, because a helper may be defined before the helper that it calls.
     for _ in 0..2 {
         parsed.iter().for_each(|(_, file)| helpers.visit_file(file));
     }
@@ -155,7 +155,7 @@ fn silent(files: &[(String, String)]) -> Vec<String> {
 }
 
 #[test]
-fn no_test_in_rust_ends_early_in_silence() {
+fn no_rust_test_returns_early_without_a_report() {
     let mut all = Vec::new();
     for path in FOLDERS.iter().flat_map(|folder| files(&root().join(folder), "rs")) {
         let name = path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
@@ -172,7 +172,7 @@ fn no_test_in_rust_ends_early_in_silence() {
 }
 
 #[test]
-fn python_tests_are_skipped_in_one_way_only() {
+fn python_tests_are_skipped_only_by_the_helpers() {
     for path in files(&root().join("python/tests"), "py") {
         let text = fs::read_to_string(&path).unwrap();
         for (number, line) in text.lines().enumerate() {
@@ -199,7 +199,7 @@ fn warpfeed_require_names_known_words() {
 }
 
 #[test]
-fn the_check_finds_every_way_out() {
+fn the_check_finds_every_early_return() {
     let found = |test: &str| {
         let helper = "fn stream() -> Option<u8> { crate::require::missing(\"cuda\", \"\"); None }";
         silent(&[("a.rs".into(), helper.into()), ("b.rs".into(), format!("#[test]\nfn tests() {{ {test} }}"))]).len()

@@ -1,10 +1,10 @@
 //! Promise: no combination of faults causes a hang, a lost slot or a lost thread, and every sample
 //! is accounted for.
 //!
-//! A schedule is drawn from a seed. It contains the loader's options; which samples fail, panic or
-//! are slow in the source, the decoder and the transform; how many batches of each epoch the
-//! consumer takes; and which batches it holds. The expected result is computed from the same seed,
-//! independently of the engine, and compared exactly: delivered + skipped + undelivered = all.
+//! A seed determines a schedule: the options of the loader; which samples fail, panic or are slow
+//! in the source, the decoder and the transform; how many batches of each epoch the consumer takes;
+//! and which batches it holds. The same seed determines the expected result, which is computed
+//! without the engine and must match exactly: delivered + skipped + undelivered = all samples.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use warpfeed::transform::{ImageMut, Transform};
 use warpfeed::{Augment, Error, ErrorKind, HostBatch, LastBatch, Loader, OnError, Result};
 
 const SIDE: u32 = 4;
-/// Side and number of encoded bytes of large samples, which occur when memory is scarce.
+/// Side in pixels and encoded bytes of large samples, which some schedules with little memory use.
 const LARGE: (u32, usize) = (32, 5_000);
 const SCARCE: usize = 25_000;
 
@@ -47,7 +47,7 @@ enum Fate {
 #[derive(Debug, Clone, Copy)]
 enum Begin {
     Batch(u64),
-    /// In a new loader, at the position that the previous one saved.
+    /// In a new loader, at the position that the previous loader saved.
     Resumed,
 }
 
@@ -65,7 +65,7 @@ struct Use {
 pub(crate) struct Schedule {
     seed: u64,
     fates: Arc<[Fate]>,
-    /// Which samples are large, and whether memory is scarce.
+    /// Whether each sample is large.
     large: Arc<[bool]>,
     scarce: bool,
     /// Whether images are larger from the second epoch on.
@@ -84,9 +84,9 @@ pub(crate) struct Schedule {
     epochs: Vec<(Begin, Vec<Use>)>,
     /// Whether the consumer pauses. With simulated scheduling, pauses take no time.
     pub(crate) pauses: bool,
-    /// Whether the source is notified of batches.
+    /// Whether the source receives notifications about batches.
     follows: bool,
-    /// Notifications that contradict the sample order.
+    /// Received notifications that contradict the sample order.
     misled: Arc<Mutex<Vec<String>>>,
     /// Whether the loader is dropped in the middle of the last epoch.
     closes: bool,
@@ -116,10 +116,10 @@ impl Schedule {
             0 => OnError::Stop,
             _ => OnError::Skip { max_skipped: [0, 3, 20, 1000][below(4) as usize] },
         };
-        // An impatient consumer abandons many epochs.
+        // A hasty consumer abandons many epochs.
         let hasty = below(4) == 0;
         let count = if hasty { 3 + below(5) } else { 1 + below(3) };
-        // Holds one batch out of this number.
+        // The consumer holds one batch out of this number.
         let kept = [1, 3, 3, 9][below(4) as usize];
         let epochs = (0..count).map(|_| {
             let first = match below(6) {
@@ -154,10 +154,10 @@ impl Schedule {
             calm: Arc::default(),
             ahead: Arc::default(),
             batch,
-            // 0 means automatic, with idle threads and slots in reserve.
+            // 0 means automatic, which adds idle threads and spare slots.
             workers: below(5) as usize,
             prefetch: below(5) as usize,
-            // A loader without any batch is rejected, so `Drop` needs one full batch.
+            // A loader without any batch is rejected, so use `Drop` only if there is a full batch.
             last: [LastBatch::Keep, LastBatch::Drop][(below(2) as usize).min((len / batch as u64) as usize)],
             shuffle: below(2) == 0,
             policy,
@@ -192,7 +192,7 @@ impl Schedule {
         if self.grows && epoch > 0 { SIDE + 2 } else { SIDE }
     }
 
-    /// Fails or waits if `sample` was drawn to do so at stage `place`.
+    /// Fails or waits if the schedule has this fate for `sample` at stage `place`.
     fn meet(&self, sample: u64, place: Stage) -> Result<()> {
         if self.calm.load(Ordering::Relaxed) {
             return Ok(());
@@ -334,7 +334,7 @@ fn check(schedule: &Schedule, batch: &HostBatch, samples: &[u64]) {
 /// Runs a schedule and compares everything with the expected result.
 pub(crate) fn run(schedule: &Schedule) -> Account {
     let mut batches = schedule.loader().host().unwrap();
-    // Automatic prefetch guarantees only the slots in permanent use; the others may be in reserve.
+    // With automatic prefetch, only four slots are always in use. The others may be spare.
     let slots = if schedule.prefetch == 0 { 4 } else { batches.memory_plan().slots };
     let mut account = Account::default();
     // (epoch, batch, sample) of each sample's first failure, up to one more than allowed.
@@ -348,13 +348,13 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
         let first = match begin {
             Begin::Batch(batch) => *batch,
             Begin::Resumed => {
-                // Saving and opening read some samples. Their faults do not belong to batches.
+                // Saving and opening read some samples, so switch faults off meanwhile.
                 schedule.calm.store(true, Ordering::Relaxed);
                 let saved = batches.checkpoint();
                 drop(batches);
                 batches = schedule.loader().resume(saved).host().unwrap();
                 schedule.calm.store(false, Ordering::Relaxed);
-                // Batches of the previous loader do not occupy the new loader's slots.
+                // Held batches of the previous loader do not occupy slots of the new one.
                 kept.clear();
                 faults.clear();
                 epoch = at.0;

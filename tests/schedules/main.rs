@@ -1,5 +1,5 @@
-//! Schedules drawn from a seed, of faults and of thread interleavings. Tests that count the threads
-//! of the process begin with `process::alone`.
+//! Tests with random schedules of faults and random interleavings of threads. Tests that count the
+//! threads of the process call `process::alone` first.
 
 #[path = "../support/process.rs"]
 mod process;

@@ -1,5 +1,5 @@
 //! Promise: every request to a decoder is answered with its own images, rejected or cancelled,
-//! under any interleaving of the threads that submit, decode, receive and close.
+//! whatever the interleaving of the threads that submit, decode, receive and close.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,7 +14,7 @@ use warpfeed::{Augment, Decoder, Error, ErrorKind, HostBatch, Result};
 
 const SIDE: u32 = 4;
 
-/// A codec that decodes a byte to pixels of that value. Some bytes make it fail or panic.
+/// A codec that decodes one byte to pixels of this value. For some bytes, it fails or panics.
 struct Byte;
 
 fn is_bad(byte: u8) -> bool {

@@ -1,4 +1,4 @@
-//! Tests that every source returns the same samples.
+//! Tests that a dataset has the same samples in every format that can be written.
 
 use std::fs;
 use std::path::Path;
@@ -30,9 +30,9 @@ fn options(source: &dyn Source) -> WriteOptions {
     WriteOptions { classes: source.classes().to_vec(), ..Default::default() }
 }
 
-/// Writes `source` to every target below `folder`, and checks that each returns the same samples
-/// and classes.
-fn agree(source: &dyn Source, folder: &Path) {
+/// Writes `source` in every format, in `folder`, and checks that each copy has the same samples and
+/// classes.
+fn assert_formats_agree(source: &dyn Source, folder: &Path) {
     let expected = read_all(source);
     let options = options(source);
     let bytes = expected.iter().map(|s| format!("{s:?}").len() as u64).sum::<u64>();
@@ -77,7 +77,7 @@ fn a_folder_and_the_sets_packed_from_it_have_the_same_samples() {
     }
     let folder = open(&images).unwrap();
     assert_eq!((folder.kind(), folder.len()), ("folder", 8));
-    agree(&*folder, root.path());
+    assert_formats_agree(&*folder, root.path());
     let memory = Memory::new(read_all(&*folder)).with_classes(folder.classes().to_vec());
     assert_eq!(read_all(&memory), read_all(&*folder));
     assert_eq!(memory.classes(), folder.classes());
@@ -115,11 +115,11 @@ fn many_fields_and_hostile_keys_are_equal_in_every_source() {
         }
     });
     let root = tempfile::tempdir().unwrap();
-    agree(&Memory::new(samples.collect()).with_classes(["one", "zwei ü"]), root.path());
+    assert_formats_agree(&Memory::new(samples.collect()).with_classes(["one", "zwei ü"]), root.path());
 }
 
 #[test]
-fn a_map_that_is_full_grows() {
+fn a_full_lmdb_map_grows() {
     let root = tempfile::tempdir().unwrap();
     let samples = (0..90).map(|i| OwnedSample::new(i.to_string()).field("jpg", image(i, 1 << 20)));
     let memory = Memory::new(samples.collect());
@@ -165,7 +165,7 @@ fn nothing_is_overwritten_unless_forced() {
     let sharded = WriteOptions { shard_size: Some(12_000), ..plain.clone() };
     type Create<'a> = &'a dyn Fn(&WriteOptions) -> Result<Box<dyn DatasetWriter>>;
     let (lmdb, tar, shards) = (root.path().join("a.lmdb"), root.path().join("b.tar"), root.path().join("c.tar"));
-    // A path may end with a slash, as shells complete it.
+    // A path may end with a slash, which shells append when they complete it.
     let with_slash = root.path().join("a.lmdb/");
     let create_lmdb: Create = &|o| Ok(Box::new(LmdbWriter::create(&with_slash, o)?));
     let create_tar: Create = &|o| Ok(Box::new(TarWriter::create(&tar, o)?));
@@ -189,7 +189,7 @@ fn nothing_is_overwritten_unless_forced() {
         left.extend(made.iter().map(|name| (*name).to_owned()));
         assert_eq!(names(), left);
         let error = create(options).err().unwrap();
-        assert!(error.kind() == ErrorKind::Config && error.cause().contains("exists already"), "{error}");
+        assert!(error.kind() == ErrorKind::Config && error.cause().contains("already exists"), "{error}");
         let open_before = open(root.path().join(made[0])).unwrap();
         let before = read_all(&*open_before);
         write(create(&WriteOptions { force: true, ..options.clone() }).unwrap(), &set(3)).unwrap();
@@ -210,7 +210,7 @@ fn nothing_is_overwritten_unless_forced() {
 }
 
 #[test]
-fn the_same_samples_give_the_same_bytes() {
+fn packing_the_same_samples_gives_the_same_bytes() {
     let root = tempfile::tempdir().unwrap();
     let memory =
         Memory::new((0..9).map(|i| OwnedSample::new(format!("k.{i}")).field("jpg", image(i, 999)).label(1)).collect());
@@ -223,7 +223,7 @@ fn the_same_samples_give_the_same_bytes() {
 }
 
 #[test]
-fn samples_that_a_target_cannot_hold_are_refused() {
+fn samples_that_a_format_cannot_store_are_refused() {
     let root = tempfile::tempdir().unwrap();
     let options = WriteOptions::default();
     let mut tar = TarWriter::create(root.path().join("x.tar"), &options).unwrap();
@@ -239,7 +239,7 @@ fn samples_that_a_target_cannot_hold_are_refused() {
 }
 
 #[test]
-fn open_detects_the_kind_of_a_set_by_its_content() {
+fn open_detects_the_format_by_content() {
     let root = tempfile::tempdir().unwrap();
     let at = |name: &str| root.path().join(name);
     let memory = Memory::new(vec![OwnedSample::new("a/1").field("png", *b"x").label(0)]);
@@ -293,7 +293,7 @@ fn open_detects_the_kind_of_a_set_by_its_content() {
         "relative to the current directory"
     );
     let pattern = open("hub/train-{0..1}.parquet").err().unwrap();
-    let expected = "names files of the format parquet: open their folder, or a split in it";
+    let expected = "these files have the format parquet: open their folder, or a split in it";
     assert!(pattern.kind() == ErrorKind::Config && pattern.cause().contains(expected), "{pattern}");
     let slash = open("s3:/bucket/train").err().unwrap();
     let expected = "no such path; a URL begins with two slashes: s3://bucket/train";
@@ -303,7 +303,7 @@ fn open_detects_the_kind_of_a_set_by_its_content() {
     assert_eq!(open(at("absent-{0..3}.tar")).err().unwrap().path(), Some(&*at("absent-0.tar")));
 }
 
-/// `open` returns an ordinary source with all of the dataset's metadata.
+/// Tests that a loader accepts what `open` returns, with all of the dataset's metadata.
 #[test]
 fn a_loader_accepts_a_shared_source() {
     let root = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! Promise: samples prefetched from a store equal those of the local files, whatever the network
-//! does: truncated bodies, refusals, lost replies, any order. Errors name the object and the range.
-//! Prefetching needs few round trips and downloads few extra bytes.
+//! Tests that samples prefetched from a store equal the local samples even if the network truncates
+//! bodies, refuses requests, loses replies or reorders them. Errors must name the object and the
+//! range. Prefetching must need few round trips and download few extra bytes.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -49,7 +49,7 @@ impl Store for Files {
     }
 }
 
-/// Creates three shards with `len` samples of `size` bytes each.
+/// Creates three shards. Each has `len` samples of `size` bytes.
 fn shards(len: usize, size: usize) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let sample = |n: usize| {
@@ -65,7 +65,7 @@ fn owned(source: &dyn Source, index: usize) -> Result<OwnedSample> {
     OwnedSample::try_from(&source.read(index, &mut Vec::new())?)
 }
 
-/// Returns a pseudo-random number generator with this seed.
+/// Returns a pseudorandom number generator with this seed.
 fn random(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     move |below| {
@@ -82,16 +82,16 @@ struct Faulty {
     files: Files,
     seed: u64,
     requests: Arc<AtomicU64>,
-    /// Number of attempts for each object and first byte, so that every request succeeds
+    /// Number of attempts for each object and first byte. It makes every request succeed
     /// eventually.
     attempts: Arc<Mutex<HashMap<(String, u64), u64>>>,
-    /// Offset in one object from which reads fail permanently.
-    lasting: Option<u64>,
+    /// The offset in one object from which on reads fail permanently.
+    permanent_from: Option<u64>,
 }
 
 impl Faulty {
     fn new(files: &Files, seed: u64) -> Self {
-        Faulty { files: files.clone(), seed, requests: Arc::default(), attempts: Arc::default(), lasting: None }
+        Faulty { files: files.clone(), seed, requests: Arc::default(), attempts: Arc::default(), permanent_from: None }
     }
 
     fn outcome(&self, object: &Object, range: &Range<u64>) -> (u64, Result<Vec<u8>>) {
@@ -104,7 +104,7 @@ impl Faulty {
             *attempt
         };
         let bytes = self.files.bytes(object, range.clone());
-        if self.lasting.is_some_and(|from| range.end > from && object.url.ends_with("-000001.tar")) {
+        if self.permanent_from.is_some_and(|from| range.end > from && object.url.ends_with("-000001.tar")) {
             return (9, Err(Error::in_source("the credentials have expired").at_path(&object.url)));
         }
         let fault = if attempt > 2 { 9 } else { dice(20) };
@@ -141,8 +141,9 @@ impl Store for Faulty {
         let (fault, result) = self.outcome(object, &range);
         match fault {
             4 => drop(reply),
-            5 => panic!("a store's own fault"),
-            // Responses arrive on other threads and in any order, possibly before the call returns.
+            5 => panic!("a fault of the store"),
+            // Responses arrive on other threads, in any order, and possibly before this call
+            // returns.
             6..9 => {
                 thread::spawn(move || {
                     thread::sleep(Duration::from_micros(300 * fault));
@@ -154,8 +155,8 @@ impl Store for Faulty {
     }
 }
 
-/// Reads `epochs` of `order` on several threads, as a loader does, with a cancelled epoch in
-/// between. Returns the first error.
+/// Reads epochs on several threads as a loader does, with a canceled epoch in between. Returns the
+/// first error.
 fn drive(source: &Arc<dyn Source>, expected: &[OwnedSample], seed: u64, bytes: usize) -> Result<()> {
     let (len, batch) = (source.len() as u64, 5);
     let order = move |BatchIndex { epoch, batch: number }: BatchIndex| {
@@ -175,7 +176,7 @@ fn drive(source: &Arc<dyn Source>, expected: &[OwnedSample], seed: u64, bytes: u
             thread::scope(|scope| {
                 let reads: Vec<_> = samples
                     .iter()
-                    // Occasionally the loader skips a sample or reads one twice.
+                    // A loader occasionally skips a sample or reads one twice.
                     .filter(|sample| !(*sample + seed).is_multiple_of(17))
                     .map(|&sample| scope.spawn(move || (sample, owned(&**source, sample as usize))))
                     .collect();
@@ -199,7 +200,7 @@ fn drive(source: &Arc<dyn Source>, expected: &[OwnedSample], seed: u64, bytes: u
 }
 
 #[test]
-fn a_thousand_fault_schedules_lose_and_change_nothing() {
+fn no_fault_schedule_loses_or_changes_samples() {
     no_hang(|| {
         let root = shards(24, 600);
         let (files, local) = (Files::of(&root), open(root.path()).unwrap());
@@ -217,15 +218,15 @@ fn a_thousand_fault_schedules_lose_and_change_nothing() {
                         let mut store = Faulty::new(&files, seed);
                         let source = Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();
                         if seed % 10 == 9 {
-                            store.lasting = Some(3000);
+                            store.permanent_from = Some(3000);
                         }
-                        let source = match store.lasting {
-                            Some(_) => reopened(&store),
+                        let source = match store.permanent_from {
+                            Some(_) => open_before_fault(&store),
                             None => source,
                         };
                         let bytes = [700, 4_000, 20_000, 1 << 20][seed as usize % 4];
                         if let Err(e) = drive(&source, &expected, seed, bytes) {
-                            assert!(store.lasting.is_some() && !e.is_transient(), "seed {seed}: {e}");
+                            assert!(store.permanent_from.is_some() && !e.is_transient(), "seed {seed}: {e}");
                             assert!(e.path().unwrap().ends_with("s-000001.tar"), "{e}");
                             assert!(e.cause().contains("credentials have expired"), "{e}");
                             failed.fetch_add(1, Ordering::Relaxed);
@@ -238,8 +239,8 @@ fn a_thousand_fault_schedules_lose_and_change_nothing() {
     });
 }
 
-/// Opens the dataset of a store in which a permanent fault begins after opening.
-fn reopened(store: &Faulty) -> Arc<dyn Source> {
+/// Opens a dataset from a store that starts to fail permanently once the dataset is open.
+fn open_before_fault(store: &Faulty) -> Arc<dyn Source> {
     struct Late(Faulty, AtomicBool);
     impl Store for Late {
         fn list(&self, prefix: &str) -> Result<Vec<Object>> {
@@ -252,7 +253,7 @@ fn reopened(store: &Faulty) -> Arc<dyn Source> {
             let store = if self.1.load(Ordering::Relaxed) {
                 self.0.clone()
             } else {
-                Faulty { lasting: None, ..self.0.clone() }
+                Faulty { permanent_from: None, ..self.0.clone() }
             };
             store.read(object, at, to)
         }
@@ -289,21 +290,21 @@ fn batches_from_a_faulty_store_equal_the_local_files() {
     });
 }
 
-/// A network in which every response takes one round trip: once no further request arrives, all
-/// pending requests are answered together.
+/// A network with round trips: when no further request arrives, it answers all pending requests
+/// together.
 #[derive(Clone)]
 struct Trips {
     files: Files,
     send: mpsc::Sender<Box<dyn FnOnce() + Send>>,
     trips: Arc<AtomicUsize>,
     bytes: Arc<AtomicU64>,
-    /// Number of bytes that were read directly, without prefetching.
+    /// Number of bytes that were read without prefetching.
     direct: Arc<AtomicU64>,
     requests: Arc<AtomicUsize>,
 }
 
-/// A round trip ends when no request has arrived for this time. On a busy machine, requests of one
-/// round trip may be sent with a considerable delay.
+/// A round trip ends when no request has arrived for this long. It is generous, because requests of
+/// the same round trip may be delayed on a busy machine.
 const QUIET: Duration = Duration::from_millis(1000);
 
 impl Trips {
@@ -429,8 +430,8 @@ fn a_windowed_shuffle_block_is_one_request_if_it_fits() {
         let root = shards(len as usize, size);
         // A window consists of 8 blocks.
         let window = 8 * block * size as u64;
-        // 96 blocks. Some are split by the end of a shard or epoch, and some adjacent ones are
-        // merged.
+        // The epoch has 96 blocks. Some are split at the end of a shard or of the epoch, and some
+        // adjacent ones are merged.
         for (bytes, expected) in [(4 * window, 70..=110), (5 * window / 2, 70..=110), (window / 4, 300..=len)] {
             let store = Trips::new(Files::of(&root));
             let source = Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();
@@ -471,13 +472,13 @@ fn a_remote_shard_opens_from_the_index_written_locally() {
 }
 
 #[test]
-fn an_index_next_to_a_shard_is_used_and_a_wrong_one_is_an_error() {
+fn a_shard_index_is_used_unless_it_does_not_match() {
     let root = shards(30, 2000);
     let local = open(root.path()).unwrap();
     let files = Files::of(&root);
     let shard = files.0.keys().find(|url| url.ends_with("-000000.tar")).unwrap().clone();
-    // The library writes an index only for shards of 1 MiB or more, so this index comes from a
-    // padded copy.
+    // Opening writes an index only for shards of 1 MiB or more, so create this index from a padded
+    // copy.
     let padded = tempfile::tempdir().unwrap();
     let path = padded.path().join("x.tar");
     let mut bytes = files.0[&shard].clone();
@@ -495,18 +496,18 @@ fn an_index_next_to_a_shard_is_used_and_a_wrong_one_is_an_error() {
     for index in 0..len {
         assert_eq!(owned(&*source, index).unwrap(), owned(&*local, index).unwrap());
     }
-    // A tar of the same length that contains different files.
+    // Test the index of a tar with the same length and different files.
     let smaller = shards(30, 1000);
     let mut other = std::fs::read(smaller.path().join("s-000001.tar")).unwrap();
     other.resize(2 << 20, 0);
     let (_, source) = with(other);
     let e = owned(&*source, 3).unwrap_err();
     assert!(e.cause().contains("the index does not match the tar"), "{e}");
-    // Tars with the same files in a different order, or with one file of a different size, type or
-    // name. Only the samples that differ fail.
+    // Test tars with the same files in a different order, or with one file of a different size,
+    // type or name. Only the samples that differ must fail.
     let at = |name: &str| {
         let found = bytes.chunks(512).position(|block| block.starts_with(name.as_bytes()) && block[name.len()] == 0);
-        512 * found.expect("a header of the shard")
+        512 * found.expect("the shard contains this header")
     };
     let key = |index| local.read(index, &mut Vec::new()).unwrap().key().to_owned();
     let (a, b) = (key(0), key(1));
@@ -558,5 +559,5 @@ fn images_below_a_url_equal_those_of_a_local_folder() {
         }
     }
     let e = options.open("mem://set/a/bird").err().unwrap();
-    assert!(e.cause().contains("no .tar objects and no images among 1 objects"), "{e}");
+    assert!(e.cause().contains("found no .tar objects, and found no images among 1 objects"), "{e}");
 }

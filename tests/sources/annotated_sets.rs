@@ -1,5 +1,5 @@
-//! Promise: COCO's JSON, YOLO's text files and Pascal VOC open as datasets. Each returns images,
-//! boxes, classes, masks and points as in its files. Errors name the file and the position.
+//! Tests that COCO, YOLO and Pascal VOC datasets return the images, boxes, classes, masks and
+//! keypoints in their files, and that errors name the file and the position.
 
 use std::fs;
 use std::path::Path;
@@ -31,7 +31,7 @@ fn text(sample: &OwnedSample, field: &str) -> String {
     String::from_utf8(sample.as_sample().unwrap().field(field).unwrap().to_vec()).unwrap()
 }
 
-/// Returns the type and the shape of an `.npy` field, as Python prints them, and its numbers.
+/// Returns the type and the shape of an `.npy` field as Python prints them, and its numbers.
 fn array(sample: &OwnedSample, field: &str) -> (String, Vec<f64>) {
     let sample = sample.as_sample().unwrap();
     let bytes = sample.field(field).unwrap_or_else(|| panic!("no {field} among {:?}", sample.fields().len()));
@@ -87,7 +87,7 @@ fn coco_returns_the_content_of_its_json() {
     assert_eq!(array(pair, "boxes.npy"), ("<f4 [2, 4]".to_owned(), vec![1.5, 2.0, 4.5, 6.0, 0.0, 0.0, 1.0, 1.0]));
     assert_eq!(array(pair, "boxes.class.npy"), ("<i8 [2]".to_owned(), vec![2.0, 1.0]));
     assert_eq!(array(pair, "boxes.crowd.npy"), ("|u1 [2]".to_owned(), vec![0.0, 0.0]));
-    // The file specifies an area of 12 for the first box, and none for the others.
+    // The file contains an area of 12 for the first box, and no area for the others.
     assert_eq!(array(pair, "boxes.area.npy"), ("<f4 [2]".to_owned(), vec![12.0, 1.0]));
     assert_eq!(array(crowd, "boxes.area.npy").1, [200.0]);
     let points = vec![1.0, 2.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
@@ -105,7 +105,7 @@ fn coco_returns_the_content_of_its_json() {
     }
     assert_eq!(text(empty, "boxes.masks.json"), "[]");
     assert_eq!(source.path(1).unwrap().canonicalize().unwrap(), root.path().join("val/b.png").canonicalize().unwrap());
-    // A modified file is detected when an epoch begins.
+    // The start of an epoch detects a modified file.
     assert!(source.check().is_ok());
     fs::write(root.path().join("annotations/instances_val.json"), "{}").unwrap();
     assert!(source.check().unwrap_err().cause().contains("was written to while open"));
@@ -124,7 +124,7 @@ fn coco_without_areas_masks_or_points_has_no_such_fields() {
     let source = Coco::open(root.path().join("annotations/instances_val.json")).unwrap();
     let fields = ["boxes.npy", "boxes.class.npy", "boxes.crowd.npy", "boxes.image_size.txt", "image_id.txt", "png"];
     assert!(samples(&source).iter().all(|sample| names(sample) == fields));
-    // Test sets contain images without annotations.
+    // The files of test splits contain no annotations.
     json.as_object_mut().unwrap().remove("annotations");
     let root = coco_set(&json);
     let source = Coco::open(root.path().join("annotations/instances_val.json")).unwrap();
@@ -167,7 +167,7 @@ fn an_image_folder_without_images_fails_on_opening() {
     let e = refused(open("empty"));
     assert!(e.cause().starts_with("the first 2 images, such as \"a.png\", were not found in "), "{e}");
     assert_eq!(e.path(), Some(&*root.path().join("a.json")));
-    // If only some images are missing, only the samples of these images fail.
+    // If some images are missing, only their samples fail.
     let source = open("part").unwrap();
     assert_eq!(refused(source.read(0, &mut Vec::new())).kind(), ErrorKind::Io);
     assert!(source.read(1, &mut Vec::new()).is_ok());
@@ -178,7 +178,7 @@ fn annotations_of_unlisted_images_are_ignored_with_a_warning() {
     let mut json = coco();
     let of_77 = |id: i64| json!({"id": id, "image_id": 77, "category_id": 1, "bbox": [0, 0, 1, 1], "keypoints": [0, 0, 0, 0, 0, 0, 0, 0, 0]});
     let mut whole = coco();
-    // The number of points is determined from the annotations that are actually read.
+    // Only annotations of listed images determine the number of keypoints.
     for json in [&mut json, &mut whole] {
         json["categories"][1].as_object_mut().unwrap().remove("keypoints");
     }
@@ -188,12 +188,13 @@ fn annotations_of_unlisted_images_are_ignored_with_a_warning() {
     let source = tracing::subscriber::with_default(warnings.clone(), || open(&root));
     assert_eq!(samples(&source), samples(&open(&expected)));
     let shown = warnings.0.lock().unwrap().join("\n");
-    let cause = "the file does not list the images of 2 of its 5 annotations, such as image 77 of annotation 7; these annotations are ignored";
+    let cause = "the file does not list the images of 2 of its 5 annotations, such as image 77 of annotation 7; these \
+                 annotations are ignored";
     assert!(shown.contains("instances_val.json: ") && shown.ends_with(cause), "{shown}");
 }
 
 #[test]
-fn a_misspelt_column_of_boxes_is_an_error_on_opening() {
+fn a_misspelled_box_column_fails_on_opening() {
     let root = coco_set(&coco());
     let path = root.path().join("annotations/instances_val.json");
     let open = |field: &str, boxes: Boxes| Loader::new(&path).unlabeled(true).field(field, boxes).host();
@@ -207,7 +208,7 @@ fn a_misspelt_column_of_boxes_is_an_error_on_opening() {
     let e = batch.labels().unwrap_err();
     assert!(e.cause().starts_with("no label: these images have classes per box"), "{e}");
     assert!(refused(open("box", Boxes::new(4))).cause().starts_with("no field \"box\" among "));
-    // An image without annotations has no boxes, so none of their columns can be missing.
+    // Without annotations there are no boxes, so no box column can be missing.
     let mut json = coco();
     json.as_object_mut().unwrap().remove("annotations");
     let root = coco_set(&json);
@@ -225,7 +226,7 @@ fn the_root_of_a_coco_set_is_not_opened_as_class_folders() {
 }
 
 #[test]
-fn a_bad_coco_json_is_an_error_with_its_position() {
+fn invalid_coco_json_fails_with_its_position() {
     let change = |pointer: &str, value: serde_json::Value| {
         let mut json = coco();
         *json.pointer_mut(pointer).unwrap() = value;
@@ -238,11 +239,11 @@ fn a_bad_coco_json_is_an_error_with_its_position() {
         ("/annotations/0/bbox", json!([1, 2, 3]), "invalid length 3, expected an array of length 4 at line "),
         ("/annotations/0/bbox", json!("x"), "at line "),
         ("/annotations/0/iscrowd", json!(2), "expected 0 or 1 at line "),
-        ("/annotations/0/image_id", json!(1.5), "expected an id: an integer or text at line "),
+        ("/annotations/0/image_id", json!(1.5), "expected an id: an integer or a string at line "),
         (
             "/annotations/0/keypoints",
             json!([1, 2, 2]),
-            "annotation 100 has 3 keypoint numbers: expected 6 for 2 points of x, y and visibility",
+            "annotation 100 has 3 keypoint values: expected 6, the x, y and visibility of 2 points",
         ),
         ("/images", json!([]), "lists no images"),
         (
@@ -259,16 +260,35 @@ fn a_bad_coco_json_is_an_error_with_its_position() {
     for text in ["[]", "{}", "", "{\"images\": [", "\u{feff}{}"] {
         let root = set(&[("x.json", text)]);
         let e = refused(open(root.path().join("x.json")));
-        assert!(e.cause().contains("JSON") || e.cause().contains("empty"), "{text}: {e}");
+        assert!(
+            e.cause().contains("JSON") || e.cause().contains("empty") || e.cause().contains("not a COCO file"),
+            "{text}: {e}"
+        );
     }
-    // One bad sample does not affect the others.
+    // An invalid annotation makes only its own sample fail.
     for (pointer, value, words) in [
-        ("/annotations/0/category_id", json!(5), "annotation 100: unknown category 5: the file lists 3 categories"),
-        ("/annotations/0/bbox", json!([10, 2, 30, 4]), "annotation 100: x from 10 to 40, the image is 20 wide"),
-        ("/annotations/0/bbox", json!([10, 2, -3, 4]), "annotation 100: x from 10 to 7, the image is 20 wide"),
-        ("/annotations/0/bbox", json!([10, -5, 3, 4]), "annotation 100: y from -5 to -1, the image is 10 high"),
-        ("/images/0/file_name", json!("../b.png"), "\"../b.png\" leads out of the folder"),
-        ("/images/0/file_name", json!("/etc/passwd"), "leads out of the folder"),
+        (
+            "/annotations/0/category_id",
+            json!(5),
+            "annotation 100: unknown category 5: expected the id of one of the 3 categories",
+        ),
+        (
+            "/annotations/0/bbox",
+            json!([10, 2, 30, 4]),
+            "annotation 100: x ranges from 10 to 40, but the image is 20 wide",
+        ),
+        (
+            "/annotations/0/bbox",
+            json!([10, 2, -3, 4]),
+            "annotation 100: x ranges from 10 to 7, but the image is 20 wide",
+        ),
+        (
+            "/annotations/0/bbox",
+            json!([10, -5, 3, 4]),
+            "annotation 100: y ranges from -5 to -1, but the image is 10 high",
+        ),
+        ("/images/0/file_name", json!("../b.png"), "\"../b.png\" leads out of the image folder"),
+        ("/images/0/file_name", json!("/etc/passwd"), "leads out of the image folder"),
     ] {
         let root = change(pointer, value);
         let source = Coco::open(root.path().join(path)).unwrap();
@@ -314,7 +334,7 @@ fn yolo_returns_the_content_of_its_label_files() {
     for none in &all[2..] {
         assert_eq!(array(none, "boxes.npy"), ("<f4 [0, 4]".to_owned(), vec![]));
     }
-    // One split is given by a list of images, and the others by folders.
+    // A list of images defines one split, and folders define the others.
     let val = Yolo::split(root.path().join("data.yaml"), "val").unwrap();
     let keys: Vec<_> = samples(&val).iter().map(|sample| sample.as_sample().unwrap().key().to_owned()).collect();
     assert_eq!(keys, ["val/z", "val/y"], "in the order of the list");
@@ -327,7 +347,7 @@ fn yolo_returns_the_content_of_its_label_files() {
 }
 
 #[test]
-fn yolo_finds_the_folders_that_exporters_name() {
+fn yolo_finds_the_folders_of_common_exporters() {
     let root = set(&[
         ("data.yaml", "train: ../train/images\nkpt_shape: [2, 3]\nnames: ['a']\n"),
         ("train/images/x.png", ""),
@@ -342,7 +362,7 @@ fn yolo_finds_the_folders_that_exporters_name() {
 }
 
 #[test]
-fn a_bad_yolo_set_is_an_error_with_file_and_line() {
+fn invalid_yolo_files_fail_with_file_and_line() {
     let yaml = "train: images\nnames: [a, b]\n";
     let root = set(&[
         ("data.yaml", yaml),
@@ -355,7 +375,7 @@ fn a_bad_yolo_set_is_an_error_with_file_and_line() {
     let e = refused(source.read(0, &mut Vec::new()));
     assert_eq!(
         (e.cause(), e.path()),
-        ("line 2: class 2 is out of range: the list has 2 classes", Some(&*root.path().join("labels/x.txt")))
+        ("line 2: class 2 is out of range: expected a class below 2", Some(&*root.path().join("labels/x.txt")))
     );
     assert!(source.read(1, &mut Vec::new()).is_ok());
     fs::remove_file(root.path().join("labels/y.txt")).unwrap();
@@ -415,7 +435,7 @@ fn voc_returns_the_content_of_its_files() {
     assert_eq!(names(&a), [&fields[..], &["mask.first_class.txt", "mask.png", "png"]].concat());
     assert_eq!(text(&a, "mask.first_class.txt"), "1");
     assert_eq!(array(&b, "boxes.npy"), ("<f4 [0, 4]".to_owned(), vec![]));
-    // 1 is subtracted from the left and the upper edge.
+    // 1 was subtracted from the left and the top edge.
     assert_eq!(array(&a, "boxes.npy"), ("<f4 [2, 4]".to_owned(), vec![0.0, 0.0, 20.0, 10.0, 2.0, 3.0, 3.0, 4.0]));
     assert_eq!(array(&a, "boxes.class.npy"), ("<i8 [2]".to_owned(), vec![11.0, 7.0]), "of the 20 classes");
     assert_eq!(array(&a, "boxes.difficult.npy"), ("|u1 [2]".to_owned(), vec![0.0, 1.0]));
@@ -425,30 +445,30 @@ fn voc_returns_the_content_of_its_files() {
     assert_eq!((all.len(), sample(&all, 0)), (3, a.clone()));
     let from_zero = sample(&Voc::from_zero(at("ImageSets/Main/train.txt")).unwrap(), 1);
     assert_eq!(array(&from_zero, "boxes.npy").1, [1.0, 1.0, 20.0, 10.0, 3.0, 4.0, 3.0, 4.0]);
-    // Classes that are not those of Pascal VOC.
+    // If other classes occur, the classes are the names in the files.
     fs::write(at("Annotations/b.xml"), voc_xml(&object("boat", 0, [1, 1, 2, 2]))).unwrap();
     fs::write(at("Annotations/unlisted.xml"), voc_xml(&object("zebra", 0, [1, 1, 2, 2]))).unwrap();
     assert_eq!(Voc::open(at("ImageSets/Main/train.txt")).unwrap().classes(), ["boat", "cat", "dog", "zebra"]);
-    // If two images have the same name, the annotations are ambiguous.
+    // If two images differ only in their extension, the annotations are ambiguous.
     fs::copy(at("JPEGImages/a.png"), at("JPEGImages/a.bmp")).unwrap();
     let e = refused(Voc::open(at("")));
-    assert!(e.cause().contains("\"a.bmp\" and \"a.png\" have the same name"), "{e}");
+    assert!(e.cause().contains("\"a.bmp\" and \"a.png\" differ only in their extension"), "{e}");
     fs::remove_file(at("JPEGImages/a.bmp")).unwrap();
-    // A dataset that contains only masks.
+    // A dataset may contain only masks.
     fs::remove_dir_all(at("Annotations")).unwrap();
     let masks = Voc::open(at("")).unwrap();
     assert_eq!(names(&sample(&masks, 0)), ["mask.first_class.txt", "mask.png", "png"]);
 }
 
 #[test]
-fn a_bad_voc_set_is_an_error_with_file_and_line() {
+fn invalid_voc_files_fail_with_file_and_line() {
     let root = voc();
     let at = |name: &str| root.path().join("VOC").join(name);
     let all = open(at("")).unwrap();
     let e = refused(all.read(2, &mut Vec::new()));
     assert_eq!(
         (e.cause(), e.path()),
-        ("line 2: the cat: x from 14 to 40, the image is 20 wide", Some(&*at("Annotations/c.xml")))
+        ("line 2: the cat: x ranges from 14 to 40, but the image is 20 wide", Some(&*at("Annotations/c.xml")))
     );
     assert!([0, 1].iter().all(|&index| all.read(index, &mut Vec::new()).is_ok()));
     let masks = open(at("ImageSets/Segmentation/train.txt")).unwrap();
@@ -466,8 +486,8 @@ fn a_bad_voc_set_is_an_error_with_file_and_line() {
     assert!(e.cause().starts_with("not a Pascal VOC dataset: "), "{e}");
 }
 
-/// Packs a dataset into an LMDB and into a tar, and compares the samples.
-fn packed_alike(source: &Arc<dyn Source>, folder: &Path) {
+/// Packs a dataset into an LMDB and into a tar, and checks that both have its samples.
+fn assert_packs_unchanged(source: &Arc<dyn Source>, folder: &Path) {
     let expected = samples(&**source);
     for target in ["set.lmdb", "set.tar"] {
         let path = folder.join(target);
@@ -475,7 +495,7 @@ fn packed_alike(source: &Arc<dyn Source>, folder: &Path) {
         assert_eq!(report.samples, expected.len() as u64);
         let packed = open(&path).unwrap();
         assert_eq!(packed.classes(), source.classes(), "{target}");
-        // The order of fields depends on the container.
+        // Sort the fields, because their order depends on the format.
         let sorted = |samples: &[OwnedSample]| -> Vec<_> {
             samples
                 .iter()
@@ -498,16 +518,16 @@ fn packed_alike(source: &Arc<dyn Source>, folder: &Path) {
 #[test]
 fn packing_keeps_every_field() {
     let root = coco_set(&coco());
-    packed_alike(&open(root.path().join("annotations/instances_val.json")).unwrap(), root.path());
+    assert_packs_unchanged(&open(root.path().join("annotations/instances_val.json")).unwrap(), root.path());
     let root = set(&[
         ("data.yaml", "train: images\nnames: [a]\nkpt_shape: [1, 2]\n"),
         ("images/x.png", ""),
         ("images/y.png", ""),
         ("labels/x.txt", "0 0.5 0.5 1 1 0.5 0.5"),
     ]);
-    packed_alike(&open(root.path().join("data.yaml")).unwrap(), root.path());
+    assert_packs_unchanged(&open(root.path().join("data.yaml")).unwrap(), root.path());
     let root = voc();
-    packed_alike(&open(root.path().join("VOC/ImageSets/Main/train.txt")).unwrap(), root.path());
+    assert_packs_unchanged(&open(root.path().join("VOC/ImageSets/Main/train.txt")).unwrap(), root.path());
 }
 
 /// Returns the FNV-1a hash of a file.
@@ -517,7 +537,7 @@ fn hash(path: &Path) -> u64 {
 }
 
 #[test]
-fn annotations_pack_to_the_bytes_of_earlier_versions() {
+fn packed_annotations_equal_earlier_versions() {
     let yolo = set(&[
         ("data.yaml", "train: images\nnames: [a, b]\n"),
         ("images/x.png", ""),
@@ -526,7 +546,7 @@ fn annotations_pack_to_the_bytes_of_earlier_versions() {
         ("labels/x.txt", "0 0.1 0.25 0.3 0.2 0.333333333 0.6\n1 0.5 0.5 1 1\n0 0 0 1 0 1 1 0.7 1"),
         ("labels/y.txt", "1 0.5 0.5 0.25 0.125"),
     ]);
-    // The reference is older than support for COCO's areas and for the first class of VOC masks.
+    // The reference predates support for COCO's areas and for the first class of VOC masks.
     let mut json = coco();
     json["annotations"][0].as_object_mut().unwrap().remove("area");
     let (coco, voc) = (coco_set(&json), voc());
@@ -541,7 +561,8 @@ fn annotations_pack_to_the_bytes_of_earlier_versions() {
     }
 }
 
-/// Opened as class folders, such a dataset would have the labels 0, 0, 1, ….
+/// Tests that the root of an annotated dataset is refused. Opened as class folders, it would have
+/// the meaningless labels 0, 0, 1, ….
 #[test]
 fn the_root_of_an_annotated_set_does_not_open_as_class_folders() {
     let yaml = "path: .\ntrain: train/images\nval: valid/images\nnames: [cat, dog]\n";
@@ -575,7 +596,7 @@ fn the_root_of_an_annotated_set_does_not_open_as_class_folders() {
             assert!(!options().format("folder").open(place).unwrap().classes().is_empty(), "{files:?}");
         }
     }
-    // Files that may accompany class folders.
+    // These files may accompany class folders.
     let (root, store) = (tempfile::tempdir().unwrap(), Objects::default());
     let names = ["cat/images/a.jpg", "dog/b.jpg", "classes.json", "notes.yaml", "annotations.txt"];
     for name in names {

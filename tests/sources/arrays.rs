@@ -1,5 +1,5 @@
-//! Tests that array files of NumPy, safetensors and PyTorch yield the images and labels that those
-//! libraries wrote.
+//! Tests that array files written by NumPy, safetensors and PyTorch contain the expected images and
+//! labels.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,8 +16,8 @@ fn at(name: &str) -> PathBuf {
     fixture("arrays").join(name)
 }
 
-/// Returns the images of the fixtures, read without the crate. The header of `images.npy` is 128
-/// bytes long.
+/// Returns the images in the fixtures without using the crate. The header of `images.npy` has 128
+/// bytes.
 fn expected() -> Vec<OwnedSample> {
     let file = fs::read(at("npy/images.npy")).unwrap();
     let pixels = &file[128..];
@@ -72,7 +72,7 @@ fn every_format_has_the_same_images_and_labels() {
 }
 
 #[test]
-fn arrays_give_the_batches_of_images_in_memory() {
+fn array_batches_equal_in_memory_batches() {
     let header = warpfeed::decode::raw::npy_header(warpfeed::decode::Size::new(32, 24));
     let with_header = |sample: OwnedSample| {
         let sample = sample.as_sample().unwrap();
@@ -88,7 +88,7 @@ fn arrays_give_the_batches_of_images_in_memory() {
 }
 
 #[test]
-fn other_arrays_are_fields_of_their_numbers() {
+fn other_arrays_become_numeric_fields() {
     let source = open(at("a.safetensors")).unwrap();
     let mut scratch = Vec::new();
     let sample = source.read(5, &mut scratch).unwrap();
@@ -106,22 +106,22 @@ fn other_arrays_are_fields_of_their_numbers() {
 #[test]
 fn arrays_pack_into_tar_shards() {
     for name in ["stored.npz", "a.safetensors", "dict.pth"] {
-        crate::wild::packs(&*open(at(name)).unwrap());
+        crate::wild::assert_packs(&*open(at(name)).unwrap());
     }
 }
 
 #[test]
-fn splits_are_parts_of_the_path() {
+fn a_split_is_selected_in_the_path() {
     let shown = cause(&at("splits.npz"));
-    assert!(shown.contains("have the splits train, validation: add `/` and a split to the path"), "{shown}");
+    assert!(shown.contains("found the splits train, validation: append `/` and one of them to the path"), "{shown}");
     assert_eq!(open(at("splits.npz/val")).unwrap().len(), 2);
     let shown = cause(&at("splits.npz/test"));
     assert!(shown.contains("no split \"test\": expected one of train, validation"), "{shown}");
-    assert!(cause(&at("stored.npz/test")).contains("the array names do not denote splits"));
+    assert!(cause(&at("stored.npz/test")).contains("some array names do not include one"));
 }
 
 #[test]
-fn arrays_that_cannot_be_samples_are_refused_with_what_to_do() {
+fn unusable_arrays_are_refused_with_advice() {
     for (name, expected) in [
         ("fortran.npy", "is in Fortran order"),
         ("objects.npy", "pickled Python objects"),
@@ -145,7 +145,7 @@ fn arrays_that_cannot_be_samples_are_refused_with_what_to_do() {
     fs::write(root.path().join("labels.npy"), &labels[..128 + 44]).unwrap();
     let shown = cause(root.path());
     assert!(shown.contains("\"images\" has shape [12, 24, 32, 3], but \"labels\" has [11]"), "{shown}");
-    // The other arrays remain usable.
+    // Other arrays can still be selected.
     let columns = TableOptions::new().without_label().columns(["images"]);
     assert_eq!(Options::new().table(columns).open(root.path()).unwrap().len(), COUNT);
 }
@@ -162,7 +162,7 @@ fn damaged_and_changed_files_fail() {
             assert!(shown.contains(&*path.to_string_lossy()), "{shown}");
         }
     }
-    // A changed byte in a compressed array fails its checksum.
+    // The checksum detects a changed byte in a compressed array.
     let mut bytes = fs::read(at("splits.npz")).unwrap();
     bytes[20_000] ^= 0x10;
     let path = root.path().join("splits.npz");
@@ -181,7 +181,7 @@ fn damaged_and_changed_files_fail() {
 }
 
 #[test]
-fn a_shape_of_two_layouts_is_refused() {
+fn an_ambiguous_image_layout_is_refused() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.npy");
     let header = "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 3, 8, 4), }";
@@ -202,7 +202,7 @@ fn npy(descr: &str, shape: &str, elements: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn images_of_floats_with_masks_of_bytes_are_refused_by_name() {
+fn float_images_with_byte_masks_need_a_choice() {
     let root = tempfile::tempdir().unwrap();
     fs::write(root.path().join("images.npy"), npy("<f4", "(2, 3, 8, 9)", &[0; 4 * 432])).unwrap();
     fs::write(root.path().join("masks.npy"), npy("|u1", "(2, 8, 9)", &[1; 144])).unwrap();
@@ -216,7 +216,7 @@ fn images_of_floats_with_masks_of_bytes_are_refused_by_name() {
 }
 
 #[test]
-fn names_of_arrays_of_labels_may_have_capitals() {
+fn label_array_names_ignore_case() {
     let root = tempfile::tempdir().unwrap();
     for (images, labels) in [("images", "Y"), ("Image", "Targets"), ("X", "LABEL")] {
         let folder = root.path().join(labels);
@@ -224,7 +224,7 @@ fn names_of_arrays_of_labels_may_have_capitals() {
         fs::write(folder.join(format!("{images}.npy")), npy("|u1", "(2, 8, 9)", &[1; 144])).unwrap();
         fs::write(folder.join(format!("{labels}.npy")), npy("|u1", "(2,)", &[5, 6])).unwrap();
         fs::write(folder.join("other.npy"), npy("|u1", "(3,)", &[0; 3])).unwrap();
-        // An array of a different length cannot be a column, so it must be excluded explicitly.
+        // An array of a different length cannot be a column, so select the other arrays.
         let columns = TableOptions::new().columns([images]);
         let source = Options::new().table(columns).open(&folder).unwrap();
         assert_eq!(source.label(1, &mut Vec::new()).unwrap(), Some(6), "{labels}");
@@ -232,7 +232,7 @@ fn names_of_arrays_of_labels_may_have_capitals() {
 }
 
 #[test]
-fn arrays_of_text_times_and_nothing_are_refused_with_what_to_do() {
+fn text_time_and_empty_arrays_are_refused_with_advice() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.npy");
     for (descr, shape, bytes, expected) in [
@@ -244,7 +244,7 @@ fn arrays_of_text_times_and_nothing_are_refused_with_what_to_do() {
             16,
             "'M' with 8 bytes; integers, booleans and floats are supported; save times as integers",
         ),
-        ("<f4", "(2, 0)", 0, "array \"x\" of shape [2, 0] has samples without elements: select other columns"),
+        ("<f4", "(2, 0)", 0, "array \"x\" of shape [2, 0] has samples without elements: leave it out"),
         ("<f4", "(0, 2)", 0, "the arrays contain no samples"),
     ] {
         fs::write(&path, npy(descr, shape, &vec![0; bytes])).unwrap();
@@ -253,7 +253,7 @@ fn arrays_of_text_times_and_nothing_are_refused_with_what_to_do() {
 }
 
 #[test]
-fn a_changed_byte_of_an_archive_is_found_on_opening() {
+fn opening_detects_a_changed_byte_in_an_archive() {
     let root = tempfile::tempdir().unwrap();
     for name in ["stored.npz", "tuple.pt", "dict.pth"] {
         let mut bytes = fs::read(at(name)).unwrap();

@@ -1,5 +1,5 @@
-//! Promise: Arrow files written by `datasets` yield the samples that the library itself returns,
-//! and damaged files fail.
+//! Tests that Arrow files written by `datasets` have the samples that this library itself returns,
+//! and that damaged files fail.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ fn types(name: &str, columns: Option<&[&str]>) -> std::sync::Arc<dyn Source> {
 }
 
 #[test]
-fn a_saved_dataset_gives_the_folders_batches() {
+fn a_saved_dataset_gives_the_same_batches_as_the_folder() {
     agrees(fixture("arrow/saved"), |loader| loader);
     agrees(fixture("arrow/saved"), |loader| loader.mmap(false));
 }
@@ -24,7 +24,7 @@ fn a_saved_dataset_gives_the_folders_batches() {
 fn the_names_of_a_class_label_are_the_classes() {
     let source = open(fixture("arrow/saved")).unwrap();
     assert_eq!(source.classes(), ["banded-ring", "dotted-triangle", "plain-disc", "striped-cross"]);
-    // A single file also contains the class names in its metadata.
+    // The metadata of a single file contains the class names too.
     let part = open(fixture("arrow/saved/data-00000-of-00002.arrow")).unwrap();
     assert_eq!((part.classes(), part.len(), part.kind()), (source.classes(), 6, "arrow"));
 }
@@ -90,10 +90,10 @@ fn a_null_field_or_negative_label_is_absent() {
     assert_eq!((sample.fields().len(), sample.label().unwrap()), (0, None));
     let empty = source.read(2, &mut scratch).unwrap();
     assert_eq!((empty.value("text.txt"), empty.label().unwrap()), (Some(Value::Text("")), Some(0)));
-    // A list with a null fails only its own sample, and only if the column is read.
+    // A list that contains a null makes only its own sample fail, and only if the column is read.
     let e = source.read(3, &mut scratch).unwrap_err();
     assert!(e.to_string().contains("column \"list\": item 1 of a list is null"), "{e}");
-    // The error of a null image names its column.
+    // The error for a null image names its column.
     for path in ["arrow_types/saved", "parquet_types/none.parquet"] {
         let table = TableOptions::new().columns(["text"]).image("blob");
         let e = Loader::new(fixture(path)).table(table).subset([1]).into_iter().next().unwrap().unwrap_err();
@@ -106,7 +106,7 @@ fn a_null_field_or_negative_label_is_absent() {
 }
 
 #[test]
-fn columns_that_are_not_read_are_left_out_or_refused_by_name() {
+fn unsupported_columns_are_ignored_or_refused_by_name() {
     let mut scratch = Vec::new();
     let words = open(fixture("arrow_types/dictionary.arrow")).unwrap();
     assert_eq!(words.read(2, &mut scratch).unwrap().names(), ["number.npy"]);
@@ -139,10 +139,10 @@ fn a_split_is_chosen_by_its_path() {
     assert_eq!(texts("cache/test"), ["mini-test 0", "mini-test 1"]);
     let cause = |path: &str| open(fixture("arrow_splits").join(path)).err().unwrap().to_string();
     for (path, expected) in [
-        ("dict", "has the splits train, validation: add the name of one to the path, such as "),
-        ("dict/dev", "no split \"dev\", only train, validation"),
-        ("cache", "has the splits test, train: add the name of one to the path, such as "),
-        ("cache/dev", "no split \"dev\", only test, train"),
+        ("dict", "found the splits train, validation: append one to the path, for example "),
+        ("dict/dev", "no split \"dev\": expected one of train, validation"),
+        ("cache", "found the splits test, train: append one to the path, for example "),
+        ("cache/dev", "no split \"dev\": expected one of test, train"),
     ] {
         assert!(cause(path).contains(expected), "{path}: {}", cause(path));
     }
@@ -171,7 +171,7 @@ fn an_image_without_bytes_is_read_from_its_path() {
 }
 
 #[test]
-fn a_file_that_is_cut_short_is_an_error_at_every_length() {
+fn a_truncated_file_fails_at_every_length() {
     let root = tempfile::tempdir().unwrap();
     let bytes = fs::read(fixture("arrow_types/saved/data-00000-of-00001.arrow")).unwrap();
     let path = root.path().join("cut.arrow");
@@ -198,7 +198,7 @@ fn a_changed_byte_never_panics() {
     let bytes = fs::read(fixture("arrow_types/saved/data-00000-of-00001.arrow")).unwrap();
     let path = root.path().join("changed.arrow");
     let mut opened = 0;
-    // Test only some positions. The fuzzer covers all of them.
+    // Test only some positions, because the fuzzer covers all of them.
     for at in (0..bytes.len()).step_by(5) {
         for value in [0, 0x7f, 0xff] {
             let mut changed = bytes.clone();

@@ -1,5 +1,5 @@
-//! Reads FFCV's `.beton` files. The fixtures come from `tests/fixtures/formats/beton.py`, which
-//! uses the structs of FFCV's writer.
+//! Tests FFCV's `.beton` files. `tests/fixtures/formats/beton.py` wrote the fixtures with the same
+//! structs as FFCV's writer.
 
 use std::fs;
 
@@ -57,9 +57,9 @@ fn damaged_beton_files_are_errors_with_the_file() {
         (at(16, 0, 8), "the writer did not finish the file"),
         (at(16, 1 << 40, 8), "the allocation table is at byte 1099511627776"),
         (at(24, 255, 1), "field \"score\" has a custom type"),
-        // The pointer of the image, after its mode, width and height.
+        // The pointer to the image, which follows its mode, width and height.
         (at(record + 8 + 5, 1, 8), "sample 0: field \"image\" points to byte 1, which is not an allocation"),
-        // The size of the bytes field.
+        // The size of the value in the field `raw`.
         (at(record + 8 + 13 + 8, 1 << 30, 8), "sample 0: field \"raw\": 1073741824 bytes at byte"),
     ] {
         fs::write(&path, damaged).unwrap();

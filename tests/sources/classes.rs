@@ -1,6 +1,6 @@
-//! Promise: a class list that the user passes determines the class numbers, in every dataset and
-//! wherever labels are used. A sample whose class is not in the list fails with an error that names
-//! the class.
+//! Tests that a class list determines the class indices in every format and wherever labels are
+//! used, and that a class that is not in the list makes its sample fail with an error that names
+//! it.
 
 use std::collections::HashMap;
 use std::fs;
@@ -32,7 +32,7 @@ fn labels(loader: Loader) -> Vec<(String, i64)> {
     batches.iter().flat_map(of).collect()
 }
 
-/// Returns whether each label is the index of its class folder in the list.
+/// Returns whether each label is the index of the sample's class folder in the list.
 fn follow_the_list(labels: &[(String, i64)]) -> bool {
     !labels.is_empty() && labels.iter().all(|(key, label)| place(key.split('/').next().unwrap()) == *label)
 }
@@ -42,7 +42,7 @@ fn refused(loader: Loader) -> Error {
 }
 
 #[test]
-fn the_list_numbers_every_set_alike() {
+fn the_list_determines_labels_in_every_format() {
     let root = tempfile::tempdir().unwrap();
     let train = folder(root.path(), "train", &[("axolotl", 3), ("cat", 5), ("dog", 2), ("zebra", 1)]);
     let val = folder(root.path(), "val", &[("cat", 2), ("zebra", 3)]);
@@ -60,7 +60,7 @@ fn the_list_numbers_every_set_alike() {
             assert_eq!(small(new(path).classes(LIST)).host().unwrap().classes(), LIST);
         }
     }
-    // Without a list, each dataset numbers its classes separately.
+    // Without a list, the labels are indices into the dataset's own classes.
     assert!(!follow_the_list(&labels(Loader::new(&val))));
     let mixture = Loader::mixture([(&train, 0.5), (&val, 0.5)]).classes(LIST);
     assert!(follow_the_list(&labels(mixture)));
@@ -85,7 +85,7 @@ fn the_list_applies_before_the_first_batch() {
 }
 
 #[test]
-fn packing_stores_the_list_and_its_numbers() {
+fn packing_stores_the_list_and_its_labels() {
     let root = tempfile::tempdir().unwrap();
     let set = folder(root.path(), "set", &[("cat", 2), ("zebra", 3)]);
     let listed = Options::new().classes(Classes::new(LIST).unwrap()).open(&set).unwrap();
@@ -112,7 +112,7 @@ fn an_unlisted_class_is_named_or_skipped() {
     let batch = batches.epoch(0).next().unwrap().unwrap();
     let sound: Vec<bool> = batch.valid().collect();
     let names: Vec<&str> = batch.keys().map(|key| key.split('/').next().unwrap()).collect();
-    // Samples of listed classes replace the others.
+    // Samples of listed classes replace the other samples.
     assert_eq!(sound.iter().filter(|valid| !**valid).count(), 3);
     for (name, label) in names.iter().zip(batch.labels().unwrap()) {
         assert!(LIST.contains(name) && *label == place(name), "{name}");
@@ -140,7 +140,7 @@ fn without_class_names_labels_are_indices_into_the_list() {
 }
 
 #[test]
-fn an_impossible_list_is_refused_with_the_position() {
+fn an_invalid_list_is_refused_with_the_position() {
     let root = tempfile::tempdir().unwrap();
     let set = folder(root.path(), "set", &[("cat", 1)]);
     let cause = |names: &[&str]| refused(Loader::new(&set).classes(names.iter().copied())).cause().to_owned();
@@ -170,7 +170,7 @@ fn an_impossible_list_is_refused_with_the_position() {
     assert!(refused(both).cause().contains("remove match_labels_by_name and keep_labels"));
 }
 
-/// A field that contains a second class per sample, like the classes of boxes.
+/// A field with a second class per sample, which is mapped like the classes of boxes.
 #[derive(Debug)]
 struct Other;
 
@@ -186,14 +186,14 @@ impl FieldType for Other {
     }
 }
 
-/// Returns samples in which `i` is both the label and the second class.
+/// Returns one sample per class, in which the class is both the label and the second class.
 fn pairs(classes: &[&str]) -> Arc<dyn Source> {
     let sample = |i| OwnedSample::new(format!("{i}")).field("other", [i as u8]).label(i as i64);
     Arc::new(Memory::new((0..classes.len()).map(sample).collect()).with_classes(classes.iter().copied()))
 }
 
 #[test]
-fn other_classes_of_a_sample_are_numbered_like_its_label() {
+fn other_classes_are_mapped_like_the_label() {
     let others = |loader: Loader| {
         let loader = loader.drop_field("image").field("other", Other).workers(1).batch_size(16);
         let batch = loader.into_iter().next().unwrap().unwrap();
@@ -202,16 +202,16 @@ fn other_classes_of_a_sample_are_numbered_like_its_label() {
     };
     assert_eq!(others(Loader::source(pairs(&["cat", "dog"]))), [0, 1]);
     assert_eq!(others(Loader::source(pairs(&["cat", "dog"])).classes(LIST)), [2, 0]);
-    // The datasets are matched by class name, then renumbered by the list.
+    // The classes are matched by name first, and then mapped to the list.
     let joined = || Concat::match_labels_by_name(vec![pairs(&["zebra", "cat"]), pairs(&["cat", "axolotl"])]).unwrap();
     assert_eq!(others(Loader::source(joined())), [2, 1, 1, 0]);
     assert_eq!(others(Loader::source(joined()).classes(LIST)), [3, 2, 2, 1]);
     let lists = (0..5).map(|i| Classes::new([["cat", "dog"], ["dog", "cat"]][(i + 1) % 2]).unwrap());
     let deep = lists.fold(pairs(&["cat", "dog"]), |source, list| list.number(source).unwrap());
-    assert!(deep.read(0, &mut Vec::new()).unwrap_err().cause().contains("by more than 4 nested sources"));
+    assert!(deep.read(0, &mut Vec::new()).unwrap_err().cause().contains("more than 4 nested sources map labels"));
 }
 
-/// Returns an `.npy` file of `int64` numbers.
+/// Returns an `.npy` file that contains `numbers` as `int64`.
 fn npy(numbers: &[i64]) -> Vec<u8> {
     let header = format!("{{'descr': '<i8', 'fortran_order': False, 'shape': ({},), }}\n", numbers.len());
     let mut bytes = [&b"\x93NUMPY\x01\x00"[..], &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat();

@@ -1,5 +1,5 @@
-//! Promise: closing a loader, abandoning an epoch, and aborting while a dataset is being opened are
-//! fast, even if the store does not respond or always fails. Nothing is left behind.
+//! Tests that closing a loader, abandoning an epoch, and aborting the opening of a dataset are fast
+//! and leave nothing behind, even if the store does not respond or always fails.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -15,23 +15,24 @@ use warpfeed::source::{
 };
 use warpfeed::{Augment, Error, Loader, Result};
 
-/// Much shorter than the half minute after which a request times out, and much longer than closing
-/// takes on a busy machine.
-const MOMENT: Duration = Duration::from_secs(20);
+/// Closing must take less time than this. It is shorter than the half minute after which requests
+/// time out, and much longer than closing takes on a busy machine.
+const MAX_CLOSING_TIME: Duration = Duration::from_secs(20);
 
-/// Behavior of the store.
+/// The store responds to every request.
 const ANSWERS: u8 = 0;
-/// The store never responds, and blocked calls end only when they are cancelled.
+/// The store never responds, and blocked calls end only when they are canceled.
 const SILENT: u8 = 1;
+/// The store rejects every request.
 const FAILS: u8 = 2;
 
 #[derive(Clone)]
 struct Outage {
     files: Arc<HashMap<String, Vec<u8>>>,
     mode: Arc<AtomicU8>,
-    /// Pending responses, which are never sent.
+    /// Responses that are never sent.
     replies: Arc<Mutex<Vec<ReadCompletion>>>,
-    /// Whether `fetch` returns immediately, before the response has arrived.
+    /// Whether `fetch` returns before the response arrives.
     asynchronous: bool,
     /// Number of calls that have not returned yet.
     inside: Arc<AtomicUsize>,
@@ -61,15 +62,15 @@ impl Outage {
     }
 
     fn call<T>(&self, answer: impl FnOnce() -> T) -> Result<T> {
-        struct Left<'a>(&'a AtomicUsize);
-        impl Drop for Left<'_> {
+        struct LeaveOnDrop<'a>(&'a AtomicUsize);
+        impl Drop for LeaveOnDrop<'_> {
             fn drop(&mut self) {
                 self.0.fetch_sub(1, Ordering::SeqCst);
             }
         }
         self.inside.fetch_add(1, Ordering::SeqCst);
         self.begun.fetch_add(1, Ordering::SeqCst);
-        let _left = Left(&self.inside);
+        let _left = LeaveOnDrop(&self.inside);
         loop {
             match self.mode.load(Ordering::SeqCst) {
                 ANSWERS => return Ok(answer()),
@@ -85,13 +86,14 @@ impl Outage {
         Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some("1".into()), server: None })
     }
 
-    /// Waits until all threads and requests of the loader have ended.
-    fn is_left(&self, name: &str) {
+    /// Waits until all threads and requests of the loader have ended. Panics if this takes too
+    /// long.
+    fn wait_until_unused(&self, name: &str) {
         let begun = Instant::now();
-        // The store drops cancelled replies.
+        // Drop canceled replies, as a real store does.
         while self.inside.load(Ordering::SeqCst) > 0 || Arc::strong_count(&self.files) > 1 {
             self.replies.lock().unwrap().retain(|reply| !reply.is_cancelled());
-            assert!(begun.elapsed() < MOMENT, "{name}: something still uses the store");
+            assert!(begun.elapsed() < MAX_CLOSING_TIME, "{name}: something still uses the store");
             thread::sleep(Duration::from_millis(5));
         }
         assert!(self.replies.lock().unwrap().is_empty());
@@ -124,7 +126,7 @@ impl Store for Outage {
     }
 }
 
-/// A source that does not prefetch, so workers and readers themselves wait for the store.
+/// A source without prefetching, so that workers and readers wait for the store themselves.
 struct Unplanned(Arc<dyn Source>);
 
 impl Source for Unplanned {
@@ -142,7 +144,7 @@ impl Source for Unplanned {
 }
 
 #[test]
-fn a_loader_closes_at_once_during_an_outage() {
+fn a_loader_closes_quickly_during_an_outage() {
     no_hang(|| {
         for asynchronous in [true, false] {
             for planned in [true, false] {
@@ -157,7 +159,7 @@ fn a_loader_closes_at_once_during_an_outage() {
                         let source: Arc<dyn Source> = if planned { source } else { Arc::new(Unplanned(source)) };
                         let loader = Loader::source(source).codec(Draw).augment(Augment::train(16));
                         let loader = loader.batch_size(4).shuffle(3).workers(2).prefetch(2);
-                        // The limit is so low that only a few samples are prefetched.
+                        // Set a limit that is low enough for only a few samples to be prefetched.
                         let mut epochs = loader.memory_limit(8 << 20).host().unwrap();
                         if after == 0 {
                             store.becomes(mode);
@@ -176,8 +178,8 @@ fn a_loader_closes_at_once_during_an_outage() {
                         {}
                         let begun = Instant::now();
                         drop(epochs);
-                        assert!(begun.elapsed() < MOMENT, "{name}: closed after {:?}", begun.elapsed());
-                        store.is_left(&name);
+                        assert!(begun.elapsed() < MAX_CLOSING_TIME, "{name}: closed after {:?}", begun.elapsed());
+                        store.wait_until_unused(&name);
                     }
                 }
             }
@@ -208,17 +210,18 @@ fn the_next_epoch_starts_once_the_store_answers_again() {
 }
 
 #[test]
-fn opening_is_given_up_in_a_moment_at_every_request() {
+fn opening_can_be_aborted_at_every_request() {
     no_hang(|| {
         for mode in [SILENT, FAILS] {
             for url in ["mem://set", "mem://set/s-{000000..000001}.tar"] {
-                // The store fails from its first, second, … request on.
+                // Make the store fail from its first, second, … request on.
                 for sound in 0..5 {
                     let store = Outage::of(60, false);
                     let asked = Arc::new(AtomicU8::new(0));
                     let is_asked = asked.clone();
                     let stop = CancelToken::new(move || is_asked.load(Ordering::SeqCst) > 0);
-                    let options = Options::new().store("mem", Arc::new(After { store: store.clone(), sound, mode }));
+                    let options =
+                        Options::new().store("mem", Arc::new(FailsAfter { store: store.clone(), sound, mode }));
                     let begun = thread::scope(|scope| {
                         let opening = scope.spawn(|| stop.during(|| options.open(url).map(|_| ())));
                         thread::sleep(Duration::from_millis(100));
@@ -228,23 +231,23 @@ fn opening_is_given_up_in_a_moment_at_every_request() {
                         assert_eq!(opened.is_ok(), store.begun.load(Ordering::SeqCst) <= sound, "{sound}: {opened:?}");
                         begun
                     });
-                    assert!(begun.elapsed() < MOMENT, "{url}, {sound}: given up after {:?}", begun.elapsed());
+                    assert!(begun.elapsed() < MAX_CLOSING_TIME, "{url}, {sound}: given up after {:?}", begun.elapsed());
                     drop(options);
-                    store.is_left(url);
+                    store.wait_until_unused(url);
                 }
             }
         }
     });
 }
 
-/// A store that fails permanently after some requests.
-struct After {
+/// A store that fails permanently after a number of requests.
+struct FailsAfter {
     store: Outage,
     sound: usize,
     mode: u8,
 }
 
-impl After {
+impl FailsAfter {
     fn next(&self) -> &Outage {
         if self.store.begun.load(Ordering::SeqCst) >= self.sound {
             self.store.becomes(self.mode);
@@ -253,7 +256,7 @@ impl After {
     }
 }
 
-impl Store for After {
+impl Store for FailsAfter {
     fn list(&self, prefix: &str) -> Result<Vec<Object>> {
         self.next().list(prefix)
     }

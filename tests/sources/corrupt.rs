@@ -1,4 +1,4 @@
-//! Tests that damaged, truncated and malicious containers fail with an error that names the
+//! Tests that damaged, truncated and malicious tar and LMDB files fail with an error that names the
 //! location, and never cause a panic, a hang or a silently lost sample.
 
 use std::fs::{self, File};
@@ -34,7 +34,7 @@ fn tar(members: &[Vec<u8>]) -> Vec<u8> {
     [members.concat(), vec![0; 2 * BLOCK]].concat()
 }
 
-/// Returns the samples of a tar or the error, and asserts that mapped and unmapped reads agree.
+/// Returns the samples of a tar, or the error. Checks that mapped and unmapped reads agree.
 fn open_tar(bytes: &[u8]) -> Result<Vec<OwnedSample>> {
     let root = tempfile::tempdir().unwrap();
     let path = put(&root, "x.tar", bytes);
@@ -49,7 +49,7 @@ fn open_tar(bytes: &[u8]) -> Result<Vec<OwnedSample>> {
 }
 
 #[test]
-fn a_tar_cut_anywhere_is_an_error() {
+fn a_tar_truncated_anywhere_fails() {
     let whole = fixture("pax.tar");
     let expected = open_tar(&whole).unwrap();
     let end = whole.iter().rposition(|&byte| byte != 0).unwrap().next_multiple_of(BLOCK);
@@ -67,7 +67,7 @@ fn a_tar_cut_anywhere_is_an_error() {
 }
 
 #[test]
-fn contradictory_numbers_are_named_with_their_position() {
+fn contradictory_tar_sizes_fail_with_their_offset() {
     let first = file("a.jpg", b"first");
     let cause = |members: &[Vec<u8>]| open_tar(&tar(members)).unwrap_err().cause().to_owned();
     let size =
@@ -76,7 +76,7 @@ fn contradictory_numbers_are_named_with_their_position() {
         cause(&[first.clone(), size(b"00000021450\0")]),
         "tar header at offset 1024: claims 9000 bytes, but 1536 remain in the file"
     );
-    // Base 256, which GNU tar uses for sizes above 8 GiB.
+    // GNU tar writes sizes above 8 GiB in base 256.
     assert!(
         cause(&[first.clone(), size(b"\x80\0\0\0\x7f\xff\xff\xff\xff\xff\xff\xff")])
             .contains("claims 9223372036854775807 bytes")
@@ -100,7 +100,7 @@ fn contradictory_numbers_are_named_with_their_position() {
 }
 
 #[test]
-fn members_that_do_not_fit_into_a_sample_are_refused() {
+fn invalid_tar_members_are_refused() {
     let cause = |members: &[Vec<u8>]| open_tar(&tar(members)).unwrap_err().cause().to_owned();
     let pax = |data: &[u8]| vec![member("pax", b'x', data, |_| {}), file("a.jpg", b"1")];
     for (records, expected) in [
@@ -123,14 +123,14 @@ fn members_that_do_not_fit_into_a_sample_are_refused() {
     }
     assert!(cause(&[member("a.jpg", b'S', b"", |_| {})]).contains("sparse"));
     assert!(cause(&[member("a.jpg", b'0', b"", |h| h[0] = 0xff)]).contains("not UTF-8"));
-    assert!(cause(&[file("__classes__", b"[1, 2")]).contains("expected a JSON array"));
+    assert!(cause(&[file("__classes__", b"[1, 2")]).contains("is not a JSON array"));
     assert!(cause(&[file("folder/", b""), file("README", b"x"), file(".hidden.jpg", b"x")]).starts_with("no samples"));
     let two = [file("__classes__", b"[\"x\"]"), file("a.jpg", b"1"), file("b.jpg", b"1"), file("b.cls", b"three")];
     let error = open_tar(&tar(&two)).unwrap_err();
     assert_eq!(error.cause(), "field \"cls\" is not a number: \"three\"");
 }
 
-/// The bad sample among valid ones has a duplicate field, or more than 16 fields.
+/// Tests a sample with a repeated field or with more than 16 fields among valid ones.
 #[test]
 fn one_bad_tar_sample_leaves_the_others_valid() {
     let root = tempfile::tempdir().unwrap();
@@ -151,7 +151,7 @@ fn one_bad_tar_sample_leaves_the_others_valid() {
             assert!(error.path() == Some(&path) && error.cause().contains(words), "{error}");
         }
     }
-    // 16 fields and a label are the maximum.
+    // A sample may have at most 16 fields and a label.
     let path = put(&root, "x.tar", &tar(&[many(16), vec![file("b.cls", b"4")]].concat()));
     for source in [Tar::open(&path).unwrap(), Tar::open_unmapped(&path).unwrap()] {
         let mut scratch = Vec::new();
@@ -175,8 +175,8 @@ fn shards_that_disagree_or_are_missing_are_named() {
     assert!(open(gzip).err().unwrap().cause().contains("gzip"));
 }
 
-/// A tar that is truncated between opening and reading must not kill the process. (Truncating it
-/// while a sample is in use does: see `tests/README.md`.)
+/// Tests that a tar that is truncated between opening and reading does not kill the process.
+/// (Truncating it while a sample is in use does; see `tests/README.md`.)
 #[cfg(target_os = "linux")]
 #[test]
 fn a_tar_that_shrinks_while_open_is_an_error() {
@@ -188,14 +188,14 @@ fn a_tar_that_shrinks_while_open_is_an_error() {
         assert!(read_all(&source).is_ok());
         File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
         let error = source.read(7, &mut Vec::new()).unwrap_err();
-        // On kernels before 5.14 the truncation cannot be detected, and the process would be killed
-        // here.
+        // On kernels before 5.14, the truncation cannot be detected, and this read kills the
+        // process.
         assert!(error.path() == Some(&path) && error.cause().contains("cut short"), "{error}");
     }
 }
 
-/// If files are read instead of mapped, truncation is an error on any kernel and at any time, even
-/// for a loader that has already read from the source.
+/// Tests that without memory maps, truncation is an error on any kernel and at any time, even for a
+/// loader that has already read from the source.
 #[test]
 fn a_tar_that_shrinks_while_open_is_an_error_when_read() {
     let root = tempfile::tempdir().unwrap();
@@ -249,7 +249,7 @@ fn a_stale_or_damaged_index_is_rebuilt() {
     assert_eq!(first(&Tar::open(&path).unwrap()), "c", "the tar has changed since");
     assert_ne!(fs::read(&index).unwrap(), written);
 
-    // If the index cannot be written, opening succeeds without it.
+    // Opening succeeds even if the index cannot be written.
     fs::remove_file(&index).unwrap();
     fs::create_dir(&index).unwrap();
     assert_eq!(first(&Tar::open(&path).unwrap()), "c");
@@ -259,10 +259,10 @@ fn a_stale_or_damaged_index_is_rebuilt() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Changes bytes anywhere and repairs the checksums of headers, so that the changed numbers are
-    /// parsed.
+    /// Changes bytes anywhere, and corrects the checksums of headers so that the changed headers
+    /// are parsed.
     #[test]
-    fn a_tar_with_any_bytes_changed_ends_in_samples_or_an_error(
+    fn a_changed_tar_gives_samples_or_an_error(
         format in prop::sample::select(vec!["gnu.tar", "pax.tar", "ustar.tar"]),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..12),
         seal_again in any::<bool>(),
@@ -306,7 +306,7 @@ fn open_lmdb(bytes: &[u8]) -> Result<Lmdb> {
 }
 
 #[test]
-fn an_lmdb_file_cut_anywhere_is_an_error() {
+fn an_lmdb_file_truncated_anywhere_fails() {
     let whole = fixture("bare.mdb");
     assert_eq!(open_lmdb(&whole).unwrap().len(), 11);
     let lengths = (0..whole.len()).filter(|len| len % 997 == 0 || len % 4096 < 2 || len % 4096 == 4095 || *len < 200);
@@ -339,7 +339,7 @@ fn damaged_lmdb_meta_pages_are_an_error_with_their_position() {
     assert!(open(put(&root, "x.lmdb", b"hello")).err().unwrap().cause().contains("file has 5 bytes"));
 }
 
-/// Assembles a database with one leaf page, for any page size.
+/// Assembles a database with a single leaf page, for any page size.
 fn handmade(page_size: usize, records: &[(&[u8], &[u8])]) -> Vec<u8> {
     let mut file = vec![0; 3 * page_size];
     let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
@@ -391,7 +391,7 @@ fn a_database_with_a_different_page_size_reads_the_same() {
 }
 
 #[test]
-fn a_value_that_is_not_a_sample_is_named_by_its_key() {
+fn an_invalid_value_fails_with_its_key() {
     let good: &[u8] = b"\x81\xa3jpg\xc4\x01x";
     let error = |value: &[u8]| -> Error {
         let source = open_lmdb(&handmade(4096, &[(b"000", good), (b"001", value), (b"002", good)])).unwrap();
@@ -409,7 +409,10 @@ fn a_value_that_is_not_a_sample_is_named_by_its_key() {
         (b"\x81\x01\xc4\x01x", "key \"001\": messagepack: field name at byte 1 is not text"),
         (b"\x81\xa1\xff\xc4\x01x", "key \"001\": messagepack: field name at byte 1 is not UTF-8"),
         (b"\x81\xa3cls\xcb\0\0\0\0\0\0\0\0", "key \"001\": field \"cls\" at byte 5: expected an integer"),
-        (b"\x81\xa3jpg\xc4\x01xx", "key \"001\": messagepack: data after the map, which ends at byte 8 of 9"),
+        (
+            b"\x81\xa3jpg\xc4\x01xx",
+            "key \"001\": messagepack: unexpected data after the map, which ends at byte 8 of 9",
+        ),
         (b"\x82\xa1a\xa1b\xa1a\xa1b", "key \"001\": field \"a\" occurs twice"),
         (
             b"\xdf\xff\xff\xff\xff",
@@ -431,7 +434,7 @@ fn a_database_without_samples_or_of_an_unknown_kind_is_refused() {
         cause(&[(b"0", b"\x80"), (b"__classes__", b"\x05")])
             .contains("key \"__classes__\": class names: expected a MessagePack array")
     );
-    // Decimal keys with a gap are not treated as an index. All samples still exist.
+    // Decimal keys with a gap are listed instead of computed, so no sample is lost.
     let source = open_lmdb(&handmade(4096, &[(b"00", b"\x80"), (b"01", b"\x80"), (b"03", b"\x80")])).unwrap();
     let keys: Vec<_> = (0..source.len()).map(|i| source.read(i, &mut Vec::new()).unwrap().key().to_owned()).collect();
     assert_eq!(keys, ["00", "01", "03"]);

@@ -1,5 +1,5 @@
-//! Promise: a folder's index always equals a fresh listing, or else it is rebuilt. A file name that
-//! is not valid UTF-8 makes only that sample fail.
+//! Tests that a folder's index is rebuilt if it differs from a fresh listing, and that a file name
+//! that is not UTF-8 makes only its own sample fail.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use warpfeed::{Augment, Loader, OnError};
 fn tree(files: &[&str]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     files.iter().for_each(|file| add(root.path(), file));
-    settle(&root.path().join("set"), 100);
+    backdate(&root.path().join("set"), 100);
     root
 }
 
@@ -21,11 +21,11 @@ fn add(root: &Path, file: &str) {
     fs::write(path, file).unwrap();
 }
 
-/// Backdates the modification times of all folders in the tree by this many seconds.
-fn settle(path: &Path, seconds: u64) {
+/// Moves the modification times of all folders in the tree back by this many seconds.
+fn backdate(path: &Path, seconds: u64) {
     for entry in fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()) {
         if entry.is_dir() {
-            settle(&entry, seconds);
+            backdate(&entry, seconds);
         }
     }
     File::open(path).unwrap().set_modified(SystemTime::now() - Duration::from_secs(seconds)).unwrap();
@@ -35,7 +35,7 @@ fn index(root: &Path) -> PathBuf {
     root.join("set.warpfeed-index")
 }
 
-/// Key, label and image of a sample.
+/// The key, the label and the image of a sample.
 type Row = (String, Option<i64>, Vec<u8>);
 
 /// Returns all samples and the classes.
@@ -48,7 +48,8 @@ fn all(source: &dyn Source) -> (Vec<Row>, Vec<String>) {
     ((0..source.len()).map(row).collect(), source.classes().to_vec())
 }
 
-/// Opens with the index and asserts that the result equals a listing.
+/// Opens the folder with its index, and checks that the result equals a listing. Returns the number
+/// of samples.
 fn same(root: &Path) -> usize {
     let set = root.join("set");
     let listed = all(&*open(&set).unwrap());
@@ -75,7 +76,7 @@ fn the_index_equals_a_listing_and_follows_changed_names() {
         assert_eq!(same(root.path()), before + 1);
         fs::remove_file(dir.join("newer.jpg")).unwrap();
         assert_eq!(same(root.path()), before, "a file was removed");
-        settle(&root.path().join("set"), 50);
+        backdate(&root.path().join("set"), 50);
         assert_eq!(same(root.path()), before);
         add(root.path(), "d/e/f.jpg");
         same(root.path());
@@ -86,8 +87,8 @@ fn the_index_equals_a_listing_and_follows_changed_names() {
 fn only_the_index_is_read_while_no_folder_has_changed() {
     let root = tree(&["a/1.jpg", "a/2.jpg"]);
     same(root.path());
-    // This change does not affect the folder's modification time, so users must not make such
-    // changes. Here it proves that the index was used.
+    // Remove a file and restore the folder's modification time, which users must never do. The
+    // stale result proves that the index was used.
     let set = root.path().join("set");
     let time = fs::metadata(set.join("a")).unwrap().modified().unwrap();
     fs::remove_file(set.join("a/2.jpg")).unwrap();
@@ -107,7 +108,7 @@ fn a_damaged_or_unwritable_index_is_ignored() {
         assert_eq!(same(root.path()), 2);
         assert_eq!(fs::read(index(root.path())).unwrap(), bytes, "and is rewritten");
     }
-    // The index cannot be written, because its name is taken by a folder.
+    // The index cannot be written, because a folder has its name.
     fs::remove_file(index(root.path())).unwrap();
     fs::create_dir(index(root.path())).unwrap();
     fs::write(index(root.path()).join("full"), "").unwrap();
@@ -132,7 +133,7 @@ fn the_loader_keeps_an_index_on_request_and_ranks_share_it() {
         image::RgbImage::new(8, 8).save(set.join(format!("a/{i}.png"))).unwrap();
     }
     fs::remove_file(set.join("a/1.jpg")).unwrap();
-    settle(&set, 100);
+    backdate(&set, 100);
     let labels = |rank| {
         let loader = Loader::new(&set).index(true).augment(Augment::pass_through(8, 8)).batch_size(3);
         loader.rank(rank, 2).into_iter().next().unwrap().unwrap().keys().map(str::to_owned).collect::<Vec<_>>()
@@ -158,7 +159,7 @@ fn a_name_that_is_not_utf_8_is_one_bad_sample() {
         image::RgbImage::new(8, 8).save(&png).unwrap();
         fs::rename(png, set.join(std::ffi::OsStr::from_bytes(name))).unwrap();
     }
-    settle(&set, 100);
+    backdate(&set, 100);
     for indexed in [false, true] {
         let loader = || Loader::new(&set).index(indexed).augment(Augment::pass_through(8, 8));
         let e = loader().into_iter().find_map(Result::err).unwrap();

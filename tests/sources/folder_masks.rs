@@ -1,5 +1,6 @@
-//! Promise: masks in a separate folder are matched to images by name, at any depth. A missing mask
-//! fails and its file is named, masks without an image are counted, and packing keeps the masks.
+//! Tests that masks in a separate folder are matched to images by name, at any depth. The error for
+//! a missing mask must name its file, a warning must count masks without an image, and packing must
+//! keep the masks.
 
 use std::fs;
 use std::path::Path;
@@ -47,7 +48,7 @@ fn masks_match_images_by_name_in_flat_and_class_folders() {
     let flat = || Loader::new(at("flat/train"));
     assert_eq!(delivered(flat().masks("trainannot")), [row("a", -1, 1), row("b.c", -1, 2)]);
     assert_eq!(delivered(flat().masks(at("flat/trainannot"))), [row("a", -1, 1), row("b.c", -1, 2)]);
-    // Without the option, such folders would be detected as a YOLO dataset.
+    // Without the option, these folders would be detected as a YOLO dataset.
     let deep = Loader::new(at("deep/images")).masks("labels");
     assert_eq!(delivered(deep), [row("cat/1", 0, 3), row("dog/deep/2", 1, 4)]);
     let options = Options::new().masks("labels");
@@ -59,7 +60,7 @@ fn masks_match_images_by_name_in_flat_and_class_folders() {
         Pack::new(&*source).to(at(target)).unwrap();
         assert_eq!(delivered(Loader::new(at(target))), [row("cat/1", 0, 3), row("dog/deep/2", 1, 4)], "{target}");
     }
-    // A star stands for the name of an image.
+    // A star in the pattern stands for the name of the image.
     let starred = Options::new().masks("others/*_mask").open(at("flat/train")).unwrap();
     let mut scratch = Vec::new();
     assert!((0..2).all(|index| starred.read(index, &mut scratch).unwrap().value("mask.gif").is_some()));
@@ -85,10 +86,9 @@ fn a_missing_mask_is_named_and_surplus_masks_are_counted() {
     let skips = loader().field("mask", Mask::new(Dtype::U8)).on_error(OnError::Skip { max_skipped: 1 });
     let batch = skips.into_iter().next().unwrap().unwrap();
     assert_eq!(batch.valid().collect::<Vec<_>>(), [true, false, true]);
-    // Images listed without reading have the same keys.
     let refused = |options: Options, path: &str| options.open(at(path)).err().unwrap().to_string();
     let e = refused(Options::new().masks("mask"), "train");
-    assert!(e.contains("masks: no such folder; a relative path is resolved in the parent"), "{e}");
+    assert!(e.contains("masks: no such folder: expected an absolute path, or one relative to the parent"), "{e}");
     fs::create_dir(at("none")).unwrap();
     let e = refused(Options::new().masks("none"), "train");
     assert!(e.contains("masks: no image has a mask; looked for a.png among 0 files"), "{e}");

@@ -1,5 +1,5 @@
-//! Tests that datasets in the formats of other libraries yield bit-identical batches to a folder
-//! with the same images. `tests/fixtures/formats` contains a small dataset in each format.
+//! Tests that datasets in the formats of other libraries give the same batches, bit for bit, as a
+//! folder with the same images. `tests/fixtures/formats` contains a small dataset in each format.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use warpfeed::{Augment, Loader};
 
 use crate::support::{Content, no_hang};
 
-/// Images per class.
+/// Number of images per class in the reference.
 const PER_CLASS: usize = 3;
 
 /// Returns the path of a fixture in `tests/fixtures/formats`.
@@ -36,7 +36,8 @@ pub(crate) fn owned(source: &dyn Source) -> Vec<OwnedSample> {
     (0..source.len()).map(|i| OwnedSample::try_from(&source.read(i, &mut scratch).unwrap()).unwrap()).collect()
 }
 
-/// Returns the reference: a folder with the first three JPEGs of each class in `datasets/mini`.
+/// Returns the reference dataset, which is a folder with the first three JPEGs of each class in
+/// `datasets/mini`.
 pub(crate) fn reference() -> &'static Path {
     static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
         let mini = Path::new(env!("CARGO_MANIFEST_DIR")).join("datasets/mini");
@@ -51,8 +52,8 @@ pub(crate) fn reference() -> &'static Path {
             fs::create_dir_all(&copy).unwrap();
             let jpegs = listed(&class).into_iter().filter(|path| path.extension().is_some_and(|end| end == "jpg"));
             for jpeg in jpegs.take(PER_CLASS) {
-                // Other processes may do the same concurrently, so each file is renamed into place
-                // when complete.
+                // Rename each file into place when it is complete, because other processes may
+                // create the same folder concurrently.
                 let (name, partial) = (jpeg.file_name().unwrap(), copy.join(format!("{}.partial", std::process::id())));
                 fs::copy(&jpeg, &partial).unwrap();
                 fs::rename(partial, copy.join(name)).unwrap();
@@ -63,7 +64,7 @@ pub(crate) fn reference() -> &'static Path {
     &FOLDER
 }
 
-/// Returns the batches without their keys, which depend on the format.
+/// Returns the batches, without their keys because these depend on the format.
 fn batches(loader: Loader, epochs: impl IntoIterator<Item = u64>) -> Vec<Content> {
     let mut batches = loader.host().unwrap();
     let mut all = Vec::new();
@@ -73,10 +74,10 @@ fn batches(loader: Loader, epochs: impl IntoIterator<Item = u64>) -> Vec<Content
     all
 }
 
-/// A way of loading a dataset: its name, and a function that returns the batches.
+/// A way to load a dataset: its name, and a function that returns the batches.
 type Way = (&'static str, fn(Loader) -> Vec<Content>);
 
-/// Ways of loading whose batches must not depend on the format.
+/// The ways to load a dataset that are tested with every format.
 const WAYS: [Way; 6] = [
     ("in order", |loader| batches(loader, 0..1)),
     ("two epochs, shuffled", |loader| batches(loader.shuffle(7), 0..2)),
@@ -89,7 +90,8 @@ const WAYS: [Way; 6] = [
     }),
 ];
 
-/// Stops a run in the middle of its first epoch and returns the rest of the run from a new loader.
+/// Stops a run in the middle of its first epoch, and returns the remaining batches from a new
+/// loader.
 fn resumed(make: &dyn Fn() -> Loader) -> Vec<Content> {
     let mut first = make().shuffle(7).host().unwrap();
     let mut epoch = first.epoch(0);
@@ -99,20 +101,19 @@ fn resumed(make: &dyn Fn() -> Loader) -> Vec<Content> {
     batches(make().shuffle(7).resume(state), 0..2)
 }
 
-/// Checks that the dataset at `path` gives the batches of [`reference`], bit for bit: in order,
-/// shuffled, on two ranks, within windows, from the middle of an epoch, and resumed, with one
-/// worker and with three. `with` adds the options that the format needs.
+/// Checks that the dataset at `path` gives the batches of [`reference`], bit for bit, in all
+/// [`WAYS`], with one worker and with three. `with` adds the options that the format needs.
 pub(crate) fn agrees(path: impl AsRef<Path>, with: impl Fn(Loader) -> Loader) {
     let path = path.as_ref();
     loads_as_reference(&path.display().to_string(), &|| with(Loader::new(path)));
 }
 
-/// Like [`agrees`], for loaders that `make` creates.
+/// Like [`agrees`], but for loaders that `make` creates.
 pub(crate) fn loads_as_reference(name: &str, make: &dyn Fn() -> Loader) {
     loads_alike(name, make, &|| Loader::new(reference()));
 }
 
-/// Like [`agrees`], for loaders that `make` creates and a different reference.
+/// Like [`agrees`], but for loaders that `make` creates, and with a different reference.
 pub(crate) fn loads_alike(name: &str, make: &dyn Fn() -> Loader, reference: &dyn Fn() -> Loader) {
     no_hang(|| {
         let with = |loader: Loader, workers| loader.augment(Augment::train(48)).batch_size(5).workers(workers);
@@ -129,7 +130,7 @@ pub(crate) fn loads_alike(name: &str, make: &dyn Fn() -> Loader, reference: &dyn
     });
 }
 
-/// Returns the samples of the reference.
+/// Returns the samples of the reference dataset.
 fn samples() -> Vec<OwnedSample> {
     owned(&*open(reference()).unwrap())
 }

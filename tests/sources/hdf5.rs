@@ -1,4 +1,4 @@
-//! Tests HDF5 files that h5py wrote; see `tests/fixtures/formats/hdf5.py`.
+//! Tests HDF5 files that h5py wrote (see `tests/fixtures/formats/hdf5.py`).
 
 use std::fs;
 use std::path::PathBuf;
@@ -77,14 +77,14 @@ fn arrays_of_every_layout_and_version_have_the_same_images() {
 }
 
 #[test]
-fn chunks_that_lzf_does_not_make_smaller_are_read_as_they_are() {
+fn incompressible_lzf_chunks_are_read() {
     for name in ["lzf-earliest.h5", "lzf-v114.h5"] {
         let table = TableOptions::new().columns(["noise", "noise_as_it_is"]);
         let rows = samples(&*Options::new().table(table).open(at(name)).unwrap());
         assert_eq!(rows.len(), 12);
         for (_, fields) in &rows {
             let [stored, plain] = ["noise.npy", "noise_as_it_is.npy"]
-                .map(|name| &fields.iter().find(|field| field.0 == name).expect("a field").1);
+                .map(|name| &fields.iter().find(|field| field.0 == name).expect("the sample has this field").1);
             assert!(stored == plain && stored.len() >= 40, "{name}");
         }
     }
@@ -95,7 +95,7 @@ fn groups_may_be_splits() {
     assert_eq!(open(at("split.h5/val")).unwrap().len(), 2);
     assert_eq!(open(at("split.h5/train")).unwrap().len(), 12);
     let e = open(at("split.h5")).err().unwrap();
-    assert!(e.cause().contains("have the splits train, validation"), "{e}");
+    assert!(e.cause().contains("found the splits train, validation"), "{e}");
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn damaged_and_changed_hdf5_files_fail() {
             let e = options(mapped).format("hdf5").open(&path).err().unwrap();
             assert_eq!(e.path(), Some(&*path), "{len} bytes: {e}");
         }
-        // Compressed chunks, each followed by its checksum.
+        // The checksum that follows each compressed chunk detects damage.
         fs::write(&path, &whole).unwrap();
         let source = options(mapped).open(&path).unwrap();
         let good = samples(&*source).len();

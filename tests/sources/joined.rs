@@ -1,5 +1,5 @@
-//! Promise: joined datasets agree on the meaning of each label, or opening the loader fails with
-//! advice. If they are matched by class name, every sample has the label of its class name.
+//! Tests that a loader over joined datasets fails with advice unless they agree on the meaning of
+//! each label, and that matching by name gives every sample the label of its class name.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::files::folder;
 use warpfeed::source::{Concat, Memory, OwnedSample, Source, open};
 use warpfeed::{Augment, ErrorKind, Loader};
 
-/// Creates two datasets that both contain `cat`, as label 0 in one and as label 1 in the other.
+/// Creates two datasets that contain the class `cat`, with label 0 in one and label 1 in the other.
 fn sets(root: &Path) -> [PathBuf; 2] {
     [
         folder(root, "photos", &[("cat", 30), ("dog", 10)]),
@@ -51,7 +51,7 @@ fn joined_by_name_every_sample_has_the_label_of_its_class() {
         assert_eq!(sample.label().unwrap(), Some(label));
         assert_eq!(class_of(sample.key()), joined.classes()[label as usize], "{}", sample.key());
     }
-    // The result equals a single folder with all of the images.
+    // The joined dataset has the same classes as a single folder with all images.
     let merged = folder(root.path(), "merged", &[("axolotl", 1), ("cat", 1), ("dog", 1), ("zebra", 1)]);
     assert_eq!(joined.classes(), open(merged).unwrap().classes());
 }
@@ -72,7 +72,8 @@ fn a_mixture_by_name_delivers_the_labels_of_its_classes() {
     }
 }
 
-/// `cat` is in both datasets, so its weight is the inverse of its total number of images.
+/// Tests balanced weights with the class `cat` in both datasets, so that its weight must be the
+/// inverse of its total number of images.
 #[test]
 fn balanced_over_sets_joined_by_name_draws_every_class_equally() {
     let root = tempfile::tempdir().unwrap();
@@ -87,7 +88,7 @@ fn balanced_over_sets_joined_by_name_draws_every_class_equally() {
             batch.unwrap().labels().unwrap().iter().for_each(|&label| *drawn.entry(label).or_default() += 1);
         }
     }
-    // In 2,800 draws, each of the four classes is expected 700 times, with a standard deviation of
+    // Each of the four classes is expected in 700 of the 2,800 draws, with a standard deviation of
     // 23.
     assert_eq!(drawn.len(), 4);
     assert!(drawn.values().all(|n| (600..800).contains(n)), "{drawn:?}");
@@ -122,7 +123,7 @@ fn matching_by_name_needs_names_for_all_labels() {
     }
     let e = Concat::match_labels_by_name(vec![memory(&[0], &["a"]), memory(&[0], &[])]).unwrap_err();
     assert!(e.kind() == ErrorKind::Config && e.cause().contains("set 1 (memory, 1 samples) has no class names"), "{e}");
-    // A dataset without names, or with fewer classes, cannot cause confusion.
+    // Datasets without names or with fewer classes cannot contradict the others.
     let joined = Concat::new(vec![memory(&[0], &["a"]), memory(&[5], &[]), memory(&[1], &["a", "b"])]).unwrap();
     assert_eq!(joined.classes(), ["a", "b"]);
 }

@@ -1,4 +1,4 @@
-//! Tests LitData chunks that its own library wrote; see `tests/fixtures/formats/lit.py`.
+//! Tests LitData chunks that `litdata` wrote (see `tests/fixtures/formats/lit.py`).
 
 use std::fs;
 
@@ -16,7 +16,7 @@ fn litdata_chunks_give_the_batches_of_the_folder() {
 #[test]
 fn compressed_litdata_chunks_are_decompressed_once_next_to_them() {
     let folder = copy("litdata_zstd");
-    // The elements of a tuple have no names, so the label must be selected by its position.
+    // Select the label by its position, because the elements of a tuple have no names.
     agrees(folder.path(), |loader| loader.table(TableOptions::new().label("1")));
     assert!(open(folder.path()).unwrap().label(0, &mut Vec::new()).unwrap().is_none());
     let chunk = folder.path().join("chunk-0-0.bin");
@@ -31,7 +31,7 @@ fn compressed_litdata_chunks_are_decompressed_once_next_to_them() {
 }
 
 #[test]
-fn litdata_values_are_those_that_were_written() {
+fn litdata_returns_the_written_values() {
     for mapped in [true, false] {
         let source = Options::new().mmap(mapped).open(fixture("litdata_values")).unwrap();
         assert_eq!(source.classes(), ["cat", "dog"]);
@@ -76,7 +76,7 @@ fn litdata_rows_of_bytes_give_the_batches_of_the_folder() {
 }
 
 #[test]
-fn litdata_rows_are_those_that_were_written() {
+fn litdata_returns_the_written_rows() {
     for mapped in [true, false] {
         let source = Options::new().mmap(mapped).open(fixture("litdata_rows")).unwrap();
         assert_eq!((source.len(), source.classes()), (3, &["cat".to_owned(), "dog".to_owned()][..]));
@@ -115,7 +115,7 @@ fn the_chunks_of_litdata_optimize_are_read() {
             (sample.field("raw.bin").unwrap().to_vec(), sample.label().unwrap().unwrap())
         })
         .collect();
-    // The library's workers wrote the rows in arbitrary order.
+    // The workers of `litdata` wrote the rows in arbitrary order.
     samples.sort();
     assert_eq!(samples, (0..6).map(|n| (vec![1, 2, n], i64::from(n) % 3)).collect::<Vec<_>>());
 }
@@ -142,7 +142,7 @@ fn damaged_litdata_rows_are_errors_with_the_file() {
     fs::write(&path, &bytes).unwrap();
     let index = folder.path().join("index.json");
     let text = fs::read_to_string(&index).unwrap();
-    // The table of a chunk agrees with the index, but its rows do not.
+    // Make the offset table agree with the index, but not with the rows.
     let more = [&2_u32.to_le_bytes()[..], &16_u32.to_le_bytes().repeat(3), &bytes[12..]].concat();
     let len_of = format!("\"chunk_bytes\": {}", more.len());
     fs::write(&path, &more).unwrap();
@@ -151,7 +151,7 @@ fn damaged_litdata_rows_are_errors_with_the_file() {
     let e = open(folder.path()).err().unwrap();
     assert!(e.path() == Some(&*path) && e.cause() == "the Arrow data has 1 rows, but the index claims 2", "{e}");
     fs::write(&index, text).unwrap();
-    // A chunk of items next to a chunk of rows.
+    // Write a chunk of items next to a chunk of Arrow rows.
     let items = [&1_u32.to_le_bytes()[..], &12_u32.to_le_bytes(), &(len as u32).to_le_bytes(), &bytes[12..]].concat();
     fs::write(&path, items).unwrap();
     let e = open(folder.path()).err().unwrap();
@@ -159,7 +159,7 @@ fn damaged_litdata_rows_are_errors_with_the_file() {
 }
 
 #[test]
-fn litdata_that_is_not_read_is_refused_by_name() {
+fn unsupported_litdata_is_refused_by_name() {
     let path = fixture("litdata_refused/pickle");
     let e = open(&path).err().unwrap();
     assert!(e.cause().contains("column \"meta\": serializer \"pickle\" can execute arbitrary code"), "{e}");

@@ -1,6 +1,7 @@
-//! Tests databases that Python's `lmdb` and `msgpack` wrote, and checks that they can read ours.
+//! Tests that databases written by Python's `lmdb` and `msgpack` can be read, and that these
+//! packages can read the databases that warpfeed writes.
 //!
-//! The fixtures were written by `fixtures/make.py`.
+//! `fixtures/make.py` wrote the fixtures.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +10,7 @@ use std::process::Command;
 use warpfeed::pack::{DatasetWriter, LmdbWriter, WriteOptions};
 use warpfeed::source::{Lmdb, OwnedSample, Sample, Source, ValueFormat, open};
 
-/// Copies a fixture, because reading a database creates a lock file next to it.
+/// Copies a fixture, because opening a database creates a lock file next to it.
 fn fixture(name: &str, folder: &Path) -> std::path::PathBuf {
     let (from, to) = (Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name), folder.join(name));
     if from.is_dir() {
@@ -38,7 +39,7 @@ fn databases_written_by_python_are_read() {
         let sample = source.read(i, &mut scratch).unwrap();
         assert_eq!(sample.key(), format!("c{}/{i}", i % 2));
         assert_eq!(sample.label().unwrap(), Some(i as i64 % 2));
-        // `width` and `box` are not bytes, so they are skipped.
+        // `width` and `box` are neither bytes nor text, so they are ignored.
         assert_eq!(
             sample.fields(),
             [("jpg", (&jpeg(i)).into()), ("caption", format!("picture {i}").as_bytes().into())]
@@ -108,8 +109,8 @@ with env.begin() as txn:
     assert classes == ['null', 'eins ü'], classes
     assert txn.stat()['entries'] == 4
 ";
-    // This requires a Python interpreter with the two modules. An environment variable selects one
-    // other than the system's.
+    // This requires a Python interpreter with both modules. An environment variable selects the
+    // interpreter.
     let python = std::env::var("WARPFEED_TEST_PYTHON").unwrap_or_else(|_| "python3".into());
     match Command::new(&python).args(["-c", "import lmdb, msgpack"]).output() {
         Ok(output) if output.status.success() => {}
@@ -129,7 +130,7 @@ with env.begin() as txn:
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Creates a database with these keys. The bytes of each image end in its key.
+/// Creates a database with these keys. The bytes of each image end with its key.
 fn keyed(root: &Path, keys: &[&str]) -> Lmdb {
     let path = root.join(format!("{}.mdb", keys.join("-")));
     let env = lmdb::Environment::new().set_flags(lmdb::EnvironmentFlags::NO_SUB_DIR).open(&path).unwrap();

@@ -1,5 +1,5 @@
-//! Promise: opening a database without a free reader slot fails with an explanation, and slots of
-//! dead processes are reused.
+//! Tests that opening a database without a free reader slot fails with advice, and that the slots
+//! of dead processes are reused.
 #![cfg(target_os = "linux")]
 
 use std::io::{BufRead, BufReader};
@@ -13,10 +13,11 @@ use warpfeed::source::{Lmdb, OwnedSample, Source};
 
 const PATH: &str = "WARPFEED_TEST_DATABASE";
 const READERS: &str = "WARPFEED_TEST_READERS";
-/// Number of slots in the lock file. The first process determines its size.
+/// Number of reader slots in the lock file, which the first process sets.
 const SLOTS: u32 = 4;
 
-/// Body of the child processes: runs only this test, with the environment set.
+/// Runs in child processes, which are started with this test's name and with the environment
+/// variables set.
 #[test]
 #[ignore = "started by the other tests"]
 fn hold_readers() {
@@ -31,7 +32,7 @@ fn hold_readers() {
     std::io::stdin().lines().next();
 }
 
-/// Starts a process that occupies `readers` slots until it is told to stop.
+/// Starts a process that occupies `readers` slots until it is killed.
 fn holder(path: &Path, readers: u32) -> Child {
     let mut child = child!(hold_readers)
         .env(PATH, path)
@@ -64,7 +65,7 @@ fn reads(path: &Path) -> bool {
 }
 
 #[test]
-fn taken_reader_slots_are_an_error_and_one_free_slot_is_enough() {
+fn opening_needs_one_free_reader_slot() {
     let root = tempfile::tempdir().unwrap();
     let path = database(&root);
     let all = holder(&path, SLOTS);
@@ -80,7 +81,7 @@ fn taken_reader_slots_are_an_error_and_one_free_slot_is_enough() {
 fn slots_of_dead_processes_are_reused() {
     let root = tempfile::tempdir().unwrap();
     let path = database(&root);
-    // While one process has the database open, the lock file is not recreated.
+    // The lock file is not recreated while a process has the database open.
     let alive = holder(&path, 0);
     kill(holder(&path, SLOTS));
     assert!(reads(&path));

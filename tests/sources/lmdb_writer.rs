@@ -1,6 +1,6 @@
-//! Promise: a database that a different process writes to while it is open can be opened again,
-//! however large it has grown. How much an open loader costs the writer is documented and reported,
-//! and can be limited.
+//! Tests that a database can be opened again no matter how much another process has enlarged it,
+//! and that the growth that an open loader causes is as documented, is reported, and can be
+//! limited.
 #![cfg(target_os = "linux")]
 
 use std::fs;
@@ -14,15 +14,16 @@ use warpfeed::source::{Lmdb, Source};
 use warpfeed::{ErrorKind, Loader};
 
 const PATH: &str = "WARPFEED_TEST_DATABASE";
-/// Map size of the first writer, and of a later one.
+/// Map size of the first writer, in bytes.
 const SMALL_MAP: usize = 1 << 20;
+/// Map size of a later writer, in bytes.
 const LARGE_MAP: usize = 1 << 28;
 
 fn environment(path: &Path, map: usize) -> Environment {
     Environment::new().set_flags(EnvironmentFlags::NO_SUB_DIR).set_map_size(map).open(path).unwrap()
 }
 
-/// Returns bytes that start like a JPEG.
+/// Returns `len` bytes that start like a JPEG.
 fn image(len: usize) -> Vec<u8> {
     let mut bytes = b"\xff\xd8\xff".to_vec();
     bytes.resize(len, 7);
@@ -38,16 +39,16 @@ fn put(env: &Environment, keys: std::ops::Range<usize>, len: usize) {
     txn.commit().unwrap();
 }
 
-/// Creates a database of eight images of 3 KB, with a small map size. Its writer has exited.
+/// Creates a database of eight images of 3 kB with a small map, and closes it.
 fn database(root: &tempfile::TempDir) -> PathBuf {
     let path = root.path().join("x.mdb");
     put(&environment(&path, SMALL_MAP), 0..8, 3000);
     path
 }
 
-/// Body of the writer process: runs only this test, with the environment set. It executes one
-/// command per line: `FROM END LEN` stores images of `LEN` bytes under the keys `FROM..END`, in one
-/// transaction.
+/// Runs in the writer process, which is started with this test's name and with the environment
+/// variables set. Executes one command per line: `FROM END LEN` stores images of `LEN` bytes under
+/// the keys `FROM..END` in one transaction.
 #[test]
 #[ignore = "started by the other tests"]
 fn write_on_command() {
@@ -114,8 +115,8 @@ fn a_database_grown_by_a_different_process_is_opened() {
     assert_eq!(read_all(&new), 8 * 3000 + 32 * 200_000, "the newer loader does not need the older one");
 }
 
-/// Repeatedly replaces the same images, one commit each time, like a writer that keeps a database
-/// up to date.
+/// Replaces the same images `times` times, with one commit each, like a writer that keeps a
+/// database up to date.
 fn rewrite(writer: &mut Writer, times: usize) {
     (0..times).for_each(|_| writer.put(0..8, 3000));
 }
@@ -137,7 +138,8 @@ fn an_open_loader_makes_a_writers_file_grow_until_it_is_dropped() {
     println!(
         "100 commits of 8 images of 3000 bytes: the file grew by {grown} bytes next to a loader, by 0 without one"
     );
-    // Eight images of one page each, and the few pages of the tree above them.
+    // Each of the 100 commits adds eight images of one page each, and the few pages of the tree
+    // above them.
     assert!((100 * 8 * 3000..100 * 32 * 4096).contains(&grown), "the file grew by {grown}");
     assert_eq!(read_all(&source), 8 * 3000);
 

@@ -1,5 +1,4 @@
-//! Tests MosaicML's MDS shards, which its own library wrote; see
-//! `tests/fixtures/formats/mosaic.py`.
+//! Tests MDS shards that MosaicML's library wrote (see `tests/fixtures/formats/mosaic.py`).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,7 +40,7 @@ fn a_damaged_mds_shard_differs_from_its_hash_and_is_named() {
     let found = verify(0..12);
     assert!(found.len() == 1 && found[0].path() == Some(&*shard), "{found:?}");
     assert!(found[0].cause().starts_with("damaged: its xxh64 is "), "{}", found[0]);
-    // Each shard belongs to the part that contains its first sample.
+    // A shard is verified with the part that contains its first sample.
     let parts: Vec<usize> = (0..12).map(|sample| verify(sample..sample + 1).len()).collect();
     assert_eq!(parts.iter().sum::<usize>(), 1);
     let first = parts.iter().position(|&count| count == 1).unwrap();
@@ -53,7 +52,7 @@ fn a_damaged_mds_shard_differs_from_its_hash_and_is_named() {
 }
 
 #[test]
-fn hashes_that_cannot_be_compared_are_a_warning_and_no_error() {
+fn unsupported_hashes_cause_only_a_warning() {
     let folder = copy("mds");
     let index = folder.path().join("index.json");
     let text = fs::read_to_string(&index).unwrap();
@@ -170,7 +169,7 @@ fn mds_columns_have_the_values_that_were_written() {
 }
 
 #[test]
-fn pillow_images_become_rgb_and_classes_in_text_are_numbered() {
+fn pillow_images_become_rgb_and_text_becomes_labels() {
     for mapped in [true, false] {
         let source = Options::new().mmap(mapped).open(fixture("mds_pil")).unwrap();
         assert_eq!(source.classes(), ["cat", "dog"]);
@@ -184,7 +183,7 @@ fn pillow_images_become_rgb_and_classes_in_text_are_numbered() {
             let value = |place: usize| (place + index) as u8;
             let first: Vec<u8> = match index {
                 0 | 3 => vec![value(0), value(1), value(2), value(4), value(5), value(6)],
-                // Pillow's luma of the first two pixels.
+                // The first two pixels have Pillow's luma.
                 _ => vec![pixels[0], pixels[0], pixels[0], pixels[3], pixels[3], pixels[3]],
             };
             assert_eq!(&pixels[..6], first, "{index}");
@@ -219,7 +218,7 @@ fn splits_of_mds_shards_are_listed() {
     assert!(e.contains("contains the datasets train, val; open one of them"), "{e}");
 }
 
-/// Copies the fixture. Returns the path of its first shard, and the shard's bytes.
+/// Copies the fixture. Returns the copy, and the path and the bytes of its first shard.
 fn first_shard() -> (tempfile::TempDir, PathBuf, Vec<u8>) {
     let folder = copy("mds");
     let path = folder.path().join("shard.00000.mds");
@@ -228,7 +227,7 @@ fn first_shard() -> (tempfile::TempDir, PathBuf, Vec<u8>) {
 }
 
 #[test]
-fn damaged_mds_shards_are_errors_with_the_file_and_the_place() {
+fn damaged_mds_shards_fail_with_their_location() {
     let (folder, path, bytes) = first_shard();
     let number = |at: usize, number: u32| {
         let mut bytes = bytes.clone();
@@ -249,12 +248,12 @@ fn damaged_mds_shards_are_errors_with_the_file_and_the_place() {
     }
     fs::remove_file(&path).unwrap();
     assert_eq!(open(folder.path()).err().unwrap().kind(), ErrorKind::Io);
-    // The image length belongs to a single sample, so only this sample is damaged.
+    // The length of an image belongs to a single sample, so only this sample fails.
     let first = u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;
     fs::write(&path, number(first, 1 << 30)).unwrap();
     let source = open(folder.path()).unwrap();
     let e = source.read(0, &mut Vec::new()).unwrap_err();
-    assert!(e.path() == Some(&*path) && e.cause().contains("column \"image\" has 1073741824 bytes from byte 4"), "{e}");
+    assert!(e.path() == Some(&*path) && e.cause().contains("column \"image\" has 1073741824 bytes at byte 4"), "{e}");
     source.read(1, &mut Vec::new()).unwrap();
 }
 
@@ -273,8 +272,8 @@ fn an_mds_shard_that_changes_is_an_error_at_the_next_epoch() {
     }
 }
 
-/// Creates an MDS dataset with one shard, given the columns with their encodings and the bytes of
-/// each sample.
+/// Creates an MDS dataset with one shard. Each column has a name, an encoding and a size. `samples`
+/// contains the bytes of each sample.
 fn shard(columns: &[(&str, &str, usize)], samples: &[Vec<u8>]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let mut offsets = vec![4 * (samples.len() as u32 + 2)];
@@ -322,7 +321,7 @@ fn arrays_of_pixels_in_mds_shards_are_images() {
         let mut batches = Loader::new(folder.path()).batch_size(3).host().unwrap();
         assert_eq!(batches.epoch(0).map(Result::unwrap).count(), 1);
     }
-    // Gray images of varying sizes. Their shapes are in the values.
+    // Gray images of varying sizes have their shapes in the values.
     let gray = |height: u8| [&[8, 8, height, 6][..], &vec![9; 6 * usize::from(height)]].concat();
     let samples: Vec<_> =
         [3, 5].map(|height| [&(gray(height).len() as u32).to_le_bytes()[..], &gray(height)].concat()).into();

@@ -1,6 +1,6 @@
-//! Promise: files that a dataset refers to cannot hang a worker, exhaust memory or be outside of
-//! the dataset's folder. Only regular files are read. In columns that no option names, paths must
-//! stay below the table's folder. Files that are left out are counted.
+//! Tests that the files that a dataset refers to cannot hang a worker or exhaust memory, because
+//! only regular files are read, that paths in columns that no option names stay inside the table's
+//! folder, and that warnings count the files that are left out.
 
 use std::fs;
 use std::path::Path;
@@ -17,13 +17,13 @@ fn first(source: &dyn Source) -> Error {
     refused(source.read(0, &mut Vec::new()))
 }
 
-/// Opening a pipe for reading blocks until it has a writer.
+/// Creates a pipe. Opening it for reading blocks until it has a writer.
 fn pipe(path: &Path) {
     let _ = fs::remove_file(path);
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-/// A device never reaches its end.
+/// Creates a link to a device that has no end.
 #[cfg(unix)]
 fn device(path: &Path) {
     let _ = fs::remove_file(path);
@@ -32,7 +32,7 @@ fn device(path: &Path) {
 
 #[cfg(unix)]
 #[test]
-fn a_pipe_named_by_a_dataset_is_an_error() {
+fn a_pipe_in_a_dataset_is_an_error() {
     no_hang(|| {
         let is_refused = |e: Error| {
             assert!(e.to_string().contains("a pipe, a socket or a device, not a regular file"), "{e}");
@@ -72,7 +72,7 @@ fn a_pipe_named_by_a_dataset_is_an_error() {
         fs::write(at("list.txt"), "b.png\n").unwrap();
         pipe(&at("b.txt"));
         is_refused(first(&Yolo::open(at("data.yaml")).unwrap()));
-        // Files that are read while the dataset is being opened.
+        // These files are read while the dataset is opened.
         is_refused(refused(Classes::read(at("pipe.txt"))));
         pipe(&at("voc/Annotations/a.xml"));
         image::RgbImage::new(20, 10).save(at("voc/JPEGImages/b.png")).unwrap();
@@ -85,7 +85,7 @@ fn a_pipe_named_by_a_dataset_is_an_error() {
             pipe(&at(name));
             is_refused(refused(open(at(name))));
         }
-        // Shards and LMDB databases.
+        // Test shards and LMDB databases.
         fs::create_dir_all(at("shards")).unwrap();
         tar(&at("shards/a.tar"), 1);
         for other in [pipe, device] {
@@ -96,7 +96,7 @@ fn a_pipe_named_by_a_dataset_is_an_error() {
             other(&at("lmdb/data.mdb"));
             is_refused(refused(Lmdb::open(at("lmdb"))));
             is_refused(refused(open(at("lmdb"))));
-            // An index only repeats the data, so an unreadable one is ignored.
+            // An index contains nothing but redundant data, so one that cannot be read is ignored.
             other(&at("shards/a.tar.index"));
             assert_eq!(Tar::open(at("shards/a.tar")).unwrap().len(), 4);
             other(&at("voc/JPEGImages.warpfeed-index"));
@@ -116,7 +116,7 @@ fn an_endless_device_is_an_error() {
 }
 
 #[test]
-fn columns_without_an_option_stay_below_the_folder() {
+fn detected_path_columns_stay_inside_the_folder() {
     let elsewhere = set(&[("secret.png", "")]);
     let absolute = elsewhere.path().join("secret.png").display().to_string();
     let root = set(&[("in/a.png", ""), ("outside.png", "")]);
@@ -125,7 +125,7 @@ fn columns_without_an_option_stay_below_the_folder() {
         root.path().join("in/t.csv")
     };
     for path in ["../outside.png", &absolute] {
-        // The image, by its default name.
+        // The image column is detected by its default name.
         let file = table(&format!("path,x\na.png,1\n{path},2\n"));
         let source = open(&file).unwrap();
         assert!(source.read(0, &mut Vec::new()).is_ok());
@@ -133,8 +133,8 @@ fn columns_without_an_option_stay_below_the_folder() {
         assert!(e.cause().contains("line 3") && e.cause().contains("TableOptions::image(\"path\")"), "{e}");
         let named = TableOptions::new().image("path").open(&file).unwrap();
         assert!(named.read(1, &mut Vec::new()).unwrap().field("png").is_some());
-        // A column contains files if one of its first values names a file below the folder;
-        // otherwise it is text.
+        // A column contains files if one of its first values is a file in the folder, and text
+        // otherwise.
         let file = table(&format!("path,mask\na.png,a.png\na.png,{path}\n"));
         let e = refused(open(&file).unwrap().read(1, &mut Vec::new()));
         assert!(e.cause().contains("TableOptions::file(\"mask\")"), "{e}");
@@ -194,10 +194,9 @@ fn a_quoted_cell_that_swallows_rows_is_an_error_with_its_line() {
     }
 }
 
-/// Compares the cells of the second column with the rows that Python's `csv.reader(strict=True)`
-/// returns.
+/// Tests that the second column has the cells that Python's `csv.reader(strict=True)` returns.
 #[test]
-fn quotes_that_python_reads_as_rows_are_rows() {
+fn rows_with_quotes_are_parsed_as_in_python() {
     for (cells, expected) in [
         ("a,\"b\nc\"\nd,e\n", &["b\nc", "e"][..]),
         ("a,b\"c\nd,e\"f\n", &["b\"c", "e\"f"]),
@@ -228,9 +227,9 @@ fn an_excessive_number_of_columns_is_refused_when_opening() {
         let keys: String = (0..200_000).map(|number| format!("{{\"k{number}\": 1}}\n")).collect();
         let root = set(&[("t.jsonl", &keys), ("t.csv", &"a,".repeat(2_000_000))]);
         let e = refused(open(root.path().join("t.jsonl")));
-        assert!(e.cause().contains("line 4097: the table has at least 4097 distinct columns or keys"), "{e}");
+        assert!(e.cause().contains("line 4097: the table has at least 4097 different columns or keys"), "{e}");
         let e = refused(open(root.path().join("t.csv")));
-        assert!(e.cause().contains("line 1: the table has at least 2000001 distinct columns or keys"), "{e}");
+        assert!(e.cause().contains("line 1: the table has at least 2000001 different columns or keys"), "{e}");
     });
 }
 
@@ -255,7 +254,7 @@ fn files_of_other_formats_in_a_folder_are_counted() {
 
 #[test]
 fn hidden_images_and_folders_are_left_out_with_a_warning() {
-    // `._x.png` is a macOS metadata file, not an image.
+    // `._x.png` is a file of macOS metadata instead of an image.
     let files =
         [("a/x.png", ""), ("a/.y.png", ""), ("a/._x.png", ""), (".git/z.png", ""), (".note", "x"), ("a/b.csv", "x")];
     let (root, warnings) = (set(&files), Warnings::default());

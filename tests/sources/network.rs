@@ -1,5 +1,5 @@
-//! Promise: the statistics count every network request, and the verdict names the network if the
-//! loader waits for it. A trace shows the same counts as counters over time.
+//! Tests that the statistics count every network request, that the verdict names the network if the
+//! loader waits for it, and that the counters in a trace add up to the same counts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -19,8 +19,8 @@ use warpfeed::{Augment, Error, Loader, Result};
 
 const DELAY: Duration = Duration::from_millis(90);
 
-/// A link with limited bandwidth and a latency of [`DELAY`], to a server that rejects the first
-/// attempt of some requests.
+/// A store behind a link with limited bandwidth and a latency of [`DELAY`]. Its server may reject
+/// the first attempt of some requests.
 #[derive(Clone)]
 struct Throttled {
     files: Arc<HashMap<String, Vec<u8>>>,
@@ -113,7 +113,7 @@ fn a_throttled_store_is_network_bound_with_counted_requests() {
             assert_eq!((network.requests, network.bytes), (of(&store.requests), of(&store.bytes)));
             assert_eq!((network.refusals, network.retries), (of(&store.refused), of(&store.refused)));
             assert_eq!(network.refusals > 0, refuses);
-            // The total includes the index and the gaps between samples.
+            // The total includes the bytes of the index and of the gaps between samples.
             assert!(network.used_bytes > 120 * 1024 && network.used_bytes <= network.bytes, "{network:?}");
             assert_eq!(network.answers.bytes, network.bytes - store.files["mem://set/s.tar"].len() as u64);
             assert!(network.first_bytes.p50_seconds >= 0.9 * DELAY.as_secs_f64(), "{network:?}");
@@ -126,7 +126,7 @@ fn a_throttled_store_is_network_bound_with_counted_requests() {
             }
             assert_eq!(verdict.text.contains("the server refused"), refuses, "{verdict}");
             assert!(stats.to_string().contains("\n  network: "), "{stats}");
-            // A second loader of the same source adds to its counts.
+            // A second loader adds to the counts of the same source.
             drop(batches);
             let before = stats.clone();
             let mut batches = loader(source).epochs(1).host().unwrap();
@@ -189,8 +189,8 @@ fn a_trace_counts_what_the_network_did_between_two_batches() {
         };
         near(1e6 * sum("network, MB/s", "arrived", true), (network.bytes - opened.bytes) as f64, "bytes");
         near(1e6 * sum("network, MB/s", "used", true), network.used_bytes as f64, "bytes of samples");
-        // The window begins with the first requested batch. By then, the source has sent some
-        // requests but has not received any response.
+        // The trace begins with the first requested batch, when the source has already sent some
+        // requests, but has not received any response.
         let (sent, all) = (sum("requests/s", "sent", true), (network.requests - opened.requests) as f64);
         assert!(sent > 0.5 * all && sent <= all + 1e-6, "{sent} of {all} requests");
         near(sum("retried requests", "refused", false), network.refusals as f64, "refusals");
@@ -203,8 +203,8 @@ fn a_trace_counts_what_the_network_did_between_two_batches() {
     });
 }
 
-/// A store with a server that refuses connections from the first request for a sample on, until one
-/// request has been tried `tries` times.
+/// A store that refuses connections from the first request for a sample on, until a request has
+/// been tried `tries` times.
 #[derive(Clone)]
 struct Refusing {
     files: Arc<HashMap<String, Vec<u8>>>,

@@ -1,5 +1,5 @@
-//! Promise: Parquet files yield the samples that the library which wrote them returns, in bounded
-//! memory.
+//! Tests that Parquet files have the samples that the library that wrote them returns, and that
+//! reading them takes bounded memory.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ fn samples(source: &dyn Source) -> Vec<OwnedSample> {
 }
 
 #[test]
-fn a_split_of_parquet_files_gives_the_folders_batches() {
+fn a_parquet_split_gives_the_same_batches_as_the_folder() {
     agrees(fixture("parquet/hub/train"), |loader| loader);
     agrees(fixture("parquet/hub/train"), |loader| loader.mmap(false).memory_limit(200 << 20));
 }
@@ -89,8 +89,8 @@ fn values_of_a_dictionary_are_read() {
 fn a_folder_with_several_splits_lists_them() {
     assert_eq!(open(fixture("parquet/hub/validation")).unwrap().len(), 1);
     for (path, expected) in [
-        ("parquet/hub", "has the splits train, validation: add the name of one to the path, such as "),
-        ("parquet/hub/test", "no split \"test\", only train, validation"),
+        ("parquet/hub", "found the splits train, validation: append one to the path, for example "),
+        ("parquet/hub/test", "no split \"test\": expected one of train, validation"),
     ] {
         let e = open(fixture(path)).err().unwrap().to_string();
         assert!(e.contains(expected), "{e}");
@@ -98,7 +98,7 @@ fn a_folder_with_several_splits_lists_them() {
 }
 
 #[test]
-fn the_memory_plan_has_the_pages() {
+fn the_memory_plan_includes_the_page_cache() {
     let load = |loader: Loader| loader.augment(Augment::train(16)).batch_size(4).workers(1).host().unwrap();
     let batches = load(Loader::new(fixture("parquet/hub/train")));
     assert!(batches.memory_plan().source_bytes >= 1 << 20, "{}", batches.memory_plan());
@@ -134,7 +134,7 @@ fn damaged_files_are_errors() {
 
 #[test]
 fn shards_with_different_class_names_name_both_files() {
-    // The second shard numbers its classes differently, as after a second `cast_column`.
+    // The second shard has a different order of classes, as after another `cast_column`.
     for (folder, set, first, second) in [
         ("parquet/hub/data", "train", "train-00000-of-00002.parquet", "train-00001-of-00002.parquet"),
         ("arrow/saved", "", "dataset_info.json", "data-00001-of-00002.arrow"),
@@ -160,7 +160,7 @@ fn shards_with_different_class_names_name_both_files() {
     }
 }
 
-/// Returns the fields of a fixture's row, as text.
+/// Returns the fields of a row in a fixture, as text.
 fn nested(name: &str, columns: &[&str], row: usize) -> warpfeed::Result<Vec<(String, String)>> {
     let columns = TableOptions::new().columns(columns.iter().copied());
     let source = Options::new().table(columns).open(fixture("nested").join(name))?;
@@ -170,7 +170,7 @@ fn nested(name: &str, columns: &[&str], row: usize) -> warpfeed::Result<Vec<(Str
     Ok(sample.fields().iter().map(|(name, value)| ((*name).to_owned(), text(value))).collect())
 }
 
-/// Columns of nested lists, and of structs with nested structs.
+/// The columns with nested lists, and with structs inside structs.
 const NESTED: [&str; 6] =
     ["boxes", "ragged", "objects.bbox", "objects.category", "objects.about.area", "objects.about.note"];
 
@@ -181,7 +181,8 @@ fn nested_values_equal_the_arrow_file() {
         let (arrow, parquet) =
             (nested("saved", &columns, row).unwrap(), nested("nested.parquet", &columns, row).unwrap());
         assert_eq!(arrow.len(), if row == 8 { 0 } else { 9 }, "row {row}");
-        // Lists of a fixed length are arrays in Arrow. Parquet does not store the length.
+        // Skip the first column: its lists have a fixed length and are arrays in Arrow, but Parquet
+        // does not store the length.
         assert_eq!(arrow[arrow.len().min(1)..], parquet[parquet.len().min(1)..], "row {row}");
         let numbers = |text: &str| text.replace(['[', ']', ','], " ").split_whitespace().collect::<Vec<_>>().join(" ");
         let boxes = |fields: &[(String, String)]| fields.first().map(|(_, text)| numbers(text));
@@ -247,7 +248,7 @@ fn a_missing_path_does_not_open_files_of_another_dataset() {
 #[test]
 fn unmarked_compressed_pages_of_old_pyarrow_are_read() {
     let mut bytes = fs::read(fixture("parquet/v2.parquet")).unwrap();
-    // In the first row group, each column's page declares that it is not compressed.
+    // Make the page of each column in the first row group declare that it is not compressed.
     for start in [4, 66193, 66354] {
         let header = &mut bytes[start..start + 30];
         let flag = header.windows(5).position(|part| part == [0x15, 4, 0x15, 0, 0x11]).unwrap() + 4;
@@ -262,8 +263,8 @@ fn unmarked_compressed_pages_of_old_pyarrow_are_read() {
     let mut scratch = Vec::new();
     let e = opened(&bytes).read(0, &mut scratch).unwrap_err().to_string();
     assert!(e.contains("bytes, but its header claims"), "{e}");
-    // The writer name that PyArrow used before version 3, truncated to the length of the name in
-    // the file.
+    // Use the writer name of PyArrow before version 3, truncated to the length of the name in the
+    // file.
     let writer = b"parquet-cpp-arrow version 26.0.1";
     let at = bytes.windows(writer.len()).position(|part| part == writer).unwrap();
     bytes[at..at + writer.len()].copy_from_slice(b"parquet-cpp version 1.5.1-SNAPSH");

@@ -1,6 +1,6 @@
-//! Promise: lists of numbers can be read if the decoded numbers fit into the memory plan, however
-//! small they are when encoded. Otherwise opening the loader fails, and the error states how much
-//! memory is required. A column that no field reads costs nothing.
+//! Tests that lists of numbers can be read only if the decoded numbers fit into the memory plan, no
+//! matter how small they are when encoded. If they do not fit, opening the loader must fail with
+//! the amount of memory that is required. A column that no field reads must not cost anything.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ fn loader(path: &Path) -> Loader {
 }
 
 #[test]
-fn lists_of_a_small_file_need_room_when_the_loader_opens() {
+fn long_lists_must_fit_into_the_memory_plan() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.parquet");
     write(&path);
@@ -37,7 +37,7 @@ fn lists_of_a_small_file_need_room_when_the_loader_opens() {
     assert!(e.cause().contains("raise the loader's memory_limit"), "{e}");
     let need: usize = e.cause().split("need ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     assert!((4 * NUMBERS..5 * NUMBERS).contains(&need), "{need}");
-    // The limit suggested by the message is enough.
+    // The limit that the message suggests is sufficient.
     let plan = loader(&path).field("ones", ones()).memory_limit(5 * need).host().unwrap().memory_plan();
     assert!(plan.source_bytes >= need, "{plan}");
 }
@@ -55,6 +55,6 @@ fn a_column_that_no_field_reads_is_neither_granted_nor_decoded() {
         .flat_map(|batch| batch.unwrap().field("id").unwrap().elements::<i32>().unwrap().to_vec())
         .collect();
     assert!(ids.into_iter().eq(0..ROWS as i32));
-    // A caller that reads a whole sample gets all of its fields.
+    // Reading a whole sample returns all of its fields.
     assert_eq!(batches.source().read(7, &mut Vec::new()).unwrap().names(), ["id.npy", "ones.npy"]);
 }

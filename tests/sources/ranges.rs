@@ -1,6 +1,6 @@
-//! Promise: record datasets are read from a store with range requests, without a cache. Reading a
-//! few samples downloads only some of the bytes, and batches are bit-identical to those of the
-//! local dataset. If there is no cache, formats that do not support range requests are rejected.
+//! Tests that record datasets are read from a store with range requests, without a cache. A few
+//! samples must take only some of the bytes, batches must be bit-identical to batches of the local
+//! dataset, and formats that do not support range requests must be rejected.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::stores::Objects;
 use warpfeed::source::{Object, Options, Source, Store, open};
 use warpfeed::{Error, Loader, Result};
 
-/// A store that counts the bytes that are read.
+/// A store that counts the bytes that it serves.
 #[derive(Clone, Default)]
 struct Counted {
     objects: Objects,
@@ -35,7 +35,7 @@ impl Store for Counted {
 }
 
 impl Counted {
-    /// Stores the files of a folder below `mem://set`.
+    /// Returns a store with the files of a folder below `mem://set`.
     fn of(folder: &Path) -> Self {
         let store = Counted::default();
         for entry in fs::read_dir(folder).unwrap() {
@@ -58,8 +58,8 @@ impl Counted {
     }
 }
 
-/// Datasets with the images of the reference. Each entry consists of the fixture, the URL relative
-/// to its folder, and the format.
+/// Datasets with the images of the reference: the fixture, the URL relative to its folder, and the
+/// format.
 const SETS: [(&str, &str, &str); 5] = [
     ("mds", "", "mds"),
     ("mds", "/index.json", "mds"),
@@ -86,7 +86,7 @@ fn batches_of_records_in_a_store_equal_local_ones() {
 }
 
 #[test]
-fn a_few_samples_of_records_take_a_part_of_the_bytes() {
+fn a_few_records_download_few_bytes() {
     for (name, below, _) in SETS {
         let store = Counted::of(&fixture(name));
         let source = store.open(&format!("mem://set{below}")).unwrap();
@@ -96,8 +96,8 @@ fn a_few_samples_of_records_take_a_part_of_the_bytes() {
         }
         let bytes = store.bytes.load(Ordering::Relaxed);
         assert!(bytes < store.size() / 2, "{name}: {opening} bytes to open, {bytes} of {}", store.size());
-        // Each format that probed the index has read its first bytes, which the source does not
-        // count.
+        // The source does not count the first bytes of the index, which several formats read for
+        // detection.
         assert!((bytes - 2 * 512..=bytes).contains(&source.network().unwrap().bytes), "{name}");
     }
 }
@@ -128,7 +128,9 @@ fn a_missing_or_changed_file_of_a_set_is_an_error_that_names_it() {
     store.objects.put(shard, bytes.clone());
     let errors: Vec<Error> = (0..source.len()).filter_map(|i| source.read(i, &mut Vec::new()).err()).collect();
     assert!(!errors.is_empty() && errors.len() < source.len());
-    assert!(errors.iter().all(|e| e.path().unwrap().to_str() == Some(shard) && e.cause().contains("another tag")));
+    assert!(
+        errors.iter().all(|e| e.path().unwrap().to_str() == Some(shard) && e.cause().contains("its tag is no longer"))
+    );
     store.objects.put(shard, bytes[..bytes.len() - 1].to_vec());
     let e = store.open("mem://set").err().unwrap();
     assert!(e.cause().contains("but index.json claims") && e.path().unwrap().to_str() == Some(shard), "{e}");
@@ -153,7 +155,7 @@ fn arrays_in_a_store_equal_local_ones() {
         assert_eq!((here.kind(), there.kind()), (kind, kind), "{url}");
         assert!(owned(&*here) == owned(&*there), "{url}");
         assert_eq!((here.classes(), here.fields()), (there.classes(), there.fields()));
-        // A file with a single array of images contains no labels.
+        // A file with only an array of images contains no labels.
         if name != "/images.npy" {
             let other = fixture(&path);
             loads_alike(&url, &|| Loader::new(&*url).store("mem", store.clone()), &|| Loader::new(&*other));
@@ -164,13 +166,14 @@ fn arrays_in_a_store_equal_local_ones() {
 }
 
 #[test]
-fn a_few_samples_of_arrays_take_a_part_of_the_bytes() {
+fn a_few_array_samples_download_few_bytes() {
     const ROW: usize = 1 << 16;
     let header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': (64, {ROW}), }}");
     let mut npy = format!("\u{1}\0v\0{header:<117}\n").into_bytes();
     npy.splice(..0, *b"\x93NUMPY");
     npy.extend((0..64 * ROW).map(|i| (i * 31 % 251) as u8));
-    // An archive. If it is in a store, its checksum is not verified.
+    // The checksum of an archive in a store is not verified, because that would take all of its
+    // bytes.
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("x.npy"), &npy).unwrap();
     fs::write(folder.path().join("y.npz"), stored_zip("x.npy", &npy)).unwrap();
@@ -212,7 +215,7 @@ fn remote_tfrecord_files_need_an_index_or_a_cache() {
     for name in ["train-00000-of-00002.tfrecord", "train-00001-of-00002.tfrecord"] {
         fs::write(folder.path().join(name), whole.repeat(times)).unwrap();
     }
-    // Opening writes the indexes.
+    // Opening the local files writes their indexes.
     let here = open(folder.path()).unwrap();
     let store = Counted::of(folder.path());
     let there = store.open("mem://set").unwrap();

@@ -1,5 +1,4 @@
-//! Tests MXNet's RecordIO files, which its C library wrote; see
-//! `tests/fixtures/formats/recordio.py`.
+//! Tests RecordIO files that MXNet's C library wrote (see `tests/fixtures/formats/recordio.py`).
 
 use std::fs;
 
@@ -17,7 +16,7 @@ fn recordio_files_give_the_batches_of_the_folder() {
 }
 
 #[test]
-fn a_missing_recordio_index_is_made_once() {
+fn a_missing_recordio_index_is_created_once() {
     let folder = copy("recordio");
     fs::remove_file(folder.path().join("train.idx")).unwrap();
     let path = folder.path().join("train.rec");
@@ -27,7 +26,7 @@ fn a_missing_recordio_index_is_made_once() {
     let first = modified();
     open(&path).unwrap();
     assert_eq!(modified(), first, "a second opening writes no index");
-    // The index of a different file is not used.
+    // An index of a different file is not used.
     let bytes = fs::read(&path).unwrap();
     let second = bytes.windows(4).skip(4).position(|four| four == MAGIC).unwrap() + 4;
     fs::write(&path, &bytes[..second]).unwrap();
@@ -74,12 +73,12 @@ fn insightface_recordio_files_skip_records_without_images() {
 }
 
 #[test]
-fn damaged_recordio_files_are_errors_with_the_place() {
+fn damaged_recordio_files_fail_with_their_location() {
     let folder = copy("recordio");
     let (path, index) = (folder.path().join("train.rec"), folder.path().join("train.idx"));
     let bytes = fs::read(&path).unwrap();
     let lines = fs::read_to_string(&index).unwrap();
-    // If one index entry is wrong, only the sample of that entry is damaged.
+    // A wrong entry in the index makes only its own sample fail.
     let second: u64 = lines.lines().nth(1).unwrap().split('\t').next_back().unwrap().parse().unwrap();
     fs::write(&index, lines.replace(&format!("\t{second}\n"), &format!("\t{}\n", second + 4))).unwrap();
     let source = open(&path).unwrap();
@@ -88,7 +87,7 @@ fn damaged_recordio_files_are_errors_with_the_place() {
     source.read(2, &mut Vec::new()).unwrap();
     fs::write(&index, "0\tzero\n").unwrap();
     let e = open(&path).err().unwrap();
-    assert!(e.path() == Some(&*index) && e.cause().contains("line 1: \"0\\tzero\""), "{e}");
+    assert!(e.path() == Some(&*index) && e.cause().contains("line 1 is \"0\\tzero\""), "{e}");
     fs::remove_file(&index).unwrap();
     for (damaged, cause) in [
         (bytes[..bytes.len() - 4].to_vec(), "it is truncated"),
@@ -101,8 +100,9 @@ fn damaged_recordio_files_are_errors_with_the_place() {
     }
 }
 
-/// Writes a file of records with three-byte images and one label each. The label is in the header
-/// or, if `arrays` is set, after it as an array of one number, as `mx.recordio.pack` writes a list.
+/// Writes a file of records, each with an image of three bytes and one label. The label is in the
+/// header. If `arrays` is true, it follows the header as an array of one number, as
+/// `mx.recordio.pack` writes lists.
 fn with_labels(path: &std::path::Path, labels: &[f32], arrays: bool) {
     let record = |label: &f32| {
         let header = match arrays {
@@ -148,21 +148,22 @@ fn recordio_labels_with_fractions_are_a_field_of_every_record() {
         (0..count).map(value).collect()
     };
     let field = |label: f32| (None, Some((vec![1], vec![label])));
-    // The first label is an integer and has the same type as the others.
+    // The first label is an integer, but it has the type of the others.
     with_labels(&path, &[1.0, 2.5, -3.0], false);
     assert_eq!(values(Options::new(), 3), [field(1.0), field(2.5), field(-3.0)]);
     with_labels(&path, &[1.0, 2.0], false);
     assert_eq!(values(Options::new(), 2), [(Some(1), None), (Some(2), None)]);
     let options = || Options::new().table(warpfeed::source::TableOptions::new().without_label());
     assert_eq!(values(options(), 2), [field(1.0), field(2.0)]);
-    // In a large file, opening does not inspect this record.
+    // Opening does not inspect this record, because the file is large.
     let mut many = vec![4.0; 1000];
     many[37] = 0.5;
     with_labels(&path, &many, false);
     let source = open(&path).unwrap();
     let e = source.read(37, &mut Vec::new()).unwrap_err();
     assert!(
-        e.cause().contains("labels [0.5]: other records have a single integer; use TableOptions::without_label"),
+        e.cause()
+            .contains("labels [0.5]: expected a single integer, as in other records; use TableOptions::without_label"),
         "{e}"
     );
     assert!(source.label(37, &mut Vec::new()).is_err());

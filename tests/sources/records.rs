@@ -1,4 +1,4 @@
-//! Tests that TFRecord files of `tf.train.Example` yield the same batches as the folder.
+//! Tests that TFRecord files of `tf.train.Example` messages give the same batches as the folder.
 
 use std::fs;
 use std::path::Path;
@@ -46,7 +46,7 @@ fn features_are_fields_and_may_be_missing() {
 
 #[test]
 fn records_pack_into_tar_shards() {
-    crate::wild::packs(&*open(fixture("tfrecord")).unwrap());
+    crate::wild::assert_packs(&*open(fixture("tfrecord")).unwrap());
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn several_splits_need_a_choice() {
 }
 
 #[test]
-fn damage_is_found_where_it_is() {
+fn damage_is_reported_with_its_offset() {
     let root = tempfile::tempdir().unwrap();
     let whole = fs::read(fixture("tfrecord").join("train-00000-of-00002")).unwrap();
     let path = root.path().join("a.tfrecord");
@@ -82,19 +82,19 @@ fn damage_is_found_where_it_is() {
     let source = open(&path).unwrap();
     source.read(0, &mut Vec::new()).unwrap();
     let e = source.read(1, &mut Vec::new()).err().unwrap().to_string();
-    assert!(e.contains("wrong checksum") && e.contains(&format!("at byte {}", first + 12)), "{e}");
+    assert!(e.contains("checksum mismatch") && e.contains(&format!("at byte {}", first + 12)), "{e}");
 
     let mut length = whole.clone();
     length[first] ^= 1;
     fs::write(&path, length).unwrap();
-    assert!(cause(&path).contains(&format!("wrong checksum of the length at byte {first}")), "{}", cause(&path));
+    assert!(cause(&path).contains(&format!("length checksum mismatch at byte {first}")), "{}", cause(&path));
 
     for end in [1, 11, 12, first - 1, first + 5, whole.len() - 1] {
         fs::write(&path, &whole[..end]).unwrap();
         assert!(cause(&path).contains("tfrecord: "), "{end}: {}", cause(&path));
     }
     fs::write(&path, b"\x1f\x8b\x08\0\0\0\0\0\0\0\0\0").unwrap();
-    assert!(cause(&path).contains("decompress it with gunzip"), "{}", cause(&path));
+    assert!(cause(&path).contains("decompress the file with gunzip"), "{}", cause(&path));
     fs::write(&path, b"").unwrap();
     assert!(cause(&path).contains("no records"), "{}", cause(&path));
 }
@@ -111,13 +111,13 @@ fn the_index_of_a_large_file_is_rebuilt_when_the_file_changes() {
     };
     let first = labels(&*open(&path).unwrap());
     assert_eq!(first.len(), 6 * times);
-    // A different program's file with a similar name is not touched.
+    // A file of another program with a similar name is left alone.
     let foreign = root.path().join("large.tfrecord.index");
     fs::write(&foreign, "0 17\n").unwrap();
     let index = root.path().join("large.tfrecord.warpfeed-index");
     let kept = fs::read(&index).unwrap();
     assert_eq!(labels(&*open(&path).unwrap()), first);
-    // A damaged index is not used, and neither is the index of a different file.
+    // Neither a damaged index nor the index of a different file is used.
     fs::write(&index, &kept[..kept.len() - 9]).unwrap();
     assert_eq!(open(&path).unwrap().len(), 6 * times);
     fs::write(&path, whole.repeat(times + 1)).unwrap();

@@ -1,5 +1,5 @@
-//! Promise: if a dataset is modified, replaced or removed while a loader is running, the next epoch
-//! detects it.
+//! Tests that the next epoch detects that a dataset was modified, replaced or removed while a
+//! loader is running.
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
@@ -9,8 +9,8 @@ use warpfeed::pack::{DatasetWriter, LmdbWriter, TarWriter, WriteOptions};
 use warpfeed::source::OwnedSample;
 use warpfeed::{Augment, Batches, ErrorKind, HostBatch, Loader};
 
-/// Writes a dataset of four images with a single gray value, so that the old and the new dataset
-/// can be told apart.
+/// Writes a dataset of four images with a single gray value, which tells the old dataset from the
+/// new one.
 fn write(mut writer: Box<dyn DatasetWriter>, gray: u8) {
     for i in 0..4 {
         let mut png = std::io::Cursor::new(Vec::new());
@@ -71,7 +71,7 @@ fn a_modified_shard_is_an_error_at_the_next_epoch() {
     tar(&path, 10);
     let mut batches = open(&path);
     assert_eq!(gray(&mut batches, 0), 10);
-    // Like `cp` over a file: the same file with different bytes.
+    // Overwrite the bytes of the same file, as `cp` does.
     let mut file = File::options().write(true).open(&path).unwrap();
     file.seek(SeekFrom::Start(600)).unwrap();
     file.write_all(b"other bytes").unwrap();
@@ -83,7 +83,7 @@ fn a_modified_shard_is_an_error_at_the_next_epoch() {
     assert!(!error.cause().contains(" bytes"), "its length has not changed: {error}");
     assert!(epoch.all(|batch| batch.is_err()));
     drop(epoch);
-    // The error persists, and starting many epochs without taking their errors does not block.
+    // The error persists, and starting many epochs without consuming their errors does not block.
     for epoch in 2..50 {
         drop(batches.epoch(epoch));
     }
@@ -115,8 +115,8 @@ fn errors_of_modified_shards_state_the_growth_or_the_time() {
     assert!(cause.contains(&format!("it had {old} bytes when it was opened and has {} now", old + 512)), "{cause}");
 }
 
-/// In each epoch, the worker that first reads from a shard checks it. Workers that read valid
-/// shards do not wait for this check.
+/// Tests that in each epoch, the worker that first reads from a shard checks it, and that workers
+/// that read valid shards do not wait for this check.
 #[test]
 fn a_modified_shard_is_an_error_where_it_is_first_read() {
     let root = tempfile::tempdir().unwrap();
@@ -136,7 +136,7 @@ fn a_modified_shard_is_an_error_where_it_is_first_read() {
     }
 }
 
-/// Even if bad samples are skipped, samples of a changed shard are never delivered.
+/// Tests that samples of a changed shard are never delivered, even if invalid samples are skipped.
 #[test]
 fn no_sample_of_a_modified_shard_is_delivered() {
     let root = tempfile::tempdir().unwrap();

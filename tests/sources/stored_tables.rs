@@ -1,6 +1,7 @@
-//! Promise: a table, or COCO annotations, with the files that they refer to, yield the same samples
-//! from a store as from local files. This also holds for a local table that refers to remote files.
-//! The files are prefetched. A table of URLs is read only if an option names the URL column.
+//! Tests that tables and COCO annotations have the same samples in a store, together with the files
+//! that they refer to, as on this machine. The same must hold for a local table that refers to
+//! files in a store. The files must be prefetched. A table of URLs must be read only if an option
+//! names the column of URLs.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +14,7 @@ use warpfeed::{Augment, ErrorKind, Loader};
 
 const ROWS: usize = 24;
 
-/// Writes tables of images with masks, and returns the folder and a store with the same files.
+/// Writes tables of images with masks. Returns their folder, and a store with the same files.
 fn set() -> (tempfile::TempDir, Objects) {
     let (root, store) = (tempfile::tempdir().unwrap(), Objects::default());
     let (mut csv, mut json, mut urls) = ("path,mask,label,note\n".to_owned(), String::new(), "path,label\n".to_owned());
@@ -56,7 +57,7 @@ fn a_table_and_its_files_are_equal_locally_and_in_a_store() {
         let has_mask = samples(&*there)[3].as_sample().unwrap().field("mask.png").is_some();
         assert_eq!(has_mask, name == "x.csv");
         assert_eq!(there.path(3).unwrap().to_str(), Some("mem://set/a/3.jpg"));
-        // A local table with the files in the store.
+        // Test a local table that refers to files in the store.
         let other = tempfile::tempdir().unwrap();
         fs::copy(root.path().join(name), other.path().join(name)).unwrap();
         let mixed = stores().table(TableOptions::new().root("mem://set")).open(other.path().join(name)).unwrap();
@@ -68,9 +69,9 @@ fn a_table_and_its_files_are_equal_locally_and_in_a_store() {
     for (one, expected) in all.iter().zip(samples(&*here)) {
         assert_eq!(one.as_sample().unwrap().image().unwrap().1, expected.as_sample().unwrap().image().unwrap().1);
     }
-    // The table in the store has URLs below its own folder.
+    // The table in the store contains URLs below its own folder, which need no option.
     assert_eq!(stores().open("mem://set/urls.csv").unwrap().len(), ROWS);
-    // Refused without the option, even if the table is in the current folder.
+    // The local table is refused without the option, even if it is in the current folder.
     for options in [TableOptions::new(), TableOptions::new().root("")] {
         let e = stores().table(options).open(&urls).err().unwrap();
         assert!(e.kind() == ErrorKind::Config && e.cause().contains("TableOptions::image(\"path\")"), "{e}");
@@ -107,15 +108,15 @@ fn files_of_a_remote_table_are_prefetched() {
     }
     drop(follow);
     let after = source.network().unwrap();
-    // Only prefetched replies are timed, and no other read was sent. Hedged requests are sent
-    // twice.
+    // Replies are timed only if they are prefetched. No other reads were sent, but hedged requests
+    // were sent twice.
     let sent = after.requests - before.requests - after.hedges;
     assert!(sent > 0 && after.answers.count >= sent, "{before:?} {after:?}");
 
     let up = stores().open("mem://set/up.csv").unwrap();
     assert!(up.read(0, &mut Vec::new()).is_ok());
     let e = up.read(1, &mut Vec::new()).unwrap_err();
-    assert!(e.cause().contains("is not a relative path below") && e.to_string().contains("up.csv"), "{e}");
+    assert!(e.cause().contains("must be a relative path inside") && e.to_string().contains("up.csv"), "{e}");
     let e = stores().table(TableOptions::new().image("path")).open("mem://set/two.csv").err().unwrap();
     assert!(e.cause().contains("the files are in several stores: mem://set/a/1.jpg and mem://other/a/2.jpg"), "{e}");
     let e = stores().open("mem://set/none.csv").err().unwrap();

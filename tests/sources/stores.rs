@@ -1,6 +1,6 @@
-//! Promise: tar shards are read from a store by URL as they are read locally. A URL without a
-//! store, and a format that cannot be read from a store, fail with advice. Reading an object that
-//! has changed fails, and bytes of two versions are never mixed.
+//! Tests that tar shards in a store have the same samples as local ones. An unregistered URL
+//! scheme, or a format that cannot be read from a store, must fail with a helpful message. Reading
+//! an object that has changed must fail, and the bytes of two versions must never be mixed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ use warpfeed::{Augment, Error, ErrorKind, Loader, Result};
 #[derive(Clone, Default)]
 pub(crate) struct Objects(pub(crate) Arc<Mutex<Versions>>);
 
-/// Version number and bytes of the newest version of each object.
+/// The version number and the bytes of each object's newest version.
 type Versions = BTreeMap<String, (u64, Vec<u8>)>;
 
 impl Objects {
@@ -42,7 +42,9 @@ impl Store for Objects {
         let objects = self.0.lock().unwrap();
         let (version, bytes) = &objects[&object.url];
         if object.tag != Some(version.to_string()) {
-            return Err(Error::in_source("the object has another tag").at_path(&object.url));
+            return Err(
+                Error::in_source("the object changed: its tag is no longer the expected one").at_path(&object.url)
+            );
         }
         to.copy_from_slice(&bytes[at as usize..][..to.len()]);
         Ok(())
@@ -54,7 +56,7 @@ pub(crate) fn samples(source: &dyn Source) -> Vec<OwnedSample> {
     (0..source.len()).map(read).collect()
 }
 
-/// Returns shards with 40 numbers, once in a local folder and once in a store.
+/// Returns shards with 40 samples, in a local folder and in a store.
 fn shards() -> (tempfile::TempDir, Objects) {
     let (root, store) = (tempfile::tempdir().unwrap(), Objects::default());
     Pack::new(&Numbers::new(40)).shard_size(16_000).keep_bad(true).to(root.path().join("s.tar")).unwrap();
@@ -64,7 +66,7 @@ fn shards() -> (tempfile::TempDir, Objects) {
         store.put(&format!("mem://set/{}", path.file_name().unwrap().to_str().unwrap()), fs::read(&path).unwrap());
     }
     store.put("mem://set/notes.txt", b"not a shard".to_vec());
-    // The last four bytes of this name begin inside a multi-byte character.
+    // In this name, the last four bytes begin inside a multi-byte character.
     store.put("mem://set/\u{30c7}\u{30fc}\u{30bf}", b"not a shard".to_vec());
     (root, store)
 }
@@ -77,7 +79,8 @@ fn shards_in_a_store_equal_local_ones() {
     let names: Vec<_> = store.list("mem://set/").unwrap().into_iter().map(|object| object.url).collect();
     let names: Vec<_> = names.iter().filter(|url| url.ends_with(".tar")).collect();
     assert!(names.len() > 1);
-    // The packed name refers to the manifest.
+    // Opening the path that was passed to `Pack::to` (`s.tar`) finds the shards through the
+    // manifest.
     assert_eq!(samples(&*open(root.path().join("s.tar")).unwrap()), samples(&*local));
     assert_eq!(samples(&*options.open("mem://set/s.tar").unwrap()), samples(&*local));
     let e = options.open("mem://set/t.tar").err().unwrap();
@@ -97,21 +100,21 @@ fn shards_in_a_store_equal_local_ones() {
 }
 
 #[test]
-fn a_manifest_in_a_store_decides_which_shards_are_the_set() {
+fn a_manifest_in_a_store_determines_the_shards() {
     let (root, store) = shards();
     let local = open(root.path()).unwrap();
     let options = Options::new().store("mem", Arc::new(store.clone()));
     let bytes = |url: &str| store.0.lock().unwrap()[url].1.clone();
     let url = "mem://set/s.manifest.json";
     assert_eq!(samples(&*options.open(url).unwrap()), samples(&*local));
-    // Leftovers of an abandoned attempt are not part of the dataset.
+    // Shards left over from an interrupted `pack` are ignored.
     store.put("mem://set/s-000077.tar", bytes("mem://set/s-000000.tar"));
     for url in ["mem://set", url] {
         assert_eq!(samples(&*options.open(url).unwrap()), samples(&*local), "{url}");
     }
     store.put("mem://set/more.tar", bytes("mem://set/s-000000.tar"));
     let e = options.open("mem://set").err().unwrap();
-    assert!(e.cause().contains("1 tar files are not listed in s.manifest.json, such as more.tar"), "{e}");
+    assert!(e.cause().contains("1 tar files that s.manifest.json does not list, such as more.tar"), "{e}");
     assert_eq!(options.open(url).unwrap().len(), 40);
     store.0.lock().unwrap().remove("mem://set/more.tar");
     let shard = bytes("mem://set/s-000001.tar");
@@ -130,7 +133,7 @@ fn a_manifest_in_a_store_decides_which_shards_are_the_set() {
 }
 
 #[test]
-fn a_url_that_cannot_be_opened_says_what_to_do() {
+fn an_unusable_url_fails_with_advice() {
     let (root, store) = shards();
     let options = Options::new().store("mem", Arc::new(store));
     for (url, kind, words) in [
@@ -140,7 +143,7 @@ fn a_url_that_cannot_be_opened_says_what_to_do() {
             "no store is registered for s3:// URLs; add a store for the scheme \"s3\"",
         ),
         ("mem://set/data.yaml", ErrorKind::Config, "this format needs local files, and the loader has no cache"),
-        ("mem://empty", ErrorKind::Source, "no .tar objects and no images among 0 objects below this URL"),
+        ("mem://empty", ErrorKind::Source, "found no .tar objects, and found no images among 0 objects under this URL"),
         ("mem://set/absent.tar", ErrorKind::Source, "no such object"),
     ] {
         let e = options.open(url).err().unwrap();
@@ -151,7 +154,7 @@ fn a_url_that_cannot_be_opened_says_what_to_do() {
     assert!(e.to_string().contains("gs://bucket") && e.cause().contains("\"gs\""), "{e}");
     let path = format!("file://{}", root.path().display());
     assert_eq!(open(&path).unwrap().len(), 40);
-    // An explicit format overrides the one suggested by the path.
+    // An explicit format overrides the format that the path suggests.
     let e = Options::new().format("folder").open(root.path()).err().unwrap();
     assert!(e.cause().contains("no images"), "{e}");
 }
@@ -164,15 +167,15 @@ fn an_object_that_changes_is_an_error_with_its_url() {
     let bytes = store.0.lock().unwrap()[&url].1.clone();
     store.put(&url, bytes);
     let e = source.read(39, &mut Vec::new()).unwrap_err();
-    assert!(e.to_string().contains(&url) && e.cause().contains("another tag"), "{e}");
+    assert!(e.to_string().contains(&url) && e.cause().contains("its tag is no longer"), "{e}");
     source.check().unwrap();
     let e = source.read(39, &mut Vec::new()).unwrap_err();
-    assert!(e.cause().contains("another tag"), "{e}");
+    assert!(e.cause().contains("its tag is no longer"), "{e}");
     assert!(source.read(0, &mut Vec::new()).is_ok(), "other shards are unchanged");
 }
 
-/// A store that lists objects in reverse order. If `busy` is set, the next call of `object` clears
-/// it and fails.
+/// A store that lists objects in reverse order. If `busy` is true, the next call of `object` fails
+/// and sets it to false.
 struct Busy {
     objects: Objects,
     busy: Arc<Mutex<bool>>,
@@ -197,7 +200,7 @@ impl Store for Busy {
     }
 }
 
-/// An unreachable store that counts the requests.
+/// An unreachable store that counts its requests.
 #[derive(Default)]
 struct Unreachable(Mutex<usize>);
 
@@ -217,11 +220,11 @@ impl Store for Unreachable {
 }
 
 #[test]
-fn a_store_that_cannot_be_reached_is_asked_for_one_listing() {
+fn an_unreachable_store_gets_one_request() {
     let store = Arc::new(Unreachable::default());
     let e = Options::new().store("mem", store.clone()).open("mem://set/train").err().unwrap();
     assert_eq!((e.kind(), e.cause()), (ErrorKind::Io, "no connection"));
-    assert_eq!(*store.0.lock().unwrap(), 1, "each listing is repeated for a minute and a half");
+    assert_eq!(*store.0.lock().unwrap(), 1, "expected a single listing, because each one is retried for 90 s");
 }
 
 #[test]
@@ -251,7 +254,7 @@ fn parquet_files_in_a_store_equal_local_ones() {
         store.put(&format!("mem://org/name/data/{name}"), fs::read(&path).unwrap());
     }
     store.put("mem://org/name/README.md", b"# name".to_vec());
-    // Pages are located by their index, or by scanning the column.
+    // One file has a page index. The other has none, so its pages are found by scanning.
     for name in ["indexed", "pages"] {
         let bytes = fs::read(fixture("parquet").join(format!("{name}.parquet"))).unwrap();
         store.put(&format!("mem://one/{name}.parquet"), bytes);
@@ -264,7 +267,7 @@ fn parquet_files_in_a_store_equal_local_ones() {
         let one = options.open(format!("mem://one/{name}.parquet")).unwrap();
         assert_eq!(samples(&*one), expected[..6], "{name}");
     }
-    // A folder whose name looks like that of a file, as Spark writes it.
+    // Spark writes folders with names that end in `.parquet`.
     store.put("mem://spark/x.parquet/_SUCCESS", Vec::new());
     for part in ["part-00000", "part-00001"] {
         let bytes = fs::read(fixture("parquet/indexed.parquet")).unwrap();
@@ -279,9 +282,9 @@ fn parquet_files_in_a_store_equal_local_ones() {
     for (url, expected) in [
         (
             "mem://org/name",
-            "has the splits train, validation: add the name of one to the path, such as mem://org/name/train",
+            "found the splits train, validation: append one to the path, for example mem://org/name/train",
         ),
-        ("mem://org/name/dev", "no split \"dev\", only train, validation"),
+        ("mem://org/name/dev", "no split \"dev\": expected one of train, validation"),
     ] {
         let e = options.open(url).err().unwrap().to_string();
         assert!(e.contains(expected), "{e}");
@@ -289,12 +292,12 @@ fn parquet_files_in_a_store_equal_local_ones() {
     crate::formats::loads_as_reference("parquet in a store", &|| {
         Loader::new("mem://org/name/train").store("mem", store.clone())
     });
-    // Bytes of a different version are never mixed with those that were opened.
+    // The bytes of a different version are never mixed with the bytes of the opened one.
     let url = "mem://one/indexed.parquet";
     let one = options.open(url).unwrap();
     store.put(url, vec![0; 100_000]);
     let e = one.read(5, &mut Vec::new()).err().unwrap();
-    assert!(e.path().unwrap().to_str() == Some(url) && e.cause().contains("another tag"), "{e}");
+    assert!(e.path().unwrap().to_str() == Some(url) && e.cause().contains("its tag is no longer"), "{e}");
 }
 
 /// Stores the files of a folder below `url`.
@@ -322,7 +325,7 @@ fn a_folder_is_the_same_dataset_on_this_machine_and_in_a_store() {
     let trees: [(&str, &[&str]); 24] = [
         ("folder", &["a/1.jpg", "b/2.jpg"]),
         ("folder", &["1.jpg", "2.jpg"]),
-        // Images take precedence over tables, wherever the tables are.
+        // Images take precedence over Parquet files, in whichever folder either is found.
         ("folder", &["a/1.jpg", "b/2.jpg", "x.parquet"]),
         ("folder", &["a/1.jpg", "b/2.jpg", "a/x.parquet"]),
         ("folder", &["a/1.jpg", "b/deep/2.jpg", "b/deep/deeper/x.parquet"]),
@@ -337,14 +340,14 @@ fn a_folder_is_the_same_dataset_on_this_machine_and_in_a_store() {
         ("error", &[".cache/x.parquet", ".x.parquet", "notes.md"]),
         ("parquet", &["a.parquet", ".b.parquet", ".cache/c.parquet"]),
         ("error", &[]),
-        // Files in a folder precede files in its subfolders.
+        // Files in the folder take precedence over files in its subfolders.
         ("parquet", &["train.parquet", "data/test.parquet"]),
         ("parquet", &["data/train.parquet", "extra/test.parquet"]),
         ("error", &["data/train.parquet", "data/test.parquet"]),
         ("parquet", &["plain/train-00000-of-00001.parquet"]),
         ("parquet", &["plain/train/0000.parquet", "plain/train/0001.parquet"]),
         ("error", &["a/b/c/0000.parquet"]),
-        // In folder order: as strings, "a-b/0.parquet" would sort before "a/0.parquet".
+        // The files are sorted by folder. As strings, "a-b/0.parquet" would precede "a/0.parquet".
         ("error", &["a-b/0.parquet", "a/0.parquet"]),
         ("arrow", &["train.arrow", "x.parquet"]),
         ("yolo", &["images/1.jpg", "labels/1.txt"]),
@@ -361,7 +364,8 @@ fn a_folder_is_the_same_dataset_on_this_machine_and_in_a_store() {
                 assert_eq!(here.classes(), there.classes());
             }
             (Err(here), Err(there)) => assert_eq!(expected, "error", "{here}; {there}"),
-            // A format that needs local files is recognized, and refused without a cache.
+            // A format that needs local files must be recognized, then rejected because there is no
+            // cache.
             (Ok(here), Err(there)) => {
                 assert_eq!(here.kind(), expected);
                 let refused = "the loader has no cache to download them to";
@@ -396,7 +400,7 @@ fn a_folder_is_the_same_dataset_on_this_machine_and_in_a_store() {
     }
 }
 
-/// A hub with a dataset that gets a new commit at every request for objects.
+/// A hub whose dataset gets a new commit on every `object` or `list` call.
 struct Hub {
     objects: Objects,
     commits: Mutex<u64>,
@@ -421,14 +425,14 @@ impl Store for Hub {
     }
 
     fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
-        // All bytes must come from the first commit that was listed.
+        // All bytes must come from the commit that was listed first.
         assert_eq!(object.tag.as_deref(), Some("commit 1"));
         self.objects.read(&self.objects.object(&object.url)?, at, to)
     }
 }
 
 #[test]
-fn the_shards_of_a_pattern_on_the_hub_are_of_one_commit() {
+fn hub_shards_come_from_a_single_commit() {
     let (root, mem) = shards();
     let objects = Objects::default();
     for (url, (_, bytes)) in mem.0.lock().unwrap().iter() {
@@ -440,5 +444,8 @@ fn the_shards_of_a_pattern_on_the_hub_are_of_one_commit() {
     let local = open(root.path().join("{s-000000,s-000001}.tar")).unwrap();
     assert_eq!(samples(&*source), samples(&*local));
     let e = hub().open(pattern("s-00{0000,9999}")).err().unwrap();
-    assert!(e.cause().contains("no such object in the listed commit") && e.to_string().contains("s-009999.tar"), "{e}");
+    assert!(
+        e.cause().contains("the commit contains no object at this URL") && e.to_string().contains("s-009999.tar"),
+        "{e}"
+    );
 }

@@ -1,7 +1,7 @@
-//! Promise: a CSV, TSV or JSON Lines file is a dataset. Its batches equal those of a folder with
-//! the same images, and those of a packed copy, bit for bit. Quotes, line ends, byte order marks
-//! and other encodings are read as by a naive parser, or rejected with the line number. An invalid
-//! row makes only its own sample fail, with an error that names the file and the line.
+//! Tests that the batches of a CSV, TSV or JSON Lines table equal the batches of a folder with the
+//! same images and of a packed copy, bit for bit. Quotes, line ends, byte order marks and other
+//! encodings must be read as a naive parser reads them, or rejected with the line number. An
+//! invalid row must make only its own sample fail, with an error that names the file and the line.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ fn all(loader: Loader) -> Vec<HostBatch> {
     loader.prefetch(32).into_iter().collect::<Result<_>>().unwrap()
 }
 
-/// Fields, label and key of every sample.
+/// The key, the label and the fields of a sample.
 type Row = (String, Option<i64>, Vec<(String, Vec<u8>)>);
 
 fn rows(source: &dyn Source) -> Vec<Row> {
@@ -44,7 +44,7 @@ fn rows(source: &dyn Source) -> Vec<Row> {
     (0..source.len()).map(row).collect()
 }
 
-/// Returns the text of the field `name` in every row.
+/// Returns the text of the field `name` in each row.
 fn column(path: &Path, name: &str) -> Vec<String> {
     let text =
         |(_, _, fields): Row| String::from_utf8(fields.into_iter().find(|(have, _)| have == name).unwrap().1).unwrap();
@@ -150,22 +150,25 @@ fn columns_are_found_by_name_or_by_option() {
     ];
     assert_eq!(rows(&found), expected);
     assert_eq!(found.path(1).unwrap(), root.path().join("images/./2.png"));
-    // By default all columns are read, and a value that names a file is replaced by its content.
+    // By default, all columns are read, and the content of a file replaces its path.
     let names: Vec<String> = rows(&columns().open(&table).unwrap())[0].2.iter().map(|(name, _)| name.clone()).collect();
     assert_eq!(names, ["jpg", "id.txt", "height.txt", "weight.txt", "note.txt", "mask.png"]);
     // Without images, the key is the row number.
     let plain = rows(&Table::open(&table).unwrap());
     assert_eq!((plain[1].0.as_str(), plain[1].1, plain[1].2.len()), ("1", None, 7));
-    // Without a header.
+    // Test a table without a header line.
     let bare = write(root.path(), "bare.csv", "images/2.png;3\nimages/a/1.JPG;4\n");
     let found = TableOptions::new().headerless().image("0").label("1").open(&bare).unwrap();
     assert_eq!(rows(&found).iter().map(|row| row.1).collect::<Vec<_>>(), [Some(3), Some(4)]);
     let e = |options: TableOptions| options.open(&table).unwrap_err();
     assert!(e(columns().image("Path")).cause().starts_with("no column \"Path\": the table has \"id\", \"Where\""));
     assert_eq!(e(columns().without_label()).cause(), "label and without_label cannot be combined");
-    assert_eq!(e(columns().gather("note", ["weight"])).cause(), "two columns map to the field \"note\": rename one");
+    assert_eq!(
+        e(columns().gather("note", ["weight"])).cause(),
+        "two columns would become the field \"note\": rename one of them"
+    );
     let twice = write(root.path(), "twice.csv", "a,b,a\n1,2,3\n");
-    assert!(cause(&twice).ends_with("columns 0 and 2 have the same name \"a\""));
+    assert!(cause(&twice).contains("columns 0 and 2 have the same name \"a\""));
     let wide = write(
         root.path(),
         "wide.csv",
@@ -193,25 +196,25 @@ fn a_column_holds_paths_if_one_of_its_first_values_exists() {
         let sample = table.read(row, &mut scratch)?;
         Ok(sample.fields().iter().map(|(name, _)| name.to_string()).collect())
     };
-    // The file of the first row is missing.
+    // The mask of the first row is missing.
     let table = Table::open(write(root.path(), "t.csv", "path,mask,x\n1.png,m/1.png,0.5\n2.png,m/2.png,7\n")).unwrap();
     assert_eq!(names(1, &table).unwrap(), ["png", "x.txt", "mask.png"]);
     let e = names(0, &table).unwrap_err();
     assert!(e.path().unwrap().ends_with("m/1.png") && e.cause().contains("line 2 of"), "{e}");
-    // If none of the files exists, the column is text, and a warning says why.
+    // If none of the files exists, the column is text, with a warning.
     let path = write(root.path(), "u.csv", "path,mask\n1.png,n/1.png\n2.png,n/2.png\n");
     let warnings = Warnings::default();
     let table = tracing::subscriber::with_default(warnings.clone(), || Table::open(&path)).unwrap();
     assert_eq!(names(0, &table).unwrap(), ["png", "mask.txt"]);
     let warnings = warnings.0.lock().unwrap().join("\n");
-    assert!(warnings.contains("column \"mask\" has image names, such as \"n/1.png\""), "{warnings}");
-    // If a value is not a path, the column is text.
+    assert!(warnings.contains("column \"mask\" looks like image paths (such as \"n/1.png\")"), "{warnings}");
+    // The column is text if a value is not a path.
     let table = Table::open(write(root.path(), "v.csv", "path,note\n1.png,m/2.png\n2.png,none\n")).unwrap();
     assert_eq!(names(0, &table).unwrap(), ["png", "note.txt"]);
 }
 
 #[test]
-fn paths_without_an_extension_lead_to_images_of_one_format() {
+fn paths_may_omit_the_image_extension() {
     let root = tempfile::tempdir().unwrap();
     for file in ["train/p0.jpg", "train/p.1.jpg", "train/p2.jpg"] {
         write(root.path(), file, file);
@@ -228,7 +231,7 @@ fn paths_without_an_extension_lead_to_images_of_one_format() {
     }
     let e = table.read(3, &mut Vec::new()).unwrap_err();
     assert!(e.path().unwrap().ends_with("p3.jpg") && e.cause().contains("line 5 of"), "{e}");
-    // If there are files in two formats, the name is ambiguous.
+    // The extension is ambiguous if there are files in two formats.
     write(root.path(), "train/p0.png", "png");
     let e = options().open(&path).unwrap_err();
     assert!(e.cause().contains("p0.jpg and p0.png") && e.path() == Some(&*path), "{e}");
@@ -249,7 +252,7 @@ fn integers_that_differ_only_in_their_zeros_are_not_one_class() {
     }
     let of = |table: Table| rows(&table).iter().map(|row| row.1).collect::<Vec<_>>();
     assert_eq!(of(open(&["007", "010", "007", "1.0", "1"]).unwrap()), [7, 10, 7, 1, 1].map(Some));
-    // As class names, they are different.
+    // As class names, they are distinct.
     let path = write(root.path(), "t.csv", "x,label\n1,007\n2,07\n3,cat\n");
     assert_eq!(Table::open(&path).unwrap().classes(), ["007", "07", "cat"]);
 }
@@ -272,13 +275,13 @@ fn labels_are_integers_names_or_fields() {
     let loader = Loader::new(&table).drop_field("image").field("label", NdArray::new(Dtype::F32, []));
     let batch = loader.into_iter().next().unwrap().unwrap();
     assert_eq!(batch.field("label").unwrap().as_f32().unwrap(), [0.5, -3.0]);
-    // A missing label fails and names the sample, unless an option permits it.
+    // A missing label makes its sample fail, unless an option permits it.
     let table = write(root.path(), "t.csv", "x,label\n1,3\n2,\n");
     let loader = || Loader::new(&table).drop_field("image").field("x", NdArray::new(Dtype::I64, []));
     let e = loader().into_iter().find_map(Result::err).unwrap();
     assert!(e.sample() == Some(1) && e.cause().contains("no label"), "{e}");
     assert_eq!(loader().unlabeled(true).into_iter().next().unwrap().unwrap().labels().unwrap(), [3, -1]);
-    // The same holds for JSON.
+    // The same is true for JSON.
     let lines = write(root.path(), "t.jsonl", "{\"label\": 4}\n\n{\"label\": null, \"b\": [1]}\n{\"label\": \"5\"}\n");
     assert_eq!(
         rows(&Table::open(&lines).unwrap()).iter().map(|row| row.1).collect::<Vec<_>>(),
@@ -289,7 +292,7 @@ fn labels_are_integers_names_or_fields() {
 }
 
 #[test]
-fn a_missing_label_mark_among_integers_fails_its_row() {
+fn a_missing_value_mark_among_integers_fails_its_row() {
     let root = tempfile::tempdir().unwrap();
     for mark in ["NA", "nan", "None", "?"] {
         let text: String = (0..12).map(|label| format!("{label},{label}\n")).collect();
@@ -300,7 +303,7 @@ fn a_missing_label_mark_among_integers_fails_its_row() {
         let e = table.label(0, &mut scratch).unwrap_err();
         assert_eq!(e.cause(), format!("line 2: label {mark:?} is not an integer"));
     }
-    // In a column of names, without any integers, or with a class list, the mark is a class name.
+    // The mark is a class name in a column without integers, or with a class list.
     let classes = |text: &str| Table::open(write(root.path(), "t.csv", text)).unwrap().classes().to_vec();
     assert_eq!(classes("x,label\n1,NA\n2,DE\n"), ["DE", "NA"]);
     assert_eq!(classes("x,label\n1,NA\n2,?\n3,NA\n"), ["?", "NA"]);
@@ -326,16 +329,16 @@ fn a_mixed_label_column_is_class_names_with_a_warning() {
     let (names, warnings) = warned(&path, &[]);
     assert_eq!(names, ["11", "2", "3", "unknown"]);
     let words = "t.csv: column \"label\": 3 labels are integers and 1 is text, first in line 4 (\"unknown\"): all are \
-                 treated as class names, numbered in alphabetical order";
+                 treated as class names in alphabetical order";
     assert!(warnings.ends_with(words), "{warnings}");
     assert_eq!(warned(&path, &["2", "3", "11", "unknown"]).1, "", "the list says what the names are");
     assert_eq!(warned(&write(root.path(), "u.csv", "x,label\n1,a\n2,b\n"), &[]).1, "");
     let (names, warnings) = warned(&write(root.path(), "na.csv", "x,label\n1,cat\n2,NA\n3,None\n"), &[]);
     assert_eq!(names, ["NA", "None", "cat"]);
-    let words = "na.csv: column \"label\": \"NA\" is treated as a class; leave the cell empty if it means a \
-                 missing label";
+    let words = "na.csv: column \"label\": \"NA\" is treated as a class; if it means that the label is missing, leave \
+                 the cell empty";
     assert!(warnings.ends_with(words), "{warnings}");
-    // With a number that is not an integer, the column is a field. Reading labels fails with the
+    // If a number is not an integer, the column is a field, and reading labels fails with the
     // reason.
     let path = write(root.path(), "v.csv", "x,label\n1,3\n2,1.5\n");
     let batch = Loader::new(&path).drop_field("image").field("x", NdArray::new(Dtype::I64, [])).into_iter().next();
@@ -420,7 +423,7 @@ fn a_bad_row_is_one_bad_sample_with_its_line() {
         format!("{file}: source: line 5: the row has 4 cells, but the table has 3 columns")
     );
     let missing = read(3).unwrap_err();
-    // The error's path is the missing file, so that programs can collect the files to repair.
+    // The path of the error is the missing file, so that programs can collect the files to repair.
     let place = format!("{}: io: No such file", root.path().join("b.png").display());
     assert!(
         missing.starts_with(&place) && missing.ends_with(&format!("; line 6 of {file} names this file")),
@@ -432,7 +435,7 @@ fn a_bad_row_is_one_bad_sample_with_its_line() {
     let read =
         |index| lines.read(index, &mut Vec::new()).map(|sample| sample.fields().len()).map_err(|e| e.to_string());
     assert_eq!((lines.len(), read(0), read(4)), (5, Ok(1), Ok(1)));
-    assert!(read(1).unwrap_err().contains("line 2: invalid type: sequence, expected an object"));
+    assert!(read(1).unwrap_err().contains("line 2: invalid type: sequence, expected one JSON object per line"));
     assert!(read(2).unwrap_err().contains("line 3: key \"x\" occurs twice at column"));
     assert!(read(3).unwrap_err().contains("line 4: EOF while parsing"));
     let gathered = write(root.path(), "g.csv", "a,b\n1,2\n3,\n");
@@ -456,13 +459,13 @@ fn a_chosen_label_column_names_its_first_bad_value() {
         e.cause().starts_with("line 1: column \"tags\" has no labels: \"[1]\"") && e.cause().ends_with("MultiHot"),
         "{e}"
     );
-    // A column that only resembles a label column is a field.
+    // A column with the name of a label column is a field if its values are not labels.
     let named = write(root.path(), "n.csv", "path,label\na.png,0.5\n");
     assert!(TableOptions::new().open(named).is_ok());
 }
 
 #[test]
-fn a_table_without_names_of_columns_does_not_lose_its_first_row() {
+fn a_missing_header_line_is_detected() {
     let root = tempfile::tempdir().unwrap();
     image::RgbImage::new(8, 8).save(root.path().join("a.png")).unwrap();
     let table = write(root.path(), "t.csv", "a.png,1\na.png,2\n");
@@ -487,7 +490,7 @@ fn a_misspelled_field_fails_with_the_intended_name() {
     let cause = "no field \"aeg\" among [\"age\", \"caption\", \"score\"]; did you mean \"age\"?";
     assert_eq!((e.kind(), e.cause(), e.path()), (ErrorKind::Config, cause, Some(&*path)));
     assert!(!open(&path, "weight").unwrap_err().cause().contains("did you mean"));
-    // The same holds for rows of other formats, and for joined and renumbered datasets.
+    // The same is true for other formats, and for joined and relabeled datasets.
     for name in ["arrow/saved", "parquet/hub/train", "arrays/stored.npz"] {
         let e = open(&fixture(name), "nothing").unwrap_err();
         assert!(e.kind() == ErrorKind::Config && e.cause().starts_with("no field \"nothing\""), "{name}: {e}");
@@ -511,7 +514,7 @@ fn the_label_error_names_the_integer_columns() {
     );
     let chosen = load(Loader::new(&path).table(TableOptions::new().label("fine_label")));
     assert_eq!(chosen.labels().unwrap(), [1, 2]);
-    // Without integers, the advice is general.
+    // If there are no integer columns, the advice is general.
     let path = write(root.path(), "u.csv", "age\n0.5\n");
     let load = load(Loader::new(&path).field("age", NdArray::new(Dtype::F32, [])));
     assert!(load.labels().unwrap_err().cause().starts_with("no label, like all samples of its batch"));
@@ -525,7 +528,7 @@ fn an_empty_cell_for_a_number_says_so() {
     let loader = Loader::new(&table).augment(Augment::pass_through(8, 8)).drop_field("label");
     let mut batches = loader.field("age", NdArray::new(Dtype::F32, [])).host().unwrap();
     let e = batches.epoch(0).next().unwrap().unwrap_err();
-    assert!(e.cause().contains("field \"age.txt\" is empty: expected the shape []; write a value"), "{e}");
+    assert!(e.cause().contains("field \"age.txt\" is empty: expected the shape []; store a value"), "{e}");
 }
 
 #[test]
@@ -549,7 +552,7 @@ fn other_text_encodings_are_refused_with_the_line() {
     let cause = |bytes: &[u8]| cause(&write(root.path(), "t.csv", bytes));
     let utf16: Vec<u8> = "\u{feff}x,y\n1,2\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
     assert!(cause(&utf16).ends_with("line 1: the text is UTF-16: save the table as UTF-8"));
-    assert!(cause(&utf16[2..]).contains("line 1: the text contains a zero byte, as in UTF-16"));
+    assert!(cause(&utf16[2..]).contains("line 1: the text contains a zero byte, so it may be UTF-16"));
     assert!(cause(b"x,y\r\n1,2\r\n3,caf\xe9\r\n").contains("line 3: byte 0xe9 is not UTF-8"));
     for empty in [&b""[..], b"\xef\xbb\xbf", b"\n\r\n \n"] {
         assert!(cause(empty).ends_with("the table is empty"), "{empty:?}");
@@ -570,7 +573,7 @@ fn a_mask_in_a_separate_file_is_an_image_field() {
     assert_eq!((batch.images().bytes()[0], batch.field("mask").unwrap().bytes()[0]), (10, 90));
 }
 
-/// Parses a table naively, one character at a time, and returns the rows of cells.
+/// Parses a table naively, one character at a time. Returns the cells of each row.
 fn naive(text: &str) -> Vec<Vec<String>> {
     let (mut rows, mut row, mut cell) = (Vec::new(), Vec::new(), String::new());
     let (mut quoted, mut begun) = (false, false);
@@ -606,7 +609,7 @@ fn naive(text: &str) -> Vec<Vec<String>> {
     rows
 }
 
-/// Returns a cell, quoted if necessary.
+/// Returns a cell, with quotes if they are necessary or `always` is true.
 fn quoted(cell: &str, always: bool) -> String {
     let must = always || cell.is_empty() || cell.contains([',', '"', '\n', '\r']);
     if must { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.to_owned() }
@@ -616,7 +619,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn drawn_cells_are_parsed_as_by_the_naive_parser(
+    fn random_cells_are_parsed_as_by_a_naive_parser(
         cells in prop::collection::vec(("[a-z\",\r\n é\t;]{0,6}", "[a-z\",\r\n]{0,6}"), 1..20),
         (always, mark, last) in (any::<bool>(), any::<bool>(), any::<bool>()),
         end in prop::sample::select(vec!["\n", "\r\n", "\r"]),
@@ -635,7 +638,7 @@ proptest! {
     }
 
     #[test]
-    fn drawn_text_in_json_is_read_unchanged(values in prop::collection::vec(any::<String>(), 1..10)) {
+    fn random_json_text_is_read_unchanged(values in prop::collection::vec(any::<String>(), 1..10)) {
         let values: Vec<String> = values.into_iter().map(|value| value.replace('\0', "")).collect();
         let lines: Vec<String> = values.iter().map(|value| serde_json::json!({ "v": value }).to_string()).collect();
         let root = tempfile::tempdir().unwrap();
@@ -644,7 +647,7 @@ proptest! {
     }
 
     #[test]
-    fn drawn_bytes_are_a_table_or_an_error(
+    fn random_bytes_are_a_table_or_an_error(
         bytes in prop::collection::vec(prop::sample::select(b"a1,;\t\"\r\n {}[]:\\\xc3\xa9\xff.\0".to_vec()), 0..120),
         name in prop::sample::select(vec!["t.csv", "t.tsv", "t.jsonl"]),
     ) {

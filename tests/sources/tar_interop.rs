@@ -1,6 +1,7 @@
-//! Tests shards that Python's `tarfile` and GNU tar wrote, and checks that they can read ours.
+//! Tests that shards written by Python's `tarfile` and GNU tar can be read, and that these programs
+//! can read the shards that warpfeed writes.
 //!
-//! The fixtures were written by `fixtures/make.py`.
+//! `fixtures/make.py` wrote the fixtures.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -84,7 +85,7 @@ fn written(folder: &Path) -> PathBuf {
     path
 }
 
-/// Returns the names of the files in `written`, as other readers see them.
+/// Returns the names of the files that [`written`] writes, as other programs see them.
 fn names() -> Vec<String> {
     let stems = [
         "c0/1".into(),

@@ -1,5 +1,5 @@
-//! Promise: a link in a tar resolves to its target in the same tar, locally and in a store. Links
-//! to other files are left out, and a warning counts them.
+//! Tests that a link in a tar is read as its target in the same tar, on this machine and in a
+//! store, and that links to other files are left out with a warning that counts them.
 
 use std::fs;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn member(name: &str, kind: u8, link: &str, data: &[u8]) -> Vec<u8> {
     block
 }
 
-/// A tar with every type of link, larger than 1 MiB, so that its index is kept.
+/// Returns a tar with every type of link. It is larger than 1 MiB, so that its index is stored.
 fn tar() -> Vec<u8> {
     let file = |name: &str, data: &[u8]| member(name, b'0', "", data);
     let long = format!("{}/1.jpg", "a-long-folder/".repeat(9));
@@ -79,7 +79,7 @@ fn links_read_their_targets_and_broken_ones_are_counted() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.tar");
     fs::write(&path, tar()).unwrap();
-    // The second opening reads the index that the first one wrote.
+    // The first opening writes the index that the second one reads.
     for kept in [false, true] {
         assert_eq!(root.path().join("x.tar.index").exists(), kept);
         let warnings = Warnings::default();

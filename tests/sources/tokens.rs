@@ -1,5 +1,5 @@
-//! Tests that windows over token files equal slices of the arrays in the files, for every token
-//! type and sample order.
+//! Tests that windows of token files equal slices of the arrays in the files, for every token type
+//! and sample order.
 
 use std::fs;
 use std::path::Path;
@@ -7,9 +7,10 @@ use std::path::Path;
 use warpfeed::source::{Source, TokenFile, TokenType, Value};
 use warpfeed::{Dtype, ErrorKind, HostBatch, LastBatch, Loader, Result, field};
 
+/// The token that ends a document.
 const END: u32 = 7;
 
-/// Returns the tokens of file `number`, with document ends at irregular positions.
+/// Returns the tokens of file `number`, in which documents end at irregular positions.
 fn text(number: u32, count: u32) -> Vec<u32> {
     let token =
         |i: u32| if (i * i + number).is_multiple_of(23) { END } else { (i.wrapping_mul(2_654_435_761) >> 17) | 8 };
@@ -43,7 +44,7 @@ fn llm_c(tokens: &[u32], kind: TokenType) -> Vec<u8> {
     file
 }
 
-/// Creates a folder with token files in three formats. One file is too short for a window of 40
+/// Creates a folder with token files in three formats. One of them is too short for a window of 40
 /// tokens.
 fn corpus(folder: &Path, kind: TokenType) -> Vec<Vec<u32>> {
     let files: Vec<_> = [500, 39, 333, 40].iter().zip(0..).map(|(count, n)| text(n, *count)).collect();
@@ -59,7 +60,7 @@ fn windows(files: &[Vec<u32>], length: usize, stride: usize) -> Vec<Vec<u32>> {
     files.iter().flat_map(|file| file.windows(length).step_by(stride).map(<[u32]>::to_vec)).collect()
 }
 
-/// Computes the document and the position of each token, one token at a time.
+/// Computes the document and the position of each token naively, one token at a time.
 fn packed(window: &[u32]) -> (Vec<i32>, Vec<i32>) {
     let (mut documents, mut positions) = (Vec::new(), Vec::new());
     for at in 0..window.len() {
@@ -177,9 +178,9 @@ fn ranks_and_a_resume_see_the_windows_of_one_run() -> Result<()> {
     Ok(())
 }
 
-/// With both strides there are eleven windows.
+/// Tests two strides that result in the same number of windows, eleven.
 #[test]
-fn a_run_is_not_resumed_with_windows_that_begin_elsewhere() -> Result<()> {
+fn resuming_with_different_windows_fails() -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.bin");
     fs::write(&path, stored(&text(0, 1030), TokenType::U16)).unwrap();
@@ -215,7 +216,7 @@ fn wrong_file_types_and_damaged_files_fail() {
         refused(&wide, TokenType::U16)
             .contains("every second of the first 200 tokens is below 64, which indicates u32")
     );
-    // Vocabularies of more than 65,536 tokens are the reason for u32 files.
+    // Vocabularies with more than 65,536 tokens require u32 files.
     let large: Vec<u32> = tokens.iter().map(|token| token * 5 % 152_000).collect();
     assert!(large.iter().any(|&token| token > 65_536));
     assert!(refused(&stored(&large, TokenType::U32), TokenType::U16).contains("which indicates u32"));
@@ -223,15 +224,13 @@ fn wrong_file_types_and_damaged_files_fail() {
     assert!(refused(&stored(&bytes, TokenType::U32), TokenType::U16).contains("which indicates u32"));
     let narrow = stored(&tokens, TokenType::U16);
     assert!(refused(&narrow, TokenType::U32).contains("tokens are 16777216 or more, which indicates u16"));
-    for (place, word, shown) in [(4, 2_i32, "version 2 with 100 tokens"), (8, -1, "version 1 with none tokens")] {
+    for (place, word, shown) in [(4, 2_i32, "version 2 and 100 tokens"), (8, -1, "version 1 and none tokens")] {
         let mut headed = llm_c(&tokens, TokenType::U16);
         headed[place..place + 4].copy_from_slice(&word.to_le_bytes());
         assert!(refused(&headed, TokenType::U16).contains(shown));
     }
-    assert!(
-        refused(&wide[..399], TokenType::U32).contains("399 bytes, which is not a multiple of the token size (u32)")
-    );
-    assert!(refused(&npy(&tokens, TokenType::U32), TokenType::U16).contains("was opened with u16"));
+    assert!(refused(&wide[..399], TokenType::U32).contains("399 bytes: expected a multiple of the token size (u32)"));
+    assert!(refused(&npy(&tokens, TokenType::U32), TokenType::U16).contains("was opened as u16"));
     let mut cut = npy(&tokens, TokenType::U16);
     cut.truncate(300);
     assert!(
@@ -239,10 +238,11 @@ fn wrong_file_types_and_damaged_files_fail() {
             .contains("claims 100 tokens of 2 bytes starting at byte 128, but the file has 300")
     );
     let headed = llm_c(&tokens, TokenType::U16);
-    assert!(refused(&headed, TokenType::U32).contains("the header says u16"));
+    assert!(refused(&headed, TokenType::U32).contains("the header declares u16"));
     assert!(refused(&headed[..1100], TokenType::U16).contains("claims 100 tokens of 2 bytes starting at byte 1024"));
     assert!(
-        refused(&stored(&tokens[..9], TokenType::U16), TokenType::U16).contains("no file has the 10 tokens of u16")
+        refused(&stored(&tokens[..9], TokenType::U16), TokenType::U16)
+            .contains("no file has the 10 tokens of type u16")
     );
     for header in ["(100, 1)", "()"] {
         let text = String::from_utf8_lossy(&npy(&tokens, TokenType::U16)[10..128]).replace("(100,)", header);
@@ -275,11 +275,11 @@ fn tokens_out_of_range_of_a_field_name_the_sample() {
     let large = failed(field::Tokens::new(Dtype::I32, 10));
     assert!(
         large.contains("sample 5 (x.bin/50..60)")
-            && large.contains("has the token 3000000000 at 7, which int32 cannot"),
+            && large.contains("has the token 3000000000 at index 7, which int32 cannot"),
         "{large}"
     );
     let unknown = failed(field::Tokens::new(Dtype::I64, 10).vocabulary(50_257));
-    assert!(unknown.contains("at 7; the vocabulary has 50257 tokens"), "{unknown}");
+    assert!(unknown.contains("at index 7; the vocabulary has 50257 tokens"), "{unknown}");
     assert!(failed(field::Tokens::new(Dtype::I64, 11)).contains("has 10 tokens: expected 11"));
     for (kind, text) in [
         (field::Tokens::new(Dtype::F32, 10), "tokens of float32: expected u16, i32 or i64"),

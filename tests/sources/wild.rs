@@ -1,4 +1,4 @@
-//! Tests LMDBs in the layouts that other libraries and users' scripts write.
+//! Tests LMDB databases in the layouts that other libraries and common scripts write.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use warpfeed::source::{Classes, Lmdb, OwnedSample, Source, open};
 
 use crate::formats::{agrees, fixture, reference};
 
-/// Copies a fixture, because reading a database creates a lock file next to it.
+/// Copies a fixture, because opening a database creates a lock file next to it.
 fn copy(name: &str, folder: &Path) -> PathBuf {
     let to = folder.join(name);
     fs::copy(fixture("lmdb").join(name), &to).unwrap();
     to
 }
 
-/// Writes `records` to the database `name` of a file.
+/// Writes `records` to the database `name` in the file at `path`.
 fn write(path: &Path, name: Option<&str>, records: &[(&[u8], Vec<u8>)]) {
     let env = Environment::new()
         .set_flags(EnvironmentFlags::NO_SUB_DIR)
@@ -39,8 +39,8 @@ fn all(source: &dyn Source) -> Vec<OwnedSample> {
     (0..source.len()).map(|i| OwnedSample::try_from(&source.read(i, &mut scratch).unwrap()).unwrap()).collect()
 }
 
-/// Checks that tar shards written from `source` have its samples.
-pub(crate) fn packs(source: &dyn Source) {
+/// Packs `source` into tar shards, and checks that they have the same samples.
+pub(crate) fn assert_packs(source: &dyn Source) {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("packed.tar");
     let options = WriteOptions { classes: source.classes().to_vec(), ..WriteOptions::default() };
@@ -73,7 +73,7 @@ fn databases_of_other_libraries_give_the_batches_of_the_folder() {
 fn dicts_become_fields_and_pack_into_tar_shards() {
     let root = tempfile::tempdir().unwrap();
     let source = open(copy("dicts.mdb", root.path())).unwrap();
-    packs(&*source);
+    assert_packs(&*source);
     let mut scratch = Vec::new();
     for i in [1_usize, 2] {
         let sample = source.read(i, &mut scratch).unwrap();
@@ -187,7 +187,7 @@ fn raw_values_of_lsun_basicsr_and_openmmlab_are_read() {
     let lsun = root.path().join("lsun.mdb");
     let keys = ["00a5f3e2c0b1d4f60708090a0b0c0d0e0f101112", "f0a5f3e2c0b1d4f60708090a0b0c0d0e0f101112"];
     write(&lsun, None, &[0, 1].map(|i| (keys[i].as_bytes(), jpeg(i))));
-    // BasicSR's keys have no extension. BasicSR's separate list of names is not required.
+    // Keys of BasicSR have no extension. Its separate list of names is not needed.
     let basic = root.path().join("x");
     fs::create_dir(&basic).unwrap();
     write(&basic.join("data.mdb"), None, &[(b"0001_s001", jpeg(0)), (b"0001_s002", jpeg(1))]);
@@ -207,13 +207,13 @@ fn raw_values_of_lsun_basicsr_and_openmmlab_are_read() {
     }
 }
 
-/// Returns a `Datum` of raw pixels.
+/// Returns a Caffe `Datum` with raw pixels.
 fn datum(channels: u8, data: &[u8]) -> Vec<u8> {
     [&[8, channels, 16, 2, 24, 3, 0x22, data.len() as u8], data, &[0x28, 7]].concat()
 }
 
 #[test]
-fn raw_pixels_of_caffe_are_read_in_the_named_color_order() {
+fn caffe_pixels_are_read_in_the_declared_color_order() {
     let root = tempfile::tempdir().unwrap();
     let (gray, color) = (root.path().join("gray.mdb"), root.path().join("color.mdb"));
     let planes: Vec<u8> = (0..18).collect();
@@ -235,7 +235,7 @@ fn raw_pixels_of_caffe_are_read_in_the_named_color_order() {
     assert_eq!(pixels(&Lmdb::open(&color).unwrap().bgr().unwrap()).unwrap(), bgr);
 }
 
-/// Returns a pickle of `(image, label)`, in protocol 4.
+/// Returns a pickle of `(image, label)` in protocol 4.
 fn tuple(image: &[u8], label: &[u8]) -> Vec<u8> {
     let length = (image.len() as u32).to_le_bytes();
     [b"\x80\x04B", &length[..], image, label, b"\x86."].concat()
@@ -260,7 +260,7 @@ fn text_labels_are_numbered_by_class_list_or_sorted() {
 }
 
 #[test]
-fn a_value_that_differs_is_an_error_of_its_sample() {
+fn a_different_value_fails_only_its_sample() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.mdb");
     let good = tuple(&jpeg(0), b"K\x05");
@@ -276,7 +276,7 @@ fn a_value_that_differs_is_an_error_of_its_sample() {
     let mut scratch = Vec::new();
     for (index, expected) in [
         (37, "key \"037\": pickle: GLOBAL at byte 0: os.system is refused"),
-        (38, "key \"038\": a tuple of 3 values: the first sample has 2"),
+        (38, "key \"038\": the value is a tuple of 3 items: expected 2, like the first sample"),
         (39, "key \"039\": \"label\" is text, but other samples have integers"),
         (40, "key \"040\": pickle: no end (opcode STOP)"),
     ] {
@@ -304,7 +304,7 @@ const PIXELS: &[u8] = b"\x80\x04\x95\xb5\x00\x00\x00\x00\x00\x00\x00}\x94(\x8c\x
 const FLOATS_AND_MASK: &[u8] = b"\x80\x04\x95)\x01\x00\x00\x00\x00\x00\x00\x8c\x16numpy._core.multiarray\x94\x8c\x0c_reconstruct\x94\x93\x94\x8c\x05numpy\x94\x8c\x07ndarray\x94\x93\x94K\x00\x85\x94C\x01b\x94\x87\x94R\x94(K\x01K\x02K\x03K\x03\x87\x94h\x03\x8c\x05dtype\x94\x93\x94\x8c\x02f4\x94\x89\x88\x87\x94R\x94(K\x03\x8c\x01<\x94NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00t\x94b\x89CH\x00\x00\x00\x00\x00\x00\x80?\x00\x00\x00@\x00\x00@@\x00\x00\x80@\x00\x00\xa0@\x00\x00\xc0@\x00\x00\xe0@\x00\x00\x00A\x00\x00\x10A\x00\x00 A\x00\x000A\x00\x00@A\x00\x00PA\x00\x00`A\x00\x00pA\x00\x00\x80A\x00\x00\x88A\x94t\x94bh\x02h\x05K\x00\x85\x94h\x07\x87\x94R\x94(K\x01K\x02K\x06\x86\x94h\x0c\x8c\x02u1\x94\x89\x88\x87\x94R\x94(K\x03\x8c\x01|\x94NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00t\x94b\x89C\x0c\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01\x94t\x94bK\x04\x87\x94.";
 
 #[test]
-fn color_order_covers_pickled_pixels_and_needs_pixels() {
+fn color_order_applies_only_to_raw_pixels() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.mdb");
     write(&path, None, &[(b"0", PIXELS.to_vec())]);
@@ -318,7 +318,7 @@ fn color_order_covers_pickled_pixels_and_needs_pixels() {
         let path = root.path().join(name);
         write(&path, None, &[(b"0", value)]);
         let e = Lmdb::open(&path).unwrap().bgr().unwrap_err();
-        assert!(e.cause().contains("Lmdb::bgr applies to raw pixels") && e.path() == Some(&*path), "{e}");
+        assert!(e.cause().contains("Lmdb::bgr applies only to raw pixels") && e.path() == Some(&*path), "{e}");
         assert!(Lmdb::open(&path).unwrap().rgb().is_err());
     }
 }

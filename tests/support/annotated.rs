@@ -6,8 +6,8 @@ use std::fs;
 use serde_json::json;
 use warpfeed::{Error, Result};
 
-/// Writes these files to a temporary folder. If a name ends in `.png` and its text is empty, a
-/// 20x10 image is written.
+/// Writes `files`, which are pairs of a name and a text, to a temporary folder. A name that ends in
+/// `.png`, with an empty text, becomes a 20x10 image.
 pub fn set(files: &[(&str, &str)]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -25,7 +25,7 @@ pub fn refused<T>(result: Result<T>) -> Error {
     result.err().expect("an error")
 }
 
-/// Returns a COCO file with three images that are not sorted by id. One has no annotations.
+/// Returns a COCO file with three images that are not sorted by id. One of them has no annotations.
 pub fn coco() -> serde_json::Value {
     json!({
         "info": {"year": 2017},

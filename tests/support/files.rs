@@ -1,4 +1,4 @@
-//! Dataset files, written byte by byte.
+//! Writes dataset files: class folders, and tar archives byte by byte.
 #![allow(dead_code, unreachable_pub)] // not every test uses all of it
 
 use std::fs;
@@ -34,7 +34,7 @@ pub fn member(name: &str, kind: u8, data: &[u8], edit: impl Fn(&mut [u8])) -> Ve
     block
 }
 
-/// Writes the checksum into a tar header.
+/// Computes the checksum of a tar header and stores it there.
 pub fn seal(header: &mut [u8]) {
     header[148..156].fill(b' ');
     let sum: u32 = header[..BLOCK].iter().map(|&byte| u32::from(byte)).sum();

@@ -1,5 +1,5 @@
-//! Naive reference implementation for fields transformed together with their image: applies each
-//! step of a plan to a whole plane.
+//! Naive reference implementation for fields that follow the image's geometry: applies a plan to a
+//! full-size plane, one step at a time.
 #![allow(dead_code, unreachable_pub)] // not every test uses all of it
 
 use warpfeed::batch::Field;
@@ -22,11 +22,11 @@ pub fn image(size: Size) -> Vec<u8> {
     npy("|u1", &shape, &vec![77; size.area() as usize * 3])
 }
 
-/// A field that stores the plan itself, as 14 integers: crop, resized, offset, target, flips.
+/// A field that records the plan as 14 integers: crop, resized size, offset, target and flips.
 #[derive(Debug)]
-pub struct Told;
+pub struct PlanRecord;
 
-impl FieldType for Told {
+impl FieldType for PlanRecord {
     fn arrays(&self, name: &str, _: Size) -> Result<Vec<Field>> {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::I64, shape: vec![14] }])
     }
@@ -43,7 +43,7 @@ impl FieldType for Told {
     }
 }
 
-/// A plane of values.
+/// A two-dimensional array of values, such as one channel of a mask.
 #[derive(Clone)]
 pub struct Plane {
     pub width: usize,
@@ -85,7 +85,7 @@ impl Plane {
         Plane::of(self.width, self.height, |i, j| self.at(turn(i, self.width, across), turn(j, self.height, down)))
     }
 
-    /// Applies a plan, in the representation of [`Told`], step by step to the whole plane.
+    /// Applies a plan, as encoded by [`PlanRecord`], to the whole plane, one step at a time.
     pub fn follow(&self, told: &[i64], output: Size, fill: i64) -> Self {
         let n: Vec<usize> = told.iter().map(|&v| v as usize).collect();
         let resized = self.crop(n[0], n[1], n[2], n[3]).resize(n[4], n[5]);

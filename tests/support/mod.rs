@@ -12,7 +12,7 @@ use warpfeed::source::{Sample, Source};
 use warpfeed::transform::{Augment, ImageMut, Resizer};
 use warpfeed::{Batches, Error, HostBatch, Loader, Result, Stats};
 
-/// A source of `len` samples that counts its reads. The image field contains the sample number.
+/// A source of `len` samples that counts its reads. The image field contains the sample index.
 #[derive(Clone)]
 pub struct Numbers {
     pub len: usize,
@@ -45,8 +45,8 @@ impl Source for Numbers {
     }
 }
 
-/// A codec that draws the image of a number. Every value depends on the number, the pixel's
-/// position and the channel.
+/// A codec whose encoded images are numbers. Each decoded value depends on the number, the position
+/// of the pixel and the channel.
 pub struct Draw;
 
 impl Draw {
@@ -89,7 +89,7 @@ pub fn loader(source: Numbers) -> Loader {
     Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(7)
 }
 
-/// Content of a batch of `u8` images, for comparison.
+/// The content of a batch of `u8` images, to compare with that of other batches.
 #[derive(Debug, PartialEq, Clone)]
 pub struct Content {
     pub ids: Vec<u64>,
@@ -151,8 +151,8 @@ pub fn reference(
     batches
 }
 
-/// Runs epochs until `done` returns true, but for at most one minute. The consumer spends `step(n)`
-/// on batch `n`, and calls `see` on it. Returns whether `done` returned true.
+/// Runs epochs until `done` returns true, or for one minute. The consumer spends `step(n)` on batch
+/// `n` and passes the batch to `see`. Returns whether `done` returned true in time.
 pub fn run_until(
     batches: &mut Batches<HostBatch>,
     step: impl Fn(u64) -> Duration,
@@ -174,7 +174,7 @@ pub fn run_until(
             }
         }
     }
-    unreachable!("epochs do not end")
+    unreachable!("the range of epochs has no end")
 }
 
 /// Waits until the process has exactly `expected` threads of the crate. A thread gets its name
@@ -186,7 +186,7 @@ pub fn wait_for_threads(expected: usize) {
         }
         std::thread::sleep(Duration::from_micros(100));
     }
-    assert_eq!(threads(), expected, "threads of the crate, after waiting a minute");
+    assert_eq!(threads(), expected, "number of the crate's threads after waiting for one minute");
 }
 
 fn threads() -> usize {
@@ -222,7 +222,7 @@ pub fn no_hang<T>(body: impl FnOnce() -> T) -> T {
                 return;
             }
         }
-        eprintln!("hang: not done after 300 s");
+        eprintln!("the test hangs: it has not finished after 300 s");
         std::process::exit(101);
     });
     let result = body();

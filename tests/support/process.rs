@@ -4,19 +4,19 @@
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Blocks until no other test that called this function is running. Otherwise the tests of a binary
-/// run in parallel.
+/// Blocks until no other test that called this function is running. Without this call, the tests of
+/// a binary run in parallel.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    // A poisoned lock is fine: a test that failed has released everything that it shared.
+    // Ignore poisoning: a test that panicked has dropped everything that it shared.
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns a command that runs a single test of this binary, even if it is ignored:
+/// Returns a command that runs only the named test of this binary, even if it is marked as ignored:
 /// `child!(name_of_the_test)`.
 macro_rules! child {
     ($test:ident) => {{
-        let _: fn() = $test; // A misspelled name would run nothing and pass.
+        let _: fn() = $test; // With a misspelled name, the command would run no test and succeed.
         $crate::process::command(module_path!(), stringify!($test))
     }};
 }
@@ -35,7 +35,7 @@ macro_rules! own_process {
 }
 pub(crate) use own_process;
 
-/// Environment variable that is set in the process of a test that calls [`own_process`].
+/// Environment variable that [`own_process`] sets in the child process.
 pub const OWN: &str = "WARPFEED_TEST_OWN_PROCESS";
 
 /// Implements [`child`]. `module` is the `module_path!()` of the test.

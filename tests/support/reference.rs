@@ -1,5 +1,5 @@
-//! Reference conversion on the host, pixel by pixel, for the device tests. Operations are in the
-//! same order as in `convert.cu`.
+//! Reference conversion for the device tests: runs on the host, pixel by pixel, and performs the
+//! operations in the same order as `convert.cu`.
 
 #![allow(dead_code)] // not every test uses all of it
 
@@ -7,14 +7,15 @@ use half::{bf16, f16};
 use warpfeed::decode::Rect;
 use warpfeed::{Dtype, Layout, Normalize};
 
-/// Operations on one sample: the contents of a record (`batch/records/sample.rs`) as plain data.
+/// The operations on one sample, which the library passes to the device as a record
+/// (`batch/records/sample.rs`).
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ops {
-    /// The erased rectangle, and the values that fill it.
+    /// The rectangle to erase, and the value of each channel in it.
     pub(crate) erase: Option<(Rect, [f32; 3])>,
-    /// The partner sample, and the weight of the sample itself.
+    /// Index of the partner sample, and the weight of this sample.
     pub(crate) mix: Option<(usize, f32)>,
-    /// The partner sample, and the rectangle that shows the partner.
+    /// Index of the partner sample, and the rectangle to replace with the partner's pixels.
     pub(crate) cut: Option<(usize, Rect)>,
 }
 
@@ -23,8 +24,8 @@ fn inside(rect: Rect, x: usize, y: usize) -> bool {
     within(x, rect.x, rect.width) && within(y, rect.y, rect.height)
 }
 
-/// Converts `input`, `u8` (N, `height`, `width`, 3), to `dtype` in `layout`. `ops` either is empty
-/// or contains one entry per sample.
+/// Converts `input`, which is `u8` of shape (N, `height`, `width`, 3), to `dtype` in `layout`.
+/// `ops` is empty or contains one entry per sample.
 pub(crate) fn convert(
     input: &[u8],
     ops: &[Ops],
@@ -69,7 +70,7 @@ pub(crate) fn convert(
     out
 }
 
-/// Returns the same checksum as the kernel `checksum` in `examples/kernels/probe.cu`.
+/// Computes the checksum that the kernel `checksum` in `examples/kernels/probe.cu` computes.
 pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     let words = bytes.as_chunks::<4>().0;
     words.iter().enumerate().fold(0, |sum: u64, (i, word)| {

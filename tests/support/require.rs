@@ -1,25 +1,28 @@
-//! Skips tests whose requirements a machine does not meet. A test that cannot run calls
-//! [`missing`]. If the requirement is listed in `WARPFEED_REQUIRE`, as in
-//! `WARPFEED_REQUIRE=cuda,nvrtc`, the test fails instead of being skipped.
+//! Skips tests that cannot run on this machine. If something that a test requires is missing, the
+//! test calls [`missing`] and returns. If `WARPFEED_REQUIRE` lists the requirement, for example
+//! `WARPFEED_REQUIRE=cuda,nvrtc`, the test fails instead.
 #![allow(dead_code, unreachable_pub)] // not every test uses all of it
 
 use std::fmt::Display;
 
-/// One word and its meaning per line. `python/tests/conftest.py` reads the same file.
+/// The valid words, one per line, each with its meaning. `python/tests/conftest.py` reads the same
+/// file.
 const WORDS: &str = include_str!("require.txt");
 
-/// Prints why the test is skipped. Panics if `WARPFEED_REQUIRE` names `word`.
+/// Prints why the test is skipped. Panics if `WARPFEED_REQUIRE` lists `word`.
 #[track_caller]
 pub fn missing(word: &str, why: impl Display) {
     match is_required(&std::env::var("WARPFEED_REQUIRE").unwrap_or_default(), word) {
         Ok(false) => eprintln!("skipped, needs {word}: {why}"),
-        Ok(true) => panic!("WARPFEED_REQUIRE lists {word}, but it is missing: {why}"),
+        Ok(true) => panic!("WARPFEED_REQUIRE lists {word}, which this machine lacks: {why}"),
         Err(e) => panic!("{e}"),
     }
 }
 
-/// Returns whether the list `required` contains `word`. Fails if the list contains a word that is
-/// not in `require.txt`.
+/// Returns whether the comma-separated list `required` contains `word`.
+///
+/// # Errors
+/// Returns a message if the list contains a word that is not in `require.txt`.
 pub fn is_required(required: &str, word: &str) -> Result<bool, String> {
     let required = required.split(',').map(str::trim).filter(|word| !word.is_empty());
     for named in required.clone().chain([word]) {

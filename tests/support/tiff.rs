@@ -1,9 +1,9 @@
-//! TIFF files with any number of channels.
+//! Writes TIFF files with any number of channels.
 
 use warpfeed::decode::Size;
 
-/// Encodes a little-endian TIFF with `rows` rows per strip. Channels are interleaved if `planes` is
-/// 1, otherwise planar. `bits` and `format` apply to each channel.
+/// Encodes a little-endian TIFF file with `rows` rows per strip. Channels are interleaved if
+/// `planes` is 1, and planar otherwise. Every channel has the same `bits` and sample `format`.
 pub(crate) fn tiff(
     (size, rows): (Size, u32),
     data: &[u8],

@@ -1,4 +1,4 @@
-//! Checks files in the repository that are generated from the code. `WARPFEED_BLESS=1` regenerates
+//! Checks that generated files in the repository are up to date. `WARPFEED_BLESS=1` regenerates
 //! them.
 
 use std::path::Path;
@@ -14,7 +14,7 @@ pub(crate) fn file(path: &str, text: &str) {
     assert!(found == text, "{path} differs from the generated text: run this test with WARPFEED_BLESS=1");
 }
 
-/// Like [`written`], for the section of a file between `begin` and `end`.
+/// Like [`file`], but for the section of a file between the lines `begin` and `end`.
 pub(crate) fn part(path: &str, [begin, end]: [&str; 2], text: &str) {
     let found = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
     let parts = found.split_once(begin).and_then(|(head, rest)| Some((head, rest.split_once(end)?.1)));

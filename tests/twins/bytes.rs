@@ -69,7 +69,7 @@ pub fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     [&[number << 3 | 2][..], &varint(bytes.len() as u64), bytes].concat()
 }
 
-/// A value of a Flatbuffers table.
+/// The value of a field in a Flatbuffers table.
 pub enum Flat {
     Byte(u8),
     Short(i16),
@@ -78,7 +78,7 @@ pub enum Flat {
     Text(&'static str),
     Table(Vec<(usize, Flat)>),
     Tables(Vec<Flat>),
-    /// Structs of this many bytes.
+    /// A vector of structs: the size of one struct in bytes, and the bytes of all of them.
     Structs(usize, Vec<u8>),
 }
 
@@ -101,7 +101,7 @@ impl Flat {
         out
     }
 
-    /// Appends a value that is not stored inline, and returns its position.
+    /// Appends a value that is not stored inline, and returns its offset.
     fn write(&self, out: &mut Vec<u8>) -> usize {
         let align = |out: &mut Vec<u8>, to: usize, off: usize| {
             while out.len() % to != off {
@@ -139,7 +139,7 @@ impl Flat {
             Flat::Table(values) => {
                 let slots = values.iter().map(|value| value.0 + 1).max().unwrap_or(0);
                 let vtable_len = 4 + 2 * slots;
-                // The table begins at a multiple of 8, after its vtable.
+                // Pad so that the table, which follows its vtable, starts at a multiple of 8.
                 while !(out.len() + vtable_len).is_multiple_of(8) {
                     out.push(0);
                 }
@@ -178,7 +178,7 @@ impl Flat {
     }
 }
 
-/// Returns the CRC32C checksum, which TFRecord files use.
+/// Returns the CRC32C checksum of `bytes`. TFRecord files store it in masked form.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     let step = |crc: u32, byte: &u8| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| crc >> 1 ^ (0x82f6_3b78 & 0_u32.wrapping_sub(crc & 1)))

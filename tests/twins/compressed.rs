@@ -1,5 +1,5 @@
-//! Writers for compressed formats, Parquet and HDF5. They depend on no libraries except for
-//! compression.
+//! Writers for compressed datasets, Parquet and HDF5. Their only dependencies are compression
+//! libraries.
 
 use std::fs;
 use std::io::Write;
@@ -46,9 +46,9 @@ fn packed(compression: &str, bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Writes the dataset in the uncompressed format `plain`, then lets `change` replace files and edit
-/// the `index.json`.
-fn rewritten(plain: &str, set: &Set, root: &Path, change: impl Fn(&mut Json)) -> String {
+/// Writes the dataset in the uncompressed format `plain`, then calls `change` with the parsed
+/// `index.json` and writes it back.
+fn rewrite(plain: &str, set: &Set, root: &Path, change: impl Fn(&mut Json)) -> String {
     let path = (PLAIN.iter().find(|format| format.name == plain).unwrap().write)(set, root);
     let index = root.join("index.json");
     let mut json = serde_json::from_slice(&fs::read(&index).unwrap()).unwrap();
@@ -57,7 +57,7 @@ fn rewritten(plain: &str, set: &Set, root: &Path, change: impl Fn(&mut Json)) ->
     path
 }
 
-/// Compresses a file in place and returns the compressed length.
+/// Replaces the file `from` with its compressed copy `to`, and returns the compressed length.
 fn replace(root: &Path, from: &str, to: &str, compression: &str) -> usize {
     let bytes = packed(compression, &fs::read(root.join(from)).unwrap());
     fs::remove_file(root.join(from)).unwrap();
@@ -66,7 +66,7 @@ fn replace(root: &Path, from: &str, to: &str, compression: &str) -> usize {
 }
 
 fn mds(set: &Set, root: &Path, compression: &str) -> String {
-    rewritten("mds", set, root, |index| {
+    rewrite("mds", set, root, |index| {
         for shard in index["shards"].as_array_mut().unwrap() {
             let plain = shard["raw_data"]["basename"].as_str().unwrap().to_owned();
             let name = format!("{plain}.{compression}");
@@ -78,7 +78,7 @@ fn mds(set: &Set, root: &Path, compression: &str) -> String {
 }
 
 fn litdata(set: &Set, root: &Path) -> String {
-    rewritten("litdata", set, root, |index| {
+    rewrite("litdata", set, root, |index| {
         index["config"]["compression"] = json!("zstd");
         for chunk in index["chunks"].as_array_mut().unwrap() {
             let plain = chunk["filename"].as_str().unwrap().to_owned();
@@ -124,7 +124,7 @@ fn hdf5(set: &Set, root: &Path, is_deflated: bool) -> String {
     "set.h5".into()
 }
 
-/// A struct in Thrift's compact protocol.
+/// A writer for a struct in Thrift's compact protocol.
 #[derive(Default)]
 struct Thrift(Vec<u8>, u8);
 
@@ -178,8 +178,8 @@ impl Thrift {
     }
 }
 
-/// Writes required columns with plain encoding, in pages of four values and row groups of seven
-/// rows.
+/// Writes a Parquet file with required columns and plain encoding. A page holds four values, and a
+/// row group seven rows.
 fn parquet(set: &Set, root: &Path, codec: usize) -> String {
     const NAMES: [&str; 8] = ["", "snappy", "gz", "", "", "", "zstd", "lz4"];
     let columns: Vec<_> = ["image"].into_iter().chain(set.columns().iter().copied()).collect();

@@ -9,7 +9,7 @@ use warpfeed::field::{Boxes, Mask, NdArray, Text};
 use warpfeed::transform::{ColorJitter, Mix};
 use warpfeed::{Augment, Dtype, LastBatch, Layout, Loader, Normalize, OnError};
 
-/// A small generator (splitmix64).
+/// A splitmix64 random number generator.
 pub struct Random(u64);
 
 impl Random {
@@ -39,7 +39,7 @@ impl Random {
     }
 }
 
-/// What the samples of a dataset contain.
+/// The content of a dataset's samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// An encoded image of arbitrary size, and a label.
@@ -64,7 +64,7 @@ pub enum Value {
 
 #[derive(Default)]
 pub struct One {
-    /// Names are in sorted order, like the samples.
+    /// The file name without its extension. Names sort in the order of the samples.
     pub name: String,
     pub class: usize,
     pub extension: &'static str,
@@ -73,7 +73,7 @@ pub struct One {
     pub pixels: Vec<u8>,
     pub score: i64,
     pub caption: String,
-    /// Each box as its left, upper, right and lower edge, with its class.
+    /// Each box as its left, top, right and bottom edge in pixels, with its class index.
     pub boxes: Vec<([u32; 4], usize)>,
     pub mask: Vec<u8>,
     pub damaged: bool,
@@ -82,9 +82,9 @@ pub struct One {
 pub struct Set {
     pub kind: Kind,
     pub classes: Vec<String>,
-    /// Whether labels are written as class names in formats that support names.
+    /// Whether formats that support class names store labels as names.
     pub named: bool,
-    /// Selects among the variants of a format.
+    /// Random number that selects one of the variants of a format.
     pub variant: u64,
     /// The samples, sorted by class and then by name.
     pub samples: Vec<One>,
@@ -137,7 +137,7 @@ impl Set {
             _ => random.pick(&["jpg", "jpg", "png", "both"]),
         };
         let powers = [(16, 16), (32, 32), (64, 16), (16, 32), (32, 16)];
-        // In a third of the datasets, all images already have the output size, so nothing is
+        // In a third of the datasets, every image already has the output size, so that none is
         // resized.
         let one_size = match (random.below(3), kind) {
             (0, Kind::Boxes) => Some(random.pick(&powers)),
@@ -169,8 +169,7 @@ impl Set {
             };
             let pixels = pixels(random, size);
             let mut encoded = encoded(extension, &pixels, size);
-            // The first sample is never damaged, because it determines which column contains
-            // images.
+            // Never damage the first sample: tables detect their image column from it.
             let damaged = damaged && n > 0 && random.one_in(4);
             if damaged {
                 let len = encoded.len();
@@ -183,7 +182,8 @@ impl Set {
             }
             let mask: Vec<u8> = (0..size.0 * size.1).map(|at| (at / 7 % 5) as u8).collect();
             let mask = gray(&mask, size);
-            // Each class gets a box, because in Pascal VOC files classes occur only in boxes.
+            // Give each class at least one box, because Pascal VOC lists no classes besides the
+            // names in boxes.
             let of_class = (kind == Kind::Boxes && n < classes.len()).then_some(n);
             let more = if kind == Kind::Boxes { random.below(4) } else { 0 };
             let boxes = (0..more + usize::from(of_class.is_some())).map(|number| {
@@ -216,7 +216,7 @@ impl Set {
         Set { kind, classes, named, variant: random.next(), samples, target }
     }
 
-    /// Returns the names of a table's columns except the image, starting with the label.
+    /// Returns the names of the table columns other than the image. The label is the first one.
     pub fn columns(&self) -> &'static [&'static str] {
         match self.kind {
             Kind::Columns => &["label", "score", "caption"],
@@ -235,7 +235,7 @@ impl Set {
         }
     }
 
-    /// Returns the codec of all images, if it is the same for all.
+    /// Returns the codec of the images, or `None` if they do not all have the same one.
     pub fn codec(&self) -> Option<&'static str> {
         let first = self.samples[0].extension;
         self.samples.iter().all(|sample| sample.extension == first).then_some(first)
@@ -254,7 +254,7 @@ enum Order {
     Repeated(u64),
 }
 
-/// Options of a loader.
+/// Randomly chosen options of a loader.
 #[derive(Clone)]
 pub struct Choice {
     kind: Kind,
@@ -278,9 +278,9 @@ pub struct Choice {
     fields: bool,
     samples: usize,
     classes: usize,
-    /// The list of class names, if the loader has one.
+    /// The class names to pass to the loader, if any.
     list: Option<Vec<String>>,
-    /// Number of batches before the run stops and is resumed.
+    /// Number of batches after which the run stops and is resumed.
     pub stop: u64,
 }
 
@@ -359,7 +359,7 @@ impl Choice {
             fields: random.one_in(2),
             samples,
             classes: set.classes.len(),
-            // The list gives every label a new number.
+            // The list changes the index of every label.
             list: (set.named && !mix && random.one_in(2)).then(|| {
                 let more = ["another".to_owned()];
                 set.classes.iter().rev().cloned().chain(more).collect()
@@ -368,8 +368,7 @@ impl Choice {
         }
     }
 
-    /// Applies these options to `loader`. If `resumed` is set, a different number of workers is
-    /// used.
+    /// Applies these options to `loader`. A resumed run uses a different number of workers.
     pub fn of(&self, loader: Loader, resumed: bool) -> warpfeed::Result<Loader> {
         let mut loader = loader
             .batch_size(self.batch)
@@ -432,7 +431,7 @@ impl Choice {
         })
     }
 
-    /// Returns the options as words, for counting how often each one occurs.
+    /// Describes each option in words, to count how often each of them occurs.
     pub fn words(&self, set: &Set) -> Vec<String> {
         let order = format!("{:?}", self.order);
         let mut words = vec![

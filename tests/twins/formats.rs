@@ -20,7 +20,7 @@ pub struct Format {
     pub write: fn(&Set, &Path) -> String,
     /// Returns the key of a sample, given its index.
     pub key: fn(&Set, usize) -> String,
-    /// Whether files are memory-mapped by default. `mmap(false)` makes a difference only if so.
+    /// Whether files are memory-mapped by default. If not, `mmap(false)` has no effect.
     pub mapped: bool,
 }
 
@@ -358,7 +358,7 @@ fn mds(set: &Set, root: &Path) -> String {
     one_of(set, &["", "index.json"])
 }
 
-/// Picks one of `paths`, all of which open the same dataset, by the dataset's variant.
+/// Picks one of several equivalent paths, based on the dataset's variant.
 fn one_of(set: &Set, paths: &[&str]) -> String {
     paths[(set.variant % paths.len() as u64) as usize].to_owned()
 }

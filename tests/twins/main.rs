@@ -1,16 +1,17 @@
 //! Promise: a dataset has the same batches in every format and on every medium, whatever the
 //! options.
 //!
-//! A seed draws a dataset and the options of a loader. The dataset is written in each format that
-//! can hold it, and opened with memory maps, without them, and from a store. Batches, faults and
-//! resumed runs must equal those of the same samples in memory, bit for bit. Keys must be those
-//! that the format's documentation specifies.
+//! Each seed generates a random dataset and random loader options. The test writes the dataset in
+//! every format that can represent it, and opens it with memory maps, without memory maps, and from
+//! an object store. Batches, faults and resumed runs must be identical, bit for bit, to a run on
+//! the same samples in memory. Keys must follow the format's documentation.
 //!
-//! The same draws can compare two builds of the library. One build writes a digest of everything
-//! that a user can observe, including paths, error messages, checkpoints and packed files. The
-//! other build compares its own digest with it. `tests/README.md` contains the commands.
+//! The same seeds can compare two builds of the library. The first build records a digest of
+//! everything that a user can observe, including paths, error messages, checkpoints and packed
+//! files. The second build compares its own digest with the recording. The commands are in
+//! `tests/README.md`.
 
-// Not every includer uses all items of these files.
+// Other test programs include these files and do not use every item.
 #![allow(dead_code, unreachable_pub)]
 
 mod bytes;
@@ -62,9 +63,9 @@ fn world() -> World<'static> {
     World { formats: formats::FORMATS.iter().chain(features::FORMATS).collect(), media: &media, may_refuse }
 }
 
-/// Number of draws in an ordinary run, starting at seed 0.
+/// Number of seeds in an ordinary run, starting at 0.
 const DRAWS: u64 = 60;
-/// Number of draws of a recording.
+/// Number of seeds in a recording.
 const RECORDED: u64 = 150;
 
 #[test]
@@ -72,7 +73,8 @@ fn a_dataset_is_the_same_in_every_format_and_medium() {
     compare_draws();
 }
 
-/// Compares the draws with each other or with a recording, or writes a recording.
+/// Compares all formats and media for each seed. The environment selects whether it compares the
+/// observations with a recording instead, or writes a recording.
 fn compare_draws() {
     let (mut counts, world) = (Counts::default(), &world());
     if let Some(path) = file("WARPFEED_TWINS_COMPARE") {
@@ -108,7 +110,7 @@ fn compare_draws() {
     counts.end();
 }
 
-/// Number of draws in an ordinary run of the compressed formats, which recordings do not include.
+/// Number of seeds for the compressed formats. Recordings do not include these formats.
 #[cfg(all(feature = "parquet", feature = "hdf5"))]
 const COMPRESSED: u64 = 16;
 
@@ -125,7 +127,7 @@ fn a_dataset_is_the_same_with_every_compression() {
     counts.end();
 }
 
-/// Tests the comparison itself, by changing a label or all pixels in the file of one format.
+/// Tests the comparison itself: a changed label or changed pixels in one format must be reported.
 #[test]
 fn a_changed_label_and_changed_pixels_are_found() {
     for (file, count) in [("labels.npy", 1), ("images.npy", usize::MAX)] {
@@ -143,7 +145,7 @@ fn a_changed_label_and_changed_pixels_are_found() {
     }
 }
 
-/// Returns the samples of `tests/fixtures/formats`: three JPEGs of each class in `datasets/mini`.
+/// Returns the samples in `tests/fixtures/formats`: three JPEGs of each class of `datasets/mini`.
 fn of_fixtures() -> Set {
     let listed = |folder: &Path| {
         let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -166,7 +168,7 @@ fn of_fixtures() -> Set {
     Set { kind: Kind::Labeled, classes, named: false, variant: 0, samples, target: (0, 0) }
 }
 
-/// The fixture files were written by the original library of each format.
+/// Compares with fixture files that the original library of each format wrote.
 #[test]
 fn writers_produce_the_bytes_of_the_original_libraries() {
     let (set, fixtures) = (of_fixtures(), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats"));

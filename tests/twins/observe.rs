@@ -12,7 +12,7 @@ use warpfeed::{Batches, Checkpoint, Error, HostBatch, Loader, Result};
 
 use super::drawn::{Choice, EPOCHS, Random};
 
-/// A dataset in one format and medium.
+/// A dataset that was opened in one format from one medium.
 pub struct Member {
     pub format: &'static str,
     pub medium: &'static str,
@@ -27,13 +27,13 @@ pub struct Seen {
     pub opened: Vec<String>,
     /// Keys, fields, labels, paths and errors of each sample.
     pub samples: Vec<String>,
-    /// Batches without keys, and causes of errors.
+    /// Batches without their keys, and the causes of errors.
     pub batches: Vec<String>,
     /// Keys of batches, in the order of `batches`.
     pub keys: Vec<Vec<(u64, String)>>,
-    /// Skipped samples, with the causes.
+    /// Skipped samples, each with the cause.
     pub faults: Vec<String>,
-    /// Complete error texts.
+    /// Complete error messages.
     pub errors: Vec<String>,
     /// Checkpoints as JSON.
     pub state: Vec<String>,
@@ -122,8 +122,8 @@ fn batch(batch: &HostBatch) -> String {
 /// Returns the cause of an error, without keys and paths.
 fn cause(e: &Error) -> String {
     let mut cause = e.cause().to_owned();
-    // The cause may quote the error of one sample: `...; the last: sample 3 (KEY): PATH: decode:
-    // ...`.
+    // Remove the key and path if the cause quotes the error of one sample:
+    // `...; the last: sample 3 (KEY): PATH: decode: ...`.
     if let Some(start) = cause.find(": sample ").and_then(|at| Some(at + cause[at..].find(" (")?)) {
         let end = KINDS.iter().filter_map(|kind| cause[start..].find(kind)).min();
         cause.replace_range(start..start + end.unwrap_or(0), "");
@@ -178,7 +178,7 @@ impl Run<'_> {
     }
 }
 
-/// Opens and loads `member`. Files packed from it are written below `root`.
+/// Opens and loads `member`, and packs it into files in `root`. Returns all observations.
 pub fn observe(member: &Member, choice: &Choice, random: &mut Random, root: &Path) -> Seen {
     let mut seen = Seen::default();
     let source = match (member.open)() {

@@ -46,7 +46,7 @@ impl Record {
     }
 }
 
-/// The recording of an earlier build.
+/// A recording by an earlier build.
 pub struct Known {
     lines: BTreeMap<(u64, String, String), String>,
     same: u64,
@@ -99,10 +99,10 @@ impl Known {
     /// If a digest differs.
     pub fn end(mut self) {
         for (seed, format, medium) in self.lines.keys() {
-            self.differences.push(format!("seed {seed}, {format} ({medium}): recorded, but missing now"));
+            self.differences.push(format!("seed {seed}, {format} ({medium}): recorded, but no longer present"));
         }
         println!(
-            "twins: {} combinations are the same, {} were refused and are opened now, {} differ",
+            "twins: {} combinations are unchanged, {} could not be opened before, {} differ",
             self.same,
             self.new,
             self.differences.len()
@@ -110,7 +110,7 @@ impl Known {
         let first: Vec<_> = self.differences.iter().take(20).map(String::as_str).collect();
         assert!(
             first.is_empty(),
-            "the first of {} differences; WARPFEED_TWINS_SHOW=FILE of both builds shows more:\n{}",
+            "the first of {} differences; to see more, run both builds with WARPFEED_TWINS_SHOW=FILE:\n{}",
             self.differences.len(),
             first.join("\n")
         );

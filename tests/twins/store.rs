@@ -1,4 +1,4 @@
-//! An object store in memory.
+//! An in-memory object store.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,5 @@
-//! Runs one draw: writes the dataset in all formats, opens it on all media, and compares them.
+//! Tests one seed: writes its dataset in all formats, opens each from all media, and compares the
+//! observations.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,23 +16,23 @@ use super::drawn::{Choice, Random, Set};
 use super::formats::{FOLDER_WITH_MASKS, Format, MASKS, memory};
 use super::observe::{Member, Seen, observe};
 
-/// Where a dataset was opened.
+/// The format and the medium of an opened dataset.
 #[derive(Debug, Clone)]
 pub struct Opened {
     pub format: &'static str,
     pub medium: &'static str,
 }
 
-/// The formats, and the media from which a written folder is opened.
+/// The formats to write, and the media to open them from.
 pub struct World<'a> {
     pub formats: Vec<&'static Format>,
-    /// Opens the path inside the folder.
+    /// Opens the path, which is relative to the folder, from every medium.
     pub media: &'a dyn Fn(&'static Format, &Path, &str) -> Vec<Member>,
-    /// Whether a format may be refused on a medium.
+    /// Returns whether opening the format from the medium may fail.
     pub may_refuse: fn(&Opened) -> bool,
 }
 
-/// Number of combinations, and the differences.
+/// Results of all seeds: how many combinations were compared, and which of them differ.
 #[derive(Default)]
 pub struct Counts {
     draws: u64,
@@ -68,8 +69,8 @@ fn scheme(url: &str) -> Option<String> {
     Some(url.split_once("://")?.0.to_owned())
 }
 
-/// Returns the observations for the draw `seed`. Differences from the dataset in memory are added
-/// to `counts`.
+/// Returns the observations for `seed`, and adds to `counts` how they differ from the dataset in
+/// memory.
 pub fn draw(seed: u64, world: &World<'_>, counts: &mut Counts) -> Vec<(Opened, Seen)> {
     let random = &mut Random::new(seed);
     let set = Set::draw(random);
@@ -91,7 +92,7 @@ pub fn draw(seed: u64, world: &World<'_>, counts: &mut Counts) -> Vec<(Opened, S
         load: Box::new(move || Loader::source(load.clone())),
     });
     let mut all = vec![];
-    if let Some(difference) = resumed_otherwise(&expected) {
+    if let Some(difference) = resumed_difference(&expected) {
         counts.differences.push(format!("seed {seed}: {difference}\n    {choice:?}"));
     }
     let mut told = false;
@@ -109,8 +110,7 @@ pub fn draw(seed: u64, world: &World<'_>, counts: &mut Counts) -> Vec<(Opened, S
             } else {
                 *counts.by_format.entry(words).or_default() += 1;
                 if let Some(difference) = difference(&set, format, &expected, &found) {
-                    // The first difference of a draw is printed in full; for the others, only their
-                    // location is printed.
+                    // Describe only the first difference of a seed in full.
                     let what = if told { "differs, too".into() } else { format!("{difference}\n    {choice:?}") };
                     told = true;
                     counts.differences.push(format!("seed {seed}, {} ({}): {what}", place.format, place.medium));
@@ -123,9 +123,9 @@ pub fn draw(seed: u64, world: &World<'_>, counts: &mut Counts) -> Vec<(Opened, S
     all
 }
 
-/// Returns the difference between an uninterrupted run and the same run stopped and resumed, if
-/// any. A resumed run that fails counts its faults from zero.
-fn resumed_otherwise(seen: &Seen) -> Option<String> {
+/// Returns how an interrupted and resumed run differs from an uninterrupted one, if it does. Runs
+/// that fail are not compared, because a resumed run counts its faults from zero.
+fn resumed_difference(seen: &Seen) -> Option<String> {
     let batches = |lines: &[String]| -> Vec<String> {
         lines.iter().filter(|line| !line.starts_with("epoch ")).cloned().collect()
     };
@@ -181,7 +181,7 @@ impl Counts {
         let first: Vec<_> = self.differences.iter().take(60).map(String::as_str).collect();
         assert!(
             first.is_empty(),
-            "{} differences; WARPFEED_TWINS_SEED=seed repeats one:\n{}",
+            "{} differences; to repeat one, set WARPFEED_TWINS_SEED to its seed:\n{}",
             self.differences.len(),
             first.join("\n")
         );

@@ -36,7 +36,7 @@ const ACCURACY: f64 = 0.6;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Images, (N, 3, H, W), and labels, (N).
+/// Images of shape (N, 3, H, W), and labels of shape (N,).
 type Batch = (Tensor<4>, Tensor<1, Int>);
 
 #[derive(Module, Debug)]
@@ -60,7 +60,7 @@ impl Net {
         }
     }
 
-    /// Returns the class scores, (N, classes).
+    /// Returns the class scores, of shape (N, classes).
     fn forward(&self, images: Tensor<4>) -> Tensor<2> {
         let mut maps = images;
         for (convolution, norm) in self.convolutions.iter().zip(&self.norms) {
@@ -135,16 +135,16 @@ fn run() -> Result<()> {
         return Err(error.into());
     }
 
-    let (mut right, mut all) = (0, 0);
+    let (mut correct, mut total) = (0, 0);
     for batch in held_out()?.epoch(0) {
         let (images, labels) = batch?.to_burn(&device)?;
         let count = labels.dims()[0];
-        let named = result.model.forward(images).argmax(1).reshape([count]);
-        right += named.equal(labels).int().sum().into_scalar::<i64>() as usize;
-        all += count;
+        let predicted = result.model.forward(images).argmax(1).reshape([count]);
+        correct += predicted.equal(labels).int().sum().into_scalar::<i64>() as usize;
+        total += count;
     }
-    let accuracy = right as f64 / all as f64;
-    println!("{:.1} % of {all} held-out images are classified correctly", 100.0 * accuracy);
+    let accuracy = correct as f64 / total as f64;
+    println!("{:.1} % of {total} held-out images are classified correctly", 100.0 * accuracy);
     if path.is_none() && accuracy <= ACCURACY {
         return Err(format!("expected more than {:.1} %", 100.0 * ACCURACY).into());
     }

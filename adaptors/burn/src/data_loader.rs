@@ -1,3 +1,5 @@
+//! A `DataLoader` for burn's `Learner`, from the batches of a warpfeed loader.
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -30,33 +32,34 @@ use warpfeed::{Batches, Error, HostBatch, Result};
 /// ```
 ///
 /// For several devices, open one loader per device with [`Loader::rank`](warpfeed::Loader::rank).
-/// burn would split a single loader into ranges of samples, which this loader rejects with an
-/// error.
+/// burn would split a single loader into ranges of samples, and this loader rejects such a split
+/// with an error.
 pub fn data_loader<O: Send + 'static>(
     batches: Batches<HostBatch>,
     device: Device,
     map: impl Fn(HostBatch, &Device) -> Result<O> + Send + Sync + 'static,
 ) -> Arc<BatchLoader<O>> {
-    let (orders, taken) = mpsc::channel::<Order>();
+    let (requests, incoming) = mpsc::channel::<Request>();
     let (first, samples) = (batches.first_epoch(), batches.epoch_len(batches.first_epoch()));
-    // burn's iterators share the loader, but an epoch borrows the batches exclusively. A separate
-    // thread therefore owns the batches and passes them on one at a time. It does not prefetch,
-    // because the loader does.
-    let begun = thread::Builder::new().name("warpfeed-burn".into()).spawn(move || serve(batches, &taken));
-    let orders = begun.is_ok().then_some(orders);
+    // burn's iterators share the loader, but an epoch borrows the batches exclusively. Therefore a
+    // separate thread owns the batches and sends them one at a time. It does not prefetch, because
+    // the loader does.
+    let spawned = thread::Builder::new().name("warpfeed-burn".into()).spawn(move || serve(batches, &incoming));
+    let requests = spawned.is_ok().then_some(requests);
     let next = AtomicUsize::new(usize::try_from(first).unwrap_or(usize::MAX));
-    let engine = Engine { orders: Mutex::new(orders), next, samples: usize::try_from(samples).unwrap_or(usize::MAX) };
+    let engine =
+        Engine { requests: Mutex::new(requests), next, samples: usize::try_from(samples).unwrap_or(usize::MAX) };
     Arc::new(BatchLoader { engine: Arc::new(engine), map: Arc::new(map), device, range: None })
 }
 
 /// A requested epoch, and the channel for its batches.
-struct Order {
+struct Request {
     epoch: u64,
     to: mpsc::SyncSender<Result<HostBatch>>,
 }
 
-fn serve(mut batches: Batches<HostBatch>, taken: &mpsc::Receiver<Order>) {
-    while let Ok(Order { epoch, to }) = taken.recv() {
+fn serve(mut batches: Batches<HostBatch>, incoming: &mpsc::Receiver<Request>) {
+    while let Ok(Request { epoch, to }) = incoming.recv() {
         for batch in batches.epoch(epoch) {
             // Sending fails if the iterator was dropped. The epoch then ends.
             if to.send(batch).is_err() {
@@ -68,7 +71,7 @@ fn serve(mut batches: Batches<HostBatch>, taken: &mpsc::Receiver<Order>) {
 
 struct Engine {
     /// `None` if the thread could not be started.
-    orders: Mutex<Option<mpsc::Sender<Order>>>,
+    requests: Mutex<Option<mpsc::Sender<Request>>>,
     next: AtomicUsize,
     samples: usize,
 }
@@ -89,7 +92,7 @@ impl<O: Send + 'static> DataLoader<O> for BatchLoader<O> {
     /// previous one has been dropped.
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
         let (to, batches) = mpsc::sync_channel(0);
-        let refused = match self.range {
+        let error = match self.range {
             Some((start, end)) => {
                 let cause = format!(
                     "samples {start} to {end}: this loader cannot be split; open one loader per device, with `rank`"
@@ -98,12 +101,12 @@ impl<O: Send + 'static> DataLoader<O> for BatchLoader<O> {
             }
             None => {
                 let epoch = self.engine.next.fetch_add(1, Ordering::Relaxed) as u64;
-                let orders = self.engine.orders.lock().unwrap_or_else(|broken| broken.into_inner());
-                let sent = orders.as_ref().is_some_and(|orders| orders.send(Order { epoch, to }).is_ok());
-                (!sent).then(|| Error::config("the thread of the data loader could not be started, or has panicked"))
+                let requests = self.engine.requests.lock().unwrap_or_else(|broken| broken.into_inner());
+                let sent = requests.as_ref().is_some_and(|requests| requests.send(Request { epoch, to }).is_ok());
+                (!sent).then(|| Error::config("the data loader thread could not be started, or panicked"))
             }
         };
-        Box::new(Epoch { loader: self, batches, refused, processed: 0 })
+        Box::new(Epoch { loader: self, batches, error, processed: 0 })
     }
 
     fn num_items(&self) -> usize {
@@ -140,7 +143,7 @@ impl<O> std::fmt::Debug for BatchLoader<O> {
 struct Epoch<'a, O> {
     loader: &'a BatchLoader<O>,
     batches: mpsc::Receiver<Result<HostBatch>>,
-    refused: Option<Error>,
+    error: Option<Error>,
     processed: usize,
 }
 
@@ -148,8 +151,8 @@ impl<O> Iterator for Epoch<'_, O> {
     type Item = Result<O, DatasetError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if let Some(refused) = self.refused.take() {
-            return Some(Err(DatasetError::new(refused)));
+        if let Some(error) = self.error.take() {
+            return Some(Err(DatasetError::new(error)));
         }
         let item = self.batches.recv().ok()?.and_then(|batch| {
             self.processed += batch.len();

@@ -1,3 +1,5 @@
+//! Tensors and tensor data that share the memory of a batch.
+
 use std::sync::Arc;
 
 use burn_core::tensor::{AllocationProperty, Bytes, DType, Device, Int, Tensor, TensorData};
@@ -5,9 +7,9 @@ use warpfeed::{Dtype, Error, HostBatch, Result, TensorView};
 
 /// Converts a batch to burn tensors.
 pub trait ToBurn: Sized {
-    /// Returns the images and the labels, (N), for a training step. The images are (N, H, W, 3), or
-    /// (N, 3, H, W) with [`Layout::Nchw`](warpfeed::Layout::Nchw), which burn's convolutions
-    /// expect.
+    /// Returns the images and the labels for a training step. The labels have shape (N,). The
+    /// images have shape (N, H, W, 3), or (N, 3, H, W) with
+    /// [`Layout::Nchw`](warpfeed::Layout::Nchw), which burn's convolutions expect.
     ///
     /// Labels are converted to the device's integer type. Images keep their element type, except
     /// that `u8` is converted to the device's float type, with values from 0 to 255.
@@ -34,7 +36,7 @@ impl ToBurn for HostBatch {
     }
 }
 
-/// A batch that shares its memory with burn's tensors. Its slot goes back to the loader once the
+/// A batch that shares its memory with burn's tensors. Its slot returns to the loader once the
 /// batch and all of its tensors are dropped.
 ///
 /// ```no_run
@@ -68,7 +70,7 @@ impl BurnBatch {
         &self.0
     }
 
-    /// Returns the images, as in [`to_burn`](ToBurn::to_burn).
+    /// Returns the images, as [`to_burn`](ToBurn::to_burn) does.
     ///
     /// # Errors
     /// If burn does not support their element type.
@@ -82,7 +84,8 @@ impl BurnBatch {
         self.float(name.expect("the images are a field"), device)
     }
 
-    /// Returns the labels, (N), in the device's integer type, as burn's losses and metrics expect.
+    /// Returns the labels, of shape (N,), in the device's integer type, as burn's losses and
+    /// metrics expect.
     ///
     /// # Errors
     /// If the samples have no labels. The error names the first sample.
@@ -119,7 +122,7 @@ impl BurnBatch {
         }
     }
 
-    /// Returns which samples are valid, (N): 1 for a valid sample, and 0 for padding
+    /// Returns which samples are valid, of shape (N,): 1 for a valid sample, and 0 for padding
     /// ([`LastBatch::Pad`](warpfeed::LastBatch::Pad)) and for replacements of skipped samples
     /// ([`OnError::Skip`](warpfeed::OnError::Skip)).
     pub fn valid(&self, device: &Device) -> Tensor<1, Int> {

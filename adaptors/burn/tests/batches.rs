@@ -1,6 +1,6 @@
-//! Promise: burn uses the loader's own memory. CPU tensors alias the memory of their batch's slot,
-//! bit for bit, for every field and element type. They occupy the slot until they are dropped, and
-//! writing to a tensor does not change the slot.
+//! Tests that burn uses the loader's own memory. CPU tensors alias the memory of their batch's
+//! slot, for every field and element type. They occupy the slot until they are dropped, and writing
+//! to a tensor does not change the slot.
 
 mod samples;
 
@@ -15,7 +15,7 @@ fn bytes_of(data: TensorData) -> Bytes {
 }
 
 #[test]
-fn images_and_labels_are_the_slot_itself() {
+fn images_and_labels_alias_the_slot() {
     let device = Device::flex();
     for (dtype, expected) in [(Dtype::F32, DType::F32), (Dtype::F16, DType::F16), (Dtype::Bf16, DType::BF16)] {
         for layout in [Layout::Nhwc, Layout::Nchw] {
@@ -51,7 +51,7 @@ fn u8_images_become_floats_with_the_same_values() {
 }
 
 #[test]
-fn every_field_comes_by_its_name() {
+fn fields_are_returned_by_name() {
     let device = Device::flex();
     let loader = loader()
         .soft_labels(3, 0.1)
@@ -86,14 +86,14 @@ fn a_kept_tensor_occupies_its_slot_for_a_hundred_batches() {
     let (expected, slot) = (first.images().bytes().to_vec(), first.images().bytes().as_ptr());
     // The labels are dropped, so only the images occupy the slot.
     let (kept, _) = first.to_burn(&device).unwrap();
-    let mut went_by = 0;
+    let mut passed = 0;
     for epoch in 1..=15 {
         for batch in batches.epoch(epoch) {
             assert_ne!(batch.unwrap().images().bytes().as_ptr(), slot);
-            went_by += 1;
+            passed += 1;
         }
     }
-    assert!(went_by >= 100);
+    assert!(passed >= 100);
     assert_eq!(&bytes_of(kept.into_data())[..], expected);
     // After the tensor is dropped, its slot is refilled.
     let mut filled = (16..30).flat_map(|epoch| slots(&mut batches, epoch));
@@ -122,14 +122,14 @@ fn errors_name_the_field_or_the_sample() {
     let device = Device::flex();
     let first = |loader: Loader| loader.into_iter().next().unwrap().unwrap().into_burn();
     let batch = first(loader().dtype(Dtype::F32));
-    let said = |e: warpfeed::Error| e.to_string();
-    assert_eq!(said(batch.data("mask").unwrap_err()), "config: mask: the batch has no such field; it has image, label");
-    assert!(said(batch.float::<2>("image", &device).unwrap_err()).contains("image: expected a tensor of 2 axes"));
-    assert!(said(batch.float::<1>("label", &device).unwrap_err()).contains("label: its elements are int64"));
+    let text = |e: warpfeed::Error| e.to_string();
+    assert_eq!(text(batch.data("mask").unwrap_err()), "config: mask: the batch has no such field; it has image, label");
+    assert!(text(batch.float::<2>("image", &device).unwrap_err()).contains("image: expected a tensor of 2 axes"));
+    assert!(text(batch.float::<1>("label", &device).unwrap_err()).contains("label: its elements are int64"));
     assert!(
-        said(batch.int::<4>("image", &device).unwrap_err()).contains("image: its elements are floating-point numbers")
+        text(batch.int::<4>("image", &device).unwrap_err()).contains("image: its elements are floating-point numbers")
     );
     let unlabeled = Loader::source(source(false)).augment(Augment::train(8)).batch_size(8);
-    let refused = said(unlabeled.into_iter().next().unwrap().unwrap().to_burn(&device).unwrap_err());
+    let refused = text(unlabeled.into_iter().next().unwrap().unwrap().to_burn(&device).unwrap_err());
     assert!(refused.starts_with("sample 0 (s0): ") && refused.contains("no label"), "{refused}");
 }

@@ -1,5 +1,6 @@
-//! Promise: burn's `Learner` receives the loader's batches: every epoch once, in order, starting
-//! where a resumed run stopped. The iterator returns the loader's errors. Splitting a loader fails.
+//! Tests the `DataLoader` that burn's `Learner` uses: it returns every epoch once, in order, and a
+//! resumed run starts where the previous one stopped. The iterator returns the loader's errors.
+//! Splitting a loader is an error.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ fn ids(batch: HostBatch, _: &Device) -> Result<Vec<u64>> {
     Ok(batch.ids().collect())
 }
 
-fn taken<O: Send + 'static>(loader: &dyn DataLoader<O>) -> Vec<O> {
+fn items<O: Send + 'static>(loader: &dyn DataLoader<O>) -> Vec<O> {
     loader.iter().map(|item| item.unwrap()).collect()
 }
 
@@ -44,7 +45,7 @@ fn each_pass_is_the_next_epoch_and_counts_its_samples() {
     // Dropping an iterator early ends its epoch.
     assert_eq!(train.iter().next().unwrap().unwrap(), expected(3)[0]);
     let moved = train.to_device(&Device::flex());
-    assert_eq!(taken(&*moved), expected(4));
+    assert_eq!(items(&*moved), expected(4));
 }
 
 #[test]
@@ -55,8 +56,8 @@ fn a_resumed_loader_continues_where_it_stopped() {
     }
     let resumed = loader().resume(batches.checkpoint()).host().unwrap();
     let train = data_loader(resumed, Device::flex(), ids);
-    assert_eq!(taken(&*train), expected(1)[3..]);
-    assert_eq!(taken(&*train), expected(2));
+    assert_eq!(items(&*train), expected(1)[3..]);
+    assert_eq!(items(&*train), expected(2));
 }
 
 #[test]
@@ -66,17 +67,17 @@ fn a_loader_error_ends_the_pass_and_names_the_sample() {
     let batches = Loader::source(broken).augment(Augment::train(8)).host().unwrap();
     let train: Arc<BatchLoader<(Tensor<4>, Tensor<1, Int>)>> =
         data_loader(batches, Device::flex(), |batch, device| batch.to_burn(device));
-    let said: Vec<String> = train.iter().map(|item| item.map(|_| ()).unwrap_err().to_string()).collect();
-    assert_eq!(said.len(), 1);
-    assert!(said[0].starts_with("sample 0 (bad): "), "{}", said[0]);
+    let errors: Vec<String> = train.iter().map(|item| item.map(|_| ()).unwrap_err().to_string()).collect();
+    assert_eq!(errors.len(), 1);
+    assert!(errors[0].starts_with("sample 0 (bad): "), "{}", errors[0]);
 }
 
 #[test]
-fn a_part_of_a_loader_is_refused() {
+fn slicing_a_loader_fails() {
     let train = data_loader(loader().host().unwrap(), Device::flex(), ids);
     let part = train.slice(0, 25);
-    let said: Vec<String> = part.iter().map(|item| item.unwrap_err().to_string()).collect();
-    assert_eq!(said.len(), 1);
-    assert!(said[0].contains("samples 0 to 25") && said[0].contains("`rank`"), "{}", said[0]);
-    assert_eq!(taken(&*train.slice(0, 50)), expected(0));
+    let errors: Vec<String> = part.iter().map(|item| item.unwrap_err().to_string()).collect();
+    assert_eq!(errors.len(), 1);
+    assert!(errors[0].contains("samples 0 to 25") && errors[0].contains("`rank`"), "{}", errors[0]);
+    assert_eq!(items(&*train.slice(0, 50)), expected(0));
 }

@@ -1,7 +1,7 @@
 //! Measures images per second delivered as candle tensors. Variants are interleaved within one run.
 //!
 //! ```text
-//! cargo bench --bench images -- PATH [TURNS [BATCH]]      # photographs; 5 turns, batches of 64
+//! cargo bench --bench images -- PATH [ROUNDS [BATCH]]      # photographs; 5 rounds, batches of 64
 //! ```
 //!
 //! Compares, for 224 x 224 crops:
@@ -29,30 +29,30 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let Some(path) = arguments.first() else {
-        println!("images: pass a dataset of photographs: cargo bench --bench images -- PATH");
+        println!("usage: cargo bench --bench images -- PATH (a dataset of photographs)");
         return Ok(());
     };
-    let turns = arguments.get(1).map_or(Ok(5), |n| n.parse())?;
+    let rounds = arguments.get(1).map_or(Ok(5), |n| n.parse())?;
     let batch = arguments.get(2).map_or(Ok(64), |n| n.parse())?;
     let loader = || Loader::new(path).batch_size(batch).shuffle(42).augment(Augment::train(SIDE));
     let mut bytes = loader().host()?;
     let mut floats = loader().dtype(Dtype::F32).layout(Layout::Nchw).normalize(Normalize::IMAGENET).host()?;
     #[cfg(feature = "cuda")]
     if warpfeed::cuda::available().is_ok() {
-        return on_the_gpu(loader, warpfeed::source::open(path)?.len() as u64, turns);
+        return on_the_gpu(loader, warpfeed::source::open(path)?.len() as u64, rounds);
     }
-    println!("batches of {batch}, medians of {turns} turns");
+    println!("batches of {batch}, medians of {rounds} rounds");
 
     let mut rates: [Vec<f64>; 4] = Default::default();
-    for turn in 0..=turns {
+    for round in 0..=rounds {
         let now = [
-            epoch(&mut bytes, turn, false)?,
-            epoch(&mut bytes, turn, true)?,
-            epoch(&mut floats, turn, false)?,
-            epoch(&mut floats, turn, true)?,
+            epoch(&mut bytes, round, false)?,
+            epoch(&mut bytes, round, true)?,
+            epoch(&mut floats, round, false)?,
+            epoch(&mut floats, round, true)?,
         ];
-        // The first turn is a warm-up.
-        if turn > 0 {
+        // The first round is a warm-up.
+        if round > 0 {
             rates.iter_mut().zip(now).for_each(|(rates, rate)| rates.push(rate));
         }
     }
@@ -85,28 +85,28 @@ fn epoch(batches: &mut Batches<HostBatch>, epoch: u64, tensors: bool) -> Result<
 /// Measures epochs of at least 10,000 images on the first GPU. Each ends when all queued work is
 /// done.
 #[cfg(feature = "cuda")]
-fn on_the_gpu(loader: impl Fn() -> Loader, samples: u64, turns: u64) -> Result<()> {
+fn on_the_gpu(loader: impl Fn() -> Loader, samples: u64, rounds: u64) -> Result<()> {
     let device = Device::new_cuda_with_stream(0)?;
     let (stream, other) = (warpfeed_candle::stream(&device)?, warpfeed::cuda::stream(0)?);
     let loader = || loader().repeat(10_000u64.div_ceil(samples)).last_batch(warpfeed::LastBatch::Drop);
     let floats = || loader().dtype(Dtype::F16).layout(Layout::Nchw).normalize(Normalize::IMAGENET);
-    let (mut ours, mut apart) = (floats().cuda(&stream)?, floats().cuda(&other)?);
+    let (mut ours, mut separate) = (floats().cuda(&stream)?, floats().cuda(&other)?);
     let mut host = loader().pinned(true).host()?;
     let done = || -> Result<()> {
         stream.synchronize()?;
         Ok(other.synchronize()?)
     };
     let mut rates: [Vec<f64>; 6] = Default::default();
-    for turn in 0..=turns {
+    for round in 0..=rounds {
         let now = [
-            drained(&mut ours, turn, |batch| Ok(batch.len()), done)?,
-            drained(&mut ours, turn, |batch| tensors(&batch, &device).map(|()| batch.len()), done)?,
-            drained(&mut apart, turn, |batch| Ok(batch.len()), done)?,
-            drained(&mut apart, turn, |batch| tensors(&batch, &device).map(|()| batch.len()), done)?,
-            drained(&mut host, turn, |batch| Ok(batch.len()), done)?,
-            drained(&mut host, turn, |batch| tensors(&batch, &device).map(|()| batch.len()), done)?,
+            drained(&mut ours, round, |batch| Ok(batch.len()), done)?,
+            drained(&mut ours, round, |batch| tensors(&batch, &device).map(|()| batch.len()), done)?,
+            drained(&mut separate, round, |batch| Ok(batch.len()), done)?,
+            drained(&mut separate, round, |batch| tensors(&batch, &device).map(|()| batch.len()), done)?,
+            drained(&mut host, round, |batch| Ok(batch.len()), done)?,
+            drained(&mut host, round, |batch| tensors(&batch, &device).map(|()| batch.len()), done)?,
         ];
-        if turn > 0 {
+        if round > 0 {
             rates.iter_mut().zip(now).for_each(|(rates, rate)| rates.push(rate));
         }
     }

@@ -1,19 +1,19 @@
-//! Trains on one or more GPUs with different sources of batches, called feeds. This is the
-//! counterpart of `python/benches/ddp.py`.
+//! Compares the training throughput on one or more GPUs with different sources of batches
+//! ("feeds"). This is the counterpart of `python/benches/ddp.py`.
 //!
 //! ```text
 //! cargo bench --features nccl --bench ranks -- PATH --processes 2 --cores 2 --seconds 4
 //! ```
 //!
 //! Starts one process per GPU, each pinned to `--cores` cores (Linux, `taskset`; 0 disables
-//! pinning). Each process trains the network of the example `train` on images of 224 pixels, in
-//! `f32` because candle's batch normalization does not train in `bf16`. The feeds are a repeated
-//! batch, and the loader with each [`DecodeOn`].
+//! pinning). Each process trains the network of the example `train` on images of 224x224 pixels, in
+//! `f32` because candle's batch normalization does not train in `bf16`. The feeds are one batch
+//! that is repeated forever, and the loader with each [`DecodeOn`] setting.
 //!
 //! Each line of the output shows the images per second of all processes together, and their ratio
-//! to the repeated batch. It also shows the maximum, over the processes, of each of these figures:
-//! cores used, seconds from opening to the first batch, the 99th percentile of the waits for a
-//! batch on the step's stream, and the loader's page-locked and device memory.
+//! to the repeated batch. It also shows the maximum over the processes for each of these figures:
+//! cores used, seconds from opening to the first batch, 99th percentile of the stalls of the
+//! training stream, and the loader's page-locked and device memory.
 
 #[path = "../examples/distributed/group.rs"]
 #[allow(dead_code)]
@@ -57,7 +57,7 @@ struct Options {
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
     let Some(options) = options(&arguments)? else {
-        println!("ranks: pass a dataset of photographs: cargo bench --features nccl --bench ranks -- PATH");
+        println!("usage: cargo bench --features nccl --bench ranks -- PATH (a dataset of photographs)");
         return Ok(());
     };
     if let Err(e) = warpfeed::cuda::available() {
@@ -86,7 +86,7 @@ fn options(arguments: &[String]) -> Result<Option<Options>> {
             "--batch" => options.batch = value.parse()?,
             "--seconds" => options.seconds = value.parse()?,
             "--rounds" => options.rounds = value.parse()?,
-            _ => return Err(format!("{word}: not an option").into()),
+            _ => return Err(format!("unknown option {word}").into()),
         }
     }
     Ok((!options.path.is_empty()).then_some(options))
@@ -150,7 +150,7 @@ struct Found {
     cores: f64,
     /// Seconds from opening to the first batch.
     first: f64,
-    /// 99th percentile of the waits on the step's stream, in ms.
+    /// 99th percentile of the stalls of the training stream, in ms.
     stall: f64,
     pinned: f64,
     device: f64,
@@ -203,7 +203,7 @@ fn measure_loader(options: &Options, decode_on: DecodeOn, trainer: &mut Trainer)
     let device = trainer.device.clone();
     let began = Instant::now();
     let mut batches = Loader::new(&options.path)
-        .repeat(1 << 20) // one epoch is longer than the measurement
+        .repeat(1 << 20) // so that a single epoch outlasts the measurement
         .batch_size(options.batch)
         .shuffle(42)
         .distributed()

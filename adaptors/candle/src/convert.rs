@@ -1,3 +1,5 @@
+//! Converts batches to candle tensors.
+
 use std::collections::HashMap;
 
 use candle_core::{Device, Error, Result, Tensor};
@@ -10,10 +12,10 @@ use candle_core::{Device, Error, Result, Tensor};
 ///
 /// Errors are candle errors that contain the complete text of warpfeed's error.
 pub trait ToCandle: Fields {
-    /// Returns the images and the labels, (N), for a training loop.
+    /// Returns the images and the labels for a training loop. The labels have shape (N,).
     ///
     /// # Errors
-    /// The errors of [`candle_images`](ToCandle::candle_images) and
+    /// See [`candle_images`](ToCandle::candle_images) and
     /// [`candle_labels`](ToCandle::candle_labels).
     fn to_candle(&self, device: &Device) -> Result<(Tensor, Tensor)> {
         // Convert the labels first, so that images are not copied if labels are missing.
@@ -34,7 +36,7 @@ pub trait ToCandle: Fields {
         self.tensor("image", self.image_view(), device)
     }
 
-    /// Returns the labels, `i64`, (N), as `candle_nn::loss::cross_entropy` expects.
+    /// Returns the labels as `i64`, of shape (N,), as `candle_nn::loss::cross_entropy` expects.
     ///
     /// # Errors
     /// If the samples have no labels. The error names the first sample.
@@ -43,7 +45,7 @@ pub trait ToCandle: Fields {
         self.tensor("label", labels, device)
     }
 
-    /// Returns the field `name`, (N, ...): `image`, `label`, `soft_label`, or one that
+    /// Returns the field `name`, of shape (N, ...): `image`, `label`, `soft_label`, or one that
     /// [`Loader::field`](warpfeed::Loader::field) added.
     ///
     /// # Errors
@@ -56,14 +58,14 @@ pub trait ToCandle: Fields {
         self.tensor(name, view, device)
     }
 
-    /// Returns the number of rows that each sample has in the field `name`, `i64`, (N). The
-    /// remaining rows are padding.
+    /// Returns the number of rows that each sample has in the field `name`, as `i64`, of shape
+    /// (N,). The remaining rows are padding.
     ///
     /// # Errors
-    /// If `name` is not a field of [`Ragged`](warpfeed::field::Ragged).
+    /// If `name` is not a variable-length field ([`Ragged`](warpfeed::field::Ragged)).
     fn candle_counts(&self, name: &str, device: &Device) -> Result<Tensor> {
         let Some(view) = self.count_view(name) else {
-            return Err(Error::msg(format!("{name}: it is not a field of variable-length rows")));
+            return Err(Error::msg(format!("{name}: not a variable-length field")));
         };
         self.tensor(name, view, device)
     }
@@ -72,13 +74,13 @@ pub trait ToCandle: Fields {
     /// labels.
     ///
     /// # Errors
-    /// The errors of [`candle_field`](ToCandle::candle_field).
+    /// See [`candle_field`](ToCandle::candle_field).
     fn candle_fields(&self, device: &Device) -> Result<HashMap<String, Tensor>> {
         let present = self.names().into_iter().filter_map(|name| Some((name, self.field_view(name)?)));
         present.map(|(name, view)| Ok((name.to_owned(), self.tensor(name, view, device)?))).collect()
     }
 
-    /// Returns which samples are valid, `u8`, (N): 1 for a valid sample, and 0 for padding
+    /// Returns the validity mask as `u8`, of shape (N,): 1 for a valid sample, and 0 for padding
     /// ([`LastBatch::Pad`](warpfeed::LastBatch::Pad)) and for replacements of skipped samples
     /// ([`OnError::Skip`](warpfeed::OnError::Skip)).
     ///
@@ -93,7 +95,7 @@ pub trait ToCandle: Fields {
 
 impl<B: Fields> ToCandle for B {}
 
-/// Common interface of host and device batches.
+/// The interface shared by host and device batches.
 pub trait Fields {
     /// Borrows a field.
     type View<'a>
@@ -112,5 +114,5 @@ pub trait Fields {
 
 /// Returns the error for an element type that candle does not support.
 pub(crate) fn no_dtype(name: &str, dtype: warpfeed::Dtype) -> Error {
-    Error::msg(format!("{name}: elements of type {}, which candle does not support", dtype.name()))
+    Error::msg(format!("{name}: candle does not support elements of type {}", dtype.name()))
 }

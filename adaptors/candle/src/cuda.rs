@@ -1,3 +1,5 @@
+//! Conversion of device batches, and candle's stream.
+
 use std::sync::Arc;
 
 use candle_core::cuda_backend::{CudaDType, WrapErr};
@@ -9,7 +11,7 @@ use warpfeed::{CudaBatch, Dtype};
 
 use crate::convert::{Fields, no_dtype};
 
-/// The handle of the per-thread default stream, `CU_STREAM_PER_THREAD` of `cuda.h`.
+/// The handle of the per-thread default stream, `CU_STREAM_PER_THREAD` in `cuda.h`.
 const PER_THREAD: usize = 2;
 
 /// Returns the stream that candle uses on `device`, for [`Loader::cuda`](warpfeed::Loader::cuda).
@@ -59,8 +61,8 @@ impl Fields for CudaBatch {
         let to = match device {
             Device::Cuda(to) if to.cuda_stream().context().ordinal() == view.device() => to,
             _ => {
-                let (is, asked) = (view.device(), device.location());
-                return Err(Error::msg(format!("{name}: the batch is on CUDA device {is}, not on {asked:?}")));
+                let (actual, requested) = (view.device(), device.location());
+                return Err(Error::msg(format!("{name}: the batch is on CUDA device {actual}, not on {requested:?}")));
             }
         };
         match view.dtype() {
@@ -81,12 +83,12 @@ impl Fields for CudaBatch {
 fn copy<T: DeviceElement + CudaDType>(field: &device::Tensor<'_>, device: &CudaDevice) -> Result<Tensor> {
     let from = field.view::<T>().map_err(Error::wrap)?;
     let (theirs, ours) = (from.stream().clone(), device.cuda_stream());
-    let apart = theirs.cu_stream() != ours.cu_stream();
-    if apart {
+    let on_different_streams = theirs.cu_stream() != ours.cu_stream();
+    if on_different_streams {
         ours.join(&theirs).w()?;
     }
     let memory = ours.clone_dtod(&from).w()?;
-    if apart {
+    if on_different_streams {
         theirs.join(&ours).w()?;
     }
     let storage = Storage::Cuda(CudaStorage::wrap_cuda_slice(memory, device.clone()));

@@ -1,3 +1,5 @@
+//! Conversion of host batches.
+
 use candle_core::{Device, Result, Tensor};
 use warpfeed::{Dtype, HostBatch, TensorView};
 
@@ -12,7 +14,7 @@ impl Fields for HostBatch {
 
     fn label_view(&self) -> warpfeed::Result<TensorView<'_>> {
         self.labels()?;
-        Ok(self.field("label").expect("readable labels are a field"))
+        Ok(self.field("label").expect("a batch with labels has the field `label`"))
     }
 
     fn field_view(&self, name: &str) -> Option<TensorView<'_>> {

@@ -1,4 +1,4 @@
-//! Promise: candle tensors have exactly the loader's values, for every field, element type and
+//! Tests that candle tensors have exactly the loader's values, for every field, element type and
 //! layout. They own their memory, so they do not change when their batch is dropped and its memory
 //! is overwritten. Errors name the field or the sample.
 
@@ -29,7 +29,7 @@ fn assert_same(tensor: &Tensor, view: TensorView<'_>) {
 }
 
 #[test]
-fn images_and_labels_are_the_loaders_to_the_bit() {
+fn images_and_labels_are_bit_identical_to_the_loaders() {
     for (dtype, expected) in
         [(Dtype::U8, DType::U8), (Dtype::F32, DType::F32), (Dtype::F16, DType::F16), (Dtype::Bf16, DType::BF16)]
     {
@@ -53,7 +53,7 @@ fn images_and_labels_are_the_loaders_to_the_bit() {
 }
 
 #[test]
-fn every_field_comes_by_its_name() {
+fn fields_are_returned_by_name() {
     let loader = loader()
         .soft_labels(3, 0.1)
         .last_batch(LastBatch::Pad)
@@ -87,17 +87,17 @@ fn kept_tensors_do_not_change_during_a_hundred_more_batches() {
         (images, batch.images().bytes().to_vec())
     };
     let first: Vec<_> = batches.epoch(0).map(|batch| kept(&batch.unwrap())).collect();
-    let mut went_by = 0;
+    let mut passed = 0;
     for epoch in 1..=15 {
         for batch in batches.epoch(epoch) {
             let batch = batch.unwrap();
             // There are few slots, so each is overwritten many times.
             assert!(first.iter().all(|(_, bytes)| *bytes != batch.images().bytes()));
-            went_by += 1;
+            passed += 1;
         }
     }
     drop(batches);
-    assert!(went_by >= 100);
+    assert!(passed >= 100);
     assert_eq!(first.len(), 7);
     for (tensor, expected) in first {
         assert_eq!(bytes(&tensor), expected);
@@ -106,17 +106,17 @@ fn kept_tensors_do_not_change_during_a_hundred_more_batches() {
 
 #[test]
 fn errors_name_the_field_or_the_sample() {
-    let refused = |loader: Loader, ask: fn(&HostBatch) -> candle_core::Result<Tensor>| {
-        ask(&loader.into_iter().next().unwrap().unwrap()).unwrap_err().to_string()
+    let error_of = |loader: Loader, convert: fn(&HostBatch) -> candle_core::Result<Tensor>| {
+        convert(&loader.into_iter().next().unwrap().unwrap()).unwrap_err().to_string()
     };
     let unlabeled = || Loader::source(source(false)).augment(Augment::train(8)).batch_size(8);
-    let asked = refused(loader(), |batch| batch.candle_field("mask", &Device::Cpu));
-    assert_eq!(asked.lines().next().unwrap(), "mask: the batch has no such field; it has image, label");
-    let asked = refused(loader(), |batch| batch.candle_counts("image", &Device::Cpu));
-    assert!(asked.starts_with("image: it is not a field of variable-length rows"), "{asked}");
-    let asked = refused(unlabeled(), |batch| Ok(batch.to_candle(&Device::Cpu)?.1));
-    assert!(asked.starts_with("sample 0 (s0): ") && asked.contains("no label"), "{asked}");
-    // The label, which the dataset does not have, is left out of the map.
+    let error = error_of(loader(), |batch| batch.candle_field("mask", &Device::Cpu));
+    assert_eq!(error.lines().next().unwrap(), "mask: the batch has no such field; it has image, label");
+    let error = error_of(loader(), |batch| batch.candle_counts("image", &Device::Cpu));
+    assert!(error.starts_with("image: not a variable-length field"), "{error}");
+    let error = error_of(unlabeled(), |batch| Ok(batch.to_candle(&Device::Cpu)?.1));
+    assert!(error.starts_with("sample 0 (s0): ") && error.contains("no label"), "{error}");
+    // The map does not contain labels, because the dataset has none.
     let fields = unlabeled().into_iter().next().unwrap().unwrap().candle_fields(&Device::Cpu).unwrap();
     assert_eq!(fields.into_keys().collect::<Vec<_>>(), ["image"]);
 }

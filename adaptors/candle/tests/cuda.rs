@@ -1,6 +1,6 @@
-//! Promise: tensors of device batches are bit-identical to those of host batches, whichever stream
-//! the loader uses. They do not change when their batch is dropped immediately and its memory is
-//! overwritten. The same is true for uploads from page-locked batches.
+//! Tests that tensors of device batches are bit-identical to those of host batches, whichever
+//! stream the loader uses. They do not change when their batch is dropped immediately and its
+//! memory is overwritten. The same applies to uploads from page-locked batches.
 //!
 //! Without the feature `cuda` or without a driver, the tests do nothing.
 #![cfg(feature = "cuda")]
@@ -48,13 +48,13 @@ fn device_tensors_have_the_bits_of_host_tensors() {
         for layout in [Layout::Nhwc, Layout::Nchw] {
             let mut host = loader(dtype, layout).host().unwrap();
             let expected = epoch(host.epoch(0).map(|batch| batch.unwrap().to_candle(&Device::Cpu).unwrap()));
-            let mut ours = loader(dtype, layout).cuda(&stream(&device).unwrap()).unwrap();
+            let mut same_stream = loader(dtype, layout).cuda(&stream(&device).unwrap()).unwrap();
             // The loader uses a separate stream, which events order with candle's.
-            let mut other = loader(dtype, layout).cuda(&warpfeed::cuda::stream(0).unwrap()).unwrap();
+            let mut separate_stream = loader(dtype, layout).cuda(&warpfeed::cuda::stream(0).unwrap()).unwrap();
             let mut pinned = loader(dtype, layout).pinned(true).host().unwrap();
-            let seen = epoch(ours.epoch(0).map(|batch| batch.unwrap().to_candle(&device).unwrap()));
+            let seen = epoch(same_stream.epoch(0).map(|batch| batch.unwrap().to_candle(&device).unwrap()));
             assert!(seen == expected, "{dtype:?} {layout:?} on candle's stream");
-            let seen = epoch(other.epoch(0).map(|batch| batch.unwrap().to_candle(&device).unwrap()));
+            let seen = epoch(separate_stream.epoch(0).map(|batch| batch.unwrap().to_candle(&device).unwrap()));
             assert!(seen == expected, "{dtype:?} {layout:?} on a separate stream");
             let seen = epoch(pinned.epoch(0).map(|batch| batch.unwrap().to_candle(&device).unwrap()));
             assert!(seen == expected, "{dtype:?} {layout:?} uploaded");
@@ -89,9 +89,9 @@ fn a_different_device_or_per_thread_stream_is_refused() {
     let Some(device) = device() else { return };
     let mut batches = loader(Dtype::F32, Layout::Nchw).cuda(&stream(&device).unwrap()).unwrap();
     let batch = batches.epoch(0).next().unwrap().unwrap();
-    let said = batch.candle_images(&Device::Cpu).unwrap_err().to_string();
-    assert!(said.starts_with("image: the batch is on CUDA device 0, not on Cpu"), "{said}");
-    let said = stream(&Device::new_cuda(0).unwrap()).unwrap_err().to_string();
-    assert!(said.starts_with("device 0: it uses the per-thread default stream"), "{said}");
+    let error = batch.candle_images(&Device::Cpu).unwrap_err().to_string();
+    assert!(error.starts_with("image: the batch is on CUDA device 0, not on Cpu"), "{error}");
+    let error = stream(&Device::new_cuda(0).unwrap()).unwrap_err().to_string();
+    assert!(error.starts_with("device 0: it uses the per-thread default stream"), "{error}");
     assert!(stream(&Device::Cpu).is_err());
 }

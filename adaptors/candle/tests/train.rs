@@ -1,6 +1,6 @@
-//! Promise: the `train` example resumes mid-epoch, exactly where it was stopped. A run in three
-//! parts has exactly the losses and the accuracy of an uninterrupted run. The learning curve is
-//! plotted. A step's autograd graph is freed when the step ends.
+//! Tests that the `train` example resumes mid-epoch, exactly where it was stopped: a run in three
+//! parts has exactly the losses and the accuracy of an uninterrupted run. Also tests that the
+//! learning curve is plotted, and that a step's autograd graph is freed when the step ends.
 
 #[path = "../examples/train/curve.rs"]
 mod curve;
@@ -53,7 +53,7 @@ fn a_run_in_three_parts_has_the_losses_of_one_run() {
     let (whole, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let expected = finish(&settings(whole.path(), None));
     assert_eq!((expected.losses.len(), expected.accuracies.len()), (12, 2));
-    // Stops in the middle of the first epoch and of the second.
+    // Stop in the middle of the first epoch and of the second.
     for stop in [3, 9] {
         assert!(matches!(run::run(&settings(parts.path(), Some(stop))).unwrap(), Outcome::Stopped));
     }
@@ -68,7 +68,7 @@ fn the_optimizer_keeps_no_graph_of_a_step() {
     let images = Tensor::ones((2, 3, 16, 16), DType::F32, &Device::Cpu).unwrap();
     let labels = Tensor::new(&[0i64, 2], &Device::Cpu).unwrap();
     let gradients = loss::cross_entropy(&net.forward(&images, true).unwrap(), &labels).unwrap().backward().unwrap();
-    // Make sure that the check below is not vacuous: candle's gradients do hold on to the graph.
+    // The check below is meaningful only if candle's gradients keep the graph alive.
     assert!(sgd.variables().any(|(_, variable)| gradients.get(variable).is_some_and(Tensor::track_op)));
     sgd.step(&gradients, 0.1).unwrap();
     for (name, tensor) in sgd.state() {
@@ -82,10 +82,10 @@ fn the_curve_shows_losses_and_accuracies() {
     let measured = Measured { losses: vec![2.0, 1.0, f32::NAN, 0.5], accuracies: vec![(2, 0.4), (4, 0.8)] };
     let path = folder.path().join("curve.png");
     curve::draw(&path, &measured).unwrap();
-    let drawn = image::open(&path).unwrap().to_rgb8();
-    let count = |color: [u8; 3]| drawn.pixels().filter(|pixel| pixel.0 == color).count();
+    let plot = image::open(&path).unwrap().to_rgb8();
+    let count = |color: [u8; 3]| plot.pixels().filter(|pixel| pixel.0 == color).count();
     assert!(count([31, 96, 180]) > 500 && count([214, 96, 20]) > 500);
     // The last accuracy, 80 %, is at the right height.
-    let (right, y) = (drawn.width() - 64, (40.0 + (480.0 - 88.0) * 0.2_f64).round() as u32);
-    assert_eq!(drawn.get_pixel(right, y).0, [214, 96, 20]);
+    let (right, y) = (plot.width() - 64, (40.0 + (480.0 - 88.0) * 0.2_f64).round() as u32);
+    assert_eq!(plot.get_pixel(right, y).0, [214, 96, 20]);
 }

@@ -1,6 +1,6 @@
-//! burn's own loader. `ImageFolderDataset` decodes, a `Mapper` crops and resizes with the crate
-//! `image`, a `Batcher` creates tensors as in burn's example `custom-image-dataset`, and a
-//! `DataLoader` has two workers.
+//! burn's own loader. `ImageFolderDataset` decodes, a `Mapper` crops and resizes with the `image`
+//! crate, a `Batcher` builds tensors as in burn's `custom-image-dataset` example, and a
+//! `DataLoader` runs two workers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ type Batch = (Tensor<4>, Tensor<1, Int>);
 
 #[derive(Debug, Clone)]
 struct Image {
-    /// Pixels, (224, 224, 3).
+    /// Pixels, of shape (224, 224, 3).
     pixels: Vec<u8>,
     label: i64,
 }
@@ -66,7 +66,8 @@ pub(crate) struct Peer {
     loader: Arc<dyn DataLoader<Batch>>,
 }
 
-/// Shares one dataset between the check and the loader, because burn takes a dataset by value.
+/// Lets the correctness check and the loader share one dataset, because burn takes datasets by
+/// value.
 struct Shared(Arc<Pipeline>);
 
 impl Dataset<Image> for Shared {

@@ -59,14 +59,14 @@ impl Peer {
 
     pub(crate) fn epoch(&self, threads: usize) -> Result<usize> {
         let mut images = 0;
-        let mut look = |batch: candle_core::Result<(Tensor, Tensor)>| -> Result<()> {
+        let mut count = |batch: candle_core::Result<(Tensor, Tensor)>| -> Result<()> {
             let batch = batch?;
             images += batch.0.dim(0)?;
             std::hint::black_box(batch);
             Ok(())
         };
         if threads == 1 {
-            batches(&self.files).try_for_each(&mut look)?;
+            batches(&self.files).try_for_each(&mut count)?;
             return Ok(images);
         }
         thread::scope(|scope| {
@@ -76,7 +76,7 @@ impl Peer {
                 scope.spawn(move || batches(share).try_for_each(|batch| to.send(batch)));
             }
             drop(to);
-            from.into_iter().try_for_each(&mut look)
+            from.into_iter().try_for_each(&mut count)
         })?;
         Ok(images)
     }

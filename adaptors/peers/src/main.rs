@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo run --release                          # 500 synthetic images
-//! cargo run --release -- FOLDER [TURNS]        # class folders of images; 5 turns
+//! cargo run --release -- FOLDER [ROUNDS]        # class folders of images; 5 rounds
 //! ```
 //!
 //! All loaders do the same work with two workers: decode an image, resize its shorter side to 224
@@ -38,21 +38,21 @@ const COMPARED: usize = 2 * BATCH;
 /// and resize filters round differently.
 const DIFFERENCE: f32 = 1.5;
 /// Minimum duration of one measurement in seconds. A measurement ends with an epoch.
-const TURN: f64 = 2.0;
+const MIN_SECONDS: f64 = 2.0;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Pixels of images in path order, (N, 3, 224, 224), and their labels.
+/// Pixels of images in path order, of shape (N, 3, 224, 224), and their labels.
 type Images = (Vec<f32>, Vec<i64>);
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let turns: usize = arguments.get(1).map_or(Ok(5), |n| n.parse())?;
-    let drawn = tempfile::tempdir()?;
+    let rounds: usize = arguments.get(1).map_or(Ok(5), |n| n.parse())?;
+    let generated = tempfile::tempdir()?;
     let folder = match arguments.first() {
         Some(folder) => PathBuf::from(folder),
         None => {
-            let folder = drawn.path().join("images");
+            let folder = generated.path().join("images");
             Synth::new().images(500).side(500).write(&folder)?;
             folder
         }
@@ -67,7 +67,7 @@ fn main() -> Result<()> {
     compare("burn", &expected, &burn.first(COMPARED)?)?;
 
     let mut rates: [Vec<f64>; 5] = Default::default();
-    for turn in 0..=turns {
+    for round in 0..=rounds {
         let now = [
             rate(|| ours::candle_epoch(&mut to_candle))?,
             rate(|| candle.epoch(WORKERS))?,
@@ -75,21 +75,21 @@ fn main() -> Result<()> {
             rate(|| ours::burn_epoch(&*to_burn))?,
             rate(|| burn.epoch())?,
         ];
-        // The first turn is a warm-up.
-        if turn > 0 {
+        // The first round is a warm-up.
+        if round > 0 {
             rates.iter_mut().zip(now).for_each(|(rates, rate)| rates.push(rate));
         }
     }
     let [to_candle, candle, one_thread, to_burn, burn] = rates.map(median);
-    println!("{WORKERS} workers, batches of {BATCH}, medians of {turns} turns, images/s");
+    println!("{WORKERS} workers, batches of {BATCH}, medians of {rounds} rounds, images/s");
     println!("candle: warpfeed {to_candle:6.0}   Batcher    {candle:6.0}   ratio {:.2}", to_candle / candle);
     println!("        warpfeed {to_candle:6.0}   one thread {one_thread:6.0}   ratio {:.2}", to_candle / one_thread);
     println!("burn:   warpfeed {to_burn:6.0}   DataLoader {burn:6.0}   ratio {:.2}", to_burn / burn);
     Ok(())
 }
 
-/// Resizes and crops an image with the crate `image`, for both peers. The steps are those of
-/// warpfeed's `Augment::eval`, and of torchvision's `Resize` and `CenterCrop`.
+/// Resizes and crops an image with the `image` crate, for both peers, following the same steps as
+/// warpfeed's `Augment::eval`, and as torchvision's `Resize` and `CenterCrop`.
 fn resized(image: &DynamicImage) -> RgbImage {
     let (width, height) = (image.width(), image.height());
     let scaled = |length: u32| (u64::from(SIDE) * u64::from(length) / u64::from(width.min(height))) as u32;
@@ -109,10 +109,10 @@ fn compare(name: &str, expected: &Images, seen: &Images) -> Result<()> {
     let sum: f64 = expected.0.iter().zip(&seen.0).enumerate().map(levels).sum();
     let mean = (sum / expected.0.len() as f64) as f32;
     println!("{name}: {} images, mean difference {mean:.2} of 255 levels", expected.1.len());
-    // Written this way so that NaN fails as well.
+    // This comparison is false for NaN, so NaN fails as well.
     let same = mean <= DIFFERENCE;
     if !same {
-        return Err(format!("{name}: images differ by more than {DIFFERENCE} levels").into());
+        return Err(format!("{name}: the mean pixel difference exceeds {DIFFERENCE} levels").into());
     }
     Ok(())
 }
@@ -123,9 +123,9 @@ fn rate(mut epoch: impl FnMut() -> Result<usize>) -> Result<f64> {
     let (began, mut images) = (Instant::now(), 0);
     loop {
         images += epoch()?;
-        let took = began.elapsed().as_secs_f64();
-        if took >= TURN {
-            return Ok(images as f64 / took);
+        let seconds = began.elapsed().as_secs_f64();
+        if seconds >= MIN_SECONDS {
+            return Ok(images as f64 / seconds);
         }
     }
 }

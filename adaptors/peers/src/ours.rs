@@ -30,7 +30,7 @@ pub(crate) fn first(folder: &Path, count: usize) -> Result<Images> {
     let mut first = Images::default();
     for batch in loader(folder).subset(0..count as u64) {
         let batch = batch?;
-        first.0.extend(batch.images().as_f32().expect("the loader was asked for f32"));
+        first.0.extend(batch.images().as_f32().expect("the loader returns f32"));
         first.1.extend(batch.labels()?);
     }
     Ok(first)

@@ -1,7 +1,8 @@
-//! Measures images per second delivered as tch tensors. Variants are interleaved within one run.
+//! Measures how many images per second are delivered as tch tensors. Variants are interleaved
+//! within one run.
 //!
 //! ```text
-//! cargo bench --bench images -- PATH [TURNS [BATCH]]      # photographs; 5 turns, batches of 64
+//! cargo bench --bench images -- PATH [ROUNDS [BATCH]]      # photographs; 5 rounds, batches of 64
 //! ```
 //!
 //! Compares, for 224 x 224 crops:
@@ -29,40 +30,40 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let Some(path) = arguments.first() else {
-        println!("images: pass a dataset of photographs: cargo bench --bench images -- PATH");
+        println!("usage: cargo bench --bench images -- PATH (a dataset of photographs)");
         return Ok(());
     };
-    let turns = arguments.get(1).map_or(Ok(5), |n| n.parse())?;
+    let rounds = arguments.get(1).map_or(Ok(5), |n| n.parse())?;
     let batch = arguments.get(2).map_or(Ok(64), |n| n.parse())?;
     let loader = || Loader::new(path).batch_size(batch).shuffle(42).augment(Augment::train(224));
-    println!("batches of {batch}, medians of {turns} turns");
+    println!("batches of {batch}, medians of {rounds} rounds");
     #[cfg(feature = "cuda")]
     if warpfeed::cuda::available().is_ok() {
-        return on_the_gpu(loader, warpfeed::source::open(path)?.len() as u64, turns);
+        return on_the_gpu(loader, warpfeed::source::open(path)?.len() as u64, rounds);
     }
     let mut bytes = loader().host()?;
     let mut floats = loader().dtype(Dtype::F32).layout(Layout::Nchw).normalize(Normalize::IMAGENET).host()?;
-    print(["u8", "f32"], turns, |turn| {
+    print(["u8", "f32"], rounds, |round| {
         Ok([
-            epoch(&mut bytes, turn, drop, || ())?,
-            epoch(&mut bytes, turn, tensors, || ())?,
-            epoch(&mut floats, turn, drop, || ())?,
-            epoch(&mut floats, turn, tensors, || ())?,
+            epoch(&mut bytes, round, drop, || ())?,
+            epoch(&mut bytes, round, tensors, || ())?,
+            epoch(&mut floats, round, drop, || ())?,
+            epoch(&mut floats, round, tensors, || ())?,
         ])
     })
 }
 
-/// Calls `turn` repeatedly. For each variant, prints the median rate without tensors, the median
+/// Calls `round` repeatedly. For each variant, prints the median rate without tensors, the median
 /// rate with tensors, and their ratio.
 fn print<const PATHS: usize, const RATES: usize>(
     paths: [&str; PATHS],
-    turns: u64,
-    mut turn: impl FnMut(u64) -> Result<[f64; RATES]>,
+    rounds: u64,
+    mut round: impl FnMut(u64) -> Result<[f64; RATES]>,
 ) -> Result<()> {
     let mut rates = [const { Vec::new() }; RATES];
-    for number in 0..=turns {
-        let now = turn(number)?;
-        // The first turn is a warm-up.
+    for number in 0..=rounds {
+        let now = round(number)?;
+        // The first round is a warm-up.
         if number > 0 {
             rates.iter_mut().zip(now).for_each(|(rates, rate)| rates.push(rate));
         }
@@ -92,11 +93,11 @@ fn epoch<B>(batches: &mut Batches<B>, epoch: u64, take: impl Fn(B), done: impl F
 }
 
 #[cfg(feature = "cuda")]
-fn on_the_gpu(loader: impl Fn() -> Loader, samples: u64, turns: u64) -> Result<()> {
+fn on_the_gpu(loader: impl Fn() -> Loader, samples: u64, rounds: u64) -> Result<()> {
     let loader = || loader().repeat(10_000u64.div_ceil(samples));
     let floats = || loader().dtype(Dtype::F16).layout(Layout::Nchw).normalize(Normalize::IMAGENET);
     let mut ours = floats().cuda(&warpfeed_tch::stream(0)?)?;
-    let mut apart = floats().cuda(&warpfeed::cuda::stream(0)?)?;
+    let mut separate = floats().cuda(&warpfeed::cuda::stream(0)?)?;
     let mut host = loader().pinned(true).host()?;
     let done = || tch::Cuda::synchronize(0);
     let upload = |batch: warpfeed::HostBatch| {
@@ -106,14 +107,14 @@ fn on_the_gpu(loader: impl Fn() -> Loader, samples: u64, turns: u64) -> Result<(
     };
     let paths =
         ["f16 on the device, libtorch's stream", "f16 on the device, separate stream", "u8 page-locked, uploaded"];
-    print(paths, turns, |turn| {
+    print(paths, rounds, |round| {
         Ok([
-            epoch(&mut ours, turn, drop, done)?,
-            epoch(&mut ours, turn, tensors, done)?,
-            epoch(&mut apart, turn, drop, done)?,
-            epoch(&mut apart, turn, tensors, done)?,
-            epoch(&mut host, turn, drop, done)?,
-            epoch(&mut host, turn, upload, done)?,
+            epoch(&mut ours, round, drop, done)?,
+            epoch(&mut ours, round, tensors, done)?,
+            epoch(&mut separate, round, drop, done)?,
+            epoch(&mut separate, round, tensors, done)?,
+            epoch(&mut host, round, drop, done)?,
+            epoch(&mut host, round, upload, done)?,
         ])
     })
 }

@@ -39,8 +39,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Two 3x3 convolutions with a residual connection, as in "Deep Residual Learning for Image
-/// Recognition", 2015.
+/// Creates a block of two 3x3 convolutions with a residual connection, as in "Deep Residual
+/// Learning for Image Recognition", 2015.
 fn block(p: &nn::Path<'_>, inputs: i64, outputs: i64, stride: i64) -> impl ModuleT + use<> {
     let conv = |name: &str, inputs, side: i64, stride| {
         let config = nn::ConvConfig { padding: side / 2, stride, bias: false, ..Default::default() };
@@ -63,9 +63,9 @@ fn train() -> Result<()> {
     let [training, held_out] = loader.dtype(Dtype::F32).layout(Layout::Nchw).split_by_class([0.8, 0.2], 42)?;
     let training = training.shuffle(42).augment(Augment::train(SIDE).scale(0.35, 1.0)).last_batch(LastBatch::Drop);
     let accuracy = on(training, held_out.augment(Augment::eval(SIDE * 8 / 7, SIDE)), epochs)?;
-    // Written this way so that NaN fails as well.
-    let learnt = accuracy > ACCURACY;
-    if arguments.is_empty() && !learnt {
+    // This comparison is false for NaN, so NaN fails as well.
+    let learned = accuracy > ACCURACY;
+    if arguments.is_empty() && !learned {
         return Err(format!("expected more than {:.1} %", 100.0 * ACCURACY).into());
     }
     Ok(())
@@ -112,7 +112,7 @@ fn learn<B: ToTch>(mut batches: Batches<B>, mut held_out: Batches<B>, device: De
         }
         let (count, took) = (losses.len(), began.elapsed().as_secs_f64());
         let loss = Tensor::stack(&losses, 0).mean(Kind::Float).double_value(&[]);
-        accuracy = share_right(&net, &mut held_out, device)?;
+        accuracy = accuracy_of(&net, &mut held_out, device)?;
         println!(
             "epoch {epoch}: loss {loss:.3}, held-out accuracy {:.1} %, {:.0} images/s, waited {:.1} % of the time",
             100.0 * accuracy,
@@ -124,13 +124,13 @@ fn learn<B: ToTch>(mut batches: Batches<B>, mut held_out: Batches<B>, device: De
 }
 
 /// Returns the fraction of held-out images that the network classifies correctly.
-fn share_right<B: ToTch>(net: &impl ModuleT, held_out: &mut Batches<B>, device: Device) -> Result<f64> {
-    let (mut right, mut all) = (0.0, 0);
+fn accuracy_of<B: ToTch>(net: &impl ModuleT, held_out: &mut Batches<B>, device: Device) -> Result<f64> {
+    let (mut correct, mut total) = (0.0, 0);
     for batch in held_out.epoch(0) {
         let (images, labels) = batch?.to_tch()?;
-        let named = tch::no_grad(|| net.forward_t(&images.to_device(device), false)).argmax(1, false);
-        right += named.eq_tensor(&labels.to_device(device)).sum(Kind::Float).double_value(&[]);
-        all += labels.size()[0];
+        let predicted = tch::no_grad(|| net.forward_t(&images.to_device(device), false)).argmax(1, false);
+        correct += predicted.eq_tensor(&labels.to_device(device)).sum(Kind::Float).double_value(&[]);
+        total += labels.size()[0];
     }
-    Ok(right / all as f64)
+    Ok(correct / total as f64)
 }

@@ -1,3 +1,5 @@
+//! Device batches, and the stream that libtorch uses.
+
 #![allow(unsafe_code)]
 
 use std::sync::Arc;

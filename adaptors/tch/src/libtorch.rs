@@ -1,5 +1,6 @@
+//! The two libtorch functions that tch does not bind; see `libtorch.cpp`.
+
 #![allow(unsafe_code)]
-//! The two libtorch calls that tch lacks; see `libtorch.cpp`.
 
 use std::ffi::c_char;
 
@@ -31,7 +32,8 @@ pub(crate) fn share(name: &str, memory: DlpackTensor) -> Result<Tensor> {
     if tensor.is_null() {
         return Err(Error::config(format!("{name}: {}", text(&message))));
     }
-    // SAFETY: the tensor was created by `new`, and tch deletes it like its own.
+    // SAFETY: `warpfeed_tch_share` allocates the tensor with C++ `new`, as torch-sys does. tch
+    // frees it with `delete`.
     Ok(unsafe { Tensor::from_ptr(tensor) })
 }
 

@@ -1,3 +1,5 @@
+//! Tensors that share the memory of a batch.
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -16,7 +18,7 @@ pub trait ToTch: Fields {
     /// `cross_entropy_for_logits` expects.
     ///
     /// # Errors
-    /// As for [`TchBatch::labels`].
+    /// See [`TchBatch::labels`].
     ///
     /// # Panics
     /// If the loader has no image field.
@@ -26,8 +28,7 @@ pub trait ToTch: Fields {
     }
 
     /// Shares the batch's memory with the tensors that are created from it. For a device batch,
-    /// makes the stream of the calling thread wait for the batch, so that it may be used on that
-    /// stream.
+    /// makes libtorch's current stream wait for the batch, so that the batch can be used there.
     ///
     /// # Errors
     /// For a device batch, if the driver returns an error.
@@ -39,7 +40,7 @@ pub trait ToTch: Fields {
 
 impl<B: Fields> ToTch for B {}
 
-/// A batch that shares its memory with torch's tensors. Its slot goes back to the loader once the
+/// A batch that shares its memory with torch's tensors. Its slot returns to the loader once the
 /// batch and all of its tensors are dropped.
 ///
 /// ```no_run
@@ -55,7 +56,7 @@ impl<B: Fields> ToTch for B {}
 pub struct TchBatch<B = HostBatch>(Arc<B>);
 
 impl<B: Fields> TchBatch<B> {
-    /// Returns the images, as in [`to_tch`](ToTch::to_tch).
+    /// Returns the images, as [`to_tch`](ToTch::to_tch) does.
     ///
     /// # Errors
     /// If libtorch cannot create a tensor.
@@ -77,8 +78,8 @@ impl<B: Fields> TchBatch<B> {
     }
 
     /// Returns the field `name`, of shape (N, ...): `image`, `label`, `soft_label`, a field added
-    /// by [`Loader::field`](warpfeed::Loader::field), or its row counts, `name.count`. The element
-    /// type is preserved.
+    /// by [`Loader::field`](warpfeed::Loader::field), or the row counts of a variable-length field,
+    /// as `name.count`. The element type is preserved.
     ///
     /// # Errors
     /// If the batch has no such field. The error lists the fields that it has.
@@ -99,15 +100,15 @@ impl<B: Fields> TchBatch<B> {
         self.0.names().into_iter().map(|name| Ok((name.clone(), self.field(&name)?))).collect()
     }
 
-    /// Returns which samples are valid, as a `Bool` tensor of shape (N,) on the CPU. The value is
-    /// false for padding ([`LastBatch::Pad`](warpfeed::LastBatch::Pad)) and for replacements of
-    /// skipped samples ([`OnError::Skip`](warpfeed::OnError::Skip)).
+    /// Returns the validity mask, a `Bool` tensor of shape (N,) on the CPU. The value is false for
+    /// padding ([`LastBatch::Pad`](warpfeed::LastBatch::Pad)) and for replacements of skipped
+    /// samples ([`OnError::Skip`](warpfeed::OnError::Skip)).
     pub fn valid(&self) -> Tensor {
         Tensor::from_slice(&self.0.valid_samples())
     }
 }
 
-/// Common interface of host and device batches.
+/// The interface shared by host and device batches.
 pub trait Fields: Sized + Send + Sync + 'static {
     /// Makes the stream of the calling thread wait for the batch.
     fn order(&self) -> Result<()>;

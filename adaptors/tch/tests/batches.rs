@@ -1,6 +1,6 @@
-//! Promise: torch uses the loader's own memory. Tensors alias the memory of their batch's slot, bit
-//! for bit, for every field and element type. They occupy the slot until the last tensor that
-//! shares their storage is dropped. Errors name the field or the sample.
+//! Tests that torch uses the loader's own memory. Tensors alias the memory of their batch's slot,
+//! for every field and element type. They occupy the slot until the last tensor that shares their
+//! storage is dropped. Errors name the field or the sample.
 
 mod samples;
 
@@ -28,7 +28,7 @@ fn address(tensor: &Tensor) -> usize {
 }
 
 #[test]
-fn images_and_labels_are_the_slot_itself() {
+fn images_and_labels_alias_the_slot() {
     for (dtype, kind) in
         [(Dtype::U8, Kind::Uint8), (Dtype::F32, Kind::Float), (Dtype::F16, Kind::Half), (Dtype::Bf16, Kind::BFloat16)]
     {
@@ -54,7 +54,7 @@ fn images_and_labels_are_the_slot_itself() {
 }
 
 #[test]
-fn every_field_comes_by_its_name() {
+fn fields_are_returned_by_name() {
     let loader = loader()
         .soft_labels(3, 0.1)
         .last_batch(LastBatch::Pad)
@@ -89,7 +89,8 @@ fn slots(batches: &mut Batches<HostBatch>, epoch: u64) -> Vec<usize> {
     batches.epoch(epoch).map(|batch| batch.unwrap().images().bytes().as_ptr() as usize).collect()
 }
 
-/// Checks that a tensor that `kept` derives from a batch's images keeps its slot occupied.
+/// Checks that a batch's slot is not reused while the tensor that `kept` derives from its images is
+/// alive.
 fn holds_the_slot(kept: impl FnOnce(Tensor) -> Tensor) {
     let mut batches = loader().dtype(Dtype::F32).prefetch(2).host().unwrap();
     let first = batches.epoch(0).next().unwrap().unwrap();
@@ -171,13 +172,13 @@ fn keeping_every_slot_is_an_error_not_a_hang() {
 #[test]
 fn errors_name_the_field_or_the_sample() {
     let batch = loader().into_iter().next().unwrap().unwrap().into_tch().unwrap();
-    let said = batch.field("mask").unwrap_err().to_string();
-    assert_eq!(said, "config: mask: the batch has no such field; it has image, label");
+    let error = batch.field("mask").unwrap_err().to_string();
+    assert_eq!(error, "config: mask: the batch has no such field; it has image, label");
     let unlabeled = || Loader::source(source(false)).augment(Augment::train(8)).batch_size(8);
     let first = || unlabeled().into_iter().next().unwrap().unwrap();
-    let said = first().to_tch().unwrap_err().to_string();
-    assert!(said.starts_with("sample 0 (s0): ") && said.contains("no label"), "{said}");
-    // The label, which the dataset does not have, is left out of the map.
+    let error = first().to_tch().unwrap_err().to_string();
+    assert!(error.starts_with("sample 0 (s0): ") && error.contains("no label"), "{error}");
+    // The map does not contain labels, because the dataset has none.
     let fields = first().into_tch().unwrap().fields().unwrap();
     assert_eq!(fields.into_keys().collect::<Vec<_>>(), ["image"]);
 }

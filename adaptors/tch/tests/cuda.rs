@@ -1,4 +1,4 @@
-//! Promise: tensors of device batches share the batch's memory and are bit-identical to host
+//! Tests that tensors of device batches share the batch's memory and are bit-identical to host
 //! batches, whichever stream the loader uses. The memory of a tensor is not reused until the device
 //! has finished all work that reads it. A tensor occupies its slot until the last tensor that
 //! shares its storage is dropped. Uploads from page-locked batches are bit-identical as well.
@@ -103,7 +103,7 @@ fn device_tensors_are_bit_identical_to_host_batches() {
 }
 
 #[test]
-fn every_field_comes_by_its_name() {
+fn fields_are_returned_by_name() {
     let Some(streams) = streams() else { return };
     let loader = || {
         loader()
@@ -158,7 +158,8 @@ fn slots(batches: &mut Batches<CudaBatch>, epoch: u64) -> Vec<u64> {
     batches.epoch(epoch).map(|batch| batch.unwrap().images().device_ptr()).collect()
 }
 
-/// Checks that a tensor that `kept` derives from a batch's images keeps its slot occupied.
+/// Checks that a batch's slot is not reused while the tensor that `kept` derives from its images is
+/// alive.
 fn holds_the_slot(stream: &Arc<CudaStream>, kept: impl FnOnce(Tensor) -> Tensor) {
     let mut batches = floats().prefetch(2).cuda(stream).unwrap();
     let first = batches.epoch(0).next().unwrap().unwrap();
@@ -251,14 +252,14 @@ fn page_locked_uploads_survive_an_early_drop() {
 #[test]
 fn errors_name_the_device_the_field_or_the_sample() {
     let Some([stream, _]) = streams() else { return };
-    let said = warpfeed_tch::stream(99).unwrap_err().to_string();
-    assert!(said.starts_with("config: CUDA device 99: "), "{said}");
+    let error = warpfeed_tch::stream(99).unwrap_err().to_string();
+    assert!(error.starts_with("config: CUDA device 99: "), "{error}");
     let mut batches = loader().cuda(&stream).unwrap();
     let batch = batches.epoch(0).next().unwrap().unwrap().into_tch().unwrap();
-    let said = batch.field("mask").unwrap_err().to_string();
-    assert_eq!(said, "config: mask: the batch has no such field; it has image, label");
+    let error = batch.field("mask").unwrap_err().to_string();
+    assert_eq!(error, "config: mask: the batch has no such field; it has image, label");
     let unlabeled = Loader::source(source(false)).augment(Augment::train(8)).batch_size(8);
     let mut batches = unlabeled.cuda(&stream).unwrap();
-    let said = batches.epoch(0).next().unwrap().unwrap().to_tch().unwrap_err().to_string();
-    assert!(said.starts_with("sample 0 (s0): ") && said.contains("no label"), "{said}");
+    let error = batches.epoch(0).next().unwrap().unwrap().to_tch().unwrap_err().to_string();
+    assert!(error.starts_with("sample 0 (s0): ") && error.contains("no label"), "{error}");
 }

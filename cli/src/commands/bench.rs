@@ -1,3 +1,5 @@
+//! The subcommand `bench`, which measures the speed of the loader on the host.
+
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -64,8 +66,8 @@ pub(crate) struct Args {
     trace: Option<PathBuf>,
 }
 
-// Options of `bench` and `doctor`. This is not a doc comment, because clap would use it as the help
-// text of the command.
+// The options that `bench` and `doctor` share. This is not a doc comment, because clap would use a
+// doc comment as the help text of the command.
 #[derive(clap::Args)]
 pub(crate) struct Measured {
     /// Dataset
@@ -142,7 +144,7 @@ impl Args {
             Element::F16 => Dtype::F16,
             Element::Bf16 => Dtype::Bf16,
         };
-        // Allow missing labels, because the measurement does not need labels.
+        // The measurement does not need labels.
         let mut loader = Loader::source(source)
             .unlabeled(true)
             .convert_to_u8(true)

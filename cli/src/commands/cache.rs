@@ -1,3 +1,5 @@
+//! The subcommand `cache`, which manages the cache of datasets in object stores.
+
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,4 +1,5 @@
-//! Measures the stages of the loader, first separately and then together, and derives settings.
+//! The subcommand `doctor`, which measures the stages of the loader, first separately and then
+//! together, and suggests settings.
 
 use std::hint::black_box;
 use std::io::Write as _;
@@ -42,21 +43,22 @@ pub(crate) struct Args {
     measured: Measured,
 }
 
-/// Duration of each short measurement.
-const SHORT: Duration = Duration::from_millis(1500);
+/// Duration of the measurement of one stage.
+const MEASUREMENT_TIME: Duration = Duration::from_millis(1500);
 /// Duration of each run of the loader.
-const RUN: Duration = Duration::from_secs(3);
+const RUN_TIME: Duration = Duration::from_secs(3);
 /// Maximum number of samples for the measurements of one thread.
-const SAMPLES: usize = 2000;
+const MAX_SAMPLES: usize = 2000;
 /// Maximum number of bytes for the measurements of one thread.
-const BYTES: usize = 512 << 20;
+const MAX_BYTES: usize = 512 << 20;
 /// Prefetch depth for decoding on the GPU.
 const GPU_PREFETCH: usize = 4;
-/// Maximum total size of the decoded pages that a shuffle window may need. The cache of pages is
-/// 256 MiB.
-const PAGES: usize = 192 << 20;
-/// Size in bytes of the blocks with which memory is measured. They are larger than the CPU caches.
-const BLOCK: usize = 64 << 20;
+/// Maximum total size of the decoded pages that a shuffle window needs, in bytes. The cache of
+/// pages has 256 MiB.
+const MAX_PAGE_BYTES: usize = 192 << 20;
+/// Size of the blocks that are copied to measure the speed of memory, in bytes. It exceeds the CPU
+/// caches.
+const BLOCK_BYTES: usize = 64 << 20;
 
 impl Args {
     pub(crate) fn run(self) -> Outcome {
@@ -74,14 +76,13 @@ impl Args {
         let decoding = gpu.as_ref().map_err(Clone::clone);
         let decoding = decoding.and_then(|_| self.decode_on_gpu(&source, cores, GPU_PREFETCH, Duration::ZERO));
         let (fewest, best) = fewest_of_the_best(&runs);
-        // Prefer the workers, which need no device time, unless decoding on the GPU is clearly
-        // faster.
+        // Decode on the GPU only if this is clearly faster, because it takes time of the device.
         let on_gpu = decoding.as_ref().ok().filter(|stats| stats.samples_per_second() > 1.2 * best);
         let (workers, prefetch, stats) = match on_gpu {
             Some(stats) => (cores, GPU_PREFETCH, stats),
             None => {
                 let stats = &runs[fewest].1;
-                // Prefetch enough batches to cover the 99th percentile of the waits.
+                // Prefetch enough batches to cover waits up to the 99th percentile.
                 let uneven = (stats.wait.p99_seconds / stats.wait.p50_seconds.max(1e-9)).ceil();
                 (runs[fewest].0, (uneven as usize).clamp(2, 8), stats)
             }
@@ -174,14 +175,14 @@ impl Args {
         step: Duration,
     ) -> Result<Stats> {
         let loader = self.loader(source, workers, prefetch).decode_on(DecodeOn::Gpu);
-        doctor_gpu::run(loader, RUN / 4, RUN - RUN / 4, step)
+        doctor_gpu::run(loader, RUN_TIME / 4, RUN_TIME - RUN_TIME / 4, step)
     }
 
-    /// Runs the loader for [`RUN`], the first quarter of which is warm-up, and returns its
-    /// statistics.
+    /// Runs the loader for [`RUN_TIME`] and returns its statistics. The first quarter of the time
+    /// is a warm-up, which the statistics exclude.
     fn load(&self, source: &Arc<dyn Source>, workers: usize, prefetch: usize, step: Duration) -> Result<Stats> {
         let mut batches = self.loader(source, workers, prefetch).host()?;
-        measure(&mut batches, RUN / 4, RUN - RUN / 4, step, |_, _| ())
+        measure(&mut batches, RUN_TIME / 4, RUN_TIME - RUN_TIME / 4, step, |_, _| ())
     }
 
     fn loader(&self, source: &Arc<dyn Source>, workers: usize, prefetch: usize) -> Loader {
@@ -196,16 +197,16 @@ impl Args {
     }
 }
 
-/// Returns the index of the run that has the fewest workers among those whose rate is close to the
-/// best, and the best rate in samples per second.
+/// Returns the index of the run with the fewest workers among all runs with nearly the best rate.
+/// Also returns the best rate, in samples per second.
 fn fewest_of_the_best(runs: &[(usize, Stats)]) -> (usize, f64) {
     let rate = |run: &(usize, Stats)| run.1.samples_per_second();
     let best = runs.iter().map(rate).fold(0.0, f64::max);
     (runs.iter().position(|run| rate(run) >= 0.97 * best).unwrap_or(0), best)
 }
 
-/// Returns the verdict for the chosen run. It does not advise more workers, because runs with more
-/// workers were not faster.
+/// Returns the verdict for the chosen run. The verdict does not recommend more workers, because
+/// runs with more workers were not faster.
 fn conclusion(stats: &Stats) -> Verdict {
     let mut stats = stats.clone();
     stats.cores = stats.cores.min(stats.workers);
@@ -222,7 +223,7 @@ fn shuffle(window: Option<usize>) -> (String, String) {
     }
 }
 
-/// Measurements of a single thread that reads, decodes and resizes.
+/// Measurements of one thread that reads, decodes and resizes samples.
 struct Alone {
     samples: usize,
     bytes: usize,
@@ -243,14 +244,13 @@ impl Alone {
         self.bytes / self.samples.max(1)
     }
 
-    /// Returns the maximum number of samples in a shuffle window such that their decoded pages fit
-    /// into the source's cache of pages. Returns `None` if a full shuffle costs nothing extra,
-    /// because the pages of all `samples` samples fit or because sources of this `kind` have no
-    /// pages.
+    /// Returns the largest shuffle window for which the decoded pages of its samples fit into the
+    /// source's cache of pages. Returns `None` if a full shuffle needs no additional time: the
+    /// pages of all `samples` samples fit, or sources of this `kind` have no pages.
     fn window(&self, kind: &str, samples: usize) -> Option<usize> {
         // A Parquet page contains several images, and a full shuffle would decode a whole page for
         // each image.
-        let window = (PAGES / self.mean().max(1)).max(1);
+        let window = (MAX_PAGE_BYTES / self.mean().max(1)).max(1);
         (kind == "parquet" && window < samples).then_some(window)
     }
 
@@ -265,7 +265,7 @@ impl Alone {
         let before = disk_bytes();
         let start = Instant::now();
         let (mut samples, mut total) = (0, 0);
-        while samples < len.min(SAMPLES) && total < BYTES && start.elapsed() < 2 * SHORT {
+        while samples < len.min(MAX_SAMPLES) && total < MAX_BYTES && start.elapsed() < 2 * MEASUREMENT_TIME {
             total += touch(source, index(samples), &mut scratch)?;
             samples += 1;
         }
@@ -278,7 +278,7 @@ impl Alone {
         let again = start.elapsed().as_secs_f64();
         let (mut decode, mut resize, mut decoded) = (0.0, 0.0, 0);
         let mut workbench = Workbench::new(size);
-        while decoded < samples && decode + resize < SHORT.as_secs_f64() {
+        while decoded < samples && decode + resize < MEASUREMENT_TIME.as_secs_f64() {
             let group = (decoded..samples.min(decoded + GROUP)).map(index).collect::<Vec<_>>();
             let (d, r) = workbench.run(source, &group)?;
             (decode, resize, decoded) = (decode + d, resize + r, decoded + group.len());
@@ -320,8 +320,8 @@ impl Alone {
     }
 }
 
-/// Reads a sample and touches one byte per cache line, so that mapped pages are loaded. Returns the
-/// size of the sample in bytes.
+/// Reads a sample, and loads its mapped pages by reading one byte per cache line. Returns the size
+/// of the sample in bytes.
 fn touch(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> Result<usize> {
     let sample = source.read(index, scratch)?;
     let mut total = 0;
@@ -338,10 +338,10 @@ fn disk_bytes() -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("read_bytes: "))?.parse().ok()
 }
 
-/// Number of samples that are decoded together. It is the same as in the loader.
+/// Number of samples that are decoded together, as in the loader.
 const GROUP: usize = 8;
 
-/// The buffers and the decoder of a worker.
+/// The augmentation and the buffers with which a thread decodes and resizes samples.
 struct Workbench {
     augment: Augment,
     encoded: [Vec<u8>; GROUP],
@@ -394,12 +394,12 @@ fn memory_speed(threads: usize) -> f64 {
     let start = Instant::now();
     let copied: usize = std::thread::scope(|scope| {
         let copy = || {
-            let (from, mut to) = (vec![1u8; BLOCK], vec![0u8; BLOCK]);
+            let (from, mut to) = (vec![1u8; BLOCK_BYTES], vec![0u8; BLOCK_BYTES]);
             let mut copied = 0;
-            while start.elapsed() < SHORT {
+            while start.elapsed() < MEASUREMENT_TIME {
                 to.copy_from_slice(black_box(&from));
                 black_box(&to);
-                copied += BLOCK;
+                copied += BLOCK_BYTES;
             }
             copied
         };
@@ -431,7 +431,7 @@ mod tests {
         };
         let photographs = alone(1000 * 110_000);
         let window = photographs.window("parquet", 1_281_167).unwrap();
-        assert!((window - 1) * 110_000 < PAGES && (window + 1) * 110_000 > PAGES, "{window}");
+        assert!((window - 1) * 110_000 < MAX_PAGE_BYTES && (window + 1) * 110_000 > MAX_PAGE_BYTES, "{window}");
         let (rust, python) = shuffle(Some(window));
         assert_eq!(rust, format!(".shuffle_window({window}).seed(42)"));
         assert_eq!(python, format!("shuffle=True, seed=42, shuffle_window={window}"));
@@ -439,7 +439,7 @@ mod tests {
             assert_eq!(alone.window(kind, samples), None, "{kind}, {samples} samples");
         }
         assert_eq!(shuffle(None), (".shuffle(42)".to_owned(), "shuffle=True, seed=42".to_owned()));
-        // Samples that are larger than the memory, and empty samples.
+        // The window has at least 1 sample, even if samples are larger than the memory or empty.
         assert_eq!(alone(1 << 60).window("parquet", 1000), Some(1));
         assert_eq!(alone(0).window("parquet", 1000), None);
     }

@@ -1,3 +1,5 @@
+//! The subcommand `inspect`, which describes a dataset.
+
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -43,7 +45,7 @@ pub(crate) struct Args {
 }
 
 /// Maximum number of printed lines per list.
-const SHOWN: usize = 20;
+const MAX_PRINTED: usize = 20;
 
 /// Totals of all samples.
 #[derive(Default, Serialize)]
@@ -73,7 +75,7 @@ struct Report {
     shorter_side: Spread,
 }
 
-/// A summary of a list of numbers.
+/// A summary of several numbers.
 #[derive(Default, Serialize)]
 struct Spread {
     min: u64,
@@ -95,7 +97,7 @@ impl Spread {
     }
 }
 
-/// What was found in one sample.
+/// The properties of one sample.
 struct Seen {
     label: Option<i64>,
     bytes: u64,
@@ -159,9 +161,9 @@ impl Annotated {
             let shares = self
                 .mask_values
                 .iter()
-                .take(SHOWN)
+                .take(MAX_PRINTED)
                 .map(|(value, n)| format!("{value} {:.1} %", 100.0 * *n as f64 / all as f64));
-            let more = if self.mask_values.len() > SHOWN { ", ..." } else { "" };
+            let more = if self.mask_values.len() > MAX_PRINTED { ", ..." } else { "" };
             writeln!(out, "masks        {}; {}{more}", self.masks, shares.collect::<Vec<_>>().join(", "))?;
         }
         Ok(())
@@ -184,7 +186,7 @@ impl Args {
     }
 }
 
-/// Inspects sample `index`. Returns `None` if the sample has no image.
+/// Inspects the sample with index `index`. Returns `None` if the sample has no image.
 fn see(source: &dyn Source, index: usize, follow: FollowArgs, scratch: &mut Vec<u8>) -> warpfeed::Result<Option<Seen>> {
     let sample = source.read(index, scratch)?;
     let Some((image, bytes)) = sample.image() else { return Ok(None) };
@@ -252,11 +254,11 @@ impl Report {
                 writeln!(out, "{what:<12} {count}; `warpfeed verify` lists them with their causes")?;
             }
         }
-        for finding in self.findings.iter().take(SHOWN) {
+        for finding in self.findings.iter().take(MAX_PRINTED) {
             writeln!(out, "             {finding}")?;
         }
-        if self.findings.len() > SHOWN {
-            writeln!(out, "             ... and {} more", self.findings.len() - SHOWN)?;
+        if self.findings.len() > MAX_PRINTED {
+            writeln!(out, "             ... and {} more", self.findings.len() - MAX_PRINTED)?;
         }
         let counts = || self.labels.iter().filter(|(label, _)| *label != "null").map(|(_, n)| *n);
         match (counts().min(), counts().max()) {
@@ -298,7 +300,7 @@ impl Report {
         if !self.classes.is_empty() {
             writeln!(out, "\nlabel  {:>7}  class", if boxes { "boxes" } else { "samples" })?;
         }
-        for (label, class) in self.classes.iter().enumerate().take(SHOWN) {
+        for (label, class) in self.classes.iter().enumerate().take(MAX_PRINTED) {
             let samples = match boxes {
                 true => self.annotated.classes.get(&(label as i64)),
                 false => self.labels.get(&label.to_string()),
@@ -306,8 +308,8 @@ impl Report {
             let samples = samples.unwrap_or(&0);
             writeln!(out, "{label:>5} {samples:>8}  {class}")?;
         }
-        if self.classes.len() > SHOWN {
-            writeln!(out, "       ... and {} more (--json lists all)", self.classes.len() - SHOWN)?;
+        if self.classes.len() > MAX_PRINTED {
+            writeln!(out, "       ... and {} more (--json lists all)", self.classes.len() - MAX_PRINTED)?;
         }
         Ok(())
     }

@@ -1,3 +1,5 @@
+//! The subcommand `occupancy`, which prints the occupancy of a CUDA kernel.
+
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! Draws masks, boxes with their classes, and points over the images on a sheet.
+//! Draws the annotations of images: masks, boxes with the names of their classes, and points.
 
 use font8x8::{BASIC_FONTS, LATIN_FONTS, UnicodeFonts as _};
 use warpfeed::field::{Annotations, Mask};
@@ -8,13 +8,13 @@ use warpfeed::{Dtype, HostBatch, Loader};
 use crate::canvas::{Canvas, Color};
 use crate::data::FollowArgs;
 
-/// Width and height of a letter in dots. The last column and the last row are empty.
+/// Width and height of a letter, in dots. The last column and the last row are empty.
 pub(super) const LETTER: u32 = 8;
 /// Maximum number of boxes drawn per sample.
-const MOST: usize = 64;
+const MAX_BOXES: usize = 64;
 /// Maximum number of samples that are read to determine which annotations a dataset has.
-const LOOKED_AT: usize = 64;
-/// Mask value outside the image, and of pixels without a class in Pascal VOC.
+const SAMPLES_READ: usize = 64;
+/// Mask value of pixels outside the image, and of pixels without a class in Pascal VOC.
 const NO_CLASS: i64 = 255;
 /// Radius of a point in pixels.
 const DOT: i64 = 1;
@@ -29,12 +29,12 @@ pub(super) struct Overlay {
 
 impl Overlay {
     /// Determines the annotations from the first samples. Masks are drawn if each of these samples
-    /// has a mask, and box masks are drawn if each of these samples with boxes has box masks.
+    /// has a mask. Box masks are drawn if each of these samples that has boxes also has box masks.
     pub(super) fn of(source: &dyn Source, follow: FollowArgs) -> Self {
         let mut overlay = Overlay { found: Annotations::default(), box_masks: true, mask: true };
         let mut scratch = Vec::new();
         let mut seen = 0;
-        for index in 0..source.len().min(LOOKED_AT) {
+        for index in 0..source.len().min(SAMPLES_READ) {
             let Ok(sample) = source.read(index, &mut scratch) else { continue };
             let Some(info) = sample.image().and_then(|(_, bytes)| warpfeed::decode::Info::read(bytes).ok()) else {
                 continue;
@@ -55,24 +55,24 @@ impl Overlay {
         overlay
     }
 
-    /// Adds the fields that are drawn to the loader.
+    /// Adds the fields to draw to the loader.
     pub(super) fn fields(&self, mut loader: Loader) -> Loader {
         if self.mask {
             loader = loader.field("mask", Mask::new(Dtype::I64).fill(NO_CLASS));
         }
         if self.found.has_boxes {
-            loader = loader.field("boxes", self.found.kind(MOST, self.box_masks));
+            loader = loader.field("boxes", self.found.kind(MAX_BOXES, self.box_masks));
         }
         loader
     }
 
-    /// Draws the annotations of sample `place` of the batch. The image of the sample has `side` by
-    /// `side` pixels, and its upper left corner is at `at` on the sheet.
+    /// Draws the annotations of the sample in row `row` of the batch. The image of the sample has
+    /// `side` by `side` pixels, and its upper left corner is at `at` on the sheet.
     pub(super) fn draw(
         &self,
         sheet: &mut Canvas,
         batch: &HostBatch,
-        place: usize,
+        row: usize,
         at: (u32, u32),
         side: u32,
         classes: &[String],
@@ -80,7 +80,7 @@ impl Overlay {
         let mut tile = Tile { sheet, at, side: i64::from(side) };
         let area = (side * side) as usize;
         if let Some(mask) = batch.field("mask").and_then(|mask| mask.as_i64()) {
-            for (pixel, &class) in mask[place * area..][..area].iter().enumerate() {
+            for (pixel, &class) in mask[row * area..][..area].iter().enumerate() {
                 if class != 0 && class != NO_CLASS {
                     tile.tint(pixel, color(class - 1));
                 }
@@ -91,16 +91,16 @@ impl Overlay {
         else {
             return;
         };
-        let count = counts[place] as usize;
+        let count = counts[row] as usize;
         let class = |number: usize| {
             let all = batch.field("boxes.class")?.as_i64()?;
-            Some(all[place * MOST + number])
+            Some(all[row * MAX_BOXES + number])
         };
         let masks = batch.field("boxes.masks").map(|masks| masks.bytes());
         for number in 0..count {
             let color = color(class(number).unwrap_or(number as i64));
             if let Some(masks) = masks {
-                let mask = &masks[(place * MOST + number) * area..][..area];
+                let mask = &masks[(row * MAX_BOXES + number) * area..][..area];
                 mask.iter()
                     .enumerate()
                     .filter(|(_, inked)| **inked == 1)
@@ -108,7 +108,7 @@ impl Overlay {
             }
         }
         for number in 0..count {
-            let corners = &boxes[(place * MOST + number) * 4..][..4];
+            let corners = &boxes[(row * MAX_BOXES + number) * 4..][..4];
             let class = class(number);
             let name = class.map(|class| match usize::try_from(class).ok().and_then(|class| classes.get(class)) {
                 Some(name) => name.clone(),
@@ -117,8 +117,8 @@ impl Overlay {
             tile.frame(corners, color(class.unwrap_or(number as i64)), name.as_deref().unwrap_or(""));
         }
         if let Some(points) = batch.field("boxes.points").and_then(|points| points.as_f32()) {
-            let each = MOST * self.found.points * 3;
-            for point in points[place * each..][..count * self.found.points * 3].as_chunks::<3>().0 {
+            let each = MAX_BOXES * self.found.points * 3;
+            for point in points[row * each..][..count * self.found.points * 3].as_chunks::<3>().0 {
                 tile.point(*point);
             }
         }
@@ -139,7 +139,7 @@ impl Tile<'_> {
         inside.then(|| self.sheet.pixel(self.at.0 + x as u32, self.at.1 + y as u32))
     }
 
-    /// Replaces a pixel by the mean of the pixel and a color.
+    /// Replaces the color of a pixel by the mean of that color and `color`.
     fn tint(&mut self, pixel: usize, color: Color) {
         let (x, y) = (pixel as i64 % self.side, pixel as i64 / self.side);
         if let Some(pixel) = self.pixel(x, y) {
@@ -155,7 +155,7 @@ impl Tile<'_> {
         }
     }
 
-    /// Draws the outline of a box, with its name at the upper left.
+    /// Draws the outline of a box, with `name` in its upper left corner.
     fn frame(&mut self, corners: &[f32], color: Color, name: &str) {
         let [x1, y1] = [corners[0], corners[1]].map(|edge| edge.round() as i64);
         let [x2, y2] = [corners[2], corners[3]].map(|edge| edge.round() as i64 - 1);
@@ -167,10 +167,10 @@ impl Tile<'_> {
         ] {
             self.fill(columns, rows, color);
         }
-        let name = fitted(name, (self.side - 1) as u32 / LETTER);
+        let name = truncate(name, (self.side - 1) as u32 / LETTER);
         let (long, high) = (name.chars().count() as i64 * i64::from(LETTER), i64::from(LETTER));
         if long > 0 && high < self.side {
-            // Move the name inwards if it would exceed the edge of the image.
+            // Move the name into the image if it would extend beyond the edge.
             let [x, y] = [(x1, long), (y1, high)].map(|(at, length)| at.min(self.side - length - 1).max(0));
             self.fill((x, x + long + 1), (y, y + high + 1), color);
             let at = (self.at.0 + x as u32 + 1, self.at.1 + y as u32 + 1);
@@ -178,8 +178,7 @@ impl Tile<'_> {
         }
     }
 
-    /// Draws a point as a dot. A visible point is white with a dark rim, and a hidden point is
-    /// dark.
+    /// Draws a point. A visible point is white with a dark rim, and a hidden point is dark.
     fn point(&mut self, [x, y, visibility]: [f32; 3]) {
         if visibility > 0.0 {
             let (x, y) = (x.floor() as i64, y.floor() as i64);
@@ -209,14 +208,15 @@ fn color(class: i64) -> Color {
     COLORS[class.rem_euclid(10) as usize]
 }
 
-/// Returns black or white, whichever is more readable on `color`.
+/// Returns a dark color or white, whichever is more readable on `color`.
 fn contrast([r, g, b]: Color) -> Color {
     let luma = (299 * u32::from(r) + 587 * u32::from(g) + 114 * u32::from(b)) / 1000;
     if luma > 140 { [20; 3] } else { [255; 3] }
 }
 
-/// Returns `text`, truncated to `letters` letters including two dots if it is longer.
-pub(super) fn fitted(text: &str, letters: u32) -> String {
+/// Returns `text` if it has at most `letters` letters. Otherwise, truncates it to `letters`
+/// letters, of which the last two are dots.
+pub(super) fn truncate(text: &str, letters: u32) -> String {
     let letters = letters as usize;
     if text.chars().count() <= letters {
         return text.to_owned();

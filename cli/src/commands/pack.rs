@@ -1,3 +1,5 @@
+//! The subcommand `pack`, which writes a dataset to LMDB or tar shards.
+
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -129,7 +131,7 @@ fn color(text: &str) -> Result<[u8; 3], String> {
 }
 
 /// Maximum number of images listed in a warning.
-const SHOWN: usize = 10;
+const MAX_LISTED: usize = 10;
 
 impl Args {
     pub(crate) fn run(self) -> Outcome {
@@ -180,11 +182,11 @@ impl Args {
         let report = pack.to(to);
         bar.finish_and_clear();
         let report = report?;
-        tell(to, &report, self.part.is_none())
+        print_summary(to, &report, self.part.is_none())
     }
 }
 
-/// The part of a set that the user chose.
+/// The part of a dataset that the user chose.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum PartChoice {
     /// A part and the number of parts.
@@ -232,9 +234,9 @@ fn merge(target: &Path, force: bool, quick: bool) -> Outcome {
             "warpfeed: warning: {} files do not belong to the set and are ignored:",
             merged.orphans.len()
         ));
-        merged.orphans.iter().take(SHOWN).for_each(|path| say(format_args!("  {}", path.display())));
+        merged.orphans.iter().take(MAX_LISTED).for_each(|path| say(format_args!("  {}", path.display())));
     }
-    tell(target, &merged.report, true)
+    print_summary(target, &merged.report, true)
 }
 
 fn progress(target: &Path) -> Outcome {
@@ -250,8 +252,8 @@ fn progress(target: &Path) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints a summary of the pack at `to`. `set` is false if the pack is only a part.
-fn tell(to: &Path, report: &Report, set: bool) -> Outcome {
+/// Prints a summary of the pack at `to`. `set` is false if the pack is only a part of a dataset.
+fn print_summary(to: &Path, report: &Report, set: bool) -> Outcome {
     warn("could not be recoded and were stored unchanged", report.refused_count, &report.refused);
     warn("are damaged but decode", report.damaged_count, &report.damaged);
     if report.duplicate_keys > 0 {
@@ -294,11 +296,11 @@ fn warn(so: &str, count: u64, which: &[Refused]) {
         return;
     }
     say(format_args!("warpfeed: warning: {count} images {so}:"));
-    for Refused { index, key, reason, .. } in which.iter().take(SHOWN) {
+    for Refused { index, key, reason, .. } in which.iter().take(MAX_LISTED) {
         say(format_args!("  sample {index} ({key}): {}", in_flags(reason)));
     }
-    if count > SHOWN as u64 {
-        say(format_args!("  ... and {} more", count - SHOWN as u64));
+    if count > MAX_LISTED as u64 {
+        say(format_args!("  ... and {} more", count - MAX_LISTED as u64));
     }
 }
 

@@ -1,3 +1,5 @@
+//! The subcommand `preview`, which draws a batch on a sheet.
+
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -5,7 +7,7 @@ use std::process::ExitCode;
 use warpfeed::{Error, Loader, OnError};
 
 use super::bench::Recipe;
-use super::overlay::{LETTER, Overlay, draw_text, fitted};
+use super::overlay::{LETTER, Overlay, draw_text, truncate};
 use crate::Outcome;
 use crate::canvas::{Canvas, Color};
 use crate::data::{DataArgs, FollowArgs};
@@ -56,9 +58,9 @@ const GAP: u32 = 6;
 /// Number of pixels per dot of a letter, if the text fits.
 const DOT: u32 = 2;
 /// Number of pixels between an image and its text.
-const LEAD: u32 = 4;
-/// Height of a line of text below an image.
-const LINE: u32 = LEAD + LETTER * DOT;
+const TEXT_GAP: u32 = 4;
+/// Height of the text below an image, including the gap above it.
+const TEXT_HEIGHT: u32 = TEXT_GAP + LETTER * DOT;
 const PAPER: Color = [245, 245, 242];
 const INK: Color = [30, 30, 30];
 const MISSING: Color = [190, 190, 190];
@@ -89,7 +91,7 @@ impl Args {
 
         let columns = columns(count as u32);
         let rows = (count as u32).div_ceil(columns);
-        let (across, down) = (self.size + GAP, self.size + LINE + GAP);
+        let (across, down) = (self.size + GAP, self.size + TEXT_HEIGHT + GAP);
         let mut sheet = Canvas::new(columns * across + GAP, rows * down + GAP, PAPER);
         let pixels = batch.images().as_u8().ok_or_else(|| Error::config("the loader's images are not u8"))?;
         let originals = pixels.chunks_exact((self.size * self.size * 3) as usize);
@@ -108,11 +110,10 @@ impl Args {
                 None if *label == -1 => String::new(),
                 None => label.to_string(),
             };
-            // Text that is too wide is drawn with smaller dots, and is truncated if it is still too
-            // wide.
+            // Draw wide text with smaller dots, and truncate it if it is still too wide.
             let dot = if text.chars().count() as u32 * LETTER * DOT <= self.size + DOT { DOT } else { 1 };
-            let text = fitted(&text, (self.size + dot) / (LETTER * dot));
-            draw_text(&mut sheet, &text, (x, y + self.size + LEAD), self.size, dot, INK);
+            let text = truncate(&text, (self.size + dot) / (LETTER * dot));
+            draw_text(&mut sheet, &text, (x, y + self.size + TEXT_GAP), self.size, dot, INK);
         }
 
         let png = sheet.png().map_err(|e| Error::config(e.to_string()).at_path(&self.out))?;
@@ -129,9 +130,9 @@ impl Args {
     }
 }
 
-/// Chooses the number of columns for `count` images. The sheet is at most three times as wide as it
-/// is high. Among such sheets, the one with the fewest empty cells in the last row is chosen, and
-/// among these the one that is closest to a square.
+/// Chooses the number of columns for `count` images. Of all sheets that are at most three times as
+/// wide as high, the sheet with the fewest empty cells in its last row is chosen. If there are
+/// several, the sheet that is closest to a square is chosen.
 fn columns(count: u32) -> u32 {
     let least = (f64::from(count)).sqrt().ceil().max(1.0) as u32;
     let most = (f64::from(3 * count)).sqrt() as u32;
@@ -156,7 +157,7 @@ mod tests {
 
     #[test]
     fn text_that_does_not_fit_says_so() {
-        assert_eq!([3, 5, 6, 9].map(|room| fitted("tabby cat", room)), ["t..", "tab..", "tabb..", "tabby cat"]);
-        assert_eq!([0, 1, 2].map(|room| fitted("tabby", room)), ["", ".", ".."]);
+        assert_eq!([3, 5, 6, 9].map(|room| truncate("tabby cat", room)), ["t..", "tab..", "tabb..", "tabby cat"]);
+        assert_eq!([0, 1, 2].map(|room| truncate("tabby", room)), ["", ".", ".."]);
     }
 }

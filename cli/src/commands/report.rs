@@ -1,4 +1,4 @@
-//! Writes a report about a run, as one HTML file that contains the data and works offline.
+//! The subcommand `report`, which writes a report about a run as one HTML file that works offline.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,8 +34,9 @@ pub(crate) struct Args {
     trace: Option<PathBuf>,
 }
 
-/// Maximum number of spans in the page. A browser draws this many without a noticeable delay.
-const SPANS: usize = 4000;
+/// Maximum number of spans in the page. A browser draws this number of spans without a noticeable
+/// delay.
+const MAX_SPANS: usize = 4000;
 
 impl Args {
     pub(crate) fn run(self) -> Outcome {
@@ -64,8 +65,8 @@ fn read(path: &Path) -> warpfeed::Result<Value> {
     serde_json::from_slice(&bytes).map_err(|e| Error::in_source(format!("not JSON: {e}")).at_path(path))
 }
 
-/// Writes a report about a run to the HTML file `out`. `trace` is the file of
-/// [`Loader::trace`](warpfeed::Loader::trace), for the timeline.
+/// Writes a report about a run to the HTML file `out`. The timeline shows the trace in the file
+/// `trace`, which [`Loader::trace`](warpfeed::Loader::trace) has written.
 ///
 /// # Errors
 /// If the trace cannot be read, or `out` cannot be written.
@@ -78,8 +79,8 @@ pub fn write(out: &Path, title: &str, stats: &Stats, trace: Option<&Path>) -> wa
     output::write(out, page.as_bytes())
 }
 
-/// Returns the earliest spans of a trace, by row. A span consists of its name, its begin and end in
-/// microseconds, its depth, and details.
+/// Returns the first [`MAX_SPANS`] spans of a trace, grouped by row. Each span is an array of its
+/// name, its start and end in microseconds, its depth, and its details.
 fn timeline(trace: &Value, path: &Path) -> warpfeed::Result<Value> {
     let events = trace.get("traceEvents").and_then(Value::as_array);
     let events =
@@ -104,8 +105,8 @@ fn timeline(trace: &Value, path: &Path) -> warpfeed::Result<Value> {
         }
     }
     spans.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.total_cmp(&a.1)));
-    let left_out = spans.len().saturating_sub(SPANS);
-    spans.truncate(SPANS);
+    let left_out = spans.len().saturating_sub(MAX_SPANS);
+    spans.truncate(MAX_SPANS);
     let (from, to) = spans.iter().fold((f64::MAX, f64::MIN), |(from, to), s| (from.min(s.0), to.max(s.1)));
     // Order the rows: first the consumer, then the other rows of the host, then the device.
     let mut rows: Vec<_> = names.into_iter().collect();

@@ -1,5 +1,5 @@
-//! Compares the number and the price of store requests between a full shuffle and `shuffle_window`,
-//! and suggests one of the two.
+//! Suggests a full shuffle or `shuffle_window` for a dataset in a store, from the number and the
+//! price of the requests that each needs.
 
 use std::path::Path;
 
@@ -8,22 +8,23 @@ use warpfeed::sampler::{Sampler, Shuffled};
 use warpfeed::trace::Bottleneck;
 use warpfeed::{Stats, Verdict};
 
-/// Price of a GET request to S3 in us-east-1, in dollars. The prices of Google and Azure differ by
-/// less than a quarter.
-const DOLLARS: f64 = 0.0004 / 1000.0;
-/// Maximum cost in dollars of an epoch's requests at which a full shuffle is still suggested.
-const DEAR: f64 = 1.0;
+/// Price of a GET request to S3 in us-east-1, in dollars. The prices of Google and Azure differ
+/// from it by less than a quarter.
+const DOLLARS_PER_REQUEST: f64 = 0.0004 / 1000.0;
+/// A full shuffle is suggested only if the requests of an epoch cost at most this number of
+/// dollars.
+const MAX_DOLLARS: f64 = 1.0;
 /// Number of bytes that a loader plans in one round: half of its prefetch budget, minus some bytes
 /// for the gaps between samples. In a window of this size, each block is one request.
-const ROUND: u64 = 112 << 20;
+const ROUND_BYTES: u64 = 112 << 20;
 /// Number of blocks in a window.
-const BLOCKS: u64 = 64;
+const WINDOW_BLOCKS: u64 = 64;
 /// Maximum number of bytes per request.
-const MOST: u64 = 4 << 20;
-/// Minimum time to the first byte, in seconds, for a server to count as slow.
-const SLOW: f64 = 0.02;
-/// Request size in bytes above which even larger requests do not help.
-const LARGE: f64 = 1e6;
+const MAX_REQUEST_BYTES: u64 = 4 << 20;
+/// A server is slow if the time to the first byte is at least this number of seconds.
+const SLOW_SECONDS: f64 = 0.02;
+/// Requests of at least this number of bytes do not get faster if they get larger.
+const LARGE_REQUEST: f64 = 1e6;
 
 /// The requests of one process in an epoch.
 pub(super) struct Requests {
@@ -52,15 +53,17 @@ impl Requests {
     ) -> Option<Self> {
         let network = stats.network.as_ref().filter(|network| network.requests > 0 && kind == "tar")?;
         let (samples, mean) = (samples as u64, mean.max(1));
-        let block = (ROUND / mean / BLOCKS).clamp(1, samples.max(1));
+        let block = (ROUND_BYTES / mean / WINDOW_BLOCKS).clamp(1, samples.max(1));
         let scheme = path.to_str()?.split_once("://").map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
         let each = network.bytes as f64 / network.requests as f64;
         Some(Requests {
             full: requests(&Shuffled::new(samples, 1), mean),
-            windowed: samples.div_ceil(block) * block.div_ceil((MOST / mean).max(1)),
-            window: (block * BLOCKS) as usize,
+            windowed: samples.div_ceil(block) * block.div_ceil((MAX_REQUEST_BYTES / mean).max(1)),
+            window: (block * WINDOW_BLOCKS) as usize,
             paid: !matches!(&*scheme, "http" | "https" | "hf") && std::env::var_os("AWS_ENDPOINT_URL").is_none(),
-            slow: verdict.limit == Bottleneck::Network && network.first_bytes.p50_seconds >= SLOW && each < LARGE,
+            slow: verdict.limit == Bottleneck::Network
+                && network.first_bytes.p50_seconds >= SLOW_SECONDS
+                && each < LARGE_REQUEST,
             refused: network.refusals > 0,
         })
     }
@@ -68,12 +71,13 @@ impl Requests {
     /// Returns the suggested window in samples, or `None` for a full shuffle.
     pub(super) fn window(&self) -> Option<usize> {
         let helps = self.windowed * 2 <= self.full;
-        (helps && (self.slow || self.refused || self.paid && self.full as f64 * DOLLARS > DEAR)).then_some(self.window)
+        (helps && (self.slow || self.refused || self.paid && self.full as f64 * DOLLARS_PER_REQUEST > MAX_DOLLARS))
+            .then_some(self.window)
     }
 
     /// Returns a line with the numbers, and a line with the suggestion and its reason.
     pub(super) fn lines(&self) -> [String; 2] {
-        let dollars = |requests: u64| format!("${:.4}", requests as f64 * DOLLARS);
+        let dollars = |requests: u64| format!("${:.4}", requests as f64 * DOLLARS_PER_REQUEST);
         let whose = if self.paid { "at S3's price" } else { "if this were S3; this server charges nothing" };
         let numbers = format!(
             "requests        {} in an epoch with a full shuffle ({} {whose}), {} with shuffle_window({}) ({}), for one process",
@@ -94,8 +98,8 @@ impl Requests {
 
     pub(super) fn json(&self) -> Value {
         json!({
-            "full_shuffle": self.full, "full_shuffle_dollars": self.full as f64 * DOLLARS,
-            "windowed": self.windowed, "windowed_dollars": self.windowed as f64 * DOLLARS,
+            "full_shuffle": self.full, "full_shuffle_dollars": self.full as f64 * DOLLARS_PER_REQUEST,
+            "windowed": self.windowed, "windowed_dollars": self.windowed as f64 * DOLLARS_PER_REQUEST,
             "window": self.window, "paid": self.paid, "suggested": if self.window().is_some() { "shuffle_window" } else { "shuffle" },
         })
     }
@@ -104,8 +108,8 @@ impl Requests {
 /// Counts the requests of an epoch, for samples of `mean` bytes that are adjacent in one object.
 fn requests(order: &dyn Sampler, mean: u64) -> u64 {
     let len = order.len(0);
-    let round = (ROUND / mean).clamp(1, len.max(1));
-    let most = (MOST / mean).max(1);
+    let round = (ROUND_BYTES / mean).clamp(1, len.max(1));
+    let most = (MAX_REQUEST_BYTES / mean).max(1);
     // Count only a few rounds, which are representative of the epoch.
     let (mut requests, mut seen) = (0, 0);
     for begin in (0..len).step_by(round as usize).take(8) {

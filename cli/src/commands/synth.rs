@@ -1,3 +1,5 @@
+//! The subcommand `synth`, which draws a dataset.
+
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,3 +1,5 @@
+//! The subcommand `verify`, which checks that every image decodes.
+
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;

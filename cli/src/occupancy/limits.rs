@@ -1,3 +1,5 @@
+//! [`Limits`], the resources of a multiprocessor by compute capability.
+
 use std::fmt;
 use std::str::FromStr;
 
@@ -64,11 +66,11 @@ pub struct Limits {
     pub shared_unit: usize,
 }
 
-/// A row of the table: major version, minor version, name, and the numbers of warps, of blocks and
-/// of KB of shared memory per multiprocessor.
-type Line = (u32, u32, &'static str, u32, u32, usize);
+/// One row of the table: the major version, the minor version, the name, the number of warps, the
+/// number of blocks, and the KB of shared memory per multiprocessor.
+type Specification = (u32, u32, &'static str, u32, u32, usize);
 
-const TABLE: [Line; 13] = [
+const TABLE: [Specification; 13] = [
     (7, 0, "Volta, V100", 64, 32, 96),
     (7, 2, "Volta, Xavier", 64, 32, 96),
     (7, 5, "Turing, T4", 32, 16, 64),

@@ -1,8 +1,10 @@
+//! [`Table`], the occupancy of a kernel by block size, as text and as a plot.
+
 use std::fmt::{self, Write as _};
 
 use super::{Factor, Limits, Occupancy, Usage};
 
-/// The occupancy of a kernel for every block size that is a multiple of the warp size.
+/// The occupancy of a kernel for each block size that is a multiple of the warp size.
 ///
 /// `Display` formats the table as text, and [`svg`](Table::svg) draws it as a plot.
 #[derive(Debug, Clone)]
@@ -119,7 +121,8 @@ impl Table {
     }
 }
 
-/// Returns the color of a resource, from the Okabe-Ito palette, which suits color-blind readers.
+/// Returns the color of a resource. The colors are from the Okabe-Ito palette, which color-blind
+/// readers can distinguish.
 fn color(factor: Factor) -> &'static str {
     match factor {
         Factor::Warps => "#009e73",

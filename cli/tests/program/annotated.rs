@@ -91,6 +91,6 @@ fn annotated_sets_are_counted_checked_and_drawn() {
     let bad = warpfeed(dir.path(), &["verify", coco]);
     let out = text(&bad.stdout);
     assert_eq!((bad.status.code(), out.lines().count()), (Some(1), 2), "{out}");
-    assert!(out.contains("annotation 1: unknown category 9: the file lists 3 categories"), "{out}");
-    assert!(out.contains("annotation 8: x from 0 to 999, the image is "), "{out}");
+    assert!(out.contains("annotation 1: unknown category 9: expected the id of one of the 3 categories"), "{out}");
+    assert!(out.contains("annotation 8: x ranges from 0 to 999, but the image is "), "{out}");
 }

@@ -477,7 +477,7 @@ fn pack_refuses_to_lose_data() {
     ok(dir.path(), &["pack", "--from", "set", "--to", "set.lmdb"]);
     let before = files(&dir.path().join("set.lmdb"));
     let err = fails(dir.path(), 1, &["pack", "--from", "set", "--to", "set.lmdb", "--keep-bytes"]);
-    assert!(err.starts_with("warpfeed: set.lmdb: ") && err.contains("exists already"), "{err}");
+    assert!(err.starts_with("warpfeed: set.lmdb: ") && err.contains("already exists"), "{err}");
     assert!(before == files(&dir.path().join("set.lmdb")), "nothing was touched");
     ok(dir.path(), &["pack", "--from", "set", "--to", "set.lmdb", "--keep-bytes", "--force"]);
     assert!(before != files(&dir.path().join("set.lmdb")), "replaced");
@@ -504,7 +504,7 @@ fn parts_are_packed_merged_and_verified() {
     }
     let progress = || ok(dir.path(), &["pack", "--progress", "parts/x.tar"]);
     let err = fails(dir.path(), 1, &["pack", "--progress", "parts/x.tar"]);
-    assert!(err.contains("no parts and no set of this name"), "{err}");
+    assert!(err.contains("there are neither parts nor a dataset with this name"), "{err}");
     ok(dir.path(), &part("1/2"));
     assert_eq!(progress(), "6 of 12 samples (50.0 %); parts 0 of 2 are not complete\n");
     let err = fails(dir.path(), 1, &["pack", "--merge", "parts/x.tar"]);

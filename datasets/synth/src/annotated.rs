@@ -1,5 +1,5 @@
-//! Generates images that show figures of several classes, with the ground truth for each figure, in
-//! COCO or Pascal VOC format.
+//! Generates images that contain figures of several classes, with the ground truth for each figure,
+//! in COCO or Pascal VOC format.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -21,12 +21,12 @@ struct Annotated {
     field: &'static str,
     bytes: Vec<u8>,
     figures: Vec<Seen>,
-    /// For each pixel, the number of the figure that it shows, starting at 1, or 0 for the
-    /// background.
+    /// For each pixel, 0 if it shows the background, and otherwise 1 plus the index of the figure
+    /// that it shows.
     shown: Vec<u16>,
 }
 
-/// Minimum number of visible pixels for a figure to be annotated.
+/// Minimum number of visible pixels of an annotated figure.
 const LEAST: usize = 12;
 
 /// Every `VAL`-th image belongs to the validation split.
@@ -314,9 +314,9 @@ mod tests {
         assert_eq!(run_lengths(&[false; 1000], 40), "Xo0");
     }
 
-    /// Both datasets can be opened, and their boxes are equal.
+    /// Opens both datasets and checks that their boxes are equal.
     #[test]
-    fn coco_and_voc_hold_the_same_truth() {
+    fn coco_and_voc_have_the_same_ground_truth() {
         let dir = tempfile::tempdir().unwrap();
         let set = Synth::new().images(10).classes(3).side(64).seed(5);
         set.write_coco(dir.path().join("coco"), |_| ()).unwrap();

@@ -1,4 +1,4 @@
-//! Integer randomness, color and noise.
+//! Random numbers, colors and noise, computed with integers only.
 
 use warpfeed::sampler::Rng;
 

@@ -1,5 +1,5 @@
-//! Generates a synthetic dataset that is learnable, as varied as a real dataset, and byte-identical
-//! on every machine for the same seed.
+//! Generates a synthetic dataset from which a model can learn. The images vary as much as in a real
+//! dataset, and are byte-identical on every machine for the same seed.
 //!
 //! 1. This file: enumerates and encodes the images, and writes the class folders.
 //! 2. `scene`: the content of an image: background, noise and figures.
@@ -7,7 +7,7 @@
 //! 4. `figure`: outlines and textures, which define the class.
 //! 5. `ink`: integer color and noise.
 //!
-//! Drawing and JPEG encoding use only integer arithmetic, so results do not depend on
+//! Painting and JPEG encoding use only integer arithmetic, so results do not depend on
 //! floating-point hardware or libraries.
 
 mod annotated;
@@ -112,8 +112,8 @@ impl Synth {
         self.write_with(dir, |_| ())
     }
 
-    /// Like [`write`](Synth::write), but also calls `written` with the size in bytes of each image,
-    /// from many threads.
+    /// Like [`write`](Synth::write), but also calls `written` with the size in bytes of each image
+    /// that was written. The calls come from many threads.
     ///
     /// # Errors
     /// Fails under the same conditions as [`write`](Synth::write).
@@ -233,8 +233,8 @@ fn complete(dir: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
         fs::remove_dir_all(&beside).map_err(|e| Error::io(&beside, &e))?;
     }
     let result = write(&beside).and_then(|()| {
-        // On Unix, a rename replaces an empty folder. On other systems the folder must be removed
-        // first.
+        // On Unix, a rename replaces an empty folder. On other systems, the folder must be removed
+        // before.
         let _ = fs::remove_dir(dir);
         fs::rename(&beside, dir).map_err(|e| Error::io(dir, &e))
     });
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn images_decode_to_what_was_painted() {
+    fn encoded_images_decode_to_the_painted_pixels() {
         let set = SMALL.side(128);
         for index in 0..100 {
             let (size, coding, painted) = set.pixels(index);
@@ -421,7 +421,8 @@ mod tests {
         }
     }
 
-    /// Classifying held-out images by their mean color mostly fails, so a model must learn shapes.
+    /// Checks that a classifier by mean color fails for most held-out images, so that a model must
+    /// learn shapes.
     #[test]
     fn the_mean_color_does_not_tell_the_class() {
         let means: Vec<[f64; 3]> = (0..SMALL.images)
@@ -447,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_cannot_work_are_refused() {
+    fn numbers_out_of_range_are_refused() {
         for (set, word) in [
             (SMALL.classes(0), "0 classes"),
             (SMALL.classes(1025), "1025 classes"),

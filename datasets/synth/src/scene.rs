@@ -13,7 +13,7 @@ pub(super) struct Scene {
     /// Slope of the background's color gradient in x and y, in 1/256.
     slope: (i32, i32),
     octaves: [Noise; 3],
-    /// Maximum amount by which noise changes a single pixel, like sensor noise.
+    /// Maximum amplitude of the noise of single pixels, which resembles sensor noise.
     grain: i32,
     grain_seed: u64,
     figures: Vec<Placed>,
@@ -111,7 +111,7 @@ impl Scene {
     }
 }
 
-/// Visible part of a figure.
+/// The ground truth for a figure.
 pub(super) struct Seen {
     pub(super) class: usize,
     /// Top, left and right ends of the figure in pixels, each with its visibility.

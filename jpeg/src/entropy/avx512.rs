@@ -1,11 +1,11 @@
-//! AVX-512: sixteen lanes in vector elements. Each step decodes one symbol of every lane.
+//! Decodes sixteen lanes in AVX-512 vectors, one symbol of every lane per step.
 //!
-//! A step gathers the windows and table entries of all lanes, computes the values, and scatters
-//! them. One step costs two gathers and a scatter, so vectors pay off only if many lanes are busy
-//! (`FEW_LANES` in `machine`).
+//! A step gathers the windows and the table entries of all lanes, computes the values, and scatters
+//! them. Because of the two gathers and the scatter, vectors pay off only if many lanes are busy
+//! (`MIN_VECTOR_LANES` in `machine`).
 //!
-//! Coefficients are in zigzag order here, so a 32-bit scatter also clears the coefficient after the
-//! stored one. That coefficient either has not been decoded yet or is already zero.
+//! A 32-bit scatter stores a coefficient and clears the next one. This is harmless, because
+//! coefficients are in zigzag order here: the next one has not been decoded yet, or is zero.
 
 use std::arch::x86_64::*;
 
@@ -21,8 +21,8 @@ pub(super) struct Links {
     pub(super) next: [u32; LINKS],
 }
 
-/// Decodes with the first `count` lanes until at least one of them has reached its end. The
-/// positions of all lanes are then exact.
+/// Decodes with the first `count` lanes until at least one of them has reached its end. Then stores
+/// the exact positions of all lanes.
 ///
 /// # Safety
 /// The invariants of [`super::Machine`] must hold for `memory`, `links` and the first `count` of
@@ -38,8 +38,8 @@ pub(super) unsafe fn run(memory: &Pointers, links: &Links, lanes: &mut Lanes, co
     let limit = _mm512_set1_epi32(memory.limit as u32 as i32);
     let number = |n: i32| _mm512_set1_epi32(n);
     loop {
-        // SAFETY: every busy lane is at or before `limit`, and at least four bytes from there on
-        // are readable. The other lanes are masked out.
+        // SAFETY: every busy lane is at or before `limit`, after which at least four bytes are
+        // readable. The other lanes are masked out.
         let window = unsafe {
             let bytes = _mm512_srli_epi32::<3>(bit);
             _mm512_mask_i32gather_epi32::<1>(_mm512_setzero_si512(), busy, bytes, memory.stream.cast())
@@ -61,19 +61,19 @@ pub(super) unsafe fn run(memory: &Pointers, links: &Links, lanes: &mut Lanes, co
         bit = _mm512_min_epu32(_mm512_add_epi32(bit, length), limit);
 
         let last = _mm512_or_si512(at, number(63));
-        let place = _mm512_add_epi32(at, advance);
-        let ends = _mm512_cmpge_epu32_mask(place, last);
-        let place = _mm512_min_epu32(place, last);
-        // SAFETY: a busy lane has not reached its end, after which there is space for one more
-        // block. The coefficient after `place` is in the same block or in the next one.
+        let position = _mm512_add_epi32(at, advance);
+        let ends = _mm512_cmpge_epu32_mask(position, last);
+        let position = _mm512_min_epu32(position, last);
+        // SAFETY: a busy lane has not reached its end, after which the lane owns one more block.
+        // The coefficient after `position` is in the same block or in the next block.
         unsafe {
             let value = _mm512_and_si512(value, number(0xffff));
-            _mm512_mask_i32scatter_epi32::<2>(memory.coefficients.cast(), busy, place, value);
+            _mm512_mask_i32scatter_epi32::<2>(memory.coefficients.cast(), busy, position, value);
         }
         let [ac, next_dc, next] = links.map(|[low, high]| _mm512_permutex2var_epi32(low, link, high));
         table = _mm512_mask_blend_epi32(ends, ac, next_dc);
         link = _mm512_mask_blend_epi32(ends, link, next);
-        at = _mm512_add_epi32(place, number(1));
+        at = _mm512_add_epi32(position, number(1));
         if _mm512_mask_cmpge_epu32_mask(busy, at, end) != 0 {
             break;
         }
@@ -111,11 +111,11 @@ fn steps(window: __m512i, entry: __m512i) -> [__m512i; 3] {
     [_mm512_and_si512(entry, _mm512_set1_epi32(0xff)), _mm512_shuffle_epi8(entry, byte(1)), value]
 }
 
-/// Returns `step` after recomputing the steps of the lanes in `slow`, whose codes or values are too
-/// long for the vectors.
+/// Returns `step` with the steps of the lanes in `slow` recomputed, because their codes or values
+/// are too long for the vectors.
 ///
 /// # Safety
-/// The `bit` and `table` of these lanes must satisfy the contract of [`one`].
+/// The `bit` and `table` of these lanes must satisfy the contract of [`long_step`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2,lzcnt")]
 unsafe fn long_steps(memory: &Pointers, slow: u16, step: [__m512i; 3], bit: __m512i, table: __m512i) -> [__m512i; 3] {
@@ -128,9 +128,9 @@ unsafe fn long_steps(memory: &Pointers, slow: u16, step: [__m512i; 3], bit: __m5
         _mm512_storeu_si512(bits.as_mut_ptr().cast(), bit);
         _mm512_storeu_si512(tables.as_mut_ptr().cast(), table);
         for lane in (0..LANES).filter(|lane| slow >> lane & 1 == 1) {
-            let one = one(memory, bits[lane], tables[lane]);
-            let one = [one.length, one.advance.into(), one.value as u32];
-            steps.iter_mut().zip(one).for_each(|(to, value)| to[lane] = value);
+            let step = long_step(memory, bits[lane], tables[lane]);
+            let step = [step.length, step.advance.into(), step.value as u32];
+            steps.iter_mut().zip(step).for_each(|(to, value)| to[lane] = value);
         }
         steps.map(|steps| _mm512_loadu_si512(steps.as_ptr().cast()))
     }
@@ -141,14 +141,14 @@ unsafe fn long_steps(memory: &Pointers, slow: u16, step: [__m512i; 3], bit: __m5
 /// # Safety
 /// `bit` must be at most `memory.limit`, and `table` the offset of a table.
 #[cold]
-unsafe fn one(memory: &Pointers, bit: u32, table: u32) -> Step {
+unsafe fn long_step(memory: &Pointers, bit: u32, table: u32) -> Step {
     // SAFETY: guaranteed by the caller.
     let (bytes, table) = unsafe {
         let bytes = memory.stream.add((bit >> 3) as usize).cast::<u64>().read_unaligned();
         (bytes, &*memory.tables.add(table as usize).cast::<Table>())
     };
-    // After an invalid code, the lane moves to the end of the stream. This tells the lane's owner
-    // that the lane left its segment.
+    // After an invalid code, move the lane to the end of the stream, so that its owner finds that
+    // the lane has left its segment.
     let none = Step { length: memory.limit as u32 - bit, advance: 63, value: 0 };
     table.long(u64::from_be(bytes) << (bit & 7), 1).unwrap_or(none)
 }

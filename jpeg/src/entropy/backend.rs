@@ -1,7 +1,7 @@
-//! Chooses the entropy decoder.
+//! [`Backend`]: an implementation of entropy decoding.
 
-/// An implementation of entropy decoding. Only the functions below create a value, after checking
-/// the CPU.
+/// An implementation of entropy decoding that this CPU supports. Only the functions below create a
+/// value, after checking the CPU.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Backend(Kind);
 
@@ -16,31 +16,31 @@ pub(super) enum Kind {
 }
 
 impl Backend {
-    /// Returns the implementation in plain registers, for any CPU.
+    /// Returns the implementation in plain registers, which runs on any CPU.
     pub(crate) fn scalar() -> Backend {
         Backend(Kind::Scalar)
     }
 
     /// Returns the implementation in plain registers that uses BMI1, BMI2, LZCNT and MOVBE, if this
-    /// CPU has them.
+    /// CPU has these instructions.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn bmi() -> Option<Backend> {
-        let able = is_x86_feature_detected!("bmi1")
+        let is_supported = is_x86_feature_detected!("bmi1")
             && is_x86_feature_detected!("bmi2")
             && is_x86_feature_detected!("lzcnt")
             && is_x86_feature_detected!("movbe");
-        able.then_some(Backend(Kind::Bmi))
+        is_supported.then_some(Backend(Kind::Bmi))
     }
 
-    /// Returns the implementation that uses vectors when many lanes are busy, if this CPU also has
-    /// AVX-512 F, BW, DQ and VL.
+    /// Returns the implementation that uses vectors while many lanes are busy, if this CPU has
+    /// AVX-512 F, BW, DQ and VL and the instructions of [`bmi`](Self::bmi).
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn avx512() -> Option<Backend> {
-        let able = is_x86_feature_detected!("avx512f")
+        let is_supported = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq")
             && is_x86_feature_detected!("avx512vl");
-        Self::bmi().filter(|_| able).map(|_| Backend(Kind::Avx512))
+        Self::bmi().filter(|_| is_supported).map(|_| Backend(Kind::Avx512))
     }
 
     pub(super) fn kind(self) -> Kind {

@@ -1,13 +1,13 @@
-//! Data of a [`Machine`](super::Machine) that the backends access.
+//! The data of a [`Machine`](super::Machine) that the backends access.
 
-/// Maximum number of lanes of any backend.
+/// Maximum number of lanes in any backend.
 pub(super) const LANES: usize = 16;
 /// Number of bytes after the stream that a lane may read.
 pub(super) const SLACK_BYTES: usize = 320;
-/// Maximum number of links: one for each block of the MCU patterns in use.
+/// Maximum number of links. Each block of the MCU patterns in use takes one link.
 pub(super) const LINKS: usize = 32;
 
-/// State of the lanes. Element `i` of each array belongs to lane `i`.
+/// The state of the lanes. Element `i` of each array belongs to lane `i`.
 #[derive(Debug, Clone)]
 #[repr(C, align(64))]
 pub(super) struct Lanes {
@@ -19,7 +19,7 @@ pub(super) struct Lanes {
     pub(super) end: [u32; LANES],
     /// Offset of the table for the next symbol.
     pub(super) table: [u32; LANES],
-    /// Link of the current block in the MCU.
+    /// Index of the link of the current block.
     pub(super) link: [u32; LANES],
 }
 

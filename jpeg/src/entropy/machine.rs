@@ -1,8 +1,8 @@
-//! The lanes and their memory.
+//! [`Machine`]: the lanes and their memory.
 //!
-//! All lanes share one stream buffer and one block buffer. An image reserves a [`Slot`] of both
-//! buffers, and a free lane decodes one piece of the image. Backends use unchecked pointers into
-//! both buffers, which saves several bounds checks per symbol.
+//! All lanes share one stream buffer and one block buffer. An image reserves a [`Slot`], a range of
+//! both buffers, and its pieces are decoded in free lanes. Backends use unchecked pointers into the
+//! buffers, which saves several bounds checks per symbol.
 //!
 //! **Invariants** of [`Machine`], on which the unsafe code of the backends relies. Only this file
 //! changes the fields mentioned here.
@@ -31,49 +31,49 @@ use super::table::{STRIDE, Table};
 use crate::error::{Result, reserve};
 use crate::huffman::Spec;
 
-/// Maximum number of bytes of each kind of memory that a thread retains after a large image.
+/// Maximum number of bytes of each kind of memory that a thread keeps after a large image.
 pub(crate) const KEPT_BYTES: usize = 64 << 20;
 
 /// Maximum number of lanes in plain registers.
 const SCALAR_LANES: usize = 3;
 /// Maximum number of tables in use for which vectors pay off. Vectors gather from the tables of all
-/// lanes, which must stay in the L1 cache. Two images with tables of their own use this many;
-/// images that share the standard tables use four in total.
+/// lanes, so these tables must stay in the L1 cache. Two images with their own tables use this many
+/// tables. Images that share the standard tables use four in total.
 #[cfg(target_arch = "x86_64")]
-const FEW_TABLES: usize = 8;
-/// Minimum number of busy lanes for which vectors pay off. With fewer lanes, plain registers are
-/// faster.
+const MAX_VECTOR_TABLES: usize = 8;
+/// Minimum number of busy lanes for which vectors are faster than plain registers.
 #[cfg(target_arch = "x86_64")]
-const FEW_LANES: usize = 7;
+const MIN_VECTOR_LANES: usize = 7;
 /// Number of blocks after its end to which a lane may write before it stops.
 const SLACK_BLOCKS: usize = 1;
-/// Maximum number of cached tables. Most images have the same tables as earlier images.
-const TABLES: usize = 24;
+/// Maximum number of cached tables. Tables are cached because most images have the same tables as
+/// earlier images.
+const MAX_TABLES: usize = 24;
 
 /// 64 coefficients in zigzag order, aligned to cache lines.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(128))]
 struct Block([i16; 64]);
 
-/// The blocks of an MCU in scan order, and their tables. Images with equal patterns share a single
-/// one.
+/// The blocks of an MCU in scan order, and their tables. Images with equal patterns share one
+/// pattern.
 struct Pattern {
     links: Range<usize>,
-    /// DC and AC table of each block, of which an MCU has at most ten.
+    /// DC and AC table of each of the up to ten blocks.
     tables: ArrayVec<(usize, usize), 10>,
     users: usize,
 }
 
-/// A table in the cache.
+/// The cache entry of a table.
 struct Cached {
     spec: Spec,
     ac: bool,
     users: usize,
-    /// Time at which the table was last used.
+    /// Value of `clock` when the table was last used.
     used: u64,
 }
 
-/// A range of a machine's memory that one image uses.
+/// The ranges of a machine's memory that one image uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Slot {
     /// Range of bytes in the stream.
@@ -89,7 +89,7 @@ pub(crate) struct Machine {
     stream: Vec<u8>,
     blocks: Vec<Block>,
     tables: Vec<Table>,
-    /// For each of `tables`, its specification and its users.
+    /// The cache entries of `tables`.
     cached: Vec<Cached>,
     /// Number of tables that patterns use.
     tables_in_use: usize,
@@ -130,7 +130,7 @@ impl Machine {
     pub(crate) fn has_room(&self) -> bool {
         let lanes = match self.backend.kind() {
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 if self.tables_in_use <= FEW_TABLES => LANES,
+            Kind::Avx512 if self.tables_in_use <= MAX_VECTOR_TABLES => LANES,
             _ => SCALAR_LANES,
         };
         self.busy < lanes
@@ -140,7 +140,7 @@ impl Machine {
     /// `None` if too many patterns are in use.
     ///
     /// # Errors
-    /// If a specification is not a valid table, or if memory is exhausted.
+    /// If a specification is not a valid table, or if an allocation fails.
     pub(crate) fn pattern(&mut self, blocks: &[(&Spec, &Spec)]) -> Result<Option<usize>> {
         let mut tables = ArrayVec::new();
         let before = self.clock;
@@ -184,7 +184,7 @@ impl Machine {
         }
     }
 
-    /// Releases a pattern. No lane may still use it.
+    /// Releases a pattern, which no lane may use any more.
     pub(crate) fn release(&mut self, pattern: usize) {
         let pattern = &mut self.patterns[pattern];
         pattern.users -= 1;
@@ -196,8 +196,8 @@ impl Machine {
         }
     }
 
-    /// Returns the index of the table for `spec`, building it if necessary. Does not evict tables
-    /// that were used after the time `before`.
+    /// Returns the index of the table for `spec`. Builds the table if it is not cached. Does not
+    /// evict tables that were used after the time `before`.
     fn table(&mut self, spec: &Spec, ac: bool, before: u64) -> Result<usize> {
         self.clock += 1;
         if let Some(i) = self.cached.iter().position(|c| c.ac == ac && c.spec == *spec) {
@@ -205,11 +205,12 @@ impl Machine {
             return Ok(i);
         }
         let cached = Cached { spec: spec.clone(), ac, users: 0, used: self.clock };
-        // Evict the least recently used table without users, except for tables that the current
-        // image has just requested. An image counts as a user only once it has all of its tables.
+        // Evict the least recently used table that has no users. Keep the tables that the current
+        // image has just requested, because an image becomes a user only once it has all of its
+        // tables.
         let old = |c: &&Cached| c.users == 0 && c.used <= before;
         let oldest = self.cached.iter().filter(old).min_by_key(|c| c.used).map(|c| c.used);
-        match self.cached.iter().position(|c| self.cached.len() >= TABLES && Some(c.used) == oldest) {
+        match self.cached.iter().position(|c| self.cached.len() >= MAX_TABLES && Some(c.used) == oldest) {
             Some(i) => {
                 self.tables[i] = Table::new(spec, ac)?;
                 self.cached[i] = cached;
@@ -224,19 +225,18 @@ impl Machine {
         }
     }
 
-    /// Reserves memory for `bytes` bytes of stream and `blocks` blocks. Returns `None` if no memory
-    /// is available, or if offsets would not fit into 32 bits, as the vectors require.
+    /// Reserves memory for `bytes` bytes of stream and `blocks` blocks. Returns `None` if an
+    /// allocation fails, or if offsets would not fit in 32 bits, which the vectors require.
     pub(crate) fn reserve(&mut self, bytes: usize, blocks: usize) -> Option<Slot> {
-        // Slots do not share the bytes after their ends, so that a lane that leaves its segment
-        // always stops past the end of the segment.
+        // Give each slot its own slack, so that a lane that leaves its segment stops after the end
+        // of the segment and not in the next slot.
         let bytes = bytes + SLACK_BYTES;
         if let Some(i) = self.free.iter().position(|s| s.stream.len() >= bytes && s.blocks.len() >= blocks) {
             return Some(self.free.swap_remove(i));
         }
         if self.free.len() == self.slots.len() {
-            // No memory is in use, so divide it into slots anew instead of adding to slots that are
-            // too small.
-            assert!(self.busy == 0, "a busy lane works in a slot");
+            // No slot is in use, but all of them are too small, so replace them.
+            assert!(self.busy == 0, "a busy lane uses a slot");
             self.free.clear();
             self.slots.clear();
             if self.stream.len() + self.blocks.len() * size_of::<Block>() > KEPT_BYTES {
@@ -244,7 +244,7 @@ impl Machine {
             }
         }
         let end = self.slots.iter().fold((0, 0), |end, s| (end.0.max(s.stream.end), end.1.max(s.blocks.end)));
-        // Reserve more than requested, so that the next image can reuse the slot.
+        // Reserve more than requested, so that a slightly larger image can reuse the slot.
         let (bytes, blocks) = (bytes + bytes / 4, blocks + blocks / 4);
         if (end.0 + bytes + SLACK_BYTES) * 8 > u32::MAX as usize || (end.1 + blocks) * 64 > i32::MAX as usize {
             return None;
@@ -260,7 +260,7 @@ impl Machine {
         Some(slot)
     }
 
-    /// Returns a slot. No lane may still work in it.
+    /// Gives back a slot, which no lane may use any more.
     pub(crate) fn free(&mut self, slot: Slot) {
         self.free.push(slot);
     }
@@ -270,8 +270,8 @@ impl Machine {
         &mut self.stream[slot.stream.clone()]
     }
 
-    /// Returns all coefficients. Block `i` consists of the 64 coefficients from `64 * i` on, in
-    /// zigzag order.
+    /// Returns all coefficients. Block `i` consists of the 64 coefficients that start at index
+    /// `64 * i`, in zigzag order.
     pub(crate) fn coefficients(&self) -> &[i16] {
         // SAFETY: blocks are arrays of 64 coefficients, without padding.
         unsafe { std::slice::from_raw_parts(self.blocks.as_ptr().cast(), self.blocks.len() * 64) }
@@ -287,8 +287,8 @@ impl Machine {
         blocks + SLACK_BLOCKS
     }
 
-    /// Starts a lane at bit `bit` of the stream. The lane decodes `count` blocks, which must be a
-    /// whole number of MCUs, to the blocks from `first` on. Returns the index of the lane.
+    /// Starts a lane at bit `bit` of the stream. The lane decodes `count` blocks, a whole number of
+    /// MCUs, into the blocks that start at index `first`. Returns the index of the lane.
     pub(crate) fn start(&mut self, bit: usize, first: usize, count: usize, pattern: usize) -> usize {
         let lane = self.busy;
         assert!(lane < LANES && bit <= self.last_bit() && count > 0);
@@ -305,7 +305,7 @@ impl Machine {
         lane
     }
 
-    /// Decodes until at least one lane has finished.
+    /// Decodes in all busy lanes until at least one of them has finished.
     ///
     /// # Panics
     /// If no lane is busy, or if a lane has finished but has not been [stopped](Machine::stop).
@@ -325,7 +325,7 @@ impl Machine {
             match self.backend.kind() {
                 Kind::Scalar => scalar::run(&memory, &mut self.lanes, self.busy),
                 #[cfg(target_arch = "x86_64")]
-                Kind::Avx512 if self.busy >= FEW_LANES => {
+                Kind::Avx512 if self.busy >= MIN_VECTOR_LANES => {
                     avx512::run(&memory, &self.vector_links, &mut self.lanes, self.busy);
                 }
                 #[cfg(target_arch = "x86_64")]
@@ -339,7 +339,7 @@ impl Machine {
         (self.lanes.at[lane] >= self.lanes.end[lane]).then(|| self.lanes.bit[lane] as usize)
     }
 
-    /// Removes a lane. The last busy lane takes over its index.
+    /// Removes a lane. The last busy lane gets its index.
     pub(crate) fn stop(&mut self, lane: usize) {
         assert!(lane < self.busy);
         self.busy -= 1;
@@ -360,14 +360,14 @@ mod tests {
 
     use super::*;
 
-    /// Checks that no caller can violate a precondition of the backends' unsafe code.
+    /// Callers must not be able to violate the preconditions of the backends' unsafe code.
     #[test]
     fn a_machine_runs_only_lanes_that_have_not_finished() {
         let refused = |machine: &mut Machine| catch_unwind(AssertUnwindSafe(|| machine.run())).is_err();
         let mut machine = Machine::new(Backend::scalar());
         assert!(refused(&mut machine), "no lane is busy");
-        // The table has a single one-bit code, which means both a DC difference of zero and the end
-        // of a block.
+        // The table has a single code of one bit, which means a DC difference of zero as well as
+        // the end of a block.
         let spec = Spec::new(std::array::from_fn(|i| u8::from(i == 0)), &[0]);
         let pattern = machine.pattern(&[(&spec, &spec)]).unwrap().unwrap();
         let slot = machine.reserve(8, Machine::room(1)).unwrap();
@@ -380,16 +380,17 @@ mod tests {
         assert!(refused(&mut machine), "the lane was stopped");
     }
 
-    /// An image of ten blocks that uses its first table again only after its last tables have been
-    /// created.
+    /// The image has ten blocks per MCU, and uses its first tables again only after its last tables
+    /// have been created.
     #[test]
     fn a_table_is_not_evicted_by_its_own_image() {
         let mut machine = Machine::new(Backend::scalar());
-        // Each table has a single one-bit code, with a different symbol.
+        // Each table has a single code of one bit, with a different symbol.
         let spec = |symbol: u8| Spec::new(std::array::from_fn(|i| u8::from(i == 0)), &[symbol]);
-        let others: Vec<_> = (0..TABLES as u8).map(|i| spec(100 + i)).collect();
+        let others: Vec<_> = (0..MAX_TABLES as u8).map(|i| spec(100 + i)).collect();
         for pair in others.chunks(2) {
-            // All other tables are in use, so only the image's own tables could be evicted.
+            // These tables fill the cache. They are marked as used below, so that only the image's
+            // own tables could be evicted.
             machine.table(&pair[0], true, 0).unwrap();
             machine.table(&pair[1], true, 0).unwrap();
         }

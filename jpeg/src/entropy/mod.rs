@@ -1,20 +1,21 @@
 //! Interleaved Huffman decoding of many segments.
 //!
-//! Huffman decoding is a chain of dependent steps: each lookup needs the position after the
-//! previous code. Decoding a single segment therefore leaves most of a core idle. Restart segments
-//! and the streams of different images are independent of each other. Each one is decoded in a
-//! **lane**. The lanes take turns, so that one lane computes while the others wait for memory.
+//! Huffman decoding is a chain of dependent steps, because each lookup needs the position after the
+//! previous code. Decoding a single segment therefore leaves most of a core idle. However, restart
+//! segments and the streams of different images are independent of each other. Each of them is
+//! decoded in a **lane**, and the lanes are interleaved: while some wait for memory, another one
+//! computes.
 //!
 //! 1. `table`: lookup tables that return the runs and values of one or two symbols in one step.
-//! 2. `lanes`: the positions of the lanes, and the memory that they access.
-//! 3. `scalar`: one to three lanes in plain registers.
-//! 4. `avx512`: sixteen lanes in vectors.
-//! 5. `backend`: [`Backend`], which chooses between the two.
+//! 2. `lanes`: the state of the lanes, and pointers to the memory that they access.
+//! 3. `scalar`: decodes one to three lanes in plain registers.
+//! 4. `avx512`: decodes sixteen lanes in vectors.
+//! 5. `backend`: [`Backend`], which selects `scalar` or `avx512`.
 //! 6. `machine`: [`Machine`], the lanes and all of their memory.
 //!
 //! On 64-bit Arm, `scalar` is used. NEON has no gather instruction, so each lookup would have to
-//! move its address out of a vector and its entry back. These CPUs have 31 registers, enough for
-//! the 24 numbers of three lanes.
+//! move an address out of a vector and an entry back into one. These CPUs have 31 registers, enough
+//! for the 24 numbers of three lanes.
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;

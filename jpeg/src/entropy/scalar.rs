@@ -1,18 +1,19 @@
-//! Decodes with one to three lanes in plain registers. While one lane waits for its lookup, the
-//! others proceed.
+//! Decodes one to three lanes in plain registers. While one lane waits for a lookup, the others
+//! proceed.
 //!
-//! A branch decides whether a block ends, and is mispredicted about once per block. The alternative
-//! would cost more: conditional moves that choose the next table and position at every lookup.
+//! The branch that tests for the end of a block is mispredicted about once per block. The
+//! alternative costs more: conditional moves that select the next table and position after every
+//! lookup.
 
 use super::lanes::{Lanes, Link, Pointers, SLACK_BYTES};
-use super::table::{BITS, LONGEST, LONGEST_CODE, ODD, Table, TableEntry};
+use super::table::{BITS, LONGEST, LONGEST_CODE, NO_SYMBOL, Table, TableEntry};
 
 /// Minimum number of bits that a lane has read ahead after a refill.
 const HELD: usize = 56;
-/// Maximum distance, in bytes, between a lane's next bit and the position it reads from next.
+/// Maximum distance in bytes between a lane's next bit and the byte that it reads next.
 const AHEAD: usize = 8;
-/// Checks the constants: there are at most two lookups between refills, a lane checks for the end
-/// of the stream only at the start of each block, and a block has at most 64 symbols.
+/// There are at most two lookups between refills, a lane checks for the end of the stream only at
+/// the start of each block, and a block has at most 64 symbols.
 const _: () = assert!(2 * LONGEST <= HELD && SLACK_BYTES >= 64 * LONGEST_CODE / 8 + 2 * AHEAD + 8);
 
 /// Decodes with the first `count` lanes, one to three, until at least one of them has reached its
@@ -32,10 +33,10 @@ pub(super) unsafe fn run(memory: &Pointers, lanes: &mut Lanes, count: usize) {
     }
 }
 
-/// Same as [`run`], compiled for CPUs with shift instructions that do not set flags.
+/// Like [`run`], but compiled for CPUs with shift instructions that do not set flags.
 ///
 /// # Safety
-/// Same as for [`run`]. In addition, the CPU must have BMI1, BMI2, LZCNT and MOVBE.
+/// As for [`run`], and the CPU must have BMI1, BMI2, LZCNT and MOVBE.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "bmi1,bmi2,lzcnt,movbe")]
 pub(super) unsafe fn run_bmi(memory: &Pointers, lanes: &mut Lanes, count: usize) {
@@ -49,29 +50,29 @@ pub(super) unsafe fn run_bmi(memory: &Pointers, lanes: &mut Lanes, count: usize)
     }
 }
 
-/// State of a lane inside a block, in registers, with pointers instead of offsets.
+/// The state of a lane in registers, with pointers instead of offsets.
 #[derive(Clone, Copy)]
 struct Lane {
     /// Next bits of the stream, starting at the most significant bit.
     bits: u64,
-    /// Number of valid bits, in the lower six bits. The upper bits are arbitrary.
+    /// The lower six bits are the number of valid bits in `bits`. The upper bits are arbitrary.
     held: u64,
-    /// Next byte to read: the first one that is not completely in `bits`.
+    /// Next byte to read, which is the first byte that is not completely in `bits`.
     next: *const u8,
     /// Table for the next symbol.
     table: *const Table,
     /// Last coefficient of the block.
     last: *mut i16,
-    /// Position of the latest coefficient, relative to `last`: -63 for the first coefficient of the
-    /// block, 0 for the last one, and -64 before the first one.
-    place: isize,
+    /// Position of the latest coefficient relative to `last`: -63 for the first coefficient of the
+    /// block, 0 for the last, and -64 if the block has not been started.
+    position: isize,
     link: *const Link,
-    /// Value that `last` has once the lane is finished.
+    /// Value of `last` once the lane has finished.
     end: *mut i16,
 }
 
-/// Decodes with `L` lanes. Macros repeat the code for each lane, because the compiler would not
-/// unroll a loop over lanes and would keep their state in memory.
+/// Decodes with `L` lanes. Macros repeat the code for each lane, because the compiler does not
+/// unroll a loop over the lanes and keeps their state in memory.
 #[inline(always)]
 unsafe fn interleaved<const L: usize>(memory: &Pointers, lanes: &mut Lanes) {
     macro_rules! each {
@@ -91,21 +92,21 @@ unsafe fn interleaved<const L: usize>(memory: &Pointers, lanes: &mut Lanes) {
     let mut lane: [Lane; 3] = unsafe { [Lane::load(memory, lanes, 0); 3] };
     let mut more = true;
     each!(I {
-        // SAFETY: as above. A lane that is at the first coefficient of a block owns this block.
+        // SAFETY: as above. A lane that is at the start of a block owns this block.
         unsafe {
             lane[I] = Lane::load(memory, lanes, I);
-            more &= lane[I].place > -64 || dc(memory, &mut lane[I]);
+            more &= lane[I].position > -64 || dc(memory, &mut lane[I]);
         }
     });
     macro_rules! steps {
         ($all:lifetime) => {
-            // Execute one step of each lane in turn, so that while one lane waits, the work of the
-            // others is within the CPU's reorder window.
+            // Execute one step of each lane in turn, so that while one lane waits, the steps of the
+            // others are within the CPU's reorder window.
             each!(I {
-                // SAFETY: the lane has not reached its end, and has read ahead enough bits for a
+                // SAFETY: the lane has not reached its end, and has read ahead enough bits for this
                 // lookup.
                 unsafe {
-                    if !step(&mut lane[I]) && !turn(memory, &mut lane[I]) {
+                    if !step(&mut lane[I]) && !slow_step(memory, &mut lane[I]) {
                         break $all;
                     }
                 }
@@ -125,7 +126,7 @@ unsafe fn interleaved<const L: usize>(memory: &Pointers, lanes: &mut Lanes) {
 }
 
 impl Pointers {
-    /// Returns a read position that a lane never reaches inside its segment.
+    /// Returns a read position that a lane reaches only after leaving its segment.
     #[inline(always)]
     fn beyond(&self) -> *const u8 {
         // SAFETY: the slack after the limit is longer than `AHEAD`.
@@ -148,7 +149,7 @@ impl Lane {
                 next: memory.stream.add(bit >> 3),
                 table: memory.tables.add(lanes.table[i] as usize).cast(),
                 last: memory.coefficients.add(at | 63),
-                place: (at & 63) as isize - 64,
+                position: (at & 63) as isize - 64,
                 link: memory.links.add(lanes.link[i] as usize),
                 end: memory.coefficients.add(lanes.end[i] as usize | 63),
             }
@@ -164,29 +165,29 @@ impl Lane {
     /// The lane must have been [loaded](Lane::load) from `memory`.
     #[inline(always)]
     unsafe fn store(&self, memory: &Pointers, lanes: &mut Lanes, i: usize) {
-        // SAFETY: both pointers of each pair point into the same memory.
+        // SAFETY: in each pair, both pointers point into the same allocation.
         unsafe {
             let read = self.next.offset_from(memory.stream) as u64 * 8;
             lanes.bit[i] = (read - (self.held & 63)).min(memory.limit) as u32;
-            lanes.at[i] = (self.last.offset_from(memory.coefficients) + self.place + 1) as u32;
+            lanes.at[i] = (self.last.offset_from(memory.coefficients) + self.position + 1) as u32;
             lanes.table[i] = self.table.cast::<u32>().offset_from(memory.tables) as u32;
             lanes.link[i] = self.link.offset_from(memory.links) as u32;
         }
     }
 
-    /// Consumes `length` bits. Only the lower six bits of `length` count.
+    /// Consumes `length` bits. Uses only the lower six bits of `length`.
     #[inline(always)]
     fn take(&mut self, length: u64) {
         self.bits <<= length & 63;
         self.held = self.held.wrapping_sub(length);
     }
 
-    /// Marks the lane as finished, at a position after all segments. This tells the lane's owner
-    /// that the lane left its segment.
+    /// Marks the lane as finished at a position after all segments, so that its owner finds that
+    /// the lane has left its segment.
     #[inline(always)]
-    fn lose(&mut self, memory: &Pointers) {
+    fn abandon(&mut self, memory: &Pointers) {
         self.next = memory.beyond();
-        (self.held, self.last, self.place) = (0, self.end, -64);
+        (self.held, self.last, self.position) = (0, self.end, -64);
     }
 }
 
@@ -196,8 +197,8 @@ impl Lane {
 /// Eight bytes must be readable at `next`.
 #[inline(always)]
 unsafe fn refill(lane: &mut Lane) {
-    // SAFETY: guaranteed by the caller. Bits that have been read before are read again, with the
-    // same values.
+    // Bits that are in `bits` already are read again, with the same values.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         lane.bits |= u64::from_be(lane.next.cast::<u64>().read_unaligned()) >> (lane.held & 63);
         lane.next = lane.next.add((!lane.held >> 3 & 7) as usize);
@@ -215,13 +216,13 @@ unsafe fn look_up<'a>(lane: &Lane) -> &'a TableEntry {
     unsafe { &*lane.table.cast::<TableEntry>().add((lane.bits >> (64 - BITS)) as usize) }
 }
 
-/// Returns the second value of an entry, including the bits of the value that are after the window.
+/// Returns the second value of an entry, including those of its bits that are after the window.
 #[inline(always)]
 fn second_value(entry: &TableEntry, bits: u64) -> i16 {
     entry.values[1].wrapping_add((bits << BITS >> 1 >> (entry.rest & 63)) as i16)
 }
 
-/// Decodes the one or two symbols of a lookup. Returns `false` without decoding anything if the
+/// Decodes the one or two symbols of a lookup. Returns `false`, without decoding anything, if the
 /// block ends with these symbols or if the entry is not valid.
 ///
 /// # Safety
@@ -230,79 +231,79 @@ fn second_value(entry: &TableEntry, bits: u64) -> i16 {
 unsafe fn step(lane: &mut Lane) -> bool {
     // SAFETY: the lane is valid.
     let entry = unsafe { look_up(lane) };
-    let first = lane.place + isize::from(entry.first);
+    let first = lane.position + isize::from(entry.first);
     let second = first + isize::from(entry.second);
     if second >= 0 {
         return false;
     }
-    // SAFETY: both positions are after `place` and before the end of the block.
+    // SAFETY: both positions are after `position` and before the end of the block.
     unsafe {
         *lane.last.offset(first) = entry.values[0];
         *lane.last.offset(second) = second_value(entry, lane.bits);
     }
-    lane.place = second;
+    lane.position = second;
     lane.take(entry.head());
     true
 }
 
-/// Decodes what [`step`] could not decode, and moves to the next block if the current block ends.
-/// Returns `false` if there is no next block.
+/// Decodes the symbols for which [`step`] returned `false`. If the block ends, moves to the next
+/// block. Returns `false` if there is no next block, or if the data is invalid.
 ///
 /// # Safety
-/// Same as [`step`].
+/// As for [`step`].
 #[inline(always)]
-unsafe fn turn(memory: &Pointers, lane: &mut Lane) -> bool {
+unsafe fn slow_step(memory: &Pointers, lane: &mut Lane) -> bool {
     // SAFETY: the lane is valid, and it stays in its block or moves to the next one, which exists
-    // unless the block was the last one.
+    // unless the block was the last block.
     unsafe {
         let entry = look_up(lane);
-        let first = lane.place + isize::from(entry.first);
+        let first = lane.position + isize::from(entry.first);
         if first >= 0 {
-            if !long(memory, lane, if entry.first == ODD { BITS } else { 1 }) {
+            if !long(memory, lane, if entry.first == NO_SYMBOL { BITS } else { 1 }) {
                 return false;
             }
-            if lane.place < 0 {
+            if lane.position < 0 {
                 refill(lane);
                 return true;
             }
         } else {
             *lane.last.offset(first) = entry.values[0];
-            // If the symbol ends the block, this statement stores a zero at the last position,
-            // which is already zero.
+            // If the second symbol ends the block, the statement after the next one stores a zero
+            // at the last position, which is zero already.
             let second = (first + isize::from(entry.second)).min(0);
             *lane.last.offset(second) = second_value(entry, lane.bits);
             lane.take(entry.head());
         }
         lane.last = lane.last.add(64);
-        lane.place = -64;
+        lane.position = -64;
         lane.table = memory.tables.add((*lane.link).next_dc as usize).cast();
         lane.link = memory.links.add((*lane.link).next as usize);
         lane.last != lane.end && dc(memory, lane)
     }
 }
 
-/// Decodes the DC coefficient of the block at the lane's position. Returns `false` if the stream
-/// has ended.
+/// Decodes the DC coefficient of the lane's block. Returns `false` if the stream has ended, or if
+/// the code is invalid.
 ///
 /// # Safety
 /// The lane must be valid and must not have reached its end.
 #[inline(always)]
 unsafe fn dc(memory: &Pointers, lane: &mut Lane) -> bool {
-    // SAFETY: the lane and its link are valid. After the previous block, there is enough slack to
-    // refill from.
+    // SAFETY: the lane and its link are valid. Even at the end of the stream, there is enough slack
+    // after the previous block to refill.
     unsafe {
         refill(lane);
         let entry = look_up(lane);
         if lane.next > memory.beyond() {
-            lane.lose(memory);
+            lane.abandon(memory);
             return false;
         }
-        if entry.first == ODD {
+        if entry.first == NO_SYMBOL {
             if !long(memory, lane, BITS) {
                 return false;
             }
         } else {
-            lane.place = -63;
+            lane.position = -63;
             *lane.last.sub(63) = second_value(entry, lane.bits);
             lane.take(entry.head());
         }
@@ -312,23 +313,23 @@ unsafe fn dc(memory: &Pointers, lane: &mut Lane) -> bool {
     true
 }
 
-/// Decodes one symbol whose code has at least `shortest` bits and has no valid entry. Returns
-/// `false` if the code is invalid.
+/// Decodes a symbol without a valid entry. Its code has at least `shortest` bits. Returns `false`
+/// if the code is invalid.
 ///
 /// # Safety
 /// The lane must be valid and must not have reached its end.
 #[inline(always)]
 unsafe fn long(memory: &Pointers, lane: &mut Lane, shortest: usize) -> bool {
-    // SAFETY: the lane is valid, and `place` is inside its block.
+    // SAFETY: the lane is valid, and `position` is inside its block.
     unsafe {
         refill(lane);
         let Some(step) = (*lane.table).long(lane.bits, shortest) else {
-            lane.lose(memory);
+            lane.abandon(memory);
             return false;
         };
         lane.take(step.length.into());
-        lane.place = (lane.place + 1 + isize::from(step.advance)).min(0);
-        *lane.last.offset(lane.place) = step.value as i16;
+        lane.position = (lane.position + 1 + isize::from(step.advance)).min(0);
+        *lane.last.offset(lane.position) = step.value as i16;
     }
     true
 }

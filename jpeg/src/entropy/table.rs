@@ -1,35 +1,32 @@
-//! Lookup tables that decode one or two symbols at a time.
+//! [`Table`]: a lookup table that decodes one or two symbols at a time.
 //!
-//! A symbol with its value takes five bits on average, so a window of 11 bits often contains two
+//! A symbol and its value take five bits on average, so a window of 11 bits often contains two
 //! symbols. An entry contains everything that depends on the window: the total length, both
-//! advances, and both values. This halves the number of dependent lookups, which are the bottleneck
-//! of Huffman decoding. In return, each table needs 2048 entries, so common tables are cached.
+//! advances and both values. This halves the number of dependent lookups, which are the bottleneck
+//! of Huffman decoding. The price is that a table has 2048 entries, so common tables are cached.
 
 use crate::error::Result;
 use crate::huffman::{Code, Spec, extend};
 
-/// Number of bits that index `pairs`. More bits would make tables too large for the L1 cache,
-/// because most photographs have tables of their own.
+/// Number of bits that index `pairs`. With more bits, the tables would not fit in the L1 cache,
+/// because most photographs have their own tables.
 pub(super) const BITS: usize = 11;
 
 /// Number of bits that index `codes`.
 pub(super) const CODE_BITS: usize = 10;
 
-/// A Huffman table for the interleaved decoders. One lookup returns the total length of codes and
-/// values, the advance of the coefficient index, and the values themselves.
-///
-/// Most entries of `pairs` contain two symbols, because a symbol with its value takes five bits on
-/// average.
+/// A Huffman table for decoding in lanes.
 #[derive(Clone)]
 #[repr(C, align(64))]
 pub(super) struct Table {
+    /// Entries of one or two symbols, for decoding in plain registers.
     pub(super) pairs: [TableEntry; 1 << BITS],
-    /// Entries for the vectors, which compute values themselves: total length, advance, length of
-    /// the code, and 32 minus the size of the value, in 8 bits each. An entry is 0 if the code is
-    /// longer than the index, or if the code and the value together are longer than [`WINDOW`].
+    /// Entries of one symbol, for decoding in vectors. An entry consists of four numbers of 8 bits:
+    /// total length, advance, length of the code, and 32 minus the size of the value. It is 0 if
+    /// the code is longer than the index, or if code and value are longer than [`WINDOW`] in total.
     pub(super) codes: [u32; 1 << CODE_BITS],
-    /// For each length, one past the largest code, left-aligned in 16 bits, or 0 if there is no
-    /// such code.
+    /// For each length, the largest code plus one, left-aligned in 16 bits, or 0 if no code has
+    /// this length.
     limit: [u32; 17],
     /// For each length, the difference between a code and the index of its symbol.
     offset: [i32; 17],
@@ -37,18 +34,18 @@ pub(super) struct Table {
     ac: bool,
 }
 
-/// The decoded start of a window: one symbol and its value, or two symbols and their values.
+/// The one or two symbols at the start of a window, and their values.
 ///
-/// - `first` is the distance from the position of the latest coefficient to the first value, and
-///   `second` the distance from there to the second value.
-/// - A single symbol counts as the second one. Its first value is then a zero, which is stored at
-///   the next position, where no coefficient has been stored yet.
-/// - A single value may extend past the window. The bits after the window are then added to the
-///   value; `rest` encodes their number.
-/// - An entry is not valid if `first` leads to the last coefficient or beyond. There are three
-///   cases: the first value of a pair ends the block, a single symbol is at the last position, or
-///   `first` is [`ODD`]. `ODD` marks a code that is invalid, longer than the window, or exactly as
-///   long as the window, so that the sign of its value is unknown.
+/// - `first` is the distance from the latest coefficient to the first value, and `second` is the
+///   distance from the first value to the second.
+/// - In an entry of one symbol, this symbol is the second. The first value is zero and is stored at
+///   the next position, which does not contain a coefficient yet.
+/// - In an entry of one symbol, the value may extend past the window. The bits after the window are
+///   then added to the value. `rest` encodes their number.
+/// - An entry is not valid if `first` leads to the last coefficient of the block or beyond. There
+///   are three cases: the first value of a pair ends the block, a single symbol is at the last
+///   position, or `first` is [`NO_SYMBOL`]. `NO_SYMBOL` marks a code that is invalid, longer than
+///   the window, or exactly as long as the window, so that the sign of its value is unknown.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(8))]
 pub(super) struct TableEntry {
@@ -64,7 +61,7 @@ pub(super) struct TableEntry {
 /// Maximum number of bits of a code and its value.
 pub(super) const LONGEST_CODE: usize = 16 + 15;
 
-/// Maximum number of bits of an entry whose code fits into the window.
+/// Maximum number of bits of an entry with a code that fits in the window.
 pub(super) const LONGEST: usize = BITS + 15;
 
 impl TableEntry {
@@ -75,18 +72,18 @@ impl TableEntry {
     }
 }
 
-/// Value of `rest` if the value has no bits after the window.
-const NONE: u8 = 63;
+/// Value of `rest` if the second value has no bits after the window.
+const NO_REST: u8 = 63;
 
-const NO_ENTRY: TableEntry = TableEntry { length: 0, first: ODD, second: 0, rest: NONE, values: [0; 2] };
+const NO_ENTRY: TableEntry = TableEntry { length: 0, first: NO_SYMBOL, second: 0, rest: NO_REST, values: [0; 2] };
 
-/// Value of `first` in an invalid entry; see [`TableEntry`].
-pub(super) const ODD: u8 = 64;
+/// Value of `first` if the window does not start with a complete symbol; see [`TableEntry`].
+pub(super) const NO_SYMBOL: u8 = 64;
 
 /// Advance of a symbol that ends its block.
 const END: u8 = 63;
 
-/// Minimum number of bits in a vector's window.
+/// Minimum number of bits in the window of a vector element.
 const WINDOW: u32 = 25;
 
 /// Offset of [`Table::codes`] in a table, in `u32`s. Only vectors use `codes`.
@@ -107,7 +104,7 @@ pub(super) struct Step {
 
 impl Table {
     /// # Errors
-    /// Same as [`Spec::codes`].
+    /// As for [`Spec::codes`].
     pub(super) fn new(spec: &Spec, ac: bool) -> Result<Table> {
         let mut table = Table {
             pairs: [NO_ENTRY; 1 << BITS],
@@ -135,14 +132,15 @@ impl Table {
                 continue;
             }
             let first = code << (BITS - length);
-            let single = TableEntry { length: total as u8, first: 1, second: advance, rest: NONE, values: [0; 2] };
+            let single = TableEntry { length: total as u8, first: 1, second: advance, rest: NO_REST, values: [0; 2] };
             if let Some(behind @ 1..) = (total as usize).checked_sub(BITS) {
-                // The window contains the upper bits of the value, of which the first one
-                // determines the sign. The lower bits contribute equally for either sign.
+                // The window contains the upper bits of the value. The first of them determines the
+                // sign. The lower bits are added later, which is the same for both signs.
                 let known = BITS - length;
                 for bits in 0..if known > 0 { 1 << known } else { 0 } {
                     let least = extend((bits as u32) << behind, size) as i16;
-                    table.pairs[first + bits] = TableEntry { rest: NONE - behind as u8, values: [0, least], ..single };
+                    table.pairs[first + bits] =
+                        TableEntry { rest: NO_REST - behind as u8, values: [0, least], ..single };
                 }
                 continue;
             }
@@ -159,14 +157,14 @@ impl Table {
         Ok(table)
     }
 
-    /// Adds a second symbol to each entry whose window contains a complete second symbol.
+    /// Adds a second symbol to each entry, if its window contains a complete second symbol.
     fn pair(&mut self) {
         let single = self.pairs;
         let mut window = 0;
         while window < single.len() {
             let entry = single[window];
             let length = usize::from(entry.length);
-            if entry.first == ODD || entry.second == END || length >= BITS {
+            if entry.first == NO_SYMBOL || entry.second == END || length >= BITS {
                 window += 1;
                 continue;
             }
@@ -174,14 +172,14 @@ impl Table {
             let left = BITS - length;
             for (rest, pair) in self.pairs[window..window + (1 << left)].iter_mut().enumerate() {
                 let next = single[rest << length];
-                if next.first == ODD || usize::from(next.length) > left {
+                if next.first == NO_SYMBOL || usize::from(next.length) > left {
                     continue;
                 }
                 *pair = TableEntry {
                     length: entry.length + next.length,
                     first: entry.second + 1,
                     second: if next.second == END { END } else { next.second + 1 },
-                    rest: NONE,
+                    rest: NO_REST,
                     values: [entry.values[1], next.values[1]],
                 };
             }
@@ -198,8 +196,8 @@ impl Table {
         }
     }
 
-    /// Decodes the symbol at the start of the 64-bit `window` without the lookup tables. The code
-    /// has at least `shortest` bits. Returns `None` if the code is invalid.
+    /// Decodes the symbol at the start of the 64-bit `window` without a lookup. The code has at
+    /// least `shortest` bits. Returns `None` if the code is invalid.
     #[cold]
     #[inline(never)]
     pub(super) fn long(&self, window: u64, shortest: usize) -> Option<Step> {
@@ -212,8 +210,8 @@ impl Table {
 }
 
 impl Step {
-    /// Creates the step for a code of `length` bits, followed in `window` by a value of `size`
-    /// bits.
+    /// Creates the step for `window`, which starts with a code of `length` bits and a value of
+    /// `size` bits.
     pub(super) fn new(length: u32, advance: u8, size: u32, window: u64) -> Step {
         let bits = ((window << length) >> 1 >> (63 - size)) as u32;
         Step { length: length + size, advance, value: extend(bits, size) }

@@ -58,13 +58,13 @@ unsafe fn store_rows(upper: Vector, lower: Vector, to: *mut u8, stride: usize) {
     }
 }
 
-/// Rearranges the bytes within each half: byte `i` of the result is the byte at index `places[i]`,
-/// or 0 if the index is negative.
+/// Rearranges the bytes within each half: byte `i` of the result is the byte at index `indices[i]`,
+/// or 0 if that index is negative.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn shuffle(v: Vector, places: &[i8; 32]) -> Vector {
+fn shuffle(v: Vector, indices: &[i8; 32]) -> Vector {
     // SAFETY: the array has 32 bytes.
-    _mm256_shuffle_epi8(v, unsafe { _mm256_loadu_si256(places.as_ptr().cast()) })
+    _mm256_shuffle_epi8(v, unsafe { _mm256_loadu_si256(indices.as_ptr().cast()) })
 }
 
 /// Loads sixteen samples, starting at `at`, as 16-bit numbers.
@@ -75,7 +75,7 @@ fn wide(row: &[u8], at: usize) -> Vector {
     _mm256_cvtepu8_epi16(unsafe { _mm_loadu_si128(row[at..at + 16].as_ptr().cast()) })
 }
 
-/// Stores `even` and `odd` samples alternately. The samples must fit into 8 bits.
+/// Stores the samples of `even` and `odd` alternately. Each sample must fit in 8 bits.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn store_pairs(even: Vector, odd: Vector, to: &mut [u8]) {
@@ -84,7 +84,7 @@ fn store_pairs(even: Vector, odd: Vector, to: &mut [u8]) {
     unsafe { _mm256_storeu_si256(to.cast(), _mm256_or_si256(even, _mm256_slli_epi16::<8>(odd))) };
 }
 
-/// Stores sixteen samples, which must fit into 8 bits.
+/// Stores sixteen samples, each of which must fit in 8 bits.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn store_low(samples: Vector, to: &mut [u8]) {
@@ -107,24 +107,23 @@ fn mul_high_twice(v: Vector, factor: i16) -> Vector {
     _mm256_mulhi_epi16(add_i16(v, v), set_i16(factor))
 }
 
-/// Distance in bytes between the pixels being written and the ones being prefetched. Prefetching
-/// helps because the images of a group together exceed the L2 cache, and are written only a few
+/// Distance in bytes from the pixels being written to the memory being prefetched. Prefetching
+/// helps because the images of a group together exceed the L2 cache and are written only a few
 /// rows at a time.
-const AHEAD: usize = 2048;
+const PREFETCH_DISTANCE: usize = 2048;
 
-/// Prefetches the memory at [`AHEAD`] bytes after `at`, which will be written soon.
+/// Prefetches the memory [`PREFETCH_DISTANCE`] bytes after `at`, which will be written soon.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn prefetch(rgb: &[u8], at: usize) {
     for line in [0, 64] {
-        let ahead = rgb.as_ptr().wrapping_add(at + AHEAD + line);
+        let ahead = rgb.as_ptr().wrapping_add(at + PREFETCH_DISTANCE + line);
         _mm_prefetch::<_MM_HINT_ET0>(ahead.cast());
     }
 }
 
-/// For each channel, the index of the pixel whose value each byte contains. 16 pixels form three
-/// blocks of 16 bytes, and a byte at a given position belongs to a channel in exactly one of the
-/// three blocks.
+/// For each channel, the pixel index of each byte. 16 pixels form three blocks of 16 bytes, and a
+/// byte position belongs to a given channel in exactly one of the three blocks.
 const SPREAD: [[i8; 16]; 3] = {
     let mut spread = [[0; 16]; 3];
     let mut byte = 0;

@@ -1,5 +1,5 @@
-//! AVX-512 code, which processes four blocks at a time. Functions that are limited by memory or by
-//! shuffles use the AVX2 code instead.
+//! AVX-512 code, which processes four blocks at a time. For functions that are limited by memory
+//! or by shuffles, the AVX2 code is used instead.
 //!
 //! **Invariants**
 //! - Functions marked `target_feature` run only through [`kernels`], which checks the CPU for
@@ -24,11 +24,12 @@ use crate::header::NATURAL;
 /// Type of the constant in shift intrinsics.
 type Shift = u32;
 
-/// Returns the functions of this file, completed with AVX2 functions, if this CPU supports both.
+/// Returns the AVX-512 functions of this file, and the AVX2 functions for everything else, if this
+/// CPU supports both instruction sets.
 pub(super) fn kernels() -> Option<Kernels> {
-    let able = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
-    avx2::kernels().filter(|_| able).map(|kernels| Kernels {
-        // SAFETY: the CPU has AVX-512, see the invariants.
+    let is_supported = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
+    avx2::kernels().filter(|_| is_supported).map(|kernels| Kernels {
+        // SAFETY: the CPU has AVX-512 (see the invariants).
         idct_of_lanes: |coefficients, offsets, quant, samples, stride| unsafe {
             idct(coefficients, offsets, quant, samples, stride)
         },
@@ -36,7 +37,7 @@ pub(super) fn kernels() -> Option<Kernels> {
     })
 }
 
-/// For each natural index, the zigzag index.
+/// For each index in natural order, the index in zigzag order.
 const ZIGZAG: [u16; 64] = {
     let mut zigzag = [0; 64];
     let mut i = 0;

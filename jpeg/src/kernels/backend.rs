@@ -1,4 +1,4 @@
-//! Chooses the instruction set.
+//! Chooses the instruction set to decode with.
 
 use super::functions::Kernels;
 #[cfg(target_arch = "aarch64")]
@@ -9,8 +9,8 @@ use super::{avx2, avx512};
 use crate::entropy;
 use crate::segments::{self, Unstuff};
 
-/// An instruction set to decode with. A value exists only if this CPU has the instruction set,
-/// because only the file for that instruction set can create its functions, after checking the CPU.
+/// An instruction set to decode with. A value exists only if this CPU has the instruction set:
+/// only the file for that instruction set can create its functions, and it checks the CPU first.
 #[derive(Clone, Copy)]
 pub(crate) struct Backend {
     name: &'static str,
@@ -20,7 +20,7 @@ pub(crate) struct Backend {
 }
 
 impl Backend {
-    /// Returns plain Rust, for any CPU.
+    /// Returns the backend in plain Rust, which runs on any CPU.
     pub(crate) fn scalar() -> Backend {
         Backend {
             name: "scalar",
@@ -30,15 +30,15 @@ impl Backend {
         }
     }
 
-    /// Returns the best instruction set of this CPU, or the one that the environment variable
-    /// `WARPFEED_JPEG` names, if the CPU has it.
+    /// Returns the instruction set that the environment variable `WARPFEED_JPEG` names if this CPU
+    /// has it, or else the best instruction set of this CPU.
     pub(crate) fn choose() -> Backend {
         let named = std::env::var("WARPFEED_JPEG").unwrap_or_default();
         let available = Self::available();
         *available.iter().find(|b| b.name == named).unwrap_or(&available[available.len() - 1])
     }
 
-    /// Returns all instruction sets of this CPU, the best one last.
+    /// Returns all instruction sets of this CPU, with the best one last.
     pub(crate) fn available() -> Vec<Backend> {
         #[cfg(target_arch = "x86_64")]
         let vectors = [
@@ -49,10 +49,10 @@ impl Backend {
         let vectors = [("neon", neon::kernels().map(|kernels| (kernels, entropy::Backend::scalar())))];
         #[cfg(not(any(target_arch = "aarch64", target_arch = "x86_64")))]
         let vectors = [("", None); 0];
-        let able = |(name, parts): (_, Option<_>)| {
+        let supported = |(name, parts): (_, Option<_>)| {
             parts.map(|(kernels, entropy)| Backend { name, kernels, entropy, unstuff: segments::unstuff(name) })
         };
-        std::iter::once(Self::scalar()).chain(vectors.into_iter().filter_map(able)).collect()
+        std::iter::once(Self::scalar()).chain(vectors.into_iter().filter_map(supported)).collect()
     }
 
     pub(crate) fn kernels(&self) -> &Kernels {
@@ -103,8 +103,8 @@ mod tests {
                     _ => [0, 0, 0, 0, i16::MIN, i16::MAX][random.below(6)],
                 };
                 let coefficients: Vec<i16> = (0..64 * blocks).map(|_| coefficient(random)).collect();
-                let most = [40, 1 << 16, 2][case as usize % 3];
-                let quant: [u16; 64] = std::array::from_fn(|_| random.below(most) as u16);
+                let limit = [40, 1 << 16, 2][case as usize % 3];
+                let quant: [u16; 64] = std::array::from_fn(|_| random.below(limit) as u16);
                 let offsets: Vec<u32> = (0..blocks as u32).map(|block| 64 * block).collect();
                 let stride = 8 * blocks + PADDING;
                 for transform in [|kernels: &Kernels| kernels.idct, |kernels: &Kernels| kernels.idct_of_lanes] {

@@ -1,6 +1,6 @@
 //! The functions that each instruction set provides.
 
-/// Number of padding samples at the right end of every row, which let kernels work with whole
+/// Number of padding samples at the end of every row. The padding allows functions to process whole
 /// vectors.
 pub(crate) const PADDING: usize = 64;
 
@@ -11,25 +11,26 @@ pub(crate) type Transform =
 /// See [`Kernels::ycc`].
 pub(super) type Convert = fn(y: &[u8], cb: &[u8], cr: &[u8], rgb: &mut [u8]);
 
-/// The functions of one instruction set. They read and write as many samples as documented. Where
-/// vectors may extend past these into the [`PADDING`], the slices must include the padding.
+/// The functions of one instruction set. Each function reads and writes only the documented
+/// samples. Where vectors may extend into the [`PADDING`], the slices must include the padding.
 #[derive(Clone, Copy)]
 pub(crate) struct Kernels {
     /// Dequantizes and transforms the blocks that start at `offsets` in the coefficients, and
     /// writes them next to each other: eight rows of `8 * offsets.len()` samples, `stride` apart.
     /// Writes up to [`PADDING`] more samples per row.
     pub(crate) idct: Transform,
-    /// Like `idct`, but for coefficients in zigzag order, in which lanes store them.
+    /// Like `idct`, but for coefficients in zigzag order, which is how lanes store them.
     pub(crate) idct_of_lanes: Transform,
-    /// Doubles the samples of a row with the triangle filter (`h2v1_fancy_upsample`). `row` starts
-    /// one sample before the first of the `n` samples, which become `2 * n`. Reads and writes up to
-    /// [`PADDING`] more samples.
+    /// Doubles the number of samples in a row with the triangle filter (`h2v1_fancy_upsample`):
+    /// `n` samples become `2 * n`. `row` starts one sample before the first of the `n` samples.
+    /// Reads and writes up to [`PADDING`] more samples.
     pub(crate) h2v1: fn(row: &[u8], n: usize, wide: &mut [u8]),
-    /// Interpolates a row between two rows (`h1v2_fancy_upsample`): three parts of `near` and one
-    /// part of `far`. `bias` is 1 for the row above `near` and 2 for the row below.
+    /// Interpolates a row between two rows (`h1v2_fancy_upsample`), from three parts of `near` and
+    /// one part of `far`. `bias` is 1 for the row above `near` and 2 for the row below.
     pub(crate) h1v2: fn(near: &[u8], far: &[u8], n: usize, bias: u8, between: &mut [u8]),
-    /// Doubles a row in both directions (`h2v2_fancy_upsample`). The input rows start one sample
-    /// before the first sample to double.
+    /// Interpolates a row between two rows and doubles its number of samples
+    /// (`h2v2_fancy_upsample`). The input rows start one sample before the first of the `n`
+    /// samples.
     pub(crate) h2v2: fn(near: &[u8], far: &[u8], n: usize, wide: &mut [u8]),
     /// Converts exactly `rgb.len() / 3` pixels from Y, Cb and Cr to interleaved RGB
     /// (`ycc_rgb_convert`). Reads up to [`PADDING`] more samples.

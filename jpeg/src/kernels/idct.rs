@@ -1,8 +1,8 @@
 //! The inverse transform on vectors of coefficients, written once for all vector widths.
 //!
-//! This is libjpeg's accurate integer transform; `scalar` documents its source and constants. Every
-//! 128 bits of a vector contain one row of a block. One pass transforms eight columns at once, a
-//! transposition swaps rows and columns, and a second pass completes the block.
+//! This is libjpeg's accurate integer transform; `scalar` documents its source and constants. Each
+//! group of 128 bits in a vector contains one row of a block. One pass transforms eight columns at
+//! once, a transposition swaps rows and columns, and a second pass completes the block.
 //!
 //! The file for each instruction set defines what this code uses: `Vector`, with 16-bit elements;
 //! `Sums`, with half as many 32-bit elements; `Shift`, the type of the constant in shift
@@ -10,8 +10,8 @@
 //!
 //! Two operations differ between instruction sets. `dot` returns the sums of two products for one
 //! half of the elements. x86 multiplies and adds adjacent elements, so `pairs` first interleaves
-//! two vectors. NEON multiplies and adds elements of two vectors, so its `pairs` returns the
-//! vectors unchanged.
+//! the two vectors. NEON multiplies and adds the elements of two separate vectors, so its `pairs`
+//! returns the vectors unchanged.
 
 macro_rules! transform {
     ($features:literal) => {
@@ -48,7 +48,7 @@ macro_rules! transform {
             }
         }
 
-        /// Transposes rows and columns within every 128 bits.
+        /// Transposes rows and columns within each group of 128 bits.
         #[inline]
         #[target_feature(enable = $features)]
         fn transpose(x: &mut [Vector; 8]) {
@@ -70,7 +70,7 @@ macro_rules! transform {
 #[cfg(target_arch = "x86_64")]
 macro_rules! pairs {
     ($features:literal) => {
-        /// 32-bit sums have the same type as all other vectors.
+        /// A vector of 32-bit sums, which has the same type as all other vectors.
         type Sums = Vector;
         /// The elements of two vectors, interleaved.
         type Pairs = [Vector; 2];
@@ -83,15 +83,15 @@ macro_rules! pairs {
         }
 
         /// Returns, for one half of the elements, `a` times the first vector plus `b` times the
-        /// second one.
+        /// second vector.
         #[inline]
         #[target_feature(enable = $features)]
         fn dot(v: Pairs, half: usize, a: i32, b: i32) -> Sums {
             madd_i16(v[half], set_i32((a & 0xffff) | (b << 16)))
         }
 
-        /// Returns one half of the elements of the second vector, times 2^13. The first vector must
-        /// be zero.
+        /// Returns one half of the elements of the second vector, multiplied by 2^13. The first
+        /// vector must be zero.
         #[inline]
         #[target_feature(enable = $features)]
         fn scaled(v: Pairs, half: usize) -> Sums {

@@ -1,12 +1,12 @@
-//! The arithmetic that converts coefficients to pixels. There is one version for each instruction
-//! set, and all versions produce the same bits.
+//! The functions that convert coefficients to pixels. There is one version for each instruction
+//! set, and all versions produce exactly the same pixels.
 //!
 //! 1. `functions`: [`Kernels`], the functions that each instruction set provides.
 //! 2. `scalar`: plain Rust, the reference for the other versions.
 //! 3. `idct`: the inverse transform on vectors, written once for all widths.
 //! 4. `rows`: blocks and rows of samples, written once for AVX2 and NEON.
 //! 5. `avx2`: two blocks and 32 pixels at a time.
-//! 6. `avx512`: four blocks at a time; the other functions are those of `avx2`.
+//! 6. `avx512`: four blocks at a time; everything except the inverse transform comes from `avx2`.
 //! 7. `neon`: one block and 16 pixels at a time, on 64-bit Arm.
 //! 8. `backend`: [`Backend`], which chooses the instruction set.
 

@@ -34,7 +34,8 @@ fn pairs(a: Vector, b: Vector) -> Pairs {
     [a, b]
 }
 
-/// Returns, for one half of the elements, `a` times the first vector plus `b` times the second one.
+/// Returns, for one half of the elements, `a` times the first vector plus `b` times the second
+/// vector.
 #[inline]
 #[target_feature(enable = "neon")]
 fn dot(v: Pairs, half: usize, a: i32, b: i32) -> Sums {
@@ -46,7 +47,7 @@ fn dot(v: Pairs, half: usize, a: i32, b: i32) -> Sums {
     }
 }
 
-/// Returns one half of the elements of the second vector, times 2^13.
+/// Returns one half of the elements of the second vector, multiplied by 2^13.
 #[inline]
 #[target_feature(enable = "neon")]
 fn scaled(v: Pairs, half: usize) -> Sums {
@@ -124,14 +125,14 @@ unsafe fn store_rows(upper: Vector, lower: Vector, to: *mut u8, stride: usize) {
     }
 }
 
-/// Rearranges the bytes: byte `i` of the result is the byte at index `places[i]`, or 0 if the index
-/// is negative. Uses only the first sixteen `places`.
+/// Rearranges the bytes: byte `i` of the result is the byte at index `indices[i]`, or 0 if that
+/// index is negative. Uses only the first sixteen indices.
 #[inline]
 #[target_feature(enable = "neon")]
-fn shuffle(v: Vector, places: &[i8; 32]) -> Vector {
+fn shuffle(v: Vector, indices: &[i8; 32]) -> Vector {
     // SAFETY: the array has 32 bytes.
-    let places = vreinterpretq_u8_s8(unsafe { vld1q_s8(places.as_ptr()) });
-    vreinterpretq_s16_s8(vqtbl1q_s8(vreinterpretq_s8_s16(v), places))
+    let indices = vreinterpretq_u8_s8(unsafe { vld1q_s8(indices.as_ptr()) });
+    vreinterpretq_s16_s8(vqtbl1q_s8(vreinterpretq_s8_s16(v), indices))
 }
 
 /// Loads eight samples, starting at `at`, as 16-bit numbers.
@@ -142,7 +143,7 @@ fn wide(row: &[u8], at: usize) -> Vector {
     vreinterpretq_s16_u16(vmovl_u8(unsafe { vld1_u8(row[at..at + 8].as_ptr()) }))
 }
 
-/// Stores `even` and `odd` samples alternately. The samples must fit into 8 bits.
+/// Stores the samples of `even` and `odd` alternately. Each sample must fit in 8 bits.
 #[inline]
 #[target_feature(enable = "neon")]
 fn store_pairs(even: Vector, odd: Vector, to: &mut [u8]) {
@@ -151,7 +152,7 @@ fn store_pairs(even: Vector, odd: Vector, to: &mut [u8]) {
     unsafe { vst1q_u8(to, vreinterpretq_u8_s16(vsliq_n_s16::<8>(even, odd))) };
 }
 
-/// Stores eight samples, which must fit into 8 bits.
+/// Stores eight samples, each of which must fit in 8 bits.
 #[inline]
 #[target_feature(enable = "neon")]
 fn store_low(samples: Vector, to: &mut [u8]) {

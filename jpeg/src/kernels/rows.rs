@@ -1,20 +1,20 @@
 //! Blocks and rows of samples, written once for AVX2 and NEON.
 //!
 //! The file for each instruction set defines what this code uses: everything that
-//! [`idct`](super::idct) needs; `BLOCKS` and `SAMPLES`, the numbers of blocks and of 16-bit
-//! elements per vector; `Bytes`, a vector of the same width with twice as many samples; and the
-//! operations that load, pack and store.
+//! [`idct`](super::idct) needs; `BLOCKS` and `SAMPLES`, the number of blocks and the number of
+//! 16-bit elements per vector; `Bytes`, a vector of the same width with twice as many samples; and
+//! the operations that load, pack and store samples.
 //!
 //! **Invariants**
-//! - Functions marked `target_feature` run only through `kernels`, which checks the CPU for `able`.
+//! - Functions marked `target_feature` run only through `kernels`, which checks `is_supported`.
 //! - Every pointer comes from a slice whose length was asserted, in the same function, to cover all
 //!   vectors that are read or written.
 
 use crate::header::NATURAL;
 
-/// For each row in natural order, and for every eight coefficients in zigzag order, the shuffle
-/// that moves those of the coefficients that belong to the row to their positions. The sixteen
-/// bytes of a shuffle are repeated for both halves of a vector.
+/// For each row in natural order and each group of eight coefficients in zigzag order, the shuffle
+/// that moves the row's coefficients to their positions. The sixteen bytes of a shuffle are
+/// repeated for both halves of a vector.
 pub(super) const SORT: [[[i8; 32]; 8]; 8] = {
     let mut sort = [[[-1; 32]; 8]; 8];
     let mut k = 0;
@@ -30,22 +30,22 @@ pub(super) const SORT: [[[i8; 32]; 8]; 8] = {
     sort
 };
 
-/// Computes one row in natural order from the given vectors of `zigzag`.
+/// Assembles one row in natural order from the given vectors of `zigzag`.
 macro_rules! row {
     ($zigzag:ident, $row:literal: $first:literal $($from:literal)*) => {{
-        let taken = |from: usize| shuffle($zigzag[from], &SORT[$row][from]);
-        let row = taken($first);
-        $(let row = or(row, taken($from));)*
+        let part = |from: usize| shuffle($zigzag[from], &SORT[$row][from]);
+        let row = part($first);
+        $(let row = or(row, part($from));)*
         row
     }};
 }
 
 macro_rules! rows {
-    ($features:literal, $able:expr) => {
+    ($features:literal, $is_supported:expr) => {
         /// Returns the functions of this file, if this CPU can run them.
         pub(super) fn kernels() -> Option<Kernels> {
-            $able.then_some(Kernels {
-                // SAFETY: the CPU has the features, see the invariants of `rows`.
+            $is_supported.then_some(Kernels {
+                // SAFETY: the CPU has the features (see the invariants of `rows`).
                 idct: |coefficients, offsets, quant, samples, stride| unsafe {
                     idct::<false>(coefficients, offsets, quant, samples, stride)
                 },
@@ -108,8 +108,8 @@ macro_rules! rows {
             }
         }
 
-        /// Converts 64 coefficients from zigzag order to eight rows in natural order, within every
-        /// 128 bits. Each row takes its coefficients from three to five of the vectors.
+        /// Converts 64 coefficients from zigzag order to eight rows in natural order, within each
+        /// group of 128 bits. Each row takes its coefficients from three to five of the vectors.
         #[inline]
         #[target_feature(enable = $features)]
         fn natural(zigzag: &[Vector; 8]) -> [Vector; 8] {
@@ -135,9 +135,9 @@ macro_rules! rows {
         #[target_feature(enable = $features)]
         fn h2v1(row: &[u8], n: usize, out: &mut [u8]) {
             for at in (0..n).step_by(SAMPLES) {
-                let own = triple(wide(row, at + 1));
-                let even = add_i16(add_i16(own, wide(row, at)), set_i16(1));
-                let odd = add_i16(add_i16(own, wide(row, at + 2)), set_i16(2));
+                let center = triple(wide(row, at + 1));
+                let even = add_i16(add_i16(center, wide(row, at)), set_i16(1));
+                let odd = add_i16(add_i16(center, wide(row, at + 2)), set_i16(2));
                 store_pairs(shr_u16::<2>(even), shr_u16::<2>(odd), &mut out[2 * at..]);
             }
         }
@@ -154,9 +154,9 @@ macro_rules! rows {
         fn h2v2(near: &[u8], far: &[u8], n: usize, out: &mut [u8]) {
             for at in (0..n).step_by(SAMPLES) {
                 let sum = |at| add_i16(triple(wide(near, at)), wide(far, at));
-                let own = triple(sum(at + 1));
-                let even = add_i16(add_i16(own, sum(at)), set_i16(8));
-                let odd = add_i16(add_i16(own, sum(at + 2)), set_i16(7));
+                let center = triple(sum(at + 1));
+                let even = add_i16(add_i16(center, sum(at)), set_i16(8));
+                let odd = add_i16(add_i16(center, sum(at + 2)), set_i16(7));
                 store_pairs(shr_u16::<4>(even), shr_u16::<4>(odd), &mut out[2 * at..]);
             }
         }
@@ -177,7 +177,7 @@ macro_rules! rows {
             }
         }
 
-        /// Computes the red, green and blue of the pixels in two vectors.
+        /// Computes the red, green and blue values of two vectors of pixels.
         #[inline]
         #[target_feature(enable = $features)]
         fn convert(y: &[u8], cb: &[u8], cr: &[u8], at: usize) -> [Bytes; 3] {

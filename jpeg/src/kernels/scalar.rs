@@ -29,15 +29,15 @@ fn idct<const ZIGZAG: bool>(
         let block = &coefficients[offset as usize..offset as usize + 64];
         let mut values = [0i16; 64];
         for (k, &c) in block.iter().enumerate() {
-            let place = if ZIGZAG { NATURAL[k].into() } else { k };
-            values[place] = c.wrapping_mul(quant[place] as i16);
+            let natural = if ZIGZAG { NATURAL[k].into() } else { k };
+            values[natural] = c.wrapping_mul(quant[natural] as i16);
         }
         for column in 0..8 {
             let out = pass::<11>(std::array::from_fn(|row| values[8 * row + column]));
             (0..8).for_each(|row| values[8 * row + column] = out[row]);
         }
         for (row, values) in values.chunks_exact(8).enumerate() {
-            let out = pass::<18>(values.try_into().expect("eight of them"));
+            let out = pass::<18>(values.try_into().expect("a chunk has eight values"));
             let at = row * stride + 8 * i;
             for (sample, value) in samples[at..at + 8].iter_mut().zip(out) {
                 *sample = (value.clamp(-128, 127) + 128) as u8;
@@ -46,7 +46,7 @@ fn idct<const ZIGZAG: bool>(
     }
 }
 
-/// One-dimensional transform of eight values. The results are scaled down by `SHIFT` bits.
+/// One-dimensional transform of eight values. The results are shifted right by `SHIFT` bits.
 fn pass<const SHIFT: u32>(x: [i16; 8]) -> [i16; 8] {
     const F_0_298: i32 = 2446;
     const F_0_390: i32 = 3196;
@@ -84,9 +84,9 @@ fn pass<const SHIFT: u32>(x: [i16; 8]) -> [i16; 8] {
 
 fn h2v1(row: &[u8], n: usize, wide: &mut [u8]) {
     for (pair, near) in wide[..2 * n].chunks_exact_mut(2).zip(row[..n + 2].windows(3)) {
-        let [left, own, right] = [near[0], near[1], near[2]].map(u16::from);
-        pair[0] = ((3 * own + left + 1) >> 2) as u8;
-        pair[1] = ((3 * own + right + 2) >> 2) as u8;
+        let [left, center, right] = [near[0], near[1], near[2]].map(u16::from);
+        pair[0] = ((3 * center + left + 1) >> 2) as u8;
+        pair[1] = ((3 * center + right + 2) >> 2) as u8;
     }
 }
 
@@ -98,9 +98,9 @@ fn h1v2(near: &[u8], far: &[u8], n: usize, bias: u8, between: &mut [u8]) {
 
 fn h2v2(near: &[u8], far: &[u8], n: usize, wide: &mut [u8]) {
     for ((pair, near), far) in wide[..2 * n].chunks_exact_mut(2).zip(near[..n + 2].windows(3)).zip(far.windows(3)) {
-        let [left, own, right] = std::array::from_fn(|i| 3 * u16::from(near[i]) + u16::from(far[i]));
-        pair[0] = ((3 * own + left + 8) >> 4) as u8;
-        pair[1] = ((3 * own + right + 7) >> 4) as u8;
+        let [left, center, right] = std::array::from_fn(|i| 3 * u16::from(near[i]) + u16::from(far[i]));
+        pair[0] = ((3 * center + left + 8) >> 4) as u8;
+        pair[1] = ((3 * center + right + 7) >> 4) as u8;
     }
 }
 

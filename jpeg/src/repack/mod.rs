@@ -2,8 +2,9 @@
 //!
 //! 1. `tokens`: reads an image as Huffman symbols, from a sequential scan or from coefficient
 //!    planes.
-//! 2. `tables`: chooses the Huffman tables, standard ones or ones optimized for the image.
-//! 3. `write`: writes marker segments and data.
+//! 2. `tables`: chooses the Huffman tables, either standard tables or tables optimized for the
+//!    image.
+//! 3. `write`: writes marker segments and entropy-coded data.
 //! 4. `rewrite`: [`repack()`], which runs these steps.
 
 mod rewrite;

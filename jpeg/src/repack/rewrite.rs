@@ -1,3 +1,5 @@
+//! [`repack()`], which rewrites a JPEG for fast crops.
+
 use std::cell::RefCell;
 
 use super::tokens::{Grid, Tokens};
@@ -11,24 +13,25 @@ use crate::markers::next_marker;
 /// pixels.
 ///
 /// The result is a sequential JPEG with one scan. It is baseline unless a quantization table has
-/// 16-bit values. There is a restart marker after every eighth of an MCU row, but the distance is
-/// at least 32 and at most 64 pixels, or a whole row if the image is narrower. An APP9 segment
-/// lists the lengths of the data between the markers, so that a decoder need not search for the
-/// markers. Each Huffman table is the standard one, unless a table optimized for the image saves
-/// more than 512 bytes. Decoders cache the standard tables; for a small image, building another
-/// table takes longer than decoding the bytes that the table saves.
+/// 16-bit values. A restart marker follows every eighth of an MCU row, but the distance between
+/// markers is at least 32 and at most 64 pixels, or a whole row if the image is narrower. An APP9
+/// segment lists the lengths of the data between the markers, so that a decoder need not search
+/// for the markers. The Huffman tables are the standard tables, except where a table optimized for
+/// the image saves more than 512 bytes. Decoders cache the standard tables. For a small image,
+/// building an optimized table takes longer than decoding the bytes that it saves.
 ///
 /// The result retains everything that affects pixels: the JFIF segment without its thumbnail,
 /// Adobe's color transform, and the EXIF orientation, as the only entry of an EXIF segment. It also
-/// retains ICC profiles. It does not contain comments, thumbnails, other EXIF entries, XMP, other
-/// application segments, or any bytes after the image. Rewriting the result yields the same bytes.
+/// retains ICC profiles. It omits comments, thumbnails, other EXIF entries, XMP, other application
+/// segments, and any bytes after the image. Rewriting the result yields the same bytes.
 ///
-/// Allocates only `out` and tables for the image. Scratch memory is thread-local and reused.
+/// The only allocations are `out` and the image's tables. Scratch memory is thread-local and
+/// reused.
 ///
 /// # Errors
 /// If the coding is lossless, arithmetic, hierarchical or 12-bit; if an MCU would have more than 10
-/// blocks; or if [`Decoder::damage`](crate::Decoder::damage) finds damage, even if decoders accept
-/// it. After an error, `out` is unchanged.
+/// blocks; or if [`Decoder::damage`](crate::Decoder::damage) finds damage, even damage that decoders
+/// accept. After an error, `out` is unchanged.
 ///
 /// ```
 /// use warpfeed_jpeg::repack;
@@ -57,7 +60,7 @@ pub fn repack(bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
     })
 }
 
-/// Returns the grid of MCUs for the interleaved scan to write.
+/// Returns the grid of MCUs of the interleaved scan that will be written.
 fn grid(header: &Header) -> Result<Grid> {
     let frame = &header.frame;
     if let Some(kind) = frame.foreign_kind() {
@@ -66,7 +69,7 @@ fn grid(header: &Header) -> Result<Grid> {
     let single = frame.components().len() == 1;
     let blocks: u8 = frame.components().iter().map(|c| c.h * c.v).sum();
     if !single && blocks > 10 {
-        return Err(Error::new(format!("jpeg would have {blocks} blocks in an MCU, the limit is 10")));
+        return Err(Error::new(format!("jpeg would have {blocks} blocks in an MCU; the limit is 10")));
     }
     let (across, down) = if single { frame.blocks(0) } else { frame.mcus() };
     let width = if single { 8 } else { 8 * frame.max_sampling().0 };
@@ -89,8 +92,8 @@ fn copy_metadata(bytes: &[u8], header: &Header, out: &mut Vec<u8>) {
         let mut at = 2;
         std::iter::from_fn(move || {
             // The header has been parsed, so every segment before the scan is complete.
-            let (marker, place) = next_marker(bytes, at).ok().filter(|&(_, place)| place < header.scan.at)?;
-            at = place + 2;
+            let (marker, offset) = next_marker(bytes, at).ok().filter(|&(_, offset)| offset < header.scan.at)?;
+            at = offset + 2;
             if matches!(marker, 0x01 | 0xd0..=0xd7) {
                 return Some((marker, &[][..]));
             }
@@ -105,8 +108,8 @@ fn copy_metadata(bytes: &[u8], header: &Header, out: &mut Vec<u8>) {
         write::segment(out, 0xe0, &[&body[..12], &[0, 0]]);
     }
     if header.orientation != 1 {
-        // A big-endian TIFF structure with one directory and one entry: tag 0112, type SHORT, one
-        // value (EXIF 2.3, 4.6.2).
+        // A big-endian TIFF structure with one directory, which has one entry: tag 0112, type
+        // SHORT, one value (EXIF 2.3, 4.6.2).
         let tiff = b"Exif\0\0MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0";
         write::segment(out, 0xe1, &[tiff, &[header.orientation, 0, 0, 0, 0, 0, 0]]);
     }

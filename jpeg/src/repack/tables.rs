@@ -1,27 +1,28 @@
-//! Chooses a Huffman table: the standard one, or one optimized for the symbols (ITU T.81, annex
-//! K.2).
+//! Chooses a Huffman table: either the standard table or a table optimized for the symbols (ITU
+//! T.81, annex K.2).
 
 use crate::huffman::Spec;
 
-/// Minimum number of bytes that an optimized table must save over the standard one.
+/// Number of bytes that an optimized table must save, compared to the standard table, to be chosen.
 ///
-/// A decoder caches the standard tables, but has to build any other table for each image. In this
-/// crate's decoder, building a table takes 7 us, as long as decoding 1,400 bytes. For images below
-/// 300 pixels, all optimized tables together save fewer bytes than that. The threshold is lower
-/// than 1,400 bytes because bytes must also be stored and read.
-const WORTH: u64 = 512;
+/// A decoder caches the standard tables, but must build any other table for each image. In this
+/// crate's decoder, building a table takes 7 us, as long as decoding 1,400 bytes. For images
+/// smaller than 300 pixels, all optimized tables together save less than 1,400 bytes. The threshold
+/// is below 1,400 bytes because bytes must also be stored and read.
+const MIN_SAVING: u64 = 512;
 
 /// Returns the table for symbols that occur `counts[symbol]` times, for `ac` or DC coefficients of
-/// `chroma` or luminance: the standard one unless an optimized one saves more than [`WORTH`].
+/// `chroma` or luminance. This is the standard table unless an optimized table saves more than
+/// [`MIN_SAVING`].
 pub(super) fn choose(counts: &[u32; 256], ac: bool, chroma: bool) -> Spec {
-    let (standard, own) = (Spec::standard(ac, chroma), optimal(counts));
-    match (bits(&standard, counts, ac), bits(&own, counts, ac)) {
-        (Some(before), Some(after)) if before <= after + 8 * WORTH => standard,
-        _ => own,
+    let (standard, optimized) = (Spec::standard(ac, chroma), optimal(counts));
+    match (bits(&standard, counts, ac), bits(&optimized, counts, ac)) {
+        (Some(before), Some(after)) if before <= after + 8 * MIN_SAVING => standard,
+        _ => optimized,
     }
 }
 
-/// Returns the total number of bits of the table's segment and the coded symbols, or `None` if a
+/// Returns the total number of bits of the table's values and the coded symbols, or `None` if a
 /// symbol that occurs has no code.
 fn bits(spec: &Spec, counts: &[u32; 256], ac: bool) -> Option<u64> {
     let (mut coded, mut bits) = (0, 8 * spec.values().len() as u64);
@@ -33,16 +34,16 @@ fn bits(spec: &Spec, counts: &[u32; 256], ac: bool) -> Option<u64> {
     (coded == counts.iter().map(|&n| u64::from(n)).sum::<u64>()).then_some(bits)
 }
 
-/// Upper bound on the code length for 64-bit counts.
+/// Upper bound for the length of a code before codes are shortened to 16 bits.
 const LONGEST: usize = 128;
 
-/// Builds the optimal table with codes of at most 16 bits for symbols that occur `counts[symbol]`
-/// times, like libjpeg's `jpeg_gen_optimal_table`. Symbols that do not occur get no code. The code
-/// that consists of ones stays unused.
+/// Builds the optimal table for symbols that occur `counts[symbol]` times, with codes of at most 16
+/// bits, as libjpeg's `jpeg_gen_optimal_table` does. Symbols that do not occur get no code. The
+/// codes that consist of ones stay unused.
 fn optimal(counts: &[u32; 256]) -> Spec {
-    // Figure K.1 searches for the two smallest weights. Two sorted queues, one of the symbols and
-    // one of the new nodes, replace this search. The reserved symbol 256 keeps the code that
-    // consists of ones unused: it is the rarest symbol and gets one of the longest codes.
+    // Figure K.1 searches for the two smallest weights. Here, two sorted queues, one for the
+    // symbols and one for the new nodes, replace this search. The reserved symbol 256 keeps the
+    // code that consists of ones unused: it is the rarest symbol and gets one of the longest codes.
     let weight_of = |s: usize| counts.get(s).map_or(1, |&n| u64::from(n) << 16);
     let mut leaves: Vec<(u64, usize)> = (0..257).map(|s| (weight_of(s), s)).filter(|&(n, _)| n > 0).collect();
     leaves.sort_unstable();
@@ -52,11 +53,11 @@ fn optimal(counts: &[u32; 256]) -> Spec {
     let (mut weight, mut parent): (Vec<u64>, _) = (leaves.iter().map(|&(n, _)| n).collect(), vec![0; 2 * count - 1]);
     let (mut leaf, mut node) = (0, count);
     while weight.len() < 2 * count - 1 {
-        let made = weight.len();
+        let new_node = weight.len();
         let mut least = || {
             let next =
-                if leaf < count && (node == made || weight[leaf] <= weight[node]) { &mut leaf } else { &mut node };
-            parent[*next] = made;
+                if leaf < count && (node == new_node || weight[leaf] <= weight[node]) { &mut leaf } else { &mut node };
+            parent[*next] = new_node;
             *next += 1;
             weight[*next - 1]
         };
@@ -70,8 +71,8 @@ fn optimal(counts: &[u32; 256]) -> Spec {
         length[i] = length[parent[i]] + 1;
     }
 
-    // Figures K.2 and K.3: shorten codes above 16 bits by lengthening shorter ones, then remove the
-    // reserved code.
+    // Figures K.2 and K.3: shorten codes of more than 16 bits by lengthening other codes, then
+    // remove the reserved code.
     let mut bits = [0u16; LONGEST];
     length[..count].iter().for_each(|&l| bits[l] += 1);
     for i in (17..LONGEST).rev() {
@@ -99,9 +100,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Follows figure K.1 literally. Returns the total number of bits of all symbols, and the
+    /// Follows figure K.1 literally. Returns the total number of bits for all symbols, and the
     /// length of the longest code.
-    fn drawn(counts: &[u32; 256]) -> (u64, usize) {
+    fn reference(counts: &[u32; 256]) -> (u64, usize) {
         let mut freq: Vec<u64> = counts.iter().map(|&n| n.into()).chain([1]).collect();
         let (mut size, mut others) = ([0usize; 257], [usize::MAX; 257]);
         let least = |freq: &[u64], but: usize| {
@@ -139,12 +140,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_takes_as_few_bits_as_the_procedure_of_annex_k(
+        fn an_optimized_table_uses_no_more_bits_than_annex_k(
             few in prop::collection::vec((any::<u8>(), 1u32..200), 1..100)
         ) {
             let mut counts = [0; 256];
             few.iter().for_each(|&(symbol, n)| counts[usize::from(symbol)] = n);
-            let (least, longest) = drawn(&counts);
+            let (least, longest) = reference(&counts);
             prop_assume!(longest <= 16);
             prop_assert!(check(&counts) <= least);
         }
@@ -161,17 +162,17 @@ mod tests {
             standard - bits(&optimal(counts), counts, true).unwrap()
         };
         let mut chosen = Vec::new();
-        while saved(&counts) < 2 * 8 * WORTH {
-            let own = choose(&counts, true, false) != Spec::standard(true, false);
-            assert_eq!(own, saved(&counts) > 8 * WORTH, "{} bits saved", saved(&counts));
-            chosen.push(own);
+        while saved(&counts) < 2 * 8 * MIN_SAVING {
+            let is_optimized = choose(&counts, true, false) != Spec::standard(true, false);
+            assert_eq!(is_optimized, saved(&counts) > 8 * MIN_SAVING, "{} bits saved", saved(&counts));
+            chosen.push(is_optimized);
             counts[0x42] += 1;
         }
         assert!(chosen.contains(&false) && chosen.contains(&true));
     }
 
     #[test]
-    fn symbols_missing_from_the_standard_table_get_an_optimal_one() {
+    fn a_symbol_without_a_standard_code_needs_an_optimized_table() {
         let mut counts = [0; 256];
         counts[0x0b] = 1;
         assert_eq!(bits(&Spec::standard(true, false), &counts, true), None);
@@ -179,14 +180,14 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_cut_to_16_bits() {
+    fn codes_have_at_most_16_bits() {
         let mut counts = [0u32; 256];
         let (mut a, mut b) = (1u32, 1);
         for n in counts.iter_mut().take(40) {
             *n = a;
             (a, b) = (b, a + b);
         }
-        assert!(drawn(&counts).1 > 16);
+        assert!(reference(&counts).1 > 16);
         check(&counts);
         assert!(optimal(&counts).bits()[15] > 0);
     }

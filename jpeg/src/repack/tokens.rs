@@ -1,9 +1,9 @@
-//! The coefficients of an image as Huffman symbols, an intermediate form between coded bits and
-//! blocks.
+//! Represents the coefficients of an image as Huffman symbols, an intermediate form between coded
+//! bits and blocks.
 //!
 //! Most files have a single sequential scan. Repacking then reuses the symbols of this scan, except
-//! for DC differences, and changes only the codes. This avoids coefficient planes and halves the
-//! time. All other files are decoded to [`Coefficients`] first.
+//! for DC differences, and changes only the codes. This halves the time, because no coefficient
+//! planes are needed. All other files are first decoded to [`Coefficients`].
 
 use crate::bits::Bits;
 use crate::coefficients::{Coefficients, NO_EOI};
@@ -22,7 +22,7 @@ pub(super) fn group(index: usize) -> usize {
     usize::from(index == 1 || index == 2)
 }
 
-/// Number of codes: 256 symbols each for the DC and AC tables of each group.
+/// Number of codes: 256 symbols for each DC table and each AC table.
 pub(super) const CODES: usize = 2 * GROUPS * 256;
 
 /// Returns the first code of a table.
@@ -32,8 +32,8 @@ pub(super) fn table_start(ac: bool, group: usize) -> usize {
 
 /// The symbols of an image in the order in which they are written, split into restart segments.
 pub(super) struct Tokens {
-    /// The symbols: the code in the upper 16 bits, and its extra bits in the lower 16 bits. The
-    /// lower four bits of the symbol are the number of extra bits.
+    /// The symbols, each with its code in the upper 16 bits and its extra bits in the lower 16
+    /// bits. The lowest four bits of the code are the number of extra bits.
     list: Vec<u32>,
     /// End of each segment in `list`.
     ends: Vec<usize>,
@@ -46,7 +46,7 @@ pub(super) struct Tokens {
 pub(super) struct Grid {
     pub(super) across: u32,
     pub(super) down: u32,
-    /// Number of MCUs per restart segment. Segments may span the end of a row.
+    /// Number of MCUs per restart segment. A segment may extend past the end of a row.
     pub(super) interval: u32,
 }
 
@@ -70,8 +70,8 @@ impl Tokens {
 
     /// Frees memory that remains from an unusually large image.
     pub(super) fn trim(&mut self) {
-        const KEPT: usize = 4 << 20;
-        if self.list.capacity() > KEPT {
+        const MAX_CAPACITY: usize = 4 << 20;
+        if self.list.capacity() > MAX_CAPACITY {
             self.list = Vec::new();
             self.coefficients = Coefficients::default();
         }
@@ -80,7 +80,7 @@ impl Tokens {
     /// Reads the symbols of an image. Returns the quantization table of each component.
     ///
     /// # Errors
-    /// If the data violates T.81 anywhere, even if all decoders would continue.
+    /// If the data violates T.81 anywhere, even where all decoders would continue.
     pub(super) fn read(&mut self, bytes: &[u8], header: &Header, grid: &Grid) -> Result<[[u16; 64]; 4]> {
         self.list.clear();
         self.ends.clear();
@@ -198,11 +198,12 @@ impl Tokens {
                         self.dc(i, block[0].into(), &mut last[i])?;
                         self.ac(i, block)?;
                     } else {
-                        // Scans of a single component omit the blocks that only pad an MCU. As in
-                        // jpegtran, each padding block repeats the DC coefficient of the previous
-                        // block and has no other coefficients, which costs the fewest bits.
-                        let before = last[i];
-                        self.dc(i, before, &mut last[i])?;
+                        // Scans of a single component omit the blocks that only pad an MCU. Here,
+                        // as in jpegtran, each padding block repeats the DC coefficient of the
+                        // previous block and has no other coefficients, which costs the fewest
+                        // bits.
+                        let previous = last[i];
+                        self.dc(i, previous, &mut last[i])?;
                         self.push(table_start(true, group(i)), 0);
                     }
                 }
@@ -217,7 +218,8 @@ impl Tokens {
         self.list.push((code as u32) << 16 | bits);
     }
 
-    /// Begins a block: adds the DC coefficient `value` of component `i` as its difference from `last`.
+    /// Begins a block: adds the DC coefficient `value` of component `i` as its difference from
+    /// `last`.
     fn dc(&mut self, i: usize, value: i32, last: &mut i32) -> Result<()> {
         let (size, bits) = size_and_bits(value.wrapping_sub(*last));
         if size > DC_SIZE {
@@ -259,14 +261,14 @@ impl Tokens {
 
 /// Returns the DC and AC tables of each component of the first scan.
 fn scan_tables(bytes: &[u8], header: &Header) -> Result<Vec<(Lookup, Lookup)>> {
-    let named = |cause: &str| Error::new(format!("jpeg SOS at byte {}: {cause}", header.scan.at));
+    let error = |cause: &str| Error::new(format!("jpeg SOS at byte {}: {cause}", header.scan.at));
     let mut tables = Vec::new();
     reserve(&mut tables, 4)?;
     for c in header.scan.components() {
-        let dc = header.huffman(bytes, false, c.dc).map_err(|e| named(&e))?;
-        let ac = header.huffman(bytes, true, c.ac).map_err(|e| named(&e))?;
-        let of = Lookup::new(&dc, false).and_then(|dc| Ok((dc, Lookup::new(&ac, true)?)));
-        tables.push(of.map_err(|e| named(&e.to_string()))?);
+        let dc = header.huffman(bytes, false, c.dc).map_err(|e| error(&e))?;
+        let ac = header.huffman(bytes, true, c.ac).map_err(|e| error(&e))?;
+        let lookups = Lookup::new(&dc, false).and_then(|dc| Ok((dc, Lookup::new(&ac, true)?)));
+        tables.push(lookups.map_err(|e| error(&e.to_string()))?);
     }
     Ok(tables)
 }
@@ -280,7 +282,7 @@ fn mcu_blocks(frame: &Frame) -> impl Iterator<Item = (usize, (usize, usize))> + 
     frame.components().iter().map(extent).enumerate()
 }
 
-/// Returns the size of a number in bits, and these bits (T.81, F.1.2.1.1).
+/// Returns the number of bits that represent `value`, and these bits (T.81, F.1.2.1.1).
 fn size_and_bits(value: i32) -> (u8, u32) {
     let size = 32 - value.unsigned_abs().leading_zeros();
     let bits = if value < 0 { value.wrapping_sub(1) } else { value } as u32;

@@ -9,7 +9,7 @@ use crate::lengths::Lengths;
 /// Appends a marker segment.
 pub(super) fn segment(out: &mut Vec<u8>, marker: u8, body: &[&[u8]]) {
     let length = 2 + body.iter().map(|part| part.len()).sum::<usize>();
-    let length = u16::try_from(length).expect("segments are copied from segments, or short");
+    let length = u16::try_from(length).expect("a body is either short or copied from a segment");
     out.extend([0xff, marker]);
     out.extend(length.to_be_bytes());
     body.iter().for_each(|part| out.extend_from_slice(part));
@@ -21,8 +21,8 @@ pub(super) fn frame(out: &mut Vec<u8>, header: &Header, quant: &[[u16; 64]; 4]) 
     let frame = &header.frame;
     let count = frame.components().len();
     let quant = &quant[..count];
-    // Components with equal tables share a single one.
-    let index = |i: usize| quant.iter().position(|table| *table == quant[i]).expect("the table is its own match") as u8;
+    // Components with equal tables share a single table.
+    let index = |i: usize| quant.iter().position(|table| *table == quant[i]).expect("the table equals itself") as u8;
     let mut extended = false;
     for i in (0..count).filter(|&i| usize::from(index(i)) == i) {
         let wide = quant[i].iter().any(|&q| q > 255);
@@ -40,15 +40,15 @@ pub(super) fn frame(out: &mut Vec<u8>, header: &Header, quant: &[[u16; 64]; 4]) 
     body.extend(width.to_be_bytes());
     body.push(count as u8);
     for (i, c) in frame.components().iter().enumerate() {
-        // The sampling factors of a single component have no meaning (T.81, A.2.2). Some readers
-        // use them anyway, so write 1x1.
+        // The sampling factors of a single component have no meaning (T.81, A.2.2). Because some
+        // readers use them anyway, both are written as 1.
         let (h, v) = if count == 1 { (1, 1) } else { (c.h, c.v) };
         body.extend([c.id, h << 4 | v, index(i)]);
     }
     segment(out, if extended { 0xc1 } else { 0xc0 }, &[&body]);
 }
 
-/// Appends the lengths of the restart segments, DHT, DRI, SOS, the data of `tokens` and EOI.
+/// Appends the lengths of the restart segments, DHT, DRI, SOS, the coded `tokens`, and EOI.
 pub(super) fn scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tokens) {
     let components = header.frame.components();
     let segments = (grid.across * grid.down).div_ceil(grid.interval) as usize;
@@ -63,7 +63,7 @@ pub(super) fn scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tok
         }
         let spec = choose(counts, ac, g == 1);
         segment(out, 0xc4, &[&[u8::from(ac) << 4 | g as u8], spec.bits(), spec.values()]);
-        for code in spec.codes(ac).expect("both kinds of table are prefix codes") {
+        for code in spec.codes(ac).expect("the standard and optimized tables are prefix codes") {
             let symbol = usize::from(code.symbol);
             codes[start + symbol] = (code.code, code.length);
             bits += u64::from(counts[symbol]) * u64::from(code.length + (code.symbol & 15));
@@ -75,8 +75,8 @@ pub(super) fn scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tok
     body.extend([0, 63, 0]);
     segment(out, 0xda, &[&body]);
 
-    // About one byte in 256 is `ff` and needs a stuffed zero. If there are more such bytes, the
-    // buffer grows.
+    // About one byte in 256 is `ff` and needs a stuffed zero. If there are more of these bytes,
+    // the buffer grows.
     out.reserve((bits / 8 + bits / 1024) as usize + 3 * segments + 2);
     let mut from = out.len();
     for (i, tokens) in tokens.segments().enumerate() {
@@ -100,12 +100,12 @@ pub(super) fn scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tok
 }
 
 /// Appends space for the lengths of all restart segments except the last, and returns the offset of
-/// this space. Returns `None` if there are so few segments that a search takes no time, or more
-/// than fit into the application segment.
+/// this space. Returns `None` if there are so few segments that a search is fast, or more segments
+/// than the application segment can list.
 fn lengths(out: &mut Vec<u8>, segments: usize) -> Option<usize> {
-    const FEW: usize = 16;
+    const MIN_COUNT: usize = 16;
     let count = segments - 1;
-    (FEW..=Lengths::MOST).contains(&count).then(|| {
+    (MIN_COUNT..=Lengths::MAX_COUNT).contains(&count).then(|| {
         segment(out, Lengths::MARKER, &[Lengths::ID, &vec![0; 2 * count]]);
         out.len() - 2 * count
     })
@@ -120,7 +120,8 @@ struct Bits<'a> {
 }
 
 impl Bits<'_> {
-    /// Appends the lowest `count` bits of `bits`, at most 32. The other bits must be zero.
+    /// Appends the lowest `count` bits of `bits`, where `count` is at most 32. The other bits must
+    /// be zero.
     fn put(&mut self, bits: u32, count: u32) {
         self.window = self.window << count | u64::from(bits);
         self.held += count;

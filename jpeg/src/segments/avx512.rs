@@ -1,8 +1,8 @@
 //! AVX-512 code, which processes 64 bytes at a time.
 //!
-//! One comparison finds the `ff` bytes in a vector, and another comparison, with the bytes one
-//! position later, finds the zeros after them. `VPCOMPRESSB` then removes these zeros and packs the
-//! other bytes. There is no branch per byte; the loop ends at the first marker.
+//! One comparison finds the `ff` bytes in a vector, and a second comparison, on the following
+//! bytes, finds the zeros after them. `VPCOMPRESSB` then removes these zeros and packs the other
+//! bytes. There is no branch per byte. The loop ends at the first marker.
 //!
 //! **Invariants**
 //! - Functions marked `target_feature` run only through [`unstuff`], which checks the CPU for
@@ -15,32 +15,32 @@ use super::unstuff::{self, Unstuff};
 
 /// Number of bytes per vector.
 const STEP: usize = 64;
-/// Distance in bytes between the data being copied and the data being prefetched. Prefetching helps
-/// because files are usually not in the cache, and the CPU does not prefetch across pages.
-const AHEAD: usize = 512;
+/// Distance in bytes from the data being copied to the data being prefetched. Prefetching helps
+/// because files are usually not in the CPU's caches, and the CPU does not prefetch across pages.
+const PREFETCH_DISTANCE: usize = 512;
 
 /// Returns the function of this file, if this CPU can run it.
 pub(super) fn unstuff() -> Option<Unstuff> {
-    let able = is_x86_feature_detected!("avx512f")
+    let is_supported = is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512vbmi2")
         && is_x86_feature_detected!("bmi1")
         && is_x86_feature_detected!("popcnt");
-    // SAFETY: the CPU has the features, see the invariants.
-    able.then_some(|data, at, stream, written| unsafe { copy(data, at, stream, written) })
+    // SAFETY: the CPU has the features (see the invariants).
+    is_supported.then_some(|data, at, stream, written| unsafe { copy(data, at, stream, written) })
 }
 
 /// Does the same as [`unstuff::scalar`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,bmi1,popcnt")]
 fn copy(data: &[u8], mut at: usize, stream: &mut [u8], mut written: usize) -> Option<(usize, usize)> {
     let ff = _mm512_set1_epi8(-1);
-    // 1 if the next byte is the zero after an `ff` at the end of the last vector. This zero is
-    // masked out of the next vector, because advancing `at` past it would make each load depend on
-    // the previous vector.
+    // 1 if the last vector ended with an `ff` whose stuffed zero comes next. This zero is masked
+    // out of the next vector, because advancing `at` past it would make each load depend on the
+    // previous vector.
     let mut after_ff = 0;
     // Each byte is compared with the byte after it, so one extra byte is read.
     while let (Some(from), Some(to)) = (data.get(at..at + STEP + 1), stream.get_mut(written..written + STEP)) {
-        _mm_prefetch::<_MM_HINT_T0>(from.as_ptr().wrapping_add(AHEAD).cast());
+        _mm_prefetch::<_MM_HINT_T0>(from.as_ptr().wrapping_add(PREFETCH_DISTANCE).cast());
         // SAFETY: `from` has more bytes than a vector.
         let bytes = unsafe { _mm512_loadu_si512(from.as_ptr().cast()) };
         let is_ff = _mm512_cmpeq_epi8_mask(bytes, ff);

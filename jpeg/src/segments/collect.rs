@@ -7,9 +7,9 @@ use crate::lengths::Lengths;
 /// The reason why segments cannot be collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The markers do not match a valid file.
+    /// The markers are not those of a valid file.
     Damaged,
-    /// The bytes do not fit into the stream.
+    /// The bytes do not fit in the stream.
     NoRoom,
 }
 
@@ -19,12 +19,12 @@ fn is_before(index: u32, marker: u8) -> bool {
     marker == 0xd0 | ((index - 1) & 7) as u8
 }
 
-/// Copies the bytes of `segments` from the entropy-coded `data` to `stream`, without the zeros
-/// stuffed after each `ff`. `stream` is always long enough if it is as long as `data`. Does not
-/// read past the last segment. The bytes in `stream` after the copied ones are unspecified.
+/// Copies the bytes of `segments` from the entropy-coded `data` to `stream`, without the zero
+/// stuffed after each `ff`. A `stream` as long as `data` is always long enough. Does not read past
+/// the last segment. The bytes in `stream` after the copied bytes are unspecified.
 ///
-/// `lengths` make searching for markers unnecessary. If a marker is not where `lengths` say, the
-/// data is searched. Only a search detects damage inside segments that are not needed.
+/// With `lengths`, a search for markers is unnecessary. If a marker is not where `lengths` says,
+/// the data is searched. Only a search detects damage inside segments that are not needed.
 pub(crate) fn collect(
     data: &[u8],
     lengths: Lengths<'_>,
@@ -48,13 +48,13 @@ fn jump(
     unstuff: Unstuff,
 ) -> Result<bool, Refusal> {
     let (mut index, mut at, mut written) = (0, 0, 0);
-    let mut places = lengths.iter();
+    let mut remaining = lengths.iter();
     for segment in segments {
         while index < segment.index {
-            let Some(length) = places.next() else { return Ok(false) };
+            let Some(length) = remaining.next() else { return Ok(false) };
             at += length;
             index += 1;
-            // Check every marker, as the search does, so that both treat damage alike.
+            // Check every marker, as `search` does, so that both functions treat damage alike.
             match data.get(at..at + MARKER) {
                 Some(&[0xff, marker]) if is_before(index, marker) => at += MARKER,
                 _ => return Ok(false),
@@ -95,7 +95,7 @@ fn search(data: &[u8], segments: &mut [Segment], stream: &mut [u8], unstuff: Uns
         segment.bytes.start = written;
         (at, written) = unstuff(data, at, stream, written).ok_or(Refusal::NoRoom)?;
         segment.bytes.end = written;
-        // Fill bytes may only precede a marker. Before a stuffed zero, they are damage.
+        // Fill bytes may precede only a marker. Fill bytes before a stuffed zero are damage.
         let after = data.get(at..).and_then(|rest| rest.iter().find(|&&byte| byte != 0xff));
         if after == Some(&0) {
             return Err(Refusal::Damaged);
@@ -116,11 +116,11 @@ mod tests {
     use crate::pixels::Rect;
     use crate::repack::repack;
 
-    /// The bytes of each segment.
+    /// The bytes of each segment, or the reason why they were not collected.
     type Collected = Result<Vec<Vec<u8>>, Refusal>;
 
-    /// Collects a region using the file's lengths, and by searching. The first result is `None` if
-    /// the lengths cannot be used.
+    /// Collects the segments of a region twice: with the file's lengths, and with a search. The
+    /// first result is `None` if the lengths cannot be used.
     fn both(jpeg: &[u8], region: Rect) -> (Option<Collected>, Collected) {
         let header = Header::read(jpeg).unwrap();
         let layout = Layout::new(&header).unwrap();
@@ -183,7 +183,7 @@ mod tests {
         for _ in 0..2000 {
             let mut damaged = jpeg.clone();
             for _ in 0..1 + random.below(2) {
-                // Change a length or the number of a marker.
+                // Change a length, or the number in a restart marker.
                 let (at, bits) = match random.below(2) {
                     0 => (app + random.below(2 * markers.len()), 255),
                     _ => (markers[random.below(markers.len())], 7),
@@ -205,14 +205,14 @@ mod tests {
     #[test]
     fn lengths_of_another_scan_are_not_used() {
         let (random, size) = (&mut Random::new(3), (400, 300));
-        let (one, other) = (packed(random, size), packed(random, size));
+        let (first, second) = (packed(random, size), packed(random, size));
         let scan = |jpeg: &[u8]| Header::read(jpeg).unwrap().scan.data;
         // A program might keep the header's segments but replace the data.
-        let mixed = [&one[..scan(&one)], &other[scan(&other)..]].concat();
+        let mixed = [&first[..scan(&first)], &second[scan(&second)..]].concat();
         let (jumped, _) = both(&mixed, Rect::new(0, 0, size.0, size.1));
         assert_eq!(jumped, None);
-        // One length is missing.
-        let mut short = one;
+        // The next file lacks one length.
+        let mut short = first;
         let app = short.windows(Lengths::ID.len()).position(|bytes| bytes == Lengths::ID).unwrap();
         let bytes = u16::from_be_bytes([short[app - 2], short[app - 1]]) - 2;
         short[app - 2..app].copy_from_slice(&bytes.to_be_bytes());

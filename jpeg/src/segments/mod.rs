@@ -1,10 +1,10 @@
-//! Restart segments: which ones a window needs, where they are in a file, and their unstuffed
-//! bytes.
+//! Finds the restart segments that a window needs, and copies their bytes without stuffed zeros.
 //!
 //! 1. `needed`: lists the segments that a window needs.
-//! 2. `unstuff`: copies one segment, in plain Rust. `avx512` does the same with vectors.
+//! 2. `unstuff`: copies one segment, in plain Rust. `avx512` contains the same function for
+//!    AVX-512.
 //! 3. `collect`: finds the segments and copies their bytes.
-//! 4. `uncached`: copies bytes past the caches, to the memory of a batch.
+//! 4. `uncached`: copies bytes to the memory of a batch, bypassing the CPU's caches.
 
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]

@@ -12,7 +12,7 @@ pub(super) const MARKER: usize = 2;
 pub(crate) struct Segment {
     /// Index of the segment in the scan.
     pub(super) index: u32,
-    /// MCUs of the segment up to the last needed one. MCUs are numbered row by row.
+    /// The segment's MCUs, up to the last MCU that is needed. MCUs are numbered row by row.
     pub(crate) mcus: Range<u32>,
     /// Whether the segment continues after the last needed MCU.
     pub(crate) cut: bool,
@@ -52,8 +52,8 @@ pub(crate) fn count(layout: &Layout, window: &Window, interval: u32) -> usize {
 }
 
 /// Replaces `segments` with the list of segments that `window` needs, in order. Returns `None` if
-/// `bytes` bytes of data cannot contain so many segments: each segment has at least one byte,
-/// followed by a marker.
+/// `bytes` bytes of data cannot contain that many segments. Each segment has at least one byte, and
+/// a marker follows every segment.
 pub(crate) fn needed(
     layout: &Layout,
     window: &Window,

@@ -1,7 +1,7 @@
-//! Copies to memory that this CPU will not read soon.
+//! Copies bytes to memory that the CPU will not read soon.
 
-/// Copies `from` to `to`, which must have the same length, past the CPU's caches. The memory of a
-/// batch exceeds the caches, and ordinary stores would first load each cache line.
+/// Copies `from` to `to`, which must have the same length, bypassing the CPU's caches. A batch is
+/// larger than the caches, and ordinary stores would first load each cache line from memory.
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 pub(crate) fn copy(from: &[u8], to: &mut [u8]) {
@@ -18,14 +18,14 @@ pub(crate) fn copy(from: &[u8], to: &mut [u8]) {
     let to = lines.as_chunks_mut::<LINE>();
     for (from, to) in from.0.iter().zip(to.0) {
         for at in (0..LINE).step_by(16) {
-            // SAFETY: both arrays have 16 bytes from `at` on, and `to` starts at a cache line.
+            // SAFETY: both arrays have 16 bytes from `at` on, and `to` is aligned to a cache line.
             // Every x86-64 CPU has SSE2.
             unsafe { _mm_stream_si128(to.as_mut_ptr().add(at).cast(), _mm_loadu_si128(from.as_ptr().add(at).cast())) };
         }
     }
     to.1.copy_from_slice(from.1);
-    // SAFETY: every x86-64 CPU has SSE. Without the fence, another thread or a device that sees
-    // later stores might not yet see these.
+    // SAFETY: every x86-64 CPU has SSE. Without the fence, a thread or a device might see later
+    // stores before it sees these stores.
     unsafe { _mm_sfence() };
 }
 
@@ -40,7 +40,7 @@ mod tests {
     use super::copy;
 
     #[test]
-    fn a_copy_past_the_caches_has_every_byte_at_every_alignment() {
+    fn every_byte_is_copied_at_every_alignment() {
         let from: Vec<u8> = (0..600u32).map(|i| (i * 7 % 251 + 1) as u8).collect();
         for start in 0..70 {
             for length in (0..70).chain([127, 128, 129, 400]) {

@@ -1,12 +1,13 @@
 //! Copies one segment without its stuffed zeros. All versions produce the same bytes.
 
 /// Copies from `data[at..]` to `stream[written..]` until a marker or the end of the data, without
-/// the zero stuffed after each `ff`. Returns the positions after the last byte read and after the
-/// last byte written, or `None` if `stream` is too short. May write a few more bytes, because
-/// copying whole vectors costs less than stopping exactly.
+/// the zero stuffed after each `ff`. Returns the position after the last byte read and the position
+/// after the last byte written, or `None` if `stream` is too short. May write a few more bytes,
+/// because copying whole vectors costs less than stopping exactly.
 pub(crate) type Unstuff = fn(data: &[u8], at: usize, stream: &mut [u8], written: usize) -> Option<(usize, usize)>;
 
-/// Returns the version for the backend `name` if this CPU can run it, otherwise plain Rust.
+/// Returns the version for the backend `name` if this CPU can run it, or else the plain Rust
+/// version.
 pub(crate) fn unstuff(name: &str) -> Unstuff {
     #[cfg(target_arch = "x86_64")]
     if let Some(vectors) = super::avx512::unstuff().filter(|_| name == "avx512") {
@@ -31,9 +32,10 @@ pub(super) fn scalar(data: &[u8], mut at: usize, stream: &mut [u8], mut written:
 /// Number of bytes that are copied at a time.
 const STEP: usize = 32;
 
-/// Copies from `at` on until the next `ff` or the end of the data. Returns the positions in `data`
-/// and in `stream`, or `None` if `stream` is too short. May write a few more bytes, which the next
-/// call overwrites, because copying whole vectors costs less than stopping exactly.
+/// Copies from `data[at..]` to `stream[written..]` until the next `ff` or the end of the data.
+/// Returns the positions reached in `data` and in `stream`, or `None` if `stream` is too short. May
+/// write a few more bytes, which the next call overwrites, because copying whole vectors costs less
+/// than stopping exactly.
 fn copy_until_ff(data: &[u8], mut at: usize, stream: &mut [u8], mut written: usize) -> Option<(usize, usize)> {
     while let (Some(from), Some(to)) = (data[at..].first_chunk::<STEP>(), stream[written..].first_chunk_mut::<STEP>()) {
         *to = *from;
@@ -52,16 +54,16 @@ fn copy_until_ff(data: &[u8], mut at: usize, stream: &mut [u8], mut written: usi
     Some((at, written))
 }
 
-/// Returns the position of the first `ff`, if there is one.
+/// Returns the position of the first `ff`, or `None` if there is no `ff`.
 fn find_ff(bytes: &[u8; STEP]) -> Option<usize> {
     // The loop has no branch per byte, so that the compiler vectorizes it.
-    let any = bytes.iter().fold(false, |any, &byte| any | (byte == 0xff));
-    any.then(|| {
+    let has_ff = bytes.iter().fold(false, |has_ff, &byte| has_ff | (byte == 0xff));
+    has_ff.then(|| {
         let mut mask = 0;
         for (i, word) in bytes.chunks_exact(8).enumerate() {
             let word = !u64::from_le_bytes(word.try_into().expect("eight bytes"));
-            // Set the upper bit of each byte that is zero (no carry crosses a byte), and then pack
-            // these bits.
+            // Set the highest bit of each byte that is zero (no carry crosses a byte), and then
+            // pack these bits.
             let low = 0x7f7f_7f7f_7f7f_7f7f;
             let zero = !(((word & low) + low) | word | low);
             mask |= ((zero >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56 & 0xff) << (8 * i);
@@ -116,7 +118,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn a_segment_is_copied_by_every_backend_as_byte_by_byte(
+        fn every_backend_copies_the_bytes_of_the_reference(
             data in data(), skip in 0usize..70, before in 0usize..70, spare in 0usize..140, short in 0usize..40,
         ) {
             let skip = skip.min(data.len());

@@ -1,5 +1,5 @@
-//! Tests restart markers that are missing, extra, out of order or inconsistent with the headers.
-//! Decoding must produce libjpeg's pixels, or an error that states the position.
+//! Tests files with restart markers that are missing, extra, out of order or inconsistent with the
+//! headers. Decoding must produce libjpeg's pixels, or an error that states the position.
 
 use proptest::prelude::*;
 
@@ -10,22 +10,22 @@ use crate::header::Header;
 use crate::libjpeg::{self, Options, encode};
 use crate::pixels::{Pixels, Rect};
 
-/// An edit of a file's markers. An index of a restart marker is taken modulo the number of restart
-/// markers.
+/// A change to a file's markers. Each index of a restart marker is taken modulo the number of
+/// restart markers.
 #[derive(Debug, Clone, Copy)]
 enum Edit {
     Remove(usize),
     Repeat(usize),
     Swap(usize, usize),
     Renumber(usize, u8),
-    /// Inserts a marker into the scan's data. The first field is the position, in units of 1/65536
-    /// of the data.
+    /// Inserts a marker into the scan's data. The first field is the position, in 1/65536ths of
+    /// the data.
     Insert(u16, u8),
     /// Sets a different restart interval.
     Interval(u16),
     /// Increases or decreases the number of rows in the header.
     Rows(i16),
-    /// Truncates the file inside the scan, at this position in units of 1/65536 of the data.
+    /// Truncates the file inside the scan, at this position in 1/65536ths of the data.
     Cut(u16),
 }
 
@@ -87,7 +87,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn markers_out_of_step_give_the_pixels_of_libjpeg_or_an_error(
+    fn wrong_restart_markers_give_libjpeg_pixels_or_an_error(
         (h, v) in prop::sample::select(vec![(1, 1), (2, 1), (1, 2), (2, 2), (4, 1)]),
         restart in 1u32..30, gray in any::<bool>(), width in 1usize..90, height in 1usize..70,
         edits in prop::collection::vec(edit(), 0..3), part in any::<[u16; 4]>(),
@@ -107,8 +107,8 @@ proptest! {
         let mut coefficients = Coefficients::default();
         let tame = coefficients.decode(&jpeg, &Header::read(&jpeg).unwrap()).is_ok() && is_tame(&coefficients);
         let (x, y) = ((size.width * u32::from(part[0])) >> 16, (size.height * u32::from(part[1])) >> 16);
-        let some = |left: u32, part: u16| ((left * u32::from(part)) >> 16) + 1;
-        let inner = Rect::new(x, y, some(size.width - x, part[2]), some(size.height - y, part[3]));
+        let length = |left: u32, part: u16| ((left * u32::from(part)) >> 16) + 1;
+        let inner = Rect::new(x, y, length(size.width - x, part[2]), length(size.height - y, part[3]));
         for region in [Rect::full(size), inner] {
             let mut first = None;
             for decoder in &mut decoders() {

@@ -1,5 +1,6 @@
-//! Tests bits after the last MCU of a segment. They do not change any pixel, and libjpeg only
-//! warns. Each decoder detects them in the segments that it decodes to the end.
+//! Tests files with bits after the last MCU of a segment. These bits do not change any pixel, and
+//! libjpeg only warns about them. Every backend detects them in the segments that it decodes to the
+//! end.
 
 use super::{decode, decoders};
 use crate::coefficients::Coefficients;
@@ -9,7 +10,7 @@ use crate::layout::Window;
 use crate::libjpeg::{self, Options, encode, with_rest};
 use crate::pixels::{Pixels, Rect};
 
-/// Returns images with their size and restart interval.
+/// Returns images, each with its size and restart interval.
 fn images() -> Vec<(Vec<u8>, (u32, u32), u32)> {
     let random = &mut Random::new(23);
     let mut list = Vec::new();
@@ -26,7 +27,7 @@ fn images() -> Vec<(Vec<u8>, (u32, u32), u32)> {
     list
 }
 
-/// Returns the damage that the plain decoder finds in the whole file.
+/// Returns the damage that the plain decoder finds in a whole file.
 fn plain(jpeg: &[u8]) -> Option<String> {
     let mut coefficients = Coefficients::default();
     coefficients.decode(jpeg, &Jpeg::open(jpeg).unwrap().header).unwrap();
@@ -34,14 +35,14 @@ fn plain(jpeg: &[u8]) -> Option<String> {
 }
 
 /// Returns the pixels of a region and the damage found, and asserts that all backends agree.
-fn by_all(jpeg: &[u8], region: Rect) -> (Vec<u8>, Option<String>) {
+fn decode_with_all(jpeg: &[u8], region: Rect) -> (Vec<u8>, Option<String>) {
     let found = decoders().into_iter().map(|mut decoder| {
         let mut out = Pixels::new();
         decode(&mut decoder, jpeg, region, &mut out).unwrap();
         (out.data().to_vec(), out.damage().map(str::to_owned))
     });
     let found: Vec<_> = found.collect();
-    assert!(found.iter().all(|one| *one == found[0]), "backends differ");
+    assert!(found.iter().all(|result| *result == found[0]), "backends differ");
     found.into_iter().next().unwrap()
 }
 
@@ -50,7 +51,7 @@ fn every_backend_finds_a_byte_after_the_last_mcu() {
     // A segment ends with 0 to 7 bits of padding.
     for (jpeg, (width, height), restart) in images() {
         let whole = Rect::new(0, 0, width, height);
-        let (pixels, none) = by_all(&jpeg, whole);
+        let (pixels, none) = decode_with_all(&jpeg, whole);
         assert_eq!((none, plain(&jpeg)), (None, None));
         let mcus = Jpeg::open(&jpeg).unwrap().layout.mcus;
         let last = (mcus.0 * mcus.1 - 1).checked_div(restart).unwrap_or(0) as usize;
@@ -59,7 +60,7 @@ fn every_backend_finds_a_byte_after_the_last_mcu() {
         for number in [0, last / 2, last] {
             for rest in [&[0][..], &[0x55], &[0xff, 0], &[0xff, 0xff, 0], &[0x12, 0x34], &[0; 300], &noise] {
                 let longer = with_rest(&jpeg, number, rest);
-                let (found, damage) = by_all(&longer, whole);
+                let (found, damage) = decode_with_all(&longer, whole);
                 let what = format!("{} bytes in segment {number} of {last}, restart {restart}", rest.len());
                 assert!(found == pixels, "{what}");
                 assert!(damage.as_ref().is_some_and(|text| text.contains("in MCU")), "{what}");
@@ -68,14 +69,14 @@ fn every_backend_finds_a_byte_after_the_last_mcu() {
             }
             // Fill bytes before a marker are valid.
             let filled = with_rest(&jpeg, number, &[0xff; 3]);
-            assert_eq!(by_all(&filled, whole), (pixels.clone(), None));
+            assert_eq!(decode_with_all(&filled, whole), (pixels.clone(), None));
         }
     }
 }
 
 #[test]
 fn a_crop_finds_bits_after_a_segment_that_it_completes() {
-    let (random, mut met) = (&mut Random::new(5), [0; 2]);
+    let (random, mut counts) = (&mut Random::new(5), [0; 2]);
     for (jpeg, (width, height), restart) in images() {
         let opened = Jpeg::open(&jpeg).unwrap();
         let (across, down) = opened.layout.mcus;
@@ -88,11 +89,11 @@ fn a_crop_finds_bits_after_a_segment_that_it_completes() {
             let window = Window::new(&opened.layout, region);
             let last = ((number as u32 + 1) * interval).min(across * down) - 1;
             let decoded = window.rows.contains(&(last / across)) && window.columns.contains(&(last % across));
-            met[usize::from(decoded)] += 1;
-            let (pixels, damage) = by_all(&with_rest(&jpeg, number, &[0x55, 0x55]), region);
+            counts[usize::from(decoded)] += 1;
+            let (pixels, damage) = decode_with_all(&with_rest(&jpeg, number, &[0x55, 0x55]), region);
             assert_eq!(damage.is_some(), decoded, "segment {number}, {region:?}, restart {restart}");
-            assert_eq!((pixels, None), by_all(&jpeg, region));
+            assert_eq!((pixels, None), decode_with_all(&jpeg, region));
         }
     }
-    assert!(met.iter().all(|&count| count > 20), "cut short, and decoded to the end: {met:?}");
+    assert!(counts.iter().all(|&count| count > 20), "cut short, and decoded to the end: {counts:?}");
 }

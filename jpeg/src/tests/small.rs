@@ -1,6 +1,6 @@
-//! Decodes small images with every sampling, whole, cropped and damaged, in one group. They are not
-//! encoded by C code, so Miri can run these tests and check every memory access. Without Miri, the
-//! images are also compared with libjpeg.
+//! Decodes small images with every sampling in one group: whole, cropped and damaged images. No C
+//! code encodes the images, so Miri can run these tests and check every memory access. Without
+//! Miri, the pixels are also compared with those of libjpeg.
 //!
 //! ```bash
 //! cargo +nightly miri test -p warpfeed-jpeg --lib tests::small
@@ -48,7 +48,7 @@ fn images(random: &mut Random) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_part_has_the_pixels_of_the_whole() {
+fn a_crop_has_the_pixels_of_the_whole_image() {
     for mut decoder in decoders() {
         let random = &mut Random::new(7);
         let files = images(random);
@@ -62,9 +62,9 @@ fn a_part_has_the_pixels_of_the_whole() {
                 Rect::new(x, y, part(random, s.width - x), part(random, s.height - y))
             })
             .collect();
-        let of_whole = decode_all(&mut decoder, &files, &whole);
-        let of_parts = decode_all(&mut decoder, &files, &parts);
-        for (i, (all, part)) in of_whole.iter().zip(&of_parts).enumerate() {
+        let images = decode_all(&mut decoder, &files, &whole);
+        let crops = decode_all(&mut decoder, &files, &parts);
+        for (i, (all, part)) in images.iter().zip(&crops).enumerate() {
             let (all, part, rect) = (all.as_ref().unwrap(), part.as_ref().unwrap(), parts[i]);
             #[cfg(not(miri))]
             assert!(*all == crate::libjpeg::decode(&files[i]).unwrap().rgb, "image {i}");
@@ -79,7 +79,7 @@ fn a_part_has_the_pixels_of_the_whole() {
 }
 
 #[test]
-fn damaged_images_in_a_group_decode_as_alone() {
+fn a_damaged_image_has_the_same_result_in_a_group_as_alone() {
     for (mut decoder, mut alone) in decoders().into_iter().zip(decoders()) {
         let random = &mut Random::new(8);
         let mut files = images(random);

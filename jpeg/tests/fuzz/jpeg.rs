@@ -28,7 +28,7 @@ pub(crate) fn random_jpeg(random: &mut Random, longest: usize) -> Vec<u8> {
     encode(&pixels, width as u32, height as u32, channels, &options)
 }
 
-/// Damages a file in one of several ways, which simulate accidental or deliberate damage.
+/// Damages a file in up to three random ways, which simulate accidental or deliberate damage.
 pub(crate) fn damage(random: &mut Random, jpeg: &mut Vec<u8>) {
     let data = Header::read(jpeg).map_or(2, |h| h.scan.data);
     for _ in 0..1 + random.below(3) {
@@ -71,7 +71,7 @@ pub(crate) fn damage(random: &mut Random, jpeg: &mut Vec<u8>) {
     jpeg.truncate(1 << 20);
 }
 
-/// Returns the damage of a whole file.
+/// Returns the damage that decoding a whole file finds.
 pub(crate) fn condition(jpeg: &[u8]) -> Result<Option<String>> {
     Decoder::new().damage(&Jpeg::open(jpeg)?)
 }
@@ -87,8 +87,8 @@ pub(crate) fn is_tame(coefficients: &Coefficients) -> bool {
 }
 
 /// Decodes one damaged file. There must be no panic, all backends must return the same result, and
-/// this result must be libjpeg's if libjpeg decodes the file. Returns whether the whole file was
-/// decoded.
+/// the pixels must equal those of libjpeg if libjpeg decodes the file. Returns whether the whole
+/// file was decoded.
 fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> bool {
     let random = &mut Random::new(seed);
     let whole = random_jpeg(random, 48);
@@ -106,13 +106,13 @@ fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> 
     // extracted.
     let (x, y) = (random.below(size.width as usize) as u32, random.below(size.height as usize) as u32);
     let mut part = |left: u32| 1 + random.below(left as usize) as u32;
-    let some = agreed(seed, decoders, &jpeg, Rect::new(x, y, part(size.width - x), part(size.height - y)));
-    let all = agreed(seed, decoders, &jpeg, Rect::full(size));
+    let region = decode_with_all(seed, decoders, &jpeg, Rect::new(x, y, part(size.width - x), part(size.height - y)));
+    let all = decode_with_all(seed, decoders, &jpeg, Rect::full(size));
     // A truncated file must produce the same error for every region.
-    match (&some, &all) {
-        (Err(some), Err(all)) => assert_eq!(some.to_string(), all.to_string(), "seed {seed}"),
+    match (&region, &all) {
+        (Err(region), Err(all)) => assert_eq!(region.to_string(), all.to_string(), "seed {seed}"),
         (Ok(_), Err(all)) => assert!(all.to_string().contains("exceeds 32 bits"), "seed {seed}: {all}"),
-        (Err(some), Ok(_)) => panic!("seed {seed}: {some}"),
+        (Err(region), Ok(_)) => panic!("seed {seed}: {region}"),
         (Ok(_), Ok(_)) => {}
     }
     match (condition(&jpeg), &all) {
@@ -147,7 +147,12 @@ fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> 
 }
 
 /// Decodes a region with all backends, and asserts that they agree on the pixels and on the damage.
-fn agreed(seed: u64, decoders: &mut [Decoder], jpeg: &[u8], region: Rect) -> Result<(Vec<u8>, Option<String>)> {
+fn decode_with_all(
+    seed: u64,
+    decoders: &mut [Decoder],
+    jpeg: &[u8],
+    region: Rect,
+) -> Result<(Vec<u8>, Option<String>)> {
     let mut found = decoders.iter_mut().map(|decoder| {
         let mut out = Pixels::new();
         decode(decoder, jpeg, region, &mut out).map(|()| (out.data().to_vec(), out.damage().map(str::to_owned)))
@@ -164,7 +169,7 @@ fn agreed(seed: u64, decoders: &mut [Decoder], jpeg: &[u8], region: Rect) -> Res
 }
 
 #[test]
-fn damaged_files_give_an_error_or_the_pixels_of_libjpeg() {
+fn damaged_files_give_an_error_or_libjpeg_pixels() {
     let (mut decoders, mut counts) = (decoders(), [0; 4]);
     (0..3000).for_each(|seed| {
         check_damaged(seed, &mut decoders, &mut counts);

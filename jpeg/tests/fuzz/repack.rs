@@ -8,8 +8,9 @@ use crate::libjpeg;
 const FROM_A_SET: &[u8] = include_bytes!("../fixtures/triangle.jpg");
 
 /// Checks that a damaged file is either rejected without any output, or rewritten to a file that
-/// has the same pixels and that a second rewrite does not change.
-fn repacked(seed: u64) -> bool {
+/// has the same pixels and that a second rewrite does not change. Returns whether the file was
+/// rewritten.
+fn check_repacked(seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut jpeg = match random.below(64) {
         0 => FROM_A_SET.to_vec(),
@@ -42,11 +43,11 @@ fn repacked(seed: u64) -> bool {
 
 #[test]
 fn damaged_files_are_refused_or_keep_their_pixels() {
-    fuzz::briefly("repack", repacked);
+    fuzz::briefly("repack", check_repacked);
 }
 
 #[test]
 #[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
 fn repack_for_long() {
-    fuzz::for_long("repack", repacked);
+    fuzz::for_long("repack", check_repacked);
 }

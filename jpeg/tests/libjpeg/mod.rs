@@ -1,5 +1,5 @@
-//! libjpeg as the oracle of the JPEG tests: it decodes files, and writes files of every kind. It is
-//! mozjpeg's C code without SIMD, which has the decoder of libjpeg-turbo.
+//! Wraps libjpeg, the reference for the JPEG tests, which decodes files and writes files of every
+//! kind. The library is mozjpeg's C code without SIMD, which has the decoder of libjpeg-turbo.
 
 #![allow(unsafe_code, dead_code, unreachable_pub, missing_docs, clippy::undocumented_unsafe_blocks)]
 
@@ -14,11 +14,11 @@ pub struct Options {
     pub quality: u8,
     /// Sampling factors (h, v) of Y, Cb and Cr, or of gray alone. Black uses the factors of Y.
     pub sampling: [(u8, u8); 3],
-    /// Number of MCUs between restart markers; 0 for no markers.
+    /// Number of MCUs between restart markers. 0 means no restart markers.
     pub restart: u32,
     pub optimize: bool,
     pub progressive: bool,
-    /// Stores RGB or CMYK without conversion, marked by an Adobe segment.
+    /// Whether RGB or CMYK is stored without conversion, which an Adobe segment marks.
     pub rgb: bool,
 }
 
@@ -29,15 +29,15 @@ impl Options {
     }
 }
 
-/// Inserts `rest` after the last MCU of segment `number`, before the marker.
-pub fn with_rest(jpeg: &[u8], number: usize, rest: &[u8]) -> Vec<u8> {
-    // libjpeg wrote the file, so each marker before the scan has a length.
+/// Inserts `rest` after the last MCU of segment `index`, before the marker.
+pub fn with_rest(jpeg: &[u8], index: usize, rest: &[u8]) -> Vec<u8> {
+    // libjpeg wrote the file, so every marker before the scan is followed by a length.
     let mut scan = 2;
     while jpeg[scan + 1] != 0xda {
         scan += 2 + usize::from(u16::from_be_bytes([jpeg[scan + 2], jpeg[scan + 3]]));
     }
     let mut ends = (scan + 2..jpeg.len() - 1).filter(|&at| jpeg[at] == 0xff && jpeg[at + 1] != 0);
-    let at = ends.nth(number).expect("the image has that segment");
+    let at = ends.nth(index).expect("the image has that segment");
     [&jpeg[..at], rest, &jpeg[at..]].concat()
 }
 
@@ -51,8 +51,8 @@ pub struct Decoded {
     pub warnings: c_long,
 }
 
-/// The coefficients of one component: blocks per row, rows, and `64 * wide * high` values in
-/// natural order.
+/// The coefficients of one component: the number of blocks per row, the number of rows of blocks,
+/// and `64 * wide * high` values in natural order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plane {
     pub wide: usize,
@@ -97,8 +97,8 @@ pub fn encode(pixels: &[u8], width: u32, height: u32, channels: usize, options: 
     })
 }
 
-/// Writes the same coefficients to a sequential file with a restart marker every `restart` MCUs,
-/// like `jpegtran -restart`.
+/// Writes the same coefficients to a sequential file with a restart marker after every `restart`
+/// MCUs, like `jpegtran -restart`.
 pub fn with_restarts(jpeg: &[u8], restart: u32, optimize: bool) -> Result<Vec<u8>, String> {
     decompress(jpeg, |d| unsafe {
         let coefficients = jpeg_read_coefficients(d);
@@ -141,8 +141,8 @@ pub fn one_scan_per_component(jpeg: &[u8], restart: u32) -> Result<Vec<u8>, Stri
     })
 }
 
-/// Decodes to RGB with libjpeg's defaults: the slow integer IDCT and fancy upsampling. Four
-/// components become CMYK and are then converted to RGB as in Pillow.
+/// Decodes a file to RGB with libjpeg's defaults: the slow integer IDCT and fancy upsampling. A
+/// file with four components is decoded to CMYK and then converted to RGB as in Pillow.
 pub fn decode(jpeg: &[u8]) -> Result<Decoded, String> {
     decompress(jpeg, |d| unsafe {
         let four = d.num_components == 4;
@@ -162,14 +162,14 @@ pub fn decode(jpeg: &[u8]) -> Result<Decoded, String> {
     })
 }
 
-/// Pillow's `cmyk2rgb` (libImaging/Convert.c) for one color; `left` is 255 minus black.
+/// Pillow's `cmyk2rgb` (libImaging/Convert.c) for one color. `left` is 255 minus black.
 fn without_ink(ink: u8, left: u8) -> u8 {
     let product = u32::from(ink) * u32::from(left);
-    // Divides by 255, rounded to the nearest integer.
+    // The product is divided by 255 and rounded to the nearest integer.
     left - ((2 * product + 255) / 510) as u8
 }
 
-/// Reads the coefficients.
+/// Reads the coefficients of a file.
 pub fn coefficients(jpeg: &[u8]) -> Result<Vec<Plane>, String> {
     decompress(jpeg, |d| unsafe {
         let arrays = jpeg_read_coefficients(d);

@@ -7,8 +7,8 @@ use crate::libjpeg::{self, Decoded, Options};
 use proptest::prelude::*;
 use warpfeed_jpeg::{Decoder, Job, Jpeg, Pixels, Rect, Size, repack};
 
-/// 4:4:4, 4:2:2, 4:4:0, 4:2:0, 4:1:1 and its vertical counterpart, followed by samplings that
-/// cameras do not use.
+/// The samplings 4:4:4, 4:2:2, 4:4:0, 4:2:0, 4:1:1 and its vertical counterpart, followed by
+/// samplings that cameras do not use.
 const SAMPLINGS: [[(u8, u8); 3]; 10] = [
     [(1, 1), (1, 1), (1, 1)],
     [(2, 1), (1, 1), (1, 1)],
@@ -22,17 +22,18 @@ const SAMPLINGS: [[(u8, u8); 3]; 10] = [
     [(2, 1), (2, 1), (2, 1)],
 ];
 
-/// Draws noise on slopes, with samples close enough to the 8-bit range that all decoders agree.
+/// Generates gradients plus noise, clipped to stay away from 0 and 255, so that all decoders round
+/// and clamp alike.
 fn pixels(width: u32, height: u32, channels: u32, noise: u32) -> Vec<u8> {
-    let place = |i: u32| (i / channels % width, i / channels / width, i % channels);
+    let position = |i: u32| (i / channels % width, i / channels / width, i % channels);
     let sample = |i: u32| {
-        let ((x, y, channel), random) = (place(i), i.wrapping_mul(2_654_435_761) >> 16);
+        let ((x, y, channel), random) = (position(i), i.wrapping_mul(2_654_435_761) >> 16);
         (40 + x % 97 + y % 61 + 20 * channel + random % (noise + 1)).min(235) as u8
     };
     (0..width * height * channels).map(sample).collect()
 }
 
-/// Maps four 16-bit numbers to a box in the image.
+/// Maps four 16-bit numbers to a region in the image.
 fn region(size: Size, [x, y, width, height]: [u16; 4]) -> Rect {
     let part = |of: u32, number: u16| (of * u32::from(number)) >> 16;
     let (x, y) = (part(size.width, x), part(size.height, y));
@@ -50,7 +51,7 @@ fn cropped(image: &Decoded, region: Rect) -> Vec<u8> {
         .collect()
 }
 
-/// Decodes several boxes of a file in one group.
+/// Decodes several regions of a file in one group.
 fn decoded(jpeg: &[u8], regions: &[Rect]) -> Vec<Vec<u8>> {
     let jpeg = Jpeg::open(jpeg).unwrap();
     let mut outs = vec![Pixels::new(); regions.len()];
@@ -117,8 +118,8 @@ fn every_restart_interval_gives_the_same_pixels() {
         let pixels = pixels(width, height, 3, 40);
         let options = Options { sampling, ..Options::new(88, 1, 1) };
         let expected = libjpeg::decode(&libjpeg::encode(&pixels, width, height, 3, &options)).unwrap();
-        // Restart intervals range from one MCU to more MCUs than exist, which are at most 12 by 10,
-        // without chroma subsampling.
+        // Restart intervals range from one MCU to more MCUs than the image has. The image has at
+        // most 12 x 10 MCUs, namely without chroma subsampling.
         for restart in 1..=121 {
             let jpeg = libjpeg::encode(&pixels, width, height, 3, &Options { restart, ..options.clone() });
             let (middle, corner) = (Rect::new(37, 21, 30, 29), Rect::new(80, 60, 11, 15));
@@ -142,4 +143,56 @@ fn one_scan_per_component_gives_the_same_pixels() {
             check(&apart, &[[20000, 30000, 20000, 30000], [60000, 60000, 65535, 65535], [0, 40000, 65535, 100]]);
         }
     }
+}
+
+/// The decoder first reserves memory for the average number of bytes per pixel, which is too little
+/// for the only dense area of a large file.
+#[test]
+fn a_crop_may_need_most_of_a_large_files_data() {
+    let (size, dense) = (Size::new(2400, 1600), Rect::new(1600, 900, 800, 700));
+    let value = |x: u32, y: u32, c: u32| {
+        let noise = (x * 3 + y * 7919 + c * 31).wrapping_mul(2_654_435_761) >> 24;
+        if x < dense.x || y < dense.y { 90 } else { 40 + noise as u8 % 180 }
+    };
+    let rows = (0..size.height).flat_map(|y| (0..size.width).flat_map(move |x| [0, 1, 2].map(|c| value(x, y, c))));
+    let pixels: Vec<u8> = rows.collect();
+    for restart in [0, 8, 300] {
+        let options = Options { restart, ..Options::new(100, 1, 1) };
+        let jpeg = libjpeg::encode(&pixels, size.width, size.height, 3, &options);
+        let whole = libjpeg::decode(&jpeg).unwrap();
+        let mut packed = Vec::new();
+        repack(&jpeg, &mut packed).unwrap();
+        for file in [&jpeg, &packed] {
+            assert!(file.len() > 1_600_000, "{} bytes", file.len());
+            assert!(decoded(file, &[dense])[0] == cropped(&whole, dense), "{restart} MCUs");
+        }
+    }
+}
+
+#[test]
+fn rows_that_are_decoded_separately_equal_those_of_libjpeg() {
+    let size = Size::new(301, 203);
+    for sampling in SAMPLINGS {
+        let options = Options { restart: 3, sampling, ..Options::new(90, 1, 1) };
+        let jpeg = libjpeg::encode(&pixels(size.width, size.height, 3, 30), size.width, size.height, 3, &options);
+        let whole = libjpeg::decode(&jpeg).unwrap();
+        let (opened, mut decoder) = (Jpeg::open(&jpeg).unwrap(), Decoder::new());
+        assert!(opened.is_divisible());
+        let mut all = vec![0; whole.rgb.len()];
+        for (number, rows) in all.chunks_mut(301 * 3 * 50).enumerate() {
+            let height = (rows.len() / (301 * 3)) as u32;
+            assert!(decoder.decode_rows(&opened, Rect::new(0, 50 * number as u32, size.width, height), rows));
+        }
+        assert!(all == whole.rgb, "{sampling:?}");
+        // Without its last marker, a file may lack pixels anywhere.
+        let cut = &jpeg[..jpeg.len() - 2];
+        let region = Rect::new(0, 0, size.width, 50);
+        assert!(!decoder.decode_rows(&Jpeg::open(cut).unwrap(), region, &mut all[..301 * 3 * 50]));
+    }
+    let marked = |restart| {
+        let options = Options { restart, ..Options::new(90, 1, 1) };
+        let jpeg = libjpeg::encode(&pixels(80, 40, 3, 30), 80, 40, 3, &options);
+        Jpeg::open(&jpeg).unwrap().is_divisible()
+    };
+    assert_eq!([0, 1, 10, 11].map(marked), [false, true, true, false], "10 MCUs are a row");
 }

@@ -1,4 +1,4 @@
-//! Compares pixels and files with libjpeg and other decoders.
+//! Checks decoded pixels, and files written by `repack`, against libjpeg and other decoders.
 
 #[path = "../libjpeg/mod.rs"]
 mod libjpeg;

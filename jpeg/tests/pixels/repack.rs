@@ -1,12 +1,12 @@
 //! Tests that a repacked JPEG has the same pixels as the original, and the restart markers that
-//! help to decode crops.
+//! speed up the decoding of crops.
 
 use crate::libjpeg;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use proptest::prelude::*;
 use warpfeed_jpeg::{Decoder, Jpeg, Pixels, Rect, Size, repack};
 
-/// How a test image is encoded.
+/// The size and encoding of a test image.
 #[derive(Debug, Clone)]
 struct Form {
     width: u16,
@@ -130,7 +130,7 @@ const SAMPLINGS: [SamplingFactor; 11] = [
 fn form() -> impl Strategy<Value = Form> {
     let color = prop::sample::select(vec![ColorType::Rgb, ColorType::Luma, ColorType::Cmyk, ColorType::CmykAsYcck]);
     let sampling = prop::sample::select(&SAMPLINGS[..]);
-    // With restart markers, `jpeg_encoder` produces optimized Huffman tables that miss some codes.
+    // With restart markers, the optimized Huffman tables of `jpeg_encoder` lack some codes.
     let coding = prop_oneof![(0u16..40, Just(false)), Just((0, true))];
     (1u16..200, 1u16..200, color, sampling, 5u8..=100, any::<bool>(), coding).prop_map(
         |(width, height, color, sampling, quality, progressive, (restart, optimized))| Form {
@@ -165,7 +165,7 @@ fn options() -> impl Strategy<Value = libjpeg::Options> {
         restart,
         optimize: flags[0],
         progressive: flags[1],
-        // One of four files stores RGB without conversion.
+        // One in four files stores RGB without conversion.
         rgb: flags[2] && quality % 2 == 0,
         ..libjpeg::Options::new(quality, 1, 1)
     })
@@ -186,7 +186,7 @@ proptest! {
     }
 
     #[test]
-    fn repacking_keeps_pixels_of_a_second_encoder(form in form()) {
+    fn a_file_from_a_second_encoder_keeps_its_pixels(form in form()) {
         check(&form.jpeg());
     }
 
@@ -245,26 +245,26 @@ fn a_second_decoder_agrees() {
 
 #[test]
 fn a_segment_is_an_eighth_of_a_row_and_32_to_64_pixels_wide() {
-    let of = |width, sampling| {
+    let restarts_of = |width, sampling| {
         let jpeg = Form { width, height: 40, sampling, ..PLAIN }.jpeg();
         restarts(&repacked(&jpeg))
     };
     // 500 pixels are 63 MCUs of 8 pixels each. The 315 MCUs in 5 rows are divided into segments of
-    // 8.
-    assert_eq!(of(500, SamplingFactor::F_1_1), (8, 40 - 1));
+    // 8 MCUs.
+    assert_eq!(restarts_of(500, SamplingFactor::F_1_1), (8, 40 - 1));
     // 32 MCUs of 16 pixels each make 8 segments per row, in 3 rows.
-    assert_eq!(of(500, SamplingFactor::F_2_2), (4, 8 * 3 - 1));
-    // 47, the number of MCUs in a row, is prime, so segments cross row boundaries.
-    assert_eq!(of(375, SamplingFactor::F_1_1), (6, 40 - 1));
+    assert_eq!(restarts_of(500, SamplingFactor::F_2_2), (4, 8 * 3 - 1));
+    // A row has 47 MCUs. This is a prime number, so segments extend past the end of a row.
+    assert_eq!(restarts_of(375, SamplingFactor::F_1_1), (6, 40 - 1));
     // A wide image has many segments per row.
-    assert_eq!(of(4096, SamplingFactor::F_2_2), (4, 64 * 3 - 1));
+    assert_eq!(restarts_of(4096, SamplingFactor::F_2_2), (4, 64 * 3 - 1));
     // A small image is not split into segments of a few pixels.
-    assert_eq!(of(32, SamplingFactor::F_1_1), (4, 5 - 1));
-    assert_eq!(of(64, SamplingFactor::F_1_1), (4, 2 * 5 - 1));
+    assert_eq!(restarts_of(32, SamplingFactor::F_1_1), (4, 5 - 1));
+    assert_eq!(restarts_of(64, SamplingFactor::F_1_1), (4, 2 * 5 - 1));
 }
 
 #[test]
-fn huffman_tables_are_made_for_the_image() {
+fn huffman_tables_are_optimized_for_the_image() {
     let form = Form { width: 640, height: 480, ..PLAIN };
     let (standard, packed) = (form.jpeg(), repacked(&form.jpeg()));
     assert!(packed.len() < standard.len(), "{} bytes became {}", standard.len(), packed.len());
@@ -274,8 +274,8 @@ fn huffman_tables_are_made_for_the_image() {
     assert!(packed.len() < optimal.len() + 8 * segments, "{} bytes became {}", optimal.len(), packed.len());
 }
 
-/// For a small image, a decoder needs more time to build an optimized table than the saved bytes
-/// are worth.
+/// For a small image, a decoder would need more time to build an optimized table than to decode the
+/// bytes that the table saves.
 #[test]
 fn small_images_keep_the_standard_tables() {
     // Returns the contents of all DHT segments before SOS.
@@ -309,7 +309,7 @@ fn small_images_keep_the_standard_tables() {
 #[test]
 fn only_segments_that_affect_pixels_are_kept() {
     let form = Form { width: 40, height: 24, ..PLAIN };
-    // A little-endian directory with three entries, of which the second one is the orientation, 6.
+    // A little-endian directory with three entries. The second entry is the orientation, 6.
     let mut tiff = b"II\x2a\0\x08\0\0\0\x03\0".to_vec();
     for (tag, value) in [(0x0100u16, 40u16), (0x0112, 6), (0x0213, 1)] {
         tiff.extend([tag.to_le_bytes(), [3, 0], [1, 0], [0, 0], value.to_le_bytes(), [0, 0]].concat());
@@ -332,7 +332,7 @@ fn only_segments_that_affect_pixels_are_kept() {
 }
 
 #[test]
-fn files_that_cannot_be_repacked_are_refused_with_the_reason() {
+fn a_file_that_cannot_be_repacked_is_refused_with_the_reason() {
     let reason = |jpeg: &[u8]| repack(jpeg, &mut Vec::new()).unwrap_err().to_string();
     let jpeg = PLAIN.jpeg();
     let sof = jpeg.windows(2).position(|w| w == [0xff, 0xc0]).unwrap();
@@ -345,8 +345,8 @@ fn files_that_cannot_be_repacked_are_refused_with_the_reason() {
     assert!(reason(&with(sof + 4, 12)).contains("a 12-bit JPEG is not supported"));
     assert!(reason(&with(sof + 11, 0x44)).contains("18 blocks in an MCU"));
     assert!(reason(&jpeg[..jpeg.len() / 2]).contains("damaged in MCU"));
-    // Fill bytes that are not followed by a marker: which pixels libjpeg-turbo invents depends on
-    // which of its two bit readers reaches them.
+    // Fill bytes that do not precede a marker are damage. libjpeg-turbo produces different pixels,
+    // depending on which of its two bit readers reaches these bytes.
     let sos = jpeg.windows(2).position(|w| w == [0xff, 0xda]).unwrap();
     let stuffed = sos + jpeg[sos..].windows(2).position(|w| w == [0xff, 0]).unwrap();
     let mut filled = jpeg.clone();

@@ -1,10 +1,11 @@
-//! Compares the decoder with libjpeg byte for byte, for random images of all shapes, whole and
-//! cropped.
+//! Compares the decoder with libjpeg byte for byte, for whole and cropped random images of all
+//! shapes.
 
 use crate::libjpeg::{Options, decode, encode};
 use warpfeed_jpeg::{Decoder, Jpeg, Pixels, Rect, Size};
 
-/// A small random number generator (splitmix64). The seed is enough to reproduce a failing case.
+/// A small random number generator (splitmix64). A failing case can be reproduced from its seed
+/// alone.
 struct Random(u64);
 
 impl Random {
@@ -26,7 +27,7 @@ impl Random {
     }
 }
 
-/// Generates an image that is anything from smooth to noisy.
+/// Generates an image whose content ranges from smooth to noisy.
 fn image(random: &mut Random, width: u32, height: u32, channels: u32) -> Vec<u8> {
     let (roughness, slope) = (random.pick(&[0, 1, 8, 60, 255]), [random.within(0, 9), random.within(0, 9)]);
     let mut pixels = Vec::new();
@@ -80,7 +81,7 @@ fn cut(rgb: &[u8], width: u32, region: Rect) -> Vec<u8> {
 }
 
 #[test]
-fn pixels_equal_those_of_libjpeg_byte_for_byte() {
+fn pixels_equal_libjpeg_pixels_byte_for_byte() {
     let (mut decoder, mut out) = (Decoder::new(), Pixels::new());
     for seed in 0..400 {
         let random = &mut Random(seed);

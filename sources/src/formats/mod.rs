@@ -1,6 +1,6 @@
-//! Data formats, one folder per format.
+//! Readers for dataset formats, one folder per format.
 //!
-//! Most folders are named after the format that they read. `arrow` and `parquet` read datasets
+//! Most folders are named after their format. The exceptions: `arrow` and `parquet` read datasets
 //! written by the Hugging Face library `datasets`, `mds` reads MosaicML shards, `litdata` reads
 //! LitData chunks, `beton` reads FFCV files, and `recordio` reads MXNet files. [`TokenFile`] is not
 //! listed in [`DATA_FORMATS`], because its files contain only numbers and therefore cannot be
@@ -49,7 +49,7 @@ pub use yolo::Yolo;
 
 use crate::options::DataFormat;
 
-/// All formats that are detected, in the order in which detection tries them.
+/// All formats that can be detected, in the order in which they are tried.
 pub const DATA_FORMATS: &[DataFormat] = &[
     lmdb::ROW,
     tar::ROW,

@@ -1,4 +1,4 @@
-//! The source [`TokenFile`], which reads fixed-length windows of token files.
+//! The source [`TokenFile`], which reads fixed-length windows from files of tokens.
 
 use std::fmt;
 use std::fs;
@@ -12,24 +12,25 @@ use crate::model::{Sample, Source};
 use crate::values::Npy;
 
 /// Maximum window length and maximum stride, in tokens.
-const MOST: usize = 1 << 24;
+const MAX_TOKENS: usize = 1 << 24;
 
-/// Number of bytes that are read from the start of a file to detect its header and token type.
-const HEADER: usize = 64 << 10;
+/// Number of bytes that are read from the start of a file to detect its header and its token type.
+const DETECTION_BYTES: usize = 64 << 10;
 
-/// Maximum number of 16-bit words that [`check_type`] examines.
-const COMPARED: usize = 4096;
+/// Maximum number of 16-bit words that [`check_type`] inspects.
+const MAX_COMPARED: usize = 4096;
 
-/// A value larger than any token number, whatever the vocabulary.
-const UNLIKELY: u32 = 1 << 24;
+/// No vocabulary is so large that it contains this token.
+const IMPLAUSIBLE: u32 = 1 << 24;
 
-/// Magic numbers of llm.c files, with the token type that each implies. The header consists of 256
-/// integers of 32 bits. The first three are the magic number, the version, and the number of
+/// The magic numbers of llm.c files, and the token types that they imply. An llm.c header consists
+/// of 256 32-bit integers, which start with the magic number, the version, and the number of
 /// tokens.
-const LLM_C: [(i32, TokenType); 2] = [(20_240_520, TokenType::U16), (20_240_801, TokenType::U32)];
-const LLM_C_BYTES: u64 = 1024;
+const LLM_C_MAGIC: [(i32, TokenType); 2] = [(20_240_520, TokenType::U16), (20_240_801, TokenType::U32)];
+/// Size of an llm.c header, in bytes.
+const LLM_C_HEADER: u64 = 1024;
 
-/// Type of the tokens in a file.
+/// The type of the tokens in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TokenType {
@@ -61,19 +62,20 @@ impl TokenType {
 
 /// Fixed-length windows of tokens from memory-mapped files, for training language models.
 ///
-/// The following files are supported:
-/// - a `.bin` of little-endian integers without a header, as written by nanoGPT, Megatron and
-///   others,
-/// - a `.bin` with an llm.c header,
-/// - a one-dimensional `.npy`.
+/// Supported files:
+/// - a `.bin` file of little-endian integers without a header, as nanoGPT, Megatron and other
+///   programs write it,
+/// - a `.bin` file with an llm.c header,
+/// - an `.npy` file with one axis.
 ///
 /// A folder may contain any number of these files, which are read in the order of their names. A
-/// sample is `length` consecutive tokens of one file, in the field `tokens.npy`. Samples have no
-/// label. A window starts every `stride` tokens. Tokens after the last complete window of a file
-/// are dropped. A key names the file and the token range, such as `corpus.bin/1024..2049`.
+/// sample is a window of `length` consecutive tokens of one file, in the field `tokens.npy`. It has
+/// no label. A window starts every `stride` tokens, and tokens after the last complete window of a
+/// file are dropped. A key consists of the file name and the range of tokens, such as
+/// `corpus.bin/1024..2049`.
 ///
-/// `field::Tokens` delivers the windows, together with the document index of each token. For
-/// next-token prediction, make the windows one token longer than the stride:
+/// `field::Tokens` delivers the windows, and the document index of each token. For next-token
+/// prediction, make the windows one token longer than the stride:
 ///
 /// ```no_run
 /// use warpfeed_sources::{TokenType, TokenFile};
@@ -91,29 +93,29 @@ pub struct TokenFile {
 /// The windows in one file.
 struct Windows {
     name: String,
-    /// Offset of the first token in the file, in bytes.
+    /// The offset of the first token in the file, in bytes.
     start: u64,
     count: usize,
 }
 
 impl TokenFile {
-    /// Opens the file or folder at `path`, whose tokens have the type `kind`. Each window contains
-    /// `length` tokens, and a window starts every `stride` tokens.
+    /// Opens the file or folder at `path`, which contains tokens of the type `kind`. A window
+    /// contains `length` tokens, and starts every `stride` tokens.
     ///
     /// # Errors
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the length or the stride is out of
     ///   range, or if a file contains tokens of a different type.
     /// - [`ErrorKind::Source`](crate::ErrorKind::Source) if no file contains a complete window, or
-    ///   a file is damaged.
+    ///   if a file is damaged.
     pub fn open(path: impl AsRef<Path>, kind: TokenType, length: usize, stride: usize) -> Result<Self> {
         Self::with(path, kind, (length, stride), true)
     }
 
-    /// Like [`open`](TokenFile::open), but maps the files into memory only if `mapped` is set.
-    /// Otherwise, reads copy the tokens.
+    /// Like [`open`](TokenFile::open), but maps the files into memory only if `mapped` is true.
+    /// Otherwise, each read copies its tokens.
     ///
     /// # Errors
-    /// The errors of [`open`](TokenFile::open).
+    /// As for [`open`](TokenFile::open).
     pub fn with(
         path: impl AsRef<Path>,
         kind: TokenType,
@@ -121,21 +123,26 @@ impl TokenFile {
         mapped: bool,
     ) -> Result<Self> {
         let path = path.as_ref();
-        if !(1..=MOST).contains(&length) || !(1..=MOST).contains(&stride) {
+        if !(1..=MAX_TOKENS).contains(&length) || !(1..=MAX_TOKENS).contains(&stride) {
             return Err(Error::config(format!(
-                "window length {length}, stride {stride}: expected values from 1 to {MOST}"
+                "window length {length}, stride {stride}: expected values from 1 to {MAX_TOKENS}"
             )));
         }
         if cfg!(target_endian = "big") {
-            return Err(Error::config("token files are little-endian, but this machine is big-endian"));
+            return Err(Error::config(
+                "token files are little-endian and cannot be read on this machine, which is big-endian",
+            ));
         }
         let mut files = Vec::new();
-        for path in files_at(path)? {
+        for path in list_files(path)? {
             let file = HeldFile::open(&path, mapped)?.0;
-            let (start, tokens) = tokens_of(&file, kind).map_err(|e| e.at_path(&path))?;
+            let (start, tokens) = locate_tokens(&file, kind).map_err(|e| e.at_path(&path))?;
             let windows = (tokens + stride as u64).saturating_sub(length as u64) / stride as u64;
             if windows == 0 {
-                tracing::warn!("{}: only {tokens} tokens, too few for one window of {length}", path.display());
+                tracing::warn!(
+                    "{}: the file has only {tokens} tokens, too few for a window of {length}; it is skipped",
+                    path.display()
+                );
             }
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let count = usize::try_from(windows).map_err(|_| {
@@ -145,7 +152,10 @@ impl TokenFile {
         }
         let files = Files::new(files, |windows| windows.count)?;
         if files.len() == 0 {
-            let cause = format!("no file has the {length} tokens of {} that one window needs", kind.name());
+            let cause = format!(
+                "no file has the {length} tokens of type {} that a window needs: choose shorter windows",
+                kind.name()
+            );
             return Err(Error::in_source(cause).at_path(path));
         }
         Ok(TokenFile { files, kind, length, stride: stride as u64 })
@@ -153,7 +163,7 @@ impl TokenFile {
 }
 
 /// Lists the token files at `path`.
-fn files_at(path: &Path) -> Result<Vec<PathBuf>> {
+fn list_files(path: &Path) -> Result<Vec<PathBuf>> {
     let io = |e: std::io::Error| Error::io(path, &e);
     if !fs::metadata(path).map_err(io)?.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -173,10 +183,10 @@ fn files_at(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Returns the offset of the first token in a file, and the number of tokens.
-fn tokens_of(file: &HeldFile, kind: TokenType) -> Result<(u64, u64)> {
+/// Returns the offset of the first token in a file in bytes, and the number of tokens.
+fn locate_tokens(file: &HeldFile, kind: TokenType) -> Result<(u64, u64)> {
     let mut scratch = Vec::new();
-    let start = file.get(0, HEADER as u64, &mut scratch)?;
+    let start = file.get(0, DETECTION_BYTES as u64, &mut scratch)?;
     let (size, len) = (kind.bytes(), file.len());
     let (offset, count) = if Npy::matches(start) {
         let npy = Npy::read(start).map_err(|e| Error::in_source(e.cause().to_owned()))?;
@@ -186,22 +196,24 @@ fn tokens_of(file: &HeldFile, kind: TokenType) -> Result<(u64, u64)> {
         if (npy.kind, npy.size as u64, npy.big_endian) != (b'u', size, false) {
             let name = kind.name();
             return Err(Error::config(format!(
-                "the tokens are {}, but the dataset was opened with {name}",
+                "the tokens are {}, but the dataset was opened as {name}: open it with the type of the file",
                 npy.shown()
             )));
         }
         (npy.start as u64, *count as u64)
-    } else if let Some((of, count)) = llm_c(start)? {
+    } else if let Some((of, count)) = parse_llm_c(start)? {
         if of != kind {
             let (of, name) = (of.name(), kind.name());
-            return Err(Error::config(format!("the header says {of}, but the dataset was opened with {name}")));
+            return Err(Error::config(format!(
+                "the header declares {of}, but the dataset was opened as {name}: open it with the type of the file"
+            )));
         }
-        (LLM_C_BYTES, count)
+        (LLM_C_HEADER, count)
     } else {
         if !len.is_multiple_of(size) {
             let name = kind.name();
             return Err(Error::in_source(format!(
-                "the file has {len} bytes, which is not a multiple of the token size ({name})"
+                "the file has {len} bytes: expected a multiple of the token size ({name})"
             )));
         }
         check_type(start, kind)?;
@@ -215,19 +227,20 @@ fn tokens_of(file: &HeldFile, kind: TokenType) -> Result<(u64, u64)> {
     Ok((offset, count))
 }
 
-/// Returns the type and the number of the tokens if `start` begins with an llm.c header.
+/// Returns the type and the number of the tokens in a file that begins with `start`, or `None` if
+/// it does not begin with an llm.c header.
 ///
 /// # Errors
-/// If the header is truncated or its version is unsupported.
-fn llm_c(start: &[u8]) -> Result<Option<(TokenType, u64)>> {
+/// If the header is truncated, or if its version is not supported.
+fn parse_llm_c(start: &[u8]) -> Result<Option<(TokenType, u64)>> {
     let word = |at: usize| Some(i32::from_le_bytes(start.get(4 * at..4 * at + 4)?.try_into().ok()?));
-    let Some((_, kind)) = LLM_C.iter().find(|(known, _)| word(0) == Some(*known)) else { return Ok(None) };
+    let Some((_, kind)) = LLM_C_MAGIC.iter().find(|(known, _)| word(0) == Some(*known)) else { return Ok(None) };
     match (word(1), word(2).map(u64::try_from)) {
-        (Some(1 | 7), Some(Ok(count))) if start.len() as u64 >= LLM_C_BYTES => Ok(Some((*kind, count))),
+        (Some(1 | 7), Some(Ok(count))) if start.len() as u64 >= LLM_C_HEADER => Ok(Some((*kind, count))),
         (version, count) => {
             let shown = |word: Option<String>| word.unwrap_or_else(|| "none".to_owned());
             Err(Error::in_source(format!(
-                "llm.c header of version {} with {} tokens: expected version 1 or 7, and a header of 1024 bytes",
+                "invalid llm.c header, with version {} and {} tokens: expected version 1 or 7, and 1024 bytes",
                 shown(version.map(|version| version.to_string())),
                 shown(count.and_then(|count| count.ok()).map(|count| count.to_string())),
             )))
@@ -235,32 +248,32 @@ fn llm_c(start: &[u8]) -> Result<Option<(TokenType, u64)>> {
     }
 }
 
-/// Checks whether the first tokens of a file without a header are plausible for the type `kind`.
+/// Checks that the first tokens of a file without a header are plausible for the type `kind`.
 ///
 /// # Errors
-/// If the tokens indicate a different type.
+/// If the tokens indicate the other type.
 fn check_type(start: &[u8], kind: TokenType) -> Result<()> {
     let halves = start.as_chunks::<2>().0;
-    let halves = &halves[..halves.len().min(COMPARED) & !1];
+    let halves = &halves[..halves.len().min(MAX_COMPARED) & !1];
     if halves.len() < 64 {
         return Ok(());
     }
-    // Whether most words at odd (or even) positions could be the upper half of a 32-bit token below
-    // `UNLIKELY`.
+    // Returns whether most words at odd (or even) positions could be the upper half of a plausible
+    // 32-bit token.
     let are_small = |odd: usize| {
-        let small = |half: &&[u8; 2]| u32::from(u16::from_le_bytes(**half)) < UNLIKELY >> 16;
+        let small = |half: &&[u8; 2]| u32::from(u16::from_le_bytes(**half)) < IMPLAUSIBLE >> 16;
         2 * halves.iter().skip(odd).step_by(2).filter(small).count() > halves.len() / 2
     };
-    let most = |odd: usize| halves.iter().skip(odd).step_by(2).map(|half| u16::from_le_bytes(*half)).max();
-    // The upper half of a u32 token is zero if the token is below 2^16, and small otherwise.
-    let looks_wide = (most(1) == Some(0) && most(0) != Some(0)) || (most(1) < Some(64) && !are_small(0));
+    let largest = |odd: usize| halves.iter().skip(odd).step_by(2).map(|half| u16::from_le_bytes(*half)).max();
+    // The upper half of a 32-bit token is zero if the token is below 2^16, and small otherwise.
+    let looks_wide = (largest(1) == Some(0) && largest(0) != Some(0)) || (largest(1) < Some(64) && !are_small(0));
     match kind {
         TokenType::U16 if looks_wide => Err(Error::config(format!(
             "every second of the first {} tokens is below 64, which indicates u32: open the file with that type",
             halves.len()
         ))),
         TokenType::U32 if !are_small(1) => Err(Error::config(format!(
-            "most of the first {} tokens are {UNLIKELY} or more, which indicates u16: open the file with that type",
+            "most of the first {} tokens are {IMPLAUSIBLE} or more, which indicates u16: open the file with that type",
             halves.len() / 2
         ))),
         _ => Ok(()),
@@ -278,8 +291,8 @@ impl Source for TokenFile {
         let key = scratch.len();
         let tokens = file.part(Some(index as u64), at..at + bytes, scratch).map_err(|e| e.at_path(&file.path))?;
         let tokens = Numbers::of_element(tokens.of(scratch), self.kind.element(), &[self.length]);
-        let tokens = tokens.expect("bytes of this length");
-        let key = std::str::from_utf8(&scratch[..key]).expect("a name and a number");
+        let tokens = tokens.expect("the range has `length` tokens");
+        let key = std::str::from_utf8(&scratch[..key]).expect("the key was written as text");
         Sample::new(key).with_field("tokens.npy", tokens)
     }
 

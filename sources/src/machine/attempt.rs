@@ -1,7 +1,8 @@
 //! Temporary files with unique names, and file locks.
 //!
-//! A process holds a lock on each temporary file that it writes. The lock ends with the process, so
-//! an unlocked file was left behind by a killed process, and a locked file is still being written.
+//! A process locks each temporary file that it writes. The system releases the lock when the
+//! process exits. A locked file is therefore still being written, and an unlocked file was left
+//! behind by a process that was killed.
 
 use std::fs::{self, File, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 
-/// Suffix of the name of every incomplete file.
+/// Suffix of the names of incomplete files.
 pub const PARTIAL: &str = ".partial";
 
 /// A locked file. Dropping this value removes the file.
@@ -25,25 +26,25 @@ impl Drop for Locked {
     }
 }
 
-/// Result of an attempt to lock a file.
+/// The result of [`try_lock`].
 pub enum Attempted {
     /// The caller holds the lock.
     Locked(Locked),
     /// Another process or thread holds the lock.
     Held,
-    /// The folder does not exist or is read-only, or its file system does not support locks.
+    /// The lock file cannot be created, or the file system does not support locks.
     Unsupported,
 }
 
-/// Creates and locks the file `path` without waiting for the lock.
+/// Tries to lock the file `path`, without waiting. Creates the file if it does not exist.
 pub fn try_lock(path: &Path) -> Result<Attempted> {
     loop {
         let Ok(file) = File::options().write(true).create(true).truncate(false).open(path) else {
             return Ok(Attempted::Unsupported);
         };
         match file.try_lock() {
-            // The previous owner removes the file before it releases the lock, so check that the
-            // path still refers to this file.
+            // The previous owner removes the file before it releases the lock, so check that `path`
+            // still refers to the locked file.
             Ok(()) if is_at(&file, path) => {
                 return Ok(Attempted::Locked(Locked { path: path.to_owned(), _file: file }));
             }
@@ -51,7 +52,7 @@ pub fn try_lock(path: &Path) -> Result<Attempted> {
             Err(TryLockError::WouldBlock) => return Ok(Attempted::Held),
             Err(TryLockError::Error(e)) => {
                 tracing::warn!(
-                    "{}: cannot lock this file ({e}); do not run two packs or merges here at once",
+                    "{}: cannot lock this file ({e}); do not pack or merge twice at the same time in this folder",
                     path.display()
                 );
                 remove_if_there(path)?;
@@ -70,23 +71,23 @@ pub fn unique(path: &Path) -> PathBuf {
     unique.into()
 }
 
-/// Returns a random number, different in each process.
+/// Returns a random number. Processes that start at the same time get different numbers.
 pub fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Creates a file with a [unique] name, and locks it so that other processes do not remove it as
-/// abandoned.
+/// Creates a file with a [unique] name, and locks it, so that no other process mistakes it for an
+/// abandoned file and removes it.
 pub fn create(path: &Path) -> io::Result<(PathBuf, File)> {
     loop {
         let unique = unique(path);
         let file = File::create_new(&unique)?;
         match file.try_lock() {
-            // Another process has locked the file to remove it as abandoned, so try a new name.
+            // Another process locked the file first, to remove it as abandoned. Try a new name.
             Err(TryLockError::WouldBlock) => {}
             Ok(()) if !unique.exists() => {}
-            // If the file system does not support locks, no process removes abandoned files, so the
-            // lock is not needed.
+            // Without support for locks, no process removes abandoned files, so continue without a
+            // lock.
             Ok(()) | Err(TryLockError::Error(_)) => return Ok((unique, file)),
         }
         let _ = fs::remove_file(&unique);
@@ -95,8 +96,8 @@ pub fn create(path: &Path) -> io::Result<(PathBuf, File)> {
 
 /// Removes the file at `path` unless a process is still writing it.
 pub fn remove_abandoned(path: &Path) -> Result<()> {
-    // A writer would hold the lock. Open the file for writing, because NFS can only lock files that
-    // are open for writing.
+    // A process that is writing the file holds its lock. Open the file for writing, because NFS can
+    // only lock files that are open for writing.
     if let Ok(file) = File::options().write(true).open(path)
         && file.try_lock().is_ok()
     {
@@ -106,17 +107,17 @@ pub fn remove_abandoned(path: &Path) -> Result<()> {
 }
 
 /// Removes files and folders next to `target` that killed processes left behind. Considers only
-/// [unique] names derived from a file name that `is_own` accepts. The caller must hold the lock of
-/// the target.
+/// [unique] names that are derived from a file name that `is_own` accepts. The caller must hold the
+/// lock for `target`.
 pub fn remove_abandoned_of(target: &Path, is_own: impl Fn(&str) -> bool) -> Result<()> {
     let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {
         let entry = entry.map_err(|e| Error::io(folder, &e))?;
         let name = entry.file_name();
         let parts = name.to_str().and_then(|name| name.strip_suffix(PARTIAL)?.rsplit_once('.'));
-        if parts.is_some_and(|(own, end)| is_hex(end) && is_own(own)) {
+        if parts.is_some_and(|(own, random)| is_hex(random) && is_own(own)) {
             let path = entry.path();
-            tracing::info!("{}: removed: a killed process left it behind", path.display());
+            tracing::info!("{}: removed this file, which a killed process left behind", path.display());
             match path.is_dir() {
                 true => fs::remove_dir_all(&path).map_err(|e| Error::io(&path, &e))?,
                 false => remove_if_there(&path)?,
@@ -126,15 +127,15 @@ pub fn remove_abandoned_of(target: &Path, is_own: impl Fn(&str) -> bool) -> Resu
     Ok(())
 }
 
-/// Returns whether `text` is a number in the format that [`unique`] uses.
+/// Returns whether `text` has the format of the random number in a [unique] name.
 pub fn is_hex(text: &str) -> bool {
     text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Returns whether `path` still refers to the open `file`, which is locked and empty.
 fn is_at(file: &File, path: &Path) -> bool {
-    // Outside Unix, the standard library does not expose file ids, so give the file a random length
-    // and compare lengths.
+    // Outside Unix, the standard library does not expose file IDs, so set a random length and
+    // compare lengths.
     #[cfg(not(unix))]
     if file.set_len(random() % (1 << 20)).is_err() {
         return false;

@@ -10,11 +10,11 @@ use crate::error::{Error, ErrorKind, Result};
 pub(crate) trait Bytes {
     fn len(&self) -> u64;
 
-    /// Returns the `len` bytes from offset `at` on, which must be in range. The implementation may
-    /// read them into `scratch`.
+    /// Returns the `len` bytes that start at offset `at`. The range must be within the sequence.
+    /// The implementation may read the bytes into `scratch`.
     fn get<'a>(&'a self, at: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]>;
 
-    /// Returns whether each read is a request to a store.
+    /// Returns whether the bytes are in a store, so that each `get` sends a request.
     fn are_stored(&self) -> bool {
         false
     }
@@ -30,7 +30,7 @@ impl Bytes for &[u8] {
     }
 }
 
-/// An open file, and the length that it had when it was opened.
+/// A file that is not memory-mapped, and the length that it had when it was opened.
 #[derive(Debug)]
 pub(crate) struct Unmapped {
     pub(crate) file: File,
@@ -39,14 +39,14 @@ pub(crate) struct Unmapped {
 }
 
 impl Unmapped {
-    /// Fills `buffer` with the bytes from offset `at` on.
+    /// Fills `buffer` with the bytes that start at offset `at`.
     ///
     /// # Errors
     /// If the file is too short or cannot be read.
     pub(crate) fn read(&self, at: u64, buffer: &mut [u8]) -> Result<()> {
         read_exact_at(&self.file, buffer, at).map_err(|e| match e.kind() {
             io::ErrorKind::UnexpectedEof => Error::in_source(format!(
-                "{} bytes from offset {at} on cannot be read: the file had {} bytes and was cut short while open",
+                "cannot read {} bytes from offset {at}: the file had {} bytes and was cut short while open",
                 buffer.len(),
                 self.len
             ))
@@ -56,17 +56,17 @@ impl Unmapped {
     }
 }
 
-/// Maximum size of one sample in bytes. It is the same as the limit for a file in a folder.
-const MOST: u64 = 1 << 31;
+/// Maximum number of bytes in one read. Equals the limit for a file in a folder.
+const MAX_READ: u64 = 1 << 31;
 
 /// Returns the first `len` bytes of `scratch`, which grows if needed. `scratch` never shrinks, so
-/// no more bytes are zeroed once it fits the largest sample.
+/// that bytes are zeroed only until it fits the largest sample.
 ///
 /// # Errors
 /// If `len` exceeds 2 GiB, or the allocation fails.
 pub(crate) fn room(scratch: &mut Vec<u8>, len: u64) -> Result<&mut [u8]> {
-    if len > MOST {
-        return Err(Error::in_source(format!("cannot read {len} bytes at once; the limit is {MOST}")));
+    if len > MAX_READ {
+        return Err(Error::in_source(format!("cannot read {len} bytes at once; the limit is {MAX_READ}")));
     }
     let len = len as usize;
     if scratch.len() < len {

@@ -8,18 +8,18 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, ErrorKind, Result, guarded};
 
 /// Interval at which a waiting thread checks its token.
-pub(crate) const SLICE: Duration = Duration::from_millis(20);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 thread_local! {
     static CURRENT: RefCell<Option<CancelToken>> = const { RefCell::new(None) };
 }
 
-/// Cancels the reads of a thread when their results are no longer needed, because the loader is
-/// being closed, its epoch was abandoned, or the user cancelled opening. A read from a store then
-/// fails promptly, even if the store does not respond.
+/// Cancels the reads of a thread whose results are no longer needed, because the loader is being
+/// closed, its epoch was abandoned, or the user cancelled the opening of a dataset. Once the token
+/// is set, a read from a store fails promptly, even if the store does not respond.
 ///
-/// A loader sets a token for its own threads. To be able to cancel opening a dataset, set a token
-/// yourself:
+/// A loader sets a token for its own threads. To make the opening of a dataset cancellable, set a
+/// token yourself:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -41,20 +41,20 @@ pub struct CancelToken {
 }
 
 impl CancelToken {
-    /// Creates a token that counts as set once `is_set` returns true. `is_set` is called often, on
+    /// Creates a token that is set once `is_set` returns true. `is_set` is called often, and from
     /// several threads.
     pub fn new(is_set: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         CancelToken { run: 0, is_set: Arc::new(move |_| is_set()) }
     }
 
-    /// Creates the token of the run with the number `run`. Several runs share `is_set`, which
-    /// receives the number.
+    /// Creates the token of run `run`. `is_set` is shared by several runs, and receives the number
+    /// of the run.
     #[doc(hidden)]
     pub fn of_run(run: u64, is_set: Arc<dyn Fn(u64) -> bool + Send + Sync>) -> Self {
         CancelToken { run, is_set }
     }
 
-    /// Returns the token of the calling thread, if it has one.
+    /// Returns the token of the calling thread, or `None` if the thread has no token.
     pub fn current() -> Option<Self> {
         CURRENT.with_borrow(Clone::clone)
     }
@@ -64,7 +64,7 @@ impl CancelToken {
         (self.is_set)(self.run)
     }
 
-    /// Runs `work` on the calling thread, with this token as the thread's token.
+    /// Runs `work` on the calling thread. Until `work` returns, this is the thread's token.
     pub fn during<T>(&self, work: impl FnOnce() -> T) -> T {
         during(Some(self.clone()), work)
     }
@@ -76,14 +76,16 @@ impl std::fmt::Debug for CancelToken {
     }
 }
 
-/// Returns whether the reads of the calling thread should be cancelled. A [`Store`](crate::Store)
-/// whose methods block for a long time should check this regularly and, if it is true, return any
-/// error. Otherwise, the loader abandons the read, but its thread lives until the method returns.
+/// Returns whether the reads of the calling thread should be cancelled. If the methods of a
+/// [`Store`](crate::Store) block for a long time, they should call this function regularly, and
+/// return any error if it returns true. Otherwise, the loader still abandons the read, but the
+/// thread that is reading lives until the method returns.
 pub fn is_stopped() -> bool {
     CURRENT.with_borrow(|stop| stop.as_ref().is_some_and(CancelToken::is_set))
 }
 
-/// Runs `work` with the token `stop`, if there is one. The token may come from another thread.
+/// Runs `work` with `stop` as the thread's token, or without a token if `stop` is `None`. The token
+/// may come from a different thread.
 pub fn during<T>(stop: Option<CancelToken>, work: impl FnOnce() -> T) -> T {
     struct Restore(Option<CancelToken>);
     impl Drop for Restore {
@@ -104,7 +106,7 @@ pub(crate) fn check() -> Result<()> {
 }
 
 pub(crate) fn cancelled() -> Error {
-    Error::new(ErrorKind::Io, "the read was cancelled, because the loader was closed or its epoch was abandoned")
+    Error::new(ErrorKind::Io, "the read was cancelled because the loader was closed or its epoch was abandoned")
 }
 
 /// Sleeps for `pause`.
@@ -119,27 +121,28 @@ pub(crate) fn sleep(pause: Duration) -> Result<()> {
         if left.is_zero() {
             return Ok(());
         }
-        // Without a token, nothing can interrupt the pause, so sleep for all of it.
-        std::thread::sleep(if CancelToken::current().is_some() { left.min(SLICE) } else { left });
+        // Without a token, nothing can interrupt the pause, so sleep for the remaining time.
+        std::thread::sleep(if CancelToken::current().is_some() { left.min(POLL_INTERVAL) } else { left });
     }
 }
 
-/// Runs `work`, which may block for a long time. If the calling thread has a token, `work` runs on
-/// a separate thread with the same token, and is abandoned when the token is set.
+/// Runs `work`, which may block for a long time, so that it can be cancelled. If the calling thread
+/// has a token, `work` runs on a separate thread with the same token, and is abandoned when the
+/// token is set.
 ///
 /// # Errors
-/// The error of `work`, or an error which says that the read was cancelled.
-pub(crate) fn patiently<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+/// Returns the error of `work`, or an error that says that the read was cancelled.
+pub(crate) fn cancellable<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let Some(stop) = CancelToken::current() else { return work() };
     check()?;
-    let (give, given) = sync_channel(1);
-    let inside = stop.clone();
+    let (sender, receiver) = sync_channel(1);
+    let token = stop.clone();
     std::thread::Builder::new()
         .name("warpfeed-wait".to_owned())
-        .spawn(move || drop(give.send(inside.during(|| guarded(work)))))
+        .spawn(move || drop(sender.send(token.during(|| guarded(work)))))
         .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start a thread: {e}")).transient())?;
     loop {
-        match given.recv_timeout(SLICE) {
+        match receiver.recv_timeout(POLL_INTERVAL) {
             Ok(result) => return result,
             Err(RecvTimeoutError::Timeout) if stop.is_set() => return Err(cancelled()),
             Err(RecvTimeoutError::Timeout) => {}
@@ -166,37 +169,37 @@ mod tests {
         });
         assert!(guarded(|| set.during(|| -> Result<()> { panic!("of the test") })).is_err());
         assert!(!is_stopped() && CancelToken::current().is_none());
-        let wanted = Arc::new(AtomicU64::new(3));
-        let of = wanted.clone();
-        let run: Arc<dyn Fn(u64) -> bool + Send + Sync> = Arc::new(move |run| run != of.load(Ordering::Relaxed));
-        let stops = [2, 3].map(|number| CancelToken::of_run(number, run.clone()));
-        assert_eq!([stops[0].is_set(), stops[1].is_set()], [true, false]);
+        let current_run = AtomicU64::new(3);
+        let is_set: Arc<dyn Fn(u64) -> bool + Send + Sync> =
+            Arc::new(move |run| run != current_run.load(Ordering::Relaxed));
+        let tokens = [2, 3].map(|run| CancelToken::of_run(run, is_set.clone()));
+        assert_eq!([tokens[0].is_set(), tokens[1].is_set()], [true, false]);
     }
 
     #[test]
     fn pauses_and_blocked_work_end_soon_after_a_cancel() {
         let flag = Arc::new(AtomicBool::new(false));
-        let of = flag.clone();
-        let stop = CancelToken::new(move || of.load(Ordering::Relaxed));
-        assert_eq!(stop.during(|| patiently(|| Ok(7))).unwrap(), 7);
-        assert!(stop.during(|| patiently(|| -> Result<()> { panic!("of the test") })).is_err());
-        let begun = Instant::now();
-        let (told, noticed) = sync_channel(1);
+        let is_set = flag.clone();
+        let stop = CancelToken::new(move || is_set.load(Ordering::Relaxed));
+        assert_eq!(stop.during(|| cancellable(|| Ok(7))).unwrap(), 7);
+        assert!(stop.during(|| cancellable(|| -> Result<()> { panic!("of the test") })).is_err());
+        let started = Instant::now();
+        let (ended, work_ended) = sync_channel(1);
         std::thread::scope(|scope| {
             let pause = scope.spawn(|| stop.during(|| sleep(Duration::from_secs(100))));
             let blocked = scope.spawn(|| {
                 stop.during(|| {
-                    patiently(move || {
+                    cancellable(move || {
                         while !is_stopped() {
                             std::thread::sleep(Duration::from_millis(1));
                         }
-                        told.send(()).map_err(|_| cancelled())
+                        ended.send(()).map_err(|_| cancelled())
                     })
                 })
             });
             let forever = scope.spawn(|| {
                 stop.during(|| {
-                    patiently(|| -> Result<()> {
+                    cancellable(|| -> Result<()> {
                         loop {
                             std::thread::park()
                         }
@@ -208,7 +211,7 @@ mod tests {
             assert!(pause.join().unwrap().is_err() && forever.join().unwrap().is_err());
             let _ = blocked.join().unwrap();
         });
-        assert!(begun.elapsed() < Duration::from_secs(60), "the sleep was not interrupted");
-        assert_eq!(noticed.recv_timeout(Duration::from_secs(60)), Ok(()), "the abandoned work sees the token");
+        assert!(started.elapsed() < Duration::from_secs(60), "the sleep was not interrupted");
+        assert_eq!(work_ended.recv_timeout(Duration::from_secs(60)), Ok(()), "the abandoned work sees the token");
     }
 }

@@ -1,8 +1,7 @@
-//! Opens and reads the files that a dataset names.
+//! Opens and reads the files that a dataset refers to.
 //!
-//! A list, a table or annotations may name any file. Opening a pipe would block the worker, and
-//! reading a device might never end. Therefore, only regular files are opened, and reads have a
-//! size limit.
+//! A list, a table or annotations may refer to any path. Opening a pipe would block the worker, and
+//! reading a device might never end, so only regular files are opened, and reads have a size limit.
 
 use std::cell::Cell;
 use std::fs::{self, File, OpenOptions};
@@ -12,62 +11,62 @@ use std::time::Duration;
 
 use crate::error;
 
-/// Initial size of a read buffer. A buffer grows to at most twice the size of the largest file, so
-/// that one `read` fetches a whole file and a second `read` detects its end.
+/// Initial size of a read buffer. A buffer grows to at most twice the size of the largest file.
+/// From then on, reading a file takes two calls: one for the data, and one that returns 0.
 pub(crate) const FIRST_READ: usize = 64 << 10;
 
-/// Maximum size of a sample's file. A larger file is rejected before it fills the memory.
+/// Maximum size of a file. Reading a larger file fails before it can exhaust memory.
 pub(crate) const MAX_FILE: u64 = 1 << 31;
 
 thread_local! {
-    /// Number of bytes that may still be read from files for the sample that this thread is
-    /// reading.
-    static LEFT: Cell<Option<Left>> = const { Cell::new(None) };
+    /// Allowance for the files of the sample that this thread is reading.
+    static ALLOWANCE: Cell<Option<Allowance>> = const { Cell::new(None) };
 }
 
+/// The byte budget for all files of one sample.
 #[derive(Clone, Copy)]
-struct Left {
-    bytes: u64,
-    of: u64,
+struct Allowance {
+    remaining: u64,
+    total: u64,
 }
 
-/// Runs `read`, which reads a sample. If the sample's files exceed `most` bytes in total, the read
-/// fails before they fill the memory.
+/// Runs `read`, which reads a sample. If the sample's files have more than `most` bytes in total,
+/// reading them fails before memory runs out.
 pub fn within<T>(most: u64, read: impl FnOnce() -> T) -> T {
-    struct Restore(Option<Left>);
+    struct Restore(Option<Allowance>);
     impl Drop for Restore {
         fn drop(&mut self) {
-            LEFT.set(self.0);
+            ALLOWANCE.set(self.0);
         }
     }
-    let _restore = Restore(LEFT.replace(Some(Left { bytes: most, of: most })));
+    let _restore = Restore(ALLOWANCE.replace(Some(Allowance { remaining: most, total: most })));
     read()
 }
 
-/// Charges `bytes` bytes of a file against the sample's limit before they are read.
+/// Charges `bytes` bytes of a file to the sample's allowance.
 ///
 /// # Errors
-/// If the sample would exceed its limit.
-fn count(bytes: u64) -> Result<()> {
-    let Some(left) = LEFT.get() else { return Ok(()) };
-    let Some(bytes) = left.bytes.checked_sub(bytes) else {
-        let sum = (left.of - left.bytes).saturating_add(bytes);
+/// If the sample exceeds its allowance.
+fn charge(bytes: u64) -> Result<()> {
+    let Some(allowance) = ALLOWANCE.get() else { return Ok(()) };
+    let Some(remaining) = allowance.remaining.checked_sub(bytes) else {
+        let sum = (allowance.total - allowance.remaining).saturating_add(bytes);
         return Err(Error::other(format!(
-            "the sample has {sum} bytes or more, the limit is {} (max_sample_bytes)",
-            left.of
+            "the sample has at least {sum} bytes, which exceeds the limit of {} (max_sample_bytes)",
+            allowance.total
         )));
     };
-    LEFT.set(Some(Left { bytes, ..left }));
+    ALLOWANCE.set(Some(Allowance { remaining, ..allowance }));
     Ok(())
 }
 
-/// Returns whether a path in the data is relative and contains no `..`.
+/// Returns whether a path found in a dataset file is relative and contains no `..`.
 pub(crate) fn is_below(path: &str) -> bool {
     let stays = |part| matches!(part, Component::Normal(_) | Component::CurDir);
     !path.is_empty() && Path::new(path).components().all(stays)
 }
 
-/// Opens a regular file. Fails without blocking for other types of files.
+/// Opens a regular file. For any other type of file, fails instead of blocking.
 ///
 /// # Errors
 /// If the path refers to a pipe, a socket, a device or a folder, or if the file cannot be opened.
@@ -77,8 +76,8 @@ pub(crate) fn open(path: impl AsRef<Path>) -> Result<File> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::OpenOptionsExt;
-        // Without `O_NONBLOCK`, opening a pipe would wait for a writer. The flag has no effect on
-        // reads of regular files.
+        // Without `O_NONBLOCK`, opening a pipe would wait for a writer. The flag does not affect
+        // reads from regular files.
         options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
     }
     let opened = options.open(path.as_ref());
@@ -96,8 +95,8 @@ pub(crate) fn open(path: impl AsRef<Path>) -> Result<File> {
 }
 
 /// Returns the metadata of the file that `path` refers to, or `None` if nothing exists there.
-/// Unlike `Path::is_dir`, this does not treat an I/O error as "not a folder", which would select
-/// the wrong format.
+/// Unlike `Path::is_dir`, this function reports I/O errors: treating them as "not a folder" would
+/// select the wrong format.
 ///
 /// # Errors
 /// If the operating system cannot examine the path.
@@ -142,16 +141,16 @@ pub(crate) fn is_file(path: impl AsRef<Path>) -> error::Result<bool> {
     Ok(found(path.as_ref())?.is_some_and(|found| found.is_file()))
 }
 
-/// Renames the file `from` to `to`, replacing an existing file. On Windows, this fails while
-/// another process, such as a virus scanner, has either file open, so the rename is retried for up
-/// to a second.
+/// Renames the file `from` to `to`, and replaces an existing file. On Windows, a rename fails while
+/// another process, such as a virus scanner, has either file open, so it is retried for up to a
+/// second.
 pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
     let (from, to) = (from.as_ref(), to.as_ref());
     let mut tries = if cfg!(windows) { 100 } else { 1 };
     loop {
         tries -= 1;
         match fs::rename(from, to) {
-            // 32 is ERROR_SHARING_VIOLATION, for which `ErrorKind` has no variant.
+            // 32 is `ERROR_SHARING_VIOLATION`, for which `ErrorKind` has no variant.
             Err(e) if tries > 0 && (e.kind() == ErrorKind::PermissionDenied || e.raw_os_error() == Some(32)) => {
                 std::thread::sleep(Duration::from_millis(10));
             }
@@ -163,8 +162,7 @@ pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
 /// Reads a whole regular file of at most `most` bytes.
 ///
 /// # Errors
-/// If the file exceeds the limit, is not a regular file, cannot be read, or does not fit into
-/// memory.
+/// If the file exceeds the limit, is not a regular file, cannot be read, or does not fit in memory.
 pub(crate) fn read(path: impl AsRef<Path>, most: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     append(open(path)?, &mut bytes, most)?;
@@ -175,7 +173,7 @@ pub(crate) fn read(path: impl AsRef<Path>, most: u64) -> Result<Vec<u8>> {
 /// [`Source`](crate::Source) implementations.
 ///
 /// # Errors
-/// If the file cannot be read, exceeds 2 GiB, does not fit into memory, or is a folder, a pipe or a
+/// If the file cannot be read, exceeds 2 GiB, does not fit in memory, or is a folder, a pipe or a
 /// device.
 pub fn append_file(path: impl AsRef<Path>, bytes: &mut Vec<u8>) -> error::Result<()> {
     let path = path.as_ref();
@@ -197,32 +195,32 @@ pub(crate) fn start(path: &Path, len: usize) -> error::Result<Vec<u8>> {
 /// Reads a UTF-8 text file of at most `most` bytes.
 ///
 /// # Errors
-/// The errors of [`read`]. Also fails if the text is not UTF-8.
+/// As for [`read`], and if the text is not UTF-8.
 pub(crate) fn read_text(path: impl AsRef<Path>, most: u64) -> Result<String> {
     String::from_utf8(read(path, most)?).map_err(|e| Error::new(ErrorKind::InvalidData, e))
 }
 
-/// Appends the remaining content of `file`, which may have at most `most` bytes, to `bytes`.
+/// Reads `file` to its end, and appends at most `most` bytes to `bytes`.
 ///
 /// # Errors
-/// If the remaining content is longer, cannot be read, or does not fit into memory.
+/// If the file has more than `most` bytes, cannot be read, or does not fit in memory.
 pub(crate) fn append(file: File, bytes: &mut Vec<u8>, most: u64) -> Result<()> {
     let len = file.metadata()?.len();
     if len > most {
         return Err(too_large(most));
     }
-    count(len)?;
+    charge(len)?;
     bytes.try_reserve(len as usize).map_err(|_| no_memory(len))?;
     let read = file.take(most.saturating_add(1)).read_to_end(bytes)?;
     if read as u64 > most { Err(too_large(most)) } else { Ok(()) }
 }
 
-/// Reads `file` to its end, into `scratch`, starting at offset `from`. Returns the end offset in
-/// `scratch`.
+/// Reads `file` to its end. Stores the bytes in `scratch` from offset `from`, and returns the
+/// offset in `scratch` at which they end.
 ///
-/// `scratch` keeps its length between files, so no more bytes are zeroed once it fits the longest
-/// file. This function also avoids the two system calls with which `File::read_to_end` determines
-/// the size.
+/// `scratch` is never shortened, so new bytes have to be zeroed only when a file is longer than any
+/// before it. Unlike `File::read_to_end`, this function does not need two system calls to determine
+/// the size of the file.
 pub(crate) fn read_whole(file: &mut File, scratch: &mut Vec<u8>, from: usize) -> Result<usize> {
     let mut len = from;
     loop {
@@ -230,7 +228,7 @@ pub(crate) fn read_whole(file: &mut File, scratch: &mut Vec<u8>, from: usize) ->
             if (len - from) as u64 >= MAX_FILE {
                 return Err(too_large(MAX_FILE));
             }
-            if len > from && LEFT.get().is_some_and(|left| (len - from) as u64 > left.bytes) {
+            if len > from && ALLOWANCE.get().is_some_and(|allowance| (len - from) as u64 > allowance.remaining) {
                 break;
             }
             let longer = (2 * len).max(FIRST_READ);
@@ -244,7 +242,7 @@ pub(crate) fn read_whole(file: &mut File, scratch: &mut Vec<u8>, from: usize) ->
             Err(e) => return Err(e),
         }
     }
-    count((len - from) as u64)?;
+    charge((len - from) as u64)?;
     Ok(len)
 }
 
@@ -261,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_up_to_the_limit_is_read() {
+    fn a_file_larger_than_the_limit_is_not_read() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x");
         std::fs::write(&path, "12345").unwrap();
@@ -284,11 +282,9 @@ mod tests {
         let twice = || [read(&six, MAX_FILE), read(&six, MAX_FILE)];
         assert!(within(12, || twice().iter().all(Result::is_ok)) && twice().iter().all(Result::is_ok));
         let [first, second] = within(11, twice);
-        let said = second.unwrap_err().to_string();
-        assert!(
-            first.is_ok() && said == "the sample has 12 bytes or more, the limit is 11 (max_sample_bytes)",
-            "{said}"
-        );
+        let message = second.unwrap_err().to_string();
+        let expected = "the sample has at least 12 bytes, which exceeds the limit of 11 (max_sample_bytes)";
+        assert!(first.is_ok() && message == expected, "{message}");
         let mut scratch = Vec::new();
         let mut whole = |most| within(most, || read_whole(&mut open(&large).unwrap(), &mut scratch, 0));
         assert!(whole((1 << 20) - 1).is_err());

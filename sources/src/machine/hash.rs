@@ -1,4 +1,6 @@
-/// Computes the 64-bit FNV-1a hash, which detects accidental damage but not forgery.
+//! The 64-bit FNV-1a hash, which detects accidental damage but not forgery.
+
+/// Returns the FNV-1a hash of `bytes`.
 pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
     Hash::default().bytes(bytes).end()
 }
@@ -14,23 +16,23 @@ impl Default for Hash {
 }
 
 impl Hash {
-    /// Adds bytes.
+    /// Hashes bytes.
     pub fn bytes(self, bytes: &[u8]) -> Self {
         Hash(bytes.iter().fold(self.0, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)))
     }
 
-    /// Adds a number.
+    /// Hashes the little-endian bytes of a number.
     pub fn number(self, number: u64) -> Self {
         self.bytes(&number.to_le_bytes())
     }
 
-    /// Adds a string and its length, so that moving the boundary between two strings changes the
-    /// hash.
+    /// Hashes the length of a string and then its bytes, so that `"a"`, `"bc"` and `"ab"`, `"c"`
+    /// have different hashes.
     pub fn text(self, text: &str) -> Self {
         self.number(text.len() as u64).bytes(text.as_bytes())
     }
 
-    /// Returns the hash of everything added so far.
+    /// Returns the hash.
     pub fn end(self) -> u64 {
         self.0
     }

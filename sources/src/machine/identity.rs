@@ -6,10 +6,10 @@ use std::time::SystemTime;
 
 use crate::error::{Error, Result};
 
-/// Identifies a file and the version of its content.
+/// Identifies a file and a version of its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// Device and inode on Unix. On other systems, the value is the same for all files.
+    /// Device and inode on Unix. The same for all files on other systems.
     file: (u64, u64),
     len: u64,
     modified: Option<SystemTime>,
@@ -27,12 +27,12 @@ impl Identity {
         Identity { file, len: metadata.len(), modified: metadata.modified().ok() }
     }
 
-    /// Compares this identity with the file that is at `path` now. Returns the current length if it
-    /// is the same file. Logs a warning if the file was removed or replaced, because the open file
-    /// stays readable.
+    /// Compares this identity with the file that is now at `path`. If it is the same file, returns
+    /// its current length. If the file was removed or replaced, logs a warning and returns `None`,
+    /// because the open file is still readable.
     ///
     /// # Errors
-    /// If the file itself was modified, unless `may_be_written` is true.
+    /// If the file was modified in place, unless `may_be_written` is true.
     pub(crate) fn check(&self, path: &Path, may_be_written: bool) -> Result<Option<u64>> {
         let now = match fs::metadata(path) {
             Ok(metadata) => Identity::of(&metadata),
@@ -53,7 +53,7 @@ impl Identity {
                 format!("its modification time was {was} when it was opened and is {is} now (`stat -c %.9Y`)")
             };
             return Err(Error::in_source(format!(
-                "the file was written to while open: {changed}; open the loader again, and replace files by renaming new ones over them"
+                "the file was written to while open: {changed}; reopen the loader, and update a file by renaming a new one over it"
             ))
             .at_path(path));
         }

@@ -1,10 +1,10 @@
-//! Reads and writes index files next to the data, so that the data is scanned only once. Writes are
-//! atomic, and reads verify a hash.
+//! Reads and writes index files next to the data, so that a dataset is scanned only once. Writes
+//! are atomic, and reads verify a hash.
 //!
-//! The format is little-endian. It begins with a magic number of 8 bytes, the last of which is the
-//! version. Numbers (`u32` or `u64`), strings (a `u32` length, then the bytes) and raw bytes follow
-//! in the order of the calls to `Encoder`. The last 8 bytes are the FNV-1a hash of everything
-//! before them.
+//! The format is little-endian. The file begins with a magic number of 8 bytes, the last of which
+//! is the version. Then come numbers (`u32` or `u64`), strings (a `u32` length, then the bytes) and
+//! raw bytes, in the order in which `Encoder` was called. The last 8 bytes are the FNV-1a hash of
+//! all bytes before them.
 
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind, Read, Write};
@@ -16,9 +16,9 @@ use super::file;
 use super::hash::fnv1a;
 use crate::error::append;
 
-/// Reads the index file at `path` if it begins with `magic`. Returns `None` if the file is missing,
-/// not regular, larger than 2 GiB or of a different kind, because an index can always be rebuilt
-/// from the data.
+/// Reads the index file at `path`. Returns `None` if the file cannot be read, does not begin with
+/// `magic`, or is larger than 2 GiB. This is not an error, because the index can be rebuilt from
+/// the data.
 pub(crate) fn load(path: &Path, magic: [u8; 8]) -> Option<Vec<u8>> {
     let read = || {
         let (mut file, mut bytes) = (file::open(path)?, magic.to_vec());
@@ -33,26 +33,27 @@ pub(crate) fn load(path: &Path, magic: [u8; 8]) -> Option<Vec<u8>> {
         Ok(bytes) => Some(bytes),
         Err(e) => {
             if e.kind() != ErrorKind::NotFound {
-                tracing::info!("{}: {e}; the index is not used", path.display());
+                tracing::info!("{}: {e}; ignoring this index", path.display());
             }
             None
         }
     }
 }
 
-/// Suffix of file names that no other program uses.
-const OWN: &str = "warpfeed-index";
+/// File extension that no other program uses.
+const OWN_EXTENSION: &str = "warpfeed-index";
 
-/// Writes the index `bytes` to `target` atomically. If other programs may use a file of this name,
-/// an existing file that is not an index of the same kind is not overwritten, and the call fails.
+/// Writes the index `bytes` to `target` atomically. Fails, instead of overwriting `target`, if
+/// `target` exists and may belong to a different program, because it has neither our file extension
+/// nor our magic number.
 pub(crate) fn store(target: &Path, bytes: &[u8]) -> io::Result<()> {
     if bytes.is_empty() {
         return Err(ErrorKind::OutOfMemory.into());
     }
-    if target.extension().is_none_or(|end| end != OWN) && is_foreign(target, bytes) {
-        return Err(io::Error::new(ErrorKind::AlreadyExists, "a different file has this name"));
+    if target.extension().is_none_or(|extension| extension != OWN_EXTENSION) && is_foreign(target, bytes) {
+        return Err(io::Error::new(ErrorKind::AlreadyExists, "a file that is not an index has this name"));
     }
-    // Several processes, or several threads of one process, may be writing the same index.
+    // Write a temporary file, because other processes or threads may be writing the same index.
     let (partial, mut file) = attempt::create(target)?;
     let written = file.write_all(bytes).and_then(|()| file::rename(&partial, target));
     if written.is_err() {
@@ -61,28 +62,28 @@ pub(crate) fn store(target: &Path, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
-/// Returns whether `target` exists and is not an index of the same kind as `bytes`. An index of a
-/// different version is of the same kind.
+/// Returns whether `target` exists and does not begin with the same magic number as `bytes`. The
+/// versions may differ.
 fn is_foreign(target: &Path, bytes: &[u8]) -> bool {
-    let kind = &bytes[..bytes.len().min(7)];
-    let begins = file::open(target).and_then(|file| {
+    let magic = &bytes[..bytes.len().min(7)];
+    let start = file::open(target).and_then(|file| {
         let mut start = Vec::new();
-        file.take(kind.len() as u64).read_to_end(&mut start)?;
+        file.take(magic.len() as u64).read_to_end(&mut start)?;
         Ok(start)
     });
-    match begins {
+    match start {
         // A crash may have left an empty file behind.
-        Ok(start) => !start.is_empty() && start != kind,
+        Ok(start) => !start.is_empty() && start != magic,
         Err(e) => e.kind() != ErrorKind::NotFound,
     }
 }
 
-/// Returns the modification time in ns since 1970, or 0 on a system without file times.
+/// Returns the modification time in ns since 1970, or 0 if it is unknown.
 pub(crate) fn modified(metadata: &Metadata) -> u64 {
     metadata.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok()).map_or(0, |d| d.as_nanos() as u64)
 }
 
-/// Encodes an index file. If memory runs out, the value becomes `None`, and no index is written.
+/// Encodes an index file. If memory runs out, discards the bytes, so that no index is written.
 pub(crate) struct Encoder(Option<Vec<u8>>);
 
 impl Encoder {
@@ -117,11 +118,12 @@ impl Encoder {
     }
 }
 
-/// Decodes an index file without trusting its content. Methods return `None` if bytes are missing.
+/// Decodes an index file without trusting its content. The methods return `None` if the file is too
+/// short.
 pub(crate) struct Decoder<'a>(&'a [u8]);
 
 impl<'a> Decoder<'a> {
-    /// Starts decoding. Returns `None` if the magic number differs or the hash does not match.
+    /// Returns a decoder for an index file, or `None` if the magic number or the hash is wrong.
     pub(crate) fn new(bytes: &'a [u8], magic: [u8; 8]) -> Option<Self> {
         let (body, hash) = bytes.split_last_chunk()?;
         let body = (fnv1a(body) == u64::from_le_bytes(*hash)).then_some(body)?;
@@ -222,10 +224,10 @@ mod tests {
         store(&target, b"wftests\x01 one").unwrap();
         store(&target, b"wftests\x02 two").unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"wftests\x02 two");
-        // The name is taken by a folder, so the write fails and must leave no partial file behind.
-        let taken = folder.path().join("taken");
-        fs::create_dir(&taken).unwrap();
-        assert!(store(&taken, b"three").is_err());
+        // The target is a folder, so the write fails. It must not leave a partial file behind.
+        let existing = folder.path().join("folder");
+        fs::create_dir(&existing).unwrap();
+        assert!(store(&existing, b"three").is_err());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
     }
 

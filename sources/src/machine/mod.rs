@@ -1,11 +1,11 @@
 //! Local file I/O and thread pools.
 //!
-//! 1. `file`: opens and reads whole files. `slashes`: normalizes paths across systems.
-//! 2. `bytes`: reads parts of large files. `pages`: loads pages of memory maps. `identity`: detects
-//!    files that were replaced or modified.
-//! 3. `index_file`: reads and writes index files next to datasets. `hash`: their checksum.
-//! 4. `attempt`: temporary files with unique names next to their targets, and locks.
-//! 5. `parallel`: opens many files at once on a `pool` of threads.
+//! 1. `file`: opens and reads whole files. `slashes`: converts path separators to `/`.
+//! 2. `bytes`: reads ranges of large files. `pages`: loads pages of memory maps. `identity`:
+//!    detects that a file was replaced or modified.
+//! 3. `index_file`: reads and writes index files next to datasets. `hash`: the hash in these files.
+//! 4. `attempt`: temporary files with unique names, and file locks.
+//! 5. `parallel`: runs work on several threads. `pool`: a thread pool that joins its threads.
 //! 6. `retry`: retries after transient errors. `cancel`: cancels reads.
 
 pub mod attempt;

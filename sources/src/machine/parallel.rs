@@ -1,5 +1,5 @@
-//! Runs work on several threads and returns the results in order, so that errors do not depend on
-//! thread timing.
+//! Runs work on several threads and returns the results in the order of the items, so that errors
+//! do not depend on timing.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,17 +11,18 @@ use super::cancel::{CancelToken, during};
 use super::pool::Pool;
 use crate::error::{Error, ErrorKind, Result, collected, guarded, reserve};
 
-/// Maximum number of threads. It may exceed the number of cores, because the work mostly waits for
-/// the disk.
+/// Maximum number of threads of [`in_parallel`]. May exceed the number of cores, because the
+/// threads mostly wait for the disk.
 const THREADS: usize = 16;
 
 /// Maximum number of threads that wait for responses from a store while a dataset is opened.
-pub(crate) const ASKING: usize = 128;
+pub(crate) const STORE_THREADS: usize = 128;
 
-/// Calls `open` for each item on several threads, which end before the function returns.
+/// Calls `open` for each item on several threads. Joins the threads before it returns.
 ///
 /// # Errors
-/// The error of the first item that fails, regardless of thread timing.
+/// Returns the error of the first item for which `open` fails, in the order of the items and
+/// regardless of timing.
 pub(crate) fn in_parallel<T: Sync, R: Send>(
     items: &[T],
     open: impl Fn(&T) -> Result<R> + Sync + Send,
@@ -32,7 +33,7 @@ pub(crate) fn in_parallel<T: Sync, R: Send>(
 /// Like [`in_parallel`], but on up to `threads` threads.
 ///
 /// # Errors
-/// The errors of [`in_parallel`].
+/// As for [`in_parallel`].
 pub(crate) fn on_threads<T: Sync, R: Send>(
     threads: usize,
     items: &[T],
@@ -53,8 +54,8 @@ pub(crate) fn on_threads<T: Sync, R: Send>(
     collected(results.into_iter())
 }
 
-/// Starts a pool of `threads` threads with `start`, or of fewer if not all can be spawned. Returns
-/// `None` if not even two can be spawned.
+/// Starts a pool of `threads` threads with `start`. If not all of them can be spawned, tries half
+/// as many, and so on. Returns `None` if not even two threads can be spawned.
 fn as_many_as_start<P>(mut threads: usize, start: impl Fn(usize) -> Result<P>) -> Option<P> {
     while threads > 1 {
         match start(threads) {
@@ -65,41 +66,43 @@ fn as_many_as_start<P>(mut threads: usize, start: impl Fn(usize) -> Result<P>) -
     None
 }
 
-/// State of [`in_order`]: the results that wait for those of earlier items.
-struct Waiting<R> {
+/// State of [`in_order`].
+struct Progress<R> {
     /// Index of the next item to start.
     next: usize,
-    /// Total size of the items that have been started and whose results have not been taken yet.
-    held: u64,
-    ended: bool,
+    /// Total size of the items that have been started but not passed to `take` yet.
+    started: u64,
+    failed: bool,
+    /// Finished results that wait for the results of earlier items, by item index.
     results: BTreeMap<usize, Result<R>>,
 }
 
 /// Calls `work` for each item on up to `threads` threads, and calls `take` on this thread for each
-/// result, in the order of the items. The total size of the items that are in progress or waiting
-/// to be taken is at most `most`, except that one item is always admitted.
+/// result, in the order of the items. The total size of the items that have been started but not
+/// taken is at most `most`, except that a single item may be larger.
 ///
 /// # Errors
 /// The first error of `work` or `take`, in the order of the items.
 pub(crate) fn in_order<T: Sync, R: Send>(
-    (threads, most): (usize, u64),
+    threads: usize,
+    most: u64,
     items: &[T],
     size: impl Fn(&T) -> u64 + Sync,
     work: impl Fn(&T) -> Result<R> + Sync,
     take: &mut dyn FnMut(R) -> Result<()>,
 ) -> Result<()> {
-    let waiting = Mutex::new(Waiting { next: 0, held: 0, ended: false, results: BTreeMap::new() });
+    let progress = Mutex::new(Progress { next: 0, started: 0, failed: false, results: BTreeMap::new() });
     let changed = Condvar::new();
-    let lock = || waiting.lock().unwrap_or_else(PoisonError::into_inner);
-    let wait = |guard: MutexGuard<'_, Waiting<R>>| drop(changed.wait(guard));
+    let lock = || progress.lock().unwrap_or_else(PoisonError::into_inner);
+    let wait = |guard: MutexGuard<'_, Progress<R>>| drop(changed.wait(guard));
     let stop = CancelToken::current();
-    // Waits until the bound admits the next item and returns it. Returns `None` after the last
-    // item.
-    let begin = || loop {
+    // Waits until `most` admits the next item, and returns the item's index. Returns `None` after
+    // the last item or an error.
+    let start_next = || loop {
         let mut now = lock();
-        let item = items.get(now.next).filter(|_| !now.ended)?;
-        if now.held == 0 || now.held + size(item) <= most {
-            now.held += size(item);
+        let item = items.get(now.next).filter(|_| !now.failed)?;
+        if now.started == 0 || now.started + size(item) <= most {
+            now.started += size(item);
             now.next += 1;
             return Some(now.next - 1);
         }
@@ -107,9 +110,9 @@ pub(crate) fn in_order<T: Sync, R: Send>(
     };
     thread::scope(|scope| {
         let run = || {
-            while let Some(number) = begin() {
-                let result = guarded(|| during(stop.clone(), || work(&items[number])));
-                lock().results.insert(number, result);
+            while let Some(index) = start_next() {
+                let result = guarded(|| during(stop.clone(), || work(&items[index])));
+                lock().results.insert(index, result);
                 changed.notify_all();
             }
         };
@@ -118,19 +121,19 @@ pub(crate) fn in_order<T: Sync, R: Send>(
         if (0..threads).filter(start).count() < threads.min(1) {
             return Err(Error::new(ErrorKind::Io, "cannot start a thread"));
         }
-        for (number, item) in items.iter().enumerate() {
+        for (index, item) in items.iter().enumerate() {
             let result = loop {
                 let mut now = lock();
-                if let Some(result) = now.results.remove(&number) {
+                if let Some(result) = now.results.remove(&index) {
                     break result;
                 }
                 wait(now);
             };
-            // Catch panics, because after a panic the threads would wait forever.
+            // If a panic ended this loop, the threads would wait forever, so catch it.
             let taken = guarded(|| result.and_then(&mut *take));
             let mut now = lock();
-            now.held -= size(item);
-            now.ended = taken.is_err();
+            now.started -= size(item);
+            now.failed = taken.is_err();
             drop(now);
             changed.notify_all();
             taken?;
@@ -147,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fewer_threads_suffice_if_the_system_refuses_more() {
+    fn a_pool_starts_with_fewer_threads_if_spawning_fails() {
         let start =
             |most| move |threads| if threads <= most { Ok(threads) } else { Err(Error::in_source("no thread")) };
         let found = [16, 15, 8, 7, 2, 1, 0].map(|most| as_many_as_start(16, start(most)));
@@ -159,36 +162,35 @@ mod tests {
     fn in_order_is_bounded_and_stops_at_an_error() {
         let items: Vec<u64> = (0..200).collect();
         for (most, fails) in [(40, None), (1, None), (100, Some(57)), (40, Some(0))] {
-            let (held, peak, begun) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+            let (size_started, peak, started) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
             let size = |item: &u64| 1 + item % 7;
             let work = |item: &u64| {
-                let now = held.fetch_add(size(item), Ordering::SeqCst) + size(item);
+                let now = size_started.fetch_add(size(item), Ordering::SeqCst) + size(item);
                 peak.fetch_max(now, Ordering::SeqCst);
-                begun.fetch_add(1, Ordering::SeqCst);
+                started.fetch_add(1, Ordering::SeqCst);
                 thread::sleep(Duration::from_micros(item * 37 % 300));
                 if Some(*item) == fails { Err(Error::in_source("broken")) } else { Ok(*item) }
             };
             let mut taken = Vec::new();
-            let end = in_order((16, most), &items, size, work, &mut |item| {
+            let end = in_order(16, most, &items, size, work, &mut |item| {
                 taken.push(item);
-                held.fetch_sub(size(&item), Ordering::SeqCst);
+                size_started.fetch_sub(size(&item), Ordering::SeqCst);
                 Ok(())
             });
-            let until = fails.unwrap_or(200);
-            assert_eq!(taken, (0..until).collect::<Vec<_>>());
+            assert_eq!(taken, (0..fails.unwrap_or(200)).collect::<Vec<_>>());
             assert_eq!(end.is_err(), fails.is_some());
             // A single item may be larger than the bound.
             assert!(peak.into_inner() <= most.max(7), "bound {most}");
-            assert!(fails.is_none() || begun.into_inner() < 200, "items after the error were started");
+            assert!(fails.is_none() || started.into_inner() < 200, "all items were started despite an error");
         }
-        let refused = in_order((4, 9), &items, |_| 1, |item| Ok(*item), &mut |item| match item {
+        let refused = in_order(4, 9, &items, |_| 1, |item| Ok(*item), &mut |item| match item {
             5 => Err(Error::in_source("full")),
             _ => Ok(()),
         });
         assert!(refused.unwrap_err().cause().contains("full"));
         let panicked =
-            in_order((4, 9), &items, |_| 1, |item| if *item == 5 { panic!("oops") } else { Ok(()) }, &mut |()| Ok(()));
+            in_order(4, 9, &items, |_| 1, |item| if *item == 5 { panic!("oops") } else { Ok(()) }, &mut |()| Ok(()));
         assert!(panicked.is_err());
-        in_order((4, 9), &[] as &[u64], |_| 1, |item| Ok(*item), &mut |_| Ok(())).unwrap();
+        in_order(4, 9, &[] as &[u64], |_| 1, |item| Ok(*item), &mut |_| Ok(())).unwrap();
     }
 }

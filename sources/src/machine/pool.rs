@@ -1,3 +1,5 @@
+//! [`Pool`]: a thread pool that joins its threads.
+
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -6,9 +8,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// A rayon pool that joins its threads when it is dropped.
 ///
-/// rayon itself does not join its threads. A thread could therefore destroy its thread-local values
-/// while the program shuts down. In Python, such a value might refer to an interpreter that no
-/// longer exists.
+/// rayon does not join its threads, so a thread could destroy its thread-local values while the
+/// program shuts down. In Python, such a value might refer to an interpreter that no longer exists.
 pub struct Pool {
     /// The rayon pool. `None` only while this value is being dropped.
     pool: Option<Arc<rayon::ThreadPool>>,
@@ -34,7 +35,7 @@ impl Pool {
         match builder.num_threads(threads).spawn_handler(spawn).build() {
             Ok(pool) => Ok(Pool { pool: Some(Arc::new(pool)), threads: handles }),
             Err(e) => {
-                // The threads that were spawned end by themselves.
+                // rayon has told the threads that were spawned to exit.
                 join(&handles);
                 let text = format!("cannot start {threads} worker threads: {e}");
                 Err(Error::new(ErrorKind::Io, text).with_source(e))
@@ -42,8 +43,8 @@ impl Pool {
         }
     }
 
-    /// Returns a shared handle, for tasks that spawn further tasks onto the pool. The threads end
-    /// once all clones of the handle are dropped.
+    /// Returns a shared handle, for tasks that spawn more tasks onto the pool. The threads exit
+    /// once the pool and all clones of the handle are dropped.
     pub fn shared(&self) -> &Arc<rayon::ThreadPool> {
         self.pool.as_ref().expect("the pool is taken only in drop")
     }
@@ -60,7 +61,7 @@ impl Deref for Pool {
 fn join(threads: &Threads) {
     let threads = std::mem::take(&mut *threads.lock().expect("no thread panics while holding the lock"));
     for thread in threads {
-        // A panic in this thread has already been reported by the task that caused it.
+        // Ignore a panic of the thread: the task that panicked has already reported it.
         let _ = thread.join();
     }
 }

@@ -1,18 +1,18 @@
-//! Normalizes path separators, which differ between operating systems.
+//! Converts path separators, which differ between operating systems, to `/`.
 
 use std::borrow::Cow;
 use std::path::Path;
 
 use crate::error::{Error, Result};
 
-/// Returns a local path with `/` between its components on every operating system, so that keys and
-/// layouts do not depend on the system. On Windows, removes the prefix `\\?\` of a canonical path,
-/// because `/` is not a separator after that prefix.
+/// Returns a local path with `/` between its components, so that keys and layouts are the same on
+/// every operating system. On Windows, removes the prefix `\\?\` of a canonical path, because `/`
+/// is not a separator after it.
 pub(crate) fn slashed(path: &str) -> Cow<'_, str> {
     if cfg!(windows) { with_slashes(path).into() } else { path.into() }
 }
 
-/// Returns `folder` as a prefix for file names.
+/// Returns `folder` as a string to which file names can be appended.
 ///
 /// # Errors
 /// If the path is not UTF-8.
@@ -21,7 +21,7 @@ pub(crate) fn root(folder: &Path) -> Result<String> {
         return Err(Error::in_source("the path is not UTF-8").at_path(folder));
     };
     let text = slashed(text);
-    // The prefix of names in the current folder is empty.
+    // An empty path is the current folder, for which the prefix is empty.
     let slash = if text.is_empty() || text.ends_with('/') { "" } else { "/" };
     Ok(format!("{text}{slash}"))
 }
@@ -32,7 +32,7 @@ fn with_slashes(path: &str) -> String {
     match verbatim.strip_prefix(r"UNC\") {
         Some(share) => format!("//{share}").replace('\\', "/"),
         None if verbatim.as_bytes().get(1) == Some(&b':') => verbatim.replace('\\', "/"),
-        // The path of a device or a volume has no form without the prefix.
+        // The path of a device or a volume cannot be written without the prefix.
         None => path.to_owned(),
     }
 }
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_of_windows_have_slashes() {
+    fn windows_paths_are_converted_to_slashes() {
         for (path, expected) in [
             (r"C:\data\images", "C:/data/images"),
             (r"data\images/train", "data/images/train"),
@@ -53,9 +53,8 @@ mod tests {
         ] {
             assert_eq!(with_slashes(path), expected);
         }
-        let kept = slashed(r"a\b/c");
         assert_eq!(
-            kept,
+            slashed(r"a\b/c"),
             if cfg!(windows) { "a/b/c" } else { r"a\b/c" },
             "on other systems, a backslash is part of a name"
         );

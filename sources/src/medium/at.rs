@@ -1,14 +1,16 @@
+//! [`At`]: the path or URL of a dataset to open, and the medium that it is on.
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Medium;
 use super::ahead::Remote;
-use super::download::{Companions, bring};
+use super::download::{Companions, download};
 use super::tree::Tree;
 use crate::error::Result;
 use crate::model::{Location, Stores};
 
-/// The dataset to open: a file or a folder, or one part of a dataset in that file or folder.
+/// The location of a dataset to open: a file or a folder, or a part of the dataset in it.
 #[derive(Clone)]
 pub(crate) struct At {
     /// Path or URL of the file or folder.
@@ -34,18 +36,19 @@ impl At {
         Ok(At { path, part: None, medium })
     }
 
-    /// Resolves a local path.
+    /// Creates the location of a local path.
     pub(crate) fn here(path: &Path) -> Self {
         At { path: path.to_owned(), part: None, medium: Medium::Machine { mapped: true } }
     }
 
-    /// Returns the URL without a trailing slash. The result is empty for a local path that is not
-    /// UTF-8.
+    /// Returns the path or URL without a trailing slash. The result is empty for a local path that
+    /// is not UTF-8.
     pub(crate) fn url(&self) -> &str {
         self.path.to_str().unwrap_or_default().trim_end_matches('/')
     }
 
-    /// Returns the folder for listing. A folder in a store must have been [listed](Medium::list).
+    /// Returns the folder, so that its files can be found. A folder in a store must have been
+    /// [listed](Medium::list).
     pub(crate) fn tree(&self) -> Tree<'_> {
         match &self.medium {
             Medium::Machine { .. } => Tree::Local(&self.path),
@@ -53,8 +56,8 @@ impl At {
         }
     }
 
-    /// Lists the objects below the URL if the dataset is in a store. Returns false if there are
-    /// none. Always returns true for a local path.
+    /// Lists the objects below the URL if the dataset is in a store. Returns whether any exist.
+    /// Always returns true for a local path.
     ///
     /// # Errors
     /// If the objects cannot be listed.
@@ -64,8 +67,7 @@ impl At {
         Ok(!matches!(&self.medium, Medium::Store { listed, .. } if listed.is_empty()))
     }
 
-    /// Returns whether the path or URL is a folder. If it is a folder in a store, its objects are
-    /// listed.
+    /// Returns whether the path or URL is a folder. Lists the objects of a folder in a store.
     ///
     /// # Errors
     /// If the operating system or the store reports an error, or if nothing exists at the URL.
@@ -78,14 +80,14 @@ impl At {
         if !listed.is_empty() {
             return Ok(listed[0].url != url);
         }
-        let asked = url.clone();
-        match remote.repeated(move |store| store.object(&asked)) {
+        let requested = url.clone();
+        match remote.repeated(move |store| store.object(&requested)) {
             Ok(object) => {
                 *listed = [object].into();
                 Ok(false)
             }
-            // If no objects exist below the URL, report the error for the URL itself, which is
-            // clearer than an empty listing.
+            // If no objects exist below the URL either, return the error for the URL itself, which
+            // is clearer than a message about an empty listing.
             Err(e) => {
                 if matches!(self.list(), Ok(true)) {
                     Ok(true)
@@ -96,13 +98,13 @@ impl At {
         }
     }
 
-    /// Returns the dataset as local files. If it is in a store, it is downloaded first.
+    /// Downloads the dataset if it is in a store. Returns the location of the local files.
     ///
     /// # Errors
     /// If nothing exists at the URL, or the download fails.
-    pub(crate) fn brought(&self, companions: &Companions, mapped: bool) -> Result<Self> {
+    pub(crate) fn downloaded(&self, companions: &Companions, mapped: bool) -> Result<Self> {
         let Medium::Store { remote, .. } = &self.medium else { return Ok(self.clone()) };
-        let path = bring(companions, remote, self.url()).map_err(|e| e.at_path(&self.path))?;
+        let path = download(companions, remote, self.url()).map_err(|e| e.at_path(&self.path))?;
         Ok(At { path, part: self.part.clone(), medium: Medium::Machine { mapped } })
     }
 }

@@ -1,11 +1,12 @@
-#![allow(unsafe_code)]
-//! Open files of a dataset: memory-mapped, read with system calls, in a store, or in memory.
+//! [`HeldFile`]: an open file of a dataset, which is memory-mapped, read with system calls, in a
+//! store, or in memory.
 //!
 //! # Invariants
 //! 1. Files are mapped read-only, and this crate never writes to them. A map stays valid after its
 //!    file is closed, renamed or removed. If another process truncates the file before its bytes
-//!    are used, [`fetch`] returns an error; the module of `fetch` describes truncation during use.
-//!    If another process overwrites the file, the mapped bytes change.
+//!    are used, [`fetch`] returns an error; `machine::pages` describes truncation during use. If
+//!    another process overwrites the file, the mapped bytes change.
+#![allow(unsafe_code)]
 
 use std::fs::Metadata;
 use std::ops::Range;
@@ -27,15 +28,14 @@ use crate::model::Object;
 pub(crate) struct HeldFile {
     /// Path of the file, or URL of the object.
     pub(crate) path: PathBuf,
-    held: Held,
-    /// Latest value of `looks` for which [`look`](HeldFile::look) found the file unchanged.
-    looked: AtomicU64,
-    /// The error that every read returns once the file has changed.
+    content: Content,
+    /// Largest value of `looks` for which [`look`](HeldFile::look) found the file unchanged.
+    checked: AtomicU64,
+    /// The error that every `look` returns once it has found a change.
     changed: Mutex<Option<Error>>,
 }
 
-/// The bytes of a file.
-enum Held {
+enum Content {
     Map { map: Mmap, identity: Identity },
     Read { file: Unmapped, identity: Identity },
     Stored { object: Object, remote: Arc<Remote> },
@@ -46,65 +46,64 @@ impl HeldFile {
     /// Opens the file at `path`.
     ///
     /// # Errors
-    /// If it is not a regular file, or cannot be opened or mapped.
+    /// If the file is not a regular file, or cannot be opened or mapped.
     pub(crate) fn open(path: &Path, mapped: bool) -> Result<(Self, Metadata)> {
         let io = |e: std::io::Error| Error::io(path, &e);
         let file = crate::machine::file::open(path).map_err(io)?;
         let metadata = file.metadata().map_err(io)?;
         let identity = Identity::of(&metadata);
-        let held = if mapped {
+        let content = if mapped {
             // SAFETY: invariant 1.
-            Held::Map { map: unsafe { Mmap::map(&file) }.map_err(io)?, identity }
+            Content::Map { map: unsafe { Mmap::map(&file) }.map_err(io)?, identity }
         } else {
             let file = Unmapped { file, len: metadata.len(), path: path.to_owned() };
-            Held::Read { file, identity }
+            Content::Read { file, identity }
         };
-        Ok((Self::new(path.to_owned(), held), metadata))
+        Ok((Self::new(path.to_owned(), content), metadata))
     }
 
     /// Creates an in-memory file with the content `bytes`. `path` is used in error messages.
     #[cfg(any(test, feature = "annotations"))]
     pub(crate) fn in_memory(path: PathBuf, bytes: Vec<u8>) -> Self {
-        Self::new(path, Held::Memory(bytes))
+        Self::new(path, Content::Memory(bytes))
     }
 
-    /// Opens an object of the store `remote`.
+    /// Creates a file for an object in the store `remote`.
     pub(crate) fn stored(object: Object, remote: Arc<Remote>) -> Self {
-        Self::new(PathBuf::from(&object.url), Held::Stored { object, remote })
+        Self::new(PathBuf::from(&object.url), Content::Stored { object, remote })
     }
 
-    fn new(path: PathBuf, held: Held) -> Self {
-        HeldFile { path, held, looked: AtomicU64::new(0), changed: Mutex::default() }
+    fn new(path: PathBuf, content: Content) -> Self {
+        HeldFile { path, content, checked: AtomicU64::new(0), changed: Mutex::default() }
     }
 
     /// Returns the length that the file had when it was opened.
     pub(crate) fn len(&self) -> u64 {
-        match &self.held {
-            Held::Map { map, .. } => map.len() as u64,
-            Held::Read { file, .. } => file.len,
-            Held::Stored { object, .. } => object.len,
-            Held::Memory(bytes) => bytes.len() as u64,
+        match &self.content {
+            Content::Map { map, .. } => map.len() as u64,
+            Content::Read { file, .. } => file.len,
+            Content::Stored { object, .. } => object.len,
+            Content::Memory(bytes) => bytes.len() as u64,
         }
     }
 
-    /// Checks that the file is unchanged, once per value of `looks`. A check that ends in a
-    /// transient error is repeated by the next call. Only threads that read this file wait for the
-    /// check.
+    /// Checks that the file is unchanged, unless it has been checked for this value of `looks`. If
+    /// the check fails with a transient error, the next call checks again. Only threads that read
+    /// this file wait for the check.
     ///
     /// # Errors
-    /// If it has changed.
+    /// If the file has changed, or the check fails.
     pub(crate) fn look(&self, looks: u64) -> Result<()> {
         // Relaxed suffices, because the check concerns the file and publishes no memory.
-        if self.looked.load(Ordering::Relaxed) >= looks {
+        if self.checked.load(Ordering::Relaxed) >= looks {
             return Ok(());
         }
         let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
-        if changed.is_none() && self.looked.load(Ordering::Relaxed) < looks {
+        if changed.is_none() && self.checked.load(Ordering::Relaxed) < looks {
             match self.check() {
-                Ok(()) => self.looked.store(looks, Ordering::Relaxed),
-                // The next check may succeed.
+                Ok(()) => self.checked.store(looks, Ordering::Relaxed),
+                // The next check may succeed, so do not store the error.
                 Err(e) if e.is_transient() => return Err(e),
-                // The error is permanent.
                 Err(e) => *changed = Some(e),
             }
         }
@@ -114,81 +113,83 @@ impl HeldFile {
     /// Checks that the file is unchanged.
     ///
     /// # Errors
-    /// If it has changed.
+    /// If the file has changed.
     pub(crate) fn check(&self) -> Result<()> {
-        match &self.held {
-            Held::Map { identity, .. } | Held::Read { identity, .. } => identity.check(&self.path, false).map(drop),
-            // Every read from a store requests the version that was opened, so no check is needed.
-            Held::Stored { .. } | Held::Memory(_) => Ok(()),
+        match &self.content {
+            Content::Map { identity, .. } | Content::Read { identity, .. } => {
+                identity.check(&self.path, false).map(drop)
+            }
+            // Every read from a store requests the version that was opened, so the store detects a
+            // change.
+            Content::Stored { .. } | Content::Memory(_) => Ok(()),
         }
     }
 
-    /// Returns the latest value of `looks` for which [`look`](HeldFile::look) found the file
+    /// Returns the largest value of `looks` for which [`look`](HeldFile::look) found the file
     /// unchanged.
     #[cfg(test)]
     pub(crate) fn looked(&self) -> u64 {
-        self.looked.load(Ordering::Relaxed)
+        self.checked.load(Ordering::Relaxed)
     }
 
     /// Returns the object and its store, if the file is in a store.
     pub(crate) fn object(&self) -> Option<(&Object, &Arc<Remote>)> {
-        match &self.held {
-            Held::Stored { object, remote } => Some((object, remote)),
+        match &self.content {
+            Content::Stored { object, remote } => Some((object, remote)),
             _ => None,
         }
     }
 
-    /// Returns the bytes of a mapped file. They must be [loaded](HeldFile::load) before they are
-    /// used.
+    /// Returns the bytes of a mapped file, which the caller must [load](HeldFile::load) before
+    /// using them. Returns `None` if the file is not mapped.
     pub(crate) fn map(&self) -> Option<&[u8]> {
-        match &self.held {
-            Held::Map { map, .. } => Some(map),
+        match &self.content {
+            Content::Map { map, .. } => Some(map),
             _ => None,
         }
     }
 
-    /// Fills `to` with the bytes from offset `at` on. Meant for reads outside the loader's order,
+    /// Fills `to` with the bytes that start at offset `at`. For reads outside a loader's order,
     /// which are never prefetched.
     ///
     /// # Errors
-    /// If the file is shorter or cannot be read.
+    /// If the file is too short or cannot be read.
     pub(crate) fn fill(&self, at: u64, to: &mut [u8]) -> Result<()> {
-        match &self.held {
-            Held::Map { map, .. } => {
+        match &self.content {
+            Content::Map { map, .. } => {
                 let end = at + to.len() as u64;
                 let bytes = &map[at as usize..end as usize];
                 self.load(bytes, end)?;
                 to.copy_from_slice(bytes);
                 Ok(())
             }
-            Held::Read { file, .. } => file.read(at, to),
-            Held::Stored { object, remote } => remote.direct(object, at, to),
-            Held::Memory(bytes) => {
+            Content::Read { file, .. } => file.read(at, to),
+            Content::Stored { object, remote } => remote.direct(object, at, to),
+            Content::Memory(bytes) => {
                 to.copy_from_slice(&bytes[at as usize..][..to.len()]);
                 Ok(())
             }
         }
     }
 
-    /// Like [`fill`](HeldFile::fill), for the read with index `number` in a loader's order, which
-    /// may have been prefetched.
+    /// Like [`fill`](HeldFile::fill), but for read `index` of a loader's order, which may have been
+    /// prefetched.
     ///
     /// # Errors
-    /// The errors of [`fill`](HeldFile::fill).
-    pub(crate) fn fill_for(&self, number: u64, at: u64, to: &mut [u8]) -> Result<()> {
-        match &self.held {
-            Held::Stored { object, remote } => remote.read(number, object, at, to),
+    /// As for [`fill`](HeldFile::fill).
+    pub(crate) fn fill_for(&self, index: u64, at: u64, to: &mut [u8]) -> Result<()> {
+        match &self.content {
+            Content::Stored { object, remote } => remote.read(index, object, at, to),
             _ => self.fill(at, to),
         }
     }
 
-    /// Returns the bytes in `range`, either borrowed from the map or appended to `page`. `number`
-    /// is the index of the read if it belongs to the loader's order.
+    /// Returns the bytes in `range`, either borrowed from the map or appended to `page`. `index` is
+    /// the index of the read in a loader's order, or `None` if the read belongs to no order.
     ///
     /// # Errors
-    /// The errors of [`fill`](HeldFile::fill). Also fails if the range exceeds the size limit of a
-    /// value.
-    pub(crate) fn part(&self, number: Option<u64>, range: Range<u64>, page: &mut Vec<u8>) -> Result<Part<'_>> {
+    /// As for [`fill`](HeldFile::fill), and if the range exceeds the size limit of a value.
+    pub(crate) fn part(&self, index: Option<u64>, range: Range<u64>, page: &mut Vec<u8>) -> Result<Part<'_>> {
         if let Some(map) = self.map() {
             let bytes = &map[range.start as usize..range.end as usize];
             self.load(bytes, range.end)?;
@@ -197,15 +198,15 @@ impl HeldFile {
         let start = page.len();
         Part::append(page, range.end - range.start)?;
         let to = &mut page[start..];
-        match number {
-            Some(number) => self.fill_for(number, range.start, to)?,
+        match index {
+            Some(index) => self.fill_for(index, range.start, to)?,
             None => self.fill(range.start, to)?,
         }
         Ok(Part::since(start, page))
     }
 
-    /// Reads up to `len` bytes from offset `at` on. Returns fewer bytes at the end of the file.
-    /// Meant for reads outside the loader's order.
+    /// Reads up to `len` bytes from offset `at`. Returns fewer bytes at the end of the file. For
+    /// reads outside a loader's order.
     ///
     /// # Errors
     /// If the bytes cannot be read.
@@ -221,12 +222,11 @@ impl HeldFile {
         read.map_err(|e| e.at_path(&self.path))
     }
 
-    /// Loads the pages of `bytes`, which is a slice of the file's map that ends at offset `end` of
-    /// the file.
+    /// Loads the pages that contain `bytes`, a slice of the file's map that ends at offset `end`.
     ///
     /// # Errors
-    /// If the pages cannot be loaded. If the file is still long enough, the storage device failed,
-    /// so the error is marked as transient.
+    /// If the pages cannot be loaded. If the file is still long enough, the cause must be a failure
+    /// of the storage device, so the error is transient.
     pub(crate) fn load(&self, bytes: &[u8], end: u64) -> Result<()> {
         fetch(bytes, Map::Usual).map_err(|e| {
             let still_long = std::fs::metadata(&self.path).is_ok_and(|now| now.len() >= end);
@@ -241,7 +241,8 @@ impl std::fmt::Debug for HeldFile {
     }
 }
 
-/// Used while a dataset is opened. Bytes of a map are returned without loading their pages first.
+/// For use while a dataset is being opened. Returns the bytes of a map without first loading their
+/// pages.
 impl Bytes for HeldFile {
     fn len(&self) -> u64 {
         self.len()

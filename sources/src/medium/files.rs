@@ -1,3 +1,5 @@
+//! [`Files`]: all files of a dataset, with the numbering of the samples in them.
+
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,8 +11,8 @@ use crate::medium::ahead::{Parts, Remote, ahead_of};
 use crate::model::{Lookahead, Prefetcher};
 use crate::stats::NetworkStats;
 
-/// All files of a dataset, which are either local or in one store. `T` describes the samples in a
-/// file. Samples are numbered consecutively across all files.
+/// All files of a dataset, which are either local or in a single store. Samples are numbered
+/// consecutively across all files. `T` describes where the samples are in a file.
 pub(crate) struct Files<T> {
     files: Vec<(HeldFile, T)>,
     /// Index of the first sample of each file, followed by the total number of samples.
@@ -19,14 +21,14 @@ pub(crate) struct Files<T> {
     looks: AtomicU64,
 }
 
-/// Maximum number of files that are all checked when an epoch begins. With more files, each is
-/// checked before its next read.
-const MOST_CHECKED: usize = 64;
+/// Maximum number of files for which all files are checked when an epoch begins. If there are more,
+/// each is checked only before its next read.
+const MAX_CHECKED: usize = 64;
 
-/// Returns whether `files` are unchanged, if this is cheap to determine. Returns `true` without a
-/// check for files in a store, and for many files, which may be on a network.
+/// Returns whether `files` are unchanged. Does not check, and returns `true`, if this would take
+/// long: for files in a store, and for more than [`MAX_CHECKED`] files, which may be on a network.
 pub(crate) fn are_unchanged<'a>(files: impl ExactSizeIterator<Item = &'a HeldFile> + Clone, looks: u64) -> bool {
-    let quick = files.len() <= MOST_CHECKED && files.clone().all(|file| file.object().is_none());
+    let quick = files.len() <= MAX_CHECKED && files.clone().all(|file| file.object().is_none());
     !quick || files.clone().all(|file| file.look(looks).is_ok())
 }
 
@@ -54,11 +56,11 @@ impl<T> Files<T> {
     /// file.
     ///
     /// # Errors
-    /// If the number of samples overflows.
+    /// If the total number of samples overflows.
     pub(crate) fn new(files: Vec<(HeldFile, T)>, count: impl Fn(&T) -> usize) -> Result<Self> {
         let mut starts = vec![0_usize];
-        for (file, places) in &files {
-            let end = starts[starts.len() - 1].checked_add(count(places));
+        for (file, layout) in &files {
+            let end = starts[starts.len() - 1].checked_add(count(layout));
             push(&mut starts, end.ok_or_else(|| Error::in_source("too many samples").at_path(&file.path))?)?;
         }
         Ok(Files { files, starts, looks: AtomicU64::new(0) })
@@ -69,35 +71,34 @@ impl<T> Files<T> {
         self.starts[self.files.len()]
     }
 
-    /// Iterates over the files. Yields each file, its description, and the index of its first
-    /// sample.
+    /// Iterates over the files. Yields each file, its `T`, and the index of its first sample.
     pub(crate) fn each(&self) -> impl ExactSizeIterator<Item = (&HeldFile, &T, usize)> + Clone {
-        self.files.iter().zip(&self.starts).map(|((file, places), start)| (file, places, *start))
+        self.files.iter().zip(&self.starts).map(|((file, layout), start)| (file, layout, *start))
     }
 
     /// Returns the index of the file that contains sample `index`, and the sample's index within
     /// that file.
-    pub(crate) fn number(&self, index: usize) -> (usize, usize) {
+    pub(crate) fn indices(&self, index: usize) -> (usize, usize) {
         assert!(index < self.len(), "sample {index} of {}", self.len());
         // An empty file starts where the next file does, so the last file that starts at or before
         // `index` is not empty.
-        let number = self.starts.partition_point(|&start| start <= index) - 1;
-        (number, index - self.starts[number])
+        let file = self.starts.partition_point(|&start| start <= index) - 1;
+        (file, index - self.starts[file])
     }
 
-    /// Returns the file that contains sample `index`, the file's description, and the sample's
-    /// index within the file.
+    /// Returns the file that contains sample `index`, the file's `T`, and the sample's index within
+    /// the file.
     pub(crate) fn locate(&self, index: usize) -> (&HeldFile, &T, usize) {
-        let (number, place) = self.number(index);
-        let (file, places) = &self.files[number];
-        (file, places, place)
+        let (file, index) = self.indices(index);
+        let (file, layout) = &self.files[file];
+        (file, layout, index)
     }
 
-    /// Like [`locate`](Files::locate), but first checks that the file is unchanged, if a check was
-    /// requested.
+    /// Like [`locate`](Files::locate), but if [`check`](Files::check) has been called since the
+    /// last read, first checks that the file is unchanged.
     ///
     /// # Errors
-    /// If the file has changed.
+    /// If the file has changed, or the check fails.
     pub(crate) fn open(&self, index: usize) -> Result<(&HeldFile, &T, usize)> {
         let found = self.locate(index);
         found.0.look(self.looks.load(Ordering::Relaxed))?;
@@ -109,8 +110,8 @@ impl<T> Files<T> {
         &self.locate(index).0.path
     }
 
-    /// Requests a check of each file before its next read. Checking all files immediately would
-    /// delay the epoch by seconds if there are 10,000 files on a network.
+    /// Causes each file to be checked before its next read. Checking all files immediately would
+    /// delay the epoch by seconds for a dataset of 10,000 files on a network.
     ///
     /// # Errors
     /// Never. The return type is required by [`Source::check`](crate::Source::check).
@@ -119,12 +120,12 @@ impl<T> Files<T> {
         Ok(())
     }
 
-    /// Returns whether the files are unchanged, if this is cheap to determine.
+    /// See [`are_unchanged`].
     pub(crate) fn is_unchanged(&self) -> bool {
         are_unchanged(self.files.iter().map(|(file, _)| file), self.looks.load(Ordering::Relaxed))
     }
 
-    /// Returns the store that contains all files, if they are in a store.
+    /// Returns the store that contains the files, or `None` if they are local.
     pub(crate) fn remote(&self) -> Option<&Arc<Remote>> {
         Some(self.files.first()?.0.object()?.1)
     }
@@ -134,14 +135,13 @@ impl<T> Files<T> {
         self.remote().map(|remote| remote.network())
     }
 
-    /// Returns the size in bytes of the prefetch buffer. It is 0 for local files.
+    /// Returns the size of the prefetch buffer in bytes, which is 0 for local files.
     pub(crate) fn ahead_bytes(&self) -> usize {
         self.remote().map_or(0, |_| ahead_of(self.files.iter().map(|(file, _)| file.len())))
     }
 
     /// Starts prefetching the samples of `order` if the files are in a store. `range` returns the
-    /// byte range that a sample needs, given the description of its file and the sample's index
-    /// within the file.
+    /// byte range that a sample needs, given its file's `T` and its index within the file.
     pub(crate) fn follow(
         self: &Arc<Self>,
         order: Lookahead,
@@ -154,8 +154,8 @@ impl<T> Files<T> {
         let objects = self.files.iter().filter_map(|(file, _)| Some(file.object()?.0.clone()));
         let files = self.clone();
         let part = move |sample: u64| {
-            let (number, place) = files.number(usize::try_from(sample).ok()?);
-            Some((u32::try_from(number).ok()?, range(&files.files[number].1, place)))
+            let (file, index) = files.indices(usize::try_from(sample).ok()?);
+            Some((u32::try_from(file).ok()?, range(&files.files[file].1, index)))
         };
         remote.follow(order, Parts::new(objects.collect(), part))
     }

@@ -1,25 +1,26 @@
-//! Access to the files of a dataset, whether they are local or in an object store. A format
-//! determines which bytes of which file a sample needs, and reads them the same way from every
-//! medium.
+//! Reads the files of a dataset, which are local or in an object store. A format determines which
+//! bytes of which file a sample needs, and reads them in the same way from both media.
 //!
 //! 1. `file`: [`HeldFile`], an open file: memory-mapped, read with system calls, or an object in a
 //!    store.
-//! 2. `files`: [`Files`], all files of a dataset. Finds the file of a sample, checks for changes,
-//!    and prefetches.
-//! 3. [`Part`], bytes that are borrowed from the medium or copied to a page buffer.
-//! 4. `place`: [`Medium`], which knows where the files are and opens them.
-//! 5. `ahead`: prefetches from stores. `stored`: reads files in a store that samples refer to.
-//! 6. `download`: downloads whole files to a local folder.
-//! 7. `tree`: lists a folder or a store. `siblings`: lists the files and folders next to images.
-//!    `splits`: selects the files of one split. `at`: [`At`], the dataset to open.
+//! 2. `files`: [`Files`], all files of a dataset. Finds the file that contains a sample, checks for
+//!    changes, and prefetches.
+//! 3. `part`: [`Part`], bytes that are borrowed from a file or copied to a buffer.
+//! 4. `medium`: [`Medium`], which opens files on this machine or in a store.
+//! 5. `ahead`: prefetches from stores. `stored`: reads the files in a store that the samples of a
+//!    table or of annotations refer to.
+//! 6. `download`: downloads whole files to this machine.
+//! 7. `tree`: lists a folder on this machine or in a store. `siblings`: finds the annotations near
+//!    images. `splits`: selects the files of a split. `at`: [`At`], the location of a dataset.
 
 pub(super) mod ahead;
 mod at;
 pub(super) mod download;
 mod file;
 mod files;
+#[allow(clippy::module_inception)]
+mod medium;
 mod part;
-mod place;
 mod siblings;
 pub(super) mod splits;
 #[cfg(any(feature = "annotations", feature = "tables"))]
@@ -32,6 +33,6 @@ pub(super) use file::HeldFile;
 #[cfg(any(feature = "arrays", feature = "parquet"))]
 pub(super) use files::are_unchanged;
 pub(super) use files::{Files, of_files};
+pub(super) use medium::Medium;
 pub(super) use part::Part;
-pub(super) use place::Medium;
 pub(super) use siblings::Around;

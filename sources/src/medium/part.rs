@@ -1,10 +1,12 @@
+//! [`Part`]: bytes that are borrowed from a file or copied to a buffer.
+
 use std::ops::Range;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::file::MAX_FILE;
 
-/// Bytes of a row. They are borrowed from the medium or stored in the page, which is the buffer
-/// that is filled for the row.
+/// Bytes of a row, which are borrowed from a file or are in the page, a buffer that is filled for
+/// each row.
 #[derive(Debug, Clone)]
 pub(crate) enum Part<'a> {
     Borrowed(&'a [u8]),
@@ -24,12 +26,12 @@ impl<'a> Part<'a> {
     {
         match self {
             Part::Borrowed(bytes) => bytes,
-            Part::Page(place) => &page[place.clone()],
+            Part::Page(range) => &page[range.clone()],
         }
     }
 
-    /// Adjusts the part after `medium`, from which it may borrow, has been copied to offset `start`
-    /// of the page, and the earlier content of the page has moved by `moved` bytes.
+    /// Adjusts the part after `medium`, from which it may borrow, was copied to offset `start` of a
+    /// page, and the previous content of the page moved up by `moved` bytes.
     pub(crate) fn moved<'b>(self, medium: &[u8], start: usize, moved: usize) -> Part<'b> {
         match self {
             // An empty slice may point outside `medium`.
@@ -38,7 +40,7 @@ impl<'a> Part<'a> {
                 let from = start + bytes.as_ptr().addr() - medium.as_ptr().addr();
                 Part::Page(from..from + bytes.len())
             }
-            Part::Page(place) => Part::Page(place.start + moved..place.end + moved),
+            Part::Page(range) => Part::Page(range.start + moved..range.end + moved),
         }
     }
 

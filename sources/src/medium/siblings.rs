@@ -1,29 +1,29 @@
-//! Finds the files and folders next to the images of a folder dataset. Formats with annotations use
-//! this module to recognize annotated datasets, whose folders are not classes.
+//! Finds the files and folders near the images in a folder. Annotation formats use them to
+//! recognize their datasets, so that the folders of such a dataset are not opened as classes.
 
 use std::path::Path;
 
 use super::tree::Tree;
 use crate::error::Result;
 
-/// Maximum number of folders that are searched for annotations. If there are more, they are class
-/// folders.
-const FOLDERS: usize = 16;
-/// Number of leading bytes that are examined to determine whether a file contains annotations.
+/// Maximum number of folders, of entries per folder and of files that are considered. Annotated
+/// datasets have only a few image folders; larger numbers of folders are classes.
+const MAX_ENTRIES: usize = 16;
+/// Number of leading bytes that are read to determine whether a file contains annotations.
 const START: usize = 4096;
 
-/// The surroundings of the images in a folder.
+/// The files and folders near the images in a folder.
 pub(crate) struct Around<'a> {
     pub(crate) tree: Tree<'a>,
     /// Names of the files directly in the folder.
     files: Vec<String>,
-    /// Each folder that contains images at any depth, as a path prefix, with the names of those of
-    /// its entries that are images or contain images.
+    /// The folders that contain images at any depth. For each of them: its path as a prefix, and
+    /// the names of its entries that are images or contain images.
     pub(crate) above: Vec<(&'a str, Vec<&'a str>)>,
 }
 
 impl<'a> Around<'a> {
-    /// Creates the description of the folder `tree`, given the relative paths of its `images`.
+    /// Examines the folder `tree`. `images` yields the relative paths of its images.
     ///
     /// # Errors
     /// If the folder cannot be listed.
@@ -32,12 +32,12 @@ impl<'a> Around<'a> {
         for path in images {
             let starts = std::iter::once(0).chain(path.match_indices('/').map(|(at, _)| at + 1));
             for start in starts {
-                let (place, inside) = (&path[..start], path[start..].split('/').next().unwrap_or_default());
-                match above.iter().position(|(other, _)| *other == place) {
-                    Some(at) if !above[at].1.contains(&inside) && above[at].1.len() < FOLDERS => {
-                        above[at].1.push(inside);
+                let (folder, entry) = (&path[..start], path[start..].split('/').next().unwrap_or_default());
+                match above.iter().position(|(other, _)| *other == folder) {
+                    Some(i) if !above[i].1.contains(&entry) && above[i].1.len() < MAX_ENTRIES => {
+                        above[i].1.push(entry);
                     }
-                    None if above.len() < FOLDERS => above.push((place, vec![inside])),
+                    None if above.len() < MAX_ENTRIES => above.push((folder, vec![entry])),
                     _ => {}
                 }
             }
@@ -45,35 +45,36 @@ impl<'a> Around<'a> {
         Ok(Around { tree, files: tree.file_names()?, above })
     }
 
-    /// Returns the first file in the folder that has one of `extensions` and whose leading bytes
-    /// satisfy `is`.
+    /// Returns the first file in the folder that has one of `extensions` and for whose leading
+    /// bytes `matches` returns true.
     ///
     /// # Errors
     /// If a file cannot be read.
-    pub(crate) fn file(&self, extensions: &[&str], is: fn(&[u8]) -> bool) -> Result<Option<&str>> {
-        let has_end =
-            |name: &&String| Path::new(name).extension().is_some_and(|end| extensions.iter().any(|e| end == *e));
-        for name in self.files.iter().filter(has_end).take(FOLDERS) {
-            if is(&self.tree.start_of(name, START)?) {
+    pub(crate) fn file(&self, extensions: &[&str], matches: fn(&[u8]) -> bool) -> Result<Option<&str>> {
+        let has_extension =
+            |name: &&String| Path::new(name).extension().is_some_and(|found| extensions.iter().any(|e| found == *e));
+        for name in self.files.iter().filter(has_extension).take(MAX_ENTRIES) {
+            if matches(&self.tree.start_of(name, START)?) {
                 return Ok(Some(name));
             }
         }
         Ok(None)
     }
 
-    /// Returns the paths of the files in each folder named `Annotations` or `annotations` next to
-    /// the image folders. Lists only as many files as are needed to recognize the format.
+    /// For each folder called `Annotations` or `annotations` next to images or image folders,
+    /// returns the paths of a few of its files, enough to recognize the format.
     ///
     /// # Errors
     /// If a folder cannot be listed.
     pub(crate) fn annotations(&self) -> Result<Vec<Vec<String>>> {
         let mut found = Vec::new();
-        for (place, _) in &self.above {
+        for (parent, _) in &self.above {
             for name in ["Annotations", "annotations"] {
-                let folder = format!("{place}{name}");
+                let folder = format!("{parent}{name}");
                 if self.tree.has_folder(&folder)? {
-                    let names =
-                        self.tree.within(&folder, |tree| tree.entries().take(FOLDERS).collect::<Result<Vec<_>>>())?;
+                    let names = self
+                        .tree
+                        .within(&folder, |tree| tree.entries().take(MAX_ENTRIES).collect::<Result<Vec<_>>>())?;
                     let mut paths: Vec<_> = names.into_iter().map(|(name, _)| format!("{folder}/{name}")).collect();
                     paths.sort();
                     found.push(paths);

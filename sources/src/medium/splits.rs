@@ -1,21 +1,22 @@
 //! Finds the splits of a dataset, such as `train` and `validation`, from the names of its files.
 //!
-//! One rule applies to every format: the path of a split is the path of the dataset followed by the
-//! name of the split, such as `imagenet/train`. If that path is a folder, it is opened. Otherwise,
-//! the names of the files in `imagenet` or in its folder `data` determine their splits:
+//! In every format, the path of a split is the path of the dataset followed by the name of the
+//! split, such as `imagenet/train`. If that path is a folder, the folder is opened. Otherwise, the
+//! names of the files in `imagenet` or in `imagenet/data` determine their splits:
 //!
 //! - `train-00000-of-00003.parquet` belongs to `train`.
 //! - `set-train-00000-of-00003.arrow` and `set-train.arrow`, as in the Hugging Face cache, belong
 //!   to `train`.
-//! - Otherwise, the first component of the name that is a common split name decides. For example,
-//!   `my_test.parquet` belongs to `test`.
-//! - Files whose names contain no common split name belong to `train`.
+//! - Any other file belongs to the split that the first common split name in its name denotes. For
+//!   example, `my_test.parquet` belongs to `test`. If the name contains no common split name, the
+//!   file belongs to `train`.
 //!
-//! If the only files are in one other folder, such as `imagenet/plain_text`, and the dataset is on
-//! the Hugging Face Hub, that folder is a configuration of the dataset. Elsewhere, the folder may
-//! be a different dataset, so its splits are not treated as splits of `imagenet`.
+//! If all files are in one other folder, such as `imagenet/plain_text`, and the dataset is on the
+//! Hugging Face Hub, the folder is a configuration of the dataset, and `imagenet/train` is a split
+//! of this configuration. Elsewhere, the folder may be a different dataset, so its splits are not
+//! opened as splits of `imagenet`.
 //!
-//! Opening fails if a shard is missing, or if a split contains files of two datasets.
+//! Opening fails if a shard is missing, or if a split contains files from two datasets.
 
 use std::path::{Path, PathBuf};
 
@@ -30,7 +31,7 @@ const USUAL: [(&str, &[&str]); 3] = [
     ("test", &["test", "testing", "eval", "evaluation"]),
 ];
 
-/// Returns the common split name for which `word` is an accepted spelling, ignoring case.
+/// Returns the common split name that `word` is an accepted spelling of, ignoring case.
 pub(crate) fn usual(word: &str) -> Option<&'static str> {
     let word = word.to_ascii_lowercase();
     USUAL.iter().find(|(_, words)| words.contains(&&*word)).map(|(name, _)| *name)
@@ -39,8 +40,8 @@ pub(crate) fn usual(word: &str) -> Option<&'static str> {
 /// A split and its files, sorted by name.
 pub(crate) type Split<T> = (String, Vec<T>);
 
-/// Returns the split of the file `name`. If `prefixed` is true, file names start with the name of
-/// the dataset.
+/// Returns the split that the file `name` belongs to. If `prefixed` is true, file names start with
+/// the name of the dataset.
 pub(crate) fn split_of(name: &str, prefixed: bool) -> String {
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
     let numbered = numbered(stem);
@@ -51,32 +52,31 @@ pub(crate) fn split_of(name: &str, prefixed: bool) -> String {
         return usual(last).unwrap_or(last).to_owned();
     }
     let lower = stem.to_ascii_lowercase();
-    let parts: Vec<&str> = lower.split(|c: char| !c.is_ascii_alphabetic()).collect();
-    let usual = |part: &&str| USUAL.iter().find(|(_, words)| words.contains(part)).map(|(name, _)| *name);
-    match parts.iter().find_map(usual) {
+    let words: Vec<&str> = lower.split(|c: char| !c.is_ascii_alphabetic()).collect();
+    match words.iter().find_map(|word| usual(word)) {
         Some(usual) => usual.to_owned(),
         None => "train".to_owned(),
     }
 }
 
-/// Returns the part of the name before a suffix such as `-00000-of-00003`.
+/// Returns what precedes a suffix such as `-00000-of-00003`, or `None` without such a suffix.
 fn numbered(stem: &str) -> Option<&str> {
     shard(stem).map(|(split, _, _)| split)
 }
 
 /// Parses a name such as `train-00000-of-00003` into the split, the shard index and the number of
-/// shards. The names of older files on the Hub end with a hash.
+/// shards. Accepts a hash at the end, as in the names of older files on the Hub.
 fn shard(stem: &str) -> Option<(&str, u64, u64)> {
-    let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?;
-    let (rest, of) = stem.rsplit_once("-of-")?;
-    let (of, hash) = of.split_once('-').unwrap_or((of, ""));
-    let (split, place) = rest.rsplit_once('-')?;
-    let sound = !split.is_empty() && hash.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    Some((split, number(place)?, number(of)?)).filter(|_| sound)
+    let parse = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?;
+    let (start, count) = stem.rsplit_once("-of-")?;
+    let (count, hash) = count.split_once('-').unwrap_or((count, ""));
+    let (split, index) = start.rsplit_once('-')?;
+    let is_valid = !split.is_empty() && hash.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    Some((split, parse(index)?, parse(count)?)).filter(|_| is_valid)
 }
 
-/// Checks that the files of a split at `at` include all of its shards, if their names contain shard
-/// numbers.
+/// Checks that no shard is missing, if the names of a split's files contain shard indices. `at` is
+/// the path of the dataset.
 ///
 /// # Errors
 /// If a shard is missing, or the files belong to several datasets.
@@ -84,38 +84,37 @@ pub(crate) fn complete(at: &Path, names: &[String]) -> Result<()> {
     let parsed = |name: &String| {
         let name = name.rsplit('/').next().unwrap_or(name);
         let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
-        shard(stem).or_else(|| shard(name)).map(|(_, number, of)| (number, of))
+        shard(stem).or_else(|| shard(name)).map(|(_, index, count)| (index, count))
     };
-    let found: Vec<_> = names.iter().map(parsed).collect();
-    let Some(of) = found.iter().flatten().map(|(_, of)| *of).max() else { return Ok(()) };
-    let refused = |cause: String| Err(Error::in_source(cause).at_path(at));
-    if let Some(place) = found.iter().position(|one| one.is_none_or(|(_, other)| other != of)) {
-        return refused(format!(
-            "{:?} does not belong to the {of} shards of this split: move it to a different folder",
-            names[place]
+    let shards: Vec<_> = names.iter().map(parsed).collect();
+    let Some(count) = shards.iter().flatten().map(|(_, count)| *count).max() else { return Ok(()) };
+    let error = |cause: String| Err(Error::in_source(cause).at_path(at));
+    if let Some(other) = shards.iter().position(|shard| shard.is_none_or(|(_, other)| other != count)) {
+        return error(format!(
+            "{:?} does not belong to the {count} shards of this split: move it to a different folder",
+            names[other]
         ));
     }
-    let mut numbers: Vec<u64> = found.iter().flatten().map(|(number, _)| *number).collect();
-    numbers.sort_unstable();
-    if let Some(twice) = numbers.windows(2).find(|pair| pair[0] == pair[1]) {
-        return refused(format!("shard {} of {of} exists twice: remove the files of the older dataset", twice[0]));
+    let mut indices: Vec<u64> = shards.iter().flatten().map(|(index, _)| *index).collect();
+    indices.sort_unstable();
+    if let Some(twice) = indices.windows(2).find(|pair| pair[0] == pair[1]) {
+        return error(format!("shard {} of {count} exists twice: remove the files of the older dataset", twice[0]));
     }
-    // The search is bounded by the number of files, not by the number of shards that the names
-    // claim.
-    let missing = (0..of).take(numbers.len() + 1).find(|number| numbers.binary_search(number).is_err());
+    // Bound the search by the number of files, because the names may claim any number of shards.
+    let missing = (0..count).take(indices.len() + 1).find(|index| indices.binary_search(index).is_err());
     match missing {
-        Some(missing) => refused(format!("shard {missing} of {of} is missing; {} are present", numbers.len())),
+        Some(missing) => error(format!("shard {missing} of {count} is missing; {} are present", indices.len())),
         None => Ok(()),
     }
 }
 
-/// Selects the files of one split from a dataset whose relative paths are `names`. The names of the
-/// files directly in the dataset or in its folder `data` determine their splits. If there are none,
-/// the first folder of each path is the split, or a configuration whose file names determine the
-/// split.
+/// Selects the files of one split from `names`, the relative paths of all files of a dataset. If
+/// there are files directly in the dataset or in its folder `data`, their names determine the
+/// splits. Otherwise, the first folder of each path is a split, or it is a configuration, in which
+/// file names determine the splits.
 ///
 /// # Errors
-/// The errors of [`choose`] and [`complete`].
+/// As for [`choose`] and [`complete`].
 #[cfg(any(feature = "parquet", test))]
 pub(crate) fn below(at: &Path, names: Vec<String>, wanted: Option<&str>) -> Result<Vec<String>> {
     let direct = |name: &String| !name.strip_prefix("data/").unwrap_or(name).contains('/');
@@ -140,7 +139,7 @@ pub(crate) fn below(at: &Path, names: Vec<String>, wanted: Option<&str>) -> Resu
     if only && wanted.is_some() && !is_of_hub(at) {
         let folder = &splits[0].0;
         return Err(Error::config(format!(
-            "no such file or folder, and {} has no such split; its files are in the folder {folder:?}: open {}, or one of its splits",
+            "no such file or folder, and {} has no such split; its files are in the folder {folder:?}: open {} or a split of it",
             at.display(),
             at.join(folder).display(),
         ))
@@ -169,7 +168,7 @@ fn is_of_hub(at: &Path) -> bool {
     })
 }
 
-/// Groups files by split, sorted by split name. `name` returns the name of a file.
+/// Groups files by split, and sorts the splits by name. `name` returns the name of a file.
 pub(crate) fn group<T>(files: Vec<T>, prefixed: bool, name: impl Fn(&T) -> String) -> Vec<Split<T>> {
     let mut splits: Vec<Split<T>> = Vec::new();
     for file in files {
@@ -183,7 +182,7 @@ pub(crate) fn group<T>(files: Vec<T>, prefixed: bool, name: impl Fn(&T) -> Strin
     splits
 }
 
-/// Returns the files in `folder` with this extension, sorted by name. Hidden files are ignored.
+/// Returns the sorted paths of the files in `folder` that have this extension. Skips hidden files.
 ///
 /// # Errors
 /// If the folder cannot be listed.
@@ -203,9 +202,9 @@ pub(crate) fn choose<T>(at: &Path, splits: Vec<Split<T>>, wanted: Option<&str>) 
     let cause = match wanted {
         Some(wanted) => match splits.into_iter().find(|(name, _)| name == wanted) {
             Some((_, files)) => return Ok(files),
-            None => format!("no split {wanted:?}, only {names}, and no file or folder of this name"),
+            None => format!("no split {wanted:?}: expected one of {names}; no file or folder has this name either"),
         },
-        None if several => format!("has the splits {names}: add the name of one to the path, such as {first}"),
+        None if several => format!("found the splits {names}: append one to the path, for example {first}"),
         None => return Ok(splits.into_iter().next().map_or_else(Vec::new, |(_, files)| files)),
     };
     Err(Error::config(cause).at_path(at))
@@ -254,7 +253,7 @@ mod tests {
 
     /// `Loader("x/train")` must not open the files of `x/other`.
     #[test]
-    fn a_split_is_not_searched_in_a_different_dataset() {
+    fn splits_of_a_different_dataset_are_not_found() {
         let files = vec!["other/train-00000-of-00001.parquet".to_owned()];
         for at in ["x", "s3://bucket", "hf://datasets/org/set/part"] {
             let e = below(Path::new(at), files.clone(), Some("train")).unwrap_err();
@@ -273,7 +272,7 @@ mod tests {
         };
         assert_eq!(cause(&["a.parquet", "b.parquet"]), "");
         assert_eq!(cause(&["train-00000-of-00002.tfrecord", "train-00001-of-00002.tfrecord"]), "");
-        for (list, said) in [
+        for (list, expected) in [
             (&["train-00001-of-00003.parquet"][..], "shard 0 of 3 is missing; 1 are present"),
             (&["train-00000-of-00002"], "shard 1 of 2 is missing"),
             (&["x.tfrecord-00000-of-00002"], "shard 1 of 2 is missing"),
@@ -281,7 +280,7 @@ mod tests {
             (&["train-00000-of-00001.parquet", "extra.parquet"], "\"extra.parquet\" does not belong"),
             (&["a-train-00000-of-00001.arrow", "b-train-00000-of-00001.arrow"], "exists twice"),
         ] {
-            assert!(cause(list).contains(said), "{list:?}: {}", cause(list));
+            assert!(cause(list).contains(expected), "{list:?}: {}", cause(list));
         }
     }
 
@@ -291,11 +290,11 @@ mod tests {
         let at = Path::new("set");
         assert_eq!(choose(at, splits(), Some("train")).unwrap(), [2, 3]);
         let e = choose(at, splits(), None).unwrap_err();
-        let said =
-            format!("the splits test, train: add the name of one to the path, such as {}", at.join("test").display());
-        assert!(e.cause().contains(&said), "{e}");
+        let expected =
+            format!("the splits test, train: append one to the path, for example {}", at.join("test").display());
+        assert!(e.cause().contains(&expected), "{e}");
         let e = choose(at, splits(), Some("dev")).unwrap_err();
-        assert!(e.cause().contains("no split \"dev\", only test, train"), "{e}");
+        assert!(e.cause().contains("no split \"dev\": expected one of test, train"), "{e}");
         assert_eq!(choose(at, splits()[1..].to_vec(), None).unwrap(), [2, 3]);
     }
 }

@@ -11,26 +11,27 @@ use crate::model::store::Stores;
 use crate::model::{Lookahead, Object, Prefetcher};
 use crate::stats::NetworkStats;
 
-/// Placeholder for the object index of a file that does not exist.
+/// Object index of a file that does not exist.
 const ABSENT: u32 = u32::MAX;
 
-/// The files that samples refer to, all in one store.
+/// The files that samples refer to, all of which are in one store.
 pub(crate) struct Stored {
     remote: Remote,
-    set: Arc<Set>,
+    table: Arc<FileTable>,
 }
 
-struct Set {
+struct FileTable {
     objects: Arc<[Object]>,
-    /// Object index of each file: `width` consecutive entries per sample.
+    /// Object index of each file, with `width` consecutive files per sample.
     files: Vec<u32>,
     /// Number of files per sample.
     width: usize,
 }
 
-impl Set {
-    fn part(&self, number: u64) -> Option<(u32, Range<u64>)> {
-        let object = *self.files.get(usize::try_from(number).ok()?)?;
+impl FileTable {
+    /// Returns the object index and the byte range of file `index`.
+    fn range(&self, index: u64) -> Option<(u32, Range<u64>)> {
+        let object = *self.files.get(usize::try_from(index).ok()?)?;
         Some((object, 0..self.objects.get(object as usize)?.len))
     }
 }
@@ -41,14 +42,14 @@ pub(crate) fn is_url(path: &str) -> bool {
     matches!(crate::model::store::Location::of(path), crate::model::store::Location::Url(_))
 }
 
-/// Returns the URL of the file that a cell names. The cell contains either a URL or a path relative
-/// to `root`.
+/// Returns the URL of the file that a cell refers to. The cell contains either a URL or a path
+/// relative to `root`.
 #[cfg(feature = "tables")]
 pub(crate) fn url_of(root: &str, cell: &str) -> String {
     if is_url(cell) { cell.to_owned() } else { format!("{root}{}", cell.strip_prefix("./").unwrap_or(cell)) }
 }
 
-/// The objects below the URL of a folder, which are listed on first use.
+/// The objects below the URL of a folder. They are listed on first use.
 pub(crate) struct Below<'a> {
     root: &'a str,
     listed: OnceCell<Vec<Object>>,
@@ -65,14 +66,14 @@ impl<'a> Below<'a> {
     /// If the objects cannot be listed.
     pub(crate) fn has(&self, url: &str, stores: &Stores) -> Result<bool> {
         if self.listed.get().is_none() {
-            let _ = self.listed.set(listed(&Remote::new(stores.of(self.root)?.clone()), self.root)?);
+            let _ = self.listed.set(list_sorted(&Remote::new(stores.of(self.root)?.clone()), self.root)?);
         }
         Ok(self.listed.get().is_some_and(|objects| find(objects, url).is_some()))
     }
 }
 
 /// Lists the objects below a folder, sorted by URL.
-fn listed(remote: &Remote, folder: &str) -> Result<Vec<Object>> {
+fn list_sorted(remote: &Remote, folder: &str) -> Result<Vec<Object>> {
     let mut objects = remote.list(folder)?;
     objects.sort_by(|a, b| a.url.cmp(&b.url));
     Ok(objects)
@@ -83,8 +84,8 @@ fn find(objects: &[Object], url: &str) -> Option<u32> {
     u32::try_from(objects.binary_search_by(|object| object.url.as_str().cmp(url)).ok()?).ok()
 }
 
-/// Implements the methods of a [`Source`](crate::Source) that delegate to its field `stored`, which
-/// holds the files that its samples refer to if they are in a store.
+/// Implements the methods of a [`Source`](crate::Source) that delegate to its field `stored`, an
+/// `Option<Stored>`.
 macro_rules! of_stored {
     () => {
         fn follow(&self, order: $crate::model::Lookahead) -> Option<Box<dyn $crate::model::Prefetcher>> {
@@ -104,19 +105,19 @@ pub(crate) use of_stored;
 
 impl std::fmt::Debug for Stored {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Stored").field("files", &self.set.files.len()).finish_non_exhaustive()
+        f.debug_struct("Stored").field("files", &self.table.files.len()).finish_non_exhaustive()
     }
 }
 
 impl Stored {
-    /// Finds the files at `urls`, which contains `width` entries per sample. An entry is `None` if
-    /// the file is not read.
+    /// Lists the folder that contains all `urls`, and finds the object at each of them. `urls`
+    /// contains `width` consecutive entries per sample. An entry is `None` if the file is not read.
     ///
     /// # Errors
     /// If the files are in several stores or buckets, or cannot be listed.
     pub(crate) fn of(urls: &[Option<String>], width: usize, below: Below<'_>, stores: &Stores) -> Result<Self> {
         let mut named = urls.iter().flatten();
-        let first = named.next().ok_or_else(|| Error::in_source("no sample names a file"))?;
+        let first = named.next().ok_or_else(|| Error::in_source("no sample refers to a file"))?;
         let mut folder = &first[..first.rfind('/').map_or(0, |at| at + 1)];
         for url in named {
             let same = folder.bytes().zip(url.bytes()).take_while(|(a, b)| a == b).count();
@@ -130,37 +131,37 @@ impl Stored {
         let remote = Remote::new(stores.of(folder)?.clone());
         let objects = match below.listed.into_inner().filter(|_| folder.starts_with(below.root)) {
             Some(objects) => objects,
-            None => listed(&remote, folder)?,
+            None => list_sorted(&remote, folder)?,
         };
         let files = urls.iter().map(|url| url.as_ref().and_then(|url| find(&objects, url)).unwrap_or(ABSENT)).collect();
-        Ok(Stored { remote, set: Arc::new(Set { objects: objects.into(), files, width }) })
+        Ok(Stored { remote, table: Arc::new(FileTable { objects: objects.into(), files, width }) })
     }
 
-    /// Reads the file at `url`, which is file number `place` of a sample.
+    /// Reads file `index` of sample `sample`. `url` is the URL of the file, for error messages.
     ///
     /// # Errors
     /// If the file does not exist or cannot be read.
     pub(crate) fn read<'a>(
         &self,
         sample: usize,
-        place: usize,
+        index: usize,
         url: &str,
         scratch: &'a mut Vec<u8>,
     ) -> Result<&'a [u8]> {
-        let number = (sample * self.set.width + place) as u64;
-        let Some((object, range)) = self.set.part(number) else {
+        let file = (sample * self.table.width + index) as u64;
+        let Some((object, range)) = self.table.range(file) else {
             return Err(Error::in_source("the object does not exist").at_path(url));
         };
         let to = room(scratch, range.end)?;
-        self.remote.read(number, &self.set.objects[object as usize], 0, to)?;
+        self.remote.read(file, &self.table.objects[object as usize], 0, to)?;
         Ok(to)
     }
 
     /// Starts prefetching the files of the samples in `order`.
     pub(crate) fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
-        let files = wide(order, self.set.width);
-        let set = self.set.clone();
-        self.remote.follow(files, Parts::new(self.set.objects.clone(), move |number| set.part(number)))
+        let files = wide(order, self.table.width);
+        let table = self.table.clone();
+        self.remote.follow(files, Parts::new(self.table.objects.clone(), move |file| table.range(file)))
     }
 
     pub(crate) fn network(&self) -> NetworkStats {
@@ -169,7 +170,7 @@ impl Stored {
 
     /// Returns the size of the prefetch buffer in bytes.
     pub(crate) fn ahead_bytes(&self) -> usize {
-        let files = (0..self.set.files.len() as u64).filter_map(|number| self.set.part(number));
+        let files = (0..self.table.files.len() as u64).filter_map(|file| self.table.range(file));
         ahead_of(files.map(|(_, range)| range.end))
     }
 }

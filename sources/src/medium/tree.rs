@@ -1,4 +1,5 @@
-//! Lists a folder, whether local or in a store, so that the same rules detect formats in both.
+//! [`Tree`]: a folder to list, which is local or in a store, so that the same rules detect the
+//! formats of both.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,27 +12,27 @@ use crate::machine::file;
 use crate::machine::slashes::slashed;
 use crate::model::Object;
 
-/// Maximum depth below a folder at which files are searched.
-const DEPTH: usize = 2;
+/// Maximum depth below a folder at which files are searched for.
+const MAX_DEPTH: usize = 2;
 /// Maximum number of folders that are searched at one depth. If there are more, they are classes,
 /// not splits.
-const FOLDERS: usize = 256;
+const MAX_FOLDERS: usize = 256;
 /// Name of the index file that lists the shards of a dataset.
 pub(crate) const INDEX: &str = "index.json";
-/// Number of leading bytes that determine the type of a file.
+/// Number of leading bytes that are read to detect the type of a file.
 pub(crate) const START: usize = 512;
 
 /// A folder to list.
 #[derive(Clone, Copy)]
 pub(crate) enum Tree<'a> {
     Local(&'a Path),
-    /// The URL of a folder, the sorted objects of the store, and the store.
+    /// The URL of a folder, the listed objects sorted by URL, and the store.
     Stored(&'a str, &'a [Object], &'a Remote),
 }
 
 impl<'a> Tree<'a> {
-    /// Returns whether the folder contains a file called `name`. Also true for a pipe or a device,
-    /// so that opening it reports the problem.
+    /// Returns whether the folder contains a file called `name`. Returns true for a pipe or a
+    /// device as well, so that the user gets an error when it is opened.
     ///
     /// # Errors
     /// If the operating system cannot examine the path.
@@ -55,9 +56,9 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Iterates over the entries of the folder in unspecified order. Yields the name of each file
-    /// or folder, and `true` if it is a folder. Skips hidden entries and follows symbolic links.
-    /// Yields an error if the folder cannot be listed.
+    /// Iterates over the entries of the folder in unspecified order. Yields the name of each entry
+    /// and whether it is a folder. Skips hidden entries and follows symbolic links. Yields an error
+    /// if the folder cannot be listed.
     pub(crate) fn entries(self) -> Box<dyn Iterator<Item = Result<(String, bool)>> + 'a> {
         let folder = match self {
             Tree::Local(folder) => folder,
@@ -74,44 +75,46 @@ impl<'a> Tree<'a> {
             Err(e) => Box::new(std::iter::once(Err(failed(e)))),
             Ok(listed) => Box::new(listed.filter_map(move |entry| {
                 let kind = entry.and_then(|entry| Ok((is_folder(&entry)?, entry.file_name())));
-                let found = kind.map(|(kind, name)| kind.map(|is| (name.to_string_lossy().into_owned(), is)));
-                found.map_err(failed).transpose()
+                let entry =
+                    kind.map(|(kind, name)| kind.map(|is_folder| (name.to_string_lossy().into_owned(), is_folder)));
+                entry.map_err(failed).transpose()
             })),
         }
     }
 
-    /// Returns the sorted names of the files in the folder, without hidden files.
+    /// Returns the sorted names of the files in the folder. Skips hidden files.
     ///
     /// # Errors
     /// If the folder cannot be listed.
     pub(crate) fn file_names(self) -> Result<Vec<String>> {
-        let files = self.entries().filter_map(|entry| entry.map(|(name, is)| (!is).then_some(name)).transpose());
+        let files =
+            self.entries().filter_map(|entry| entry.map(|(name, is_folder)| (!is_folder).then_some(name)).transpose());
         let mut names = files.collect::<Result<Vec<_>>>()?;
         names.sort();
         Ok(names)
     }
 
-    /// Returns the number of files with this extension in the folder, without hidden files.
+    /// Returns the number of files in the folder that have this extension. Skips hidden files.
     ///
     /// # Errors
     /// If the folder cannot be listed.
     pub(crate) fn count_in(self, extension: &str) -> Result<usize> {
-        let is = |(name, is_folder): (String, bool)| file::has_extension(&name, extension) && !is_folder;
-        self.entries().try_fold(0, |count, entry| Ok(count + usize::from(is(entry?))))
+        let matches = |(name, is_folder): (String, bool)| file::has_extension(&name, extension) && !is_folder;
+        self.entries().try_fold(0, |count, entry| Ok(count + usize::from(matches(entry?))))
     }
 
-    /// Calls `look` with the subfolder `name`.
-    pub(crate) fn within<R>(self, name: &str, look: impl FnOnce(Tree<'_>) -> R) -> R {
+    /// Calls `f` with the subfolder `name`.
+    pub(crate) fn within<R>(self, name: &str, f: impl FnOnce(Tree<'_>) -> R) -> R {
         match self {
-            Tree::Local(folder) => look(Tree::Local(&folder.join(name))),
+            Tree::Local(folder) => f(Tree::Local(&folder.join(name))),
             Tree::Stored(url, objects, remote) => {
-                look(Tree::Stored(&format!("{}/{name}", url.trim_end_matches('/')), objects, remote))
+                f(Tree::Stored(&format!("{}/{name}", url.trim_end_matches('/')), objects, remote))
             }
         }
     }
 
-    /// Returns the first bytes of a file in the folder. The result is empty if there is no such
-    /// file.
+    /// Returns up to [`START`] leading bytes of a file in the folder. The result is empty if the
+    /// file does not exist.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -122,7 +125,7 @@ impl<'a> Tree<'a> {
     /// Like [`start`](Tree::start), but returns up to `len` bytes.
     ///
     /// # Errors
-    /// The errors of [`start`](Tree::start).
+    /// As for [`start`](Tree::start).
     pub(crate) fn start_of(self, name: &str, len: usize) -> Result<Vec<u8>> {
         match self {
             Tree::Local(folder) => {
@@ -136,9 +139,9 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Returns the relative paths of the files with this extension, sorted as paths. Searches the
-    /// folder itself, then its subfolders, then their subfolders, and stops at the first depth that
-    /// contains such files. Hidden files and folders are ignored.
+    /// Returns the relative paths of the files that have this extension, sorted by component.
+    /// Searches the folder, then its subfolders, then their subfolders, and stops at the first
+    /// depth that contains such files. Skips hidden files and folders.
     ///
     /// # Errors
     /// If a folder cannot be listed, or a name is not UTF-8.
@@ -152,9 +155,9 @@ impl<'a> Tree<'a> {
                 |name: &'a str, depth: usize| name.match_indices('/').nth(depth - 1).map(|(end, _)| &name[..end]);
             let few = |depth: usize| {
                 let folders: BTreeSet<_> = self.below().filter_map(|(name, _)| folder(name, depth)).collect();
-                folders.len() <= FOLDERS
+                folders.len() <= MAX_FOLDERS
             };
-            let found = (0..=DEPTH).take_while(|&depth| depth == 0 || few(depth));
+            let found = (0..=MAX_DEPTH).take_while(|&depth| depth == 0 || few(depth));
             let found = found.into_iter().find(|&depth| at(depth).next().is_some());
             let mut found: Vec<String> = found.into_iter().flat_map(at).map(|name| (*name).to_owned()).collect();
             // Compare paths by component, so that the files of a folder stay together.
@@ -162,7 +165,7 @@ impl<'a> Tree<'a> {
             return Ok(found);
         };
         let mut folders = vec![root.to_owned()];
-        for _ in 0..=DEPTH {
+        for _ in 0..=MAX_DEPTH {
             let (mut files, mut inside) = (Vec::<PathBuf>::new(), Vec::new());
             for folder in &folders {
                 for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {
@@ -182,7 +185,7 @@ impl<'a> Tree<'a> {
                 let bad = |path: &Path| Error::in_source("the name is not UTF-8").at_path(path);
                 return files.iter().map(|path| name(path).ok_or_else(|| bad(path))).collect();
             }
-            if inside.len() > FOLDERS {
+            if inside.len() > MAX_FOLDERS {
                 break;
             }
             inside.sort();
@@ -191,7 +194,8 @@ impl<'a> Tree<'a> {
         Ok(Vec::new())
     }
 
-    /// Iterates over the objects below the URL with their relative names, without hidden ones.
+    /// Iterates over the objects below the URL. Yields each object's relative name and the object.
+    /// Skips hidden objects.
     fn below(self) -> impl Iterator<Item = (&'a str, &'a Object)> {
         let (url, objects) = match self {
             Tree::Local(_) => ("", &[][..]),
@@ -206,9 +210,9 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// Returns whether an entry of a local folder, or the target of a symbolic link, is a folder.
-/// Returns `None` if the entry is hidden, is neither a file nor a folder, or is a dangling link.
-/// `Tree::below` skips hidden objects in stores in the same way.
+/// Returns whether an entry of a local folder is a folder or a symbolic link to a folder. Returns
+/// `None` if the entry is hidden, is neither a file nor a folder, or is a dangling link. For
+/// stores, `Tree::below` skips hidden objects.
 ///
 /// # Errors
 /// If the type of the entry cannot be read.
@@ -229,10 +233,10 @@ mod tests {
     use super::*;
     use crate::model::Store;
 
-    /// A store whose methods find nothing. The tests pass the objects directly.
-    struct Nothing;
+    /// A store without objects. The tests pass listed objects to [`Tree::Stored`].
+    struct EmptyStore;
 
-    impl Store for Nothing {
+    impl Store for EmptyStore {
         fn list(&self, _: &str) -> Result<Vec<Object>> {
             Ok(Vec::new())
         }
@@ -246,8 +250,8 @@ mod tests {
         }
     }
 
-    /// Calls `check` with a local folder that contains the files `names`, and with a store that
-    /// contains the same files.
+    /// Calls `check` with a local folder that contains the files `names`, and with a folder in a
+    /// store that contains the same files.
     fn in_both(names: &[&str], check: impl Fn(Tree<'_>)) {
         let (folder, linked) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for name in names {
@@ -268,7 +272,7 @@ mod tests {
         let url = "mem://set";
         let object = |name: &&str| Object { url: format!("{url}/{name}"), len: 1, tag: None, server: None };
         let objects: Vec<_> = names.iter().map(object).collect();
-        check(Tree::Stored(url, &objects, &Remote::new(Arc::new(Nothing))));
+        check(Tree::Stored(url, &objects, &Remote::new(Arc::new(EmptyStore))));
     }
 
     #[test]

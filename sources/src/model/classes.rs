@@ -1,3 +1,5 @@
+//! [`Classes`]: a list of class names that determines the labels.
+
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -11,13 +13,13 @@ use crate::machine::file::{self, MAX_FILE};
 use crate::stats::NetworkStats;
 
 /// Maximum number of names that a message lists.
-const SHOWN: usize = 10;
+const MAX_SHOWN: usize = 10;
 
-/// A list of class names. The position of a name in the list is its label, regardless of how a
-/// dataset numbers its classes.
+/// A list of class names. The label of a class is the index of its name in the list, whatever label
+/// the dataset itself assigns to the class.
 ///
-/// A list gives datasets with different sets of classes the same labels. For example, if a
-/// validation set lacks a class, the labels of the other classes do not shift.
+/// With a list, datasets with different classes get the same labels. For example, if a class does
+/// not occur in the validation set, the labels of the other classes do not shift.
 ///
 /// ```
 /// use warpfeed_sources::Classes;
@@ -34,7 +36,7 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// Creates a list of `names`, which are numbered 0, 1, 2, ….
+    /// Creates a list of `names`, which get the labels 0, 1, 2, ….
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the list or a name is empty, or if a name
@@ -44,25 +46,26 @@ impl Classes {
         if names.is_empty() {
             return Err(Error::config("classes: the list is empty"));
         }
-        let mut places = HashMap::with_capacity(names.len());
-        for (place, name) in names.iter().enumerate() {
+        let mut labels = HashMap::with_capacity(names.len());
+        for (label, name) in names.iter().enumerate() {
             if name.is_empty() {
-                return Err(Error::config(format!("classes: name {place} is empty")));
+                return Err(Error::config(format!("classes: name {label} is empty")));
             }
-            if let Some(first) = places.insert(name, place) {
-                return Err(Error::config(format!("classes: {name:?} occurs twice, as number {first} and {place}")));
+            if let Some(first) = labels.insert(name, label) {
+                return Err(Error::config(format!("classes: {name:?} occurs twice, as number {first} and {label}")));
             }
         }
-        drop(places);
+        drop(labels);
         Ok(Classes { names })
     }
 
     /// Reads the list from a text file with one name per line, or from a `.json` file with an array
-    /// of names. Ignores white space around a name, empty lines at the end, and a byte order mark.
+    /// of names. In a text file, ignores white space around names, empty lines at the end, and a
+    /// byte order mark.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`](crate::ErrorKind::Io) if the file cannot be read. The errors of
-    /// [`new`](Classes::new) also apply; they state the path of the file.
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) if the file cannot be read. Otherwise, as for
+    /// [`new`](Classes::new), with the path of the file.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let bytes = file::read(path, MAX_FILE).map_err(|e| Error::io(path, &e))?;
@@ -85,8 +88,8 @@ impl Classes {
         &self.names
     }
 
-    /// Renumbers the labels of `source`: the label of each class becomes the position of its name
-    /// in the list. If the source has no class names, its labels must already be positions in the
+    /// Replaces the labels of `source`: the label of each class becomes the index of its name in
+    /// the list. If the source has no class names, its labels must already be indices into the
     /// list.
     ///
     /// ```
@@ -105,28 +108,28 @@ impl Classes {
         self.number_if(source, false)
     }
 
-    /// Like [`number`](Classes::number). If `lenient` is true, a class that is not in the list
-    /// causes an error only when one of its samples is read.
+    /// Like [`number`](Classes::number), but if `lenient` is true, a class that is not in the list
+    /// is an error only when one of its samples is read.
     pub(crate) fn number_if(&self, source: Arc<dyn Source>, lenient: bool) -> Result<Arc<dyn Source>> {
         if source.classes() == self.names() {
             return Ok(source);
         }
         if source.classes().is_empty() {
-            let relabel = Relabel::Places(self.names.len());
-            return Ok(Arc::new(Numbered { source, classes: self.clone(), relabel }));
+            let relabel = Relabel::Unnamed(self.names.len());
+            return Ok(Arc::new(Relabeled { source, classes: self.clone(), relabel }));
         }
-        let numbers: HashMap<&String, i64> = self.names.iter().zip(0..).collect();
-        let classes: Vec<_> = source.classes().iter().map(|name| (name.clone(), numbers.get(name).copied())).collect();
+        let labels: HashMap<&String, i64> = self.names.iter().zip(0..).collect();
+        let classes: Vec<_> = source.classes().iter().map(|name| (name.clone(), labels.get(name).copied())).collect();
         let unknown: Vec<&str> = classes.iter().filter(|(_, new)| new.is_none()).map(|(name, _)| &**name).collect();
         if !unknown.is_empty() && !lenient {
             return Err(self.unknown(&unknown));
         }
         let relabel = Relabel::Named { classes, set: "the set".to_owned(), how: "numbered by the list of classes" };
-        Ok(Arc::new(Numbered { source, classes: self.clone(), relabel }))
+        Ok(Arc::new(Relabeled { source, classes: self.clone(), relabel }))
     }
 
     fn unknown(&self, names: &[&str]) -> Error {
-        let shown: Vec<String> = names.iter().take(SHOWN).map(|name| format!("{name:?}")).collect();
+        let shown: Vec<String> = names.iter().take(MAX_SHOWN).map(|name| format!("{name:?}")).collect();
         let more = names.len() - shown.len();
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let (shown, listed) = (shown.join(", "), self.names.len());
@@ -137,8 +140,8 @@ impl Classes {
     }
 }
 
-/// Returns the original number that the datasets `parts` give each of the `classes`. The result is
-/// empty if a class has no number or several.
+/// Returns the category ID of each of the `classes` in the datasets `parts`. The result is empty if
+/// a class has no ID, or different IDs in different datasets.
 pub(crate) fn category_ids<'a>(classes: &[String], parts: impl Iterator<Item = &'a Arc<dyn Source>>) -> Vec<i64> {
     let mut ids = HashMap::new();
     for part in parts {
@@ -151,21 +154,21 @@ pub(crate) fn category_ids<'a>(classes: &[String], parts: impl Iterator<Item = &
     classes.iter().map(|name| ids.get(name).copied()).collect::<Option<_>>().unwrap_or_default()
 }
 
-/// A source whose labels are numbered by a list.
-struct Numbered {
+/// A source with the labels of a class list.
+struct Relabeled {
     source: Arc<dyn Source>,
     classes: Classes,
     relabel: Relabel,
 }
 
-impl Source for Numbered {
+impl Source for Relabeled {
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         self.source.read(index, scratch)?.relabeled(&self.relabel)
     }
 
     fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
         let (source, relabel) = (self.source.only(fields)?, self.relabel.clone());
-        Some(Arc::new(Numbered { source, classes: self.classes.clone(), relabel }))
+        Some(Arc::new(Relabeled { source, classes: self.classes.clone(), relabel }))
     }
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {

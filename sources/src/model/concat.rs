@@ -1,3 +1,5 @@
+//! [`Concat`], which joins several datasets.
+
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -10,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::machine::hash::Hash;
 use crate::stats::NetworkStats;
 
-/// Several datasets as one: the samples of the first, then the samples of the second, and so on.
+/// Several datasets as one: the samples of the first dataset, then those of the second, and so on.
 ///
 /// ```no_run
 /// use warpfeed_sources::{Concat, open};
@@ -25,67 +27,68 @@ use crate::stats::NetworkStats;
 /// **Labels.** Label 0 may mean a cat in one folder and a car in another. There are three ways to
 /// join labels:
 ///
-/// | | labels | names of the classes |
+/// | | labels | class names |
 /// |---|---|---|
-/// | [`new`](Concat::new) | as they are; sets whose names disagree are refused | the longest list |
-/// | [`match_labels_by_name`](Concat::match_labels_by_name) | renumbered, one for each name | all names, sorted |
-/// | [`keep_labels`](Concat::keep_labels) | as they are, whatever the names say | the longest list, or none if they disagree |
+/// | [`new`](Concat::new) | unchanged; fails if the class names disagree | the longest list |
+/// | [`match_labels_by_name`](Concat::match_labels_by_name) | one new label per class name | all names, sorted |
+/// | [`keep_labels`](Concat::keep_labels) | unchanged | the longest list, or none if they disagree |
 ///
-/// Two datasets agree if they use the same name for every label that has a name in both. For
-/// example, `cat, dog` and `cat, dog, fox` agree. A dataset without names agrees with any other.
+/// The class names of two datasets agree if every label that has a name in both has the same name
+/// in both. For example, `cat, dog` and `cat, dog, fox` agree. A dataset without class names agrees
+/// with every other dataset.
 ///
-/// `sampler::Mixture` draws samples from the datasets in given proportions. `Loader::mixture` joins
-/// datasets and draws from them.
+/// `sampler::Mixture` samples from the joined datasets in given proportions. `Loader::mixture`
+/// joins datasets and samples from them.
 pub struct Concat {
     parts: Vec<Arc<dyn Source>>,
-    /// End of each dataset's range of indices in the joined numbering.
+    /// For each dataset, the joined index after its last sample.
     ends: Vec<usize>,
     classes: Vec<String>,
-    /// For each dataset, the mapping from old labels to new ones. Empty if labels stay unchanged.
+    /// For each dataset, the mapping from old to new labels. Empty if labels are unchanged.
     relabel: Vec<Relabel>,
 }
 
-/// Policy for the labels of joined datasets.
+/// How the labels of datasets are joined.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Join {
-    /// Labels must have the same meaning in all datasets. Otherwise, joining fails.
+    /// Labels are unchanged. Joining fails if the class names disagree.
     #[default]
     Same,
-    /// Labels are renumbered by class name.
+    /// Each class name gets a new label.
     ByClassName,
-    /// Labels stay unchanged.
+    /// Labels are unchanged, even if the class names disagree.
     KeepLabels,
 }
 
 impl Concat {
-    /// Joins the datasets `parts`, in this order. Labels stay unchanged.
+    /// Joins the datasets `parts`, in this order. Labels are unchanged.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if two datasets give one label different
-    /// names, or if the number of samples overflows.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a label has different class names in two
+    /// datasets, or if the total number of samples overflows.
     pub fn new(parts: Vec<Arc<dyn Source>>) -> Result<Self> {
         Self::join(parts, Join::Same)
     }
 
     /// Joins the datasets `parts`, in this order, with one label per class name. The label is the
-    /// index of the name in the sorted list of all names. [`Folder`](crate::Folder) would assign
-    /// the same labels to a single folder with the class folders of all datasets.
+    /// index of the name in the sorted list of all names. A [`Folder`](crate::Folder) that contains
+    /// the class folders of all datasets would have the same labels.
     ///
-    /// Reading a sample fails if its label has no name or is not a number.
+    /// Reading a sample fails if its label has no class name or is not a number.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a dataset has samples but no names, or if
-    /// the number of samples overflows.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a dataset has samples but no class names,
+    /// or if the total number of samples overflows.
     pub fn match_labels_by_name(parts: Vec<Arc<dyn Source>>) -> Result<Self> {
         Self::join(parts, Join::ByClassName)
     }
 
-    /// Joins the datasets `parts`, in this order. Labels stay unchanged. Use this function if
-    /// labels have the same meaning but different names, such as `cat` and `Katze`. If the names
-    /// disagree, the joined dataset has no names.
+    /// Joins the datasets `parts`, in this order. Labels are unchanged. Use this function if labels
+    /// have the same meaning but different class names, such as `cat` and `Katze`. If the names
+    /// disagree, the joined dataset has no class names.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the number of samples overflows.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the total number of samples overflows.
     pub fn keep_labels(parts: Vec<Arc<dyn Source>>) -> Result<Self> {
         Self::join(parts, Join::KeepLabels)
     }
@@ -98,10 +101,10 @@ impl Concat {
             ends.push(end.ok_or_else(|| Error::config("concat: the number of samples overflows"))?);
         }
         let (classes, relabel) = match (join, common_names(&parts)) {
-            (Join::ByClassName, _) => numbered_by_name(&parts)?,
+            (Join::ByClassName, _) => labels_by_name(&parts)?,
             (_, Ok(longest)) => (longest, Vec::new()),
             (Join::KeepLabels, Err(_)) => (Vec::new(), Vec::new()),
-            (Join::Same, Err(differ)) => return Err(differ),
+            (Join::Same, Err(disagree)) => return Err(disagree),
         };
         Ok(Concat { parts, ends, classes, relabel })
     }
@@ -118,27 +121,27 @@ impl Concat {
         (part, if part == 0 { index } else { index - self.ends[part - 1] })
     }
 
-    /// Converts label `old` of `part` to the joined numbering.
+    /// Returns the joined label for the label `old` of dataset `part`.
     fn label_of(&self, part: usize, old: Option<i64>) -> Result<Option<i64>> {
         let (Some(old), Some(relabel)) = (old, self.relabel.get(part)) else { return Ok(old) };
         relabel.of(old).map(Some)
     }
 }
 
-/// Returns the longest list of names, if every other list is a prefix of it.
+/// Returns the longest list of class names, if every other list is a prefix of it.
 ///
 /// # Errors
-/// If two parts have different names for a label. The message gives the first such label.
+/// If a label has different names in two datasets. The message states the label.
 fn common_names(parts: &[Arc<dyn Source>]) -> Result<Vec<String>> {
     let longest = (0..parts.len()).rev().max_by_key(|&part| parts[part].classes().len());
     let Some(longest) = longest else { return Ok(Vec::new()) };
     let names = parts[longest].classes();
-    for (number, part) in parts.iter().enumerate() {
-        let Some(label) = part.classes().iter().zip(names).position(|(one, other)| one != other) else { continue };
-        let (first, second) = (number.min(longest), number.max(longest));
+    for (index, part) in parts.iter().enumerate() {
+        let Some(label) = part.classes().iter().zip(names).position(|(name, other)| name != other) else { continue };
+        let (first, second) = (index.min(longest), index.max(longest));
         return Err(Error::config(format!(
             "joined datasets: label {label} is {:?} in set {first} and {:?} in set {second}: use match_labels_by_name to join \
-             labels by name, or keep_labels to leave them unchanged",
+             labels by class name, or keep_labels to leave them unchanged",
             parts[first].classes()[label],
             parts[second].classes()[label]
         )));
@@ -146,21 +149,21 @@ fn common_names(parts: &[Arc<dyn Source>]) -> Result<Vec<String>> {
     Ok(names.to_vec())
 }
 
-/// Returns all names, sorted, and for each dataset the mapping of its labels to the new ones.
-fn numbered_by_name(parts: &[Arc<dyn Source>]) -> Result<(Vec<String>, Vec<Relabel>)> {
+/// Returns all class names, sorted, and for each dataset the mapping from old to new labels.
+fn labels_by_name(parts: &[Arc<dyn Source>]) -> Result<(Vec<String>, Vec<Relabel>)> {
     if let Some(part) = parts.iter().position(|part| part.classes().is_empty() && !part.is_empty()) {
         let samples = parts[part].len();
         return Err(Error::config(format!(
             "joined datasets: set {part} ({}, {samples} samples) has no class names, so its labels cannot be joined by \
-             name: use keep_labels to leave them unchanged",
+             class name: use keep_labels to leave them unchanged",
             parts[part].kind()
         )));
     }
     let names: BTreeSet<&String> = parts.iter().flat_map(|part| part.classes()).collect();
     let labels: HashMap<&String, i64> = names.iter().copied().zip(0..).collect();
-    let relabel = parts.iter().enumerate().map(|(number, part)| {
+    let relabel = parts.iter().enumerate().map(|(index, part)| {
         let classes = part.classes().iter().map(|name| (name.clone(), Some(labels[name]))).collect();
-        Relabel::Named { classes, set: format!("dataset {number}"), how: "joined by name" }
+        Relabel::Named { classes, set: format!("dataset {index}"), how: "joined by class name" }
     });
     let relabel = relabel.collect();
     Ok((names.into_iter().cloned().collect(), relabel))
@@ -180,12 +183,12 @@ impl Source for Concat {
         Ok(sample)
     }
 
-    /// Each part prefetches its own samples, using its own indices. The byte budget is divided
-    /// among the parts in proportion to their [`ahead_bytes`](Source::ahead_bytes).
+    /// Lets each dataset prefetch its own samples. Divides the byte budget among the datasets in
+    /// proportion to their [`ahead_bytes`](Source::ahead_bytes).
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         let wanted = |part: &Arc<dyn Source>| part.ahead_bytes() as u128;
         let (all, mut start) = (self.parts.iter().map(wanted).sum::<u128>().max(1), 0);
-        // Scale each factor to less than 2^64, so that the products fit into 128 bits.
+        // Scale each factor to less than 2^64, so that the products fit in 128 bits.
         let unit = all.div_ceil(1 << 64);
         let share = |wanted: u128| (wanted / unit * order.bytes() as u128 / all.div_ceil(unit)) as usize;
         let mut parts = Vec::new();
@@ -193,7 +196,7 @@ impl Source for Concat {
             parts.extend(part.follow(order.part(share(wanted(part)), start as u64..end as u64)));
             start = end;
         }
-        (!parts.is_empty()).then(|| Box::new(Parts(parts)) as Box<dyn Prefetcher>)
+        (!parts.is_empty()).then(|| Box::new(Prefetchers(parts)) as Box<dyn Prefetcher>)
     }
 
     fn ahead_bytes(&self) -> usize {
@@ -201,11 +204,11 @@ impl Source for Concat {
     }
 
     fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
-        let less: Vec<_> = self.parts.iter().map(|part| part.only(fields)).collect();
-        if less.iter().all(Option::is_none) {
+        let views: Vec<_> = self.parts.iter().map(|part| part.only(fields)).collect();
+        if views.iter().all(Option::is_none) {
             return None;
         }
-        let parts = less.into_iter().zip(&self.parts).map(|(less, part)| less.unwrap_or_else(|| part.clone()));
+        let parts = views.into_iter().zip(&self.parts).map(|(view, part)| view.unwrap_or_else(|| part.clone()));
         Some(Arc::new(Concat {
             parts: parts.collect(),
             ends: self.ends.clone(),
@@ -264,7 +267,7 @@ impl Source for Concat {
         &self.classes
     }
 
-    /// `None` if only some of the parts have images.
+    /// Returns `None` if some datasets have images and others do not.
     fn has_images(&self) -> Option<bool> {
         let mut known = self.parts.iter().map(|part| part.has_images());
         let first = known.next()??;
@@ -275,7 +278,7 @@ impl Source for Concat {
         category_ids(&self.classes, self.parts.iter())
     }
 
-    /// Returns the union of the fields of all parts, if every part knows its fields.
+    /// Returns the fields of all datasets, if every dataset knows its fields.
     fn fields(&self) -> Option<Vec<String>> {
         let mut all = Vec::new();
         for part in &self.parts {
@@ -293,16 +296,16 @@ impl Source for Concat {
     }
 }
 
-/// The prefetchers of the parts that prefetch.
-struct Parts(Vec<Box<dyn Prefetcher>>);
+/// The prefetchers of the datasets that prefetch.
+pub(super) struct Prefetchers(pub(super) Vec<Box<dyn Prefetcher>>);
 
-impl Prefetcher for Parts {
-    fn start(&self, place: BatchIndex) {
-        self.0.iter().for_each(|part| part.start(place));
+impl Prefetcher for Prefetchers {
+    fn start(&self, batch: BatchIndex) {
+        self.0.iter().for_each(|part| part.start(batch));
     }
 
-    fn done(&self, place: BatchIndex) {
-        self.0.iter().for_each(|part| part.done(place));
+    fn done(&self, batch: BatchIndex) {
+        self.0.iter().for_each(|part| part.done(batch));
     }
 
     fn stop(&self) {
@@ -329,7 +332,7 @@ mod tests {
         Arc::new(Memory::new(samples).with_classes(classes.iter().copied()))
     }
 
-    /// A source that requests the largest possible prefetch budget.
+    /// A source that requests the largest possible prefetch budget and records what it gets.
     struct Greedy(Arc<Mutex<Vec<usize>>>);
 
     impl Source for Greedy {
@@ -375,17 +378,17 @@ mod tests {
 
     #[test]
     fn each_part_prefetches_its_own_samples_in_order() {
-        type Told = Arc<Mutex<Vec<String>>>;
-        struct Fetches(usize, Told);
-        struct Following(Lookahead, Told);
-        impl Prefetcher for Following {
-            fn start(&self, place: BatchIndex) {
-                let samples: Vec<_> = self.0.from(place).take(2).map(|(_, samples)| samples).collect();
+        type Calls = Arc<Mutex<Vec<String>>>;
+        struct Fetches(usize, Calls);
+        struct Recorder(Lookahead, Calls);
+        impl Prefetcher for Recorder {
+            fn start(&self, batch: BatchIndex) {
+                let samples: Vec<_> = self.0.from(batch).take(2).map(|(_, samples)| samples).collect();
                 self.1.lock().unwrap().push(format!("{samples:?} within {}", self.0.bytes()));
             }
 
-            fn done(&self, place: BatchIndex) {
-                self.1.lock().unwrap().push(format!("done {place:?}"));
+            fn done(&self, batch: BatchIndex) {
+                self.1.lock().unwrap().push(format!("done {batch:?}"));
             }
 
             fn stop(&self) {
@@ -402,26 +405,26 @@ mod tests {
             }
 
             fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
-                Some(Box::new(Following(order, self.1.clone())))
+                Some(Box::new(Recorder(order, self.1.clone())))
             }
 
             fn ahead_bytes(&self) -> usize {
                 self.0
             }
         }
-        let told: [Told; 2] = Default::default();
-        let part = |number: usize| Arc::new(Fetches(100 * (number + 1), told[number].clone()));
+        let calls: [Calls; 2] = Default::default();
+        let part = |index: usize| Arc::new(Fetches(100 * (index + 1), calls[index].clone()));
         let all = Concat::new(vec![part(0), set("between", 2, &[]), part(1)]).unwrap();
         assert_eq!(all.ahead_bytes(), 300);
         let order = Lookahead::new(30, |_| 1, |at| Some(if at.epoch == 0 { vec![7, 2, 4, 0, 6, 2] } else { vec![5] }));
-        let place = BatchIndex::default();
-        let follow = all.follow(order).unwrap();
-        follow.start(place);
-        follow.done(place);
-        follow.stop();
-        let rest = [format!("done {place:?}"), "stop".to_owned()];
-        for (told, first) in told.iter().zip(["[[2, 0, 2], []] within 10", "[[2, 1], [0]] within 20"]) {
-            assert_eq!(*told.lock().unwrap(), [&[first.to_owned()][..], &rest].concat());
+        let batch = BatchIndex::default();
+        let prefetcher = all.follow(order).unwrap();
+        prefetcher.start(batch);
+        prefetcher.done(batch);
+        prefetcher.stop();
+        let others = [format!("done {batch:?}"), "stop".to_owned()];
+        for (calls, first) in calls.iter().zip(["[[2, 0, 2], []] within 10", "[[2, 1], [0]] within 20"]) {
+            assert_eq!(*calls.lock().unwrap(), [&[first.to_owned()][..], &others].concat());
         }
         assert!(set("none", 1, &[]).follow(Lookahead::new(0, |_| 0, |_| None)).is_none());
     }

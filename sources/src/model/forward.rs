@@ -1,5 +1,7 @@
-/// Implements methods of a trait by delegating to a field that implements the same trait. The first
-/// line of the input selects the field, for example `|this| this.source;`.
+//! A macro that delegates methods to a wrapped value.
+
+/// Implements methods by calling the method of the same name on a field. The first line of the
+/// input selects the field, for example `|this| this.source;`.
 macro_rules! forward {
     (|$this:ident| $to:expr; $(fn $name:ident($($arg:ident: $type:ty),*) $(-> $returned:ty)?;)*) => {
         $($crate::model::forward::forward!(@method $this, $to, $name($($arg: $type),*) $(-> $returned)?);)*

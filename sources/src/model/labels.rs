@@ -1,3 +1,5 @@
+//! [`labels`]: reads the labels of many samples.
+
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -6,10 +8,10 @@ use super::{Source, sample_error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{CancelToken, Pool, RETRIES, check_stop, during, is_stopped, retried};
 
-/// Reads the labels of `samples` and returns them in the same order, for example to compute class
-/// weights. Reads on several threads, and without reading images if the source supports that.
+/// Reads the labels of `samples`, for example to compute class weights, and returns them in the
+/// same order. Uses several threads, and does not read images if the source supports that.
 ///
-/// To get labels as a loader renumbers them, use `LoaderHandle::labels`.
+/// To get the labels that a loader with a class list returns, use `LoaderHandle::labels`.
 ///
 /// ```no_run
 /// let source = warpfeed_sources::open("photos")?;
@@ -18,7 +20,7 @@ use crate::machine::{CancelToken, Pool, RETRIES, check_stop, during, is_stopped,
 /// ```
 ///
 /// # Errors
-/// If a sample is out of range, cannot be read, or lacks a label.
+/// If a sample is out of range, cannot be read, or has no label.
 pub fn labels(source: &dyn Source, samples: &[u64]) -> Result<Vec<i64>> {
     labels_retried(source, samples, RETRIES)
 }
@@ -33,14 +35,13 @@ pub fn labels_retried(source: &dyn Source, samples: &[u64], retries: usize) -> R
     Labels { source, workers, retries, missing: "no label" }.of(&(0..count), Some(samples))
 }
 
-/// Returns the error for the index `sample` if it is out of range in a dataset with `count`
-/// samples.
+/// Returns the error for the index `sample`, which is out of range in a dataset of `count` samples.
 pub fn no_sample(sample: u64, count: u64) -> Error {
     Error::config(format!("sample {sample} is out of range: the dataset has samples 0 to {}", count.saturating_sub(1)))
 }
 
-/// Reads the labels of many samples on several threads, without reading images if the source
-/// supports that.
+/// Reads the labels of many samples on several threads. Does not read images if the source supports
+/// that.
 pub struct Labels<'a> {
     /// The dataset to read.
     pub source: &'a dyn Source,
@@ -53,21 +54,22 @@ pub struct Labels<'a> {
 }
 
 impl Labels<'_> {
-    /// Returns the labels of the samples in `range`, or of the entries of `subset` in that range.
+    /// Returns the labels of the samples `subset`, or of the samples in `range` if `subset` is
+    /// `None`.
     pub fn of(&self, range: &Range<u64>, subset: Option<&[u64]>) -> Result<Vec<i64>> {
         let Labels { source, workers, retries, missing } = *self;
-        let label = |scratch: &mut Vec<u8>, place: usize| {
-            let index = subset.map_or(range.start + place as u64, |indices| indices[place]);
+        let label = |scratch: &mut Vec<u8>, position: usize| {
+            let index = subset.map_or(range.start + position as u64, |indices| indices[position]);
             let label = || {
-                // Check the token here: sources are not required to, and there may be millions of
-                // samples.
+                // Check the token here, because sources need not check it and there may be millions
+                // of samples.
                 check_stop()?;
                 source.label(index as usize, scratch)
             };
             let label = retried(retries, index, || !is_stopped(), label)
                 .and_then(|label| label.ok_or_else(|| Error::in_source(missing)));
             label.map_err(|e| {
-                // If the sample cannot be read, its key is unknown.
+                // After an I/O error or a panic, do not read the sample again to get its key.
                 let key = || match e.kind() {
                     ErrorKind::Io | ErrorKind::Panic => Ok(String::new()),
                     _ => Ok(source.read(index as usize, scratch)?.key().to_owned()),
@@ -77,14 +79,14 @@ impl Labels<'_> {
             })
         };
         let stop = CancelToken::current();
-        let places = subset.map_or((range.end - range.start) as usize, <[u64]>::len);
-        // This pool is dropped before the loader's pool starts.
+        let count = subset.map_or((range.end - range.start) as usize, <[u64]>::len);
+        // A separate pool is not wasteful: it is dropped before the loader's pool starts.
         Pool::start(rayon::ThreadPoolBuilder::new(), workers)?
             .install(|| {
-                let label = |scratch: &mut Vec<u8>, place| during(stop.clone(), || label(scratch, place));
-                (0..places).into_par_iter().map_init(Vec::new, label).collect::<Vec<_>>()
+                let label = |scratch: &mut Vec<u8>, position| during(stop.clone(), || label(scratch, position));
+                (0..count).into_par_iter().map_init(Vec::new, label).collect::<Vec<_>>()
             })
-            // Collect in order, so that the sample in the error does not depend on thread timing.
+            // Collect in order, so that timing does not determine which sample's error is returned.
             .into_iter()
             .collect()
     }

@@ -1,11 +1,11 @@
-//! [`Lookahead`], the upcoming reads of a loader, and [`Prefetcher`], the prefetcher of a source.
+//! [`Lookahead`]: the upcoming reads of a loader. [`Prefetcher`]: a source's prefetcher.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::position::Position;
 
-/// Position of a batch: its epoch, and its index within the epoch. Positions are ordered by
+/// Identifies a batch by its epoch and its index within the epoch. The ordering is the order of
 /// delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct BatchIndex {
@@ -15,11 +15,13 @@ pub struct BatchIndex {
     pub batch: u64,
 }
 
-/// The order in which one loader reads a source, batch by batch and epoch by epoch. A source can
-/// look ahead as far as it wants. The order contains only the samples of this loader's rank.
+/// The order in which one loader reads a source. A source can look ahead as far as it wants. The
+/// order contains only the samples of this loader's rank.
 ///
-/// The order is a function, not a queue: any batch can be queried at any time, and nothing is
-/// stored per batch. [`Source::follow`](super::Source::follow) shows its use.
+/// The order is a function, not a queue: any batch can be queried at any time, and no batches are
+/// stored. See [`Source::follow`](super::Source::follow) for an example. If the program changes
+/// the weights or proportions of the order, [`Prefetcher::start`] is called again before the first
+/// changed batch is read.
 #[derive(Clone)]
 pub struct Lookahead {
     bytes: usize,
@@ -28,8 +30,8 @@ pub struct Lookahead {
     next: Arc<NextInEpoch>,
 }
 
-/// Returns the first batch in which this machine reads a sample. The arguments are the epoch, the
-/// sample, and the batch at which the search starts.
+/// Returns the first batch in which a rank on this machine reads a sample. The arguments are the
+/// epoch, the sample, and the batch at which the search starts.
 type NextInEpoch = dyn Fn(u64, u64, u64) -> Position + Send + Sync;
 
 /// The next read of a sample.
@@ -44,9 +46,9 @@ pub enum NextUse {
 }
 
 impl Lookahead {
-    /// Creates an order from two functions: `batches(epoch)` returns the number of batches in an
-    /// epoch, and `samples(place)` returns the samples of a batch. A loader creates its own order;
-    /// this function is meant for tests of sources.
+    /// Creates an order with the prefetch budget `bytes` from two functions: `batches(epoch)`
+    /// returns the number of batches in an epoch, and `samples(batch)` returns the samples of a
+    /// batch. Loaders create their own orders, so this function is useful only in tests of sources.
     pub fn new(
         bytes: usize,
         batches: impl Fn(u64) -> u64 + Send + Sync + 'static,
@@ -57,16 +59,16 @@ impl Lookahead {
     }
 
     /// Adds the inverse of the order: `next(epoch, sample, batch)` returns the first batch of
-    /// `epoch`, from `batch` on, in which a rank on this machine reads `sample`.
+    /// `epoch`, starting at `batch`, in which a rank on this machine reads `sample`.
     #[must_use]
     pub fn with_next(mut self, next: impl Fn(u64, u64, u64) -> Position + Send + Sync + 'static) -> Self {
         self.next = Arc::new(next);
         self
     }
 
-    /// Returns the first batch, from `from` on, in which a rank on this machine reads `sample`.
-    /// Searches `epochs` epochs, each in constant time. The launcher's environment or
-    /// `Loader::local_world_size` determines which ranks are on this machine.
+    /// Returns the first batch, starting at `from`, in which a rank on this machine reads `sample`.
+    /// Searches `epochs` epochs, each in constant time. The environment variables of the launcher
+    /// or `Loader::local_world_size` determine which ranks are on this machine.
     pub fn next_use(&self, sample: u64, from: BatchIndex, epochs: u64) -> NextUse {
         for epoch in from.epoch..from.epoch.saturating_add(epochs) {
             match (self.next)(epoch, sample, if epoch == from.epoch { from.batch } else { 0 }) {
@@ -78,9 +80,9 @@ impl Lookahead {
         NextUse::Later
     }
 
-    /// Returns the prefetch budget: the maximum number of bytes of prefetched samples that the
-    /// source may hold before they are read. The loader's memory plan includes this budget. It may
-    /// be smaller than one batch, or 0.
+    /// Returns the prefetch budget: the maximum number of bytes that the source may prefetch ahead
+    /// of the reads. The loader's memory plan includes this budget. The budget may be smaller than
+    /// a batch, or 0.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -90,14 +92,15 @@ impl Lookahead {
         (self.batches)(epoch)
     }
 
-    /// Returns the samples of the batch at `place`, in order. A sample may occur twice. Returns
-    /// `None` if the batch does not exist or the sampler fails; the batch then reports the failure.
-    pub fn samples(&self, place: BatchIndex) -> Option<Vec<u64>> {
-        (place.batch < (self.batches)(place.epoch)).then(|| (self.samples)(place))?
+    /// Returns the samples of batch `index`, in order. A sample may occur twice. Returns `None` if
+    /// the batch does not exist or if the sampler fails. The loader reports a sampler's failure
+    /// with the batch.
+    pub fn samples(&self, index: BatchIndex) -> Option<Vec<u64>> {
+        (index.batch < (self.batches)(index.epoch)).then(|| (self.samples)(index))?
     }
 
-    /// Returns the batch after `place`: the next one of the epoch, or the first one of the next
-    /// epoch.
+    /// Returns the next batch, which is the first batch of the next epoch if this batch is the last
+    /// of its epoch.
     pub fn after(&self, BatchIndex { epoch, batch }: BatchIndex) -> BatchIndex {
         if batch + 1 < (self.batches)(epoch) {
             BatchIndex { epoch, batch: batch + 1 }
@@ -106,23 +109,23 @@ impl Lookahead {
         }
     }
 
-    /// Iterates over all batches from `place` on, across epochs. Ends at an epoch without batches,
-    /// or after the last of the loader's `epochs`.
-    pub fn from(&self, place: BatchIndex) -> impl Iterator<Item = (BatchIndex, Vec<u64>)> + use<> {
-        let (order, mut next) = (self.clone(), place);
+    /// Iterates over all batches, starting at `index` and continuing across epochs. Ends at an
+    /// epoch without batches, or after the last of the loader's `epochs`.
+    pub fn from(&self, index: BatchIndex) -> impl Iterator<Item = (BatchIndex, Vec<u64>)> + use<> {
+        let (order, mut next) = (self.clone(), index);
         std::iter::from_fn(move || {
-            let (place, samples) = (next, order.samples(next)?);
-            next = order.after(place);
-            Some((place, samples))
+            let (index, samples) = (next, order.samples(next)?);
+            next = order.after(index);
+            Some((index, samples))
         })
     }
 
-    /// Restricts the order to the samples `part` of the source. The prefetch budget of the part is
-    /// `bytes`, and its samples are numbered from 0.
+    /// Returns the order restricted to the samples in `part`, which are then numbered from 0. The
+    /// new order has the prefetch budget `bytes`.
     pub(crate) fn part(&self, bytes: usize, part: Range<u64>) -> Self {
         let (all, next, first) = (self.samples.clone(), self.next.clone(), part.start);
-        let own = move |sample| part.contains(&sample).then(|| sample - first);
-        let samples = move |place| Some(all(place)?.into_iter().filter_map(&own).collect());
+        let within_part = move |sample| part.contains(&sample).then(|| sample - first);
+        let samples = move |index| Some(all(index)?.into_iter().filter_map(&within_part).collect());
         let next = move |epoch, sample, batch| next(epoch, first + sample, batch);
         Lookahead { bytes, batches: self.batches.clone(), samples: Arc::new(samples), next: Arc::new(next) }
     }
@@ -134,25 +137,25 @@ impl std::fmt::Debug for Lookahead {
     }
 }
 
-/// Prefetches for one loader. Dropping it cancels all prefetching.
+/// Prefetches the samples of one loader. Dropping a prefetcher cancels all prefetching.
 ///
 /// A loader calls these methods on its critical path, so they should start work on other threads
 /// and return immediately. Calls do not overlap, but samples may be read during a call.
 ///
-/// A source must return the bytes of a sample to its budget when the sample is read, not in
-/// [`done`](Prefetcher::done), because a batch may exceed the whole budget. A read may wait for a
-/// request in flight, but never for free budget; a sample without a request is read directly.
-/// Otherwise, reads could deadlock.
+/// To avoid deadlocks, a source must follow two rules. It returns the bytes of a sample to its
+/// budget when the sample is read, not in [`done`](Prefetcher::done), because a batch may exceed
+/// the whole budget. And a read may wait for a request in flight, but never for free budget: if no
+/// request contains the sample, it is read directly.
 pub trait Prefetcher: Send + Sync {
-    /// Called when reads are about to continue at `place`, in the order of the [`Lookahead`].
-    /// Cancels the prefetching of samples before `place`, and drops prefetched samples that are no
-    /// longer needed. Not called between consecutive epochs. If it is called after a complete
-    /// epoch, `place` may simply be the next batch of the order.
-    fn start(&self, place: BatchIndex);
+    /// Called before the loader reads from `batch` on, in the order of the [`Lookahead`]. Cancels
+    /// the prefetching of earlier batches, and drops prefetched samples that are no longer needed.
+    /// A loader need not call this method between consecutive epochs, but if it does, `batch` is
+    /// the next batch of the order.
+    fn start(&self, batch: BatchIndex);
 
-    /// Called when every sample of the batch at `place` has been read.
-    fn done(&self, place: BatchIndex) {
-        let _ = place;
+    /// Called when all samples of `batch` have been read.
+    fn done(&self, batch: BatchIndex) {
+        let _ = batch;
     }
 
     /// Called when the loader abandons its position, because the program left an epoch early or
@@ -165,22 +168,22 @@ pub trait Prefetcher: Send + Sync {
 mod tests {
     use super::*;
 
-    fn place(epoch: u64, batch: u64) -> BatchIndex {
+    fn index(epoch: u64, batch: u64) -> BatchIndex {
         BatchIndex { epoch, batch }
     }
 
     #[test]
-    fn the_order_continues_across_epochs_and_ends_at_an_empty_one() {
+    fn the_order_continues_until_an_empty_epoch() {
         let batches = |epoch| if epoch < 3 { 2 - epoch % 2 } else { 0 };
         let order = Lookahead::new(7, batches, |at| Some(vec![10 * at.epoch + at.batch, 5]));
-        let all: Vec<_> = order.from(place(0, 1)).collect();
-        let expected = [(place(0, 1), 1), (place(1, 0), 10), (place(2, 0), 20), (place(2, 1), 21)];
+        let all: Vec<_> = order.from(index(0, 1)).collect();
+        let expected = [(index(0, 1), 1), (index(1, 0), 10), (index(2, 0), 20), (index(2, 1), 21)];
         assert_eq!(all, expected.map(|(at, first)| (at, vec![first, 5])));
-        assert_eq!((order.samples(place(1, 1)), order.bytes()), (None, 7));
+        assert_eq!((order.samples(index(1, 1)), order.bytes()), (None, 7));
         let part = order.part(3, 10..30);
-        let own: Vec<_> = part.from(place(0, 0)).map(|(_, samples)| samples).collect();
-        assert_eq!((own, part.bytes()), (vec![vec![], vec![], vec![0], vec![10], vec![11]], 3));
-        assert_eq!(order.next_use(5, place(0, 0), 3), NextUse::Unknown);
+        let samples: Vec<_> = part.from(index(0, 0)).map(|(_, samples)| samples).collect();
+        assert_eq!((samples, part.bytes()), (vec![vec![], vec![], vec![0], vec![10], vec![11]], 3));
+        assert_eq!(order.next_use(5, index(0, 0), 3), NextUse::Unknown);
     }
 
     #[test]
@@ -191,10 +194,10 @@ mod tests {
             _ => Position::Absent,
         };
         let order = Lookahead::new(0, |_| 8, |_| None).with_next(next);
-        assert_eq!(order.next_use(3, place(10, 3), 1), NextUse::At(place(10, 3)));
-        assert_eq!(order.next_use(3, place(10, 4), 10), NextUse::Later);
-        assert_eq!(order.next_use(3, place(10, 4), 11), NextUse::At(place(20, 3)));
-        assert_eq!(order.next_use(3, place(u64::MAX, 0), 11), NextUse::Later);
-        assert_eq!(order.part(0, 3..8).next_use(0, place(11, 0), 10), NextUse::At(place(20, 3)));
+        assert_eq!(order.next_use(3, index(10, 3), 1), NextUse::At(index(10, 3)));
+        assert_eq!(order.next_use(3, index(10, 4), 10), NextUse::Later);
+        assert_eq!(order.next_use(3, index(10, 4), 11), NextUse::At(index(20, 3)));
+        assert_eq!(order.next_use(3, index(u64::MAX, 0), 11), NextUse::Later);
+        assert_eq!(order.part(0, 3..8).next_use(0, index(11, 0), 10), NextUse::At(index(20, 3)));
     }
 }

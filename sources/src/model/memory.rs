@@ -1,3 +1,5 @@
+//! [`Memory`]: a dataset in memory.
+
 use super::{Sample, Source, Value};
 use crate::error::Result;
 use crate::machine::hash::Hash;
@@ -29,7 +31,7 @@ pub struct OwnedSample {
 }
 
 impl OwnedSample {
-    /// Creates a sample without fields or label.
+    /// Creates a sample without fields and without a label.
     pub fn new(key: impl Into<String>) -> Self {
         OwnedSample { key: key.into(), ..Default::default() }
     }
@@ -49,10 +51,10 @@ impl OwnedSample {
         self
     }
 
-    /// Borrows the sample in the form that a source returns.
+    /// Borrows this sample as a [`Sample`].
     ///
     /// # Errors
-    /// If there are more than 16 fields, or two have the same name.
+    /// If there are more than 16 fields, or if two fields have the same name.
     pub fn as_sample(&self) -> Result<Sample<'_>> {
         let mut sample = Sample::new(&self.key);
         if let Some(class) = self.label {
@@ -68,9 +70,9 @@ impl OwnedSample {
 impl TryFrom<&Sample<'_>> for OwnedSample {
     type Error = crate::error::Error;
 
-    /// Copies a sample out of its source. Typed values become the [bytes of a
-    /// file](Value::encoded). The label is copied after renumbering. Class numbers inside fields
-    /// are copied as they are stored; [`Sample::class`] renumbers them.
+    /// Copies a sample. Encodes typed values as the [bytes of a file](Value::encoded). Copies the
+    /// label that [`Sample::label`] returns, but copies class indices inside fields as they are
+    /// stored; [`Sample::class`] converts these to the loader's labels.
     ///
     /// # Errors
     /// If the label is not a number.
@@ -82,7 +84,7 @@ impl TryFrom<&Sample<'_>> for OwnedSample {
 }
 
 impl Memory {
-    /// Creates a dataset of these samples, in this order.
+    /// Creates a dataset of `samples`, in this order.
     pub fn new(samples: Vec<OwnedSample>) -> Self {
         Memory { samples, classes: Vec::new() }
     }

@@ -1,11 +1,12 @@
-//! Access to samples by index: the [`Source`] trait, and sources that combine other sources.
+//! The traits [`Source`] and [`Store`], and sources that do not read files.
 //!
-//! 1. [`Source`]: maps an index to a [`Sample`]. The fields of a sample are bytes or a [`Value`].
-//! 2. [`Store`]: provides access to files that are not on this machine.
+//! 1. [`Source`]: maps an index to a [`Sample`]. A field of a sample contains bytes or a [`Value`].
+//! 2. [`Store`]: reads objects by URL.
 //! 3. [`Lookahead`]: the upcoming reads of a loader. [`Position`]: the position of a sample in an
 //!    epoch.
-//! 4. [`Memory`]: samples in memory. [`Concat`]: several sources as one. [`Classes`]: a class list
-//!    that determines labels. `relabel`: maps old labels to new ones.
+//! 4. [`Memory`]: samples in memory. [`Concat`]: several sources, one after the other. [`Zip`]:
+//!    several sources with the same samples. [`Classes`]: a class list that determines labels.
+//!    `relabel`: maps old labels to new ones.
 //! 5. `forward`: a macro that delegates methods to a wrapped source, store or file.
 //! 6. [`labels`]: reads the labels of many samples. [`sample_error`]: adds the sample to the
 //!    location of an error.
@@ -24,6 +25,7 @@ pub(super) mod sample_error;
 pub(super) mod source;
 pub(super) mod store;
 pub(super) mod value;
+pub(super) mod zip;
 
 pub use classes::Classes;
 pub use concat::Concat;
@@ -40,3 +42,4 @@ pub use source::Source;
 pub use store::Stores;
 pub use store::{Location, Object, ObjectCache, ReadCompletion, ReadParts, Store, Tier, Upload};
 pub use value::{Lists, Number, Numbers, Value};
+pub use zip::Zip;

@@ -1,11 +1,13 @@
-/// Position of a sample in an epoch.
+//! [`Position`]: the position of a sample in an epoch.
+
+/// The position of a sample in an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Position {
     /// The sample is at this position.
     At(u64),
     /// The sample does not occur in the queried range of the epoch.
     Absent,
-    /// The sampler cannot find the position in constant time, because it draws with replacement or
+    /// The sampler cannot find the position in constant time: it samples with replacement, or it
     /// cannot invert its order.
     Unknown,
 }

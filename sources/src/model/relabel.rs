@@ -1,28 +1,38 @@
+//! [`Relabel`]: a mapping from a dataset's labels to new labels.
+
 use crate::error::{Error, Result};
 
-/// Maps the classes of a dataset to new numbers.
+/// Maps the labels of a dataset to new labels.
 #[derive(Debug, Clone)]
 pub(crate) enum Relabel {
-    /// Maps labels by class name. `classes` contains the name of each class of the dataset and its
-    /// new number, if there is one.
-    Named { classes: Vec<(String, Option<i64>)>, set: String, how: &'static str },
-    /// The dataset has no class names. Its labels are indices into a list of this length.
-    Places(usize),
+    /// Maps labels by class name.
+    Named {
+        /// The name of each class of the dataset, and its new label, or `None` if it has no new
+        /// label.
+        classes: Vec<(String, Option<i64>)>,
+        /// Description of the dataset, for messages.
+        set: String,
+        /// How the new labels are chosen, for messages.
+        how: &'static str,
+    },
+    /// Leaves labels unchanged, because the dataset has no class names. The labels must be less
+    /// than this number of classes.
+    Unnamed(usize),
 }
 
 impl Relabel {
-    /// Returns the new number of the class with the number `old`.
+    /// Returns the new label for the label `old`.
     ///
     /// # Errors
-    /// If the class has no name, or its name has no new number.
+    /// If the label has no class name, or its class has no new label.
     pub(crate) fn of(&self, old: i64) -> Result<i64> {
-        let place = usize::try_from(old).ok();
+        let index = usize::try_from(old).ok();
         match self {
-            Relabel::Places(names) if place.is_some_and(|place| place < *names) => Ok(old),
-            Relabel::Places(names) => Err(Error::in_source(format!(
+            Relabel::Unnamed(names) if index.is_some_and(|index| index < *names) => Ok(old),
+            Relabel::Unnamed(names) => Err(Error::in_source(format!(
                 "label {old} is outside the list of {names} classes, which are numbered from 0"
             ))),
-            Relabel::Named { classes, set, how } => match place.and_then(|place| classes.get(place)) {
+            Relabel::Named { classes, set, how } => match index.and_then(|index| classes.get(index)) {
                 Some((_, Some(new))) => Ok(*new),
                 Some((name, None)) => Err(Error::in_source(format!("class {name:?} is not in the list of classes"))),
                 None => {

@@ -1,3 +1,5 @@
+//! [`Sample`]: one sample, borrowed from its source.
+
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -15,15 +17,15 @@ const FIRST_CLASS_OF_MASK: &str = ".first_class.txt";
 /// Value of mask pixels that belong to no class.
 const VOID: u8 = 255;
 
-/// Maximum number of nested sources that renumber the classes of a sample.
+/// Maximum number of nested sources that map the labels of a sample to new labels.
 const MAX_RELABELS: usize = 4;
 
 /// One sample, borrowed from its source: a key, a few named fields, and an optional label.
 ///
 /// Field names are lower-case WebDataset extensions: `jpg`, `png`, `json`, `emb.npy`. A field
-/// contains bytes or a typed [`Value`]. The label is not a field: `cls` becomes
+/// contains bytes or a typed [`Value`]. The label is not a field: a field `cls` becomes the
 /// [`label`](Sample::label). Therefore, an image in a class folder and an image with a `cls` file
-/// next to it produce the same sample.
+/// next to it result in the same sample.
 ///
 /// ```
 /// use warpfeed_sources::Sample;
@@ -38,24 +40,25 @@ pub struct Sample<'a> {
     fields: [(&'a str, Value<'a>); MAX_FIELDS],
     len: usize,
     label: Label<'a>,
-    /// Renumberings of the classes, in the order in which they are applied.
+    /// Mappings of the labels, in the order in which they are applied.
     relabels: [Option<&'a Relabel>; MAX_RELABELS],
-    /// Number of renumberings that have already been applied to the label.
+    /// Number of leading `relabels` that do not apply to the label, because it was set later.
     done: usize,
     lacks: Option<&'a Lacks>,
 }
 
-/// Reasons why the sample of a table row has no image or no label. They are used in messages.
+/// Reasons why the sample of a table row may have no image or no label, for messages.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Lacks {
     /// Name of the image column.
     pub(crate) image: Option<String>,
-    /// Advice for the user, if no column was chosen as the label although a candidate exists.
+    /// Advice for the user, if no label column was chosen although columns contain integers.
     pub(crate) label: Option<Arc<str>>,
 }
 
 impl Lacks {
-    /// Returns advice if there is no label column, but the columns `candidates` contain integers.
+    /// Returns advice for a table without a label column, if there are columns that contain
+    /// integers, `candidates`.
     pub(crate) fn label_of(candidates: &[&str]) -> Option<Arc<str>> {
         let first = candidates.first()?;
         let (listed, have) = (candidates.join("\", \""), if candidates.len() == 1 { "has" } else { "have" });
@@ -74,11 +77,11 @@ impl Lacks {
 enum Label<'a> {
     /// The sample has no label.
     None,
-    /// The source knows the label, for example from a class folder or from an integer in a
+    /// The source set the label, for example from a class folder or from an integer in a
     /// MessagePack map.
     Class(i64),
-    /// Decimal text in the field `cls`. It is parsed only when the label is requested, so that
-    /// training without labels accepts any content.
+    /// Decimal text in the field `cls`. Parsed only when the label is requested, so that the field
+    /// may have any content if labels are not used.
     Text(&'a [u8]),
 }
 
@@ -108,19 +111,20 @@ impl<'a> Sample<'a> {
         self.lacks?.label.as_ref()
     }
 
-    /// Adds a field, which contains bytes, text, or another kind of [`Value`]. The field `cls` sets
-    /// the label, in decimal text, unless a label is already set.
+    /// Adds a field. The value is anything that converts to a [`Value`], such as bytes or text. The
+    /// field `cls`, which contains decimal text, sets the label instead, unless the label is
+    /// already set.
     ///
     /// # Errors
-    /// If the sample already has 16 fields or a field of this name, or if a file of this name
+    /// If the sample already has 16 fields or a field called `name`, or if a file of this name
     /// cannot represent the value.
     pub fn with_field(mut self, name: &'a str, value: impl Into<Value<'a>>) -> Result<Self> {
         self.push(name, value)?;
         Ok(self)
     }
 
-    /// Like [`with_field`](Sample::with_field), but modifies the sample in place. Meant for the
-    /// inner loops of sources, where moving the sample for every field would be slow.
+    /// Like [`with_field`](Sample::with_field), but modifies the sample in place. For use in inner
+    /// loops of sources, because moving the sample for every field would be slow.
     pub fn push(&mut self, name: &'a str, value: impl Into<Value<'a>>) -> Result<()> {
         let value = value.into();
         value.check_name(name)?;
@@ -150,16 +154,16 @@ impl<'a> Sample<'a> {
         self
     }
 
-    /// Renumbers the sample's classes: its label, and the result of [`class`](Sample::class).
+    /// Applies `relabel` to the label, and to the results of [`class`](Sample::class).
     ///
     /// # Errors
-    /// If the classes have already been renumbered four times.
+    /// If four mappings already apply.
     pub(crate) fn relabeled(mut self, relabel: &'a Relabel) -> Result<Self> {
         let times = self.relabeled_times();
-        let place = self.relabels.get_mut(times).ok_or_else(|| {
-            Error::in_source(format!("labels are renumbered by more than {MAX_RELABELS} nested sources"))
+        let slot = self.relabels.get_mut(times).ok_or_else(|| {
+            Error::in_source(format!("more than {MAX_RELABELS} nested sources map labels to new labels"))
         })?;
-        *place = Some(relabel);
+        *slot = Some(relabel);
         Ok(self)
     }
 
@@ -167,43 +171,43 @@ impl<'a> Sample<'a> {
         self.relabels.iter().flatten().count()
     }
 
-    /// Returns whether [`class`](Sample::class) changes numbers.
+    /// Returns whether [`class`](Sample::class) may return a different number than its argument.
     #[doc(hidden)]
     pub fn is_relabeled(&self) -> bool {
         self.relabels[0].is_some()
     }
 
-    /// Converts a class number from a field, such as the class of a box, to the loader's numbering,
-    /// which is determined by `Loader::classes`, or by the class names of joined datasets. Returns
-    /// `number` unchanged if the loader does not renumber classes.
+    /// Converts a class index in a field, such as the class of a box, to the loader's label. The
+    /// labels are determined by `Loader::classes` or by the class names of joined datasets.
+    /// Otherwise, returns `number` unchanged.
     ///
     /// # Errors
-    /// If the class has no number in that numbering. The message names the class.
+    /// If the class has no label. The message names the class.
     pub fn class(&self, number: i64) -> Result<i64> {
         self.renumbered(number, 0)
     }
 
-    /// Returns the value of the first class in the mask `stem`, which is 1 in Pascal VOC, for
-    /// example. Returns `None` if the mask values are not classes of the source.
+    /// Returns the pixel value of the first class in the mask `stem`. For example, this value is 1
+    /// in Pascal VOC. Returns `None` if the pixel values are not classes of the source.
     ///
     /// # Errors
     /// If the field that stores this value is not a number.
     #[doc(hidden)]
     pub fn first_class_of_mask(&self, stem: &str) -> Result<Option<i64>> {
-        let says = |name: &str| name.strip_prefix(stem) == Some(FIRST_CLASS_OF_MASK);
-        let Some((name, value)) = self.fields().iter().find(|(name, _)| says(name)) else { return Ok(None) };
+        let matches = |name: &str| name.strip_prefix(stem) == Some(FIRST_CLASS_OF_MASK);
+        let Some((name, value)) = self.fields().iter().find(|(name, _)| matches(name)) else { return Ok(None) };
         let text = std::str::from_utf8(value.memory()).ok();
         let number =
             text.and_then(|text| text.trim().parse().ok()).filter(|first| (0..=i64::from(VOID)).contains(first));
         number.map(Some).ok_or_else(|| Error::in_source(format!("field {name:?} is not a number from 0 to {VOID}")))
     }
 
-    /// Converts a mask value to the loader's numbering, as [`class`](Sample::class) does for class
-    /// numbers. `first` is the value of the mask's first class. Smaller values, and 255, are not
-    /// classes and stay unchanged.
+    /// Converts a pixel value of a mask to the loader's labels, as [`class`](Sample::class)
+    /// converts class indices. `first` is the pixel value of the first class. Smaller values, and
+    /// 255, are not classes and are returned unchanged.
     ///
     /// # Errors
-    /// The errors of [`class`](Sample::class). Also fails if the new value would be 255.
+    /// As for [`class`](Sample::class), and if the new value would be 255.
     #[doc(hidden)]
     pub fn mask_value(&self, value: i64, first: i64) -> Result<i64> {
         if value < first || value == i64::from(VOID) {
@@ -248,39 +252,44 @@ impl<'a> Sample<'a> {
         self.fields().iter().find(|(n, _)| *n == name).map(|(_, value)| *value)
     }
 
-    /// Returns the bytes of field `name`, as in a file: see [`Value::encoded`]. Only typed values
-    /// are copied.
+    /// Returns the [encoded](Value::encoded) content of field `name`. Copies only typed values.
     pub fn field(&self, name: &str) -> Option<Cow<'a, [u8]>> {
         self.value(name).map(|value| value.encoded(name))
     }
 
-    /// Returns the first byte field whose name satisfies `is`.
+    /// Returns the name and the bytes of the first field that contains bytes and for whose name
+    /// `matches` returns true.
     #[doc(hidden)]
-    pub fn bytes_named(&self, is: impl Fn(&str) -> bool) -> Option<(&'a str, &'a [u8])> {
+    pub fn bytes_named(&self, matches: impl Fn(&str) -> bool) -> Option<(&'a str, &'a [u8])> {
         self.fields().iter().find_map(|&(name, value)| match value {
-            Value::Bytes(bytes) if is(name) => Some((name, bytes)),
+            Value::Bytes(bytes) if matches(name) => Some((name, bytes)),
             _ => None,
         })
     }
 
-    /// Returns the number of bytes of memory that the fields use.
+    /// Returns the total size of the fields in memory, in bytes.
     pub fn memory(&self) -> usize {
         self.fields().iter().map(|(_, value)| value.memory().len()).sum()
     }
 
-    /// Returns the name and the bytes of the image, which is the first field that is named `img`,
-    /// `image`, or [after](format::is_image) a built-in format.
+    /// Returns the name and the bytes of the image. This is the first field that is called `img` or
+    /// `image`, or that has the [name of a built-in format](format::is_image).
     ///
-    /// `Codecs::image` includes the formats of your own codecs.
+    /// `Codecs::image` also finds images in the formats of your own codecs.
     pub fn image(&self) -> Option<(&'a str, &'a [u8])> {
         self.bytes_named(format::is_image)
     }
 
-    /// Returns the label, if the sample has one.
+    /// Returns the content of the field `cls`, if the label comes from it.
+    pub(crate) fn label_text(&self) -> Option<&'a [u8]> {
+        if let Label::Text(text) = self.label { Some(text) } else { None }
+    }
+
+    /// Returns the label, or `None` if the sample has no label.
     ///
     /// # Errors
-    /// If the field `cls` is not a decimal number that fits into an `i64`, or if the label is not
-    /// in the list of classes.
+    /// If the field `cls` is not a decimal number that fits in an `i64`, or if the class is not in
+    /// the list of classes.
     pub fn label(&self) -> Result<Option<i64>> {
         let label = match self.label {
             Label::None => return Ok(None),
@@ -297,7 +306,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// Returns whether two names refer to the same field. One of the names may lack the extension.
+/// Returns whether two names refer to the same field. Either of them may omit the extension.
 pub fn are_one(known: &str, wanted: &str) -> bool {
     let extends = |long: &str, short: &str| long.strip_prefix(short).is_some_and(|end| end.starts_with('.'));
     known == wanted || extends(known, wanted) || extends(wanted, known)
@@ -308,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn either_name_may_lack_the_extension() {
+    fn either_name_may_omit_the_extension() {
         assert!(are_one("age.txt", "age") && are_one("mask", "mask.npy") && are_one("age.txt", "age.txt"));
         assert!(!are_one("ages.txt", "age") && !are_one("age", "ages"));
     }

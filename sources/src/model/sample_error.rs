@@ -1,13 +1,14 @@
+//! [`sample_error`]: adds a sample to an error.
+
 use super::source::Source;
 use crate::error::{Error, guarded};
 
-/// Adds a sample to an error: its index, its key and its [file](Source::path). `key` must be empty
-/// if the key could not be read. The loader calls this function for every error of a sample.
-/// Programs that read a source directly can call it themselves.
+/// Adds the index, the key and the [file](Source::path) of a sample to an error. If the key could
+/// not be read, `key` must be empty. A loader calls this function for every error of a sample.
+/// Programs that read a source directly can call it as well.
 pub fn sample_error(source: &dyn Source, index: usize, key: &str, error: Error) -> Error {
     let error = error.at_sample(index as u64, key);
-    // `path` may be user code. If it panics, return `error` without a path, because `error` is more
-    // useful than the panic.
+    // `path` may be user code. If it panics, ignore the panic, because `error` is more useful.
     match guarded(|| Ok(source.path(index))) {
         Ok(Some(path)) => error.at_path(path),
         _ => error,

@@ -33,7 +33,7 @@ use crate::stats::NetworkStats;
 /// # assert_eq!(Gray.len(), 1000);
 /// ```
 pub trait Source: Send + Sync {
-    /// Returns the number of samples. The number never changes while the source is open.
+    /// Returns the number of samples, which must not change while the source is open.
     fn len(&self) -> usize;
 
     /// Returns whether the source has no samples.
@@ -43,23 +43,23 @@ pub trait Source: Send + Sync {
 
     /// Reads sample `index`, which is less than [`len`](Source::len).
     ///
-    /// The fields may borrow from the source (a memory map) or from `scratch`, which the source may
-    /// overwrite. The capacity of `scratch` is reused for the next sample, so a read does not need
-    /// to allocate.
+    /// The fields may borrow from the source, for example from a memory map, or from `scratch`,
+    /// which the source may overwrite. Callers pass the same buffer for many samples, so that a
+    /// read need not allocate.
     ///
     /// # Errors
     /// [`ErrorKind::Io`](crate::ErrorKind::Io) or [`ErrorKind::Source`](crate::ErrorKind::Source)
-    /// if the sample cannot be read. The error should state the file; the loader adds the sample.
+    /// if the sample cannot be read. The error should state the file. The loader adds the sample.
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>>;
 
-    /// Receives the order in which a loader will read, and returns a prefetcher for that order. The
-    /// default returns `None`, which means that the source reads only on request.
+    /// Returns a prefetcher for a loader that will read in `order`. The default returns `None`,
+    /// which means that the source reads samples only on demand.
     ///
-    /// A loader calls this once, when it opens. The source then prefetches samples, across epoch
-    /// boundaries and with any number of requests in flight, within [`Lookahead::bytes`].
-    /// [`read`](Source::read) returns prefetched bytes, and waits if the request for them is in
-    /// flight. It reads a sample directly if the sample was not prefetched, or if a read is retried
-    /// after an error.
+    /// A loader calls this method once, when it is opened. The source then prefetches samples, even
+    /// across epoch boundaries and with any number of requests in flight, as long as they fit
+    /// within [`Lookahead::bytes`]. [`read`](Source::read) returns the prefetched bytes of a
+    /// sample, and waits if the request for them is in flight. If the sample was not prefetched, or
+    /// if its read is retried after an error, `read` reads it directly.
     ///
     /// ```
     /// # use std::sync::{Arc, mpsc};
@@ -75,8 +75,8 @@ pub trait Source: Send + Sync {
     /// }
     ///
     /// impl Prefetcher for Following {
-    ///     fn start(&self, place: BatchIndex) {
-    ///         for (_place, samples) in self.order.from(place).take(4) {
+    ///     fn start(&self, index: BatchIndex) {
+    ///         for (_index, samples) in self.order.from(index).take(4) {
     ///             samples.into_iter().for_each(|sample| self.fetch.send(sample).unwrap());
     ///         }
     ///     }
@@ -95,7 +95,7 @@ pub trait Source: Send + Sync {
     ///     // ... `len` and `read` ...
     /// }
     /// # let (fetch, fetched) = mpsc::channel();
-    /// # let order = Lookahead::new(0, |_| 2, |place| Some(vec![place.batch]));
+    /// # let order = Lookahead::new(0, |_| 2, |index| Some(vec![index.batch]));
     /// # Remote { fetch }.follow(order).unwrap().start(BatchIndex::default());
     /// # assert_eq!(fetched.try_iter().collect::<Vec<_>>(), [0, 1, 0, 1]);
     /// ```
@@ -106,26 +106,28 @@ pub trait Source: Send + Sync {
         None
     }
 
-    /// Returns the number of bytes that the source would like to prefetch. The default is 0. The
-    /// loader grants at most this number, and at most a quarter of its memory limit or of the
+    /// Returns the prefetch budget that the source requests, in bytes. The default is 0. A loader
+    /// grants at most this number of bytes, and at most a quarter of its memory limit or of the
     /// available memory.
     fn ahead_bytes(&self) -> usize {
         0
     }
 
-    /// Checks that the medium has not changed since it was opened. The loader calls this method on
-    /// the requesting thread when an epoch is requested, and before it prepares an epoch that may
-    /// be requested next. If the source has a [prefetcher](Source::follow), the loader also calls
-    /// it when the loader is opened. A check should cost no more than a few `stat` calls. If the
-    /// check fails, the epoch ends before its first batch, or opening the loader fails.
+    /// Checks that the files of the dataset have not changed since the source was opened. A check
+    /// should cost no more than a few `stat` calls.
     ///
-    /// During a check, other threads may be reading samples, either of the last batches of an epoch
-    /// or of batches that are prepared in advance. Two threads may also check at the same time.
+    /// A loader calls this method when the program requests an epoch, on the requesting thread, and
+    /// before it prepares an epoch in advance. If the check fails, the epoch ends before its first
+    /// batch. If the source has a [prefetcher](Source::follow), the loader also checks when it is
+    /// opened. If this check fails, opening the loader fails.
     ///
-    /// The check fails if a shard was modified in place; a database may be modified. If a file was
-    /// removed or replaced, the check logs a warning, because the open file remains readable.
-    /// [`Lmdb`](crate::Lmdb) checks its file immediately. [`Tar`](crate::Tar) checks each shard
-    /// when its first sample is read after this call, and reports the error for that sample.
+    /// During a check, other threads may be reading samples or running the same check.
+    ///
+    /// For the sources of this crate, the check fails if a shard was modified in place. Databases
+    /// may be modified. If a file was removed or replaced, a warning is logged, because the open
+    /// file is still readable. [`Lmdb`](crate::Lmdb) checks its file immediately.
+    /// [`Tar`](crate::Tar) checks each shard when one of its samples is next read, and reports the
+    /// error for that sample.
     ///
     /// # Errors
     /// [`ErrorKind::Source`](crate::ErrorKind::Source) if a file has changed. The error states the
@@ -135,49 +137,50 @@ pub trait Source: Send + Sync {
     }
 
     /// Verifies whole files against checksums that individual reads do not check, such as the
-    /// `hashes` of MDS shards. A file is verified if its first sample is in `samples`. `found`
-    /// receives an error with the path for each file that is damaged or unreadable. `warpfeed
-    /// verify` calls this method; a loader never does. The default does nothing.
+    /// `hashes` of MDS shards. Verifies the files that have their first sample in `samples`. Calls
+    /// `found` with an error for each file that is damaged or unreadable. The command
+    /// `warpfeed verify` calls this method; a loader never does. The default does nothing.
     fn verify(&self, samples: Range<usize>, found: &mut dyn FnMut(Error)) {
         let _ = (samples, found);
     }
 
     /// Returns whether samples that were read before the last [`check`](Source::check) are still
-    /// current. The loader calls this method after `check` if it has already prepared batches of
-    /// the requested epoch, and prepares them again if the result is `false`. The method should be
-    /// as cheap as `check`. The default returns `true`.
+    /// current. If a loader has prepared batches of an epoch in advance, it calls this method after
+    /// `check` when the epoch is requested. If the result is `false`, the loader prepares the
+    /// batches again. The method should be as cheap as `check`. The default returns `true`.
     fn is_unchanged(&self) -> bool {
         true
     }
 
     /// Returns the label of sample `index`, as [`read`](Source::read) would return it. Implement
-    /// this if the source knows labels without reading whole samples. The default reads the sample.
+    /// this method if the source can find labels without reading whole samples. The default reads
+    /// the sample.
     ///
     /// # Errors
-    /// The errors of [`read`](Source::read). Also fails if the label is not a number.
+    /// As for [`read`](Source::read), and if the label is not a number.
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         self.read(index, scratch)?.label()
     }
 
     /// Returns the key of sample `index`, as [`read`](Source::read) would return it. Implement this
-    /// if the source knows keys without reading samples. The default reads the sample.
+    /// method if the source can find keys without reading samples. The default reads the sample.
     ///
     /// # Errors
-    /// The errors of [`read`](Source::read).
+    /// As for [`read`](Source::read).
     fn key(&self, index: usize, scratch: &mut Vec<u8>) -> Result<String> {
         Ok(self.read(index, scratch)?.key().to_owned())
     }
 
-    /// Returns a hash of the list of samples: of their keys in order, and of other properties that
-    /// are known without reading samples, such as sizes. Ranks compare this hash to verify that
-    /// they opened the same list. Returns `None`, the default, if computing the hash would require
+    /// Returns a hash of the keys of all samples in order, and of other properties that are known
+    /// without reading samples, such as sizes. Ranks compare this hash to verify that they opened
+    /// the same dataset. Returns `None`, the default, if the hash cannot be computed without
     /// reading samples.
     fn fingerprint(&self) -> Option<u64> {
         None
     }
 
-    /// Returns the file of sample `index`, for error messages: its image, a shard or a database.
-    /// Returns `None`, the default, if the sample has no file.
+    /// Returns the file that contains sample `index`, for error messages: its image file, a shard
+    /// or a database. Returns `None`, the default, if there is no such file.
     fn path(&self, _index: usize) -> Option<PathBuf> {
         None
     }
@@ -188,40 +191,40 @@ pub trait Source: Send + Sync {
         0
     }
 
-    /// Returns the class names, indexed by label. The result is empty if the dataset does not store
-    /// them.
+    /// Returns the class names, indexed by label. The result is empty, the default, if the dataset
+    /// does not contain class names.
     fn classes(&self) -> &[String] {
         &[]
     }
 
-    /// Returns the number that the dataset originally uses for each class, indexed by label, such
-    /// as the category ids that evaluation on [`Coco`](crate::Coco) needs. The result is empty, the
-    /// default, if any class has no such number.
+    /// Returns the ID that the dataset uses for each class, indexed by label. For example,
+    /// evaluation on [`Coco`](crate::Coco) needs these category IDs. The result is empty, the
+    /// default, if any class has no ID.
     fn category_ids(&self) -> Vec<i64> {
         Vec::new()
     }
 
-    /// Returns whether samples have images, or `None`, the default, if the source does not know
-    /// this without reading samples.
+    /// Returns whether samples have images. Returns `None`, the default, if the source does not
+    /// know this without reading samples.
     ///
-    /// If the source has no images, a loader with other fields omits the field `image`, unless it
-    /// was requested.
+    /// If a source has no images, a loader that reads other fields omits the field `image`, unless
+    /// the program requested it.
     fn has_images(&self) -> Option<bool> {
         None
     }
 
-    /// Returns the names of the fields that samples may have in addition to the image, or `None`,
-    /// the default, if the source does not know them without reading samples.
+    /// Returns the names of the fields that samples may have in addition to the image. Returns
+    /// `None`, the default, if the source does not know these names without reading samples.
     ///
-    /// A loader compares them with the names that its field types read, and fails to open if a name
-    /// is missing. A name without an extension, such as `mask`, matches every encoding.
+    /// Opening a loader fails if one of its field types reads a field that is not among these
+    /// names. A name without an extension, such as `mask`, matches every encoding.
     fn fields(&self) -> Option<Vec<String>> {
         None
     }
 
-    /// Returns a view of the dataset for a loader that reads only the image, the label and
-    /// `fields`, which are names with or without extension. The view may omit all other fields, so
-    /// that they cost nothing. Returns `None`, the default, if reading fewer fields saves nothing.
+    /// Returns a view of the dataset that may omit all fields except the image, the label and
+    /// `fields`. The names in `fields` may omit the extension. Returns `None`, the default, if
+    /// reading fewer fields saves nothing.
     ///
     /// A loader reads its samples from the view. All other uses of the source, such as
     /// `Batches::source`, still see all fields.
@@ -230,9 +233,9 @@ pub trait Source: Send + Sync {
         None
     }
 
-    /// Returns the counters of the requests to the store so far. Returns `None`, the default, if
-    /// the source is on this machine. A source that wraps other sources returns the sum of their
-    /// counters.
+    /// Returns the counters of the requests that the source has sent to a store. Returns `None`,
+    /// the default, if the source is on this machine. A source that wraps other sources returns the
+    /// sum of their counters.
     fn network(&self) -> Option<NetworkStats> {
         None
     }
@@ -244,7 +247,7 @@ pub trait Source: Send + Sync {
     }
 }
 
-/// This implementation lets `Loader::source` accept the result of [`open`](crate::open()).
+/// With this implementation, `Loader::source` accepts the result of [`open`](crate::open()).
 impl<S: Source + ?Sized> Source for Arc<S> {
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         (**self).read(index, scratch)

@@ -1,4 +1,4 @@
-//! [`Location`] of a dataset, and [`Store`], which accesses files that are not in a local folder.
+//! [`Location`]: the path or URL of a dataset. [`Store`]: reads and writes objects by URL.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
-    /// A file, a folder, or a pattern of files.
+    /// A file, a folder, or a pattern for several files.
     Path(PathBuf),
     /// A URL of the form `scheme://…`.
     Url(String),
@@ -46,34 +46,35 @@ impl Location {
     }
 }
 
-/// Returns the scheme of a URL, as RFC 3986 defines it.
+/// Returns the scheme of a URL as defined in RFC 3986, or `None` if `text` is not a URL.
 fn scheme(text: &str) -> Option<&str> {
     let (scheme, _) = text.split_once("://")?;
-    let sound = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
-    (scheme.starts_with(|first: char| first.is_ascii_alphabetic()) && scheme.bytes().all(sound)).then_some(scheme)
+    let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+    (scheme.starts_with(|first: char| first.is_ascii_alphabetic()) && scheme.bytes().all(is_valid)).then_some(scheme)
 }
 
-/// One object of a [`Store`].
+/// An object in a [`Store`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Object {
     /// URL of the object.
     pub url: String,
     /// Length of the object in bytes.
     pub len: u64,
-    /// Version of the content, such as an ETag or a generation, if the store provides one. A tag
-    /// that begins with `W/` is weak, as in HTTP: objects with different bytes may share it, so an
-    /// object with a weak tag is never cached.
+    /// Version of the content, such as an ETag or a generation, if the store provides it. A tag
+    /// that begins with `W/` is weak, as in HTTP: objects with different bytes may have the same
+    /// tag, so objects with weak tags are never cached.
     pub tag: Option<String>,
-    /// Server that stores the object, such as an endpoint or an account. It keeps the cached bytes
-    /// and indexes of different servers apart. `None` if the URL alone determines the server.
+    /// Server that stores the object, such as an endpoint or an account. `None` if the URL alone
+    /// determines the server. Caches use this field to distinguish objects with the same URL on
+    /// different servers.
     pub server: Option<Arc<str>>,
 }
 
-/// Provides access to files that are not in a local folder, for example in an object store, on a
-/// web server or in an archive.
+/// Reads objects that are not in a local folder, for example in an object store, on a web server or
+/// in an archive.
 ///
-/// [`Options::store`](crate::Options::store) and `Loader::store` register a store for the URLs of a
-/// scheme. Methods are called from many threads at once and may block.
+/// [`Options::store`](crate::Options::store) and `Loader::store` register a store for all URLs with
+/// a given scheme. The methods are called from many threads at once and may block.
 pub trait Store: Send + Sync {
     /// Lists the objects whose URLs begin with `prefix`, sorted by URL.
     ///
@@ -81,11 +82,11 @@ pub trait Store: Send + Sync {
     /// If the objects cannot be listed. The message should contain the prefix.
     fn list(&self, prefix: &str) -> Result<Vec<Object>>;
 
-    /// Like [`list`](Store::list), but bypasses cached listings. Meant for downloads that will not
-    /// be validated against the server again.
+    /// Like [`list`](Store::list), but bypasses cached listings. Used for downloads, which are not
+    /// validated against the server again.
     ///
     /// # Errors
-    /// The errors of [`list`](Store::list).
+    /// As for [`list`](Store::list).
     fn list_now(&self, prefix: &str) -> Result<Vec<Object>> {
         self.list(prefix)
     }
@@ -93,30 +94,30 @@ pub trait Store: Send + Sync {
     /// Returns the object at `url`.
     ///
     /// # Errors
-    /// If the object does not exist. The message should contain the URL. Use [`Error::absent`] if
-    /// it is certain that the object does not exist; otherwise, packing has to list the objects to
-    /// find out.
+    /// If the object does not exist. The message should contain the URL. Use [`Error::absent`] if it
+    /// is certain that the object does not exist. Otherwise, packing must list the objects to find
+    /// out.
     fn object(&self, url: &str) -> Result<Object>;
 
-    /// Fills `to` with the bytes of `object` from `at` on.
+    /// Fills `to` with the bytes of `object` that start at offset `at`.
     ///
     /// # Errors
-    /// If the bytes cannot be read, or if the object no longer has its [tag](Object::tag), because
-    /// bytes of two versions must never be mixed. The message should contain the URL. Use
+    /// If the bytes cannot be read, or if the tag of the object has [changed](Object::tag), because
+    /// bytes from two versions must never be mixed. The message should contain the URL. Use
     /// [`Error::transient`] if a retry may succeed.
     fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()>;
 
-    /// Fills each buffer in `ranges` with the bytes from its offset on. The default reads the
-    /// ranges one by one. A store with high latency should override this method.
+    /// Fills each buffer in `ranges` with the bytes that start at its offset. The default reads the
+    /// ranges one by one, so a store with high latency should override it.
     ///
     /// # Errors
-    /// The errors of [`read`](Store::read).
+    /// As for [`read`](Store::read).
     fn read_ranges(&self, object: &Object, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
         ranges.iter_mut().try_for_each(|(at, to)| self.read(object, *at, to))
     }
 
-    /// Reads `range` of `object` and passes its bytes to `reply`, on any thread. The caller retries
-    /// [transient](Error::transient) errors, so the store should not.
+    /// Reads `range` of `object` and passes the bytes to `reply`, on any thread. The caller retries
+    /// [transient](Error::transient) errors, so the store should not retry.
     ///
     /// The default blocks until the bytes have been read. A store with asynchronous I/O should
     /// start the read and return immediately, so that any number of reads can be in flight.
@@ -133,8 +134,8 @@ pub trait Store: Send + Sync {
         reply.done(read.map(|()| bytes));
     }
 
-    /// Starts an upload of the object at `url`, for `Pack`. Does not send a request yet. The
-    /// default fails, as for a read-only store.
+    /// Creates an upload to `url`, for `Pack`. Does not send a request yet. The default returns an
+    /// error, which is correct for a read-only store.
     ///
     /// # Errors
     /// If the store is read-only.
@@ -142,7 +143,8 @@ pub trait Store: Send + Sync {
         Err(Error::config("this store is read-only: write to a local folder or to a writable store").at_path(url))
     }
 
-    /// Removes the object at `url`, if it exists. The default fails, as for a read-only store.
+    /// Removes the object at `url`, if it exists. The default returns an error, which is correct
+    /// for a read-only store.
     ///
     /// # Errors
     /// If the object cannot be removed.
@@ -151,21 +153,21 @@ pub trait Store: Send + Sync {
     }
 
     /// Returns the local cache of this store for a loader that reads in `order`. `set` is a hash of
-    /// the dataset. Datasets with the same hash number their samples identically, in every process
-    /// and run. Returns `None`, the default, if nothing is cached.
+    /// the dataset: in datasets with the same hash, samples have the same indices, in every process
+    /// and in every run. Returns `None`, the default, if the store has no cache.
     fn keep(&self, set: u64, order: &Lookahead) -> Option<Arc<dyn ObjectCache>> {
         let _ = (set, order);
         None
     }
 
-    /// Downloads `objects`, which are below the URL `base`, to a local folder and returns its path.
-    /// Meant for formats that need local files. An object at `base/a/b` becomes the file `a/b` in
-    /// the folder. `read` reads parts of objects from this store, several at a time, and retries
-    /// failures. The files exist at least until this process ends. The default fails, as for a
-    /// store without a cache.
+    /// Downloads `objects`, which are below the URL `base`, to a local folder, and returns the path
+    /// of the folder. Used for formats that can read only local files. An object at `base/a/b`
+    /// becomes the file `a/b` in the folder. `read` reads several ranges of objects in this store
+    /// at once, and retries failures. The files must exist at least until this process ends. The
+    /// default returns an error, which is correct for a store without a cache.
     ///
     /// # Errors
-    /// If the store has no cache, the files do not fit, or the objects cannot be read.
+    /// If the store has no cache, the files do not fit in the cache, or the objects cannot be read.
     fn bring(&self, base: &str, objects: &[Object], read: &ReadParts<'_>) -> Result<PathBuf> {
         let _ = (base, objects, read);
         Err(Error::config(
@@ -175,51 +177,52 @@ pub trait Store: Send + Sync {
     }
 }
 
-/// Reads ranges of objects and passes the bytes of each range to the function, in the given order.
-/// While the function runs, later ranges are in flight.
+/// Reads ranges of objects, and calls a function with the bytes of each range, in the given order.
+/// While the function runs, requests for later ranges are in flight.
 pub type ReadParts<'a> = dyn Fn(&[(&Object, Range<u64>)], &mut dyn FnMut(Vec<u8>) -> Result<()>) -> Result<()> + 'a;
 
-/// An object that is being written. It becomes visible, as a whole, only when the upload is
+/// An object that is being written. The object becomes visible, as a whole, only when the upload is
 /// [completed](Upload::complete).
 pub trait Upload: Send {
     /// Appends bytes. May block until earlier bytes have been sent.
     ///
     /// # Errors
-    /// If the bytes cannot be sent. The upload is then unusable.
+    /// If the bytes cannot be sent. In that case, the upload cannot be continued.
     fn write(&mut self, bytes: &[u8]) -> Result<()>;
 
-    /// Makes the object visible. If `new` is true and an object with this name exists, that object
-    /// is kept and the result is `false`, even if it was created by a concurrent upload. A store
-    /// that can check this only before it writes should say so in its documentation.
+    /// Makes the object visible. If `new` is true and an object with this name already exists, even
+    /// one from a concurrent upload, keeps that object and returns `false`. If a store can detect
+    /// an existing object only before it writes, its documentation should say so.
     ///
     /// # Errors
     /// If the bytes cannot be sent. In that case, the object may or may not exist.
     fn complete(self: Box<Self>, new: bool) -> Result<bool>;
 }
 
-/// A local cache of bytes from a [`Store`], as seen by one loader whose order is known. An entry is
-/// one range of an object, and only a lookup of the identical range finds it.
+/// A local cache of bytes from a [`Store`], as used by one loader with a known order. An entry is a
+/// range of an object, and is found only by a lookup of the identical range.
 ///
-/// A source that prefetches skips cached ranges, and offers the bytes of every sample that it has
-/// fetched.
+/// A source that prefetches does not request ranges that are cached, and offers the bytes of every
+/// sample that it has fetched to the cache.
 pub trait ObjectCache: Send + Sync {
-    /// Called when reads continue at `place`, at least once per batch.
-    fn start(&self, place: BatchIndex);
+    /// Called when the loader reads from `batch` on, at least once per batch.
+    fn start(&self, batch: BatchIndex);
 
-    /// Returns whether the `len` bytes of `object` from `at` on are cached.
+    /// Returns whether the `len` bytes of `object` that start at offset `at` are cached. A later
     /// [`get`](ObjectCache::get) may still fail, because another process may evict them.
     fn has(&self, object: &Object, at: u64, len: u64) -> bool;
 
-    /// Fills `to` with the bytes of `object` from `at` on, if they are cached, and returns the tier
-    /// that contained them. Otherwise, returns `None` and leaves unspecified content in `to`.
+    /// If the bytes of `object` that start at offset `at` are cached, fills `to` with them and
+    /// returns the tier that contained them. Otherwise, returns `None` and leaves unspecified
+    /// content in `to`.
     fn get(&self, object: &Object, at: u64, to: &mut [u8]) -> Option<Tier>;
 
-    /// Offers the bytes of `object` from `at` on, which belong to `sample`. `next` is the position
-    /// after the batch for which they were fetched. The cache decides whether to store them.
+    /// Offers the bytes of `object` that start at offset `at` and belong to `sample`. `next` is the
+    /// batch after the one for which they were fetched. The cache decides whether to store them.
     fn offer(&self, object: &Object, at: u64, bytes: &[u8], sample: u64, next: BatchIndex);
 }
 
-/// The tier of an [`ObjectCache`] that served bytes.
+/// A tier of an [`ObjectCache`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Tier {
     /// In memory.
@@ -243,8 +246,8 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
 }
 
-/// Receives the result of one [`Store::fetch`]. Dropping a reply without completing it makes the
-/// read fail, so that no read waits forever.
+/// Receives the result of one [`Store::fetch`]. If it is dropped before [`done`](Self::done) is
+/// called, the read fails, so that no read waits forever.
 ///
 /// ```
 /// use std::sync::mpsc;
@@ -257,34 +260,33 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 pub struct ReadCompletion {
-    begun: Instant,
+    started: Instant,
     shared: Arc<Shared>,
     /// Callback for the result. Only the owner accesses it. The mutex makes `ReadCompletion`
-    /// `Sync`, as needed for futures that move between threads.
+    /// `Sync`, which futures that move between threads need.
     done: Mutex<Option<Done>>,
 }
 
 type Done = Box<dyn FnOnce(Result<Vec<u8>>) + Send>;
 
-/// State shared by both sides of a request.
+/// State that the store and the reader share.
 #[derive(Default)]
 struct Shared {
-    /// Nanoseconds from the start of the request to its first byte, or 0 before it arrives.
+    /// Nanoseconds from the start of the request to its first byte, or 0 if no byte has arrived.
     first: AtomicU64,
-    /// Nanoseconds from the start of the request to its most recent bytes, or 0 before the first
-    /// bytes arrive.
+    /// Nanoseconds from the start of the request to its latest bytes, or 0 if no byte has arrived.
     latest: AtomicU64,
     cancelled: AtomicBool,
 }
 
 impl ReadCompletion {
-    /// Creates a reply that passes its result to `done`, on a thread of the store. `done` should
-    /// return quickly.
+    /// Creates a completion that passes the result to `done`, on a thread of the store. `done`
+    /// should return quickly.
     pub fn new(done: impl FnOnce(Result<Vec<u8>>) + Send + 'static) -> Self {
-        ReadCompletion { begun: Instant::now(), shared: Arc::default(), done: Mutex::new(Some(Box::new(done))) }
+        ReadCompletion { started: Instant::now(), shared: Arc::default(), done: Mutex::new(Some(Box::new(done))) }
     }
 
-    /// Returns a handle that cancels the request of this reply.
+    /// Returns a handle that cancels the request.
     pub(crate) fn canceller(&self) -> Canceller {
         Canceller(self.shared.clone())
     }
@@ -296,19 +298,20 @@ impl ReadCompletion {
         let _ = self.shared.first.compare_exchange(0, nanos, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Records progress. A request that makes no progress for two minutes is retried, so a store
-    /// whose requests may take longer should call this method whenever bytes arrive.
+    /// Records that bytes have arrived. A request that makes no progress for two minutes is
+    /// retried, so a store should call this method whenever bytes arrive if its requests may take
+    /// longer.
     pub fn progress(&self) {
         self.progress_now();
     }
 
     fn progress_now(&self) -> u64 {
-        let nanos = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1);
+        let nanos = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1);
         self.shared.latest.store(nanos, Ordering::Relaxed);
         nanos
     }
 
-    /// Returns whether the result is no longer needed. If so, a store may drop the request.
+    /// Returns whether the result is no longer needed, so that the store may drop the request.
     pub fn is_cancelled(&self) -> bool {
         self.shared.cancelled.load(Ordering::Relaxed)
     }
@@ -321,7 +324,7 @@ impl ReadCompletion {
         }
     }
 
-    /// Transforms the result with `then` before it is delivered. Meant for a store that wraps
+    /// Returns a completion that transforms the result with `then`. For use in a store that wraps
     /// another store.
     #[must_use]
     pub fn map(mut self, then: impl FnOnce(Result<Vec<u8>>) -> Result<Vec<u8>> + Send + 'static) -> Self {
@@ -348,7 +351,7 @@ impl Canceller {
         Some(self.0.first.load(Ordering::Relaxed)).filter(|&nanos| nanos > 0).map(Duration::from_nanos)
     }
 
-    /// Returns the time from the start of the request to its latest progress.
+    /// Returns the time from the start of the request to its latest bytes.
     pub(crate) fn progress(&self) -> Duration {
         Duration::from_nanos(self.0.latest.load(Ordering::Relaxed))
     }
@@ -357,7 +360,7 @@ impl Canceller {
 impl Drop for ReadCompletion {
     fn drop(&mut self) {
         if let Some(done) = self.take() {
-            done(Err(Error::in_source("the store dropped a request without an answer").transient()));
+            done(Err(Error::in_source("the store dropped a request without completing it").transient()));
         }
     }
 }
@@ -378,7 +381,7 @@ impl Stores {
         self.0.push((scheme, store));
     }
 
-    /// Returns the store of `url`: the one that was registered last for its scheme.
+    /// Returns the store that was last registered for the scheme of `url`.
     ///
     /// # Errors
     /// If no store is registered for the scheme.
@@ -406,7 +409,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_text_with_a_scheme_is_a_url() {
+    fn only_text_with_a_scheme_is_a_url() {
         for (text, expected) in [
             ("s3://b/x", Some("s3")),
             ("hf+x.y-z://b", Some("hf+x.y-z")),

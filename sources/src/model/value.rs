@@ -1,14 +1,14 @@
-//! [`Value`]: the content of a field of a sample.
+//! [`Value`]: the content of a sample's field.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use crate::error::{Error, Result};
 
-/// The content of a field: bytes as they are stored, or typed values in memory.
+/// The content of a field: the bytes of a file, or typed values in memory.
 ///
-/// Typed values are copied into a batch without serialization. [`encoded`](Value::encoded) returns
-/// the content of the file that `pack` writes for them.
+/// Typed values are copied into a batch without serialization. For all values,
+/// [`encoded`](Value::encoded) returns the content of the file that `pack` writes.
 ///
 /// ```
 /// use warpfeed_sources::{Numbers, Sample, Value};
@@ -34,7 +34,7 @@ pub enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// Returns the memory that the value uses.
+    /// Returns the bytes of the value in memory.
     pub fn memory(&self) -> &'a [u8] {
         match *self {
             Value::Bytes(bytes) => bytes,
@@ -45,8 +45,8 @@ impl<'a> Value<'a> {
     }
 
     /// Returns the content of a file that stores the value as the field `name`. Numbers are encoded
-    /// in NumPy's format 1.0 if the name ends in `.npy`, or as text separated by spaces if it ends
-    /// in `.txt`. Lists are encoded as JSON in the form of COCO's polygons.
+    /// in NumPy's format 1.0 if `name` ends in `.npy`, or as text separated by spaces if `name`
+    /// ends in `.txt`. Lists are encoded as JSON, like polygons in COCO.
     pub fn encoded(&self, name: &str) -> Cow<'a, [u8]> {
         match *self {
             Value::Bytes(bytes) => Cow::Borrowed(bytes),
@@ -57,18 +57,36 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// Returns a value of the same type and shape whose [`memory`](Value::memory) is `bytes`.
+    ///
     /// # Errors
-    /// If a file of this name cannot store the value.
+    /// If this is text, and `bytes` is not UTF-8.
+    pub(crate) fn moved<'b>(&self, bytes: &'b [u8]) -> Result<Value<'b>> {
+        Ok(match *self {
+            Value::Bytes(_) => Value::Bytes(bytes),
+            Value::Text(_) => Value::Text(
+                std::str::from_utf8(bytes).map_err(|e| Error::in_source(format!("a text is not UTF-8: {e}")))?,
+            ),
+            Value::Numbers(Numbers { shape, element, axes, .. }) => {
+                Value::Numbers(Numbers { bytes, shape, element, axes })
+            }
+            Value::Lists(Lists { count, .. }) => Value::Lists(Lists { bytes, count }),
+        })
+    }
+
+    /// # Errors
+    /// If the extension of `name` does not match the type of the value.
     pub(crate) fn check_name(&self, name: &str) -> Result<()> {
-        let (what, ends): (_, &[&str]) = match self {
+        let (what, extensions): (_, &[&str]) = match self {
             Value::Bytes(_) | Value::Text(_) => return Ok(()),
             Value::Numbers(_) => ("numbers", &[".npy", ".txt"]),
             Value::Lists(_) => ("lists", &[".json"]),
         };
-        if ends.iter().any(|end| name.ends_with(end)) {
+        if extensions.iter().any(|extension| name.ends_with(extension)) {
             return Ok(());
         }
-        Err(Error::in_source(format!("field {name:?} holds {what}: its name must end in {}", ends.join(" or "))))
+        let extensions = extensions.join(" or ");
+        Err(Error::in_source(format!("field {name:?} contains {what}: its name must end in {extensions}")))
     }
 }
 
@@ -123,10 +141,10 @@ impl<'a> From<Lists<'a>> for Value<'a> {
 /// Maximum number of axes of [`Numbers`].
 pub(crate) const AXES: usize = 3;
 
-/// An array of numbers of one type, in C order and in the machine's byte order.
+/// An array of numbers of the same type, in C order and in the machine's byte order.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Numbers<'a> {
-    /// The elements, which may be unaligned.
+    /// The bytes of the elements, which may be unaligned.
     bytes: &'a [u8],
     shape: [u32; AXES],
     element: Element,
@@ -176,7 +194,8 @@ impl Element {
 
 /// An element type of [`Numbers`]: an integer of up to 64 bits, `f32` or `f64`.
 pub trait Number: bytemuck::Pod {
-    /// The element type. `Element` cannot be named outside the crate, which seals this trait.
+    /// The element type. This trait is sealed, because code outside the crate cannot name
+    /// `Element`.
     #[doc(hidden)]
     const ELEMENT: Element;
 }
@@ -199,7 +218,9 @@ impl<'a> Numbers<'a> {
     pub fn new<T: Number>(numbers: &'a [T], shape: &[usize]) -> Result<Self> {
         let found = numbers.len();
         Self::of_bytes::<T>(bytemuck::cast_slice(numbers), shape).ok_or_else(|| {
-            Error::in_source(format!("{found} numbers for an array of shape {shape:?} (at most {AXES} axes)"))
+            Error::in_source(format!(
+                "{found} numbers do not match the shape {shape:?}; expected their product, and at most {AXES} axes"
+            ))
         })
     }
 
@@ -209,7 +230,8 @@ impl<'a> Numbers<'a> {
         Self::of_element(bytes, T::ELEMENT, shape)
     }
 
-    /// Like [`of_bytes`](Numbers::of_bytes), for an element type known only at run time.
+    /// Like [`of_bytes`](Numbers::of_bytes), but for an element type that is known only at run
+    /// time.
     pub(crate) fn of_element(bytes: &'a [u8], element: Element, shape: &[usize]) -> Option<Self> {
         let mut sides = [0; AXES];
         for (axis, &side) in shape.iter().enumerate() {
@@ -235,23 +257,23 @@ impl<'a> Numbers<'a> {
         (T::ELEMENT == self.element).then_some(elements)
     }
 
-    /// Returns the value, if the array contains a single integer that fits into an `i64`.
+    /// Returns the number, if the array contains a single integer that fits in an `i64`.
     pub(crate) fn integer(&self) -> Option<i64> {
-        fn one<T: Number + TryInto<i64>>(numbers: &Numbers<'_>) -> Option<i64> {
+        fn first<T: Number + TryInto<i64>>(numbers: &Numbers<'_>) -> Option<i64> {
             numbers.iter::<T>()?.next()?.try_into().ok()
         }
         if self.sides().product::<usize>() != 1 {
             return None;
         }
         match self.element {
-            Element::U8 => one::<u8>(self),
-            Element::U16 => one::<u16>(self),
-            Element::U32 => one::<u32>(self),
-            Element::U64 => one::<u64>(self),
-            Element::I8 => one::<i8>(self),
-            Element::I16 => one::<i16>(self),
-            Element::I32 => one::<i32>(self),
-            Element::I64 => one::<i64>(self),
+            Element::U8 => first::<u8>(self),
+            Element::U16 => first::<u16>(self),
+            Element::U32 => first::<u32>(self),
+            Element::U64 => first::<u64>(self),
+            Element::I8 => first::<i8>(self),
+            Element::I16 => first::<i16>(self),
+            Element::I32 => first::<i32>(self),
+            Element::I64 => first::<i64>(self),
             Element::F32 | Element::F64 => None,
         }
     }
@@ -264,20 +286,21 @@ impl<'a> Numbers<'a> {
         (kind, size, self.bytes)
     }
 
-    /// Returns the array as a file in NumPy's format 1.0.
+    /// Encodes the array in NumPy's format 1.0.
     fn npy(&self) -> Vec<u8> {
         let mut file = Vec::with_capacity(128 + self.bytes.len());
-        npy_head(&mut file, self.element, self.sides());
+        npy_header(&mut file, self.element, self.sides());
         file.extend_from_slice(self.bytes);
         file
     }
 
-    /// Appends the header of an `.npy` file with elements of type `T` and this shape.
-    pub(crate) fn npy_head<T: Number>(shape: &[usize], to: &mut Vec<u8>) {
-        npy_head(to, T::ELEMENT, shape.iter().copied());
+    /// Appends the header of an `.npy` file with elements of type `T` and the shape `shape`.
+    pub(crate) fn npy_header<T: Number>(shape: &[usize], to: &mut Vec<u8>) {
+        npy_header(to, T::ELEMENT, shape.iter().copied());
     }
 
-    /// Appends one number as JSON. A non-finite number becomes `null`.
+    /// Appends the array, which contains a single number, as JSON. If the number is not finite,
+    /// appends `null`.
     pub(crate) fn write_json(&self, out: &mut Vec<u8>) {
         let finite = match self.element {
             Element::F32 => self.iter::<f32>().is_some_and(|mut all| all.all(f32::is_finite)),
@@ -309,12 +332,12 @@ impl<'a> Numbers<'a> {
             Element::F32 => all::<f32>(self),
             Element::F64 => all::<f64>(self),
         };
-        text.expect("the type is its own").into_bytes()
+        text.expect("each arm uses the array's own element type").into_bytes()
     }
 }
 
 /// Appends the header of an `.npy` file in format 1.0.
-fn npy_head(to: &mut Vec<u8>, element: Element, shape: impl Iterator<Item = usize>) {
+fn npy_header(to: &mut Vec<u8>, element: Element, shape: impl Iterator<Item = usize>) {
     let (kind, size) = element.kind_and_size();
     let order = match size {
         1 => '|',
@@ -325,7 +348,7 @@ fn npy_head(to: &mut Vec<u8>, element: Element, shape: impl Iterator<Item = usiz
     let mut header = format!("{{'descr': '{order}{kind}{size}', 'fortran_order': False, 'shape': (");
     shape.for_each(|side| write!(header, "{side}, ").expect("writing to a String cannot fail"));
     header.push_str("), }");
-    // The header ends with a line feed, padded to a multiple of 64 bytes.
+    // The header is padded with spaces to a multiple of 64 bytes, and ends with a line feed.
     let length = (10 + header.len() + 1).next_multiple_of(64) - 10;
     to.extend_from_slice(b"\x93NUMPY\x01\x00");
     to.extend_from_slice(&(length as u16).to_le_bytes());
@@ -334,20 +357,20 @@ fn npy_head(to: &mut Vec<u8>, element: Element, shape: impl Iterator<Item = usiz
     to.push(b'\n');
 }
 
-/// Variable-length lists of numbers, such as the polygon of each box of an image. A box without a
+/// Variable-length lists of numbers, such as the polygons of the boxes of an image. A box without a
 /// polygon has an empty list.
 ///
-/// In a file, each list is a polygon in COCO's JSON: `[[[x, y, x, y, x, y]], null]`.
+/// In a file, each list is encoded as a polygon in COCO's JSON: `[[[x, y, x, y, x, y]], null]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Lists<'a> {
-    /// The end of each list as a `u64`, followed by the numbers as `f64`. May be unaligned.
+    /// The end offset of each list as a `u64`, followed by all numbers as `f64`. May be unaligned.
     bytes: &'a [u8],
     count: u32,
 }
 
 impl<'a> Lists<'a> {
-    /// Writes lists to `to`, which must be empty. `ends` are the end offsets of the lists in
-    /// `numbers`.
+    /// Writes lists to `to`, which must be empty. `numbers` contains the numbers of all lists, and
+    /// `ends` the end offset of each list in `numbers`.
     ///
     /// # Errors
     /// If an end is less than the previous end or greater than the length of `numbers`, or if a
@@ -357,14 +380,14 @@ impl<'a> Lists<'a> {
         let Some(count) = u32::try_from(ends.len()).ok().filter(|_| sorted && to.is_empty()) else {
             return Err(Error::in_source(format!("invalid list ends {ends:?} for {} numbers", numbers.len())));
         };
-        if let Some((at, number)) = numbers.iter().enumerate().find(|(_, number)| !number.is_finite()) {
-            return Err(Error::in_source(format!("number {at} of the lists is {number}; expected a finite number")));
+        if let Some((index, number)) = numbers.iter().enumerate().find(|(_, number)| !number.is_finite()) {
+            return Err(Error::in_source(format!("number {index} of the lists is {number}; expected a finite number")));
         }
         append_lists(to, ends, numbers);
         Ok(Lists { bytes: to, count })
     }
 
-    /// Reads `count` lists that were written by `append_lists`.
+    /// Creates lists from the bytes of `count` lists that [`append_lists`] wrote.
     #[cfg(feature = "annotations")]
     pub(crate) fn of_bytes(bytes: &'a [u8], count: usize) -> Self {
         Lists { bytes, count: count as u32 }
@@ -385,8 +408,8 @@ impl<'a> Lists<'a> {
 
     fn json(&self) -> Vec<u8> {
         let mut json = String::from("[");
-        for (place, list) in self.iter().enumerate() {
-            json.push_str(if place == 0 { "" } else { "," });
+        for (index, list) in self.iter().enumerate() {
+            json.push_str(if index == 0 { "" } else { "," });
             let mut open = "[[";
             for number in list {
                 write!(json, "{open}{number}").expect("writing to a String cannot fail");
@@ -410,7 +433,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_hold_finite_numbers() {
+    fn lists_reject_numbers_that_are_not_finite() {
         let written = |numbers: &[f64]| Lists::write(&mut Vec::new(), &[numbers.len()], numbers).map(drop);
         written(&[1.0, -2.5]).unwrap();
         for number in [f64::NAN, f64::INFINITY] {
@@ -446,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_small() {
+    fn a_value_has_32_bytes() {
         assert_eq!(size_of::<Value<'_>>(), 32);
     }
 }

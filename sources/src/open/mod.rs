@@ -1,6 +1,6 @@
-//! Opens a dataset, locally or in a store, after detecting its format.
+//! Detects the format of a local or remote dataset, and opens the dataset.
 //!
-//! 1. `walk`: examines a path or URL, and finds its format in the table of formats.
+//! 1. `walk`: examines a path or URL to detect the format.
 //! 2. `open`: the public function [`open`](crate::open()), and the methods of
 //!    [`Options`](crate::Options) that open a dataset.
 

@@ -1,3 +1,5 @@
+//! The function [`open`], and the methods of [`Options`] that open datasets.
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -8,8 +10,8 @@ use crate::machine::file;
 use crate::model::Source;
 use crate::options::{DataFormat, Options};
 
-/// Opens the dataset at `path`. The format is determined by the content, not by the name.
-/// [`DATA_FORMATS`](crate::DATA_FORMATS) lists the formats and how each is recognized.
+/// Opens the dataset at `path`, after detecting its format. [`DATA_FORMATS`](crate::DATA_FORMATS)
+/// lists the formats and how each is recognized.
 ///
 /// ```no_run
 /// let source = warpfeed_sources::open("train")?;
@@ -28,33 +30,34 @@ impl Options {
     /// Opens the dataset at `path` like [`open`], but with these options.
     ///
     /// # Errors
-    /// The errors of [`open`]. Also fails for an LMDB database with `mmap(false)`, if an option
-    /// does not apply to this dataset ([`index`](Options::index), [`table`](Options::table)), if a
-    /// class is not in the class list, if no [store](Options::store) is registered for the URL, and
-    /// if the format cannot be read from stores.
+    /// In addition to the errors of [`open`]: if an option does not apply to this dataset
+    /// ([`index`](Options::index), [`table`](Options::table), or `mmap(false)` for an LMDB
+    /// database), if a class is not in the class list, if no [store](Options::store) is registered
+    /// for the URL, or if the format cannot be read from stores.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
-        // Use a copy with its own record of used options, because clones share the record.
+        // Clones share the record of used options, so use a copy that has its own record.
         let (path, options) = (path.as_ref(), self.renewed());
         let source = options.open_part(path)?;
         options.check_used().map_err(|e| e.at_path(path))?;
         Ok(source)
     }
 
-    /// Opens one of several datasets that share these options. Some options may not apply to this
-    /// dataset. Call [`check_used`](Options::check_used) at the end to verify that each option
-    /// applied to at least one of the datasets.
+    /// Opens one of several datasets that share these options. Unlike [`open`](Options::open),
+    /// accepts options that do not apply to this dataset. After opening all of the datasets, call
+    /// [`check_used`](Options::check_used) to verify that each option applied to at least one of
+    /// them.
     ///
     /// # Errors
-    /// The errors of [`open`](Options::open), except for options that do not apply.
+    /// As for [`open`](Options::open), except for options that do not apply.
     pub fn open_part(&self, path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
         let path = path.as_ref();
-        let source = self.number(any(path, self)?).map_err(|e| e.at_path(path))?;
+        let source = self.number(open_any_format(path, self)?).map_err(|e| e.at_path(path))?;
         self.note_used(path, &*source);
         Ok(source)
     }
 }
 
-fn any(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
+fn open_any_format(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
     if path.as_os_str().is_empty() {
         return Err(Error::config("the path of the dataset is empty"));
     }
@@ -65,10 +68,13 @@ fn any(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
             let cause = "separate masks are supported only for local folders: copy the dataset to this machine, or pack it, which includes the masks";
             return Err(Error::config(cause).at_path(path));
         }
-        // A folder with masks next to it may look like a different format, such as YOLO with
-        // `labels`.
+        // Do not detect the format: the folders of images and masks together may look like a
+        // different format, for example like YOLO if the masks are in `labels`.
         if format.get_or_insert(DataFormat::named("folder")?).name != "folder" || file::is_file(path)? {
-            return Err(Error::config("separate masks require a folder of images, and this is not one").at_path(path));
+            return Err(Error::config(
+                "separate masks require a folder of images, but this is not one: remove the option masks",
+            )
+            .at_path(path));
         }
     }
     if !at.medium.is_store() {

@@ -1,4 +1,4 @@
-//! Detects the format of the dataset at a path or URL, using the table of formats.
+//! Detects the format of the dataset at a path or URL.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,63 +26,64 @@ impl DataFormat {
     }
 
     /// Returns whether the file at `path`, which begins with `start`, has this format.
-    fn is(&self, path: &Path, start: &[u8]) -> bool {
+    fn matches_file(&self, path: &Path, start: &[u8]) -> bool {
         (self.is_file)(path, start) || self.has_extension(path)
     }
 }
 
-/// What exists at a path or URL.
+/// The result of a lookup at a path or URL.
 enum Found {
     File,
-    /// A folder. A folder in a store has been listed.
+    /// A folder. If it is in a store, the lookup has listed it.
     Folder,
-    /// Nothing exists, or the store lists nothing. Contains the error of the lookup, if there is
-    /// one.
+    /// Nothing exists there. Contains the error if the store could not list the URL.
     Nothing(Option<Error>),
 }
 
-/// Opens the dataset at this location as `format`, or as the detected format if `format` is `None`.
+/// Opens the dataset at this location as `format`, or detects the format if `format` is `None`.
 ///
 /// # Errors
 /// If nothing exists at the location, if no format is detected, if a folder cannot be listed or
 /// contains both shards and images, or if the format cannot open the dataset.
 pub(super) fn walk(mut at: At, format: Option<&'static DataFormat>, options: &Options) -> Opened {
-    // An explicit format examines the URL itself, unless the URL may name a part of a dataset.
+    // With an explicit format, skip the lookup in the store, unless the URL may name a part of a
+    // dataset, such as `all.lmdb/train`.
     if let Some(format) = format.filter(|format| !format.has_parts && at.medium.is_store()) {
         return format.open(at, options);
     }
-    let mut found = look(&mut at, format)?;
-    let mut of_names = None;
+    let mut found = look_up(&mut at, format)?;
+    let mut detected = None;
     if let Found::Nothing(_) = found {
-        of_names = pattern_of(&at)?;
-        if of_names.is_none()
-            && let Some((set, row)) = set_of(&at, format)?
+        detected = format_of_pattern(&at)?;
+        if detected.is_none()
+            && let Some((dataset, dataset_format)) = enclosing_dataset(&at, format)?
         {
-            (at, of_names, found) = (set, row, Found::File);
+            (at, detected, found) = (dataset, dataset_format, Found::File);
         }
     }
-    match (format.or(of_names), found) {
+    match (format.or(detected), found) {
         (Some(format), _) => format.open(at, options),
         (None, Found::File) => {
-            let start = start_of(&at)?;
-            let found = DATA_FORMATS.iter().find(|format| format.is(&at.path, &start));
+            let start = start_of_file(&at)?;
+            let found = DATA_FORMATS.iter().find(|format| format.matches_file(&at.path, &start));
             found.ok_or_else(|| Error::in_source(not_a_dataset(&start)).at_path(&at.path))?.open(at, options)
         }
-        (None, Found::Folder) => folder(at, options),
+        (None, Found::Folder) => open_folder(at, options),
         (None, Found::Nothing(error)) => match (error, at.medium.is_store()) {
             (Some(error), _) => Err(error),
-            (None, true) => folder(at, options),
-            (None, false) => Err(absent(&at.path)),
+            (None, true) => open_folder(at, options),
+            (None, false) => Err(no_such_path(&at.path)),
         },
     }
 }
 
-/// Determines what exists at the location. In a store, a name with the extension of a format is
-/// treated as a file, and any other name is listed. If `format` is given, a file may have any name.
+/// Looks up whether a file or a folder exists at the location. In a store, a URL with the extension
+/// of a known format counts as a file without a request, and any other URL is listed. If the
+/// listing is empty and `format` is given, also looks for an object with that URL.
 ///
 /// # Errors
 /// If the operating system or the store reports an error.
-fn look(at: &mut At, format: Option<&DataFormat>) -> Result<Found> {
+fn look_up(at: &mut At, format: Option<&DataFormat>) -> Result<Found> {
     let Medium::Store { remote, .. } = &at.medium else {
         return Ok(match file::found(&at.path)? {
             None => Found::Nothing(None),
@@ -91,13 +92,13 @@ fn look(at: &mut At, format: Option<&DataFormat>) -> Result<Found> {
         });
     };
     let remote = remote.clone();
-    if rows(format).any(|format| format.is(&at.path, &[])) {
+    if candidates(format).any(|format| format.matches_file(&at.path, &[])) {
         return Ok(Found::File);
     }
     let error = match at.list() {
-        // The request has already been retried, so the store is unreachable.
+        // The request has already been retried, so the store must be unreachable.
         Err(e) if e.kind() == ErrorKind::Io && format.is_none() => return Err(e),
-        // Some stores report an error when a folder that does not exist is listed.
+        // Some stores report an error for the listing of a folder that does not exist.
         Err(e) => Some(e),
         Ok(false) => None,
         Ok(true) => return Ok(Found::Folder),
@@ -109,17 +110,18 @@ fn look(at: &mut At, format: Option<&DataFormat>) -> Result<Found> {
     }
 }
 
-/// Returns the rows of all formats, or only the row of `format`.
-fn rows(format: Option<&DataFormat>) -> impl Iterator<Item = &'static DataFormat> {
-    DATA_FORMATS.iter().filter(move |row| format.is_none_or(|format| format.name == row.name))
+/// Returns `format` if it is given, and all formats otherwise.
+fn candidates(format: Option<&DataFormat>) -> impl Iterator<Item = &'static DataFormat> {
+    DATA_FORMATS.iter().filter(move |known| format.is_none_or(|format| format.name == known.name))
 }
 
-/// Returns the format of a path that does not exist but may be a pattern for several files.
+/// Returns the format that accepts this path as a pattern for several files. The path itself does
+/// not exist.
 ///
 /// # Errors
-/// If the operating system cannot examine the path, or if the path is a pattern for files of a
-/// format that does not support patterns.
-fn pattern_of(at: &At) -> Result<Option<&'static DataFormat>> {
+/// If the operating system cannot examine the path, or if the path is a pattern with the extension
+/// of a format that does not support patterns.
+fn format_of_pattern(at: &At) -> Result<Option<&'static DataFormat>> {
     for format in DATA_FORMATS {
         if !(format.is_pattern)(&at.path)? {
             continue;
@@ -128,8 +130,8 @@ fn pattern_of(at: &At) -> Result<Option<&'static DataFormat>> {
         return match other {
             None => Ok(Some(format)),
             Some(other) => Err(Error::config(format!(
-                "a pattern in braces is for tar shards, but this one names files of the format {}: open their folder, or a \
-                 split in it, as in folder/train",
+                "only tar shards can be opened with a pattern in braces, but these files have the format {}: open their \
+                 folder, or a split in it, as in folder/train",
                 other.name
             ))),
         };
@@ -137,43 +139,48 @@ fn pattern_of(at: &At) -> Result<Option<&'static DataFormat>> {
     Ok(None)
 }
 
-/// Returns the file or folder of the dataset that the path names a part of, such as `train` in
-/// `all.lmdb/train`, and its format.
+/// Returns the dataset that this path names a part of, such as `all.lmdb` for `all.lmdb/train`, and
+/// its format. The format is `None` if the dataset is a single file.
 ///
 /// # Errors
 /// If the operating system cannot examine the path.
-fn set_of(at: &At, format: Option<&DataFormat>) -> Result<Option<(At, Option<&'static DataFormat>)>> {
+fn enclosing_dataset(at: &At, format: Option<&DataFormat>) -> Result<Option<(At, Option<&'static DataFormat>)>> {
     let part = at.path.file_name().and_then(|name| name.to_str());
-    let (Some(set), Some(part)) = (at.medium.parent(&at.path), part) else { return Ok(None) };
-    let mut set = At { path: set, part: Some(part.to_owned()), medium: at.medium.clone() };
+    let (Some(parent), Some(part)) = (at.medium.parent(&at.path), part) else { return Ok(None) };
+    let mut dataset = At { path: parent, part: Some(part.to_owned()), medium: at.medium.clone() };
     let is_store = at.medium.is_store();
-    let found = match look(&mut set, None) {
-        // The caller's error for the URL itself is clearer.
+    let found = match look_up(&mut dataset, None) {
+        // The caller reports a clearer error for the URL itself.
         Err(_) if is_store => return Ok(None),
         found => found?,
     };
-    let with_parts = || rows(format).filter(|format| format.has_parts);
-    let row = match found {
-        Found::File if is_store && !with_parts().any(|format| format.is(&set.path, &[])) => return Ok(None),
+    let with_parts = || candidates(format).filter(|format| format.has_parts);
+    let detected = match found {
+        Found::File if is_store && !with_parts().any(|format| format.matches_file(&dataset.path, &[])) => {
+            return Ok(None);
+        }
         Found::File => None,
         Found::Nothing(_) => return Ok(None),
-        Found::Folder => match by_layout(set.tree(), with_parts())? {
-            Some(row) => Some(row),
-            None => match by_files(set.tree(), with_parts())? {
+        Found::Folder => match by_layout(dataset.tree(), with_parts())? {
+            Some(format) => Some(format),
+            None => match by_files(dataset.tree(), with_parts())? {
                 None => return Ok(None),
-                row => row,
+                format => format,
             },
         },
     };
-    Ok(Some((set, row)))
+    Ok(Some((dataset, detected)))
 }
 
-/// Returns the first format in `rows` that recognizes a folder.
+/// Returns the first of `formats` that recognizes the layout of a folder.
 ///
 /// # Errors
 /// If the folder cannot be listed.
-fn by_layout(folder: Tree<'_>, rows: impl Iterator<Item = &'static DataFormat>) -> Result<Option<&'static DataFormat>> {
-    for format in rows {
+fn by_layout(
+    folder: Tree<'_>,
+    formats: impl Iterator<Item = &'static DataFormat>,
+) -> Result<Option<&'static DataFormat>> {
+    for format in formats {
         if (format.is_folder)(folder)? {
             return Ok(Some(format));
         }
@@ -181,12 +188,15 @@ fn by_layout(folder: Tree<'_>, rows: impl Iterator<Item = &'static DataFormat>) 
     Ok(None)
 }
 
-/// Returns the first format in `rows` that finds files of its own in a folder.
+/// Returns the first of `formats` that recognizes a file in a folder.
 ///
 /// # Errors
 /// If the folder cannot be listed.
-fn by_files(folder: Tree<'_>, rows: impl Iterator<Item = &'static DataFormat>) -> Result<Option<&'static DataFormat>> {
-    for format in rows {
+fn by_files(
+    folder: Tree<'_>,
+    formats: impl Iterator<Item = &'static DataFormat>,
+) -> Result<Option<&'static DataFormat>> {
+    for format in formats {
         if (format.files)(folder)? > 0 {
             return Ok(Some(format));
         }
@@ -194,9 +204,9 @@ fn by_files(folder: Tree<'_>, rows: impl Iterator<Item = &'static DataFormat>) -
     Ok(None)
 }
 
-/// Returns the first bytes of a file. In a store, only JSON files are read, because all other
-/// formats are identified by the file name.
-fn start_of(at: &At) -> Result<Vec<u8>> {
+/// Returns the first bytes of a file. If the file is in a store, reads it only if its URL ends in
+/// `.json`, because all other formats are identified by the file name.
+fn start_of_file(at: &At) -> Result<Vec<u8>> {
     match &at.medium {
         Medium::Machine { .. } => file::start(&at.path, START),
         Medium::Store { .. } if !at.url().ends_with(".json") => Ok(Vec::new()),
@@ -208,11 +218,12 @@ fn start_of(at: &At) -> Result<Vec<u8>> {
     }
 }
 
-/// Opens a folder.
+/// Opens a folder as the format that matches its layout, as class folders, or as the format of its
+/// files, in this order.
 ///
 /// # Errors
-/// If no format matches the folder, or if it contains both shards and images.
-fn folder(at: At, options: &Options) -> Opened {
+/// If no format matches, or if the folder contains both tar shards and images.
+fn open_folder(at: At, options: &Options) -> Opened {
     let tree = at.tree();
     if let Some(format) = by_layout(tree, DATA_FORMATS.iter())? {
         return format.open(at, options);
@@ -239,30 +250,31 @@ fn folder(at: At, options: &Options) -> Opened {
     if e.kind() != ErrorKind::Source {
         return Err(e);
     }
-    let sets = sets_in(tree)?;
-    if !sets.is_empty() {
-        let sets = sets.join(", ");
+    let datasets = datasets_in(tree)?;
+    if !datasets.is_empty() {
+        let datasets = datasets.join(", ");
         return Err(Error::in_source(format!(
-            "contains the datasets {sets}; open one of them, or join them with Concat"
+            "contains the datasets {datasets}; open one of them, or join them with Concat"
         )));
     }
     tar::unmerged_in(tree)?;
     let cause = match at.medium.is_store() {
-        true => format!("no .tar objects and {}", e.cause()),
+        true => format!("found no .tar objects, and {}", e.cause()),
         false => format!("{}; no data.mdb, no .tar files", e.cause()),
     };
-    let below = match tree.files("tar")?.len() {
+    let hint = match tree.files("tar")?.len() {
         0 => String::new(),
-        count => format!("; {count} .tar files are in its subfolders: open one of them"),
+        count => format!("; its subfolders contain {count} .tar files: open one of the subfolders"),
     };
-    Err(Error::in_source(cause + &below).at_path(e.path().unwrap_or(&at.path)))
+    Err(Error::in_source(cause + &hint).at_path(e.path().unwrap_or(&at.path)))
 }
 
 /// Checks that a folder of class folders is not an annotated dataset, in which folder names such as
-/// `train` would incorrectly become labels. `images` are the paths of the folders with images.
+/// `train` would wrongly become labels. `images` yields the paths of the folders that contain
+/// images.
 ///
 /// # Errors
-/// If the folder is an annotated dataset. The message says what to open instead.
+/// If the folder is an annotated dataset. The message names the path to open instead.
 fn check_unannotated<'a>(folder: Tree<'a>, images: impl Iterator<Item = &'a str>) -> Result<()> {
     let around = Around::of(folder, images)?;
     for format in DATA_FORMATS {
@@ -277,7 +289,7 @@ fn check_unannotated<'a>(folder: Tree<'a>, images: impl Iterator<Item = &'a str>
 
 /// Returns the subfolders of `folder` that are separate datasets, such as the splits of an MDS
 /// dataset.
-fn sets_in(folder: Tree<'_>) -> Result<Vec<String>> {
+fn datasets_in(folder: Tree<'_>) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in folder.entries() {
         let (name, is_folder) = entry?;
@@ -291,10 +303,10 @@ fn sets_in(folder: Tree<'_>) -> Result<Vec<String>> {
 }
 
 /// Returns the error for a path that does not exist.
-fn absent(path: &Path) -> Error {
-    match url_meant(path) {
+fn no_such_path(path: &Path) -> Error {
+    match intended_url(path) {
         Some(url) => Error::config(format!("no such path; a URL begins with two slashes: {url}")),
-        // Include the absolute path, to show what a relative path refers to.
+        // State the absolute path, so that the user sees where a relative path points.
         None => {
             let e = fs::metadata(path).err().unwrap_or_else(|| io::ErrorKind::NotFound.into());
             Error::io(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()), &e)
@@ -302,9 +314,9 @@ fn absent(path: &Path) -> Error {
     }
 }
 
-/// Returns the URL that was probably intended by a path such as `s3:/bucket/train`, which lacks a
-/// slash.
-fn url_meant(path: &Path) -> Option<String> {
+/// Returns the URL that the user probably intended with a path such as `s3:/bucket/train`, in which
+/// a slash is missing.
+fn intended_url(path: &Path) -> Option<String> {
     let (scheme, rest) = path.to_str()?.split_once(":/")?;
     // A single letter before the colon is a Windows drive.
     let is_scheme = scheme.len() > 1 && scheme.chars().all(|c| c.is_ascii_alphanumeric());
@@ -342,7 +354,7 @@ mod tests {
             assert_eq!(DataFormat::named(format.name).unwrap().name, format.name);
             for extension in format.extensions {
                 let file = format!("x.{}", extension.to_uppercase());
-                let found = DATA_FORMATS.iter().find(|format| format.is(Path::new(&file), b""));
+                let found = DATA_FORMATS.iter().find(|format| format.matches_file(Path::new(&file), b""));
                 assert_eq!(found.unwrap().name, format.name, "{file}");
             }
         }

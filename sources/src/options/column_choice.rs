@@ -1,4 +1,6 @@
-/// The user's choice of columns.
+//! The options that choose the columns of a dataset.
+
+/// The columns that the user chose.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) image: Option<String>,

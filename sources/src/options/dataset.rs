@@ -1,3 +1,5 @@
+//! [`Dataset`]: a path, or a source that is already open.
+
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,8 +9,8 @@ use crate::model::Source;
 
 /// A dataset: a path, or an open [`Source`].
 ///
-/// `Loader::mixture` accepts paths or sources directly. Use this type for a list that contains
-/// both:
+/// `Loader::mixture` accepts a list of paths or a list of sources. Use this type for a list that
+/// contains both:
 ///
 /// ```no_run
 /// use warpfeed_sources::{Dataset, open};

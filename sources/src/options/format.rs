@@ -1,3 +1,5 @@
+//! [`DataFormat`]: a format, with the functions that recognize and open its datasets.
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,24 +17,24 @@ pub(crate) type Open = fn(At, &Options) -> Opened;
 pub struct DataFormat {
     /// Name of the format, as returned by [`Source::kind`] and accepted by [`Options::format`].
     pub name: &'static str,
-    /// Description of the paths of such datasets, for messages.
+    /// Description of the files or folders of this format, for messages.
     pub looks_like: &'static str,
     /// File extensions. A file with one of these extensions is opened as this format even if it is
     /// damaged, so that the format can report the damage.
     pub extensions: &'static [&'static str],
     /// Returns whether a folder is a dataset of this format.
     pub(crate) is_folder: fn(Tree<'_>) -> Result<bool>,
-    /// Counts the files in a folder that indicate this format. Used if no format recognizes the
-    /// folder and the folder contains no images.
+    /// Counts the files in a folder that indicate this format. Called only if no format's
+    /// `is_folder` returns true and the folder contains no images.
     pub(crate) files: fn(Tree<'_>) -> Result<usize>,
-    /// Returns whether a file is a dataset of this format, given its path and its first bytes. The
-    /// first bytes of a file in a store may be unknown.
+    /// Returns whether a file is a dataset of this format, given its path and its first bytes. For
+    /// a file in a store, the slice of first bytes may be empty.
     pub(crate) is_file: fn(&Path, &[u8]) -> bool,
     /// Returns whether a path that does not exist is a pattern for several files.
     pub(crate) is_pattern: fn(&Path) -> Result<bool>,
-    /// Returns a message if there are annotations around the images of a folder that would
-    /// otherwise be opened as class folders. The message describes the annotations and says what to
-    /// open instead.
+    /// Looks for annotations of this format near the images of a folder that would otherwise be
+    /// opened as class folders. If it finds any, returns a message that describes the annotations
+    /// and names the path to open instead.
     pub(crate) annotates: fn(&Around<'_>) -> Result<Option<String>>,
     /// Whether a path may name a part of a dataset, as in `all.lmdb/train`.
     pub(crate) has_parts: bool,
@@ -42,7 +44,7 @@ pub struct DataFormat {
 }
 
 impl DataFormat {
-    /// Creates a format that is detected only by its file extensions.
+    /// Creates a format that is recognized only by its file extensions.
     pub(crate) const fn new(
         name: &'static str,
         looks_like: &'static str,
@@ -67,22 +69,22 @@ impl DataFormat {
     /// Opens the dataset at this location.
     ///
     /// # Errors
-    /// If a part was requested but the format has no parts, or if the dataset cannot be downloaded
-    /// or opened.
+    /// If `at` names a part of the dataset but the format has no parts, or if the dataset cannot be
+    /// downloaded or opened.
     pub(crate) fn open(&self, at: At, options: &Options) -> Opened {
         if !self.has_parts {
             self.check_whole(&at)?;
         }
         match &self.brings {
-            Some(companions) => (self.opener)(at.brought(companions, options.mapped)?, options),
+            Some(companions) => (self.opener)(at.downloaded(companions, options.mapped)?, options),
             None => (self.opener)(at, options),
         }
     }
 
-    /// Checks that the whole dataset was requested.
+    /// Checks that `at` names a whole dataset.
     ///
     /// # Errors
-    /// If a part was requested.
+    /// If `at` names a part of a dataset.
     pub(crate) fn check_whole(&self, at: &At) -> Result<()> {
         let Some(part) = &at.part else { return Ok(()) };
         Err(Error::config(format!("{} datasets have no parts such as {part:?}", self.name)).at_path(&at.path))
@@ -94,15 +96,17 @@ impl DataFormat {
     }
 }
 
-/// Returns the error of a build without the Cargo feature that reads this dataset.
+/// Returns the error for a dataset that can only be read with the Cargo feature `feature`, which is
+/// disabled in this build. `what` describes the dataset.
 #[allow(dead_code)] // unused if all features are enabled
 pub(crate) fn missing(feature: &str, what: &str, path: &Path) -> Opened {
-    let cause = format!("this is {what}; this build of warpfeed lacks the Cargo feature {feature:?}, which reads it");
+    let cause =
+        format!("this is {what}, which this build of warpfeed cannot read: enable the Cargo feature {feature:?}");
     Err(Error::config(cause).at_path(path))
 }
 
-/// Opens a dataset with a module's function or with an expression. If the Cargo feature is
-/// disabled, returns an error that names the feature.
+/// Expands to a function that opens a dataset, or to the result of an expression that does. If the
+/// Cargo feature is disabled, opening fails with an error that names the feature.
 macro_rules! with_feature {
     ($feature:literal, $what:literal, $open:path) => {{
         #[cfg(feature = $feature)]

@@ -2,9 +2,9 @@
 //!
 //! 1. `options`: [`Options`], for all formats.
 //! 2. `dataset`: [`Dataset`], a path or an open source.
-//! 3. `format`: [`DataFormat`], a row in the table of formats.
-//! 4. `table`: [`TableOptions`], the meaning of columns. `column_choice`: the column options that
-//!    apply to every format with columns.
+//! 3. `format`: [`DataFormat`], a dataset format.
+//! 4. `table`: [`TableOptions`], which say what each column of a table contains. `column_choice`:
+//!    the options of these that apply to every format with columns.
 
 mod column_choice;
 mod dataset;

@@ -1,3 +1,5 @@
+//! [`Options`]: the options for opening a dataset of any format.
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,14 +36,14 @@ pub struct Options {
     pub(crate) used: Arc<Used>,
 }
 
-/// Records which of the options have been used by a dataset. Clones of the options share this
-/// record.
+/// Records which options have applied to a dataset that was opened. Clones of the options share
+/// this record.
 #[derive(Debug, Default)]
 pub(crate) struct Used {
     index: AtomicBool,
-    /// Whether the choice of columns has been used.
+    /// The options that choose columns.
     columns: AtomicBool,
-    /// Whether the other table options have been used.
+    /// The remaining table options.
     table: AtomicBool,
 }
 
@@ -67,7 +69,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Creates the default options: memory-mapped files, and the built-in image formats.
+    /// Creates the default options: files are memory-mapped, and images have the built-in formats.
     pub fn new() -> Self {
         Self::default()
     }
@@ -84,7 +86,7 @@ impl Options {
         self
     }
 
-    /// Adds image file formats, which take precedence over the built-in ones. A loader passes the
+    /// Adds image formats, which take precedence over the built-in formats. A loader passes the
     /// formats of its codecs.
     #[must_use]
     pub fn formats(mut self, formats: impl IntoIterator<Item = Format>) -> Self {
@@ -93,24 +95,27 @@ impl Options {
     }
 
     /// Sets whether the listing of an image folder is saved in `<folder>.warpfeed-index` next to
-    /// the folder. The default is `false`. With `true`, opening checks the modification time of
-    /// each folder and lists the files again if a time has changed. The index is written
-    /// atomically, so ranks can share it. It is not written if a folder changed within the last two
-    /// seconds. Opening any other dataset with this option fails.
+    /// the folder. The default is `false`. With `true`, opening the folder reads this index. If the
+    /// modification time of any folder has changed, the files are listed again. The index is
+    /// written atomically, so ranks can share it. It is not written if a folder changed within the
+    /// last two seconds. With this option, opening a dataset that is not a local image folder
+    /// fails.
     #[must_use]
     pub fn index(mut self, indexed: bool) -> Self {
         self.indexed = indexed;
         self
     }
 
-    /// Reads the masks of an image folder from `folder`. The mask of `a/1.jpg` is the file
-    /// `a/1.png` in that folder, or the same path with `.npy`, `.tif`, `.gif`, `.bmp` or `.webp`.
-    /// It becomes the sample's field `mask`, which `field::Mask` reads. A relative path is resolved
-    /// in the folder that contains the image folder. A `*` in its last component stands for the
-    /// name of an image, as in `train_masks/*_mask`.
+    /// Reads the masks of an image folder from `folder`. The mask of the image `a/1.jpg` is the
+    /// file `a/1.png` in `folder`, or the file with the same name and the extension `.npy`, `.tif`,
+    /// `.gif`, `.bmp` or `.webp`. The mask becomes the sample's field `mask`, which `field::Mask`
+    /// reads. If `folder` is relative, it is resolved against the parent of the image folder. A `*`
+    /// in the last component of `folder` stands for the name of the image, as in
+    /// `train_masks/*_mask`.
     ///
-    /// Reading a sample without a mask fails. Masks without an image are skipped, and a warning
-    /// states how many there are. Opening a dataset other than a folder with this option fails.
+    /// Reading a sample that has no mask fails. Masks without an image are skipped, and a warning
+    /// states how many there are. With this option, opening a dataset that is not an image folder
+    /// fails.
     ///
     /// ```no_run
     /// use warpfeed_sources::Options;
@@ -124,7 +129,7 @@ impl Options {
         self
     }
 
-    /// Opens the dataset as the given format, without detection. `name` is one of the names in
+    /// Sets the format of the dataset instead of detecting it. `name` is one of the names in
     /// [`DATA_FORMATS`](crate::DATA_FORMATS).
     ///
     /// ```
@@ -138,14 +143,14 @@ impl Options {
         self
     }
 
-    /// Opens URLs of `scheme`, such as `s3`, with `store`.
+    /// Registers `store` for URLs with the scheme `scheme`, such as `s3`.
     #[must_use]
     pub fn store(mut self, scheme: impl Into<String>, store: Arc<dyn Store>) -> Self {
         self.stores.add(scheme.into(), store);
         self
     }
 
-    /// Opens the URLs of each scheme with its store, like [`store`](Options::store).
+    /// Registers several stores, each with its scheme, like [`store`](Options::store).
     #[must_use]
     pub fn stores<S: Into<String>>(mut self, stores: impl IntoIterator<Item = (S, Arc<dyn Store>)>) -> Self {
         stores.into_iter().for_each(|(scheme, store)| self.stores.add(scheme.into(), store));
@@ -153,8 +158,8 @@ impl Options {
     }
 
     /// Sets what each column of a table contains. With this option, opening a dataset that has no
-    /// columns fails. Formats with typed columns reject options that apply only to text tables,
-    /// such as [`root`](TableOptions::root).
+    /// columns fails. Formats with typed columns, such as Parquet, reject the options that apply
+    /// only to text tables, such as [`root`](TableOptions::root).
     #[cfg(feature = "tables")]
     #[must_use]
     pub fn table(mut self, columns: TableOptions) -> Self {
@@ -162,7 +167,7 @@ impl Options {
         self
     }
 
-    /// Assigns class indices from the given list instead of the dataset's own. See
+    /// Assigns class indices by the given list instead of by the dataset's own list. See
     /// [`Classes::number`].
     #[must_use]
     pub fn classes(mut self, classes: Classes) -> Self {
@@ -175,7 +180,7 @@ impl Options {
         Options { used: Arc::default(), ..self.clone() }
     }
 
-    /// Records which options are used by `source`, the dataset at `path`.
+    /// Records which options apply to `source`, the dataset at `path`.
     pub(crate) fn note_used(&self, path: &Path, source: &dyn Source) {
         let kind = source.kind();
         let note = |used: &AtomicBool, uses: bool| used.fetch_or(uses, Ordering::Relaxed);
@@ -184,11 +189,11 @@ impl Options {
         note(&self.used.table, kind == "table");
     }
 
-    /// Checks that the options for listings and columns are used by a dataset that was opened with
-    /// [`open_part`](Options::open_part).
+    /// Checks that [`index`](Options::index) and [`table`](Options::table), if they were set,
+    /// applied to a dataset that was opened with [`open_part`](Options::open_part).
     ///
     /// # Errors
-    /// If an option was set that no dataset opened with `open_part` used.
+    /// If one of these options was set and applied to none of the datasets.
     pub fn check_used(&self) -> Result<()> {
         let used = |used: &AtomicBool| used.load(Ordering::Relaxed);
         if self.indexed && !used(&self.used.index) {
@@ -214,7 +219,7 @@ impl Options {
         Ok(())
     }
 
-    /// Returns the columns that the user chose.
+    /// Returns the choice of columns.
     pub(crate) fn wanted(&self) -> Wanted {
         #[cfg(feature = "tables")]
         return self.table.wanted();
@@ -230,22 +235,23 @@ impl Options {
         At::of(path, self.mapped, &self.stores)
     }
 
-    /// Sets the stores of a loader.
+    /// Replaces all registered stores.
     #[doc(hidden)]
     pub fn with_stores(mut self, stores: Stores) -> Self {
         self.stores = stores;
         self
     }
 
-    /// Sets whether a class that is not in the list is reported only when one of its samples is
-    /// read, instead of when the dataset is opened.
+    /// If `lenient` is true, a class that is missing from the list is an error only when one of its
+    /// samples is read. Otherwise, opening the dataset fails.
     #[doc(hidden)]
     pub fn lenient(mut self, lenient: bool) -> Self {
         self.lenient = lenient;
         self
     }
 
-    /// Maps the labels of `source` to the class list, if one was set.
+    /// If a class list was set, returns a source that assigns the labels of `source` by this list.
+    /// Otherwise, returns `source`.
     #[doc(hidden)]
     pub fn number(&self, source: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
         match &self.classes {

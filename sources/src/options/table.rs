@@ -1,8 +1,10 @@
+//! [`TableOptions`]: what each column of a table contains.
+
 use std::path::{Path, PathBuf};
 
 use crate::options::Wanted;
 
-/// The meaning of the columns of a table.
+/// Says what each column of a table contains.
 ///
 /// ```no_run
 /// use warpfeed_sources::{Options, TableOptions};
@@ -16,8 +18,8 @@ use crate::options::Wanted;
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 /// By default, the image paths are in the column `path`, `file`, `image`, `filename`, `file_name`
-/// or `img` and are relative to the table's folder. The labels are in the column `label`, `class`,
-/// `cls` or `category`. The case of these names is ignored. Every other column becomes a field;
+/// or `img`, and are relative to the table's folder. The labels are in the column `label`, `class`,
+/// `cls` or `category`. These names are not case-sensitive. Every other column becomes a field;
 /// [`Table`](crate::Table) lists the field names.
 #[derive(Debug, Clone, Default)]
 pub struct TableOptions {
@@ -38,8 +40,8 @@ impl TableOptions {
         Self::default()
     }
 
-    /// Sets the column with the image paths. Paths in this column may point anywhere, whereas paths
-    /// in a column that is found by its default name must stay below the table's folder.
+    /// Sets the column with the image paths. These paths may point anywhere. Without this option,
+    /// image paths must stay below the table's folder.
     #[must_use]
     pub fn image(mut self, column: impl Into<String>) -> Self {
         self.image = Some(column.into());
@@ -53,14 +55,14 @@ impl TableOptions {
         self
     }
 
-    /// Sets the column with the labels. Labels are integers or class names.
+    /// Sets the column with the labels, which are integers or class names.
     #[must_use]
     pub fn label(mut self, column: impl Into<String>) -> Self {
         self.label = Some(column.into());
         self
     }
 
-    /// Opens the table without labels: a column named `label` becomes an ordinary field. For
+    /// Opens the table without labels. A column called `label` becomes an ordinary field. For
     /// several labels per image, see `MultiHot`.
     #[must_use]
     pub fn without_label(mut self) -> Self {
@@ -68,49 +70,52 @@ impl TableOptions {
         self
     }
 
-    /// Limits the fields to these columns, in addition to the image, the label, and the columns of
-    /// [`file`](TableOptions::file) and [`gather`](TableOptions::gather). All columns by default.
+    /// Sets which columns become fields, in addition to the image, the label, and the columns that
+    /// are passed to [`file`](TableOptions::file) and [`gather`](TableOptions::gather). By default,
+    /// all columns become fields.
     #[must_use]
     pub fn columns(mut self, columns: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.columns = Some(columns.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Adds a column with the paths of other files, such as masks. The content of the file becomes
-    /// the sample's field `<column>.<extension>`, such as `mask.png`. Other columns are treated
-    /// this way automatically if their first 32 values are paths with an extension, and at least
-    /// one of these files exists below the folder.
+    /// Declares a column that contains the paths of files, such as masks. The content of the file
+    /// becomes the sample's field `<column>.<extension>`, such as `mask.png`. Undeclared columns
+    /// are treated the same way if their first 32 values are paths with an extension, and at least
+    /// one of these files exists below the table's folder.
     #[must_use]
     pub fn file(mut self, column: impl Into<String>) -> Self {
         self.files.push(column.into());
         self
     }
 
-    /// Combines the numbers of several columns into one vector, the field `name`. This also helps
-    /// with wide tables, because a sample has at most 16 fields.
+    /// Combines the numbers in several columns into a vector, the field `name`. Use this for tables
+    /// with many columns, because a sample has at most 16 fields.
     #[must_use]
     pub fn gather(mut self, name: impl Into<String>, columns: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.gathered.push((name.into(), columns.into_iter().map(Into::into).collect()));
         self
     }
 
-    /// Sets the delimiter of the cells, such as `b';'`. The default is a tab in `.tsv` and `.tab`
-    /// files, and a comma in other files. If the header contains no comma, semicolons or tabs are
-    /// detected as well.
+    /// Sets the delimiter between cells, such as `b';'`. The default is a tab in `.tsv` and `.tab`
+    /// files, and a comma in other files. If the header of such a file contains no comma, a
+    /// semicolon or a tab is detected.
     #[must_use]
     pub fn delimiter(mut self, delimiter: u8) -> Self {
         self.delimiter = Some(delimiter);
         self
     }
 
-    /// Treats the first line as data. The columns are named `0`, `1`, `2`, ….
+    /// Treats the first line as data instead of column names. The columns are called `0`, `1`, `2`,
+    /// and so on.
     #[must_use]
     pub fn headerless(mut self) -> Self {
         self.headerless = true;
         self
     }
 
-    /// Returns the name of the first option that was set and applies only to text tables.
+    /// Returns the name of an option that was set but applies only to text tables, or `None` if no
+    /// such option was set.
     pub(crate) fn of_tables_only(&self) -> Option<&'static str> {
         let set = [
             ("root", self.root.is_some()),
@@ -122,7 +127,7 @@ impl TableOptions {
         set.into_iter().find(|(_, is_set)| *is_set).map(|(name, _)| name)
     }
 
-    /// Returns the choice of columns, for formats with typed columns.
+    /// Returns the choice of columns.
     pub(crate) fn wanted(&self) -> Wanted {
         Wanted {
             image: self.image.clone(),

@@ -1,8 +1,7 @@
 //! Statistics of sources.
 //!
 //! 1. `since`: the difference between two snapshots of statistics.
-//! 2. `tally`: a counter, and the count, sum and histogram of one stage, written by one thread.
-//!    [`StageStats`] is a snapshot of the latter.
+//! 2. `tally`: counters and latency histograms. [`StageStats`] is a snapshot of a histogram.
 //! 3. `network`: [`NetworkStats`], the counters of requests to stores.
 
 mod network;

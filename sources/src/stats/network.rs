@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::{Since, StageStats, ratio};
 
-/// Counters of requests to object stores, and of cache hits. Counting begins when the source is
-/// opened. The counters include the requests of all loaders that share the source.
+/// Counters of requests to object stores and of cache hits since the source was opened. Includes
+/// the requests of all loaders that share the source.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -15,31 +15,31 @@ pub struct NetworkStats {
     pub requests: u64,
     /// Number of retries after an error.
     pub retries: u64,
-    /// Number of hedges: requests that were sent a second time because the first was late.
+    /// Number of hedges: duplicate requests, sent because the original response was late.
     pub hedges: u64,
     /// Number of requests that the server refused because of overload (HTTP status 503 or 429).
     pub refusals: u64,
     /// Number of bytes received.
     pub bytes: u64,
-    /// Number of received bytes that were delivered to samples.
+    /// Number of received bytes that samples contained.
     pub used_bytes: u64,
-    /// Latencies of successful sample requests until the last byte, and the number of their bytes.
+    /// Time to the last byte of each successful request for samples, and the bytes received.
     pub answers: StageStats,
-    /// Latencies of the same requests until the first byte.
+    /// Time to the first byte of the same requests.
     pub first_bytes: StageStats,
     /// Number of samples served from the in-memory cache.
     pub memory_hits: u64,
-    /// Number of bytes of [`memory_hits`](NetworkStats::memory_hits).
+    /// Size in bytes of the samples in [`memory_hits`](NetworkStats::memory_hits).
     pub memory_bytes: u64,
     /// Number of samples served from the on-disk cache.
     pub folder_hits: u64,
-    /// Number of bytes of [`folder_hits`](NetworkStats::folder_hits).
+    /// Size in bytes of the samples in [`folder_hits`](NetworkStats::folder_hits).
     pub folder_bytes: u64,
     /// Whether the store has a cache.
     pub cached: bool,
 }
 
-/// The difference keeps the flag `cached`.
+/// Copies the flag `cached`, which is not a counter, from `self`.
 impl Since for NetworkStats {
     fn since(&self, earlier: &Self) -> Self {
         macro_rules! grown {
@@ -64,13 +64,13 @@ impl Since for NetworkStats {
 
 impl NetworkStats {
     /// Returns the fraction, from 0 to 1, of the samples' bytes that came from the cache. Returns
-    /// `None` if there is no cache, or before the first read.
+    /// `None` if there is no cache, or if nothing has been read yet.
     pub fn hit_rate(&self) -> Option<f64> {
         let hits = self.memory_bytes + self.folder_bytes;
         (self.cached && hits + self.used_bytes > 0).then(|| ratio(hits as f64, (hits + self.used_bytes) as f64))
     }
 
-    /// Returns the sum of the counters of two sources.
+    /// Adds the counters of two sources.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         NetworkStats {
@@ -90,8 +90,8 @@ impl NetworkStats {
         }
     }
 
-    /// Returns the counters that a trace shows for an interval of `seconds` seconds, as names and
-    /// values.
+    /// Returns the names and values of the counters that a trace shows, where `self` covers an
+    /// interval of `seconds` seconds.
     #[doc(hidden)]
     pub fn counters(&self, seconds: f64) -> Vec<(&'static str, Value)> {
         let each = |bytes: u64| ratio(bytes as f64, seconds) / 1e6;
@@ -113,7 +113,7 @@ impl NetworkStats {
         counters
     }
 
-    /// Returns a summary of an interval of `seconds` seconds, as lines of text.
+    /// Returns the lines of a summary, where `self` covers an interval of `seconds` seconds.
     #[doc(hidden)]
     pub fn lines(&self, seconds: f64) -> Vec<String> {
         let mut lines = vec![format!(

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 /// A monotonically increasing counter or sum, or a collection of such values.
 pub trait Since {
-    /// Returns the increase since the snapshot `earlier`, or 0 if `earlier` is larger, as may
-    /// happen after a clock change.
+    /// Returns the increase since the snapshot `earlier`. Returns 0 if `earlier` is larger, which
+    /// can happen after a clock change.
     #[must_use]
     fn since(&self, earlier: &Self) -> Self;
 }
@@ -22,7 +22,7 @@ impl Since for f64 {
     }
 }
 
-/// If `earlier` is `None`, the increase is counted from zero.
+/// If `earlier` is `None`, the increase is the current value.
 impl<T: Since + Clone> Since for Option<T> {
     fn since(&self, earlier: &Self) -> Self {
         match (self, earlier) {
@@ -34,17 +34,17 @@ impl<T: Since + Clone> Since for Option<T> {
 
 impl<T: Since + Clone> Since for Vec<T> {
     fn since(&self, earlier: &Self) -> Self {
-        let grown = |(at, now): (usize, &T)| earlier.get(at).map_or_else(|| now.clone(), |before| now.since(before));
-        self.iter().enumerate().map(grown).collect()
+        let increase = |(i, now): (usize, &T)| earlier.get(i).map_or_else(|| now.clone(), |before| now.since(before));
+        self.iter().enumerate().map(increase).collect()
     }
 }
 
 impl<T: Since + Clone> Since for BTreeMap<String, T> {
     fn since(&self, earlier: &Self) -> Self {
-        let grown = |(name, now): (&String, &T)| {
-            let grown = earlier.get(name).map_or_else(|| now.clone(), |before| now.since(before));
-            (name.clone(), grown)
+        let increase = |(name, now): (&String, &T)| {
+            let increase = earlier.get(name).map_or_else(|| now.clone(), |before| now.since(before));
+            (name.clone(), increase)
         };
-        self.iter().map(grown).collect()
+        self.iter().map(increase).collect()
     }
 }

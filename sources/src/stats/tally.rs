@@ -1,8 +1,8 @@
 //! Counters and latency histograms that are cheap enough to be always enabled.
 //!
-//! A tally has a single writer, so adding an entry costs only a few plain loads and stores. The
-//! width of the buckets grows geometrically, with four buckets per power of two, so quantiles are
-//! accurate to 12.5 % in constant memory.
+//! A tally has a single writer, so adding an entry costs only a few plain loads and stores. Bucket
+//! widths grow geometrically, with four buckets per power of two, so quantiles are accurate to
+//! 12.5 % in constant memory.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -10,31 +10,32 @@ use serde::{Deserialize, Serialize};
 
 use super::Since;
 
-/// Upper end of the first bucket, in ns. Must be a power of two.
-const FIRST: u64 = 256;
-/// Number of powers of two above [`FIRST`]. The last bucket begins at half an hour.
+/// Exclusive upper bound of the first bucket, in ns. Must be a power of two.
+const FIRST_BOUND: u64 = 256;
+/// Number of powers of two above [`FIRST_BOUND`]. The last bucket begins at about half an hour.
 const OCTAVES: usize = 33;
 const BUCKETS: usize = 1 + 4 * OCTAVES;
 
-/// Returns the index of the bucket that contains a time. Each power of two has four buckets.
+/// Returns the index of the bucket that contains a time of `ns` nanoseconds.
 fn bucket(ns: u64) -> usize {
-    if ns < FIRST {
+    if ns < FIRST_BOUND {
         return 0;
     }
     let octave = ns.ilog2();
     let quarter = (ns >> (octave - 2)) & 3;
-    (1 + 4 * (octave - FIRST.ilog2()) as usize + quarter as usize).min(BUCKETS - 1)
+    (1 + 4 * (octave - FIRST_BOUND.ilog2()) as usize + quarter as usize).min(BUCKETS - 1)
 }
 
 /// Returns the lower bound of a bucket, in ns.
-fn least(bucket: usize) -> u64 {
+fn lower_bound(bucket: usize) -> u64 {
     match bucket.checked_sub(1) {
         None => 0,
-        Some(i) => (4 + i as u64 % 4) << (FIRST.ilog2() as usize + i / 4 - 2),
+        Some(i) => (4 + i as u64 % 4) << (FIRST_BOUND.ilog2() as usize + i / 4 - 2),
     }
 }
 
-/// Count, sums and histogram with one writer and any number of readers.
+/// Count, sums and histogram of entries. One thread adds entries, and any thread may read the
+/// values.
 ///
 /// Adding an entry takes four loads and four stores, without a lock or an atomic read-modify-write
 /// operation.
@@ -66,7 +67,8 @@ impl Count {
         self.0.fetch_add(n, Relaxed);
     }
 
-    /// Adds one. Only one thread writes this counter, so a load and a store suffice.
+    /// Adds one. Must be called on only one thread, because it loads and stores instead of adding
+    /// atomically.
     #[inline]
     pub fn bump(&self) {
         bump(&self.0, 1);
@@ -78,7 +80,7 @@ fn bump(sum: &AtomicU64, n: u64) {
 }
 
 impl Tally {
-    /// Adds an entry that took `ns` nanoseconds, and its bytes.
+    /// Adds an entry of `bytes` bytes that took `ns` nanoseconds.
     #[inline]
     pub fn add(&self, ns: u64, bytes: usize) {
         bump(&self.count, 1);
@@ -97,6 +99,11 @@ impl Tally {
         self.ns.load(Relaxed)
     }
 
+    /// Returns the mean number of bytes per entry, or `None` if there are no entries.
+    pub fn mean_bytes(&self) -> Option<u64> {
+        self.bytes.load(Relaxed).checked_div(self.count.load(Relaxed))
+    }
+
     /// Returns the sum of the tallies of several threads.
     pub fn sum<'a>(tallies: impl Iterator<Item = &'a Tally>) -> StageStats {
         let mut counts = [0; BUCKETS];
@@ -107,7 +114,7 @@ impl Tally {
             bytes += tally.bytes.load(Relaxed);
             counts.iter_mut().zip(&tally.buckets).for_each(|(sum, n)| *sum += n.load(Relaxed));
         }
-        let histogram = (0..BUCKETS).filter(|&i| counts[i] > 0).map(|i| [least(i), counts[i]]).collect();
+        let histogram = (0..BUCKETS).filter(|&i| counts[i] > 0).map(|i| [lower_bound(i), counts[i]]).collect();
         StageStats::new(count, ns as f64 * 1e-9, bytes, histogram)
     }
 }
@@ -117,25 +124,25 @@ pub fn ratio(a: f64, b: f64) -> f64 {
     if b > 0.0 { a / b } else { 0.0 }
 }
 
-/// Number of entries, time and bytes of one stage.
+/// The number of entries that a stage has processed, and their times and bytes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct StageStats {
-    /// Number of entries. An entry is a sample in the stages of workers, a request in network
-    /// statistics, and a batch in all other stages.
+    /// Number of entries. In the stages of workers, an entry is a sample; in network statistics, a
+    /// request; in all other stages, a batch.
     pub count: u64,
     /// Number of seconds spent in the stage, summed over all threads.
     pub seconds: f64,
-    /// Number of bytes that the stage produced, or 0 if it produces no bytes.
+    /// Number of bytes that the stage produced. Always 0 if the stage produces no bytes.
     pub bytes: u64,
     /// Median time per entry in seconds, accurate to 12.5 %.
     pub p50_seconds: f64,
     /// 99th percentile of the time per entry in seconds, accurate to 12.5 %.
     pub p99_seconds: f64,
-    /// Histogram without empty buckets: for each bucket, its lower bound in ns and its number of
-    /// entries. There are four buckets per power of two, so the middle of a bucket is at most 12.5
-    /// % off.
+    /// The non-empty buckets of the histogram, each as its lower bound in ns and its number of
+    /// entries. There are four buckets per power of two, so the middle of a bucket is within 12.5 %
+    /// of every time in it.
     pub histogram: Vec<[u64; 2]>,
 }
 
@@ -151,8 +158,8 @@ impl StageStats {
         if self.count == 0 { 0.0 } else { self.seconds / self.count as f64 }
     }
 
-    /// Returns the quantile `q` (from 0 to 1) of the times in seconds, estimated as the middle of
-    /// its bucket.
+    /// Returns the quantile `q` (from 0 to 1) of the times, in seconds. The estimate is the middle
+    /// of the bucket that contains the quantile.
     pub fn quantile(&self, q: f64) -> f64 {
         let total: u64 = self.histogram.iter().map(|b| b[1]).sum();
         let rank = (q * total as f64).ceil().max(1.0) as u64;
@@ -161,10 +168,10 @@ impl StageStats {
             seen += b[1];
             seen >= rank
         });
-        found.map_or(0.0, |&[from, _]| (from + least(bucket(from) + 1)) as f64 / 2.0 * 1e-9)
+        found.map_or(0.0, |&[from, _]| (from + lower_bound(bucket(from) + 1)) as f64 / 2.0 * 1e-9)
     }
 
-    /// Returns the sum of two stages' statistics.
+    /// Adds the statistics of two stages.
     #[doc(hidden)]
     pub fn plus(&self, other: &StageStats) -> StageStats {
         let mut all = std::collections::BTreeMap::new();
@@ -197,9 +204,9 @@ mod tests {
     #[test]
     fn every_time_lies_in_its_bucket() {
         for ns in (0..200_000).chain((18..44).flat_map(|e| [(1 << e) - 1, 1 << e, (1 << e) + (1 << (e - 1))])) {
-            let at = bucket(ns);
-            assert!(least(at) <= ns, "{ns}");
-            assert!(at == BUCKETS - 1 || ns < least(at + 1), "{ns}");
+            let i = bucket(ns);
+            assert!(lower_bound(i) <= ns, "{ns}");
+            assert!(i == BUCKETS - 1 || ns < lower_bound(i + 1), "{ns}");
         }
     }
 

@@ -1,19 +1,20 @@
-//! Fields of an annotated image, with the same names for COCO, YOLO and Pascal VOC.
+//! Builds the fields of an annotated image, which have the same names for COCO, YOLO and Pascal
+//! VOC.
 //!
 //! | field | content |
 //! |---|---|
 //! | `jpg`, `png`, ... | the image |
-//! | `boxes.npy` | (n, 4) f32: left, upper, right and lower edge |
-//! | `boxes.class.npy` | (n) i64: class number |
-//! | `boxes.crowd.npy`, `boxes.difficult.npy` | (n) u8: 1 or 0 |
-//! | `boxes.area.npy` | (n) f32: area in pixels, as stored in the dataset |
-//! | `boxes.masks.json` | n segmentations in COCO format; `null` for a box without one |
-//! | `boxes.points.npy` | (n, K, 3) f32: x, y, and 0 unlabeled, 1 hidden, 2 visible |
+//! | `boxes.npy` | left, upper, right and lower edge of each box: f32 of shape (n, 4) |
+//! | `boxes.class.npy` | class index of each box: i64 of shape (n,) |
+//! | `boxes.crowd.npy`, `boxes.difficult.npy` | 1 or 0 for each box: u8 of shape (n,) |
+//! | `boxes.area.npy` | area of each box in pixels, as stored in the dataset: f32 of shape (n,) |
+//! | `boxes.masks.json` | segmentation of each box in COCO format, or `null` if there is none |
+//! | `boxes.points.npy` | x, y, and 0 (unlabeled), 1 (hidden) or 2 (visible) per keypoint: f32 of shape (n, K, 3) |
 //! | `boxes.image_size.txt` | width and height of the annotated image in pixels, if the dataset stores them |
-//! | `boxes.units.txt` | `relative`: coordinates are fractions of the image's width and height. Without this field they are pixels |
+//! | `boxes.units.txt` | `relative` if coordinates are fractions of the image size. Without this field, they are pixels |
 //! | `mask.png` | class of each pixel |
-//! | `mask.first_class.txt` | value of class 0 in the mask. Smaller values, and 255, are not classes |
-//! | `image_id.txt` | id of the image, if it differs from the name |
+//! | `mask.first_class.txt` | pixel value of class 0 in the mask. Smaller values, and 255, are not classes |
+//! | `image_id.txt` | ID of the image, if it differs from the file name |
 //!
 //! Arrays and polygons are typed [values](Value). `pack` writes each of them as a file with the
 //! name of the field.
@@ -29,17 +30,17 @@ use crate::model::sample::{Lacks, MAX_FIELDS};
 use crate::model::value::{Lists, Number, Numbers, append_lists};
 use crate::model::{Sample, Value};
 
-/// Builds a sample from its fields. Fields that are not in memory are appended to the worker's
+/// Builds a sample from its fields. Appends fields that are not in memory yet to the worker's
 /// scratch buffer.
 pub(crate) struct Parts<'s> {
     bytes: &'s mut Vec<u8>,
     fields: ArrayVec<(&'static str, Part<'s>), MAX_FIELDS>,
 }
 
-/// One field. If its bytes are in the scratch buffer, they end where the next field in the scratch
-/// buffer starts.
+/// One field. If its bytes are in the scratch buffer, they end where those of the next such field
+/// start.
 enum Part<'s> {
-    Kept(Value<'s>),
+    Borrowed(Value<'s>),
     Bytes { start: usize },
     Numbers { start: usize, shape: ArrayVec<usize, 3>, of_bytes: OfBytes<'s> },
     Lists { start: usize, count: usize },
@@ -52,7 +53,7 @@ impl Part<'_> {
     /// Returns the offset of the field's first byte, if the field is in the scratch buffer.
     fn start(&self) -> Option<usize> {
         match self {
-            Part::Kept(_) => None,
+            Part::Borrowed(_) => None,
             Part::Bytes { start } | Part::Numbers { start, .. } | Part::Lists { start, .. } => Some(*start),
         }
     }
@@ -64,7 +65,7 @@ impl<'s> Parts<'s> {
         Parts { bytes: scratch, fields: ArrayVec::new() }
     }
 
-    /// Starts the field `name`. The caller appends the content to the returned buffer.
+    /// Adds the field `name`. The caller must append its content to the returned buffer.
     pub(crate) fn begin(&mut self, name: &'static str) -> &mut Vec<u8> {
         self.fields.push((name, Part::Bytes { start: self.bytes.len() }));
         self.bytes
@@ -72,10 +73,10 @@ impl<'s> Parts<'s> {
 
     /// Adds a value that is already in memory.
     pub(crate) fn keep(&mut self, name: &'static str, value: impl Into<Value<'s>>) {
-        self.fields.push((name, Part::Kept(value.into())));
+        self.fields.push((name, Part::Borrowed(value.into())));
     }
 
-    /// Adds an array. The length of `numbers` must match `shape`.
+    /// Adds an array. The number of `numbers` must match `shape`.
     pub(crate) fn array<T: Number>(
         &mut self,
         name: &'static str,
@@ -87,7 +88,7 @@ impl<'s> Parts<'s> {
         numbers.into_iter().for_each(|number| self.bytes.extend_from_slice(bytemuck::bytes_of(&number)));
     }
 
-    /// Adds variable-length lists. `ends` are the end offsets of the lists.
+    /// Adds variable-length lists. `ends` contains the end offset of each list in `numbers`.
     pub(crate) fn lists(&mut self, name: &'static str, ends: &[usize], numbers: &[f64]) {
         self.fields.push((name, Part::Lists { start: self.bytes.len(), count: ends.len() }));
         append_lists(self.bytes, ends, numbers);
@@ -100,7 +101,7 @@ impl<'s> Parts<'s> {
         }
     }
 
-    /// Adds the content of a file. The strings of `path` are concatenated.
+    /// Adds the content of a file. Its path is the concatenation of `path`.
     ///
     /// # Errors
     /// If the file cannot be read, is larger than 2 GiB, or is not a regular file.
@@ -122,13 +123,13 @@ impl<'s> Parts<'s> {
             ),
         });
         let (bytes, mut sample) = (&**self.bytes, Sample::new(key).lacking(&LACKS));
-        for (place, (name, part)) in self.fields.iter().enumerate() {
-            let end = self.fields[place + 1..].iter().find_map(|(_, next)| next.start()).unwrap_or(bytes.len());
+        for (index, (name, part)) in self.fields.iter().enumerate() {
+            let end = self.fields[index + 1..].iter().find_map(|(_, next)| next.start()).unwrap_or(bytes.len());
             let value = match part {
-                Part::Kept(value) => *value,
+                Part::Borrowed(value) => *value,
                 Part::Bytes { start } => Value::Bytes(&bytes[*start..end]),
                 Part::Numbers { start, shape, of_bytes } => {
-                    of_bytes(&bytes[*start..end], shape).expect("as many numbers as the shape has").into()
+                    of_bytes(&bytes[*start..end], shape).expect("the number of elements matches the shape").into()
                 }
                 Part::Lists { start, count } => Lists::of_bytes(&bytes[*start..end], *count).into(),
             };
@@ -138,13 +139,13 @@ impl<'s> Parts<'s> {
     }
 }
 
-/// Appends the content of a file to `bytes`. The strings of `path` are concatenated.
+/// Appends the content of a file to `bytes`. Its path is the concatenation of `path`.
 ///
 /// # Errors
 /// If the file cannot be read, is larger than 2 GiB, or is not a regular file.
 pub(crate) fn append(bytes: &mut Vec<u8>, path: &[&str]) -> Result<()> {
     let failed = |e: std::io::Error| Error::io(path.concat(), &e);
-    // Build the path at the end of `bytes`, which avoids a separate buffer.
+    // Build the path at the end of `bytes`, to avoid a separate buffer.
     let start = bytes.len();
     path.iter().for_each(|piece| bytes.extend_from_slice(piece.as_bytes()));
     let opened = file::open(std::str::from_utf8(&bytes[start..]).expect("concatenated strings are valid UTF-8"));
@@ -152,7 +153,7 @@ pub(crate) fn append(bytes: &mut Vec<u8>, path: &[&str]) -> Result<()> {
     opened.and_then(|opened| file::append(opened, bytes, MAX_FILE)).map_err(failed)
 }
 
-/// Splits the file name of an image into the sample's key and the name of the image field.
+/// Returns the sample's key and the name of its image field for an image with the file name `name`.
 pub(crate) fn key_and_field<'a>(name: &'a str, formats: &[Format]) -> (&'a str, &'static str) {
     let base = name.rfind('/').map_or(0, |slash| slash + 1);
     let dot = name[base..].rfind('.').map_or(name.len(), |dot| base + dot);
@@ -169,24 +170,26 @@ pub(crate) fn below(name: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::in_source(format!(
-        "the image's file name {name:?} leads out of the folder of images; use a path below the folder, because \
-         files elsewhere are not read for an annotation"
+        "the image path {name:?} leads out of the image folder; use a relative path without \"..\", because \
+         annotations must not name files elsewhere"
     )))
 }
 
-/// Checks a box against the size of its image. Datasets round coordinates, so an edge may lie
-/// outside the image by up to `pixel` or 1 % of the width or height, whichever is larger. `Boxes`
-/// uses the same tolerance.
+/// Checks that a box lies within its image. Datasets round coordinates, so an edge may lie outside
+/// the image by up to `pixel` or 1 % of the width or height, whichever is larger. `Boxes` uses the
+/// same tolerance.
 ///
 /// # Errors
-/// If an edge is NaN or exceeds the image, or if two opposite edges are swapped. The message states
-/// both edges.
+/// If an edge is NaN or lies outside the image, or if two opposite edges are swapped. The message
+/// states both edges.
 pub(crate) fn check_box([x1, y1, x2, y2]: [f64; 4], width: f64, height: f64, pixel: f64) -> Result<()> {
     for (axis, side, low, high, room) in [("x", "wide", x1, x2, width), ("y", "high", y1, y2, height)] {
         let rounding = pixel.max(room / 100.0);
-        // The condition is negated so that NaN fails as well.
+        // Negate the condition, so that NaN fails.
         if !(low <= high && low >= -rounding && high <= room + rounding) {
-            return Err(Error::in_source(format!("{axis} from {low} to {high}, the image is {room} {side}")));
+            return Err(Error::in_source(format!(
+                "{axis} ranges from {low} to {high}, but the image is {room} {side}"
+            )));
         }
     }
     Ok(())

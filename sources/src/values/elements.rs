@@ -1,5 +1,5 @@
-//! Element types of arrays from other libraries, and their conversion to the element types of
-//! [`Numbers`](crate::Numbers).
+//! [`Dtype`]: the element type of an array from another library. Converts elements to a type that
+//! [`Numbers`](crate::Numbers) supports.
 
 use crate::error::{Error, Result};
 use crate::model::value::Element;
@@ -20,11 +20,11 @@ impl Dtype {
         Dtype { kind, size, big_endian: false }
     }
 
-    /// Returns the element type to which this type is converted in a sample. Booleans become `u8`,
-    /// and `f2` becomes `f32`.
+    /// Returns the type of the elements after conversion. Booleans become `u8`, and `f2` becomes
+    /// `f32`.
     ///
     /// # Errors
-    /// If samples do not support this type. The message says what to do instead.
+    /// If this type cannot be converted. The message says what to do instead.
     pub(crate) fn element(self) -> Result<Element> {
         Ok(match (self.kind, self.size) {
             (b'u' | b'b', 1) => Element::U8,
@@ -39,9 +39,9 @@ impl Dtype {
             (b'f', 8) => Element::F64,
             (kind, size) => {
                 let advice = match kind {
-                    b'O' => "; an object array is pickled Python objects: save numbers",
-                    b'U' | b'S' => "; save integers, such as numpy.unique(texts, return_inverse=True)[1]",
-                    b'c' => "; save the real and the imaginary part",
+                    b'O' => "; an object array consists of pickled Python objects: save numbers instead",
+                    b'U' | b'S' => "; save integers instead, such as numpy.unique(texts, return_inverse=True)[1]",
+                    b'c' => "; save the real and the imaginary part separately",
                     b'M' | b'm' => "; save times as integers, with astype('i8')",
                     _ => "; convert it with astype",
                 };
@@ -53,15 +53,15 @@ impl Dtype {
         })
     }
 
-    /// Returns whether the bytes of an array can be used as elements of the type
-    /// [`element`](Dtype::element) without conversion.
+    /// Returns whether elements need no conversion to the type that [`element`](Dtype::element)
+    /// returns.
     pub(crate) fn is_native(self) -> bool {
         let halves = (self.kind, self.size) == (b'f', 2);
         !halves && (self.size <= 1 || self.big_endian == cfg!(target_endian = "big"))
     }
 
-    /// Appends the elements in `bytes` to `to`, converted to the type [`element`](Dtype::element)
-    /// in native byte order.
+    /// Converts the elements in `bytes` to the type that [`element`](Dtype::element) returns, in
+    /// native byte order, and appends them to `to`.
     pub(crate) fn convert(self, bytes: &[u8], to: &mut Vec<u8>) {
         to.reserve(bytes.len());
         let swapped = self.size > 1 && self.big_endian != cfg!(target_endian = "big");

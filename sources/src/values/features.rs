@@ -1,5 +1,6 @@
-//! Reads the names and types of columns from the JSON of the Hugging Face `datasets` library, which
-//! is either in the metadata `huggingface` of a file or in `dataset_info.json` next to the file.
+//! [`Features`]: the names and types of columns in the JSON that the Hugging Face `datasets`
+//! library writes, either into the metadata `huggingface` of a file or to `dataset_info.json` next
+//! to the file.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +18,7 @@ const MAX_INFO: u64 = 64 << 20;
 pub(crate) struct Features(Value);
 
 impl Features {
-    /// Reads the features from JSON, either at the top level or in `info`.
+    /// Parses features in JSON, which are either at the top level or in `info`.
     pub(crate) fn of(json: &str) -> Option<Self> {
         let mut value: Value = serde_json::from_str(json).ok()?;
         let top = if value.get("info").is_some() { value.get_mut("info")? } else { &mut value };
@@ -44,12 +45,12 @@ impl Features {
         names.iter().map(|name| name.as_str().map(str::to_owned)).collect()
     }
 
-    /// Returns the type of a column of files, if its feature defines the type.
+    /// Returns the type of a column that contains files, if its feature determines the type.
     pub(crate) fn file(&self, column: &str) -> Option<Holds> {
         match self.0.get(column)?.get("_type")?.as_str()? {
             "Image" => Some(Holds::Images),
             "Value" => None,
-            // Audio, video and documents are read as bytes.
+            // For example audio, video and documents.
             _ => Some(Holds::Bytes),
         }
     }
@@ -64,9 +65,9 @@ pub(crate) struct FileFeatures<'a> {
 }
 
 impl<'a> FileFeatures<'a> {
-    /// Combines the features `all` of the whole dataset with `files`, which contains the path and
-    /// the JSON of each file that has features. If `all` is `None`, the features of the first file
-    /// are used.
+    /// `all` contains the features of the whole dataset. If it is `None`, the features of the first
+    /// file are used instead. `files` contains the path and the JSON of each file that has
+    /// features.
     pub(crate) fn new(all: Option<Features>, files: &'a [(PathBuf, String)]) -> Self {
         let of_file = all.is_none();
         let all = all.or_else(|| files.iter().find_map(|(_, json)| Features::of(json)));
@@ -80,15 +81,14 @@ impl<'a> FileFeatures<'a> {
     /// Returns the class names of the column `label`.
     ///
     /// # Errors
-    /// If two files assign different names to the same number in one of `columns`, because the
-    /// number would denote two classes.
+    /// If a label in one of `columns` has different class names in two files.
     pub(crate) fn classes<'n>(
         &self,
         columns: impl Iterator<Item = &'n str>,
         label: Option<&str>,
     ) -> Result<Option<Vec<String>>> {
         let mut chosen = None;
-        // Most files contain the same JSON text as the previous file.
+        // Parse each text once: nearly all files contain the same text as the previous file.
         let mut texts: Vec<&(PathBuf, String)> = self.files.iter().collect();
         texts.dedup_by_key(|(_, json)| json.as_str());
         let files: Vec<_> = texts.iter().filter_map(|(path, json)| Some((&**path, Features::of(json)?))).collect();
@@ -98,7 +98,7 @@ impl<'a> FileFeatures<'a> {
             let mut named = of_all.into_iter().chain(of_files);
             let Some((first, names)) = named.next() else { continue };
             for (path, others) in named {
-                if let Some(cause) = differ(&names, &others) {
+                if let Some(cause) = difference(&names, &others) {
                     let first = first.map_or("dataset_info.json".into(), Path::to_string_lossy);
                     return Err(Error::in_source(format!(
                         "column {column:?}: {cause} in {first}; open the files separately, and join them \
@@ -115,13 +115,14 @@ impl<'a> FileFeatures<'a> {
     }
 }
 
-/// Describes the first difference between two lists of names, as the start of a sentence.
-fn differ(names: &[String], others: &[String]) -> Option<String> {
-    let most = names.len().max(others.len());
-    let place = (0..most).find(|&place| names.get(place) != others.get(place))?;
+/// Describes the first difference between two lists of names. A message completes the description
+/// with the file that contains `names`.
+fn difference(names: &[String], others: &[String]) -> Option<String> {
+    let len = names.len().max(others.len());
+    let label = (0..len).find(|&label| names.get(label) != others.get(label))?;
     let shown = |name: Option<&String>| name.map_or("nothing".to_owned(), |name| format!("{name:?}"));
-    let (here, there) = (shown(others.get(place)), shown(names.get(place)));
-    Some(format!("class {place} is {here} here, but {there}"))
+    let (here, there) = (shown(others.get(label)), shown(names.get(label)));
+    Some(format!("class {label} is {here} here, but {there}"))
 }
 
 #[cfg(test)]
@@ -129,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_forms_of_the_metadata_name_classes_and_images() {
+    fn features_are_read_from_both_forms_of_metadata() {
         let features =
             r#"{"image": {"_type": "Image"}, "label": {"names": ["cat", "dog"], "_type": "ClassLabel"}, "n": {}}"#;
         for json in [format!(r#"{{"features": {features}}}"#), format!(r#"{{"info": {{"features": {features}}}}}"#)] {
@@ -165,7 +166,7 @@ mod tests {
             let files = files(second);
             let e = FileFeatures::new(None, &files).classes(columns(), Some("label")).unwrap_err();
             assert!(e.cause().contains(cause) && e.path() == Some(Path::new("c")), "{e}");
-            // Columns that are not used may differ.
+            // The names may differ in columns that are not used.
             assert!(FileFeatures::new(None, &files).classes(["image"].into_iter(), None).is_ok());
             let all = Features::of(&json(r#""dog", "cat""#));
             let e = FileFeatures::new(all, &files).classes(columns(), Some("label")).unwrap_err();

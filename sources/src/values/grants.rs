@@ -1,16 +1,18 @@
+//! [`Grants`]: the memory that loaders grant to the cache of a dataset.
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The number of cache bytes that each loader grants to a dataset. Loaders share the cache of a
-/// dataset, which may use the sum of the grants.
+/// The number of bytes that each loader grants to the cache of a dataset. All loaders of the
+/// dataset share the cache, which may use the sum of the grants.
 #[derive(Default)]
 pub(crate) struct Grants(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// Granted bytes, by grant number.
+    /// Granted bytes, by grant ID.
     bytes: BTreeMap<u64, usize>,
-    next: u64,
+    next_id: u64,
 }
 
 impl Grants {
@@ -31,35 +33,35 @@ impl Grants {
     }
 }
 
-/// An in-memory cache whose size is limited by the grants of loaders.
+/// An in-memory cache that may use as much memory as loaders grant to it.
 pub(crate) trait Keeps: Send + Sync {
     fn grants(&self) -> &Grants;
 
-    /// Evicts entries until the cache does not exceed the grants.
+    /// Evicts entries until the cache does not exceed the sum of the grants.
     fn shrink(&self);
 }
 
-/// A loader's grant of bytes to a cache. Dropping the grant revokes it.
+/// A loader's grant of memory to a cache. Dropping it revokes the grant.
 pub(crate) struct Grant {
     to: Arc<dyn Keeps>,
-    number: u64,
+    id: u64,
 }
 
 impl Grant {
     pub(crate) fn new(to: Arc<dyn Keeps>, bytes: usize) -> Self {
         let mut state = to.grants().state();
-        let number = state.next;
-        state.next += 1;
-        state.bytes.insert(number, bytes);
+        let id = state.next_id;
+        state.next_id += 1;
+        state.bytes.insert(id, bytes);
         drop(state);
         to.shrink();
-        Grant { to, number }
+        Grant { to, id }
     }
 }
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        self.to.grants().state().bytes.remove(&self.number);
+        self.to.grants().state().bytes.remove(&self.id);
         self.to.shrink();
     }
 }

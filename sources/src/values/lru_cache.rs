@@ -1,9 +1,9 @@
-//! A cache with LRU eviction. It consists of two ordered maps, one by key and one by time of last
-//! use, so every operation takes `O(log n)` time.
+//! [`Recent`]: a cache with LRU eviction. It consists of two ordered maps, one by key and one by
+//! time of last use, so every operation takes `O(log n)` time.
 
 use std::collections::BTreeMap;
 
-/// A cache with bounded size and LRU eviction.
+/// A cache with LRU eviction. The caller limits its size with [`shrink`](Recent::shrink).
 pub(crate) struct Recent<K, V> {
     values: BTreeMap<K, Entry<V>>,
     by_use: BTreeMap<u64, K>,
@@ -13,7 +13,7 @@ pub(crate) struct Recent<K, V> {
 
 struct Entry<V> {
     value: V,
-    /// Time of the last use.
+    /// Value of `clock` at the last use.
     used: u64,
     bytes: usize,
 }
@@ -43,13 +43,13 @@ impl<K: Ord + Copy, V> Recent<K, V> {
         self.values.len()
     }
 
-    /// Returns the value with the largest key in `first..=last`, and this key.
+    /// Returns the largest key in `first..=last` and its value.
     #[cfg(feature = "parquet")]
     pub(crate) fn last(&self, first: K, last: K) -> Option<(K, &V)> {
         self.values.range(first..=last).next_back().map(|(key, entry)| (*key, &entry.value))
     }
 
-    /// Returns the value of `key`, and marks it as the most recently used.
+    /// Returns the value of `key`, and marks it as the most recently used value.
     pub(crate) fn get(&mut self, key: K) -> Option<&V> {
         let entry = self.values.get_mut(&key)?;
         self.by_use.remove(&entry.used);
@@ -59,7 +59,7 @@ impl<K: Ord + Copy, V> Recent<K, V> {
         Some(&entry.value)
     }
 
-    /// Adds or replaces the value of `key`, and marks it as the most recently used.
+    /// Sets the value of `key`, and marks it as the most recently used value.
     pub(crate) fn insert(&mut self, key: K, value: V, bytes: usize) {
         self.clock += 1;
         self.by_use.insert(self.clock, key);
@@ -70,8 +70,8 @@ impl<K: Ord + Copy, V> Recent<K, V> {
         }
     }
 
-    /// Evicts values until their total size is at most `most` bytes, but keeps at least `least`
-    /// values.
+    /// Evicts the least recently used values until their total size is at most `most` bytes or only
+    /// `least` values are left.
     pub(crate) fn shrink(&mut self, most: usize, least: usize) {
         while self.bytes > most
             && self.len() > least

@@ -1,12 +1,12 @@
-//! Code for values and layouts that several formats share.
+//! Code that several formats share to parse and convert values.
 //!
 //! 1. `record`: converts rows of typed columns to samples. `features`: metadata of the Hugging Face
 //!    `datasets` library.
 //! 2. `items`: reads samples that are stored one after the other in a file.
 //! 3. `annotated`: builds the fields of an annotated image.
 //! 4. `pickle`, `protobuf`, `npy`: parse the encodings of other libraries.
-//! 5. `elements`, `pixels`: convert arrays of numbers and of pixels.
-//! 6. `lru_cache`: an LRU cache. `grants`: the cache memory that loaders grant to a dataset.
+//! 5. `elements`: converts array elements. `pixels`: converts arrays of pixels to images.
+//! 6. `lru_cache`: an LRU cache. `grants`: the memory that loaders grant to the cache of a dataset.
 
 #[cfg(feature = "annotations")]
 pub(super) mod annotated;

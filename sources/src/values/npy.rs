@@ -12,10 +12,10 @@ pub const MAX_AXES: usize = 8;
 /// The length of each axis.
 pub type Shape = ArrayVec<usize, MAX_AXES>;
 
-/// An array in an `.npy` file.
+/// The parsed header of an `.npy` file, and its data.
 #[derive(Debug)]
 pub struct Npy<'a> {
-    /// Text of the header, which is used in messages.
+    /// Text of the header, for messages.
     text: &'a str,
     /// NumPy's letter for the element type: `u`, `i`, `f`, `b`, ...
     pub kind: u8,
@@ -23,7 +23,7 @@ pub struct Npy<'a> {
     pub size: usize,
     /// Whether the elements are big-endian.
     pub big_endian: bool,
-    /// Whether the array is in Fortran order: the first axis varies fastest.
+    /// Whether the array is in Fortran order, in which the first axis varies fastest.
     pub fortran: bool,
     /// Shape of the array. `None` if the header contains no shape or more than [`MAX_AXES`] axes.
     pub shape: Option<Shape>,
@@ -34,12 +34,12 @@ pub struct Npy<'a> {
 }
 
 impl<'a> Npy<'a> {
-    /// Returns whether `bytes` starts like an `.npy` file.
+    /// Returns whether `bytes` starts with the signature of an `.npy` file.
     pub fn matches(bytes: &[u8]) -> bool {
         bytes.starts_with(b"\x93NUMPY")
     }
 
-    /// Reads the header. The caller must check the length of the data.
+    /// Parses the header. Does not check the length of the data.
     ///
     /// # Errors
     /// If the header is truncated, has a version other than 1 to 3, or is not UTF-8.
@@ -49,7 +49,7 @@ impl<'a> Npy<'a> {
             [1, _, a, b, ..] => (10, usize::from(u16::from_le_bytes([*a, *b]))),
             [2 | 3, _, a, b, c, d] => (12, u32::from_le_bytes([*a, *b, *c, *d]) as usize),
             [major, ..] => {
-                return Err(Error::decode(format!("npy format version {major} is not supported: only 1 to 3 are")));
+                return Err(Error::decode(format!("npy format version {major} is not supported; expected 1 to 3")));
             }
             [] => return Err(cut()),
         };
@@ -57,31 +57,32 @@ impl<'a> Npy<'a> {
         let text = bytes.get(version..start).ok_or_else(|| {
             Error::decode(format!("npy header claims to end at byte {start}, but the file ends at {}", bytes.len()))
         })?;
-        let text = std::str::from_utf8(text).map_err(|_| Error::decode("npy header is not text"))?;
+        let text = std::str::from_utf8(text).map_err(|_| Error::decode("npy header is not UTF-8"))?;
         let (kind, size, big_endian) = element(text).unwrap_or((b'?', 0, false));
         let fortran = value(text, "'fortran_order'").is_none_or(|value| !value.starts_with("False"));
         Ok(Npy { text, kind, size, big_endian, fortran, shape: shape(text), data: &bytes[start..], start })
     }
 
-    /// Returns the array as it would appear in a file.
+    /// Returns the header and the data that a file with these numbers would have.
     pub fn of(numbers: Numbers<'a>) -> Self {
         let (kind, size, data) = numbers.parts();
         let (big_endian, shape) = (cfg!(target_endian = "big"), Some(numbers.sides().collect()));
         Npy { text: "typed numbers", kind, size, big_endian, fortran: false, shape, data, start: 0 }
     }
 
-    /// Returns the text of the header, shortened for a message.
+    /// Returns the text of the header, truncated for use in a message.
     pub fn shown(&self) -> String {
         self.text.trim_end().chars().take(120).collect()
     }
 }
 
-/// Returns the text after `key` and a colon.
+/// Returns the text that follows `key` and a colon.
 fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     Some(text.split_once(key)?.1.trim_start().strip_prefix(':')?.trim_start())
 }
 
-/// Parses the type letter, the element size and the byte order of a simple type, such as `'<f4'`.
+/// Parses a simple type, such as `'<f4'`. Returns the type letter, the element size in bytes, and
+/// whether the byte order is big-endian.
 fn element(text: &str) -> Option<(u8, usize, bool)> {
     let descr = value(text, "'descr'")?.strip_prefix('\'')?.split_once('\'')?.0;
     let (order, plain) = match descr.as_bytes().first()? {
@@ -89,7 +90,7 @@ fn element(text: &str) -> Option<(u8, usize, bool)> {
         _ => (b'<', descr),
     };
     let kind = *plain.as_bytes().first()?;
-    // The unit of a time type follows its size, as in `<M8[ns]`.
+    // The size of a time type is followed by its unit, as in `<M8[ns]`.
     let size = plain.get(1..)?.split('[').next()?.parse().ok()?;
     // The size of a text type is its number of characters, each of which takes four bytes.
     let size = if kind == b'U' { 4_usize.checked_mul(size)? } else { size };
@@ -118,14 +119,14 @@ mod tests {
     }
 
     #[test]
-    fn the_header_has_type_order_and_shape() {
-        for (descr, is) in
+    fn the_header_contains_type_byte_order_and_shape() {
+        for (descr, expected) in
             [("<f4", (b'f', 4, false)), (">i8", (b'i', 8, true)), ("|u1", (b'u', 1, false)), ("|b1", (b'b', 1, false))]
         {
             for (shape, axes) in [("()", &[][..]), ("(3,)", &[3]), ("(2, 0)", &[2, 0]), ("(1, 2, 3)", &[1, 2, 3])] {
                 let bytes = file(&format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n"));
                 let npy = Npy::read(&bytes).unwrap();
-                assert_eq!((npy.kind, npy.size, npy.big_endian), is);
+                assert_eq!((npy.kind, npy.size, npy.big_endian), expected);
                 assert_eq!((npy.shape.as_deref(), npy.fortran, npy.data.len()), (Some(axes), false, 0));
             }
         }

@@ -1,8 +1,7 @@
 //! Converts pixel arrays to images.
 //!
-//! An image in an array becomes an `.npy` file of shape (height, width, 3), which the codec of
-//! [`NPY`](crate::format::NPY) reads. Gray images are expanded to three channels, and alpha is
-//! dropped, as for encoded images.
+//! An array becomes an image in the format [`NPY`](crate::format::NPY), of shape (height, width,
+//! 3). Gray images are expanded to three channels, and alpha is dropped, as for encoded images.
 
 use crate::error::{Error, Result};
 use crate::model::Numbers;
@@ -19,7 +18,7 @@ pub(crate) enum Channels {
     First,
 }
 
-/// Order of the color channels of a pixel.
+/// Order of the color channels in a pixel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Colors {
     #[default]
@@ -27,19 +26,19 @@ pub(crate) enum Colors {
     Bgr,
 }
 
-/// Returns the position of the channel axis in the array of one image, or `None` if the shape is
-/// not the shape of an image.
+/// Returns the position of the channel axis in an array with the shape `shape`, or `None` if the
+/// array cannot be an image.
 ///
 /// # Errors
 /// If both the first and the last axis could be the channel axis.
 pub(crate) fn channels(shape: &[usize]) -> Result<Option<Channels>> {
-    let fits = |side: usize| matches!(side, 1 | 3 | 4);
+    let fits = |len: usize| matches!(len, 1 | 3 | 4);
     match *shape {
         [_, _] => Ok(Some(Channels::Gray)),
         [first, _, last] => match (fits(first), fits(last)) {
             (true, true) => Err(Error::in_source(format!(
-                "an array of shape {shape:?} may have its channels in the first or in the last axis; store such \
-                 images as PNG"
+                "an array of shape {shape:?} may have its channels in the first or in the last axis; store such images \
+                 as PNG files"
             ))),
             (true, false) => Ok(Some(Channels::First)),
             (false, true) => Ok(Some(Channels::Last)),
@@ -53,16 +52,16 @@ pub(crate) fn channels(shape: &[usize]) -> Result<Option<Channels>> {
 const NAMES: [&str; 11] =
     ["image", "images", "img", "imgs", "picture", "pictures", "photo", "x", "data", "pixels", "samples"];
 
-/// Returns whether image columns are often called `name`.
+/// Returns whether `name` is a common name of image columns.
 #[cfg(feature = "arrays")]
 pub(crate) fn is_usual(name: &str) -> bool {
     NAMES.iter().any(|usual| name.eq_ignore_ascii_case(usual))
 }
 
-/// A column of arrays, which may be images if their elements are `u8`.
+/// A column of arrays, which may be the image column if its elements are `u8`.
 #[derive(Debug, Clone)]
 pub(crate) struct Candidate {
-    /// Index of the column among all columns.
+    /// Index of the column in the dataset.
     pub(crate) column: usize,
     pub(crate) name: String,
     pub(crate) element: Element,
@@ -71,7 +70,8 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// Returns the rank of the name among the common names of image columns.
+    /// Returns the index of the name in `NAMES`, or the length of `NAMES` if it is not a common
+    /// name.
     fn rank(&self) -> usize {
         NAMES.iter().position(|name| self.name.eq_ignore_ascii_case(name)).unwrap_or(NAMES.len())
     }
@@ -80,45 +80,45 @@ impl Candidate {
         self.rank() < NAMES.len()
     }
 
-    /// Returns whether the arrays have a channel axis, even if its position is ambiguous.
+    /// Returns whether the arrays have a channel axis. Its position may be ambiguous.
     fn is_colored(&self) -> bool {
         self.shape.len() == 3 && !matches!(channels(&self.shape), Ok(None))
     }
 
-    /// Returns whether the shape may be that of gray images. A very narrow array is excluded,
-    /// because it is more likely one row of an image of shape (height, width, channels) that was
-    /// split into rows.
+    /// Returns whether the arrays may be gray images. Excludes very narrow arrays, because each of
+    /// them is more likely a single row of pixels, of shape (width, channels).
     fn is_gray(&self) -> bool {
         matches!(self.shape[..], [_, width] if width > 4)
     }
 }
 
-/// Chooses the image column among columns of arrays: the column called `wanted`, or else a column
-/// with a channel axis, preferably one with a common name. Two-dimensional arrays are treated as
-/// images if the column has a common name or is the only column of `u8` arrays.
+/// Chooses the image column among columns of arrays. This is the column called `wanted`, if it is
+/// given. Otherwise, it is a column with a channel axis, preferably with a common name, or a column
+/// of two-dimensional arrays that has a common name or is the only column of `u8` arrays.
 ///
 /// # Errors
-/// If the arrays of the column fit both layouts, if the `u8` arrays of the column `wanted` are not
-/// images, or if another column might equally well be the image, such as a column of floating-point
-/// pixels.
+/// If the position of the channel axis is ambiguous, if the `u8` arrays of the column `wanted` are
+/// not images, or if another column, such as one of floating-point pixels, might just as well be
+/// the image.
 pub(crate) fn choose(arrays: &[Candidate], wanted: Option<&str>) -> Result<Option<(usize, Channels)>> {
-    let of = |candidate: &Candidate| {
+    let with_channels = |candidate: &Candidate| {
         let named = |e: Error| Error::config(format!("{:?} is {}", candidate.name, e.cause()));
         Ok::<_, Error>(channels(&candidate.shape).map_err(named)?.map(|channels| (candidate.column, channels)))
     };
-    let fit: Vec<_> = arrays.iter().filter(|array| array.element == Element::U8 && array.shape.len() >= 2).collect();
+    let suitable: Vec<_> =
+        arrays.iter().filter(|array| array.element == Element::U8 && array.shape.len() >= 2).collect();
     if let Some(wanted) = wanted {
-        let Some(found) = fit.iter().find(|candidate| candidate.name == wanted) else { return Ok(None) };
+        let Some(found) = suitable.iter().find(|candidate| candidate.name == wanted) else { return Ok(None) };
         let cause = || Error::config(format!("{wanted:?} has no images: its arrays have the shape {:?}", found.shape));
-        return of(found)?.ok_or_else(cause).map(Some);
+        return with_channels(found)?.ok_or_else(cause).map(Some);
     }
-    let colored = fit.iter().filter(|candidate| candidate.is_colored());
-    let gray = fit.iter().filter(|candidate| candidate.is_gray() && (candidate.is_usual() || fit.len() == 1));
+    let colored = suitable.iter().filter(|candidate| candidate.is_colored());
+    let gray = suitable.iter().filter(|candidate| candidate.is_gray() && (candidate.is_usual() || suitable.len() == 1));
     let by_rank = |candidate: &&&Candidate| candidate.rank();
     let Some(chosen) = colored.min_by_key(by_rank).or_else(|| gray.min_by_key(by_rank)) else { return Ok(None) };
     let rival = arrays.iter().find(|other| {
-        let looks = other.is_colored() || other.is_usual() && other.shape.len() >= 2;
-        other.column != chosen.column && looks && other.rank() <= chosen.rank()
+        let may_be_image = other.is_colored() || other.is_usual() && other.shape.len() >= 2;
+        other.column != chosen.column && may_be_image && other.rank() <= chosen.rank()
     });
     if let Some(rival) = rival {
         let shown = |array: &Candidate| {
@@ -131,10 +131,10 @@ pub(crate) fn choose(arrays: &[Candidate], wanted: Option<&str>) -> Result<Optio
             shown(chosen)
         )));
     }
-    of(chosen)
+    with_channels(chosen)
 }
 
-/// Appends the image with these `pixels` to `to`, as an `.npy` file.
+/// Appends an image to `to`, as an `.npy` file. `pixels` is an array of shape `shape`.
 ///
 /// # Errors
 /// If the shape does not match `channels` or the number of pixels.
@@ -157,16 +157,16 @@ pub(crate) fn append(
             Channels::Last => "(height, width, channels)",
             Channels::First => "(channels, height, width)",
         };
-        let cause = format!("pixels of shape {shape:?}, where the first sample has {axes} with 1, 3 or 4 channels");
+        let cause = format!("the pixels have the shape {shape:?}; expected {axes} with 1, 3 or 4 channels");
         return Err(Error::in_source(cause));
     };
     let area = height.checked_mul(width);
     let Some(area) = area.filter(|area| area.checked_mul(depth) == Some(pixels.len())) else {
-        return Err(Error::in_source(format!("{} bytes of pixels of shape {shape:?}", pixels.len())));
+        return Err(Error::in_source(format!("{} bytes do not match pixels of shape {shape:?}", pixels.len())));
     };
     to.try_reserve(3 * area + 192)
         .map_err(|_| Error::in_source(format!("cannot allocate pixels of shape {shape:?}")))?;
-    Numbers::npy_head::<u8>(&[height, width, 3], to);
+    Numbers::npy_header::<u8>(&[height, width, 3], to);
     let start = to.len();
     match (channels, depth) {
         (Channels::Last, 3) => to.extend_from_slice(pixels),
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_channel_axis_is_found_or_the_shape_is_refused() {
+    fn the_shape_determines_the_channel_axis() {
         assert_eq!(channels(&[28, 28]).unwrap(), Some(Channels::Gray));
         assert_eq!(channels(&[32, 30, 3]).unwrap(), Some(Channels::Last));
         assert_eq!(channels(&[1, 30, 32]).unwrap(), Some(Channels::First));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_image_column_is_found_by_name_or_refused() {
+    fn an_ambiguous_image_column_is_refused() {
         let candidates = |list: &[(&str, Element, &[usize])]| -> Vec<Candidate> {
             let candidate = |(column, (name, element, shape)): (usize, &(&str, Element, &[usize]))| Candidate {
                 column,
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn every_layout_gives_the_same_pixels() {
+    fn pixels_do_not_depend_on_the_layout() {
         let (height, width) = (5, 7);
         let value = |y: usize, x: usize, c: usize| (y * 50 + x * 7 + c) as u8;
         for depth in [1, 3, 4] {
@@ -260,12 +260,12 @@ mod tests {
                 append(&mut to, &pixels, &shape, channels, Colors::Rgb).unwrap();
                 let mut swapped = Vec::new();
                 append(&mut swapped, &pixels, &shape, channels, Colors::Bgr).unwrap();
-                let turned = swapped[128..].as_chunks::<3>().0.iter().flat_map(|&[a, b, c]| [c, b, a]);
-                assert!(turned.eq(to[6 + 128..].iter().copied()));
+                let restored = swapped[128..].as_chunks::<3>().0.iter().flat_map(|&[a, b, c]| [c, b, a]);
+                assert!(restored.eq(to[6 + 128..].iter().copied()));
                 let file = &to[6..];
                 assert!(file.starts_with(b"\x93NUMPY") && file[..128].ends_with(b"\n"));
-                for (place, pixel) in file[128..].as_chunks::<3>().0.iter().enumerate() {
-                    let (y, x) = (place / width, place % width);
+                for (index, pixel) in file[128..].as_chunks::<3>().0.iter().enumerate() {
+                    let (y, x) = (index / width, index % width);
                     assert_eq!(*pixel, [0, 1, 2].map(|c| value(y, x, if depth == 1 { 0 } else { c })));
                 }
                 assert_eq!(file.len(), 128 + 3 * height * width);

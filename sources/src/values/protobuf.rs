@@ -4,16 +4,16 @@
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Field<'a> {
     Varint(u64),
-    /// Eight bytes, little-endian.
+    /// Eight bytes in little-endian order.
     Fixed64(&'a [u8]),
     /// A string, bytes, a message, or packed numbers.
     Bytes(&'a [u8]),
-    /// Four bytes, little-endian.
+    /// Four bytes in little-endian order.
     Fixed32(&'a [u8]),
 }
 
-/// Iterator over the fields of a message. Yields the offset, the number and the value of each
-/// field.
+/// An iterator over the fields of a message, which yields the offset, the number and the value of
+/// each field.
 pub(crate) struct Fields<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -25,15 +25,15 @@ impl<'a> Fields<'a> {
     }
 
     fn varint(&mut self) -> Result<u64, String> {
-        varint(self.bytes, &mut self.at).ok_or_else(|| format!("no varint at byte {}", self.at))
+        varint(self.bytes, &mut self.at).ok_or_else(|| format!("invalid varint at byte {}", self.at))
     }
 
     fn take(&mut self, length: u64) -> Result<&'a [u8], String> {
-        let left = &self.bytes[self.at..];
-        let taken = usize::try_from(length).ok().and_then(|length| left.get(..length));
+        let remaining = &self.bytes[self.at..];
+        let taken = usize::try_from(length).ok().and_then(|length| remaining.get(..length));
         let (at, end) = (self.at, self.bytes.len());
-        let taken =
-            taken.ok_or_else(|| format!("{length} bytes claimed at byte {at}, but the message ends at {end}"))?;
+        let taken = taken
+            .ok_or_else(|| format!("the value at byte {at} claims {length} bytes, but the message has only {end}"))?;
         self.at += taken.len();
         Ok(taken)
     }
@@ -49,7 +49,7 @@ impl<'a> Fields<'a> {
                 Field::Bytes(self.take(length)?)
             }
             5 => Field::Fixed32(self.take(4)?),
-            kind => return Err(format!("a field of the unknown wire type {kind} at byte {at}")),
+            kind => return Err(format!("the field at byte {at} has the unknown wire type {kind}")),
         };
         Ok((at, tag >> 3, field))
     }
@@ -70,8 +70,8 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// Reads a varint of up to ten bytes at `at`. Returns `None` if the varint does not end or exceeds
-/// 64 bits.
+/// Reads the varint at offset `at`, and advances `at`. Returns `None` if the varint is unterminated
+/// or exceeds 64 bits.
 pub(crate) fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
     let mut number = 0;
     for shift in (0..70).step_by(7) {
@@ -101,9 +101,9 @@ mod tests {
         assert_eq!(fields[2], (7, 3, Field::Fixed32(&[1, 2, 3, 4])));
         assert_eq!(fields[3], (12, 4, Field::Fixed64(&[1, 2, 3, 4, 5, 6, 7, 8])));
         let e = |message: &[u8]| Fields::new(message).find_map(Result::err).unwrap();
-        assert_eq!(e(b"\x12\x7f"), "127 bytes claimed at byte 2, but the message ends at 2");
-        assert_eq!(e(b"\x0b"), "a field of the unknown wire type 3 at byte 0");
-        assert!(e(&[0x08, 0xff]).contains("no varint") && e(&[0x80; 11]).contains("no varint"));
+        assert_eq!(e(b"\x12\x7f"), "the value at byte 2 claims 127 bytes, but the message has only 2");
+        assert_eq!(e(b"\x0b"), "the field at byte 0 has the unknown wire type 3");
+        assert!(e(&[0x08, 0xff]).contains("invalid varint") && e(&[0x80; 11]).contains("invalid varint"));
         let mut at = 0;
         assert_eq!(varint(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1], &mut at), Some(u64::MAX));
     }

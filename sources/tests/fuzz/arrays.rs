@@ -1,4 +1,4 @@
-//! Fuzzes files of arrays: `.npy`, `.npz`, safetensors, `.pt` and HDF5.
+//! Fuzzes the readers of `.npy`, `.npz`, safetensors, `.pt` and HDF5 files.
 
 use std::fs;
 
@@ -25,9 +25,9 @@ const WORDS: [&[u8]; 16] = [
     b"ctorch\nFloatStorage\n",
 ];
 
-/// HDF5 tokens: signatures and message types.
+/// Signatures and message types of HDF5.
 #[cfg(feature = "hdf5")]
-const OF_HDF5: [&[u8]; 16] = [
+const HDF5_WORDS: [&[u8]; 16] = [
     b"\x89HDF\r\n\x1a\n",
     b"TREE",
     b"SNOD",
@@ -41,7 +41,7 @@ const OF_HDF5: [&[u8]; 16] = [
     b"EAHD",
     &[0xff; 8],
     &[0; 8],
-    // Messages for a dataspace, a layout and filters.
+    // The headers of messages that contain a dataspace, a layout and filters.
     &[1, 0, 8, 0],
     &[8, 0, 24, 0],
     &[11, 0, 16, 0],
@@ -51,21 +51,21 @@ const OF_HDF5: [&[u8]; 16] = [
 struct Files {
     kind: &'static str,
     files: Vec<Vec<u8>>,
-    /// Trailing bytes of the files.
+    /// The last [`END_LEN`] bytes of each file.
     ends: Vec<Vec<u8>>,
     words: &'static [&'static [u8]],
 }
 
 impl Files {
     fn new(kind: &'static str, files: Vec<Vec<u8>>) -> Self {
-        let ends = files.iter().map(|file| file[file.len().saturating_sub(END)..].to_vec()).collect();
+        let ends = files.iter().map(|file| file[file.len().saturating_sub(END_LEN)..].to_vec()).collect();
         Files { kind, files, ends, words: &WORDS }
     }
 }
 
-/// Number of bytes at the end of a file that are mutated more often, because the directory of an
-/// archive is at its end.
-const END: usize = 2000;
+/// Number of bytes at the end of a file that are mutated more often, because they contain the
+/// directory of an archive.
+const END_LEN: usize = 2000;
 
 fn fixture(name: &str) -> Vec<u8> {
     fs::read(fuzz::fixtures().join("arrays").join(name)).expect("a fixture")
@@ -75,7 +75,7 @@ fn fixture(name: &str) -> Vec<u8> {
 fn hdf5() -> Files {
     let names = ["growing-v114", "growing-earliest", "gzip-v114", "lzf-v114", "rows-v114", "split", "refused"];
     let files = names.map(|name| fixture(&format!("../hdf5/{name}.h5"))).to_vec();
-    Files { words: &OF_HDF5, ..Files::new("hdf5", files) }
+    Files { words: &HDF5_WORDS, ..Files::new("hdf5", files) }
 }
 
 fn npy() -> Files {
@@ -105,14 +105,15 @@ fn torch() -> Files {
     Files::new("torch", vec![fixture("tuple.pt"), fixture("dict.pth"), fixture("view.pt")])
 }
 
-/// Checks that a damaged file either causes an error or can be read.
+/// Checks that reading a damaged file does not panic, and that `label` agrees with `read`. Returns
+/// whether the file can be opened.
 fn case(from: &Files, seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let bytes = match random.below(3) {
         0 => random.mutated(&from.files, from.words),
         _ => {
             let whole = &from.files[random.below(from.files.len())];
-            [&whole[..whole.len().saturating_sub(END)], &random.mutated(&from.ends, from.words)].concat()
+            [&whole[..whole.len().saturating_sub(END_LEN)], &random.mutated(&from.ends, from.words)].concat()
         }
     };
     let part = (from.kind == "npz" && random.below(2) == 0).then_some("train");

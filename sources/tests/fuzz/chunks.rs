@@ -1,6 +1,5 @@
-//! Fuzzes dataset formats of other libraries: MDS shards, LitData chunks, and FFCV and RecordIO
-//! files. Each case mutates one file of a fixture, then opens and reads the dataset, both with and
-//! without memory mapping.
+//! Fuzzes the readers of MDS shards, LitData chunks, and FFCV and RecordIO files. Each case mutates
+//! one file of a fixture, and then opens and reads the dataset with and without memory mapping.
 
 use std::fs;
 use std::path::Path;
@@ -34,7 +33,8 @@ const WORDS: [&[u8]; 22] = [
     &[0; 8],
 ];
 
-/// A fixture: the folder of the dataset, the path to open, and the files.
+/// A fixture: the folder of the dataset, the path to open in this folder, and the names of the
+/// files.
 type Set = (&'static str, &'static str, &'static [&'static str]);
 const MDS: [Set; 7] = [
     ("mds_encodings/values", "", &["index.json", "shard.00000.mds"]),
@@ -76,7 +76,7 @@ fn read(path: &Path, mapped: bool) -> Result<Samples> {
     Ok((0..source.len()).map(sample).collect())
 }
 
-/// Returns a function that runs one case, which mutates one file of one dataset.
+/// Returns a function that runs one case: it mutates one file of a random dataset among `all`.
 fn chunk_files(all: &'static [Set]) -> impl FnMut(u64) -> bool {
     let root = fuzz::fixtures();
     let bytes = |(folder, _, files): &Set| -> Vec<Vec<u8>> {
@@ -84,15 +84,16 @@ fn chunk_files(all: &'static [Set]) -> impl FnMut(u64) -> bool {
     };
     let sets: Vec<_> = all.iter().map(bytes).collect();
     let folder = tempfile::tempdir().expect("a folder");
-    let mut number = 0_u64;
+    let mut case = 0_u64;
     move |seed| {
         let mut random = Random::new(seed);
-        let place = random.below(all.len());
-        let ((_, opened, names), files) = (&all[place], &sets[place]);
+        let set = random.below(all.len());
+        let ((_, opened, names), files) = (&all[set], &sets[set]);
         let changed = random.below(files.len());
-        // Copy the files for each case, because decompressed files and indexes remain next to them.
-        number += 1;
-        let target = folder.path().join(number.to_string());
+        // Use a new folder for each case, because opening leaves decompressed files and indexes
+        // behind.
+        case += 1;
+        let target = folder.path().join(case.to_string());
         fs::create_dir(&target).expect("a folder");
         for (file, (name, bytes)) in names.iter().zip(files).enumerate() {
             let bytes = if file == changed { random.mutated(&files[file..=file], &WORDS) } else { bytes.clone() };
@@ -105,7 +106,7 @@ fn chunk_files(all: &'static [Set]) -> impl FnMut(u64) -> bool {
                 assert_eq!(mapped.len(), unmapped.len());
                 for (mapped, unmapped) in mapped.iter().zip(unmapped) {
                     match (mapped, unmapped) {
-                        (Ok(mapped), Ok(unmapped)) => assert!(mapped == unmapped, "mapped and read differ"),
+                        (Ok(mapped), Ok(unmapped)) => assert!(mapped == unmapped, "mapped and unmapped samples differ"),
                         (Err(mapped), Err(unmapped)) => assert_eq!(mapped.cause(), unmapped.cause()),
                         (mapped, unmapped) => panic!("{mapped:?} but {unmapped:?}"),
                     }

@@ -1,5 +1,5 @@
-//! Fuzzes files with typed columns: Arrow and Parquet. Each case damages a file that was written by
-//! another library, then opens and reads it.
+//! Fuzzes the readers of Arrow and Parquet files. Each case damages a file that another library
+//! wrote, and then opens and reads it.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::formats::{Arrow, Parquet};
 use crate::fuzz::{self, Random};
 use crate::model::Source;
 
-/// Tokens that are inserted: numbers at the limits of their types, and parts of headers.
+/// Bytes to insert: numbers at the limits of their types, and parts of headers.
 const WORDS: [&[u8]; 16] = [
     &[0; 4],
     &[0xff; 4],
@@ -29,12 +29,13 @@ const WORDS: [&[u8]; 16] = [
     &[0x16, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01],
 ];
 
-/// Reads small files below `tests/fixtures/formats`.
+/// Reads files in `tests/fixtures/formats`.
 fn files(names: &[&str]) -> Vec<Vec<u8>> {
     names.iter().map(|name| fs::read(fuzz::fixtures().join(name)).unwrap()).collect()
 }
 
-/// Writes and opens a damaged file. Returns whether any sample can be read.
+/// Writes, opens and reads a damaged file. Checks that repeated reads return the same bytes, and
+/// that `label` agrees with `read`. Returns whether any sample can be read.
 fn case<S: Source>(path: &Path, files: &[Vec<u8>], seed: u64, open: impl Fn(&Path) -> Result<S>) -> bool {
     fs::write(path, Random::new(seed).mutated(files, &WORDS)).unwrap();
     let Ok(source) = open(path) else { return false };
@@ -43,8 +44,8 @@ fn case<S: Source>(path: &Path, files: &[Vec<u8>], seed: u64, open: impl Fn(&Pat
     let valid = rows.filter(|&row| {
         let Ok(sample) = source.read(row, &mut scratch) else { return false };
         let encoded = |field: &(&str, crate::model::Value<'_>)| field.1.encoded(field.0).into_owned();
-        let other = source.read(row, &mut again).expect("it was read before");
-        // Compare bits, because a number may be NaN.
+        let other = source.read(row, &mut again).expect("the sample was read before");
+        // Compare the bytes, because NaN is not equal to itself.
         assert!(sample.fields().iter().map(encoded).eq(other.fields().iter().map(encoded)));
         let label = other.label();
         if let (Ok(own), Ok(label)) = (label, source.label(row, &mut Vec::new())) {

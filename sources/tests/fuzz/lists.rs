@@ -1,4 +1,4 @@
-//! Fuzzes class lists, the features of the Hugging Face `datasets` library, and token files.
+//! Fuzzes the readers of class lists, the features of Hugging Face's `datasets`, and token files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ const TOKENS: [&[u8]; 8] = [
     &[0; 64],
 ];
 
-/// Checks that a list contains each name once.
+/// Checks that the names in a list are distinct and not empty. Returns whether the list is valid.
 fn classes(root: &Path, files: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let path = root.join(random.pick(&["classes.txt", "classes.json"]));
@@ -47,7 +47,8 @@ fn classes(root: &Path, files: &[Vec<u8>], seed: u64) -> bool {
     })
 }
 
-/// Checks that, if two files agree, the class names come from one of them.
+/// Checks that class names that two files agree on come from one of these files. Returns whether
+/// there are any.
 fn features(files: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
@@ -65,12 +66,13 @@ fn features(files: &[Vec<u8>], seed: u64) -> bool {
     })
 }
 
-/// Checks that each window of tokens is inside the file, both with and without memory mapping.
+/// Checks that each window is inside the file, and that it is the same with and without memory
+/// mapping. Returns whether the file can be opened.
 fn tokens(root: &Path, files: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let path = root.join("x.bin");
     let bytes = random.mutated(files, &TOKENS);
-    // Use a new file, because a mapped file must not change.
+    // Remove the old file instead of overwriting it, because a mapped file must not change.
     drop(fs::remove_file(&path));
     fs::write(&path, &bytes).unwrap();
     let (kind, size) = random.pick(&[(TokenType::U16, 2), (TokenType::U32, 4)]);
@@ -82,7 +84,7 @@ fn tokens(root: &Path, files: &[Vec<u8>], seed: u64) -> bool {
     assert!(mapped.len() == unmapped.len() && mapped.len() * size <= bytes.len());
     for index in [0, mapped.len() / 2, mapped.len() - 1] {
         let (mut scratch, mut other) = (Vec::new(), Vec::new());
-        let own = mapped.read(index, &mut scratch).expect("inside the file");
+        let own = mapped.read(index, &mut scratch).expect("the window is inside the file");
         assert!(own.fields() == unmapped.read(index, &mut other).expect("inside the file").fields());
     }
     true

@@ -1,4 +1,4 @@
-//! Fuzzes an LMDB database: its values, class names and meta pages.
+//! Fuzzes the reader of LMDB databases: values, class names and meta pages.
 
 use super::datum::Datum;
 use super::layout::{MsgPack, ValueFormat, classes, detect};
@@ -46,13 +46,13 @@ fn values() -> Vec<Vec<u8>> {
     text(&mut value, "time");
     value.extend(b"\xd6\xff\0\0\0\0");
     values.push(value);
-    // A Caffe datum with raw pixels, and one with numbers.
+    // A Caffe datum with raw pixels, and one with floats.
     values.push([&b"\x08\x03\x10\x02\x18\x03\x22\x12"[..], &[9; 18], b"\x28\x07"].concat());
     values.push(b"\x08\x01\x10\x01\x18\x02\x32\x08\0\0\x80\x3f\0\0\0\x40\x38\0".to_vec());
     let mut names = vec![0x9a];
     (0..10).for_each(|i| text(&mut names, &format!("class {i}")));
     values.push(names);
-    // Sixteen fields, which is the maximum for a sample.
+    // A map with sixteen fields, the maximum for a sample.
     let mut full = vec![0xde, 0, 16];
     (0..16).for_each(|i| {
         text(&mut full, &format!("f{i}"));
@@ -62,7 +62,8 @@ fn values() -> Vec<Vec<u8>> {
     values
 }
 
-/// Checks that reading a damaged value either fails or yields fields that are inside the value.
+/// Checks that reading a damaged value either fails or returns fields that are inside the value.
+/// Returns whether any layout accepts the value.
 fn value(values: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let value = random.mutated(values, &WORDS);
@@ -88,7 +89,7 @@ fn value(values: &[Vec<u8>], seed: u64) -> bool {
     accepted
 }
 
-/// Pickled samples: dicts, tuples and lists.
+/// Returns the pickles of dicts, tuples and lists that are valid samples.
 fn pickles() -> Vec<Vec<u8>> {
     let text = include_str!("../fixtures/formats/pickles/pickles.txt");
     let hex = |line: &str| line.split('\t').nth(3).expect("five columns").to_owned();
@@ -99,8 +100,9 @@ fn pickles() -> Vec<Vec<u8>> {
     small.filter(|pickle| Pickled::new([Ok(&pickle[..])].into_iter(), &Wanted::default()).is_ok()).collect()
 }
 
-/// Checks that reading a damaged value either fails or yields a sample, both next to a valid value
-/// and as the first value of a database.
+/// Checks that reading a damaged pickle either fails or returns a sample that does not depend on
+/// the content of the buffer. The pickle follows a valid value, or is itself the first value of the
+/// database. Returns whether it can be read.
 fn pickled(pickles: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let value = random.mutated(pickles, &WORDS);
@@ -120,7 +122,7 @@ fn pickled(pickles: &[Vec<u8>], seed: u64) -> bool {
         Some((fields.collect::<Vec<_>>(), sample.label().ok()))
     };
     let (once, again) = (read(&mut Vec::new()), read(&mut vec![7; 40]));
-    assert!(once == again, "the sample depends on the memory");
+    assert!(once == again, "the sample depends on the content of the buffer");
     once.is_some()
 }
 
@@ -130,13 +132,12 @@ fn databases() -> Vec<Vec<u8>> {
         .into()
 }
 
-/// Checks that reading damaged meta pages either fails or yields a page size and a page count that
-/// fit the file.
+/// Checks that damaged meta pages do not cause a panic. Returns whether they are accepted.
 fn meta(databases: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut pages = databases[random.below(databases.len())].clone();
     for _ in 0..random.below(4) {
-        // Mutate only the few fields of the meta pages.
+        // Mutate only the meta pages, which have few fields.
         let at = random.pick(&[0, 4096, 4096]) + random.below(160);
         let number = 1u64.checked_shl(random.below(65) as u32).unwrap_or(0).wrapping_sub(random.below(2) as u64);
         match random.below(4) {

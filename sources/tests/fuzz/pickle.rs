@@ -1,4 +1,4 @@
-//! Fuzzes pickles, both as values and as the index of a `.pt` archive.
+//! Fuzzes the reader of pickles, which are values of a dataset or the index of a `.pt` archive.
 
 use super::{Node, append_json, read, read_torch};
 use crate::fuzz::{self, Random};
@@ -39,14 +39,15 @@ fn pickles() -> Vec<Vec<u8>> {
     text.lines().map(hex).map(bytes).filter(|pickle| pickle.len() < 2000).collect()
 }
 
-/// Checks that reading a damaged pickle either fails or yields plain data of bounded size.
+/// Checks that reading a damaged pickle either fails or returns plain data of bounded size. Returns
+/// whether it can be read.
 fn case(pickles: &[Vec<u8>], seed: u64) -> bool {
     let pickle = Random::new(seed).mutated(pickles, &WORDS);
     drop(read_torch(&pickle));
     let Ok(nodes) = read(&pickle) else { return false };
     let mut json = Vec::new();
     if append_json(&nodes, nodes.root_id(), &mut json).is_ok() {
-        serde_json::from_slice::<serde_json::Value>(&json).expect("it is JSON");
+        serde_json::from_slice::<serde_json::Value>(&json).expect("`append_json` writes valid JSON");
     }
     match nodes.root() {
         Node::Bytes(bytes) => assert!(bytes.len() <= pickle.len()),

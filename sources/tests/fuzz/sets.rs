@@ -1,6 +1,6 @@
-//! Fuzzes the files that describe a dataset: COCO's JSON, YOLO's `data.yaml` and labels, Pascal
-//! VOC's XML, and tables. Each case is written to a file and opened, because sources follow the
-//! paths in the file.
+//! Fuzzes the readers of files that describe a dataset: COCO's JSON, YOLO's `data.yaml` and label
+//! files, Pascal VOC's XML, and tables. Each case is written to a file, because sources open the
+//! paths in these files.
 
 use std::fs;
 use std::path::Path;
@@ -93,7 +93,7 @@ const TABLE: [&[u8]; 18] = [
     b"-9223372036854775809",
 ];
 
-/// Creates a folder that contains an image for each dataset format.
+/// Creates a folder that contains images for all of these formats.
 fn folder() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let put = |name: &str, bytes: &[u8]| {
@@ -110,7 +110,7 @@ fn folder() -> tempfile::TempDir {
     root
 }
 
-/// Reads each sample twice, and checks the valid samples. Returns whether there is a valid sample.
+/// Reads each sample twice, and checks the valid ones. Returns whether any sample is valid.
 fn reads(source: &dyn Source) -> bool {
     let (mut scratch, mut again) = (Vec::new(), Vec::new());
     let valid = (0..source.len()).filter(|&index| {
@@ -126,12 +126,12 @@ fn reads(source: &dyn Source) -> bool {
     valid.count() > 0
 }
 
-/// Checks that the edges of a sample's boxes are ordered and finite, and that each box has exactly
-/// one class.
+/// Checks that the edges of a sample's boxes are ordered and finite, that all arrays have one row
+/// per box, and that the classes exist.
 fn check(source: &dyn Source, sample: &Sample<'_>) {
     let array = |name: &str| {
         let bytes = sample.field(name)?;
-        let npy = Npy::read(&bytes).expect("an array that the source wrote");
+        let npy = Npy::read(&bytes).expect("sources write valid arrays");
         let rows = npy.shape.as_ref().expect("a shape")[0];
         Some((rows, npy.size, npy.data.to_vec()))
     };
@@ -150,31 +150,32 @@ fn check(source: &dyn Source, sample: &Sample<'_>) {
     }
 }
 
-fn opened<S: Source>(source: Result<S>) -> bool {
+/// Returns whether the dataset can be opened and contains a valid sample.
+fn is_valid<S: Source>(source: Result<S>) -> bool {
     source.is_ok_and(|source| reads(&source))
 }
 
 fn coco(root: &Path, files: &[Vec<u8>], seed: u64) -> bool {
     let json = root.join("instances.json");
     fs::write(&json, Random::new(seed).mutated(files, &JSON)).unwrap();
-    opened(Coco::with_images(&json, root))
+    is_valid(Coco::with_images(&json, root))
 }
 
-fn yolo(root: &Path, (yaml, labels): (&[Vec<u8>], &[Vec<u8>]), seed: u64) -> bool {
+fn yolo(root: &Path, yaml: &[Vec<u8>], labels: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
-    let of_yaml = random.below(2) == 0;
-    let (yaml, labels) = match of_yaml {
+    let mutates_yaml = random.below(2) == 0;
+    let (yaml, labels) = match mutates_yaml {
         true => (random.mutated(yaml, &YAML), labels[0].clone()),
         false => (yaml[0].clone(), random.mutated(labels, &LABELS)),
     };
     fs::write(root.join("data.yaml"), yaml).unwrap();
     fs::write(root.join("labels/a.txt"), labels).unwrap();
-    opened(Yolo::open(root.join("data.yaml")))
+    is_valid(Yolo::open(root.join("data.yaml")))
 }
 
 fn voc(root: &Path, files: &[Vec<u8>], seed: u64) -> bool {
     fs::write(root.join("Annotations/a.xml"), Random::new(seed).mutated(files, &XML)).unwrap();
-    opened(Voc::open(root))
+    is_valid(Voc::open(root))
 }
 
 fn table(root: &Path, files: &[Vec<u8>], seed: u64) -> bool {
@@ -185,7 +186,7 @@ fn table(root: &Path, files: &[Vec<u8>], seed: u64) -> bool {
         _ => TableOptions::new(),
     };
     fs::write(&path, random.mutated(files, &TABLE)).unwrap();
-    opened(options.open(&path))
+    is_valid(options.open(&path))
 }
 
 fn jsons() -> Vec<Vec<u8>> {
@@ -243,14 +244,14 @@ fn coco_json_for_long() {
 #[test]
 fn yolo_files() {
     let (root, [yaml, labels]) = (folder(), yamls());
-    fuzz::briefly("yolo", |seed| yolo(root.path(), (&yaml, &labels), seed));
+    fuzz::briefly("yolo", |seed| yolo(root.path(), &yaml, &labels, seed));
 }
 
 #[test]
 #[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
 fn yolo_files_for_long() {
     let (root, [yaml, labels]) = (folder(), yamls());
-    fuzz::for_long("yolo", |seed| yolo(root.path(), (&yaml, &labels), seed));
+    fuzz::for_long("yolo", |seed| yolo(root.path(), &yaml, &labels, seed));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Fuzzes the headers of a shard, its sidecar index, and the manifest of a dataset.
+//! Fuzzes the readers of tar headers, of the sidecar index of a shard, and of manifests.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,8 @@ fn shards() -> Vec<Vec<u8>> {
         include_bytes!("../fixtures/ustar.tar"),
     ]
     .map(|tar| {
-        // Drop the zeros that pad a tape record, because most mutations would hit them.
+        // Remove the zeros that pad the file to a tape record, because most mutations would hit
+        // them.
         let end = tar.iter().rposition(|&byte| byte != 0).map_or(0, |at| at + 1).next_multiple_of(BLOCK);
         tar[..end + 2 * BLOCK].to_vec()
     })
@@ -74,9 +75,9 @@ fn shards() -> Vec<Vec<u8>> {
     shards
 }
 
-/// Corrects the checksum of every block that looks like a header, because reading stops at a wrong
-/// checksum.
-fn seal(tar: &mut [u8]) {
+/// Corrects the checksum of every block that looks like a header, because the reader stops at a
+/// wrong checksum.
+fn fix_checksums(tar: &mut [u8]) {
     for block in tar.chunks_exact_mut(BLOCK).filter(|block| block[257..].starts_with(b"ustar")) {
         block[148..156].fill(b' ');
         let sum: u32 = block.iter().map(|&byte| u32::from(byte)).sum();
@@ -84,10 +85,10 @@ fn seal(tar: &mut [u8]) {
     }
 }
 
-/// Bytes that must be copied to be read, like those of an unmapped file.
-struct Elsewhere<'t>(&'t [u8]);
+/// Bytes that can only be read by copying them, as in an unmapped file.
+struct Unmapped<'t>(&'t [u8]);
 
-impl Bytes for Elsewhere<'_> {
+impl Bytes for Unmapped<'_> {
     fn len(&self) -> u64 {
         self.0.len() as u64
     }
@@ -98,22 +99,26 @@ impl Bytes for Elsewhere<'_> {
     }
 }
 
-/// Checks that reading a damaged shard either fails or yields an index that is within the shard and
-/// survives a round trip.
+/// Checks that scanning a damaged shard either fails or returns an index that is inside the shard
+/// and equals its decoded encoding. Returns whether the shard is valid.
 fn index(shards: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut tar = random.mutated(shards, &WORDS);
     if random.below(8) > 0 {
-        seal(&mut tar);
+        fix_checksums(&mut tar);
     }
     let index = Index::scan(&&tar[..]);
-    let read = Index::scan(&Elsewhere(&tar));
-    assert_eq!(index.as_ref().map_err(ToString::to_string), read.as_ref().map_err(ToString::to_string), "mapped, read");
+    let read = Index::scan(&Unmapped(&tar));
+    assert_eq!(
+        index.as_ref().map_err(ToString::to_string),
+        read.as_ref().map_err(ToString::to_string),
+        "mapped and unmapped"
+    );
     let Ok(index) = index else { return false };
     check(&index, tar.len() as u64);
     let written = sidecar::encode(&index, tar.len() as u64, 5);
     let read = sidecar::decode(&written, tar.len() as u64, 5);
-    assert!(read.as_ref() == Some(&index) || index.len() == 0, "the index does not survive being written");
+    assert!(read.as_ref() == Some(&index) || index.len() == 0, "decoding changes the index");
     true
 }
 
@@ -132,14 +137,15 @@ fn sidecars() -> Vec<Vec<u8>> {
     scanned.chain([sidecar::tests::index()]).map(|index| sidecar::encode(&index, 4096, 77)).collect()
 }
 
-/// Checks that a forged index with a matching hash is either ignored or within its tar file.
-fn beside(sidecars: &[Vec<u8>], seed: u64) -> bool {
+/// Checks that a damaged sidecar with a valid hash is either rejected or contains only ranges
+/// inside its tar. Returns whether it is accepted.
+fn mutated_sidecar(sidecars: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut bytes =
         random.mutated(sidecars, &[b"wfindex\x02", &4096u64.to_le_bytes(), &77u64.to_le_bytes(), "é".as_bytes()]);
     if random.below(16) > 0 && bytes.len() > 8 {
-        // Usually preserve the length and the time of the tar file in the index, because the index
-        // is rejected if they differ.
+        // Usually restore the length and the time of the tar, because a sidecar with different ones
+        // is rejected.
         let body = bytes.len() - 8;
         if body >= 24 && random.below(8) > 0 {
             bytes[8..16].copy_from_slice(&4096u64.to_le_bytes());
@@ -159,7 +165,8 @@ fn manifests() -> Vec<Vec<u8>> {
     vec![text.as_bytes().to_vec()]
 }
 
-/// Checks that the shards in a damaged manifest are files in the folder and have the stated sizes.
+/// Checks that a damaged manifest is either rejected or lists files in the folder with their actual
+/// sizes. Returns whether it is accepted.
 fn manifest(manifests: &[Vec<u8>], tars: &BTreeMap<String, u64>, seed: u64) -> bool {
     let words: [&[u8]; 8] = [
         b"\"name\": ",
@@ -212,12 +219,12 @@ fn tar_index_for_long() {
 #[test]
 fn sidecar_index() {
     let sidecars = sidecars();
-    fuzz::briefly("sidecar index", |seed| beside(&sidecars, seed));
+    fuzz::briefly("sidecar index", |seed| mutated_sidecar(&sidecars, seed));
 }
 
 #[test]
 #[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
 fn sidecar_index_for_long() {
     let sidecars = sidecars();
-    fuzz::for_long("sidecar index", |seed| beside(&sidecars, seed));
+    fuzz::for_long("sidecar index", |seed| mutated_sidecar(&sidecars, seed));
 }

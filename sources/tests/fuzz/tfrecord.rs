@@ -1,4 +1,4 @@
-//! Fuzzes TFRecord files: their record lengths, their stored index, and their examples.
+//! Fuzzes the reader of TFRecord files: record lengths and `tf.train.Example` messages.
 
 use std::collections::BTreeSet;
 
@@ -17,10 +17,10 @@ const WORDS: [&[u8]; 8] = [
     b"\x08\x01",
 ];
 
-/// Returns TFRecord files, and the examples in them.
+/// Returns TFRecord files and examples to mutate.
 fn seeds() -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let file = include_bytes!("../fixtures/formats/tfrecord/train-00001-of-00002").to_vec();
-    let starts = shard::scan(&&file[..]).expect("a sound file");
+    let starts = shard::scan(&&file[..]).expect("the fixture is valid");
     let examples: Vec<_> =
         starts.windows(2).map(|ends| file[ends[0] as usize + 12..ends[1] as usize - 4].to_vec()).collect();
     let small = b"\x0a\x2e\x0a\x0d\x0a\x05label\x12\x04\x1a\x02\x08\x07\x0a\x1d\x0a\x01x\x12\x18\x12\x16\x0a\x14\0\0\x80\x3f\0\0\0@\0\0@@\0\0\x80@\0\0\xa0@".to_vec();
@@ -42,9 +42,9 @@ fn case((files, examples): &(Vec<Vec<u8>>, Vec<Vec<u8>>), seed: u64) -> bool {
             let example = random.mutated(examples, &WORDS);
             let (mut lists, mut page) = (BTreeSet::new(), Vec::new());
             let found = example::find_lists(&example, &mut lists);
-            let row = example::row(&example, &lists, &mut page);
+            let row = example::read_row(&example, &lists, &mut page);
             assert!(row.is_err() || found.is_ok());
-            // A number takes at least one byte in the file, and eight in the page.
+            // A number takes at least one byte in the file, and at most eight in the page.
             assert!(page.len() <= 8 * example.len() + 64);
             row.is_ok_and(|row| !row.is_empty())
         }

@@ -1,4 +1,4 @@
-//! Writes a Parquet file with lists that take few bytes but contain many numbers.
+//! Writes a Parquet file in which lists of many numbers take few bytes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,12 +9,13 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 
 pub(crate) const ROWS: usize = 10_000;
+/// Number of elements in each list.
 pub(crate) const LEN: usize = 512;
-/// Number of bytes of the decoded numbers.
+/// Size of all decoded lists, in bytes.
 pub(crate) const NUMBERS: usize = 4 * LEN * ROWS;
 
-/// Writes the columns `id`, which contains the row number, and `ones`, which contains lists of ones
-/// that compress well.
+/// Writes a file with the columns `id`, which contains row numbers, and `ones`, which contains
+/// lists of ones that compress well.
 pub(crate) fn write(path: &Path) {
     let schema = "message m { required int32 id;
         required group ones (LIST) { repeated group list { required int32 element; } } }";

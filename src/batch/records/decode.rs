@@ -1,11 +1,11 @@
-//! Records that tell the decode kernels how to decode and resize each sample.
+//! Records that tell a device how to decode and resize each sample.
 
 use crate::batch::Largest;
 use crate::decode::{Grid, Rect};
 use crate::transform::{Border, Interpolation, Plan, Record, record};
 
 record! {
-    /// Layout of one color component in the MCUs of an image.
+    /// How one color component is stored in the MCUs of an image.
     pub(crate) struct Component {
         /// Number of blocks across an MCU.
         h: u32,
@@ -13,12 +13,12 @@ record! {
         v: u32,
         /// Index of the component's first block within an MCU.
         first: u32,
-        /// Number of pixels per component sample, horizontally.
+        /// Horizontal distance between two component samples, in pixels.
         across: u32,
-        /// Number of pixels per component sample, vertically.
+        /// Vertical distance between two component samples, in pixels.
         down: u32,
-        /// Kind of upsampling. 0: none, 1: 2x horizontally, 2: 2x vertically, 3: 2x in both
-        /// directions, 4: repeats samples.
+        /// Kind of upsampling. 0: none; 1: 2x horizontal; 2: 2x vertical; 3: 2x in both directions;
+        /// 4: any factor, by repeating samples.
         upsampling: u32,
         /// Number of columns of component samples that belong to the image.
         width: u32,
@@ -28,23 +28,24 @@ record! {
 }
 
 record! {
-    /// What the decode kernels do with one sample. Each sample has one record, which is copied to
-    /// the device with its batch. Kernels skip a record of zeros, which marks a sample whose pixels
-    /// were decoded on the host and copied to the device.
+    /// How the kernels decode and resize one sample. There is one record per sample, which is
+    /// copied to the device together with the batch. Kernels skip an all-zero record, which marks a
+    /// sample that was decoded on the host.
     pub struct DecodeOps align 16 {
-        /// 0 if the pixels are already on the device, so that there is nothing to decode.
+        /// 1 if the kernels decode the image, and 0 if it was decoded on the host.
         kind: u32,
         segments: u32,
-        /// Offset of the head and its data in the arena, in bytes.
+        /// Offset in the arena of the image's data, in bytes. The data starts with the decoding
+        /// tables.
         at: u32,
-        /// Size of the head and its data in the arena, in bytes.
+        /// Size of the image's data in the arena, in bytes.
         bytes: u32,
-        /// Index of the sample's first block, both in the scratch memory for coefficients and in
-        /// the scratch memory for planes.
+        /// Index of the image's first block, in the scratch memory for coefficients and in the one
+        /// for planes.
         block: u32,
         /// Number of MCUs per row of the whole image.
         mcus: u32,
-        /// First column of the window that is decoded, in MCUs.
+        /// First column of the decoded window, in MCUs.
         column: u32,
         /// Width of the window, in MCUs.
         columns: u32,
@@ -58,97 +59,100 @@ record! {
         color: u32,
         /// Number of elements of `parts` that are used.
         count: u32,
-        /// Number of Huffman tables in the head.
+        /// Number of Huffman tables in the image's data.
         tables: u32,
-        /// Row in the batch for which the record was written. If the record is copied to another
-        /// row, the copy keeps this value.
+        /// Row in the batch that the record was written for. A copy of the record in a different
+        /// row keeps this value.
         place: u32,
         /// Number of blocks in the window.
         kept: u32,
         parts: [Component; 3],
-        /// For each element of `parts`, the index of its DC table plus 256 times the index of its
+        /// For each element of `parts`, the index of the DC table plus 256 times the index of the
         /// AC table.
         choice: [u32; 3],
         /// Size of the longest segment in bytes.
         longest: u32,
-        /// Part of the image that the resize may read. The corner is in coordinates of the stored
-        /// image, and the size is that of the upright image.
+        /// Rectangle of the image that the resize may read. Its corner is in coordinates of the
+        /// stored image, and its size is measured in the upright image.
         region: Rect,
-        /// Part of the output that shows the source image, after flips.
+        /// Rectangle of the output that shows the source image, after flips.
         shown: Rect,
         mirrored: u32,
         flipped: u32,
         /// Color of the output outside `shown`: red, plus 2^8 times green, plus 2^16 times blue.
         fill: u32,
-        /// Steps that turn the stored image into the upright one: any of TRANSPOSED, MIRRORED and
-        /// FLIPPED.
+        /// The steps that turn the stored image upright: any of TRANSPOSED, MIRRORED and FLIPPED.
         turned: u32,
-        /// Start and end of the region's columns that are resized to the output.
+        /// Start and end of the range of columns, relative to the region, that is resized to the
+        /// width of `shown`.
         across: [f64; 2],
-        /// Start and end of the region's rows that are resized to the output.
+        /// Start and end of the range of rows, relative to the region, that is resized to the
+        /// height of `shown`.
         down: [f64; 2],
     }
 }
 
-/// Position of an image's data in the batch's encoded bytes and among the coefficients.
+/// Where an image's data is in the arena, and where its coefficients will be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Encoded {
     /// Row of the image in the batch.
     pub(crate) place: usize,
-    /// Offset of the image's first byte, a multiple of 16.
+    /// Offset of the data in bytes, a multiple of 16.
     pub(crate) at: usize,
-    /// Number of bytes.
+    /// Size of the data in bytes.
     pub(crate) bytes: usize,
-    /// Index of the image's first block of coefficients.
+    /// Index of the first block of coefficients.
     pub(crate) block: usize,
 }
 
 impl DecodeOps {
     /// Size of a record in bytes.
     pub const BYTES: usize = 4 * Self::WORDS;
-    /// Size of one block's coefficients in bytes.
+    /// Size of the coefficients of one block in bytes.
     pub const COEFFICIENT_BYTES: usize = 128;
-    /// Size of one block's samples in bytes.
+    /// Size of the samples of one block in bytes.
     pub const PLANE_BYTES: usize = 64;
-    /// Size in bytes of an image's error code, a `u32` that is nonzero if the image is damaged.
+    /// Size in bytes of the error code of an image, a `u32` that is nonzero if the image is
+    /// damaged.
     pub const FAULT_BYTES: usize = 4;
-    /// Number of bytes that the kernels may read past an image's encoded bytes.
+    /// Number of bytes that the kernels may read past the end of an image's data.
     pub(crate) const SLACK: usize = 32;
     /// Maximum number of filter taps per output pixel and axis. Must equal `MOST_TAPS` in
     /// `kernels/jpeg.cu`.
-    pub const MOST_TAPS: usize = 32;
+    pub const MOST_TAPS: usize = 64;
     /// Maximum width of a region in pixels. Each column takes 4 bytes of the 48 KiB of shared
-    /// memory, which also holds the weights of some rows.
-    pub const MOST_COLUMNS: u32 = 11 << 10;
+    /// memory. The remaining shared memory holds the weights of some rows.
+    pub const MOST_COLUMNS: u32 = 43 << 8;
 
-    /// Returns the number of bytes that each sample needs for its resize filter and resize record,
-    /// if outputs have size (`height`, `width`). See `axis_of` in `kernels/jpeg.cu`.
+    /// Returns the number of bytes that the filter weights and the resize record of one sample
+    /// take, for outputs of `height` times `width` pixels. See `axis_of` in `kernels/jpeg.cu`.
     pub fn axes_bytes(height: usize, width: usize) -> usize {
         let axis = |n: usize| (16 + n * (8 + Self::MOST_TAPS * 2)).next_multiple_of(16);
         Self::BYTES + axis(height) + axis(width)
     }
 
-    /// Size of one sample's Huffman tables in bytes. Must equal the size of `Built` in
+    /// Size in bytes of one sample's Huffman tables. Must equal `sizeof(Built)` in
     /// `kernels/jpeg.cu`.
     pub const TABLES_BYTES: usize = 42_288;
 
-    /// Number of bytes per line of the arena: `LINE` in `kernels/jpeg.cu`.
-    pub(crate) const LINE: usize = 256;
+    /// Number of bytes in a line. The lines of a long segment are decoded in parallel. Must equal
+    /// `LINE` in `kernels/jpeg.cu`.
+    pub(crate) const LINE: usize = 128;
 
-    /// Minimum size in bytes of a segment whose lines are decoded in parallel: `WORTH` in
+    /// Size in bytes from which a segment is split into lines. Must equal `WORTH` in
     /// `kernels/jpeg.cu`.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) const WORTH: usize = 2048;
 
-    /// Returns the number of bytes of scratch memory for the decoding states: one per line of the
-    /// arena, and one for its end. Each state takes 32 bytes, the size of `Start` in
-    /// `kernels/jpeg.cu`.
+    /// Returns the number of bytes of scratch memory that the decoder states take: one per line of
+    /// an arena of `arena` bytes, and one for the end. Each state takes 32 bytes, the size of
+    /// `Start` in `kernels/jpeg.cu`.
     pub fn starts_bytes(arena: usize) -> usize {
         (arena / Self::LINE + 1) * 32
     }
 
     /// Returns whether the kernels support `plan`.
-    pub(crate) fn takes(plan: &Plan) -> bool {
+    pub(crate) fn supports(plan: &Plan) -> bool {
         let Some((across, down)) = plan.filter() else { return false };
         let taps = |(start, end): (f64, f64), outputs: u32| 2.0 * ((end - start) / f64::from(outputs)).ceil() + 1.0;
         let border = plan.border == Border::Constant || plan.target.size() == plan.output;
@@ -161,9 +165,9 @@ impl DecodeOps {
             && taps(down, plan.target.height) <= Self::MOST_TAPS as f64
     }
 
-    /// Creates a record that decodes the part of an image that `grid` describes and transforms it
-    /// according to `plan`, which the kernels must [support](DecodeOps::takes). Returns `None` if
-    /// an offset of the image's bytes or coefficients does not fit into 32 bits.
+    /// Creates a record that decodes the window of an image that `grid` describes, and resizes it
+    /// according to `plan`, which the kernels must [support](DecodeOps::supports). Returns `None`
+    /// if an offset of the image's data or coefficients does not fit into 32 bits.
     pub(crate) fn new(grid: &Grid, plan: &Plan, encoded: Encoded) -> Option<Self> {
         let Encoded { place, at, bytes, block } = encoded;
         let kept = grid.kept_blocks();
@@ -214,7 +218,7 @@ impl DecodeOps {
         Some(ops)
     }
 
-    /// Returns a record that leaves the sample unchanged.
+    /// Returns the all-zero record, which the kernels skip.
     pub(crate) fn nothing() -> Self {
         Self::take(&[0; Self::WORDS])
     }
@@ -237,7 +241,7 @@ impl DecodeOps {
         }
     }
 
-    /// Returns whether the record decodes anything.
+    /// Returns whether the kernels decode the sample.
     pub(crate) fn decodes(&self) -> bool {
         self.kind != 0
     }
@@ -262,8 +266,8 @@ impl DecodeOps {
         self.block as usize + self.kept as usize
     }
 
-    /// Returns the row in the batch for which the record was written. This is not the record's own
-    /// row if the record was copied to replace a failed sample.
+    /// Returns the row in the batch that the record was written for. If the record was copied to
+    /// replace a failed sample, it is in a different row.
     pub(crate) fn place(&self) -> usize {
         self.place as usize
     }
@@ -301,22 +305,34 @@ mod tests {
     use crate::decode::{Bitstream, Rect, Size, standard};
 
     #[test]
-    fn a_record_that_cannot_name_its_place_is_refused() {
+    fn offsets_that_exceed_32_bits_are_refused() {
         let mut jpeg = Vec::new();
         jpeg_encoder::Encoder::new(&mut jpeg, 80).encode(&[90; 192], 8, 8, jpeg_encoder::ColorType::Rgb).unwrap();
         let (size, mut stream) = (Size::new(8, 8), Bitstream::default());
         let grid = standard().open(&jpeg).unwrap().bitstream(Rect::full(size), usize::MAX, &mut stream).unwrap();
         let plan = Plan::resized_crop(size, Rect::full(size), size, Rect::full(size));
         let record = |at, block| DecodeOps::new(&grid, &plan, Encoded { place: 0, at, bytes: stream.len(), block });
-        // Offsets at the end of an arena of 4 GiB, in bytes or in blocks, do not fit into 32 bits.
+        // The end of an arena of 4 GiB, in bytes or in blocks, does not fit into 32 bits.
         let end = u32::MAX as usize + 1;
         assert!(record(end - 16, 0).is_none() && record(end, 0).is_none() && record(0, end).is_none());
         let last = record(end - 16 - stream.len().next_multiple_of(16), 7).unwrap();
         assert_eq!((last.at as usize, last.block), (end - 16 - stream.len().next_multiple_of(16), 7));
     }
 
-    /// A copied record must be recognized, because it depends on data that the kernels write while
-    /// they decode a different sample.
+    #[test]
+    fn a_device_resizes_whole_images_of_24_megapixels() {
+        let output = Size::new(224, 224);
+        let plan = |width, height| {
+            let size = Size::new(width, height);
+            Plan::resized_crop(size, Rect::full(size), output, Rect::full(output))
+        };
+        assert!(DecodeOps::supports(&plan(6000, 4000)) && DecodeOps::supports(&plan(4000, 6000)));
+        // An output pixel has at most 2 * 31 + 1 taps at this scale, and 2 more at a larger one.
+        assert!(DecodeOps::supports(&plan(31 * 224, 300)) && !DecodeOps::supports(&plan(31 * 224 + 1, 300)));
+    }
+
+    /// A copy must be recognized, because its pixels depend on data that the kernels write while
+    /// they decode a different row.
     #[test]
     fn copied_records_are_recognized() {
         let records = |places: &[u32]| -> Vec<u8> {
@@ -330,7 +346,7 @@ mod tests {
         assert!(!DecodeOps::largest(&records(&[0, 1, 2])).unwrap().copied);
         assert!(DecodeOps::largest(&records(&[0, 1, 0])).unwrap().copied);
         assert!(DecodeOps::largest(&records(&[1, 1])).unwrap().copied);
-        // A record that decodes nothing does not count as a copy, whatever row it is in.
+        // An all-zero record is not a copy, whatever row it is in.
         let mut left = records(&[0]);
         left.extend([0; DecodeOps::BYTES]);
         left.extend(records(&[2]));

@@ -1,3 +1,5 @@
+//! Records that tell a device which effects to run on each sample, and how to mix it.
+
 use arrayvec::ArrayVec;
 
 use crate::decode::Rect;
@@ -6,12 +8,12 @@ use crate::transform::{
 };
 
 record! {
-    /// What the device does with one sample in addition to normalizing it. Each sample has one
-    /// record, which is copied to the device with its batch. If the host mixes the batch, the
-    /// record stores the effects on values until the batch is mixed.
+    /// What is done with one sample in addition to normalizing it. There is one record per sample,
+    /// which is copied to the device together with the batch. If the host mixes the batch, the
+    /// record stores the effects on values until then.
     ///
     /// The order of the operations is fixed: effects on pixels, normalization, effects on values,
-    /// then mixing. The partner that a sample is mixed with has its own record.
+    /// and mixing. The partner that a sample is mixed with has its own record.
     pub struct SampleOps align 16 {
         /// Kind of mixing: 0 (none), MIX or CUT.
         mixing: u32,
@@ -21,7 +23,7 @@ record! {
         weight: f32,
         /// Number of effects on pixels, plus 2^16 times the number of effects on values.
         effects: u32,
-        /// CUT: the part of the output that shows the partner, in pixels.
+        /// CUT: the rectangle of the output that shows the partner, in pixels.
         cut: Rect,
         values: [Effect; EFFECTS_ON_VALUES],
         pixels: [Effect; EFFECTS_ON_PIXELS],
@@ -35,10 +37,10 @@ impl SampleOps {
     pub(crate) const MIX: u32 = 1;
     pub(crate) const CUT: u32 = 2;
     /// Index of the first word of `cut`. [`write_mixing`](SampleOps::write_mixing) writes `cut` and
-    /// the words before `effects`.
+    /// the three words before `effects`.
     const CUT_AT: usize = 4;
 
-    /// Creates a record with the effects on values in `drawn` and, if `retouches` is set, also the
+    /// Creates a record that runs the effects on values in `drawn` and, if `retouches` is true, the
     /// effects on pixels. The record does not mix the sample.
     pub(crate) fn new(drawn: &Drawn, retouches: bool) -> Self {
         let pixels = if retouches { &drawn.pixels[..] } else { &[] };
@@ -56,12 +58,12 @@ impl SampleOps {
         ops
     }
 
-    /// Creates the record for a sample with this plan, such that the device runs all effects.
+    /// Creates a record that runs all effects of `plan` on the device.
     pub fn of(plan: &crate::transform::Plan) -> Self {
         Self::new(&plan.drawn, true)
     }
 
-    /// Adds mixing with `partner`, a row of the same batch.
+    /// Adds mixing with the sample in row `partner` of the batch.
     #[must_use]
     pub fn mix(self, partner: usize, mixing: &Mixing) -> Self {
         let (weight, partner) = (mixing.weight, partner as u32);
@@ -71,7 +73,7 @@ impl SampleOps {
         }
     }
 
-    /// Adds mixing with `partner` to a serialized record.
+    /// Adds mixing with the sample in row `partner` of the batch to a serialized record.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn write_mixing(record: &mut [u8; Self::BYTES], partner: usize, mixing: &Mixing) {
         let mut mixed = [0; Self::BYTES];
@@ -117,7 +119,7 @@ mod tests {
     use crate::transform::{Augment, ColorJitter, RandomErasing};
 
     #[test]
-    fn setting_the_mixing_of_a_record_changes_nothing_else() {
+    fn write_mixing_leaves_the_effects_unchanged() {
         let jitter = ColorJitter::new().brightness(0.4).hue(0.1);
         let augment = Augment::resize(40, 30).jitter(jitter).erase(RandomErasing::new(1.0));
         let plan = augment.plan(Size::new(50, 50), &mut Rng::new(1, 2, 3)).unwrap();

@@ -1,4 +1,4 @@
-//! AVX2 implementation of the vector path.
+//! The vector path for AVX2.
 //!
 //! **Invariants**
 //! 1. Functions marked `target_feature` run only through `choose`, which checks the CPU for AVX2,
@@ -42,8 +42,8 @@ fn widen(bytes: i64) -> Floats {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn deinterleave(pixels: &[u8; 3 * STEP]) -> [Bytes; 3] {
-    // Byte i of channel c is byte 3 * i + c of the 48 bytes. `take` returns a shuffle that gathers
-    // the bytes of channel `c` that are in vector `v`, and zeroes the other positions.
+    // Byte `i` of channel `c` is byte `3 * i + c` of the 48 bytes. `take` returns the shuffle that
+    // moves the bytes of channel `c` in vector `v` to their positions, and zeroes all others.
     const fn take(c: usize, v: usize) -> [u8; 16] {
         let mut mask = [0x80; 16];
         let mut i = 0;
@@ -84,8 +84,8 @@ fn store16(value: Bytes, to: &mut [u8]) {
     unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), value) }
 }
 
-/// Casts eight floats to the type `KIND` and stores them in the first bytes of `to`. When storing
-/// `u8`, values must be in 0 to 255, and ties round up.
+/// Casts eight floats to the type `KIND`, and stores them in the first bytes of `to`. For `u8`, the
+/// values must be from 0 to 255, and ties round up.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn store<const KIND: u8>(value: Floats, to: &mut [u8]) {
@@ -102,8 +102,8 @@ fn store<const KIND: u8>(value: Floats, to: &mut [u8]) {
         }
         F16 => store16(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(value), to),
         _ => {
-            // Round to nearest even: add 0x7fff plus the lowest bit that is kept. Values are never
-            // NaN.
+            // Round to nearest even by adding 0x7fff plus the lowest bit that is kept. Values are
+            // never NaN.
             let bits = _mm256_castps_si256(value);
             let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
             let rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));

@@ -1,4 +1,4 @@
-//! Converts one pixel value to the output type, and computes its position in the output.
+//! How pixels are converted to elements of the batch, and the interface of the vector paths.
 
 use crate::batch::Layout;
 
@@ -18,7 +18,7 @@ impl Cast {
     }
 }
 
-/// Element type of an image.
+/// The element type of an image in the batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     U8,
@@ -36,7 +36,8 @@ impl Kind {
         }
     }
 
-    /// Returns the element nearest to `value`, as bits. Bytes are rounded and clamped to 0 to 255.
+    /// Returns the bits of the element nearest to `value`. For `u8`, values are clamped to 0 to
+    /// 255.
     pub(super) fn bits(self, value: f32) -> u32 {
         match self {
             Kind::U8 => value.round() as u8 as u32,
@@ -53,15 +54,15 @@ pub(super) fn element<const B: usize>(bits: u32) -> [u8; B] {
     std::array::from_fn(|i| little[if cfg!(target_endian = "big") { B - 1 - i } else { i }])
 }
 
-/// A vector path. It writes as many of an image's first pixels as fill whole steps, optionally
-/// blended with a second image, and returns the number of pixels written. The caller must have
-/// checked the lengths.
+/// A vector path. Writes the first pixels of an image, as many as fill whole steps, and returns
+/// their number. If `blend` is set, blends them with a second image. The caller must have checked
+/// the lengths.
 pub(super) type Vector = fn(&Cast, image: &[u8], blend: Option<Blend<'_>>, dst: &mut [u8]) -> usize;
 
-/// A second image that a vector path blends into the first.
+/// A second image to blend into the first.
 #[derive(Clone, Copy)]
 pub(super) struct Blend<'a> {
-    /// Pixels of the second image, which must have the same size as the first.
+    /// Pixels of the second image, which must be as large as the first.
     pub(super) partner: &'a [u8],
     /// Weight of the first image. The second image has weight `1 - weight`.
     pub(super) weight: f32,

@@ -1,6 +1,6 @@
-//! The vector path, which processes eight elements at a time, written once for AVX2 and NEON.
+//! The vector path, which processes eight elements at a time. The code is shared by AVX2 and NEON.
 //!
-//! The file of each instruction set defines `Floats` (eight floats), `Bytes` (16 bytes), and the
+//! The file for each instruction set defines `Floats` (eight floats), `Bytes` (16 bytes), and the
 //! operations on them.
 //!
 //! **Invariants**
@@ -9,10 +9,10 @@
 
 use super::cast::Kind;
 
-/// Number of pixels per step: 48 bytes, three vectors of 16.
+/// Number of pixels per step. They take 48 bytes, which are three vectors of 16.
 pub(super) const STEP: usize = 16;
 
-// The values of `Kind`, for use as a const parameter.
+// The values of `Kind`, for use as const parameters.
 pub(super) const U8: u8 = Kind::U8 as u8;
 pub(super) const F32: u8 = Kind::F32 as u8;
 pub(super) const F16: u8 = Kind::F16 as u8;
@@ -27,8 +27,8 @@ pub(super) const fn width(kind: u8) -> usize {
     }
 }
 
-/// The float just below 0.5. Adding it to a number from 0 to 255 reaches the next integer if and
-/// only if the fraction is at least 0.5. Adding 0.5 itself would turn 0.49999997 into 1.
+/// The float just below 0.5. Adding this to a number from 0 to 255, and truncating the sum, rounds
+/// the number. Adding 0.5 itself would round 0.49999997 up to 1.
 pub(super) const BELOW_HALF: f32 = 0.5f32.next_down();
 
 macro_rules! lanes {
@@ -76,7 +76,7 @@ macro_rules! lanes {
             }
         }
 
-        /// Writes NHWC. The channels stay interleaved, so scale and bias are three repeating
+        /// Writes NHWC. The channels stay interleaved, so the scales and biases repeat every three
         /// vectors.
         #[target_feature(enable = $features)]
         fn interleaved<const KIND: u8, const MIX: bool>(
@@ -99,7 +99,7 @@ macro_rules! lanes {
             }
         }
 
-        /// Writes NCHW. Each step splits 16 pixels into their channels.
+        /// Writes NCHW. Each step splits 16 pixels into three channels.
         #[target_feature(enable = $features)]
         fn planar<const KIND: u8, const MIX: bool>(
             cast: &Cast,
@@ -132,7 +132,7 @@ macro_rules! lanes {
             }
         }
 
-        /// Computes eight values from eight bytes of an image and of its partner.
+        /// Computes eight values from eight bytes of an image and, with `MIX`, of its partner.
         #[inline]
         #[target_feature(enable = $features)]
         fn value<const MIX: bool>([own, partner]: [i64; 2], scale: Floats, bias: Floats, weight: f32) -> Floats {
@@ -141,8 +141,8 @@ macro_rules! lanes {
                 return own;
             }
             let partner = mul_add(widen(partner), scale, bias);
-            // Two products and a sum, each rounded, as on the device. A fused multiply-add would
-            // round differently.
+            // Round both products and the sum, as the device does. A fused multiply-add would round
+            // differently.
             let (a, b) = (repeated(weight), repeated(1.0 - weight));
             add(mul(partner, b), mul(own, a))
         }

@@ -1,15 +1,15 @@
-//! The last pass over an image: normalize, cast and lay out.
+//! The last pass over an image, which normalizes, casts and lays out its pixels.
 //!
-//! Every path produces the same bits: `scale * pixel + bias` as one fused multiply-add in 32-bit
-//! floats, then one rounding to nearest even for the 16-bit types. Each pixel value is a byte, so
-//! the portable path looks up results in a table of 256 entries per channel. The vector path
-//! computes them.
+//! Every path produces the same bits: `scale * pixel + bias` is one fused multiply-add in 32-bit
+//! floats, followed by one rounding to nearest even for the 16-bit types. The portable path looks
+//! the results up in a table, which needs only 256 entries per channel, because each pixel value is
+//! a byte. The vector path computes the results.
 //!
-//! 1. `cast`: converts one pixel value, and computes its position in the output.
-//! 2. `lanes`: the vector path, written once for AVX2 and NEON.
-//! 3. `avx2`, and `neon` on 64-bit Arm: the operations of each instruction set.
-//! 4. `writer`: [`BatchWriter`], with the portable path.
-//! 5. `values`: runs effects on values, and mixes two images. Both round once.
+//! 1. `cast`: how pixels are converted, and the interface of the vector paths.
+//! 2. `lanes`: the vector path, shared by AVX2 and NEON.
+//! 3. `avx2` and, on 64-bit Arm, `neon`: the operations of each instruction set.
+//! 4. `writer`: [`BatchWriter`], which contains the portable path.
+//! 5. `values`: applies effects to normalized values, and blends pairs of images.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -21,5 +21,5 @@ mod neon;
 mod values;
 mod writer;
 
-pub(crate) use values::Unwritten;
+pub(crate) use values::UncastImage;
 pub use writer::BatchWriter;

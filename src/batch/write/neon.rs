@@ -1,9 +1,9 @@
-//! The operations of the vector path, with NEON. Eight floats occupy two vectors.
+//! The vector path for NEON. Eight floats occupy two vectors.
 //!
 //! **Invariants**
 //! 1. Functions marked `target_feature` run only through `choose`, which checks the CPU for NEON.
-//! 2. Loads and stores are unaligned. Each goes through a reference to an array or slice of at
-//!    least its width.
+//! 2. Loads and stores are unaligned. Each goes through a reference to an array or slice that is at
+//!    least as wide as the access.
 #![allow(unsafe_code)]
 
 use std::arch::aarch64::*;
@@ -84,8 +84,8 @@ fn store16(value: Bytes, to: &mut [u8]) {
     unsafe { vst1q_u8(to.as_mut_ptr(), value) };
 }
 
-/// Casts eight floats to the type `KIND` and stores them in the first bytes of `to`. When storing
-/// `u8`, values must be in 0 to 255, and ties round up.
+/// Casts eight floats to the type `KIND`, and stores them in the first bytes of `to`. For `u8`, the
+/// values must be from 0 to 255, and ties round up.
 #[inline]
 #[target_feature(enable = "neon")]
 fn store<const KIND: u8>(value: Floats, to: &mut [u8]) {
@@ -102,8 +102,8 @@ fn store<const KIND: u8>(value: Floats, to: &mut [u8]) {
         }
         F16 => store16(vreinterpretq_u8_f16(vcvt_high_f16_f32(vcvt_f16_f32(value.0), value.1)), to),
         _ => {
-            // Round to nearest even: add 0x7fff plus the lowest bit that is kept. Values are never
-            // NaN.
+            // Round to nearest even by adding 0x7fff plus the lowest bit that is kept. Values are
+            // never NaN.
             let rounded = [value.0, value.1].map(|value| {
                 let bits = vreinterpretq_u32_f32(value);
                 let odd = vandq_u32(vshrq_n_u32::<16>(bits), vdupq_n_u32(1));

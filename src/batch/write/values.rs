@@ -1,9 +1,9 @@
 //! Applies effects to normalized values, and blends pairs of images.
 //!
-//! The arithmetic is the same as in the kernel in `device/nvidia/kernels/convert.cu`: each image is
-//! normalized and its effects run in 32-bit floats. Then the weighted sum of both images is
-//! computed without a fused multiply-add, and the result is rounded once. Therefore host and device
-//! produce the same bits.
+//! The arithmetic is the same as in `device/nvidia/kernels/convert.cu`, so host and device produce
+//! the same bits: each image is normalized, and its effects run, in 32-bit floats. Then the
+//! weighted sum of both images is computed without a fused multiply-add, and the result is rounded
+//! once to the batch's type.
 
 use std::ops::Range;
 
@@ -14,12 +14,12 @@ use crate::decode::Rect;
 use crate::error::Result;
 use crate::transform::{Mixing, OnValues};
 
-/// An image before the cast to the batch's type.
+/// An image that has not been normalized and cast to the batch's type yet.
 #[derive(Clone, Copy)]
-pub(crate) struct Unwritten<'a> {
+pub(crate) struct UncastImage<'a> {
     /// Pixels of the image, `u8` HWC.
     pub(crate) pixels: &'a [u8],
-    /// The effects on its values.
+    /// Effects to apply to the normalized pixels.
     pub(crate) effects: &'a [OnValues],
 }
 
@@ -28,12 +28,12 @@ impl BatchWriter {
     ///
     /// # Errors
     /// [`ErrorKind::Transform`](crate::ErrorKind::Transform) if the length of the image or of `dst`
-    /// does not match the size, or if the rectangle of an effect exceeds the image.
-    pub(crate) fn write_changed(&self, image: Unwritten<'_>, dst: &mut [u8]) -> Result<()> {
+    /// does not match the size, or if the rectangle of an effect is not inside the image.
+    pub(crate) fn write_changed(&self, image: UncastImage<'_>, dst: &mut [u8]) -> Result<()> {
         self.write(image.pixels, dst)?;
         self.check_effects(image.effects)?;
-        // `write` ignores effects, because few images have any. Now overwrite the pixels that the
-        // effects change.
+        // `write` ignores effects, because few images have any, so overwrite the pixels that they
+        // change.
         for effect in image.effects {
             self.write_rect(effect.area(), dst, |at| self.value(image, at));
         }
@@ -45,13 +45,13 @@ impl BatchWriter {
     /// # Errors
     /// As for [`write_changed`](BatchWriter::write_changed).
     pub(crate) fn change(&self, effects: &[OnValues], image: &mut [u8]) -> Result<()> {
-        self.check("an image's entry in the batch", image.len(), self.image_bytes())?;
+        self.check("an image's row in the batch", image.len(), self.image_bytes())?;
         self.check_effects(effects)?;
-        for (number, effect) in effects.iter().enumerate() {
+        for (index, effect) in effects.iter().enumerate() {
             for (x, y) in pixels_of(effect.area()) {
-                // The first effect that changes a pixel also computes all later effects on it,
-                // because writing the pixel rounds its value.
-                if effects[..number].iter().any(|before| before.changes(x, y)) {
+                // All effects on a pixel are computed together, at the first effect that changes
+                // it, because writing the pixel rounds its value.
+                if effects[..index].iter().any(|before| before.changes(x, y)) {
                     continue;
                 }
                 let at = y as usize * self.size.width as usize + x as usize;
@@ -63,21 +63,22 @@ impl BatchWriter {
         Ok(())
     }
 
-    /// Writes `own`, mixed with `partner`, to `dst`.
+    /// Mixes `own` with `partner`, and writes the result to `dst`.
     ///
     /// # Errors
     /// [`ErrorKind::Transform`](crate::ErrorKind::Transform) if the length of an image or of `dst`
-    /// does not match the size, or if the rectangle of an effect or of CutMix exceeds the image.
+    /// does not match the size, or if the rectangle of an effect or of CutMix is not inside the
+    /// image.
     pub(crate) fn write_mixed(
         &self,
-        own: Unwritten<'_>,
-        partner: Unwritten<'_>,
+        own: UncastImage<'_>,
+        partner: UncastImage<'_>,
         mixing: &Mixing,
         dst: &mut [u8],
     ) -> Result<()> {
         self.check("an image", own.pixels.len(), self.image_bytes())?;
         self.check("a partner image", partner.pixels.len(), self.image_bytes())?;
-        self.check("its entry in the batch", dst.len(), self.sample_bytes())?;
+        self.check("an image's row in the batch", dst.len(), self.sample_bytes())?;
         self.check_effects(partner.effects)?;
         if let Some(rect) = mixing.cut {
             self.check_rect("cutting", rect)?;
@@ -103,22 +104,22 @@ impl BatchWriter {
         effects.iter().try_for_each(|effect| self.check_rect("changing", effect.area()))
     }
 
-    /// Returns the values of the pixel with index `at`, in output units. For an image with a single
-    /// channel, the value is repeated, and only the first one will be written.
+    /// Returns the normalized values of the pixel with index `at`. For an image with one channel,
+    /// all three are the same, and only the first is written.
     fn plain(&self, pixels: &[u8], at: usize) -> [f32; 3] {
         let pixel = &pixels[at * self.channels..][..self.channels];
         std::array::from_fn(|c| self.values[c][usize::from(pixel[c % self.channels])])
     }
 
-    /// Returns the values of pixel `at` of `image` after its effects, in output units and not
+    /// Returns the normalized values of the pixel with index `at` after the image's effects, not
     /// rounded.
-    fn value(&self, image: Unwritten<'_>, at: usize) -> [f32; 3] {
+    fn value(&self, image: UncastImage<'_>, at: usize) -> [f32; 3] {
         let width = self.size.width as usize;
         OnValues::run_all(image.effects, (at % width) as u32, (at / width) as u32, self.plain(image.pixels, at))
     }
 
-    /// Writes `value(at)` for each pixel of `rect`, where `at` is the pixel's index. `rect` must be
-    /// inside the image.
+    /// Writes `value(at)` to each pixel of `rect`, where `at` is the index of the pixel. `rect`
+    /// must be inside the image.
     fn write_rect(&self, rect: Rect, dst: &mut [u8], value: impl Fn(usize) -> [f32; 3]) {
         for y in rect.y..rect.y + rect.height {
             let first = y as usize * self.size.width as usize + rect.x as usize;
@@ -126,7 +127,7 @@ impl BatchWriter {
         }
     }
 
-    /// Rounds and writes `value(at)` for each pixel index `at` in `pixels`.
+    /// Rounds `value(at)` and writes it, for each pixel index `at` in `pixels`.
     fn write_values(&self, pixels: Range<usize>, dst: &mut [u8], value: impl Fn(usize) -> [f32; 3]) {
         match self.cast.kind.bytes() {
             1 => self.write_values_as::<1>(pixels, dst, value),
@@ -140,7 +141,7 @@ impl BatchWriter {
         let plane = self.size.area() as usize;
         let dst = dst.as_chunks_mut::<B>().0;
         let cast = |value: [f32; 3]| value.map(|value| element::<B>(self.cast.kind.bits(value)));
-        // Cache the last result, because neighbors often have the same value, for example in an
+        // Reuse the last result, because neighbors often have the same value, for example in an
         // erased rectangle.
         let mut last = ([0.0; 3], cast([0.0; 3]));
         for at in pixels {
@@ -149,17 +150,17 @@ impl BatchWriter {
                 last = (value, cast(value));
             }
             for (c, element) in last.1.into_iter().enumerate().take(self.channels) {
-                let place = match self.cast.layout {
+                let index = match self.cast.layout {
                     Layout::Nhwc => at * self.channels + c,
                     Layout::Nchw => c * plane + at,
                 };
-                dst[place] = element;
+                dst[index] = element;
             }
         }
     }
 }
 
-/// Returns the coordinates of the pixels of a rectangle, row by row.
+/// Returns the coordinates of each pixel of `rect`, row by row.
 fn pixels_of(rect: Rect) -> impl Iterator<Item = (u32, u32)> {
     (rect.y..rect.y + rect.height).flat_map(move |y| (rect.x..rect.x + rect.width).map(move |x| (x, y)))
 }
@@ -176,8 +177,8 @@ mod tests {
     const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::Bf16];
     const LAYOUTS: [Layout; 2] = [Layout::Nhwc, Layout::Nchw];
 
-    /// Returns two 256 x 256 images that contain every pair of bytes in all three channels, and
-    /// therefore all inputs of a weighted sum.
+    /// Returns two images of 256 x 256 pixels. Between them, the pixels at the same position
+    /// contain every pair of bytes, in all three channels.
     fn all_pairs() -> [Vec<u8>; 2] {
         let pair = |i: usize| [(i % 256) as u8, (i / 256) as u8];
         [0, 1].map(|side| (0..256 * 256).flat_map(|i| [pair(i)[side]; 3]).collect())
@@ -194,7 +195,7 @@ mod tests {
                 let [fast, slow] = [vector, None].map(|vector| {
                     writer.vector = vector;
                     let mut dst = vec![0xa5; writer.sample_bytes()];
-                    let [own, partner] = [&own, &partner].map(|pixels| Unwritten { pixels, effects: &[] });
+                    let [own, partner] = [&own, &partner].map(|pixels| UncastImage { pixels, effects: &[] });
                     writer.write_mixed(own, partner, &mixing, &mut dst).unwrap();
                     dst
                 });
@@ -203,8 +204,8 @@ mod tests {
         }
     }
 
-    /// Computes one element with the simplest possible code, like the kernel.
-    fn naive(writer: &BatchWriter, image: Unwritten<'_>, (x, y): (u32, u32), c: usize) -> f32 {
+    /// Computes one element with the simplest possible code.
+    fn naive(writer: &BatchWriter, image: UncastImage<'_>, (x, y): (u32, u32), c: usize) -> f32 {
         let pixel = f32::from(image.pixels[((y * writer.size.width + x) * 3) as usize + c]);
         match image.effects.last() {
             Some(OnValues::Erase(Erase { rect: r, value }))
@@ -234,7 +235,7 @@ mod tests {
                 let erase = rng.chance(0.6).then(|| OnValues::Erase(Erase { rect: rect(&mut rng), value }));
                 Vec::from_iter(erase)
             });
-            let [own, partner] = [0, 1].map(|i| Unwritten { pixels: &pixels[i], effects: &erase[i] });
+            let [own, partner] = [0, 1].map(|i| UncastImage { pixels: &pixels[i], effects: &erase[i] });
             let cut = rng.chance(0.4).then(|| rect(&mut rng));
             let mixing = Mixing { weight: rng.unit() as f32, cut };
             let mut dst = vec![0xa5; writer.sample_bytes()];
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn an_erased_rectangle_holds_the_value_and_nothing_else_changes() {
+    fn erasing_changes_only_the_rectangle() {
         let size = Size::new(20, 7);
         let image = all_pairs()[1][..420].iter().zip(0..).map(|(a, b): (&u8, u32)| a ^ b as u8).collect::<Vec<u8>>();
         let erase = OnValues::Erase(Erase { rect: Rect::new(3, 2, 11, 4), value: [0.0, -1.5, 300.0] });
@@ -273,7 +274,7 @@ mod tests {
             let writer = BatchWriter::new(size, dtype, layout, Normalize::IMAGENET).unwrap();
             let (mut plain, mut erased) = (vec![0; writer.sample_bytes()], vec![0; writer.sample_bytes()]);
             writer.write(&image, &mut plain).unwrap();
-            writer.write_changed(Unwritten { pixels: &image, effects: &[erase] }, &mut erased).unwrap();
+            writer.write_changed(UncastImage { pixels: &image, effects: &[erase] }, &mut erased).unwrap();
             if writer.is_copy() {
                 writer.change(&[erase], &mut plain).unwrap();
                 assert!(plain == erased, "in place");
@@ -300,7 +301,7 @@ mod tests {
         let (whole, short) = ([0; 48], [0; 47]);
         let mix = |own: &[u8], partner: &[u8], effects: &[OnValues], cut, dst: &mut [u8]| {
             let mixing = Mixing { weight: 0.5, cut };
-            let (own, partner) = (Unwritten { pixels: own, effects: &[] }, Unwritten { pixels: partner, effects });
+            let (own, partner) = (UncastImage { pixels: own, effects: &[] }, UncastImage { pixels: partner, effects });
             writer.write_mixed(own, partner, &mixing, dst).map_err(|e| e.cause().to_owned())
         };
         assert_eq!(mix(&whole, &whole, &[], None, &mut [0; 96]), Ok(()));

@@ -10,23 +10,25 @@ use crate::batch::{Dtype, Layout, Normalize};
 use crate::decode::{Rect, Size};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Writes finished images (`u8` HWC, RGB or single-channel) into their rows of a batch.
+/// Normalizes finished images, casts them, and writes them into their rows of a batch. The images
+/// are `u8` HWC, with three channels or one.
 #[derive(Debug, Clone)]
 pub struct BatchWriter {
     pub(super) size: Size,
     /// Number of channels: 3 or 1.
     pub(super) channels: usize,
     pub(super) cast: Cast,
-    /// Normalized value for each channel and pixel value.
+    /// The normalized value of each pixel value, per channel.
     pub(super) values: Box<[[f32; 256]; 3]>,
-    /// Bits of the output element for each channel and pixel value.
+    /// The bits of the output element for each pixel value, per channel.
     table: Box<[[u32; 256]; 3]>,
+    /// The vector path, if the CPU has one.
     pub(super) vector: Option<Vector>,
 }
 
 impl BatchWriter {
-    /// Creates a writer of images of `size` as `dtype` in `layout`. With [`Dtype::U8`], pixel
-    /// values are unchanged, and `normalize` has no effect.
+    /// Creates a writer for images of size `size`. With [`Dtype::U8`], pixel values are unchanged,
+    /// and `normalize` has no effect.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if `normalize` is invalid, or if `dtype` is an integer type other than
@@ -52,7 +54,7 @@ impl BatchWriter {
                 *value = mul_add(scale[c], pixel as f32, bias[c]);
             }
         }
-        // Normalization is monotonic, so it is enough to check the pixel values 0 and 255.
+        // Checking the pixel values 0 and 255 is enough, because normalization is monotonic.
         if values.iter().any(|v| !v[0].is_finite() || !v[255].is_finite()) {
             return Err(Error::config(format!("normalize: a std of {:?} is too small", normalize.std)));
         }
@@ -72,38 +74,38 @@ impl BatchWriter {
         Ok(BatchWriter { size, channels: 3, cast: Cast { kind, layout, scale, bias }, values, table, vector })
     }
 
-    /// Turns this into a writer of single-channel images, which are normalized like the first of
-    /// the three channels.
+    /// Converts this into a writer for images with one channel, which is normalized like the first
+    /// of the three channels.
     #[must_use]
     pub fn of_one_channel(mut self) -> Self {
         (self.channels, self.vector) = (1, None);
         self
     }
 
-    /// Returns the size of a `u8` HWC image in bytes.
+    /// Returns the number of bytes of an image before it is written.
     pub(crate) fn image_bytes(&self) -> usize {
         self.size.area() as usize * self.channels
     }
 
-    /// Returns the size of an image in the batch in bytes.
+    /// Returns the number of bytes of an image in the batch.
     pub fn sample_bytes(&self) -> usize {
         self.image_bytes() * self.cast.kind.bytes()
     }
 
-    /// Returns whether the batch stores images unchanged, as bytes in HWC order. If so, images can
-    /// be resized directly into their rows, and only effects on values remain to be done.
+    /// Returns whether writing an image only copies its bytes. If so, images can be resized
+    /// directly into their rows, where only effects on values remain to be applied.
     pub fn is_copy(&self) -> bool {
-        // With a single channel, both layouts are identical.
+        // With one channel, both layouts are identical.
         self.cast.is_copy() || self.channels == 1 && self.cast.kind == Kind::U8
     }
 
-    /// Normalizes and casts `image`, which is `u8` HWC, and lays it out in `dst`.
+    /// Normalizes and casts `image`, and writes it to `dst`.
     ///
     /// # Errors
     /// [`ErrorKind::Transform`] if the length of `image` or `dst` does not match the size.
     pub fn write(&self, image: &[u8], dst: &mut [u8]) -> Result<()> {
         self.check("an image", image.len(), self.image_bytes())?;
-        self.check("its entry in the batch", dst.len(), self.sample_bytes())?;
+        self.check("an image's row in the batch", dst.len(), self.sample_bytes())?;
         if self.is_copy() {
             dst.copy_from_slice(image);
         } else {
@@ -132,8 +134,8 @@ impl BatchWriter {
         ))
     }
 
-    /// Writes the pixels from index `from` on, using the table. This is the portable path, and the
-    /// reference for the vector path.
+    /// Writes the pixels with index `from` and above by table lookup. This is the portable path,
+    /// and the reference for the vector path.
     fn write_table(&self, image: &[u8], dst: &mut [u8], from: usize) {
         match self.cast.kind.bytes() {
             1 => self.write_elements::<1>(image, dst, from),
@@ -199,7 +201,8 @@ mod tests {
                 [Normalize::IMAGENET, Normalize::UNIT, Normalize { mean: [-3.0, 0.1, 90.0], std: [1e-3, -2.0, 7.0] }];
             let mut writer = BatchWriter::new(size, dtype, layout, normalize[case % 3]).unwrap();
             let image = random(size.area() as usize * 3, case as u64);
-            // Test every alignment that a slot may have. The surrounding bytes must not change.
+            // Try every alignment that a row can have, and check that the surrounding bytes do not
+            // change.
             let (before, bytes) = (rng.below(33) as usize, writer.sample_bytes());
             let mut fast = vec![0xa5; before + bytes + 40];
             writer.write(&image, &mut fast[before..before + bytes]).unwrap();
@@ -227,7 +230,7 @@ mod tests {
     fn lengths_and_options_that_do_not_fit_are_errors() {
         let writer = BatchWriter::new(Size::new(4, 4), Dtype::F16, Layout::Nchw, Normalize::IMAGENET).unwrap();
         let e = writer.write(&[0; 48], &mut [0; 95]).unwrap_err();
-        assert_eq!(e.cause(), "its entry in the batch of 4x4 needs 96 bytes, found 95");
+        assert_eq!(e.cause(), "an image's row in the batch of 4x4 needs 96 bytes, found 95");
         assert!(writer.write(&[0; 47], &mut [0; 96]).is_err());
         let zero = Normalize { mean: [0.0; 3], std: [1.0, 0.0, 1.0] };
         assert!(BatchWriter::new(Size::new(4, 4), Dtype::F32, Layout::Nchw, zero).is_err());

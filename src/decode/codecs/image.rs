@@ -1,3 +1,5 @@
+//! The codec for formats other than JPEG.
+
 use warpfeed_sources::format::Format;
 
 use crate::decode::encoded::Header;
@@ -5,15 +7,15 @@ use crate::decode::image::Image;
 use crate::decode::{Codec, EncodedImage, Options, Pixels, Rect, Stored};
 use crate::error::{Error, Result};
 
-/// Bytes of scratch memory per pixel for decoding and conversion to RGB, in addition to the RGB
-/// output: enough for four 16-bit channels.
-const BESIDE: u64 = 8;
+/// Number of bytes of scratch memory per pixel for decoding and converting to RGB, in addition to
+/// the output. It is enough for four 16-bit channels.
+const SCRATCH_BYTES_PER_PIXEL: u64 = 8;
 
-/// Maximum number of bytes that `check` decodes, per pixel of the largest allowed image. A header
-/// can claim any number of channels; this limit bounds how long a check can take.
-const MOST_STORED: u64 = 32;
+/// Maximum number of bytes that a check decodes, per pixel of the largest allowed image. This
+/// limits how long a check takes, because a header can claim any number of channels.
+const MAX_STORED_BYTES_PER_PIXEL: u64 = 32;
 
-/// Decodes the whole image, whatever the requested region.
+/// Always decodes the whole image.
 impl Codec for Image {
     fn format(&self) -> Format {
         self.format
@@ -28,14 +30,14 @@ impl Codec for Image {
             Header::Image(opened) => opened.check_memory(),
             _ => 0,
         };
-        image.size().area().saturating_mul(3 + BESIDE).max(values)
+        image.size().area().saturating_mul(3 + SCRATCH_BYTES_PER_PIXEL).max(values)
     }
 
     fn decode(&self, image: &mut EncodedImage<'_>, _region: Rect, out: &mut Pixels) -> Result<()> {
         self.whole(image, self.options, out)
     }
 
-    /// Does not count values that only maps can read, such as six bands, as damage.
+    /// Images that only maps can read, such as a TIFF with six bands, are not reported as damaged.
     fn damage(&self, image: &mut EncodedImage<'_>) -> Result<Option<String>> {
         if let Some(stored) = self.only_of_maps(image) {
             stored?.check()?;
@@ -48,13 +50,16 @@ impl Codec for Image {
 }
 
 impl Image {
-    /// Returns the stored values of an image that only maps can read, or an error if they exceed
-    /// the limits. The largest strip or tile may take as much memory as the largest allowed image.
+    /// Opens the stored values of an image that only maps can read. Returns `None` for other
+    /// images, and an error if the values exceed a limit. The largest strip or tile may take as
+    /// much memory as the largest allowed image.
     fn only_of_maps<'a>(&self, image: &EncodedImage<'a>) -> Option<Result<Stored<'a>>> {
         let unread = matches!(&image.header, Header::Image(opened) if opened.check_memory() > 0);
         let stored = Stored::open(image.bytes()).ok().filter(|_| unread)?;
         let (all, part) = (stored.bytes(), stored.check_memory());
-        for (what, bytes, each) in [("values", all, MOST_STORED), ("a strip or tile", part, 3 + BESIDE)] {
+        for (what, bytes, each) in
+            [("values", all, MAX_STORED_BYTES_PER_PIXEL), ("a strip or tile", part, 3 + SCRATCH_BYTES_PER_PIXEL)]
+        {
             let limit = self.options.max_pixels.saturating_mul(each);
             if bytes > limit {
                 let name = self.format.name;
@@ -71,7 +76,10 @@ impl Image {
         let to = out.reset(image.size());
         match &mut image.header {
             Header::Image(opened) => self.decode(bytes, opened, options, to),
-            _ => Err(Error::decode(format!("the {} codec was given an image of another codec", self.format.name))),
+            _ => Err(Error::decode(format!(
+                "the {} codec cannot decode an image that a different codec opened",
+                self.format.name
+            ))),
         }
     }
 }

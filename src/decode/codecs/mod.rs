@@ -1,8 +1,8 @@
 //! The built-in codecs.
 //!
-//! 1. `image`: the codec for formats other than JPEG.
-//! 2. `registry`: [`Codecs`], the built-in and custom codecs; `unsupported`: the error for bytes
-//!    that no codec matches.
+//! 1. `image`: the codec for all formats other than JPEG.
+//! 2. `registry`: [`Codecs`], which chooses the codec for an image. `unsupported`: the error for
+//!    bytes that no codec matches.
 
 #[cfg(feature = "formats")]
 mod image;

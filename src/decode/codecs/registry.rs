@@ -1,3 +1,5 @@
+//! [`Codecs`]: the registry of codecs.
+
 use std::sync::Arc;
 
 use warpfeed_sources::format::{self, Format};
@@ -9,10 +11,10 @@ use crate::decode::{Codec, EncodedImage, Options, Size};
 use crate::error::{Error, Result};
 use crate::source::Sample;
 
-/// A registry of the built-in codecs and of custom codecs.
+/// A registry of the built-in codecs and custom codecs.
 ///
-/// The first bytes of an image select its codec; file and field names do not matter. [Supported
-/// formats](crate::decode#supported-formats) lists what the built-in codecs support and reject.
+/// The first bytes of an image determine its codec, and not the name of the file or field. For what
+/// the built-in codecs support, see [Supported formats](crate::decode#supported-formats).
 ///
 /// ```
 /// use warpfeed::decode::{Codecs, Pixels, Rect};
@@ -29,14 +31,14 @@ use crate::source::Sample;
 /// ```
 #[derive(Clone)]
 pub struct Codecs {
-    /// Custom codecs, the most recently added one first.
+    /// The custom codecs. The one that was added last comes first.
     added: Vec<Arc<dyn Codec>>,
     built_in: Vec<Arc<dyn Codec>>,
     options: Options,
 }
 
-/// Returns the built-in codecs in order of precedence. To add a codec, write its file, and add one
-/// line here and one to the table of formats.
+/// Returns the built-in codecs in order of precedence. To add a codec, write its file, and add a
+/// line to this function and to the table of formats.
 #[cfg_attr(not(feature = "formats"), allow(unused_variables))]
 fn built_in(options: Options) -> Vec<Arc<dyn Codec>> {
     let own: [Arc<dyn Codec>; 2] = [Arc::new(Jpegs), Arc::new(Npy)];
@@ -66,51 +68,52 @@ impl std::fmt::Debug for Codecs {
 }
 
 impl Codecs {
-    /// Creates a registry of the built-in codecs that accepts images of up to 2^28 pixels (16,384
-    /// by 16,384). An RGB image of this size takes 0.8 GB.
+    /// Creates a registry of the built-in codecs. Images may have up to 2^28 pixels (16,384 by
+    /// 16,384), which take 0.8 GB as RGB.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Creates a registry that contains only `codec`, with the same limit on pixels as
+    /// Creates a registry that contains only `codec`. The limit on pixels is the same as in
     /// [`new`](Codecs::new).
     pub fn only(codec: impl Codec + 'static) -> Self {
         Codecs { added: vec![Arc::new(codec)], built_in: Vec::new(), options: Options::default() }
     }
 
-    /// Adds a codec. It takes precedence over all others, so it can replace a built-in format.
+    /// Adds a codec. It takes precedence over all other codecs, so it can replace a built-in codec.
     #[must_use]
     pub fn with(mut self, codec: impl Codec + 'static) -> Self {
         self.added.insert(0, Arc::new(codec));
         self
     }
 
-    /// Sets the maximum number of pixels that an image's header may claim, for every format and
-    /// codec. Opening a larger image fails, before its pixels are allocated.
+    /// Sets the maximum number of pixels that the header of an image may claim, for all formats and
+    /// codecs. Larger images cannot be opened, so no memory is allocated for their pixels.
     #[must_use]
     pub fn max_pixels(mut self, pixels: u64) -> Self {
         self.options.max_pixels = pixels;
-        self.renewed()
+        self.rebuild()
     }
 
-    /// Sets the background color with which the built-in codecs blend transparent pixels. By
-    /// default, they drop alpha.
+    /// Sets the color with which the built-in codecs blend transparent pixels. By default, they
+    /// drop alpha.
     #[must_use]
     pub fn background(mut self, color: [u8; 3]) -> Self {
         self.options.background = Some(color);
-        self.renewed()
+        self.rebuild()
     }
 
-    /// Sets whether the built-in codecs convert deeper channels to 8 bits: 16-bit values to their
-    /// upper byte, and floats from the range 0 to 1. By default, decoding such an image fails.
+    /// Sets whether the built-in codecs convert channels with more than 8 bits. Of a 16-bit value,
+    /// the upper byte is used. A float from 0 to 1 becomes a value from 0 to 255. By default, such
+    /// images cannot be decoded.
     #[must_use]
     pub fn convert_to_u8(mut self, converts: bool) -> Self {
         self.options.convert_to_u8 = converts;
-        self.renewed()
+        self.rebuild()
     }
 
     /// Recreates the built-in codecs with the current options.
-    fn renewed(mut self) -> Self {
+    fn rebuild(mut self) -> Self {
         if !self.built_in.is_empty() {
             self.built_in = built_in(self.options);
         }
@@ -122,8 +125,8 @@ impl Codecs {
         self.options.max_pixels
     }
 
-    /// Returns the options for the conversion to 8-bit RGB: the background color for transparent
-    /// pixels, and whether deeper channels are converted.
+    /// Returns the options for the conversion to RGB: the background color, and whether channels
+    /// with more than 8 bits are converted.
     #[cfg(feature = "pack")]
     pub(crate) fn conversion(&self) -> (Option<[u8; 3]>, bool) {
         (self.options.background, self.options.convert_to_u8)
@@ -138,15 +141,15 @@ impl Codecs {
         self.added.iter().map(|codec| codec.format())
     }
 
-    /// Returns the name and the bytes of a sample's image: the first field that is named `img` or
-    /// `image`, or [named after](format::is_image) a format of these codecs.
+    /// Returns the name and the bytes of a sample's image. This is the first field with the name
+    /// `img` or `image`, or that is [named after](format::is_image) a format of one of the codecs.
     pub fn image<'a>(&self, sample: &Sample<'a>) -> Option<(&'a str, &'a [u8])> {
         let is_image =
             |name: &str| format::is_image(name) || self.added.iter().any(|codec| codec.format().has_field(name));
         sample.bytes_named(is_image)
     }
 
-    /// Opens an image by reading only its header.
+    /// Opens an image by reading its header.
     ///
     /// # Errors
     /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if no codec matches the bytes, if the header
@@ -175,7 +178,7 @@ mod tests {
     use warpfeed_sources::format::FORMATS;
 
     #[test]
-    fn every_format_has_one_codec_and_every_codec_a_format() {
+    fn every_format_has_exactly_one_codec() {
         let mut codecs: Vec<_> = built_in(Options::default()).iter().map(|codec| codec.format().name).collect();
         let mut formats: Vec<_> = FORMATS.iter().map(|format| format.name).collect();
         codecs.sort_unstable();

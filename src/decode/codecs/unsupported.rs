@@ -1,3 +1,5 @@
+//! The error for bytes that no codec matches.
+
 use warpfeed_sources::format;
 
 use crate::error::Error;
@@ -22,9 +24,9 @@ pub(super) fn unsupported(bytes: &[u8]) -> Error {
     }
 }
 
-/// Formats without a built-in codec. Each entry contains an offset, the bytes expected at the
-/// offset, and the name of the format.
-const OTHERS: &[(usize, &[u8], &str)] = &[
+/// Formats without a built-in codec. An entry contains an offset, the bytes that an image in the
+/// format has at this offset, and the name of the format.
+const UNSUPPORTED_FORMATS: &[(usize, &[u8], &str)] = &[
     (4, b"ftypavif", "AVIF"),
     (4, b"ftyphei", "HEIC"),
     (4, b"ftypmif1", "HEIF"),
@@ -49,9 +51,11 @@ const OTHERS: &[(usize, &[u8], &str)] = &[
     (0, b"<svg", "SVG"),
 ];
 
-/// Returns the name of the format that `bytes` are in, and whether a built-in codec exists.
+/// Returns the name of the format of `bytes`, and whether warpfeed has a codec for it.
 fn name_of(bytes: &[u8]) -> Option<(&'static str, bool)> {
-    let others = || OTHERS.iter().find(|(at, start, _)| bytes.get(*at..).is_some_and(|rest| rest.starts_with(start)));
+    let others = || {
+        UNSUPPORTED_FORMATS.iter().find(|(at, start, _)| bytes.get(*at..).is_some_and(|rest| rest.starts_with(start)))
+    };
     let built_in = format::of(bytes).map(|format| (format.name, true));
     built_in.or_else(|| others().map(|&(.., name)| (name, false)))
 }

@@ -1,15 +1,16 @@
-//! BMP: palettes, run-length encoding, and pixels of 16, 24 and 32 bits, with Pillow's rounding.
+//! Decodes BMP: palettes, run-length encoding, and pixels of 16, 24 and 32 bits, with Pillow's
+//! rounding.
 
 use crate::decode::Size;
 use crate::decode::decoder::{AnyDecoder, Color, Decoder};
 
-/// Length of the file header, which precedes the bitmap header.
+/// Length of the file header, which comes before the bitmap header.
 const FILE_HEADER: usize = 14;
-/// Offset of the color masks for red, green, blue and alpha.
+/// Offset of the color masks of red, green, blue and alpha.
 const MASKS: usize = 54;
 
 struct Bmp<'a> {
-    /// The file from its first pixel on.
+    /// The bytes of the file, starting with the first pixel.
     data: &'a [u8],
     size: Size,
     top_down: bool,
@@ -21,16 +22,16 @@ enum Coding {
     Indices(u32, Palette),
     /// Run-length-encoded palette indices of 4 or 8 bits.
     Runs(u32, Palette),
-    /// Blue, green and red bytes, 3 or 4 bytes per pixel.
+    /// Bytes of blue, green and red, with 3 or 4 bytes per pixel.
     Bytes(usize),
-    /// Pixels of 2 or 4 bytes with bit fields for red, green, blue and optionally alpha.
+    /// Pixels of 2 or 4 bytes, with bit fields for red, green, blue and alpha.
     Fields(usize, [Field; 4]),
 }
 
-/// 256 colors. Entries beyond the file's palette are black.
+/// A palette of 256 colors. Colors that the file does not contain are black.
 type Palette = Box<[[u8; 3]; 256]>;
 
-/// A bit field within a pixel.
+/// A bit field of a pixel.
 #[derive(Clone, Copy)]
 struct Field {
     shift: u32,
@@ -46,7 +47,8 @@ impl Field {
         Ok(Field { shift, bits })
     }
 
-    /// Returns the value of this field scaled to 0 to 255. Rounds down, like Pillow.
+    /// Returns the value of the field in `pixel`, scaled to 0 to 255 and rounded down like in
+    /// Pillow.
     fn of(self, pixel: u32) -> u8 {
         let value = u64::from(pixel >> self.shift) & ((1 << self.bits) - 1);
         match self.bits {
@@ -61,16 +63,16 @@ pub(in crate::decode) fn open(bytes: &[u8], _: usize) -> Result<AnyDecoder<'_>, 
     read(bytes).map(|bmp| Box::new(bmp) as _)
 }
 
-/// Reads the little-endian number of `N` bytes at offset `at`.
+/// Reads a little-endian number of `N` bytes at offset `at`.
 fn number<const N: usize>(bytes: &[u8], at: usize) -> Result<u32, String> {
     let end = || format!("the header ends at byte {}", bytes.len());
     let digits = bytes.get(at..at + N).ok_or_else(end)?;
     Ok(digits.iter().rev().fold(0, |number, &digit| number << 8 | u32::from(digit)))
 }
 
-/// Returns the bit fields of a `bits`-bit pixel. The masks are either part of the header or
-/// directly after it.
-fn masked(bytes: &[u8], header: usize, bits: u32) -> Result<[Field; 4], String> {
+/// Reads the bit fields of pixels of `bits` bits. The masks are either part of the header, or
+/// follow it.
+fn read_fields(bytes: &[u8], header: usize, bits: u32) -> Result<[Field; 4], String> {
     let u32_at = |at| number::<4>(bytes, at);
     let alpha = if header < 56 { 0 } else { u32_at(MASKS + 12)? };
     let masks = [u32_at(MASKS)?, u32_at(MASKS + 4)?, u32_at(MASKS + 8)?, alpha];
@@ -85,7 +87,7 @@ fn read(bytes: &[u8]) -> Result<Bmp<'_>, String> {
     let u16_at = |at| number::<2>(bytes, at);
     let u32_at = |at| number::<4>(bytes, at);
     let (mut start, header) = (u32_at(10)? as usize, u32_at(FILE_HEADER)? as usize);
-    // OS/2 files have a shorter header, and three bytes per palette color.
+    // OS/2 files have a shorter header, and their palettes have three bytes per color.
     let (width, height, rest) = match header {
         12 => (u16_at(18)? as i32, u16_at(20)? as i32, 22),
         40 | 52 | 56 | 64 | 108 | 124 => (u32_at(18)? as i32, u32_at(22)? as i32, 26),
@@ -118,15 +120,15 @@ fn read(bytes: &[u8]) -> Result<Bmp<'_>, String> {
         (0, 1 | 2 | 4 | 8) | (1, 8) | (2, 4) => {
             let (palette, end) = palette()?;
             if start == FILE_HEADER + header {
-                // The pixels cannot begin where the palette begins, so the header is wrong. Pillow
-                // repairs this case, too.
+                // The header is wrong, because the palette is there. Like Pillow, assume that the
+                // pixels follow the palette.
                 start = end;
             }
             if compression == 0 { Coding::Indices(bits, palette) } else { Coding::Runs(bits, palette) }
         }
         (0, 16) => Coding::Fields(2, [field(10, 5), field(5, 5), field(0, 5), field(0, 0)]),
         (0, 24 | 32) => Coding::Bytes(bits as usize / 8),
-        (3, 16 | 32) => Coding::Fields(bits as usize / 8, masked(bytes, header, bits)?),
+        (3, 16 | 32) => Coding::Fields(bits as usize / 8, read_fields(bytes, header, bits)?),
         (4, _) => return Err("an embedded JPEG is not supported".into()),
         (5, _) => return Err("an embedded PNG is not supported".into()),
         _ => return Err(format!("{bits} bits per pixel with compression {compression} are not supported")),
@@ -177,7 +179,7 @@ impl Bmp<'_> {
         }
     }
 
-    /// Decodes the pixels without applying the palette: to palette indices or colors.
+    /// Decodes the pixels to colors, or to palette indices if there is a palette.
     fn stored(&self, to: &mut [u8]) -> Result<(), String> {
         let channels = usize::from(self.color().channels);
         match &self.coding {
@@ -205,8 +207,8 @@ impl Bmp<'_> {
         }
     }
 
-    /// Calls `row` with each stored row and its destination in `to`. Pixels are stored in `bits`
-    /// bits.
+    /// Calls `row` with each stored row, and with the part of `to` where its pixels belong. A
+    /// stored pixel has `bits` bits.
     fn each_row(
         &self,
         bits: usize,
@@ -227,12 +229,12 @@ impl Bmp<'_> {
         Ok(())
     }
 
-    /// Decodes run-length-encoded indices. As in Pillow, skipped pixels get index 0.
+    /// Decodes run-length-encoded indices. Pixels that are skipped get the index 0, like in Pillow.
     fn runs(&self, bits: u32, to: &mut [u8]) -> Result<(), String> {
         let (width, height) = (self.size.width as usize, self.size.height as usize);
         to.fill(0);
         let mut put = |x: usize, y: usize, index: u8| to[(height - 1 - y) * width + x] = index;
-        // Returns the index of pixel `i` in a run or in literal bytes.
+        // Returns the palette index of pixel `i` of a run, or of literal pixels.
         let index = |bytes: &[u8], i: usize| match bits {
             8 => bytes[i % bytes.len()],
             _ => bytes[i / 2 % bytes.len()] >> (4 * (1 - i % 2)) & 15,
@@ -265,10 +267,10 @@ impl Bmp<'_> {
                     (0..count).for_each(|i| put(x + i, y, index(literal, i)));
                     x += count;
                 }
-                // Some encoders pad the last run of a row, so a run may extend past the row.
+                // A run may extend beyond its row, because some encoders pad the last run.
                 _ => {
                     let end = (x + usize::from(pair[0])).min(width);
-                    (x..end).for_each(|at| put(at, y, index(&pair[1..], at - x)));
+                    (x..end).for_each(|column| put(column, y, index(&pair[1..], column - x)));
                     x = end;
                 }
             }

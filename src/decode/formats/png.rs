@@ -1,4 +1,4 @@
-//! PNG, decoded with the `png` crate.
+//! Decodes PNG with the `png` crate.
 
 use std::io::Cursor;
 

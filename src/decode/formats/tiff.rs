@@ -1,4 +1,4 @@
-//! The first page of a TIFF as an image.
+//! Decodes the first page of a TIFF to pixels.
 
 use crate::decode::Size;
 use crate::decode::decoder::{AnyDecoder, Color, Decoder, Depth};
@@ -7,7 +7,7 @@ use crate::decode::tiff::{Extra, Meaning, Numbers, Tiff};
 struct Page<'a> {
     tiff: Tiff<'a>,
     color: Color,
-    /// The colors of the palette, or empty without a palette.
+    /// The colors of the palette, or empty if there is no palette.
     palette: Vec<[u8; 3]>,
 }
 
@@ -24,7 +24,7 @@ pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<AnyDecoder<'
         (Meaning::Gray | Meaning::Inverted, 1) => Some(1),
         (Meaning::Gray | Meaning::Inverted, 2) if alpha == 1 && tiff.bits >= 8 => Some(2),
         (Meaning::Rgb, 3) => Some(3),
-        // Additional channels with an unspecified meaning are dropped, as in Pillow.
+        // Like Pillow, drop channels with an unspecified meaning.
         (Meaning::Rgb, 4..) if tiff.extra != Extra::None => Some(3 + alpha),
         (Meaning::YCbCr, 3) if tiff.converts() => Some(3),
         (Meaning::Palette, 1) if depth == Some(Depth::U8) => Some(3),
@@ -61,7 +61,8 @@ impl Decoder for Page<'_> {
             Meaning::Palette => {
                 let pixels = tiff.size.area() as usize;
                 tiff.read(1, &mut to[..pixels])?;
-                // Start with the last pixel, so that no index is overwritten before it is read.
+                // Go from the last pixel to the first, so that no index is overwritten before it is
+                // read.
                 for i in (0..pixels).rev() {
                     let color = palette[usize::from(to[i])];
                     to[3 * i..3 * i + 3].copy_from_slice(&color);
@@ -117,8 +118,8 @@ impl Decoder for Page<'_> {
     }
 }
 
-/// Converts CMYK values from 0 to `most` like Pillow's `convert("RGB")`. With
-/// `left = most - black`, each color is `left - ink * left / most`, with the quotient rounded.
+/// Converts CMYK values from 0 to `most` like Pillow's `convert("RGB")`. Each color is
+/// `left - ink * left / most`, where `left` is `most - black`, and the quotient is rounded.
 fn rgb_of([cyan, magenta, yellow, black]: [u32; 4], most: u32) -> [u32; 3] {
     let left = most - black;
     [cyan, magenta, yellow]

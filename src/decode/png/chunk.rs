@@ -1,8 +1,8 @@
-//! The chunks of a PNG.
+//! Reads the chunks of a PNG, and verifies their checksums.
 
 use crate::error::{Error, Result};
 
-/// Returns the type of the chunk at byte `at`, and the offset of the next chunk.
+/// Returns the type of the chunk at offset `at`, and the offset of the next chunk.
 pub(super) fn span(bytes: &[u8], at: usize) -> Result<(&[u8; 4], usize)> {
     let cut = || Error::decode(format!("png ends at byte {} in the chunk at byte {at}", bytes.len()));
     let word = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk::<4>()).ok_or_else(cut);
@@ -10,8 +10,8 @@ pub(super) fn span(bytes: &[u8], at: usize) -> Result<(&[u8; 4], usize)> {
     Ok((word(at + 4)?, end.ok_or_else(cut)?))
 }
 
-/// Verifies the checksum of the chunk at byte `at`. Returns the type of the chunk, and the offset
-/// of the next one.
+/// Verifies the checksum of the chunk at offset `at`. Returns the type of the chunk, and the offset
+/// of the next chunk.
 pub(super) fn chunk(bytes: &[u8], at: usize) -> Result<(&[u8; 4], usize)> {
     let (kind, next) = span(bytes, at)?;
     let (covered, sum) = bytes[at + 4..next].split_last_chunk::<4>().expect("a chunk has its checksum");

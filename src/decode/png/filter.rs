@@ -1,7 +1,7 @@
-//! Row filters (PNG specification, third edition, 9.2).
+//! Reverses the filters of rows (PNG specification, third edition, 9.2).
 
-/// Reverses filter `kind` on `row`, in which a pixel takes `STEP` bytes. `above` is the previous
-/// row, of the same length, or all zeros for the first row. Returns `None` if there is no such
+/// Reverses filter `kind` of a row in which a pixel takes `STEP` bytes. `above` is the previous
+/// row, or zeros for the first row, and has the same length. Returns `None` if there is no such
 /// filter.
 pub(super) fn undo<const STEP: usize>(kind: u8, row: &mut [u8], above: &[u8]) -> Option<()> {
     match kind {
@@ -15,8 +15,8 @@ pub(super) fn undo<const STEP: usize>(kind: u8, row: &mut [u8], above: &[u8]) ->
     Some(())
 }
 
-/// Adds to each byte the value that `guess` predicts from its neighbors to the left, above, and
-/// above left.
+/// Adds the prediction of `guess` to each byte. `guess` receives the byte to the left, the byte
+/// above, and the byte above and to the left.
 #[inline(always)]
 fn add<const STEP: usize>(row: &mut [u8], above: &[u8], guess: impl Fn(u8, u8, u8) -> u8) {
     let (mut left, mut corner) = ([0; STEP], [0; STEP]);
@@ -28,8 +28,8 @@ fn add<const STEP: usize>(row: &mut [u8], above: &[u8], guess: impl Fn(u8, u8, u
     }
 }
 
-/// Returns the neighbor closest to `left + up - corner`. Ties go to the first in the order of the
-/// parameters.
+/// Returns the argument that is closest to `left + up - corner`. If several are equally close,
+/// returns the first of them.
 #[inline(always)]
 fn paeth(left: u8, up: u8, corner: u8) -> u8 {
     let [a, b, c] = [left, up, corner].map(i16::from);

@@ -1,9 +1,9 @@
-//! Decompresses a PNG row by row, in bounded memory.
+//! Decompresses a PNG row by row, with limited memory.
 //!
-//! A window contains the last 32 KiB, which deflate may refer back to, followed by newly
-//! decompressed rows. When the window is full, its last 32 KiB move to the front. Memory therefore
-//! depends on the width of the image but not on its height, and rows after the last requested one
-//! are never decompressed.
+//! A window contains the last 32 KiB of decompressed data, to which deflate may refer, followed by
+//! newly decompressed rows. When the window is full, the last 32 KiB are moved to the front. So the
+//! memory depends only on the width of the image, and rows after the last requested row are not
+//! decompressed.
 
 use fdeflate::Decompressor;
 
@@ -11,33 +11,34 @@ use super::chunk::span;
 use super::filter;
 use crate::error::{Error, Result, resize};
 
-/// Maximum distance of a back-reference in a zlib stream, in bytes.
+/// Maximum distance in bytes of a back-reference in a zlib stream.
 const HISTORY: usize = 32 << 10;
 /// Number of bytes that are decompressed before the history is moved to the front. Typical masks
-/// are smaller, so nothing moves.
-const ROOM: usize = 256 << 10;
+/// are smaller, so that nothing has to be moved.
+const MIN_NEW_BYTES: usize = 256 << 10;
 
-/// Memory that is reused for the next PNG.
+/// Memory that is reused for all PNGs.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    /// The most recently decompressed bytes, which are filtered rows.
+    /// The bytes that were decompressed last, which are filtered rows.
     window: Vec<u8>,
     row: Vec<u8>,
     above: Vec<u8>,
-    /// The values of the row, one byte each, if the file packs several values into a byte.
+    /// The values of the row, with one byte per value, if the file packs several values into a
+    /// byte.
     values: Vec<u8>,
 }
 
-/// Decompresses the rows of one PNG.
+/// Decompresses the rows of a PNG.
 pub(super) struct Inflated<'a> {
     bytes: &'a [u8],
     /// Offset of the next chunk.
     chunk: usize,
-    /// The unread bytes of the current chunk.
+    /// The bytes of the current chunk that have not been read yet.
     data: &'a [u8],
     inflater: Decompressor,
     scratch: &'a mut Scratch,
-    /// Start of the decompressed bytes in the window that have not been consumed as rows.
+    /// Start of the next row in the window.
     from: usize,
     /// End of the decompressed bytes in the window.
     to: usize,
@@ -45,16 +46,17 @@ pub(super) struct Inflated<'a> {
 }
 
 impl<'a> Inflated<'a> {
-    /// Starts at the first data chunk, whose offset is `chunk`. The caller has verified all chunks
-    /// of `bytes`.
+    /// Starts at the first data chunk, which is at offset `chunk`. The caller must have verified
+    /// all chunks.
     pub(super) fn new(bytes: &'a [u8], chunk: usize, depth: u8, scratch: &'a mut Scratch) -> Self {
         let mut inflater = Decompressor::new();
-        // The chunks have their own checksums, and often only part of the data is read.
+        // Ignore the checksum of the stream: the chunks have checksums, and often only a part of
+        // the stream is read.
         inflater.ignore_adler32();
         Inflated { bytes, chunk, data: &[], inflater, scratch, from: 0, to: 0, depth }
     }
 
-    /// Begins a pass whose rows are `bytes` bytes long.
+    /// Begins a pass. Its rows have `bytes` bytes.
     pub(super) fn begin(&mut self, bytes: usize) {
         let Scratch { row, above, .. } = &mut *self.scratch;
         for row in [row, above] {
@@ -78,14 +80,14 @@ impl<'a> Inflated<'a> {
         undo(kind, row, above).ok_or_else(|| Error::decode(format!("png row filter {kind}: expected 0 to 4")))
     }
 
-    /// Decompresses more data. The window has space for at least one row of `bytes` bytes.
+    /// Decompresses more data. Makes sure that the window has space for a row of `bytes` bytes.
     fn more(&mut self, bytes: usize) -> Result<()> {
         let window = &mut self.scratch.window;
-        let room = HISTORY + bytes.max(ROOM);
+        let room = HISTORY + bytes.max(MIN_NEW_BYTES);
         if window.len() < room {
             resize(window, room, 0);
         }
-        // If the window was used for a wider image before, it is larger than `room`.
+        // The window may be larger than `room`, because it was used for a wider image.
         if self.to >= room {
             let keep = self.from.min(self.to - HISTORY);
             window.copy_within(keep..self.to, 0);
@@ -108,7 +110,7 @@ impl<'a> Inflated<'a> {
         Ok(())
     }
 
-    /// Expands each value of the last row to one byte, if several values share a byte.
+    /// If several values share a byte, unpacks the values of the last row.
     pub(super) fn unpack(&mut self) {
         let (depth, Scratch { row, values, .. }) = (self.depth, &mut *self.scratch);
         if depth < 8 {

@@ -1,13 +1,13 @@
-//! Reads the stored values of a PNG, gray values or palette indices, row by row. This reader is for
-//! masks, in which the values are class indices. Color images are read with the `png` crate.
+//! Reads the gray values or palette indices of a PNG, row by row. This reader is for masks, in
+//! which these values are classes. Color images are decoded with the `png` crate.
 //!
-//! Opening a file verifies all chunks, so damage is reported no matter how many rows are read. Only
-//! the rows up to the last requested one are decompressed, and they are not retained.
+//! When a file is opened, the checksums of all chunks are verified, so that damage is detected even
+//! if only a few rows are read. Rows after the last requested row are not decompressed.
 //!
 //! 1. `chunk`: reads chunks and verifies their checksums.
 //! 2. `filter`: reverses the filter of a row.
 //! 3. `inflate`: decompresses row by row.
-//! 4. `reader`: [`Png`], which reads the header and the interlacing passes.
+//! 4. `reader`: [`Png`], which reads the header and the rows of all passes.
 
 mod chunk;
 mod filter;
@@ -17,6 +17,6 @@ mod reader;
 pub(crate) use inflate::Scratch;
 pub(crate) use reader::{Pass, Png};
 
-/// Explanation, for error messages, why an image with several channels is not a mask.
+/// Explains in error messages why an image with several channels is not a mask.
 pub(crate) const ONE_NUMBER: &str =
     "a mask has one number per pixel: gray, or palette indices; Mask::colors gives each color its number";

@@ -1,4 +1,4 @@
-//! Reads the header and the interlacing passes of a PNG.
+//! [`Png`]: reads the header and the rows of a PNG with one channel.
 
 use super::chunk::chunk;
 use super::inflate::{Inflated, Scratch};
@@ -10,14 +10,14 @@ const SIGNATURE: &[u8; 8] = b"\x89PNG\r\n\x1a\n";
 /// A PNG with one channel: gray values or palette indices.
 pub(crate) struct Png<'a> {
     size: Size,
-    /// Bits per value: 1, 2, 4, 8 or 16.
+    /// Number of bits per value: 1, 2, 4, 8 or 16.
     depth: u8,
     interlaced: bool,
     rows: Inflated<'a>,
 }
 
-/// One interlacing pass, which contains every `across`-th column of every `down`-th row, starting
-/// at (`x`, `y`).
+/// A pass of an interlaced image. It contains every `across`-th column of every `down`-th row,
+/// starting at column `x` and row `y`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pass {
     pub(crate) x: u32,
@@ -27,7 +27,7 @@ pub(crate) struct Pass {
 }
 
 impl Pass {
-    /// A pass over the whole image.
+    /// The only pass of an image that is not interlaced.
     pub(crate) const WHOLE: Pass = Pass { x: 0, y: 0, across: 1, down: 1 };
 
     /// Returns the number of rows in this pass of an image of `size`.
@@ -48,16 +48,16 @@ const ADAM7: [Pass; 7] = [
 ];
 
 impl<'a> Png<'a> {
-    /// Returns whether `bytes` start like a PNG.
+    /// Returns whether `bytes` begin like a PNG.
     pub(crate) fn matches(bytes: &[u8]) -> bool {
         bytes.starts_with(SIGNATURE)
     }
 
-    /// Reads the header, and verifies all chunks up to the end. `scratch` can be reused for the
-    /// next PNG.
+    /// Reads the header, and verifies the checksums of all chunks. `scratch` can be reused for
+    /// other images.
     ///
     /// # Errors
-    /// If the PNG has several channels, is damaged, or ends early.
+    /// If the PNG has several channels, is damaged, or is truncated.
     pub(crate) fn open(bytes: &'a [u8], scratch: &'a mut Scratch) -> Result<Self> {
         let wrong = |cause: &str| Error::decode(format!("png: {cause}"));
         let mut at = SIGNATURE.len();
@@ -117,11 +117,11 @@ impl<'a> Png<'a> {
     /// Begins the next pass.
     pub(crate) fn begin(&mut self, pass: Pass) {
         let values = u64::from((self.size.width - pass.x).div_ceil(pass.across));
-        // This also clears the previous row, because the filter of the first row sees zeros above.
+        // This sets the previous row to zeros, which the filter of the first row requires.
         self.rows.begin((values * u64::from(self.depth)).div_ceil(8) as usize);
     }
 
-    /// Reads the next `count` rows of the pass. [`values`](Png::values) returns the last one.
+    /// Reads the next `count` rows of the pass. [`values`](Png::values) returns the last of them.
     pub(crate) fn read(&mut self, count: u32) -> Result<()> {
         for _ in 0..count {
             self.rows.next()?;
@@ -132,9 +132,9 @@ impl<'a> Png<'a> {
         Ok(())
     }
 
-    /// Returns the values of the last row that was read, as one byte each, or as two if they are
-    /// [wide](Png::is_wide). If several values share a byte in the file, up to seven extra values
-    /// may follow the row.
+    /// Returns the values of the last row that was read. A value has one byte, or two if the values
+    /// are [wide](Png::is_wide). If several values share a byte in the file, up to seven additional
+    /// values may follow the row.
     pub(crate) fn values(&self) -> &[u8] {
         self.rows.values()
     }

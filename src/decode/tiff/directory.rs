@@ -1,4 +1,5 @@
-//! The directories of a TIFF or BigTIFF: tags and their values (TIFF 6.0, section 2).
+//! Reads the directories of a TIFF or BigTIFF, which contain tags and their values (TIFF 6.0,
+//! section 2).
 
 /// The bytes of a file, and how it encodes numbers.
 #[derive(Debug, Clone, Copy)]
@@ -9,11 +10,11 @@ pub(super) struct File<'a> {
     wide: bool,
 }
 
-/// One directory, which describes one page of the file.
+/// A directory, which describes a page of the file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Directory<'a> {
     file: File<'a>,
-    /// The entries, 12 or 20 bytes each.
+    /// The entries, which have 12 or 20 bytes each.
     entries: &'a [u8],
     /// Offset of the next directory, or 0 if there is none.
     next: u64,
@@ -37,7 +38,7 @@ impl<'a> File<'a> {
         format!("{what} is beyond the end of the file at byte {}", self.bytes.len())
     }
 
-    /// Reads the unsigned number of `length` bytes at offset `at`.
+    /// Reads an unsigned number of `length` bytes at offset `at`.
     fn number(self, at: u64, length: usize) -> Option<u64> {
         let at = usize::try_from(at).ok()?;
         let digits = self.bytes.get(at..at.checked_add(length)?)?;
@@ -61,7 +62,7 @@ impl<'a> Directory<'a> {
         (self.next != 0).then(|| self.file.directory(self.next)).flatten()
     }
 
-    /// Returns the type and the bytes of the values of `tag`.
+    /// Returns the type of the values of `tag`, and their bytes.
     fn find(&self, tag: u16) -> Result<Option<(u64, &'a [u8])>, String> {
         let (file, each) = (self.file, if self.file.wide { 20 } else { 12 });
         let (count, inline) = if file.wide { (8, 8) } else { (4, 4) };
@@ -89,7 +90,7 @@ impl<'a> Directory<'a> {
         at.map(|bytes| Some((kind, bytes))).ok_or_else(|| file.ends(&format!("tag {tag}")))
     }
 
-    /// Returns the bytes of `tag`.
+    /// Returns the bytes of the values of `tag`.
     pub(super) fn bytes(&self, tag: u16) -> Result<Option<&'a [u8]>, String> {
         Ok(self.find(tag)?.map(|(_, bytes)| bytes))
     }

@@ -1,13 +1,14 @@
-//! Reads the first page of a TIFF or BigTIFF: the stored values of its pixels.
+//! Reads the stored values of the first page of a TIFF or BigTIFF.
 //!
-//! 1. `directory`: tags and their values.
-//! 2. `page`: [`Tiff`], the validated first directory.
-//! 3. `parts`: decodes strips and tiles to native byte order, and reverses the predictor.
+//! 1. `directory`: reads tags and their values.
+//! 2. `page`: [`Tiff`], the first directory, with validated tags.
+//! 3. `parts`: decodes strips and tiles, reverses the predictor, and converts values to native byte
+//!    order.
 //! 4. `unpack`: the compression methods.
 //!
-//! We have our own reader because no other crate supports all of the following: palettes, JPEG
-//! compression with libjpeg's pixels, and planar tiles that extend beyond the image. This module
-//! never panics. A header with false sizes makes it allocate at most one strip or tile.
+//! This module exists because no crate supports palettes, JPEG compression with libjpeg's pixels,
+//! and planar tiles that extend beyond the image. It never panics. If a header claims wrong sizes,
+//! it allocates memory for at most one strip or tile.
 
 mod directory;
 mod page;

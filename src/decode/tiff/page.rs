@@ -1,23 +1,23 @@
-//! The validated tags of a TIFF's first page.
+//! [`Tiff`]: the validated tags of the first page.
 
 use super::directory::{Directory, File};
 
 use crate::decode::Size;
 
-/// Maximum number of pages to count, because the directories of a damaged file may form a cycle.
-const MOST_PAGES: u32 = 100;
+/// Maximum number of pages that are counted. The directories of a damaged file may form a cycle.
+const MAX_PAGES: u32 = 100;
 
 /// Meaning of the channels (PhotometricInterpretation).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::decode) enum Meaning {
-    /// Gray with 0 as white.
+    /// Gray, where 0 is white.
     Inverted,
     Gray,
     Rgb,
     Palette,
     Cmyk,
     YCbCr,
-    /// CIELab and others, by their PhotometricInterpretation.
+    /// A different PhotometricInterpretation, such as CIELab.
     Other(u64),
 }
 
@@ -29,13 +29,13 @@ pub(in crate::decode) enum Numbers {
     Float,
 }
 
-/// Meaning of the first channel after the color channels (ExtraSamples).
+/// Meaning of the channel that follows the color channels (ExtraSamples).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::decode) enum Extra {
     None,
-    /// Alpha, premultiplied into the colors.
+    /// Alpha, by which the colors are premultiplied.
     Associated,
-    /// Alpha, not premultiplied.
+    /// Alpha, by which the colors are not premultiplied.
     Unassociated,
     Unspecified,
 }
@@ -54,13 +54,13 @@ pub(in crate::decode) struct Tiff<'a> {
     pub(in crate::decode) numbers: Numbers,
     pub(in crate::decode) meaning: Meaning,
     pub(in crate::decode) extra: Extra,
-    /// EXIF orientation. Values other than 1 to 8 mean upright.
+    /// EXIF orientation. A value other than 1 to 8 means that the image is upright.
     pub(in crate::decode) orientation: u8,
     pub(super) compression: u64,
     pub(super) predictor: u64,
     /// Whether each channel has its own strips or tiles.
     pub(super) planar: bool,
-    /// Whether the bits within each byte are in reverse order (FillOrder).
+    /// Whether the bits of each byte are in reverse order (FillOrder).
     pub(super) reversed: bool,
     /// Size of a strip or tile.
     pub(super) part: Size,
@@ -70,7 +70,7 @@ pub(in crate::decode) struct Tiff<'a> {
 }
 
 impl Meaning {
-    /// Returns the meaning for this PhotometricInterpretation.
+    /// Returns the meaning of a value of PhotometricInterpretation.
     fn of(number: u64) -> Self {
         match number {
             0 => Meaning::Inverted,
@@ -85,7 +85,7 @@ impl Meaning {
 }
 
 impl Numbers {
-    /// Returns the type for this SampleFormat.
+    /// Returns the type of a value of SampleFormat.
     fn of(number: u64) -> Result<Self, String> {
         match number {
             1 | 4 => Ok(Numbers::Unsigned),
@@ -97,8 +97,7 @@ impl Numbers {
 }
 
 impl Extra {
-    /// Returns the meaning for this value of ExtraSamples, or the usual meaning if the tag is
-    /// missing.
+    /// Returns the meaning of a value of ExtraSamples, or the usual meaning if the tag is missing.
     fn of(number: Option<u64>, meaning: Meaning, channels: u16) -> Self {
         match (number, meaning, channels) {
             (Some(1), ..) => Extra::Associated,
@@ -110,11 +109,11 @@ impl Extra {
     }
 }
 
-/// Rejects a file with several pages.
+/// Returns an error if the file has several pages.
 fn check_pages(directory: &Directory<'_>) -> Result<(), String> {
-    let pages = pages(directory);
+    let pages = count_pages(directory);
     if pages > 1 {
-        let most = if pages == MOST_PAGES { "at least " } else { "" };
+        let most = if pages == MAX_PAGES { "at least " } else { "" };
         return Err(format!(
             "{most}{pages} pages, but a sample has one: write each page to a file of its own (`tiffsplit`), or \
              stack them as channels of one page or of an .npy"
@@ -123,8 +122,8 @@ fn check_pages(directory: &Directory<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the value of `tag` that all channels share, or 1 if the tag is missing.
-fn same(directory: &Directory<'_>, (tag, channels): (u16, u16), what: &str) -> Result<u64, String> {
+/// Returns the value of `tag`, which must be the same for all channels, or 1 if the tag is missing.
+fn common_value(directory: &Directory<'_>, (tag, channels): (u16, u16), what: &str) -> Result<u64, String> {
     let values = directory.numbers(tag, channels.into())?.unwrap_or_default();
     let first = values.first().copied().unwrap_or(1);
     match values.iter().all(|&value| value == first) {
@@ -133,7 +132,7 @@ fn same(directory: &Directory<'_>, (tag, channels): (u16, u16), what: &str) -> R
     }
 }
 
-/// Returns the values of `tag`, one for each of the `parts` strips or tiles.
+/// Returns the values of `tag`, of which there must be one for each of the `parts` strips or tiles.
 fn all(directory: &Directory<'_>, tag: u16, parts: u64) -> Result<Vec<u64>, String> {
     match directory.numbers(tag, parts)? {
         Some(values) if values.len() as u64 == parts => Ok(values),
@@ -160,11 +159,11 @@ impl<'a> Tiff<'a> {
         if channels == 0 {
             return Err("0 channels".into());
         }
-        let bits = same(&directory, (258, channels), "depths")?;
+        let bits = common_value(&directory, (258, channels), "depths")?;
         if !(1..=64).contains(&bits) {
             return Err(format!("values of {bits} bits: expected 1 to 64"));
         }
-        let numbers = Numbers::of(same(&directory, (339, channels), "types")?)?;
+        let numbers = Numbers::of(common_value(&directory, (339, channels), "types")?)?;
         let meaning = Meaning::of(directory.number(262)?.ok_or("tag 262 (meaning of the channels) is missing")?);
         let extra = directory.numbers(338, channels.into())?.unwrap_or_default();
         let extra = Extra::of(extra.first().copied(), meaning, channels);
@@ -216,7 +215,7 @@ impl<'a> Tiff<'a> {
         Ok((0..colors).map(|i| [i, i + colors, i + 2 * colors].map(|at| (values[at] >> 8) as u8)).collect())
     }
 
-    /// Describes the image for messages, for example `gray of 16-bit values`.
+    /// Describes the image for error messages, for example `gray of 16-bit values`.
     pub(in crate::decode) fn kind(&self) -> String {
         let color = match self.meaning {
             Meaning::Inverted | Meaning::Gray if self.channels > 1 => format!("{} channels", self.channels),
@@ -238,14 +237,14 @@ impl<'a> Tiff<'a> {
     }
 }
 
-/// Returns the number of pages, without thumbnails and masks.
-fn pages(first: &Directory<'_>) -> u32 {
+/// Returns the number of pages, not counting thumbnails and masks.
+fn count_pages(first: &Directory<'_>) -> u32 {
     let is_page = |directory: &Directory<'_>| {
         let flags = directory.number(254).ok().flatten().unwrap_or(0);
         let old = directory.number(255).ok().flatten().unwrap_or(0);
         flags & 0b101 == 0 && old != 2
     };
-    let all = std::iter::successors(Some(*first), Directory::next).take(MOST_PAGES as usize);
-    // The first directory always counts, because it is the image that is read.
+    let all = std::iter::successors(Some(*first), Directory::next).take(MAX_PAGES as usize);
+    // Always count the first directory, because it is the image that is read.
     1 + all.skip(1).filter(is_page).count() as u32
 }

@@ -1,71 +1,71 @@
-//! Strips and tiles.
+//! Decodes strips and tiles.
 
 use super::page::{Meaning, Numbers, Tiff};
 use super::unpack;
 use crate::decode::Size;
 
-/// Maximum size of a strip or tile, in bytes.
-const MOST: u64 = 1 << 31;
+/// Maximum size in bytes of a strip or tile.
+const MAX_PART_BYTES: u64 = 1 << 31;
 
-/// Position and extent of a strip or tile in the image.
+/// Position and size of a strip or tile in the image.
 pub(in crate::decode) struct Chunk {
     /// Column of the first pixel.
     pub(in crate::decode) x: usize,
     /// Row of the first pixel.
     pub(in crate::decode) y: usize,
-    /// Width of the area that is inside the image.
+    /// Width of the part that is inside the image.
     pub(in crate::decode) width: usize,
-    /// Height of the area that is inside the image.
+    /// Height of the part that is inside the image.
     pub(in crate::decode) height: usize,
     /// Index of the first channel.
     pub(in crate::decode) channel: usize,
     /// Number of channels.
     pub(in crate::decode) channels: usize,
-    /// Number of bytes per row. A row may extend past the image.
+    /// Number of bytes per row. A row may extend beyond the image.
     pub(in crate::decode) stride: usize,
 }
 
 impl Tiff<'_> {
-    /// Returns whether decoding converts YCbCr to RGB, as the JPEG decoder does.
+    /// Returns whether decoding converts YCbCr to RGB, which the JPEG decoder does.
     pub(in crate::decode) fn converts(&self) -> bool {
         self.compression == JPEG && !self.planar
     }
 
-    /// Returns the number of channels in one strip or tile.
+    /// Returns the number of channels in a strip or tile.
     fn together(&self) -> usize {
         if self.planar { 1 } else { self.channels }
     }
 
-    /// Returns the number of bytes per decoded value. A value of fewer than 8 bits takes one byte.
+    /// Returns the number of bytes of a decoded value. A value of fewer than 8 bits takes one byte.
     pub(in crate::decode) fn value(&self) -> usize {
         (self.bits as usize).div_ceil(8)
     }
 
-    /// Returns the number of bytes per stored row of a strip or tile.
+    /// Returns the number of bytes of a stored row of a strip or tile.
     fn row(&self) -> u64 {
         (u64::from(self.part.width) * self.together() as u64).saturating_mul(self.bits.into()).div_ceil(8)
     }
 
-    /// Returns the size of the largest strip or tile, in bytes.
+    /// Returns the size in bytes of the largest strip or tile.
     pub(in crate::decode) fn largest_part(&self) -> u64 {
         self.row().saturating_mul(self.part.height.into())
     }
 
-    /// Returns the number of bytes of all decoded values.
+    /// Returns the size in bytes of all decoded values.
     pub(in crate::decode) fn all(&self) -> u64 {
         self.size.area().saturating_mul((self.channels * self.value()) as u64)
     }
 
-    /// Decodes all strips and tiles, and passes each one to `put`. Values are in native byte order.
-    /// A value of fewer than 8 bits takes one byte.
+    /// Decodes all strips or tiles, and calls `put` with each of them. Values are in native byte
+    /// order. A value of fewer than 8 bits takes one byte.
     pub(in crate::decode) fn parts(&self, mut put: impl FnMut(&Chunk, &[u8])) -> Result<(), String> {
         if !matches!(self.bits, 1 | 2 | 4 | 8 | 16 | 32 | 64) {
             return Err(format!("{} are not supported", self.kind()));
         }
         let (Size { width, height }, part) = (self.size, self.part);
         let (across, down) = (width.div_ceil(part.width) as usize, height.div_ceil(part.height) as usize);
-        if self.largest_part() > MOST {
-            return Err(format!("a strip or tile has {} bytes, the limit is {MOST}", self.largest_part()));
+        if self.largest_part() > MAX_PART_BYTES {
+            return Err(format!("a strip or tile has {} bytes, the limit is {MAX_PART_BYTES}", self.largest_part()));
         }
         let (mut raw, mut values) = (Vec::new(), Vec::new());
         let row = usize::try_from(self.row()).map_err(|e| e.to_string())?;
@@ -73,12 +73,12 @@ impl Tiff<'_> {
             let (place, plane) = (index % (across * down), index / (across * down));
             let (x, y) = ((place % across) as u32 * part.width, (place / across) as u32 * part.height);
             let inside = Size::new(part.width.min(width - x), part.height.min(height - y));
-            // The last strip may be shorter than the others. Tiles always have their full size.
+            // The last strip may be shorter than the other strips. All tiles have the same size.
             let stored = Size::new(part.width, if self.tiled { part.height } else { inside.height });
             let bytes = row * stored.height as usize;
             if raw.len() != bytes {
-                // Allocate new, zeroed memory instead of resizing: the system commits its pages
-                // only as they are written.
+                // Allocate new, zeroed memory instead of resizing the buffer, because the system
+                // commits its pages only when they are written.
                 raw = vec![0; bytes];
             }
             self.unpack(index, stored, &mut raw)?;
@@ -111,7 +111,7 @@ impl Tiff<'_> {
         Ok(())
     }
 
-    /// Writes the first `kept` channels of all pixels to `to`.
+    /// Decodes the first `kept` channels of all pixels into `to`.
     pub(in crate::decode) fn read(&self, kept: usize, to: &mut [u8]) -> Result<(), String> {
         let (value, width) = (self.value(), self.size.width as usize);
         self.parts(|part, values| {
@@ -181,7 +181,7 @@ impl Tiff<'_> {
         }
     }
 
-    /// Converts a row to native byte order and reverses the predictor.
+    /// Reverses the predictor of a row, and converts it to native byte order.
     fn undo(&self, row: &mut [u8], copy: &mut Vec<u8>) -> Result<(), String> {
         let together = self.together();
         match (self.predictor, self.value()) {
@@ -189,8 +189,8 @@ impl Tiff<'_> {
                 for i in together..row.len() {
                     row[i] = row[i].wrapping_add(row[i - together]);
                 }
-                // The row contains the most significant bytes of all values, then their second
-                // bytes, and so on.
+                // The row contains the most significant byte of every value, followed by the second
+                // byte of every value, and so on.
                 copy.clear();
                 copy.extend_from_slice(row);
                 let count = row.len() / size;
@@ -227,10 +227,10 @@ impl Tiff<'_> {
     }
 }
 
-/// Compression number of JPEG as defined in TIFF Technical Note 2.
+/// Number of the compression method JPEG (TIFF Technical Note 2).
 const JPEG: u64 = 7;
 
-/// Adds to each value the value of the same channel in the pixel to the left.
+/// Adds the value of the same channel of the pixel to the left to each value.
 fn predict<const N: usize>(row: &mut [u8], channels: usize, add: impl Fn([u8; N], [u8; N]) -> [u8; N]) {
     let values = row.as_chunks_mut::<N>().0;
     for i in channels..values.len() {

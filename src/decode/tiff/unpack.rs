@@ -1,5 +1,5 @@
-//! The compression methods of strips and tiles. Each function fills all of `to` or fails, and
-//! ignores any remaining data.
+//! Decompresses strips and tiles. Each function returns an error unless it fills all of `to`, and
+//! ignores remaining data.
 
 use fdeflate::Decompressor;
 use weezl::{BitOrder, LzwStatus, decode};
@@ -25,7 +25,7 @@ pub(super) fn inflate(data: &[u8], to: &mut [u8]) -> Result<(), String> {
     if at < to.len() { Err(ends(at, to)) } else { Ok(()) }
 }
 
-/// Decompresses LZW data. The code length grows one code early, as TIFF requires.
+/// Decompresses LZW data. As TIFF requires, the code length grows one code earlier than in GIF.
 pub(super) fn lzw(data: &[u8], to: &mut [u8]) -> Result<(), String> {
     let options = decode::Configuration::with_tiff_size_switch(BitOrder::Msb, 8).with_yield_on_full_buffer(true);
     let (mut decoder, mut from, mut at) = (options.build(), 0, 0);
@@ -41,13 +41,13 @@ pub(super) fn lzw(data: &[u8], to: &mut [u8]) -> Result<(), String> {
     if at < to.len() { Err(ends(at, to)) } else { Ok(()) }
 }
 
-/// Decompresses PackBits runs (TIFF 6.0, section 9).
+/// Decompresses PackBits data (TIFF 6.0, section 9).
 pub(super) fn packbits(mut data: &[u8], to: &mut [u8]) -> Result<(), String> {
     let mut at = 0;
     while at < to.len() {
         let Some((&head, rest)) = data.split_first() else { return Err(ends(at, to)) };
         let head = head as i8;
-        // -128 means no operation.
+        // -128 has no effect.
         let (length, taken) = match head {
             0.. => (head as usize + 1, head as usize + 1),
             -127..0 => ((1 - isize::from(head)) as usize, 1),
@@ -66,8 +66,8 @@ pub(super) fn packbits(mut data: &[u8], to: &mut [u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Decodes a JPEG to the same pixels as libjpeg. `tables` contains the tables that all strips or
-/// tiles share. Colors are not converted, unless `from_ycbcr` requests a conversion to RGB.
+/// Decodes a JPEG to the same pixels as libjpeg. `tables` contains the tables for all strips or
+/// tiles. If `from_ycbcr` is set, converts YCbCr to RGB. Otherwise, colors are not converted.
 pub(super) fn jpeg(
     data: &[u8],
     tables: Option<&[u8]>,
@@ -78,8 +78,8 @@ pub(super) fn jpeg(
     let joined;
     let bytes = match tables {
         Some(tables) => {
-            // Both begin with SOI, and the tables end with EOI. Join them without the EOI and the
-            // second SOI.
+            // The tables begin with SOI and end with EOI, and the data begins with SOI. Concatenate
+            // both without the EOI and the second SOI.
             let tables = tables.strip_suffix(&[0xff, 0xd9]).unwrap_or(tables);
             joined = [tables, data.get(2..).unwrap_or_default()].concat();
             &joined[..]
@@ -103,7 +103,7 @@ pub(super) fn jpeg(
     let stride = out.size().width as usize * 3;
     let rows = to.chunks_exact_mut(part.width as usize * channels).zip(out.data().chunks_exact(stride));
     for (to, row) in rows {
-        // A gray JPEG decodes to three equal channels.
+        // A gray JPEG is decoded to three equal channels.
         let pixels = to.chunks_exact_mut(channels).zip(row.as_chunks::<3>().0);
         pixels.for_each(|(to, pixel)| to.copy_from_slice(&pixel[..channels]));
     }

@@ -1,6 +1,7 @@
-#![allow(unsafe_code)]
 //! Tests the hand-off on the simulated device: safe asynchronous uploads of batches that are
 //! dropped immediately.
+
+#![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 

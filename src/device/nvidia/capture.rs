@@ -1,13 +1,14 @@
-#![allow(unsafe_code)]
 //! Detects whether a stream of the user's program is being captured into a CUDA graph.
 //!
 //! Some calls would invalidate a capture, such as recording an event for all work in the context
-//! ([`Event::record_all`](super::Event::record_all)). The driver cannot list captures. This module
-//! therefore remembers the streams that the crate has seen, and queries each of them. Querying the
+//! ([`Event::record_all`](super::Event::record_all)). The driver cannot list captures, so this
+//! module remembers the streams that the crate has seen, and queries each of them. Querying the
 //! legacy default stream covers all blocking streams of its context.
 //!
 //! **Invariants**
 //! 1. A handle is queried only while its `CudaStream` is alive.
+
+#![allow(unsafe_code)]
 
 use std::sync::{Arc, Mutex, Weak};
 
@@ -16,10 +17,11 @@ use cudarc::driver::{CudaStream, sys};
 use super::driver::{Context, Doing, Entered, available_for_batches};
 use crate::error::Result;
 
-/// Streams that the program created with [`stream`](super::stream) or passed to a loader.
-static KNOWN: Mutex<Vec<Weak<CudaStream>>> = Mutex::new(Vec::new());
+/// The streams that the program created with [`stream`](super::stream) or passed to the crate.
+static KNOWN_STREAMS: Mutex<Vec<Weak<CudaStream>>> = Mutex::new(Vec::new());
 
-/// Creates a non-blocking stream on device `ordinal`, for programs that do not have a stream yet.
+/// Creates a non-blocking stream on the device with index `ordinal`, for programs that do not have
+/// a stream yet.
 ///
 /// # Errors
 /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if there is no driver or no such device.
@@ -28,13 +30,13 @@ pub fn stream(ordinal: usize) -> Result<Arc<CudaStream>> {
     let _restore = Entered::nowhere();
     let stream =
         Context::new(ordinal)?.cudarc().new_stream().doing(|| format!("making a stream on device {ordinal}"))?;
-    know(&stream);
+    remember(&stream);
     Ok(stream)
 }
 
-/// Wraps a stream of another library, such as PyTorch, on device `ordinal`, given the stream's
-/// handle (`CUstream`, `cudaStream_t`). The handles 0 and 1 refer to the legacy default stream. The
-/// stream must belong to the device's primary context.
+/// Wraps a stream of a different library, such as PyTorch. `stream` is the handle (`CUstream` or
+/// `cudaStream_t`), and `ordinal` is the index of the device. The handles 0 and 1 denote the legacy
+/// default stream. The stream must belong to the device's primary context.
 ///
 /// ```no_run
 /// # let handle = 0;
@@ -55,25 +57,25 @@ pub unsafe fn borrowed_stream(ordinal: usize, stream: usize) -> Result<Arc<CudaS
     let context = Context::new(ordinal)?;
     // SAFETY: guaranteed by the caller.
     let stream = unsafe { context.cudarc().wrap_borrowed_stream(stream as sys::CUstream) };
-    know(&stream);
+    remember(&stream);
     Ok(stream)
 }
 
-/// Remembers a stream of the user's program.
-pub(super) fn know(stream: &Arc<CudaStream>) {
-    let mut known = KNOWN.lock().expect("nothing panics while holding it");
+/// Remembers a stream of the program, so that its captures are detected.
+pub(super) fn remember(stream: &Arc<CudaStream>) {
+    let mut known = KNOWN_STREAMS.lock().expect("nothing panics while holding it");
     if !known.iter().any(|other| std::ptr::eq(other.as_ptr(), Arc::as_ptr(stream))) {
         known.retain(|stream| stream.strong_count() > 0);
         known.push(Arc::downgrade(stream));
     }
 }
 
-/// Returns whether `stream` is being captured, so that queued work becomes part of a graph. The
-/// stream's context must be current.
+/// Returns whether `stream` is being captured, in which case queued work becomes part of a graph.
+/// The context of the stream must be current.
 pub(super) fn is_capturing(stream: sys::CUstream) -> bool {
     let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-    // SAFETY: the caller's stream is alive (invariant 1), or is the legacy stream. The driver
-    // writes the status during the call.
+    // SAFETY: the stream is alive (invariant 1) or is the legacy stream. The driver writes the
+    // status during the call.
     match unsafe { sys::cuStreamIsCapturing(stream, &raw mut status) } {
         sys::CUresult::CUDA_SUCCESS => status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE,
         other => other == sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
@@ -87,7 +89,7 @@ pub(super) fn any_capture(context: &Context) -> bool {
     if is_capturing(LEGACY as sys::CUstream) {
         return true;
     }
-    let known = KNOWN.lock().expect("nothing panics while holding it");
+    let known = KNOWN_STREAMS.lock().expect("nothing panics while holding it");
     let alive = known.iter().filter_map(Weak::upgrade);
     alive.filter(|stream| stream.context() == context.cudarc()).any(|stream| is_capturing(stream.cu_stream()))
 }

@@ -1,13 +1,14 @@
-#![allow(unsafe_code)]
 //! Loads and launches the kernels of `kernels/convert.cu` and `kernels/retouch.cu`.
 //!
 //! **Invariants**
-//! 1. The parameter list of each launch matches the entry point in `convert.cu`: the same order and
-//!    the same widths. The PTX is the compiled form of that source (`tests/gpu/ptx.rs` compares
+//! 1. The parameters of each launch have the order and the widths that the entry point in the
+//!    source declares. The PTX is the compiled form of that source (`tests/gpu/ptx.rs` compares
 //!    them), and `tests/gpu/kernels.rs` compares every entry point with the host.
-//! 2. Addresses come from `DeviceBuffer::at`, given the number of bytes that the kernel accesses
-//!    for `count` samples. The kernel also reads the sample that a record names as the partner.
-//!    The caller of a launch guarantees that the partner's index is below `count`.
+//! 2. Addresses come from `DeviceBuffer::at`, which checks the number of bytes that the kernel
+//!    accesses for `count` samples. The kernel also reads the partner of a sample. The caller of a
+//!    launch guarantees that the index of each partner is below `count`.
+
+#![allow(unsafe_code)]
 
 use std::ffi::c_void;
 
@@ -24,7 +25,7 @@ use crate::error::{Error, Result};
 /// Maximum number of threads per block. The kernels are compiled with this bound.
 const MAX_BLOCK: u32 = 128;
 
-/// Number of threads in the block that retouches a sample: `RETOUCHERS` in `retouch.cu`.
+/// Number of threads in the block that retouches a sample. Must equal `RETOUCHERS` in `retouch.cu`.
 const RETOUCHERS: u32 = 512;
 
 /// Arguments of a launch. All offsets in device memory must be multiples of 16.
@@ -40,11 +41,11 @@ pub struct Launch {
     pub count: usize,
 }
 
-/// The kernel that converts u8 (N, H, W, 3) to the input of a model, for one dtype, layout and
-/// image size.
+/// The kernel that converts u8 images of shape (N, H, W, 3) to the input of a model, for one dtype,
+/// layout and image size.
 ///
-/// Results equal those of the host, bit for bit: both compute one fused multiply-add per value,
-/// rounded to nearest even.
+/// The results are bit-identical to the host's: both compute one fused multiply-add per value, and
+/// round to nearest even.
 pub struct Convert {
     kernel: Kernel,
     dtype: Dtype,
@@ -57,7 +58,7 @@ pub struct Convert {
     normalize: ScaleBias,
 }
 
-/// Counterpart of `Normalize` in the kernel source.
+/// The struct `Normalize` in the kernel source.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct ScaleBias {
@@ -66,12 +67,12 @@ struct ScaleBias {
 }
 
 impl Convert {
-    /// Loads the kernel for images of (`height`, `width`). `normalize` is ignored for
-    /// [`Dtype::U8`]. `with_ops` says whether launches will pass records; a kernel without records
-    /// is faster.
+    /// Loads the kernel for images of `height` times `width` pixels. `normalize` is ignored for
+    /// [`Dtype::U8`]. `with_ops` is whether launches will pass records; a kernel without records is
+    /// faster.
     ///
-    /// The driver compiles only the needed entry point, which takes some tens of milliseconds the
-    /// first time on a machine.
+    /// The driver compiles only this entry point, which takes some tens of milliseconds the first
+    /// time on a machine.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if no kernel supports the dtype or the size. [`ErrorKind::Cuda`] if a
@@ -88,7 +89,8 @@ impl Convert {
         if pixels == 0 || pixels > (1 << 30) {
             return Err(Error::config(format!("image size {width}x{height}: the device cannot convert it")));
         }
-        // Without records, rows do not matter, so treat the image as a single row.
+        // Without records, treat the image as a single row, because the position of a pixel does
+        // not matter.
         let (height, width) = if with_ops { (height, width) } else { (1, pixels) };
         let EntryPoint { name, group, groups } = EntryPoint::find(dtype, layout, width, with_ops)?;
         let kernel = Kernel::load(context, name)?;
@@ -110,9 +112,9 @@ impl Convert {
     /// Queues the conversion of `at.count` samples.
     ///
     /// # Safety
-    /// [`SampleOps`] must have written the records, with partners below `at.count`. The ranges must
-    /// not overlap. Streams and events must order other accesses to them. `self` must not be
-    /// dropped before the work is done.
+    /// The records must have been written by [`SampleOps`], with partners below `at.count`. The
+    /// ranges of memory must not overlap. Streams and events must order this work with all other
+    /// accesses to them. `self` must not be dropped before the work is done.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
@@ -128,7 +130,7 @@ impl Convert {
     }
 }
 
-/// The kernel that runs effects on pixels, in place, on u8 (N, H, W, 3).
+/// The kernel that runs effects on pixels in place, on u8 images of shape (N, H, W, 3).
 pub struct Retouch {
     kernel: Kernel,
     height: u32,
@@ -136,7 +138,7 @@ pub struct Retouch {
 }
 
 impl Retouch {
-    /// Loads the kernel for images of (`height`, `width`).
+    /// Loads the kernel for images of `height` times `width` pixels.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
@@ -145,11 +147,11 @@ impl Retouch {
         Ok(Retouch { kernel, height: height as u32, width: width as u32 })
     }
 
-    /// Queues the effects of `at.count` samples, whose pixels are at `at.from`. `at.to` is the
-    /// offset of memory for a copy of the pixels.
+    /// Queues the effects on `at.count` images at offset `at.from`. `at.to` is the offset of memory
+    /// for copies of the images.
     ///
     /// # Safety
-    /// Same as [`Convert::launch`].
+    /// See [`Convert::launch`].
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
@@ -164,7 +166,7 @@ impl Retouch {
     }
 }
 
-/// The kernel that computes f32 soft labels with `classes` columns, for mixed batches.
+/// The kernel that computes f32 soft labels, including the mixing.
 pub struct SoftLabels {
     kernel: Kernel,
     classes: u32,
@@ -172,8 +174,8 @@ pub struct SoftLabels {
 }
 
 impl SoftLabels {
-    /// Loads the kernel. It spreads a fraction of each row, `smoothing` (0 to 1), evenly over the
-    /// classes.
+    /// Loads the kernel for `classes` classes. It spreads the fraction `smoothing` of each row,
+    /// from 0 to 1, evenly over the classes.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
@@ -183,10 +185,10 @@ impl SoftLabels {
         Ok(SoftLabels { kernel: Kernel::load(context, "soft_labels".into())?, classes, smoothing })
     }
 
-    /// Queues the computation of the rows for `at.count` labels (i64).
+    /// Queues the computation of the rows for `at.count` i64 labels.
     ///
     /// # Safety
-    /// Same as [`Convert::launch`].
+    /// See [`Convert::launch`].
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
@@ -206,12 +208,12 @@ struct EntryPoint {
     name: String,
     /// Number of adjacent pixels that a thread reads and writes together.
     group: usize,
-    /// Number of such groups per thread.
+    /// Number of groups per thread.
     groups: usize,
 }
 
 impl EntryPoint {
-    /// Finds the entry point for a dtype, a layout and rows of `width` pixels.
+    /// Returns the entry point for a dtype, a layout and rows of `width` pixels.
     fn find(dtype: Dtype, layout: Layout, width: usize, with_ops: bool) -> Result<EntryPoint> {
         if dtype == Dtype::U8 && layout == Layout::Nhwc && !with_ops {
             return Err(Error::config("u8 images in (N, H, W, 3) already have the device's format and need no kernel"));
@@ -247,12 +249,11 @@ struct SampleBytes {
     to: usize,
 }
 
-/// Queues `blocks` blocks of `block` threads per sample. The parameters of every entry point are
-/// the output, the input, the records and the number of samples, followed by `own`.
+/// Queues `blocks` blocks of `block` threads per sample. The parameters of each entry point are the
+/// output, the input, the records and the number of samples, followed by `own`.
 ///
 /// # Safety
-/// Same as [`Convert::launch`]. `own` must point to values of the types that the entry point
-/// declares.
+/// See [`Convert::launch`]. `own` must point to values of the types that the entry point declares.
 unsafe fn launch<const N: usize>(
     kernel: &Kernel,
     stream: &Stream,
@@ -286,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_combination_has_its_entry_point() {
+    fn every_combination_has_an_entry_point() {
         for dtype in [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::Bf16] {
             for layout in [Layout::Nchw, Layout::Nhwc] {
                 for width in [224, 225, 228, 300] {

@@ -1,15 +1,16 @@
-#![allow(unsafe_code)]
-//! Loads and launches the kernels of `kernels/jpeg.cu`, which turn entropy-coded bytes into pixels
-//! of the output.
+//! Loads and launches the kernels of `kernels/jpeg.cu`, which decode JPEGs and resize them to the
+//! output.
 //!
 //! **Invariants**
-//! 1. The parameter list of each launch matches the entry point in `jpeg.cu`: the same order and
-//!    the same widths.
-//! 2. Work queued in a [`Branch`] runs after the work that its launch queued earlier in the main
-//!    stream, and before any work that is queued in the main stream after the launch, even if the
-//!    launch fails.
-//! 3. Addresses come from `DeviceBuffer::at`, given the number of bytes that the kernels access. If
-//!    a record determines this number, the caller of the launch guarantees it.
+//! 1. The parameters of each launch have the order and the widths that the entry point in `jpeg.cu`
+//!    declares.
+//! 2. The work of a launch in a [`Branch`] runs after the work that the launch has queued in the
+//!    main stream before, and before any work that is queued in the main stream after the launch,
+//!    even if the launch fails.
+//! 3. Addresses come from `DeviceBuffer::at`, which checks the number of bytes that the kernels
+//!    access. Where this number depends on a record, the caller of the launch guarantees it.
+
+#![allow(unsafe_code)]
 
 use std::ops::Range;
 
@@ -23,48 +24,54 @@ use crate::error::{Error, Result};
 
 /// Maximum number of threads per block. The kernels are compiled with this bound.
 const BLOCK: u32 = 128;
-/// Number of threads per block of `jpeg_follow`: `TILE` in `jpeg.cu`.
+/// Number of threads per block of `jpeg_follow`. Must equal `TILE` in `jpeg.cu`.
 const TILE: u32 = 128;
-/// Number of threads per block of `jpeg_starts`: `SUMMERS` in `jpeg.cu`.
+/// Number of lines that consecutive blocks of `jpeg_follow` share: `OVERLAP` in `jpeg.cu`.
+const OVERLAP: u32 = 16;
+/// Number of threads per block of `jpeg_starts`. Must equal `SUMMERS` in `jpeg.cu`.
 const SUMMERS: u32 = 256;
-/// Maximum number of Huffman tables per sample: `MOST_TABLES` in `jpeg.cu`.
+/// Maximum number of Huffman tables per sample. Must equal `MOST_TABLES` in `jpeg.cu`.
 const TABLES: u32 = 4;
-/// Number of bytes per line of the arena.
+/// Number of bytes per line.
 const LINE: usize = DecodeOps::LINE;
 /// Maximum number of parts of a batch that are decoded at the same time. An image that synchronizes
-/// late offers little parallel work. With parts, the device decodes other images at the same time.
-const PARTS: usize = 4;
-/// Minimum number of samples per part.
-const PART: usize = 64;
-/// Maximum number of parts for batches without long segments, which stall less.
+/// late offers little parallel work, so the device should decode images of other parts in the
+/// meantime.
+const MAX_PARTS: usize = 4;
+/// A part has at least this many samples.
+const MIN_PART_SAMPLES: usize = 64;
+/// Maximum number of parts if the batch has no long segments, because it then stalls less.
 const SHORT_PARTS: usize = 2;
-/// Number of output rows per block of `jpeg_resize`: `ROWS` in `jpeg.cu`.
+/// Number of output rows per block of `jpeg_resize`. Must equal `ROWS` in `jpeg.cu`.
 const ROWS: usize = 8;
-/// Number of bytes of shared memory for the lines of a block, unless a single line is longer. If
-/// fewer than [`ROWS`] lines of a region fit, a block makes several passes.
-const LINES_BYTES: usize = 24 << 10;
+/// Size in bytes of the shared memory for rows of the source, per block, unless a single row is
+/// longer. If fewer than [`ROWS`] rows fit, a block makes several passes.
+const LINES_BYTES: usize = 22 << 10;
 
 /// Arguments of a launch. All offsets in device memory must be multiples of 16.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DecodeAt {
     /// Offset of the records, one per sample.
     pub ops: usize,
-    /// Offset of the arena: heads and entropy-coded bytes.
+    /// Offset of the arena, which contains the tables and the entropy-coded bytes of each image.
     pub arena: usize,
-    /// Offset of scratch memory: [`DecodeOps::COEFFICIENT_BYTES`] per block.
+    /// Offset of the scratch memory for coefficients: [`DecodeOps::COEFFICIENT_BYTES`] per block.
     pub coefficients: usize,
-    /// Offset of scratch memory after the coefficients: [`DecodeOps::PLANE_BYTES`] per block.
+    /// Offset of the scratch memory for component samples, which follows the coefficients:
+    /// [`DecodeOps::PLANE_BYTES`] per block.
     pub planes: usize,
-    /// Offset of scratch memory: [`DecodeOps::axes_bytes`] per sample.
+    /// Offset of the scratch memory for resize filters: [`DecodeOps::axes_bytes`] per sample.
     pub axes: usize,
-    /// Offset of scratch memory: [`DecodeOps::TABLES_BYTES`] per sample.
+    /// Offset of the scratch memory for Huffman tables: [`DecodeOps::TABLES_BYTES`] per sample.
     pub tables: usize,
-    /// Offset of scratch memory: [`DecodeOps::starts_bytes`] for the whole arena.
+    /// Offset of the scratch memory for decoder states: [`DecodeOps::starts_bytes`] for the whole
+    /// arena.
     pub starts: usize,
-    /// Offset of the fault flags, one `u32` per sample: 1 if the sample's data is invalid or cannot
-    /// be decoded in parallel, otherwise 0. The pixels of a sample with a 1 are unspecified.
+    /// Offset of the fault flags, one `u32` per sample: 1 if the data of the sample is invalid or
+    /// cannot be decoded in parallel, and 0 otherwise. The pixels of a sample with a 1 are
+    /// unspecified.
     pub faults: usize,
-    /// Offset of the output: u8 pixels, (N, H, W, 3).
+    /// Offset of the output, u8 images of shape (N, H, W, 3).
     pub out: usize,
     /// Size of the arena, in bytes.
     pub arena_bytes: usize,
@@ -74,32 +81,33 @@ pub struct DecodeAt {
     pub segments: usize,
     /// Length of the longest segment, in bytes.
     pub longest: usize,
-    /// Number of blocks in the scratch memory that the records use.
+    /// Number of blocks of coefficients that the records use.
     pub blocks: usize,
     /// Whether any record applies an EXIF orientation.
     pub turned: bool,
-    /// Whether any record is a copy of another sample's record, which is then decoded twice.
+    /// Whether any record is a copy of the record of a different sample, which is then decoded
+    /// twice.
     pub copied: bool,
     /// Width of the widest region in pixels, at most [`DecodeOps::MOST_COLUMNS`].
     pub columns: usize,
 }
 
 impl DecodeAt {
-    /// Returns the number of parts in which the batch is decoded.
+    /// Returns the number of parts to decode the batch in.
     fn parts(&self) -> usize {
-        let most = if self.longest >= DecodeOps::WORTH { PARTS } else { SHORT_PARTS };
-        self.parts_within(most.min(self.count / PART))
+        let most = if self.longest >= DecodeOps::WORTH { MAX_PARTS } else { SHORT_PARTS };
+        self.parts_within(most.min(self.count / MIN_PART_SAMPLES))
     }
 
-    /// Returns the largest possible number of parts up to `most`. The result is 1 if a record is a
-    /// copy, because a copy shares scratch memory with the original, and two parts would write to
-    /// this memory at the same time.
+    /// Returns the largest possible number of parts up to `most`. If a record is a copy, this is 1,
+    /// because a copy shares scratch memory with the original, and two parts would write to it at
+    /// the same time.
     fn parts_within(&self, most: usize) -> usize {
-        if self.copied { 1 } else { most.min(PARTS).min(self.count).max(1) }
+        if self.copied { 1 } else { most.min(MAX_PARTS).min(self.count).max(1) }
     }
 }
 
-/// Device addresses of the ranges of a [`DecodeAt`].
+/// The device addresses for a [`DecodeAt`].
 struct Addresses {
     ops: u64,
     arena: u64,
@@ -110,7 +118,7 @@ struct Addresses {
     starts: u64,
     faults: u64,
     out: u64,
-    /// Offset of the planes from the coefficients, in units of [`DecodeOps::PLANE_BYTES`].
+    /// Distance from the coefficients to the planes, in units of [`DecodeOps::PLANE_BYTES`].
     planes_at: u32,
 }
 
@@ -122,9 +130,9 @@ impl DecodeAt {
         assert!(columns <= DecodeOps::MOST_COLUMNS as usize, "region of {columns} columns");
     }
 
-    /// Returns the addresses in `memory`, for outputs of (`height`, `width`).
+    /// Returns the addresses in `memory`, for outputs of `height` times `width` pixels.
     fn addresses(&self, memory: &DeviceBuffer, (height, width): (usize, usize)) -> Addresses {
-        // The resize kernel computes both addresses from the start of the coefficients.
+        // The resize kernel finds the planes relative to the coefficients.
         let gap = self.planes.checked_sub(self.coefficients).filter(|gap| gap.is_multiple_of(DecodeOps::PLANE_BYTES));
         let gap = gap.expect("planes follow the coefficients at a multiple of a block's bytes");
         Addresses {
@@ -142,7 +150,7 @@ impl DecodeAt {
     }
 }
 
-/// A decoding stage.
+/// A stage of decoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// Sets the fault flags to zero.
@@ -151,17 +159,17 @@ pub enum Stage {
     Axes,
     /// Builds the Huffman tables of each sample.
     Tables,
-    /// Finds the decoder state at each line of long segments.
+    /// Finds the decoder state at the start of each line of a long segment.
     Follow,
-    /// Finds the starts of the pieces of long segments.
+    /// Finds the first block and the DC coefficients of each line of a long segment.
     Starts,
-    /// Decodes entropy-coded bytes to coefficients.
+    /// Decodes the entropy-coded bytes to coefficients.
     Huffman,
-    /// Transforms coefficients to samples.
+    /// Transforms the coefficients to component samples.
     Idct,
-    /// Converts samples to upright pixels, for images with an EXIF orientation.
+    /// Converts the component samples of images with an EXIF orientation to upright pixels.
     Turn,
-    /// Converts and resizes samples to pixels of the output.
+    /// Converts the component samples to pixels, and resizes these to the output.
     Resize,
 }
 
@@ -184,10 +192,10 @@ struct Branch {
     done: Event,
 }
 
-/// The kernels that decode, crop, resize and flip JPEGs, for one output size. Their pixels equal
-/// the host's bit for bit.
+/// The kernels that decode, crop, resize and flip JPEGs, for one output size. The pixels are
+/// bit-identical to the host's.
 pub struct Decode {
-    /// Event recorded after the work that all branches depend on.
+    /// Event that is recorded after the work that all branches depend on.
     begun: Event,
     branches: Vec<Branch>,
     axes: Kernel,
@@ -203,7 +211,7 @@ pub struct Decode {
 }
 
 impl Decode {
-    /// Loads the kernels for outputs of (`height`, `width`).
+    /// Loads the kernels for outputs of `height` times `width` pixels.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the output is empty or has more than 2^30
@@ -218,7 +226,7 @@ impl Decode {
         let branch = |_| Ok(Branch { stream: Stream::new(context)?, done: Event::new(context)? });
         Ok(Decode {
             begun: Event::new(context)?,
-            branches: (1..PARTS).map(branch).collect::<Result<_>>()?,
+            branches: (1..MAX_PARTS).map(branch).collect::<Result<_>>()?,
             axes: load("jpeg_axes")?,
             tables: load("jpeg_tables")?,
             follow: load("jpeg_follow")?,
@@ -232,16 +240,16 @@ impl Decode {
         })
     }
 
-    /// Queues the decoding of `at.count` samples. If the record of a sample says that its pixels
-    /// are already in place, they stay unchanged.
+    /// Queues the decoding of `at.count` samples. The pixels of a sample with an all-zero record
+    /// stay unchanged.
     ///
     /// # Safety
-    /// The records, and the heads in the arena that they refer to, must have been written for this
+    /// The records, and the tables in the arena that they refer to, must have been written for this
     /// output size and fit `at`: they may refer to blocks below `at.blocks`, to at most
     /// `at.segments` segments, and to regions at most `at.columns` wide. If a record is a copy,
-    /// `at.copied` must be set. Entropy-coded bytes may be arbitrary. The ranges must not overlap.
-    /// Other accesses to them must be ordered by streams and events. `self` must not be dropped
-    /// before the work is done.
+    /// `at.copied` must be true. Entropy-coded bytes may be arbitrary. The ranges of memory must
+    /// not overlap. Streams and events must order this work with all other accesses to them. `self`
+    /// must not be dropped before the work is done.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails.
@@ -250,10 +258,10 @@ impl Decode {
         unsafe { self.launch_in_parts(stream, memory, at, at.parts()) }
     }
 
-    /// Same as [`launch`](Decode::launch), but with at most the given number of parts.
+    /// Like [`launch`](Decode::launch), but in at most `most` parts.
     ///
     /// # Safety
-    /// Same as [`launch`](Decode::launch).
+    /// See [`launch`](Decode::launch).
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails.
@@ -280,19 +288,19 @@ impl Decode {
             Stage::APART.into_iter().try_for_each(|stage| streams().try_for_each(|(i, at)| queue(at, stage, part(i))))
         });
         branches.iter().fold(queued, |queued, branch| {
-            // Upholds invariant 2. If the driver cannot order the streams, the host waits.
+            // Uphold invariant 2. If the driver cannot order the streams, the host waits.
             let joined = branch.done.record(&branch.stream).and_then(|()| stream.wait(&branch.done));
             queued.and(joined.or_else(|e| branch.stream.synchronize().and(Err(e))))
         })
     }
 
-    /// Queues one stage for some samples, or for all samples if the stage is in
+    /// Queues one stage for the samples `samples`, or for all samples if the stage is in
     /// [`Stage::TOGETHER`]. Queuing all stages in order is equivalent to
     /// [`launch`](Decode::launch).
     ///
     /// # Safety
-    /// Same as [`launch`](Decode::launch). The previous stages must have been queued for the same
-    /// samples, and for any samples whose records these samples copy.
+    /// See [`launch`](Decode::launch). The previous stages must have been queued for the same
+    /// samples, and for the samples whose records these are copies of.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails.
@@ -314,8 +322,8 @@ impl Decode {
         let (all, height, width) = (count as u32, size.0 as u32, size.1 as u32);
         // `Samples` in `jpeg.cu`.
         let (samples, count_of_part) = ([samples.end as u32, samples.start as u32], samples.len());
-        // Twice the mean number of lines per image. If an image has more lines, the thread blocks
-        // loop over them.
+        // Twice the mean number of lines per image. If an image has more, the thread blocks loop
+        // over them.
         let lines = 2 * at.arena_bytes / count / LINE;
         let kept = (blocks / count).div_ceil(BLOCK as usize).clamp(1, 256);
         macro_rules! queue {
@@ -336,7 +344,7 @@ impl Decode {
             Stage::Axes => queue!(axes, 2, BLOCK, 0, axes, faults, ops, all, height, width, planes_at),
             Stage::Tables => queue!(tables, TABLES, BLOCK, 0, tables, arena, ops, all),
             Stage::Follow => {
-                let groups = lines.div_ceil(TILE as usize).clamp(1, 64);
+                let groups = lines.div_ceil((TILE - OVERLAP) as usize).clamp(1, 64);
                 queue!(follow, groups, TILE, 0, starts, faults, tables, arena, ops, samples)
             }
             Stage::Starts => queue!(starts, 1, SUMMERS, 0, starts, faults, tables, arena, ops, samples),
@@ -348,7 +356,7 @@ impl Decode {
             Stage::Turn if !at.turned => Ok(()),
             Stage::Turn => queue!(turn, kept, BLOCK, 0, coefficients, planes, faults, ops, samples),
             Stage::Resize => {
-                // Lines begin and end at multiples of 4 pixels of the stored image.
+                // Rows begin and end at multiples of 4 pixels of the stored image.
                 let line = at.columns + 6;
                 let words = (ROWS * line).min(LINES_BYTES / 4).max(line) as u32;
                 let (groups, shared) = (size.0.div_ceil(ROWS), words * 4 + 16);
@@ -370,8 +378,8 @@ mod tests {
             let at = DecodeAt { count, ..long };
             assert_eq!(at.parts(), parts, "{count} samples");
             assert_eq!(DecodeAt { longest: DecodeOps::WORTH - 1, ..at }.parts(), parts.min(2), "{count} samples");
-            // Tests request parts that contain only a few samples.
-            assert_eq!(at.parts_within(9), count.clamp(1, PARTS));
+            // Tests may request parts that contain only a few samples.
+            assert_eq!(at.parts_within(9), count.clamp(1, MAX_PARTS));
             let copied = DecodeAt { copied: true, ..at };
             assert_eq!([copied.parts(), copied.parts_within(4)], [1, 1]);
         }
@@ -397,14 +405,14 @@ mod tests {
         assert!(source.contains(&format!("enum {{ MOST_TAPS = {} }};", DecodeOps::MOST_TAPS)));
         assert!(source.contains(&format!("enum {{ ROWS = {ROWS} }};")));
         assert!(source.contains(&format!("__launch_bounds__({BLOCK})")));
-        assert!(source.contains(&format!("enum {{ TILE = {TILE} }};")));
+        assert!(source.contains(&format!("enum {{ TILE = {TILE}, OVERLAP = {OVERLAP}, ")));
         assert!(source.contains(&format!("enum {{ SUMMERS = {SUMMERS} }};")));
         assert!(source.contains(&format!("enum {{ LINE = {LINE} }};")));
         assert!(source.contains(&format!(", WORTH = {} }};", DecodeOps::WORTH)));
         assert!(source.contains(&format!("enum {{ MOST_TABLES = {TABLES}, ")));
         assert!(source.contains(&format!("static_assert(sizeof(Built) == {},", DecodeOps::TABLES_BYTES)));
-        assert_eq!(DecodeOps::axes_bytes(1, 3), 256 + 96 + 240);
-        // A `Strip` and the widest line must fit into shared memory together.
+        assert_eq!(DecodeOps::axes_bytes(1, 3), 256 + 160 + 432);
+        // A `Strip` and the widest row must fit into shared memory together.
         let strip = 8 + ROWS * (8 + 8 * DecodeOps::MOST_TAPS);
         assert!((DecodeOps::MOST_COLUMNS as usize + 6) * 4 + 16 + strip.next_multiple_of(16) <= 48 << 10);
     }

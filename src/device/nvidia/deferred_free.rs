@@ -1,9 +1,9 @@
-//! Frees memory on a separate thread when the device is idle.
+//! Frees memory on a separate thread, once the device has finished its work.
 //!
-//! `cuMemFree` and `cuMemFreeHost` wait for all work submitted to the device, and driver calls of
-//! other threads block until they return (both observed on driver 580). The submitted work may
-//! depend on something that the program's thread has yet to release, which would cause a deadlock.
-//! A separate thread therefore polls until the device is idle, and then makes these calls.
+//! `cuMemFree` and `cuMemFreeHost` wait for all work that was submitted to the device, and
+//! meanwhile block driver calls of other threads (both observed on driver 580). If the work depends
+//! on something that the program's thread has yet to do, this is a deadlock. Therefore, a separate
+//! thread polls until the work is done, and then makes these calls.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -12,9 +12,9 @@ use super::driver::Context;
 use super::event::Event;
 use crate::device::gpu::Recorded;
 
-/// Maximum time that a failed allocation waits for memory that is about to be freed.
+/// How long a failed allocation waits for memory that is about to be freed.
 pub(super) const FREED_WITHIN: Duration = Duration::from_secs(5);
-/// Interval between checks whether the device has completed its work.
+/// How often the thread checks whether the device has finished its work.
 const POLL: Duration = Duration::from_millis(1);
 
 struct Job {
@@ -23,17 +23,18 @@ struct Job {
     free: Box<dyn FnOnce() + Send>,
 }
 
-/// The work submitted to a device up to a point in time.
+/// All work that was submitted to a device up to some point in time.
 struct After {
     context: Context,
-    /// Event for this work, or `None` if no event could be created.
+    /// Event after this work, or `None` if there cannot be one.
     mark: Option<Event>,
+    /// Whether the event has been recorded.
     marked: bool,
 }
 
 struct Queue {
     jobs: Vec<Job>,
-    /// Number of unfinished jobs, including the current one.
+    /// Number of jobs that are not done, including the current one.
     open: usize,
     running: bool,
 }
@@ -45,12 +46,11 @@ fn queue() -> MutexGuard<'static, Queue> {
     QUEUE.lock().expect("nothing panics while holding it")
 }
 
-/// Runs `free` in its context after all work submitted to the context's device so far. The thread
-/// ends when the queue is empty.
+/// Runs `free` in `context` once all work that has been submitted to the device is done. The thread
+/// ends when no job is left.
 pub(super) fn free_when_idle(context: Context, free: impl FnOnce() + Send + 'static) {
     let mut after = After { mark: Event::new(&context).ok(), context, marked: false };
-    // Record the event immediately, so that it cannot fall into a capture that starts while the
-    // device is busy.
+    // Record the event immediately, because a capture may start while the device is busy.
     after.try_mark();
     add(Job { after: Some(after), free: Box::new(free) });
 }
@@ -61,8 +61,7 @@ fn add(job: Job) {
     queue.open += 1;
     if !queue.running {
         let thread = std::thread::Builder::new().name("warpfeed-free".into()).spawn(work);
-        // If the thread cannot be started, the jobs stay queued until the next attempt. The memory
-        // stays allocated, but the program is not blocked.
+        // If the thread cannot be started, the memory stays allocated until the next attempt.
         queue.running = thread.is_ok();
     }
 }
@@ -82,7 +81,7 @@ fn work() {
             let here = after.context.enter();
             (here, after)
         });
-        // If the context cannot be entered, it has failed, and its memory is already lost.
+        // If the context cannot be entered, it has failed, and its memory is lost anyway.
         if here.as_ref().is_none_or(|(here, _)| here.is_ok()) {
             (job.free)();
         }
@@ -93,8 +92,8 @@ fn work() {
 }
 
 impl After {
-    /// Records the event for the work, unless a stream is being captured. If the driver does not
-    /// support such events, there is nothing to wait for.
+    /// Records the event, unless a stream is being captured. If the driver cannot record such an
+    /// event, there is nothing to wait for.
     fn try_mark(&mut self) {
         match self.mark.as_ref().map(Event::record_all) {
             Some(Ok(Recorded::Yes)) => self.marked = true,
@@ -118,13 +117,14 @@ impl After {
     }
 }
 
-/// Waits at most `most` until all queued memory is freed. Returns whether any memory was queued.
-pub(super) fn settle(most: Duration) -> bool {
+/// Waits until all queued memory is freed, but at most for `timeout`. Returns whether memory was
+/// queued and has been freed.
+pub(super) fn wait_until_freed(timeout: Duration) -> bool {
     let queue = queue();
     if queue.open == 0 {
         return false;
     }
-    let left = DONE.wait_timeout_while(queue, most, |queue| queue.open > 0);
+    let left = DONE.wait_timeout_while(queue, timeout, |queue| queue.open > 0);
     left.expect("nothing panics while holding it").0.open == 0
 }
 
@@ -144,10 +144,10 @@ mod tests {
             first.send(1).unwrap();
         }));
         later(Box::new(move || done.send(2).unwrap()));
-        assert!(!settle(Duration::from_millis(5)), "the first job is blocked");
+        assert!(!wait_until_freed(Duration::from_millis(5)), "the first job is blocked");
         gate.send(()).unwrap();
         assert_eq!(order.iter().take(2).collect::<Vec<_>>(), [1, 2]);
-        settle(Duration::from_secs(10));
-        assert!(!settle(Duration::from_secs(10)), "all jobs are done");
+        wait_until_freed(Duration::from_secs(10));
+        assert!(!wait_until_freed(Duration::from_secs(10)), "all jobs are done");
     }
 }

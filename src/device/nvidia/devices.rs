@@ -1,14 +1,17 @@
-#![allow(unsafe_code)]
-//! Records marks after the work of all devices that the program may be using.
+//! Records events behind the work queued on every device that the program may be using.
 //!
-//! Every device can read page-locked memory, and a slice of such memory does not reveal which
-//! stream reads it. Released memory therefore counts as in use until every device has completed the
-//! work submitted before the release. The devices of a program are the ones with an active primary
-//! context. cudarc's usual contexts, candle, burn, libtorch and the runtime API use primary
-//! contexts. Contexts that a program creates itself are not watched.
+//! Any device can read page-locked memory, and a slice does not tell which stream is reading it. So
+//! released memory stays in use until every device has finished the work submitted before the
+//! release.
+//!
+//! The devices of a program are the ones with an active primary context. The runtime API, libtorch,
+//! candle, burn and cudarc's usual contexts use primary contexts. Contexts that a program creates
+//! itself are not tracked.
 //!
 //! **Invariants**
-//! 1. A context is entered before any call that makes the driver wait for it.
+//! 1. A context is made current before any driver call that blocks on it.
+
+#![allow(unsafe_code)]
 
 use std::sync::Mutex;
 
@@ -22,13 +25,13 @@ use crate::device::gpu::Recorded;
 use crate::device::handoff::Marked;
 use crate::error::Result;
 
-/// The watched contexts, and spare events for new marks.
+/// The primary contexts of all devices, and a pool of reusable events.
 pub(crate) struct Devices {
     contexts: Mutex<Vec<Option<Context>>>,
     spare: Mutex<Vec<Event>>,
 }
 
-/// A snapshot of the work submitted to a set of streams or contexts: events recorded after it.
+/// Events that were recorded after the work of a stream, or of all devices.
 #[derive(Default)]
 pub(crate) struct Mark(Vec<Event>);
 
@@ -38,8 +41,8 @@ impl Devices {
         Devices { contexts, spare: Mutex::default() }
     }
 
-    /// Marks all work submitted to the devices so far. Drivers before CUDA 12.5 do not support
-    /// this; with such a driver, the host waits for the work if `block` is set.
+    /// Marks all work that has been submitted to the devices. Drivers before CUDA 12.5 do not
+    /// support this. With such a driver, the host waits for the work if `block` is true.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails.
@@ -52,7 +55,8 @@ impl Devices {
             let refused = match recorded {
                 Recorded::Yes => None,
                 Recorded::NotNow => Some(Marked::Capturing),
-                // An event that was never recorded counts as done.
+                // This driver cannot record the event, so block here instead. The unrecorded event
+                // in `mark` then reports that the work is done, which is true.
                 Recorded::Never if block => (!finish(&context)?).then_some(Marked::Capturing),
                 Recorded::Never => Some(Marked::Unable),
             };
@@ -64,19 +68,19 @@ impl Devices {
         Ok(Marked::At(mark))
     }
 
-    /// Returns the active contexts. Does not hold a lock on return, because the caller may wait for
-    /// the contexts' work.
+    /// Returns the active contexts. They are cloned, so that the caller can wait for their work
+    /// without holding the lock.
     fn active(&self) -> Result<Vec<Context>> {
         let mut contexts = self.contexts.lock().expect("nothing panics while holding it");
-        for (ordinal, place) in contexts.iter_mut().enumerate() {
-            if place.is_none() {
-                *place = Context::if_active(ordinal)?;
+        for (ordinal, context) in contexts.iter_mut().enumerate() {
+            if context.is_none() {
+                *context = Context::if_active(ordinal)?;
             }
         }
         Ok(contexts.iter().flatten().cloned().collect())
     }
 
-    /// Marks all work submitted to `stream` so far.
+    /// Marks all work that has been submitted to `stream`.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails.
@@ -99,7 +103,7 @@ impl Devices {
         Ok(true)
     }
 
-    /// Stores the events of a mark for reuse.
+    /// Keeps the events of a mark for reuse.
     pub(crate) fn recycle(&self, mark: Mark) {
         self.spare.lock().expect("nothing panics while holding it").extend(mark.0);
     }
@@ -113,11 +117,12 @@ impl Devices {
     }
 }
 
-/// Waits for all work of a context. Returns `false` if one of its streams is being captured.
+/// Waits for all work of a context. Returns `false`, without waiting, if one of its streams is
+/// being captured.
 fn finish(context: &Context) -> Result<bool> {
     let _here = context.enter()?;
     if capture::any_capture(context) {
         return Ok(false);
     }
-    result::ctx::synchronize().doing(|| "waiting for the work of a context").map(|()| true)
+    result::ctx::synchronize().doing(|| "synchronizing the CUDA context").map(|()| true)
 }

@@ -1,5 +1,4 @@
-#![allow(unsafe_code)]
-//! Finds the CUDA driver and reports its errors.
+//! Finds the CUDA driver, enters its contexts, and converts its errors.
 //!
 //! **Invariants**
 //! 1. No function of cudarc that resolves a driver symbol runs before [`available`] has returned
@@ -8,9 +7,11 @@
 //! 2. Every raw driver call for an object in this folder runs while an [`Entered`] of its context
 //!    is alive on the calling thread. `exit` counts the `Entered` as a call in progress, so that no
 //!    call runs while the process exits. The outermost `Entered` of a thread may
-//!    [rest](Entered::resting) between calls that enter again.
-//! 3. An [`Entered`] restores the thread's state, which consists of the current context and the
-//!    capture mode. The program's own calls on that thread are therefore not affected.
+//!    [rest](Entered::resting), because each call enters again.
+//! 3. An [`Entered`] restores the current context and the capture mode of the thread, so the
+//!    program's own calls on that thread are not affected.
+
+#![allow(unsafe_code)]
 
 use std::cell::Cell;
 use std::error::Error as _;
@@ -24,28 +25,28 @@ use cudarc::driver::{CudaContext, CudaStream, result, sys};
 use super::exit::{self, Pass};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Checks whether a CUDA driver can be opened. The result is cached per process.
+/// Returns an error if no CUDA driver can be opened. The result is cached.
 ///
 /// # Errors
-/// [`ErrorKind::Cuda`] with the dynamic linker's message, if there is no driver.
+/// [`ErrorKind::Cuda`] with the message of the dynamic linker, if there is no driver.
 pub fn available() -> Result<()> {
     library().as_ref().map(|_| ()).map_err(|why| Error::new(ErrorKind::Cuda, format!("no NVIDIA driver found ({why})")))
 }
 
-/// Returns the driver's library, which stays loaded, or the reason why it could not be loaded.
+/// Returns the library of the driver, which stays loaded, or the reason why it could not be loaded.
 fn library() -> &'static Result<libloading::Library, String> {
     static DRIVER: OnceLock<Result<libloading::Library, String>> = OnceLock::new();
     let name = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" };
     DRIVER.get_or_init(|| {
         // SAFETY: the initializers of libcuda have no preconditions.
         unsafe { libloading::Library::new(name) }
-            // Prefer the source of the error: it is the linker's message, which names the library.
+            // Prefer the source of the error, which is the linker's message and names the library.
             .map_err(|e| e.source().map_or_else(|| format!("{name}: {e}"), ToString::to_string))
     })
 }
 
-/// Returns whether the driver can record one event for all work of a context (`cuCtxRecordEvent`,
-/// from CUDA 12.5, driver 555). This check is necessary because cudarc panics if a symbol is
+/// Returns whether the driver can record an event for all work of a context (`cuCtxRecordEvent`,
+/// since CUDA 12.5, driver 555). Check this before the call, because cudarc panics if a symbol is
 /// missing.
 pub(super) fn marks_contexts() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
@@ -64,23 +65,23 @@ pub(super) fn device_count() -> usize {
     count.map_or(0, |count| count.max(0) as usize)
 }
 
-/// Same as [`available`], but for batches on a device: without a driver, the error mentions the
-/// alternative.
+/// Like [`available`], but for device batches: the error suggests batches in host memory.
 pub(super) fn available_for_batches() -> Result<()> {
     available().map_err(|e| Error::new(e.kind(), format!("{}; use .host() for batches in host memory", e.cause())))
 }
 
-/// The context of a device, shared with the program's own streams.
+/// The context of a device, which is shared with the program's own streams.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Context(Option<Arc<CudaContext>>);
 
 impl Drop for Context {
-    /// Restores the thread's current context, because dropping cudarc's last handle changes it.
+    /// Preserves the current context of the thread, which dropping the last handle of cudarc
+    /// changes.
     fn drop(&mut self) {
         if let Some(context) = self.0.take().filter(|context| Arc::strong_count(context) == 1) {
             let restore = Entered::nowhere();
             if restore.is_refused() {
-                // Leak the handle. The driver releases the context when the process ends.
+                // Leak the handle, because the driver releases the context when the process ends.
                 std::mem::forget(context);
             } else {
                 drop(context);
@@ -90,14 +91,15 @@ impl Drop for Context {
 }
 
 impl Context {
-    /// Opens the primary context of device `ordinal`, which all users in the process share.
+    /// Opens the primary context of the device with index `ordinal`, which the whole process
+    /// shares.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if there is no driver or no such device.
     pub fn new(ordinal: usize) -> Result<Self> {
         available()?;
-        // Before this call, the driver has no capture mode to restore. If it fails, the call below
-        // fails, too, and reports the error.
+        // Without this call, the driver has no capture mode to restore. If it fails, a later call
+        // fails as well, and reports the error.
         let _ = result::init();
         let restore = Entered::nowhere();
         if restore.is_refused() {
@@ -108,15 +110,15 @@ impl Context {
         Ok(Context(Some(context)))
     }
 
-    /// Returns the primary context of device `ordinal` if the program already uses it. Never
-    /// creates it.
+    /// Returns the primary context of the device with index `ordinal`, or `None` if the program
+    /// does not use it yet.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
     pub(super) fn if_active(ordinal: usize) -> Result<Option<Self>> {
         available()?;
         let (mut flags, mut active) = (0, 0);
-        // SAFETY: both results are written before the call returns.
+        // SAFETY: the driver writes both results before the call returns.
         let state =
             unsafe { sys::cuDevicePrimaryCtxGetState(ordinal as sys::CUdevice, &raw mut flags, &raw mut active) };
         state.result().doing(|| format!("querying whether device {ordinal} is in use"))?;
@@ -137,8 +139,8 @@ impl Context {
 
     /// Makes this context current on the calling thread until the result is dropped.
     ///
-    /// Unlike cudarc's `bind_to_thread`, this function does not consume an error that cudarc stores
-    /// for the program.
+    /// Unlike cudarc's `bind_to_thread`, this does not consume an error that cudarc has stored for
+    /// the program.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails or the process is exiting.
@@ -162,7 +164,7 @@ impl Context {
         self.0.as_ref().expect("the handle leaves in drop only")
     }
 
-    /// Returns the ordinal of the device.
+    /// Returns the index of the device.
     pub fn ordinal(&self) -> usize {
         self.cudarc().ordinal()
     }
@@ -198,32 +200,32 @@ impl fmt::Debug for Context {
 
 thread_local! {
     /// Nesting depth of [`Entered`] on this thread.
-    static STAYS: Cell<u32> = const { Cell::new(0) };
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A scope on one thread in which a context is current. Dropping it restores the previous context
+/// A scope on one thread, in which a context is current. Dropping it restores the previous context
 /// and capture mode of the thread.
 pub struct Entered {
     before: sys::CUcontext,
     now: sys::CUcontext,
     /// The previous capture mode, or `None` in a nested scope or if the driver did not return it.
     mode: Option<sys::CUstreamCaptureMode>,
-    /// Whether the scope was entered. False if the process is exiting, in which case no call may be
-    /// made.
+    /// False if the process is exiting, so that no call may be made.
     entered: bool,
-    /// Counts as a call in progress. `None` while the scope is resting, or if it was not entered.
+    /// Makes the scope count as a call in progress. `None` if the scope is resting or was not
+    /// entered.
     pass: Option<Pass>,
     _on_this_thread: PhantomData<*const ()>,
 }
 
 impl Entered {
-    /// Saves the thread's state without changing the context, and makes the thread's calls harmless
-    /// to captures of other streams. In the default capture mode, querying an event invalidates a
-    /// capture that another thread has started (measured on driver 580).
+    /// Saves the state of the thread without changing the context, and makes calls of the thread
+    /// harmless to captures. In the default capture mode, querying an event invalidates a capture
+    /// that a different thread has started (measured on driver 580).
     ///
     /// If the process is exiting, the result is [refused](Self::is_refused).
     pub(super) fn nowhere() -> Self {
-        let depth = STAYS.replace(STAYS.get() + 1);
+        let depth = DEPTH.replace(DEPTH.get() + 1);
         let Some(pass) = exit::pass() else {
             let nowhere = std::ptr::null_mut();
             let (mode, pass) = (None, None);
@@ -245,8 +247,8 @@ impl Entered {
         !self.entered
     }
 
-    /// Lets a thread keep the scope while it waits for work. A resting scope does not count as a
-    /// call in progress, so the process may exit. Each call of the thread enters again.
+    /// Lets a thread keep the scope while it is idle. A resting scope does not count as a call in
+    /// progress, so the process can exit. Each driver call must enter again.
     pub(crate) fn resting(mut self) -> Self {
         self.pass = None;
         self
@@ -255,7 +257,7 @@ impl Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        STAYS.set(STAYS.get() - 1);
+        DEPTH.set(DEPTH.get() - 1);
         if self.is_refused() {
             return;
         }
@@ -263,13 +265,13 @@ impl Drop for Entered {
         self.mode.map(exchange);
         let now = result::ctx::get_current().ok().flatten().unwrap_or(self.now);
         if now != self.before {
-            // SAFETY: this context, or none, was current on this thread before.
+            // SAFETY: this context, or no context, was current on this thread before.
             let _ = unsafe { result::ctx::set_current(self.before) };
         }
     }
 }
 
-/// Sets the thread's capture mode and returns the previous one.
+/// Sets the capture mode of the thread. Returns the previous mode.
 fn exchange(mut mode: sys::CUstreamCaptureMode) -> Option<sys::CUstreamCaptureMode> {
     // SAFETY: the driver reads and writes the mode during the call. This code is not reached
     // without a driver (invariant 1).
@@ -277,7 +279,7 @@ fn exchange(mut mode: sys::CUstreamCaptureMode) -> Option<sys::CUstreamCaptureMo
     exchanged.result().is_ok().then_some(mode)
 }
 
-/// Converts the error of a driver call, and adds the name of the failed operation.
+/// Converts the error of a driver call, and adds what failed.
 pub(super) trait Doing<T> {
     fn doing<S: Into<String>>(self, what: impl FnOnce() -> S) -> Result<T>;
 }
@@ -300,7 +302,7 @@ mod tests {
 
     /// Skipped without a driver.
     #[test]
-    fn a_resting_context_is_no_call_in_progress() {
+    fn a_resting_context_does_not_count_as_a_call() {
         if let Err(e) = available() {
             return crate::require::missing("cuda", e);
         }
@@ -324,7 +326,7 @@ mod tests {
 
     /// Skipped if there is a driver; `tests/gpu/batches.rs` covers that case.
     #[test]
-    fn a_missing_driver_is_one_sentence_and_no_panic() {
+    fn a_missing_driver_is_an_error_of_one_sentence() {
         if available().is_ok() {
             return crate::require::missing("no-driver", "this machine has a driver");
         }

@@ -1,9 +1,9 @@
-#![allow(unsafe_code)]
-//! Events, which mark a point in a stream or all work submitted to a context.
+//! Events, which mark a point in a stream, or all work of a context.
 //!
 //! **Invariants**
-//! 1. A handle created here is destroyed once, in `drop`. The driver allows this while work is
-//!    pending.
+//! 1. `drop` destroys the handle, once. The driver allows this while work is pending.
+
+#![allow(unsafe_code)]
 
 use std::fmt;
 
@@ -17,13 +17,13 @@ use crate::error::ErrorKind;
 use crate::error::Result;
 
 /// An event, which marks a point in a stream. It may be recorded repeatedly. A wait refers to the
-/// most recent recording at the time the wait is queued.
+/// most recent recording when the wait is queued.
 pub struct Event {
     raw: sys::CUevent,
     context: Context,
 }
 
-// SAFETY: the driver's event calls may be made from any thread; the handle is never mutated.
+// SAFETY: the driver accepts event calls from any thread, and the handle is never changed.
 unsafe impl Send for Event {}
 // SAFETY: as above.
 unsafe impl Sync for Event {}
@@ -37,7 +37,7 @@ impl Event {
         Self::with(context, sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
     }
 
-    /// Creates an event that also records the time on the device's clock.
+    /// Creates an event that also records when it completes, on the device's clock.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
@@ -59,8 +59,8 @@ impl Event {
         &self.context
     }
 
-    /// Records the event after all work submitted so far to all streams of its context. Costs the
-    /// host 0.3 to 2 us.
+    /// Records the event after the work that has been queued so far in all streams of its context.
+    /// Costs the host 0.3 to 2 us.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
@@ -72,7 +72,7 @@ impl Event {
         if capture::any_capture(&self.context) {
             return Ok(Recorded::NotNow);
         }
-        // SAFETY: the context and its event are alive (invariant 1), and the symbol exists.
+        // SAFETY: the context and the event are alive (invariant 1), and the symbol exists.
         let recorded = unsafe { sys::cuCtxRecordEvent(self.context.cudarc().cu_ctx(), self.raw) };
         if recorded == sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED {
             static WARNED: std::sync::Once = std::sync::Once::new();
@@ -91,8 +91,8 @@ impl Event {
             .map(|()| Recorded::Yes)
     }
 
-    /// Returns whether the work before the event is done. Returns true for an event that was never
-    /// recorded.
+    /// Returns whether the work before the event is done. An event that was never recorded counts
+    /// as done.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails, or if earlier work failed.
@@ -115,11 +115,11 @@ impl Event {
         unsafe { result::event::synchronize(self.raw) }.doing(|| "waiting for an event")
     }
 
-    /// Returns the milliseconds on the device's clock from `self` to `end`, with a resolution of
-    /// half a microsecond. Both events must be [`timed`](Event::timed) and must have completed.
+    /// Returns the milliseconds from `self` to `end` on the device's clock, with a resolution of
+    /// half a microsecond. Both events must be [`timed`](Event::timed), and must have completed.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] if either event is untimed or has not completed.
+    /// [`ErrorKind::Cuda`] if one of the events is not timed or has not completed.
     pub fn elapsed_ms(&self, end: &Event) -> Result<f32> {
         let _here = self.context.enter()?;
         // SAFETY: both handles are alive (invariant 1).

@@ -2,9 +2,9 @@
 //!
 //! Threads of the crate may outlive the loader by a few milliseconds, for example to free memory
 //! once the device is idle. Meanwhile, `exit` may run the exit handlers of the driver and of tools
-//! that are loaded into it. Driver calls during this clean-up crashed 27 of 31 runs under
-//! `compute-sanitizer` after the last test had passed. An exit handler of this crate therefore runs
-//! first. It refuses new calls, and waits until no call is in progress.
+//! that are loaded into it. Under `compute-sanitizer`, driver calls during this clean-up crashed 27
+//! of 31 runs after the last test had passed. Therefore, an exit handler of this crate runs first.
+//! It refuses new calls, and waits until no call is in progress.
 
 // On other systems, no handler is registered, so nothing closes the gate.
 #![cfg_attr(not(unix), allow(dead_code))]
@@ -13,9 +13,9 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Maximum time that process exit waits for calls in progress. Only a call that waits for the
-/// device's work takes longer than a millisecond.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long the exit of the process waits for calls in progress. Only a call that waits for work of
+/// the device takes longer than a millisecond.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Counts calls in progress, and refuses new ones once it is closed.
 struct Gate {
@@ -23,7 +23,7 @@ struct Gate {
     closed: AtomicBool,
 }
 
-/// Represents a call in progress.
+/// A call in progress.
 pub(super) struct Pass(&'static Gate);
 
 impl Gate {
@@ -32,13 +32,14 @@ impl Gate {
     }
 
     fn pass(&'static self) -> Option<Pass> {
-        // Counting first ensures that `close` either sees this call or makes it fail.
+        // Count first, so that `close` either sees this call or makes it fail.
         self.inside.fetch_add(1, Ordering::SeqCst);
         let pass = Pass(self);
         (!self.closed.load(Ordering::SeqCst)).then_some(pass)
     }
 
-    /// Refuses further calls and waits for those in progress. Returns whether all calls have ended.
+    /// Refuses new calls, and waits for the calls in progress. Returns whether all calls have
+    /// ended.
     fn close(&self, patience: Duration) -> bool {
         self.closed.store(true, Ordering::SeqCst);
         let since = Instant::now();
@@ -70,8 +71,9 @@ pub(super) fn pass() -> Option<Pass> {
     GATE.pass()
 }
 
-/// Registers the exit handler, once per process. The driver must already be initialized: handlers
-/// run in reverse order of registration, so the driver's own handlers then run later.
+/// Registers the exit handler, once per process. The driver must be initialized before this:
+/// handlers run in the reverse order of their registration, so the driver's handlers then run
+/// later.
 pub(super) fn before_the_driver() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -83,13 +85,13 @@ pub(super) fn before_the_driver() {
 }
 
 /// The process that registered the handler. A child created by `fork` inherits the handler and the
-/// count of calls, but not the threads that would decrease the count.
+/// count of calls, but not the threads that make these calls.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 #[cfg(unix)]
 extern "C" fn close() {
     if PROCESS.load(Ordering::Relaxed) == std::process::id() {
-        GATE.close(PATIENCE);
+        GATE.close(EXIT_TIMEOUT);
     }
 }
 
@@ -98,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exit_waits_for_calls_in_progress_and_refuses_further_ones() {
+    fn exit_waits_for_calls_in_progress_and_refuses_new_ones() {
         static OPEN: Gate = Gate::new();
         let first = OPEN.pass().expect("the gate is open");
         assert!(!OPEN.close(Duration::from_millis(2)), "a call is in progress");

@@ -1,12 +1,13 @@
-#![allow(unsafe_code)]
-//! Implements the ring's device on top of the CUDA driver.
+//! Implements `Gpu` with the CUDA driver.
 //!
 //! **Invariants**
-//! 1. The contract of `upload` is that of [`Stream::upload`]. The ring fulfills it by its invariant
-//!    1.
-//! 2. The ring orders conversions (its invariants 3 and 4). `Spec` lays out ranges that do not
-//!    overlap. Records come from workers and `engine`, and refer only to partners within the batch.
-//!    The ring's thread synchronizes its streams before the kernels are dropped.
+//! 1. `upload` has the same contract as [`Stream::upload`], which the ring upholds (invariant 1 of
+//!    the ring).
+//! 2. The ring orders the work of kernels (invariants 3 and 4 of the ring). The ranges that `Spec`
+//!    lays out do not overlap. Workers and `engine` write the records, and refer only to partners
+//!    in the same batch. The copy thread synchronizes its streams before the kernels are dropped.
+
+#![allow(unsafe_code)]
 
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ use crate::device::gpu::{Decode, Gpu, Job, Recorded};
 use crate::device::spec::{Array, DecodedImage, Origin, Spec};
 use crate::error::Result;
 
-/// One NVIDIA GPU.
+/// An NVIDIA GPU.
 #[derive(Clone)]
 pub struct Nvidia(pub(crate) Context);
 
@@ -36,14 +37,14 @@ impl Nvidia {
     }
 }
 
-/// Kernel of one array, or `None` if the array is copied.
+/// The kernels that compute an array.
 enum Kernel {
     None,
     Convert { retouch: Option<Retouch>, convert: Convert },
     Shares(SoftLabels),
 }
 
-/// The kernels of all arrays, and the kernels that decode images.
+/// The kernels for all arrays of a spec, and the kernels that decode images.
 pub struct Kernels {
     arrays: Vec<Kernel>,
     decode: Vec<decode::Decode>,
@@ -76,7 +77,7 @@ impl Gpu for Nvidia {
     }
 
     fn slot(&self, bytes: usize) -> Result<batch::SlotMemory> {
-        // The slots never leave the ring, so a child process cannot need them.
+        // A child process never needs these slots, because they do not leave the ring.
         host::slot(&self.0, bytes, AfterFork::Absent)
     }
 
@@ -206,8 +207,7 @@ impl Gpu for Nvidia {
             copied,
             columns: columns as usize,
         };
-        // SAFETY: invariant 2. The ring orders decoding like conversions, and workers have
-        // validated the records.
+        // SAFETY: invariant 2. Workers have also validated the data that the records refer to.
         unsafe { kernels.decode[job.image].launch(stream, memory, at) }
     }
 
@@ -218,8 +218,8 @@ impl Gpu for Nvidia {
             Kernel::None => Ok(()),
             Kernel::Convert { retouch, convert } => {
                 // SAFETY: invariant 2. Retouching overwrites the pixels, which are copied or
-                // decoded again before the next launch. It also overwrites the memory that the
-                // conversion writes next, which has at least as many bytes as the pixels.
+                // decoded again before the next launch, and the memory that the conversion
+                // overwrites next, which is at least as large as the pixels.
                 retouch.as_ref().map_or(Ok(()), |retouch| unsafe { retouch.launch(stream, memory, at) })?;
                 // SAFETY: invariant 2.
                 unsafe { convert.launch(stream, memory, at) }

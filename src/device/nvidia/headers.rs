@@ -1,5 +1,5 @@
 //! Checks that the headers `kernels/records.cuh` and `kernels/effects_on_*.cuh` match the records
-//! and effects declared in Rust.
+//! and the effects that are declared in Rust.
 
 use warpfeed_jpeg::bitstream::Turn;
 

@@ -16,15 +16,15 @@ use crate::device::handoff::{Handoff, Marked, UploadStream, Watch};
 use crate::error::Result;
 use crate::sampler::Rank;
 
-/// Allocates page-locked memory for `slots` slots.
+/// Allocates page-locked memory for `slots` slots of `bytes` bytes.
 pub(crate) fn page_locked(bytes: usize, slots: usize, rank: Rank) -> Result<Vec<SlotMemory>> {
-    // A CUDA context uses memory on its device, so use the rank's own device. If the launcher
-    // exposes only one device per rank, this is device 0.
+    // Use the device of this rank, because a CUDA context takes memory on its device. If the
+    // launcher exposes only one device per rank, it is device 0.
     let context = match rank.local_rank {
         Some(own) => Context::new(own).or_else(|_| Context::new(0)),
         None => Context::new(0),
     }?;
-    // A child process may read a batch that its parent held at `fork`.
+    // Share the slots, because a child process may read a batch that its parent held at `fork`.
     (0..slots).map(|_| slot(&context, bytes, AfterFork::Shared)).collect()
 }
 
@@ -33,13 +33,13 @@ pub(crate) fn page_locked(bytes: usize, slots: usize, rank: Rank) -> Result<Vec<
 pub(super) fn slot(context: &Context, bytes: usize, after_fork: AfterFork) -> Result<SlotMemory> {
     let mut pinned = Pinned::new(context, bytes.max(1), after_fork)?;
     let base = NonNull::from(&mut *pinned).cast();
-    // SAFETY: `base` is the start of `bytes` initialized bytes that the `Pinned` frees when it is
-    // dropped; it is aligned to a page, and nothing else uses it (`SlotMemory`, invariant 1).
+    // SAFETY: `base` is the start of `bytes` initialized bytes, is aligned to a page, and is freed
+    // when the `Pinned` is dropped. Nothing else uses it (`SlotMemory`, invariant 1).
     Ok(unsafe { SlotMemory::pinned(base, bytes, Box::new(pinned)) })
 }
 
-/// Creates the keeper of page-locked batches, which holds returned batches while a device may still
-/// read them.
+/// Creates the keeper for page-locked batches, which holds their slots back while a device may
+/// still be reading them.
 pub(crate) fn keeper(free: Sender<Free>) -> Result<Arc<dyn Keeper<Free>>> {
     Ok(Arc::new(Handoff::new(Devices::new(), free)?))
 }

@@ -1,11 +1,12 @@
-#![allow(unsafe_code)]
-//! Finds a kernel entry point in the committed PTX, loads it and queues launches.
+//! Finds an entry point in the committed PTX, loads it, and queues launches.
 //!
 //! **Invariants**
-//! 1. A module outlives its function. Both are private to the struct that unloads the module in
+//! 1. A module outlives its function: both are private to a struct that unloads the module in
 //!    `drop`.
 //! 2. The PTX is the compiled form of the source next to it (`tests/gpu/ptx.rs` compares them).
 //!    Code that queues an entry point passes the parameters that the source declares.
+
+#![allow(unsafe_code)]
 
 use std::ffi::{CString, c_void};
 use std::sync::LazyLock;
@@ -17,16 +18,17 @@ use super::memory::DeviceBuffer;
 use super::stream::Stream;
 use crate::error::{Error, ErrorKind, Result};
 
-/// PTX from NVRTC 12.8 for compute capability 7.0, which later devices can also run. It requires
-/// driver 570 or later. Names of entry points are unique.
+/// PTX from NVRTC 12.8 for compute capability 7.0, which later devices also support. It requires
+/// driver 570 or later. The names of entry points are unique.
 const PTX: [&str; 3] =
     [include_str!("kernels/convert.ptx"), include_str!("kernels/retouch.ptx"), include_str!("kernels/jpeg.ptx")];
 
 /// Maximum number of blocks along y. If there are more samples, the kernels loop over them.
 const MAX_GRID_Y: usize = 65535;
 
-/// Returns the text of a module that contains only the entry point `name`. The driver compiles the
-/// whole module, and compiling all entry points would take a second.
+/// Returns the text of a module with only the entry point `name`, or `None` if there is no such
+/// entry point. The driver compiles whole modules, and compiling all entry points would take a
+/// second.
 pub(super) fn entry_text(name: &str) -> Option<String> {
     static PARTS: LazyLock<[(&str, Vec<&str>); 3]> = LazyLock::new(|| {
         PTX.map(|text| {
@@ -43,7 +45,7 @@ pub(super) fn entry_text(name: &str) -> Option<String> {
     })
 }
 
-/// Launch size of a kernel.
+/// The size of a launch.
 pub(super) struct Grid {
     /// Number of blocks per sample.
     pub(super) blocks: u32,
@@ -63,15 +65,15 @@ pub(super) struct Kernel {
     context: Context,
 }
 
-// SAFETY: both handles are addresses in the driver. They are only read, by threads that have bound
+// SAFETY: both handles are addresses in the driver, and are only read, by threads that have bound
 // the context.
 unsafe impl Send for Kernel {}
 // SAFETY: as above.
 unsafe impl Sync for Kernel {}
 
 impl Kernel {
-    /// Loads the entry point `name`. The first time on a machine, this takes some tens of
-    /// milliseconds.
+    /// Loads the entry point `name`, which takes some tens of milliseconds the first time on a
+    /// machine.
     pub(super) fn load(context: &Context, name: String) -> Result<Self> {
         let _here = context.enter()?;
         let wrong = |cause: String| Error::new(ErrorKind::Cuda, cause);
@@ -88,12 +90,12 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// Returns the block size up to `limit` with the highest occupancy by the driver's estimate, or
-    /// `limit` if there is no estimate.
+    /// Returns the block size up to `limit` for which the driver estimates the highest occupancy,
+    /// or `limit` if there is no estimate.
     pub(super) fn best_block(&self, limit: u32) -> Result<u32> {
         let _here = self.context.enter()?;
-        // SAFETY: the function is loaded and its context bound. The callback may be omitted because
-        // the kernel uses no dynamic shared memory.
+        // SAFETY: the function is loaded, and its context is bound. The callback may be omitted,
+        // because the kernel uses no dynamic shared memory.
         let chosen = unsafe { result::occupancy::max_potential_block_size(self.function, None, 0, limit as i32) };
         let block = chosen.ok().and_then(|(_, block)| u32::try_from(block).ok()).filter(|&block| block >= 32);
         Ok(block.map_or(limit, |block| block / 32 * 32))
@@ -103,9 +105,9 @@ impl Kernel {
     ///
     /// # Safety
     /// `parameters` must point to values of the types that the entry point declares. All bytes that
-    /// the kernel accesses through addresses in `parameters` must be inside `memory`. Other
-    /// accesses to these bytes must be ordered by streams and events. `self` must not be dropped
-    /// before the work is done.
+    /// the kernel accesses through addresses in `parameters` must be inside `memory`. Streams and
+    /// events must order this work with all other accesses to these bytes. `self` must not be
+    /// dropped before the work is done.
     pub(super) unsafe fn queue(
         &self,
         stream: &Stream,

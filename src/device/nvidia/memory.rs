@@ -1,13 +1,13 @@
-#![allow(unsafe_code)]
 //! Device memory.
 //!
 //! **Invariants**
-//! 1. `start` comes from `cuMemAlloc` with `len` bytes and is passed to `cuMemFree` once, in
-//!    `drop`. `cuMemFree` waits for the pending work of the device, so memory is never freed while
-//!    a kernel uses it, on any stream.
+//! 1. `start` comes from `cuMemAlloc` with `len` bytes, and `drop` passes it to `cuMemFree`, once.
+//!    `cuMemFree` waits for the pending work of the device, so memory is never freed while a kernel
+//!    on any stream uses it.
 //! 2. Every address that leaves this module is inside the block, because `at` checks the range.
-//! 3. cudarc's `slice` of the block never frees the block, because the slice is leaked before the
-//!    block is freed.
+//! 3. `slice` never frees the block, because it is leaked before the block is freed.
+
+#![allow(unsafe_code)]
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -17,17 +17,18 @@ use std::time::Duration;
 use cudarc::driver::{CudaSlice, CudaStream, CudaView, DeviceRepr, result, sys};
 
 use super::capture;
-use super::deferred_free::{FREED_WITHIN, free_when_idle, settle};
+use super::deferred_free::{FREED_WITHIN, free_when_idle, wait_until_freed};
 use super::driver::{Context, Doing};
 use crate::error::{Error, ErrorKind, Result};
 
-/// A block of device memory. It is allocated when a loader is opened, and freed after the loader's
-/// last batch has been dropped.
+/// A block of device memory. A loader allocates one when it is opened, which is freed after the
+/// loader's last batch has been dropped.
 pub struct DeviceBuffer {
     start: sys::CUdeviceptr,
     len: usize,
     context: Context,
-    /// cudarc's slice of the whole block, from which views are created. Initialized on first use.
+    /// The whole block as a slice of cudarc, from which views are created. Initialized when it is
+    /// first used.
     slice: OnceLock<ManuallyDrop<CudaSlice<u8>>>,
 }
 
@@ -35,14 +36,14 @@ impl DeviceBuffer {
     /// Allocates `len` uninitialized bytes. The start is aligned to at least 256 bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::Memory`] if the device has too little free memory. The message states the
-    /// requested and the free memory, and suggests options that reduce the need.
+    /// [`ErrorKind::Memory`] if the device does not have enough free memory. The message contains
+    /// the requested and the free memory, and suggests what to change.
     pub fn new(context: &Context, len: usize) -> Result<Self> {
         let _here = context.enter()?;
-        // SAFETY: the context is bound. The code that lays out the block writes the contents before
-        // reading them.
+        // SAFETY: the context is bound. The code that uses the block writes every byte before it
+        // reads it.
         let take = || unsafe { result::malloc_sync(len.max(1)) };
-        let start = take().or_else(|e| if settle(FREED_WITHIN) { take() } else { Err(e) });
+        let start = take().or_else(|e| if wait_until_freed(FREED_WITHIN) { take() } else { Err(e) });
         let start = start.doing(|| "allocating").map_err(|e| {
             let free = context.memory().map_or(0, |(free, _)| free);
             let (want, free, device) = (len as f64 / 1e6, free as f64 / 1e6, context.ordinal());
@@ -69,11 +70,10 @@ impl DeviceBuffer {
         &self.context
     }
 
-    /// Returns the device address of `bytes` bytes at `offset`.
+    /// Returns the device address of the `bytes` bytes at offset `offset`.
     ///
     /// # Panics
-    /// If the range is not inside the block. The crate chooses the layout, so this would be a bug
-    /// in the crate.
+    /// If the range is not inside the block, which would be a bug in this crate.
     pub fn at(&self, offset: usize, bytes: usize) -> u64 {
         assert!(
             offset <= self.len && bytes <= self.len - offset,
@@ -85,25 +85,23 @@ impl DeviceBuffer {
 }
 
 impl DeviceBuffer {
-    /// Returns a cudarc view of `len` elements at `offset`, which must be a multiple of 256. Every
-    /// bit pattern must be a valid `T`.
+    /// Returns a cudarc view of `len` elements at offset `offset`, which must be a multiple of 256.
+    /// Every bit pattern must be a valid `T`.
     pub(crate) fn view<T: DeviceRepr>(&self, stream: &Arc<CudaStream>, offset: usize, len: usize) -> CudaView<'_, T> {
         let bytes = len * size_of::<T>();
         self.at(offset, bytes);
         let slice = self.slice.get_or_init(|| {
             let _here = self.context.enter();
-            // If cudarc has stored an error for the program, creating the slice would consume the
-            // error and panic. Save the error and restore it, because the program must still
-            // receive it.
+            // Save and restore the error that cudarc may have stored for the program. Otherwise,
+            // creating the slice would consume the error and panic.
             let kept = stream.context().check_err();
             // SAFETY: the block has `len` bytes at `start` (invariant 1), and the slice never frees
-            // it (invariant 3).
+            // them (invariant 3).
             let slice = ManuallyDrop::new(unsafe { stream.upgrade_device_ptr(self.start, self.len) });
             stream.context().record_err(kept);
             slice
         });
-        // SAFETY: the elements are numbers, for which every bit pattern is valid, and the offset
-        // aligns them.
+        // SAFETY: every bit pattern is a valid element, and the offset is aligned.
         let view = unsafe { slice.slice(offset..offset + bytes).transmute(len) };
         view.expect("the bytes were counted for `len` elements")
     }
@@ -114,15 +112,15 @@ impl Drop for DeviceBuffer {
         let (start, slice) = (self.start, self.slice.take());
         free_when_idle(self.context.clone(), move || {
             if let Some(slice) = slice {
-                // Dropping the slice makes its stream wait for all uses of the slice. During a
-                // capture, this wait would become part of the graph.
+                // Leaking the slice makes its stream wait for all uses of the slice, which would
+                // become part of the graph during a capture.
                 while capture::is_capturing(slice.stream().cu_stream()) {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 ManuallyDrop::into_inner(slice).leak();
             }
             // SAFETY: invariant 1. An error means that the context has failed, and its memory is
-            // already lost.
+            // lost anyway.
             let _ = unsafe { result::memory_free(start) };
         });
     }

@@ -1,29 +1,29 @@
-//! The CUDA driver. Only this module uses `cudarc`.
+//! Device batches on NVIDIA GPUs. Only this module uses `cudarc`.
 //!
-//! The CUDA toolkit is not needed. The driver is loaded at run time, and the kernels are PTX,
-//! committed next to their source. Without a driver, every entry point returns an
-//! [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) error with an explanation, and never panics.
+//! The CUDA toolkit is not needed: the driver is loaded at run time, and the kernels are committed
+//! as PTX, next to their source. Without a driver, every function returns an
+//! [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) error that says so, and none panics.
 //!
-//! The public interface uses types of [`cudarc`] only where the user passes or receives them: the
+//! The public interface uses types of [`cudarc`] only where they are useful to the program: the
 //! stream of [`Loader::cuda`](crate::Loader::cuda),
 //! [`DecoderBuilder::cuda`](crate::DecoderBuilder::cuda) and
 //! [`HostBatch::release_on`](crate::HostBatch::release_on), and the view of
 //! [`Tensor::view`](crate::device::Tensor::view). Batches in host memory use none of them.
 //!
-//! 1. `driver`: finds the driver and translates its error codes. `exit`: stops driver calls when
-//!    the process exits.
-//! 2. `capture`: [`stream`] creates a stream, and [`borrowed_stream`] wraps a stream of another
-//!    library. Also detects captures of CUDA graphs.
+//! 1. `driver`: finds the driver, enters its contexts, and converts its errors. `exit`: stops
+//!    driver calls when the process exits.
+//! 2. `capture`: [`stream`] creates a stream, [`borrowed_stream`] wraps a stream of a different
+//!    library, and captures of CUDA graphs are detected.
 //! 3. `event`: events that mark work. `deferred_free`: frees memory without blocking the program.
 //! 4. `pinned`: page-locked host memory. `memory`: device memory, one block per loader.
-//! 5. `stream`: streams, and copies in them.
+//! 5. `stream`: streams, and copies between host and device.
 //! 6. `devices`: marks the work of all devices. `host`: page-locked memory for host batches.
 //! 7. `kernel`: loads and queues one entry point of the committed PTX.
-//! 8. `convert`: the kernels that convert u8 pixels to model input, compute soft labels, and apply
-//!    effects on pixels.
+//! 8. `convert`: the kernels that convert u8 images to the input of a model, compute soft labels,
+//!    and run effects on pixels.
 //! 9. `decode`: the kernels that decode JPEGs.
 //! 10. `gpu`: implements `Gpu` with the modules above. `view`: cudarc views of batches.
-//! 11. `headers`: tests that the C declarations of the records match the Rust ones.
+//! 11. `headers`: tests that the C declarations of the records match the declarations in Rust.
 
 mod capture;
 mod convert;

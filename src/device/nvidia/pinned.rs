@@ -1,23 +1,25 @@
-#![allow(unsafe_code)]
 //! Page-locked host memory.
 //!
-//! Large blocks are mapped, filled by several threads and then registered with the driver, because
-//! `cuMemHostAlloc` fills page after page on one thread. Small blocks come from `cuMemHostAlloc`,
-//! as do large blocks that the driver cannot register. With a driver before CUDA 12.5, which cannot
-//! record an event for all work of a context, all blocks come from `cuMemHostAlloc`.
+//! Large blocks are mapped, filled by several threads, and then registered with the driver, because
+//! `cuMemHostAlloc` fills one page after the other on a single thread. Small blocks come from
+//! `cuMemHostAlloc`, and so do large blocks that the driver cannot register. With a driver before
+//! CUDA 12.5, which cannot record an event for all work of a context, all blocks come from
+//! `cuMemHostAlloc`.
 //!
 //! **Invariants**
-//! 1. `start` points to `len` bytes that the driver has locked. `drop` unlocks them once, and then
-//!    frees them. A mapping that cannot be unlocked is leaked. If its address range were reused,
-//!    the driver would still transfer the old pages in place of the new ones.
+//! 1. `start` points to `len` bytes that the driver has locked. `drop` unlocks them, once, and then
+//!    frees them. A mapping that cannot be unlocked is leaked: if its addresses were reused, the
+//!    driver would still transfer the old pages instead of the new ones.
 //! 2. The bytes are initialized: the system zeroes mapped pages, and this module zeroes allocated
 //!    ones.
-//! 3. Code that starts an asynchronous copy from the memory keeps the `Pinned` alive and unchanged
-//!    until an event recorded after the copy has completed. `Stream::upload` is `unsafe` because of
-//!    this contract, which the prefetch ring upholds.
+//! 3. Code that queues an asynchronous copy from the memory keeps the `Pinned` alive and unchanged
+//!    until an event that is recorded after the copy has completed. This is the safety contract of
+//!    `Stream::upload`, which the prefetch ring upholds.
 //! 4. After `fork`, a mapping is either shared with the child, like the driver's own allocations,
 //!    or absent in the child. With copy-on-write, the parent's first write to a page after `fork`
 //!    would move the page, and the device would still read the old one.
+
+#![allow(unsafe_code)]
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -25,50 +27,50 @@ use std::ptr::NonNull;
 
 use cudarc::driver::{result, sys};
 
-use super::deferred_free::{FREED_WITHIN, free_when_idle, settle};
+use super::deferred_free::{FREED_WITHIN, free_when_idle, wait_until_freed};
 #[cfg(target_os = "linux")]
 use super::driver::marks_contexts;
 use super::driver::{Context, Doing};
 use crate::error::{Error, Result};
 
-/// Minimum size of a mapped block.
+/// Blocks of at least this size are mapped.
 #[cfg(target_os = "linux")]
 const MAPPED_FROM: usize = 4 << 20;
 /// Size of huge pages.
 #[cfg(target_os = "linux")]
-const HUGE: usize = 2 << 20;
-/// Minimum number of bytes per thread that fills a block.
+const HUGE_PAGE: usize = 2 << 20;
+/// A thread that fills a block fills at least this many bytes.
 #[cfg(target_os = "linux")]
-const SHARE: usize = 8 << 20;
-/// Maximum number of threads that fill a block. With eight, allocating huge pages in the operating
-/// system takes three times as long.
+const MIN_SHARE: usize = 8 << 20;
+/// Maximum number of threads that fill a block. With eight, the operating system takes three times
+/// as long to allocate huge pages.
 #[cfg(target_os = "linux")]
-const THREADS: usize = 4;
+const MAX_THREADS: usize = 4;
 
 /// What happens to page-locked memory in a child process created by `fork`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterFork {
-    /// The child shares the memory. Used for memory that callers may still hold after a fork.
+    /// The child shares the memory. For memory that the program may still hold after a fork.
     Shared,
-    /// The memory is absent in the child, and an access ends the child with `SIGSEGV`. Allocating
-    /// large blocks takes a third of the time, because the system uses huge pages. Small blocks are
-    /// always shared, and so are all blocks if the system cannot hide memory from children.
+    /// The memory is absent in the child, and an access ends the child with `SIGSEGV`. Large blocks
+    /// are allocated in a third of the time, because the system uses huge pages. Small blocks are
+    /// always shared, and so are all blocks if the system cannot hide memory from child processes.
     Absent,
 }
 
-/// A zeroed block of page-locked host memory, portable across contexts.
+/// A zeroed block of page-locked host memory, which every context can use.
 ///
-/// Allocation may synchronize the device, so a loader allocates such blocks only when it is opened.
+/// The allocation may synchronize the device, so a loader allocates such blocks only when it is
+/// opened.
 pub struct Pinned {
     start: NonNull<u8>,
     len: usize,
-    /// Whether the block is a mapping, as opposed to an allocation by the driver.
+    /// Whether the block is a mapping rather than an allocation of the driver.
     is_mapped: bool,
     context: Context,
 }
 
-// SAFETY: only this value owns the memory (invariant 1), and page-locked memory is not tied to a
-// thread.
+// SAFETY: this value owns the memory (invariant 1), which is not tied to a thread.
 unsafe impl Send for Pinned {}
 // SAFETY: shared access is read-only, through `&[u8]`.
 unsafe impl Sync for Pinned {}
@@ -78,7 +80,7 @@ impl Pinned {
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if the driver cannot allocate `len` bytes. The
-    /// message suggests options that reduce the need.
+    /// message suggests what to change.
     pub fn new(context: &Context, len: usize, after_fork: AfterFork) -> Result<Self> {
         #[cfg(not(target_os = "linux"))]
         let _ = after_fork;
@@ -86,18 +88,17 @@ impl Pinned {
         if len == 0 {
             return Err(Error::config("cannot page-lock 0 bytes"));
         }
-        // Freeing waits for copies, but the driver does not guarantee this for unlocking. A mapping
-        // must therefore be freed only after an event for all work, which old drivers do not
-        // support.
+        // Unlocking does not necessarily wait for copies, as freeing does. Therefore, a mapping
+        // must be unlocked only after an event for all work, which old drivers do not support.
         #[cfg(target_os = "linux")]
         if marks_contexts()
-            && let Some(start) = mapped(len, after_fork)
+            && let Some(start) = map_and_lock(len, after_fork)
         {
             return Ok(Pinned { start, len, is_mapped: true, context: context.clone() });
         }
         // SAFETY: the context is bound, and the result is checked before use.
         let lock = || unsafe { result::malloc_host(len, sys::CU_MEMHOSTALLOC_PORTABLE) };
-        let start = lock().or_else(|e| if settle(FREED_WITHIN) { lock() } else { Err(e) }).doing(|| {
+        let start = lock().or_else(|e| if wait_until_freed(FREED_WITHIN) { lock() } else { Err(e) }).doing(|| {
             format!(
                 "page-locking {:.1} MB of host memory (a smaller batch, a smaller prefetch or .pinned(false) needs less)",
                 len as f64 / 1e6
@@ -110,10 +111,9 @@ impl Pinned {
     }
 }
 
-/// Maps and locks `len` bytes. Returns `None` if the block is small, or if the system or the driver
-/// returns an error.
+/// Maps and locks `len` bytes. Returns `None` if the block is small or if this fails.
 #[cfg(target_os = "linux")]
-fn mapped(len: usize, after_fork: AfterFork) -> Option<NonNull<u8>> {
+fn map_and_lock(len: usize, after_fork: AfterFork) -> Option<NonNull<u8>> {
     if len < MAPPED_FROM {
         return None;
     }
@@ -127,28 +127,28 @@ fn mapped(len: usize, after_fork: AfterFork) -> Option<NonNull<u8>> {
     if start == libc::MAP_FAILED {
         return None;
     }
-    let at = start as usize;
+    let address = start as usize;
     // The advice is optional: if the system does not support it, locking fills the pages, which
-    // only takes longer.
+    // takes longer.
     let advise = |begin: usize, end: usize, advice| {
         let (begin, end) = (len.min(begin), len.min(end));
         // SAFETY: the range is inside the mapping, and the advice does not change its contents.
-        unsafe { libc::madvise((at + begin) as *mut std::ffi::c_void, end - begin, advice) }
+        unsafe { libc::madvise((address + begin) as *mut std::ffi::c_void, end - begin, advice) }
     };
     if after_fork == AfterFork::Absent && advise(0, len, libc::MADV_DONTFORK) != 0 {
         // SAFETY: the mapping was created above, and nothing uses it.
         unsafe { libc::munmap(start, len) };
-        return mapped(len, AfterFork::Shared);
+        return map_and_lock(len, AfterFork::Shared);
     }
     advise(0, len, libc::MADV_HUGEPAGE);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = (len / SHARE).clamp(1, cores.min(THREADS));
-    let share = len.div_ceil(threads).next_multiple_of(HUGE);
+    let threads = (len / MIN_SHARE).clamp(1, cores.min(MAX_THREADS));
+    let share = len.div_ceil(threads).next_multiple_of(HUGE_PAGE);
     let fill = |part: usize| advise(part * share, (part + 1) * share, libc::MADV_POPULATE_WRITE);
     std::thread::scope(|scope| {
         let fill = &fill;
         for part in 1..threads {
-            // If a thread cannot be started, locking fills its range.
+            // If the thread cannot be started, locking fills the range.
             let _ = std::thread::Builder::new().spawn_scoped(scope, move || fill(part));
         }
         fill(0);
@@ -166,7 +166,8 @@ fn mapped(len: usize, after_fork: AfterFork) -> Option<NonNull<u8>> {
 /// Unlocks and frees a mapping.
 ///
 /// # Safety
-/// [`mapped`] must have created the mapping of `len` bytes at `start`, and nothing may use it.
+/// [`map_and_lock`] must have returned `start` for `len` bytes, and nothing may use the mapping
+/// anymore.
 #[cfg(target_os = "linux")]
 unsafe fn unmap(start: *mut std::ffi::c_void, len: usize) {
     // SAFETY: guaranteed by the caller.
@@ -205,8 +206,8 @@ impl Drop for Pinned {
                 }
                 return;
             }
-            // SAFETY: invariant 1. An error means that the context has failed; process exit
-            // releases its memory.
+            // SAFETY: invariant 1. An error means that the context has failed. The memory is then
+            // released when the process exits.
             let _ = unsafe { result::free_host(start) };
         });
     }

@@ -1,17 +1,18 @@
-#![allow(unsafe_code)]
 //! Streams, and copies between host and device.
 //!
-//! This module uses raw handles instead of cudarc's objects, for two reasons. First, creating a
-//! stream through cudarc turns on its event tracking for all slices in the program. Second,
-//! cudarc's launches and views allocate, and the loader must not allocate after it has been opened.
+//! This module uses raw handles instead of cudarc's objects, for two reasons. Creating a stream
+//! through cudarc turns on cudarc's event tracking for all slices in the program. And cudarc's
+//! launches and views allocate, but a loader must not allocate after it has been opened.
 //!
 //! **Invariants**
-//! 1. A handle created here is destroyed once, in `drop`. The driver allows this while work is
-//!    pending. A stream that the user's program passed in is kept alive by its `Arc`; this module
-//!    never destroys it.
+//! 1. `drop` destroys a handle that was created here, once. The driver allows this while work is
+//!    pending. A stream that the program passed in is kept alive by its `Arc`, and never destroyed
+//!    here.
 //! 2. A call never combines handles of different contexts: `Stream` and `Event` store their
 //!    context, and every call compares the two.
 //! 3. Addresses come from [`DeviceBuffer::at`], which checks the range.
+
+#![allow(unsafe_code)]
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,21 +25,21 @@ use super::event::Event;
 use super::memory::DeviceBuffer;
 use crate::error::{Error, ErrorKind, Result};
 
-/// A CUDA stream: a queue of work on the device.
+/// A CUDA stream, which is a queue of work for the device.
 pub struct Stream {
     raw: sys::CUstream,
     context: Context,
     lender: Option<Arc<CudaStream>>,
 }
 
-// SAFETY: the driver's stream calls may be made from any thread; the handle is never mutated.
+// SAFETY: the driver accepts stream calls from any thread, and the handle is never changed.
 unsafe impl Send for Stream {}
 // SAFETY: as above.
 unsafe impl Sync for Stream {}
 
 impl Stream {
     /// Creates a non-blocking stream with the highest priority, so that its few short kernels run
-    /// before the waiting blocks of a long kernel.
+    /// before the pending blocks of a long kernel.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
@@ -50,17 +51,17 @@ impl Stream {
         Ok(Stream { raw, context: context.clone(), lender: None })
     }
 
-    /// Wraps a stream that the user's program owns.
+    /// Wraps a stream that the program owns.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if its context is no longer usable.
     pub fn lent(stream: &Arc<CudaStream>) -> Result<Self> {
         let context = Context::of(stream)?;
-        capture::know(stream);
+        capture::remember(stream);
         Ok(Stream { raw: stream.cu_stream(), context, lender: Some(stream.clone()) })
     }
 
-    /// Wraps a stream of another library, given the stream's handle.
+    /// Wraps a stream of a different library, given its handle.
     ///
     /// # Safety
     /// The stream must belong to `context`, and outlive the result.
@@ -70,8 +71,8 @@ impl Stream {
         Self::lent(&unsafe { context.cudarc().wrap_borrowed_stream(raw as sys::CUstream) })
     }
 
-    /// Returns whether the stream is being captured, so that queued work becomes part of a CUDA
-    /// graph.
+    /// Returns whether the stream is being captured, in which case queued work becomes part of a
+    /// CUDA graph.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if the context is no longer usable.
@@ -94,13 +95,13 @@ impl Stream {
         &self.context
     }
 
-    /// Returns cudarc's stream, if the user's program owns this stream.
+    /// Returns cudarc's stream, if the program owns this stream.
     pub fn cudarc(&self) -> Option<&Arc<CudaStream>> {
         self.lender.as_ref()
     }
 
     /// Makes later work in this stream wait for the most recent recording of `event`. Costs the
-    /// host about 0.1 us and never blocks it.
+    /// host about 0.1 us, and never blocks it.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
@@ -113,12 +114,12 @@ impl Stream {
             .doing(|| "making a stream wait for an event")
     }
 
-    /// Copies `from` to `offset` in `to`, asynchronously.
+    /// Queues a copy of `from` to offset `offset` of `to`.
     ///
     /// # Safety
-    /// `from` must stay allocated and unchanged until an event that was recorded in this stream
-    /// after the call has completed. Streams and events must order this copy with all other
-    /// accesses to the target on the device.
+    /// `from` must stay allocated and unchanged until an event that is recorded in this stream
+    /// after the call has completed. Streams and events must order the copy with all other accesses
+    /// to the target on the device.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
@@ -131,8 +132,8 @@ impl Stream {
             .doing(|| format!("copying {} bytes to the device", from.len()))
     }
 
-    /// Copies `to.len()` bytes from `offset` in `from` after all earlier work in the stream, and
-    /// waits for the copy. Intended for tests and examples.
+    /// Waits for all earlier work in the stream, and copies `to.len()` bytes from offset `offset`
+    /// of `from`. Intended for tests and examples.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
@@ -142,12 +143,13 @@ impl Stream {
         self.synchronize()
     }
 
-    /// Copies `to.len()` bytes from `offset` in `from`, asynchronously if `to` is page-locked.
+    /// Queues a copy of `to.len()` bytes from offset `offset` of `from`. If `to` is not
+    /// page-locked, waits for the copy.
     ///
     /// # Safety
-    /// `to` must stay allocated, and must not be accessed otherwise, until an event that was
-    /// recorded in this stream after the call has completed. Streams and events must order this
-    /// copy with all other writes to the source on the device.
+    /// `to` must stay allocated, and must not be accessed otherwise, until an event that is
+    /// recorded in this stream after the call has completed. Streams and events must order the copy
+    /// with all other writes to the source on the device.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
@@ -160,11 +162,11 @@ impl Stream {
             .doing(|| format!("copying {} bytes to the host", to.len()))
     }
 
-    /// Copies `bytes` bytes from `offset` in `from` to the start of `to`, asynchronously.
+    /// Queues a copy of `bytes` bytes from offset `offset` of `from` to the start of `to`.
     ///
     /// # Safety
-    /// Both buffers must stay allocated until an event that was recorded in this stream after the
-    /// call has completed. Streams and events must order this copy with all other writes to the
+    /// Both buffers must stay allocated until an event that is recorded in this stream after the
+    /// call has completed. Streams and events must order the copy with all other writes to the
     /// source and all other accesses to the target.
     ///
     /// # Errors
@@ -172,15 +174,16 @@ impl Stream {
     pub unsafe fn copy(&self, to: &DeviceBuffer, from: &DeviceBuffer, offset: usize, bytes: usize) -> Result<()> {
         let _here = self.same_context(from.context())?;
         let (to, from) = (to.at(0, bytes), from.at(offset, bytes));
-        // SAFETY: the ranges are checked (invariant 3), and the caller guarantees the rest.
+        // SAFETY: the ranges are checked (invariant 3), and the caller guarantees the lifetimes and
+        // the order.
         unsafe { result::memcpy_dtod_async(to, from, bytes, self.raw) }
             .doing(|| format!("copying {bytes} bytes on the device"))
     }
 
-    /// Sets `bytes` bytes at `offset` in `memory` to zero, asynchronously.
+    /// Queues an operation that sets `bytes` bytes at offset `offset` of `memory` to zero.
     ///
     /// # Safety
-    /// Streams and events must order this operation with all other accesses to these bytes on the
+    /// Streams and events must order the operation with all other accesses to these bytes on the
     /// device.
     ///
     /// # Errors
@@ -203,7 +206,7 @@ impl Stream {
         unsafe { result::stream::synchronize(self.raw) }.doing(|| "waiting for a stream")
     }
 
-    /// Enters the context after checking that `other` is the same context (invariant 2).
+    /// Checks that `other` is the context of this stream (invariant 2), and enters it.
     pub(super) fn same_context(&self, other: &Context) -> Result<Entered> {
         if self.context.cudarc() != other.cudarc() {
             let (a, b) = (self.context.ordinal(), other.ordinal());
@@ -216,9 +219,9 @@ impl Stream {
     }
 }
 
-/// `record` is defined here because it needs both types, and `Stream` builds on `Event`.
+/// Defined here, because `event` comes before `stream`.
 impl Event {
-    /// Records the event in `stream`, after all work queued so far.
+    /// Records the event in `stream`, after the work that has been queued so far.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
@@ -239,8 +242,8 @@ impl PartialEq for Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         if let Some(lender) = self.lender.take() {
-            // If this is the last handle, cudarc changes the current context in order to destroy
-            // the stream.
+            // Preserve the current context, which cudarc changes in order to destroy the stream if
+            // this is the last handle.
             let restore = Entered::nowhere();
             if restore.is_refused() {
                 std::mem::forget(lender);

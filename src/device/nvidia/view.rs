@@ -1,4 +1,4 @@
-//! cudarc views of device batches.
+//! Views of device tensors for cudarc.
 
 use cudarc::driver::{CudaView, DeviceRepr};
 
@@ -8,7 +8,7 @@ use crate::device::DeviceTensor;
 use crate::error::{Error, Result};
 
 impl<'a> DeviceTensor<'a, Nvidia> {
-    /// Returns a cudarc view, for use with cudarc's kernel launches, copies and libraries.
+    /// Returns the tensor as a view for cudarc's kernel launches, copies and libraries.
     ///
     /// # Errors
     /// If `T` is not the tensor's dtype.
@@ -23,7 +23,7 @@ impl<'a> DeviceTensor<'a, Nvidia> {
     }
 }
 
-/// Element types that a view of a [`Tensor`](crate::device::Tensor) can have.
+/// A Rust type that the elements of a [`Tensor`](crate::device::Tensor) can have.
 pub trait DeviceElement: batch::Element + DeviceRepr {}
 
 impl<T: batch::Element + DeviceRepr> DeviceElement for T {}

@@ -1,3 +1,5 @@
+//! A device batch that the consumer holds.
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -6,18 +8,18 @@ use crate::batch::{BatchInfo, Delivered};
 use crate::device::Gpu;
 use crate::error::Result;
 
-/// A batch that the consumer holds. Dropping the batch records an event in the stream on which it
-/// was taken. The slot is reused after that event.
+/// A batch that the consumer holds. Dropping it records an event in the streams that used the
+/// batch, and the slot is reused after that event.
 pub(crate) struct Held<G: Gpu> {
     slot: Option<Box<Slot<G>>>,
     pub(crate) shared: Arc<Shared<G>>,
-    /// Stream on which the batch was taken; `None` means the consumer's stream. Unset until a
+    /// The stream that the batch was taken on, or `None` for the consumer's stream. Unset until a
     /// stream waits for the batch.
     taken: OnceLock<Option<G::Stream>>,
-    /// Whether another framework has the batch's address.
+    /// Whether a different framework has the address of the batch.
     exported: AtomicBool,
-    /// Streams that use the batch. If this list is empty, only the stream on which the batch was
-    /// taken uses it.
+    /// The streams that use the batch. If the list is empty, it is the stream that the batch was
+    /// taken on.
     users: Mutex<Vec<G::Stream>>,
 }
 
@@ -28,7 +30,7 @@ impl<G: Gpu> Held<G> {
     }
 
     /// Makes `stream`, or the consumer's stream if it is `None`, wait for the batch. In a ring that
-    /// orders batches when they are taken, the caller repeats this call until it succeeds.
+    /// orders batches when they are taken, the caller repeats a failed call.
     pub(crate) fn take_on(&self, stream: Option<G::Stream>) -> Result<()> {
         let Shared { gpu, consumer, .. } = &*self.shared;
         self.shared.check()?;
@@ -40,15 +42,15 @@ impl<G: Gpu> Held<G> {
         Ok(())
     }
 
-    /// Records that another framework has the batch's address and may use it on unknown streams.
-    /// The slot is reused after all work submitted to the device before the drop.
+    /// Records that a different framework may use the batch on unknown streams. After the drop, the
+    /// slot is reused once all work that was submitted to the device before is done.
     pub(crate) fn export(&self) {
         self.exported.store(true, Ordering::Relaxed);
     }
 
-    /// Makes `stream` wait for the batch, and registers it as a user. The slot is reused after the
-    /// work submitted to that stream before the drop. Without this call, only the stream on which
-    /// the batch was taken counts as a user.
+    /// Makes `stream` wait for the batch, and registers the stream as a user. After the drop, the
+    /// slot is reused once the work that was submitted to its users before is done. If no stream is
+    /// registered, the only user is the stream that the batch was taken on.
     pub(crate) fn use_on(&self, stream: G::Stream) -> Result<()> {
         self.shared.check()?;
         let mut users = self.users.lock().expect("nothing panics while holding it");
@@ -63,15 +65,15 @@ impl<G: Gpu> Held<G> {
         Ok(())
     }
 
-    /// Like [`use_on`](Held::use_on), for a stream that already waits for the batch and is now
+    /// Like [`use_on`](Held::use_on), but for a stream that already waits for the batch and is now
     /// being captured.
     #[cfg(test)]
     pub(super) fn use_on_captured(&self, stream: G::Stream) {
         self.users.lock().unwrap().push(stream);
     }
 
-    /// Records the end of the work on the slot in the streams that used it: `users`, or `taken_on`
-    /// if `users` is empty.
+    /// Records `released` after the work of all `users`, or after the work in `taken_on` if there
+    /// are none.
     fn mark(&self, slot: &Slot<G>, users: &[G::Stream], taken_on: &G::Stream) -> Result<()> {
         let gpu = &self.shared.gpu;
         let Some((first, others)) = users.split_first() else { return gpu.record(&slot.released, taken_on) };
@@ -87,7 +89,7 @@ impl<G: Gpu> Held<G> {
         self.slot.as_ref().expect("the slot leaves in drop only")
     }
 
-    /// Makes the consumer's stream wait for the batch and records the end of that wait.
+    /// Makes the consumer's stream wait for the batch, and records the end of the wait.
     pub(super) fn wait(&self) -> Result<()> {
         let (Shared { gpu, consumer, .. }, slot) = (&*self.shared, self.slot());
         gpu.wait(consumer, &slot.ready)?;
@@ -101,7 +103,7 @@ impl<G: Gpu> Delivered for Held<G> {
         &self.slot().info
     }
 
-    fn taken(&self) -> Result<()> {
+    fn on_receive(&self) -> Result<()> {
         self.take_on(None)
     }
 }
@@ -127,8 +129,8 @@ impl<G: Gpu> Drop for Held<G> {
             let used = if *self.exported.get_mut() { Used::Anywhere } else { Used::OnItsStream };
             match capturing() {
                 Ok(capturing) if capturing || used == Used::Anywhere => {
-                    // If several streams used the batch, or one other than the consumer's, only an
-                    // event for all work covers them.
+                    // If streams other than the consumer's used the batch, only an event for all
+                    // work on the device covers them.
                     let used = if users.is_empty() && taken.is_none() { used } else { Used::Anywhere };
                     deferred.lock().expect("nothing panics while holding it").push((slot, used));
                     if self.shared.is_ordered_when_taken()
@@ -139,8 +141,7 @@ impl<G: Gpu> Drop for Held<G> {
                 }
                 capturing => match capturing.and_then(|_| self.mark(&slot, &users, taken_on)) {
                     Ok(()) => self.shared.release(slot),
-                    // Without the event, the slot is never reused, because the device may still
-                    // read it.
+                    // Never reuse the slot, because the device may still be reading it.
                     Err(e) => self.shared.fail(&e),
                 },
             }

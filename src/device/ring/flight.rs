@@ -1,4 +1,4 @@
-//! Host slots and batches whose work on the device is unfinished.
+//! Work of the copy thread that the device has not finished.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,48 +16,51 @@ pub(super) struct Staging<G: Gpu> {
     pub(super) converted: G::Event,
 }
 
-/// Host slots with copies in flight, oldest first, together with spare events and the timing of
-/// pending work.
+/// Host slots that the device may be reading, with spare events and the timing of unfinished work.
 pub(super) struct Flight<G: Gpu, H> {
+    /// Host slots with copies in flight, oldest first.
     pub(super) in_flight: VecDeque<Load<G, H>>,
+    /// Events for reuse.
     pub(super) events: Vec<G::Event>,
+    /// Memory for fault flags, for reuse.
     pub(super) faults: Vec<G::Faults>,
     pub(super) timing: Timing<G>,
 }
 
-/// A host slot in flight.
+/// A host slot that the device may be reading.
 pub(super) struct Load<G: Gpu, H> {
     pub(super) host: H,
-    /// Event that completes when the device no longer reads the slot.
+    /// Completes once the device no longer reads the slot.
     pub(super) done: G::Event,
-    /// Fault flags of the images that the device decodes, if any.
+    /// Where the fault flags of the images arrive, if the device decodes any.
     pub(super) faults: Option<G::Faults>,
 }
 
-/// A batch that waits in the queue for its delivery.
+/// A batch that is waiting to be delivered.
 pub(super) struct Queued<G: Gpu, H> {
     pub(super) slot: Box<Slot<G>>,
     pub(super) stage: Stage<G, H>,
 }
 
 impl<G: Gpu, H: FullSlot> Queued<G, H> {
-    /// Creates a batch whose work has all been submitted to the device. The `info` of `host` moves
-    /// to the slot.
+    /// Creates an entry for a batch that needs no further work from the copy thread. Moves the
+    /// metadata of `host` to the slot.
     pub(super) fn sent(mut slot: Box<Slot<G>>, host: &mut H) -> Self {
         std::mem::swap(&mut slot.info, host.info_mut());
         Queued { slot, stage: Stage::Sent }
     }
 }
 
-/// Progress of a queued batch.
+/// The progress of a queued batch.
 pub(super) enum Stage<G: Gpu, H> {
-    /// All work of the batch has been submitted.
+    /// All work for the batch has been submitted.
     Sent,
-    /// The device is decoding images of the batch, and then reports the ones that it cannot decode.
+    /// The device is decoding images of the batch. It reports the ones that it cannot decode when
+    /// it has finished.
     Decoding(Load<G, H>),
     /// Workers are decoding some images of the batch.
     Repairing(Repair<H>),
-    /// The batch failed. The run ends with this error once all earlier batches have been delivered.
+    /// The batch failed. The run ends with this error after all earlier batches.
     Failed(Error),
 }
 
@@ -66,7 +69,7 @@ impl<G: Gpu, H> Flight<G, H> {
         Flight { in_flight: VecDeque::new(), events: Vec::new(), faults: Vec::new(), timing: Timing::new(times) }
     }
 
-    /// Returns the most recent load.
+    /// Returns the most recent host slot in flight.
     pub(super) fn last(&self) -> &Load<G, H> {
         self.in_flight.back().expect("just pushed")
     }
@@ -76,29 +79,28 @@ impl<G: Gpu, H> Flight<G, H> {
         self.events.pop().map_or_else(|| gpu.event(), Ok)
     }
 
-    /// Returns the host slots whose copies are done to the workers, and returns the time until the
-    /// next check.
-    pub(super) fn land(&mut self, gpu: &G) -> Result<Duration> {
-        self.timing.settle(gpu)?;
+    /// Frees the host slots with completed copies. Returns the time until the next check.
+    pub(super) fn free_completed(&mut self, gpu: &G) -> Result<Duration> {
+        self.timing.read_completed(gpu)?;
         while let Some(load) = self.in_flight.front() {
             if !gpu.is_done(&load.done)? {
                 return Ok(POLL);
             }
             let load = self.in_flight.pop_front().expect("there is a front");
-            self.unload(load);
+            self.free(load);
         }
         Ok(TICK)
     }
 
-    /// Returns a host slot, which the device no longer reads, to the workers.
-    pub(super) fn unload(&mut self, load: Load<G, H>) {
+    /// Frees a host slot that the device no longer reads.
+    pub(super) fn free(&mut self, load: Load<G, H>) {
         let Load { host, done, faults } = load;
         drop(host);
         self.events.push(done);
         self.faults.extend(faults);
     }
 
-    /// Takes over the timing of a slot that the consumer has returned.
+    /// Takes over the timed events of a slot that the consumer has returned.
     pub(super) fn returned(&mut self, slot: &mut Slot<G>) {
         if let Some((what, pair)) = slot.stall() {
             self.timing.recorded(what, pair);
@@ -107,7 +109,7 @@ impl<G: Gpu, H> Flight<G, H> {
 }
 
 impl<G: Gpu, H> Stage<G, H> {
-    /// Returns whether this batch can advance to the next stage.
+    /// Returns whether the batch can advance to the next stage.
     pub(super) fn is_due(&mut self, gpu: &G) -> Result<bool> {
         match self {
             Stage::Sent | Stage::Failed(_) => Ok(false),

@@ -1,18 +1,20 @@
+//! Statistics of a ring.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::device::spec::DeviceMemory;
 
-/// Device memory in bytes, with field names as in PyTorch's `torch.cuda.memory_stats`, and the
-/// ring's throughput.
+/// The memory that a loader uses on the device, with field names from PyTorch's
+/// `torch.cuda.memory_stats`, and the number of batches and bytes copied to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct DeviceStats {
-    /// Bytes of the batches that are ready or held by the consumer.
+    /// Size in bytes of the batches that are ready or that the consumer holds.
     pub allocated: usize,
     /// Maximum of `allocated` so far.
     pub peak: usize,
-    /// Bytes of device memory allocated when the loader was opened.
+    /// Size in bytes of the device memory that was allocated when the loader was opened.
     pub reserved: usize,
     /// Number of batches copied to the device.
     pub batches: u64,
@@ -20,7 +22,7 @@ pub struct DeviceStats {
     pub copied_bytes: u64,
 }
 
-/// A handle to a ring's statistics, readable from any thread.
+/// A handle to the statistics of a ring, for any thread.
 #[derive(Clone)]
 pub(crate) struct Gauge {
     pub(super) counters: Arc<Counters>,

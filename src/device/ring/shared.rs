@@ -10,23 +10,24 @@ use super::gauge::Counters;
 use super::timing::{Bracket, Bracketed, Pair};
 use crate::batch::BatchInfo;
 use crate::device::gpu::{Gpu, Recorded};
-use crate::device::spec::{DeviceMemory, Places, Spec};
+use crate::device::spec::{DeviceMemory, SlotLayout, Spec};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Interval between checks of copies in flight. Copying a batch takes several hundred microseconds.
+/// How often the thread checks copies in flight. Copying a batch takes several hundred
+/// microseconds.
 pub(super) const POLL: Duration = Duration::from_micros(100);
-/// Interval between checks while the device decodes a decoder's request. Decoding an image takes
-/// about 300 microseconds.
+/// How often the thread checks a request that the device is decoding. Decoding an image takes about
+/// 300 microseconds.
 pub(super) const POLL_REQUEST: Duration = Duration::from_micros(10);
-/// Interval at which the thread checks whether its run is cancelled, and at which the consumer
-/// checks whether the thread has failed.
+/// How often the thread checks whether its run is canceled, and how often the consumer checks
+/// whether the thread has failed.
 pub(super) const TICK: Duration = Duration::from_millis(20);
 
-/// A full host slot, in page-locked memory. Dropping it returns it to the workers.
+/// A full host slot in page-locked memory. Dropping it frees the slot.
 pub(crate) trait FullSlot: Send + 'static {
     fn info(&self) -> &BatchInfo;
     fn info_mut(&mut self) -> &mut BatchInfo;
-    /// Returns the bytes of all samples in span `span` of the host's schema.
+    /// Returns the bytes of all rows in span `span` of the host's schema.
     fn bytes(&self, span: usize) -> &[u8];
 }
 
@@ -34,62 +35,63 @@ pub(crate) trait FullSlot: Send + 'static {
 pub(crate) struct Shared<G: Gpu> {
     pub(crate) gpu: G,
     pub(crate) consumer: G::Stream,
-    /// Whether streams wait for a batch only when the batch is taken; see
+    /// Whether a stream waits for a batch only when the batch is taken; see
     /// [`Held::take_on`](super::Held::take_on).
     pub(super) when_taken: AtomicBool,
     pub(crate) memory: G::Buffer,
-    /// Forms of batches, by index.
+    /// The forms of a batch.
     pub(super) forms: Vec<Form>,
     pub(super) plan: DeviceMemory,
     pub(super) free: Sender<Box<Slot<G>>>,
-    /// Number of the current run, or 0 if there is none.
+    /// Number of the current run; 0 for none.
     pub(super) wanted: AtomicU64,
-    /// The first driver error. No driver call is made after it.
+    /// The first driver error, after which no driver call is made.
     pub(super) failed: Mutex<Option<Error>>,
-    /// Slots that wait for an event: their batches were dropped during a capture, or were used by
-    /// another framework on unknown streams.
+    /// Slots without an event that marks the end of their use, because their batches were dropped
+    /// during a capture, or a different framework used them on unknown streams.
     pub(super) deferred: Mutex<Vec<(Box<Slot<G>>, Used)>>,
     pub(super) counters: Arc<Counters>,
 }
 
-/// The arrays of one form of batch, and their offsets in a slot.
+/// The arrays of a form, and their offsets in a slot.
 pub(crate) struct Form {
     pub(crate) spec: Spec,
-    pub(crate) places: Places,
+    pub(crate) layout: SlotLayout,
 }
 
-/// Memory of a batch on the device.
+/// The memory of a batch on the device.
 pub(crate) struct Slot<G: Gpu> {
     /// Offset in the device memory.
     pub(crate) offset: usize,
-    /// Information about the batch. It moves here from the host slot as soon as only the bytes of
-    /// the host slot are still needed.
+    /// Metadata of the batch. It moves here from the host slot once the host slot is only needed
+    /// for its bytes.
     pub(crate) info: BatchInfo,
     pub(super) ready: G::Event,
     pub(super) released: G::Event,
-    /// Events that bracket the consumer's wait, which begins at the request. Recorded when the
-    /// batch is delivered.
+    /// Timed events before and after the wait of the consumer's stream, which begins when the batch
+    /// is requested.
     pub(super) waited: Option<Pair<G>>,
+    /// Whether the batch has been delivered, so that `waited` has been recorded.
     pub(super) handed_over: bool,
-    /// Whether the batch was prepared but never used. The next batch in this slot must then wait
-    /// until the preparation is done.
+    /// Whether the batch was prepared but never used, so that the next batch in this slot must wait
+    /// until its preparation is done.
     pub(super) taken_back: bool,
 }
 
-/// The work that must end before the slot of a dropped batch is overwritten.
+/// The work that must be done before the slot of a dropped batch is overwritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Used {
-    /// Work in the consumer's stream.
+    /// The work in the consumer's stream.
     OnItsStream,
     /// All work on the device.
     Anywhere,
 }
 
-/// The number of a run, with one of its batches, an error, or the end of the run (`None`).
+/// The number of a run, and one of its batches, an error, or `None` at the end of the run.
 pub(super) type Message<G> = (u64, Option<Result<Box<Slot<G>>>>);
 
 impl<G: Gpu> Slot<G> {
-    /// Returns the consumer's wait for this slot, with the events that bracket it, if the slot was
+    /// Returns the events before and after the consumer's wait for this slot, if the batch was
     /// delivered.
     pub(super) fn stall(&mut self) -> Option<(Bracketed, Pair<G>)> {
         let waited = std::mem::take(&mut self.handed_over).then(|| self.waited.take()).flatten()?;
@@ -115,21 +117,20 @@ impl<G: Gpu> Shared<G> {
         }
     }
 
-    /// Makes the slot available for the next batch, which waits for the slot's `released` event.
+    /// Makes the slot available for the next batch, which waits for `released`.
     pub(super) fn release(&self, slot: Box<Slot<G>>) {
         self.counters.slots.fetch_sub(1, Ordering::Relaxed);
         let _ = self.free.send(slot);
     }
 
-    /// Records the request for a batch in the consumer's stream, unless an earlier call has
-    /// recorded it (`before`).
-    pub(super) fn ask(&self, asked: &G::Event, before: bool) -> Result<()> {
+    /// Records `request` in the consumer's stream, unless an earlier call already did (`before`).
+    pub(super) fn record_request(&self, request: &G::Event, before: bool) -> Result<()> {
         self.refuse_capture(&self.consumer)?;
         self.release_deferred()?;
-        if before { Ok(()) } else { self.gpu.record(asked, &self.consumer) }
+        if before { Ok(()) } else { self.gpu.record(request, &self.consumer) }
     }
 
-    /// Returns an error if `stream`, which is about to wait for a batch, is being captured.
+    /// Returns an error if `stream`, which should wait for a batch, is being captured.
     pub(super) fn refuse_capture(&self, stream: &G::Stream) -> Result<()> {
         if self.gpu.is_capturing(stream)? {
             let cause = "the stream that is to wait for the batch is being captured into a CUDA graph; take the batch before the capture, \
@@ -139,7 +140,7 @@ impl<G: Gpu> Shared<G> {
         Ok(())
     }
 
-    /// Returns the interval between checks of batches that the device decodes.
+    /// Returns how often to check batches that the device decodes.
     pub(super) fn poll(&self) -> Duration {
         if self.is_ordered_when_taken() { POLL_REQUEST } else { POLL }
     }
@@ -148,8 +149,7 @@ impl<G: Gpu> Shared<G> {
         self.when_taken.load(Ordering::Relaxed)
     }
 
-    /// Releases the slots in `deferred`, by recording the events that were not recorded when their
-    /// batches were dropped.
+    /// Releases the slots in `deferred` by recording their events now.
     pub(super) fn release_deferred(&self) -> Result<()> {
         let mut deferred = self.deferred.lock().expect("nothing panics while holding it");
         if deferred.is_empty() || self.gpu.is_capturing(&self.consumer)? {
@@ -177,7 +177,7 @@ impl<G: Gpu> Shared<G> {
         self.failed.lock().expect("nothing panics while holding it").clone()
     }
 
-    /// Returns the error that ended all use of the device, if any.
+    /// Returns an error if an earlier one ended all use of the device.
     pub(super) fn check(&self) -> Result<()> {
         self.failure().map_or(Ok(()), Err)
     }

@@ -33,7 +33,7 @@ fn open_spec(sim: &Sim, spec: Spec, delay: u64) -> Result<Ring<Sim>> {
     Ring::new(sim.clone(), consumer, vec![spec], SLOTS - 1, Duration::from_millis(200), maker, times())
 }
 
-/// Results of the consumer's kernels: (epoch, batch number, whether all arrays were correct).
+/// Results of the consumer's kernels: the epoch, the batch, and whether all arrays were correct.
 type Seen = Arc<Mutex<Vec<(u64, u64, bool)>>>;
 
 /// Queues a slow kernel that reads the batch on the consumer's stream.
@@ -43,8 +43,8 @@ fn read(batch: &Held<Sim>, seen: &Seen) {
     let (epoch, number) = (info.epoch(), info.number());
     let arrived = arrived(&shared.form(info).spec, epoch, number);
     let (memory, seen) = (shared.memory.clone(), seen.clone());
-    let offsets: Vec<usize> = shared.form(info).places.arrays.iter().map(|at| slot.offset + at).collect();
-    // Information about the batch, as the host recorded it.
+    let offsets: Vec<usize> = shared.form(info).layout.arrays.iter().map(|at| slot.offset + at).collect();
+    // The metadata of the batch must be correct, too.
     let keys = info.keys().enumerate().all(|(place, found)| found == key(number, place));
     let told = keys && info.mixing() == mixing(number).as_ref() && info.header.labeled == (number % 3 == 1);
     shared.consumer.run(move |pace| {
@@ -65,7 +65,7 @@ fn finish(sim: &Sim, stream: &SimStream) {
     sim.synchronize(stream).unwrap();
 }
 
-/// Runs `epochs` epochs and returns the results of the kernels.
+/// Runs `epochs` epochs. Returns the results of the consumer's kernels.
 fn consume(sim: &Sim, spec: Spec, epochs: u64, loader_delay: u64, consumer_delay: u64) -> Vec<(u64, u64, bool)> {
     let mut ring = open_spec(sim, spec, loader_delay).unwrap();
     let seen = Seen::default();
@@ -93,8 +93,8 @@ fn all_right(seen: &[(u64, u64, bool)], epochs: u64) {
 #[test]
 fn thousands_of_batches_arrive_whole_and_in_order() {
     for dtype in [CONVERTED, COPIED] {
-        // (Device delay, loader delay, consumer delay): the loader is faster than the consumer,
-        // slower, or equally fast.
+        // Delays of the device, the loader and the consumer, so that the loader is faster than the
+        // consumer, slower, or equally fast.
         for (device, loader, consumer) in [(0, 0, 0), (30, 0, 0), (5, 300, 0), (5, 0, 300), (20, 200, 200)] {
             let sim = Sim::new(Mistake::None, device);
             all_right(&consume(&sim, spec(dtype), 8, loader, consumer), 8);
@@ -102,8 +102,8 @@ fn thousands_of_batches_arrive_whole_and_in_order() {
     }
 }
 
-/// Covers several images or none, with and without records, variable-length rows with counts, and
-/// soft labels.
+/// Covers batches with several images and without images, with and without records, with rows of
+/// variable length and their counts, and with soft labels.
 #[test]
 fn every_array_of_a_batch_arrives_complete() {
     let rows = |name: &str| {
@@ -137,7 +137,8 @@ fn the_consumer_waits_for_its_own_batch_and_nothing_else() {
         ring.start(Course::one(0, 0..BATCHES));
         let mut expected = Vec::new();
         while let Some(batch) = next(&mut ring) {
-            // Each slot has two events, in slot order. The even ones are the `ready` events.
+            // Each slot has two events, numbered in the order of the slots. The even ones are the
+            // `ready` events.
             let batch = batch.unwrap();
             expected.push((me, 1, batch.slot().offset / ring.shared.plan.slot_bytes * 2));
         }
@@ -167,7 +168,7 @@ fn steady_state_allocates_nothing_and_never_blocks_the_host() {
     assert!(counts.iter().all(|c| c[0] == 1 && c[1] <= SLOTS * 2 + 2 + 2 && c[2] == 0), "{counts:?}");
 }
 
-/// Opens a ring with timing, and returns its counters.
+/// Opens a ring. Returns it with its counters.
 fn open_timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> (Ring<Sim>, Arc<trace::Counters>) {
     let spec = spec(dtype);
     let (consumer, maker, times) = (sim.stream().unwrap(), Maker::new(&spec, 0), times());
@@ -179,8 +180,7 @@ fn open_timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> (Rin
     (ring, times)
 }
 
-/// Requests a batch as a user's program does, and waits until the consumer's stream has received
-/// it.
+/// Requests a batch, as a program does, and waits until the consumer's stream has received it.
 fn next_timed(sim: &Sim, ring: &mut Ring<Sim>, times: &trace::Counters) -> Option<Held<Sim>> {
     let asked = times.asked(ring.ready());
     let batch = next(ring)?.unwrap();
@@ -190,21 +190,21 @@ fn next_timed(sim: &Sim, ring: &mut Ring<Sim>, times: &trace::Counters) -> Optio
     Some(batch)
 }
 
-/// Runs three epochs with timing and returns the counters.
+/// Runs three epochs. Returns the counters.
 fn timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> Arc<trace::Counters> {
     let (mut ring, times) = open_timed(sim, dtype, trace);
     for epoch in 0..3 {
         times.begin();
         ring.start(Course::one(epoch, 0..BATCHES));
-        // Each step takes as long as the device needs for a batch, so each duration is read soon
-        // after it is available.
+        // Wait for the device after each batch, so that every duration is read soon after it is
+        // available.
         while next_timed(sim, &mut ring, &times).is_some() {}
     }
     drop(ring);
     times
 }
 
-/// Returns the batch, begin and end of each copy, conversion and wait in a trace.
+/// Returns the copies, the conversions and the waits in a trace, each as batch, begin and end.
 fn device_rows(path: &std::path::Path) -> [Vec<(u64, f64, f64)>; 3] {
     let document: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     [1, 2, 3].map(|tid| {
@@ -229,10 +229,10 @@ fn copies_conversions_and_waits_are_timed_by_the_device() {
         assert_eq!(copy.bytes, 3 * (BATCHES * BATCH as u64 - 1) * 8 * 9 * 3, "the bytes of the images");
         assert!(copy.seconds > 0.0 && copy.seconds < stats.until_seconds, "{stats}");
         assert_eq!(stats.convert.map(|c| c.count), (dtype == CONVERTED).then_some(batches));
-        // The wait for a batch is read only when its slot is used again.
+        // The wait for a batch is read only when the slot is reused.
         let stall = stats.stall.unwrap();
         assert!((batches - SLOTS as u64..=batches).contains(&stall.count), "{} of {batches}", stall.count);
-        // Two events per pair and three pairs per batch, for at most `SLOTS + 2` unread batches.
+        // Three pairs of events per batch, for at most `SLOTS + 2` batches that have not been read.
         assert!(sim.state().timed_events.load(Relaxed) <= 6 * (SLOTS + 2), "{:?}", sim.state().timed_events);
     }
 }
@@ -246,7 +246,7 @@ fn a_trace_shows_each_batch_on_the_rows_of_its_streams() {
     drop(timed(&sim, CONVERTED, Some(trace::Trace::new(&path, schedule, (0, 0), Box::new(|| None)).unwrap())));
     let [copies, conversions, waits] = device_rows(&path);
     for (name, row) in [("copies", &copies), ("conversions", &conversions), ("waits", &waits)] {
-        // The trace contains no work that begins before its window or ends after it.
+        // Work that begins before the trace window or ends after it is left out.
         assert!((20..=40).contains(&row.len()), "{} {name}: {row:?}", row.len());
         assert!(row.windows(2).all(|w| w[0].0 < w[1].0 && w[0].2 <= w[1].1 + 2.0), "{name} overlaps: {row:?}");
     }
@@ -257,8 +257,8 @@ fn a_trace_shows_each_batch_on_the_rows_of_its_streams() {
     }
 }
 
-/// Each step lasts until the images of the batch that reuses its slot have been copied, so the
-/// trace must show this copy during the step.
+/// Each step lasts until the images of the batch that reuses its slot have been copied, so in the
+/// trace, this copy must be during the step.
 #[test]
 fn copies_appear_under_the_step_of_an_earlier_batch() {
     let dir = tempfile::tempdir().unwrap();
@@ -291,7 +291,7 @@ fn copies_appear_under_the_step_of_an_earlier_batch() {
     let of = |batch: u64| waits.iter().find(|wait| wait.0 == batch);
     let mut hidden = 0;
     for &(batch, begin, end) in &copies {
-        // A step begins when the wait for its batch ends, and it ends when the next wait begins.
+        // A step begins when the wait for its batch ends, and ends when the next wait begins.
         if let (Some(from), Some(to)) = (of(batch - slots), of(batch - slots + 1)) {
             assert!(from.2 <= begin + 2.0 && end <= to.1 + 2.0, "copy {batch} at {begin}..{end}: {from:?}, {to:?}");
             hidden += 1;
@@ -317,9 +317,9 @@ fn a_consumer_that_holds_every_batch_gets_an_error() {
     assert_eq!(ring.gauge().stats().peak, ring.shared.plan.slots * ring.shared.plan.slot_bytes);
 }
 
-/// Language bindings wait in slices, so that they can check for signals in between.
+/// Language bindings split a wait, so that they can check for signals in between.
 #[test]
-fn a_wait_in_slices_is_one_wait() {
+fn an_interrupted_wait_keeps_its_timeout() {
     let sim = Sim::new(Mistake::None, 0);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     ring.start(Course::one(0, 0..BATCHES));
@@ -339,7 +339,7 @@ fn a_wait_in_slices_is_one_wait() {
 }
 
 #[test]
-fn an_epoch_may_be_left_and_another_begun_anywhere() {
+fn an_epoch_can_be_abandoned_at_any_batch() {
     let sim = Sim::new(Mistake::None, 5);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     let seen = Seen::default();
@@ -361,7 +361,7 @@ fn an_epoch_may_be_left_and_another_begun_anywhere() {
 }
 
 #[test]
-fn dropping_anywhere_ends_and_batches_outlive_the_ring() {
+fn a_ring_can_be_dropped_at_any_batch() {
     for taken in 0..12 {
         let sim = Sim::new(Mistake::None, 20);
         let mut ring = open(&sim, CONVERTED, 100).unwrap();
@@ -381,7 +381,7 @@ fn dropping_anywhere_ends_and_batches_outlive_the_ring() {
 }
 
 #[test]
-fn a_driver_error_anywhere_is_one_err_and_the_end() {
+fn a_driver_error_is_reported_once_and_ends_the_ring() {
     let sim = Sim::new(Mistake::None, 0);
     all_right(&consume(&sim, spec(CONVERTED), 1, 0, 0), 1);
     let calls = sim.state().calls.load(Relaxed);
@@ -406,15 +406,15 @@ fn a_driver_error_anywhere_is_one_err_and_the_end() {
                 }
             }
         }
-        // If a call fails after the last batch was delivered, the next epoch reports it.
+        // If a call fails after the last batch was delivered, the next epoch reports the error.
         ring.start(Course::one(1, 0..BATCHES));
         errors += usize::from(next(&mut ring).is_some_and(|b| b.is_err()));
         // The number of driver calls depends on how often the thread checks its copies.
         let made = sim.state().calls.load(Relaxed);
         assert!(errors >= 1 || made < n + 20, "call {n} of {made}: {errors} errors");
         drop(ring);
-        // Two streams are synchronized at the end, and the thread or the consumer may be inside a
-        // call when the other one fails.
+        // Two streams are synchronized at the end, and both the thread and the consumer may be in
+        // the middle of a call when the other's call fails.
         assert!(sim.calls_after_failure() <= 4, "call {n}: {} calls after the error", sim.calls_after_failure());
     }
 }
@@ -455,7 +455,7 @@ fn next_and_drop_during_a_capture_resume_after_it() {
             assert_eq!(e.kind(), ErrorKind::Capturing);
             assert!(e.cause().contains("take the batch before the capture"), "{e}");
         }
-        // The simulated stream panics if an event or a wait gets into the capture.
+        // The simulated stream panics if an event or a wait becomes part of the capture.
         drop(batch);
         assert_eq!(ring.shared.deferred.lock().unwrap().len(), 1);
         ring.shared.consumer.capturing.store(false, Relaxed);
@@ -466,7 +466,7 @@ fn next_and_drop_during_a_capture_resume_after_it() {
 }
 
 #[test]
-fn dropping_the_ring_waits_for_no_work_of_the_consumers() {
+fn dropping_the_ring_does_not_wait_for_the_consumer() {
     for taken in [1, SLOTS, 2 * SLOTS] {
         let sim = Sim::new(Mistake::None, 0);
         let mut ring = open(&sim, CONVERTED, 0).unwrap();
@@ -475,8 +475,8 @@ fn dropping_the_ring_waits_for_no_work_of_the_consumers() {
         for number in 0..taken {
             drop(next(&mut ring).unwrap().unwrap());
             if number == 0 {
-                // Queue work of the consumer that runs until this thread lets it end, after
-                // dropping the ring.
+                // Queue work of the consumer that lasts until this thread drops `gate`, after the
+                // ring.
                 let open = open.clone();
                 ring.shared.consumer.run(move |_| {
                     let _ = open.recv();
@@ -491,16 +491,16 @@ fn dropping_the_ring_waits_for_no_work_of_the_consumers() {
     }
 }
 
-/// If a batch was prepared but not delivered, its slot is overwritten only after the preparation is
-/// done.
+/// The slot of a batch that was prepared but not delivered must not be overwritten before the
+/// preparation is done.
 #[test]
-fn a_reclaimed_slot_is_refilled_after_its_first_filling() {
+fn a_reclaimed_slot_waits_for_its_preparation() {
     let sim = Sim::new(Mistake::None, 40);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     for epoch in 0..20 {
         ring.start(Course::one(epoch, 0..BATCHES));
         drop(next(&mut ring).unwrap().unwrap());
-        // Wait until the next batch has been prepared. It is never requested.
+        // Wait until the next batch, which is never requested, has been prepared.
         while ring.ready() == 0 {
             std::thread::yield_now();
         }
@@ -510,7 +510,8 @@ fn a_reclaimed_slot_is_refilled_after_its_first_filling() {
     while let Some(batch) = next(&mut ring) {
         batch.unwrap();
     }
-    // The copy stream (number 2) must have waited for a slot's `ready` event (an even number).
+    // The copy stream (2) must have waited for the `ready` event of a slot, which has an even
+    // number.
     let waits = sim.state().waits.lock().unwrap();
     assert!(waits.iter().any(|&(_, stream, event)| stream == 2 && event % 2 == 0 && event < SLOTS * 2), "{waits:?}");
 }

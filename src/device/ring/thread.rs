@@ -1,4 +1,4 @@
-//! The copy thread. The invariants are listed in `ring`.
+//! The copy thread. `ring` lists the invariants.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::device::spec::{At, DecodeStep, Upload};
 use crate::device::{Decode, Gpu, Job};
 use crate::error::Result;
 
-/// The copy thread. It makes all device calls except those for the consumer's streams.
+/// The copy thread, which makes all device calls except for calls on the consumer's streams.
 pub(super) struct Thread<G: Gpu, F: HostFeed> {
     pub(super) shared: Arc<Shared<G>>,
     /// `None` only while the thread is being dropped.
@@ -31,15 +31,16 @@ pub(super) struct Thread<G: Gpu, F: HostFeed> {
     pub(super) copy: G::Stream,
     pub(super) convert: G::Stream,
     pub(super) staging: Vec<Staging<G>>,
-    pub(super) turn: usize,
+    /// Number of batches sent so far, which determines the staging buffer.
+    pub(super) sent: usize,
     pub(super) flight: Flight<G, F::Batch>,
-    /// Batches that await delivery, in delivery order.
+    /// Batches that are waiting to be delivered, in order.
     pub(super) queue: VecDeque<Queued<G, F::Batch>>,
 }
 
 impl<G: Gpu, F: HostFeed> Thread<G, F> {
     pub(super) fn run(mut self) {
-        // If `stay` fails, the first device call fails, too, and reports the error.
+        // If this fails, the first device call also fails, and reports the error.
         let _stay = self.shared.gpu.stay();
         while let Ok(course) = self.started.recv() {
             let run = course.run;
@@ -62,8 +63,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         }
     }
 
-    /// Takes back the slots of batches that will not be delivered. Host slots that workers are
-    /// repairing return through the feed.
+    /// Frees the slots of batches that will not be delivered. Host slots with images that workers
+    /// are decoding return through the feed.
     fn take_back(&mut self) {
         for Queued { slot, stage } in self.queue.drain(..) {
             self.shared.counters.slots.fetch_add(1, Ordering::Relaxed);
@@ -78,7 +79,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         self.feed.as_mut().expect("the feed leaves in drop only")
     }
 
-    /// Sends the batches of a run to the device until the run ends or is cancelled.
+    /// Sends the batches of a run to the device until the run ends or is canceled.
     fn batches(&mut self, run: u64) -> Result<()> {
         let mut since = Instant::now();
         loop {
@@ -91,7 +92,9 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                 if !shared.is_wanted(run) {
                     return None;
                 }
-                let wait = shared.check().and_then(|()| Ok((flight.land(&shared.gpu)?, is_due(&shared.gpu, queue)?)));
+                let wait = shared
+                    .check()
+                    .and_then(|()| Ok((flight.free_completed(&shared.gpu)?, is_due(&shared.gpu, queue)?)));
                 match wait.map_err(|e| failed = Some(e)).ok()? {
                     (_, true) => {
                         due = true;
@@ -107,7 +110,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             }
             let host = match host {
                 Some(Ok(host)) => host,
-                // First deliver the batches that precede the error.
+                // Deliver the earlier batches first.
                 Some(Err(e)) => return self.deliver_all(run).and(Err(e)),
                 None if due && self.shared.is_wanted(run) => continue,
                 None => return self.deliver_all(run),
@@ -119,7 +122,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         }
     }
 
-    /// Delivers the batches at the front of the queue that are finished, in order.
+    /// Delivers the finished batches at the front of the queue.
     fn deliver(&mut self, run: u64) -> Result<()> {
         self.advance()?;
         while let Some(Stage::Sent | Stage::Failed(_)) = self.queue.front().map(|queued| &queued.stage) {
@@ -137,7 +140,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Ok(())
     }
 
-    /// Delivers all queued batches, waiting until they are finished.
+    /// Waits until all queued batches are finished, and delivers them.
     fn deliver_all(&mut self, run: u64) -> Result<()> {
         while !self.queue.is_empty() && self.shared.is_wanted(run) {
             self.deliver(run)?;
@@ -172,16 +175,16 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     /// decode an image.
     fn check(&mut self, mut load: Load<G, F::Batch>, slot: Box<Slot<G>>) -> Queued<G, F::Batch> {
         let gpu = &self.shared.gpu;
-        let places = &self.shared.form(load.host.info()).places;
+        let layout = &self.shared.form(load.host.info()).layout;
         let damaged = |place: &usize| {
-            let number = |step: &DecodeStep| (step.faults - places.faults.start) / DecodeOps::FAULT_BYTES + place;
+            let number = |step: &DecodeStep| (step.faults - layout.faults.start) / DecodeOps::FAULT_BYTES + place;
             let is_fault = |step| load.faults.as_ref().is_some_and(|faults| gpu.is_fault(faults, number(step)));
-            places.decoded.iter().any(is_fault)
+            layout.decoded.iter().any(is_fault)
         };
         let damaged: Vec<usize> = (0..load.host.info().len()).filter(damaged).collect();
         if damaged.is_empty() {
             let queued = Queued::sent(slot, &mut load.host);
-            self.flight.unload(load);
+            self.flight.free(load);
             return queued;
         }
         let Load { host, done, faults } = load;
@@ -190,7 +193,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Queued { slot, stage: Stage::Repairing(self.feed().repair(host, &damaged)) }
     }
 
-    /// Sends a batch to the device again after the workers have repaired it.
+    /// Sends a batch to the device again after workers have decoded some of its images.
     fn repaired(&mut self, repair: Repair<F::Batch>, mut slot: Box<Slot<G>>) -> Result<Queued<G, F::Batch>> {
         match repair.take().ok_or_else(ended).and_then(|batch| self.feed().repaired(batch)) {
             Ok(host) => {
@@ -201,10 +204,10 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         }
     }
 
-    /// Waits for a free device slot, which the device may still be reading. Returns `None` if the
-    /// run is cancelled.
+    /// Waits for a free device slot. Work that the consumer queued may still be reading it. Returns
+    /// `None` if the run is canceled.
     fn free_slot(&mut self, run: u64) -> Result<Option<Box<Slot<G>>>> {
-        self.flight.land(&self.shared.gpu).inspect_err(|e| self.shared.fail(e))?;
+        self.flight.free_completed(&self.shared.gpu).inspect_err(|e| self.shared.fail(e))?;
         let mut slot = self.freed.try_recv().ok();
         if slot.is_none() {
             self.feed().supplied(true);
@@ -224,8 +227,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                 return Ok(None);
             }
             self.shared.check()?;
-            let wait = self.flight.land(&self.shared.gpu).inspect_err(|e| self.shared.fail(e))?;
-            // The consumer may need one of the queued batches before it returns a slot.
+            let wait = self.flight.free_completed(&self.shared.gpu).inspect_err(|e| self.shared.fail(e))?;
+            // The consumer may need a queued batch before it returns a slot.
             self.deliver(run)?;
             let wait = if self.queue.is_empty() { wait } else { self.shared.poll() };
             if let Ok(slot) = self.freed.recv_timeout(wait) {
@@ -234,19 +237,19 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         }
     }
 
-    /// Queues all work that copies `host` into `slot` and converts it. Never blocks.
+    /// Queues the work that copies `host` into `slot` and converts it. Does not block.
     fn send(&mut self, host: F::Batch, mut slot: Box<Slot<G>>) -> Result<Queued<G, F::Batch>> {
         let info = host.info();
         let decodes = info.header.largest.iter().any(Option::is_some);
-        let computes = decodes || !self.shared.form(info).places.computed.is_empty();
+        let computes = decodes || !self.shared.form(info).layout.computed.is_empty();
         let copied = self.flight.event(&self.shared.gpu)?;
         if slot.waited.is_none() {
             slot.waited = Some(self.flight.timing.pair(&self.shared.gpu)?);
         }
         let time = self.flight.timing.pair(&self.shared.gpu)?;
         let work = Bracketed { what: Bracket::Copy, epoch: info.epoch(), number: info.number(), bytes: 0 };
-        // Even if an upload fails, the host slot must not be freed before the copy stream has
-        // stopped. It therefore counts as in flight before the first upload.
+        // Count the host slot as in flight before the first upload, because it must not be freed
+        // before the copy stream has stopped, even if an upload fails.
         self.flight.in_flight.push_back(Load { host, done: copied, faults: None });
         let work = Bracketed { bytes: self.copy(&mut slot, &time)?, ..work };
         self.flight.timing.recorded(work, time);
@@ -260,56 +263,55 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         } else {
             self.shared.gpu.record(&slot.ready, &self.copy)?;
         }
-        self.turn += 1;
+        self.sent += 1;
         self.shared.counters.batches.fetch_add(1, Ordering::Relaxed);
         let Some((done, faults)) = decoded else {
             let load = self.flight.in_flight.back_mut().expect("pushed above");
             return Ok(Queued::sent(slot, &mut load.host));
         };
-        // The host slot is still needed after its copies, in case the device cannot decode an
-        // image.
+        // Keep the host slot after the copies, in case the device cannot decode an image.
         let Load { host, done: copied, .. } = self.flight.in_flight.pop_back().expect("pushed above");
         self.flight.events.push(copied);
         Ok(Queued { slot, stage: Stage::Decoding(Load { host, done, faults: Some(faults) }) })
     }
 
-    /// Returns the staging buffer of the batch that is being sent.
+    /// Returns the staging buffer for the batch that is being sent, if batches need one.
     fn staging(&self) -> Option<&Staging<G>> {
-        (!self.staging.is_empty()).then(|| &self.staging[self.turn % self.staging.len()])
+        (!self.staging.is_empty()).then(|| &self.staging[self.sent % self.staging.len()])
     }
 
-    /// Queues the copies of the most recent load, and brackets the image copies with `time`.
-    /// Returns the number of image bytes.
+    /// Queues the copies of the host slot that was added last, and records `time` around the copies
+    /// of images. Returns the number of image bytes.
     fn copy(&self, slot: &mut Slot<G>, time: &Pair<G>) -> Result<usize> {
         let Shared { gpu, memory, counters, .. } = &*self.shared;
         let Load { host, done: copied, .. } = self.flight.last();
-        let places = &self.shared.form(host.info()).places;
+        let layout = &self.shared.form(host.info()).layout;
         let upload = |uploads: &[Upload], base: usize| {
             uploads.iter().try_for_each(|&Upload { span, to }| {
                 counters.bytes.fetch_add(host.bytes(span).len() as u64, Ordering::Relaxed);
-                // SAFETY: invariant 1: `host` stays in flight until `copied`, recorded below in the
-                // same stream, is done.
+                // SAFETY: `host` stays in flight until `copied` has completed (invariant 1), which
+                // is recorded below, in the same stream.
                 unsafe { gpu.upload(&self.copy, memory, base + to, host.bytes(span)) }
             })
         };
         if std::mem::take(&mut slot.taken_back) {
             gpu.wait(&self.copy, &slot.ready)?;
         }
-        // Time only the image copies. The other copies are small, and the copy stream may wait for
-        // the consumer between them.
+        // Time only the copies of images, because the others are small, and because the copy stream
+        // may wait for the consumer between them.
         let timed = |uploads: &[Upload], base: usize| {
             gpu.record(&time.begin, &self.copy)?;
             upload(uploads, base)?;
             gpu.record(&time.end, &self.copy)
         };
-        let (large, rest) = places.copied.split_at(places.large);
+        let (large, rest) = layout.copied.split_at(layout.large);
         let images = match self.staging() {
             Some(staging) => {
                 gpu.wait(&self.copy, &staging.converted)?;
-                timed(&places.staged, staging.offset)?;
+                timed(&layout.staged, staging.offset)?;
                 gpu.wait(&self.copy, &slot.released)?;
-                upload(&places.copied, slot.offset)?;
-                &*places.staged
+                upload(&layout.copied, slot.offset)?;
+                &*layout.staged
             }
             None => {
                 gpu.wait(&self.copy, &slot.released)?;
@@ -322,25 +324,26 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Ok(images.iter().map(|upload| host.bytes(upload.span).len()).sum())
     }
 
-    /// Queues the decoding of the most recent load and the fetch of its fault flags. Returns the
-    /// event recorded afterwards, and the flags, which are valid once the event has completed.
+    /// Queues the work that decodes the images of the host slot that was added last, and fetches
+    /// their fault flags. Returns the fault flags, and an event after which they are valid.
     fn decode(&mut self, slot: &Slot<G>, work: Bracketed) -> Result<(G::Event, G::Faults)> {
         let Shared { gpu, memory, plan, .. } = &*self.shared;
         let time = self.flight.timing.pair(gpu)?;
         let (done, faults) = (self.flight.event(gpu)?, self.flight.faults.pop());
         let info = self.flight.last().host.info();
-        let places = &self.shared.form(info).places;
-        let (numbers, from) = (places.faults.len() / DecodeOps::FAULT_BYTES, plan.scratch() + places.faults.start);
+        let layout = &self.shared.form(info).layout;
+        let (numbers, from) = (layout.faults.len() / DecodeOps::FAULT_BYTES, plan.scratch() + layout.faults.start);
         gpu.record(&time.begin, &self.convert)?;
-        if info.len() * places.decoded.len() < numbers {
-            // The fetch also includes the fault flags past the end of a partial batch.
-            gpu.clear(&self.convert, memory, from, places.faults.len())?;
+        if info.len() * layout.decoded.len() < numbers {
+            // Clear the fault flags past the end of a partial batch, because they are fetched as
+            // well.
+            gpu.clear(&self.convert, memory, from, layout.faults.len())?;
         }
         self.decode_images(self.staging().map_or(0, |staging| staging.offset), slot.offset, info)?;
         let mut faults = faults.map_or_else(|| gpu.faults(numbers), Ok)?;
-        // SAFETY: the load keeps the memory until `done`, which is recorded below in the same
-        // stream, has completed, and reads it only then. After an error, the memory is freed once
-        // the device has finished.
+        // SAFETY: the memory is kept, and not read, until `done` has completed, which is recorded
+        // below, in the same stream. After an error, the memory is freed once the device has
+        // finished.
         unsafe { gpu.fetch(&self.convert, memory, from, &mut faults) }?;
         gpu.record(&done, &self.convert)?;
         gpu.record(&time.end, &self.convert)?;
@@ -348,13 +351,13 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Ok((done, faults))
     }
 
-    /// Queues the conversions of the most recent load.
+    /// Queues the computations for the host slot that was added last.
     fn compute(&mut self, slot: &Slot<G>, work: Bracketed) -> Result<()> {
         let Shared { gpu, memory, .. } = &*self.shared;
         let time = self.flight.timing.pair(gpu)?;
         let (staging, info) = (self.staging(), self.flight.last().host.info());
         gpu.record(&time.begin, &self.convert)?;
-        for step in &self.shared.form(info).places.computed {
+        for step in &self.shared.form(info).layout.computed {
             let from = match step.from {
                 At::Staging(at) => staging.map_or(0, |staging| staging.offset) + at,
                 At::Slot(at) => slot.offset + at,
@@ -372,14 +375,14 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Ok(())
     }
 
-    /// Queues the decoding of every image field of the samples in `info`.
+    /// Queues the decoding of every image field.
     fn decode_images(&self, staging: usize, slot: usize, info: &BatchInfo) -> Result<()> {
         let Shared { gpu, memory, plan, .. } = &*self.shared;
-        let Form { spec, places } = self.shared.form(info);
+        let Form { spec, layout } = self.shared.form(info);
         let (scratch, count) = (plan.scratch(), info.len());
-        for (image, (step, largest)) in places.decoded.iter().zip(&info.header.largest).enumerate() {
+        for (image, (step, largest)) in layout.decoded.iter().zip(&info.header.largest).enumerate() {
             let Some(largest) = *largest else {
-                // The device decodes none of these images, so clear their fault flags.
+                // Clear the fault flags, because the device decodes none of these images.
                 gpu.clear(&self.convert, memory, scratch + step.faults, count * DecodeOps::FAULT_BYTES)?;
                 continue;
             };
@@ -411,10 +414,10 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
 
 impl<G: Gpu, F: HostFeed> Drop for Thread<G, F> {
     /// Upholds invariants 1, 5 and 7 even if a panic ends the thread. After a driver error, the
-    /// waits fail immediately, and nothing more is copied.
+    /// waits fail immediately, but nothing more is copied either.
     fn drop(&mut self) {
-        // Take back the batches before dropping the feed, so that workers skip repairs of cancelled
-        // batches.
+        // Take the batches back before dropping the feed, so that workers do not decode images of
+        // canceled batches.
         self.take_back();
         drop(self.feed.take());
         drop(self.end.take());
@@ -423,12 +426,12 @@ impl<G: Gpu, F: HostFeed> Drop for Thread<G, F> {
                 self.shared.fail(&e);
             }
         }
-        // No copy is in flight any more, so only the timing remains to be read.
+        // No copy is in flight anymore, so only timed events remain to be read.
         while let Ok(mut slot) = self.freed.try_recv() {
             self.flight.returned(&mut slot);
         }
         if self.shared.failure().is_none() {
-            let _ = self.flight.timing.settle(&self.shared.gpu);
+            let _ = self.flight.timing.read_completed(&self.shared.gpu);
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Durations of copies, conversions and the consumer's waits, on the device's clock.
+//! Measures copies, conversions and the consumer's waits on the device's clock.
 //!
-//! Each operation is bracketed by two timing events. They do not affect stream ordering. The ring's
-//! thread reads events only once they have completed, then recycles them. The host does not wait
-//! for the device, except when a trace window begins, and the steady state creates no events.
-//! Recording two events and reading them costs the host about 1 us.
+//! Two timed events are recorded for each operation, one before it and one after it. They do not
+//! affect the order of the work. The copy thread reads the events only once they have completed,
+//! and then reuses them, so the host does not wait for the device, except when a trace window
+//! begins. Recording two events and reading them costs the host about 1 us.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,24 +13,23 @@ use crate::device::Gpu;
 use crate::error::Result;
 use crate::trace::{Args, Counters, Row};
 
-/// Two timing events that bracket an operation.
+/// Two timed events: one before an operation, and one after it.
 pub(super) struct Pair<G: Gpu> {
     pub(super) begin: G::Event,
     pub(super) end: G::Event,
 }
 
-/// The kind of operation that a pair of events brackets.
+/// The kind of a timed operation.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Bracket {
     Copy,
     Decode,
     Convert,
-    /// Time the consumer's stream waits, from the event recorded at the request until the batch is
-    /// ready.
+    /// The wait of the consumer's stream, from the request until the batch is ready.
     Stall,
 }
 
-/// A bracketed operation and the batch that it belongs to.
+/// A timed operation, and the batch that it belongs to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bracketed {
     pub(super) what: Bracket,
@@ -39,21 +38,23 @@ pub(super) struct Bracketed {
     pub(super) bytes: usize,
 }
 
-/// The device's clock relative to the host's, set at the start of each window of a trace.
+/// The offset between the device's clock and the clock of a trace. Measured when a trace window
+/// begins.
 struct Clock<G: Gpu> {
     stream: G::Stream,
     zero: G::Event,
-    /// Time of `zero` on the trace's clock, in nanoseconds. The error is at most half the duration
-    /// of a query, which takes a few microseconds.
+    /// Trace time, in ns, at which `zero` completed. The error is at most half the duration of a
+    /// query, which takes a few microseconds.
     host: u64,
     window: u64,
 }
 
-/// The timing of one ring, owned by its thread.
+/// The timed operations of a ring, owned by the copy thread.
 pub(super) struct Timing<G: Gpu> {
     counters: Arc<Counters>,
     spare: Vec<Pair<G>>,
-    /// Pairs in the order of recording, which is nearly the order in which they complete.
+    /// Operations in the order in which their events were recorded, which is almost the order in
+    /// which they complete.
     pending: VecDeque<(Bracketed, Pair<G>)>,
     clock: Option<Clock<G>>,
 }
@@ -63,7 +64,7 @@ impl<G: Gpu> Timing<G> {
         Timing { counters, spare: Vec::new(), pending: VecDeque::new(), clock: None }
     }
 
-    /// Returns a pair of events to record.
+    /// Returns a pair of events for the next operation.
     pub(super) fn pair(&mut self, gpu: &G) -> Result<Pair<G>> {
         match self.spare.pop() {
             Some(pair) => Ok(pair),
@@ -71,19 +72,19 @@ impl<G: Gpu> Timing<G> {
         }
     }
 
-    /// Takes back a pair whose events have been recorded.
+    /// Takes ownership of the events recorded around the operation `what`.
     pub(super) fn recorded(&mut self, what: Bracketed, pair: Pair<G>) {
         self.pending.push_back((what, pair));
     }
 
-    /// Reads the pairs that have completed.
-    pub(super) fn settle(&mut self, gpu: &G) -> Result<()> {
+    /// Reads the events of the operations that have completed.
+    pub(super) fn read_completed(&mut self, gpu: &G) -> Result<()> {
         self.set_clock(gpu)?;
         while let Some((_, pair)) = self.pending.front() {
             if !gpu.is_done(&pair.end)? {
                 break;
             }
-            let (what, pair) = self.pending.pop_front().expect("there is a front");
+            let (what, pair) = self.pending.pop_front().expect("`front` returned an element");
             let ns = ns(gpu.elapsed_ms(&pair.begin, &pair.end)?);
             match what.what {
                 Bracket::Copy => &self.counters.copy,
@@ -93,7 +94,7 @@ impl<G: Gpu> Timing<G> {
             }
             .add(ns.max(0) as u64, what.bytes);
             if let (Some(trace), Some(clock)) = (self.counters.trace(), &self.clock) {
-                // Work that began before the clock was set gets a time before the window, and the
+                // Work that began before the clock was set has a time before the window, so the
                 // trace discards it.
                 let begin = clock.host as i64 + self::ns(gpu.elapsed_ms(&clock.zero, &pair.begin)?);
                 let (row, name) = match what.what {
@@ -113,8 +114,8 @@ impl<G: Gpu> Timing<G> {
         Ok(())
     }
 
-    /// Sets the clock if a trace window has begun. This is the only time that the host waits for
-    /// the device, and it waits on an empty stream.
+    /// Sets the clock if a trace window has begun. Only here does the host wait for the device, and
+    /// only for a stream that has no other work.
     fn set_clock(&mut self, gpu: &G) -> Result<()> {
         let Some(trace) = self.counters.trace() else { return Ok(()) };
         let Some(window) = trace.window().filter(|w| self.clock.as_ref().is_none_or(|clock| clock.window != *w)) else {
@@ -139,7 +140,7 @@ impl<G: Gpu> Timing<G> {
     }
 }
 
-/// Converts the driver's milliseconds, which have a resolution of half a microsecond.
+/// Converts the elapsed time that CUDA reports from ms to ns. Its resolution is about 0.5 us.
 fn ns(ms: f32) -> i64 {
     (f64::from(ms) * 1e6) as i64
 }

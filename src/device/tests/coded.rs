@@ -41,7 +41,7 @@ impl Coded {
     pub(in crate::device) fn add(&mut self, jpeg: &[u8], plan: &Plan, compare: bool) -> bool {
         let Ok(mut image) = standard().open(jpeg) else { return false };
         let mut stream = Bitstream::default();
-        let Some(grid) = image.bitstream(plan.region, usize::MAX, &mut stream).filter(|_| DecodeOps::takes(plan))
+        let Some(grid) = image.bitstream(plan.region, usize::MAX, &mut stream).filter(|_| DecodeOps::supports(plan))
         else {
             return false;
         };
@@ -237,12 +237,18 @@ pub(in crate::device) fn corner(side: u32, (height, width): (usize, usize)) -> P
     Plan::resized_crop(Size::new(side, side), region, output, Rect::full(output))
 }
 
+/// Encodes an image of `size` with a restart marker every `restart` MCUs, or without restart
+/// markers if `restart` is 0.
+pub(in crate::device) fn large(size: Size, (h, v): (u8, u8), restart: u32) -> Vec<u8> {
+    let mut rng = Rng::new(size.area(), 0, 0);
+    let options = Options { restart, ..Options::new(85, h, v) };
+    encode(&draw(&mut rng, size, 3), size.width, size.height, 3, &options)
+}
+
 /// Adds an image of `size` with a restart marker after each row of MCUs. It is added once for each
 /// of `regions`, both as encoded and as [`extended`].
 pub(in crate::device) fn add_large(coded: &mut Coded, size: Size, (h, v): (u8, u8), regions: &[Rect]) {
-    let mut rng = Rng::new(size.area(), 0, 0);
-    let options = Options { restart: size.width.div_ceil(8 * u32::from(h)), ..Options::new(85, h, v) };
-    let jpeg = encode(&draw(&mut rng, size, 3), size.width, size.height, 3, &options);
+    let jpeg = large(size, (h, v), size.width.div_ceil(8 * u32::from(h)));
     let output = Size::new(coded.size.1 as u32, coded.size.0 as u32);
     for jpeg in [&extended(&jpeg), &jpeg] {
         for &region in regions {
@@ -289,7 +295,7 @@ pub(in crate::device) fn random_batch(seed: u64, size: (usize, usize), count: us
         let (jpeg, image) = random_jpeg(&mut rng, &kinds[i % kinds.len()], largest);
         let plan = random_plan(&mut rng, image, size);
         let added = coded.add(&jpeg, &plan, true);
-        assert!(added || !DecodeOps::takes(&plan), "the device decodes an intact image: {plan:?}");
+        assert!(added || !DecodeOps::supports(&plan), "the device decodes an intact image: {plan:?}");
     }
     coded
 }

@@ -1,4 +1,3 @@
-#![allow(unsafe_code)]
 //! A simulated device that consists of threads. Each stream has a thread that runs its work in
 //! order, slowly and in small pieces, so a missing wait exposes a half-finished copy.
 //!
@@ -8,6 +7,8 @@
 //! 2. An upload reads the host slot through the pointer of its `&[u8]`, which the ring keeps alive
 //!    (`Gpu::upload`). The tests' slots also consist of atomic bytes, so a ring that breaks this
 //!    contract delivers torn batches, which the tests detect.
+
+#![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};

@@ -1,3 +1,5 @@
+//! Sizes, names and limits of an open loader.
+
 use std::sync::Arc;
 
 use super::batches::Batches;
@@ -17,21 +19,20 @@ impl<B> Batches<B> {
         self.shared().schedule.num_batches(epoch)
     }
 
-    /// Returns the rank for which this loader delivers batches.
+    /// Returns the rank that this loader delivers batches for.
     pub fn rank(&self) -> Rank {
         self.shared().schedule.rank()
     }
 
-    /// Returns the number of samples in the source. Options that select samples do not change it;
+    /// Returns the number of samples in the source, before any option selects or repeats samples;
     /// see [`epoch_len`](Batches::epoch_len).
     pub fn source_len(&self) -> usize {
         self.shared().recipe.source.len()
     }
 
-    /// Returns the total number of samples that `epoch` delivers on all ranks. Options such as
+    /// Returns the number of samples that `epoch` delivers on all ranks together. Options such as
     /// [`subset`](crate::Loader::subset) and [`repeat`](crate::Loader::repeat) change this number.
-    /// It does not include padding or the samples of a [dropped](crate::LastBatch::Drop) last
-    /// batch.
+    /// Padding and the samples of a [dropped](crate::LastBatch::Drop) last batch are not counted.
     ///
     /// # Panics
     /// See [`num_batches`](Batches::num_batches).

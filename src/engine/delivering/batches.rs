@@ -1,28 +1,29 @@
 //! The open loader, which delivers batches to the program.
 //!
-//! `Batches` decides which run the feed executes, and keeps track of the position; see *Cursors of
-//! a run* and *States of an epoch* in `engine/README.md`.
+//! `Batches` starts and stops the runs of its feed, and keeps track of the position; see *Cursors
+//! of a run* and *States of an epoch* in `engine/README.md`.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::batch::{BatchInfo, Course, Delivered, Feed, Wait, goes_on};
+use crate::batch::{BatchInfo, Course, Delivered, Feed, Wait, is_recoverable};
 use crate::engine::state::{self, Checkpoint, LoaderHandle, SampleError, Shared};
 use crate::error::{Error, ErrorKind, Result, counted, guarded, panicked};
+use crate::sampler::Changing;
 use crate::source::BatchIndex;
 use crate::trace::{self, Stats, WAIT};
 
-/// Interval at which a waiting consumer checks whether its batch can still arrive.
+/// How often a waiting consumer checks that its batch can still arrive.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
-/// An open loader, with running workers and allocated buffers. [`epoch`](Batches::epoch) iterates
-/// over the batches of an epoch.
+/// An open loader: its workers are running, and its buffers are allocated.
+/// [`epoch`](Batches::epoch) iterates over the batches of an epoch.
 ///
-/// Dropping it stops the workers and joins their threads. Batches that you still hold stay valid. A
-/// loader is `Send`, so it can move to a different thread. It is not `Sync`: only one thread at a
-/// time can request batches.
+/// Dropping the loader stops the workers and joins their threads. Batches that you still hold stay
+/// valid. A loader is `Send` but not `Sync`: it can move to a different thread, but only one thread
+/// at a time can request batches.
 ///
 /// A loader belongs to the process that opened it. After `fork`, the child process has no worker
 /// threads, so every batch fails in the child, and dropping the loader there frees nothing.
@@ -32,30 +33,30 @@ pub struct Batches<B> {
     info: fn(&B) -> &BatchInfo,
     monitor: LoaderHandle,
     process: u32,
-    /// The epoch at which the loader was opened.
+    /// The first epoch that the program should request.
     first_epoch: u64,
-    /// Position from which a resumed run continues. Ignored once a run has started.
+    /// Position from which a resumed loader continues. Reset when an epoch begins.
     resume: BatchIndex,
     /// Number of runs started so far.
     runs: u64,
     /// Number of batches that the epoch in progress has yet to deliver.
-    left: u64,
-    /// What the next call does if the epoch has batches left.
-    next: Next,
-    /// The last epoch that was delivered completely.
+    pub(super) left: u64,
+    /// What the next call does. Has no meaning once the epoch has no batches left.
+    pub(super) next: Next,
+    /// The epoch that was most recently delivered to its end.
     finished: Option<u64>,
-    /// Total time that earlier calls waited for the next batch before giving up.
+    /// How long earlier calls have waited for the next batch, if they gave up.
     given_up: Option<Duration>,
 }
 
 /// What the next call does while an epoch is in progress.
-enum Next {
+pub(super) enum Next {
     /// Returns the next batch of the feed.
     Batch,
-    /// Returns the next batch of the feed, from a run that began in an earlier epoch. If that run
-    /// has ended, starts the contained run.
+    /// Returns the next batch of the feed, whose run began in an earlier epoch. If that run has
+    /// ended, starts the run that this variant contains.
     Prepared(Course),
-    /// Returns the batch after the current position, because the batch at the position failed.
+    /// Skips the batch at the current position, which failed, and returns the one after it.
     AfterFailed,
     /// Returns the error, which ends the epoch.
     Error(Error),
@@ -88,28 +89,33 @@ impl<B> Batches<B> {
         &self.monitor.0
     }
 
+    /// Fails in a forked child.
+    pub(super) fn check_process(&self) -> Result<()> {
+        state::check_process("loader", self.process)
+    }
+
     /// Returns the feed, or `None` in a forked child.
-    fn feed(&mut self) -> Option<&mut dyn Feed<Batch = B>> {
+    pub(super) fn feed(&mut self) -> Option<&mut dyn Feed<Batch = B>> {
         let here = std::process::id() == self.process;
         self.feed.as_deref_mut().filter(|_| here).map(|feed| feed as _)
     }
 
-    /// Returns the number of the first batch that [`epoch(epoch)`](Batches::epoch) delivers: 0, or
-    /// the saved batch in a [resumed](crate::Loader::resume) loader. Returns `None` if `epoch`
-    /// precedes the saved epoch.
+    /// Returns the index of the first batch that [`epoch(epoch)`](Batches::epoch) delivers. This is
+    /// 0, except for the saved epoch of a [resumed](crate::Loader::resume) loader, which starts at
+    /// the saved batch. Returns `None` if `epoch` precedes the saved epoch.
     pub fn first_batch(&self, epoch: u64) -> Option<u64> {
         let saved = self.resume;
         match epoch.cmp(&saved.epoch) {
-            // The saved run had already completed this epoch.
+            // The run had completed this epoch before the checkpoint was saved.
             Ordering::Less => None,
             Ordering::Equal => Some(saved.batch),
             Ordering::Greater => Some(0),
         }
     }
 
-    /// Begins epoch `epoch` like [`epoch`](Batches::epoch), without borrowing the loader, for
-    /// example for iterators in other languages. [`next`](Batches::next) returns the batches. Any
-    /// epoch in progress ends.
+    /// Begins epoch `epoch`, like [`epoch`](Batches::epoch), but without borrowing the loader,
+    /// which suits iterators in other languages. [`next`](Batches::next) returns the batches. If an
+    /// epoch is in progress, it ends.
     ///
     /// ```
     /// use std::time::Duration;
@@ -144,8 +150,8 @@ impl<B> Batches<B> {
         self.left
     }
 
-    /// Begins epoch `epoch` at batch `first` like [`epoch_from`](Batches::epoch_from). Any epoch in
-    /// progress ends.
+    /// Begins epoch `epoch` at batch `first`, like [`epoch_from`](Batches::epoch_from). If an epoch
+    /// is in progress, it ends.
     pub fn begin_from(&mut self, epoch: u64, first: u64) {
         self.resume = BatchIndex::default();
         let first = self.start(epoch, first);
@@ -156,9 +162,9 @@ impl<B> Batches<B> {
         self.reach(BatchIndex { epoch, batch: first });
     }
 
-    /// Begins `epoch` at batch `first`, or at the end of the epoch if `first` is too large.
-    /// Continues the feed's run if that run is preparing this batch; otherwise starts a new run.
-    /// Returns the number of the first batch.
+    /// Begins `epoch` at batch `first`, or at the end of the epoch if `first` is too large. If the
+    /// feed's run delivers this batch next, that run continues; otherwise a new run starts. Returns
+    /// the index of the first batch.
     pub(super) fn start(&mut self, epoch: u64, first: u64) -> u64 {
         self.end();
         let end = match state::batches(&self.shared().schedule, epoch).and_then(|end| self.check().and(Ok(end))) {
@@ -172,6 +178,7 @@ impl<B> Batches<B> {
         let first = BatchIndex { epoch, batch: first.min(end) };
         self.left = end - first.batch;
         let ahead = self.feed().is_some_and(|feed| feed.at() == Some(first)) && self.is_unchanged();
+        let ahead = ahead & !self.shared().take_changed();
         tracing::debug!(epoch, first = first.batch, end, ahead, "epoch begins");
         if !ahead {
             self.stop();
@@ -190,14 +197,14 @@ impl<B> Batches<B> {
         first.batch
     }
 
-    /// Creates a run that starts at `first` and contains the remaining batches.
-    fn course(&mut self, first: BatchIndex) -> Course {
+    /// Creates a run that starts at `first` and covers the remaining batches of the epoch.
+    pub(super) fn course(&mut self, first: BatchIndex) -> Course {
         self.runs += 1;
-        let (batches, again) = (first.batch + self.left, self.finished == Some(first.epoch));
-        Course { run: self.runs, first, batches, again, epochs: self.shared().epochs }
+        let (batches, repeats) = (first.batch + self.left, self.finished == Some(first.epoch));
+        Course { run: self.runs, first, batches, repeats, epochs: self.shared().epochs }
     }
 
-    /// Calls the source's own check.
+    /// Lets the source check its files, which may call user code.
     fn check(&mut self) -> Result<()> {
         // A forked child must not take the parent's locks.
         if self.feed().is_none() {
@@ -207,13 +214,13 @@ impl<B> Batches<B> {
             .map_err(|e| panicked(e, || "the source panicked when it was checked".to_owned()))
     }
 
-    /// Returns whether the samples that were prepared ahead are still unchanged in the source.
+    /// Returns whether the samples that were prepared ahead have not changed in the source since.
     fn is_unchanged(&mut self) -> bool {
         self.feed().is_some() && guarded(|| Ok(self.shared().recipe.reads.is_unchanged())).unwrap_or(false)
     }
 
-    /// Ends the epoch in progress and discards its prefetched batches. After the last batch of an
-    /// epoch, the prefetched batches of the next epoch remain.
+    /// Ends the epoch in progress and discards its prefetched batches. If the epoch was delivered
+    /// to its end, the batches that were prepared for the next epoch remain.
     pub fn end(&mut self) {
         let is_over = self.left == 0;
         (self.left, self.next, self.given_up) = (0, Next::Batch, None);
@@ -227,20 +234,19 @@ impl<B> Batches<B> {
     }
 
     /// Discards all prefetched batches.
-    fn stop(&mut self) {
+    pub(super) fn stop(&mut self) {
         if let Some(feed) = self.feed() {
             feed.stop();
         }
     }
 
-    /// Moves the position to `next`, or to the start of the next epoch after the last batch of an
-    /// epoch.
+    /// Moves the position to `next`, or to the start of the next epoch if this one is over.
     fn reach(&self, next: BatchIndex) {
         let epoch = next.epoch.saturating_add(1);
         self.shared().reach(if self.left > 0 { next } else { BatchIndex { epoch, batch: 0 } });
     }
 
-    /// Moves the position past the current batch, and returns the new position.
+    /// Moves the position past the current batch. Returns the position of the following batch.
     fn pass(&mut self) -> BatchIndex {
         let BatchIndex { epoch, batch } = self.shared().position();
         let next = BatchIndex { epoch, batch: batch + 1 };
@@ -253,11 +259,11 @@ impl<B> Batches<B> {
     }
 
     /// Returns the next batch of the epoch in progress. Returns `None` after the last batch, if no
-    /// epoch is in progress, or if `idle` gives up.
+    /// epoch is in progress, or if `idle` returned `None`.
     ///
-    /// `idle` is called before each wait and returns the maximum duration of that wait, so that the
-    /// caller can check for signals between waits. If `idle` returns `None`, the call gives up and
-    /// returns `None`. The batch is not lost: the next call continues to wait for it.
+    /// `idle` is called before each wait, so that the caller can check for signals, and returns the
+    /// maximum duration of that wait. If it returns `None`, the call gives up and returns `None`.
+    /// The batch is not lost: the next call continues to wait for it.
     ///
     /// # Errors
     /// See [`Epoch`](crate::Epoch), which explains how to continue after each error.
@@ -270,6 +276,9 @@ impl<B> Batches<B> {
                 let course = self.course(first);
                 self.feed()?.start(course);
             }
+        }
+        if self.left > 0 && self.feed().is_some() && matches!(self.next, Next::Batch | Next::Prepared(_)) {
+            self.restart_if_changed();
         }
         if self.left == 0 {
             // Time after the last batch is not counted, even while the `Epoch` value still exists.
@@ -289,7 +298,7 @@ impl<B> Batches<B> {
             }
             // The position stays at the failed batch until the program requests the next batch.
             (Err(_), Next::AfterFailed) => self.stop(),
-            (Err(e), Next::Batch | Next::Prepared(_)) if goes_on(e) => {}
+            (Err(e), Next::Batch | Next::Prepared(_)) if is_recoverable(e) => {}
             // Any other error ends the epoch. The position stays at the failed batch.
             (Err(_), _) => {
                 self.left = 0;
@@ -299,13 +308,13 @@ impl<B> Batches<B> {
         Some(batch)
     }
 
-    /// Receives the next batch of the feed, or returns `None` if `idle` gives up. Records the
-    /// request, the batch and the consumer's wait time.
+    /// Receives the next batch of the feed, or returns `None` if `idle` gives up. Adds the request,
+    /// the batch and the consumer's wait time to the statistics.
     pub(super) fn receive(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
         if let Next::Error(e) = &self.next {
             return Some(Err(e.clone()));
         }
-        if let Err(e) = state::check_process("loader", self.process) {
+        if let Err(e) = self.check_process() {
             return Some(Err(e));
         }
         let Batches { feed: Some(feed), monitor: LoaderHandle(shared), left, next, given_up, .. } = self else {
@@ -317,18 +326,18 @@ impl<B> Batches<B> {
             Some(before) => Instant::now().checked_sub(before).unwrap_or_else(Instant::now),
         };
         let mut wait = Wait::new(since, given_up.is_some(), idle);
-        // `replay` does not move the position, so the feed may be at a different batch.
-        let mut place = feed.at();
-        let mut came = feed.next(&mut wait);
-        if let (None, false, Next::Prepared(course)) = (&came, wait.given_up, &next) {
-            // This epoch could not be prepared ahead, but it can start now; otherwise `start` would
+        // Ask the feed, because `replay` does not move the position.
+        let mut index = feed.at();
+        let mut received = feed.next(&mut wait);
+        if let (None, false, Next::Prepared(course)) = (&received, wait.given_up, &next) {
+            // This epoch could not be prepared ahead, but it can start now, or else `start` would
             // have failed.
             feed.start(*course);
-            (place, *next) = (feed.at(), Next::Batch);
-            came = feed.next(&mut wait);
+            (index, *next) = (feed.at(), Next::Batch);
+            received = feed.next(&mut wait);
         }
         *given_up = wait.given_up.then(|| since.elapsed());
-        let batch = match came {
+        let batch = match received {
             Some(batch) => batch,
             None if wait.given_up => return None,
             None => {
@@ -337,32 +346,37 @@ impl<B> Batches<B> {
                 Err(Error::new(ErrorKind::Panic, cause))
             }
         };
-        let place = place.unwrap_or_default();
-        // A sample error affects only its own batch. Any other error ends the epoch.
-        let of_samples = batch.as_ref().map_or_else(|e| !e.failed().is_empty(), |_| true);
+        let index = index.unwrap_or_default();
+        // An error of samples affects only their batch. Any other error ends the epoch.
+        let only_samples = batch.as_ref().map_or_else(|e| !e.failed().is_empty(), |_| true);
         let batch = match batch {
-            Ok(batch) => shared.skip(place, (self.info)(&batch).failed()).map(|()| batch),
-            Err(e) => Err(shared.skip(place, e.failed().iter().map(|(sample, e)| (*sample, e))).err().unwrap_or(e)),
+            Ok(batch) => shared.skip(index, (self.info)(&batch).failed()).map(|()| batch),
+            Err(e) => Err(shared.skip(index, e.failed().iter().map(|(sample, e)| (*sample, e))).err().unwrap_or(e)),
         };
         match &batch {
             Ok(batch) => {
                 *next = Next::Batch;
                 shared.run.delivered((self.info)(batch), feed.held_up_since(since));
             }
-            Err(_) if of_samples => *next = Next::AfterFailed,
+            Err(_) if only_samples => *next = Next::AfterFailed,
             Err(_) => {}
         }
         Some(batch)
     }
 
     /// Moves the loader to the position of `state`, like [`Loader::resume`](crate::Loader::resume).
-    /// The new position takes effect when the next epoch begins. Any epoch in progress ends.
+    /// The new position takes effect when the next epoch begins. If an epoch is in progress, it
+    /// ends.
     ///
     /// # Errors
     /// See [`Loader::resume`](crate::Loader::resume). After an error, the position is unchanged.
     pub fn resume(&mut self, state: &Checkpoint) -> Result<()> {
         self.end();
-        let position = self.place(state)?;
+        let (position, order) = self.resume_position(state)?;
+        if let (Some(order), Some(changes)) = (order, self.shared().schedule.changes()) {
+            changes.set(order);
+            self.shared().mark_changed();
+        }
         (self.resume, self.first_epoch) = (position, position.epoch);
         self.shared().reach(position);
         Ok(())
@@ -374,11 +388,12 @@ impl<B> Batches<B> {
     /// # Errors
     /// See [`Loader::resume`](crate::Loader::resume).
     pub fn fits(&self, state: &Checkpoint) -> Result<()> {
-        self.place(state).map(drop)
+        self.resume_position(state).map(drop)
     }
 
-    /// Returns the position at which the loader would continue from `state`.
-    fn place(&self, state: &Checkpoint) -> Result<BatchIndex> {
+    /// Returns the position at which the loader would continue from `state`, and the order if the
+    /// program can change it.
+    fn resume_position(&self, state: &Checkpoint) -> Result<(BatchIndex, Option<Arc<dyn Changing>>)> {
         let Shared { recipe, run, schedule, .. } = self.shared();
         state.check(recipe, &run.counters, schedule)
     }
@@ -409,12 +424,12 @@ impl<B> Batches<B> {
         self.first_epoch
     }
 
-    /// Returns a handle for use while an epoch borrows the loader; see [`LoaderHandle`].
+    /// Returns a handle that can be used while an epoch borrows the loader; see [`LoaderHandle`].
     pub fn handle(&self) -> LoaderHandle {
         self.monitor.clone()
     }
 
-    /// Returns the position of the run. [`Loader::resume`](crate::Loader::resume) continues with
+    /// Returns a checkpoint of the run. [`Loader::resume`](crate::Loader::resume) continues with
     /// the first batch that was not delivered. A batch is delivered once `next` has returned it, so
     /// save the checkpoint together with the model that was trained on that batch.
     ///
@@ -424,14 +439,13 @@ impl<B> Batches<B> {
         self.monitor.checkpoint()
     }
 
-    /// Returns the statistics of the loader so far, by stage. [`Stats::verdict`] names the
-    /// bottleneck.
+    /// Returns the statistics of each stage so far. [`Stats::verdict`] names the bottleneck.
     pub fn stats(&self) -> Stats {
         self.monitor.stats()
     }
 
-    /// Returns the samples skipped so far, in the order of their first failure. Each sample is
-    /// listed once, with the cause, epoch and batch of that failure; see
+    /// Returns the samples that were skipped so far, ordered by their first failure. Each sample is
+    /// listed once, with the cause, the epoch and the batch of that failure; see
     /// [`OnError::Skip`](crate::OnError::Skip). The list has at most `max_skipped` + 1 entries.
     pub fn sample_errors(&self) -> Vec<SampleError> {
         self.monitor.sample_errors()
@@ -446,8 +460,8 @@ impl<G: crate::device::Gpu> Batches<crate::device::DeviceBatch<G>> {
     }
 }
 
-/// Returns the error for an order that changed the length of an epoch. The order returned
-/// `next.batch` batches when the epoch was prepared, but `left` more when it began.
+/// Returns the error for an order that changed the length of an epoch after the epoch was prepared.
+/// The prepared epoch ended at `next`, and `left` more batches were expected.
 fn other_length(next: BatchIndex, left: u64) -> Error {
     let BatchIndex { epoch, batch } = next;
     let began = batch + left;
@@ -460,8 +474,8 @@ fn other_length(next: BatchIndex, left: u64) -> Error {
 impl<B> Drop for Batches<B> {
     fn drop(&mut self) {
         if self.feed().is_none() {
-            // The feed's threads do not exist in this process. They may have held locks when the
-            // parent forked, so the feed is leaked.
+            // The feed's threads do not exist in this process, and locks that they held at `fork`
+            // stay locked, so the feed is leaked.
             std::mem::forget(self.feed.take());
             return;
         }
@@ -488,18 +502,19 @@ mod tests {
     use crate::Loader;
     use crate::source::{Memory, OwnedSample};
 
-    /// Locks that other threads of the parent held at `fork` stay locked in the child.
+    /// A child must not wait for locks, because locks that other threads of the parent held at
+    /// `fork` stay locked in the child.
     #[test]
     fn a_forked_child_takes_no_lock() {
         let samples = (0..8).map(|n| OwnedSample::new(n.to_string()).field("x.json", "1")).collect();
         let loader = Loader::source(Memory::new(samples)).drop_field("image").drop_field("label");
         let loader = loader.field("x", crate::field::NdArray::new(crate::Dtype::F32, [])).batch_size(2).workers(1);
-        let (done, came) = channel();
+        let (done, received) = channel();
         std::thread::spawn(move || {
             let mut batches = loader.host().unwrap();
             assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 4);
             let shared = batches.monitor.0.clone();
-            let held = (shared.at.lock().unwrap(), shared.faults.lock().unwrap());
+            let held = (shared.position.lock().unwrap(), shared.faults.lock().unwrap());
             batches.process += 1;
             assert!(batches.epoch(1).next().is_some_and(|batch| batch.is_err()));
             assert!(batches.epoch_from(1, 2).next().is_some_and(|batch| batch.is_err()));
@@ -508,7 +523,7 @@ mod tests {
             drop(held);
             done.send(batches.epoch(2).filter(|batch| batch.is_ok()).count()).unwrap();
         });
-        let came = came.recv_timeout(std::time::Duration::from_secs(60));
-        assert_eq!(came, Ok(4), "the thread blocks on a lock, or failed");
+        let received = received.recv_timeout(std::time::Duration::from_secs(60));
+        assert_eq!(received, Ok(4), "the thread must not block on a lock or fail");
     }
 }

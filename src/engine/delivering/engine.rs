@@ -1,4 +1,4 @@
-//! Starts and ends the threads, and delivers full slots in order.
+//! Starts and ends the threads, puts full slots in order, and applies the error policy.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,32 +14,32 @@ use crate::engine::reading::{Following, ReadStage};
 use crate::engine::settings::Settings;
 use crate::engine::state::{OnError, Shared};
 #[cfg(feature = "_device")]
-use crate::engine::working::Again;
+use crate::engine::working::Redecode;
 use crate::engine::working::{BatchSampler, Coordinator, Ended, Outcome, Pool, Task, WorkSender};
 use crate::error::{Error, ErrorKind, Result, guarded, panicked};
 use crate::source::BatchIndex;
 use crate::trace;
 
-/// Interval between log messages about a stall.
-const STALL: Duration = Duration::from_secs(30);
+/// How often a waiting consumer logs what the threads are doing.
+const STALL_LOG_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The parts of a loader whose options have been validated and whose source is open, but which has
-/// no memory or threads yet.
+/// What an engine is made of: the validated options and the open source of a loader, before memory
+/// is allocated and threads are started.
 pub(crate) struct Parts {
     pub(crate) shared: Shared,
     pub(crate) schemas: Schemas,
-    /// Chooses the samples of each batch, in place of the schedule. If set, failed samples stay in
-    /// the batch.
-    pub(crate) asked: Option<Arc<dyn BatchSampler>>,
-    /// How long a request may wait while the consumer holds every slot.
+    /// If set, chooses the samples of each batch instead of the schedule, and failed samples stay
+    /// in their batch.
+    pub(crate) batch_sampler: Option<Arc<dyn BatchSampler>>,
+    /// How long the consumer may wait for a batch while it holds every slot.
     pub(crate) timeout: Duration,
     pub(crate) trace: Option<(PathBuf, trace::Schedule)>,
 }
 
-/// Turns a full slot into the batch that the consumer receives.
+/// Converts a full slot into the batch that the consumer receives.
 pub(crate) type Deliver<B> = Box<dyn Fn(Full, &Home) -> B + Send>;
 
-/// A full slot, or the end of the run with the error that caused it, if any.
+/// A full slot, or the end of the run and the error that caused it, if any.
 type Arrival = std::result::Result<Full, Option<Error>>;
 
 /// The threads that make batches, and the buffer that puts full slots in order.
@@ -49,40 +49,44 @@ pub(crate) struct Engine<B> {
     starts: Option<Sender<Course>>,
     full: Receiver<Outcome>,
     home: Home,
-    /// Slots that arrived before their turn, at index `turn` modulo the length.
+    /// Slots that arrived before earlier batches of the run. The index of a slot is the sequence
+    /// number of its batch, modulo the length.
     early: Box<[Option<Arrival>]>,
     /// Number of the current run.
     run: u64,
-    /// The next batch to deliver; `None` if the run has ended.
+    /// Position of the next batch to deliver; `None` if the run has ended.
     next: Option<BatchIndex>,
-    turn: u64,
-    /// How long the consumer had waited at the last log message.
+    /// Sequence number of the next batch to deliver.
+    seq: u64,
+    /// How long the consumer had waited when the last message was logged.
     logged: Duration,
-    /// Chooses the samples on demand. The coordinator may block in it.
-    asked: Option<Arc<dyn BatchSampler>>,
+    /// When the next batch became the only one that is not full, if it is requested.
+    behind: Option<Instant>,
+    /// Chooses the samples of each batch, if there is no schedule. The coordinator may block in it.
+    batch_sampler: Option<Arc<dyn BatchSampler>>,
     timeout: Duration,
     coordinator: Option<JoinHandle<()>>,
-    /// Sends parts of a full batch back to the workers. `None` only while the engine is dropped.
+    /// Sends parts of a full slot back to the workers. `None` only while the engine is dropped.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     work: Option<WorkSender>,
     stage: Arc<ReadStage>,
-    /// Error of a thread that has ended. That thread's work is lost, so every later batch fails
-    /// with this error.
+    /// Error of a thread that has ended. The thread's work is lost, so every later batch fails with
+    /// this error.
     lost: Option<Error>,
-    // Declared last, because dropping it joins the workers, and these end only after the
+    // Declared last, because dropping the pool joins the workers, which end only after the
     // coordinator has dropped their channel.
     _pool: Pool,
 }
 
 impl Engine<HostBatch> {
-    /// Creates an engine that delivers full slots as batches. `slots` contains every slot that may
+    /// Creates an engine that delivers batches in host memory. `slots` contains every slot that may
     /// ever be used.
     pub(crate) fn to_host(parts: Parts, slots: Vec<Free>, keeper: Option<MakeKeeper>) -> Result<Self> {
         Self::new(parts, slots, keeper, Box::new(HostBatch::new))
     }
 }
 
-/// Starts the coordinator thread. A panic in that thread is sent as an outcome.
+/// Starts the coordinator thread. If that thread panics, the engine receives the panic as an error.
 fn spawn(coordinator: Coordinator) -> Result<JoinHandle<()>> {
     let (outcomes, stage) = (coordinator.outcomes.clone(), coordinator.stage.clone());
     let run = move || {
@@ -100,17 +104,16 @@ fn spawn(coordinator: Coordinator) -> Result<JoinHandle<()>> {
     })
 }
 
-/// Creates the reader stage. The source prefetches according to the schedule, unless batches are
-/// chosen on demand.
-fn stage(shared: &Shared, parts: usize, is_asked: bool) -> Result<Arc<ReadStage>> {
-    if is_asked {
+/// Creates the reader stage. If there is a schedule, the source may prefetch according to it.
+fn stage(shared: &Shared, parts: usize, has_schedule: bool) -> Result<Arc<ReadStage>> {
+    if !has_schedule {
         let stage = ReadStage::new(shared, parts, Following::none());
-        stage.waits.never();
+        stage.waits.disable();
         return Ok(stage);
     }
     let follow = Following::new(shared)?;
     if follow.is_some() {
-        // Check now, because the source has just received its read-ahead budget.
+        // Check the source only now, because it has just received its read-ahead budget.
         guarded(|| shared.recipe.reads.check())?;
     }
     Ok(ReadStage::new(shared, parts, follow))
@@ -119,29 +122,29 @@ fn stage(shared: &Shared, parts: usize, is_asked: bool) -> Result<Arc<ReadStage>
 impl<B> Engine<B> {
     /// Starts the threads.
     pub(crate) fn new(parts: Parts, slots: Vec<Free>, keeper: Option<MakeKeeper>, deliver: Deliver<B>) -> Result<Self> {
-        let Parts { shared, asked, timeout, .. } = parts;
+        let Parts { shared, batch_sampler, timeout, .. } = parts;
         let (shared, count) = (Arc::new(shared), slots.len());
         let settings = shared.run.settings.clone();
         // Each channel is large enough for all items that can exist at once, so no thread blocks on
         // a send.
         let (starts, started) = unbounded();
         let (free, freed) = bounded(count);
-        // The extra capacity is for the end-of-run messages of two runs (one of them cancelled) and
-        // for one message from each ending thread.
+        // The additional capacity is for the end-of-run messages of the current run and of a
+        // canceled one, and for one message from each thread that panics.
         let (outcomes, full) = bounded(count + 3 + settings.workers);
-        let parts = count * most_parts(&slots, &settings);
+        let parts = count * max_parts(&slots, &settings);
         settings.take_slots(slots, free.clone());
         let keeper = keeper.map(|make| make(free.clone())).transpose()?;
         let home = Home { free: free.clone(), held: Arc::default(), keeper, process: std::process::id() };
 
         let pool = Pool::new(settings.workers, settings)?;
-        let stage = stage(&shared, parts, asked.is_some())?;
+        let stage = stage(&shared, parts, batch_sampler.is_none())?;
         let work = WorkSender::new(&shared, &stage, &pool, parts, &outcomes, &free);
         let ahead = work.clone();
-        stage.open(Arc::new(move |part, fetched| ahead.send(Task { part, fetched: Some(fetched), again: None })));
+        stage.open(Arc::new(move |part, fetched| ahead.send(Task { part, fetched: Some(fetched), redecode: None })));
         let coordinator = Coordinator {
             shared: shared.clone(),
-            asked: asked.clone(),
+            batch_sampler: batch_sampler.clone(),
             started,
             freed,
             free,
@@ -155,13 +158,15 @@ impl<B> Engine<B> {
             starts: Some(starts),
             full,
             home,
-            // One more entry than slots, because the end-of-run message may arrive early, too.
+            // There is one entry more than slots, because the end-of-run message may also arrive
+            // early.
             early: (0..=count).map(|_| None).collect(),
             run: 0,
             next: None,
-            turn: 0,
+            seq: 0,
             logged: Duration::ZERO,
-            asked,
+            behind: None,
+            batch_sampler,
             timeout,
             coordinator: Some(spawn(coordinator)?),
             work: Some(work),
@@ -181,14 +186,14 @@ impl<B> Engine<B> {
         &self.home
     }
 
-    /// Returns the index in `early` for batch `turn` of the run.
-    fn place(&self, turn: u64) -> usize {
-        (turn % self.early.len() as u64) as usize
+    /// Returns the index in `early` for the batch with sequence number `seq`.
+    fn early_index(&self, seq: u64) -> usize {
+        (seq % self.early.len() as u64) as usize
     }
 
     /// Returns an error if the next batch cannot arrive because the consumer holds all slots.
-    /// `waited` is how long the consumer has waited. Logs stalls.
-    fn hold_up(&mut self, waited: Duration) -> Result<()> {
+    /// `waited` is how long the consumer has waited so far. Logs long waits.
+    fn check_stall(&mut self, waited: Duration) -> Result<()> {
         let next = self.next.map_or(0, |next| next.batch);
         let (held, keeper) = (self.home.held.load(Ordering::Relaxed), &self.home.keeper);
         keeper.as_ref().map_or(Ok(()), |keeper| keeper.wanted(true))?;
@@ -211,7 +216,7 @@ impl<B> Engine<B> {
             );
             return Err(Error::new(ErrorKind::Timeout, cause));
         }
-        if waited.saturating_sub(self.logged) > STALL {
+        if waited.saturating_sub(self.logged) > STALL_LOG_INTERVAL {
             self.logged = waited;
             tracing::warn!(
                 batch = next,
@@ -225,31 +230,38 @@ impl<B> Engine<B> {
         Ok(())
     }
 
-    /// Waits for the next batch or its error. Returns `None` if the caller gives up, or if the run
-    /// ends before this batch.
+    /// Waits for the next batch. Returns `None` if the caller gives up, or if the run ends before
+    /// this batch.
     fn wait(&mut self, wait: &mut Wait<'_>) -> Option<Result<Full>> {
         loop {
             if let Some(error) = &self.lost {
                 return Some(Err(error.clone()));
             }
-            if let Some(came) = self.early[self.place(self.turn)].take() {
-                if let Err(None) = came {
+            if let Some(arrival) = self.early[self.early_index(self.seq)].take() {
+                if let Err(None) = arrival {
                     self.next = None;
                 }
-                return came.map_or_else(|error| error.map(Err), |full| Some(Ok(full)));
+                if let Some(since) = self.behind.take() {
+                    self.shared.run.counters.behind.add(trace::nanos(Instant::now(), since), 0);
+                }
+                return arrival.map_or_else(|error| error.map(Err), |full| Some(Ok(full)));
             }
-            self.shared.run.settings.lend(self.home.held.load(Ordering::Relaxed));
+            let settings = &self.shared.run.settings;
+            if self.behind.is_none() && self.early.iter().flatten().flatten().count() >= settings.prefetch() {
+                self.behind = Some(Instant::now());
+            }
+            settings.lend(self.home.held.load(Ordering::Relaxed));
             match self.full.recv_timeout(wait.pause()?) {
                 Ok(Ok(full)) if full.header().run != self.run => drop(self.home.free.send(full.release())),
                 Ok(Ok(full)) => {
-                    let place = self.place(full.header().turn);
-                    self.early[place] = Some(Ok(full));
+                    let index = self.early_index(full.header().seq);
+                    self.early[index] = Some(Ok(full));
                 }
                 Ok(Err(Ended::Thread(e))) => self.lost = Some(e),
                 Ok(Err(Ended::Run { run, .. })) if run != self.run => {}
-                Ok(Err(Ended::Run { turn, error, .. })) => self.early[self.place(turn)] = Some(Err(error)),
+                Ok(Err(Ended::Run { seq, error, .. })) => self.early[self.early_index(seq)] = Some(Err(error)),
                 Err(RecvTimeoutError::Timeout) => {
-                    if let Err(e) = self.hold_up(wait.since.elapsed()) {
+                    if let Err(e) = self.check_stall(wait.since.elapsed()) {
                         return Some(Err(e));
                     }
                 }
@@ -258,28 +270,29 @@ impl<B> Engine<B> {
         }
     }
 
-    /// Makes the workers decode the samples in `again`. The queue has room for them, because the
-    /// slot's earlier parts have left it.
+    /// Makes the workers decode the samples of `request`. The queue has room for these parts,
+    /// because the slot's earlier parts have left it.
     #[cfg(feature = "_device")]
-    pub(crate) fn make_again(&self, full: Full, again: &Again) {
+    pub(crate) fn redecode(&self, full: Full, request: &Redecode) {
         let group = Settings::group(full.schema().batch, self.shared.run.settings.workers);
         let work = self.work.as_ref().expect("only drop takes it");
-        for part in full.again(group, &again.places) {
-            work.send(Task { part, fetched: None, again: Some(again.clone()) });
+        for part in full.split_again(group, &request.rows) {
+            work.send(Task { part, fetched: None, redecode: Some(request.clone()) });
         }
     }
 
-    /// Rejects a batch that the consumer cannot use: one in which a sample failed or, if failures
-    /// are skipped, one in which every sample failed. The failures in all other batches are
-    /// recorded when the program receives the batch ([`Shared::skip`]).
-    pub(crate) fn judge(&mut self, full: Full) -> Result<Full> {
+    /// Applies the error policy: returns an error, and releases the slot, if a sample failed or, if
+    /// failures are skipped, if every sample failed. Failures in a batch that passes are recorded
+    /// when the program receives it ([`Shared::skip`]).
+    pub(crate) fn check_failures(&mut self, full: Full) -> Result<Full> {
         let mut failed: Vec<_> = full.info().failed().map(|(sample, error)| (sample, error.clone())).collect();
-        let (None, Some((_, last))) = (&self.asked, failed.last().cloned()) else { return Ok(full) };
+        let (None, Some((_, last))) = (&self.batch_sampler, failed.last().cloned()) else { return Ok(full) };
         let error = if let OnError::Stop = self.shared.on_error {
             failed.truncate(1);
             failed[0].1.clone()
         } else if let Some((_, error)) = failed.iter().find(|(_, error)| error.is_exhausted()) {
-            // The machine ran out of a resource, so skipping would replace intact samples.
+            // The machine ran out of memory or file descriptors, so the samples themselves may be
+            // intact.
             error.clone()
         } else if failed.len() < full.len() {
             return Ok(full);
@@ -298,19 +311,19 @@ impl<B> Feed for Engine<B> {
 
     fn start(&mut self, mut course: Course) {
         self.stop();
-        (self.run, self.next, self.turn) = (course.run, Some(course.first), 0);
+        (self.run, self.next, self.seq) = (course.run, Some(course.first), 0);
         self.shared.run.want(course.run);
         self.shared.run.balance.begin();
-        self.logged = Duration::ZERO;
-        if course.again && self.stage.follow.is_some() {
-            // The run would repeat the epoch, but the source would prefetch the following epoch
-            // instead.
+        (self.logged, self.behind) = (Duration::ZERO, None);
+        if course.repeats && self.stage.follow.is_some() {
+            // Prepare no further epoch, because the run would repeat the epoch while the source
+            // prefetches the following one.
             course.epochs = 0;
         }
         let starts = self.starts.as_ref().expect("open until drop");
         let started = self.stage.follow.start(course.run, course.first);
         if let Err(e) = started.and_then(|()| starts.send(course).map_err(|_| ended())) {
-            // The first item of the run is this error.
+            // Return this error in place of the first batch.
             self.early[0] = Some(Err(Some(e)));
         }
     }
@@ -321,22 +334,23 @@ impl<B> Feed for Engine<B> {
 
     fn receive(&mut self, wait: &mut Wait<'_>) -> Option<Result<B>> {
         let keeper = self.home.keeper.clone();
-        let came = match keeper.as_ref().map_or(Ok(()), |keeper| keeper.wanted(true)) {
+        let received = match keeper.as_ref().map_or(Ok(()), |keeper| keeper.wanted(true)) {
             Ok(()) => self.wait(wait),
             Err(e) => Some(Err(e)),
         };
         // If this fails, the next call returns the error.
         let _ = keeper.map(|keeper| keeper.wanted(false));
-        let came = came?;
+        let received = received?;
         self.logged = Duration::ZERO;
-        Some(came.and_then(|full| self.judge(full)).map(|full| {
-            self.shared.run.balance.took(self.turn);
-            (self.next, self.turn) = (full.header().next, self.turn + 1);
+        Some(received.and_then(|full| self.check_failures(full)).map(|full| {
+            self.shared.run.balance.batch_taken(self.seq);
+            (self.next, self.seq) = (full.header().next, self.seq + 1);
             (self.deliver)(full, &self.home)
         }))
     }
 
-    /// Cancels the run. Its slots are returned as soon as the workers have passed on their parts.
+    /// Cancels the run. The slots that its parts occupy return once the workers have passed the
+    /// parts on.
     fn stop(&mut self) {
         self.shared.run.want(0);
         if self.next.take().is_some() {
@@ -360,41 +374,40 @@ impl<B> Feed for Engine<B> {
         self.shared.run.balance.supplied(supplied);
     }
 
-    /// Returns the number of full slots that wait for the consumer, including slots that arrived
-    /// early.
+    /// Returns the number of full slots that the consumer has not received yet.
     fn ready(&self) -> usize {
         self.full.len() + self.early.iter().flatten().flatten().count()
     }
 
-    fn held_up_since(&self, asked: Instant) -> Instant {
-        self.home.waited_since(asked)
+    fn held_up_since(&self, requested: Instant) -> Instant {
+        self.home.waited_since(requested)
     }
 }
 
-/// Returns the number of parts in the largest batch.
-fn most_parts(slots: &[Free], settings: &Settings) -> usize {
+/// Returns the maximum number of parts in a batch.
+fn max_parts(slots: &[Free], settings: &Settings) -> usize {
     slots.first().map_or(1, |slot| slot.batch().div_ceil(Settings::group(slot.batch(), settings.workers)))
 }
 
 impl<B> Drop for Engine<B> {
     fn drop(&mut self) {
         self.stop();
-        // No further batch will be requested, so the keeper must process each slot as soon as it is
-        // dropped.
+        // No more batches will be requested, so the keeper must release each slot as soon as
+        // possible.
         let _ = self.home.keeper.as_ref().map(|keeper| keeper.wanted(true));
-        // Closing its channel ends the coordinator, which drops its spawner, so that the pool can
-        // join its threads.
+        // The coordinator ends when its channel is closed. It then drops its spawner, so that the
+        // pool can join its threads.
         drop(self.starts.take());
-        if let Some(asked) = &self.asked {
-            asked.end();
+        if let Some(batch_sampler) = &self.batch_sampler {
+            batch_sampler.end();
         }
         if let Some(coordinator) = self.coordinator.take() {
             let _ = coordinator.join();
         }
-        // The readers must be ended as well, because they hold a spawner.
+        // The readers hold a spawner, too.
         self.stage.close();
         self.work = None;
-        // A `LoaderHandle` may outlive the loader, but must not keep batch memory alive.
+        // A `LoaderHandle` may outlive the loader, but must not keep the memory of slots alive.
         self.shared.run.settings.free_slots();
     }
 }

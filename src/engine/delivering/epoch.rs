@@ -1,3 +1,5 @@
+//! One pass over the data.
+
 use std::fmt;
 use std::ops::Deref;
 
@@ -19,25 +21,25 @@ impl<B> Batches<B> {
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     ///
-    /// The order and every pixel depend only on the seed and on `epoch`. Dropping the iterator
-    /// early ends the epoch and discards the prefetched batches.
+    /// The order of the samples and every pixel depend only on the seed and on `epoch`. Dropping
+    /// the iterator early ends the epoch and discards the prefetched batches.
     ///
-    /// While the last batches of an epoch are in flight, workers prepare the first batches of the
-    /// next one, so there is no gap between epochs. If the program has requested the same epoch
-    /// twice in a row, workers prepare that epoch again. Only free slots are used for this. If the
-    /// program requests a different epoch, the prepared batches are discarded.
+    /// While the last batches of an epoch are in flight, workers use free slots to prepare the
+    /// first batches of the next epoch, so there is no gap between epochs. If the program has
+    /// requested the same epoch twice in a row, workers prepare that epoch again instead. If the
+    /// program then requests a different epoch, the prepared batches are discarded.
     /// [`Loader::epochs`](crate::Loader::epochs) limits which epochs are prepared ahead.
     ///
-    /// In a [resumed](crate::Loader::resume) loader the saved epoch starts at the saved batch, and
-    /// earlier epochs are empty, so the same loop serves fresh and resumed runs. This holds until
-    /// the saved epoch or a later one has begun.
+    /// In a [resumed](crate::Loader::resume) loader, the saved epoch starts at the saved batch, and
+    /// earlier epochs are empty, so the same loop serves new and resumed runs. Once the saved epoch
+    /// or a later one has begun, every epoch is complete again.
     pub fn epoch(&mut self, epoch: u64) -> Epoch<'_, B> {
         self.begin(epoch);
         Epoch { batches: self }
     }
 
-    /// Iterates over the batches of epoch `epoch`, starting with batch `first`. The skipped batches
-    /// are not loaded.
+    /// Iterates over the batches of epoch `epoch`, starting with batch `first`. Earlier batches are
+    /// not loaded.
     pub fn epoch_from(&mut self, epoch: u64, first: u64) -> Epoch<'_, B> {
         self.begin_from(epoch, first);
         Epoch { batches: self }
@@ -48,15 +50,15 @@ impl<B> Batches<B> {
 ///
 /// After some errors, a program can continue to iterate:
 ///
-/// - **A bad sample** fails its batch. The next item is the following batch. The
-///   [checkpoint](Batches::checkpoint) stays at the failed batch until the program requests the
-///   next item, so a run that ends at the error resumes there.
+/// - **A bad sample** makes its batch fail. The next item is the following batch. Until the program
+///   requests that item, the [checkpoint](Batches::checkpoint) stays at the failed batch, so a run
+///   that ends at the error resumes there.
 /// - **The [timeout](crate::Loader::timeout)** expires if the consumer holds every batch. The
-///   consumer can drop some batches and request the same batch again.
+///   program can drop some of them and then request the same batch again.
 /// - **[`ErrorKind::Capturing`]**: the same batch can be requested again after the capture has
 ///   ended.
 ///
-/// Any other error, such as an error in a custom order, is the last item.
+/// After any other error, such as an error in a custom order, the iterator ends.
 pub struct Epoch<'a, B> {
     pub(super) batches: &'a mut Batches<B>,
 }

@@ -1,9 +1,11 @@
+//! The iterator of a loader that is used directly in a `for` loop.
+
 use super::batches::{Batches, TICK};
 use crate::batch::HostBatch;
 use crate::error::{Error, Result};
 
-/// One pass over a [`Loader`](crate::Loader), created by using the loader directly in a `for` loop.
-/// If opening the loader fails, the error is the only item.
+/// One pass over a [`Loader`](crate::Loader) that is used directly in a `for` loop. If opening the
+/// loader fails, the error is the only item.
 ///
 /// [`Epoch`](crate::Epoch) lists the possible errors and explains how to continue after each one.
 #[derive(Debug)]

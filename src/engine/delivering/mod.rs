@@ -1,17 +1,19 @@
-//! Puts full slots in order and turns them into the batches that the program receives.
+//! Delivers full slots to the program as batches.
 //!
-//! Full slots arrive from the workers in any order. Batches leave in the order of the epoch. A
-//! dropped batch returns its slot to the coordinator.
+//! Full slots arrive from the workers in any order, and the program receives them in the order of
+//! the epoch. Dropping a batch returns its slot to the coordinator.
 //!
-//! 1. `engine`: [`Engine`] starts and ends the threads, orders full slots, and applies the policy
-//!    for failed samples.
-//! 2. `upload`: transfers full slots to a device.
-//! 3. `batches`: [`Batches`], the open loader; `epoch`: [`Epoch`], one pass over the data;
-//!    `into_iter`: [`IntoIter`], for a loader that is used directly in a `for` loop; `replay`:
-//!    [`Replay`], which repeats a few batches; `accessors`: sizes, names and limits of the loader.
+//! 1. `engine`: [`Engine`] starts and ends the threads, puts full slots in order, and applies the
+//!    policy for failed samples.
+//! 2. `upload`: an engine whose full slots are uploaded to a device.
+//! 3. `batches`: [`Batches`], the open loader. `epoch`: [`Epoch`], one pass over the data.
+//!    `into_iter`: [`IntoIter`], for a loader that is used directly in a `for` loop. `replay`:
+//!    [`Replay`], which repeats a few batches. `accessors`: sizes, names and limits of the loader;
+//!    `change`: changes of proportions and weights.
 
 mod accessors;
 mod batches;
+mod change;
 mod engine;
 mod epoch;
 mod into_iter;

@@ -1,3 +1,5 @@
+//! Repeats a few batches, to measure a training loop without the cost of loading.
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -5,12 +7,12 @@ use super::batches::{Batches, TICK};
 use crate::error::{Error, Result};
 
 impl<B> Batches<B> {
-    /// Loads the first `n` batches of epoch 0 once, then repeats them endlessly. Use it to measure
-    /// how fast a training loop would be if loading took no time.
+    /// Loads the first `n` batches of epoch 0 once, then repeats them endlessly. Use this to
+    /// measure how fast a training loop would be if loading took no time.
     ///
-    /// Use `take` to limit the number of batches. The call blocks until the first `n` batches are
-    /// ready, or all batches if the epoch has fewer than `n`. Repeated batches do not appear in the
-    /// statistics.
+    /// The call blocks until the `n` batches are ready, or until the whole epoch is if it has fewer
+    /// batches. The iterator never ends; limit it with `take`. Repeated batches do not appear in
+    /// the statistics.
     ///
     /// ```no_run
     /// # fn main() -> warpfeed::Result<()> {
@@ -24,24 +26,24 @@ impl<B> Batches<B> {
     /// ```
     ///
     /// # Errors
-    /// The same errors as for [`epoch`](Batches::epoch), and
+    /// Returns the first error of the batches, as described for [`Epoch`](crate::Epoch). Returns
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if `n` is 0 or exceeds the configured
-    /// [prefetch](crate::Loader::prefetch) plus 1. With automatic prefetch the maximum is 3.
+    /// [prefetch](crate::Loader::prefetch) plus 1. If prefetch is automatic, the maximum is 3.
     pub fn replay(&mut self, n: usize) -> Result<Replay<B>> {
         Ok(self.replay_while(n, &mut || Some(TICK))?.expect("it never gives up"))
     }
 
-    /// Like [`replay`](Batches::replay). As in [`next`](Batches::next), `idle` is called before
-    /// each wait. Returns `None` if `idle` gives up.
+    /// Like [`replay`](Batches::replay), but calls `idle` before each wait, as
+    /// [`next`](Batches::next) does. Returns `None` if `idle` gives up.
     ///
     /// # Errors
-    /// The same errors as for [`replay`](Batches::replay).
+    /// See [`replay`](Batches::replay).
     pub fn replay_while(&mut self, n: usize, idle: &mut dyn FnMut() -> Option<Duration>) -> Result<Option<Replay<B>>> {
         let room = self.shared().run.settings.prefetch.least + 1;
         if n == 0 || n > room {
             return Err(Error::config(format!("replay({n}): expected 1 to {room} batches; raise prefetch for more")));
         }
-        // Bypass `next`, so that a measurement does not move the position of the run.
+        // Bypass `next`, which would move the position of the run.
         self.start(0, 0);
         let count = self.left().min(n as u64);
         let taken = (0..count).map(|_| Some(self.receive(idle)?.map(Arc::new)));

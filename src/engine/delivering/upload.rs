@@ -1,3 +1,5 @@
+//! An engine whose full slots are uploaded to a device.
+
 use std::sync::Arc;
 
 use crossbeam::channel::{Sender, bounded};
@@ -5,7 +7,7 @@ use crossbeam::channel::{Sender, bounded};
 use super::engine::{Engine, Parts};
 use crate::batch::{BatchInfo, Free, Full, Home, Role, SampleOps};
 use crate::device::{FullSlot, HostFeed, Repair};
-use crate::engine::working::Again;
+use crate::engine::working::Redecode;
 use crate::error::Result;
 use crate::transform::Mixing;
 
@@ -16,7 +18,7 @@ impl Engine<Crossing> {
     }
 }
 
-/// Writes the mixing parameters into the records of the batch, for the convert kernel.
+/// Writes the parameters of `mixing` into the records that the convert kernel reads.
 fn mix_records(full: &mut Full, mixing: &Mixing) {
     let count = full.len();
     for span in 0..full.schema().spans.len() {
@@ -24,13 +26,14 @@ fn mix_records(full: &mut Full, mixing: &Mixing) {
             continue;
         }
         let (records, _) = full.bytes_mut(span).as_chunks_mut::<{ SampleOps::BYTES }>();
-        for (place, record) in records.iter_mut().enumerate() {
-            SampleOps::write_mixing(record, Mixing::partner(place, count), mixing);
+        for (row, record) in records.iter_mut().enumerate() {
+            SampleOps::write_mixing(record, Mixing::partner(row, count), mixing);
         }
     }
 }
 
-/// A full slot that is being copied to the device. Dropping it returns the slot to the coordinator.
+/// A full slot that is being uploaded to the device. Dropping it returns the slot to the
+/// coordinator.
 pub(crate) struct Crossing {
     full: Option<Full>,
     home: Sender<Free>,
@@ -64,27 +67,27 @@ impl FullSlot for Crossing {
 }
 
 impl HostFeed for Engine<Crossing> {
-    fn repair(&mut self, mut batch: Crossing, places: &[usize]) -> Repair<Crossing> {
+    fn repair(&mut self, mut batch: Crossing, rows: &[usize]) -> Repair<Crossing> {
         let mut full = batch.full.take().expect("only drop takes the slot");
         let recipe = self.shared().recipe.clone();
-        // If a damaged sample replaces other samples, the images of those samples are damaged as
-        // well, and must be copied again.
-        let mut places: Vec<usize> = places.iter().map(|&place| recipe.shown_at(&mut full, place)).collect();
-        places.sort_unstable();
-        places.dedup();
-        let (sender, came) = bounded(1);
+        // If one of these samples replaces failed samples, their rows contain copies of its images,
+        // which must be replaced as well.
+        let mut rows: Vec<usize> = rows.iter().map(|&row| recipe.shown_at(&mut full, row)).collect();
+        rows.sort_unstable();
+        rows.dedup();
+        let (sender, received) = bounded(1);
         let (wanted, home) = (Arc::new(()), batch.home.clone());
-        // Sending fails if the batch was cancelled. The batch is then dropped here, which returns
+        // Sending fails if the batch was canceled. The batch is then dropped here, which returns
         // its slot.
         let done = move |full| drop(sender.send(Crossing { full: Some(full), home: home.clone() }));
-        let again = Again { places: places.into(), wanted: Arc::downgrade(&wanted), done: Arc::new(done) };
-        self.make_again(full, &again);
-        Repair::new(came, wanted)
+        let request = Redecode { rows: rows.into(), wanted: Arc::downgrade(&wanted), done: Arc::new(done) };
+        self.redecode(full, &request);
+        Repair::new(received, wanted)
     }
 
     fn repaired(&mut self, mut batch: Crossing) -> Result<Crossing> {
         let full = batch.full.take().expect("only drop takes the slot");
-        self.judge(full).map(|full| (self.deliver)(full, self.home()))
+        self.check_failures(full).map(|full| (self.deliver)(full, self.home()))
     }
 }
 

@@ -1,13 +1,14 @@
-//! Adjusts the number of readers while they are reading.
+//! Chooses the number of reader threads from the rate at which they read.
 //!
-//! Network latency hardly depends on the number of reads in flight, so more readers increase the
-//! throughput. A disk serves only a limited number of reads at a time, and beyond that, more
-//! readers only increase the latency. Therefore, the number of readers is doubled while parts are
-//! waiting for a reader. If doubling increases the read rate by less than a quarter, it is undone,
-//! and the next trial starts only after a waiting period.
+//! Over a network, each read takes about as long no matter how many are in flight, so more readers
+//! mean more throughput. A disk serves only a few reads at a time, and beyond that, more readers
+//! only make each read slower. Therefore, while parts wait for a reader, the number of readers is
+//! doubled. If doubling raises the read rate by less than a quarter, it is undone, and the next
+//! trial has to wait.
 //!
-//! Reads also pause when the consumer pauses, for example at the end of an epoch or during an
-//! evaluation. Therefore, the longest idle interval of a window is excluded from the window's rate.
+//! When the consumer pauses, for example during an evaluation, reading pauses too. To keep such a
+//! pause from lowering the rate of a window, the longest gap between two reads of the window is not
+//! counted.
 
 use crate::engine::state::MOST_READERS;
 
@@ -19,46 +20,57 @@ const WINDOW_NS: u64 = 100_000_000;
 /// Minimum length of a window, in samples per reader.
 const WINDOW_SAMPLES: usize = 4;
 
-/// Minimum factor by which the read rate must increase to justify doubling the number of readers.
+/// Factor by which the read rate must increase for a doubled number of readers to be kept.
 const GAIN: f64 = 1.25;
 
-/// Waiting period after a trial that gained too little, in windows.
-const REST: u32 = 32;
+/// Number of windows between a reverted doubling and the next trial.
+const REST_WINDOWS: u32 = 32;
 
-/// The number of readers, and the counters of the current window.
+/// Number of readers, and counters of the current window. All times are in ns.
 #[derive(Debug)]
 pub(super) struct Depth {
     readers: usize,
+    /// When the current window began.
     since: u64,
-    /// Time of the last read.
+    /// When the last sample was read.
     last: u64,
-    /// Longest idle interval of the current window.
+    /// Longest gap between two reads of the current window.
     longest: u64,
+    /// Number of samples that were read in the current window.
     samples: usize,
-    /// Number of samples that were read while at least one part waited for a reader.
+    /// Number of these samples that were read while a part waited for a reader.
     waiting: usize,
     phase: Phase,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
-    /// Waits for this many windows, then doubles the number of readers if parts are waiting.
-    Rests(u32),
-    /// The number of readers has just doubled, and the new readers have not read yet. Holds the
-    /// rate before the doubling.
-    Begins(f64),
-    /// Measures the gain over this rate in the current window.
-    Tries(f64),
+    /// The number of readers stays the same for this many windows. After that, it is doubled if
+    /// parts are waiting.
+    Resting(u32),
+    /// The number of readers has just been doubled from one that achieved this rate. The current
+    /// window is not representative, because the new readers are only starting.
+    Starting(f64),
+    /// The rate of the current window is compared with this rate, from before the doubling.
+    Measuring(f64),
 }
 
 impl Depth {
     pub(super) fn new() -> Self {
-        Depth { readers: FIRST_READERS, since: 0, last: 0, longest: 0, samples: 0, waiting: 0, phase: Phase::Rests(0) }
+        Depth {
+            readers: FIRST_READERS,
+            since: 0,
+            last: 0,
+            longest: 0,
+            samples: 0,
+            waiting: 0,
+            phase: Phase::Resting(0),
+        }
     }
 
-    /// Records that a sample was read at time `now`, in ns of any clock. `waiting` says whether a
-    /// part fits into the budget but has no reader. Returns the new number of readers if it
-    /// changes.
+    /// Records that a sample was read at time `now`, in ns since any fixed instant. `waiting` is
+    /// whether a part that fits into the budget has no reader. Returns the new number of readers if
+    /// it changes.
     pub(super) fn read(&mut self, now: u64, waiting: bool) -> Option<usize> {
         self.samples += 1;
         self.waiting += usize::from(waiting);
@@ -69,15 +81,17 @@ impl Depth {
             return None;
         }
         let rate = self.samples as f64 / ns as f64;
-        let short = 4 * self.waiting >= 3 * self.samples;
+        let starved = 4 * self.waiting >= 3 * self.samples;
         (self.since, self.longest, self.samples, self.waiting) = (now, 0, 0, 0);
         let (phase, readers) = match self.phase {
-            Phase::Rests(0) if short && 2 * self.readers <= MOST_READERS => (Phase::Begins(rate), 2 * self.readers),
-            Phase::Rests(windows) => (Phase::Rests(windows.saturating_sub(1)), self.readers),
-            Phase::Begins(before) => (Phase::Tries(before), self.readers),
-            // If no parts are waiting, the readers keep up, so the new number is kept.
-            Phase::Tries(before) if rate >= GAIN * before || !short => (Phase::Rests(0), self.readers),
-            Phase::Tries(_) => (Phase::Rests(REST), self.readers / 2),
+            Phase::Resting(0) if starved && 2 * self.readers <= MOST_READERS => {
+                (Phase::Starting(rate), 2 * self.readers)
+            }
+            Phase::Resting(windows) => (Phase::Resting(windows.saturating_sub(1)), self.readers),
+            Phase::Starting(before) => (Phase::Measuring(before), self.readers),
+            // The new number is also kept if no parts wait, because the readers then keep up.
+            Phase::Measuring(before) if rate >= GAIN * before || !starved => (Phase::Resting(0), self.readers),
+            Phase::Measuring(_) => (Phase::Resting(REST_WINDOWS), self.readers / 2),
         };
         let changed = readers != self.readers;
         (self.phase, self.readers) = (phase, readers);
@@ -89,8 +103,8 @@ impl Depth {
 mod tests {
     use super::*;
 
-    /// Simulates `seconds` of reading at `rate(readers)` samples per second. Returns the numbers of
-    /// readers in the order in which they were chosen.
+    /// Simulates `seconds` seconds of reading at `rate(readers)` samples per second. Returns the
+    /// initial number of readers and every later one.
     fn run(depth: &mut Depth, seconds: f64, waiting: bool, rate: impl Fn(usize) -> f64) -> Vec<usize> {
         let (mut now, mut readers, mut all) = (depth.last as f64, depth.readers, vec![depth.readers]);
         let end = now + 1e9 * seconds;
@@ -105,27 +119,29 @@ mod tests {
     }
 
     #[test]
-    fn the_number_grows_while_latency_is_the_limit() {
+    fn readers_are_doubled_while_latency_limits_the_rate() {
         let rate = |readers| readers as f64 / 0.05;
         assert_eq!(run(&mut Depth::new(), 10.0, true, rate), [32, 64, 128, 256, 512]);
     }
 
     #[test]
-    fn storage_at_its_limit_keeps_the_number() {
+    fn saturated_storage_gets_no_more_readers() {
         let mut depth = Depth::new();
         assert_eq!(run(&mut depth, 2.0, true, |_| 2000.0), [32, 64, 32]);
-        assert_eq!(run(&mut depth, 1.0, true, |_| 2000.0), [32], "it rests");
-        assert!(run(&mut depth, 30.0, true, |_| 2000.0).ends_with(&[64, 32]), "another trial follows");
+        assert_eq!(run(&mut depth, 1.0, true, |_| 2000.0), [32], "no trial until the waiting period is over");
+        assert!(
+            run(&mut depth, 30.0, true, |_| 2000.0).ends_with(&[64, 32]),
+            "one more trial after the waiting period"
+        );
         let rate = |readers: usize| (readers as f64 / 0.05).min(3000.0);
         assert_eq!(
             run(&mut Depth::new(), 5.0, true, rate),
             [32, 64, 128, 256, 128],
-            "until more readers gain too little"
+            "doubling stops once it gains too little"
         );
     }
 
-    /// Returns the numbers of readers that are chosen if the consumer pauses for `pause` seconds
-    /// after every `reads` reads.
+    /// Like [`run`], but the consumer pauses for `pause` seconds after the first `reads` reads.
     fn paused(reads: usize, pause: f64, rate: impl Fn(usize) -> f64) -> Vec<usize> {
         let mut depth = Depth::new();
         let mut all = run(&mut depth, reads as f64 / rate(FIRST_READERS), true, &rate);
@@ -135,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_of_the_consumer_changes_no_decision() {
+    fn a_pause_of_the_consumer_does_not_change_decisions() {
         for pause in [0.05, 0.5, 5.0, 600.0] {
             for reads in (0..1600).step_by(50) {
                 let network = paused(reads, pause, |readers| readers as f64 / 0.05);
@@ -147,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_changes_while_no_part_waits() {
+    fn the_number_stays_while_no_part_waits() {
         assert_eq!(run(&mut Depth::new(), 10.0, false, |readers| readers as f64 / 0.05), [32]);
     }
 }

@@ -1,14 +1,14 @@
-//! Samples in transit from a reader to a worker.
+//! Samples on their way from a reader to a worker.
 //!
-//! A [`Sample`] borrows from its source and from the buffer that it was read into. [`ReadBuffers`]
-//! owns the buffers and shares ownership of the source, so that samples can move between threads.
+//! A [`Sample`] borrows from its source and from the buffer that it was read into. To let samples
+//! move between threads, [`ReadBuffers`] owns the buffers, and shares the ownership of the source.
 //! Buffers are reused, so reading a sample does not allocate.
 //!
 //! # Invariants
 //! 1. While `ReadBuffers::samples` holds a sample, the bytes in its buffer do not change, and
 //!    `ReadBuffers::source` is not replaced. [`ReadBuffers::read`] uses only the buffer of the next
 //!    free position. [`ReadBuffers::clear`] drops all samples before a buffer is reused or freed.
-//! 2. A `ReadBuffers` lends out samples only for as long as it is borrowed itself.
+//! 2. A sample that a `ReadBuffers` returns borrows from the `ReadBuffers`.
 //! 3. `samples` is declared before the buffers and the source, so that it is dropped first.
 #![allow(unsafe_code)]
 
@@ -23,48 +23,56 @@ use crate::trace::nanos;
 /// Smallest page size of any supported system, in bytes.
 const PAGE: usize = 4096;
 
-/// The first samples of a part, in order, each followed by its mosaic partners, and the buffers
-/// that they borrow.
+/// The first samples of a part, each followed by the other samples of its mosaic, and the buffers
+/// that they borrow from.
 pub(crate) struct ReadBuffers {
-    /// Samples, each with its place and the duration of its read in ns. The samples borrow from the
-    /// buffers (invariant 2). The capacity is one sample per buffer.
-    samples: Vec<(At, Result<Sample<'static>>, u64)>,
+    /// Each sample, with its index in the part and the duration of the read in ns. The samples
+    /// borrow from the buffers (invariant 1). The capacity is one sample per buffer.
+    samples: Vec<(ReadIndex, Result<Sample<'static>>, u64)>,
     buffers: Box<[Vec<u8>]>,
     source: Arc<dyn Source>,
     /// Maximum size of a sample in bytes.
-    most: u64,
+    max_bytes: u64,
 }
 
-/// Index of an entry within its part, and index of the sample within the entry's image.
-pub(crate) type At = (usize, usize);
+/// Index of an entry within its part, and index of one of its samples: 0 for the entry's own
+/// sample, and then the other samples of a mosaic.
+pub(crate) type ReadIndex = (usize, usize);
 
 impl ReadBuffers {
-    /// Creates buffers for images of up to `tiles` samples.
-    pub(crate) fn new(source: Arc<dyn Source>, most: u64, tiles: usize) -> Self {
+    /// Creates buffers for a part. Each entry of the part has up to `tiles` samples. `max_bytes` is
+    /// the maximum size of a sample.
+    pub(crate) fn new(source: Arc<dyn Source>, max_bytes: u64, tiles: usize) -> Self {
         let room = MAX_GROUP * tiles;
         let buffers = vec![Vec::new(); room].into_boxed_slice();
-        ReadBuffers { samples: Vec::with_capacity(room), buffers, source, most }
+        ReadBuffers { samples: Vec::with_capacity(room), buffers, source, max_bytes }
     }
 
-    /// Reads sample `id` for `at` into the next free buffer. There must be a free buffer. Retries
-    /// up to `times` times while `go_on` returns true. Returns the duration in ns and the size of
-    /// the sample's fields in bytes.
-    pub(crate) fn read(&mut self, at: At, id: u64, times: usize, go_on: impl FnMut() -> bool) -> (u64, usize) {
+    /// Reads sample `id` of the source into the next free buffer, of which there must be one. If
+    /// the read fails, it is retried up to `retries` times, as long as `may_retry` returns true.
+    /// Returns the duration in ns and the size of the sample's fields in bytes.
+    pub(crate) fn read(
+        &mut self,
+        index: ReadIndex,
+        id: u64,
+        retries: usize,
+        may_retry: impl FnMut() -> bool,
+    ) -> (u64, usize) {
         let start = Instant::now();
         let buffer: *mut Vec<u8> = &raw mut self.buffers[self.samples.len()];
         // SAFETY: the source lives as long as `self`, which shares its ownership and does not
         // replace it (invariant 1), and no sample outlives `self` (invariants 2 and 3).
         let source: &'static dyn Source = unsafe { &*Arc::as_ptr(&self.source) };
-        let read = retried(times, id, go_on, || {
+        let read = retried(retries, id, may_retry, || {
             // SAFETY: nothing borrows from this buffer, because no sample was read into it
             // (invariant 1) and a failed attempt leaves no sample behind. The buffer is not
             // modified while the sample is alive (invariant 1).
             let buffer = unsafe { &mut *buffer };
-            within(self.most, || source.read(id as usize, buffer))
+            within(self.max_bytes, || source.read(id as usize, buffer))
         });
         let bytes = read.as_ref().map_or(0, touch);
         let ns = nanos(Instant::now(), start);
-        self.samples.push((at, read, ns));
+        self.samples.push((index, read, ns));
         (ns, bytes)
     }
 
@@ -73,9 +81,10 @@ impl ReadBuffers {
         self.samples.len()
     }
 
-    /// Returns the sample or error of `at`, with the duration of the read in ns.
-    pub(crate) fn sample(&self, at: At) -> Option<(Result<Sample<'_>>, u64)> {
-        let (_, sample, ns) = self.samples.iter().find(|read| read.0 == at)?;
+    /// Returns the sample that was read for `index`, or the error, and the duration of the read in
+    /// ns.
+    pub(crate) fn sample(&self, index: ReadIndex) -> Option<(Result<Sample<'_>>, u64)> {
+        let (_, sample, ns) = self.samples.iter().find(|read| read.0 == index)?;
         let sample: Result<Sample<'_>> = sample.as_ref().copied().map_err(Clone::clone);
         Some((sample, *ns))
     }
@@ -97,8 +106,8 @@ impl ReadBuffers {
     }
 }
 
-/// Touches every page of the sample, so that page faults of a memory map occur in this function and
-/// not during decoding. Returns the size of the sample in bytes.
+/// Touches every page of the sample, so that page faults of a memory map occur here rather than in
+/// the decoder. Returns the size of the sample in bytes.
 fn touch(sample: &Sample<'_>) -> usize {
     let fields = sample.fields().iter();
     fields
@@ -116,7 +125,7 @@ mod tests {
     use super::*;
     use crate::error::Error;
 
-    /// A source whose fields are copied into the scratch buffer and whose keys are borrowed.
+    /// A source that copies its fields into the scratch buffer and borrows its keys.
     struct Copies {
         name: String,
     }
@@ -137,14 +146,15 @@ mod tests {
     }
 
     #[test]
-    fn samples_keep_their_bytes_until_buffers_are_cleared() {
+    fn samples_keep_their_bytes_until_the_buffers_are_cleared() {
         let mut buffers = ReadBuffers::new(Arc::new(Copies { name: "name".into() }), u64::MAX, 1);
         for round in 0..3 {
             for id in 0..MAX_GROUP as u64 {
                 let (_, bytes) = buffers.read((id as usize, 0), id, 0, || false);
                 assert_eq!(bytes, if id == 3 { 0 } else { id as usize + 1 });
             }
-            // Move the buffers to another thread, like a reader that passes them to a worker.
+            // Move the buffers to a different thread, as a reader does when it passes them to a
+            // worker.
             buffers = std::thread::spawn(move || {
                 for id in 0..MAX_GROUP {
                     match buffers.sample((id, 0)).unwrap().0 {

@@ -1,4 +1,5 @@
-//! Tells a prefetching source which samples will be read next, and which reads are cancelled.
+//! Notifies a source that prefetches: which samples will be read, where a run starts, which batches
+//! are done, and when the run is canceled.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,25 +10,25 @@ use crate::recipe::partners;
 use crate::sampler::Position;
 use crate::source::{BatchIndex, Lookahead, Prefetcher};
 
-/// The source's [`Prefetcher`], if the source prefetches. Its methods may be user code, so panics
-/// are caught.
+/// The source's [`Prefetcher`], if the source prefetches. The methods of the prefetcher may be user
+/// code, so their panics are caught.
 pub(crate) struct Following {
     follow: Option<Box<dyn Prefetcher>>,
-    /// The run for which the source prefetches; 0 for none. The lock is held during each call, so
-    /// that the source never receives calls of a cancelled run after the next one has started.
+    /// Number of the run that the source prefetches for; 0 for none. The lock is held during each
+    /// call, so that no call for a canceled run reaches the source after the next run has started.
     run: Mutex<u64>,
-    /// Number of epochs that the source may fetch ahead.
+    /// The source may fetch the epochs before this one.
     epochs: Arc<AtomicU64>,
 }
 
 impl Following {
-    /// Returns a `Following` for a source that does not prefetch.
+    /// Returns the value for a source that does not prefetch.
     pub(crate) fn none() -> Self {
         Following { follow: None, run: Mutex::new(0), epochs: Arc::default() }
     }
 
-    /// Passes the schedule to the source. The source may fetch up to the last epoch that is
-    /// prepared ahead, and up to the end of any later epoch that the program requests.
+    /// Passes the schedule to the source. The source may fetch all epochs that may be prepared
+    /// ahead, and any later epoch once the program has requested it.
     ///
     /// # Errors
     /// If the source panics.
@@ -36,7 +37,7 @@ impl Following {
         let epochs = Arc::new(AtomicU64::new(shared.epochs));
         let end = epochs.clone();
         let (len, order, lengths) = (recipe.source.len() as u64, schedule.clone(), schedule.clone());
-        // The order may be user code. If it fails here, the coordinator fails at the same batch and
+        // The order may be user code. If it panics here, it also panics in the coordinator, which
         // reports the error.
         let batches = move |epoch| {
             if epoch < end.load(Ordering::Relaxed) {
@@ -63,7 +64,7 @@ impl Following {
         };
         let (inverse, augment) = (schedule.clone(), recipe.augment.clone());
         let next = move |epoch, sample, batch| {
-            // Mosaic partners are drawn at random, so any batch may read the sample.
+            // The other samples of a mosaic are chosen at random, so any batch may read the sample.
             if augment.at_epoch(epoch).max_images() > 1 {
                 return Position::Unknown;
             }
@@ -72,6 +73,9 @@ impl Following {
         let bytes = shared.run.scratch.plan().source;
         let order = Lookahead::new(bytes, batches, samples).with_next(next);
         let follow = guarded(|| Ok(recipe.reads.follow(order)));
+        if let (Ok(Some(_)), Some(changes)) = (&follow, schedule.changes()) {
+            changes.read_ahead();
+        }
         let following = follow.map(|follow| Following { follow, run: Mutex::new(0), epochs });
         following.map_err(|e| panicked(e, || "the source panicked when it was given the order".to_owned()))
     }
@@ -81,33 +85,33 @@ impl Following {
         self.follow.is_some()
     }
 
-    /// Tells the source that a new run reads from `place` on.
+    /// Tells the source that a new run starts at `first`.
     ///
     /// # Errors
     /// If the source panics.
-    pub(crate) fn start(&self, run: u64, place @ BatchIndex { epoch, batch }: BatchIndex) -> Result<()> {
+    pub(crate) fn start(&self, run: u64, first @ BatchIndex { epoch, batch }: BatchIndex) -> Result<()> {
         let mut now = self.lock();
         *now = run;
         self.epochs.fetch_max(epoch.saturating_add(1), Ordering::Relaxed);
-        self.call(|follow| follow.start(place))
+        self.call(|follow| follow.start(first))
             .map_err(|e| panicked(e, || format!("the source panicked when told of batch {batch} of epoch {epoch}")))
     }
 
-    /// Tells the source that all samples of the batch have been read. Ignores batches of cancelled
-    /// runs.
+    /// Tells the source that all samples of the batch have been read. Does nothing if the run has
+    /// been canceled.
     pub(crate) fn done(&self, run: u64, epoch: u64, batch: u64) {
         if self.follow.is_none() {
             return;
         }
         let now = self.lock();
         if *now == run {
-            // The batch is already complete, so the only harm of a panic is memory that the source
-            // does not release.
+            // Ignore a panic, because the batch is already complete. At worst, the source does not
+            // release some memory.
             let _ = self.call(|follow| follow.done(BatchIndex { epoch, batch }));
         }
     }
 
-    /// Tells the source that the remainder of the run is cancelled.
+    /// Tells the source that the run is canceled.
     pub(crate) fn stop(&self) {
         let mut now = self.lock();
         *now = 0;
@@ -118,10 +122,10 @@ impl Following {
         self.run.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn call(&self, told: impl FnOnce(&dyn Prefetcher)) -> Result<()> {
+    fn call(&self, notify: impl FnOnce(&dyn Prefetcher)) -> Result<()> {
         let Some(follow) = &self.follow else { return Ok(()) };
         guarded(|| {
-            told(&**follow);
+            notify(&**follow);
             Ok(())
         })
     }
@@ -146,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_of_a_cancelled_run_are_not_done_in_the_next() {
+    fn batches_of_a_canceled_run_are_not_reported_as_done() {
         let calls = Arc::new(Mutex::new(Vec::new()));
         let following = Following { follow: Some(Box::new(Calls(calls.clone()))), ..Following::none() };
         let first = BatchIndex::default();

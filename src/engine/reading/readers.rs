@@ -1,21 +1,21 @@
-//! Reads samples ahead of the workers when storage is slow.
+//! The threads that read samples ahead of the workers when storage is slow.
 //!
 //! ```text
 //! coordinator ──────────── while reads do not wait ────────────► workers
 //!      └────────► readers, in the order of the parts ────────────────┘
 //! ```
 //!
-//! A reader takes a part, reads its samples and passes both to the workers. Readers are blocked on
-//! I/O most of the time, so there are more of them than cores.
+//! A reader takes a part, reads the samples of the part, and passes both to the workers. Readers
+//! are blocked on I/O most of the time, so there are more readers than cores.
 //!
-//! The bytes that have been read but not decoded are bounded by a budget. A reader reserves bytes
-//! before it starts a part. Parts are admitted in order, and workers release bytes without
-//! blocking, so deadlock is impossible. If a part does not fit into the budget, the reader passes
-//! on the samples that it has read so far, and the worker reads the remaining ones. Therefore, the
-//! budget is exceeded by at most one sample per reader.
+//! A budget bounds the bytes that have been read but not decoded. A reader reserves bytes before it
+//! starts a part. Readers are admitted in the order of the parts, and workers release bytes without
+//! blocking, so deadlock is impossible. If a part turns out to exceed the budget, the reader passes
+//! on the samples that it has read so far, and the worker reads the remaining ones. Therefore, each
+//! reader exceeds the budget by at most one sample.
 //!
-//! Readers are started when they are first needed. Their number is increased as long as that makes
-//! reading faster (`depth.rs`).
+//! Readers are started when they are first needed. More are started as long as that makes reading
+//! faster (`depth.rs`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -25,7 +25,7 @@ use std::time::Instant;
 use crossbeam::channel::{Receiver, Sender, bounded};
 
 use super::depth::{Depth, FIRST_READERS};
-use super::fetched::{At, ReadBuffers};
+use super::fetched::{ReadBuffers, ReadIndex};
 use super::follow::Following;
 use super::storage_wait::{Waits, Watch};
 use crate::batch::Part;
@@ -36,23 +36,23 @@ use crate::recipe::Recipe;
 use crate::source::{self, Sample};
 use crate::trace::{Args, Row, nanos};
 
-/// Passes a part to the workers, with the samples that were read in advance.
-pub(crate) type Give = Arc<dyn Fn(Part, Fetched) + Send + Sync>;
+/// Callback that passes a part and its prefetched samples to the workers.
+pub(crate) type SendPart = Arc<dyn Fn(Part, Fetched) + Send + Sync>;
 
-/// Samples that a reader has read. Dropping this value returns the samples' bytes to the budget.
+/// Samples that a reader has read. Dropping this value releases their bytes in the budget.
 pub(crate) struct Fetched {
-    /// Buffers with the samples; `None` if nothing was read.
+    /// The samples and their buffers; `None` if nothing was read.
     buffers: Option<ReadBuffers>,
-    /// Number of bytes of the budget that the samples occupy.
-    held: usize,
+    /// Number of bytes that are reserved in the budget for the samples.
+    reserved: usize,
     stage: Arc<ReadStage>,
 }
 
 impl Fetched {
-    /// Returns the sample or error of `at`, with the duration of the read in ns. Returns `None` if
-    /// no reader has read it.
-    pub(crate) fn sample(&self, at: At) -> Option<(Result<Sample<'_>>, u64)> {
-        self.buffers.as_ref()?.sample(at)
+    /// Returns the sample that was read for `index`, or the error, and the duration of the read in
+    /// ns. Returns `None` if no reader has tried to read the sample.
+    pub(crate) fn sample(&self, index: ReadIndex) -> Option<(Result<Sample<'_>>, u64)> {
+        self.buffers.as_ref()?.sample(index)
     }
 }
 
@@ -60,89 +60,91 @@ impl Drop for Fetched {
     fn drop(&mut self) {
         if let Some(mut buffers) = self.buffers.take() {
             buffers.clear();
-            self.stage.room().back(buffers, self.held);
+            self.stage.budget().take_back(buffers, self.reserved);
             self.stage.freed.notify_one();
         }
     }
 }
 
-/// State shared by readers, workers and the coordinator.
+/// State that the readers share with the workers and the coordinator.
 pub(crate) struct ReadStage {
     pub(crate) waits: Waits,
-    /// Link to the source, if the source prefetches.
+    /// Notifies the source, if it prefetches.
     pub(crate) follow: Following,
     recipe: Arc<Recipe>,
     run: Arc<Run>,
     /// Maximum number of parts in flight.
     parts: usize,
-    room: Mutex<Room>,
-    /// Notified when bytes are returned to the budget or when the stage is closed.
+    budget: Mutex<Budget>,
+    /// Notified when bytes of the budget are released, and when the stage is closed.
     freed: Condvar,
-    /// Held by the reader that is waiting for a part and for space in the budget. Only one reader
-    /// waits at a time.
-    turn: Mutex<()>,
+    /// Held while a reader waits for a part and for space in the budget, so that parts are admitted
+    /// in order.
+    admission: Mutex<()>,
     threads: Mutex<Threads>,
     depth: Mutex<Depth>,
-    /// Number of readers that may run. A reader whose index is not below this limit ends after its
+    /// Number of readers that may run. A reader with an index at or above this limit ends after its
     /// current part.
     limit: AtomicUsize,
     opened: Instant,
 }
 
-/// The threads and their channel.
+/// The reader threads and their channel.
 enum Threads {
-    /// No reader has been needed so far.
+    /// No reader has been started, because none was needed.
     None {
-        give: Give,
+        send_part: SendPart,
     },
     Started {
         parts: Sender<Part>,
-        given: Receiver<Part>,
-        give: Give,
+        queue: Receiver<Part>,
+        send_part: SendPart,
         readers: Vec<JoinHandle<()>>,
     },
     Closed,
 }
 
-/// The budget for bytes that readers have read but workers have not decoded yet.
-struct Room {
+/// The budget for bytes that have been read but not decoded.
+struct Budget {
+    /// Size of the budget in bytes.
     bound: usize,
-    /// Number of bytes reserved for parts.
-    held: usize,
-    /// Number of parts that hold reserved bytes.
-    out: usize,
-    /// Unused buffers.
+    /// Number of bytes that are reserved for parts.
+    reserved: usize,
+    /// Number of parts that bytes are reserved for.
+    parts: usize,
+    /// Buffers for reuse.
     idle: Vec<ReadBuffers>,
-    /// Total capacity of the unused buffers, in bytes.
-    kept: usize,
-    /// Size of a typical recent part in bytes. The estimate rises immediately and falls slowly.
-    usual: usize,
+    /// Total capacity of the `idle` buffers, in bytes.
+    idle_bytes: usize,
+    /// Estimated size of a part in bytes. Rises at once to the size of a larger part, and falls
+    /// slowly.
+    typical: usize,
     closed: bool,
 }
 
-impl Room {
-    /// Returns whether the budget admits one more part.
+impl Budget {
+    /// Returns whether a part of typical size fits into the budget. A single part always fits.
     fn admits(&self) -> bool {
-        self.closed || self.out == 0 || self.held.saturating_add(self.usual) <= self.bound
+        self.closed || self.parts == 0 || self.reserved.saturating_add(self.typical) <= self.bound
     }
 
-    /// Reserves `bytes` additional bytes, and frees unused buffers to make room for them.
-    fn hold(&mut self, bytes: usize) {
-        self.held += bytes;
-        while self.held + self.kept > self.bound
+    /// Reserves `bytes` more bytes. Frees idle buffers to make room for them.
+    fn reserve(&mut self, bytes: usize) {
+        self.reserved += bytes;
+        while self.reserved + self.idle_bytes > self.bound
             && let Some(buffers) = self.idle.pop()
         {
-            self.kept -= buffers.capacity();
+            self.idle_bytes -= buffers.capacity();
         }
     }
 
-    /// Takes back buffers, and releases the `held` bytes that were reserved for them.
-    fn back(&mut self, mut buffers: ReadBuffers, held: usize) {
-        (self.held, self.out) = (self.held - held, self.out - 1);
-        if self.held + self.kept + buffers.capacity() > self.bound {
+    /// Takes back the buffers of a part, and releases the `reserved` bytes.
+    fn take_back(&mut self, mut buffers: ReadBuffers, reserved: usize) {
+        (self.reserved, self.parts) = (self.reserved - reserved, self.parts - 1);
+        if self.reserved + self.idle_bytes + buffers.capacity() > self.bound {
             buffers.release();
         }
-        self.kept += buffers.capacity();
+        self.idle_bytes += buffers.capacity();
         self.idle.push(buffers);
     }
 }
@@ -151,16 +153,17 @@ impl ReadStage {
     /// Creates a stage without threads. `parts` is the maximum number of parts in flight.
     pub(crate) fn new(shared: &Shared, parts: usize, follow: Following) -> Arc<Self> {
         let bound = shared.run.scratch.plan().ahead;
-        let room = Room { bound, held: 0, out: 0, idle: Vec::new(), kept: 0, usual: 0, closed: false };
+        let budget =
+            Budget { bound, reserved: 0, parts: 0, idle: Vec::new(), idle_bytes: 0, typical: 0, closed: false };
         Arc::new(ReadStage {
             waits: Waits::new(),
             follow,
             recipe: shared.recipe.clone(),
             run: shared.run.clone(),
             parts,
-            room: Mutex::new(room),
+            budget: Mutex::new(budget),
             freed: Condvar::new(),
-            turn: Mutex::default(),
+            admission: Mutex::default(),
             threads: Mutex::new(Threads::Closed),
             depth: Mutex::new(Depth::new()),
             limit: AtomicUsize::new(FIRST_READERS),
@@ -168,36 +171,36 @@ impl ReadStage {
         })
     }
 
-    /// Allows readers to start. They pass each part to `give`.
-    pub(crate) fn open(&self, give: Give) {
-        *self.threads() = Threads::None { give };
+    /// Allows readers to start. The readers pass each part to `send_part`.
+    pub(crate) fn open(&self, send_part: SendPart) {
+        *self.threads() = Threads::None { send_part };
     }
 
-    fn room(&self) -> MutexGuard<'_, Room> {
-        self.room.lock().expect("nothing panics while holding it")
+    fn budget(&self) -> MutexGuard<'_, Budget> {
+        self.budget.lock().expect("nothing panics while holding it")
     }
 
     fn threads(&self) -> MutexGuard<'_, Threads> {
         self.threads.lock().expect("nothing panics while holding it")
     }
 
-    /// Passes `part` to the readers, or returns the part if a worker has to read it.
+    /// Passes `part` to the readers, or returns it if the worker has to read the samples itself.
     pub(crate) fn divert(self: &Arc<Self>, part: Part) -> Option<Part> {
-        if !self.waits.are_on() {
+        if !self.waits.readers_enabled() {
             return Some(part);
         }
         let mut threads = self.threads();
         let mut failed = None;
-        if let Threads::None { give } = &*threads {
+        if let Threads::None { send_part } = &*threads {
             let started;
-            (started, failed) = self.start(give.clone());
+            (started, failed) = self.start(send_part.clone());
             *threads = started;
         }
         let part = match &*threads {
             Threads::Started { parts, .. } => parts.send(part).map_err(|e| e.0).err(),
             _ => Some(part),
         };
-        // The user's logger may panic, so the lock is released first.
+        // Release the lock first, because the user's logger may panic.
         drop(threads);
         if let Some(failed) = failed {
             tracing::warn!("cannot start {FIRST_READERS} reader threads, continuing with fewer: {failed}");
@@ -205,34 +208,35 @@ impl ReadStage {
         part
     }
 
-    /// Starts as many readers as the system allows. Returns the error of the first one that fails
-    /// to start.
-    fn start(self: &Arc<Self>, give: Give) -> (Threads, Option<std::io::Error>) {
-        let (parts, given) = bounded(self.parts);
+    /// Starts the first readers. If a thread cannot be started, returns the error, and continues
+    /// with the readers that did start.
+    fn start(self: &Arc<Self>, send_part: SendPart) -> (Threads, Option<std::io::Error>) {
+        let (parts, queue) = bounded(self.parts);
         let mut readers = Vec::new();
-        let failed = self.spawn(&mut readers, &given, &give);
+        let failed = self.spawn(&mut readers, &queue, &send_part);
         if readers.is_empty() {
-            self.waits.never();
+            self.waits.disable();
             return (Threads::Closed, failed);
         }
-        (Threads::Started { parts, given, give, readers }, failed)
+        (Threads::Started { parts, queue, send_part, readers }, failed)
     }
 
-    /// Starts all readers below the limit that are not running.
+    /// Starts readers until as many as the limit allows are running. Stops at the first error, and
+    /// returns it.
     fn spawn(
         self: &Arc<Self>,
         readers: &mut Vec<JoinHandle<()>>,
-        given: &Receiver<Part>,
-        give: &Give,
+        queue: &Receiver<Part>,
+        send_part: &SendPart,
     ) -> Option<std::io::Error> {
         for index in 0..self.limit.load(Ordering::Relaxed) {
             if readers.get(index).is_some_and(|reader| !reader.is_finished()) {
                 continue;
             }
-            let (stage, given, give) = (self.clone(), given.clone(), give.clone());
+            let (stage, queue, send_part) = (self.clone(), queue.clone(), send_part.clone());
             let thread = std::thread::Builder::new().name(format!("warpfeed-read-{index}")).spawn(move || {
                 source::reads_ahead();
-                stage.run(index, &given, &give);
+                stage.run(index, &queue, &send_part);
             });
             match thread {
                 Ok(thread) if index < readers.len() => readers[index] = thread,
@@ -243,24 +247,24 @@ impl ReadStage {
         None
     }
 
-    /// Records that a sample was read. Adjusts the number of readers if necessary.
-    fn count(self: &Arc<Self>, given: &Receiver<Part>) {
-        let waiting = !given.is_empty() && self.room().admits();
+    /// Records that a sample was read, and changes the number of readers if that helps.
+    fn count(self: &Arc<Self>, queue: &Receiver<Part>) {
+        let waiting = !queue.is_empty() && self.budget().admits();
         let now = nanos(Instant::now(), self.opened);
         let changed = self.depth.lock().expect("nothing panics while holding it").read(now, waiting);
         let Some(limit) = changed else { return };
         self.limit.store(limit, Ordering::Relaxed);
-        // If no additional thread can be started, reading does not become faster, and `Depth`
+        // Ignore the error: without more threads, reading does not become faster, and `Depth`
         // reduces the number again.
-        if let Threads::Started { given, give, readers, .. } = &mut *self.threads() {
-            let _ = self.spawn(readers, given, give);
+        if let Threads::Started { queue, send_part, readers, .. } = &mut *self.threads() {
+            let _ = self.spawn(readers, queue, send_part);
         }
         tracing::debug!("up to {limit} threads read ahead");
     }
 
-    /// Ends the readers. Workers must continue to accept the parts that readers are still holding.
+    /// Ends the readers. The workers must still accept the parts that readers hold.
     pub(crate) fn close(&self) {
-        self.room().closed = true;
+        self.budget().closed = true;
         self.freed.notify_all();
         let threads = std::mem::replace(&mut *self.threads(), Threads::Closed);
         if let Threads::Started { parts, readers, .. } = threads {
@@ -270,22 +274,22 @@ impl ReadStage {
                 let _ = reader.join();
             }
         }
-        self.room().idle.clear();
+        self.budget().idle.clear();
     }
 
-    /// Runs a reader until its index exceeds the limit or the channel of parts closes.
-    fn run(self: &Arc<Self>, index: usize, given: &Receiver<Part>, give: &Give) {
+    /// Runs the reader with index `index` until the limit drops to `index` or the stage is closed.
+    fn run(self: &Arc<Self>, index: usize, queue: &Receiver<Part>, send_part: &SendPart) {
         while index < self.limit.load(Ordering::Relaxed)
-            && let Some((part, mut fetched)) = self.next(given)
+            && let Some((part, mut fetched)) = self.next(queue)
         {
-            // Calls to user code are guarded separately. After any other panic, for example in the
-            // user's logger, the worker reads the remaining samples of the part.
+            // User code is guarded separately. After any other panic, such as one in the user's
+            // logger, the worker reads the remaining samples of the part.
             let _ = guarded(|| {
                 let stop = self.run.stop(part.header().run);
-                stop.during(|| self.read(index, given, &part, &mut fetched));
+                stop.during(|| self.read(index, queue, &part, &mut fetched));
                 Ok(())
             });
-            give(part, fetched);
+            send_part(part, fetched);
         }
     }
 
@@ -293,22 +297,23 @@ impl ReadStage {
         self.run.is_wanted(part.header().run)
     }
 
-    /// Waits for the next part and for space in the budget. Returns `None` after the last part.
-    fn next(self: &Arc<Self>, given: &Receiver<Part>) -> Option<(Part, Fetched)> {
-        let _turn = self.turn.lock().expect("nothing panics while holding it");
-        let part = given.recv().ok()?;
-        let mut fetched = Fetched { buffers: None, held: 0, stage: self.clone() };
-        let mut room = self.room();
-        while !room.admits() && self.is_wanted(&part) {
-            room = self.freed.wait(room).expect("nothing panics while holding it");
+    /// Waits for the next part and for space in the budget. Returns `None` once the stage is closed
+    /// and no part is left.
+    fn next(self: &Arc<Self>, queue: &Receiver<Part>) -> Option<(Part, Fetched)> {
+        let _admission = self.admission.lock().expect("nothing panics while holding it");
+        let part = queue.recv().ok()?;
+        let mut fetched = Fetched { buffers: None, reserved: 0, stage: self.clone() };
+        let mut budget = self.budget();
+        while !budget.admits() && self.is_wanted(&part) {
+            budget = self.freed.wait(budget).expect("nothing panics while holding it");
         }
-        if !room.closed && self.is_wanted(&part) {
-            room.out += 1;
-            let buffers = room.idle.pop();
-            room.kept -= buffers.as_ref().map_or(0, |buffers| buffers.capacity());
-            fetched.held = buffers.as_ref().map_or(0, |buffers| buffers.capacity()).max(room.usual);
-            room.hold(fetched.held);
-            drop(room);
+        if !budget.closed && self.is_wanted(&part) {
+            budget.parts += 1;
+            let buffers = budget.idle.pop();
+            budget.idle_bytes -= buffers.as_ref().map_or(0, |buffers| buffers.capacity());
+            fetched.reserved = buffers.as_ref().map_or(0, |buffers| buffers.capacity()).max(budget.typical);
+            budget.reserve(fetched.reserved);
+            drop(budget);
             let recipe = &self.recipe;
             let new = || ReadBuffers::new(recipe.reads.clone(), recipe.sample_bytes, recipe.ever_most_tiles());
             fetched.buffers = Some(buffers.unwrap_or_else(new));
@@ -316,31 +321,31 @@ impl ReadStage {
         Some((part, fetched))
     }
 
-    /// Reads the samples of `part` that fit into the budget.
-    fn read(self: &Arc<Self>, index: usize, given: &Receiver<Part>, part: &Part, fetched: &mut Fetched) {
+    /// Reads the samples of `part`, as far as they fit into the budget.
+    fn read(self: &Arc<Self>, reader: usize, queue: &Receiver<Part>, part: &Part, fetched: &mut Fetched) {
         let Some(buffers) = &mut fetched.buffers else { return };
         let counters = &self.run.counters;
         let mut watch = Watch::new();
         let mut borrowed = 0;
         let (first, header) = (part.range().start, part.header());
-        let each = part.range().take(MAX_GROUP).flat_map(|place| {
-            let entry = &header.entries[place];
-            // If this call fails, it also fails in the worker, which reports the error.
+        let reads = part.range().take(MAX_GROUP).flat_map(|row| {
+            let entry = &header.entries[row];
+            // Ignore an error, because the worker will get the same one and report it.
             let partners = self.recipe.partners(header.epoch, entry).ok().flatten();
             let all = std::iter::once(entry.sample).chain(partners.into_iter().flat_map(|partners| partners.samples));
-            all.enumerate().map(move |(number, id)| ((place - first, number), id))
+            all.enumerate().map(move |(number, id)| ((row - first, number), id))
         });
-        for (at, id) in each {
+        for (index, id) in reads {
             if !self.is_wanted(part) {
                 break;
             }
-            counters.reads(index, id);
-            let (ns, bytes) = buffers.read(at, id, self.recipe.retries, || self.run.tries_again(header.run));
-            counters.has_read(index, ns, bytes);
-            self.count(given);
+            counters.reads(reader, id);
+            let (ns, bytes) = buffers.read(index, id, self.recipe.retries, || self.run.tries_again(header.run));
+            counters.has_read(reader, ns, bytes);
+            self.count(queue);
             if let Some(trace) = counters.tracing() {
                 let end = trace.at(std::time::Instant::now());
-                let key = buffers.sample(at).and_then(|(sample, _)| Some(sample.ok()?.key().to_owned()));
+                let key = buffers.sample(index).and_then(|(sample, _)| Some(sample.ok()?.key().to_owned()));
                 let args = Args {
                     epoch: Some(header.epoch),
                     batch: Some(header.number),
@@ -349,28 +354,28 @@ impl ReadStage {
                     bytes: Some(bytes as u64),
                     ..Args::default()
                 };
-                trace.record_at(Row::Reader(index), "read", end.saturating_sub(ns), end, args);
+                trace.record_at(Row::Reader(reader), "read", end.saturating_sub(ns), end, args);
             }
-            // Bytes of a memory map must stay in memory until they are decoded, so the budget
-            // includes them.
+            // Bytes that a sample borrows from a memory map count as well, because they must stay
+            // in memory until they are decoded.
             borrowed += bytes;
             let taken = buffers.capacity().max(borrowed);
-            if taken > fetched.held {
-                let mut room = self.room();
-                room.hold(taken - fetched.held);
-                fetched.held = taken;
-                if room.held > room.bound && room.out > 1 {
+            if taken > fetched.reserved {
+                let mut budget = self.budget();
+                budget.reserve(taken - fetched.reserved);
+                fetched.reserved = taken;
+                if budget.reserved > budget.bound && budget.parts > 1 {
                     break;
                 }
             }
         }
-        self.waits.reader_saw(watch.waited(buffers.len()) > 0);
+        self.waits.record_reader(watch.waited(buffers.len()) > 0);
         let taken = buffers.capacity().max(borrowed);
-        let mut room = self.room();
-        room.usual = taken.max(room.usual - room.usual / 16);
-        room.held -= fetched.held - taken;
-        fetched.held = taken;
-        drop(room);
+        let mut budget = self.budget();
+        budget.typical = taken.max(budget.typical - budget.typical / 16);
+        budget.reserved -= fetched.reserved - taken;
+        fetched.reserved = taken;
+        drop(budget);
         self.freed.notify_one();
     }
 }
@@ -380,8 +385,8 @@ mod tests {
     use super::*;
     use crate::source::{Memory, OwnedSample, Source};
 
-    fn room(bound: usize) -> Room {
-        Room { bound, held: 0, out: 0, idle: Vec::new(), kept: 0, usual: 0, closed: false }
+    fn budget(bound: usize) -> Budget {
+        Budget { bound, reserved: 0, parts: 0, idle: Vec::new(), idle_bytes: 0, typical: 0, closed: false }
     }
 
     /// Creates buffers with a capacity of `bytes`.
@@ -404,38 +409,38 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_admitted_within_the_bound_and_a_single_one_always() {
-        let mut room = room(100);
-        room.usual = 1000;
-        assert!(room.admits(), "a part larger than the budget");
-        (room.out, room.held, room.usual) = (1, 60, 40);
-        assert!(room.admits());
-        room.usual = 41;
-        assert!(!room.admits());
-        room.closed = true;
-        assert!(room.admits());
+    fn parts_must_fit_into_the_budget_except_a_single_one() {
+        let mut budget = budget(100);
+        budget.typical = 1000;
+        assert!(budget.admits(), "a part larger than the budget");
+        (budget.parts, budget.reserved, budget.typical) = (1, 60, 40);
+        assert!(budget.admits());
+        budget.typical = 41;
+        assert!(!budget.admits());
+        budget.closed = true;
+        assert!(budget.admits());
     }
 
     #[test]
     fn idle_buffers_make_room_for_used_ones() {
-        let mut room = room(100);
+        let mut budget = budget(100);
         for _ in 0..3 {
-            room.out += 1;
-            room.hold(30);
+            budget.parts += 1;
+            budget.reserve(30);
         }
         for _ in 0..3 {
-            room.back(buffers(30), 30);
+            budget.take_back(buffers(30), 30);
         }
-        assert_eq!((room.held, room.out, room.kept, room.idle.len()), (0, 0, 90, 3));
-        room.hold(50);
-        assert_eq!((room.held, room.kept, room.idle.len()), (50, 30, 1));
-        room.out = 1;
-        room.back(buffers(80), 50);
-        assert_eq!((room.held, room.kept), (0, 30), "a buffer that is too large to keep is freed");
+        assert_eq!((budget.reserved, budget.parts, budget.idle_bytes, budget.idle.len()), (0, 0, 90, 3));
+        budget.reserve(50);
+        assert_eq!((budget.reserved, budget.idle_bytes, budget.idle.len()), (50, 30, 1));
+        budget.parts = 1;
+        budget.take_back(buffers(80), 50);
+        assert_eq!((budget.reserved, budget.idle_bytes), (0, 30), "a buffer that is too large to keep is freed");
     }
 
     #[test]
-    fn a_sample_of_memory_takes_no_buffer() {
+    fn a_sample_in_memory_needs_no_buffer() {
         let source = Memory::new(vec![OwnedSample::new("a").field("img", vec![7; 9])]);
         let mut buffers = ReadBuffers::new(Arc::new(source), u64::MAX, 1);
         let (_, bytes) = buffers.read((0, 0), 0, 0, || false);

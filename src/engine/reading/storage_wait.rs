@@ -1,12 +1,12 @@
-//! Detects whether reads wait for the storage, which decides whether readers or workers read.
+//! Decides whether readers or workers read, depending on whether reads wait for the storage.
 //!
-//! A worker that waits for a disk leaves its core idle, so separate threads read (`readers.rs`). If
-//! reading only copies memory, passing samples through a reader costs time without any benefit.
+//! A worker that waits for a disk leaves its core idle, so separate threads should read
+//! (`readers.rs`). If reading only copies memory, passing samples through a reader costs time and
+//! gains nothing.
 //!
-//! A read counts as waiting if, according to the operating system, its thread blocked or a device
-//! had to serve a page fault. A preempted thread does not count as waiting, but a custom source
-//! that sleeps does. If the system does not report waits, a read that takes at least [`LONG`]
-//! counts as waiting.
+//! A read waits if, according to the operating system, its thread blocked or a device had to serve
+//! a page fault. Preemption does not count, but a custom source that sleeps does. If the system
+//! does not report waits, a read that takes at least [`LONG_READ_NS`] counts as waiting.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
@@ -14,39 +14,41 @@ use std::time::Instant;
 
 use crate::trace::{ThreadUsage, nanos};
 
-/// Fraction of time that workers may spend waiting before readers take over.
-const WORTH_IT: f64 = 0.05;
-/// Minimum number of parts with a wait, so that one slow sample does not start readers.
-const SEVERAL: u32 = 3;
-/// Number of parts after which the weight of earlier observations is halved.
-const MEMORY: u32 = 32;
-/// Number of parts without a wait after which readers stop reading. A part with a wait reduces the
-/// count by [`AGAINST`].
-const QUIET: u32 = 64;
-/// Number of parts without a wait that a part with a wait offsets.
-const AGAINST: u32 = 8;
-/// Minimum duration, in ns, of a read that counts as waiting if the system does not report waits.
-const LONG: u64 = 200_000;
+/// Readers take over if workers spend at least this fraction of their reading time waiting.
+const WAIT_FRACTION: f64 = 0.05;
+/// Readers take over only after this many parts with a wait, so that one slow sample does not start
+/// them.
+const MIN_WAITING_PARTS: u32 = 3;
+/// After this many parts, the weight of earlier observations is halved.
+const MEMORY_PARTS: u32 = 32;
+/// Workers take over again after this many parts without a wait. Each part with a wait lowers the
+/// count by [`WAIT_PENALTY`].
+const QUIET_PARTS: u32 = 64;
+/// Number of parts without a wait that one part with a wait outweighs.
+const WAIT_PENALTY: u32 = 8;
+/// If the system does not report waits, a read of at least this many ns counts as waiting.
+const LONG_READ_NS: u64 = 200_000;
 
-/// Decides whether readers or workers read, based on how long reads wait.
+/// The decision whether readers or workers read, and the observations behind it.
 pub(crate) struct Waits {
     on: AtomicBool,
-    /// Whether readers are permanently disabled.
+    /// Whether `on` must stay false.
     never: AtomicBool,
-    seen: Mutex<Seen>,
+    seen: Mutex<Observations>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct Observations {
     /// Number of parts that workers read.
     parts: u32,
-    /// Number of these parts with a wait.
+    /// Number of these parts in which a read waited.
     waiting: u32,
     /// Total time that workers waited while reading, in ns.
     waited_ns: u64,
     /// Total time that workers spent reading, in ns.
     ns: u64,
-    /// Number of parts that readers read without waiting.
+    /// Number of parts that readers read without a wait, less a [penalty](WAIT_PENALTY) for the
+    /// others.
     quiet: u32,
 }
 
@@ -55,46 +57,50 @@ impl Waits {
         Waits { on: AtomicBool::new(false), never: AtomicBool::new(false), seen: Mutex::default() }
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, Observations> {
         self.seen.lock().expect("nothing panics while holding it")
     }
 
-    /// Returns whether readers read in place of workers.
-    pub(crate) fn are_on(&self) -> bool {
+    /// Returns whether readers read instead of the workers.
+    pub(crate) fn readers_enabled(&self) -> bool {
         self.on.load(Relaxed)
     }
 
     /// Disables readers permanently.
-    pub(crate) fn never(&self) {
+    pub(crate) fn disable(&self) {
         self.never.store(true, Relaxed);
         self.on.store(false, Relaxed);
     }
 
-    /// Records that a worker read a part in `ns`, including `waited_ns` of waiting.
-    pub(crate) fn worker_saw(&self, waited_ns: u64, ns: u64) {
+    /// Records that a worker spent `ns` on reading a part, of which it waited for `waited_ns`.
+    pub(crate) fn record_worker(&self, waited_ns: u64, ns: u64) {
         let mut seen = self.seen();
         seen.parts += 1;
         seen.waiting += u32::from(waited_ns > 0);
         seen.waited_ns += waited_ns;
         seen.ns += ns;
-        if seen.waiting >= SEVERAL && seen.waited_ns as f64 >= WORTH_IT * seen.ns as f64 && !self.never.load(Relaxed) {
-            *seen = Seen::default();
+        if seen.waiting >= MIN_WAITING_PARTS
+            && seen.waited_ns as f64 >= WAIT_FRACTION * seen.ns as f64
+            && !self.never.load(Relaxed)
+        {
+            *seen = Observations::default();
             drop(seen);
             if !self.on.swap(true, Relaxed) {
                 tracing::debug!("reads wait for the storage: readers take over");
             }
-        } else if seen.parts >= MEMORY {
-            let Seen { parts, waiting, waited_ns, ns, .. } = *seen;
-            *seen = Seen { parts: parts / 2, waiting: waiting / 2, waited_ns: waited_ns / 2, ns: ns / 2, ..*seen };
+        } else if seen.parts >= MEMORY_PARTS {
+            let Observations { parts, waiting, waited_ns, ns, .. } = *seen;
+            *seen =
+                Observations { parts: parts / 2, waiting: waiting / 2, waited_ns: waited_ns / 2, ns: ns / 2, ..*seen };
         }
     }
 
     /// Records that a reader read a part, and whether the reader waited.
-    pub(crate) fn reader_saw(&self, waited: bool) {
+    pub(crate) fn record_reader(&self, waited: bool) {
         let mut seen = self.seen();
-        seen.quiet = if waited { seen.quiet.saturating_sub(AGAINST) } else { seen.quiet + 1 };
-        if seen.quiet >= QUIET {
-            *seen = Seen::default();
+        seen.quiet = if waited { seen.quiet.saturating_sub(WAIT_PENALTY) } else { seen.quiet + 1 };
+        if seen.quiet >= QUIET_PARTS {
+            *seen = Observations::default();
             drop(seen);
             if self.on.swap(false, Relaxed) {
                 tracing::debug!("reads no longer wait: workers read");
@@ -114,8 +120,8 @@ impl Watch {
         Watch { since: Instant::now(), usage: ThreadUsage::now() }
     }
 
-    /// Returns how long the thread has waited since the last call, in ns. `reads` is the number of
-    /// samples that the thread has read in that time.
+    /// Returns how long the thread has waited since the last call, or since `new`, in ns. `reads`
+    /// is the number of samples that the thread has read in that time.
     pub(crate) fn waited(&mut self, reads: usize) -> u64 {
         let before = std::mem::replace(self, Watch::new());
         let ns = nanos(self.since, before.since);
@@ -124,7 +130,7 @@ impl Watch {
                 ns.saturating_sub(now.cpu_ns - before.cpu_ns).max(1)
             }
             (Some(_), Some(_)) => 0,
-            _ => Some(ns).filter(|ns| reads > 0 && *ns >= LONG * reads as u64).unwrap_or(0),
+            _ => Some(ns).filter(|ns| reads > 0 && *ns >= LONG_READ_NS * reads as u64).unwrap_or(0),
         }
     }
 }
@@ -136,57 +142,57 @@ mod tests {
     const US: u64 = 1000;
 
     #[test]
-    fn several_parts_that_wait_turn_readers_on_and_one_does_not() {
+    fn readers_start_after_several_parts_with_a_wait() {
         let waits = Waits::new();
-        waits.worker_saw(900_000 * US, 1_000_000 * US);
-        assert!(!waits.are_on(), "a single slow sample");
+        waits.record_worker(900_000 * US, 1_000_000 * US);
+        assert!(!waits.readers_enabled(), "a single slow sample");
         let waits = Waits::new();
         for _ in 0..3 {
-            assert!(!waits.are_on());
-            waits.worker_saw(100 * US, 600 * US);
+            assert!(!waits.readers_enabled());
+            waits.record_worker(100 * US, 600 * US);
         }
-        assert!(waits.are_on(), "within a few parts");
+        assert!(waits.readers_enabled(), "within a few parts");
     }
 
     #[test]
-    fn waits_too_short_to_matter_turn_nothing_on() {
+    fn short_waits_do_not_start_readers() {
         let waits = Waits::new();
         for _ in 0..1000 {
-            waits.worker_saw(10 * US, 600 * US);
+            waits.record_worker(10 * US, 600 * US);
         }
-        assert!(!waits.are_on());
+        assert!(!waits.readers_enabled());
         for _ in 0..40 {
-            waits.worker_saw(300 * US, 900 * US);
+            waits.record_worker(300 * US, 900 * US);
         }
-        assert!(waits.are_on(), "earlier observations are forgotten");
+        assert!(waits.readers_enabled(), "earlier observations are forgotten");
     }
 
     #[test]
-    fn readers_rest_when_reads_no_longer_wait() {
+    fn readers_stop_when_reads_no_longer_wait() {
         let waits = Waits::new();
-        (0..3).for_each(|_| waits.worker_saw(US, US));
+        (0..3).for_each(|_| waits.record_worker(US, US));
         for _ in 0..100 {
-            waits.reader_saw(true);
-            (0..8).for_each(|_| waits.reader_saw(false));
+            waits.record_reader(true);
+            (0..8).for_each(|_| waits.record_reader(false));
         }
-        assert!(waits.are_on(), "one of nine parts waits");
-        (0..QUIET).for_each(|_| waits.reader_saw(false));
-        assert!(!waits.are_on());
-        (0..3).for_each(|_| waits.worker_saw(US, US));
-        assert!(waits.are_on(), "readers start again");
+        assert!(waits.readers_enabled(), "one of nine parts waits");
+        (0..QUIET_PARTS).for_each(|_| waits.record_reader(false));
+        assert!(!waits.readers_enabled());
+        (0..3).for_each(|_| waits.record_worker(US, US));
+        assert!(waits.readers_enabled(), "readers start again");
     }
 
     #[test]
-    fn unavailable_readers_are_never_on() {
+    fn disabled_readers_do_not_start() {
         let waits = Waits::new();
-        (0..3).for_each(|_| waits.worker_saw(US, US));
-        waits.never();
-        (0..100).for_each(|_| waits.worker_saw(US, US));
-        assert!(!waits.are_on());
+        (0..3).for_each(|_| waits.record_worker(US, US));
+        waits.disable();
+        (0..100).for_each(|_| waits.record_worker(US, US));
+        assert!(!waits.readers_enabled());
     }
 
     #[test]
-    fn a_thread_that_sleeps_waits_and_one_that_computes_does_not() {
+    fn sleeping_counts_as_waiting_and_computing_does_not() {
         let mut watch = Watch::new();
         std::thread::sleep(std::time::Duration::from_millis(4));
         assert!(watch.waited(1) >= 3_000_000);

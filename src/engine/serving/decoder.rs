@@ -9,22 +9,22 @@ use std::time::Duration;
 
 use super::reply::Reply;
 use super::requests::{Image, Owned, Requests};
-use crate::batch::{Delivered, goes_on};
+use crate::batch::{Delivered, is_recoverable};
 use crate::engine::delivering::Batches;
 use crate::engine::settings::MemoryPlan;
 use crate::engine::state::{LoaderHandle, check_process};
 use crate::error::{Error, ErrorKind, Result};
 use crate::trace::Stats;
 
-/// Interval at which a thread that waits for a batch checks whether the decoder has been closed.
+/// While waiting for a batch, the server thread checks at this interval whether the decoder has
+/// been closed.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Decodes requests of encoded images into batches, for inference servers. A request is a list of
-/// encoded images. The response is one batch, with the same pixels that a loader with the same
-/// options would deliver.
+/// Decodes images on request, for inference servers. A request is a list of encoded images. The
+/// response is one batch, with the same pixels that a loader with the same options would deliver.
 ///
-/// Use [`Decoder::builder`] to set the options, or [`Loader::decoder`](crate::Loader::decoder) to
-/// take them from a loader.
+/// [`Decoder::builder`] sets the options. [`Loader::decoder`](crate::Loader::decoder) takes the
+/// options from a loader.
 ///
 /// ```
 /// use warpfeed::{Augment, Decoder, Dtype, HostBatch, Layout, Normalize};
@@ -50,58 +50,58 @@ const TICK: Duration = Duration::from_millis(20);
 ///
 /// - **Images** are encoded bytes in any format that a [loader reads](crate::decode#what-is-read),
 ///   including progressive, rotated and CMYK JPEGs. The format is detected from the first bytes.
-/// - **Bad images** are black in the batch. For a bad image,
-///   [`BatchInfo::error`](crate::BatchInfo::error) returns the cause, and
-///   [`BatchInfo::valid`](crate::BatchInfo::valid) is false.
-/// - **Threads.** Many threads may call [`decode`](Decoder::decode) at the same time. While the
-///   device decodes one request, workers prepare the next. Responses arrive in the order of the
-///   requests.
-/// - **Asynchronous requests.** [`submit`](Decoder::submit) returns a [`Pending`] immediately. Call
-///   its `wait` method, or await it as a future. Dropping the [`Pending`] cancels the request.
-/// - **Overload.** If [`max_queued`](crate::DecoderBuilder::max_queued) requests are queued, the
-///   next request is rejected with [`ErrorKind::Busy`](crate::ErrorKind::Busy). An image with more
-///   than [`max_sample_bytes`](crate::DecoderBuilder::max_sample_bytes) fails without affecting the
-///   other images, and its bytes are freed immediately.
-/// - **Streams.** On a device, batches are ordered on the stream that the decoder was opened with.
-///   The decoder's own threads never touch that stream: the thread that receives the response makes
-///   the stream wait.
+/// - **Bad images** are black in the batch. [`BatchInfo::error`](crate::BatchInfo::error) returns
+///   the cause for the image's row, and [`BatchInfo::valid`](crate::BatchInfo::valid) is false for
+///   it.
+/// - **Threads.** Any number of threads may call [`decode`](Decoder::decode) at the same time.
+///   While the device decodes one request, workers prepare the next. Responses become available in
+///   the order of the requests.
+/// - **Asynchronous requests.** [`submit`](Decoder::submit) immediately returns a [`Pending`],
+///   which you can `wait` for or await as a future. Dropping the [`Pending`] cancels the request.
+/// - **Overload.** While [`max_queued`](crate::DecoderBuilder::max_queued) requests are queued,
+///   further requests are rejected with [`ErrorKind::Busy`](crate::ErrorKind::Busy). An image with
+///   more than [`max_sample_bytes`](crate::DecoderBuilder::max_sample_bytes) fails without
+///   affecting other images, and its bytes are freed immediately.
+/// - **Streams.** A device batch is ready on the stream that the decoder was opened with. The
+///   decoder's own threads never touch that stream: the thread that receives the response makes the
+///   stream wait for the batch.
 /// - **Memory** is allocated when the decoder is opened, and then reused; see
 ///   [`memory_plan`](Decoder::memory_plan). In addition, the decoder owns the bytes of each request
 ///   until it has responded. [`prefetch`](crate::DecoderBuilder::prefetch) sets the number of
-///   requests in flight, 3 by default. At most `prefetch` + 1 batches may be alive at once on a
-///   device, and `prefetch` + 2 in host memory, including responses that have not been received. If
-///   all of them are alive, further requests wait, and fail after
+///   requests in flight, 3 by default. At most `prefetch` + 1 batches can exist at once on a
+///   device, and `prefetch` + 2 in host memory, including responses that have not been received.
+///   Once that limit is reached, further requests wait, and fail after
 ///   [`timeout`](crate::DecoderBuilder::timeout). Therefore, receive responses approximately in the
 ///   order of the requests, and copy the batches that you want to keep.
-/// - **Large images** are also decoded on the device, as long as all images of a request fit. The
-///   limit is 10,240 blocks of 64 samples per image of
-///   [`batch_size`](crate::DecoderBuilder::batch_size), but at least 327,680 blocks, which
-///   corresponds to a 12-megapixel photograph. Workers decode the images that do not fit, with
-///   bit-identical results. Set [`max_pixels`](crate::DecoderBuilder::max_pixels) to reject images
-///   that are too large to serve.
+/// - **Large images** are decoded on the device, too, as long as all images of a request fit. The
+///   device buffer holds 10,240 blocks of 8x8 samples times
+///   [`batch_size`](crate::DecoderBuilder::batch_size), but at least 327,680 blocks (one
+///   12-megapixel photograph). Workers decode the images that do not fit, with bit-identical
+///   results. Set [`max_pixels`](crate::DecoderBuilder::max_pixels) to reject images that are too
+///   large to serve.
 ///
-/// Dropping the decoder ends its threads. Unanswered requests fail. Batches that you hold stay
-/// valid.
+/// Dropping the decoder ends its threads, and requests without a response fail. Batches that you
+/// hold stay valid.
 pub struct Decoder<B> {
     pub(super) requests: Arc<Requests<B>>,
     monitor: LoaderHandle,
     memory: MemoryPlan,
     thread: Option<JoinHandle<()>>,
-    /// Called on the thread that receives a batch.
-    taken: fn(&B) -> Result<()>,
-    /// Dynamic batchers, which are closed together with the decoder.
-    ends: Mutex<Vec<Weak<dyn Ends>>>,
+    /// Called with each batch, on the thread that receives the batch.
+    on_receive: fn(&B) -> Result<()>,
+    /// Dynamic batchers to close together with the decoder.
+    batchers: Mutex<Vec<Weak<dyn CloseWithDecoder>>>,
     process: u32,
 }
 
-/// An object that is closed together with its decoder.
-pub(super) trait Ends: Send + Sync {
-    fn end(&self);
+/// An object that is closed when its decoder is closed.
+pub(super) trait CloseWithDecoder: Send + Sync {
+    fn close(&self);
 }
 
 impl<B: Send + 'static> Decoder<B> {
-    /// Creates a decoder that responds to `requests` with `batches`, which must be filled from
-    /// these requests.
+    /// Creates a decoder that responds to `requests` with `batches`. `requests` must be the source
+    /// of `batches`.
     pub(crate) fn new(requests: Arc<Requests<B>>, batches: Batches<B>) -> Result<Self>
     where
         B: Delivered,
@@ -113,21 +113,22 @@ impl<B: Send + 'static> Decoder<B> {
             .name("warpfeed-answer".into())
             .spawn(move || server.serve())
             .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start the decoder's thread: {e}")))?;
-        let (taken, process) = (B::taken as fn(&B) -> _, std::process::id());
-        Ok(Decoder { requests, monitor, memory, thread: Some(thread), taken, ends: Mutex::default(), process })
+        let (on_receive, process) = (B::on_receive as fn(&B) -> _, std::process::id());
+        let batchers = Mutex::default();
+        Ok(Decoder { requests, monitor, memory, thread: Some(thread), on_receive, batchers, process })
     }
 
-    /// Decodes `images` into a batch, in order, and waits for the batch. On a device, this also
+    /// Decodes `images` into a batch, in order, and waits for the batch. On a device, the call
     /// waits until decoding has finished, because only then is it known which images are damaged.
     /// It does not wait for work on your stream.
     ///
     /// `P` can be any type that owns bytes, such as `Vec<u8>`, `Arc<[u8]>` or `bytes::Bytes`. The
-    /// calling thread does not copy the bytes.
+    /// bytes are not copied on the calling thread.
     ///
     /// # Errors
-    /// The errors of [`submit`](Decoder::submit) and [`Pending::wait`]. A bad image does not make
-    /// the call fail. If the stream may be captured during the call, use
-    /// [`submit`](Decoder::submit) instead: the response can still be received after the capture.
+    /// See [`submit`](Decoder::submit) and [`Pending::wait`]. A bad image does not make the call
+    /// fail. If the stream may be captured during the call, use [`submit`](Decoder::submit)
+    /// instead, because its response can still be received after the capture.
     pub fn decode<P>(&self, images: impl IntoIterator<Item = P>) -> Result<B>
     where
         P: AsRef<[u8]> + Send + Sync + 'static,
@@ -135,8 +136,8 @@ impl<B: Send + 'static> Decoder<B> {
         self.submit(images)?.wait()
     }
 
-    /// Starts to decode `images`, and returns immediately. Dropping the [`Pending`] cancels the
-    /// request.
+    /// Queues a request to decode `images`, and returns immediately. Dropping the [`Pending`]
+    /// cancels the request.
     ///
     /// ```
     /// # fn main() -> warpfeed::Result<()> {
@@ -159,16 +160,16 @@ impl<B: Send + 'static> Decoder<B> {
     {
         check_process("decoder", self.process)?;
         let images = images.into_iter().map(|image| Box::new(image) as Owned).collect();
-        Ok(self.pending(self.requests.ask(images)?))
+        Ok(self.pending(self.requests.submit(images)?))
     }
 
-    /// Starts to decode the images of a dynamic batch.
-    pub(super) fn begin_joined(&self, images: Vec<Image>) -> Pending<B> {
-        self.pending(self.requests.ask_joined(images))
+    /// Queues a request to decode the images of a dynamic batch.
+    pub(super) fn submit_dynamic(&self, images: Vec<Image>) -> Pending<B> {
+        self.pending(self.requests.submit_dynamic(images))
     }
 
     fn pending(&self, (ticket, reply): (u64, Arc<Reply<B>>)) -> Pending<B> {
-        Pending { reply, requests: self.requests.clone(), ticket, taken: self.taken, process: self.process }
+        Pending { reply, requests: self.requests.clone(), ticket, on_receive: self.on_receive, process: self.process }
     }
 }
 
@@ -179,39 +180,40 @@ impl<B> Decoder<B> {
         self.requests.limits.images
     }
 
-    /// Closes the decoder for all threads that share it. Unanswered and later requests fail,
-    /// including requests of a [dynamic batcher](Decoder::dynamic_batcher). Batches that the
-    /// program holds stay valid. The memory is freed when the last owner drops the decoder.
+    /// Closes the decoder for all threads that share it. Requests without a response fail, and so
+    /// do later requests, including requests of a [dynamic batcher](Decoder::dynamic_batcher).
+    /// Batches that the program holds stay valid. The memory is freed when the last owner drops the
+    /// decoder.
     pub fn close(&self) {
         if check_process("decoder", self.process).is_ok() {
             self.requests.close();
-            let ends = std::mem::take(&mut *self.all_ends());
-            ends.iter().filter_map(Weak::upgrade).for_each(|ends| ends.end());
+            let batchers = std::mem::take(&mut *self.batchers());
+            batchers.iter().filter_map(Weak::upgrade).for_each(|batcher| batcher.close());
         }
     }
 
-    /// Registers `joined`, to be closed together with the decoder.
-    pub(super) fn ends(&self, joined: Arc<dyn Ends>) {
-        let mut ends = self.all_ends();
-        ends.retain(|ends| ends.strong_count() > 0);
-        ends.push(Arc::downgrade(&joined));
-        drop(ends);
+    /// Registers `batcher`, to be closed together with the decoder.
+    pub(super) fn register(&self, batcher: Arc<dyn CloseWithDecoder>) {
+        let mut batchers = self.batchers();
+        batchers.retain(|batcher| batcher.strong_count() > 0);
+        batchers.push(Arc::downgrade(&batcher));
+        drop(batchers);
         if self.requests.is_closed() {
-            joined.end();
+            batcher.close();
         }
     }
 
-    fn all_ends(&self) -> MutexGuard<'_, Vec<Weak<dyn Ends>>> {
-        self.ends.lock().expect("nothing panics while holding it")
+    fn batchers(&self) -> MutexGuard<'_, Vec<Weak<dyn CloseWithDecoder>>> {
+        self.batchers.lock().expect("nothing panics while holding it")
     }
 
-    /// Returns the memory plan of the decoder. It does not include pending requests or your copies
-    /// of batches.
+    /// Returns the memory plan of the decoder. The plan does not include pending requests or your
+    /// copies of batches.
     pub fn memory_plan(&self) -> MemoryPlan {
         self.memory
     }
 
-    /// Returns the statistics of the decoder so far, by stage.
+    /// Returns the statistics of each stage so far.
     pub fn stats(&self) -> Stats {
         self.monitor.stats()
     }
@@ -220,7 +222,7 @@ impl<B> Decoder<B> {
 impl<B> Drop for Decoder<B> {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
-        // In a forked child the thread does not exist, and locks that the parent held at `fork`
+        // In a forked child, the thread does not exist, and locks that the parent held at `fork`
         // stay locked.
         if std::process::id() == self.process {
             self.requests.close();
@@ -235,27 +237,28 @@ impl<B> fmt::Debug for Decoder<B> {
     }
 }
 
-/// The pending response to a request to a [`Decoder`]: one batch, which can be received once. It is
-/// also a future. After an error of kind [`Capturing`](crate::ErrorKind::Capturing), the batch can
-/// still be received, so await `&mut pending` if the stream may be captured.
+/// The pending response of a [`Decoder`]: one batch, which can be received once. It is also a
+/// future. After an error of kind [`Capturing`](crate::ErrorKind::Capturing), the batch can still
+/// be received, so await `&mut pending` if the stream may be captured.
 ///
-/// Dropping this value cancels the request: images that are not being decoded yet are skipped.
+/// Dropping this value cancels the request. Images that are already being decoded are still
+/// finished.
 #[must_use = "dropping it cancels the request"]
 pub struct Pending<B> {
     reply: Arc<Reply<B>>,
     requests: Arc<Requests<B>>,
     ticket: u64,
-    taken: fn(&B) -> Result<()>,
+    on_receive: fn(&B) -> Result<()>,
     process: u32,
 }
 
 impl<B> Pending<B> {
-    /// Waits for the batch and returns it. On a device, later work on the decoder's stream waits
-    /// for the batch.
+    /// Waits for the batch and returns it. For a device batch, makes the decoder's stream wait
+    /// until the batch is ready.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if the program holds all of the decoder's
-    /// batches for longer than [`timeout`](crate::DecoderBuilder::timeout).
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if the program has held all of the
+    /// decoder's batches for longer than [`timeout`](crate::DecoderBuilder::timeout).
     /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing) if the decoder's stream is being
     /// captured into a CUDA graph. The batch is not lost: wait again after the capture.
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if the driver reports an error.
@@ -263,10 +266,11 @@ impl<B> Pending<B> {
     /// the decoder was dropped before it decoded the batch, or if called in a process other than
     /// the one that opened the decoder.
     pub fn wait(&self) -> Result<B> {
-        self.take(self.taken)
+        self.take(self.on_receive)
     }
 
-    /// Waits for the batch and returns it. If `order` fails, the batch can still be received.
+    /// Waits for the batch, calls `order` with it, and returns it. If `order` fails, the batch can
+    /// still be received.
     fn take(&self, order: impl FnOnce(&B) -> Result<()>) -> Result<B> {
         check_process("decoder", self.process)?;
         self.reply.wait(order)
@@ -280,12 +284,11 @@ impl<B> Pending<B> {
     /// Waits at most `timeout` for the batch. Returns whether [`wait`](Pending::wait) would now
     /// return without blocking.
     pub fn is_ready_within(&self, timeout: Duration) -> bool {
-        check_process("decoder", self.process).is_err() || self.reply.is_given(timeout)
+        check_process("decoder", self.process).is_err() || self.reply.is_set(timeout)
     }
 
-    /// Returns `Ready` if [`wait`](Pending::wait) would return without blocking. Otherwise arranges
-    /// for the waker of `context` to be woken when that becomes the case. Only the waker of the
-    /// last call is woken.
+    /// Returns `Ready` if [`wait`](Pending::wait) would return without blocking. Otherwise, wakes
+    /// the waker of `context` once it would, unless a later call replaces the waker.
     pub fn poll_ready(&self, context: &mut Context<'_>) -> Poll<()> {
         if check_process("decoder", self.process).is_err() { Poll::Ready(()) } else { self.reply.poll(context) }
     }
@@ -293,9 +296,9 @@ impl<B> Pending<B> {
 
 #[cfg(feature = "_device")]
 impl<G: crate::device::Gpu> Pending<crate::device::DeviceBatch<G>> {
-    /// Like [`wait`](Pending::wait), but makes `stream`, the stream handle of another library, wait
-    /// for the batch instead of the decoder's stream. After the batch is dropped, its memory is
-    /// reused only once the work submitted to `stream` has finished.
+    /// Like [`wait`](Pending::wait), but makes `stream` wait for the batch instead of the decoder's
+    /// stream. `stream` is a raw stream handle from another library. After the batch is dropped,
+    /// its memory is reused only once the work that was submitted to `stream` has finished.
     ///
     /// # Safety
     /// See [`DeviceBatch::use_on`](crate::device::DeviceBatch::use_on).
@@ -304,8 +307,8 @@ impl<G: crate::device::Gpu> Pending<crate::device::DeviceBatch<G>> {
     /// See [`wait`](Pending::wait).
     #[allow(unsafe_code)]
     pub unsafe fn wait_on(&self, stream: usize) -> Result<crate::device::DeviceBatch<G>> {
-        // SAFETY: the caller upholds the safety requirements of `use_on`, which are those of
-        // `take_on`.
+        // SAFETY: the caller upholds the requirements of `use_on`, and `take_on` has the same
+        // requirements.
         self.take(|batch| unsafe { batch.take_on(stream) })
     }
 }
@@ -332,8 +335,8 @@ impl<B> fmt::Debug for Pending<B> {
     }
 }
 
-/// Receives batches and sends them as responses. The server never touches the user's stream; only
-/// the thread that receives a response does.
+/// The thread that turns batches into responses. It never touches the user's stream; only the
+/// thread that receives a response does.
 struct Server<B> {
     requests: Arc<Requests<B>>,
     batches: Batches<B>,
@@ -346,22 +349,22 @@ impl<B> Server<B> {
         self.batches.begin(0);
         while self.requests.wait() {
             let requests = &self.requests;
-            let came = self.batches.next(&mut || (!requests.is_closed()).then_some(TICK));
+            let received = self.batches.next(&mut || (!requests.is_closed()).then_some(TICK));
             if requests.is_closed() {
                 break;
             }
-            match came.unwrap_or_else(|| Err(Error::new(ErrorKind::Panic, "the decoder's threads have ended"))) {
-                // The run continues with the batches in flight.
-                Err(e) if goes_on(&e) => {
-                    requests.give_up_late(self.room, &e);
+            match received.unwrap_or_else(|| Err(Error::new(ErrorKind::Panic, "the decoder's threads have ended"))) {
+                // The run continues, so the batches in flight will still arrive.
+                Err(e) if is_recoverable(&e) => {
+                    requests.fail_late(self.room, &e);
                 }
                 Err(e) => {
-                    requests.answer(Err(e));
-                    // Start the requests that were in flight again.
+                    requests.respond(Err(e));
+                    // Start a new run with the requests that were in flight.
                     let (epoch, number) = requests.begin_run();
                     self.batches.begin_from(epoch, number);
                 }
-                batch => requests.answer(batch),
+                batch => requests.respond(batch),
             }
         }
     }
@@ -369,6 +372,6 @@ impl<B> Server<B> {
 
 impl<B> Drop for Server<B> {
     fn drop(&mut self) {
-        self.requests.give_up();
+        self.requests.fail_all();
     }
 }

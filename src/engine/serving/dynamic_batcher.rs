@@ -1,5 +1,5 @@
-//! Dynamic batching: requests are collected until a batch is full or the first request has waited
-//! for the maximum delay.
+//! Dynamic batching: collects requests until a batch is full or its first request has waited for
+//! the maximum delay.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,25 +10,23 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender, bounded};
 
-use super::decoder::{Decoder, Ends, Pending};
+use super::decoder::{CloseWithDecoder, Decoder, Pending};
 use super::requests::{Image, Limits, Owned};
 use crate::engine::state::check_process;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Maximum value of `max_delay`.
-const LONGEST: Duration = Duration::from_secs(60);
+const LONGEST_DELAY: Duration = Duration::from_secs(60);
 
-/// Number of batches decoded ahead of the consumer: while the consumer uses one, the other is
-/// decoded.
-const AHEAD: usize = 2;
+/// Number of batches that are decoded ahead of the consumer.
+const BATCHES_AHEAD: usize = 2;
 
-/// Dynamic batching: combines requests into batches. Created by [`Decoder::dynamic_batcher`].
+/// Combines requests into batches. Created by [`Decoder::dynamic_batcher`].
 ///
-/// Any thread can submit requests, each with a value of type `T`, for example the sender of a
+/// Any thread can submit a request, together with a value of type `T`, such as the sender of a
 /// channel for the response. One of your threads receives the batches from
-/// [`next`](DynamicBatcher::next). A batch contains one or more complete requests, in the order in
-/// which they were submitted. A batch is started when it is full, or `max_delay` after its first
-/// request.
+/// [`next`](DynamicBatcher::next). A batch contains one or more complete requests, in the order of
+/// submission. A batch is started when it is full, or `max_delay` after its first request.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -61,52 +59,51 @@ const AHEAD: usize = 2;
 /// # }
 /// ```
 ///
-/// - **Bad images** do not affect other images, as in every request.
-/// - **Overload.** [`max_queued`](crate::DecoderBuilder::max_queued) limits the requests that wait
-///   for a batch. Two batches are decoded ahead of the consumer. If the consumer is slower than the
-///   clients, the queue fills up, and the next request is rejected with [`ErrorKind::Busy`].
-/// - **Memory.** The bytes of a request stay in memory until its batch is decoded. The bytes of an
-///   image with more than [`max_sample_bytes`](crate::DecoderBuilder::max_sample_bytes) are dropped
-///   immediately.
-/// - **Closing.** Dropping the dynamic batcher drops the requests that are not part of a batch yet.
-///   The decoder stays open. [Closing the decoder](Decoder::close) closes the dynamic batcher.
+/// - **Bad images** do not affect other images, even those of the same request.
+/// - **Overload.** Two batches are decoded ahead of the consumer, and further requests are queued.
+///   If the queue contains [`max_queued`](crate::DecoderBuilder::max_queued) requests, the next
+///   request is rejected with [`ErrorKind::Busy`].
+/// - **Memory.** The bytes of a request stay in memory until its batch is decoded. An image with
+///   more than [`max_sample_bytes`](crate::DecoderBuilder::max_sample_bytes) fails, and its bytes
+///   are freed immediately.
+/// - **Closing.** Dropping the dynamic batcher drops the requests that are not part of a batch yet,
+///   but leaves the decoder open. [Closing the decoder](Decoder::close) closes the dynamic batcher.
 pub struct DynamicBatcher<B, T> {
     queue: Arc<Queue<T>>,
     batches: Option<Receiver<DynamicBatch<B, T>>>,
     thread: Option<JoinHandle<()>>,
-    /// Keeps the decoder alive for batches that are received after
-    /// [`close`](DynamicBatcher::close), when the thread has already ended.
+    /// Keeps the decoder alive while batches are received after [`close`](DynamicBatcher::close),
+    /// when the thread may have ended.
     _decoder: Arc<Decoder<B>>,
     process: u32,
 }
 
-/// One batch for several requests, as returned by [`DynamicBatcher::next`].
+/// A batch of one or more requests, as returned by [`DynamicBatcher::next`].
 #[derive(Debug)]
 pub struct DynamicBatch<B, T> {
-    /// The batch, which may still be decoding. Dropping this value cancels all requests of the
+    /// The batch, which may not be decoded yet. Dropping this value cancels all requests of the
     /// batch.
     pub pending: Pending<B>,
-    /// The value of each request, with the range of the request's images in the batch.
+    /// The value of each request, and the rows of its images in the batch.
     pub requests: Vec<(T, Range<usize>)>,
 }
 
 impl<B: Send + 'static> Decoder<B> {
-    /// Starts dynamic batching: combines the images of several requests into batches.
+    /// Starts a [`DynamicBatcher`], which combines the images of several requests into batches.
     ///
-    /// A batch is started when adding the next request would exceed
-    /// [`max_batch`](Decoder::max_batch) images, or `max_delay` after the first request of the
-    /// batch was submitted. See [`DynamicBatcher`].
+    /// A batch is started when it has [`max_batch`](Decoder::max_batch) images or the next request
+    /// does not fit, and at the latest `max_delay` after its first request was submitted.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if `max_delay` exceeds 60 seconds, and [`ErrorKind::Io`] if a thread
     /// cannot be started.
     pub fn dynamic_batcher<T: Send + 'static>(self: &Arc<Self>, max_delay: Duration) -> Result<DynamicBatcher<B, T>> {
-        if max_delay > LONGEST {
-            return Err(Error::config(format!("max_delay={max_delay:?}: the maximum is {LONGEST:?}")));
+        if max_delay > LONGEST_DELAY {
+            return Err(Error::config(format!("max_delay={max_delay:?}: the maximum is {LONGEST_DELAY:?}")));
         }
         let queue = Arc::new(Queue::new(self.requests.limits, max_delay));
-        self.ends(queue.clone());
-        let (begun, batches) = bounded(AHEAD);
+        self.register(queue.clone());
+        let (begun, batches) = bounded(BATCHES_AHEAD);
         let collector = Collector { decoder: self.clone(), queue: queue.clone(), begun };
         let thread = std::thread::Builder::new()
             .name("warpfeed-joined".into())
@@ -118,8 +115,8 @@ impl<B: Send + 'static> Decoder<B> {
 }
 
 impl<B, T> DynamicBatcher<B, T> {
-    /// Submits `images` as one request. The batch returns `value` with the request's images.
-    /// Returns the number of the request, for [`cancel`](DynamicBatcher::cancel).
+    /// Submits `images` as one request. The batch returns `value` together with the rows of these
+    /// images. Returns a request number for [`cancel`](DynamicBatcher::cancel).
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if `images` is empty or has more than [`Decoder::max_batch`] items, if
@@ -140,15 +137,15 @@ impl<B, T> DynamicBatcher<B, T> {
         self.queue.remove(request)
     }
 
-    /// Waits for the next batch to start. Returns `None` after [`close`](DynamicBatcher::close),
-    /// once every request has been part of a batch. Several threads may call this method; each call
-    /// returns a different batch.
+    /// Waits until the next batch is started, and returns it. Returns `None` after
+    /// [`close`](DynamicBatcher::close), once every request has been part of a batch. Several
+    /// threads may call this method, and each call returns a different batch.
     pub fn next(&self) -> Option<DynamicBatch<B, T>> {
         check_process("decoder", self.process).ok()?;
         self.batches.as_ref()?.recv().ok()
     }
 
-    /// Stops accepting requests, and starts a batch with the waiting requests.
+    /// Stops accepting requests. The requests that are waiting form the last batches.
     pub fn close(&self) {
         if check_process("decoder", self.process).is_ok() {
             self.queue.close();
@@ -164,7 +161,7 @@ impl<B, T> Drop for DynamicBatcher<B, T> {
             std::mem::forget((batches, thread));
             return;
         }
-        // The thread may be waiting for space for a batch.
+        // Unblocks the thread if it is waiting for the consumer.
         drop(batches);
         self.queue.close();
         let _ = thread.join();
@@ -177,7 +174,7 @@ impl<B, T> fmt::Debug for DynamicBatcher<B, T> {
     }
 }
 
-/// The thread that starts batches.
+/// The thread that combines requests into batches.
 struct Collector<B, T> {
     decoder: Arc<Decoder<B>>,
     queue: Arc<Queue<T>>,
@@ -193,7 +190,7 @@ impl<B: Send + 'static, T> Collector<B, T> {
                 images.extend(request.images);
                 requests.push((request.value, first..images.len()));
             }
-            let pending = self.decoder.begin_joined(images);
+            let pending = self.decoder.submit_dynamic(images);
             if self.begun.send(DynamicBatch { pending, requests }).is_err() {
                 break;
             }
@@ -201,9 +198,9 @@ impl<B: Send + 'static, T> Collector<B, T> {
     }
 }
 
-impl<T: Send> Ends for Queue<T> {
-    fn end(&self) {
-        self.close();
+impl<T: Send> CloseWithDecoder for Queue<T> {
+    fn close(&self) {
+        Queue::close(self);
     }
 }
 
@@ -217,8 +214,7 @@ struct Queue<T> {
 
 struct State<T> {
     waiting: VecDeque<Request<T>>,
-    /// Number of the next request.
-    number: u64,
+    next_number: u64,
     closed: bool,
 }
 
@@ -231,7 +227,7 @@ struct Request<T> {
 
 impl<T> Queue<T> {
     fn new(limits: Limits, delay: Duration) -> Self {
-        let state = State { waiting: VecDeque::new(), number: 0, closed: false };
+        let state = State { waiting: VecDeque::new(), next_number: 0, closed: false };
         Queue { limits, delay, state: Mutex::new(state), changed: Condvar::new() }
     }
 
@@ -241,8 +237,8 @@ impl<T> Queue<T> {
 
     fn put(&self, images: Vec<Owned>, value: T) -> Result<u64> {
         let images = self.limits.request(images)?;
-        // Dropping images or a value runs user code, so the lock must not be held at that time. The
-        // lock is acquired last and therefore released first.
+        // Dropping images or a value runs user code, which must not run under the lock. On an
+        // error, the guard is dropped before them, because it was created last.
         let mut state = self.state();
         if state.closed {
             return Err(Error::config("requests are no longer accepted: close was called, or the decoder was closed"));
@@ -250,8 +246,8 @@ impl<T> Queue<T> {
         if state.waiting.len() >= self.limits.queued {
             return Err(self.limits.busy());
         }
-        let number = state.number;
-        state.number += 1;
+        let number = state.next_number;
+        state.next_number += 1;
         state.waiting.push_back(Request { number, since: Instant::now(), images, value });
         drop(state);
         self.changed.notify_all();
@@ -260,10 +256,10 @@ impl<T> Queue<T> {
 
     fn remove(&self, number: u64) -> Option<T> {
         let mut state = self.state();
-        let place = state.waiting.binary_search_by_key(&number, |request| request.number).ok()?;
-        let request = state.waiting.remove(place);
+        let index = state.waiting.binary_search_by_key(&number, |request| request.number).ok()?;
+        let request = state.waiting.remove(index);
         drop(state);
-        // Dropping images runs user code, so the lock is released first.
+        // Release the lock first, because dropping images runs user code.
         request.map(|request| request.value)
     }
 

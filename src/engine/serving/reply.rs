@@ -1,13 +1,16 @@
+//! Where a response is stored until it is received.
+
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::error::{Error, Result, guarded};
 
-/// The response to a request. It is set once and taken once.
+/// Holds the response to a request, which is set once and taken once.
 pub(crate) struct Reply<B> {
     state: Mutex<State<B>>,
-    given: Condvar,
+    /// Notified when the response is set.
+    changed: Condvar,
 }
 
 struct State<B> {
@@ -23,7 +26,7 @@ enum Answer<B> {
 
 impl<B> Default for Reply<B> {
     fn default() -> Self {
-        Reply { state: Mutex::new(State { answer: Answer::Awaited, waker: None }), given: Condvar::new() }
+        Reply { state: Mutex::new(State { answer: Answer::Awaited, waker: None }), changed: Condvar::new() }
     }
 }
 
@@ -32,8 +35,8 @@ impl<B> State<B> {
         matches!(self.answer, Answer::Awaited)
     }
 
-    /// Takes the response, which must have been set. If the response is a batch, `order` is called
-    /// with it first; if `order` fails, the batch stays here.
+    /// Takes the response, which must have been set. If it is a batch, calls `order` with the batch
+    /// first. If `order` fails, the batch is not taken.
     fn take(&mut self, order: impl FnOnce(&B) -> Result<()>) -> Result<B> {
         if let Answer::Given(Ok(batch)) = &self.answer {
             order(batch)?;
@@ -50,37 +53,37 @@ impl<B> Reply<B> {
         self.state.lock().expect("nothing panics while holding it")
     }
 
-    pub(crate) fn give(&self, batch: Result<B>) {
+    pub(crate) fn set(&self, batch: Result<B>) {
         let mut state = self.state();
         state.answer = Answer::Given(batch);
         let waker = state.waker.take();
         drop(state);
-        self.given.notify_all();
-        // The waker is user code. A panic in it must not affect other requests.
+        self.changed.notify_all();
+        // The waker is user code, and its panics must not affect other requests.
         let _ = guarded(|| {
             waker.into_iter().for_each(Waker::wake);
             Ok(())
         });
     }
 
-    /// Waits for the response and takes it. If the response is a batch, `order` is called with it
-    /// first, while the lock is held. If several threads wait, only one of them calls `order` and
-    /// receives the batch.
+    /// Waits for the response and takes it. If it is a batch, calls `order` with the batch first,
+    /// while holding the lock. If several threads wait, only one of them calls `order` and receives
+    /// the batch.
     pub(crate) fn wait(&self, order: impl FnOnce(&B) -> Result<()>) -> Result<B> {
-        let state = self.given.wait_while(self.state(), |state| state.is_awaited());
+        let state = self.changed.wait_while(self.state(), |state| state.is_awaited());
         state.expect("nothing panics while holding it").take(order)
     }
 
-    /// Waits at most `timeout`. Returns whether the response has been set.
-    pub(crate) fn is_given(&self, timeout: Duration) -> bool {
-        let state = self.given.wait_timeout_while(self.state(), timeout, |state| state.is_awaited());
+    /// Waits for the response, but at most for `timeout`. Returns whether it has been set.
+    pub(crate) fn is_set(&self, timeout: Duration) -> bool {
+        let state = self.changed.wait_timeout_while(self.state(), timeout, |state| state.is_awaited());
         !state.expect("nothing panics while holding it").0.is_awaited()
     }
 
-    /// Returns `Ready` if the response has been set. Otherwise stores the waker of `context`, to be
-    /// woken when the response is set. Only the waker of the last call is woken.
+    /// Returns `Ready` if the response has been set. Otherwise, stores the waker of `context`,
+    /// which is woken when the response is set. A later call replaces the waker.
     pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<()> {
-        // Cloning or dropping a waker runs user code too, so the lock is not held here.
+        // Clone and drop wakers without holding the lock, because both run user code.
         let waker = context.waker().clone();
         let mut state = self.state();
         if !state.is_awaited() {

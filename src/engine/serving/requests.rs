@@ -1,9 +1,8 @@
-//! The queue of requests, each of which becomes a batch.
+//! The queue of requests, and the source that provides their images to the engine.
 //!
-//! A request is first *pending* in a queue. Once a slot is assigned to the request, it has *begun*,
-//! and becomes one batch of the run. A cancelled request is removed from the queue. If it has
-//! already begun, its batch stays in the run without its images, so that later batches keep their
-//! numbers.
+//! A request first waits in a queue. It has *begun* once a slot is assigned to it, and then becomes
+//! one batch of the run. A canceled request is removed from the queue. If it has already begun, its
+//! images are dropped, but its batch stays in the run, so that later batches keep their indices.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -15,14 +14,13 @@ use crate::error::{Error, ErrorKind, Result, guarded};
 use crate::sampler::Entry;
 use crate::source::{Sample, Source};
 
-/// The bytes of an encoded image, in a container supplied by the user.
+/// The bytes of an encoded image, owned by a value from the user.
 pub(crate) type Owned = Box<dyn AsRef<[u8]> + Send + Sync>;
 
 /// An encoded image of a request.
 pub(super) enum Image {
     Kept(Owned),
-    /// The size in bytes of an image that exceeds the limit. The bytes themselves have been
-    /// dropped.
+    /// An image of this many bytes, which exceeds the limit. The bytes have been dropped.
     TooLarge(usize),
 }
 
@@ -35,22 +33,23 @@ pub(crate) struct Limits {
     pub(crate) image_bytes: u64,
     /// Maximum number of requests in the queue.
     pub(crate) queued: usize,
-    /// How long a request may wait while the program holds all batches.
+    /// How long a request may wait while the program holds every batch.
     pub(crate) timeout: Duration,
 }
 
 impl Limits {
-    /// Checks the images of a request, and drops the bytes of images that are too large.
+    /// Checks the number of images in a request, and drops the bytes of images that are too large.
     ///
     /// # Errors
-    /// If there are no images or too many images.
+    /// If there are no images or too many.
     pub(super) fn request(&self, images: Vec<Owned>) -> Result<Vec<Image>> {
         let (count, most) = (images.len(), self.images);
         if count == 0 || count > most {
             return Err(Error::config(format!("a request of {count} images: the decoder accepts 1 to {most}")));
         }
         let kept = images.into_iter().map(|image| {
-            // This call runs user code. If it panics, the image fails later, when it is read.
+            // `as_ref` is user code. If it panics here, it also panics when the image is read, and
+            // the image fails then.
             match guarded(|| Ok((*image).as_ref().len())) {
                 Ok(bytes) if bytes as u64 > self.image_bytes => Image::TooLarge(bytes),
                 _ => Image::Kept(image),
@@ -59,7 +58,7 @@ impl Limits {
         Ok(kept.collect())
     }
 
-    /// Returns the error for a request that exceeds the queue limit.
+    /// Returns the error for a request that does not fit into the queue.
     pub(super) fn busy(&self) -> Error {
         let queued = self.queued;
         let cause =
@@ -68,29 +67,30 @@ impl Limits {
     }
 }
 
-/// The requests that have not received a response. Implements `Source`, which provides the images
-/// of the requests that have begun.
+/// The requests without a response. As a `Source`, provides the images of the requests that have
+/// begun. As a `BatchSampler`, turns each request into one batch.
 pub(crate) struct Requests<B> {
     pub(super) limits: Limits,
     state: Mutex<State<B>>,
-    /// Notified when there is a new request or a new run, or when the decoder is closed.
+    /// Notified when a request arrives, when a new run begins, and when the decoder is closed.
     changed: Condvar,
 }
 
 struct State<B> {
-    /// Pending requests by ticket, oldest first.
+    /// Requests that have not begun, by ticket.
     queued: BTreeMap<u64, Request<B>>,
-    /// The batches of the run, starting at `number`.
+    /// Requests that have begun, in the order of their batches.
     begun: VecDeque<Begun<B>>,
-    number: u64,
-    /// The ticket of the next request.
-    ticket: u64,
-    /// Source index of the next image.
-    next: u64,
-    /// Number of the run. A new run begins after an error that ends the previous one.
+    /// Index of the batch of the first request in `begun`.
+    first_batch: u64,
+    /// Ticket of the next request.
+    next_ticket: u64,
+    /// Source index of the first image of the next request to begin.
+    next_image: u64,
+    /// Epoch of the current run. After an error that ends a run, the next run is the next epoch.
     epoch: u64,
     closed: bool,
-    /// Whether the threads that make batches have ended. If so, requests fail with the reason.
+    /// Whether the engine has ended, so that no more batches will be made.
     ended: bool,
 }
 
@@ -105,21 +105,21 @@ struct Begun<B> {
     /// Source index of the request's first image.
     first: u64,
     count: u64,
-    /// The request; `None` once it has been cancelled.
+    /// The request; `None` once it has been canceled or has failed.
     request: Option<Request<B>>,
 }
 
 impl<B> State<B> {
-    /// Returns the index in `begun` of the request with this ticket.
-    fn place(&self, ticket: u64) -> Option<usize> {
+    /// Returns the index in `begun` of the request with ticket `ticket`.
+    fn begun_index(&self, ticket: u64) -> Option<usize> {
         self.begun.binary_search_by_key(&ticket, |begun| begun.ticket).ok()
     }
 
-    /// Starts the oldest request of the queue.
+    /// Begins the oldest request of the queue.
     fn begin_next(&mut self) -> Option<&Begun<B>> {
         let (ticket, request) = self.queued.pop_first()?;
-        let (first, count) = (self.next, request.images.len() as u64);
-        self.next += count;
+        let (first, count) = (self.next_image, request.images.len() as u64);
+        self.next_image += count;
         self.begun.push_back(Begun { ticket, first, count, request: Some(request) });
         self.begun.back()
     }
@@ -133,9 +133,9 @@ impl<B> Requests<B> {
         let state = State {
             queued: BTreeMap::new(),
             begun: VecDeque::new(),
-            number: 0,
-            ticket: 0,
-            next: 0,
+            first_batch: 0,
+            next_ticket: 0,
+            next_image: 0,
             epoch: 0,
             closed: false,
             ended: false,
@@ -150,45 +150,45 @@ impl<B> Requests<B> {
     /// Queues a request. Returns its ticket and its reply.
     ///
     /// # Errors
-    /// If there are no images or too many images, or if the queue is full.
-    pub(crate) fn ask(&self, images: Vec<Owned>) -> Result<(u64, Arc<Reply<B>>)> {
+    /// If there are no images or too many, or if the queue is full.
+    pub(crate) fn submit(&self, images: Vec<Owned>) -> Result<(u64, Arc<Reply<B>>)> {
         let images = self.limits.request(images)?;
         let state = self.state();
         if !state.closed && state.queued.len() >= self.limits.queued {
             drop(state);
             return Err(self.limits.busy());
         }
-        Ok(self.put(state, images))
+        Ok(self.push(state, images))
     }
 
     /// Queues the images of a dynamic batch, even if the queue is full, because the dynamic batcher
-    /// has a bounded queue of its own.
-    pub(super) fn ask_joined(&self, images: Vec<Image>) -> (u64, Arc<Reply<B>>) {
-        self.put(self.state(), images)
+    /// bounds its own queue.
+    pub(super) fn submit_dynamic(&self, images: Vec<Image>) -> (u64, Arc<Reply<B>>) {
+        self.push(self.state(), images)
     }
 
-    fn put(&self, mut state: MutexGuard<'_, State<B>>, images: Vec<Image>) -> (u64, Arc<Reply<B>>) {
-        let (ticket, reply) = (state.ticket, Arc::new(Reply::default()));
+    fn push(&self, mut state: MutexGuard<'_, State<B>>, images: Vec<Image>) -> (u64, Arc<Reply<B>>) {
+        let (ticket, reply) = (state.next_ticket, Arc::new(Reply::default()));
         if state.closed {
             drop(state);
-            reply.give(Err(ended()));
+            reply.set(Err(ended()));
             return (ticket, reply);
         }
         let images = images.into();
-        state.ticket += 1;
+        state.next_ticket += 1;
         state.queued.insert(ticket, Request { since: Instant::now(), images, reply: reply.clone() });
         drop(state);
         self.changed.notify_all();
         (ticket, reply)
     }
 
-    /// Cancels the request with this ticket.
+    /// Cancels the request with ticket `ticket`.
     pub(crate) fn cancel(&self, ticket: u64) {
         let mut state = self.state();
         let queued = state.queued.remove(&ticket);
-        let begun = state.place(ticket).and_then(|place| state.begun[place].request.take());
+        let begun = state.begun_index(ticket).and_then(|index| state.begun[index].request.take());
         drop(state);
-        // Dropping images runs user code, so the lock is released first.
+        // Release the lock first, because dropping images runs user code.
         drop((queued, begun));
     }
 
@@ -198,27 +198,28 @@ impl<B> Requests<B> {
         !self.changed.wait_while(self.state(), idle).expect("nothing panics while holding it").closed
     }
 
-    /// Responds to the oldest request.
-    pub(crate) fn answer(&self, batch: Result<B>) {
+    /// Sets the response of the oldest request.
+    pub(crate) fn respond(&self, batch: Result<B>) {
         let mut state = self.state();
         let oldest = match state.begun.pop_front() {
             Some(Begun { request, .. }) => {
-                state.number += 1;
+                state.first_batch += 1;
                 request
             }
-            // The error arrived before any batch was begun.
+            // The run failed before any request had begun.
             None if batch.is_err() => state.queued.pop_first().map(|(_, request)| request),
             None => None,
         };
         drop(state);
         if let Some(Request { reply, .. }) = oldest {
-            reply.give(batch);
+            reply.set(batch);
         }
     }
 
-    /// Fails the requests that have waited too long, either with `cause` or with an error that all
-    /// `room` batches are held. Other requests continue.
-    pub(crate) fn give_up_late(&self, room: usize, cause: &Error) {
+    /// Fails the requests that have waited for longer than the timeout. Other requests continue. If
+    /// `cause` is a timeout, the error says that the program holds all `room` batches; otherwise it
+    /// is `cause`.
+    pub(crate) fn fail_late(&self, room: usize, cause: &Error) {
         let is_late = |request: &Request<B>| request.since.elapsed() >= self.limits.timeout;
         let mut late = Vec::new();
         let mut state = self.state();
@@ -236,38 +237,39 @@ impl<B> Requests<B> {
                 )
             };
             let is_held = cause.kind() == ErrorKind::Timeout;
-            reply.give(Err(if is_held { Error::new(ErrorKind::Timeout, text()) } else { cause.clone() }));
+            reply.set(Err(if is_held { Error::new(ErrorKind::Timeout, text()) } else { cause.clone() }));
         }
     }
 
-    /// Ends the run. Returns the number of the next run and the number of its first batch.
+    /// Begins a new run with the requests that had begun. Returns the run's epoch, and the index of
+    /// its first batch.
     pub(crate) fn begin_run(&self) -> (u64, u64) {
         let mut state = self.state();
         state.epoch += 1;
         state.begun.retain(|begun| begun.request.is_some());
         self.changed.notify_all();
-        (state.epoch, state.number)
+        (state.epoch, state.first_batch)
     }
 
     pub(crate) fn is_closed(&self) -> bool {
         self.state().closed
     }
 
-    /// Closes the queue.
+    /// Closes the queue. Requests that are in it stay.
     pub(crate) fn close(&self) {
         self.state().closed = true;
         self.changed.notify_all();
     }
 
-    /// Closes the queue and fails all requests.
-    pub(crate) fn give_up(&self) {
+    /// Closes the queue, and fails all requests that have no response.
+    pub(crate) fn fail_all(&self) {
         let mut state = self.state();
         state.closed = true;
         let begun = std::mem::take(&mut state.begun).into_iter().filter_map(|begun| begun.request);
         let waiting: Vec<_> = begun.chain(std::mem::take(&mut state.queued).into_values()).collect();
         drop(state);
         self.changed.notify_all();
-        waiting.into_iter().for_each(|request| request.reply.give(Err(ended())));
+        waiting.into_iter().for_each(|request| request.reply.set(Err(ended())));
     }
 }
 
@@ -276,17 +278,17 @@ fn ended() -> Error {
 }
 
 impl<B: Send> BatchSampler for Requests<B> {
-    fn fill(&self, epoch: u64, number: u64, entries: &mut Vec<Entry>) {
+    fn fill(&self, epoch: u64, batch: u64, entries: &mut Vec<Entry>) {
         entries.clear();
         let mut state = self.state();
         let Begun { first, count, .. } = loop {
-            let Some(place) =
-                number.checked_sub(state.number).filter(|_| !(state.closed || state.ended) && state.epoch == epoch)
+            let Some(index) =
+                batch.checked_sub(state.first_batch).filter(|_| !(state.closed || state.ended) && state.epoch == epoch)
             else {
                 return;
             };
             let found =
-                if (place as usize) < state.begun.len() { state.begun.get(place as usize) } else { state.begin_next() };
+                if (index as usize) < state.begun.len() { state.begun.get(index as usize) } else { state.begin_next() };
             if let Some(begun) = found {
                 break begun;
             }
@@ -310,10 +312,10 @@ impl<B: Send> Source for Requests<B> {
         let index = index as u64;
         let state = self.state();
         let after = state.begun.partition_point(|begun| begun.first <= index);
-        let begun = after.checked_sub(1).and_then(|place| state.begun.get(place));
+        let begun = after.checked_sub(1).and_then(|before| state.begun.get(before));
         let found = begun.and_then(|begun| Some((index - begun.first, begun.request.as_ref()?.images.clone())));
         drop(state);
-        let image = found.as_ref().and_then(|(place, images)| images.get(*place as usize));
+        let image = found.as_ref().and_then(|(offset, images)| images.get(*offset as usize));
         match image.ok_or_else(|| Error::in_source("the request was cancelled"))? {
             Image::Kept(image) => {
                 scratch.clear();

@@ -1,20 +1,21 @@
 //! Divides JPEG decoding between the workers and the device.
 //!
-//! The device decodes while it has room for batches. When all its batch slots are full, either the
-//! consumer is slower and needs the device for itself, or the device already decodes at its limit.
-//! A worker then decodes a part if it can finish before the batch is needed, and if the workers
-//! have time to spare after copying data for the device. Without these two conditions, all workers
-//! would start decoding at the same time, and the device would run out of batches. The decision
-//! costs a few comparisons per part. The tests simulate this rule and a simpler one.
+//! The device decodes while it has room for batches. When all of its batch slots are full, either
+//! the consumer is slower and needs the device for itself, or the device already decodes as fast as
+//! it can. A worker then decodes a part if it can finish before the batch is needed, and if the
+//! workers have time to spare after copying data for the device. Without these two conditions, all
+//! workers would start decoding at the same time, and the device would run out of batches.
+//!
+//! The decision costs a few comparisons per part. The tests simulate this rule and a simpler one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Whether workers or the device decode JPEGs for batches in device memory. The pixels are
-/// bit-identical in either case.
+/// Where JPEGs are decoded for batches in device memory. The pixels are bit-identical in either
+/// case.
 ///
-/// If the device decodes, a worker only copies the compressed bytes that a crop needs, and the
+/// If the device decodes, a worker only copies the compressed bytes that the crop needs, and the
 /// device decodes, crops and resizes the image. This reduces the worker's time per sample to about
 /// a tenth, and costs a few microseconds of device time. See
 /// [`Loader::decode_on`](crate::Loader::decode_on).
@@ -24,43 +25,43 @@ pub enum DecodeOn {
     /// Workers decode.
     #[default]
     Cpu,
-    /// The device decodes the images that it supports.
+    /// The device decodes the images that it can. Workers decode the other images.
     Gpu,
-    /// The device decodes if the workers alone would be slower than the consumer.
+    /// The device decodes if the workers alone could not keep up with the consumer.
     Auto,
 }
 
-/// Decides between workers and device for each part of a batch.
+/// Decides for each part of a batch whether a worker or the device decodes it.
 #[derive(Debug)]
 pub(crate) struct Balance {
     on: DecodeOn,
     /// Whether every batch slot of the device is full.
     supplied: AtomicBool,
     pace: Mutex<Pace>,
-    /// Limit on the device time for decoding, if any.
+    /// Limit on the device's decoding time, if there is one.
     allowance: Option<Mutex<Allowance>>,
 }
 
-/// The workers' time budget for decoding, with [`DecodeOn::Auto`]. All times are in ns.
+/// How much time the workers have for decoding, with [`DecodeOn::Auto`]. All times are in ns.
 ///
 /// A worker may decode a part if it can finish before the batch is needed, and if the workers have
-/// spare time. The spare time accumulates as time passes, and the cost of each part is deducted
-/// from it. Therefore, workers that keep up with the device decode in their remaining time, and
-/// never all at once.
+/// spare time. Spare time accumulates as time passes, and the cost of each part is deducted from
+/// it. Therefore, workers that keep up with the device decode in the time that remains, and never
+/// all at once.
 #[derive(Debug)]
 struct Pace {
     workers: f64,
-    /// Number of the next batch that the device takes.
+    /// Sequence number of the next batch that the device takes.
     next: u64,
     /// When the device took the previous batch.
     taken: Option<Instant>,
-    /// Average time between two batches.
+    /// Average time between two batches that the device takes.
     between: f64,
     /// Average time that a worker takes to decode a part.
     decoding: f64,
     /// Average time that a worker takes to copy a part for the device.
     copying: f64,
-    /// Spare time of the workers, as of `at`.
+    /// Spare time of all workers together, as of `at`.
     spare: f64,
     at: Instant,
     /// When a worker last decoded a part.
@@ -68,13 +69,13 @@ struct Pace {
 }
 
 impl Pace {
-    /// Fraction of the workers' time that is available for decoding. The remainder allows for other
-    /// threads and delays.
-    const USED: f64 = 0.9;
-    /// Limit of the accumulated spare time, in parts per worker.
-    const MOST: f64 = 2.0;
-    /// Interval at which a worker decodes a part regardless of its spare time, to keep the average
-    /// decoding time up to date.
+    /// Fraction of the workers' time that is planned. The remaining time allows for other threads
+    /// and for delays.
+    const USABLE_FRACTION: f64 = 0.9;
+    /// Maximum spare time, in parts per worker.
+    const MAX_SPARE_PARTS: f64 = 2.0;
+    /// A worker decodes a part at least this often while the device is supplied, to keep the
+    /// average decoding time up to date.
     const PROBE: Duration = Duration::from_secs(2);
 
     fn new(workers: usize, now: Instant) -> Self {
@@ -96,33 +97,33 @@ impl Pace {
         (self.next, self.taken) = (0, None);
     }
 
-    /// Records that the device took batch `turn` of the run.
-    fn took(&mut self, turn: u64, now: Instant) {
+    /// Records that the device took the batch with sequence number `seq`.
+    fn batch_taken(&mut self, seq: u64, now: Instant) {
         if let Some(before) = self.taken.replace(now) {
             let between = now.saturating_duration_since(before).as_nanos() as f64;
-            // Limit the value, so that a pause of the program does not distort the average.
+            // Clamp the value, so that a pause of the program does not distort the average.
             let most = if self.between > 0.0 { 4.0 * self.between } else { f64::INFINITY };
             self.between = average(self.between, between.min(most));
         }
-        self.next = turn + 1;
+        self.next = seq + 1;
     }
 
-    /// Records that a worker took `ns` for a part.
-    fn worked(&mut self, on_device: bool, ns: f64) {
+    /// Records that a worker spent `ns` on a part.
+    fn part_finished(&mut self, on_device: bool, ns: f64) {
         let known = if on_device { &mut self.copying } else { &mut self.decoding };
         *known = average(*known, ns);
     }
 
-    /// Returns whether a worker should decode a part of batch `turn`. Deducts the cost of the part
-    /// from the spare time.
-    fn worker_decodes(&mut self, turn: u64, supplied: bool, now: Instant) -> bool {
-        let grown = now.saturating_duration_since(self.at).as_nanos() as f64 * self.workers * Self::USED;
+    /// Returns whether a worker should decode a part of the batch with sequence number `seq`.
+    /// Deducts the cost of the part from the spare time.
+    fn worker_decodes(&mut self, seq: u64, supplied: bool, now: Instant) -> bool {
+        let grown = now.saturating_duration_since(self.at).as_nanos() as f64 * self.workers * Self::USABLE_FRACTION;
         self.at = self.at.max(now);
-        let most = Self::MOST * self.workers * self.decoding.max(self.copying);
+        let most = Self::MAX_SPARE_PARTS * self.workers * self.decoding.max(self.copying);
         self.spare = (self.spare + grown - self.copying).clamp(-most, most);
         let more = (self.decoding - self.copying).max(0.0);
-        // This is a lower bound, because the device also holds batches.
-        let left = turn.saturating_sub(self.next) as f64 * self.between;
+        // A lower bound, because the device also holds batches that it has already taken.
+        let left = seq.saturating_sub(self.next) as f64 * self.between;
         let due = self.decoded.is_none_or(|last| now.saturating_duration_since(last) >= Self::PROBE);
         let decodes = supplied && (due || (left > self.decoding && self.spare >= more));
         if decodes {
@@ -133,41 +134,44 @@ impl Pace {
     }
 }
 
-/// Updates the moving average `known` with `value`. `known` is 0 before the first value.
+/// Returns the moving average `known`, updated with `value`. An average of 0 has no values yet.
 fn average(known: f64, value: f64) -> f64 {
     if known > 0.0 { known + (value - known) / 8.0 } else { value }
 }
 
-/// Budget of device time for decoding. The budget accumulates as time passes, and the decoding time
+/// Budget for the device's decoding time. The budget grows as time passes, and the decoding time
 /// that the device reports is deducted from it.
 #[derive(Debug)]
 struct Allowance {
-    /// Fraction of the device's time, less than 1.
+    /// Fraction of the device's time that decoding may take, less than 1.
     share: f64,
     /// Remaining budget in ns, as of `at`.
     left: f64,
     at: Instant,
+    /// Total decoding time in ns, as of `at`.
     taken: u64,
 }
 
 impl Allowance {
-    /// Limit of the accumulation period, so that a pause does not allow a burst of decoding.
-    const MOST: Duration = Duration::from_millis(250);
+    /// The budget grows for at most this long, so that no burst of decoding follows a pause.
+    const MAX_GROWTH: Duration = Duration::from_millis(250);
 
-    /// Returns whether any budget is left, given that decoding has taken `taken` ns in total so
-    /// far.
+    /// Updates the budget, and returns whether any of it is left. `taken` is the total decoding
+    /// time so far, in ns.
     fn is_left(&mut self, now: Instant, taken: u64) -> bool {
         let grown = now.saturating_duration_since(self.at).as_nanos() as f64 * self.share;
         self.left += grown - taken.saturating_sub(self.taken) as f64;
-        self.left = self.left.min(Self::MOST.as_nanos() as f64 * self.share);
-        // Workers may report out of order. The maximum avoids counting time twice.
+        self.left = self.left.min(Self::MAX_GROWTH.as_nanos() as f64 * self.share);
+        // Take the maximum, because workers may report out of order, and no time may be counted
+        // twice.
         (self.at, self.taken) = (self.at.max(now), self.taken.max(taken));
         self.left > 0.0
     }
 }
 
 impl Balance {
-    /// Creates a balance. `share` is the maximum fraction of device time for decoding, from 0 to 1.
+    /// Creates the balance of a loader. `share` is the maximum fraction of device time for
+    /// decoding, from 0 to 1.
     pub(crate) fn new(on: DecodeOn, share: f64, workers: usize) -> Self {
         let now = Instant::now();
         let allowance = Allowance { share, left: 0.0, at: now, taken: 0 };
@@ -183,8 +187,8 @@ impl Balance {
         self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the current time if the pace is measured. Callers read the clock before they lock,
-    /// so that waiting for the lock does not shift the timestamp.
+    /// Returns the current time if parts are timed. Read the clock before locking `pace`, so that
+    /// waiting for the lock does not shift the timestamp.
     pub(crate) fn clock(&self) -> Option<Instant> {
         (self.on == DecodeOn::Auto).then(Instant::now)
     }
@@ -196,24 +200,24 @@ impl Balance {
         }
     }
 
-    /// Records that the consumer or the device took batch `turn` of the run.
-    pub(crate) fn took(&self, turn: u64) {
+    /// Records that the consumer or the device took the batch with sequence number `seq`.
+    pub(crate) fn batch_taken(&self, seq: u64) {
         if let Some(now) = self.clock() {
-            self.pace().took(turn, now);
+            self.pace().batch_taken(seq, now);
         }
     }
 
     /// Records that a worker has finished a part. `since` is the value of [`clock`](Balance::clock)
     /// when the worker began the part, and `on_device` is the result of
-    /// [`device_now`](Balance::device_now) for the part.
-    pub(crate) fn worked(&self, on_device: bool, since: Option<Instant>) {
+    /// [`device_decodes`](Balance::device_decodes) for the part.
+    pub(crate) fn part_finished(&self, on_device: bool, since: Option<Instant>) {
         if let Some(since) = since {
             let ns = since.elapsed().as_nanos() as f64;
-            self.pace().worked(on_device, ns);
+            self.pace().part_finished(on_device, ns);
         }
     }
 
-    /// Returns the average time that a worker takes to decode a part and to copy a part for the
+    /// Returns how long a worker takes on average to decode a part, and to copy a part for the
     /// device.
     #[cfg(all(test, feature = "_device"))]
     pub(crate) fn times(&self) -> [f64; 2] {
@@ -226,24 +230,35 @@ impl Balance {
         self.supplied.store(supplied, Ordering::Relaxed);
     }
 
-    /// Returns whether the device decodes the next part, which belongs to batch `turn` of the run.
-    /// `taken` is the total device time for decoding so far, in ns.
-    pub(crate) fn device_now(&self, turn: u64, taken: u64) -> bool {
+    /// Returns whether the device should decode the next part, which belongs to the batch with
+    /// sequence number `seq`. `taken` is the device's total decoding time so far, in ns.
+    pub(crate) fn device_decodes(&self, seq: u64, taken: u64) -> bool {
         let wanted = match self.on {
             DecodeOn::Cpu => false,
             DecodeOn::Gpu => true,
-            // A supplied device either waits for a slower consumer, or decodes at its limit.
+            // A device with full slots either waits for a slower consumer or decodes at its limit,
+            // so workers may help.
             DecodeOn::Auto => {
                 let (supplied, now) = (self.supplied.load(Ordering::Relaxed), Instant::now());
-                !self.pace().worker_decodes(turn, supplied, now)
+                !self.pace().worker_decodes(seq, supplied, now)
             }
         };
-        let allowed = |allowance: &Mutex<Allowance>| {
+        wanted && self.is_allowed(taken)
+    }
+
+    /// Returns whether the device decodes images that would hold up their batch, even in a part
+    /// that a worker decodes.
+    pub(crate) fn device_takes_large(&self, taken: u64) -> bool {
+        self.on == DecodeOn::Auto && self.is_allowed(taken)
+    }
+
+    /// Returns whether the limit on the device time, if any, allows more decoding.
+    fn is_allowed(&self, taken: u64) -> bool {
+        self.allowance.as_ref().is_none_or(|allowance| {
             let now = Instant::now();
             let mut allowance = allowance.lock().unwrap_or_else(PoisonError::into_inner);
             allowance.is_left(now, taken)
-        };
-        wanted && self.allowance.as_ref().is_none_or(allowed)
+        })
     }
 }
 
@@ -254,11 +269,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn decoding_takes_its_share_of_the_devices_time_on_average() {
+    fn decoding_stays_within_its_share_of_device_time() {
         let mut at = Instant::now();
         let mut allowance = Allowance { share: 0.05, left: 0.0, at, taken: 0 };
-        // A batch takes 2 ms of device time, which is reported 7 ms later. One batch is requested
-        // per ms.
+        // One batch per ms is requested. A batch takes 2 ms of device time, which is reported after
+        // 7 ms.
         let (mut known, mut under_way, mut taken) = (0, std::collections::VecDeque::new(), 0);
         for ms in 0..10_000 {
             at += Duration::from_millis(1);
@@ -285,24 +300,30 @@ mod tests {
     }
 
     #[test]
-    fn without_a_share_the_users_choice_holds() {
-        assert!(Balance::new(DecodeOn::Gpu, 1.0, 2).device_now(0, u64::MAX));
-        assert!(!Balance::new(DecodeOn::Cpu, 1.0, 2).device_now(0, 0));
+    fn without_a_limit_the_option_decides() {
+        assert!(Balance::new(DecodeOn::Gpu, 1.0, 2).device_decodes(0, u64::MAX));
+        assert!(!Balance::new(DecodeOn::Cpu, 1.0, 2).device_decodes(0, 0));
         let auto = Balance::new(DecodeOn::Auto, 1.0, 2);
-        assert!(auto.device_now(0, 0));
+        assert!(auto.device_decodes(0, 0));
         auto.supplied(true);
-        assert!(!auto.device_now(0, 0), "no worker has been measured yet");
-        assert!(auto.device_now(0, 0), "the batch is needed immediately");
-        assert!(!Balance::new(DecodeOn::Gpu, 0.0, 2).device_now(0, 0), "with a share of 0, the device decodes nothing");
+        assert!(!auto.device_decodes(0, 0), "no worker has been measured yet");
+        assert!(auto.device_decodes(0, 0), "the batch is needed immediately");
+        let takes_large = |on, share| Balance::new(on, share, 2).device_takes_large(0);
+        assert!(takes_large(DecodeOn::Auto, 1.0) && !takes_large(DecodeOn::Auto, 0.0));
+        assert!(!takes_large(DecodeOn::Cpu, 1.0), "workers decode everything");
+        assert!(
+            !Balance::new(DecodeOn::Gpu, 0.0, 2).device_decodes(0, 0),
+            "with a share of 0, the device decodes nothing"
+        );
     }
 
-    /// Simulated machine that makes batches. Times are in µs.
+    /// A simulated machine that makes batches. Times are in µs.
     #[derive(Clone, Copy)]
     struct Machine {
         workers: usize,
-        /// Time that the device takes to decode a batch.
+        /// Time that the device needs to decode a batch.
         decodes: u64,
-        /// Time that the device takes to convert a batch.
+        /// Time that the device needs to convert a batch.
         converts: u64,
         /// Duration of the consumer's step.
         step: u64,
@@ -315,37 +336,35 @@ mod tests {
     const COPYING: u64 = 300;
     const DEVICE_SLOTS: u64 = 3;
 
-    /// Result of a simulation: batches per second, and the fraction of parts that the device
-    /// decoded.
+    /// The result of a simulation.
     struct Outcome {
         rate: f64,
         on_device: f64,
     }
 
-    /// Simulates `batches` batches. `choose` decides where each part is decoded, and is told when
-    /// the device takes a batch and when a part is finished.
+    /// Simulates `batches` batches. `choose` decides where each part is decoded.
     fn run(machine: Machine, batches: u64, choose: &mut dyn Choice) -> Outcome {
         let Machine { workers, decodes, converts, step, slots } = machine;
-        // For each worker, when it becomes free, and its current part. `None` if the worker is
-        // idle.
+        // Per worker: when it finishes its current part, the batch of the part, and whether the
+        // device decodes it. `None` if the worker is idle.
         let mut busy: Vec<Option<(u64, u64, bool)>> = vec![None; workers];
         let mut queue = VecDeque::new();
         let (mut begun, mut free) = (0, slots);
-        // For each batch, the number of remaining parts and the number of parts that the device
+        // Per batch: the number of remaining parts, and the number of parts that the device
         // decodes.
         let mut parts = HashMap::<u64, (u64, u64)>::new();
-        // Batches on the device, with the time when each becomes ready.
+        // Batches on the device: when each becomes ready, and whether it still occupies a host
+        // slot.
         let mut ring = VecDeque::<(u64, bool)>::new();
         let (mut taken, mut device_free, mut consumer_free, mut on_device) = (0, 0, 0, 0);
         let (mut delivered, mut now, mut steps) = (0, 0, VecDeque::<u64>::new());
         while delivered < batches {
-            // A host slot is returned once the device has decoded its batch.
+            // The host slot of a batch is free again once the device has decoded the batch.
             for (ready, host) in ring.iter_mut().filter(|(ready, host)| *ready <= now && *host) {
                 let _ = ready;
                 (*host, free) = (false, free + 1);
             }
-            // After each step, the consumer takes a batch that is ready, and uses it for the next
-            // step.
+            // At the end of each step, the consumer takes the next batch if it is ready.
             if consumer_free <= now && ring.front().is_some_and(|(ready, host)| *ready <= now && !host) {
                 ring.pop_front();
                 delivered += 1;
@@ -362,7 +381,7 @@ mod tests {
                 let (_, device) = parts.remove(&taken).unwrap();
                 device_free = device_free.max(now) + decodes * device / PARTS + converts;
                 ring.push_back((device_free, true));
-                choose.took(taken, now);
+                choose.batch_taken(taken, now);
                 taken += 1;
             }
             while free > 0 {
@@ -372,20 +391,20 @@ mod tests {
                 begun += 1;
             }
             for worker in &mut busy {
-                if let Some((end, turn, device)) = *worker
+                if let Some((end, seq, device)) = *worker
                     && end <= now
                 {
-                    let (left, of_device) = parts.get_mut(&turn).unwrap();
+                    let (left, of_device) = parts.get_mut(&seq).unwrap();
                     (*left, *of_device) = (*left - 1, *of_device + u64::from(device));
-                    choose.worked(device, if device { COPYING } else { DECODING });
+                    choose.part_finished(device, if device { COPYING } else { DECODING });
                     *worker = None;
                 }
                 if worker.is_none()
-                    && let Some(turn) = queue.pop_front()
+                    && let Some(seq) = queue.pop_front()
                 {
-                    let device = !choose.worker_decodes(turn, supplied, now);
+                    let device = !choose.worker_decodes(seq, supplied, now);
                     on_device += u64::from(device);
-                    *worker = Some((now + if device { COPYING } else { DECODING }, turn, device));
+                    *worker = Some((now + if device { COPYING } else { DECODING }, seq, device));
                 }
             }
             now += 20;
@@ -393,11 +412,11 @@ mod tests {
         Outcome { rate: delivered as f64 * 1e6 / now as f64, on_device: on_device as f64 / (begun * PARTS) as f64 }
     }
 
-    /// A rule that chooses where parts are decoded.
+    /// A rule that decides where parts are decoded.
     trait Choice {
-        fn worker_decodes(&mut self, turn: u64, supplied: bool, us: u64) -> bool;
-        fn took(&mut self, _turn: u64, _us: u64) {}
-        fn worked(&mut self, _on_device: bool, _us: u64) {}
+        fn worker_decodes(&mut self, seq: u64, supplied: bool, us: u64) -> bool;
+        fn batch_taken(&mut self, _turn: u64, _us: u64) {}
+        fn part_finished(&mut self, _on_device: bool, _us: u64) {}
     }
 
     struct Always(bool);
@@ -408,7 +427,7 @@ mod tests {
         }
     }
 
-    /// The simpler rule, which ignores times: workers decode while the device is supplied.
+    /// The simpler rule, which ignores times: workers decode whenever the device is supplied.
     struct WhileSupplied;
 
     impl Choice for WhileSupplied {
@@ -420,14 +439,14 @@ mod tests {
     struct Paced(Pace, Instant);
 
     impl Choice for Paced {
-        fn worker_decodes(&mut self, turn: u64, supplied: bool, us: u64) -> bool {
-            self.0.worker_decodes(turn, supplied, self.1 + Duration::from_micros(us))
+        fn worker_decodes(&mut self, seq: u64, supplied: bool, us: u64) -> bool {
+            self.0.worker_decodes(seq, supplied, self.1 + Duration::from_micros(us))
         }
-        fn took(&mut self, turn: u64, us: u64) {
-            self.0.took(turn, self.1 + Duration::from_micros(us));
+        fn batch_taken(&mut self, seq: u64, us: u64) {
+            self.0.batch_taken(seq, self.1 + Duration::from_micros(us));
         }
-        fn worked(&mut self, on_device: bool, us: u64) {
-            self.0.worked(on_device, 1e3 * us as f64);
+        fn part_finished(&mut self, on_device: bool, us: u64) {
+            self.0.part_finished(on_device, 1e3 * us as f64);
         }
     }
 
@@ -456,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_relieve_the_device_during_slow_steps() {
+    fn workers_decode_during_slow_steps() {
         for (workers, most) in [(1, 1.0), (4, 0.65), (8, 0.15), (16, 0.15)] {
             let machine = Machine { workers, step: 20_000, ..PHOTOGRAPHS };
             let Outcome { rate, on_device } = paced(machine, 200);

@@ -6,55 +6,57 @@ use serde::Serialize;
 
 use super::scratch::ScratchPlan;
 
-/// The memory plan of a loader, in bytes. Slots and device memory are allocated when the loader is
-/// opened. Workers allocate scratch memory when they need it.
+/// How much memory a loader uses at most, in bytes. Slots and device memory are allocated when the
+/// loader is opened. Workers allocate scratch memory when they need it.
 ///
 /// Scratch memory holds the encoded bytes and pixels of images in progress, and the decoders'
 /// working memory, which is estimated from the image headers
-/// ([`Codec::memory`](crate::decode::Codec::memory)). Images that need more than a worker's own
-/// share wait for their turn to use `shared_scratch_bytes`.
+/// ([`Codec::memory`](crate::decode::Codec::memory)). An image that needs more than a worker's own
+/// share waits until it may use `shared_scratch_bytes`.
 ///
-/// An image that needs more than all of the shared scratch waits until no other image uses it, and
-/// then exceeds the plan. Set [`Loader::max_pixels`](crate::Loader::max_pixels) to reject such
-/// images.
+/// An image that needs more than all of the shared memory waits until no other image uses that
+/// memory, and then exceeds the plan. Set [`Loader::max_pixels`](crate::Loader::max_pixels) to
+/// reject such images.
 ///
 /// The plan excludes:
 ///
 /// - the threads' stacks;
 /// - the source's own memory;
-/// - encoded samples that a source copies and that exceed a quarter of a worker's share, until the
-///   worker may use the shared memory;
-/// - the coefficients of a damaged JPEG while it is decoded, because its header does not reveal the
-///   damage.
+/// - encoded samples that a source copies and that exceed a quarter of a worker's share, while the
+///   worker waits for shared memory;
+/// - the coefficients of a damaged JPEG while it is decoded, because the damage cannot be seen in
+///   its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct MemoryPlan {
-    /// Number of batch buffers on the host. With automatic
-    /// [`Loader::prefetch`](crate::Loader::prefetch), the maximum number that may be used.
+    /// Number of batch buffers (slots) in host memory. If
+    /// [`Loader::prefetch`](crate::Loader::prefetch) is automatic, this is the maximum number.
     pub slots: usize,
-    /// Number of slots in use now. The other slots are reserved for a larger prefetch depth. Unless
-    /// the slots are page-locked, the operating system provides their memory on first use.
+    /// Number of slots that are currently in use. The others are reserved for a larger prefetch
+    /// depth. Unless the slots are page-locked, the operating system provides their memory only
+    /// when they are first used.
     pub slots_in_use: usize,
     /// Size of one slot.
     pub slot_bytes: usize,
     /// Total size of all slots.
     pub host_bytes: usize,
-    /// Number of page-locked bytes: either all of `host_bytes` or 0.
+    /// Page-locked part of `host_bytes`: either all of it or 0.
     pub pinned_bytes: usize,
-    /// Total bytes on the device.
+    /// Total size of the memory on the device.
     pub device_bytes: usize,
     /// Number of batches that fit on the device, or 0 if batches are delivered in host memory.
     pub device_slots: usize,
     /// Part of `device_bytes` that holds images before they are converted.
     pub staging_bytes: usize,
-    /// Maximum host memory of workers and readers, in addition to the slots.
+    /// Maximum host memory that workers and readers use in addition to the slots.
     pub scratch_bytes: usize,
-    /// Part of `scratch_bytes` that belongs to one worker.
+    /// Part of `scratch_bytes` that each worker owns.
     pub worker_scratch_bytes: usize,
-    /// Part of `scratch_bytes` that all workers share, for images that exceed a worker's own share.
+    /// Part of `scratch_bytes` that all workers share, for images that need more than a worker's
+    /// own share.
     pub shared_scratch_bytes: usize,
     /// Part of `scratch_bytes` for samples that reader threads read ahead when storage is slow.
-    /// Each reader may exceed it by one sample, until that sample is decoded.
+    /// Each reader may exceed this part by one sample, until that sample is decoded.
     pub ahead_bytes: usize,
     /// Part of `scratch_bytes` for samples that the source prefetches
     /// ([`Source::follow`](crate::source::Source::follow)).
@@ -65,7 +67,7 @@ pub struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// Returns the plan of a loader that delivers in host memory, with `slots` slots of
+    /// Returns the plan of a loader that delivers batches in host memory and has `slots` slots of
     /// `slot_bytes` bytes.
     pub(crate) fn of(slots: usize, slot_bytes: usize, scratch: &ScratchPlan) -> Self {
         MemoryPlan {

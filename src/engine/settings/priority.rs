@@ -1,15 +1,16 @@
-#![allow(unsafe_code)]
-//! Thread priority.
+//! Lowers the priority of a thread.
 //!
 //! **Invariants**
-//! 1. `nice` accepts any argument. On Linux it affects only the calling thread.
+//! 1. `nice` accepts any argument. On Linux, it affects only the calling thread.
 
-/// Increment of the `nice` value. If a worker competes with another thread for a core, the worker
-/// gets about a tenth of the other thread's time.
+#![allow(unsafe_code)]
+
+/// Increment of the `nice` value. A worker that competes with another thread for a core gets about
+/// a tenth of that thread's time.
 const NICE: i32 = 10;
 
-/// Lowers the priority of the calling thread. Does nothing on systems other than Linux, where
-/// `nice` changes the whole process.
+/// Lowers the priority of the calling thread on Linux. Does nothing on other systems, because
+/// `nice` affects the whole process there.
 pub(super) fn lower() {
     #[cfg(target_os = "linux")]
     // SAFETY: invariant 1. If the call fails, the thread keeps its priority.

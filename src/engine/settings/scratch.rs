@@ -1,28 +1,28 @@
-//! Scratch memory of the workers: sizes and admission.
+//! Scratch memory of the workers.
 //!
 //! Each worker owns a fixed share, enough for eight typical photographs. An image that needs more
-//! uses memory that is shared by all workers and granted in request order. An image that needs more
-//! than all of the shared memory is admitted when no other image uses the shared memory. A worker
-//! never holds shared memory while it waits, so every holder can finish.
+//! uses memory that all workers share and that is granted in the order of the requests. An image
+//! that needs more than all of the shared memory has to wait until no other image uses any of it. A
+//! worker never waits while it holds shared memory, so every holder can finish.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-/// Size of a worker's own share if memory is not scarce. Half of it is for images that are decoded
-/// together: eight images of 0.7 megapixels. A quarter is for encoded bytes, and a quarter is for
-/// memory that decoders reuse.
+/// Size in bytes of a worker's own share if memory is not scarce. Half of the share holds images
+/// that are decoded together: eight images of 0.7 megapixels. A quarter holds encoded bytes, and a
+/// quarter is memory that decoders reuse.
 const OWN: usize = 32 << 20;
-/// Size of the shared memory per core. An image of 24 megapixels needs 72 MB, and a progressive
-/// JPEG of that size twice as much.
-const SHARED_EACH: usize = 128 << 20;
-/// Size of the read-ahead budget if memory is not scarce. The budget holds 500 typical photographs,
-/// twice as many as are read at once.
+/// Size in bytes of the shared memory, per core. An image of 24 megapixels needs 72 MB, and a
+/// progressive JPEG of that size needs twice as much.
+const SHARED_PER_CORE: usize = 128 << 20;
+/// Size in bytes of the read-ahead budget if memory is not scarce. It holds 500 typical
+/// photographs, twice as many as are read at once.
 const AHEAD: usize = 128 << 20;
 
-/// Maximum scratch memory of workers and readers, in bytes.
+/// How the scratch memory of workers and readers is divided, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ScratchPlan {
     pub(crate) workers: usize,
-    /// Memory that each worker always needs: one image of the batch, and scratch memory for mixing.
+    /// Memory that each worker always needs: one output image, and scratch memory for mixing.
     pub(crate) fixed: usize,
     /// A worker's own share, in addition to `fixed`.
     pub(crate) own: usize,
@@ -30,35 +30,35 @@ pub(crate) struct ScratchPlan {
     pub(crate) shared: usize,
     /// Memory for samples that readers read ahead.
     pub(crate) ahead: usize,
-    /// Memory for samples that the source itself prefetches.
+    /// Memory for samples that the source prefetches.
     pub(crate) source: usize,
     /// Memory for the user's transforms.
     pub(crate) transforms: usize,
 }
 
 impl ScratchPlan {
-    /// Returns the largest useful plan for `workers` workers on `cores` cores.
+    /// Returns the plan for `workers` workers on `cores` cores if memory is not scarce.
     pub(crate) fn ample(workers: usize, cores: usize, fixed: usize) -> Self {
-        let shared = cores.min(workers).saturating_mul(SHARED_EACH);
+        let shared = cores.min(workers).saturating_mul(SHARED_PER_CORE);
         ScratchPlan { workers, fixed, own: OWN, shared, ahead: AHEAD, source: 0, transforms: 0 }
     }
 
-    /// Returns the plan without a read-ahead budget.
+    /// Returns the plan without memory for reading ahead.
     pub(crate) fn without_readers(self) -> Self {
         ScratchPlan { ahead: 0, source: 0, ..self }
     }
 
-    /// Returns the plan for a source that prefetches up to `bytes`.
+    /// Returns the plan for a source that prefetches up to `bytes` bytes.
     pub(crate) fn with_source(self, bytes: usize) -> Self {
         ScratchPlan { source: bytes, ..self }
     }
 
-    /// Returns the plan with `bytes` for the user's transforms.
+    /// Returns the plan with `bytes` bytes for the user's transforms.
     pub(crate) fn with_transforms(self, bytes: usize) -> Self {
         ScratchPlan { transforms: bytes, ..self }
     }
 
-    /// Returns the minimum memory that workers and transforms need, in bytes.
+    /// Returns the memory without which workers and transforms cannot run.
     pub(crate) fn needed(&self) -> usize {
         self.workers.saturating_mul(self.fixed).saturating_add(self.transforms)
     }
@@ -72,7 +72,8 @@ impl ScratchPlan {
             .saturating_add(self.source)
     }
 
-    /// Shrinks the plan to `bytes`, but not below the [minimum](ScratchPlan::needed).
+    /// Returns the plan, shrunk to `bytes` bytes, but not below what is
+    /// [needed](ScratchPlan::needed).
     pub(crate) fn within(self, bytes: usize) -> Self {
         if self.total() <= bytes {
             return self;
@@ -88,48 +89,49 @@ impl ScratchPlan {
 /// How a worker's own share is divided, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// Pixels of images that are decoded together.
+    /// For the pixels of images that are decoded together.
     pub(crate) decode: usize,
-    /// Encoded bytes of the current samples.
+    /// For the encoded bytes of the current samples.
     pub(crate) encoded: usize,
-    /// Memory that decoders reuse from image to image.
+    /// For memory that decoders keep from image to image.
     pub(crate) kept: usize,
 }
 
 impl Share {
-    /// Returns the maximum capacity of the buffer for a sample of `bytes` encoded bytes. A growing
-    /// buffer may have twice the capacity of its content.
+    /// Returns the maximum capacity of the buffer for a sample of `bytes` encoded bytes, because a
+    /// growing buffer may have twice the capacity of its content.
     pub(crate) fn buffer(bytes: usize) -> usize {
         bytes.saturating_mul(2)
     }
 
-    /// Returns how much of that capacity requires admission: all of it if it exceeds the share,
-    /// otherwise 0.
-    pub(crate) fn admitted(&self, bytes: usize) -> usize {
+    /// Returns how many bytes of that buffer count toward a request for shared memory: all of them
+    /// if the buffer exceeds this share, and otherwise none.
+    pub(crate) fn excess_buffer(&self, bytes: usize) -> usize {
         let buffer = Self::buffer(bytes);
         if buffer > self.encoded { buffer } else { 0 }
     }
 }
 
-/// The memory that workers share, and the queue of requests for that memory.
+/// The memory that all workers share, and the queue of requests for it.
 pub(crate) struct Scratch {
     plan: ScratchPlan,
-    line: Mutex<Line>,
+    queue: Mutex<Queue>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Line {
+struct Queue {
+    /// Number of bytes in use.
     taken: usize,
     /// Number of the oldest waiting request. The waiting requests are `first..last`.
     first: u64,
     last: u64,
-    /// Largest amount granted by [`Scratch::take`].
+    /// Largest number of bytes that [`Scratch::take`] granted.
     #[cfg(test)]
-    most: usize,
+    largest: usize,
 }
 
-impl Line {
+impl Queue {
     fn admits(&self, bytes: usize, all: usize) -> bool {
         self.taken == 0 || self.taken.saturating_add(bytes) <= all
     }
@@ -137,7 +139,7 @@ impl Line {
 
 impl Scratch {
     pub(crate) fn new(plan: ScratchPlan) -> Self {
-        Scratch { plan, line: Mutex::default(), changed: Condvar::new() }
+        Scratch { plan, queue: Mutex::default(), changed: Condvar::new() }
     }
 
     pub(crate) fn plan(&self) -> ScratchPlan {
@@ -148,61 +150,63 @@ impl Scratch {
         Share { decode: self.plan.own / 2, encoded: self.plan.own / 4, kept: self.plan.own / 4 }
     }
 
-    /// Returns the largest amount that was granted by [`Scratch::take`] since the last call.
+    /// Returns the largest number of bytes that [`Scratch::take`] granted since the last call of
+    /// this function.
     #[cfg(all(test, feature = "_device"))]
-    pub(crate) fn most_taken(&self) -> usize {
-        std::mem::take(&mut self.line().most)
+    pub(crate) fn reset_largest(&self) -> usize {
+        std::mem::take(&mut self.queue().largest)
     }
 
-    fn line(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().expect("nothing panics while holding it")
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().expect("nothing panics while holding it")
     }
 
-    /// Takes `bytes` of the shared memory if they are available and no other request is waiting.
-    pub(crate) fn try_take(&self, bytes: usize) -> Option<Hold<'_>> {
-        let mut line = self.line();
-        let fits = line.taken.saturating_add(bytes) <= self.plan.shared;
-        if line.first < line.last || !fits {
+    /// Takes `bytes` bytes of the shared memory if they are available and no other request is
+    /// waiting.
+    pub(crate) fn try_take(&self, bytes: usize) -> Option<SharedMemory<'_>> {
+        let mut queue = self.queue();
+        let fits = queue.taken.saturating_add(bytes) <= self.plan.shared;
+        if queue.first < queue.last || !fits {
             return None;
         }
-        line.taken += bytes;
-        Some(Hold { scratch: self, bytes })
+        queue.taken += bytes;
+        Some(SharedMemory { scratch: self, bytes })
     }
 
-    /// Takes `bytes` of the shared memory. Blocks until they are available or, if `bytes` exceeds
-    /// the total, until none of the shared memory is in use. The calling thread must not hold any
-    /// shared memory.
-    pub(crate) fn take(&self, bytes: usize) -> Hold<'_> {
-        let mut line = self.line();
-        let number = line.last;
-        line.last += 1;
-        while line.first != number || !line.admits(bytes, self.plan.shared) {
-            line = self.changed.wait(line).expect("nothing panics while holding it");
+    /// Takes `bytes` bytes of the shared memory. Blocks until they are available or, if `bytes`
+    /// exceeds the total, until none of the shared memory is in use. The calling thread must not
+    /// hold any shared memory.
+    pub(crate) fn take(&self, bytes: usize) -> SharedMemory<'_> {
+        let mut queue = self.queue();
+        let number = queue.last;
+        queue.last += 1;
+        while queue.first != number || !queue.admits(bytes, self.plan.shared) {
+            queue = self.changed.wait(queue).expect("nothing panics while holding it");
         }
-        line.first += 1;
-        line.taken = line.taken.saturating_add(bytes);
+        queue.first += 1;
+        queue.taken = queue.taken.saturating_add(bytes);
         #[cfg(test)]
         {
-            line.most = line.most.max(bytes);
+            queue.largest = queue.largest.max(bytes);
         }
-        drop(line);
-        // The next request may fit as well.
+        drop(queue);
+        // Wake the next request, which may also fit.
         self.changed.notify_all();
-        Hold { scratch: self, bytes }
+        SharedMemory { scratch: self, bytes }
     }
 }
 
-/// Shared memory that a worker holds. Dropping this value releases the memory.
-pub(crate) struct Hold<'a> {
+/// Shared memory in use by a worker. Dropping this value releases the memory.
+pub(crate) struct SharedMemory<'a> {
     scratch: &'a Scratch,
     bytes: usize,
 }
 
-impl Drop for Hold<'_> {
+impl Drop for SharedMemory<'_> {
     fn drop(&mut self) {
-        let mut line = self.scratch.line();
-        line.taken = line.taken.saturating_sub(self.bytes);
-        drop(line);
+        let mut queue = self.scratch.queue();
+        queue.taken = queue.taken.saturating_sub(self.bytes);
+        drop(queue);
         self.scratch.changed.notify_all();
     }
 }
@@ -220,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_stay_within_the_memory_unless_one_is_alone() {
+    fn only_a_request_that_runs_alone_exceeds_the_memory() {
         let scratch = Arc::new(scratch(100));
         let taken = Arc::new(AtomicUsize::new(0));
         let threads: Vec<_> = (0..8)
@@ -239,8 +243,8 @@ mod tests {
             })
             .collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        let line = scratch.line();
-        assert_eq!((line.taken, line.first, line.last), (0, 1600, 1600));
+        let queue = scratch.queue();
+        assert_eq!((queue.taken, queue.first, queue.last), (0, 1600, 1600));
     }
 
     #[test]
@@ -251,7 +255,7 @@ mod tests {
             let scratch = scratch.clone();
             thread::spawn(move || drop(scratch.take(90)))
         };
-        while scratch.line().last < 2 {
+        while scratch.queue().last < 2 {
             thread::yield_now();
         }
         assert!(scratch.try_take(10).is_none(), "memory is available, but another request is waiting");
@@ -266,7 +270,7 @@ mod tests {
     #[test]
     fn a_plan_stays_within_its_limit() {
         let ample = ScratchPlan::ample(64, 2, 1000);
-        assert_eq!((ample.own, ample.shared), (OWN, 2 * SHARED_EACH));
+        assert_eq!((ample.own, ample.shared), (OWN, 2 * SHARED_PER_CORE));
         assert_eq!(ample.within(ample.total()), ample);
         for bytes in [0, 500, 2000, 64_000, 65_000, 1 << 20, 1 << 28, ample.total() - 1] {
             let plan = ample.within(bytes);

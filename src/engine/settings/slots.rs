@@ -13,11 +13,11 @@ use crate::trace::Task;
 use super::priority;
 
 /// Maximum number of workers: the core count of the largest machines. Starting and ending a pool of
-/// this size takes a second, because its threads search each other's queues for work. Slow storage
-/// needs more readers, not more workers.
+/// this size takes a second, because its threads search each other's queues for work. To wait for
+/// slow storage, readers are added, not workers.
 pub(crate) const MOST_WORKERS: usize = 768;
 
-/// Allowed range of a setting. If the user sets a value, both limits are that value.
+/// The range of a setting. If the user sets a value, both limits are that value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {
     /// Initial value and lower limit.
@@ -31,41 +31,42 @@ impl Bounds {
         Bounds { least: n, most: n }
     }
 
-    /// Raises both limits to at least `n`.
-    pub(crate) fn or_more(self, n: usize) -> Self {
+    /// Returns the range with both limits raised to at least `n`.
+    pub(crate) fn at_least(self, n: usize) -> Self {
         Bounds { least: self.least.max(n), most: self.most.max(n) }
     }
 
-    pub(crate) fn are_open(self) -> bool {
+    pub(crate) fn is_range(self) -> bool {
         self.least < self.most
     }
 }
 
-/// Number of workers and prefetch depth. The depth may change while batches are made, because it
-/// does not affect the content of batches.
+/// The number of workers, and the prefetch depth. The depth may change while batches are made,
+/// because it does not affect their content.
 ///
-/// All slots are allocated when the loader opens. Slots that are not in use are kept in the
-/// reserve.
+/// All slots are allocated when the loader opens. Slots that are not in use are in the reserve.
 pub(crate) struct Settings {
-    /// Options of the loader, formatted as method calls.
+    /// The loader's options, formatted as method calls.
     pub(crate) options: String,
     pub(crate) cores: usize,
     pub(crate) workers: usize,
     pub(crate) prefetch: Bounds,
-    /// Whether workers run at a lower priority than the program's threads.
-    yields: bool,
-    ahead: AtomicUsize,
-    /// Scheduling statistics of the workers.
+    /// Whether workers run at a lower priority than other threads.
+    low_priority: bool,
+    /// The current prefetch depth.
+    depth: AtomicUsize,
+    /// Where the operating system reports the scheduling statistics of each worker.
     tasks: Mutex<Vec<Task>>,
     clock: Mutex<Clock>,
     reserve: Mutex<Reserve>,
 }
 
-/// Total duration of epochs. The time before, between and after epochs is not counted.
+/// A clock that runs only while an epoch is in progress.
 #[derive(Default)]
 struct Clock {
-    /// Start of the time span that `seconds` does not include yet. `None` between epochs.
+    /// When the epoch in progress began. `None` between epochs.
     since: Option<Instant>,
+    /// Total duration of the earlier epochs.
     seconds: f64,
 }
 
@@ -77,13 +78,14 @@ impl Clock {
 
 #[derive(Default)]
 struct Reserve {
-    /// Slots in the reserve. The most recently used slot is taken first, so that memory that has
-    /// never been touched stays untouched.
+    /// Slots that are not in use. The most recently used slot is taken first, so that the memory of
+    /// the others stays untouched.
     slots: Vec<Free>,
-    /// Channel that puts slots into use. `None` before the engine starts.
+    /// Channel for putting slots into use. `None` before the engine starts.
     free: Option<Sender<Free>>,
     in_use: usize,
-    /// Slots in use beyond the prefetch depth, lent to a consumer that holds batches.
+    /// Number of slots that are in use beyond the prefetch depth, because the consumer held
+    /// batches.
     lent: usize,
 }
 
@@ -94,19 +96,19 @@ impl Settings {
             cores,
             workers,
             prefetch,
-            yields: false,
-            ahead: AtomicUsize::new(prefetch.least),
+            low_priority: false,
+            depth: AtomicUsize::new(prefetch.least),
             tasks: Mutex::default(),
             clock: Mutex::default(),
             reserve: Mutex::default(),
         }
     }
 
-    /// Lowers the priority of workers that feed a device, so that the threads that launch the
-    /// kernels of a training step do not wait for a core. Does nothing on a single core, where a
-    /// program that spins while it waits would starve the workers.
+    /// Lets workers run at a low priority, so that the threads that launch the kernels of a
+    /// training step do not wait for a core. Does nothing on a single core, where a program that
+    /// spins while it waits would starve the workers.
     pub(crate) fn for_device(self) -> Self {
-        Settings { yields: self.cores > 1, ..self }
+        Settings { low_priority: self.cores > 1, ..self }
     }
 
     fn clock(&self) -> MutexGuard<'_, Clock> {
@@ -119,11 +121,11 @@ impl Settings {
 
     /// Returns the current prefetch depth.
     pub(crate) fn prefetch(&self) -> usize {
-        self.ahead.load(Relaxed)
+        self.depth.load(Relaxed)
     }
 
-    /// Returns the number of host slots for a prefetch depth. In addition to the prefetched
-    /// batches, one slot is held by the consumer or being copied to the device, and one slot is
+    /// Returns the number of host slots for a prefetch depth. Besides the prefetched batches, there
+    /// is one slot that the consumer holds or that is being copied to the device, and one that is
     /// being filled.
     pub(crate) fn slots_for(prefetch: usize) -> usize {
         prefetch.saturating_add(2)
@@ -134,14 +136,14 @@ impl Settings {
         Self::slots_for(self.prefetch())
     }
 
-    /// Returns the number of slots outside the reserve. After the depth is reduced, this number
-    /// exceeds [`slots`](Settings::slots) until the surplus slots have been returned.
+    /// Returns the number of slots outside the reserve. After the depth was reduced, this number
+    /// exceeds [`slots`](Settings::slots) until the surplus slots have returned.
     pub(crate) fn slots_in_use(&self) -> usize {
         self.reserve().in_use
     }
 
-    /// Returns the number of samples per part: a quarter of a worker's share of the batch, so that
-    /// the load of the workers evens out.
+    /// Returns the number of samples per part. A part is a quarter of a worker's share of the
+    /// batch, so that all workers finish at about the same time.
     pub(crate) fn group(batch: usize, workers: usize) -> usize {
         batch.div_ceil(4 * workers).clamp(1, MAX_GROUP)
     }
@@ -152,7 +154,7 @@ impl Settings {
         self.clock().since = Some(Instant::now());
     }
 
-    /// Records that no epoch is in progress.
+    /// Records that the epoch in progress ends. Does nothing if there is none.
     pub(crate) fn end(&self) {
         let mut clock = self.clock();
         *clock = Clock { since: None, seconds: clock.seconds() };
@@ -163,24 +165,25 @@ impl Settings {
         self.clock().seconds()
     }
 
-    /// Registers the calling thread as a worker.
-    pub(crate) fn enters(&self) {
-        if self.yields {
+    /// Called by each worker when it starts. Lowers its priority, if required, and collects its
+    /// statistics from now on.
+    pub(crate) fn register_worker(&self) {
+        if self.low_priority {
             priority::lower();
         }
         let task = Task::this();
         self.tasks.lock().expect("nothing panics while holding it").extend(task);
     }
 
-    /// Returns the total time in which workers were runnable but not scheduled, in seconds, or 0 if
-    /// the system does not report it.
+    /// Returns for how many seconds in total workers were runnable but not scheduled, or 0 if the
+    /// system does not report this.
     pub(crate) fn delayed(&self) -> f64 {
         let tasks = self.tasks.lock().expect("nothing panics while holding it");
         tasks.iter().filter_map(Task::delayed_seconds).sum()
     }
 
-    /// Puts the slots for the smallest depth into use by sending them to `free`, and moves the
-    /// others into the reserve.
+    /// Sends as many slots to `free` as the current depth needs, and moves the others into the
+    /// reserve.
     pub(crate) fn take_slots(&self, mut slots: Vec<Free>, free: Sender<Free>) {
         let in_use = self.slots().min(slots.len());
         let rest = slots.split_off(in_use);
@@ -190,21 +193,21 @@ impl Settings {
         *self.reserve() = Reserve { slots: rest, free: Some(free), in_use, lent: 0 };
     }
 
-    /// Frees the slots of the reserve. Called when the engine ends.
+    /// Frees the slots in the reserve. Called when the engine ends.
     pub(crate) fn free_slots(&self) {
         *self.reserve() = Reserve::default();
     }
 
     pub(crate) fn use_prefetch(&self, prefetch: usize) {
         let mut reserve = self.reserve();
-        self.ahead.store(prefetch, Relaxed);
+        self.depth.store(prefetch, Relaxed);
         reserve.fill(self.slots());
     }
 
-    /// Permanently puts one more slot into use if the consumer requests a batch while it holds all
-    /// slots in use. `held` is the number of batches that the consumer holds.
+    /// Puts one more slot into use, permanently, if the consumer requests a batch while it holds
+    /// every slot in use. `held` is the number of batches that the consumer holds.
     pub(crate) fn lend(&self, held: usize) {
-        if !self.prefetch.are_open() {
+        if !self.prefetch.is_range() {
             return;
         }
         let mut reserve = self.reserve();
@@ -214,9 +217,10 @@ impl Settings {
         }
     }
 
-    /// Returns `slot` if it is still needed; otherwise moves it into the reserve.
+    /// Returns `slot` if it is still needed. Otherwise, moves it into the reserve and returns
+    /// `None`.
     pub(crate) fn keep(&self, slot: Free) -> Option<Free> {
-        if !self.prefetch.are_open() {
+        if !self.prefetch.is_range() {
             return Some(slot);
         }
         let mut reserve = self.reserve();
@@ -257,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_enter_and_leave_use() {
+    fn slots_move_between_use_and_the_reserve() {
         let settings = Settings::new(2, 2, Bounds { least: 1, most: 6 });
         let (free, freed) = unbounded();
         settings.take_slots(slots(8), free.clone());
@@ -277,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_consumer_that_holds_all_slots_is_lent_one_more_if_possible() {
+    fn a_consumer_that_holds_all_slots_gets_one_more() {
         let settings = Settings::new(2, 2, Bounds { least: 1, most: 4 });
         let (free, freed) = unbounded();
         settings.take_slots(slots(6), free);
@@ -296,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn time_counts_within_epochs() {
+    fn the_clock_runs_only_during_epochs() {
         let settings = Settings::new(1, 1, Bounds::exactly(2));
         let pause = || std::thread::sleep(std::time::Duration::from_millis(20));
         pause();

@@ -1,14 +1,19 @@
-//! Chooses the prefetch depth automatically while batches are delivered.
+//! Chooses the prefetch depth while batches are delivered, if the option is automatic.
 //!
-//! The tuner is a hill climber. It doubles the prefetch depth if workers are idle because all slots
-//! are full, and the consumer also waits. This combination points to uneven steps, uneven samples,
-//! or too few concurrent reads. The tuner does nothing while the cores are saturated. CPU demand is
-//! the time in which threads ran or were runnable but waited for a core, possibly because a
-//! different program used it.
+//! If the consumer waits for a single batch while all later batches are full, a slow sample holds
+//! them up, and the workers are idle only for lack of slots. More slots are then certain to help,
+//! so the tuner doubles the prefetch depth without a trial.
 //!
-//! The counters are compared over time windows in which batches were delivered. A trial that
-//! increases the sample rate is kept; any other trial is reverted. After each reverted trial the
-//! tuner pauses twice as long, until the rate leaves the range from 0.7 to 1.4 times its value.
+//! Otherwise, the tuner is a hill climber. It doubles the prefetch depth if workers are idle
+//! because all slots are full, and the consumer waits nevertheless. This happens if steps or
+//! samples are uneven, or if too few reads are in flight. The tuner does nothing while the cores
+//! are saturated, that is, if the CPU demand is high: the time that threads ran, or were runnable
+//! but waited for a core.
+//!
+//! The tuner compares counters over time windows in which batches were delivered. It keeps a trial
+//! that increases the sample rate, and reverts any other trial. Each reverted trial doubles the
+//! pause before the next one. The pause is reset once the rate is no longer between 0.7 and 1.4
+//! times its recent average.
 
 use std::ops::{AddAssign, Sub};
 use std::sync::{Arc, Mutex};
@@ -22,40 +27,48 @@ use crate::trace::{Counters, ProcessStats};
 const WINDOW_SECONDS: f64 = 0.15;
 /// Minimum length of a window, in batches.
 const WINDOW_BATCHES: f64 = 16.0;
-/// Interval between reads of the counters. Calls in between cost one comparison.
-const LOOK: Duration = Duration::from_millis(10);
-/// Epochs that are less than this apart are measured together.
-const AT_ONCE: Duration = Duration::from_micros(200);
-/// Number of windows that are judged together, unless a single window is decisive.
-const BLOCK: u32 = 4;
-/// Maximum number of windows before a trial is decided.
-const LONGEST_TRY: u32 = 12;
-/// Minimum fraction of time spent waiting before the tuner acts.
-const STALLED: f64 = 0.03;
-/// CPU demand, as a fraction of the available CPU time, above which the cores count as saturated.
-const SATURATED: f64 = 0.92;
-/// Waiting period after the first reverted trial, in blocks.
-const REST: u32 = 4;
-/// Maximum waiting period after a reverted trial, in blocks.
-const LONGEST_REST: u32 = 256;
+/// Minimum time between two reads of the counters. A call before that costs one comparison.
+const READ_INTERVAL: Duration = Duration::from_millis(10);
+/// If an epoch begins this soon after the previous one, the counters from the end of the previous
+/// epoch are reused.
+const MAX_EPOCH_GAP: Duration = Duration::from_micros(200);
+/// Number of windows that make up a block. Decisions are based on a block, unless fewer windows are
+/// decisive.
+const BLOCK_WINDOWS: u32 = 4;
+/// A trial is decided after at most this many windows.
+const MAX_TRIAL_WINDOWS: u32 = 12;
+/// The tuner acts only if the consumer and the coordinator each wait for at least this fraction of
+/// the time.
+const MIN_WAIT: f64 = 0.03;
+/// The cores count as saturated above this CPU demand, as a fraction of the available CPU time.
+const SATURATED_DEMAND: f64 = 0.92;
+/// If the consumer waits for at least this fraction of the time for a single batch while all later
+/// batches are full, the depth is raised without a trial.
+const MIN_HELD_UP: f64 = 0.1;
+/// Pause after the first reverted trial, in blocks.
+const FIRST_PAUSE: u32 = 4;
+/// Maximum pause after a reverted trial, in blocks.
+const MAX_PAUSE: u32 = 256;
 
-/// Counters over a period in which batches were delivered.
+/// Counters over a period in which batches were delivered. All times are in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Sums {
     seconds: f64,
     batches: f64,
     samples: f64,
-    /// Time that the consumer waited on the host.
+    /// Time that the consumer was blocked in `next`.
     waited: f64,
-    /// Time that the consumer waited on the device.
+    /// Time that the consumer's stream waited for batches.
     stalled: f64,
-    /// Time that the coordinator waited for slots.
+    /// Time in which a single batch was missing while all later batches were full.
+    held_up: f64,
+    /// Time that the coordinator waited for free slots.
     blocked: f64,
     /// Time that the workers spent in their stages.
     busy: f64,
     /// CPU time of the process.
     cpu: f64,
-    /// Time in which workers were runnable but not scheduled.
+    /// Time that workers were runnable but not scheduled.
     delayed: f64,
 }
 
@@ -68,6 +81,7 @@ impl Sums {
             samples: counters.samples() as f64,
             waited: seconds(counters.wait.ns()),
             stalled: seconds(counters.stall.ns()),
+            held_up: seconds(counters.behind.ns()),
             blocked: seconds(counters.slot.ns()),
             busy: seconds(counters.busy().values().sum()),
             cpu: ProcessStats::cpu_now(),
@@ -75,13 +89,14 @@ impl Sums {
         }
     }
 
-    fn each(self, other: Self, f: impl Fn(f64, f64) -> f64) -> Self {
+    fn zip_with(self, other: Self, f: impl Fn(f64, f64) -> f64) -> Self {
         Sums {
             seconds: f(self.seconds, other.seconds),
             batches: f(self.batches, other.batches),
             samples: f(self.samples, other.samples),
             waited: f(self.waited, other.waited),
             stalled: f(self.stalled, other.stalled),
+            held_up: f(self.held_up, other.held_up),
             blocked: f(self.blocked, other.blocked),
             busy: f(self.busy, other.busy),
             cpu: f(self.cpu, other.cpu),
@@ -93,7 +108,7 @@ impl Sums {
         self.samples / self.seconds
     }
 
-    /// Returns the fraction of time in which the consumer waited.
+    /// Returns the fraction of the time that the consumer waited.
     fn wait(&self) -> f64 {
         self.waited.max(self.stalled) / self.seconds
     }
@@ -103,13 +118,13 @@ impl Sub for Sums {
     type Output = Self;
 
     fn sub(self, other: Self) -> Self {
-        self.each(other, |a, b| a - b)
+        self.zip_with(other, |a, b| a - b)
     }
 }
 
 impl AddAssign for Sums {
     fn add_assign(&mut self, other: Self) {
-        *self = self.each(other, |a, b| a + b);
+        *self = self.zip_with(other, |a, b| a + b);
     }
 }
 
@@ -118,34 +133,38 @@ impl AddAssign for Sums {
 struct Change {
     from: usize,
     to: usize,
-    why: Why,
+    kind: Kind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Why {
-    Try,
-    /// The trial did not increase the rate, so it is reverted.
-    Back,
+enum Kind {
+    Trial,
+    /// Reverts a trial that did not increase the rate enough.
+    Revert,
+    /// Raises the depth without a trial, because a slow sample holds up the batches after it.
+    HeldUp,
 }
 
 /// A trial in progress.
 #[derive(Debug, Clone, Copy)]
 struct Trial {
     change: Change,
-    /// Counters before the trial.
+    /// Average counters before the trial.
     before: Sums,
-    /// Factor by which the rate must increase for the trial to be kept.
-    wanted: f64,
+    /// The trial is kept if the rate increases by this factor.
+    min_gain: f64,
 }
 
-/// Waiting period between trials, in blocks.
+/// The pause between trials, in blocks.
 #[derive(Debug, Clone, Copy, Default)]
-struct Rest {
+struct Pause {
+    /// Remaining blocks of the current pause.
     left: u32,
-    next: u32,
+    /// Length of the last pause, which the next one doubles.
+    last: u32,
 }
 
-/// The hill climber itself. It uses neither clocks nor threads.
+/// The hill climber, which uses neither clocks nor threads.
 #[derive(Debug)]
 struct Climb {
     cores: usize,
@@ -157,8 +176,8 @@ struct Climb {
     /// Number of windows in the current block.
     windows: u32,
     trial: Option<Trial>,
-    rest: Rest,
-    /// Counters since the last change, with exponential decay.
+    pause: Pause,
+    /// Counters since the last change. Older blocks have less weight.
     steady: Sums,
 }
 
@@ -172,18 +191,25 @@ impl Climb {
             block: Sums::default(),
             windows: 0,
             trial: None,
-            rest: Rest::default(),
+            pause: Pause::default(),
             steady: Sums::default(),
         }
     }
 
-    /// Adds a window. Returns the change to make to the depth, if any.
+    /// Adds a window. Returns the change of the depth that it leads to, if any.
     fn window(&mut self, window: Sums) -> Option<Change> {
+        let (from, to) = (self.prefetch, (2 * self.prefetch).min(self.most));
+        // Batches on a device may hide the wait from the consumer.
+        if from < to && window.held_up.min(window.wait() * window.seconds) >= MIN_HELD_UP * window.seconds {
+            (self.prefetch, self.block, self.windows) = (to, Sums::default(), 0);
+            (self.trial, self.pause, self.steady) = (None, Pause::default(), Sums::default());
+            return Some(Change { from, to, kind: Kind::HeldUp });
+        }
         self.block += window;
         self.windows += 1;
         let change = match self.trial {
-            Some(trial) => self.judge(trial)?,
-            None => self.look()?,
+            Some(trial) => self.decide_trial(trial)?,
+            None => self.consider_trial()?,
         };
         if let Some(change) = change {
             self.prefetch = change.to;
@@ -192,37 +218,37 @@ impl Climb {
         change
     }
 
-    /// Decides whether to keep or revert the trial. Returns `None` to continue the trial, and
-    /// otherwise `Some` with the change to make, if any.
-    fn judge(&mut self, Trial { change, before, wanted }: Trial) -> Option<Option<Change>> {
+    /// Decides whether to keep or revert the trial. Returns `None` to continue the trial,
+    /// `Some(None)` to keep the current depth, and `Some(Some(change))` to change it.
+    fn decide_trial(&mut self, Trial { change, before, min_gain }: Trial) -> Option<Option<Change>> {
         let gain = self.block.rate() / before.rate();
-        // The consumer may work in bursts that are longer than a window, so an early decision
-        // requires a clear result.
-        let (stays, goes) = match self.windows {
-            ..BLOCK => (1.3, 0.0),
-            BLOCK..LONGEST_TRY => (wanted + 0.1, wanted - 0.1),
-            _ => (wanted, wanted),
+        // Before the last window, only a clear result is decisive, because the consumer may work in
+        // bursts that are longer than a window.
+        let (keep_at, revert_below) = match self.windows {
+            ..BLOCK_WINDOWS => (1.3, 0.0),
+            BLOCK_WINDOWS..MAX_TRIAL_WINDOWS => (min_gain + 0.1, min_gain - 0.1),
+            _ => (min_gain, min_gain),
         };
-        if gain >= stays {
+        if gain >= keep_at {
             self.trial = None;
-            self.rest = Rest::default();
+            self.pause = Pause::default();
             self.steady = self.block;
-            return self.look();
+            return self.consider_trial();
         }
-        if gain >= goes {
+        if gain >= revert_below {
             return None;
         }
         self.trial = None;
         self.steady = before;
-        let next = (2 * self.rest.next).clamp(REST, LONGEST_REST);
-        self.rest = Rest { left: next, next };
-        Some(Some(Change { from: change.to, to: change.from, why: Why::Back }))
+        let last = (2 * self.pause.last).clamp(FIRST_PAUSE, MAX_PAUSE);
+        self.pause = Pause { left: last, last };
+        Some(Some(Change { from: change.to, to: change.from, kind: Kind::Revert }))
     }
 
-    /// Decides whether to start a trial. Returns `None` if more windows are needed, and otherwise
-    /// `Some` with the change to make, if any.
-    fn look(&mut self) -> Option<Option<Change>> {
-        if self.windows < BLOCK {
+    /// Decides whether to start a trial. Returns `None` if the block needs more windows,
+    /// `Some(None)` to keep the current depth, and `Some(Some(change))` to change it.
+    fn consider_trial(&mut self) -> Option<Option<Change>> {
+        if self.windows < BLOCK_WINDOWS {
             return None;
         }
         let Sums { seconds, blocked, busy, cpu, delayed, .. } = self.block;
@@ -230,29 +256,29 @@ impl Climb {
         let busy = busy / (self.workers as f64 * seconds);
         if (0.7..=1.4).contains(&(self.block.rate() / self.steady.rate())) {
             if self.steady.seconds > 8.0 * seconds {
-                self.steady = self.steady.each(self.steady, |sum, _| sum / 2.0);
+                self.steady = self.steady.zip_with(self.steady, |sum, _| sum / 2.0);
             }
             self.steady += self.block;
         } else {
-            (self.steady, self.rest) = (self.block, Rest::default());
+            (self.steady, self.pause) = (self.block, Pause::default());
         }
-        let rested = self.rest.left == 0;
-        self.rest.left = self.rest.left.saturating_sub(1);
+        let is_over = self.pause.left == 0;
+        self.pause.left = self.pause.left.saturating_sub(1);
         let (from, to) = (self.prefetch, (2 * self.prefetch).min(self.most));
-        let idle = busy < 0.95 && demand < SATURATED * self.cores as f64;
-        if !rested || from == to || wait < STALLED || !idle || blocked < STALLED * seconds {
+        let idle = busy < 0.95 && demand < SATURATED_DEMAND * self.cores as f64;
+        if !is_over || from == to || wait < MIN_WAIT || !idle || blocked < MIN_WAIT * seconds {
             return Some(None);
         }
-        // At best, the trial eliminates the whole wait. Require a quarter of that gain, but not
-        // more than 3 %.
-        let wanted = 1.0 + (0.25 * wait).min(0.03);
-        let change = Change { from, to, why: Why::Try };
-        self.trial = Some(Trial { change, before: std::mem::take(&mut self.steady), wanted });
+        // At best, the trial eliminates all waiting. Require a quarter of that gain, but not more
+        // than 3 %.
+        let min_gain = 1.0 + (0.25 * wait).min(0.03);
+        let change = Change { from, to, kind: Kind::Trial };
+        self.trial = Some(Trial { change, before: std::mem::take(&mut self.steady), min_gain });
         Some(Some(change))
     }
 }
 
-/// Reads the counters and changes the prefetch depth.
+/// Reads the counters, and changes the prefetch depth as the hill climber decides.
 pub(crate) struct Tuner {
     settings: Arc<Settings>,
     state: Mutex<State>,
@@ -261,11 +287,11 @@ pub(crate) struct Tuner {
 struct State {
     climb: Climb,
     opened: Instant,
-    /// Counters at the start of the current stretch of the window. `None` between epochs.
+    /// Counters when the unfinished part of the window began. `None` between epochs.
     from: Option<Sums>,
-    /// Sum of the earlier stretches of the window.
+    /// Sum over the part of the window that lies in earlier epochs.
     window: Sums,
-    /// Time when the last epoch ended, with the counters at that time.
+    /// When the last epoch ended, and the counters at that time.
     ended: Option<(Instant, Sums)>,
     /// Time of the next read of the counters.
     due: Instant,
@@ -276,7 +302,7 @@ struct State {
 impl Tuner {
     /// Creates a tuner for `settings`, if the prefetch depth is automatic.
     pub(crate) fn new(settings: &Arc<Settings>) -> Option<Self> {
-        if !settings.prefetch.are_open() {
+        if !settings.prefetch.is_range() {
             return None;
         }
         let now = Instant::now();
@@ -300,8 +326,9 @@ impl Tuner {
     pub(crate) fn begin(&self, counters: &Counters) {
         let mut state = self.state();
         self.pause(&mut state, counters);
-        // Reading the counters takes some system calls, which would delay the first batch.
-        let ended = state.ended.take().filter(|(at, _)| at.elapsed() < AT_ONCE);
+        // Reuse the counters if possible, because reading them takes system calls, which would
+        // delay the first batch.
+        let ended = state.ended.take().filter(|(at, _)| at.elapsed() < MAX_EPOCH_GAP);
         state.from = Some(ended.map_or_else(|| self.sums(&state, counters), |(_, sums)| sums));
         state.skip = 0.0;
     }
@@ -316,7 +343,7 @@ impl Tuner {
         let mut state = self.state();
         let now = Instant::now();
         let Some(from) = state.from.filter(|_| now >= state.due) else { return };
-        state.due = now + LOOK;
+        state.due = now + READ_INTERVAL;
         let batches = counters.batches() as f64 - from.batches;
         if state.skip > 0.0 {
             if batches >= state.skip {
@@ -333,7 +360,7 @@ impl Tuner {
         window += sums - from;
         (state.window, state.from) = (Sums::default(), Some(sums));
         let Some(change) = state.climb.window(window) else { return };
-        // Batches in flight were begun with the old depth.
+        // Do not measure the batches in flight, which were begun with the old depth.
         state.skip = self.settings.slots() as f64;
         drop(state);
         self.apply(change, window.rate());
@@ -343,7 +370,7 @@ impl Tuner {
         Sums::now(state.opened, counters, &self.settings)
     }
 
-    /// Adds the counters of the current stretch to the window.
+    /// Adds the counters since `from` to the window, and stops measuring.
     fn pause(&self, state: &mut State, counters: &Counters) {
         if let Some(from) = state.from.take()
             && state.skip == 0.0
@@ -354,14 +381,18 @@ impl Tuner {
         }
     }
 
-    fn apply(&self, Change { from, to, why }: Change, rate: f64) {
+    fn apply(&self, Change { from, to, kind }: Change, rate: f64) {
         self.settings.use_prefetch(to);
         let (rate, was) = (rate.round(), from);
-        // Without the guard, a panic in the user's logger would lose the current batch.
+        // Without the guard, a panic in the user's logger would lose the batch that is being
+        // delivered.
         let _ = guarded(|| {
-            match why {
-                Why::Try => tracing::info!(prefetch = to, was, samples_per_second = rate, "trying prefetch"),
-                Why::Back => tracing::info!(prefetch = to, was, samples_per_second = rate, "reverting prefetch"),
+            match kind {
+                Kind::HeldUp => {
+                    tracing::info!(prefetch = to, was, samples_per_second = rate, "raising prefetch for slow samples");
+                }
+                Kind::Trial => tracing::info!(prefetch = to, was, samples_per_second = rate, "trying prefetch"),
+                Kind::Revert => tracing::info!(prefetch = to, was, samples_per_second = rate, "reverting prefetch"),
             }
             Ok(())
         });

@@ -1,4 +1,7 @@
+//! A handle to an open loader, and the state that it shares with the loader.
+
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use super::resume::{self, Checkpoint, Probe};
@@ -13,7 +16,7 @@ use crate::sampler::Schedule;
 use crate::source::{self, BatchIndex, Sample, retried};
 use crate::trace::{Stats, Verdict};
 
-/// State of an open loader that is independent of the batch type.
+/// State that an open loader shares with its handles and its threads.
 pub(crate) struct Shared {
     pub(crate) recipe: Arc<Recipe>,
     pub(crate) run: Arc<Run>,
@@ -21,23 +24,26 @@ pub(crate) struct Shared {
     pub(crate) on_error: OnError,
     pub(crate) faults: Mutex<Faults>,
     pub(crate) memory: MemoryPlan,
-    /// Number of epochs that are prepared ahead.
+    /// Epochs before this one may be prepared ahead.
     pub(crate) epochs: u64,
-    /// Counters of the device's ring, if there is a device.
+    /// Counters of the device's ring, if batches are uploaded to a device.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) device: OnceLock<Gauge>,
-    /// The first batch that was not delivered.
-    pub(crate) at: Mutex<BatchIndex>,
+    /// Position of the first batch that was not delivered.
+    pub(crate) position: Mutex<BatchIndex>,
+    /// Samples whose keys a checkpoint contains. Read when the first checkpoint is requested.
     pub(crate) probes: OnceLock<Vec<Probe>>,
+    /// Set when the order has changed from a batch on that is already prepared.
+    changed: AtomicBool,
 }
 
 impl Shared {
-    /// Creates the state of a loader that begins at position `at`.
+    /// Creates the state of a loader that begins at `position`.
     pub(crate) fn new(
         (recipe, run, schedule): (Recipe, Run, Schedule),
         memory: MemoryPlan,
         (on_error, epochs): (OnError, u64),
-        at: BatchIndex,
+        position: BatchIndex,
     ) -> Self {
         Shared {
             recipe: Arc::new(recipe),
@@ -48,36 +54,46 @@ impl Shared {
             memory,
             epochs,
             device: OnceLock::new(),
-            at: Mutex::new(at),
+            position: Mutex::new(position),
             probes: OnceLock::new(),
+            changed: AtomicBool::new(false),
         }
     }
 
-    fn at(&self) -> MutexGuard<'_, BatchIndex> {
-        self.at.lock().expect("nothing panics while holding it")
+    /// Declares that prepared batches are outdated, because the order has changed.
+    pub(crate) fn mark_changed(&self) {
+        self.changed.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether prepared batches are outdated. They must then be dropped.
+    pub(crate) fn take_changed(&self) -> bool {
+        self.changed.swap(false, Ordering::Relaxed)
+    }
+
+    fn lock_position(&self) -> MutexGuard<'_, BatchIndex> {
+        self.position.lock().expect("nothing panics while holding it")
     }
 
     pub(crate) fn position(&self) -> BatchIndex {
-        *self.at()
+        *self.lock_position()
     }
 
     pub(crate) fn reach(&self, position: BatchIndex) {
-        *self.at() = position;
+        *self.lock_position() = position;
     }
 
-    /// Records the failed samples of the batch at `place`, just before the program receives the
-    /// batch.
+    /// Records the failed samples of a batch, just before the program receives the batch.
     ///
     /// # Errors
-    /// If more samples have failed than the program allows, or if one failed because the machine
-    /// ran out of file descriptors or memory.
+    /// If more samples have failed than [`OnError::Skip`] allows, or if a sample failed because the
+    /// machine ran out of file descriptors or memory.
     pub(crate) fn skip<'a>(
         &self,
         BatchIndex { epoch, batch }: BatchIndex,
         failed: impl Iterator<Item = (u64, &'a Error)>,
     ) -> Result<()> {
         let mut failed = failed.peekable();
-        // A decoder reports failures in the batch itself.
+        // A decoder reports failures in the batch itself, and never skips samples.
         let OnError::Skip { max_skipped } = self.on_error else { return Ok(()) };
         if failed.peek().is_none() || self.recipe.blank {
             return Ok(());
@@ -88,13 +104,13 @@ impl Shared {
             if error.is_exhausted() {
                 return Err(error.clone());
             }
-            if faults.note(sample, SampleError { epoch, batch, error: error.clone() }, max_skipped) {
+            if faults.add(sample, SampleError { epoch, batch, error: error.clone() }, max_skipped) {
                 skipped.push(error.clone());
             }
             last = Some(error);
         }
-        let too_many = last.filter(|_| faults.are_more_than(max_skipped));
-        // The user's logger may call `faults` or panic, so the lock is released first.
+        let too_many = last.filter(|_| faults.exceed(max_skipped));
+        // Release the lock first, because the user's logger may panic or request the list.
         drop(faults);
         for error in skipped {
             let _ = guarded(|| {
@@ -109,11 +125,11 @@ impl Shared {
     }
 }
 
-/// A handle to an open loader, for use inside a `for` loop and on another thread.
+/// A handle to an open loader, for use inside the loop over an epoch and on other threads.
 ///
-/// Returned by [`Batches::handle`](crate::Batches::handle). A handle can be cloned and sent to
-/// another thread. It does not keep threads or batch memory alive. A handle that outlives the
-/// loader reports the final state.
+/// [`Batches::handle`](crate::Batches::handle) returns one. A handle can be cloned and sent to
+/// other threads. It keeps neither threads nor the memory of batches alive. A handle that outlives
+/// the loader reports the loader's final state.
 ///
 /// ```no_run
 /// # fn main() -> warpfeed::Result<()> {
@@ -136,16 +152,17 @@ impl Shared {
 pub struct LoaderHandle(pub(crate) Arc<Shared>);
 
 impl LoaderHandle {
-    /// Returns the checkpoint of the run; see [`Batches::checkpoint`](crate::Batches::checkpoint).
+    /// Returns a checkpoint of the run; see [`Batches::checkpoint`](crate::Batches::checkpoint).
     pub fn checkpoint(&self) -> Checkpoint {
         let Shared { recipe, run, schedule, probes, .. } = &*self.0;
-        // If the order depends on state, epochs are not prepared before the program requests them.
+        // An order that depends on state requires `Loader::epochs(0)`.
         let stateful = self.0.epochs == 0;
-        let probes = probes.get_or_init(|| resume::probe(recipe, &run.counters, schedule, stateful)).clone();
+        let probes = probes.get_or_init(|| resume::probe(recipe, &run.counters, &schedule.without_changes(), stateful));
+        let probes = probes.clone();
         Checkpoint::new(recipe, schedule, self.0.position(), stateful, probes)
     }
 
-    /// Returns the statistics of the loader so far; see [`Batches::stats`](crate::Batches::stats).
+    /// Returns the statistics of each stage so far; see [`Batches::stats`](crate::Batches::stats).
     pub fn stats(&self) -> Stats {
         let Shared { recipe, run, memory, .. } = &*self.0;
         let settings = &run.settings;
@@ -165,29 +182,29 @@ impl LoaderHandle {
         stats
     }
 
-    /// Returns the bottleneck of the loader and how to remove it: [`Stats::verdict`] for the whole
-    /// run.
+    /// Returns the bottleneck of the whole run so far, and how to remove it; see
+    /// [`Stats::verdict`].
     pub fn verdict(&self) -> Verdict {
         self.stats().verdict()
     }
 
-    /// Returns the samples skipped so far; see
+    /// Returns the samples that were skipped so far; see
     /// [`Batches::sample_errors`](crate::Batches::sample_errors).
     pub fn sample_errors(&self) -> Vec<SampleError> {
         self.0.faults.lock().expect("nothing panics while holding it").listed().to_vec()
     }
 
-    /// Reads sample `id` as the source stores it, calls `take` with the sample and the loader's
-    /// codecs, and returns the result. [`Codecs::image`] finds the encoded image of the sample, and
+    /// Reads sample `id` as the source stores it, and returns the result of calling `take` with the
+    /// sample and the loader's codecs. [`Codecs::image`] finds the encoded image of the sample, and
     /// [`Codecs::open`] opens it.
     ///
-    /// The read runs on the calling thread, even while batches are delivered. Transient errors are
-    /// retried, as in workers. `id` is a number as returned by
-    /// [`BatchInfo::ids`](crate::BatchInfo::ids).
+    /// `id` is a source index, as in [`BatchInfo::ids`](crate::BatchInfo::ids). The calling thread
+    /// reads the sample; batches may be delivered at the same time. Transient errors are retried,
+    /// as in workers.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if the source has no sample `id`. Errors of the source and of `take`
-    /// name the sample.
+    /// [`ErrorKind::Config`] if the source has no sample `id`. If the source or `take` fails, the
+    /// error names the sample.
     pub fn sample<T>(&self, id: u64, mut take: impl FnMut(&Sample<'_>, &Codecs) -> Result<T>) -> Result<T> {
         let recipe = &self.0.recipe;
         let samples = recipe.source.len();
@@ -210,7 +227,7 @@ impl LoaderHandle {
         read.map_err(|e| recipe.at_sample(id, &key, e))
     }
 
-    /// Returns the labels of the samples `ids`, in their order; see [`source::labels`].
+    /// Returns the label of each sample in `ids`; see [`source::labels`].
     ///
     /// # Errors
     /// See [`source::labels`].

@@ -1,14 +1,17 @@
+//! The number of batches in an epoch, for orders that may panic.
+
 use crate::error::{Error, Result, guarded, panicked};
 use crate::sampler::Schedule;
 
-/// Returns the number of batches in `epoch`. Fails if the order panics, which may be user code.
+/// Returns the number of batches in `epoch`, or an error if the order, which may be user code,
+/// panics.
 pub(crate) fn batches(schedule: &Schedule, epoch: u64) -> Result<u64> {
     guarded(|| Ok(schedule.num_batches(epoch)))
-        .map_err(|e| panicked(e, || format!("the order panicked when asked for the length of epoch {epoch}")))
+        .map_err(|e| panicked(e, || format!("the sampler panicked when asked for the length of epoch {epoch}")))
 }
 
-/// Rejects a schedule with no batch in epoch 0, because such a run would end immediately without an
-/// explanation.
+/// Returns an error if epoch 0 has no batches. Without the error, such a run would end immediately,
+/// and nothing would say why.
 pub(crate) fn some_batches(schedule: &Schedule) -> Result<()> {
     if batches(schedule, 0)? > 0 {
         return Ok(());

@@ -1,12 +1,12 @@
-//! The progress of a run, as seen by the program.
+//! The progress of a run, and how the program observes it.
 //!
-//! Takes the delivered batches and failed samples, and produces checkpoints, statistics and the
+//! Records the delivered batches and the failed samples. Produces checkpoints, statistics and the
 //! list of failed samples.
 //!
-//! 1. `run`: [`Run`], the number of the current run, its counters and its settings.
+//! 1. `run`: [`Run`], the number of the current run, the counters and the settings.
 //! 2. `resume`: [`Checkpoint`], and the check that a loader matches it.
-//! 3. `sample_errors`: the policy for failed samples, and their list.
-//! 4. `length`: the number of batches in an epoch.
+//! 3. `sample_errors`: the policy for failed samples, and the list of these samples.
+//! 4. `length`: the number of batches in an epoch, for orders that may panic.
 //! 5. `process`: rejects calls in a forked child.
 //! 6. `handle`: [`LoaderHandle`], a handle for other threads.
 

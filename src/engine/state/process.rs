@@ -1,7 +1,9 @@
+//! Rejects calls in a forked child.
+
 use crate::error::{Error, Result};
 
-/// Returns an error if the current process is not `process`, the one that opened `what`. A forked
-/// child has no worker threads, and locks that the parent held at `fork` stay locked in the child.
+/// Returns an error if the current process is not `process`, which opened `what`. A forked child
+/// has no worker threads, and locks that the parent held at `fork` stay locked in the child.
 pub(crate) fn check_process(what: &str, process: u32) -> Result<()> {
     let here = std::process::id();
     if here == process {

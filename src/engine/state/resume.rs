@@ -1,51 +1,61 @@
 //! Checkpoints.
 //!
 //! A checkpoint is a position plus enough evidence to detect that a loader would deliver different
-//! batches: the seed, sizes, the keys of a few samples, and a hash of a few hundred positions of
-//! the order. Checking a checkpoint reads eight samples and does not require a pass over the data.
+//! batches: the seed, some sizes, the keys of a few samples, and a hash of a few hundred entries of
+//! the order. Checking a checkpoint reads eight samples rather than the whole dataset.
 
 use std::fmt::Display;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result, guarded};
+use crate::error::{Error, Result, counted, guarded};
 use crate::recipe::Recipe;
-use crate::sampler::{Sampler, Schedule};
+use crate::sampler::{Change, Changing, History, Sampler, Schedule};
 use crate::source::{BatchIndex, Hash, retried};
 use crate::trace::Counters;
 use crate::transform::{Augment, Step};
 
-/// The [`Checkpoint`] version that this build writes and reads.
+/// Version of a [`Checkpoint`] without a history.
 const VERSION: u32 = 1;
-/// Number of samples whose keys are compared in order to distinguish datasets.
+/// Version of a [`Checkpoint`] with a history. Earlier builds, which would ignore the history,
+/// reject it.
+const VERSION_WITH_HISTORY: u32 = 2;
+/// Number of samples whose keys are compared to detect a different dataset.
 const PROBES: u64 = 8;
-/// Number of positions of the saved epoch that are compared in order to distinguish orders.
+/// Number of positions of the saved epoch that are compared to detect a different order.
 const POSITIONS: u64 = 256;
 
-/// Position of a run, from which another process can continue, with any number of workers or ranks.
-/// A checkpoint takes a few hundred bytes in any `serde` format.
+/// The position of a run. A different process can continue from it, with any number of workers and
+/// ranks. A serialized checkpoint takes a few hundred bytes.
 ///
 /// [`Batches::checkpoint`](crate::Batches::checkpoint) and
 /// [`LoaderHandle::checkpoint`](crate::LoaderHandle::checkpoint) return a checkpoint, and
 /// [`Loader::resume`](crate::Loader::resume) accepts one. Ranks that have received the same number
-/// of batches have the same checkpoint, so one rank can save it for all ranks.
+/// of batches have equal checkpoints, so one rank can save the checkpoint for all of them.
 ///
 /// A checkpoint contains the seed, the global batch size, the number of samples in the source and
 /// in the epoch, the index and key of the samples at eight positions of epoch 0, and a hash of the
-/// samples at 256 positions of its own epoch. A loader that differs in any of these is rejected.
-/// This detects a different seed, batch size, order, subset or set of weights, and added or removed
-/// samples. Renamed samples are detected only if one of the eight is renamed.
+/// samples at 256 positions of the checkpoint's epoch. A loader that differs in any of these is
+/// rejected. The check detects a different seed, batch size, order, subset or set of weights, and
+/// added or removed samples. It detects renamed samples only if one of the eight is renamed.
 ///
-/// If the order may depend on state ([`Loader::epochs`](crate::Loader::epochs) of 0), the order is
-/// compared only if the checkpoint is inside an epoch, and the eight samples are taken from
-/// positions of the source. Restore that state before you resume the loader, so that the order
-/// returns the same values as when the epoch began.
+/// If the order may depend on state (`epochs(0)`; see [`Loader::epochs`](crate::Loader::epochs)),
+/// the order is compared only if the checkpoint is inside an epoch, and the eight samples are
+/// chosen by their index in the source. Before you resume the loader, restore that state, so that
+/// the order returns the same values as when the epoch began.
 ///
-/// A checkpoint also contains the augmentation steps of each image. A loader with different steps
-/// is rejected, unless [`any_augment`](Checkpoint::any_augment) allows them.
+/// A checkpoint also contains the augmentation steps of each image field. A loader with different
+/// steps is rejected, unless [`any_augment`](Checkpoint::any_augment) allows them.
+///
+/// If the program has called [`set_mixture`](crate::Batches::set_mixture) or
+/// [`set_weights`](crate::Batches::set_weights), a checkpoint contains the history of these calls,
+/// and resuming restores it. The history takes 8 bytes per proportion and call, or 8 bytes per
+/// weight and call of the epoch in progress. A checkpoint from which the history was removed is
+/// rejected.
 ///
 /// Three kinds of changes are not detected: different bytes under the same key, very small changes
-/// of weights, and different options for the steps after reading, such as
+/// of weights, and different options for the later steps, such as
 /// [`normalize`](crate::Loader::normalize) or a custom [`transform`](crate::Loader::transform).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default = "Checkpoint::unknown")]
@@ -58,33 +68,38 @@ pub struct Checkpoint {
     samples: u64,
     /// Number of samples in the epoch, or 0 if the order was not evaluated.
     epoch_samples: u64,
-    /// Hash of the epoch's order; `None` if the order was not evaluated.
+    /// Hash of the epoch's order, or `None` if the order was not evaluated.
     order: Option<u64>,
-    /// Whether the order may depend on state. The probes are then positions of the source.
+    /// Whether the order may depend on state. If so, the probes are at positions in the source.
     stateful: bool,
     probes: Vec<Probe>,
-    /// Augmentations of all images, as JSON. `None` if they must not be compared.
+    /// Augmentations of all images, as JSON, or `None` to accept any augmentation.
     augment: Option<String>,
+    /// Changes of the proportions or weights.
+    history: Vec<Change>,
+    /// Position before which `history` is incomplete.
+    history_from: u64,
 }
 
-/// The sample at one position of epoch 0 or of the source.
+/// The sample at one position in epoch 0 or in the source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Probe {
     position: u64,
-    /// Number of the sample; `None` if the order panicked.
+    /// Source index of the sample, or `None` if the sampler panicked.
     sample: Option<u64>,
-    /// Key of the sample. `None` if the sample could not be read; the key is then not compared.
+    /// Key of the sample. `None` if the sample could not be read, in which case the key is not
+    /// compared.
     key: Option<String>,
 }
 
 impl Probe {
-    /// Fails if the sample or its key differs from `now`. `of` names what the position refers to:
-    /// the source or the epoch.
-    fn check(&self, now: &Probe, of: &str) -> Result<()> {
+    /// Returns an error if the sample or its key differs from `now`. `sequence` names what the
+    /// position refers to: the source or an epoch.
+    fn check(&self, now: &Probe, sequence: &str) -> Result<()> {
         let shown = |sample: Option<u64>| sample.map_or_else(|| "none".to_owned(), |sample| sample.to_string());
         let sample = shown(self.sample);
         if (self.position, self.sample) != (now.position, now.sample) {
-            let what = format!("the order (sample at position {} of {of})", self.position);
+            let what = format!("the order (sample at position {} of {sequence})", self.position);
             return Err(differs(&what, &sample, &shown(now.sample)));
         }
         let (Some(saved), Some(now)) = (&self.key, &now.key) else { return Ok(()) };
@@ -101,8 +116,8 @@ fn same<T: PartialEq + Display>(what: &str, saved: T, now: T) -> Result<()> {
 }
 
 impl Checkpoint {
-    /// Returns defaults for the missing fields of a checkpoint from a different version, so that at
-    /// least its version number can be read.
+    /// Returns defaults for missing fields, so that the version number of an incompatible
+    /// checkpoint can be read.
     fn unknown() -> Self {
         Checkpoint {
             version: 0,
@@ -116,6 +131,8 @@ impl Checkpoint {
             stateful: false,
             probes: Vec::new(),
             augment: None,
+            history: Vec::new(),
+            history_from: 0,
         }
     }
 
@@ -124,13 +141,13 @@ impl Checkpoint {
         self.epoch
     }
 
-    /// Returns the number of the first batch of that epoch that was not delivered.
+    /// Returns the index of the batch with which the run continues, within that epoch.
     pub fn batch(&self) -> u64 {
         self.batch
     }
 
-    /// Creates the checkpoint of a loader whose next batch is `next`. `stateful` says whether the
-    /// order may depend on state; such an order is evaluated only for epochs that have begun.
+    /// Creates the checkpoint of a loader that delivers batch `next` next. `stateful` is whether
+    /// the order may depend on state. Such an order is evaluated only for epochs that have begun.
     pub(crate) fn new(
         recipe: &Recipe,
         schedule: &Schedule,
@@ -139,14 +156,15 @@ impl Checkpoint {
         probes: Vec<Probe>,
     ) -> Self {
         let BatchIndex { epoch, batch } = next;
-        // If the order panics for this epoch, the checkpoint cannot be resumed, because `check`
-        // needs the length of the epoch.
-        let asked = !(stateful && batch == 0);
-        let order = schedule.order();
+        // If the order panics here, the checkpoint is created anyway, but `check` will reject it.
+        let evaluated = !(stateful && batch == 0);
+        let changing = schedule.changes().map(|changes| changes.now());
+        let order: &dyn Sampler = changing.as_ref().map_or_else(|| schedule.order(), |changing| changing);
         let (epoch_samples, order) =
-            if asked { (guarded(|| Ok(order.len(epoch))).unwrap_or(0), hash(order, epoch)) } else { (0, None) };
+            if evaluated { (guarded(|| Ok(order.len(epoch))).unwrap_or(0), hash(order, epoch)) } else { (0, None) };
+        let History { changes: history, known_from: history_from } = changing.map(|c| c.history()).unwrap_or_default();
         Checkpoint {
-            version: VERSION,
+            version: if history.is_empty() { VERSION } else { VERSION_WITH_HISTORY },
             epoch,
             batch,
             seed: recipe.seed,
@@ -156,37 +174,76 @@ impl Checkpoint {
             order,
             stateful,
             probes,
-            // Augmentations contain only numbers and names, so serialization cannot fail.
+            // Serialization cannot fail, because augmentations contain only numbers and names.
             augment: serde_json::to_string(&recipe.augments().collect::<Vec<_>>()).ok(),
+            history,
+            history_from,
         }
     }
 
-    /// Allows a loader with a different augmentation to continue from this checkpoint. To plan a
-    /// change in advance, use [`Augment::from_epoch`](crate::Augment::from_epoch) instead.
+    /// Allows a loader with a different augmentation to continue from this checkpoint. To change
+    /// the augmentation at an epoch that is known in advance, use
+    /// [`Augment::from_epoch`](crate::Augment::from_epoch) instead.
     #[must_use]
     pub fn any_augment(mut self) -> Self {
         self.augment = None;
         self
     }
 
-    /// Returns the position at which a loader with `recipe` and `schedule` continues. Fails if the
-    /// checkpoint does not match that loader.
-    pub(crate) fn check(&self, recipe: &Recipe, counters: &Counters, schedule: &Schedule) -> Result<BatchIndex> {
-        let Checkpoint { version, epoch, batch, stateful, .. } = *self;
-        if version != VERSION {
+    /// Returns the order with the history of the checkpoint, or `None` if the program cannot change
+    /// the order.
+    fn changed(&self, schedule: &Schedule) -> Result<Option<Arc<dyn Changing>>> {
+        let Checkpoint { version, history, history_from, .. } = self;
+        if ![VERSION, VERSION_WITH_HISTORY].contains(version) {
             return Err(Error::config(format!(
-                "resume: the checkpoint has version {version}; this build reads version {VERSION}"
+                "resume: the checkpoint has version {version}; this build reads versions {VERSION} and {VERSION_WITH_HISTORY}"
             )));
         }
+        if history.is_empty() != (*version == VERSION) || history.is_empty() && *history_from != 0 {
+            return Err(Error::config(format!(
+                "resume: the checkpoint has version {version} and {} in its history; the saved run called set_mixture or \
+                 set_weights, so pass the whole checkpoint",
+                counted(history.len() as u64, "change", "changes")
+            )));
+        }
+        let Some(changes) = schedule.changes() else {
+            return if history.is_empty() {
+                Ok(None)
+            } else {
+                Err(Error::config(
+                    "resume: the saved run called set_mixture or set_weights, but this loader has neither a mixture nor weights",
+                ))
+            };
+        };
+        let history = History { changes: history.clone(), known_from: *history_from };
+        let order = changes.with(&history);
+        order
+            .map(Some)
+            .map_err(|e| Error::config(format!("resume: the history does not fit this loader: {}", e.cause())))
+    }
+
+    /// Returns the position at which a loader with `recipe` and `schedule` continues, and the order
+    /// with the history of the checkpoint if the program can change the order. Fails if the
+    /// checkpoint does not match that loader.
+    pub(crate) fn check(
+        &self,
+        recipe: &Recipe,
+        counters: &Counters,
+        schedule: &Schedule,
+    ) -> Result<(BatchIndex, Option<Arc<dyn Changing>>)> {
+        let Checkpoint { epoch, batch, stateful, .. } = *self;
+        let changed = self.changed(schedule)?;
+        let probed = schedule.without_changes();
+        let schedule = &changed.as_ref().map_or_else(|| schedule.clone(), |order| schedule.with_order(order.clone()));
         let next = BatchIndex { epoch, batch };
-        // The order may be user code, and may panic for an epoch that was never requested.
-        let asked = guarded(|| {
-            let probes = probe(recipe, counters, schedule, stateful);
+        // The order may be user code, and may panic for an epoch that it does not expect.
+        let evaluated = guarded(|| {
+            let probes = probe(recipe, counters, &probed, stateful);
             let now = Checkpoint::new(recipe, schedule, next, stateful, probes);
             Ok((now, if stateful && batch == 0 { 0 } else { schedule.num_batches(epoch) }))
         });
-        let (now, batches) =
-            asked.map_err(|e| Error::config(format!("resume: the order panicked for epoch {epoch}: {}", e.cause())))?;
+        let (now, batches) = evaluated
+            .map_err(|e| Error::config(format!("resume: the sampler panicked for epoch {epoch}: {}", e.cause())))?;
         same("the seed", self.seed, now.seed)?;
         same("the global batch size", self.global_batch, now.global_batch)?;
         same("the number of source samples", self.samples, now.samples)?;
@@ -197,8 +254,8 @@ impl Checkpoint {
                 "resume: the checkpoint is at batch {batch} of epoch {epoch}, which has {batches} batches"
             )));
         }
-        let of = if stateful { "the source" } else { "epoch 0" };
-        self.probes.iter().zip(&now.probes).try_for_each(|(saved, now)| saved.check(now, of))?;
+        let sequence = if stateful { "the source" } else { "epoch 0" };
+        self.probes.iter().zip(&now.probes).try_for_each(|(saved, now)| saved.check(now, sequence))?;
         if self.order.is_some() && self.order != now.order {
             let hint = if stateful {
                 "; the order depends on state: before the loader, restore the state from the start of the epoch"
@@ -208,11 +265,11 @@ impl Checkpoint {
             return Err(Error::config(format!("resume: the order of epoch {epoch} differs from the saved one{hint}")));
         }
         self.check_augments(&recipe.augments().collect::<Vec<_>>())?;
-        Ok(next)
+        Ok((next, changed))
     }
 
-    /// Fails if the augmentations `now` differ from the saved ones. The error names the first step
-    /// that differs.
+    /// Returns an error if the augmentations `now` differ from the saved ones. The error names the
+    /// first step that differs.
     fn check_augments(&self, now: &[&Augment]) -> Result<()> {
         const HINT: &str = "Augment::from_epoch plans a change; to make one now, call Checkpoint::any_augment";
         let refuse = |cause: String| Err(Error::config(format!("resume: the augmentation {cause}; {HINT}")));
@@ -237,12 +294,12 @@ impl Checkpoint {
     }
 }
 
-/// Returns a hash of the order of `epoch`, or `None` if the order panics.
+/// Returns a hash of [`POSITIONS`] entries of the order of `epoch`, or `None` if the order panics.
 fn hash(order: &dyn Sampler, epoch: u64) -> Option<u64> {
     let hashed = guarded(|| {
         let Some(last) = order.len(epoch).checked_sub(1) else { return Ok(Hash::default()) };
-        let places = spread(last, POSITIONS.min(last + 1));
-        Ok(places.fold(Hash::default(), |hash, position| hash.number(order.index(epoch, position))))
+        let positions = spread(last, POSITIONS.min(last + 1));
+        Ok(positions.fold(Hash::default(), |hash, position| hash.number(order.index(epoch, position))))
     });
     hashed.ok().map(Hash::end)
 }
@@ -252,13 +309,13 @@ fn spread(last: u64, count: u64) -> impl Iterator<Item = u64> {
     (0..count).map(move |i| (u128::from(last) * u128::from(i) / u128::from((count - 1).max(1))) as u64)
 }
 
-/// Reads the samples at a few evenly spaced positions of epoch 0, or of the source if the order is
-/// `stateful`.
+/// Reads the samples at [`PROBES`] evenly spaced positions in epoch 0, or in the source if the
+/// order is `stateful`.
 pub(crate) fn probe(recipe: &Recipe, counters: &Counters, schedule: &Schedule, stateful: bool) -> Vec<Probe> {
     let (order, samples) = (schedule.order(), recipe.source.len() as u64);
     let all = if stateful { samples } else { order.len(0) };
     let Some(last) = all.checked_sub(1) else { return Vec::new() };
-    let at = &|position| {
+    let read = &|position| {
         let sample = if stateful { Some(position) } else { guarded(|| Ok(order.index(0, position))).ok() };
         let key = sample.filter(|&sample| sample < samples).and_then(|sample| {
             let again = || {
@@ -271,14 +328,14 @@ pub(crate) fn probe(recipe: &Recipe, counters: &Counters, schedule: &Schedule, s
         });
         Probe { position, sample, key }
     };
-    // Each read may take a round trip to a store, so the reads run concurrently.
+    // Read concurrently, because each read may take a round trip to an object store.
     std::thread::scope(|scope| {
         let start =
-            |position| std::thread::Builder::new().spawn_scoped(scope, move || at(position)).map_err(|_| position);
+            |position| std::thread::Builder::new().spawn_scoped(scope, move || read(position)).map_err(|_| position);
         let probes: Vec<_> = spread(last, PROBES).map(start).collect();
         let probe = |started: std::result::Result<std::thread::ScopedJoinHandle<'_, Probe>, u64>| match started {
             Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            Err(position) => at(position),
+            Err(position) => read(position),
         };
         probes.into_iter().map(probe).collect()
     })

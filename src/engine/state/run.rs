@@ -1,3 +1,5 @@
+//! State that all threads of a loader share.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -8,17 +10,19 @@ use crate::error::Result;
 use crate::source::CancelToken;
 use crate::trace::Counters;
 
-/// Maximum number of reader threads. It is enough for 10,000 reads per second if each takes 50 ms.
+/// Maximum number of reader threads, enough for 10,000 reads per second if each takes 50 ms.
 pub(crate) const MOST_READERS: usize = 512;
 
-/// State that the stages of the recipe share: the current run, the counters and the settings.
+/// State that all threads of a loader share: the current run, the counters and the settings.
 pub(crate) struct Run {
-    /// Number of the current run. Parts of other runs are passed on without being processed.
+    /// Number of the current run; 0 for none. Parts of other runs are passed on without being
+    /// processed.
     wanted: Arc<AtomicU64>,
-    /// Returns whether a run is outdated. Waiting reads call this function to cancel themselves.
+    /// Returns whether a run is no longer the current one. Waiting reads poll this to cancel
+    /// themselves.
     ended: Arc<dyn Fn(u64) -> bool + Send + Sync>,
     pub(crate) counters: Arc<Counters>,
-    /// Settings of the loader, such as the number of workers and of slots in use.
+    /// The number of workers and of slots in use.
     pub(crate) settings: Arc<Settings>,
     tuner: Option<Tuner>,
     pub(crate) scratch: Scratch,
@@ -26,10 +30,11 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Creates the state. `fields` contains the names of the fields that workers compute.
+    /// Creates the state of a loader without a current run. `fields` contains the names of the
+    /// fields that workers compute.
     ///
     /// # Errors
-    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if memory runs out.
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the counters cannot be allocated.
     pub(crate) fn new(
         settings: Arc<Settings>,
         scratch: Scratch,
@@ -53,12 +58,12 @@ impl Run {
         self.wanted.load(Ordering::Relaxed) == run
     }
 
-    /// Returns the token that cancels the reads of `run` once `run` is outdated.
+    /// Returns the token that cancels the reads of `run` once it is no longer the current run.
     pub(crate) fn stop(&self, run: u64) -> CancelToken {
         CancelToken::of_run(run, self.ended.clone())
     }
 
-    /// Returns whether to retry a failed read of run `run`. If so, counts the retry.
+    /// Returns whether to retry a failed read of `run`, and counts the retry if so.
     pub(crate) fn tries_again(&self, run: u64) -> bool {
         let wanted = self.is_wanted(run);
         if wanted {
@@ -76,15 +81,15 @@ impl Run {
         }
     }
 
-    /// Records that the consumer received the batch that it requested at `asked`.
-    pub(crate) fn delivered(&self, batch: &BatchInfo, asked: Instant) {
-        self.counters.delivered(batch.epoch(), batch.number(), (batch.len(), batch.damaged()), asked);
+    /// Records that the consumer received the batch that it requested at `requested`.
+    pub(crate) fn delivered(&self, batch: &BatchInfo, requested: Instant) {
+        self.counters.delivered(batch.epoch(), batch.number(), (batch.len(), batch.damaged()), requested);
         if let Some(tuner) = &self.tuner {
             tuner.delivered(&self.counters);
         }
     }
 
-    /// Records that the epoch in progress ends, if there is one.
+    /// Records that the epoch in progress ends. Does nothing if there is none.
     pub(crate) fn end(&self) {
         self.settings.end();
         if let Some(tuner) = &self.tuner {

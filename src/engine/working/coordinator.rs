@@ -1,3 +1,5 @@
+//! The coordinator thread, which assigns samples to free slots.
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,21 +18,21 @@ use crate::sampler::Entry;
 use crate::source::BatchIndex;
 use crate::trace::{self, WAIT_FOR_SLOT};
 
-/// Chooses the samples of each batch on demand, in place of a fixed schedule.
+/// Chooses the samples of each batch when the batch begins, instead of following a fixed schedule.
 pub(crate) trait BatchSampler: Send + Sync {
-    /// Waits until the samples of batch `number` are known, and replaces `entries` with them.
-    /// Leaves `entries` empty if the run that `epoch` belongs to has ended.
-    fn fill(&self, epoch: u64, number: u64, entries: &mut Vec<Entry>);
+    /// Replaces `entries` with the samples of batch `batch`. Blocks until these are known. Leaves
+    /// `entries` empty if the run that `epoch` belongs to has ended.
+    fn fill(&self, epoch: u64, batch: u64, entries: &mut Vec<Entry>);
 
-    /// Called when no further batch is needed. Wakes every thread that is blocked in `fill`.
+    /// Called when no more batches are needed. Wakes every thread that is blocked in `fill`.
     fn end(&self);
 }
 
-/// The thread that takes a free slot, assigns samples to it, splits it into parts, and sends these
-/// to workers or readers. No other thread waits for free slots.
+/// The only thread that waits for free slots. It assigns samples to a free slot, splits the slot
+/// into parts, and sends each part to the workers or the readers.
 pub(crate) struct Coordinator {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) asked: Option<Arc<dyn BatchSampler>>,
+    pub(crate) batch_sampler: Option<Arc<dyn BatchSampler>>,
     pub(crate) started: Receiver<Course>,
     pub(crate) freed: Receiver<Free>,
     pub(crate) free: Sender<Free>,
@@ -45,15 +47,15 @@ impl Coordinator {
         let mut entries = Vec::new();
         let mut next_start = self.started.recv().ok();
         while let Some(mut course) = next_start.take() {
-            let (run, mut next, mut turn) = (course.run, Some(course.first), 0);
-            while let Some(place) = next.filter(|_| self.shared.run.is_wanted(run)) {
-                // Nothing waits for this call, because the last batch of the previous epoch has
-                // already been handed out.
-                let goes_on = place.batch > 0 || turn == 0 || course.enter(self.length(place.epoch));
-                let chosen = if goes_on { self.choose(place, &mut entries).map_err(Some) } else { Err(None) };
+            let (run, mut next, mut seq) = (course.run, Some(course.first), 0);
+            while let Some(index) = next.filter(|_| self.shared.run.is_wanted(run)) {
+                // `length` may run slow user code. That does not delay the consumer: every batch of
+                // the previous epoch has already been handed to the workers or readers.
+                let may_continue = index.batch > 0 || seq == 0 || course.enter(self.length(index.epoch));
+                let chosen = if may_continue { self.choose(run, index, &mut entries).map_err(Some) } else { Err(None) };
                 if let Err(error) = chosen {
                     if self.shared.run.is_wanted(run) {
-                        let _ = self.outcomes.send(Err(Ended::Run { run, turn, error }));
+                        let _ = self.outcomes.send(Err(Ended::Run { run, seq, error }));
                     }
                     break;
                 }
@@ -61,9 +63,9 @@ impl Coordinator {
                     // The run is over.
                     break;
                 }
-                next = course.after(place);
-                // `seconds()` pauses between epochs, so that this time does not count as waiting
-                // for a slot.
+                next = course.after(index);
+                // `seconds()` does not advance between epochs, so time that the program spends
+                // elsewhere does not count as waiting for a slot.
                 let (since, before) = (Instant::now(), self.shared.run.settings.seconds());
                 let range = trace::range(WAIT_FOR_SLOT);
                 let slot = loop {
@@ -81,13 +83,13 @@ impl Coordinator {
                 drop(range);
                 let Some(slot) = slot else { break };
                 let waited = Duration::from_secs_f64((self.shared.run.settings.seconds() - before).max(0.0));
-                self.shared.run.counters.slot(place.epoch, place.batch, since, waited);
+                self.shared.run.counters.slot(index.epoch, index.batch, since, waited);
                 if !self.shared.run.is_wanted(run) {
                     let _ = self.free.send(slot);
                     break;
                 }
-                self.hand_out(slot, (run, turn, next), place, &mut entries);
-                turn += 1;
+                self.hand_out(slot, run, seq, index, next, &mut entries);
+                seq += 1;
             }
             if next_start.is_none() {
                 next_start = self.started.recv().ok();
@@ -95,55 +97,61 @@ impl Coordinator {
         }
     }
 
-    /// Splits a slot into parts for `entries` and sends them to the workers. `turn` is the batch's
-    /// number within the run.
+    /// Assigns `entries` to `slot`, splits it into parts, and sends them to the workers or the
+    /// readers. `seq` is the batch's number within the run, `index` its position, and `next` the
+    /// position of the batch after it.
     fn hand_out(
         &self,
         slot: Free,
-        (run, turn, next): (u64, u64, Option<BatchIndex>),
-        place: BatchIndex,
+        run: u64,
+        seq: u64,
+        index: BatchIndex,
+        next: Option<BatchIndex>,
         entries: &mut Vec<Entry>,
     ) {
         let recipe = &self.shared.recipe;
         let group = Settings::group(slot.batch(), self.shared.run.settings.workers);
         let parts = slot.begin(group, |header| {
-            (header.run, header.turn, header.next) = (run, turn, next);
-            (header.epoch, header.number) = (place.epoch, place.batch);
-            header.form = recipe.forms.at(place.epoch);
+            (header.run, header.seq, header.next) = (run, seq, next);
+            (header.epoch, header.number) = (index.epoch, index.batch);
+            header.form = recipe.forms.at(index.epoch);
             std::mem::swap(&mut header.entries, entries);
-            // Samples are mixed only if the batch has other samples and the fields include images.
+            // Mixing needs images, and a second sample to mix with.
             let partners = header.entries.len() > 1 && !recipe.any_fields().images.is_empty();
-            let mixing = || recipe.augment.mixing(recipe.seed, place.epoch, place.batch);
+            let mixing = || recipe.augment.mixing(recipe.seed, index.epoch, index.batch);
             header.mixing = partners.then(mixing).flatten();
         });
         for part in parts {
             if let Some(part) = self.stage.divert(part) {
-                self.work.send(Task { part, fetched: None, again: None });
+                self.work.send(Task { part, fetched: None, redecode: None });
             }
         }
     }
 
-    /// Returns the number of batches in `epoch`. Returns `None` if the source or the order fails;
-    /// the program receives the error when it requests the epoch.
+    /// Returns the number of batches in `epoch`, or `None` if the source or the sampler fails. The
+    /// program receives that error when it requests the epoch.
     fn length(&self, epoch: u64) -> Option<u64> {
         guarded(|| self.shared.recipe.reads.check()).ok()?;
         state::batches(&self.shared.schedule, epoch).ok()
     }
 
-    /// Fills `entries` with the samples of a batch, as chosen by the order, which may be user code.
-    fn choose(&self, BatchIndex { epoch, batch: number }: BatchIndex, entries: &mut Vec<Entry>) -> Result<()> {
+    /// Asks the sampler, which may be user code, for the samples of a batch, and checks their
+    /// indices.
+    fn choose(&self, run: u64, index: BatchIndex, entries: &mut Vec<Entry>) -> Result<()> {
+        let BatchIndex { epoch, batch } = index;
         let len = self.shared.recipe.source.len() as u64;
+        let _begun = self.shared.schedule.changes().map(|changes| changes.begin(run, index));
         guarded(|| {
-            match &self.asked {
-                Some(asked) => asked.fill(epoch, number, entries),
-                None => self.shared.schedule.fill(epoch, number, entries),
+            match &self.batch_sampler {
+                Some(batch_sampler) => batch_sampler.fill(epoch, batch, entries),
+                None => self.shared.schedule.fill(epoch, batch, entries),
             }
             Ok(())
         })
-        .map_err(|e| panicked(e, || format!("the order panicked at batch {number} of epoch {epoch}")))?;
+        .map_err(|e| panicked(e, || format!("the sampler panicked in epoch {epoch}, batch {batch}")))?;
         if let Some(p) = entries.iter().find(|p| p.sample >= len) {
             return Err(Error::config(format!(
-                "the sampler returned sample {} in batch {number} of epoch {epoch}; the source has {len}",
+                "the sampler returned sample {} in batch {batch} of epoch {epoch}; the source has only {len} samples",
                 p.sample
             )));
         }

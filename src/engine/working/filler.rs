@@ -1,5 +1,5 @@
-//! Reads, plans, decodes, transforms and writes the samples of a part, within the memory limit of a
-//! worker.
+//! Turns the samples of a part into rows of the batch: reads, plans, decodes, transforms and writes
+//! them, within the worker's memory limit.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use arrayvec::ArrayVec;
 
 use super::meter::{Meter, Timed};
 use crate::batch::{DecodeOps, Part, Row};
-use crate::decode::{self, Bitstream, Job, MAX_GROUP, MAX_PLANNED, Pixels};
+use crate::decode::{self, Bitstream, EncodedImage, Job, MAX_GROUP, MAX_PLANNED, Pixels};
 use crate::engine::reading::Fetched;
 use crate::engine::settings::Share;
 use crate::engine::state::Run;
@@ -20,91 +20,104 @@ use crate::source::Sample;
 use crate::trace::{Stage, StageMap, nanos};
 use crate::transform::{Plan, Resizer, TILES};
 
-/// Images with at most this many bytes of pixels are counted by their pixels only, provided that
-/// eight such images fit into a worker's own share. For larger images, decoders estimate the
-/// memory.
-const SMALL: u64 = 1 << 20;
+/// Largest decoded image, in bytes, for which the pixels alone count as memory use. Decoders
+/// estimate the use of larger images. If a worker's own share cannot hold eight images of this
+/// size, decoders estimate the use of every image.
+const SMALL_IMAGE_BYTES: u64 = 1 << 20;
+/// Minimum size of decoded pixels, in bytes, and of its ratio to the average, for which idle workers
+/// help to decode an image. If all images are large, the workers have enough to do, and the rows
+/// that two bands share would cost time.
+const LARGE: u64 = 6 << 20;
+const RARE: u64 = 12;
 
-/// A sample that has been read.
-pub(super) struct Taken<'a> {
-    pub(super) place: usize,
-    pub(super) sample: Sample<'a>,
-    /// Partners of the sample in its mosaic, each with its source index.
-    pub(super) others: Others<'a>,
-    pub(super) timed: Timed<'a>,
-    /// Number of images of this sample in the group.
-    pub(super) shots: usize,
-    /// Memory needed to decode its images and compute its fields, in bytes.
-    pub(super) memory: usize,
-    /// The plan of the sample's image, if the loader has fields that are transformed with the image
-    /// but does not load the image itself.
-    shown: Option<Box<Plan>>,
+/// The images of a part that are left to the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leave {
+    Nothing,
+    /// Only images so large that their batch would wait for the worker.
+    Large,
+    All,
 }
 
-/// Buffers for the samples of an image, and the samples that a reader has already read.
-type Reads<'a> = (&'a mut [Box<[Vec<u8>]>], Option<&'a Fetched>);
+/// A sample that has been read and planned.
+pub(super) struct ReadSample<'a> {
+    /// Row of the sample in the batch.
+    pub(super) row: usize,
+    pub(super) sample: Sample<'a>,
+    /// The other samples of a mosaic, each with its source index.
+    pub(super) others: MosaicSamples<'a>,
+    pub(super) timed: Timed<'a>,
+    /// Number of this sample's images in the group.
+    pub(super) shot_count: usize,
+    /// Memory, in bytes, that decoding the images and computing the fields requires.
+    pub(super) memory: usize,
+    /// Geometric plan of an image that the loader does not deliver. Set if other fields, such as
+    /// boxes, must be transformed as if it did.
+    field_plan: Option<Box<Plan>>,
+}
 
-type Others<'a> = ArrayVec<(u64, Sample<'a>), { TILES - 1 }>;
+/// Samples that share a mosaic with another sample, each with its source index.
+type MosaicSamples<'a> = ArrayVec<(u64, Sample<'a>), { TILES - 1 }>;
 
-impl Taken<'_> {
+impl ReadSample<'_> {
     /// Returns the source index and key of the sample that provides tile `tile` of an image.
     fn owner(&self, tile: usize) -> (u64, &str) {
-        let other = tile.checked_sub(1).map(|number| &self.others[number]);
+        let other = tile.checked_sub(1).map(|index| &self.others[index]);
         other.map_or((self.timed.id, self.timed.key), |(id, sample)| (*id, sample.key()))
     }
 }
 
-/// What was read for a sample and its partners.
+/// What it took to read a sample and the other samples of its mosaic.
 #[derive(Default)]
-struct Got {
-    /// Total number of bytes.
+struct ReadCost {
+    /// Number of bytes read.
     bytes: usize,
-    /// Number of bytes that the worker may have copied.
+    /// Number of these bytes that this worker read and may have copied into its buffers.
     copied: usize,
-    /// Time in ns that readers spent on the other bytes.
+    /// Time that readers spent on prefetching the other bytes, in ns.
     ahead_ns: u64,
 }
 
-/// Samples that are decoded together, with their images.
+/// Samples whose images are decoded together.
 #[derive(Default)]
 pub(super) struct Group<'a> {
-    pub(super) samples: ArrayVec<Taken<'a>, MAX_GROUP>,
+    pub(super) samples: ArrayVec<ReadSample<'a>, MAX_GROUP>,
     pub(super) shots: ArrayVec<Shot<'a>, MAX_PLANNED>,
 }
 
 impl<'a> Group<'a> {
-    /// Splits off the first `count` samples, with their images.
+    /// Removes the first `count` samples and their images, and returns them as a group.
     pub(super) fn split(&mut self, count: usize) -> Self {
         let samples: ArrayVec<_, MAX_GROUP> = self.samples.drain(..count).collect();
-        let shots: usize = samples.iter().map(|taken| taken.shots).sum();
+        let shots: usize = samples.iter().map(|taken| taken.shot_count).sum();
         Group { samples, shots: self.shots.drain(..shots).collect() }
     }
 
-    /// Returns each sample with its images.
-    fn each(&mut self) -> impl Iterator<Item = (&mut Taken<'a>, &mut [Shot<'a>])> {
+    /// Iterates over the samples, each with its images.
+    fn iter_mut(&mut self) -> impl Iterator<Item = (&mut ReadSample<'a>, &mut [Shot<'a>])> {
         let mut rest = &mut self.shots[..];
         self.samples.iter_mut().map(move |taken| {
-            let (own, others) = std::mem::take(&mut rest).split_at_mut(taken.shots);
+            let (own, others) = std::mem::take(&mut rest).split_at_mut(taken.shot_count);
             rest = others;
             (taken, own)
         })
     }
 }
 
-/// Returns the length of the longest prefix of `samples` that fits into a worker's own share.
-pub(super) fn fitting(samples: &[Taken<'_>], share: Share) -> usize {
+/// Returns how many of the first `samples` fit into a worker's own share together.
+pub(super) fn fitting(samples: &[ReadSample<'_>], share: Share) -> usize {
     let mut sum = 0_usize;
     samples
         .iter()
         .take_while(|taken| {
-            // A user's codec may return an arbitrary estimate, so the sum must not overflow.
+            // Saturate, because a custom codec may return any estimate.
             sum = sum.saturating_add(taken.memory);
             sum <= share.decode
         })
         .count()
 }
 
-/// Fills one part of a batch, within the memory limit of a worker.
+/// Fills one part of a batch with a worker's buffers.
 pub(super) struct PartFiller<'a> {
     pub(super) recipe: &'a Recipe,
     pub(super) run: &'a Run,
@@ -113,102 +126,109 @@ pub(super) struct PartFiller<'a> {
     pub(super) resizer: &'a mut Resizer,
     pub(super) pasted: &'a mut Pasted,
     pub(super) boxes: &'a mut Vec<[f32; 4]>,
-    /// Scratch memory for images that the device decodes.
+    /// Scratch memory for copying the entropy-coded data of images that the device decodes.
     pub(super) bitstream: &'a mut Bitstream,
-    /// Whether images of this part are left to the device.
-    pub(super) leaves: bool,
+    /// The images of this part that are left to the device.
+    pub(super) leaves: Leave,
     pub(super) part: &'a mut Part,
     pub(super) meter: Meter<'a>,
 }
 
 impl<'a> PartFiller<'a> {
-    /// Reads and plans as many of the samples at `places` as fit.
+    /// Reads and plans samples from the front of `rows`, as many as fit into the buffers.
     pub(super) fn read(
         &mut self,
         encoded: &'a mut [Box<[Vec<u8>]>],
         fetched: Option<&'a Fetched>,
-        places: &mut Range<usize>,
+        rows: &mut Range<usize>,
     ) -> Group<'a> {
         let share = self.run.scratch.share();
         let epoch = self.part.header().epoch;
         let tiles = self.recipe.most_tiles(epoch);
         let mut group = Group::default();
-        // Number of bytes that the source may have copied into buffers.
+        // Size of the buffers that the source may have filled, in bytes.
         let mut held = 0;
-        for buffers in encoded.chunks_mut(tiles).take(self.most(tiles)) {
-            let Some(place) = places.next() else { break };
-            let (entry, before) = (self.part.header().entries[place], group.shots.len());
-            let mut timed = Timed { id: entry.sample, key: "", ns: StageMap::default(), slowest: (0, 0) };
+        for buffers in encoded.chunks_mut(tiles).take(self.max_samples(tiles)) {
+            let Some(row) = rows.next() else { break };
+            let (entry, before) = (self.part.header().entries[row], group.shots.len());
+            let mut timed = Timed { id: entry.sample, key: "", bytes: 0, ns: StageMap::default(), slowest: (0, 0) };
             self.meter.enter(Stage::Read, entry.sample);
-            self.part.meta(place).fault = None;
-            let mut got = Got::default();
-            let taken = self.take((place, &entry), (buffers, fetched), &mut got, (&mut timed.key, &mut group));
-            self.meter.stage(Stage::Read, &mut timed, got.bytes);
-            timed.ns[Stage::Read] += got.ahead_ns;
+            self.part.meta(row).fault = None;
+            let mut cost = ReadCost::default();
+            let taken = self.take(row, buffers, fetched, &mut cost, &mut timed.key, &mut group);
+            self.meter.stage(Stage::Read, &mut timed, cost.bytes);
+            timed.ns[Stage::Read] += cost.ahead_ns;
+            timed.bytes = cost.bytes;
             match taken {
-                Ok((sample, others, memory, shown)) => {
-                    let (buffer, shots) = (Share::buffer(got.copied), group.shots.len() - before);
-                    let memory = memory.saturating_add(share.admitted(got.copied));
-                    group.samples.push(Taken { place, sample, others, timed, shots, memory, shown });
+                Ok((sample, others, memory, field_plan)) => {
+                    let (buffer, shot_count) = (Share::buffer(cost.copied), group.shots.len() - before);
+                    let memory = memory.saturating_add(share.excess_buffer(cost.copied));
+                    group.samples.push(ReadSample { row, sample, others, timed, shot_count, memory, field_plan });
                     held += buffer;
-                    // Stop here, because another sample of this size might exceed the share.
+                    // Stop early, because one more sample of this size might exceed the share.
                     if held + buffer > share.encoded {
                         break;
                     }
                 }
-                // Start a new lap, so that the time spent on a failed sample and its retries is not
-                // attributed to the next sample.
+                // Ends the lap here, so that the time spent on the failed sample and its retries is
+                // not attributed to the next sample.
                 Err(e) => {
                     group.shots.truncate(before);
                     self.meter.done(&timed);
-                    self.part.meta(place).fault = Some(self.recipe.at_joined(epoch, &entry, timed.key, e));
+                    self.part.meta(row).fault = Some(self.recipe.at_joined(epoch, &entry, timed.key, e));
                 }
             }
         }
         group
     }
 
-    /// Reads and plans a sample and its partners. Returns them with the memory that they need.
+    /// Reads and plans the sample in row `row` and the other samples of its mosaic. Returns the
+    /// sample, the other samples, the memory that they need in bytes, and the [plan for the
+    /// fields](ReadSample::field_plan).
     fn take(
         &mut self,
-        (place, entry): (usize, &Entry),
-        (buffers, fetched): Reads<'a>,
-        got: &mut Got,
-        (key, group): (&mut &'a str, &mut Group<'a>),
-    ) -> Result<(Sample<'a>, Others<'a>, usize, Option<Box<Plan>>)> {
+        row: usize,
+        buffers: &'a mut [Box<[Vec<u8>]>],
+        fetched: Option<&'a Fetched>,
+        cost: &mut ReadCost,
+        key: &mut &'a str,
+        group: &mut Group<'a>,
+    ) -> Result<(Sample<'a>, MosaicSamples<'a>, usize, Option<Box<Plan>>)> {
         let (recipe, run, header) = (self.recipe, self.run, self.part.header());
-        let (epoch, number, offset) = (header.epoch, header.run, place - self.part.range().start);
+        let (epoch, run_number, offset) = (header.epoch, header.run, row - self.part.range().start);
+        let entry = &header.entries[row].clone();
         let mut buffers = buffers.iter_mut();
         let mut read = |tile: usize, id: u64| -> Result<Sample<'a>> {
-            let buffers = buffers.next().expect("one per sample of an image");
+            let buffers = buffers.next().expect("there is one buffer per sample of an image");
             let sample = match fetched.and_then(|fetched| fetched.sample((offset, tile))) {
                 Some((sample, ns)) => {
-                    got.ahead_ns += ns;
+                    cost.ahead_ns += ns;
                     sample
                 }
-                // Samples that were read ahead have their own budget.
-                None => {
-                    recipe.read(id, buffers, || run.tries_again(number)).inspect(|read| got.copied += read.memory())
-                }
+                // Only these samples count as copied. Prefetched samples have a budget of their
+                // own.
+                None => recipe
+                    .read(id, buffers, || run.tries_again(run_number))
+                    .inspect(|read| cost.copied += read.memory()),
             };
-            // An error must name a partner by its source index, not by the number that the user
-            // assigned.
+            // Other samples of a mosaic are named by their source index, because a number that the
+            // user assigned applies only to the first sample.
             let sample = sample.map_err(|e| recipe.at_sample(id, "", if tile > 0 { e.of_sample(id) } else { e }))?;
-            got.bytes += sample.memory();
+            cost.bytes += sample.memory();
             Ok(sample)
         };
         let sample = read(0, entry.sample)?;
         *key = sample.key();
-        self.part.meta(place).key.push_str(sample.key());
+        self.part.meta(row).key.push_str(sample.key());
         let partners = recipe.partners(epoch, entry)?;
-        let mut others = Others::new();
+        let mut others = MosaicSamples::new();
         for (id, tile) in partners.iter().flat_map(|partners| &partners.samples).copied().zip(1..) {
             others.push((id, read(tile, id)?));
         }
         recipe.check_length(&sample, entry.sample)?;
         others.iter().try_for_each(|(id, other)| recipe.check_length(other, *id))?;
-        let (memory, shown) = self.plan((&sample, &others), entry, partners.as_ref(), group)?;
-        Ok((sample, others, memory, shown))
+        let (memory, field_plan) = self.plan((&sample, &others), entry, partners.as_ref(), group)?;
+        Ok((sample, others, memory, field_plan))
     }
 
     /// Returns the number of images per sample.
@@ -216,32 +236,31 @@ impl<'a> PartFiller<'a> {
         self.recipe.any_fields().images.len()
     }
 
-    /// Returns the maximum number of samples that are decoded together if an image has up to
-    /// `tiles` tiles.
-    fn most(&self, tiles: usize) -> usize {
+    /// Returns how many samples can be decoded together if each image has up to `tiles` tiles.
+    fn max_samples(&self, tiles: usize) -> usize {
         (MAX_PLANNED / (tiles * self.images().max(1))).clamp(1, MAX_GROUP)
     }
 
-    /// Plans the images of a sample. Returns the memory, in bytes, that decoding and computing the
-    /// fields need. If the loader has no images, also returns the plan that its fields follow.
+    /// Plans the images of a sample. Returns the memory, in bytes, that decoding the images and
+    /// computing the fields requires, and the [plan for the fields](ReadSample::field_plan).
     fn plan(
         &mut self,
-        (sample, others): (&Sample<'a>, &Others<'a>),
+        (sample, others): (&Sample<'a>, &MosaicSamples<'a>),
         entry: &Entry,
         partners: Option<&Partners>,
         group: &mut Group<'a>,
     ) -> Result<(usize, Option<Box<Plan>>)> {
-        // Count the scratch memory of the codecs only if memory is scarce.
+        // Codecs' scratch memory matters only if memory is scarce.
         let share = self.run.scratch.share();
-        let ample = share.decode as u64 >= SMALL * MAX_GROUP as u64;
+        let ample = share.decode as u64 >= SMALL_IMAGE_BYTES * MAX_GROUP as u64;
         let epoch = self.part.header().epoch;
         let (fields, first) = (&self.recipe.any_fields().images, group.shots.len());
-        for (number, field) in fields.iter().enumerate() {
+        for (index, field) in fields.iter().enumerate() {
             let join = partners.filter(|_| field.image.own().is_none()).map(|partners| &partners.join);
             let mut plan = |of: &Sample<'a>, tile: usize| {
                 let (tile, scratch) = (join.map(|join| (join, tile)), (&group.shots[first..], &mut *self.boxes));
                 let shot = self.recipe.plan(field.described(), of, (epoch, entry), tile, scratch)?;
-                group.shots.push(Shot { field: number, ..shot });
+                group.shots.push(Shot { field: index, ..shot });
                 Ok(())
             };
             plan(sample, 0)?;
@@ -250,25 +269,28 @@ impl<'a> PartFiller<'a> {
             }
         }
         // A device decodes images one at a time.
-        if !self.leaves {
+        if self.leaves != Leave::All {
             recipe::share(&mut group.shots[first..], share.decode as u64);
         }
-        // `copied` is a maximum, not a sum, because images are copied for the device one at a time.
+        // `copied` is the maximum, not the sum, because images are copied for the device one at a
+        // time.
         let (mut memory, mut copied) = (0, 0);
-        for shot in &group.shots[first..] {
+        let alone = fields.len() == 1 && others.is_empty();
+        for shot in &mut group.shots[first..] {
+            self.choose(shot, alone);
             let Some(encoded) = &shot.opened else { continue };
             if encoded.is_plain_jpeg() {
                 self.meter.counts().plain_jpegs.bump();
             }
             let all = encoded.size().area().saturating_mul(3);
-            let one = if ample && all <= SMALL { all } else { encoded.memory(shot.region) };
+            let one = if ample && all <= SMALL_IMAGE_BYTES { all } else { encoded.memory(shot.region) };
             let one = if self.recipe.strict { one.saturating_add(encoded.check_memory()) } else { one };
             memory = usize::saturating_add(memory, usize::try_from(one).unwrap_or(usize::MAX));
-            if self.leaves && others.is_empty() && fields[shot.field].may_be_left() {
+            if shot.leaves && others.is_empty() && fields[shot.field].may_be_left() {
                 copied = copied.max(encoded.bitstream_memory(shot.plan.region, self.part.encoded_room()));
             }
         }
-        let shown = match &self.recipe.any_fields().shown {
+        let field_plan = match &self.recipe.any_fields().shown {
             Some(name) => {
                 let field = (&Image::new(), &**name);
                 Some(Box::new(self.recipe.plan(field, sample, (epoch, entry), None, (&[], self.boxes))?.plan))
@@ -277,26 +299,36 @@ impl<'a> PartFiller<'a> {
         };
         let (plan, tiles) = self.recipe.shown(&group.shots[first..], others);
         let pasted = group.shots[first..].iter().any(|image| image.pastes).then_some(&NOTHING);
-        let computed = self.recipe.memory(sample, (plan.or(shown.as_deref()), &tiles, pasted), entry)?;
+        let computed = self.recipe.memory(sample, (plan.or(field_plan.as_deref()), &tiles, pasted), entry)?;
         let memory = memory.saturating_add(usize::try_from(computed).unwrap_or(usize::MAX));
-        Ok((if copied > share.kept / 2 { memory.saturating_add(copied) } else { memory }, shown))
+        Ok((if copied > share.kept / 2 { memory.saturating_add(copied) } else { memory }, field_plan))
+    }
+
+    /// Chooses where an image is decoded, and by how many threads. `alone` is whether it is the only
+    /// image of its sample.
+    fn choose(&self, shot: &mut Shot<'_>, alone: bool) {
+        let pixels = shot.region.size().area().saturating_mul(3);
+        let large = pixels >= LARGE && self.meter.usual_pixels().is_some_and(|usual| pixels / RARE >= usual);
+        // Other images of the sample may use the pixels of this one.
+        shot.leaves = self.leaves == Leave::All || (large && alone && self.leaves == Leave::Large);
+        shot.divided = large && shot.opened.as_ref().is_some_and(EncodedImage::is_divisible);
     }
 
     /// Decodes, transforms and writes the images of `group`.
-    pub(super) fn make(&mut self, mut group: Group<'a>) {
+    pub(super) fn process(&mut self, mut group: Group<'a>) {
         if let Some(first) = group.samples.first().filter(|_| !group.shots.is_empty()) {
             self.meter.enter(Stage::Decode, first.timed.id);
             self.meter.lap();
             self.decode(&mut group);
         }
         let mut first = 0;
-        for (taken, shots) in group.each() {
+        for (taken, shots) in group.iter_mut() {
             let made = self.write(taken, shots, first);
             first += shots.len();
             self.meter.done(&taken.timed);
             if let Err(e) = made {
-                let (epoch, entry) = self.entry(taken.place);
-                self.part.meta(taken.place).fault = Some(self.recipe.at_joined(epoch, &entry, taken.timed.key, e));
+                let (epoch, entry) = self.entry(taken.row);
+                self.part.meta(taken.row).fault = Some(self.recipe.at_joined(epoch, &entry, taken.timed.key, e));
             }
         }
     }
@@ -304,33 +336,33 @@ impl<'a> PartFiller<'a> {
     /// Decodes the images of `group`, or leaves them to the device.
     fn decode(&mut self, group: &mut Group<'a>) {
         if self.recipe.strict {
-            // If damage is an error, fail the damaged image here instead of decoding it.
+            // Damage is an error in strict mode, so fail damaged images before decoding them.
             for shot in &mut group.shots {
                 shot.result = shot.opened.as_mut().map_or(Ok(()), Recipe::refuse_damage);
             }
         }
-        if self.leaves {
+        if self.leaves != Leave::Nothing {
             self.leave(group);
         }
         let mut jobs = ArrayVec::<Job<'_>, MAX_PLANNED>::new();
-        let mut numbers = ArrayVec::<usize, MAX_PLANNED>::new();
-        for (number, (shot, pixels)) in group.shots.iter_mut().zip(self.pixels.iter_mut()).enumerate() {
+        let mut indices = ArrayVec::<usize, MAX_PLANNED>::new();
+        for (index, (shot, pixels)) in group.shots.iter_mut().zip(self.pixels.iter_mut()).enumerate() {
             let Some(encoded) = shot.opened.take() else { continue };
             if !shot.left && shot.result.is_ok() && shot.is_shown() {
-                jobs.push(Job::new(encoded, shot.region, pixels));
-                numbers.push(number);
+                jobs.push(Job { divided: shot.divided, ..Job::new(encoded, shot.region, pixels) });
+                indices.push(index);
             }
         }
         Recipe::decode(&mut jobs);
-        let (mut jobs, mut first) = (numbers.into_iter().zip(jobs).peekable(), 0);
-        for (taken, shots) in group.each() {
-            while let Some((number, job)) = jobs.next_if(|(number, _)| *number < first + shots.len()) {
-                let shared = shots.iter().any(|shot| shot.with == Some(number - first));
-                let shot = &mut shots[number - first];
+        let (mut jobs, mut first) = (indices.into_iter().zip(jobs).peekable(), 0);
+        for (taken, shots) in group.iter_mut() {
+            while let Some((index, job)) = jobs.next_if(|(index, _)| *index < first + shots.len()) {
+                let shared = shots.iter().any(|shot| shot.with == Some(index - first));
+                let shot = &mut shots[index - first];
                 let (id, key) = taken.owner(shot.tile);
                 (shot.pixels, shot.ns) = (job.out.data().len(), job.time.map(|time| time.as_nanos() as u64));
-                // The damage may be outside the region that this image needs, so decode the image
-                // again on its own.
+                // Several images were cut from this decoded region, and the damage may lie outside
+                // the part that one of them needs. Decode each of them again on its own.
                 shot.apart = shared && (job.result.is_err() || job.out.damage().is_some());
                 if !shot.apart {
                     shot.damaged = job.result.is_ok() && self.recipe.note_damage(id, key, job.out);
@@ -340,22 +372,22 @@ impl<'a> PartFiller<'a> {
             first += shots.len();
         }
         let Group { samples, shots } = group;
-        self.meter.decoded(shots, samples.iter_mut().map(|taken| (&mut taken.timed, taken.shots)));
+        self.meter.decoded(shots, samples.iter_mut().map(|taken| (&mut taken.timed, taken.shot_count)));
     }
 
-    /// Leaves all images to the device, except those that failed.
+    /// Leaves images to the device, except those that failed.
     fn leave(&mut self, group: &mut Group<'a>) {
         let PartFiller { recipe, run, bitstream, part, meter, .. } = self;
         let fields = &recipe.fields_of(part.header()).images;
-        // Skip mosaics: they are composed on the CPU, and their samples are not decoded again.
-        for (taken, shots) in group.each().filter(|(taken, _)| taken.others.is_empty()) {
-            for shot in shots.iter_mut().filter(|shot| shot.result.is_ok()) {
+        // Skip mosaics, because they are composed on the CPU.
+        for (taken, shots) in group.iter_mut().filter(|(taken, _)| taken.others.is_empty()) {
+            for shot in shots.iter_mut().filter(|shot| shot.leaves && shot.result.is_ok()) {
                 let Some(encoded) = &shot.opened else { continue };
                 let (field, plan, start) = (&fields[shot.field], &shot.plan, Instant::now());
                 let left = guarded(|| {
                     let room = part.encoded_room().saturating_sub(DecodeOps::SLACK);
                     let grid = encoded.bitstream(plan.region, room, bitstream);
-                    Ok(grid.is_some_and(|grid| field.leave(&grid, bitstream, plan, part, taken.place)))
+                    Ok(grid.is_some_and(|grid| field.leave(&grid, bitstream, plan, part, taken.row)))
                 });
                 // If this fails, decoding on the worker fails as well, and reports the error.
                 shot.left = left.is_ok_and(|left| left);
@@ -365,54 +397,54 @@ impl<'a> PartFiller<'a> {
                 }
             }
         }
-        // Free the memory, because this worker needs it to decode the remaining images.
+        // Free the scratch memory, because this worker needs it to decode the remaining images.
         bitstream.keep(run.scratch.share().kept / 2);
     }
 
-    /// Writes the images and the other fields of a sample. `first` is the group index of the
-    /// sample's first image.
-    fn write(&mut self, taken: &mut Taken<'a>, shots: &mut [Shot<'a>], first: usize) -> Result<()> {
+    /// Writes the images and the other fields of a sample. `first` is the index of the sample's
+    /// first image in the group.
+    fn write(&mut self, taken: &mut ReadSample<'a>, shots: &mut [Shot<'a>], first: usize) -> Result<()> {
         let pastes = shots.iter().any(|shot| shot.pastes);
         let mut made = if pastes { self.paste(taken, shots) } else { Ok(()) };
         if made.is_ok() {
-            made = (0..shots.len()).try_for_each(|number| self.image(taken, shots, (number, first)));
+            made = (0..shots.len()).try_for_each(|index| self.image(taken, shots, index, first));
         }
         let PartFiller { recipe, pasted, part, meter, .. } = self;
-        let (place, fields) = (taken.place, recipe.fields_of(part.header()));
-        part.meta(place).damaged = recipe::damaged(shots);
+        let (row, fields) = (taken.row, recipe.fields_of(part.header()));
+        part.meta(row).damaged = recipe::damaged(shots);
         let (plan, tiles) = recipe.shown(shots, &taken.others);
-        let plan = plan.or(taken.shown.as_deref());
+        let plan = plan.or(taken.field_plan.as_deref());
         let image = |plan: &Plan| recipe.part_with_image(plan, (!tiles.is_empty() && !pastes, pastes));
-        part.meta(place).shown = plan.map(image).unwrap_or_default();
+        part.meta(row).shown = plan.map(image).unwrap_or_default();
         let (sample, timed, shown) = (&taken.sample, &mut taken.timed, (plan, &tiles[..], pastes.then_some(&**pasted)));
         if made.is_ok() {
-            made = fields.copied.iter().try_for_each(|field| recipe.write(field, sample, shown, part, place));
+            made = fields.copied.iter().try_for_each(|field| recipe.write(field, sample, shown, part, row));
         }
         meter.stage(Stage::Write, timed, part.schema().sample_bytes() - fields.computed_bytes());
         made?;
-        for (number, field) in fields.computed.iter().enumerate() {
-            meter.enter_field(number, timed.id);
-            let made = recipe.write(field, sample, shown, part, place);
-            meter.field(number, timed, field.bytes);
+        for (index, field) in fields.computed.iter().enumerate() {
+            meter.enter_field(index, timed.id);
+            let made = recipe.write(field, sample, shown, part, row);
+            meter.field(index, timed, field.bytes);
             made?;
         }
         Ok(())
     }
 
-    /// Selects the objects to paste into the image of a sample.
-    fn paste(&mut self, taken: &Taken<'a>, shots: &[Shot<'a>]) -> Result<()> {
+    /// Chooses the objects to paste into the image of a sample.
+    fn paste(&mut self, taken: &ReadSample<'a>, shots: &[Shot<'a>]) -> Result<()> {
         self.meter.enter(Stage::Transform, taken.timed.id);
-        let (epoch, entry) = self.entry(taken.place);
+        let (epoch, entry) = self.entry(taken.row);
         self.recipe.paste(shots, &taken.others, (epoch, &entry), self.pasted)
     }
 
-    /// Transforms image `number` of a sample, and writes the output image once all tiles are done.
-    /// `first` is the group index of the sample's first image.
-    fn image(&mut self, taken: &mut Taken<'a>, shots: &mut [Shot<'a>], (number, first): (usize, usize)) -> Result<()> {
+    /// Transforms image `index` of a sample. Writes the output image if this was the last of its
+    /// tiles. `first` is the index of the sample's first image in the group.
+    fn image(&mut self, taken: &mut ReadSample<'a>, shots: &mut [Shot<'a>], index: usize, first: usize) -> Result<()> {
         let PartFiller { recipe, pixels, image, resizer, pasted, part, meter, .. } = self;
-        let with = shots[number].with.unwrap_or(number);
+        let with = shots[index].with.unwrap_or(index);
         let (apart, bytes) = (shots[with].apart, shots[with].bytes);
-        let (shot, pixels, id) = (&mut shots[number], &mut pixels[first + with], taken.timed.id);
+        let (shot, pixels, id) = (&mut shots[index], &mut pixels[first + with], taken.timed.id);
         let (tile, (owner, key)) = (shot.tile, taken.owner(shot.tile));
         let of_partner = |e: Error| if tile > 0 { e.at_sample(owner, key) } else { e };
         std::mem::replace(&mut shot.result, Ok(())).map_err(of_partner)?;
@@ -428,35 +460,34 @@ impl<'a> PartFiller<'a> {
         }
         meter.enter(Stage::Transform, id);
         let field = &recipe.fields_of(part.header()).images[shot.field];
-        recipe.transform(field, pixels, shot, ((resizer, image), pasted), (part, taken.place))?;
+        recipe.transform(field, pixels, shot, ((resizer, image), pasted), (part, taken.row))?;
         if !shot.is_last() {
             return Ok(());
         }
         meter.stage(Stage::Transform, &mut taken.timed, field.rgb_bytes());
         meter.enter(Stage::Write, id);
-        guarded(|| field.write(image, &shot.plan, &mut Row::new(part, taken.place)))
+        guarded(|| field.write(image, &shot.plan, &mut Row::new(part, taken.row)))
     }
 
-    /// Returns the epoch and the entry at `place`.
-    fn entry(&self, place: usize) -> (u64, Entry) {
+    /// Returns the epoch, and the entry for row `row`.
+    fn entry(&self, row: usize) -> (u64, Entry) {
         let header = self.part.header();
-        (header.epoch, header.entries[place])
+        (header.epoch, header.entries[row])
     }
 
-    /// Frees the memory for pixels.
+    /// Frees the pixel buffers and the scratch memory of the decoders.
     pub(super) fn release(&mut self) {
         self.pixels.iter_mut().for_each(Pixels::release);
         self.bitstream.keep(0);
         decode::release();
     }
 
-    /// Frees the pixel buffers of earlier images if these buffers and `samples` together exceed the
-    /// worker's own share.
-    pub(super) fn make_room(&mut self, samples: &[Taken<'_>]) {
+    /// Frees all pixel buffers if decoding `samples` into them would exceed the worker's own share.
+    pub(super) fn make_room(&mut self, samples: &[ReadSample<'_>]) {
         let kept = |pixels: &[Pixels]| pixels.iter().map(Pixels::capacity).sum::<usize>();
         let (mut sum, mut rest) = (0_usize, &self.pixels[..]);
         for taken in samples {
-            let (own, others) = rest.split_at(taken.shots);
+            let (own, others) = rest.split_at(taken.shot_count);
             sum = sum.saturating_add(kept(own).max(taken.memory));
             rest = others;
         }

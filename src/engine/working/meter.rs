@@ -1,10 +1,13 @@
+//! Times the stages of a worker.
+
 use std::time::Instant;
 
 use crate::batch::Header;
 use crate::recipe::Shot;
 use crate::trace::{Args, Counters, Row, Stage, StageMap, WorkerCounts, nanos};
 
-/// Stopwatch of a worker. Each lap is one stage of one sample, and is counted and traced.
+/// A worker's stopwatch. Each lap covers one stage of one sample. The lap is added to the counters
+/// and, if a trace is being recorded, to the trace.
 pub(crate) struct Meter<'a> {
     counters: &'a Counters,
     worker: usize,
@@ -13,18 +16,21 @@ pub(crate) struct Meter<'a> {
     now: Instant,
 }
 
-/// A sample in progress, with the time of each stage in ns.
+/// A sample in progress.
 pub(crate) struct Timed<'a> {
     pub(crate) id: u64,
-    /// Key of the sample; empty if the sample could not be read.
+    /// Key of the sample, empty until the sample has been read.
     pub(crate) key: &'a str,
+    /// Number of bytes read for the sample and its partners.
+    pub(crate) bytes: usize,
+    /// Time spent in each stage so far, in ns.
     pub(crate) ns: StageMap<u64>,
-    /// Time in ns and index of the slowest field.
+    /// Time of the slowest field in ns, and the index of that field.
     pub(crate) slowest: (u64, usize),
 }
 
 impl<'a> Meter<'a> {
-    /// Creates a stopwatch and starts the first lap.
+    /// Starts the first lap.
     pub(crate) fn new(counters: &'a Counters, worker: usize, header: &Header) -> Self {
         Meter { counters, worker, epoch: header.epoch, batch: header.number, now: Instant::now() }
     }
@@ -40,10 +46,10 @@ impl<'a> Meter<'a> {
         nanos(self.now, start)
     }
 
-    /// Ends the lap for `stage` of `sample`, which produced `bytes` bytes.
+    /// Ends the lap for `stage` of `sample`. The stage produced `bytes` bytes.
     pub(crate) fn stage(&mut self, stage: Stage, sample: &mut Timed<'_>, bytes: usize) {
         let ns = self.lap();
-        self.spent(stage, sample, ns, bytes);
+        self.add_time(stage, sample, ns, bytes);
         if let Some(trace) = self.counters.tracing() {
             let end = trace.at(self.now);
             let args = self.args(sample, bytes);
@@ -51,31 +57,31 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Records that the worker starts to compute field `number` of sample `id`.
-    pub(crate) fn enter_field(&self, number: usize, id: u64) {
-        self.counters.worker(self.worker).enter_field(number, self.counters.field(number), id);
+    /// Records that the worker starts to compute the field with index `field` of sample `id`.
+    pub(crate) fn enter_field(&self, field: usize, id: u64) {
+        self.counters.worker(self.worker).enter_field(field, self.counters.field(field), id);
     }
 
-    /// Ends the lap for field `number` of `sample`, which produced `bytes` bytes.
-    pub(crate) fn field(&mut self, number: usize, sample: &mut Timed<'_>, bytes: usize) {
+    /// Ends the lap for the field with index `field` of `sample`. The lap produced `bytes` bytes.
+    pub(crate) fn field(&mut self, field: usize, sample: &mut Timed<'_>, bytes: usize) {
         let ns = self.lap();
         sample.ns[Stage::Fields] += ns;
-        sample.slowest = sample.slowest.max((ns, number));
-        self.counters.worker(self.worker).spent_in_field(number, ns, bytes);
+        sample.slowest = sample.slowest.max((ns, field));
+        self.counters.worker(self.worker).spent_in_field(field, ns, bytes);
         if let Some(trace) = self.counters.tracing() {
-            let (end, name) = (trace.at(self.now), self.counters.field(number).to_owned());
+            let (end, name) = (trace.at(self.now), self.counters.field(field).to_owned());
             trace.record_at(Row::Worker(self.worker), name, end.saturating_sub(ns), end, self.args(sample, bytes));
         }
     }
 
-    fn spent(&self, stage: Stage, sample: &mut Timed<'_>, ns: u64, bytes: usize) {
+    fn add_time(&self, stage: Stage, sample: &mut Timed<'_>, ns: u64, bytes: usize) {
         sample.ns[stage] += ns;
         self.counters.worker(self.worker).spent(stage, ns, bytes);
     }
 
-    /// Ends the lap in which `shots` were decoded. `samples` contains the samples of these images,
-    /// each with its number of images. The time that was not measured per image is divided among
-    /// the images that were decoded together, in proportion to their encoded size.
+    /// Ends the lap in which `shots` were decoded. `samples` yields their samples, each with its
+    /// number of images. Images that were decoded together have no time of their own, so the
+    /// unattributed time is divided among them in proportion to their encoded size.
     pub(crate) fn decoded<'t, 'k: 't>(
         &mut self,
         shots: &[Shot<'_>],
@@ -93,7 +99,7 @@ impl<'a> Meter<'a> {
             for shot in rest.by_ref().take(images) {
                 let share = || (together as f64 * shot.encoded as f64 / encoded.max(1) as f64) as u64;
                 let ns = shot.ns.unwrap_or_else(share);
-                self.spent(Stage::Decode, sample, ns, shot.pixels);
+                self.add_time(Stage::Decode, sample, ns, shot.pixels);
                 let Some(trace) = trace else { continue };
                 let (row, name) = (Row::Worker(self.worker), Stage::Decode.name());
                 if one_by_one {
@@ -113,10 +119,16 @@ impl<'a> Meter<'a> {
         self.counters.worker(self.worker).counts()
     }
 
-    /// Counts a finished sample, failed or not.
+    /// Returns the average number of bytes of decoded pixels per image of this worker, if it has
+    /// decoded any.
+    pub(crate) fn usual_pixels(&self) -> Option<u64> {
+        self.counters.worker(self.worker).mean_bytes(Stage::Decode)
+    }
+
+    /// Counts a sample that is finished or has failed.
     pub(crate) fn done(&self, sample: &Timed<'_>) {
         self.counts().prepared.bump();
-        self.counters.sample_took(sample.ns, sample.slowest.1, sample.id, sample.key);
+        self.counters.sample_took(sample.ns, sample.slowest.1, (sample.id, sample.key, sample.bytes));
     }
 
     fn args(&self, sample: &Timed<'_>, bytes: usize) -> Args {

@@ -1,14 +1,14 @@
-//! Fills free slots with samples.
+//! Turns free slots into full ones.
 //!
-//! The input is free slots and the order of the samples. The output is full slots, in any order,
-//! and the end-of-run message.
+//! The coordinator receives free slots and consults the sample order. Full slots leave in whatever
+//! order the workers finish them, followed by a message that ends the run.
 //!
 //! 1. `task`: a part of a batch in transit to a worker.
 //! 2. `outcome`: a full slot, or the end of the run.
-//! 3. `meter`: times and counts the stages of a worker.
-//! 4. `worker`: a worker with its memory. `filler`: reads, plans, decodes, transforms and writes
-//!    the samples of a part.
-//! 5. `pool`: the worker threads. `queue`: the queue of parts, and the tasks that process them.
+//! 3. `meter`: measures how long a worker spends in each stage.
+//! 4. `worker`: a worker and its buffers. `filler`: turns the samples of a part into rows of the
+//!    batch.
+//! 5. `pool`: the worker threads. `queue`: the queue of parts, and the pool tasks that process it.
 //! 6. `coordinator`: assigns samples to free slots, and splits the slots into parts.
 
 mod coordinator;
@@ -21,13 +21,15 @@ mod task;
 mod worker;
 
 pub(crate) use coordinator::{BatchSampler, Coordinator};
+#[cfg(test)]
+pub(crate) use filler::Leave;
 pub(crate) use outcome::{Ended, Outcome};
 pub(crate) use pool::Pool;
 pub(crate) use queue::WorkSender;
 #[cfg(feature = "_device")]
-pub(crate) use task::Again;
+pub(crate) use task::Redecode;
 pub(crate) use task::Task;
 #[cfg(test)]
-pub(crate) use worker::filled;
+pub(crate) use worker::fill_slot;
 #[cfg(all(test, feature = "_device"))]
-pub(crate) use worker::{kept_after, taken_again};
+pub(crate) use worker::{left_to_device, memory_after_fill, redecode_memory};

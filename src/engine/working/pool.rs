@@ -1,24 +1,26 @@
+//! The thread pool of the workers.
+
 use std::sync::Arc;
 
 use crate::engine::settings::Settings;
 use crate::error::Result;
 use crate::source;
 
-/// The loader's own rayon pool. Dropping it joins its threads, because page-locked memory must not
-/// be freed before they have ended.
+/// The loader's own rayon pool. Dropping the pool joins its threads, because they must have ended
+/// before page-locked memory is freed.
 pub(crate) struct Pool(source::Pool);
 
-/// Handle that starts tasks in a pool. The pool's threads end once the pool and all spawners have
-/// been dropped.
+/// A handle for starting tasks in a pool. The threads of the pool end once the pool and all of its
+/// spawners have been dropped.
 pub(crate) type Spawner = Arc<rayon::ThreadPool>;
 
 impl Pool {
-    /// Creates a pool of `workers` threads. Each thread registers with `settings` when it starts.
+    /// Starts a pool of `workers` threads, which register with `settings`.
     pub(crate) fn new(workers: usize, settings: Arc<Settings>) -> Result<Self> {
         let builder = rayon::ThreadPoolBuilder::new()
             .thread_name(|i| format!("warpfeed-{i}"))
-            .start_handler(move |_| settings.enters())
-            // Without a panic handler, rayon aborts the process. The panic hook has already
+            .start_handler(move |_| settings.register_worker())
+            // Without a panic handler, rayon would abort the process. The panic hook has already
             // reported the panic.
             .panic_handler(|_| ());
         source::Pool::start(builder, workers).map(Pool)
@@ -46,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_the_pool_runs_every_task_and_a_panic_ends_no_other() {
+    fn dropping_the_pool_finishes_its_tasks_despite_a_panic() {
         let ran = Arc::new(AtomicUsize::new(0));
         let workers = pool(3);
         for index in 0..50 {
@@ -61,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_was_never_used_ends() {
+    fn an_unused_pool_can_be_dropped() {
         drop(pool(4));
     }
 }

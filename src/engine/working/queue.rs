@@ -1,10 +1,11 @@
-//! The queue of parts, and the pool tasks that take parts from it.
+//! The queue of parts, and the pool tasks that process it.
 //!
 //! A task takes parts in order until the queue stays empty. There are never more tasks than
 //! threads, so nothing is spawned or allocated in the middle of an epoch. Between two parts, a task
 //! offers its thread to other tasks of the pool, such as the tasks of a transform that uses rayon.
-//! A transform that waits for its own tasks may cause rayon to start a queue task on its thread, in
-//! the middle of a part. Such a task ends immediately, so a part never begins inside another part.
+//!
+//! While a transform waits for its own tasks, rayon may start a queue task on its thread. That task
+//! ends immediately, so that no part begins in the middle of another.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
+use super::filler::Leave;
 use super::outcome::{Ended, Outcome};
 use super::pool::{Pool, Spawner};
 use super::task::Task;
@@ -22,27 +24,27 @@ use crate::engine::reading::ReadStage;
 use crate::engine::state::Shared;
 use crate::error::{guarded, panicked};
 
-/// Duration of a task's first wait for a part. Each further wait is twice as long, and the task
-/// offers its thread to the pool between waits.
+/// How long a task waits for a part at first. Each later wait is twice as long. Between waits, the
+/// task offers its thread to the pool.
 const SHORTEST_WAIT: Duration = Duration::from_micros(50);
-/// Duration of a task's last wait for a part. If no part arrives, the task ends.
+/// How long a task waits for a part before it ends.
 const LONGEST_WAIT: Duration = Duration::from_millis(8);
 
-/// The queue of parts, and the workers that process them.
+/// State that the tasks and the senders share.
 struct WorkQueue {
     shared: Arc<Shared>,
     parts: Receiver<Task>,
     stage: Arc<ReadStage>,
     /// Number of tasks that are processing parts or waiting for a thread.
     tasks: AtomicUsize,
-    /// One worker per thread, created for the first part that the thread takes.
+    /// One worker per thread, created when the thread takes its first part.
     workers: Box<[Mutex<Option<Worker>>]>,
     outcomes: Sender<Outcome>,
     free: Sender<Free>,
 }
 
-/// Sends parts to a queue, and starts tasks for them. The pool ends once the last sender is
-/// dropped.
+/// Puts parts into the queue, and starts tasks to process them. The pool can end once the last
+/// sender has been dropped.
 #[derive(Clone)]
 pub(crate) struct WorkSender {
     queue: Arc<WorkQueue>,
@@ -51,8 +53,8 @@ pub(crate) struct WorkSender {
 }
 
 impl WorkSender {
-    /// Creates a queue for the threads of `pool`, with capacity for `parts` parts. Its tasks end
-    /// once this sender and all its clones are dropped.
+    /// Creates a queue with room for `parts` parts, to be processed by the threads of `pool`. The
+    /// tasks end once this sender and all of its clones have been dropped.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         stage: &Arc<ReadStage>,
@@ -76,7 +78,7 @@ impl WorkSender {
 
     pub(crate) fn send(&self, task: Task) {
         self.parts.send(task).expect("the queue holds the receiver");
-        if self.queue.enters() {
+        if self.queue.reserve_task() {
             let queue = self.queue.clone();
             self.pool.spawn_fifo(move || queue.work());
         }
@@ -84,47 +86,50 @@ impl WorkSender {
 }
 
 thread_local! {
-    /// Whether this thread is running a task of a queue.
-    static WORKS: Cell<bool> = const { Cell::new(false) };
+    /// Whether this thread is running a queue task.
+    static IN_TASK: Cell<bool> = const { Cell::new(false) };
 }
 
 impl WorkQueue {
-    /// Registers one more task. Returns false if there is already one task per thread.
-    fn enters(&self) -> bool {
+    /// Counts one more task, unless there is already one per thread. Returns whether the caller may
+    /// start the task.
+    fn reserve_task(&self) -> bool {
         let more = |tasks: usize| (tasks < self.workers.len()).then_some(tasks + 1);
         self.tasks.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
     }
 
-    /// Runs one task.
+    /// Runs a task: processes parts until the queue stays empty.
     fn work(self: Arc<Self>) {
         let index = rayon::current_thread_index().expect("tasks run in the pool");
-        if WORKS.get() {
+        if IN_TASK.get() {
             self.tasks.fetch_sub(1, Ordering::SeqCst);
             return;
         }
-        WORKS.set(true);
+        IN_TASK.set(true);
         loop {
             while let Some(task) = self.next() {
-                self.serve(index, task);
-                // Meanwhile a nested task may have started on this thread and ended immediately.
-                if !self.parts.is_empty() && self.enters() {
+                // A task meant for an idle thread may have started on this thread, in `next` or in
+                // the previous part, and ended immediately. Replace it before this part, which may
+                // take long, so that the other threads do not stay idle meanwhile.
+                if !self.parts.is_empty() && self.reserve_task() {
                     let queue = self.clone();
                     rayon::spawn_fifo(move || queue.work());
                 }
+                self.process(index, task);
             }
             self.tasks.fetch_sub(1, Ordering::SeqCst);
-            // A part may have been sent after the last check, while this task still counted and its
-            // sender could not start another.
-            if self.parts.is_empty() || !self.enters() {
+            // While this task was still counted, a sender may have added a part without starting a
+            // task for it.
+            if self.parts.is_empty() || !self.reserve_task() {
                 break;
             }
         }
-        WORKS.set(false);
+        IN_TASK.set(false);
     }
 
-    /// Returns the next part, or `None` if the queue stays empty for some milliseconds. The next
-    /// part usually arrives within that time, and keeping a task running is cheaper than starting a
-    /// new one. Offers the thread to the pool's other tasks before each wait.
+    /// Returns the next part, or `None` if the queue stays empty for about 16 ms. Usually a part
+    /// arrives earlier, and waiting for it is cheaper than starting a new task. Offers the thread
+    /// to the pool's other tasks before each wait.
     fn next(&self) -> Option<Task> {
         let mut wait = SHORTEST_WAIT;
         loop {
@@ -137,37 +142,41 @@ impl WorkQueue {
         }
     }
 
-    fn serve(&self, index: usize, mut task: Task) {
+    fn process(&self, index: usize, mut task: Task) {
         let served = guarded(|| {
-            if task.fetched.is_none() && task.again.is_none() {
-                // The part may have been queued before reads began to wait for the storage. Without
-                // this check, workers would read all queued parts themselves.
+            if task.fetched.is_none() && task.redecode.is_none() {
+                // The part may have been queued before storage turned out to be slow. Without this
+                // check, the workers would read every part that is already in the queue.
                 let Some(part) = self.stage.divert(task.part) else { return Ok(()) };
                 task.part = part;
             }
             let (shared, run) = (&self.shared, &self.shared.run);
             let mut worker = self.workers[index].lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             let worker = worker.get_or_insert_with(|| Worker::new(shared.recipe.clone(), shared.run.clone(), index));
-            if let Some(again) = task.again {
-                if let Some(full) = worker.run_again(task.part, &again) {
-                    (again.done)(full);
+            if let Some(redecode) = task.redecode {
+                if let Some(full) = worker.redecode(task.part, &redecode) {
+                    (redecode.done)(full);
                 }
                 return Ok(());
             }
-            let (number, turn) = (task.part.header().run, task.part.header().turn);
+            let (run_number, seq) = (task.part.header().run, task.part.header().seq);
             let (balance, decoded) = (&run.balance, run.counters.device_decode.ns());
             let since = balance.clock();
-            // A cancelled part is passed on without being processed, so its time must not be
-            // recorded.
-            let leave = run.is_wanted(number) && balance.device_now(turn, decoded);
+            // The parts of a canceled run are not processed, so their time must not be recorded.
+            let leave = match run.is_wanted(run_number) {
+                false => Leave::Nothing,
+                true if balance.device_decodes(seq, decoded) => Leave::All,
+                true if balance.device_takes_large(decoded) => Leave::Large,
+                true => Leave::Nothing,
+            };
             let full = worker.run(task, &self.stage.waits, leave);
-            if run.is_wanted(number) {
-                balance.worked(leave, since);
+            if run.is_wanted(run_number) {
+                balance.part_finished(leave == Leave::All, since);
             }
             let Some(full) = full else { return Ok(()) };
             let header = full.header();
-            if run.is_wanted(number) {
-                self.stage.follow.done(number, header.epoch, header.number);
+            if run.is_wanted(run_number) {
+                self.stage.follow.done(run_number, header.epoch, header.number);
                 let _ = self.outcomes.send(Ok(full));
             } else {
                 let _ = self.free.send(full.release());

@@ -1,4 +1,6 @@
-// Without the feature, images are never left to a device.
+//! The messages that put parts into the workers' queue.
+
+// Without the feature, no device decodes images.
 #![cfg_attr(not(feature = "_device"), allow(dead_code))]
 
 use std::sync::{Arc, Weak};
@@ -6,28 +8,28 @@ use std::sync::{Arc, Weak};
 use crate::batch::{Full, Part};
 use crate::engine::reading::Fetched;
 
-/// A part in transit to a worker.
+/// A part for a worker to process.
 pub(crate) struct Task {
     pub(crate) part: Part,
-    /// Samples that a reader read in advance, if any.
+    /// Samples of the part that a reader has prefetched, if any.
     pub(crate) fetched: Option<Fetched>,
-    /// Samples that the device could not decode, to be decoded by workers.
-    pub(crate) again: Option<Again>,
+    /// Set if the part is already filled, and only images that the device could not decode remain.
+    pub(crate) redecode: Option<Redecode>,
 }
 
-/// Samples of a batch that workers decode because a device could not decode them. Each part of the
-/// batch contains a copy of this value.
+/// A request to decode samples of a full batch on the workers, because the device could not decode
+/// them. Each part of the batch carries a copy of the request.
 #[derive(Clone)]
-pub(crate) struct Again {
-    /// Indices of the samples within the batch, in ascending order.
-    pub(crate) places: Arc<[usize]>,
-    /// Can be upgraded until the batch is cancelled.
+pub(crate) struct Redecode {
+    /// Rows of the samples, in ascending order.
+    pub(crate) rows: Arc<[usize]>,
+    /// Cannot be upgraded once the batch has been canceled.
     pub(crate) wanted: Weak<()>,
     /// Called with the full slot. Must not block.
     pub(crate) done: Arc<dyn Fn(Full) + Send + Sync>,
 }
 
-impl Again {
+impl Redecode {
     pub(crate) fn is_wanted(&self) -> bool {
         self.wanted.strong_count() > 0
     }

@@ -1,4 +1,4 @@
-//! A worker, which processes parts of batches and owns the memory that this requires.
+//! The state of a worker thread, which fills one part of a batch at a time, using its own buffers.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use arrayvec::ArrayVec;
 
-use super::filler::{PartFiller, fitting};
+use super::filler::{Leave, PartFiller, fitting};
 use super::meter::Meter;
-use super::task::{Again, Task};
+use super::task::{Redecode, Task};
 use crate::batch::{Full, Part};
 use crate::decode::{self, Bitstream, MAX_GROUP, MAX_IMAGES, MAX_PLANNED, Pixels, Rect};
 use crate::engine::reading::{Fetched, Waits, Watch};
@@ -25,25 +25,26 @@ use crate::source::CancelToken;
 use crate::trace::{Stage, nanos};
 use crate::transform::Resizer;
 
-/// One worker and its memory. Buffers are reused from sample to sample, up to the worker's own
-/// share ([`Scratch`](crate::engine::Scratch)).
+/// A worker and its buffers. Buffers are reused from sample to sample. Capacity beyond the worker's
+/// memory quota ([`Scratch`](crate::engine::Scratch)) is freed.
 pub(crate) struct Worker {
     recipe: Arc<Recipe>,
     run: Arc<Run>,
     index: usize,
-    /// One buffer per sample and attempt. A failed attempt may still borrow its buffer.
+    /// One buffer per sample and read attempt. For the borrow checker, a failed read still borrows
+    /// its buffer, so a retry needs another one.
     encoded: [Box<[Vec<u8>]>; MAX_GROUP],
-    /// One buffer per decoded image. Images that are cut from the same decoded image share a
+    /// One buffer per decoded image. Output images that are cut from the same decoded image share a
     /// buffer.
     pixels: [Pixels; MAX_PLANNED],
     image: Vec<u8>,
     resizer: Resizer,
-    /// The objects that are pasted into an image.
+    /// Objects to paste into the current image.
     pasted: Pasted,
     mixing: MixScratch,
-    /// Boxes of the current sample, if its plan depends on them.
+    /// Boxes of the current sample, if its crop depends on them.
     boxes: Vec<[f32; 4]>,
-    /// Entropy-coded data of an image, for decoding on a device.
+    /// Entropy-coded data of the current image, to be copied for the device.
     bitstream: Bitstream,
 }
 
@@ -64,22 +65,22 @@ impl Worker {
         }
     }
 
-    /// Fills the part of `task`, unless the part's run has been cancelled. Leaves images to the
-    /// device if `leave` is true. The last worker to finish a part of the batch returns the full
+    /// Fills the part of `task`, unless the part's run has been canceled. `leave` selects the images
+    /// that are left to the device. The last worker to finish a part of the batch returns the full
     /// slot.
-    pub(crate) fn run(&mut self, task: Task, waits: &Waits, leave: bool) -> Option<Full> {
+    pub(crate) fn run(&mut self, task: Task, waits: &Waits, leave: Leave) -> Option<Full> {
         let Task { mut part, fetched, .. } = task;
-        // After a panic, some samples may not have been filled. They must not retain the keys of an
-        // earlier batch.
-        part.range().for_each(|place| {
-            let meta = part.meta(place);
+        // Clear the metadata of the slot's previous batch. Otherwise, a row left unfilled by a
+        // panic would keep the old metadata.
+        part.range().for_each(|row| {
+            let meta = part.meta(row);
             meta.key.clear();
             meta.clear_texts();
             (meta.damaged, meta.replaced) = (0, None);
             meta.shown = Rect::default();
         });
-        // User code is guarded separately. A panic here is a bug, or comes from the user's logger.
-        // Processing of the batch continues, because otherwise its slot would be lost.
+        // User code is guarded separately, so a panic here is a bug or comes from the user's
+        // logger. Finish the batch anyway, because otherwise its slot would be lost.
         let stop = self.run.stop(part.header().run);
         let filled = guarded(|| {
             stop.during(|| self.fill(&mut part, fetched.as_ref(), waits, leave));
@@ -89,14 +90,14 @@ impl Worker {
             let (header, range) = (part.header(), part.range());
             let e = panicked(e, || {
                 format!(
-                    "a worker panicked at samples {} to {} of batch {} of epoch {}",
+                    "a worker panicked while preparing samples {} to {} of batch {} of epoch {}",
                     range.start,
                     range.end - 1,
                     header.number,
                     header.epoch
                 )
             });
-            range.for_each(|place| part.meta(place).fault = Some(e.clone()));
+            range.for_each(|row| part.meta(row).fault = Some(e.clone()));
         }
         drop(fetched);
         let mut full = part.finish()?;
@@ -114,67 +115,69 @@ impl Worker {
         }
         if let Err(e) = finished {
             let number = full.header().number;
-            let e = panicked(e, || format!("a worker panicked at the end of batch {number}"));
-            // The batch may be partly finished, so all its samples fail.
-            (0..full.len()).for_each(|place| full.meta_mut(place).fault = Some(e.clone()));
+            let e = panicked(e, || format!("a worker panicked while finishing batch {number}"));
+            // Any row may be unfinished, so every sample fails.
+            (0..full.len()).for_each(|row| full.meta_mut(row).fault = Some(e.clone()));
         }
         Some(full)
     }
 
-    /// Decodes the images of a part that a device could not decode. The last worker to finish a
-    /// part of the batch returns the full slot. Errors are stored with the sample, as if a worker
-    /// had decoded it in the first place.
-    pub(crate) fn run_again(&mut self, mut part: Part, again: &Again) -> Option<Full> {
+    /// Decodes the images of `part` that a device could not decode. Errors are recorded on the
+    /// affected sample, just as if a worker had decoded the image to begin with. Returns the full
+    /// slot if this was the last part of the batch.
+    pub(crate) fn redecode(&mut self, mut part: Part, request: &Redecode) -> Option<Full> {
         let range = part.range();
-        for place in again.places.iter().copied().filter(|place| range.contains(place)) {
-            if !again.is_wanted() {
+        for row in request.rows.iter().copied().filter(|row| range.contains(row)) {
+            if !request.is_wanted() {
                 break;
             }
-            let of = again.clone();
-            let stop = CancelToken::new(move || !of.is_wanted());
-            let made = guarded(|| stop.during(|| self.make_again(&mut part, place, again)));
+            let watched = request.clone();
+            let stop = CancelToken::new(move || !watched.is_wanted());
+            let made = guarded(|| stop.during(|| self.redecode_sample(&mut part, row, request)));
             if let Err(e) = made {
-                part.meta(place).fault = Some(e);
+                part.meta(row).fault = Some(e);
             }
             self.trim();
         }
         self.run.counters.worker(self.index).idle();
         let mut full = part.finish()?;
-        if again.is_wanted() {
+        if request.is_wanted() {
             let finished = guarded(|| {
-                self.recipe.finish_again(&mut full, &again.places);
+                self.recipe.finish_again(&mut full, &request.rows);
                 Ok(())
             });
             self.recipe.fields_of(full.header()).measure(&mut full);
             if let Err(e) = finished {
-                full.meta_mut(again.places[0]).fault = Some(e);
+                full.meta_mut(request.rows[0]).fault = Some(e);
             }
         }
         Some(full)
     }
 
-    /// Decodes the images of the sample at `place`. The other fields of the sample have already
+    /// Decodes the images of the sample in row `row`. The other fields of the sample have already
     /// been written.
-    fn make_again(&mut self, part: &mut Part, place: usize, again: &Again) -> Result<()> {
+    fn redecode_sample(&mut self, part: &mut Part, row: usize, request: &Redecode) -> Result<()> {
         let Worker { recipe, run, index, encoded, pixels: [pixels, ..], resizer, boxes, .. } = self;
-        let (entry, epoch, share) = (part.header().entries[place], part.header().epoch, run.scratch.share());
+        let (entry, epoch, share) = (part.header().entries[row], part.header().epoch, run.scratch.share());
         run.counters.worker(*index).enter(Stage::Decode, entry.sample);
-        let sample = recipe.read(entry.sample, &mut encoded[0], || again.is_wanted());
+        let sample = recipe.read(entry.sample, &mut encoded[0], || request.is_wanted());
         let sample = sample.map_err(|e| recipe.at_sample(entry.sample, "", e))?;
         recipe.check_length(&sample, entry.sample)?;
-        // Mosaics are never left to the device, so the sample is a single image. Images that a
-        // worker already decoded are decoded again, so the count of damaged images restarts at 0.
-        part.meta(place).damaged = 0;
-        let buffer = share.admitted(sample.memory());
+        // Mosaics, which need several source samples, are never decoded on the device, so only this
+        // sample has to be read. All of its images are decoded again, including images that a
+        // worker had decoded, so the count of damaged images starts over.
+        part.meta(row).damaged = 0;
+        let buffer = share.excess_buffer(sample.memory());
         let mut damaged = ArrayVec::<&[u8], MAX_IMAGES>::new();
         for field in &recipe.fields_of(part.header()).images {
             let shot = recipe.plan(field.described(), &sample, (epoch, &entry), None, (&[], boxes));
             let Shot { bytes, opened, plan, .. } = shot.map_err(|e| recipe.at_sample(entry.sample, sample.key(), e))?;
-            let mut encoded = opened.expect("it has not been decoded");
+            let mut encoded = opened.expect("the image was only just opened, so nothing has taken it yet");
             let memory = usize::try_from(encoded.memory(plan.region)).unwrap_or(usize::MAX).saturating_add(buffer);
             let large = memory > share.decode;
             let hold = large.then(|| {
-                // Release buffers before blocking.
+                // Release the buffers before blocking, so that a waiting worker holds as little as
+                // possible.
                 pixels.release();
                 decode::release();
                 run.scratch.take(memory)
@@ -184,9 +187,9 @@ impl Worker {
                 let is_damaged = recipe.note_damage(entry.sample, sample.key(), pixels);
                 if is_damaged && !damaged.iter().any(|before| std::ptr::eq(*before, bytes)) {
                     damaged.push(bytes);
-                    part.meta(place).damaged += 1;
+                    part.meta(row).damaged += 1;
                 }
-                field.take_back(pixels, &plan, resizer, part, place)
+                field.take_back(pixels, &plan, resizer, part, row)
             });
             if large {
                 pixels.release();
@@ -198,48 +201,49 @@ impl Worker {
         Ok(())
     }
 
-    fn fill(&mut self, part: &mut Part, fetched: Option<&Fetched>, waits: &Waits, leave: bool) {
-        let mut places = part.range();
+    fn fill(&mut self, part: &mut Part, fetched: Option<&Fetched>, waits: &Waits, leave: Leave) {
+        let mut rows = part.range();
         let (start, mut waited) = (Instant::now(), 0);
-        while !places.is_empty() && self.run.is_wanted(part.header().run) {
-            waited += self.round(part, fetched, &mut places, leave);
+        while !rows.is_empty() && self.run.is_wanted(part.header().run) {
+            waited += self.fill_group(part, fetched, &mut rows, leave);
             self.trim();
         }
         if fetched.is_none() {
-            waits.worker_saw(waited, nanos(Instant::now(), start));
+            waits.record_worker(waited, nanos(Instant::now(), start));
         }
         self.run.counters.worker(self.index).idle();
     }
 
-    /// Frees memory that exceeds the worker's own share.
+    /// Frees buffers that exceed the worker's own share.
     fn trim(&mut self) {
         let share = self.run.scratch.share();
         let encoded = self.encoded.iter().flatten().map(Vec::capacity).sum::<usize>();
         if encoded > share.encoded {
             self.encoded.iter_mut().flatten().for_each(|buffer| *buffer = Vec::new());
         }
-        keep(&mut self.pixels, share.decode);
-        keep_for_decoding(&mut self.bitstream, share);
+        trim_pixels(&mut self.pixels, share.decode);
+        trim_decoders(&mut self.bitstream, share);
     }
 
-    /// Fills samples from the front of `places`: as many as there are buffers, or fewer if the
-    /// encoded samples are large. Returns the time in ns that was spent waiting for reads.
-    fn round(&mut self, part: &mut Part, fetched: Option<&Fetched>, places: &mut Range<usize>, leave: bool) -> u64 {
+    /// Fills samples from the front of `rows`: as many as there are buffers, or fewer if the
+    /// encoded samples are large. Returns the time spent waiting for reads, in ns.
+    fn fill_group(&mut self, part: &mut Part, fetched: Option<&Fetched>, rows: &mut Range<usize>, leave: Leave) -> u64 {
         let Worker { recipe, run, index, encoded, pixels, image, resizer, pasted, boxes, bitstream, .. } = self;
         let (recipe, run): (&Recipe, &Run) = (recipe, run);
         let meter = Meter::new(&run.counters, *index, part.header());
-        let leaves = leave && recipe.any_fields().images.iter().any(ImageField::may_be_left);
+        let may_leave = recipe.any_fields().images.iter().any(ImageField::may_be_left);
+        let leaves = if may_leave { leave } else { Leave::Nothing };
         let mut filler =
             PartFiller { recipe, run, pixels, image, resizer, pasted, boxes, bitstream, leaves, part, meter };
         let mut watch = fetched.is_none().then(Watch::new);
-        let mut group = filler.read(encoded, fetched, places);
+        let mut group = filler.read(encoded, fetched, rows);
         let waited = watch.as_mut().map_or(0, |watch| watch.waited(group.samples.len()));
         let share = run.scratch.share();
         while !group.samples.is_empty() {
             let all = group.samples.iter().fold(0, |sum: usize, taken| sum.saturating_add(taken.memory));
             if all <= share.decode {
                 filler.make_room(&group.samples);
-                filler.make(group);
+                filler.process(group);
                 break;
             }
             let first = group.samples[0].memory;
@@ -247,7 +251,8 @@ impl Worker {
                 Some(hold) => (group.samples.len(), Some(hold)),
                 None if first <= share.decode => (fitting(&group.samples, share), None),
                 None => {
-                    // Release buffers before blocking.
+                    // Release the buffers before blocking, so that a waiting worker holds as little
+                    // as possible.
                     filler.release();
                     (1, Some(run.scratch.take(first)))
                 }
@@ -255,24 +260,25 @@ impl Worker {
             if !run.is_wanted(filler.part.header().run) {
                 return waited;
             }
-            // Memory that was admitted comes on top of the worker's own share.
+            // If nothing was reserved from the shared pool, these samples and the buffers still
+            // held from earlier images must fit into the worker's own quota.
             if hold.is_none() {
                 filler.make_room(&group.samples[..count]);
             }
-            filler.make(group.split(count));
+            filler.process(group.split(count));
             if first > share.decode {
                 filler.release();
             }
-            keep(filler.pixels, share.decode);
-            keep_for_decoding(filler.bitstream, share);
+            trim_pixels(filler.pixels, share.decode);
+            trim_decoders(filler.bitstream, share);
         }
         waited
     }
 }
 
-/// Frees buffers of `pixels` until at most `limit` bytes remain, starting at the end, because the
-/// first buffers are used most.
-fn keep(pixels: &mut [Pixels], limit: usize) {
+/// Frees each buffer of `pixels` that would take the total above `limit` bytes. Earlier buffers
+/// have priority, because they are used most.
+fn trim_pixels(pixels: &mut [Pixels], limit: usize) {
     let mut left = limit;
     for pixels in pixels {
         match left.checked_sub(pixels.capacity()) {
@@ -282,21 +288,22 @@ fn keep(pixels: &mut [Pixels], limit: usize) {
     }
 }
 
-/// Frees memory that exceeds the part of the share that is reused from image to image. Data for a
-/// device may use half of that part, and decoders may use the other half.
-fn keep_for_decoding(bitstream: &mut Bitstream, share: Share) {
+/// Caps the memory retained between images at `share.kept` bytes. The bitstream may keep up to half
+/// of it, and the decoders keep what remains.
+fn trim_decoders(bitstream: &mut Bitstream, share: Share) {
     bitstream.keep(share.kept / 2);
     decode::keep(share.kept - bitstream.memory());
 }
 
 /// Fills a slot with the first `samples` samples as a single part, mixed according to `mixing`.
-/// Leaves the images to a device if `leave` is true. Returns the batch and the worker.
+/// `leave` selects the images that are left to a device. Returns the batch and the worker.
 #[cfg(test)]
-pub(crate) fn filled(
+pub(crate) fn fill_slot(
     shared: &Shared,
     slot: crate::batch::Free,
-    (samples, mixing): (u64, Option<crate::transform::Mixing>),
-    leave: bool,
+    samples: u64,
+    mixing: Option<crate::transform::Mixing>,
+    leave: Leave,
 ) -> (Full, Worker) {
     let mut worker = Worker::new(shared.recipe.clone(), shared.run.clone(), 0);
     let entries = (0..samples).map(|sample| Entry { sample, variant: 0, valid: true });
@@ -305,34 +312,43 @@ pub(crate) fn filled(
         header.mixing = mixing;
     };
     let part = slot.begin(samples as usize, begin).next().expect("one part");
-    let full = worker.run(Task { part, fetched: None, again: None }, &Waits::new(), leave);
+    let full = worker.run(Task { part, fetched: None, redecode: None }, &Waits::new(), leave);
     (full.expect("the only part"), worker)
 }
 
-/// Fills the first `samples` rows of a slot, and leaves the images to a device. Returns the number
-/// of images left, the bytes that the worker retains, and the size of its share.
+/// Fills the first `samples` rows of a slot without decoding the images that a device would decode.
+/// Returns the number of these images, the bytes that the worker retains, and its memory quota.
 #[cfg(all(test, feature = "_device"))]
-pub(crate) fn kept_after(shared: &Shared, slot: crate::batch::Free, samples: u64) -> (u64, usize, usize) {
+pub(crate) fn memory_after_fill(shared: &Shared, slot: crate::batch::Free, samples: u64) -> (u64, usize, usize) {
     let run = &shared.run;
-    let (full, worker) = filled(shared, slot, (samples, None), true);
-    assert!((0..full.len()).all(|place| full.meta(place).fault.is_none()));
+    let (full, worker) = fill_slot(shared, slot, samples, None, Leave::All);
+    assert!((0..full.len()).all(|row| full.meta(row).fault.is_none()));
     let encoded: usize = worker.encoded.iter().flatten().map(Vec::capacity).sum();
     let pixels: usize = worker.pixels.iter().map(Pixels::capacity).sum();
     let Share { decode, encoded: read, kept } = run.scratch.share();
     (run.counters.stats().decoded_on_device, encoded + pixels + worker.bitstream.memory(), decode + read + kept)
 }
 
-/// Fills a slot with the first sample, and decodes its images again, as if a device had failed to
-/// decode them. Returns the amount of shared memory, in bytes, that the second decoding requested.
+/// Fills the first `samples` rows of a slot as a worker does that decodes the part. Returns the
+/// number of images that it left to the device.
 #[cfg(all(test, feature = "_device"))]
-pub(crate) fn taken_again(shared: &Shared, slot: crate::batch::Free) -> usize {
+pub(crate) fn left_to_device(shared: &Shared, slot: crate::batch::Free, samples: u64, leave: Leave) -> u64 {
+    let (full, _) = fill_slot(shared, slot, samples, None, leave);
+    assert!((0..full.len()).all(|place| full.meta(place).fault.is_none()));
+    shared.run.counters.stats().decoded_on_device
+}
+
+/// Fills a slot with the first sample, and decodes its images again, as if a device had failed to
+/// decode them. Returns how many bytes the second decode took from the shared pool.
+#[cfg(all(test, feature = "_device"))]
+pub(crate) fn redecode_memory(shared: &Shared, slot: crate::batch::Free) -> usize {
     let run = &shared.run;
-    let (full, mut worker) = filled(shared, slot, (1, None), true);
-    run.scratch.most_taken();
+    let (full, mut worker) = fill_slot(shared, slot, 1, None, Leave::All);
+    run.scratch.reset_largest();
     let wanted = Arc::new(());
-    let again = Again { places: Arc::from([0]), wanted: Arc::downgrade(&wanted), done: Arc::new(|_| {}) };
-    let part = full.again(1, &again.places).next().expect("one part");
-    let full = worker.run_again(part, &again).expect("the only part");
+    let request = Redecode { rows: Arc::from([0]), wanted: Arc::downgrade(&wanted), done: Arc::new(|_| {}) };
+    let part = full.split_again(1, &request.rows).next().expect("one part");
+    let full = worker.redecode(part, &request).expect("the only part");
     assert!(full.meta(0).fault.is_none(), "{:?}", full.meta(0).fault);
-    run.scratch.most_taken()
+    run.scratch.reset_largest()
 }

@@ -1,6 +1,6 @@
-//! Masks of boxes. For copy-paste, the masks define the pixels of the pasted objects.
+//! The masks of [`Boxes`], and copy-paste, for which the masks define the pasted pixels.
 
-use super::{Boxes, SCRATCH, Scratch, VisibleBox, join};
+use super::{Boxes, SCRATCH, Scratch, VisibleBox, join_name};
 use crate::decode::Frame;
 use crate::error::{Result, resize};
 use crate::field::encoded;
@@ -11,13 +11,13 @@ use crate::source::Sample;
 use crate::transform::{Clipped, Plan};
 
 impl Boxes {
-    /// Writes the masks of the boxes in `kept`, which are some of a sample's `all` boxes. Pixels
-    /// that `hidden` covers are set to 0.
+    /// Writes the masks of the boxes in `visible_boxes`. The sample has `all` boxes. Pixels that
+    /// are covered by objects in `hidden` are set to 0.
     pub(super) fn write_masks(
         name: &str,
         sample: &Sample<'_>,
         placed: (&Plan, Frame, (f64, f64)),
-        (all, kept, hidden): (usize, &[VisibleBox], Option<&Pasted>),
+        (all, visible_boxes, hidden): (usize, &[VisibleBox], Option<&Pasted>),
         (segments, drawn): (&mut Segments, &mut Vec<u8>),
         to: &mut [u8],
     ) -> Result<()> {
@@ -26,17 +26,15 @@ impl Boxes {
         }
         let plan = placed.0;
         let field = read_masks(name, sample, all, segments)?;
-        for (to, kept) in to.chunks_exact_mut(plan.output.area() as usize).zip(kept) {
-            paint(&field, kept.index, placed, (segments, drawn), to)?;
+        for (to, visible_box) in to.chunks_exact_mut(plan.output.area() as usize).zip(visible_boxes) {
+            draw_mask(&field, visible_box.index, placed, (segments, drawn), to)?;
             hidden.into_iter().for_each(|pasted| pasted.hide(to));
-            // Do not change `drawn`, which is reused for the next box.
             plan.warp_nearest(to, 1, &[0], drawn);
         }
         Ok(())
     }
 
-    /// Drops boxes of which pasted objects cover too much, and shrinks the others to the part that
-    /// stays visible.
+    /// Drops boxes that pasted objects cover too much, and shrinks boxes that are partly covered.
     pub(super) fn hide(
         &self,
         name: &str,
@@ -45,36 +43,36 @@ impl Boxes {
         pasted: &Pasted,
         scratch: &mut Scratch,
     ) -> Result<()> {
-        let Scratch { corners, kept, name: full, segments, drawn, plane, .. } = scratch;
-        if kept.is_empty() || pasted.len() == 0 {
+        let Scratch { corners, visible_boxes, name: full, segments, drawn, plane, .. } = scratch;
+        if visible_boxes.is_empty() || pasted.len() == 0 {
             return Ok(());
         }
         let plan = placed.0;
-        let field = read_masks(join(full, name, "masks.json"), sample, corners.len(), segments)?;
+        let field = read_masks(join_name(full, name, "masks.json"), sample, corners.len(), segments)?;
         resize(plane, plan.output.area() as usize, 0);
-        let mut place = 0;
-        while let Some(of) = kept.get_mut(place) {
-            paint(&field, of.index, placed, (segments, drawn), plane)?;
-            let rest = pasted.rest(plane, plan.output.width as usize);
-            let remains = match rest.before {
-                _ if rest.after == 0 => false,
-                before if before == rest.after => true,
+        let mut position = 0;
+        while let Some(visible_box) = visible_boxes.get_mut(position) {
+            draw_mask(&field, visible_box.index, placed, (segments, drawn), plane)?;
+            let part = pasted.visible_part(plane, plan.output.width as usize);
+            let remains = match part.before {
+                _ if part.after == 0 => false,
+                before if before == part.after => true,
                 before => {
-                    let around = rest.around;
+                    let around = part.around;
                     let corners = [around.x, around.y, around.x + around.width, around.y + around.height];
-                    let visible = of.visible * rest.after as f64 / before as f64;
+                    let visible = visible_box.visible * part.after as f64 / before as f64;
                     let moved = plan.warp_box(Clipped { corners: corners.map(f64::from), visible });
                     moved.is_some_and(|moved| {
                         let [x1, y1, x2, y2] = moved.corners;
-                        (of.corners, of.visible) = (moved.corners, visible);
+                        (visible_box.corners, visible_box.visible) = (moved.corners, visible);
                         visible >= self.min_visible && x2 - x1 >= self.min_size && y2 - y1 >= self.min_size
                     })
                 }
             };
             if remains {
-                place += 1;
+                position += 1;
             } else {
-                kept.remove(place);
+                visible_boxes.remove(position);
             }
         }
         Ok(())
@@ -92,16 +90,16 @@ impl Objects for Boxes {
     ) -> Result<()> {
         pasted.clear(plan.output);
         SCRATCH.with_borrow_mut(|scratch| {
-            let (frame, units) = self.keep(name, sample, plan, scratch)?;
-            let Scratch { corners, kept, name: full, segments, drawn, plane, .. } = scratch;
-            if kept.is_empty() {
+            let (frame, units) = self.select_visible(name, sample, plan, scratch)?;
+            let Scratch { corners, visible_boxes, name: full, segments, drawn, plane, .. } = scratch;
+            if visible_boxes.is_empty() {
                 return Ok(());
             }
-            pasted.choose(kept.iter().map(|kept| kept.index), rng);
-            let field = read_masks(join(full, name, "masks.json"), sample, corners.len(), segments)?;
+            pasted.choose(visible_boxes.iter().map(|visible_box| visible_box.index), rng);
+            let field = read_masks(join_name(full, name, "masks.json"), sample, corners.len(), segments)?;
             resize(plane, plan.output.area() as usize, 0);
-            for place in 0..pasted.len() {
-                paint(&field, pasted.object(place), (plan, frame, units), (segments, drawn), plane)?;
+            for position in 0..pasted.len() {
+                draw_mask(&field, pasted.object(position), (plan, frame, units), (segments, drawn), plane)?;
                 pasted.add(plane);
             }
             pasted.widen(margin, plan.output);
@@ -110,7 +108,7 @@ impl Objects for Boxes {
     }
 }
 
-/// Reads the masks of a sample that has `all` boxes.
+/// Reads the field `name`, which contains the masks of a sample with `all` boxes.
 fn read_masks<'a>(
     name: &str,
     sample: &Sample<'a>,
@@ -125,8 +123,8 @@ fn read_masks<'a>(
     Ok(field)
 }
 
-/// Draws the mask with index `index` at the size of the output, before geometric operations.
-fn paint(
+/// Draws the mask of box `index` at the size of the output, without geometric operations.
+fn draw_mask(
     field: &encoded::Encoded<'_>,
     index: usize,
     (plan, frame, units): (&Plan, Frame, (f64, f64)),
@@ -134,11 +132,11 @@ fn paint(
     to: &mut [u8],
 ) -> Result<()> {
     segments.draw(index, frame.size(), units, drawn).map_err(|e| field.at_field(&e))?;
-    // Masks are stored column by column, in the frame on which they were annotated.
+    // `drawn` is stored column by column, in the frame of the annotations.
     let (width, shown, high) = (plan.output.width as usize, plan.shown(), frame.size().height as usize);
     let (across, down) = if frame.is_transposed() { (1, high) } else { (high, 1) };
     to.fill(0);
-    // Go through the whole visible part, because a mask may extend beyond its box.
+    // Copy the whole visible area, because a mask may extend beyond its box.
     for x in shown.x..shown.x + shown.width {
         let Some(column) = plan.column(x) else { continue };
         let column = frame.across(column) as usize * across;

@@ -1,5 +1,5 @@
-//! Tests loaders on a simulated device, whose kernels are plain Rust functions with the same inputs
-//! as the real kernels.
+//! Tests loaders on a simulated device. Its kernels are plain Rust functions that take the same
+//! inputs as the real ones.
 
 use std::pin::Pin;
 #[cfg(target_os = "linux")]
@@ -38,7 +38,7 @@ mod split;
 mod stored;
 mod texts;
 
-/// Draws an image and encodes it as a JPEG.
+/// Generates an image and encodes it as a JPEG.
 fn jpeg(number: u64, sampling: SamplingFactor, quality: u8) -> Vec<u8> {
     let mut rng = Rng::new(number, 1, 1);
     let (width, height) = (40 + rng.below(90) as u16, 40 + rng.below(90) as u16);
@@ -61,7 +61,7 @@ fn jpeg(number: u64, sampling: SamplingFactor, quality: u8) -> Vec<u8> {
 }
 
 /// Returns images that the device can decode, images that it cannot decode and, if `damaged` is
-/// set, damaged images.
+/// true, damaged images.
 fn originals(damaged: bool) -> Vec<Vec<u8>> {
     let kinds = [F_1_1, F_2_1, F_2_2, F_1_2, F_4_1, F_1_4];
     let original = |n: u64| {
@@ -70,7 +70,7 @@ fn originals(damaged: bool) -> Vec<Vec<u8>> {
             bytes = oriented(&bytes, 1 + (n / 7 + 4) as u8 % 8);
         }
         if damaged && n % 5 == 4 {
-            // Damage the middle of the data, so that a decoder loses synchronization.
+            // Overwrite bytes in the middle of the data, so that the decoder loses synchronization.
             let at = bytes.len() * 2 / 3;
             bytes[at..at + 6].copy_from_slice(&[0x12, 0xef, 0x55, 0xaa, 0x31, 0x77]);
         }
@@ -94,7 +94,8 @@ impl<G: Gpu, B: From<Held<G>>> OnDevice<G, B> {
     }
 }
 
-/// Returns the pixels of all batches of an epoch on the simulated device, from batch `first` on.
+/// Loads an epoch on the simulated device, starting with batch `first`. Returns the pixels of each
+/// batch, and the number of images that the device decoded.
 fn on_device(loader: Loader, epoch: u64, first: u64) -> Result<(Vec<Vec<u8>>, u64)> {
     field_on_device(loader, epoch, first, None)
 }
@@ -113,7 +114,7 @@ fn field_on_device(loader: Loader, epoch: u64, first: u64, name: Option<&str>) -
     Ok((batches, left))
 }
 
-/// Waits until the simulated device has finished a batch, and returns the batch's pixels.
+/// Waits until the simulated device has finished `batch`, and returns its pixels.
 fn pixels(sim: &Sim, batch: &Held<Sim>) -> Vec<u8> {
     pixels_of(sim, batch, None)
 }
@@ -123,13 +124,13 @@ fn pixels_of(sim: &Sim, batch: &Held<Sim>, name: Option<&str>) -> Vec<u8> {
     arrived(batch, name)
 }
 
-/// Returns the pixels of a batch, which must be complete.
+/// Returns the pixels of `batch`, which the device must have finished.
 fn arrived(batch: &Held<Sim>, name: Option<&str>) -> Vec<u8> {
     let (slot, shared) = (batch.slot(), &batch.shared);
-    let Form { spec, places } = shared.form(&slot.info);
+    let Form { spec, layout } = shared.form(&slot.info);
     let images = name.map_or_else(|| spec.images(), |name| spec.named(name)).unwrap();
     let bytes = slot.info.len() * spec.arrays[images].field.sample_bytes();
-    let at = slot.offset + places.arrays[images];
+    let at = slot.offset + layout.arrays[images];
     shared.memory[at..at + bytes].iter().map(|byte| byte.load(Relaxed)).collect()
 }
 
@@ -161,8 +162,8 @@ fn device_decoding_is_bit_identical_to_the_host() {
                 assert!(batches == expected, "{decode_on:?}, damaged {damaged}");
                 match decode_on {
                     DecodeOn::Cpu => assert_eq!(left, 0),
-                    // The device does not decode every third image, which has one scan per
-                    // component, or progressive images.
+                    // Workers decode every third image, which has one scan per component, and all
+                    // progressive images.
                     DecodeOn::Gpu => assert!(left > 24, "{left} images of 48"),
                     DecodeOn::Auto => assert!(left > 0),
                 }
@@ -185,7 +186,7 @@ fn workers_decode_what_only_the_host_resizes() {
         (by(Interpolation::Bicubic).antialias(false), true),
         (border(Border::Reflect), false),
         (border(Border::Edge), false),
-        // From the second epoch on, the device can resize.
+        // The device can resize the images of all later epochs.
         (by(Interpolation::Bicubic).from_epoch(1, Augment::train(32)), false),
         (Augment::train(32).antialias(false).from_epoch(1, Augment::train(32)), false),
     ] {
@@ -262,7 +263,7 @@ fn device_views_are_bit_identical_to_the_host() {
 }
 
 #[test]
-fn the_device_turns_images_as_exif_says() {
+fn the_device_applies_the_exif_orientation() {
     let kinds = [F_1_1, F_2_1, F_2_2, F_1_2, F_4_1, F_1_4];
     let upright = (0..48).filter(|n| n % 11 != 10).map(|n| jpeg(n, kinds[n as usize % 6], 80));
     let turned = upright.zip(0..).map(|(bytes, n)| oriented(&bytes, 2 + n % 7));
@@ -276,7 +277,7 @@ fn the_device_turns_images_as_exif_says() {
     }
 }
 
-/// Returns the bytes of a batch as the simulated convert kernel leaves them.
+/// Applies the mark that the simulated convert kernel leaves on every image to `batch`.
 fn all_converted(batch: Vec<u8>) -> Vec<u8> {
     batch.into_iter().map(|byte| converted(byte, 0)).collect()
 }
@@ -327,7 +328,7 @@ fn a_custom_transform_sends_all_samples_to_the_workers() {
 #[cfg(target_os = "linux")]
 fn niceness() -> i64 {
     let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
-    // The second field is the name in parentheses, which may contain spaces.
+    // Skip the second field, a name in parentheses that may contain spaces.
     let fields = stat.rsplit_once(')').unwrap().1;
     fields.split_whitespace().nth(16).unwrap().parse().unwrap()
 }
@@ -351,7 +352,7 @@ fn device_workers_have_low_priority_except_on_one_core() {
     let several = std::thread::available_parallelism().unwrap().get() > 1;
     let want = if several { (before + 10).min(19) } else { before };
     assert!(!device.is_empty() && device.iter().all(|nice| *nice == want), "{device:?}");
-    assert_eq!(niceness(), before, "only the workers yield");
+    assert_eq!(niceness(), before, "only the workers have a lower priority");
 }
 
 #[test]
@@ -375,8 +376,8 @@ fn a_loader_reports_host_decoding_once() {
     }
 }
 
-/// Returns how many damaged images are counted in an epoch on the simulated device, and how many
-/// images the device decoded.
+/// Loads an epoch on the simulated device. Returns the number of damaged images, and the number of
+/// images that the device decoded.
 fn damaged_on_device(loader: Loader) -> (u64, u64) {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream().unwrap();
@@ -390,7 +391,7 @@ fn damaged_on_device(loader: Loader) -> (u64, u64) {
 #[test]
 fn damage_counts_equally_on_workers_and_device() {
     let mut originals = originals(true);
-    // A segment that ends early, which is always found if the whole image is decoded.
+    // A segment that ends early, which is always detected if the whole image is decoded.
     for n in [3, 8, 14] {
         let start = originals[n].windows(2).rposition(|marker| marker == [0xff, 0xda]).unwrap() + 14;
         let at = start + (originals[n].len() - start) / 3;
@@ -412,8 +413,7 @@ fn damage_counts_equally_on_workers_and_device() {
             assert_eq!(damaged, expected, "{decode_on:?}");
             assert_eq!(left > 0, decode_on != DecodeOn::Cpu);
         }
-        // Failed samples are replaced by copies of other samples. Each failure must be counted only
-        // once.
+        // Copies of other samples replace failed samples. Each failure must be counted only once.
         let skip = loader.strict(true).on_error(OnError::Skip { max_skipped: 48 });
         let mut host = skip.clone().host().unwrap();
         host.epoch(0).for_each(|batch| drop(batch.unwrap()));
@@ -466,7 +466,7 @@ fn resumed_and_abandoned_epochs_keep_the_pixels() {
 
 #[test]
 fn workers_decode_images_that_do_not_fit_on_the_device() {
-    // One image that exceeds the space of its whole batch.
+    // An image that needs more space than a whole batch has.
     let mut rgb = vec![0; 1200 * 1200 * 3];
     let mut rng = Rng::new(1, 1, 1);
     rgb.iter_mut().for_each(|value| *value = rng.next_u64() as u8);
@@ -481,7 +481,7 @@ fn workers_decode_images_that_do_not_fit_on_the_device() {
     assert!((1..48).contains(&left), "{left}");
 }
 
-/// Opens a decoder on the simulated device.
+/// Opens a decoder on the simulated device with default options.
 fn decoder(sim: &Sim) -> Decoder<Held<Sim>> {
     decoder_with(sim, |options| options)
 }
@@ -536,13 +536,13 @@ fn a_device_decoder_matches_the_host_and_reports_bad_images() {
 }
 
 #[test]
-fn an_answer_survives_a_capture() {
+fn a_response_can_be_received_after_a_capture() {
     let originals = originals(false);
     let expected =
         on_host(Loader { sampling: Default::default(), ..loader(&originals) }.augment(Augment::eval(40, 36)), 0);
     let sim = Sim::new(Mistake::None, 20);
     let decoder = decoder(&sim);
-    // The first response is received before the capture, to get the consumer's stream.
+    // Receive the first response before the capture, to get the consumer's stream.
     let stream = decoder.decode(originals[..8].to_vec()).unwrap().shared.clone();
     let mut answers: Vec<_> =
         originals.chunks(8).take(2).map(|request| decoder.submit(request.to_vec()).unwrap()).collect();
@@ -577,7 +577,7 @@ fn the_device_decodes_a_request_of_one_large_image() {
     assert_eq!(decoder.stats().decoded_on_device, 1, "a batch of one has space for a large image");
 }
 
-/// An encoded image that counts the accesses to its bytes.
+/// An encoded image that counts how often its bytes are accessed.
 #[derive(Clone)]
 struct Counted(Vec<u8>, Arc<AtomicUsize>);
 
@@ -589,7 +589,7 @@ impl AsRef<[u8]> for Counted {
 }
 
 #[test]
-fn a_client_that_holds_every_batch_loses_no_prepared_answer() {
+fn prepared_responses_are_kept_while_every_batch_is_held() {
     let (originals, reads, sim) = (originals(false), Arc::new(AtomicUsize::new(0)), Sim::new(Mistake::None, 5));
     let expected =
         on_host(Loader { sampling: Default::default(), ..loader(&originals) }.augment(Augment::eval(40, 36)), 0);
@@ -632,10 +632,10 @@ fn a_decoder_on_a_device_may_be_dropped_at_any_point() {
 }
 
 #[test]
-fn a_share_of_the_devices_time_limits_what_is_left_to_it() {
+fn decode_share_limits_what_is_left_to_the_device() {
     let loader = loader(&originals(false)).decode_on(DecodeOn::Gpu);
-    // On the simulated device, decoding a single batch takes longer than this share allows for all
-    // batches.
+    // On the simulated device, decoding one batch takes longer than this share allows for all of
+    // them.
     let left = |share: f64| {
         let sim = Sim::new(Mistake::None, 20);
         let consumer = sim.stream().unwrap();

@@ -1,4 +1,4 @@
-//! Compares a loader's mosaics with images and annotations that are composed from separately loaded
+//! Compares mosaics with images and annotations that the test composes from separately loaded
 //! samples.
 
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ pub(in crate::loader) const SIDE: u32 = 48;
 pub(in crate::loader) const FILL: [u8; 3] = [114, 7, 30];
 const IGNORED: u8 = 255;
 
-/// An image with its mask and its boxes: (x1, y1, x2, y2) and a class.
+/// An image, its mask, and its boxes, each (x1, y1, x2, y2) and a class.
 pub(in crate::loader) struct Truth {
     pub(in crate::loader) size: Size,
     pixels: Vec<u8>,
@@ -68,7 +68,7 @@ pub(in crate::loader) fn loader(augment: Augment) -> Loader {
     images(augment).field("boxes", boxes).field("mask", Mask::new(Dtype::U8).fill(IGNORED.into()))
 }
 
-/// Like `loader`, but without annotations.
+/// Like [`loader`], but without annotations.
 fn images(augment: Augment) -> Loader {
     let samples = (0..LEN).map(|number| truth(number).sample(number)).collect();
     Loader::source(Memory::new(samples)).drop_field("label").shuffle(SEED).augment(augment)
@@ -79,7 +79,8 @@ pub(in crate::loader) fn read<T: bytemuck::AnyBitPattern>(bytes: &[u8]) -> Vec<T
     bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
 }
 
-/// What a batch contains for one sample: image, mask, boxes with classes, and points.
+/// What a batch contains for one sample: the image, the mask, the boxes with their classes, and the
+/// points.
 #[derive(Debug, PartialEq)]
 pub(in crate::loader) struct Shown {
     pub(in crate::loader) image: Vec<u8>,
@@ -124,8 +125,7 @@ fn tiling(augment: &Augment, epoch: u64, sample: u64) -> Tiling {
     }
 }
 
-/// Returns the expected mosaic of a sample, made by resizing each image separately and pasting the
-/// results.
+/// Returns the expected mosaic of a sample. Resizes each image separately, and pastes the results.
 fn expected(augment: &Augment, epoch: u64, sample: u64) -> Shown {
     let tiling = tiling(augment, epoch, sample);
     let order = Shuffled::new(LEN, SEED);
@@ -146,14 +146,14 @@ fn blank() -> Shown {
     Shown { image, mask: vec![IGNORED; area], boxes: Vec::new(), points: Vec::new(), masks: Vec::new() }
 }
 
-/// Returns the output for a single image.
+/// Returns the output for an image that is not part of a mosaic.
 pub(in crate::loader) fn drawn(truth: &Truth, plan: &Plan) -> Shown {
     let mut all = blank();
     draw(truth, plan, &mut all);
     all
 }
 
-/// Draws an image into an output.
+/// Pastes an image and its annotations into an output.
 fn draw(Truth { size, pixels, mask, boxes }: &Truth, plan: &Plan, all: &mut Shown) {
     let side = SIDE as usize;
     let Rect { x, y, width, height } = plan.shown();
@@ -186,7 +186,7 @@ fn draw(Truth { size, pixels, mask, boxes }: &Truth, plan: &Plan, all: &mut Show
     }
 }
 
-/// Maps a box into the output, according to the plan.
+/// Maps a box into the output, or returns `None` if nothing of it remains.
 fn moved(plan: &Plan, [x1, y1, x2, y2]: [u32; 4]) -> Option<[f32; 4]> {
     let along = |v: u32, of: u32, resized: u32, offset: u32, start: u32, length: u32| {
         let place = f64::from(v) * f64::from(resized) / f64::from(of) - f64::from(offset) + f64::from(start);
@@ -228,10 +228,10 @@ fn a_mosaic_equals_four_images_loaded_separately() {
     assert!(boxes > 200, "{boxes}");
 }
 
-/// Without a random scale and shift, a mosaic is the center of Ultralytics' canvas, which consists
-/// of separately resized images.
+/// Checks that a mosaic without a random scale and shift is the center of Ultralytics' canvas,
+/// which consists of separately resized images.
 #[test]
-fn an_unscaled_mosaic_is_the_middle_of_the_canvas() {
+fn an_unscaled_mosaic_is_the_center_of_the_canvas() {
     let augment = Augment::letterbox(SIDE, SIDE).fill(FILL).mosaic(Mosaic::new().scale(1.0, 1.0).translate(0.0));
     let (side, order) = (SIDE as i64, Shuffled::new(LEN, SEED));
     let resized: Vec<(i64, i64, Vec<u8>)> = (0..LEN)
@@ -265,8 +265,8 @@ fn an_unscaled_mosaic_is_the_middle_of_the_canvas() {
             let rows = canvas.chunks_exact(6 * side as usize).skip(side as usize / 2).take(side as usize);
             let middle: Vec<u8> =
                 rows.flat_map(|row| &row[3 * side as usize / 2..][..3 * side as usize]).copied().collect();
-            // Resizing a part of an image may round differently than resizing the whole image and
-            // cropping that part.
+            // Resizing a part of an image may round differently than cropping that part from the
+            // whole resized image.
             let far = found.image.iter().zip(&middle).map(|(a, b)| a.abs_diff(*b));
             assert!(far.clone().all(|by| by <= 1), "sample {sample}: {:?}", far.max());
             equal += far.filter(|&by| by == 0).count();

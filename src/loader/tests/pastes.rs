@@ -1,5 +1,5 @@
-//! Compares a loader's copy-paste with images and annotations that are composed from separately
-//! loaded samples.
+//! Compares copy-paste with images and annotations that the test composes from separately loaded
+//! samples.
 
 use super::mosaics::{FILL, LEN, SEED, SIDE, Shown, drawn, loader, read, shown, truth};
 use crate::batch::Dtype;
@@ -15,14 +15,14 @@ fn plain() -> Augment {
     Augment::scale_jitter(SIDE, 0.6, 1.8).fill(FILL).flip(0.5).vertical_flip(0.3)
 }
 
-/// Returns a sample without a partner, augmented with the random numbers of `rng`.
+/// Returns a sample without pasted objects, augmented with the random numbers of `rng`.
 fn alone(sample: u64, mut rng: Rng) -> Shown {
     let truth = truth(sample);
     let plan = plain().plan(truth.size, &mut rng).unwrap();
     drawn(&truth, &plan)
 }
 
-/// Returns the expected image of `sample` after pasting, pixel by pixel.
+/// Returns the expected output for `sample`, computed pixel by pixel.
 fn expected(augment: &Augment, epoch: u64, sample: u64, margin: i64) -> Shown {
     let Some(Join::Paste(pasting)) = augment.join((SEED, epoch, sample), LEN) else { panic!("nothing is pasted") };
     let partner = Shuffled::new(LEN, SEED).index(epoch, pasting.partner[0]);
@@ -94,7 +94,7 @@ fn pasted_objects_equal_the_partner_loaded_separately() {
     assert!(boxes > 300 && dropped > 10 && changed > 100, "{boxes} {dropped} {changed}");
 }
 
-/// A case computed with torchvision's formula in `tests/fixtures/parity/copy_paste.py`.
+/// A test case that `tests/fixtures/parity/copy_paste.py` computed with torchvision's formula.
 #[derive(serde::Deserialize)]
 struct Case {
     size: [u32; 2],
@@ -102,7 +102,7 @@ struct Case {
     images: [Vec<u8>; 2],
     masks: [Vec<Vec<u8>>; 2],
     boxes: [Vec<[f32; 4]>; 2],
-    /// Results for each subset of the second sample's objects. The bits of the index select the
+    /// The result for each subset of the second sample's objects. The bits of the index select the
     /// objects.
     results: Vec<Outcome>,
 }
@@ -155,8 +155,8 @@ fn pasting_equals_torchvisions_reference() {
             let count = batch.counts("boxes").unwrap()[0] as usize;
             let classes: Vec<i64> = read(batch.field("boxes.class").unwrap().bytes());
             let classes = &classes[..count];
-            // A sample may be its own partner. The batch then contains no class of the second
-            // sample.
+            // A sample may be its own partner, in which case the batch contains no class of the
+            // second sample.
             let Some(first) = classes.iter().position(|&class| class >= 10) else { continue };
             let subset: usize = classes[first..].iter().map(|class| 1 << (class - 10)).sum();
             let expected = &case.results[subset - 1];

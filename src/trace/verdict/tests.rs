@@ -2,7 +2,7 @@
 //! between 0 and 100 %.
 
 use super::*;
-use crate::trace::{NetworkStats, ProcessStats};
+use crate::trace::{NetworkStats, ProcessStats, Straggler};
 
 /// Applies `change` to `stats` and returns it. A struct expression is not possible, because the
 /// type is non-exhaustive.
@@ -79,7 +79,7 @@ fn streams_that_are_always_busy_are_named() {
     let device =
         Stats { waited_seconds: 0.1, stall: Some(stage(100, 5.0, 0)), copy: Some(stage(100, 9.0, 1)), ..loader() };
     assert_eq!(device.verdict().limit, Bottleneck::Copy);
-    assert_eq!(device.verdict().max_speedup, Some(2.0));
+    assert_eq!((device.verdict().waited, device.verdict().max_speedup), (0.5, Some(2.0)));
 }
 
 /// A program that never synchronizes with its device runs ahead until all slots on the device are
@@ -111,6 +111,7 @@ fn slow(sample: u64, seconds: f64, at_seconds: f64) -> Straggler {
         times: 1,
         total_seconds: seconds,
         at_seconds,
+        bytes: 0,
     }
 }
 
@@ -137,6 +138,56 @@ fn a_slow_sample_is_named_unless_its_thread_had_no_core() {
     let unread = Stats { slowest: vec![unread], ..stats.clone() };
     assert!(unread.verdict().text.contains("- sample 7 takes 2500.0 ms"), "{}", unread.verdict());
     assert_eq!(Stats { delayed_seconds: 3.0, ..stats }.verdict().limit, Bottleneck::Unclear);
+}
+
+/// These numbers come from a set in which 1 % of the photographs have 7 to 24 megapixels: 16 workers
+/// prepare a batch in 1.4 ms, but one of them takes 100 ms for each of the largest.
+#[test]
+fn rare_large_samples_are_blamed_although_threads_waited_for_cores() {
+    let large = |n: u64| Straggler { bytes: 9_000_000, ..slow(n, 0.06 + 0.01 * n as f64, 0.2 * n as f64) };
+    let stats = Stats {
+        workers: 16,
+        cores: 16,
+        seconds: 1.4,
+        batches: 160,
+        samples: 40_957,
+        prepared: 40_957,
+        bytes_read: 40_957 * 110_000,
+        waited_seconds: 1.15,
+        delayed_seconds: 1.2,
+        read: stage(40_957, 0.1, 1 << 32),
+        decode: changed(stage(40_957, 4.5, 0), |decode| decode.p50_seconds = 60e-6),
+        transform: stage(40_957, 0.1, 0),
+        write: stage(40_957, 0.1, 0),
+        wait: stage(160, 1.15, 0),
+        behind: stage(19, 0.98, 0),
+        slowest: (1..=8).map(large).collect(),
+        ..loader()
+    };
+    let verdict = stats.verdict();
+    assert_eq!(verdict.limit, Bottleneck::Straggler, "{verdict}");
+    let words = [
+        "limited by rare slow samples\n- sample 8 (key8) of 9.00 MB takes 140.0 ms, most of it in decode; \
+         a typical sample has 0.11 MB and takes 0.07 ms",
+        "\n- during 85 % of the wait, all batches prefetched after the missing one were full",
+        "\n- shrink large images with `warpfeed pack --max-side`, drop them (`stats.slowest`), or raise prefetch above 2",
+    ];
+    assert!(words.iter().all(|words| verdict.text.contains(words)), "{verdict}");
+    // With samples of usual size, the threads may have been slow instead.
+    let usual = |s: &Straggler| Straggler { bytes: 110_000, ..s.clone() };
+    let even = Stats { slowest: stats.slowest.iter().map(usual).collect(), ..stats.clone() };
+    assert_ne!(even.verdict().limit, Bottleneck::Straggler, "{}", even.verdict());
+    let running = Stats { delayed_seconds: 0.1, slowest: even.slowest.clone(), ..stats.clone() };
+    assert_eq!(running.verdict().limit, Bottleneck::Straggler, "{}", running.verdict());
+    // Late batches without a slow sample have a different cause.
+    assert_ne!(Stats { slowest: vec![], ..stats.clone() }.verdict().limit, Bottleneck::Straggler);
+    // Few slow samples are listed, and the wait for them is known only from the late batches.
+    let few = |mut s: Stats| {
+        s.slowest.truncate(2);
+        s
+    };
+    assert_eq!(few(stats.clone()).verdict().limit, Bottleneck::Straggler);
+    assert_ne!(few(Stats { behind: StageStats::default(), ..stats }).verdict().limit, Bottleneck::Straggler);
 }
 
 #[test]

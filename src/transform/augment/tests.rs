@@ -1,6 +1,8 @@
+//! Tests of [`Augment`]: plans, checks of the options, and serialization.
+
 use super::*;
 use crate::decode::Rect;
-use crate::transform::ops::{Op, Sheet, sheets};
+use crate::transform::ops::{Op, RowDescription, row_descriptions};
 use crate::transform::{ColorJitter, Policy, RandomAffine, RandomErasing};
 
 fn plan(augment: &Augment, size: (u32, u32)) -> Plan {
@@ -9,7 +11,7 @@ fn plan(augment: &Augment, size: (u32, u32)) -> Plan {
 }
 
 #[test]
-fn evaluation_takes_the_window_of_the_resized_image() {
+fn eval_crops_the_resized_image() {
     let plan = plan(&Augment::eval(256, 224), (500, 375));
     let s = 375.0 / 256.0;
     assert_eq!(plan.window.y, 16.0 * s);
@@ -18,13 +20,13 @@ fn evaluation_takes_the_window_of_the_resized_image() {
     assert!(plan.region.fits(Size::new(500, 375)));
     assert!(
         plan.region.width < 500 && plan.region.height < 375,
-        "the region has only what the filter reads: {:?}",
+        "the region contains only the pixels that the filter reads: {:?}",
         plan.region
     );
 }
 
 #[test]
-fn a_crop_larger_than_the_image_names_both_sizes() {
+fn a_center_crop_that_is_too_large_names_both_sizes() {
     let e = Augment::center_crop(224).plan(Size::new(300, 200), &mut Rng::new(0, 0, 0)).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Transform);
     assert_eq!(e.cause(), "a center crop of 224x224 is larger than the image of 300x200");
@@ -38,7 +40,7 @@ fn pass_through_rejects_other_sizes() {
 }
 
 #[test]
-fn an_image_keeps_its_size_or_is_refused_or_shrunk() {
+fn own_size_keeps_rejects_or_shrinks_images() {
     let own = || Augment::own_size(40, 30);
     let part = |augment: &Augment, size| {
         let plan = plan(augment, size);
@@ -62,7 +64,7 @@ fn an_image_keeps_its_size_or_is_refused_or_shrunk() {
 }
 
 #[test]
-fn warps_refuse_interpolations_of_the_resize() {
+fn warps_reject_filters_that_only_the_resize_supports() {
     use Interpolation::{Bicubic, Bilinear, BilinearExact, Lanczos, Nearest};
     for interpolation in [Nearest, Bilinear, BilinearExact, Bicubic, Lanczos] {
         let affine = RandomAffine::new().rotate(-9.0, 9.0).interpolation(interpolation);
@@ -77,7 +79,7 @@ fn warps_refuse_interpolations_of_the_resize() {
 }
 
 #[test]
-fn options_that_cannot_work_are_refused() {
+fn invalid_options_are_refused() {
     let refused = |augment: Augment, word: &str| {
         let e = augment.check().unwrap_err();
         assert!(e.kind() == ErrorKind::Config && e.cause().contains(word), "{e}");
@@ -99,14 +101,20 @@ fn options_that_cannot_work_are_refused() {
     refused(Augment::train(32).border(Border::Edge), "border needs Augment::random_crop");
     refused(Augment::train(32).pad_if_needed(), "pad_if_needed needs Augment::random_crop");
     refused(Augment::train(32).zoom_out(0.5, 1.0, 4.0), "zoom_out needs Augment::iou_crop");
-    refused(Augment::iou_crop(32, 32).zoom_out(1.5, 1.0, 4.0), "zoom_out of 1.5: a probability");
-    refused(Augment::iou_crop(32, 32).zoom_out(0.5, 0.5, 4.0), "zoom_out of 0.5 to 4: expected 1 <= low");
-    refused(Augment::train(32).photometric_distort(2.0), "photometric_distort: 2 is not a probability");
+    refused(Augment::iou_crop(32, 32).zoom_out(1.5, 1.0, 4.0), "zoom_out with a probability of 1.5");
+    refused(Augment::iou_crop(32, 32).zoom_out(0.5, 0.5, 4.0), "zoom_out by 0.5 to 4: expected 1 <= low");
+    refused(Augment::train(32).photometric_distort(2.0), "photometric_distort: a probability of 2: expected 0 to 1");
     refused(Augment::random_resize(32, 40, 40), "random_resize of 40 to 40");
     refused(Augment::random_resize(32, 0, 40), "random_resize of 0 to 40");
     refused(Augment::shortest_size(&[], 640), "sides of []");
-    refused(Augment::shortest_size(&[480, 700], 640), "sides of [480, 700]: expected 1 to 640");
-    refused(Augment::shortest_size(&[480], 640).output(640, 639), "output of 640x640, not 640x639");
+    refused(
+        Augment::shortest_size(&[480, 700], 640),
+        "sides of [480, 700]: expected at least one side, each from 1 to 640",
+    );
+    refused(
+        Augment::shortest_size(&[480], 640).output(640, 639),
+        "an output of 640x640 or more, not an output of 640x639",
+    );
     refused(
         Augment::preset("classification-v3", 224),
         "unknown preset \"classification-v3\": expected one of classification,",
@@ -116,7 +124,7 @@ fn options_that_cannot_work_are_refused() {
 }
 
 #[test]
-fn a_later_epoch_has_its_own_augmentation() {
+fn later_epochs_can_have_different_augmentations() {
     let mixed = Augment::train(32).mix(Mix::mixup(0.2));
     let weak = Augment::train(32).rand_augment(1, 3);
     let plain = Augment::resize(32, 32);
@@ -141,12 +149,12 @@ fn a_later_epoch_has_its_own_augmentation() {
     refused(mixed.clone().from_epoch(0, weak.clone()), "from_epoch of 0 after epoch 0");
     refused(augment.clone().from_epoch(7, weak.clone()), "from_epoch of 7 after epoch 7");
     refused(mixed.clone().from_epoch(2, Augment::train(0)), "from_epoch of 2: augment: an output of 0x0");
-    refused(mixed.clone().from_epoch(2, augment), "from_epoch of 2 with an augmentation that has its own from_epoch");
+    refused(mixed.clone().from_epoch(2, augment), "from_epoch of 2 with an augmentation that contains a from_epoch");
     refused(mixed.from_epoch(2, weak.flip(2.0)), "from_epoch of 2: augment: flip of 2");
 }
 
 #[test]
-fn a_mirrored_image_stays_in_the_upper_left_corner() {
+fn mirrored_images_stay_in_the_upper_left_corner() {
     for augment in
         [Augment::random_resize(40, 10, 20), Augment::shortest_size(&[10, 20], 40), Augment::own_size(60, 40)]
     {
@@ -160,7 +168,7 @@ fn a_mirrored_image_stays_in_the_upper_left_corner() {
 }
 
 #[test]
-fn each_call_adds_its_effects_after_those_before() {
+fn effects_run_in_the_order_of_the_calls() {
     let jitter = |by: f64| ColorJitter::new().brightness(by);
     let codes = |augment: Augment| -> Vec<_> {
         plan(&augment, (24, 24)).drawn.pixels.iter().map(std::mem::discriminant).collect()
@@ -173,13 +181,13 @@ fn each_call_adds_its_effects_after_those_before() {
     assert_eq!(ops(train().simclr().jitter(jitter(0.1))), 4);
     let last = train().jitter(jitter(0.1)).blur(3, (0.1, 2.0), 1.0).three_augment().settings.ops.pop();
     assert_eq!(last, train().three_augment().settings.ops.pop());
-    // A sample has at most one rectangle.
+    // A sample has at most one erased rectangle, so the second call replaces the first.
     let erasing = |p| RandomErasing::new(p);
     assert_eq!(train().erase(erasing(0.1)).erase(erasing(0.5)), train().erase(erasing(0.5)));
 }
 
 #[test]
-fn annotations_follow_no_chain_of_aug_mix() {
+fn annotations_ignore_the_chains_of_aug_mix() {
     let affine = || RandomAffine::new().rotate(-60.0, 60.0);
     let (plain, mut moved) = (plan(&Augment::resize(40, 30).affine(affine()), (80, 60)), 0);
     for policy in [Policy::aug_mix(), Policy::timm("augmix-m5-w3-d2")] {
@@ -198,7 +206,7 @@ fn annotations_follow_no_chain_of_aug_mix() {
 }
 
 #[test]
-fn flips_come_with_their_probability() {
+fn flips_have_the_configured_probability() {
     let augment = Augment::train(8).flip(0.25).vertical_flip(0.5);
     let plans = (0..4000).map(|i| augment.plan(Size::new(64, 48), &mut Rng::new(7, 0, i)).unwrap());
     let (flips, verticals) = plans.fold((0, 0), |(a, b), p| (a + u32::from(p.flip), b + u32::from(p.vertical_flip)));
@@ -206,7 +214,8 @@ fn flips_come_with_their_probability() {
     assert!((1880..2120).contains(&verticals), "{verticals} of 4000 at 0.5");
 }
 
-/// Each function of [`Augment`] as Python calls it: the arguments in order.
+/// A call of every method of [`Augment`], in the form that Python sends: the name and the arguments
+/// in order.
 const CALLS: &str = r#"
     {"eval": [40, 32]} {"center_crop": [32]} {"random_crop": [32]} {"random_resize": [32, 40, 50]}
     {"shortest_size": [[20, 30], 32]} {"resize": [[24, 32]]} {"pass_through": [[24, 32]]} {"own_size": [[24, 32]]}
@@ -225,8 +234,8 @@ const CALLS: &str = r#"
 "#;
 
 #[test]
-fn an_augmentation_is_its_steps_as_data() {
-    let rows: Vec<String> = sheets().iter().map(Sheet::call).collect();
+fn augmentations_round_trip_through_their_steps() {
+    let rows: Vec<String> = row_descriptions().iter().map(RowDescription::step).collect();
     let all = format!("{CALLS} {}", rows.join(" "));
     let calls = serde_json::Deserializer::from_str(&all).into_iter::<serde_json::Value>().map(Result::unwrap);
     let begins =
@@ -245,14 +254,14 @@ fn an_augmentation_is_its_steps_as_data() {
         assert!(begun || made != Augment::letterbox(32, 32), "{list} does nothing");
         seen += 1;
     }
-    // Each operation without a name here must have a call above.
+    // Every operation must have been called, except those that the assertions name.
     let missing = Op::NAMES.iter().filter(|name| !all.contains(&format!("\"{name}\":")) && **name != "halve");
-    assert_eq!(missing.collect::<Vec<_>>(), [&"policy"], "policies have calls of their own");
+    assert_eq!(missing.collect::<Vec<_>>(), [&"policy"], "policies are added by methods with different names");
     assert_eq!(seen, 44 + rows.len());
 }
 
 #[test]
-fn a_step_prints_as_a_call_and_a_wrong_one_is_named() {
+fn steps_print_as_calls_and_errors_name_them() {
     let augment = Augment::train(32).output(40, 30).blur(5, (0.1, 2.0), 0.5).timm("rand-m9");
     assert_eq!(
         augment.to_string(),

@@ -1,3 +1,5 @@
+//! Geometric operations: [`RandomAffine`] and a random perspective.
+
 use serde::{Deserialize, Serialize};
 
 use super::operation::{Operation, check_probability};
@@ -9,9 +11,9 @@ use crate::sampler::Rng;
 use crate::transform::Interpolation;
 use crate::transform::geometry::Interval;
 
-/// Random rotation, translation, scale and shear about the image's center, like torchvision's
-/// `RandomAffine` and `RandomRotation` (transforms v2). The size of the image does not change.
-/// Components that are not set have no effect.
+/// Rotates, translates, scales and shears the image about its center by random amounts, like
+/// `RandomAffine` and `RandomRotation` in torchvision's transforms v2. The size of the image does
+/// not change. Components that are not set have no effect.
 ///
 /// Masks, boxes, points and maps of the sample are transformed together with the image.
 ///
@@ -42,7 +44,7 @@ impl Default for RandomAffine {
 }
 
 impl RandomAffine {
-    /// Creates an operation that has no component yet.
+    /// Creates an operation that does not change the image. Call the setters to add components.
     pub fn new() -> Self {
         let interpolation = Interpolation::Nearest;
         RandomAffine {
@@ -56,44 +58,44 @@ impl RandomAffine {
         }
     }
 
-    /// Rotates clockwise by an angle that is uniform in `low` to `high`, in degrees.
+    /// Rotates clockwise by an angle in degrees, drawn uniformly from `low` to `high`.
     #[must_use]
     pub fn rotate(mut self, low: f64, high: f64) -> Self {
         self.rotate = Some([low, high]);
         self
     }
 
-    /// Moves the image by a whole number of pixels, up to the fraction `across` of its width and
-    /// the fraction `down` of its height.
+    /// Moves the image in either direction by a whole number of pixels: horizontally by up to the
+    /// fraction `across` of its width, and vertically by up to the fraction `down` of its height.
     #[must_use]
     pub fn translate(mut self, across: f64, down: f64) -> Self {
         self.translate = Some([across, down]);
         self
     }
 
-    /// Scales by a factor that is uniform in `low` to `high`.
+    /// Scales by a factor drawn uniformly from `low` to `high`.
     #[must_use]
     pub fn scale(mut self, low: f64, high: f64) -> Self {
         self.scale = Some([low, high]);
         self
     }
 
-    /// Shears along the rows by an angle that is uniform in `low` to `high`, in degrees.
+    /// Shears along the rows by an angle in degrees, drawn uniformly from `low` to `high`.
     #[must_use]
     pub fn shear_x(mut self, low: f64, high: f64) -> Self {
         self.shear_x = Some([low, high]);
         self
     }
 
-    /// Shears along the columns by an angle that is uniform in `low` to `high`, in degrees.
+    /// Shears along the columns by an angle in degrees, drawn uniformly from `low` to `high`.
     #[must_use]
     pub fn shear_y(mut self, low: f64, high: f64) -> Self {
         self.shear_y = Some([low, high]);
         self
     }
 
-    /// Sets how positions between pixels are sampled: with [`Interpolation::Nearest`], the default,
-    /// or [`Interpolation::Bilinear`]. Opening a loader fails for other filters.
+    /// Sets the interpolation between pixels: [`Interpolation::Nearest`], which is the default, or
+    /// [`Interpolation::Bilinear`]. With any other filter, the loader cannot be opened.
     #[must_use]
     pub fn interpolation(mut self, interpolation: Interpolation) -> Self {
         self.interpolation = interpolation;
@@ -124,14 +126,14 @@ impl RandomAffine {
         match self.translate {
             Some(shares) if !shares.iter().all(|share| (0.0..=1.0).contains(share)) => {
                 let [across, down] = shares;
-                Err(Error::config(format!("affine: translate of {across} and {down}: expected shares from 0 to 1")))
+                Err(Error::config(format!("affine: translate of {across} and {down}: expected fractions from 0 to 1")))
             }
             _ => Ok(()),
         }
     }
 
     fn warp(&self, size: Size, rng: &mut Rng) -> Warp {
-        let mut affine = Affine::NONE;
+        let mut affine = Affine::IDENTITY;
         let mut drawn = |interval: Option<Interval>, to: &mut f64| {
             if let Some([low, high]) = interval {
                 *to = rng.range(low, high);
@@ -147,29 +149,31 @@ impl RandomAffine {
         }
         drawn(self.scale, &mut affine.scale);
         [self.shear_x, self.shear_y].into_iter().zip(&mut affine.shear).for_each(|(shear, to)| drawn(shear, to));
-        // By default, torchvision's functions have no fill color, whereas its classes use black.
+        // By default, torchvision's functions do not fill, but its classes fill with black.
         let bilinear = self.interpolation == Interpolation::Bilinear;
         Warp::affine(affine, size, Sampling { bilinear, fill: Some(self.fill) })
     }
 }
 
-/// Moves each corner of an image inward by a whole number of pixels, up to `scale` times half of
-/// the corresponding side, like torchvision's `RandomPerspective.make_params`.
-fn perspective(size: Size, scale: f64, sampling: Sampling, rng: &mut Rng) -> Option<Warp> {
+/// Draws the transformation of torchvision's `RandomPerspective.make_params`. Each corner moves
+/// inward by a whole number of pixels along each axis, up to `scale` times half of the width or
+/// height.
+fn draw_perspective(size: Size, scale: f64, sampling: Sampling, rng: &mut Rng) -> Option<Warp> {
     let (width, height) = (f64::from(size.width), f64::from(size.height));
-    let most = |side: u32| (scale * f64::from(side / 2)) as u64 + 1;
+    let bound = |side: u32| (scale * f64::from(side / 2)) as u64 + 1;
     let from = [[0.0, 0.0], [width - 1.0, 0.0], [width - 1.0, height - 1.0], [0.0, height - 1.0]];
     let to = from.map(|[x, y]| {
-        let mut inwards = |from: f64, side: u32| {
-            let by = rng.below(most(side)) as f64;
+        let mut inward = |from: f64, side: u32| {
+            let by = rng.below(bound(side)) as f64;
             if from == 0.0 { by } else { from - by }
         };
-        [inwards(x, size.width), inwards(y, size.height)]
+        [inward(x, size.width), inward(y, size.height)]
     });
     Warp::perspective(from, to, size, sampling)
 }
 
-/// torchvision's `RandomPerspective`.
+/// Moves the corners of the image inward by random distances, like torchvision's
+/// `RandomPerspective`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Perspective {
@@ -203,12 +207,12 @@ impl Operation for Perspective {
         check_probability("perspective", self.probability)
     }
 
-    /// Draws one number to decide whether the effect applies, unless the probability is 1, and then
-    /// the numbers for the corners.
+    /// If the probability is less than 1, draws one number to decide whether to apply the effect.
+    /// If so, draws two numbers per corner.
     fn draw(&self, output: Size, rng: &mut Rng, to: &mut Drawn) {
         let sampling = Sampling { bilinear: true, fill: Some([0; 3]) };
         if (self.probability >= 1.0 || rng.chance(self.probability))
-            && let Some(warp) = perspective(output, self.scale, sampling, rng)
+            && let Some(warp) = draw_perspective(output, self.scale, sampling, rng)
         {
             to.push(warp);
         }

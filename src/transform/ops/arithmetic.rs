@@ -3,8 +3,8 @@
 
 use super::wide::{level, whole};
 
-/// Computes `a * b + c` with one rounding, as PyTorch's vector loops do. A double can represent the
-/// product of two floats exactly.
+/// Computes `a * b + c`, like PyTorch's vector loops. The product is exact, because a double can
+/// represent the product of any two floats.
 #[inline(always)]
 pub(super) fn fused(a: f32, b: f32, c: f32) -> f32 {
     (f64::from(a) * f64::from(b) + f64::from(c)) as f32
@@ -21,17 +21,16 @@ pub(super) fn gray(pixel: &[u8; 3]) -> u8 {
     luma(pixel.map(f32::from)) as u8
 }
 
-/// torchvision's `_blend`: the first share times `value` plus the second share times `other`,
-/// converted to a byte.
+/// torchvision's `_blend`: returns `own * value + rest * other`, clamped and truncated to a byte.
 #[inline(always)]
 pub(super) fn blend(value: f32, other: f32, [own, rest]: [f32; 2]) -> u8 {
     level(fused(other, rest, value * own))
 }
 
-/// Number of adjacent pixels that are processed at a time, in several vectors.
+/// Number of adjacent pixels that are processed together. A block fills several vectors.
 pub(super) const BLOCK: usize = 64;
 
-/// Adjacent pixels, as one array per channel and an array of their gray values.
+/// A block of adjacent pixels, as one array per channel and one array of gray values.
 pub(super) struct Planes {
     pub(super) channels: [[f32; BLOCK]; 3],
     pub(super) grays: [i32; BLOCK],
@@ -52,8 +51,8 @@ impl Planes {
     }
 }
 
-/// Returns the shares of an image and of its blend partner that correspond to torchvision's
-/// `factor`.
+/// Returns the weights with which torchvision's `_blend` multiplies the image and the other
+/// operand.
 pub(super) fn shares(factor: f64) -> [f32; 2] {
     [factor as f32, (1.0 - factor) as f32]
 }

@@ -1,3 +1,5 @@
+//! [`Blend`]: mixes the results of several chains of effects.
+
 use super::effect::{PixelEffect, Scratch};
 use crate::error::resize;
 use crate::transform::{ImageMut, record};
@@ -19,20 +21,22 @@ impl Blend {
     const NEXT: u32 = 1;
     const END: u32 = 2;
 
-    /// Starts the mixture with the original image, which gets the weight `weight`.
+    /// Creates the first blend, which starts the mixture with the original image.
     pub(super) fn begin(weight: f32) -> Self {
         Blend { part: Self::BEGIN, weight }
     }
 
-    /// Adds the result of the chain of effects that precedes this blend. Unless this is the last
-    /// chain, the next one starts from the original image.
+    /// Creates a blend that adds the current image, which is the result of a chain of effects, to
+    /// the mixture. Then restores the original image for the next chain, or, after the last chain,
+    /// replaces the image with the mixture.
     pub(super) fn chain(weight: f32, last: bool) -> Self {
         Blend { part: if last { Self::END } else { Self::NEXT }, weight }
     }
 }
 
 impl PixelEffect for Blend {
-    // No device code: the float sums need more memory than the device reserves for an image.
+    // There is no device code, because the sums of floats need more memory than a device reserves
+    // for an image.
     const DEVICE: Option<&'static str> = None;
 
     fn run(&self, image: &mut ImageMut<'_>, scratch: &mut Scratch) {

@@ -1,9 +1,10 @@
 //! Gaussian blur.
 //!
-//! The kernel is separable: a vertical pass produces one row of floats, and a horizontal pass
-//! produces a row of the output. The cost per value is twice the kernel size instead of its square.
-//! Borders are reflected, as in torchvision. The weights are computed without calling `exp` for
-//! each weight, so that host and device compute identical doubles.
+//! The kernel is separable. For each row of the output, a vertical pass computes one row of floats,
+//! and a horizontal pass computes the output from these floats. Therefore, the cost per value is
+//! proportional to the kernel size instead of its square. The image is extended by reflection, as
+//! in torchvision. The weights are computed with only one call of `exp`, so that host and device
+//! compute identical doubles.
 
 use super::effect::{PixelEffect, Scratch};
 use super::row::row;
@@ -13,10 +14,10 @@ use crate::transform::{ImageMut, record};
 /// Maximum radius of the kernel in pixels.
 pub(super) const MOST_RADIUS: u32 = 31;
 
-/// Maximum number of kernel weights along an axis.
-const MOST_TAPS: usize = 2 * MOST_RADIUS as usize + 1;
+/// Maximum size of the kernel in pixels.
+const MAX_TAPS: usize = 2 * MOST_RADIUS as usize + 1;
 
-/// Number of sums computed at a time, so that they stay in vector registers.
+/// Number of sums that are computed together. They fit into the vector registers.
 const BLOCK: usize = 32;
 
 record! {
@@ -31,13 +32,15 @@ record! {
 }
 
 impl Blur {
-    /// Creates a blur with a kernel of `size` pixels. `size` must be odd.
+    /// Creates a blur with a kernel of `size` pixels and a standard deviation of `sigma` pixels.
+    /// `size` must be odd.
     pub(super) fn new(size: u32, sigma: f64) -> Self {
         Blur { near: (-0.5 / (sigma * sigma)).exp(), radius: size / 2, unused: 0 }
     }
 
-    /// Returns the weights at the distances 0, 1, and so on. Summed over both sides, they add up to
-    /// 1. The code uses only products and sums, so host and device compute identical doubles.
+    /// Returns the weights at the distances 0, 1, and so on from the center. The sum over the whole
+    /// kernel is 1. The weights are computed from products and sums only, so that host and device
+    /// compute identical doubles.
     pub(super) fn weights(&self) -> [f32; MOST_RADIUS as usize + 1] {
         let mut weights = [0.0; MOST_RADIUS as usize + 1];
         let (mut weight, mut ratio, mut sum) = (1.0, self.near, 0.0);
@@ -52,36 +55,36 @@ impl Blur {
     }
 }
 
-/// Returns the position inside 0 to `length` - 1 to which `at` is reflected at the first and the
-/// last position.
-fn reflected(at: i64, length: i64) -> usize {
+/// Reflects `index` at the first and the last index of `0..length`, and returns the index inside
+/// the range.
+fn reflect(index: i64, length: i64) -> usize {
     let period = (2 * (length - 1)).max(1);
-    let at = at.rem_euclid(period);
-    at.min(period - at).min(length - 1).max(0) as usize
+    let index = index.rem_euclid(period);
+    index.min(period - index).min(length - 1).max(0) as usize
 }
 
 impl PixelEffect for Blur {
     const DEVICE: Option<&'static str> = Some("blur.cuh");
 
-    /// Adds rows first and then columns, because the kernel is separable. Each sum goes from the
-    /// first neighbor to the last.
+    /// Adds up rows first and then columns. The order of the additions is fixed, so that the
+    /// rounding is the same on every machine.
     fn run(&self, image: &mut ImageMut<'_>, scratch: &mut Scratch) {
         let (width, height) = (image.width() as usize, image.height() as usize);
         let (radius, stride) = (self.radius as usize, width * 3);
         let weights = self.weights();
         let taps = 2 * radius + 1;
-        let mut kernel = [0.0; MOST_TAPS];
+        let mut kernel = [0.0; MAX_TAPS];
         kernel.iter_mut().zip(0..taps).for_each(|(weight, tap)| *weight = weights[tap.abs_diff(radius)]);
         let kernel = &kernel[..taps];
         let (from, sums) = scratch.copy_and_row(image, stride + 6 * radius);
         for (y, to) in image.rows_mut().enumerate() {
-            let mut rows = [0; MOST_TAPS];
+            let mut rows = [0; MAX_TAPS];
             for (row, tap) in rows.iter_mut().zip(0..taps) {
-                *row = stride * reflected(y as i64 + tap as i64 - radius as i64, height as i64);
+                *row = stride * reflect(y as i64 + tap as i64 - radius as i64, height as i64);
             }
             add_rows(from, &rows[..taps], kernel, &mut sums[3 * radius..][..stride]);
             for x in (0..radius).chain(radius + width..2 * radius + width) {
-                let source = radius + reflected(x as i64 - radius as i64, width as i64);
+                let source = radius + reflect(x as i64 - radius as i64, width as i64);
                 sums.copy_within(3 * source..3 * source + 3, 3 * x);
             }
             add_columns(sums, kernel, to);
@@ -94,10 +97,10 @@ wide! {
     fn add_rows(from: &[u8], rows: &[usize], kernel: &[f32], to: &mut [f32]) {
         let (blocks, rest) = to.as_chunks_mut::<BLOCK>();
         let end = blocks.len() * BLOCK;
-        for (number, to) in blocks.iter_mut().enumerate() {
-            let mut sums = [0.0; BLOCK];
+        for (block, to) in blocks.iter_mut().enumerate() {
+                let mut sums = [0.0; BLOCK];
             for (row, weight) in rows.iter().zip(kernel) {
-                let values = &from[row + number * BLOCK..][..BLOCK];
+                let values = &from[row + block * BLOCK..][..BLOCK];
                 sums.iter_mut().zip(values).for_each(|(sum, &v)| *sum += weight * f32::from(v));
             }
             *to = sums;
@@ -114,19 +117,19 @@ wide! {
     fn add_columns(sums: &[f32], kernel: &[f32], to: &mut [u8]) {
         let (blocks, rest) = to.as_chunks_mut::<BLOCK>();
         let end = blocks.len() * BLOCK;
-        for (number, to) in blocks.iter_mut().enumerate() {
+        for (block, to) in blocks.iter_mut().enumerate() {
             let mut out = [0.0; BLOCK];
             for (tap, weight) in kernel.iter().enumerate() {
-                let values = &sums[3 * tap + number * BLOCK..][..BLOCK];
+                let values = &sums[3 * tap + block * BLOCK..][..BLOCK];
                 out.iter_mut().zip(values).for_each(|(out, sum)| *out += weight * sum);
             }
-            // Sums may slightly exceed 255.
+            // `level` clamps the value, because sums may slightly exceed 255.
             to.iter_mut().zip(out).for_each(|(to, v)| *to = level(v + ROUND - ROUND));
         }
-        for (place, to) in (end..).zip(rest) {
+        for (index, to) in (end..).zip(rest) {
             let mut out = 0.0;
             for (tap, weight) in kernel.iter().enumerate() {
-                out += weight * sums[3 * tap + place];
+                out += weight * sums[3 * tap + index];
             }
             *to = level(out + ROUND - ROUND);
         }
@@ -158,8 +161,7 @@ mod naive {
     use crate::decode::Size;
     use crate::transform::ops::effect::Naive;
 
-    /// Computes the same position by moving step by step and turning around at the first and the
-    /// last position.
+    /// Computes the same index by stepping toward it from `index`, and turning around at each end.
     fn stepwise(mut at: i64, length: i64) -> i64 {
         while length > 1 && !(0..length).contains(&at) {
             at = if at < 0 { -at } else { 2 * (length - 1) - at };

@@ -1,3 +1,5 @@
+//! [`Distort`]: torchvision's `RandomPhotometricDistort`.
+
 use serde::{Deserialize, Serialize};
 
 use super::operation::{Operation, check_probability};
@@ -14,28 +16,28 @@ const CONTRAST: Interval = [0.5, 1.5];
 const SATURATION: Interval = [0.5, 1.5];
 const HUE: Interval = [-0.05, 0.05];
 
-/// torchvision's `RandomPhotometricDistort` with its default ranges. Whether an effect applies is
-/// decided separately for each effect.
+/// torchvision's `RandomPhotometricDistort` with its default ranges. Each effect is applied with
+/// the given probability, independently of the other effects.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Distort {
     pub(crate) probability: f64,
 }
 
-/// Values drawn for one sample.
+/// The random values of one sample. `None` means that the effect is not applied.
 #[derive(Debug, Default)]
 struct Params {
     brightness: Option<f64>,
     contrast: Option<f64>,
     saturation: Option<f64>,
     hue: Option<f64>,
-    /// Whether the contrast changes before the saturation, instead of after the hue.
+    /// Whether to change the contrast before the saturation rather than after the hue.
     contrast_first: bool,
     channels: Option<[u32; 3]>,
 }
 
 impl Params {
-    /// Adds the effects in torchvision's order.
+    /// Adds the effects to `to` in torchvision's order.
     fn push(&self, to: &mut Drawn) {
         let contrast = |to: &mut Drawn| {
             if let Some(factor) = self.contrast {
@@ -72,12 +74,12 @@ impl Operation for Distort {
         check_probability("photometric_distort", self.probability)
     }
 
-    fn most(&self) -> usize {
+    fn max_effects(&self) -> usize {
         5
     }
 
-    /// Draws one number to decide whether each effect applies, followed by the numbers for that
-    /// effect, and one number for the position of the contrast.
+    /// For each effect, draws one number to decide whether to apply it, and if so, the numbers of
+    /// the effect. Before the channels, draws one number for the position of the contrast.
     fn draw(&self, _: Size, rng: &mut Rng, to: &mut Drawn) {
         let mut factor = |[low, high]: Interval| rng.chance(self.probability).then(|| rng.range(low, high));
         let (brightness, contrast) = (factor(BRIGHTNESS), factor(CONTRAST));
@@ -100,8 +102,8 @@ mod tests {
     }
 
     #[test]
-    fn a_distortion_has_the_levels_of_torchvision() {
-        // The same parameter values as in `tests/fixtures/parity/distort.py`.
+    fn photometric_distort_matches_torchvision() {
+        // These parameters equal those in `tests/fixtures/parity/distort.py`.
         for (name, contrast_first) in [("before", true), ("after", false)] {
             let params = Params {
                 brightness: Some(1.1),
@@ -123,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn each_effect_has_a_separate_decision() {
+    fn effects_are_applied_independently() {
         let count = |probability: f64| {
             let drawn = |sample| {
                 let mut drawn = Drawn::default();

@@ -1,3 +1,5 @@
+//! [`RandomErasing`]: fills a random rectangle after normalization.
+
 use serde::{Deserialize, Serialize};
 
 use super::erase::Erase;
@@ -13,10 +15,10 @@ use crate::transform::mix::normal;
 /// torchvision's `RandomErasing`, applied after normalization. See Zhong et al., "Random Erasing
 /// Data Augmentation" (2017).
 ///
-/// With the given probability, a rectangle is filled. The fraction of the image's area that it
-/// covers is uniform in [`scale`](RandomErasing::scale) (by default 0.02 to 0.33), and its height /
-/// width is log-uniform in [`ratio`](RandomErasing::ratio) (by default 0.3 to 3.3). The rectangle
-/// is drawn again if it is not smaller than the image. If ten tries fail, nothing is filled.
+/// With the given probability, a random rectangle is filled. The fraction of the image's area that
+/// it covers is drawn uniformly from [`scale`](RandomErasing::scale), and its height / width is
+/// drawn log-uniformly from [`ratio`](RandomErasing::ratio). A rectangle that is not smaller than
+/// the image is drawn again. After ten failed tries, nothing is filled.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default = "RandomErasing::never", deny_unknown_fields)]
 pub struct RandomErasing {
@@ -27,7 +29,8 @@ pub struct RandomErasing {
     fill: Fill,
 }
 
-/// Content of the rectangle. A random content has a standard deviation, and `value` as its mean.
+/// Content of the rectangle. If the content is random, the variant contains its standard deviation,
+/// and its mean is `value`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Fill {
@@ -41,46 +44,47 @@ impl RandomErasing {
         Self::new(0.0)
     }
 
-    /// Erases with the given probability. The rectangle is filled with 0, which is the mean color
-    /// after normalization.
+    /// Creates an operation that fills a rectangle with 0, which is the mean color after
+    /// normalization, with the given probability.
     pub fn new(probability: f64) -> Self {
         RandomErasing { probability, scale: [0.02, 0.33], ratio: [0.3, 3.3], value: [0.0; 3], fill: Fill::Value }
     }
 
-    /// Sets the fraction of the image's area that the rectangle covers. The default is 0.02 to
-    /// 0.33.
+    /// Sets the range of the fraction of the image's area that the rectangle covers. The default is
+    /// 0.02 to 0.33.
     #[must_use]
     pub fn scale(mut self, low: f64, high: f64) -> Self {
         self.scale = [low, high];
         self
     }
 
-    /// Sets the height / width of the rectangle. The default is 0.3 to 3.3.
+    /// Sets the range of the height / width of the rectangle. The default is 0.3 to 3.3.
     #[must_use]
     pub fn ratio(mut self, low: f64, high: f64) -> Self {
         self.ratio = [low, high];
         self
     }
 
-    /// Sets the fill value, in the units of `Erase::value`. The default is 0.
+    /// Sets the red, green and blue of the rectangle, in the units of [`Erase::value`]. The default
+    /// is 0.
     #[must_use]
     pub fn value(mut self, value: [f32; 3]) -> Self {
         self.value = value;
         self
     }
 
-    /// Fills with noise around [`value`](RandomErasing::value): each channel of each pixel is drawn
-    /// separately from an approximately normal distribution with this standard deviation. With a
-    /// deviation of 1 and normalized images, this equals timm's mode `pixel`.
+    /// Fills the rectangle with noise. Each channel of each pixel is drawn from an approximately
+    /// normal distribution with the mean [`value`](RandomErasing::value) and the standard deviation
+    /// `deviation`. With a deviation of 1 and normalized images, this equals timm's mode `pixel`.
     #[must_use]
     pub fn noise(mut self, deviation: f32) -> Self {
         self.fill = Fill::Noise(deviation);
         self
     }
 
-    /// Fills each rectangle with one random color, drawn from a normal distribution around
-    /// [`value`](RandomErasing::value) with this standard deviation. With a deviation of 1 and
-    /// normalized images, this equals timm's mode `rand`.
+    /// Fills the rectangle with a single random color. Each channel is drawn from a normal
+    /// distribution with the mean [`value`](RandomErasing::value) and the standard deviation
+    /// `deviation`. With a deviation of 1 and normalized images, this equals timm's mode `rand`.
     #[must_use]
     pub fn random_color(mut self, deviation: f32) -> Self {
         self.fill = Fill::Color(deviation);
@@ -108,14 +112,16 @@ impl Operation for RandomErasing {
         }
         match self.fill {
             Fill::Color(deviation) | Fill::Noise(deviation) if !(0.0 <= deviation && deviation.is_finite()) => {
-                Err(Error::config(format!("erase: a deviation of {deviation}: expected a finite number of 0 or more")))
+                Err(Error::config(format!(
+                    "erase: a deviation of {deviation}: expected a finite number that is not negative"
+                )))
             }
             _ => Ok(()),
         }
     }
 
     /// Draws one number to decide whether to erase. If so, draws two numbers per try, two for the
-    /// position, and one for noise or six for a random color.
+    /// position, and one more for noise or six more for a random color.
     fn draw(&self, size: Size, rng: &mut Rng, to: &mut Drawn) {
         if !rng.chance(self.probability) {
             return;
@@ -156,9 +162,9 @@ mod tests {
         drawn.values.first().copied()
     }
 
-    /// Whether the content is a value, a random color or noise, the same rectangles must be filled.
+    /// Checks that the kind of content does not affect which rectangles are filled.
     #[test]
-    fn a_rectangle_has_a_value_a_random_color_or_noise() {
+    fn rectangles_have_a_value_a_random_color_or_noise() {
         let erasing = RandomErasing::new(0.7).value([0.5, 1.0, -1.0]);
         let (mut colors, mut seeds) = (Vec::new(), Vec::new());
         for sample in 0..400 {

@@ -1,5 +1,5 @@
-//! An effect that halves all values and has no device code. It exists to test effects without
-//! device code.
+//! An effect that halves all values. It has no device code, so that tests can use it to check how
+//! such effects are handled.
 
 use super::effect::{Naive, PixelEffect, Scratch};
 use super::row::row;

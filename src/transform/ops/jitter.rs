@@ -1,3 +1,5 @@
+//! [`ColorJitter`]: random brightness, contrast, saturation and hue.
+
 use serde::{Deserialize, Serialize};
 
 use super::operation::{Operation, check_probability};
@@ -9,13 +11,12 @@ use crate::error::{Error, Result};
 use crate::sampler::Rng;
 use crate::transform::geometry::Interval;
 
-/// torchvision's `ColorJitter` (transforms v2, on `uint8` tensors). Each sample draws a random
-/// factor for brightness, contrast, saturation and hue, and applies the four effects in a random
-/// order.
+/// Changes brightness, contrast, saturation and hue by random factors and in a random order, like
+/// `ColorJitter` in torchvision's transforms v2 for `uint8` tensors.
 ///
 /// The jitter runs after the resize, so its cost does not depend on the size of the source image.
-/// Each effect rounds as torchvision does. Results may differ from torchvision's by one, because
-/// torchvision's sums of 32-bit floats may round differently.
+/// Each effect uses torchvision's rounding. Values may still differ from torchvision's by one,
+/// because torchvision's sums of 32-bit floats may round differently.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ColorJitter {
@@ -33,7 +34,7 @@ impl Default for ColorJitter {
 }
 
 impl ColorJitter {
-    /// Creates a jitter whose effects are all off.
+    /// Creates a jitter that has no effect. Call the setters to enable effects.
     pub fn new() -> Self {
         Self::default()
     }
@@ -45,32 +46,34 @@ impl ColorJitter {
         self
     }
 
-    /// Draws a factor uniform in `max(0, 1 - amount)` to `1 + amount`: 0 gives black, and 1 leaves
-    /// the image unchanged.
+    /// Sets the range of the brightness factor, which is drawn uniformly from `max(0, 1 - amount)`
+    /// to `1 + amount`. The factor 0 makes the image black, and 1 leaves it unchanged.
     #[must_use]
     pub fn brightness(mut self, amount: f64) -> Self {
         self.brightness = Some(amount);
         self
     }
 
-    /// Draws a factor uniform in `max(0, 1 - amount)` to `1 + amount`: 0 gives the mean gray of the
-    /// image, and 1 leaves the image unchanged.
+    /// Sets the range of the contrast factor, which is drawn uniformly from `max(0, 1 - amount)` to
+    /// `1 + amount`. The factor 0 turns every pixel into the mean gray of the image, and 1 leaves
+    /// the image unchanged.
     #[must_use]
     pub fn contrast(mut self, amount: f64) -> Self {
         self.contrast = Some(amount);
         self
     }
 
-    /// Draws a factor uniform in `max(0, 1 - amount)` to `1 + amount`: 0 removes all color, and 1
-    /// leaves the image unchanged.
+    /// Sets the range of the saturation factor, which is drawn uniformly from `max(0, 1 - amount)`
+    /// to `1 + amount`. The factor 0 removes all color, and 1 leaves the image unchanged.
     #[must_use]
     pub fn saturation(mut self, amount: f64) -> Self {
         self.saturation = Some(amount);
         self
     }
 
-    /// Draws a rotation of the hue that is uniform in `-amount` to `amount`, as a fraction of a
-    /// full turn. `amount` must be at most 0.5. This effect is the slowest of the four.
+    /// Sets the range of the hue rotation, which is drawn uniformly from `-amount` to `amount`, as
+    /// a fraction of a full turn. `amount` must be at most 0.5. This effect is the slowest of the
+    /// four.
     #[must_use]
     pub fn hue(mut self, amount: f64) -> Self {
         self.hue = Some(amount);
@@ -79,7 +82,8 @@ impl ColorJitter {
 }
 
 impl ColorJitter {
-    /// Returns the intervals of the factors for brightness, contrast, saturation and hue.
+    /// Returns the ranges of the brightness, contrast and saturation factors, and of the hue
+    /// rotation.
     fn intervals(&self) -> [Option<Interval>; 4] {
         let factor = |amount: Option<f64>| amount.map(|amount| [(1.0 - amount).max(0.0), 1.0 + amount]);
         let hue = self.hue.map(|amount| [-amount, amount]);
@@ -101,19 +105,19 @@ impl Operation for ColorJitter {
                 let most = if limit < f64::MAX { format!(" and at most {limit}") } else { String::new() };
                 let range = format!("{name} range {low:?}..{high:?}");
                 return Err(Error::config(format!(
-                    "jitter: {range} is invalid: the amount must be finite, not negative{most}"
+                    "jitter: {range} is invalid: the amount must be finite and not negative{most}"
                 )));
             }
         }
         check_probability("jitter", self.probability)
     }
 
-    fn most(&self) -> usize {
+    fn max_effects(&self) -> usize {
         self.intervals().iter().flatten().count()
     }
 
-    /// Draws one number to decide whether to jitter, unless the probability is 1. Then draws three
-    /// numbers for the order and one for each enabled effect.
+    /// If the probability is less than 1, draws one number to decide whether to jitter. If so,
+    /// draws three numbers for the order and one for each enabled effect.
     fn draw(&self, _: Size, rng: &mut Rng, to: &mut Drawn) {
         if self.probability < 1.0 && !rng.chance(self.probability) {
             return;
@@ -142,7 +146,7 @@ mod tests {
     use super::*;
     use crate::transform::ImageMut;
 
-    /// Reads an image that `tests/fixtures/parity/make.py` created.
+    /// Reads an image that `tests/fixtures/parity/make.py` wrote.
     fn fixture(name: &str) -> Vec<u8> {
         let path = format!("{}/tests/fixtures/parity/{name}.png", env!("CARGO_MANIFEST_DIR"));
         image::open(path).unwrap().into_rgb8().into_raw()

@@ -1,5 +1,5 @@
-//! The list of operations, including the rows of the effects. Other code uses operations only
-//! through this list and does not refer to them by name.
+//! [`Op`]: an operation of any kind. Code outside `ops` uses operations only through this type, and
+//! does not refer to individual operations.
 
 use std::ops::Deref;
 
@@ -40,8 +40,8 @@ macro_rules! operations {
     };
 }
 
-// The operations, named after their setters. Those that draw several effects, or an effect on
-// values, come first. The rows follow.
+// Lists all operations with the names of their setters. The first ones draw several effects, or an
+// effect on values. The others are the rows in `effects!`.
 macro_rules! with_rows {
     (
         pixels { $($mod:ident::$effect:ident { $($name:literal $op:ident),* },)+ }
@@ -63,7 +63,7 @@ macro_rules! with_rows {
 effects!(with_rows);
 
 impl Drawn {
-    /// Draws the effects of a sample with an image of size `output`.
+    /// Draws the effects for a sample whose output image has the size `output`.
     pub(crate) fn new(ops: &[Op], output: Size, rng: &mut Rng) -> Self {
         let mut drawn = Drawn::default();
         for values in [true, false] {
@@ -72,13 +72,14 @@ impl Drawn {
         drawn
     }
 
-    /// Checks the options of `ops`, and checks that a sample has room for all of their effects.
+    /// Checks the options of `ops`, and checks that they do not draw more effects than a sample can
+    /// have.
     pub(crate) fn check(ops: &[Op]) -> Result<()> {
         ops.iter().try_for_each(|op| op.check())?;
-        let most = ops.iter().filter(|op| !op.on_values()).map(|op| op.most()).fold(0, usize::saturating_add);
+        let most = ops.iter().filter(|op| !op.on_values()).map(|op| op.max_effects()).fold(0, usize::saturating_add);
         if most > EFFECTS_ON_PIXELS {
             return Err(Error::config(format!(
-                "augment: the operations may draw {most} effects for a sample: expected at most {EFFECTS_ON_PIXELS}"
+                "augment: the operations may draw {most} effects for one sample: expected at most {EFFECTS_ON_PIXELS}"
             )));
         }
         Ok(())

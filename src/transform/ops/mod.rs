@@ -1,32 +1,34 @@
-//! Operations: steps of the augmentation that change the image after the resize.
+//! Operations: the steps of an augmentation that run after the resize.
 //!
-//! 1. `effect`: [`PixelEffect`] and [`ValueEffect`], which effects implement. `row`: [`Row`], an
-//!    effect with its own setter.
-//! 2. `arithmetic`: sums and products as PyTorch rounds them. `wide`: loops as vector code.
+//! 1. `effect`: [`PixelEffect`] and [`ValueEffect`], the traits of effects. `row`: [`Row`], an
+//!    operation that consists of a single effect.
+//! 2. `arithmetic`: sums and products with PyTorch's rounding. `wide`: compiles loops to vector
+//!    code.
 //! 3. Effects on pixels. `tone` maps channel values. `tint` changes each pixel independently.
 //!    `sharpen`, `blur` and `warp` read surrounding pixels. `blend` mixes chains of effects.
 //! 4. `erase` and `noise`: effects on values. `halve`: an effect without device code, for tests.
-//! 5. This file: the list of effects with their rows.
-//! 6. `registry`: all effects as one type, and [`Drawn`], the effects drawn for one sample.
-//! 7. `operation`: [`Operation`], which rows and the operations below implement.
-//! 8. `jitter`: [`ColorJitter`]. `distort`: color effects that are each applied with a separate
-//!    probability. `erasing`: [`RandomErasing`]. `affine`: [`RandomAffine`] and a perspective.
+//! 5. This file: `effects!`, the list of effects and their rows.
+//! 6. `registry`: one type for all effects, and [`Drawn`], the effects that were drawn for one
+//!    sample.
+//! 7. `operation`: [`Operation`], the trait of rows and of the operations below.
+//! 8. `jitter`: [`ColorJitter`]. `distort`: color effects that are applied independently of each
+//!    other. `erasing`: [`RandomErasing`]. `affine`: [`RandomAffine`] and a random perspective.
 //!    `policy`: [`Policy`], such as RandAugment.
-//! 9. `list`: the list of operations.
-//! 10. `tests`: each effect against a loop over pixels and against torchvision, and the files
-//!     generated from the rows.
+//! 9. `list`: one type for all operations.
+//! 10. `tests`: compares each effect with a loop over pixels and with torchvision, and generates
+//!     files from the rows.
 //!
 //! # How an operation is built
 //!
-//! An **operation** has options, which are checked against bounds, and draws random **effects** for
-//! each sample. An effect is a [record](super::record) that contains all of its random values.
-//! `ops/NAME.rs` contains the host code of an effect, and `ops/NAME.cuh`, next to it, the device
-//! code. Both run the same record and produce the same bits. Therefore the plan of a sample
-//! contains its effects, and they run wherever the pixels are, on a worker or on the device.
-//! Operations share effects. For example, the color jitter and the policies draw the same ones.
+//! An **operation** has options, and draws random **effects** for each sample. An effect is a
+//! [record](super::record) that contains all of its random values. The host code of an effect is in
+//! `ops/NAME.rs`, and the device code is in `ops/NAME.cuh`. Both take the same record and produce
+//! the same bits, so effects can run wherever the pixels are: on a worker or on the device. The
+//! plan of a sample contains the effects. Different operations may draw the same kind of effect:
+//! the color jitter and the policies both draw tones, for example.
 //!
-//! A **row** is an operation that draws one effect with a given probability. It is in the same file
-//! as the effect, and declares the options, their bounds, the draw and the setter:
+//! A **row** is an operation that draws one effect with a given probability. The macro `row!`
+//! declares its options, their bounds, the draw and the setter, in the same file as the effect:
 //!
 //! ```text
 //!     tone.rs: effect, row!  ───►  list here  ───►  registry  ───►  operation  ───►  list: Op  ───►  Augment
@@ -34,28 +36,27 @@
 //!                 └──────────────────────────── the setter of a row ───────────────────────────────────┘
 //! ```
 //!
-//! Each part imports only from parts to its left. The setter is the only exception: `row!`
-//! generates a method of [`Augment`](super::Augment), and does not refer to anything else to its
-//! right. `tests/project/layering.rs` permits this one name.
+//! Each module imports only from modules to its left. The setter is the only exception, because
+//! `row!` generates a method of [`Augment`](super::Augment). `tests/project/layering.rs` permits
+//! this exception.
 //!
-//! An effect runs in one of two places:
+//! There are two kinds of effects:
 //!
-//! - **on pixels**: on the resized `u8` image, before custom transforms. In the kernel
+//! - **Effects on pixels** run on the resized `u8` image, before custom transforms. In the kernel
 //!   `device/nvidia/kernels/retouch.cu`, one block of threads runs all effects of a sample, so an
 //!   effect may read the whole image.
-//! - **on values**: on normalized floats, before mixing. The kernel
-//!   `device/nvidia/kernels/convert.cu` runs these effects on each pixel independently.
+//! - **Effects on values** run on normalized floats, before mixing. The kernel
+//!   `device/nvidia/kernels/convert.cu` runs them on each pixel independently.
 //!
-//! Effects on pixels run in the order in which their operations were added, as do effects on
-//! values. The random numbers of effects on values are drawn before those of effects on pixels.
-//! Masks, boxes, points and maps are transformed by the effects of `warp` as well
-//! ([`Plan`](super::Plan)).
+//! Within each kind, effects run in the order in which their operations were added. The random
+//! numbers of effects on values are drawn before the random numbers of effects on pixels. The
+//! effects of `warp` also transform masks, boxes, points and maps ([`Plan`](super::Plan)).
 //!
-//! CONTRIBUTING.md shows how to add an effect. Samples that draw an effect without device code are
-//! decoded by the workers.
+//! If a sample draws an effect that has no device code, the workers decode the sample.
+//! CONTRIBUTING.md explains how to add an effect.
 
-/// The effects in the order of the codes that identify them on a device, each with its rows. Rows
-/// are named after their setters. Calls `$define` with the list.
+/// Calls the macro `$define` with the list of effects and their rows. The order of the effects
+/// determines the codes that identify them on a device. Rows have the names of their setters.
 macro_rules! effects {
     ($define:ident) => {
         $define! {
@@ -118,9 +119,9 @@ pub(crate) use registry::{Drawn, EFFECTS_ON_PIXELS, EFFECTS_ON_VALUES, Effect, O
 #[cfg(test)]
 pub(crate) use registry::{declarations, dispatch};
 #[cfg(test)]
-pub(crate) use row::Sheet;
+pub(crate) use row::RowDescription;
 #[cfg(test)]
-pub(crate) use tests::sheets;
+pub(crate) use tests::row_descriptions;
 
 /// Returns C declarations of the constants that effects use.
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Noise that fills a rectangle.
+//! [`Noise`]: fills a rectangle with noise.
 //!
-//! Each value is a hash of its position and the rectangle's seed. Therefore a pixel does not depend
-//! on its neighbors. Any thread of a device can compute it alone, with the same bits as on the
+//! Each value is a hash of its position and the seed of the rectangle. Therefore, pixels do not
+//! depend on each other: any thread of a device can compute any pixel, with the same bits as on the
 //! host.
 
 use super::effect::ValueEffect;
@@ -22,14 +22,14 @@ record! {
     }
 }
 
-/// Mean of the sum of twelve uniform bytes. Its distribution is approximately normal (central limit
-/// theorem), and it needs only integers, so the host and the device draw the same bits.
+/// Mean of the sum of twelve uniform bytes. The sum is approximately normally distributed (central
+/// limit theorem), and requires only integers, so that host and device compute the same bits.
 const MEAN: i32 = 1530;
 /// Reciprocal of the standard deviation of that sum, `sqrt(12 * (256^2 - 1) / 12)`.
 const SCALE: f32 = 0.003_906_28;
 
-/// Hashes the bits of a number with Wellons' "lowbias32" (2018).
-fn mixed(mut bits: u32) -> u32 {
+/// Hashes a 32-bit integer with Wellons' "lowbias32" (2018).
+fn hash(mut bits: u32) -> u32 {
     bits = (bits ^ bits >> 16).wrapping_mul(0x7feb_352d);
     bits = (bits ^ bits >> 15).wrapping_mul(0x846c_a68b);
     bits ^ bits >> 16
@@ -43,13 +43,13 @@ impl ValueEffect for Noise {
     }
 
     fn value(&self, x: u32, y: u32, _: [f32; 3]) -> [f32; 3] {
-        let row = mixed(y ^ self.seed[0]).wrapping_add(self.seed[1]);
-        let mut bits = mixed(x ^ row);
+        let row = hash(y ^ self.seed[0]).wrapping_add(self.seed[1]);
+        let mut bits = hash(x ^ row);
         self.mean.map(|mean| {
             let mut sum = 0;
             for _ in 0..3 {
                 bits = bits.wrapping_add(0x9e37_79b9);
-                sum += mixed(bits).to_le_bytes().into_iter().map(i32::from).sum::<i32>();
+                sum += hash(bits).to_le_bytes().into_iter().map(i32::from).sum::<i32>();
             }
             (sum - MEAN) as f32 * SCALE * self.deviation + mean
         })
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn the_values_have_the_moments_of_a_normal_distribution() {
+    fn values_have_the_moments_of_a_normal_distribution() {
         let noise = noise([3, 7]);
         let n = 200.0 * 150.0;
         let all = || (0..150).flat_map(|y| (0..200).map(move |x| (x, y)));
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn each_seed_and_each_pixel_has_other_values() {
+    fn values_differ_between_seeds_and_between_pixels() {
         let at = |seed, x, y| noise(seed).value(x, y, [0.0; 3]);
         assert_eq!(at([3, 7], 5, 9), at([3, 7], 5, 9));
         let values = [at([3, 7], 5, 9), at([4, 7], 5, 9), at([3, 8], 5, 9), at([3, 7], 6, 9), at([3, 7], 5, 10)];

@@ -1,3 +1,5 @@
+//! [`Operation`]: the trait of all operations.
+
 use super::effect::PixelEffect;
 use super::registry::{Drawn, OnPixels};
 use super::row::Row;
@@ -5,10 +7,9 @@ use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::sampler::Rng;
 
-/// An operation of the augmentation, with its options. The [module documentation](super) describes
-/// where the code of an operation is.
+/// An operation of an augmentation, with its options. See the [module documentation](super).
 pub(crate) trait Operation {
-    /// Returns whether the operation's effects run on values instead of pixels.
+    /// Returns whether the operation draws effects on values instead of effects on pixels.
     fn on_values(&self) -> bool {
         false
     }
@@ -20,27 +21,29 @@ pub(crate) trait Operation {
     /// the option and its value.
     fn check(&self) -> Result<()>;
 
-    /// Returns the name of the operation if a device cannot run all of its effects.
+    /// Returns the name of the operation if at least one of its effects has no device code.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     fn without_device_code(&self) -> Option<&'static str> {
         None
     }
 
-    /// Returns the name of the operation if it changes more than the positions of pixels.
+    /// Returns the name of the operation if it changes the colors of pixels and not only their
+    /// positions.
     fn changes_colors(&self) -> Option<&'static str>;
 
-    /// Returns how many bytes per pixel the operation's effects on pixels need in addition to the
-    /// image. Most effects need a copy of the image.
+    /// Returns the number of bytes per pixel that the effects on pixels need in addition to the
+    /// image. The default is enough for a copy of the image.
     fn bytes_per_pixel(&self) -> u64 {
         3
     }
 
     /// Returns the maximum number of effects that [`draw`](Operation::draw) adds.
-    fn most(&self) -> usize {
+    fn max_effects(&self) -> usize {
         1
     }
 
-    /// Draws the effects for one sample, whose image has the size `output`, and adds them to `to`.
+    /// Draws the effects for one sample and adds them to `to`. `output` is the size of the sample's
+    /// image.
     fn draw(&self, output: Size, rng: &mut Rng, to: &mut Drawn);
 }
 
@@ -49,7 +52,7 @@ where
     OnPixels: From<R::Effect>,
 {
     fn check(&self) -> Result<()> {
-        match self.refused() {
+        match self.invalid_option() {
             Some(cause) => Err(Error::config(format!("{}: {cause}", R::NAME))),
             None => check_probability(R::NAME, self.probability()),
         }
@@ -63,8 +66,8 @@ where
         Some(R::NAME)
     }
 
-    /// Draws one number to decide whether the effect applies, unless the probability is 1, and then
-    /// the numbers of the effect.
+    /// If the probability is less than 1, draws one number to decide whether to apply the effect.
+    /// If so, draws the numbers of the effect.
     fn draw(&self, _: Size, rng: &mut Rng, to: &mut Drawn) {
         if self.probability() >= 1.0 || rng.chance(self.probability()) {
             to.push(self.effect(rng));
@@ -72,10 +75,10 @@ where
     }
 }
 
-/// Checks that the probability of `name` is 0 to 1.
+/// Returns an error if `probability` is not between 0 and 1. `name` is the name of the operation.
 pub(in crate::transform::ops) fn check_probability(name: &str, probability: f64) -> Result<()> {
     if (0.0..=1.0).contains(&probability) {
         return Ok(());
     }
-    Err(Error::config(format!("{name}: {probability} is not a probability: it must be 0 to 1")))
+    Err(Error::config(format!("{name}: a probability of {probability}: expected 0 to 1")))
 }

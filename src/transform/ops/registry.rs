@@ -1,5 +1,6 @@
-//! All effects as one type. Other code uses effects only through this type and does not refer to
-//! them by name. The [parent module](super) contains the list of effects.
+//! [`OnPixels`] and [`OnValues`]: an effect of any kind. Code outside `ops` uses effects only
+//! through these types, and does not refer to individual effects. The list of effects is in the
+//! [parent module](super).
 
 use std::cell::RefCell;
 
@@ -11,11 +12,11 @@ use super::warp::Warp;
 use crate::decode::Rect;
 use crate::transform::{ImageMut, Record, record};
 
-/// Maximum number of effects on pixels per sample.
+/// Maximum number of effects on pixels for one sample.
 pub(crate) const EFFECTS_ON_PIXELS: usize = 16;
-/// Maximum number of effects on values per sample.
+/// Maximum number of effects on values for one sample.
 pub(crate) const EFFECTS_ON_VALUES: usize = 3;
-/// Number of words reserved for the record of an effect.
+/// Number of words in an [`Effect`] that are reserved for the record.
 pub(super) const WORDS: usize = 11;
 
 record! {
@@ -30,7 +31,7 @@ record! {
 }
 
 impl Effect {
-    /// No effect.
+    /// A record that has no effect.
     pub(crate) const NONE: Effect = Effect { words: [0; WORDS], code: 0 };
 
     pub(super) fn new(code: u32, record: &impl Record) -> Self {
@@ -47,7 +48,9 @@ macro_rules! registry {
         tests { $tmod:ident::$teffect:ident { $($trow:tt)* }, }
     ) => {
         registry! {
-            // The effect for tests comes last, so that it does not change the codes of the others.
+            // The effect that only tests use comes last, so that it does not change the codes of
+            // the
+        // other effects.
             $($pmod::$peffect,)+ #[cfg(test)] $tmod::$teffect,;
             $($vmod::$veffect,)+
         }
@@ -80,7 +83,7 @@ macro_rules! registry {
             }
         })+
 
-        // Codes of the effects.
+        // The codes that identify the effects on a device.
         enum PixelCode { Unused, $($(#[$on])* $peffect,)+ }
         enum ValueCode { Unused, $($veffect,)+ }
 
@@ -106,7 +109,8 @@ macro_rules! registry {
                 }
             }
 
-            /// Reads an effect for a device.
+            /// Converts the record for a device back to an effect. Returns `None` if the code is
+            /// unknown.
             #[cfg(test)]
             pub(crate) fn read(effect: &Effect) -> Option<Self> {
                 match effect.code {
@@ -124,7 +128,7 @@ macro_rules! registry {
                 }
             }
 
-            /// Returns the new value of pixel (`x`, `y`), which must be in the area.
+            /// Returns the new red, green and blue of pixel (`x`, `y`), which must be in the area.
             pub(super) fn value(&self, x: u32, y: u32, old: [f32; 3]) -> [f32; 3] {
                 match self {
                     $(OnValues::$veffect(effect) => effect.value(x, y, old),)+
@@ -138,7 +142,8 @@ macro_rules! registry {
                 }
             }
 
-            /// Converts an effect for a device back. Returns `None` for [`Effect::NONE`].
+            /// Converts the record for a device back to an effect. Returns `None` for
+            /// [`Effect::NONE`].
             pub(crate) fn read(effect: &Effect) -> Option<Self> {
                 match effect.code {
                     $(code if code == ValueCode::$veffect as u32 => Some(OnValues::$veffect(Record::take(&effect.words))),)+
@@ -153,7 +158,7 @@ macro_rules! registry {
             $(assert!(<super::$vmod::$veffect as Record>::WORDS <= WORDS && !<super::$vmod::$veffect as ValueEffect>::DEVICE.is_empty());)+
         };
 
-        /// Returns C declarations of all effects that run on a device.
+        /// Returns the C declarations of all effects that run on a device.
         #[cfg(test)]
         pub(crate) fn declarations() -> String {
             let mut text = String::new();
@@ -164,8 +169,8 @@ macro_rules! registry {
             text
         }
 
-        /// Returns C code that includes the device code of all effects on values (or on pixels if
-        /// `values` is false), and that defines a function to dispatch to an effect.
+        /// Returns C code that includes the device code of all effects on values, or on pixels if
+        /// `values` is false, and defines the function that calls the right effect for a code.
         #[cfg(test)]
         pub(crate) fn dispatch(values: bool) -> String {
             let (mut included, mut cases) = (String::new(), String::new());
@@ -192,7 +197,7 @@ macro_rules! registry {
 
 effects!(registry);
 
-/// The effects drawn for one sample, in execution order.
+/// The effects that were drawn for one sample, in the order in which they run.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Drawn {
     pub(crate) pixels: ArrayVec<OnPixels, EFFECTS_ON_PIXELS>,
@@ -205,7 +210,8 @@ impl Drawn {
         self.pixels.push(effect.into());
     }
 
-    /// Returns the geometric effects that also transform annotations, in execution order.
+    /// Returns the geometric effects that also transform annotations, in the order in which they
+    /// run.
     pub(crate) fn warps(&self) -> impl DoubleEndedIterator<Item = &Warp> {
         self.pixels.iter().filter_map(|effect| match effect {
             OnPixels::Warp(warp) if warp.moves_annotations() => Some(warp),
@@ -213,7 +219,8 @@ impl Drawn {
         })
     }
 
-    /// Marks the geometric effects from index `first` on as part of a chain.
+    /// Marks the geometric effects from index `first` on as part of a chain, so that they do not
+    /// transform annotations.
     pub(super) fn join_chain(&mut self, first: usize) {
         for effect in &mut self.pixels[first..] {
             if let OnPixels::Warp(warp) = effect {
@@ -239,8 +246,8 @@ impl Drawn {
 }
 
 impl OnValues {
-    /// Returns the rectangle that is filled, together with the fill value, or its mean if it is
-    /// random.
+    /// Returns the rectangle and its value. If the rectangle is filled with noise, the value is the
+    /// mean.
     pub(crate) fn erased(&self) -> Erase {
         match self {
             OnValues::Erase(erase) => *erase,
@@ -254,8 +261,7 @@ impl OnValues {
         x.wrapping_sub(left) < width && y.wrapping_sub(top) < height
     }
 
-    /// Returns the value of the pixel (`x`, `y`) after all `effects`, given its `value` before
-    /// them.
+    /// Applies all `effects` to `value`, which belongs to the pixel (`x`, `y`).
     pub(crate) fn run_all(effects: &[OnValues], x: u32, y: u32, value: [f32; 3]) -> [f32; 3] {
         effects.iter().filter(|effect| effect.changes(x, y)).fold(value, |value, effect| effect.value(x, y, value))
     }

@@ -1,12 +1,12 @@
-//! Rows: operations that draw a single effect with a given probability and have their own setter.
-//! Each row is declared in the file of its effect.
+//! [`Row`]: an operation that draws a single effect with a given probability. Each row is declared
+//! in the file of its effect.
 
 use super::effect::PixelEffect;
 use crate::sampler::Rng;
 
-/// An operation that draws one effect. [`row!`](row) implements it.
+/// An operation that draws a single effect. [`row!`](row) implements this trait.
 pub(crate) trait Row {
-    /// The effect.
+    /// The effect that the row draws.
     type Effect: PixelEffect;
 
     /// Name of the setter.
@@ -15,57 +15,58 @@ pub(crate) trait Row {
     /// Returns the probability that the effect applies to a sample.
     fn probability(&self) -> f64;
 
-    /// Returns a description of what is wrong with the options, if anything.
-    fn refused(&self) -> Option<String>;
+    /// If an option is invalid, returns a description of the error.
+    fn invalid_option(&self) -> Option<String>;
 
     /// Draws the effect for one sample.
     fn effect(&self, rng: &mut Rng) -> Self::Effect;
 
     #[cfg(test)]
-    fn sheet() -> Sheet;
+    fn description() -> RowDescription;
 
-    /// Returns the operation with each combination of the row's test values.
+    /// Returns operations that cover all test values of the options. The first one has the first
+    /// test value of every option.
     #[cfg(test)]
-    fn tried() -> Vec<Self>
+    fn with_test_values() -> Vec<Self>
     where
         Self: Sized;
 }
 
-/// Description of a row as text. From it, the tests generate the Python methods, the table in the
-/// documentation and test cases.
+/// The source text of a row, from which tests generate Python methods, a table in the documentation
+/// and test cases.
 #[cfg(test)]
-pub(crate) struct Sheet {
+pub(crate) struct RowDescription {
     pub(crate) name: &'static str,
     pub(crate) doc: &'static [&'static str],
-    pub(crate) options: &'static [SheetOption],
-    /// Default probability in Python.
+    pub(crate) options: &'static [OptionDescription],
+    /// Default value of `probability` in Python.
     pub(crate) probability: &'static str,
 }
 
 #[cfg(test)]
-pub(crate) struct SheetOption {
+pub(crate) struct OptionDescription {
     pub(crate) name: &'static str,
     pub(crate) r#type: &'static str,
-    /// A value for which the effect is visible.
-    pub(crate) seen: &'static str,
-    /// Default value in Python, if there is one.
+    /// The first test value, with which the effect is visible.
+    pub(crate) visible_value: &'static str,
+    /// Default value in Python, or empty if there is none.
     pub(crate) default: &'static [&'static str],
 }
 
-/// Declares an operation and its setter.
+/// Declares a row and its setter.
 ///
-/// Each option has a type (`f64`, `u32` or `(f64, f64)`), test values, and optionally a default in
-/// Python. The effect must be visible with the first test values of all options. `probability` sets
-/// the default probability in Python. `refuse` returns a description of what is wrong with the
-/// options, if anything. `draw` returns the effect for one sample.
+/// Each option has a type (`f64`, `u32` or `(f64, f64)`), a list of test values, and optionally a
+/// default value in Python. The effect must be visible if all options have their first test values.
+/// `probability` is the default probability in Python. `refuse` returns a description of the error
+/// if an option is invalid. `draw` returns the effect for one sample.
 macro_rules! row {
     (
         $(#[doc = $doc:literal])+
         $setter:ident: $name:ident -> $effect:ty {
-            $($option:ident: $type:ty [$seen:expr $(, $tried:expr)*] $(= $default:expr)?;)*
+            $($option:ident: $type:ty [$visible_value:expr $(, $test_value:expr)*] $(= $default:expr)?;)*
         }
         probability $probability:expr;
-        $(refuse $refused:expr;)?
+        $(refuse $invalid_option:expr;)?
         draw $draw:expr;
     ) => {
         $(#[doc = $doc])+
@@ -93,9 +94,9 @@ macro_rules! row {
                 self.probability
             }
 
-            fn refused(&self) -> Option<String> {
-                let refused: &[fn(&Self) -> Option<String>] = &[$($refused)?];
-                refused.iter().find_map(|refused| refused(self))
+            fn invalid_option(&self) -> Option<String> {
+                let invalid_option: &[fn(&Self) -> Option<String>] = &[$($invalid_option)?];
+                invalid_option.iter().find_map(|invalid_option| invalid_option(self))
             }
 
             fn effect(&self, rng: &mut $crate::sampler::Rng) -> $effect {
@@ -104,14 +105,14 @@ macro_rules! row {
             }
 
             #[cfg(test)]
-            fn sheet() -> $crate::transform::ops::row::Sheet {
-                $crate::transform::ops::row::Sheet {
+            fn description() -> $crate::transform::ops::row::RowDescription {
+                $crate::transform::ops::row::RowDescription {
                     name: Self::NAME,
                     doc: &[$($doc),+],
-                    options: &[$($crate::transform::ops::row::SheetOption {
+                    options: &[$($crate::transform::ops::row::OptionDescription {
                         name: stringify!($option),
                         r#type: stringify!($type),
-                        seen: stringify!($seen),
+                        visible_value: stringify!($visible_value),
                         default: &[$(stringify!($default))?],
                     },)*],
                     probability: stringify!($probability),
@@ -119,11 +120,11 @@ macro_rules! row {
             }
 
             #[cfg(test)]
-            fn tried() -> Vec<Self> {
-                $(let $option: &[$type] = &[$seen $(, $tried)*];)*
-                let most = [1 $(, $option.len())*].into_iter().max().unwrap_or(1);
-                let number = |_n: usize| $name { $($option: $option[_n % $option.len()],)* probability: 1.0 };
-                (0..most).map(number).collect()
+            fn with_test_values() -> Vec<Self> {
+                $(let $option: &[$type] = &[$visible_value $(, $test_value)*];)*
+                let count = [1 $(, $option.len())*].into_iter().max().unwrap_or(1);
+                let with_values = |_n: usize| $name { $($option: $option[_n % $option.len()],)* probability: 1.0 };
+                (0..count).map(with_values).collect()
             }
         }
     };

@@ -1,3 +1,5 @@
+//! [`Sharpen`]: sharpens or smooths the image.
+
 use super::arithmetic::fused;
 use super::effect::{PixelEffect, Scratch};
 use super::row::row;
@@ -13,8 +15,8 @@ record! {
 }
 
 impl Sharpen {
-    /// Creates the effect for a factor: 0 gives the smoothed image, 1 gives the original image, and
-    /// 2 doubles the difference between the original and the smoothed image.
+    /// Creates an effect. With the factor 0, the result is the smoothed image. With 1, it is the
+    /// original image. With 2, the difference between the two is doubled.
     pub(super) fn by(factor: f64) -> Self {
         Sharpen { share: (1.0 - factor) as f32 }
     }
@@ -23,9 +25,9 @@ impl Sharpen {
 impl PixelEffect for Sharpen {
     const DEVICE: Option<&'static str> = Some("sharpen.cuh");
 
-    /// A pixel of the smoothed image is the rounded sum of 5/13 of the pixel and 1/13 of each of
-    /// its eight neighbors. No sum is halfway between two integers, because 13 is odd. Pixels at
-    /// the border do not change.
+    /// A pixel of the smoothed image is 5/13 of the pixel plus 1/13 of each of its eight neighbors,
+    /// rounded to the nearest integer. The sum is never halfway between two integers, because 13 is
+    /// odd. Pixels at the edges of the image do not change.
     fn run(&self, image: &mut ImageMut<'_>, scratch: &mut Scratch) {
         let (width, height) = (image.width() as usize, image.height() as usize);
         if width <= 2 || height <= 2 {
@@ -40,8 +42,8 @@ impl PixelEffect for Sharpen {
 }
 
 wide! {
-    /// Sharpens the pixels of a row except the first and the last. `rows` contains three whole
-    /// rows: the row above, the row itself before the effect, and the row below.
+    /// Sharpens the pixels of a row, except the first and the last pixel. `rows` contains the
+    /// original pixels of the row above, the row itself, and the row below.
     fn sharpen_row(rows: [&[u8]; 3], share: f32, to: &mut [u8]) {
         let [above, own, below] = rows.map(|row| &row[..to.len() + 6]);
         let three = |row: &[u8], i: usize| u16::from(row[i]) + u16::from(row[i + 3]) + u16::from(row[i + 6]);

@@ -1,9 +1,10 @@
 //! Effects that change the color of each pixel independently.
 //!
-//! Each effect reads the image once and needs no copy. Pixels are processed in blocks, split into
-//! one array per channel, so that the loops vectorize. The hue conversion computes all cases of the
-//! HSV formulas and selects one of them, because branches would prevent vectorization. The formulas
-//! are torchvision's.
+//! Each effect reads the image once and needs no copy of it. The formulas are torchvision's.
+//!
+//! Pixels are processed in blocks that are split into one array per channel, so that the loops
+//! vectorize. The hue conversion computes all cases of the HSV formulas and selects one of them,
+//! because branches would prevent vectorization.
 
 use super::arithmetic::{BLOCK, Planes, blend, gray, shares};
 use super::effect::{PixelEffect, Scratch};
@@ -20,8 +21,8 @@ record! {
         /// SATURATION: weights of the pixel and of its gray value. HUE: rotation of the hue, in
         /// full turns.
         by: [f32; 2],
-        /// PERMUTED: for each new channel, the index of the old channel in two bits, starting with
-        /// the lowest bits.
+        /// PERMUTED: the source channel of each output channel, packed as 2-bit fields, with the
+        /// first channel in the lowest bits.
         channels: u32,
     }
 }
@@ -32,7 +33,7 @@ impl Tint {
     const GRAYSCALE: u32 = 2;
     const PERMUTED: u32 = 3;
 
-    /// Returns a C enum with the kinds.
+    /// Returns the C enum that mirrors these kinds.
     #[cfg(test)]
     pub(crate) fn kinds() -> String {
         let names = "SATURATION, HUE, GRAYSCALE, PERMUTED";
@@ -40,7 +41,7 @@ impl Tint {
         format!("enum {{ {names} }};\n")
     }
 
-    /// torchvision's `adjust_saturation`: blends each pixel with its gray value.
+    /// torchvision's `adjust_saturation`, which blends each pixel with its gray value.
     pub(super) fn saturation(factor: f64) -> Self {
         Tint { kind: Self::SATURATION, by: shares(factor), channels: 0 }
     }
@@ -61,7 +62,7 @@ impl Tint {
     }
 }
 
-/// Returns a random order of the channels. Draws two numbers.
+/// Draws a random order of the channels, using two random numbers.
 pub(super) fn permutation(rng: &mut Rng) -> [u32; 3] {
     let mut channels = [0, 1, 2];
     for last in (1..3).rev() {
@@ -76,7 +77,7 @@ impl PixelEffect for Tint {
     fn run(&self, image: &mut ImageMut<'_>, _: &mut Scratch) {
         match self.kind {
             Self::SATURATION => saturate(image.data_mut().as_chunks_mut().0, self.by),
-            Self::HUE => turn_hues(image.data_mut().as_chunks_mut().0, self.by[0]),
+            Self::HUE => rotate_hues(image.data_mut().as_chunks_mut().0, self.by[0]),
             Self::GRAYSCALE => remove_color(image.data_mut().as_chunks_mut().0),
             _ => {
                 let from = [0, 2, 4].map(|shift| (self.channels >> shift & 3) as usize);
@@ -122,25 +123,25 @@ wide! {
 }
 
 wide! {
-    /// Converts to HSV, turns the hue, and converts back, like torchvision's `_rgb_to_hsv` and
-    /// `_hsv_to_rgb`.
-    fn turn_hues(pixels: &mut [[u8; 3]], turn: f32) {
+    /// Rotates the hue of each pixel by `turn` full turns: converts to HSV and back, like
+    /// torchvision's `_rgb_to_hsv` and `_hsv_to_rgb`.
+    fn rotate_hues(pixels: &mut [[u8; 3]], turn: f32) {
         let (blocks, rest) = pixels.as_chunks_mut::<BLOCK>();
         for block in blocks {
-            turn_block(block, turn);
+            rotate_block(block, turn);
         }
-        // The last block may be partial.
+        // Pad the remaining pixels to a full block.
         let mut last = [[0; 3]; BLOCK];
         last[..rest.len()].copy_from_slice(rest);
-        turn_block(&mut last, turn);
+        rotate_block(&mut last, turn);
         rest.copy_from_slice(&last[..rest.len()]);
     }
 }
 
-/// Turns the hues of one block. Each loop computes all cases and selects one of them, so that it
+/// Rotates the hues of one block. Each loop computes all cases and selects one of them, so that it
 /// vectorizes.
 #[inline(always)]
-fn turn_block(block: &mut [[u8; 3]; BLOCK], turn: f32) {
+fn rotate_block(block: &mut [[u8; 3]; BLOCK], turn: f32) {
     let mut channels = [[0.0; BLOCK]; 3];
     for (i, pixel) in block.iter().enumerate() {
         channels.iter_mut().zip(pixel).for_each(|(channel, &v)| channel[i] = f32::from(v) / 255.0);
@@ -148,30 +149,31 @@ fn turn_block(block: &mut [[u8; 3]; BLOCK], turn: f32) {
     let [reds, greens, blues] = &channels;
     // The maximum channel, the saturation, and six times the hue of each pixel.
     let (mut maxima, mut saturations, mut hues) = ([0.0; BLOCK], [0.0; BLOCK], [0.0; BLOCK]);
-    let of = maxima.iter_mut().zip(&mut saturations).zip(&mut hues);
-    for (((max, saturation), hue), ((&r, &g), &b)) in of.zip(reds.iter().zip(greens).zip(blues)) {
+    let outputs = maxima.iter_mut().zip(&mut saturations).zip(&mut hues);
+    for (((max, saturation), hue), ((&r, &g), &b)) in outputs.zip(reds.iter().zip(greens).zip(blues)) {
         let (most, least) = (larger(larger(r, g), b), smaller(smaller(r, g), b));
         let range = most - least;
         let [rc, gc, bc] = [(most - r) / range, (most - g) / range, (most - b) / range];
         let sector = if most == g { 2.0 + rc - bc } else { 4.0 + gc - rc };
         let sector = if most == r { bc - gc } else { sector };
-        // The remainder of a division by 1, which is exact.
+        // Subtracting the integer part is exact, so the result equals `ahead % 1.0`.
         let ahead = sector / 6.0 + 1.0;
         let h = (ahead - below(ahead)) + turn;
         (*max, *saturation, *hue) = (most, range / most, (h - below(h)) * 6.0);
     }
     let mut levels = [[0; BLOCK]; 3];
-    // For each channel, which of `max`, `p`, `q` and `t` it is in each sector.
+    // Over the six hue sectors, each channel runs through `max`, `q`, `p`, `p`, `t`, `max`; only
+    // the starting sector differs.
     for (levels, shift) in levels.iter_mut().zip([0.0, 4.0, 2.0]) {
-        let of = maxima.iter().zip(&saturations).zip(&hues);
-        for (level_of, ((&max, &saturation), &hue)) in levels.iter_mut().zip(of) {
+        let inputs = maxima.iter().zip(&saturations).zip(&hues);
+        for (level_of, ((&max, &saturation), &hue)) in levels.iter_mut().zip(inputs) {
             let whole = below(hue);
             let f = hue - whole;
             let p = unit(max * (1.0 - saturation));
             let q = unit(max * (1.0 - saturation * f));
             let t = unit(max * (1.0 - saturation * (1.0 - f)));
-            // A hue just below a full turn may be rounded up to a full turn. Sector 6 is therefore
-            // the same as the first sector.
+            // A hue just below a full turn may be rounded up to a full turn, so treat sector 6 like
+            // sector 0.
             let sector = whole + shift;
             let sector = if sector >= 6.0 { sector - 6.0 } else { sector };
             let chosen = if sector == 1.0 { q } else { max };
@@ -205,14 +207,15 @@ fn unit(v: f32) -> f32 {
 }
 
 row! {
-    /// Removes the color with this probability: torchvision's `RandomGrayscale`.
+    /// Converts images to grayscale with the given probability, like torchvision's
+    /// `RandomGrayscale`.
     grayscale: Grayscale -> Tint {}
     probability 0.1;
     draw |_, _| Tint::grayscale();
 }
 
 row! {
-    /// Exchanges the color channels at random with this probability: torchvision's
+    /// Shuffles the color channels with the given probability, like torchvision's
     /// `RandomChannelPermutation`.
     permute_channels: PermuteChannels -> Tint {}
     probability 1.0;
@@ -230,7 +233,7 @@ pub(super) mod naive {
         fn naive(&self, image: &[[u8; 3]], _: Size) -> Vec<[u8; 3]> {
             let changed = |pixel: [u8; 3]| match self.kind {
                 Self::SATURATION => pixel.map(|v| blended(v, f32::from(luma(pixel)), self.by)),
-                Self::HUE => turn_hue(pixel, self.by[0]),
+                Self::HUE => rotate_hue(pixel, self.by[0]),
                 Self::GRAYSCALE => [luma(pixel); 3],
                 _ => [0, 1, 2].map(|channel| pixel[self.channels as usize / 4_usize.pow(channel) % 4]),
             };
@@ -238,8 +241,8 @@ pub(super) mod naive {
         }
     }
 
-    /// Converts to HSV, turns the hue, and converts back.
-    pub(crate) fn turn_hue(pixel: [u8; 3], turn: f32) -> [u8; 3] {
+    /// Converts a pixel to HSV, rotates the hue by `turn` full turns, and converts back.
+    pub(crate) fn rotate_hue(pixel: [u8; 3], turn: f32) -> [u8; 3] {
         let [r, g, b] = pixel.map(|v| f32::from(v) / 255.0);
         let (max, min) = (r.max(g).max(b), r.min(g).min(b));
         if max == min {

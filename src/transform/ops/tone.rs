@@ -1,9 +1,9 @@
 //! Effects that map each channel value to a new value. A channel value is called a level.
 //!
-//! Most effects apply a formula to each level, which vectorizes. `autocontrast` and `equalize`
-//! first compute a histogram, and then map each level through a table. `contrast` first computes
-//! the mean. Therefore each effect reads the image once or twice and needs no copy. The formulas
-//! are torchvision's, except that `equalize` uses Pillow's.
+//! Most effects apply a formula to each level, in loops that vectorize. `contrast` computes the
+//! mean first. `autocontrast` and `equalize` compute a histogram first, and then replace each level
+//! with an entry of a table. So each effect reads the image once or twice, and needs no copy of it.
+//! The formulas are torchvision's, except for `equalize`, which is Pillow's.
 
 use super::arithmetic::{BLOCK, Planes, blend, gray, shares};
 use super::effect::{PixelEffect, Scratch};
@@ -46,7 +46,7 @@ impl Tone {
         Tone { kind: Self::BRIGHTNESS, by: [factor as f32, 0.0] }
     }
 
-    /// torchvision's `adjust_contrast`: blends each pixel with the mean gray of the image.
+    /// torchvision's `adjust_contrast`, which blends each pixel with the mean gray of the image.
     pub(super) fn contrast(factor: f64) -> Self {
         Tone { kind: Self::CONTRAST, by: shares(factor) }
     }
@@ -56,12 +56,12 @@ impl Tone {
         Tone { kind: Self::POSTERIZE, by: [(0xff00_u32 >> bits.min(8) & 0xff) as f32, 0.0] }
     }
 
-    /// torchvision's `solarize`: inverts levels that are at least `threshold`.
+    /// torchvision's `solarize`, which inverts levels that are at least `threshold`.
     pub(super) fn solarize(threshold: f64) -> Self {
         Tone { kind: Self::SOLARIZE, by: [threshold as f32, 0.0] }
     }
 
-    /// timm's `solarize_add`: adds a number to levels below 128.
+    /// timm's `solarize_add`, which adds `levels` to all levels below 128.
     pub(super) fn add(levels: u32) -> Self {
         Tone { kind: Self::ADD, by: [levels as f32, 128.0] }
     }
@@ -71,13 +71,13 @@ impl Tone {
         Tone { kind: Self::INVERT, by: [0.0; 2] }
     }
 
-    /// torchvision's `autocontrast`: the minimum and maximum level of each channel become 0 and
-    /// 255.
+    /// torchvision's `autocontrast`, which stretches the levels of each channel, so that the
+    /// minimum becomes 0 and the maximum becomes 255.
     pub(super) fn autocontrast() -> Self {
         Tone { kind: Self::AUTOCONTRAST, by: [0.0; 2] }
     }
 
-    /// torchvision's `equalize`: spreads the levels of each channel evenly.
+    /// torchvision's `equalize`, which makes the histogram of each channel as flat as possible.
     pub(super) fn equalize() -> Self {
         Tone { kind: Self::EQUALIZE, by: [0.0; 2] }
     }
@@ -98,8 +98,8 @@ impl PixelEffect for Tone {
             Self::SOLARIZE => invert_from(image.data_mut(), a),
             Self::ADD => add_below(image.data_mut(), a, b),
             Self::INVERT => image.data_mut().iter_mut().for_each(|v| *v = !*v),
-            Self::AUTOCONTRAST => replace(image, histogram(image).each_ref().map(stretched)),
-            _ => replace(image, histogram(image).each_ref().map(equalized)),
+            Self::AUTOCONTRAST => map_levels(image, histogram(image).each_ref().map(autocontrast_table)),
+            _ => map_levels(image, histogram(image).each_ref().map(equalize_table)),
         }
     }
 }
@@ -126,7 +126,7 @@ wide! {
 }
 
 wide! {
-    /// Adds `added` to levels below `end`.
+    /// Adds `added` to all levels below `end`.
     fn add_below(levels: &mut [u8], added: f32, end: f32) {
         for v in levels {
             let old = f32::from(*v);
@@ -148,7 +148,7 @@ wide! {
 }
 
 /// Maps the levels of each channel through that channel's lookup table.
-fn replace(image: &mut ImageMut<'_>, [red, green, blue]: [[u8; 256]; 3]) {
+fn map_levels(image: &mut ImageMut<'_>, [red, green, blue]: [[u8; 256]; 3]) {
     for [r, g, b] in image.pixels_mut() {
         *r = red[usize::from(*r)];
         *g = green[usize::from(*g)];
@@ -156,7 +156,7 @@ fn replace(image: &mut ImageMut<'_>, [red, green, blue]: [[u8; 256]; 3]) {
     }
 }
 
-/// Returns the number of pixels with each level, for each channel.
+/// Returns, for each channel, the number of pixels with each level.
 fn histogram(image: &ImageMut<'_>) -> [[u32; 256]; 3] {
     let mut counts = [[0; 256]; 3];
     for pixel in image.data().as_chunks::<3>().0 {
@@ -165,8 +165,8 @@ fn histogram(image: &ImageMut<'_>) -> [[u32; 256]; 3] {
     counts
 }
 
-/// Returns the table of `autocontrast`. A channel with a single level does not change.
-fn stretched(counts: &[u32; 256]) -> [u8; 256] {
+/// Returns the lookup table of `autocontrast`. A channel that has only one level does not change.
+fn autocontrast_table(counts: &[u32; 256]) -> [u8; 256] {
     let least = counts.iter().position(|&n| n > 0).unwrap_or(0) as f32;
     let most = counts.iter().rposition(|&n| n > 0).unwrap_or(0) as f32;
     if least == most {
@@ -176,9 +176,9 @@ fn stretched(counts: &[u32; 256]) -> [u8; 256] {
     std::array::from_fn(|v| ((v as f32 - least) / scale).clamp(0.0, 255.0) as u8)
 }
 
-/// Returns the table of `equalize`, as in Pillow. A channel does not change if fewer than 255 of
-/// its pixels are below its maximum level.
-fn equalized(counts: &[u32; 256]) -> [u8; 256] {
+/// Returns the lookup table of `equalize`, computed like in Pillow. A channel does not change if
+/// fewer than 255 of its pixels are below its maximum level.
+fn equalize_table(counts: &[u32; 256]) -> [u8; 256] {
     let most = counts.iter().rposition(|&n| n > 0).unwrap_or(0);
     let stride = counts[..most].iter().sum::<u32>() / 255;
     if stride == 0 {

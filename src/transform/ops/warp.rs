@@ -1,13 +1,15 @@
 //! Geometric effects: affine and perspective transformations.
 //!
-//! The code iterates over output pixels and maps each back to a source position, so every output
-//! pixel is written exactly once. Sampling is nearest-neighbor or bilinear. Each output pixel costs
-//! the computation of one position and one or four reads. In addition, the image is copied once,
-//! because an output pixel may read any source pixel. Positions and weights are computed for a
-//! block of pixels at a time, in code that the compiler vectorizes. Only the reads are scalar.
-//! Pixels whose source position has neighbors outside the image take a slow path.
+//! The code iterates over the output pixels and maps each one back to a source position, so that
+//! every output pixel is written exactly once. Sampling is nearest-neighbor, which reads one source
+//! pixel, or bilinear, which reads four. The image is copied first, because an output pixel may
+//! read any source pixel.
 //!
-//! Points and boxes are mapped forward instead, with the inverse matrix.
+//! Positions and weights are computed for a block of pixels at a time, in loops that vectorize.
+//! Only the reads are scalar. Positions that are next to the edge of the image take a slow path.
+//!
+//! Points and boxes are mapped in the other direction, from source to output, with the inverse
+//! matrix.
 
 use super::arithmetic::BLOCK;
 use super::effect::{PixelEffect, Scratch};
@@ -30,12 +32,12 @@ record! {
     }
 }
 
-/// How a geometric operation samples positions between pixels and outside the image.
+/// How a geometric operation samples the source image.
 #[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Sampling {
     pub(crate) bilinear: bool,
-    /// Color of positions outside the image. `None` stands for black, like torchvision's
-    /// `fill=None`.
+    /// Color of positions outside the image. `None` equals torchvision's `fill=None`, which is
+    /// black.
     pub(crate) fill: Option<[u8; 3]>,
 }
 
@@ -49,13 +51,14 @@ pub(super) struct Affine {
     pub(super) scale: f64,
     /// Shear along the rows and along the columns, in degrees.
     pub(super) shear: [f64; 2],
-    /// Position of the fixed point relative to the middle of the image, in pixels.
+    /// Position of the fixed point of the rotation, scale and shear, relative to the center of the
+    /// image, in pixels.
     pub(super) center: [f64; 2],
 }
 
 impl Affine {
-    /// Transformation that leaves the image unchanged.
-    pub(super) const NONE: Affine =
+    /// The transformation that leaves the image unchanged.
+    pub(super) const IDENTITY: Affine =
         Affine { angle: 0.0, translate: [0.0; 2], scale: 1.0, shear: [0.0; 2], center: [0.0; 2] };
 
     /// torchvision's `_get_inverse_affine_matrix`.
@@ -85,11 +88,11 @@ impl Warp {
     const FILLED: u32 = 1 << 24;
     const BILINEAR: u32 = 1 << 25;
     const PERSPECTIVE: u32 = 1 << 26;
-    /// Bit of `mode` that only the host uses: the effect belongs to a chain that is mixed with the
-    /// original image.
-    const OF_CHAIN: u32 = 1 << 27;
+    /// Bit of `mode` that only the host uses. It is set if the effect is part of a chain that is
+    /// mixed with the original image.
+    const IN_CHAIN: u32 = 1 << 27;
 
-    /// Returns C declarations of the bits of `mode`.
+    /// Returns a C enum with the bits of `mode`.
     #[cfg(test)]
     pub(crate) fn bits() -> String {
         format!(
@@ -115,15 +118,16 @@ impl Warp {
         }
     }
 
-    /// torchvision's `affine` on an image of `size`.
+    /// torchvision's `affine` for an image of `size`.
     pub(super) fn affine(affine: Affine, size: Size, sampling: Sampling) -> Self {
         Self::new(affine.inverse(), [0.0; 2], size, sampling, 0)
     }
 
-    /// torchvision's `perspective`: moves the corners `from` to `to`. Both lists begin with the
-    /// upper left corner and go clockwise. Returns `None` if there is no such transformation.
+    /// torchvision's `perspective` for an image of `size`, which moves the corners `from` to the
+    /// positions `to`. Both lists start at the upper left corner and go clockwise. Returns `None`
+    /// if there is no such transformation.
     pub(super) fn perspective(from: [[f64; 2]; 4], to: [[f64; 2]; 4], size: Size, sampling: Sampling) -> Option<Self> {
-        let [a, b, c, d, e, f, g, h] = corners_map(to, from)?;
+        let [a, b, c, d, e, f, g, h] = perspective_coefficients(to, from)?;
         Some(Self::new([a, b, c, d, e, f], [g, h], size, sampling, Self::PERSPECTIVE))
     }
 
@@ -133,13 +137,13 @@ impl Warp {
 
     /// Marks the effect as part of a chain that is mixed with the original image.
     pub(super) fn join_chain(&mut self) {
-        self.mode |= Self::OF_CHAIN;
+        self.mode |= Self::IN_CHAIN;
     }
 
-    /// Returns whether the effect also moves masks, boxes, points and maps. An effect in a chain
-    /// does not, because in a mixture they match the original image.
+    /// Returns whether the effect also moves masks, boxes, points and maps. Effects in a chain do
+    /// not move them, because annotations of a mixture match the original image.
     pub(super) fn moves_annotations(&self) -> bool {
-        !self.is(Self::OF_CHAIN)
+        !self.is(Self::IN_CHAIN)
     }
 
     /// Returns the color of positions outside the image.
@@ -148,8 +152,8 @@ impl Warp {
         [red, green, blue]
     }
 
-    /// Returns the source position of pixel (`x`, `y`) of an image of `size`. (0, 0) is the center
-    /// of the first pixel.
+    /// Returns the source position of output pixel (`x`, `y`) in an image of `size`. (0, 0) is the
+    /// center of the first pixel.
     #[inline(always)]
     pub(super) fn source(&self, x: u32, y: u32, size: Size) -> (f32, f32) {
         let ([a, b, c, d, e, f, g, h], [across, down]) = (self.map, halves(size));
@@ -164,25 +168,26 @@ impl Warp {
         ((x + 1.0) * across - 0.5, (y + 1.0) * down - 0.5)
     }
 
-    /// Returns the pixel nearest to a position if the pixel is inside the image. Rounds half to
-    /// even.
+    /// Returns the pixel nearest to a position, rounding half to even, or `None` if this pixel is
+    /// outside the image.
     fn nearest((x, y): (f32, f32), size: Size) -> Option<(u32, u32)> {
         let inside = |v: f32, length: u32| {
-            // The comparison also excludes NaN.
+            // The comparison is false for NaN.
             let whole = (v >= -0.5 && v < length as f32).then_some((v + ROUND - ROUND) as u32)?;
             (whole < length).then_some(whole)
         };
         Some((inside(x, size.width)?, inside(y, size.height)?))
     }
 
-    /// Returns the source pixel of pixel (`x`, `y`) with nearest-neighbor sampling, in an image of
-    /// `size`.
+    /// Returns the source pixel of output pixel (`x`, `y`) in an image of `size`, with
+    /// nearest-neighbor sampling.
     pub(crate) fn nearest_source(&self, x: u32, y: u32, size: Size) -> Option<(u32, u32)> {
         Self::nearest(self.source(x, y, size), size)
     }
 
-    /// Transforms a plane of `size` with `channels` values per pixel, using the nearest pixel.
-    /// Positions outside get the values of `fill`, which is repeated. `copy` is scratch memory.
+    /// Transforms a plane of `size` with `channels` values per pixel, using nearest-neighbor
+    /// sampling. Pixels whose source is outside the plane get the values of `fill`, which is
+    /// repeated to the number of channels. `copy` is scratch memory.
     pub(crate) fn move_nearest<T: Copy>(
         &self,
         plane: &mut [T],
@@ -196,8 +201,8 @@ impl Warp {
             for (x, to) in row.chunks_exact_mut(channels).enumerate() {
                 match self.nearest_source(x as u32, y as u32, size) {
                     Some((x, y)) => {
-                        let at = (y as usize * size.width as usize + x as usize) * channels;
-                        to.copy_from_slice(&copy[at..at + channels]);
+                        let index = (y as usize * size.width as usize + x as usize) * channels;
+                        to.copy_from_slice(&copy[index..index + channels]);
                     }
                     None => to.iter_mut().zip(fill.iter().cycle()).for_each(|(to, fill)| *to = *fill),
                 }
@@ -205,14 +210,13 @@ impl Warp {
         }
     }
 
-    /// Returns whether positions between pixels are sampled as weighted sums of the surrounding
-    /// pixels.
+    /// Returns whether the effect samples the source bilinearly.
     pub(crate) fn is_bilinear(&self) -> bool {
         self.is(Self::BILINEAR)
     }
 
-    /// Transforms a plane of floats bilinearly, like the pixels of an image. `fill` may be NaN or
-    /// very different from the other values.
+    /// Transforms a plane of floats with bilinear sampling, like an image. `fill` may be NaN or
+    /// very different from the values of the plane. `copy` is scratch memory.
     pub(crate) fn move_floats(
         &self,
         plane: &mut [f32],
@@ -224,16 +228,16 @@ impl Warp {
         copy.extend_from_slice(plane);
         for (y, row) in plane.chunks_exact_mut(size.width as usize * channels).enumerate() {
             for (x, to) in row.chunks_exact_mut(channels).enumerate() {
-                let between = Between::new(self.source(x as u32, y as u32, size), size);
+                let sample = BilinearSample::new(self.source(x as u32, y as u32, size), size);
                 for (channel, to) in to.iter_mut().enumerate() {
-                    *to = between.filled(fill, |pixel| copy[pixel * channels + channel]);
+                    *to = sample.filled(fill, |pixel| copy[pixel * channels + channel]);
                 }
             }
         }
     }
 
-    /// Returns the map from an output position to its source, both in pixels from the upper left
-    /// corner of the first pixel, as rows of homogeneous coordinates.
+    /// Returns the matrix that maps homogeneous output positions to source positions, both in
+    /// pixels from the upper left corner of the first pixel.
     fn matrix(&self, size: Size) -> [[f64; 3]; 3] {
         let [across, down] = [f64::from(size.width) / 2.0, f64::from(size.height) / 2.0];
         let [a, b, c, d, e, f, g, h] = self.map.map(f64::from);
@@ -244,34 +248,33 @@ impl Warp {
         [row(a, b, c, across), row(d, e, f, down), [0.0, 0.0, 1.0]]
     }
 
-    /// Maps a position in the input to a position in the output, both in pixels from the upper left
-    /// corner of the first pixel.
+    /// Maps a source position to the output, both in pixels from the upper left corner of the first
+    /// pixel.
     pub(crate) fn forward(&self, (x, y): (f64, f64), size: Size) -> (f64, f64) {
         let [[a, b, c], [d, e, f], [g, h, i]] = self.matrix(size);
-        // The adjugate equals the inverse up to a factor, which the division cancels.
+        // The adjugate is the inverse times a factor, which cancels out in the division.
         let inverse = [
             [e * i - f * h, c * h - b * i, b * f - c * e],
             [f * g - d * i, a * i - c * g, c * d - a * f],
             [d * h - e * g, b * g - a * h, a * e - b * d],
         ];
-        projected(inverse, (x, y))
+        project(inverse, (x, y))
     }
 
-    /// Maps a position in the output back to its source. This is the inverse of
-    /// [`forward`](Warp::forward).
+    /// Maps an output position to its source. This is the inverse of [`forward`](Warp::forward).
     pub(crate) fn backward(&self, position: (f64, f64), size: Size) -> (f64, f64) {
-        projected(self.matrix(size), position)
+        project(self.matrix(size), position)
     }
 }
 
-fn projected(rows: [[f64; 3]; 3], (x, y): (f64, f64)) -> (f64, f64) {
+fn project(rows: [[f64; 3]; 3], (x, y): (f64, f64)) -> (f64, f64) {
     let [across, down, under] = rows.map(|[a, b, c]| a * x + b * y + c);
     (across / under, down / under)
 }
 
 /// Computes the eight numbers of torchvision's `_get_perspective_coeffs`, which map `from` to `to`.
 /// Returns `None` if three of the corners are collinear.
-fn corners_map(from: [[f64; 2]; 4], to: [[f64; 2]; 4]) -> Option<[f64; 8]> {
+fn perspective_coefficients(from: [[f64; 2]; 4], to: [[f64; 2]; 4]) -> Option<[f64; 8]> {
     let mut rows = [[0.0; 9]; 8];
     for (i, ([x, y], [u, v])) in from.into_iter().zip(to).enumerate() {
         rows[2 * i] = [x, y, 1.0, 0.0, 0.0, 0.0, -u * x, -u * y, u];
@@ -284,23 +287,23 @@ fn corners_map(from: [[f64; 2]; 4], to: [[f64; 2]; 4]) -> Option<[f64; 8]> {
         if rows[column][column].abs() < 1e-9 {
             return None;
         }
-        let own = rows[column].map(|v| v / rows[column][column]);
+        let normalized = rows[column].map(|v| v / rows[column][column]);
         for (i, row) in rows.iter_mut().enumerate() {
             let times = if i == column { 0.0 } else { row[column] };
-            row.iter_mut().zip(own).for_each(|(v, own)| *v -= times * own);
+            row.iter_mut().zip(normalized).for_each(|(v, pivot)| *v -= times * pivot);
         }
-        rows[column] = own;
+        rows[column] = normalized;
     }
     Some(rows.map(|row| row[8]))
 }
 
-/// A position between four pixels, and the weight of each pixel, as in PyTorch's `grid_sample`.
-struct Between {
-    /// For each pixel, its index (`None` if it is outside the image) and its weight.
+/// The four pixels around a position, and their weights, as in PyTorch's `grid_sample`.
+struct BilinearSample {
+    /// The index of each pixel, or `None` if it is outside the image, and the weight of the pixel.
     pixels: [(Option<usize>, f32); 4],
 }
 
-impl Between {
+impl BilinearSample {
     fn new((x, y): (f32, f32), size: Size) -> Self {
         let (left, top) = (x.floor(), y.floor());
         let (right, below) = (x - left, y - top);
@@ -315,7 +318,7 @@ impl Between {
             pixel(left, top + 1.0, (1.0 - right) * below),
             pixel(left + 1.0, top + 1.0, right * below),
         ];
-        Between { pixels }
+        BilinearSample { pixels }
     }
 
     /// Returns the weighted sum of `value` over the pixels that are inside the image.
@@ -324,10 +327,11 @@ impl Between {
         ((a + b) + c) + d
     }
 
-    /// Returns the value at the position, where pixels outside the image have the value `fill`. The
-    /// values are blended as in torchvision:
-    /// `sum(value) * inside + fill * (1 - inside)`. If all pixels are inside, `fill` is ignored. If
-    /// none is, the result is `fill`. A pixel with weight 0 is ignored even if it is NaN.
+    /// Returns the value at the position if pixels outside the image have the value `fill`. Like
+    /// torchvision, computes `sum(value) * inside + fill * (1 - inside)`, where `inside` is the sum
+    /// of the weights of the pixels inside the image. If all four pixels are inside, `fill` is
+    /// ignored. If none is inside, the result is `fill`. Pixels with weight 0 are ignored, even if
+    /// they are NaN.
     fn filled(&self, fill: f32, value: impl Fn(usize) -> f32) -> f32 {
         let counts = |inside: bool| self.pixels.iter().any(|(at, weight)| at.is_some() == inside && *weight != 0.0);
         if !counts(true) {
@@ -359,9 +363,9 @@ impl PixelEffect for Warp {
                 if self.is(Self::BILINEAR) {
                     sum_pixels(self, (first, y as u32), size, from, pixels);
                 } else {
-                    let places = nearest_places(self, (first, y as u32), size);
-                    for (to, place) in pixels.iter_mut().zip(places) {
-                        *to = from.get(place as usize).copied().unwrap_or(fill);
+                    let indices = nearest_indices(self, (first, y as u32), size);
+                    for (to, index) in pixels.iter_mut().zip(indices) {
+                        *to = from.get(index as usize).copied().unwrap_or(fill);
                     }
                 }
                 first += BLOCK as u32;
@@ -371,41 +375,44 @@ impl PixelEffect for Warp {
 }
 
 wide! {
-    /// Returns the index of the nearest source pixel, or `u32::MAX`, for each pixel of a row from
-    /// (`x`, `y`) on. This is vector code that equals [`Warp::nearest`] for images of fewer than
-    /// 2^32 pixels.
-    fn nearest_places(warp: &Warp, from: (u32, u32), size: Size) -> [u32; BLOCK] {
+    /// Returns the index of the nearest source pixel, or `u32::MAX` if it is outside the image, for
+    /// each of `BLOCK` output pixels that start at `from` in a row. Equals [`Warp::nearest`] for
+    /// images of fewer than 2^32 pixels, but vectorizes.
+    fn nearest_indices(warp: &Warp, from: (u32, u32), size: Size) -> [u32; BLOCK] {
         let [width, height] = [size.width as f32, size.height as f32];
-        let mut places = [0; BLOCK];
-        for (x, place) in (from.0..).zip(&mut places) {
+        let mut indices = [0; BLOCK];
+        for (x, index) in (from.0..).zip(&mut indices) {
             let (x, y) = warp.source(x, from.1, size);
             let rounded = |v: f32| v + ROUND - ROUND;
             let across = (x >= -0.5) & (x < width) & (rounded(x) < width);
             let down = (y >= -0.5) & (y < height) & (rounded(y) < height);
-            // The low bits of a float of 2^23 or more are its integer part.
+            // Adding `ROUND` moves the integer part of the float to its low bits.
             let low = |v: f32| (v + ROUND).to_bits() & 0x3f_ffff;
             let inside = low(y).wrapping_mul(size.width).wrapping_add(low(x));
-            *place = if across & down { inside } else { u32::MAX };
+            *index = if across & down { inside } else { u32::MAX };
         }
-        places
+        indices
     }
 }
 
-/// Stored in place of a pixel index for a position that has a neighbor outside the image.
+/// Stored instead of a pixel index if some, but not necessarily all, of the four neighbors are
+/// outside the image.
 const BORDER: u32 = u32::MAX - 1;
+/// Stored instead of a pixel index if all four neighbors are outside the image.
 const OUTSIDE: u32 = u32::MAX;
 
 wide! {
-    /// Computes the colors of the pixels of a row from `at` on, by bilinear sampling of the pixels
-    /// `from`. If all four neighbors are inside, the sums equal those of [`Warp::between`].
-    fn sum_pixels(warp: &Warp, at: (u32, u32), size: Size, from: &[[u8; 3]], to: &mut [[u8; 3]]) {
+    /// Computes the colors of the output pixels that start at `start` in a row, by bilinear
+    /// sampling of the image `from`. If all four neighbors are inside the image, the result equals
+    /// [`Warp::bilinear_color`].
+    fn sum_pixels(warp: &Warp, start: (u32, u32), size: Size, from: &[[u8; 3]], to: &mut [[u8; 3]]) {
         let mut positions = [[0.0; BLOCK]; 2];
         let mut shares = [[0.0; BLOCK]; 4];
-        // The index of the upper left one of the four pixels, or `BORDER` or `OUTSIDE`.
-        let mut places = [0; BLOCK];
+        // For each position, the index of the upper left neighbor, or `BORDER` or `OUTSIDE`.
+        let mut indices = [0; BLOCK];
         let [right_end, lower_end] = [size.width as f32 - 1.0, size.height as f32 - 1.0];
-        for (i, place) in places.iter_mut().enumerate() {
-            let (x, y) = warp.source(at.0 + i as u32, at.1, size);
+        for (i, index) in indices.iter_mut().enumerate() {
+            let (x, y) = warp.source(start.0 + i as u32, start.1, size);
             (positions[0][i], positions[1][i]) = (x, y);
             let (left, top) = (below(x), below(y));
             let (right, under) = (x - left, y - top);
@@ -414,16 +421,16 @@ wide! {
             shares[2][i] = (1.0 - right) * under;
             shares[3][i] = right * under;
             let inside = (x >= 0.0) & (y >= 0.0) & (left < right_end) & (top < lower_end);
-            // The low bits of a float of 2^23 or more are its integer part.
+            // Adding `ROUND` moves the integer part of the float to its low bits.
             let low = |v: f32| (v + ROUND).to_bits() & 0x3f_ffff;
             let corner = low(top).wrapping_mul(size.width).wrapping_add(low(left));
-            // The comparisons also exclude NaN.
+            // The comparisons are false for NaN.
             let near = (x > -1.0) & (y > -1.0) & (x < size.width as f32) & (y < size.height as f32);
-            *place = if inside { corner } else if near { BORDER } else { OUTSIDE };
+            *index = if inside { corner } else if near { BORDER } else { OUTSIDE };
         }
         let mut corners = [[[0.0; BLOCK]; 3]; 4];
-        for (i, place) in places.iter().take(to.len()).enumerate().filter(|(_, place)| **place < BORDER) {
-            let (above, under) = (*place as usize, *place as usize + size.width as usize);
+        for (i, index) in indices.iter().take(to.len()).enumerate().filter(|(_, index)| **index < BORDER) {
+            let (above, under) = (*index as usize, *index as usize + size.width as usize);
             let pixels = [from[above], from[above + 1], from[under], from[under + 1]];
             for (corner, pixel) in corners.iter_mut().zip(pixels) {
                 corner.iter_mut().zip(pixel).for_each(|(values, v)| values[i] = f32::from(v));
@@ -443,8 +450,8 @@ wide! {
             }
         }
         for (i, to) in to.iter_mut().enumerate() {
-            *to = match places[i] {
-                BORDER => warp.between((positions[0][i], positions[1][i]), size, from),
+            *to = match indices[i] {
+                BORDER => warp.bilinear_color((positions[0][i], positions[1][i]), size, from),
                 OUTSIDE => warp.fill(),
                 _ => std::array::from_fn(|channel| levels[channel][i]),
             };
@@ -453,12 +460,12 @@ wide! {
 }
 
 impl Warp {
-    /// Returns the color at a position between pixels.
-    fn between(&self, at: (f32, f32), size: Size, from: &[[u8; 3]]) -> [u8; 3] {
-        let between = Between::new(at, size);
-        let inside = between.sum(|_| 1.0);
+    /// Returns the color at a source position, by bilinear sampling.
+    fn bilinear_color(&self, at: (f32, f32), size: Size, from: &[[u8; 3]]) -> [u8; 3] {
+        let sample = BilinearSample::new(at, size);
+        let inside = sample.sum(|_| 1.0);
         std::array::from_fn(|channel| {
-            let mut value = between.sum(|pixel| f32::from(from[pixel][channel]));
+            let mut value = sample.sum(|pixel| f32::from(from[pixel][channel]));
             if self.is(Self::FILLED) {
                 let fill = f32::from(self.fill()[channel]);
                 value = (value - fill) * inside + fill;
@@ -475,13 +482,13 @@ mod tests {
     fn moved(map: &[f32], translate: [f64; 2], fill: f32) -> Vec<f32> {
         let (size, mut to) = (Size::new(8, 4), map.to_vec());
         let sampling = Sampling { bilinear: true, fill: None };
-        let warp = Warp::affine(Affine { translate, ..Affine::NONE }, size, sampling);
+        let warp = Warp::affine(Affine { translate, ..Affine::IDENTITY }, size, sampling);
         warp.move_floats(&mut to, (size, 1), fill, &mut Vec::new());
         to
     }
 
     #[test]
-    fn a_bilinear_map_keeps_its_values_for_any_fill() {
+    fn bilinear_maps_do_not_depend_on_the_fill() {
         let map: Vec<f32> = (0..32).map(|v| v as f32 + 0.125).collect();
         for fill in [f32::NAN, 1e9, -1e30, f32::INFINITY] {
             // Move by a whole number of pixels, and by half a pixel.
@@ -510,7 +517,7 @@ mod naive {
                 let inside = x >= 0.0 && y >= 0.0 && x < size.width as f32 && y < size.height as f32;
                 inside.then(|| pixel(x as u32, y as u32))
             };
-            let between = |(x, y): (f32, f32)| {
+            let bilinear_color = |(x, y): (f32, f32)| {
                 let (left, top) = (x.floor(), y.floor());
                 let (right, below) = (x - left, y - top);
                 let corners = [
@@ -530,7 +537,7 @@ mod naive {
                 })
             };
             let moved = |(x, y): (u32, u32)| match self.is_bilinear() {
-                true => between(self.source(x, y, size)),
+                true => bilinear_color(self.source(x, y, size)),
                 false => self.nearest_source(x, y, size).map_or(self.fill(), |(x, y)| pixel(x, y)),
             };
             (0..size.height).flat_map(|y| (0..size.width).map(move |x| (x, y))).map(moved).collect()

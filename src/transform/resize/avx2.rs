@@ -1,9 +1,9 @@
 //! Vector code for AVX2, which processes two pixels or 32 values of a row at a time.
 //!
 //! **Invariants**
-//! 1. Functions marked `target_feature` run only through [`kernels`], which checks the CPU for
-//!    AVX2, or are called by the AVX-512 functions, whose `kernels` checks for AVX2 as well.
-//! 2. Every load and store stays inside a slice. The function asserts the slice's length on entry,
+//! 1. Functions marked `target_feature` are called only through [`kernels`], which checks that the
+//!    CPU supports AVX2, or by the AVX-512 functions, whose `kernels` checks this as well.
+//! 2. Every load and store stays inside a slice. Each function asserts the lengths of its slices
 //!    before the first access.
 #![allow(unsafe_code)]
 
@@ -24,7 +24,7 @@ use super::table::Table;
 /// Number of pixels per vector.
 const LANES: usize = 2;
 
-/// Returns the functions of this file if this CPU can run them.
+/// Returns the functions of this file if this CPU supports AVX2.
 pub(super) fn kernels() -> Option<Kernels> {
     is_x86_feature_detected!("avx2").then_some(Kernels {
         lanes: LANES,
@@ -38,18 +38,18 @@ pub(super) fn kernels() -> Option<Kernels> {
 super::lanes::pairs!("avx2");
 super::lanes::lanes!("avx2");
 
-/// Multiplies the 16-bit elements of `values` and `taps`, adds adjacent products in pairs, and
-/// returns `sum` plus the results.
+/// Multiplies the 16-bit elements of `values` and `taps`, adds each pair of adjacent products, and
+/// adds the results to `sum`.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn add_pixels(sum: Vector, values: Vector, taps: Vector) -> Vector {
     _mm256_add_epi32(sum, _mm256_madd_epi16(values, taps))
 }
 
-/// Loads 16 bytes into each lane, from `from + starts[lane]`.
+/// Loads 16 bytes from `from + starts[lane]` into each lane.
 ///
 /// # Safety
-/// Those bytes and `starts[..LANES]` must be readable.
+/// `starts[..LANES]` and the 16 bytes at each start must be readable.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn gather(from: *const u8, starts: *const u32) -> Vector {
@@ -60,14 +60,14 @@ unsafe fn gather(from: *const u8, starts: *const u32) -> Vector {
     }
 }
 
-/// Stores eight pixels, or as many of them as fit into `to`. Each half of the vector contains 12
-/// bytes of pixels.
+/// Stores eight pixels, or as many as fit into `to`. Each half of the vector contains four pixels,
+/// which are 12 bytes.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn store_pixels(pixels: Vector, to: &mut [u8]) {
     let pixels = _mm256_permutevar8x32_epi32(pixels, _mm256_setr_epi32(0, 1, 2, 4, 5, 6, 7, 7));
     if to.len() >= 24 {
-        // SAFETY: at least 24 bytes are left (invariant 2).
+        // SAFETY: `to` has at least 24 bytes (invariant 2).
         unsafe {
             _mm_storeu_si128(to.as_mut_ptr().cast(), _mm256_castsi256_si128(pixels));
             _mm_storel_epi64(to.as_mut_ptr().add(16).cast(), _mm256_extracti128_si256::<1>(pixels));

@@ -1,9 +1,9 @@
 //! Vector code for AVX-512, which processes four pixels or 64 values of a row at a time.
 //!
 //! **Invariants**
-//! 1. Functions marked `target_feature` run only through [`kernels`], which checks the CPU for
-//!    AVX-512 F, BW and VNNI, and for AVX2.
-//! 2. Every load and store stays inside a slice. The function asserts the slice's length on entry,
+//! 1. Functions marked `target_feature` are called only through [`kernels`], which checks that the
+//!    CPU supports AVX-512 F, BW and VNNI, and AVX2.
+//! 2. Every load and store stays inside a slice. Each function asserts the lengths of its slices
 //!    before the first access.
 #![allow(unsafe_code)]
 
@@ -24,13 +24,13 @@ use super::table::Table;
 /// Number of pixels per vector.
 const LANES: usize = 4;
 
-/// Returns the functions of this file if this CPU can run them.
+/// Returns the functions of this file if this CPU supports them.
 pub(super) fn kernels() -> Option<Kernels> {
-    let able = is_x86_feature_detected!("avx512f")
+    let is_supported = is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512vnni")
         && is_x86_feature_detected!("avx2");
-    able.then_some(Kernels {
+    is_supported.then_some(Kernels {
         lanes: LANES,
         // SAFETY: invariant 1; the features were just detected.
         vertical: |rows, stride, taps, precision, out| unsafe { vertical(rows, stride, taps, precision, out) },
@@ -42,10 +42,10 @@ pub(super) fn kernels() -> Option<Kernels> {
 super::lanes::pairs!("avx2,avx512f,avx512bw,avx512vnni");
 super::lanes::lanes!("avx2,avx512f,avx512bw,avx512vnni");
 
-/// Loads 16 bytes into each lane, from `from + starts[lane]`.
+/// Loads 16 bytes from `from + starts[lane]` into each lane.
 ///
 /// # Safety
-/// Those bytes and `starts[..LANES]` must be readable.
+/// `starts[..LANES]` and the 16 bytes at each start must be readable.
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn gather(from: *const u8, starts: *const u32) -> Vector {
@@ -57,13 +57,13 @@ unsafe fn gather(from: *const u8, starts: *const u32) -> Vector {
     }
 }
 
-/// Stores 16 pixels, or as many of them as fit into `to`. Each quarter of the vector contains 12
-/// bytes of pixels.
+/// Stores 16 pixels, or as many as fit into `to`. Each quarter of the vector contains four pixels,
+/// which are 12 bytes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn store_pixels(pixels: Vector, to: &mut [u8]) {
     let join = _mm512_setr_epi32(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 15, 15, 15, 15);
     let left = to.len().min(48);
-    // SAFETY: the mask limits the store to the `left` bytes of the slice (invariant 2).
+    // SAFETY: the mask limits the store to the first `left` bytes of the slice (invariant 2).
     unsafe { _mm512_mask_storeu_epi8(to.as_mut_ptr().cast(), (1 << left) - 1, _mm512_permutexvar_epi32(join, pixels)) };
 }

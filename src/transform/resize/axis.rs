@@ -1,25 +1,25 @@
-//! Computes the filter along one axis, as fixed-point coefficients.
+//! [`Axis`]: the filter along one axis, as fixed-point coefficients.
 //!
-//! Resizing is separable, so each axis needs only a list of taps for each output position: where
-//! the taps start in the source, and their weights. The taps depend only on the sizes and the
-//! window, so consecutive images with equal parameters reuse them. Weights are 16-bit integers
-//! because the vector code multiplies pairs of 16-bit numbers in one instruction. The number of
-//! fractional bits is the maximum that the largest weight allows.
+//! Resizing is separable, so the filter of an axis is only a list of taps for each output position:
+//! the first source position, and the weights from there on. The filter depends only on the sizes
+//! and the window, so it is reused if the next image has the same parameters. The weights are
+//! converted to 16-bit coefficients, because the vector code multiplies pairs of 16-bit integers in
+//! one instruction. They have as many fractional bits as the largest weight allows.
 
 use std::ops::Range;
 
 use crate::transform::interpolation::Resampling;
 
-/// Filter of one axis: the source positions that each output reads, and their weights.
+/// The filter of one axis: the source positions that each output position reads, and their weights.
 ///
-/// The filters follow Pillow's `Resample.c`. The support of the triangle is one output step, or one
-/// source pixel when upscaling or without antialiasing, and its weights sum to 1. Weights beyond
-/// the edge of the image are dropped. Without antialiasing, they are added to the weight of the
-/// edge pixel instead, as in PyTorch. The weights are rounded to 16 bits, with as many fractional
-/// bits as the largest weight allows, as in `fast_image_resize` and PyTorch, so the results are
-/// bit-identical. PyTorch resizes the whole image before it crops, so in PyTorch the largest weight
-/// of the whole resize determines the number of bits. [`Key::whole`] makes it possible to compute
-/// this weight.
+/// The filters are those of Pillow's `Resample.c`. The weights of an output sum to 1. Weights
+/// beyond the edge of the image are dropped. Without antialiasing, they are added to the weight of
+/// the edge pixel instead, as in PyTorch.
+///
+/// The weights are rounded to 16 bits in the same way as in `fast_image_resize` and PyTorch, so the
+/// results are bit-identical. PyTorch resizes the whole image before it crops, so the largest
+/// weight of the whole resize determines its number of fractional bits. With [`Key::whole`], this
+/// weight is computed even if only a part is resized.
 #[derive(Debug, Default)]
 pub(super) struct Axis {
     key: Option<Key>,
@@ -27,7 +27,7 @@ pub(super) struct Axis {
     weights: Vec<f64>,
     coefficients: Vec<i16>,
     precision: u32,
-    widest: usize,
+    max_taps: usize,
     span: (u32, u32),
     copy: bool,
 }
@@ -37,18 +37,17 @@ pub(super) struct Axis {
 pub(super) struct Key {
     /// Number of positions in the source.
     pub(super) length: u32,
-    /// Range of the source that is mapped to the output.
+    /// Start and end of the section of the source that is mapped to the output.
     pub(super) window: (f64, f64),
     /// Number of positions in the output.
     pub(super) outputs: u32,
     /// Whether the output is reversed.
     pub(super) mirrored: bool,
-    /// Filter. It must not be [`Interpolation::Nearest`](crate::transform::Interpolation::Nearest),
-    /// which [`Axis::pick`] handles.
+    /// The filter. For [`Interpolation::Nearest`](crate::transform::Interpolation::Nearest), use
+    /// [`Axis::pick`] instead.
     pub(super) by: Resampling,
-    /// Numbers of source and output positions of the whole resize. Set if the outputs are only a
-    /// part of a resize, and the coefficients must have as many fractional bits as those of the
-    /// whole resize.
+    /// Number of source and output positions of the whole resize. Set if the output is only a part
+    /// of a larger resize that determines the number of fractional bits.
     pub(super) whole: Option<(u32, u32)>,
 }
 
@@ -63,7 +62,7 @@ struct Taps {
     to: u32,
 }
 
-/// Parameters of the filter of a resize by one factor.
+/// Filter for a resize by a given factor.
 #[derive(Debug, Clone, Copy)]
 struct Step {
     by: Resampling,
@@ -74,7 +73,7 @@ struct Step {
     support: f64,
     /// Support in source positions.
     radius: f64,
-    /// Factor that converts source positions to the filter's unit.
+    /// Factor that converts a distance in source positions to the unit of the filter.
     narrow: f64,
 }
 
@@ -86,19 +85,19 @@ impl Step {
 }
 
 impl Axis {
-    /// Computes the filter and returns whether it changed. Allocates memory only if the filter is
-    /// larger than all earlier ones.
+    /// Computes the filter for `key`. Returns whether it differs from the current filter. Allocates
+    /// memory only if the filter is larger than all earlier ones.
     ///
-    /// The window must not be empty and must be within the source. Therefore every output has at
-    /// least one tap, because its middle is at most half a position away from a source position.
+    /// The window must be inside the source and must not be empty. Then every output has at least
+    /// one tap, because its center is at most half a position away from a source position.
     pub(super) fn prepare(&mut self, key: Key) -> bool {
         if self.key == Some(key) {
             return false;
         }
         let (start, end) = key.window;
         if start.fract() == 0.0 && end - start == f64::from(key.outputs) {
-            // Each output equals one source position, because all filters give the neighbors the
-            // weight 0.
+            // The axis is not resized. Each output equals one source position, because all
+            // filters have the weight 0 at a distance of one position.
             let (first, last) = (start as u32, start as u32 + key.outputs - 1);
             self.pick((0..key.outputs).map(|output| if key.mirrored { last - output } else { first + output }));
             self.key = Some(key);
@@ -108,20 +107,20 @@ impl Axis {
         self.taps.clear();
         self.weights.clear();
         let step = Step::new(key.by, (end - start) / f64::from(key.outputs), key.length);
-        (self.widest, self.precision) = (0, 0);
+        (self.max_taps, self.precision) = (0, 0);
         let mut largest: f64 = 0.0;
         for output in 0..key.outputs {
             let from = self.weights.len();
-            let first = self.weigh(step, start + (f64::from(output) + 0.5) * step.scale);
+            let first = self.push_weights(step, start + (f64::from(output) + 0.5) * step.scale);
             largest = self.weights[from..].iter().fold(largest, |largest, &weight| largest.max(weight));
-            self.widest = self.widest.max(self.weights.len() - from);
+            self.max_taps = self.max_taps.max(self.weights.len() - from);
             self.taps.push(Taps { start: first, from: from as u32, to: self.weights.len() as u32 });
         }
         if let Some((length, outputs)) = key.whole {
             let step = Step::new(key.by, f64::from(length) / f64::from(outputs), length);
             let own = self.weights.len();
             for output in 0..outputs {
-                self.weigh(step, (f64::from(output) + 0.5) * step.scale);
+                self.push_weights(step, (f64::from(output) + 0.5) * step.scale);
                 largest = self.weights.drain(own..).fold(largest, f64::max);
             }
         }
@@ -133,7 +132,7 @@ impl Axis {
         let unit = f64::from(1u32 << self.precision);
         self.coefficients.clear();
         self.coefficients.extend(self.weights.iter().map(|weight| (weight * unit + 0.5_f64.copysign(*weight)) as i16));
-        // Starts and ends never decrease from output to output.
+        // Neither the start nor the end decreases from one output to the next.
         let (first, last) = (self.taps[0], self.taps[self.taps.len() - 1]);
         self.span = (first.start, last.start + last.to - last.from);
         if key.mirrored {
@@ -143,11 +142,11 @@ impl Axis {
         true
     }
 
-    /// Appends the weights of the output at `middle`. Returns the source position of the first
-    /// weight.
+    /// Appends the weights of the output with the center `middle`. Returns the source position of
+    /// the first weight.
     #[inline]
-    fn weigh(&mut self, Step { by, length, support, narrow, radius, .. }: Step, middle: f64) -> u32 {
-        // `as` truncates towards 0 and saturates, which equals `floor` here.
+    fn push_weights(&mut self, Step { by, length, support, narrow, radius, .. }: Step, middle: f64) -> u32 {
+        // `as` truncates, which equals `floor`, because the number is not negative.
         let low = (middle - radius).max(0.0) as u32;
         let high = ceil((middle + radius).min(f64::from(length)));
         let from = self.weights.len();
@@ -172,9 +171,9 @@ impl Axis {
         first
     }
 
-    /// Adds the weights that an output has beyond the edges to its weights of the edge positions,
-    /// and returns the sum of all its weights. The output is at `middle`. Its weights begin at
-    /// index `from`, and the first one belongs to the source position `first`.
+    /// Adds the weights that an output has beyond the edges of the source to the weights of the
+    /// edge positions. Returns the sum of the added weights. The output has the center `middle`.
+    /// Its weights begin at index `from`, and the first one belongs to the source position `first`.
     fn extend_edges(&mut self, (by, length): (Resampling, u32), middle: f64, from: usize, first: u32) -> f64 {
         let weights = &mut self.weights[from..];
         let (last, length) = (weights.len() - 1, i64::from(length));
@@ -190,10 +189,10 @@ impl Axis {
         before + if ends { beyond(last, length..length + 3) } else { 0.0 }
     }
 
-    /// Maps each output to the source position that `positions` returns for it. `positions` must
-    /// not be empty.
+    /// Maps each output to a single source position, which `positions` returns for it. `positions`
+    /// must not be empty.
     pub(super) fn pick(&mut self, positions: impl Iterator<Item = u32>) {
-        (self.key, self.widest, self.precision) = (None, 1, 14);
+        (self.key, self.max_taps, self.precision) = (None, 1, 14);
         self.taps.clear();
         self.taps.extend(positions.map(|start| Taps { start, from: 0, to: 1 }));
         self.weights.clear();
@@ -210,20 +209,20 @@ impl Axis {
         self.taps.len()
     }
 
-    /// Returns the range of source positions that the outputs read.
+    /// Returns the range of source positions that the axis reads.
     pub(super) fn span(&self) -> Range<usize> {
         self.span.0 as usize..self.span.1 as usize
     }
 
-    /// Returns the source position of the first tap of `output`, and the output's coefficients in
-    /// order. There is at least one.
+    /// Returns the first source position that `output` reads, and the coefficients from there on,
+    /// of which there is at least one.
     pub(super) fn taps(&self, output: usize) -> (usize, &[i16]) {
         let taps = self.taps[output];
         (taps.start as usize, &self.coefficients[taps.from as usize..taps.to as usize])
     }
 
-    /// Returns the source position of the first tap of `output`, and the output's weights in order,
-    /// which sum to 1.
+    /// Returns the first source position that `output` reads, and the weights from there on, which
+    /// sum to 1.
     pub(super) fn weights(&self, output: usize) -> (usize, &[f64]) {
         let taps = self.taps[output];
         (taps.start as usize, &self.weights[taps.from as usize..taps.to as usize])
@@ -235,11 +234,12 @@ impl Axis {
     }
 
     /// Returns the maximum number of taps per output.
-    pub(super) fn widest(&self) -> usize {
-        self.widest
+    pub(super) fn max_taps(&self) -> usize {
+        self.max_taps
     }
 
-    /// Returns whether the outputs equal consecutive source positions, so that copying is enough.
+    /// Returns whether the outputs equal consecutive source positions, so that the axis can be
+    /// copied.
     pub(super) fn is_copy(&self) -> bool {
         self.copy
     }
@@ -247,8 +247,8 @@ impl Axis {
 
 /// Rounds up `value`, which must not be negative.
 fn ceil(value: f64) -> u32 {
-    let whole = value as u32;
-    whole + u32::from(f64::from(whole) < value)
+    let truncated = value as u32;
+    truncated + u32::from(f64::from(truncated) < value)
 }
 
 #[cfg(test)]
@@ -257,8 +257,8 @@ mod tests {
     use crate::sampler::Rng;
     use crate::transform::Interpolation;
 
-    /// Returns the weight of each source position in PyTorch's interpolation without antialiasing,
-    /// using the polynomials of `aten/src/ATen/native/UpSample.h`, with positions clamped to the
+    /// Returns the weight of each source position in PyTorch's interpolation without antialiasing.
+    /// Uses the polynomials of `aten/src/ATen/native/UpSample.h`, and clamps positions to the
     /// source.
     fn interpolated(key: Key, output: u32) -> Vec<f64> {
         let scale = (key.window.1 - key.window.0) / f64::from(key.outputs);

@@ -1,16 +1,16 @@
-//! The resize functions that each instruction set implements.
+//! [`Kernels`]: the functions that each instruction set implements.
 
 use super::table::Table;
 
-/// The resize functions of one instruction set. Only the files of the instruction sets construct
-/// this type, after checking the CPU.
+/// The resize functions of one instruction set. Only the file of the instruction set creates the
+/// value, and only if the CPU supports the instructions.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kernels {
     /// Number of pixels per vector.
     pub(super) lanes: usize,
-    /// Equals [`scalar::vertical`](super::scalar::vertical).
+    /// Computes the same bits as [`scalar::vertical`](super::scalar::vertical).
     pub(super) vertical: fn(rows: &[u8], stride: usize, taps: &[i16], precision: u32, out: &mut [u8]),
-    /// Equals [`scalar::horizontal`](super::scalar::horizontal), but reads taps that are laid out
-    /// for `lanes`.
+    /// Computes the same bits as [`scalar::horizontal`](super::scalar::horizontal). The taps must
+    /// be laid out for `lanes`.
     pub(super) horizontal: fn(row: &[u8], table: &Table, out: &mut [u8]),
 }

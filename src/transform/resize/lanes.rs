@@ -1,20 +1,23 @@
-//! The vector code, written once for all widths.
+//! The vector code, shared by all vector widths.
 //!
-//! The file of each width defines what this code uses: `Vector`, a vector of bytes; `Sums`, a
-//! vector of 32-bit elements; `LANES`, the number of pixels per vector; the operations on vectors;
-//! `gather` and `store_pixels`, which differ between widths; and `narrower`, for rows that are
-//! shorter than a vector.
+//! The file of each width defines the following:
 //!
-//! `add_rows` and `add_pixels` add two taps to sums, and differ between instruction sets. The x86
-//! instructions multiply and add adjacent elements, so the values for two taps must be adjacent.
-//! The NEON instructions multiply all elements by one tap.
+//! - `Vector`, a vector of bytes, and `Sums`, a vector of 32-bit elements.
+//! - `LANES`, the number of pixels per vector.
+//! - The operations on vectors.
+//! - `gather` and `store_pixels`, which differ between widths.
+//! - `narrower`, a module with a narrower width, for rows that are shorter than a vector.
+//!
+//! `add_rows` and `add_pixels` differ between instruction sets. Both process two taps at a time.
+//! The x86 instructions multiply and add adjacent elements, so the values for the two taps must be
+//! adjacent. The NEON instructions multiply all elements by the same tap.
 
-/// Shuffle that drops the fourth byte of each pixel.
+/// Shuffle that removes the fourth byte of each pixel.
 pub(super) const SQUEEZE: [i8; 16] = [0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1];
 
 macro_rules! lanes {
     ($features:literal) => {
-        /// Like [`scalar::vertical`](super::scalar::vertical), bit for bit.
+        /// Computes the same bits as [`scalar::vertical`](super::scalar::vertical).
         #[target_feature(enable = $features)]
         pub(super) fn vertical(rows: &[u8], stride: usize, taps: &[i16], precision: u32, out: &mut [u8]) {
             const STEP: usize = 16 * LANES;
@@ -22,36 +25,40 @@ macro_rules! lanes {
             if length < STEP {
                 return narrower::vertical(rows, stride, taps, precision, out);
             }
-            assert!(rows.len() >= (taps.len() - 1) * stride + length, "every row is complete");
+            assert!(
+                rows.len() >= (taps.len() - 1) * stride + length,
+                "`rows` must contain `length` bytes for every tap"
+            );
             let (half, shift) = (set_i32(1 << (precision - 1)), set_i32(precision as i32));
-            let mut at = 0;
+            let mut offset = 0;
             loop {
                 let mut sums = [half; 4];
-                let mut upper = at;
+                let mut upper = offset;
                 for taps in taps.chunks(2) {
                     let (first, second) = (taps[0], taps.get(1).copied().unwrap_or(0));
-                    // An odd last row is read twice, the second time with a coefficient of 0.
+                    // If the number of rows is odd, the last row is read twice, the second time
+                    // with a coefficient of 0.
                     let lower = if taps.len() == 2 { upper + stride } else { upper };
                     debug_assert!(lower + STEP <= rows.len());
                     let rows = rows.as_ptr();
-                    // SAFETY: invariant 2: both rows are among the `taps.len()` rows, and `at +
-                    // STEP <= length`.
+                    // SAFETY: invariant 2; both rows are among the `taps.len()` rows, and
+                    // `offset + STEP` is at most `length`.
                     let (a, b) = unsafe { (load(rows.add(upper).cast()), load(rows.add(lower).cast())) };
                     sums = add_rows(sums, a, b, both(first, second));
                     upper += 2 * stride;
                 }
-                // SAFETY: invariant 2, `at + STEP <= length`.
-                unsafe { store(out.as_mut_ptr().add(at).cast(), narrow(sums, shift)) };
-                if at + STEP == length {
+                // SAFETY: invariant 2; `offset + STEP` is at most `length`.
+                unsafe { store(out.as_mut_ptr().add(offset).cast(), narrow(sums, shift)) };
+                if offset + STEP == length {
                     return;
                 }
-                // The last step overlaps the previous one.
-                at = (at + STEP).min(length - STEP);
+                // The last step may overlap the step before it.
+                offset = (offset + STEP).min(length - STEP);
             }
         }
 
-        /// Like [`scalar::horizontal`](super::scalar::horizontal), bit for bit, with taps laid out
-        /// for this width.
+        /// Computes the same bits as [`scalar::horizontal`](super::scalar::horizontal). The taps
+        /// must be laid out for this width.
         #[target_feature(enable = $features)]
         fn horizontal(row: &[u8], table: &Table, out: &mut [u8]) {
             match table.depth {
@@ -63,8 +70,8 @@ macro_rules! lanes {
             }
         }
 
-        /// Implements `horizontal`. `DEPTH` is the depth of the table, or 0 if it is not known at
-        /// compile time.
+        /// Implements `horizontal`. `DEPTH` is the depth of the table, or 0 to use a depth that is
+        /// not known at compile time.
         #[target_feature(enable = $features)]
         fn rows<const DEPTH: usize>(row: &[u8], table: &Table, out: &mut [u8]) {
             const GROUP: usize = 4 * LANES;
@@ -72,20 +79,21 @@ macro_rules! lanes {
             let groups = table.outputs.div_ceil(GROUP);
             assert!(out.len() == table.outputs * 3 && row.len() >= table.reach && depth == table.depth);
             assert!(table.starts.len() == groups * GROUP && table.pairs.len() * 4 == groups * GROUP * depth);
-            let (near, far, squeeze) = (places(&NEAR), places(&FAR), places(&SQUEEZE));
+            let (near, far, squeeze) = (shuffle_indices(&NEAR), shuffle_indices(&FAR), shuffle_indices(&SQUEEZE));
             let (half, shift) = (set_i32(1 << (table.precision - 1)), set_i32(table.precision as i32));
             for group in 0..groups {
                 let mut sums = [half; 4];
                 for (vector, sum) in sums.iter_mut().enumerate() {
-                    let place = (group * 4 + vector) * LANES;
+                    let lane = (group * 4 + vector) * LANES;
                     for quad in 0..depth.div_ceil(2) {
-                        // SAFETY: invariant 2: `starts` and `pairs` have the lengths asserted
-                        // above; `row` has `reach` bytes, which cover 16 bytes from the last quad
-                        // of every start (the table's invariant).
-                        let pixels = unsafe { gather(row.as_ptr().add(quad * 12), table.starts.as_ptr().add(place)) };
-                        // SAFETY: as above; a lane is 16 bytes.
+                        // SAFETY: invariant 2; `starts` has the length asserted above, and `row`
+                        // has at least `reach` bytes, which include all loads for every start
+                        // (invariant of `Table`).
+                        let pixels = unsafe { gather(row.as_ptr().add(quad * 12), table.starts.as_ptr().add(lane)) };
+                        // SAFETY: invariant 2; `pairs` has the length asserted above, and a lane
+                        // has 16 bytes.
                         let taps = |pair: usize| unsafe {
-                            load_taps(table.pairs.as_ptr().cast::<[i16; 8]>().add(place * depth + pair * LANES).cast())
+                            load_taps(table.pairs.as_ptr().cast::<[i16; 8]>().add(lane * depth + pair * LANES).cast())
                         };
                         *sum = add_pixels(*sum, shuffle(pixels, near), taps(2 * quad));
                         if 2 * quad + 1 < depth {
@@ -97,7 +105,7 @@ macro_rules! lanes {
             }
         }
 
-        /// Drops the fractional bits of the sums and packs them into bytes.
+        /// Removes the fractional bits of the sums, and packs the results into bytes.
         #[inline]
         #[target_feature(enable = $features)]
         fn narrow([a, b, c, d]: [Sums; 4], shift: Sums) -> Vector {
@@ -108,36 +116,36 @@ macro_rules! lanes {
     };
 }
 
-/// The operations that differ between instruction sets, for x86.
+/// Defines the x86 version of the operations that differ between instruction sets.
 #[cfg(target_arch = "x86_64")]
 macro_rules! pairs {
     ($features:literal) => {
-        /// On x86, vectors of 32-bit sums have the same type as vectors of bytes.
+        /// On x86, all vectors of integers have the same type.
         type Sums = Vector;
 
-        /// Shuffle that selects red of pixels 0 and 1, green of both, and blue of both, each
-        /// widened to 16 bits.
+        /// Shuffle that selects the red values of pixels 0 and 1, then their green values, then
+        /// their blue values, and widens them to 16 bits.
         const NEAR: [i8; 16] = [0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1];
-        /// The same for pixels 2 and 3.
+        /// Like `NEAR`, but selects pixels 2 and 3.
         const FAR: [i8; 16] = [6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1];
 
-        /// Repeats the bytes in each lane.
+        /// Loads the indices of a shuffle into every lane.
         #[inline]
         #[target_feature(enable = $features)]
-        fn places(bytes: &[i8; 16]) -> Vector {
+        fn shuffle_indices(bytes: &[i8; 16]) -> Vector {
             // SAFETY: the array has 16 bytes.
             broadcast(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) })
         }
 
-        /// Repeats two taps.
+        /// Repeats the two taps in the whole vector.
         #[inline]
         #[target_feature(enable = $features)]
         fn both(first: i16, second: i16) -> Vector {
             set_i32(i32::from(first as u16) | i32::from(second) << 16)
         }
 
-        /// Adds the bytes of two rows, multiplied by the rows' taps, to four sums. Each sum
-        /// contains a quarter of the elements.
+        /// Multiplies the bytes of each of two rows by the tap of that row, and adds the products
+        /// to the sums. Each of the four vectors of sums contains a quarter of the elements.
         #[inline]
         #[target_feature(enable = $features)]
         fn add_rows([s0, s1, s2, s3]: [Sums; 4], a: Vector, b: Vector, taps: Vector) -> [Sums; 4] {

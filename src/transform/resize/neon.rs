@@ -1,9 +1,9 @@
 //! Vector code for NEON, which processes one pixel or 16 values of a row at a time.
 //!
 //! **Invariants**
-//! 1. Functions marked `target_feature` run only through [`kernels`], which checks the CPU for
-//!    NEON.
-//! 2. Every load and store stays inside a slice. The function asserts the slice's length on entry,
+//! 1. Functions marked `target_feature` are called only through [`kernels`], which checks that the
+//!    CPU supports NEON.
+//! 2. Every load and store stays inside a slice. Each function asserts the lengths of its slices
 //!    before the first access.
 #![allow(unsafe_code)]
 
@@ -22,7 +22,7 @@ use super::table::Table;
 /// Number of pixels per vector.
 const LANES: usize = 1;
 
-/// Returns the functions of this file if this CPU can run them.
+/// Returns the functions of this file if this CPU supports NEON.
 pub(super) fn kernels() -> Option<Kernels> {
     is_aarch64_feature_detected!("neon").then_some(Kernels {
         lanes: LANES,
@@ -35,15 +35,16 @@ pub(super) fn kernels() -> Option<Kernels> {
 
 super::lanes::lanes!("neon");
 
-/// Shuffle that selects pixels 0 and 1, each with a fourth channel, and widens them to 16 bits.
+/// Shuffle that selects pixels 0 and 1, adds a fourth channel to each, and widens the channels to
+/// 16 bits.
 const NEAR: [i8; 16] = [0, -1, 1, -1, 2, -1, -1, -1, 3, -1, 4, -1, 5, -1, -1, -1];
-/// The same for pixels 2 and 3.
+/// Like `NEAR`, but selects pixels 2 and 3.
 const FAR: [i8; 16] = [6, -1, 7, -1, 8, -1, -1, -1, 9, -1, 10, -1, 11, -1, -1, -1];
 
-/// Loads the indices of a shuffle. A negative index selects 0.
+/// Loads the indices of a shuffle. Where an index is negative, the shuffle writes 0.
 #[inline]
 #[target_feature(enable = "neon")]
-fn places(bytes: &[i8; 16]) -> Vector {
+fn shuffle_indices(bytes: &[i8; 16]) -> Vector {
     // SAFETY: the array has 16 bytes.
     vreinterpretq_u8_s8(unsafe { vld1q_s8(bytes.as_ptr()) })
 }
@@ -52,8 +53,8 @@ fn both(first: i16, second: i16) -> [i16; 2] {
     [first, second]
 }
 
-/// Adds the bytes of two rows, multiplied by the rows' taps, to four sums. Each sum contains a
-/// quarter of the elements.
+/// Multiplies the bytes of each of two rows by the tap of that row, and adds the products to the
+/// sums. Each of the four vectors of sums contains a quarter of the elements.
 #[inline]
 #[target_feature(enable = "neon")]
 fn add_rows([s0, s1, s2, s3]: [Sums; 4], a: Vector, b: Vector, taps: [i16; 2]) -> [Sums; 4] {
@@ -66,7 +67,7 @@ fn add_rows([s0, s1, s2, s3]: [Sums; 4], a: Vector, b: Vector, taps: [i16; 2]) -
     [first(s0, low), second(s1, low), first(s2, high), second(s3, high)]
 }
 
-/// Adds two pixels, multiplied by the first two of `taps`.
+/// Multiplies two pixels by the first two elements of `taps`, and adds the products to `sum`.
 #[inline]
 #[target_feature(enable = "neon")]
 fn add_pixels(sum: Sums, pixels: Vector, taps: int16x4_t) -> Sums {
@@ -95,7 +96,7 @@ fn pack_i16(low: int16x8_t, high: int16x8_t) -> Vector {
 /// Loads 16 bytes from `from + starts[0]`.
 ///
 /// # Safety
-/// Those bytes and `starts[..LANES]` must be readable.
+/// `starts[0]` and the 16 bytes at this start must be readable.
 #[inline]
 #[target_feature(enable = "neon")]
 unsafe fn gather(from: *const u8, starts: *const u32) -> Vector {
@@ -103,13 +104,13 @@ unsafe fn gather(from: *const u8, starts: *const u32) -> Vector {
     unsafe { load(from.add(*starts as usize)) }
 }
 
-/// Stores four pixels, which have 12 bytes, or as many of them as fit into `to`. If 16 bytes fit,
-/// it writes four extra bytes, which the next pixels overwrite.
+/// Stores four pixels, which are 12 bytes, or as many as fit into `to`. If 16 bytes fit, the
+/// function writes four bytes too many, which the next pixels overwrite.
 #[inline]
 #[target_feature(enable = "neon")]
 fn store_pixels(pixels: Vector, to: &mut [u8]) {
     if to.len() >= 16 {
-        // SAFETY: at least 16 bytes are left (invariant 2).
+        // SAFETY: `to` has at least 16 bytes (invariant 2).
         unsafe { store(to.as_mut_ptr(), pixels) };
     } else {
         let mut last = [0u8; 16];

@@ -1,4 +1,4 @@
-//! Crops, bilinearly resizes and flips 32-bit floats with any number of channels.
+//! [`Planes`]: crops, resizes and flips maps of 32-bit floats with any number of channels.
 
 use super::axis::{Axis, Key};
 use crate::decode::Rect;
@@ -6,10 +6,10 @@ use crate::error::resize;
 use crate::transform::interpolation::Resampling;
 use crate::transform::{Interpolation, Plan};
 
-/// Resizes maps of floats, reusing its scratch memory.
+/// Crops, resizes and flips maps of floats, reusing its scratch memory.
 ///
-/// The filter is the bilinear filter of [`Resizer`](super::Resizer) with float weights, like
-/// torchvision's `resize` of a float image.
+/// Maps are always resized with the bilinear filter of [`Resizer`](super::Resizer), but with float
+/// weights, like a float image in torchvision's `resize`.
 #[derive(Debug, Default)]
 pub(crate) struct Planes {
     across: Axis,
@@ -18,12 +18,12 @@ pub(crate) struct Planes {
 }
 
 impl Planes {
-    /// Writes the area that the plan shows to its position in `to`, which has the shape (H, W,
-    /// `channels`) of the output. `pixel` returns channel `c` of the source pixel (x, y). Values of
-    /// `to` that the image does not cover stay unchanged.
+    /// Transforms a map according to `plan`, and writes it to `to`, which has the shape (H, W,
+    /// `channels`) of the output. `pixel(x, y, c)` returns channel `c` of a source pixel. Values of
+    /// `to` that the map does not cover stay unchanged.
     ///
-    /// The plan's window must not be empty, which holds for every plan of an
-    /// [`Augment`](crate::transform::Augment).
+    /// The window of the plan must not be empty. This is true of every plan that an
+    /// [`Augment`](crate::transform::Augment) creates.
     pub(crate) fn run(
         &mut self,
         plan: &Plan,
@@ -49,8 +49,8 @@ impl Planes {
         let rows = to.chunks_exact_mut(stride).skip(shown.y as usize).take(shown.height as usize);
         for (output, out) in rows.enumerate() {
             let (first, weights) = self.down.weights(output);
-            for (place, sum) in self.row.iter_mut().enumerate() {
-                let (column, channel) = (x + span.start + place / channels, place % channels);
+            for (index, sum) in self.row.iter_mut().enumerate() {
+                let (column, channel) = (x + span.start + index / channels, index % channels);
                 let value = |(tap, weight): (usize, &f64)| weight * f64::from(pixel(column, y + first + tap, channel));
                 *sum = weights.iter().enumerate().map(value).sum::<f64>() as f32;
             }

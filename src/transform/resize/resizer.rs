@@ -1,4 +1,4 @@
-//! Crops, resizes and flips images in one pass.
+//! [`Resizer`]: crops, resizes and flips images in one pass.
 
 use super::axis::{Axis, Key};
 use super::kernels::Kernels;
@@ -14,20 +14,20 @@ use crate::transform::{Interpolation, Plan};
 
 /// Crops, resizes and flips images, reusing its scratch memory.
 ///
-/// The antialiased bilinear filter is the triangle that Pillow and torchvision (`antialias=True`)
-/// use. On every CPU, its pixels are bit-identical to those of `fast_image_resize`.
-/// [`Interpolation`] lists the other filters.
+/// With the default filter, the pixels are bit-identical to `fast_image_resize` on every CPU.
+/// [`Interpolation`] describes all filters.
 #[derive(Debug)]
 pub struct Resizer {
     across: Axis,
     down: Axis,
-    /// One row between the two passes, with padding because vector loads may extend past its end.
+    /// The row between the two passes, followed by padding, because vector loads may extend past
+    /// its end.
     row: Vec<u8>,
-    /// Horizontally resized rows, for filters that resize vertically last.
+    /// Horizontally resized rows, for filters that resize horizontally first.
     lines: Vec<u8>,
     /// Horizontal taps, laid out for `kernels`.
     table: Table,
-    /// The vector code, or `None` to use `scalar`.
+    /// The vector code, or `None` if the CPU has only the portable code.
     kernels: Option<Kernels>,
 }
 
@@ -59,9 +59,9 @@ impl Resizer {
         Resizer { across, down, row: Vec::new(), lines: Vec::new(), table, kernels }
     }
 
-    /// Transforms `pixels` according to `plan` and writes the result to `dst` as `u8` HWC,
-    /// `plan.output.width * plan.output.height * 3` bytes. Overwrites all of `dst` and does not
-    /// read from it.
+    /// Transforms `pixels` according to `plan`, and writes the result to `dst` in `u8` HWC. `dst`
+    /// must have `plan.output.height * plan.output.width * 3` bytes. All of them are overwritten,
+    /// and none is read.
     ///
     /// # Errors
     /// If `pixels` does not cover `plan.region`, if the length of `dst` is wrong, if the plan's
@@ -78,7 +78,7 @@ impl Resizer {
         self.resize(pixels, plan, dst, None)
     }
 
-    /// Writes the target, and fills the remaining area with `fill`, if any.
+    /// Writes the target of the plan. If `fill` is set, fills the rest of `dst` with it.
     fn resize(&mut self, pixels: &Pixels, plan: &Plan, dst: &mut [u8], fill: Option<[u8; 3]>) -> Result<()> {
         let region = pixels.locate(plan.region).map_err(crate::error::of_jpeg)?;
         let expected = plan.output.area() * 3;
@@ -101,13 +101,13 @@ impl Resizer {
         let filter = plan.interpolation;
         let nearest = filter == Interpolation::Nearest;
         let changed = if nearest {
-            self.pick(plan)?;
+            self.pick_nearest(plan)?;
             true
         } else {
             let by = plan.resampling();
             let (target, crop, resized) = (plan.target, plan.crop, plan.resized);
             let key = |length, window, (outputs, mirrored), whole: (u32, u32)| {
-                let whole = Some(whole).filter(|(_, all)| filter.is_across_first() && *all != outputs);
+                let whole = Some(whole).filter(|(_, all)| filter.resizes_horizontally_first() && *all != outputs);
                 Key { length, window, outputs, mirrored, by, whole }
             };
             let down = (down, (target.height, plan.vertical_flip), (crop.height, resized.height));
@@ -121,16 +121,16 @@ impl Resizer {
         let stride = pixels.size().width as usize * 3;
         let source = &pixels.data()[region.y as usize * stride + region.x as usize * 3..];
         let outs = target_rows(plan, dst, fill);
-        if filter.is_across_first() {
-            self.rows_across_first(source, stride, (outs, plan.vertical_flip));
+        if filter.resizes_horizontally_first() {
+            self.resize_horizontally_first(source, stride, (outs, plan.vertical_flip));
         } else {
-            self.rows(source, stride, outs);
+            self.resize_vertically_first(source, stride, outs);
         }
         Ok(())
     }
 
-    /// Prepares the axes so that each pixel of the target equals the nearest pixel of the region.
-    fn pick(&mut self, plan: &Plan) -> Result<()> {
+    /// Prepares the axes for nearest-neighbor sampling.
+    fn pick_nearest(&mut self, plan: &Plan) -> Result<()> {
         let (shown, region) = (plan.shown(), plan.region);
         let outside = |axis: &Axis, length: u32| axis.span().end > length as usize;
         self.across.pick(
@@ -148,9 +148,10 @@ impl Resizer {
         Ok(())
     }
 
-    /// Like [`rows`](Resizer::rows), but resizes horizontally first and then vertically. If
-    /// `mirrored` is set, the last row shows the first row of the source.
-    fn rows_across_first<'a>(
+    /// Writes the rows of the target to `outs`, resizing horizontally first. `source` starts at the
+    /// first pixel of the region. If `mirrored` is set, the image is flipped vertically, so the
+    /// rows are written from last to first.
+    fn resize_horizontally_first<'a>(
         &mut self,
         source: &[u8],
         stride: usize,
@@ -160,12 +161,12 @@ impl Resizer {
         let (left, length, line) = (columns.start * 3, columns.len() * 3, self.across.outputs() * 3);
         let longer = self.row.len().max(self.table.reach);
         resize(&mut self.row, longer, 0);
-        // Reserve twice as many rows as an output reads, so that rows rarely have to be moved to
-        // the front.
-        let room = 2 * self.down.widest();
+        // Reserve twice as many rows as an output row reads, so that they rarely have to be moved
+        // to the front.
+        let room = 2 * self.down.max_taps();
         let longer = self.lines.len().max(room * line);
         resize(&mut self.lines, longer, 0);
-        // The range of source rows that `lines` contains.
+        // `lines` contains the source rows `first..end`.
         let (mut first, mut end) = (0, 0);
         let mut write = |output: usize, out: &mut [u8]| {
             let (start, taps) = self.down.taps(output);
@@ -183,7 +184,8 @@ impl Resizer {
                     None => scalar::horizontal(row, &self.across, to),
                     Some(kernels) if row.len() >= self.table.reach => (kernels.horizontal)(row, &self.table, to),
                     Some(kernels) => {
-                        // Copy the row, because loads would extend past the end of the image.
+                        // Copy the row to a longer buffer, because the vector code would read past
+                        // the end of the image.
                         self.row[..length].copy_from_slice(&row[..length]);
                         (kernels.horizontal)(&self.row, &self.table, to);
                     }
@@ -205,8 +207,9 @@ impl Resizer {
         }
     }
 
-    /// Writes the target's rows to `outs`. `source` starts at the region's first pixel.
-    fn rows<'a>(&mut self, source: &[u8], stride: usize, outs: impl Iterator<Item = &'a mut [u8]>) {
+    /// Writes the rows of the target to `outs`, resizing vertically first. `source` starts at the
+    /// first pixel of the region.
+    fn resize_vertically_first<'a>(&mut self, source: &[u8], stride: usize, outs: impl Iterator<Item = &'a mut [u8]>) {
         let columns = self.across.span();
         let (first, length) = (columns.start * 3, columns.len() * 3);
         let copy = self.across.is_copy();
@@ -234,7 +237,7 @@ impl Resizer {
     }
 }
 
-/// Returns the rows of the target. If `fill` is set, fills the area that the image does not cover.
+/// Returns the rows of the target. If `fill` is set, fills the rest of `dst` with it.
 fn target_rows<'a>(
     plan: &Plan,
     dst: &'a mut [u8],
@@ -269,7 +272,7 @@ mod tests {
     use crate::transform::interpolation::Resampling;
     use crate::transform::{Augment, Window};
 
-    /// Returns one resizer for each vector backend that this CPU supports.
+    /// Returns a resizer for each vector instruction set that this CPU supports.
     fn backends() -> Vec<Resizer> {
         kernels().map(|kernels| Resizer::with(Some(kernels))).collect()
     }
@@ -277,7 +280,7 @@ mod tests {
     fn image(size: Size, seed: u64) -> Pixels {
         let mut rng = Rng::new(seed, 0, 0);
         let mut pixels = Pixels::new();
-        // Alternate runs of one value with noise, to test clamping to black and to white.
+        // Mix runs of equal values, noise, black and white, to test that sums are clamped.
         let mut value = 0;
         for byte in pixels.reset(size) {
             let bits = rng.next_u64();
@@ -298,7 +301,7 @@ mod tests {
         Resizer::with(None).run(pixels, plan, &mut expected).unwrap();
         for resizer in resizers {
             let lanes = resizer.kernels.map(|kernels| kernels.lanes);
-            // The bytes around the image in its batch must not change.
+            // Bytes before and after the image must not change.
             let mut out = vec![0x5a; expected.len() + 64];
             resizer.run(pixels, plan, &mut out[32..][..expected.len()]).unwrap();
             assert!(
@@ -311,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn every_backend_equals_the_portable_one_bit_for_bit() {
+    fn vector_code_equals_the_portable_code() {
         let mut resizers = backends();
         let mut rng = Rng::new(9, 9, 9);
         for case in 0..1500 {
@@ -340,13 +343,13 @@ mod tests {
         }
     }
 
-    /// The filters whose pixels are weighted sums.
+    /// All filters except nearest-neighbor.
     const FILTERS: [Interpolation; 4] =
         [Interpolation::Bilinear, Interpolation::BilinearExact, Interpolation::Bicubic, Interpolation::Lanczos];
 
-    /// Resizes horizontally, then vertically, and rounds each value to a byte as soon as it is
-    /// computed.
-    fn across_then_down(pixels: &Pixels, output: Size, by: Resampling) -> Vec<u8> {
+    /// Reference implementation: resizes horizontally, rounds to bytes, resizes vertically, and
+    /// rounds to bytes again.
+    fn resize_naively(pixels: &Pixels, output: Size, by: Resampling) -> Vec<u8> {
         let size = pixels.size();
         let axis = |length: u32, outputs: u32| {
             let mut axis = Axis::default();
@@ -385,14 +388,15 @@ mod tests {
             (plan.interpolation, plan.antialias) = (FILTERS[1 + case as usize % 3], rng.chance(0.5));
             let mut ours = vec![0; output.area() as usize * 3];
             Resizer::with(None).run(&pixels, &plan, &mut ours).unwrap();
-            assert!(ours == across_then_down(&pixels, output, plan.resampling()), "{size:?} {plan:?}");
+            assert!(ours == resize_naively(&pixels, output, plan.resampling()), "{size:?} {plan:?}");
         }
     }
 
-    /// Promise: a resize followed by a crop, as in evaluation, produces the same pixels as resizing
-    /// the whole image and then cropping, whether an axis shrinks, grows or keeps its size.
+    /// Promise: resizing only the pixels that a crop needs, as in evaluation, gives the same pixels
+    /// as resizing the whole image and then cropping, whether an axis shrinks, grows or keeps its
+    /// size.
     #[test]
-    fn a_part_of_a_resize_has_the_pixels_of_the_whole() {
+    fn resizing_a_part_equals_resizing_the_whole_image() {
         let (mut rng, mut resizers, mut drawn) = (Rng::new(6, 9, 9), backends(), [[0; 3]; 2]);
         resizers.push(Resizer::with(None));
         for case in 0..600 {
@@ -417,17 +421,17 @@ mod tests {
                 drawn[axis][(from.cmp(&to) as i8 + 1) as usize] += u32::from(part.size() != resized);
             }
             let pixels = image(size, case);
-            let whole = if filter.is_across_first() {
-                across_then_down(&pixels, resized, by)
+            let whole = if filter.resizes_horizontally_first() {
+                resize_naively(&pixels, resized, by)
             } else {
-                let plan = Plan::resized_crop(size, Rect::full(size), resized, Rect::full(resized)).by(by);
+                let plan = Plan::resized_crop(size, Rect::full(size), resized, Rect::full(resized)).with_resampling(by);
                 let mut whole = vec![0; resized.area() as usize * 3];
                 Resizer::with(None).run(&pixels, &plan, &mut whole).unwrap();
                 whole
             };
             // The default filter rounds its coefficients according to the crop alone, as the device
             // does. Therefore each of its two passes may round differently.
-            let most = if filter.is_across_first() { 0 } else { 2 };
+            let most = if filter.resizes_horizontally_first() { 0 } else { 2 };
             for resizer in &mut resizers {
                 let mut ours = vec![0; part.size().area() as usize * 3];
                 resizer.run(&pixels, &plan, &mut ours).unwrap();
@@ -500,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn an_impossible_plan_is_an_error() {
+    fn invalid_plans_are_errors() {
         let pixels = image(Size::new(8, 8), 0);
         let mut plan = plan(Rect::new(0, 0, 8, 8), Rect::new(0, 0, 8, 8).into(), Size::new(4, 4));
         let e = Resizer::new().run(&pixels, &plan, &mut [0; 47]).unwrap_err();

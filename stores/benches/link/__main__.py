@@ -7,8 +7,8 @@
 
 A process forwards packets between two network namespaces at 1 Gbit/s (emulate.py). nginx serves the
 same photographs in every layout (serve.py), and each library runs in a separate process
-(readers.py). All traffic stays in these namespaces. Python needs the packages of readers.py; an error
-names the missing ones.
+(readers.py). All traffic stays in these namespaces. The libraries in readers.py must be installed. An
+error names a missing library.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BATCHES_BEFORE_RESUME = 20
 
 @contextlib.contextmanager
 def running(*command: object) -> Iterator[None]:
-    """Runs a program that prints `ready`, until the end of the block."""
+    """Runs a program until the end of the block. The program must print `ready` first."""
     process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -45,12 +45,12 @@ def running(*command: object) -> Iterator[None]:
         process.wait()
 
 
-def inside(namespace: str, *command: object) -> list[str]:
+def in_namespace(namespace: str, *command: object) -> list[str]:
     return [str(word) for word in ("ip", "netns", "exec", namespace, *command)]
 
 
 class Link:
-    """Runs a link with a server behind it."""
+    """Runs an emulated link to a server."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.work = options, options.work.resolve()
@@ -63,7 +63,7 @@ class Link:
         serve = [HERE / "serve.py", self.options.root, self.work / "server", "--address", ADDRESS, "--port", PORT]
         serve += ["--nginx", self.options.nginx]
         with running(sys.executable, HERE / "emulate.py", CLIENT, SERVER, "--ms", ms, "--gbit", gbit):
-            with running(*inside(SERVER, sys.executable, *serve)):
+            with running(*in_namespace(SERVER, sys.executable, *serve)):
                 yield
 
     def read(self, name: str, *more: object) -> dict[str, object] | str:
@@ -71,9 +71,9 @@ class Link:
         work = self.work / "reader"
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
-        begun = self.log.stat().st_size if self.log.exists() else 0
+        log_start = self.log.stat().st_size if self.log.exists() else 0
         # The thread pools of the other libraries use every core that they find.
-        command = inside(CLIENT, self.options.python, "-W", "ignore", HERE / "readers.py", name, "--work", work)
+        command = in_namespace(CLIENT, self.options.python, "-W", "ignore", HERE / "readers.py", name, "--work", work)
         command += [str(word) for word in ("--server", f"http://{ADDRESS}:{PORT}", "--root", self.options.root, *more)]
         environment = {**os.environ, "HOME": str(work), "PYTHONPATH": str(self.options.path)}
         process = subprocess.Popen(
@@ -82,7 +82,7 @@ class Link:
         try:
             out, err = process.communicate(timeout=self.options.seconds + 60)
         except subprocess.TimeoutExpired:
-            out, err = "", "no end"
+            out, err = "", "timeout"
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -92,7 +92,7 @@ class Link:
             return (err.strip().splitlines() or ["no result"])[-1]
         result = json.loads(results[-1])
         with self.log.open() as log:
-            log.seek(begun)
+            log.seek(log_start)
             requests = [line.split(" ", 4) for line in log]
         # nginx logs a line at the end of each response.
         requests = [line for line in requests if float(line[0]) <= result["ended"] + 0.05]
@@ -111,8 +111,8 @@ def head(*columns: str) -> None:
 
 
 def rates(options: argparse.Namespace) -> None:
-    """Reads cold epochs with each library for a fixed time."""
-    from readers import KEEPING
+    """Reads uncached epochs with each library for a fixed time."""
+    from readers import CACHING
 
     link, mean = Link(options), mean_bytes(options.root)
     capacity = options.gbit * 1.25e8
@@ -122,7 +122,7 @@ def rates(options: argparse.Namespace) -> None:
     )
     with link.open():
         for name in options.only:
-            epochs = 1 if name.startswith(KEEPING) else options.epochs
+            epochs = 1 if name.startswith(CACHING) else options.epochs
             limits = ["--seconds", options.seconds, "--epochs", epochs]
             result = link.read(name, *limits, "--workers", options.workers)
             if isinstance(result, str):
@@ -165,7 +165,7 @@ def first(options: argparse.Namespace) -> None:
 
 
 def cache(options: argparse.Namespace) -> None:
-    """Measures the hit rate of a cache of a third of the dataset. On one machine the optimum is a third."""
+    """Measures the hit rate of a cache of a third of the dataset. On one machine, the optimum is one third."""
     link = Link(options)
     with link.open():
         result = link.read("warpfeed, a third cached", "--seconds", options.seconds, "--epochs", 5)

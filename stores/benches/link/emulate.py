@@ -30,7 +30,7 @@ IFF_TUN, IFF_NO_PI, IFF_VNET_HDR = 0x0001, 0x1000, 0x4000
 # Offload checksums and segmentation to the receiving end.
 OFFLOAD = 1 | 2 | 4
 HEADER = 10
-#: Size of the queue in each direction, in bytes. Further packets are dropped, as by a router.
+#: Size of the queue in each direction, in bytes. If a queue is full, packets are dropped, as in a router.
 QUEUE = 32 << 20
 
 CLIENT, SERVER = "10.77.0.1", "10.77.0.2"
@@ -54,7 +54,7 @@ def create(name: str, namespace: str, address: str) -> int:
         ["link", "set", "lo", "up"],
     ):
         ip("-n", namespace, *words)
-    # Needs Linux 5.18 or newer.
+    # This requires Linux 5.18 or later.
     ip("netns", "exec", namespace, "sysctl", "-qe", "net.ipv4.tcp_tso_rtt_log=31")
     return file
 
@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("--gbit", type=float, default=1.0, help="rate in each direction, in Gbit/s")
     parser.add_argument("--ms", type=float, default=30.0, help="round-trip time in ms")
     options = parser.parse_args()
-    # Raise the priority, because the other programs use all cores.
+    # This process needs a high priority, because the other programs use all cores.
     os.nice(-15)
     for stop in (signal.SIGTERM, signal.SIGINT):
         signal.signal(stop, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))

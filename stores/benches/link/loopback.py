@@ -30,7 +30,7 @@ TICK = os.sysconf("SC_CLK_TCK")
 #: Number of shards, and number of photographs in each shard.
 SHARDS, EACH = 16, 640
 #: Number of bytes needed for the dataset, the packed photographs and the logs.
-ROOM = 2 << 30
+FREE_BYTES = 2 << 30
 
 GROUPS = {
     "transfer": re.compile("warpfeed-store"),
@@ -149,8 +149,8 @@ def main() -> None:
     )
     options = parser.parse_args()
     begun = time.monotonic()
-    # Containers often have little shared memory, so check the free space first.
-    has_room = options.memory.is_dir() and shutil.disk_usage(options.memory).free > ROOM
+    # Containers often have little shared memory, so the free space is checked first.
+    has_room = options.memory.is_dir() and shutil.disk_usage(options.memory).free > FREE_BYTES
     work = pathlib.Path(tempfile.mkdtemp(dir=options.memory if has_room else None))
     server = None
     try:

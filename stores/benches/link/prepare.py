@@ -95,7 +95,7 @@ def main() -> None:
         import pyarrow as pa
 
         schema = pa.schema([pa.field("image", pa.large_binary())])
-        # Shuffle the images, because consecutive equal values would be stored only once.
+        # The images are shuffled, because consecutive equal values would be stored only once.
         random.Random(1).shuffle(images)
 
         def batches():

@@ -40,7 +40,7 @@ class Options(argparse.Namespace):
 
 
 def warpfeed(url: str, cached: float = 0, **more: object) -> Reader:
-    """Returns a reader. `cached` is the size of its cache as a fraction of the dataset."""
+    """Returns a reader with a cache. `cached` is the size of the cache as a fraction of the dataset."""
 
     def reader(options: Options) -> Callable[[], Batches]:
         import warpfeed
@@ -103,7 +103,7 @@ def torch_loader(dataset: object, options: Options, **more: object) -> Callable[
 
 
 def allow_http() -> None:
-    """Patches LitData, which rejects servers without TLS and has no option to allow them."""
+    """Patches LitData so that it accepts servers without TLS. It has no option for this."""
     from litdata.streaming import downloader
 
     downloader._OBSTORE_CLIENT_OPTIONS = {**(downloader._OBSTORE_CLIENT_OPTIONS or {}), "allow_http": True}
@@ -212,8 +212,8 @@ MODULES = {
     "pylance": ["lance"],
 }
 
-#: Libraries that cache what they fetch, so that later epochs do not use the link.
-KEEPING = ("warpfeed, MDS", "warpfeed, LitData", "warpfeed, a third cached", "litdata", "mosaicml-streaming")
+#: Libraries that cache all samples or some of them, so that later epochs use the link less.
+CACHING = ("warpfeed, MDS", "warpfeed, LitData", "warpfeed, a third cached", "litdata", "mosaicml-streaming")
 
 READERS: dict[str, Reader] = {
     "warpfeed, tar shards": warpfeed("s3://tar/train"),

@@ -1,11 +1,12 @@
-//! The file format of a block: a header that identifies the bytes and contains their checksum,
-//! followed by the bytes.
+//! Reads and writes the files of blocks. A file contains a header, which identifies the bytes and
+//! contains their checksum, followed by the bytes.
 //!
 //! The format is little-endian. The header consists of the magic number, the offset, the number of
 //! bytes, the length of the object, the dataset, the sample, the lengths of the tag and of the name
 //! as 32-bit numbers, the CRC-32 of the bytes, the tag, the name, and the CRC-32 of the header. A
-//! missing tag has the length `u32::MAX`. The name is the URL, preceded by the server between line
-//! feeds if there is a server. The last byte of the magic number is the version.
+//! missing tag has the length `u32::MAX`. The name is the URL. If the object has a server, the
+//! server precedes the URL, between two line feeds. The last byte of the magic number is the
+//! version.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -18,9 +19,10 @@ use warpfeed_sources::Object;
 use super::index::{Key, Owner};
 
 const MAGIC: [u8; 8] = *b"wfblock\x01";
+/// Length in bytes of the header up to the tag.
 const FIXED: usize = 8 + 5 * 8 + 3 * 4;
 /// Maximum size of a header in bytes.
-const MOST: usize = 1 << 16;
+const MAX_HEADER: usize = 1 << 16;
 
 /// The range of an object that a block contains.
 #[derive(Debug, Clone, Copy)]
@@ -31,9 +33,9 @@ pub(super) struct Range<'a> {
 }
 
 impl Range<'_> {
-    /// Returns the key of the block: a 128-bit FNV-1a hash of the object's URL, length, tag and
-    /// server, and of the range. The header contains all of these, so a hash collision merely
-    /// causes a cache miss.
+    /// Returns the key of the block: a 128-bit FNV-1a hash of the range and of the object's URL,
+    /// length, tag and server. The header contains all of these, so a hash collision causes only a
+    /// cache miss.
     pub(super) fn key(&self) -> Key {
         let tag = self.object.tag.as_deref();
         let numbers = [self.object.len, self.at, self.len, u64::from(tag.is_some())];
@@ -68,9 +70,9 @@ impl Range<'_> {
         (self.len + (FIXED + self.names() + 4) as u64).next_multiple_of(4096)
     }
 
-    /// Returns whether the size of the header is within the limit.
+    /// Returns whether the header is small enough for a block.
     pub(super) fn fits(&self) -> bool {
-        self.names() + FIXED + 4 <= MOST
+        self.names() + FIXED + 4 <= MAX_HEADER
     }
 
     /// Returns the total length of the tag and the name in the header.
@@ -83,7 +85,7 @@ impl Range<'_> {
 /// Delimiter of the server in a name. No URL begins with this character.
 const SERVER: char = '\n';
 
-/// Returns the URL of an object, preceded by its server if it has one.
+/// Returns the URL of an object. If the object has a server, the server precedes the URL.
 fn name(object: &Object) -> Cow<'_, str> {
     match &object.server {
         Some(server) => format!("{SERVER}{server}{SERVER}{}", object.url).into(),
@@ -91,7 +93,7 @@ fn name(object: &Object) -> Cow<'_, str> {
     }
 }
 
-/// Splits a name into server and URL.
+/// Splits a name into the server and the URL.
 fn split(name: &str) -> (Option<Arc<str>>, &str) {
     let split = name.strip_prefix(SERVER).and_then(|name| name.split_once(SERVER));
     split.map_or((None, name), |(server, url)| (Some(server.into()), url))
@@ -112,19 +114,20 @@ pub(super) fn write(file: &mut File, range: Range<'_>, owner: Owner, bytes: &[u8
 /// Fills `to` with the bytes of a block. Returns `false` if the block is damaged or contains a
 /// different range.
 pub(super) fn read(file: &mut File, range: Range<'_>, to: &mut [u8]) -> io::Result<bool> {
-    // The owner and the checksum in this header are placeholders; those in the file are used.
+    // The owner and the checksum in this header are placeholders. The values in the file replace
+    // them.
     let mut header = range.header(Owner::default(), 0);
     let expected = header.clone();
-    // Request one more byte, to detect a file that is too long.
-    let mut more = [0];
-    let want = header.len() + to.len();
+    // One more byte is requested, to detect a file that is too long.
+    let mut extra = [0];
+    let expected_len = header.len() + to.len();
     let mut read = 0;
     loop {
         let parts = (read.min(header.len()), read.saturating_sub(header.len()).min(to.len()));
         let buffers = &mut [
             IoSliceMut::new(&mut header[parts.0..]),
             IoSliceMut::new(&mut to[parts.1..]),
-            IoSliceMut::new(&mut more),
+            IoSliceMut::new(&mut extra),
         ];
         match file.read_vectored(buffers) {
             Ok(0) => break,
@@ -132,19 +135,19 @@ pub(super) fn read(file: &mut File, range: Range<'_>, to: &mut [u8]) -> io::Resu
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(e),
         }
-        if read > want {
+        if read > expected_len {
             return Ok(false);
         }
     }
     let (body, end) = header.split_at(header.len() - 4);
-    let sound = read == want && crc32fast::hash(body).to_le_bytes() == end;
+    let sound = read == expected_len && crc32fast::hash(body).to_le_bytes() == end;
     // All fields except the owner and the checksum must match the range.
     let same = [0..32, 48..56, FIXED..body.len()].into_iter().all(|part| body[part.clone()] == expected[part]);
     Ok(sound && same && crc32fast::hash(to).to_le_bytes() == body[56..60])
 }
 
 /// Returns whether the file at `path` begins with the magic number of a block.
-pub(super) fn begins_like_a_block(path: &Path) -> bool {
+pub(super) fn has_magic(path: &Path) -> bool {
     let mut magic = [0; MAGIC.len()];
     File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == MAGIC
 }
@@ -173,7 +176,7 @@ impl Header {
         let tagged = if tag_len == u32::MAX { 0 } else { tag_len as usize };
         let owner = Owner { set: long(32), sample: long(40) };
         let (at, len, object_len) = (long(8), long(16), long(24));
-        if bytes[..8] != MAGIC || tagged + url_len > MOST {
+        if bytes[..8] != MAGIC || tagged + url_len > MAX_HEADER {
             return Ok(None);
         }
         let mut rest = vec![0; tagged + url_len + 4];
@@ -225,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_reads_back_and_damage_is_detected() {
+    fn a_block_is_read_as_written_and_damage_is_detected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("block");
         let (object, owner) = (object(Some("v\"1\"")), Owner { set: 3, sample: 5 });
@@ -259,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_matches_one_object_version_and_range() {
+    fn a_block_matches_only_its_object_version_and_range() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("block");
         let own = object(Some("1"));

@@ -1,15 +1,16 @@
-//! Whole files in the folder of a cache, for formats that need local files, such as LMDB and HDF5.
+//! Stores whole files in the folder of a cache, for formats that need local files, such as LMDB and
+//! HDF5.
 //!
 //! The files of a dataset are in the folder `files/KEY`, where the key is a hash of the names and
-//! versions of the objects. The folder contains the list of the objects in `objects`, the files in
-//! `data`, the record of received parts in `arrived`, and, once all parts have been received, the
+//! versions of the objects. This folder contains the list of the objects in `objects`, the files in
+//! `data`, the journal of received parts in `arrived`, and, once all parts have been received, the
 //! checksums of the files in `complete`.
 //!
-//! Processes that use the files hold a shared lock on `files/KEY.lock` until they end, so files in
-//! use are never removed. The process that downloads the files also locks `files/KEY.fill`. A file
-//! that is found to be damaged is replaced instead of changed, because other processes may have
-//! mapped it. `files/used` contains the total size of all files in bytes, and is protected by the
-//! lock `files/room.lock`.
+//! A process that uses the files holds a shared lock on `files/KEY.lock` until it ends, so files in
+//! use are never removed. The process that downloads the files also locks `files/KEY.fill`. A
+//! damaged file is replaced instead of changed, because other processes may have mapped it.
+//! `files/used` contains the total size of all files in bytes. The lock `files/room.lock` protects
+//! this number.
 //!
 //! A process may be killed at any moment. The next process continues the download after the last
 //! part with a correct checksum. Files are renamed before they are removed, so that an incomplete
@@ -34,12 +35,12 @@ use crate::runtime::PerProcess;
 /// Size of a request in bytes.
 const PART: u64 = 8 << 20;
 /// Interval at which a process checks whether a lock is free.
-const SLICE: Duration = Duration::from_millis(20);
-/// Maximum time without a new part before a process stops waiting for the process that downloads
-/// the files.
-const PATIENCE: Duration = Duration::from_secs(600);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Time without a new part after which a process stops waiting for the process that downloads the
+/// files.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(600);
 /// Interval between progress messages in the log.
-const NEWS: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 const RECORD: usize = 24;
 const USED: &str = "used";
 const REMOVED: &str = "removed";
@@ -66,12 +67,12 @@ struct Set<'a> {
 }
 
 /// Downloads `objects` to `folder`, which may contain `limit` bytes of files and blocks. Calls
-/// `shrink` when less space remains for blocks.
+/// `shrink` when less space remains for blocks. Returns the folder of the files.
 ///
 /// # Errors
 /// If the objects do not fit, if their names are not valid file names on this machine, or if they
 /// cannot be read or written.
-pub(super) fn bring(
+pub(super) fn download(
     folder: &Folder,
     limit: u64,
     base: &str,
@@ -94,12 +95,12 @@ pub(super) fn bring(
         return Ok(set.data());
     }
     let in_use = lock_file(&set.path.with_extension("lock")).map_err(failed)?;
-    // This lock is held exclusively only by a process that removes the files, and only briefly.
-    set.wait(|| shared(&in_use))?;
+    // Only a process that removes the files holds this lock exclusively, and only briefly.
+    set.wait(|| try_shared(&in_use))?;
     if !set.is_complete().map_err(failed)? {
         let filling = lock_file(&set.path.with_extension("fill")).map_err(failed)?;
-        set.wait(|| alone(&filling))?;
-        // Another process may have downloaded the files while this one was waiting.
+        set.wait(|| try_exclusive(&filling))?;
+        // Another process may have downloaded the files while this process was waiting.
         if !set.is_complete().map_err(failed)? {
             make_room(folder, limit, &set)?;
             shrink();
@@ -117,17 +118,17 @@ fn lock_file(path: &Path) -> io::Result<File> {
 }
 
 /// Tries to take the lock exclusively.
-fn alone(file: &File) -> io::Result<bool> {
+fn try_exclusive(file: &File) -> io::Result<bool> {
     locked(file.try_lock())
 }
 
 /// Tries to take the lock in shared mode.
-fn shared(file: &File) -> io::Result<bool> {
+fn try_shared(file: &File) -> io::Result<bool> {
     locked(file.try_lock_shared())
 }
 
-fn locked(answer: std::result::Result<(), TryLockError>) -> io::Result<bool> {
-    match answer {
+fn locked(result: std::result::Result<(), TryLockError>) -> io::Result<bool> {
+    match result {
         Ok(()) => Ok(true),
         Err(TryLockError::WouldBlock) => Ok(false),
         Err(TryLockError::Error(e)) => Err(e),
@@ -139,17 +140,17 @@ fn bytes(objects: &[Object]) -> u64 {
     objects.iter().map(|object| object.len.next_multiple_of(4096)).sum()
 }
 
-/// Removes datasets that no process is using, oldest first, until `set` fits into `limit`. Then
-/// adds the size of `set` to the total.
+/// Removes datasets that no process is using, beginning with the oldest, until `set` fits within
+/// `limit`. Then adds the size of `set` to the total.
 fn make_room(folder: &Folder, limit: u64, set: &Set<'_>) -> Result<()> {
     let files = folder.path.join(FILES);
     let failed = |e: io::Error| Error::io(&files, &e);
     let room = lock_file(&files.join("room.lock")).map_err(failed)?;
-    set.wait(|| alone(&room))?;
+    set.wait(|| try_exclusive(&room))?;
     let own = bytes(set.objects);
     let (mut others, mut sum) = (Vec::new(), own);
     for (path, listing) in sets(folder).map_err(failed)?.into_iter().filter(|(path, _)| *path != set.path) {
-        // Without its list, the size of a dataset is unknown, so it is removed first.
+        // The size of a dataset without its list is unknown, so this dataset is removed first.
         let Some(listing) = listing else {
             others.push((0, path, 0));
             continue;
@@ -184,10 +185,10 @@ fn make_room(folder: &Folder, limit: u64, set: &Set<'_>) -> Result<()> {
     listing::write(folder, &files.join(USED), &sum.to_le_bytes()).map_err(failed)
 }
 
-/// Removes the files at `path`, unless a process is using them.
+/// Removes the files at `path`, unless a process is using them. Returns whether they were removed.
 fn remove(path: &Path) -> io::Result<bool> {
     let lock = lock_file(&path.with_extension("lock"))?;
-    if !alone(&lock)? {
+    if !try_exclusive(&lock)? {
         return Ok(false);
     }
     let gone = path.with_extension(REMOVED);
@@ -223,8 +224,8 @@ pub(super) fn sets(folder: &Folder) -> io::Result<Vec<(PathBuf, Option<Listing>)
     Ok(sets)
 }
 
-/// Returns the datasets with files in the folder, each with the number and the total bytes of its
-/// files.
+/// Returns the datasets with files in the folder, each with the number and the total size in bytes
+/// of its files.
 pub(super) fn contents(folder: &Folder) -> io::Result<Vec<(String, (u64, u64))>> {
     let known = sets(folder)?.into_iter().filter_map(|(_, listing)| listing);
     let known = known.map(|Listing { prefix, objects, .. }| {
@@ -235,7 +236,7 @@ pub(super) fn contents(folder: &Folder) -> io::Result<Vec<(String, (u64, u64))>>
     Ok(known.collect())
 }
 
-/// Reads all files, and drops those that differ from what was received. Dropped files are
+/// Reads all files, and drops the files that do not match their checksums. Dropped files are
 /// downloaded again when the dataset is next opened. Returns the number of dropped files.
 pub(super) fn check(folder: &Folder) -> Result<u64> {
     let failed = |e: io::Error| Error::io(&folder.path, &e);
@@ -244,7 +245,7 @@ pub(super) fn check(folder: &Folder) -> Result<u64> {
         let lock = lock_file(&path.with_extension("lock")).map_err(failed)?;
         let filling = lock_file(&path.with_extension("fill")).map_err(failed)?;
         // Skip datasets that are being downloaded or removed.
-        if !shared(&lock).map_err(failed)? || !alone(&filling).map_err(failed)? {
+        if !try_shared(&lock).map_err(failed)? || !try_exclusive(&filling).map_err(failed)? {
             continue;
         }
         let Some(Listing { prefix, objects, .. }) = listing else {
@@ -326,34 +327,34 @@ impl<'a> Set<'a> {
         self.path.join("data")
     }
 
-    /// Waits until `taken` returns true. `taken` tries to take a lock, which the system releases if
-    /// the process that holds it dies.
+    /// Waits until `try_lock` returns true. `try_lock` tries to take a lock, which the system
+    /// releases if the process that holds it dies.
     ///
     /// # Errors
     /// If no part arrives for too long, or if the reads of this thread are cancelled.
-    fn wait(&self, taken: impl Fn() -> io::Result<bool>) -> Result<()> {
+    fn wait(&self, try_lock: impl Fn() -> io::Result<bool>) -> Result<()> {
         let arrived = || fs::metadata(self.path.join("arrived")).map_or(0, |metadata| metadata.len());
-        let (mut seen, mut since, mut said) = (arrived(), Instant::now(), false);
-        while !taken().map_err(|e| Error::io(&self.path, &e))? {
+        let (mut seen, mut since, mut is_logged) = (arrived(), Instant::now(), false);
+        while !try_lock().map_err(|e| Error::io(&self.path, &e))? {
             if is_stopped() {
                 return Err(
                     Error::new(warpfeed_sources::ErrorKind::Io, "waiting for files was cancelled").at_path(self.base)
                 );
             }
-            if !std::mem::replace(&mut said, true) {
+            if !std::mem::replace(&mut is_logged, true) {
                 tracing::info!("{}: waiting for a different process that downloads these files", self.base);
             }
             let now = arrived();
             if now != seen {
                 (seen, since) = (now, Instant::now());
-            } else if since.elapsed() > PATIENCE {
+            } else if since.elapsed() > WAIT_TIMEOUT {
                 let cause = format!(
                     "a different process downloads these files, but has received nothing for {} s: end it if it is suspended",
-                    PATIENCE.as_secs()
+                    WAIT_TIMEOUT.as_secs()
                 );
                 return Err(Error::new(warpfeed_sources::ErrorKind::Io, cause).at_path(self.base));
             }
-            std::thread::sleep(SLICE);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }
@@ -386,7 +387,7 @@ impl<'a> Set<'a> {
         Ok(true)
     }
 
-    /// Downloads the parts that are missing.
+    /// Downloads the missing parts.
     fn fill(&self, read: &ReadParts<'_>) -> Result<()> {
         let failed = |e: io::Error| Error::io(&self.path, &e);
         let mut have = self.arrived().map_err(failed)?;
@@ -394,7 +395,7 @@ impl<'a> Set<'a> {
         let mut arrived: u64 = have.iter().map(|(len, _)| len).sum();
         let count = self.objects.len();
         tracing::info!("{}: downloading {count} files of {all} bytes to {}", self.base, self.path.display());
-        let mut news = Instant::now();
+        let mut last_log = Instant::now();
         let journal = self.path.join("arrived");
         let mut journal = OpenOptions::new().create(true).append(true).open(journal).map_err(failed)?;
         let mut parts: Vec<(usize, Range<u64>)> = Vec::new();
@@ -418,8 +419,8 @@ impl<'a> Set<'a> {
             let record = record(number, range.end, have[number].1.clone().finalize());
             journal.write_all(&record).map_err(failed)?;
             arrived += bytes.len() as u64;
-            if news.elapsed() > NEWS {
-                news = Instant::now();
+            if last_log.elapsed() > LOG_INTERVAL {
+                last_log = Instant::now();
                 tracing::info!("{}: {arrived} of {all} bytes downloaded", self.base);
             }
             Ok(())
@@ -444,7 +445,7 @@ impl<'a> Set<'a> {
     }
 
     /// Returns, for each file, the number of bytes that have been received and their checksum.
-    /// Drops files that do not match the record.
+    /// Drops files that do not match the journal.
     fn arrived(&self) -> io::Result<Vec<(u64, Hasher)>> {
         let bytes = match fs::read(self.path.join("arrived")) {
             Err(e) if e.kind() == ErrorKind::NotFound => Vec::new(),
@@ -459,7 +460,7 @@ impl<'a> Set<'a> {
                 latest[file] = Some((number(8), checksum));
             }
         }
-        // Remove an incomplete record at the end, which would shift the records after it.
+        // An incomplete record at the end is removed, because it would shift all later records.
         if bytes.len() % RECORD > 0 {
             let file = OpenOptions::new().write(true).open(self.path.join("arrived"))?;
             file.set_len((bytes.len() - bytes.len() % RECORD) as u64)?;
@@ -476,7 +477,7 @@ impl<'a> Set<'a> {
             {
                 return Ok((len, hasher));
             }
-            // Other processes may have mapped the file, so remove it without changing its bytes.
+            // Other processes may have mapped the file, so it is removed instead of changed.
             drop_file(&path)?;
             Ok((0, Hasher::new()))
         });
@@ -495,17 +496,17 @@ fn append(path: &Path, at: u64, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)
 }
 
-fn record(number: usize, len: u64, checksum: u32) -> [u8; RECORD] {
+fn record(index: usize, len: u64, checksum: u32) -> [u8; RECORD] {
     let mut record = [0; RECORD];
-    record[..8].copy_from_slice(&(number as u64).to_le_bytes());
+    record[..8].copy_from_slice(&(index as u64).to_le_bytes());
     record[8..16].copy_from_slice(&len.to_le_bytes());
     record[16..20].copy_from_slice(&checksum.to_le_bytes());
-    let own = crc32fast::hash(&record[..20]);
-    record[20..].copy_from_slice(&own.to_le_bytes());
+    let record_checksum = crc32fast::hash(&record[..20]);
+    record[20..].copy_from_slice(&record_checksum.to_le_bytes());
     record
 }
 
-/// Returns the length of a file, and its modification time in ns since 1970.
+/// Returns the length of a file, and its modification time in nanoseconds since 1970.
 fn modified(path: &Path) -> io::Result<(u64, u64)> {
     let metadata = fs::metadata(path)?;
     let time = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -1,9 +1,9 @@
-//! The folder of a cache, which several processes may share.
+//! Manages the folder of a cache, which several processes may share.
 //!
 //! Every block is a separate file, so any process can find it without a list. A journal lists the
-//! blocks and their owners. It is used to limit the total size and to determine which block is
-//! evicted next. A process changes the journal while it holds a file lock, which the system
-//! releases if the process dies.
+//! blocks and their owners. With the journal, a process limits the total size and determines which
+//! block is evicted next. A process changes the journal only while it holds a file lock, which the
+//! system releases if the process dies.
 //!
 //! A process may be killed at any moment. A block gets its final name only when it is complete. The
 //! file of an evicted block is deleted before the journal records the removal, and a new block gets
@@ -40,12 +40,12 @@ pub(super) const FILES: &str = "files";
 const MAGIC: [u8; 8] = *b"wfcache\x01";
 const RECORD: usize = 48;
 /// Maximum number of records per block. A journal with more records is rewritten.
-const SPARSE: u64 = 4;
-/// Maximum time to wait for the lock. A process that holds it for longer is probably suspended. In
-/// that case, the block is not cached.
-const PATIENCE: Duration = Duration::from_millis(200);
-/// Age after which the process that wrote a partial file has certainly ended.
-const STALE: Duration = Duration::from_secs(3600);
+const MAX_RECORDS_PER_BLOCK: u64 = 4;
+/// Maximum time to wait for the lock. A process that holds the lock for longer is probably
+/// suspended. In that case, the block is not cached.
+const LOCK_TIMEOUT: Duration = Duration::from_millis(200);
+/// Age after which a partial file is removed, because the process that wrote it must have ended.
+const MAX_PARTIAL_AGE: Duration = Duration::from_secs(3600);
 
 /// Blocks, with their headers and their sizes on disk in bytes.
 pub(super) type Blocks = Vec<(Key, Header, u64)>;
@@ -59,8 +59,8 @@ impl Folder {
     /// Opens the cache in the folder at `path`. Creates the folder if it does not exist.
     ///
     /// # Errors
-    /// If the folder contains other files, or is a cache of a different version. The inner result
-    /// is an error if the folder cannot be created or is not writable.
+    /// If the folder contains other files, or is a cache of a different version. If the folder
+    /// cannot be created or is not writable, the inner result is an error.
     pub(super) fn open(path: &Path) -> Result<io::Result<Self>> {
         let folder = Folder { path: path.to_owned() };
         folder.check_owner()?;
@@ -88,7 +88,7 @@ impl Folder {
     #[cfg(unix)]
     fn check_owner(&self) -> Result<()> {
         let (Ok(folder), Ok(own)) = (fs::metadata(&self.path), fs::metadata("/proc/self")) else { return Ok(()) };
-        let advice = "choose a folder that only you can write to, such as a new one inside it";
+        let advice = "choose a folder that only you can write to, such as a new folder inside it";
         let refused = |cause: &str| Err(Error::config(format!("{cause}: {advice}")).at_path(&self.path));
         match (folder.mode() & 0o002, own.uid()) {
             (0, 0) => Ok(()),
@@ -105,7 +105,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Returns the content of the folder's marker file, if there is one.
+    /// Returns the content of the folder's marker file, or `None` if the file is missing.
     fn mark(&self) -> std::result::Result<Option<Vec<u8>>, Refused> {
         match fs::read(self.path.join(MARKER)) {
             Ok(mark) if mark == MARK.as_bytes() => Ok(Some(mark)),
@@ -130,12 +130,12 @@ impl Folder {
             let entry = entry?;
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            // Another process that opens the folder at the same time first writes the marker under
-            // a temporary name.
+            // Another process that opens the folder at the same time writes the marker under a
+            // temporary name first.
             let is_marker = name.starts_with("warpfeed-cache.");
             if own.contains(&&*name) && mark.is_none() && create {
-                // The other process writes the marker before any other file, and may have finished
-                // by now, so look for the marker again.
+                // The other process writes the marker before any other file, so the marker may
+                // exist by now.
                 mark = self.mark()?;
             }
             if !is_marker && (!own.contains(&&*name) || (mark.is_none() && create)) {
@@ -176,7 +176,7 @@ impl Folder {
             }
             let age = entry.metadata().and_then(|metadata| metadata.modified());
             let age = age.ok().and_then(|modified| SystemTime::now().duration_since(modified).ok());
-            if age.is_some_and(|age| age > STALE) {
+            if age.is_some_and(|age| age > MAX_PARTIAL_AGE) {
                 let _ = fs::remove_file(entry.path());
             }
         }
@@ -203,17 +203,17 @@ impl Folder {
         }
     }
 
-    /// Takes the lock of the folder. Returns `None` if another process holds the lock for too long.
+    /// Takes the folder's lock. Returns `None` if another process holds the lock for too long.
     pub(super) fn lock(&self) -> io::Result<Option<File>> {
-        // Open the file each time, because a lock belongs to an open file description, which a
+        // The file is opened each time, because a lock belongs to an open file description, which a
         // forked child would share.
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(self.path.join(LOCK))?;
-        let begun = Instant::now();
+        let start = Instant::now();
         loop {
             match file.try_lock() {
                 Ok(()) => return Ok(Some(file)),
                 Err(TryLockError::Error(e)) => return Err(e),
-                Err(TryLockError::WouldBlock) if begun.elapsed() > PATIENCE => return Ok(None),
+                Err(TryLockError::WouldBlock) if start.elapsed() > LOCK_TIMEOUT => return Ok(None),
                 Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(100)),
             }
         }
@@ -257,12 +257,12 @@ impl Folder {
     }
 }
 
-/// Converts the error for a missing file to `None`. Any other error says nothing about the file, so
-/// it must not be treated as a missing or damaged file.
-pub(super) fn present<T>(answer: io::Result<T>) -> io::Result<Option<T>> {
-    match answer {
+/// Converts the error for a missing file to `None`. After any other error, the state of the file is
+/// unknown, so the file must not be treated as missing or damaged.
+pub(super) fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
-        answer => answer.map(Some),
+        result => result.map(Some),
     }
 }
 
@@ -284,7 +284,7 @@ impl From<io::Error> for Refused {
     }
 }
 
-/// Creates a folder and its parents. On Unix, only this user can access them.
+/// Creates a folder and its parents. On Unix, only the current user can access them.
 fn new_folder(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     #[cfg(unix)]
@@ -348,7 +348,7 @@ impl Record {
     }
 }
 
-/// A process's position in the journal.
+/// The position up to which this process has read the journal.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
     /// Identifier of the journal, which changes when the journal is rewritten.
@@ -367,7 +367,7 @@ pub(super) enum News {
 }
 
 impl Journal {
-    /// Reads the new changes in the journal, for [`Index::learn`]. The folder must be locked.
+    /// Reads the changes since the last call, for [`Index::learn`]. The folder must be locked.
     pub(super) fn news(&mut self, folder: &Folder) -> io::Result<News> {
         let path = folder.path.join(JOURNAL);
         let mut bytes = Vec::new();
@@ -410,10 +410,10 @@ impl Journal {
         Ok(News::All(all))
     }
 
-    /// Returns whether the journal, which lists `blocks` blocks, has so many obsolete records that
-    /// it should be rewritten.
+    /// Returns whether the journal, which lists `blocks` blocks, contains so many obsolete records
+    /// that it should be rewritten.
     pub(super) fn is_sparse(&self, blocks: usize) -> bool {
-        self.read > 1 << 16 && self.read / RECORD as u64 > SPARSE * blocks as u64
+        self.read > 1 << 16 && self.read / RECORD as u64 > MAX_RECORDS_PER_BLOCK * blocks as u64
     }
 
     /// Rewrites the journal.
@@ -442,7 +442,7 @@ impl Journal {
         let mut file = OpenOptions::new().write(true).open(folder.path.join(JOURNAL))?;
         file.seek(SeekFrom::Start(self.read))?;
         if let Err(e) = file.write_all(&bytes) {
-            // If the disk is full, some of the records may have been written, so remove them.
+            // If the disk is full, some of the records may have been written. They are removed.
             let _ = file.set_len(self.read);
             return Err(e);
         }
@@ -450,7 +450,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Returns all blocks that were ever added to the journal of `folder`, including removed ones.
+    /// Returns all blocks that were ever added to the journal of `folder`, including removed
+    /// blocks.
     ///
     /// # Errors
     /// If the journal cannot be read.
@@ -490,8 +491,8 @@ impl Index {
         match news {
             News::Changes(records) => self.apply(records),
             News::All(all) => {
-                let gone: Vec<_> = self.iter().map(|(key, ..)| key).filter(|key| !all.contains_key(key)).collect();
-                gone.into_iter().for_each(|key| self.remove(key));
+                let removed: Vec<_> = self.iter().map(|(key, ..)| key).filter(|key| !all.contains_key(key)).collect();
+                removed.into_iter().for_each(|key| self.remove(key));
                 for (&key, &(bytes, owner)) in all {
                     if !self.contains(key) {
                         self.add(key, bytes, owner);

@@ -1,10 +1,10 @@
 //! Chooses the blocks to keep.
 //!
 //! If the order is known, the block whose next use is farthest in the future is evicted first, and
-//! a new block that would be evicted first is not admitted. This is Belady's optimal algorithm ("A
+//! a new block is not admitted if it would be evicted first. This is Belady's optimal algorithm ("A
 //! study of replacement algorithms for a virtual-storage computer", 1966), extended by bypassing.
-//! Next uses are computed with the inverse of the order instead of being stored. If the order is
-//! not known, the least recently used block is evicted first.
+//! Next uses are not stored but computed with the inverse of the order. If the order is not known,
+//! the least recently used block is evicted first.
 //!
 //! Next uses in different datasets are compared by their distance in epochs, because training and
 //! validation data alternate once per epoch.
@@ -21,12 +21,12 @@ use warpfeed_sources::{BatchIndex, Lookahead, NextUse};
 /// Key of a block: a hash of its object, version and range.
 pub(super) type Key = u128;
 
-/// Number of epochs that are searched for the next use of a sample. With n machines, a sample
+/// Number of epochs in which the next use of a sample is searched. With n machines, a sample
 /// returns to the same machine after n epochs on average.
-const EPOCHS: u64 = 256;
+const SEARCHED_EPOCHS: u64 = 256;
 /// Maximum number of blocks that are ranked again for each new block. With 128 machines, ranking
 /// this many blocks takes about 5 ms.
-const RANKED: usize = 256;
+const MAX_RANKED: usize = 256;
 
 /// The sample that a block belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,7 +41,7 @@ struct BlockEntry {
     bytes: u64,
     owner: Owner,
     rank: Rank,
-    /// State of the dataset when the block was ranked.
+    /// [`Set::state`] when the block was ranked.
     state: u64,
 }
 
@@ -56,7 +56,7 @@ enum Rank {
 
 /// A loader that reads in a known order.
 struct Follower {
-    number: u64,
+    id: u64,
     order: Lookahead,
     now: BatchIndex,
 }
@@ -64,17 +64,17 @@ struct Follower {
 impl Follower {
     /// Converts the position of a batch to a time: a number of epochs in fixed point, with 32
     /// fractional bits.
-    fn time(&self, place: BatchIndex) -> u64 {
-        let batches = self.order.batches(place.epoch).max(1);
-        let fraction = (u128::from(place.batch.min(batches)) << 32) / u128::from(batches);
-        (place.epoch.min(u64::from(u32::MAX) - 1) << 32) + fraction as u64
+    fn time(&self, index: BatchIndex) -> u64 {
+        let batches = self.order.batches(index.epoch).max(1);
+        let fraction = (u128::from(index.batch.min(batches)) << 32) / u128::from(batches);
+        (index.epoch.min(u64::from(u32::MAX) - 1) << 32) + fraction as u64
     }
 
-    /// Returns the time of the next use of `sample` from `from` on, or `None` if the order cannot
-    /// be inverted.
+    /// Returns the time of the next use of `sample` at or after `from`, or `None` if the order
+    /// cannot be inverted.
     fn next(&self, sample: u64, from: BatchIndex) -> Option<u64> {
-        match self.order.next_use(sample, from, EPOCHS) {
-            NextUse::At(place) => Some(self.time(place)),
+        match self.order.next_use(sample, from, SEARCHED_EPOCHS) {
+            NextUse::At(index) => Some(self.time(index)),
             NextUse::Later => Some(u64::MAX),
             NextUse::Unknown => None,
         }
@@ -134,15 +134,15 @@ impl Index {
         self.limit = limit;
     }
 
-    /// Returns the blocks to evict so that the remaining blocks fit into the limit.
+    /// Returns the blocks to evict so that the remaining blocks are within the limit.
     pub(super) fn excess(&self) -> Vec<Key> {
         let mut excess = self.bytes.saturating_sub(self.limit);
-        let going = self.iter().take_while(|(_, bytes, _)| {
+        let evicted = self.iter().take_while(|(_, bytes, _)| {
             let needed = excess > 0;
             excess = excess.saturating_sub(*bytes);
             needed
         });
-        going.map(|(key, ..)| key).collect()
+        evicted.map(|(key, ..)| key).collect()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -158,52 +158,52 @@ impl Index {
         self.entries.iter().map(|(&key, entry)| (key, entry.bytes, entry.owner))
     }
 
-    /// Adds the order of a loader that reads `set`. Returns the number of the loader.
+    /// Adds the order of a loader that reads `set`. Returns the id of the loader.
     pub(super) fn follow(&mut self, set: u64, order: Lookahead) -> u64 {
         self.followers += 1;
-        let number = self.followers;
-        let follower = Follower { number, order, now: BatchIndex::default() };
+        let id = self.followers;
+        let follower = Follower { id, order, now: BatchIndex::default() };
         let set = self.sets.entry(set).or_default();
         set.followers.push(follower);
         set.outdate();
-        number
+        id
     }
 
-    /// Removes the order of the loader with this number.
-    pub(super) fn unfollow(&mut self, set: u64, number: u64) {
+    /// Removes the order of the loader `id`.
+    pub(super) fn unfollow(&mut self, set: u64, id: u64) {
         if let Some(set) = self.sets.get_mut(&set) {
-            set.followers.retain(|follower| follower.number != number);
+            set.followers.retain(|follower| follower.id != id);
             set.outdate();
         }
     }
 
-    /// Records that the loader with this number has reached `now`.
-    pub(super) fn start(&mut self, set: u64, number: u64, now: BatchIndex) {
+    /// Records that the loader `id` has reached `now`.
+    pub(super) fn start(&mut self, set: u64, id: u64, now: BatchIndex) {
         let Some(set) = self.sets.get_mut(&set) else { return };
-        let Some(follower) = set.followers.iter_mut().find(|follower| follower.number == number) else { return };
+        let Some(follower) = set.followers.iter_mut().find(|follower| follower.id == id) else { return };
         // Normally, blocks whose next use has passed are ranked again one by one. After a step
         // back, earlier uses are in the future again, so all ranks are outdated.
-        let back = now < follower.now;
+        let is_step_back = now < follower.now;
         follower.now = now;
-        if back {
+        if is_step_back {
             set.outdate();
         }
     }
 
     /// Ranks some of the blocks whose ranks are outdated. Returns whether all ranks are current.
-    fn settle(&mut self) -> bool {
+    fn update_ranks(&mut self) -> bool {
         let mut passed = Vec::new();
         for set in self.sets.values() {
             let Some(follower) = set.followers.last() else { continue };
             let now = follower.time(follower.now);
-            // If there are more than `RANKED` blocks whose next use has passed, the others count as
-            // the blocks that are used soonest.
-            passed.extend(set.queue.iter().take_while(|(next, _)| *next < now).take(RANKED).map(|(_, key)| *key));
+            // If the next use of more than `MAX_RANKED` blocks has passed, the rest of these blocks
+            // count as the blocks that are used soonest.
+            passed.extend(set.queue.iter().take_while(|(next, _)| *next < now).take(MAX_RANKED).map(|(_, key)| *key));
         }
         for key in passed {
             self.rank(key);
         }
-        for _ in 0..RANKED {
+        for _ in 0..MAX_RANKED {
             let Some(key) = self.sets.values().find_map(|set| set.old.last()?.last().map(|(_, key)| *key)) else {
                 self.sets.retain(|_, set| !set.is_empty());
                 return true;
@@ -270,7 +270,7 @@ impl Index {
         }
     }
 
-    /// Adds a block that already exists, even if it exceeds the limit.
+    /// Adds a block that already exists, even if the total then exceeds the limit.
     pub(super) fn add(&mut self, key: Key, bytes: u64, owner: Owner) {
         self.take(key);
         let rank = Rank::Used(self.tick());
@@ -284,8 +284,8 @@ impl Index {
 
     /// Returns the blocks to evict so that a new block of `bytes` bytes fits. Returns `None` if the
     /// new block would be evicted before them, or if the next uses of some blocks are not known
-    /// yet. The next use of the new block is searched from `from` on, or from now on if `from` is
-    /// `None`. Only updates ranks; the caller must evict and add the blocks.
+    /// yet. The next use of the new block is searched at or after `from`, or from now on if `from`
+    /// is `None`. Updates only ranks. The caller must evict and add the blocks.
     pub(super) fn admit(&mut self, bytes: u64, owner: Owner, from: Option<BatchIndex>) -> Option<Vec<Key>> {
         if bytes > self.limit {
             return None;
@@ -294,7 +294,7 @@ impl Index {
         if excess == 0 {
             return Some(Vec::new());
         }
-        if !self.settle() {
+        if !self.update_ranks() {
             return None;
         }
         let follower = self.sets.get(&owner.set).and_then(|set| set.followers.last());
@@ -304,7 +304,7 @@ impl Index {
             u64::MAX => u64::MAX,
             next => follower.distance(next),
         });
-        let mut going = Vec::new();
+        let mut evicted = Vec::new();
         let mut used: Vec<_> = self.sets.values().map(|set| set.used.iter().peekable()).collect();
         let mut queues: Vec<_> = self
             .sets
@@ -333,9 +333,9 @@ impl Index {
                 }
             };
             excess = excess.saturating_sub(self.entries[&key].bytes);
-            going.push(key);
+            evicted.push(key);
         }
-        Some(going)
+        Some(evicted)
     }
 }
 
@@ -365,8 +365,8 @@ mod tests {
         (Lookahead::new(0, move |_| len / global, samples).with_next(next), order)
     }
 
-    /// Returns the number of hits of an index with `limit` blocks over `epochs` epochs, and the
-    /// number of hits of the optimal policy.
+    /// Returns the number of hits of an index with `limit` blocks, and the number of hits of the
+    /// optimal policy, in the epochs from `from` up to `epochs`.
     fn hits(order: &Lookahead, limit: usize, from: u64, epochs: u64) -> (u64, u64) {
         let all: Vec<(BatchIndex, Vec<u64>)> =
             order.from(BatchIndex::default()).take_while(|(at, _)| at.epoch < epochs + 40).collect();
@@ -381,16 +381,16 @@ mod tests {
         let mut index = Index::new(limit as u64);
         let number = index.follow(7, order.clone());
         let (mut best, mut queue) = (HashMap::<u64, usize>::new(), BTreeSet::new());
-        let (mut ours, mut optimum) = (0, 0);
+        let (mut hits, mut optimum) = (0, 0);
         for (i, &(at, sample)) in reads.iter().enumerate().take_while(|(_, (at, _))| at.epoch < epochs) {
             index.start(7, number, at);
             let counts = u64::from(at.epoch >= from);
             if index.contains(Key::from(sample)) {
-                ours += counts;
+                hits += counts;
             } else {
                 let owner = Owner { set: 7, sample };
-                if let Some(going) = index.admit(1, owner, Some(order.after(at))) {
-                    going.into_iter().for_each(|key| index.remove(key));
+                if let Some(evicted) = index.admit(1, owner, Some(order.after(at))) {
+                    evicted.into_iter().for_each(|key| index.remove(key));
                     index.add(Key::from(sample), 1, owner);
                 }
             }
@@ -405,26 +405,26 @@ mod tests {
             }
             assert!(index.len() <= limit);
         }
-        (ours, optimum)
+        (hits, optimum)
     }
 
     #[test]
-    fn eviction_is_optimal_on_one_node_and_on_eight() {
+    fn eviction_is_optimal_on_one_node_and_on_eight_nodes() {
         for (nodes, len) in [(1, 600), (8, 1600)] {
             let (order, _) = order(len, 3, 0, nodes, 10);
             let (from, epochs) = (4 * nodes, 4 * nodes + 24);
             for limit in [len / 20, len / 3] {
-                let (ours, optimum) = hits(&order, limit as usize, from, epochs);
+                let (hits, optimum) = hits(&order, limit as usize, from, epochs);
                 let reads = (epochs - from) * len / nodes;
-                let (ours, optimum) = (ours as f64 / reads as f64, optimum as f64 / reads as f64);
-                assert!((ours - optimum).abs() < 0.01, "{nodes} nodes, {limit} of {len}: {ours:.3}, best {optimum:.3}");
-                assert!(ours > limit as f64 / len as f64 - 0.01);
+                let (hits, optimum) = (hits as f64 / reads as f64, optimum as f64 / reads as f64);
+                assert!((hits - optimum).abs() < 0.01, "{nodes} nodes, {limit} of {len}: {hits:.3}, best {optimum:.3}");
+                assert!(hits > limit as f64 / len as f64 - 0.01);
             }
         }
     }
 
     #[test]
-    fn without_an_order_eviction_is_lru() {
+    fn without_an_order_the_least_recently_used_block_is_evicted() {
         let mut index = Index::new(30);
         let owner = Owner::default();
         for key in 0..3 {
@@ -444,7 +444,7 @@ mod tests {
     #[test]
     fn datasets_without_a_loader_are_evicted_first() {
         let (train, _) = order(100, 1, 0, 1, 1);
-        // Its only sample is in the middle of each epoch.
+        // The only validation sample is in the middle of each epoch.
         let middle = |_, _, from: u64| if from <= 1 { Position::At(1) } else { Position::Absent };
         let validation = Lookahead::new(0, |_| 2, |_| Some(vec![0])).with_next(middle);
         let mut index = Index::new(2);
@@ -467,7 +467,7 @@ mod tests {
         let again = Owner { set: 7, sample: order(60) };
         assert_eq!(index.admit(1, again, None), Some(vec![3]), "its use has passed");
         index.unfollow(6, followers.1);
-        assert_eq!(index.admit(1, late, None), Some(vec![2]), "nobody reads the set any more");
+        assert_eq!(index.admit(1, late, None), Some(vec![2]), "no loader reads the dataset anymore");
     }
 
     #[test]
@@ -496,16 +496,16 @@ mod tests {
                 let before = searched.load(Ordering::Relaxed);
                 let admitted = index.admit(1, first, None);
                 let asked = searched.load(Ordering::Relaxed) - before;
-                // Each block takes at most two searches, in this epoch and in the next one.
-                assert!(asked <= 2 * (RANKED + 1), "{asked} searches in one step");
+                // Each block takes at most two searches, in this epoch and in the next epoch.
+                assert!(asked <= 2 * (MAX_RANKED + 1), "{asked} searches in one step");
                 steps += 1;
-                if steps == half as usize / RANKED + 1 || admitted.is_some() {
+                if steps == half as usize / MAX_RANKED + 1 || admitted.is_some() {
                     assert_eq!(admitted, answer, "after {steps} steps");
                     return steps;
                 }
             }
         };
-        assert_eq!(settle(&mut index, Some(vec![key(len - 1)])), 4, "the one that is read last");
+        assert_eq!(settle(&mut index, Some(vec![key(len - 1)])), 4, "the block that is read last");
         // After stepping one epoch ahead and back, the blocks are ranked again.
         index.start(7, number, BatchIndex { epoch: 1, batch: 0 });
         index.start(7, number, BatchIndex::default());

@@ -5,11 +5,11 @@
 //! prefix. A process holds the lock `files/KEY.lock` while it lists. The format is little-endian.
 //! The file contains the magic number, the time of the listing in seconds, the prefix, the number
 //! of objects, the objects (the URL after the prefix, the length, the tag and the server), and the
-//! CRC-32 of everything before it. Strings are preceded by their length, and a missing string has
+//! CRC-32 of all preceding bytes. Each string is preceded by its length, and a missing string has
 //! the length `u32::MAX`. The last byte of the magic number is the version.
 //!
-//! New objects are found only by listing again. A cached listing is used only if a few of its
-//! objects are unchanged on the server, and its age is logged. Reading an object that has changed
+//! New objects are found only by a new listing. A cached listing is used only if a few of its
+//! objects are unchanged on the server, and its age is logged. A read of an object that has changed
 //! fails and invalidates the listing.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -27,12 +27,12 @@ const MAGIC: [u8; 8] = *b"wflist\x00\x01";
 const ABSENT: u32 = u32::MAX;
 /// Maximum number of objects that are compared with the server before a cached listing is used. The
 /// requests are sent concurrently.
-const PROBES: usize = 8;
+const MAX_PROBES: usize = 8;
 /// Interval at which a process checks whether the lock is free.
-const SLICE: Duration = Duration::from_millis(20);
-/// Time after which a process lists even though another process holds the lock, because the other
-/// process may be suspended.
-const PATIENCE: Duration = Duration::from_secs(600);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Time after which a process lists the objects even though another process holds the lock, because
+/// that process may be suspended.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(600);
 pub(super) const LISTING: &str = "listing";
 
 /// A cached listing.
@@ -75,15 +75,15 @@ impl Listing {
         let prefix = text(rest)??.to_owned();
         let count = long(rest)?;
         let mut objects = Vec::new();
-        // Most listings have only one server, so share its string.
+        // Most listings have only one server, so the objects share its string.
         let mut server: Option<Arc<str>> = None;
         for _ in 0..count {
             let url = format!("{prefix}{}", text(rest)??);
             let len = long(rest)?;
             let tag = text(rest)?.map(str::to_owned);
-            let own = text(rest)?;
-            if own != server.as_deref() {
-                server = own.map(Into::into);
+            let object_server = text(rest)?;
+            if object_server != server.as_deref() {
+                server = object_server.map(Into::into);
             }
             objects.push(Object { url, len, tag, server: server.clone() });
         }
@@ -100,40 +100,40 @@ impl Listing {
         now().saturating_sub(self.time)
     }
 
-    /// Returns whether the objects that are compared with the server are unchanged. A missing or
+    /// Compares a few objects with the server, and returns whether they are unchanged. A missing or
     /// inaccessible object counts as changed.
     ///
     /// # Errors
     /// If the server does not respond.
     fn is_current(&self, store: &dyn Store) -> Result<bool> {
-        let count = self.objects.len().min(PROBES);
+        let count = self.objects.len().min(MAX_PROBES);
         let last = self.objects.len() - 1;
         let probes = (0..count).map(|i| &self.objects[i * last / (count - 1).max(1)]);
         let stop = CancelToken::current();
-        let ask = |object: &Object| match store.object(&object.url) {
+        let check = |object: &Object| match store.object(&object.url) {
             Ok(found) => Ok(found == *object),
             Err(e) if e.is_transient() => Err(e),
             Err(_) => Ok(false),
         };
-        let answers: Vec<Result<bool>> = std::thread::scope(|scope| {
-            let ask = |object| {
-                let (stop, ask) = (stop.clone(), &ask);
-                let asked = std::thread::Builder::new().spawn_scoped(scope, move || match stop {
-                    Some(stop) => stop.during(|| ask(object)),
-                    None => ask(object),
+        let results: Vec<Result<bool>> = std::thread::scope(|scope| {
+            let spawn = |object| {
+                let (stop, check) = (stop.clone(), &check);
+                let thread = std::thread::Builder::new().spawn_scoped(scope, move || match stop {
+                    Some(stop) => stop.during(|| check(object)),
+                    None => check(object),
                 });
-                // If a thread cannot be spawned, send the request from this thread.
-                asked.map_err(|_| ask(object))
+                // If a thread cannot be spawned, the request is sent from this thread.
+                thread.map_err(|_| check(object))
             };
-            let asked: Vec<_> = probes.map(ask).collect();
-            let lost = || Error::in_source("a request for an object was interrupted").transient();
-            let answer = |asked: std::result::Result<std::thread::ScopedJoinHandle<'_, _>, _>| match asked {
-                Ok(thread) => thread.join().unwrap_or_else(|_| Err(lost())),
-                Err(answer) => answer,
+            let threads: Vec<_> = probes.map(spawn).collect();
+            let error = || Error::in_source("a request for an object was interrupted").transient();
+            let join = |thread: std::result::Result<std::thread::ScopedJoinHandle<'_, _>, _>| match thread {
+                Ok(thread) => thread.join().unwrap_or_else(|_| Err(error())),
+                Err(result) => result,
             };
-            asked.into_iter().map(answer).collect()
+            threads.into_iter().map(join).collect()
         });
-        answers.into_iter().try_fold(true, |all, answer| Ok(all && answer?))
+        results.into_iter().try_fold(true, |all, result| Ok(all && result?))
     }
 }
 
@@ -147,8 +147,8 @@ fn long(rest: &mut &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(*number))
 }
 
-/// Decodes the next string. The inner `None` means that the string is missing, and the outer `None`
-/// that the bytes have ended.
+/// Decodes the next string. The outer result is `None` if the bytes end before the string does. The
+/// inner result is `None` if the string is missing.
 fn text<'a>(rest: &mut &'a [u8]) -> Option<Option<&'a str>> {
     let (len, after) = rest.split_first_chunk()?;
     *rest = after;
@@ -161,28 +161,28 @@ fn text<'a>(rest: &mut &'a [u8]) -> Option<Option<&'a str>> {
     std::str::from_utf8(text).ok().map(Some)
 }
 
-/// Returns the path of the file with the extension `extension` that belongs to `text`. The file
-/// name is a 128-bit FNV-1a hash of `text`.
-fn named(folder: &Folder, text: &str, extension: &str) -> PathBuf {
+/// Returns the path of the file for `text` with the given extension. The file name is a 128-bit
+/// FNV-1a hash of `text`.
+fn path_for(folder: &Folder, text: &str, extension: &str) -> PathBuf {
     let hash = text.bytes().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash: u128, byte| {
         (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
     });
     folder.path.join(FILES).join(format!("{hash:032x}.{extension}"))
 }
 
-/// Returns the objects of `store` below `prefix`, from the cached listing if it is current, and
-/// otherwise from a new listing, which is then cached. Also returns whether the cached listing was
-/// used.
+/// Returns the objects of `store` below `prefix`, and whether they come from the cached listing. If
+/// there is no current cached listing, lists the objects and caches the new listing.
 ///
 /// # Errors
 /// If the objects cannot be listed.
 pub(super) fn list(folder: &Folder, store: &dyn Store, prefix: &str) -> Result<(Vec<Object>, bool)> {
-    let path = named(folder, prefix, LISTING);
+    let path = path_for(folder, prefix, LISTING);
     if let Some(objects) = current(&path, store, prefix)? {
         return Ok((objects, true));
     }
-    // The other ranks on this machine wait for the first one, and then read its listing.
-    let _lock = lock(&named(folder, prefix, "lock"))?;
+    // The first rank on this machine lists the objects. The other ranks wait for this rank, and
+    // then read its listing.
+    let _lock = lock(&path_for(folder, prefix, "lock"))?;
     if let Some(objects) = current(&path, store, prefix)? {
         return Ok((objects, true));
     }
@@ -204,11 +204,11 @@ pub(super) fn list(folder: &Folder, store: &dyn Store, prefix: &str) -> Result<(
 /// If the server does not respond.
 fn current(path: &Path, store: &dyn Store, prefix: &str) -> Result<Option<Vec<Object>>> {
     // A cached listing that cannot be read is ignored and replaced.
-    let kept = Listing::load(path).ok().flatten();
-    let kept = kept.filter(|kept| kept.prefix == prefix && !kept.objects.is_empty());
-    let Some(kept) = kept else { return Ok(None) };
-    let (count, age) = (kept.objects.len(), kept.age());
-    if !kept.is_current(store)? {
+    let cached = Listing::load(path).ok().flatten();
+    let cached = cached.filter(|cached| cached.prefix == prefix && !cached.objects.is_empty());
+    let Some(cached) = cached else { return Ok(None) };
+    let (count, age) = (cached.objects.len(), cached.age());
+    if !cached.is_current(store)? {
         tracing::info!("{prefix}: objects have changed since the listing {age} s ago; listing again");
         return Ok(None);
     }
@@ -216,7 +216,7 @@ fn current(path: &Path, store: &dyn Store, prefix: &str) -> Result<Option<Vec<Ob
         "{prefix}: using the cached listing of {count} objects, {age} s old; after `warpfeed cache refresh`, the next \
          opening lists again"
     );
-    Ok(Some(kept.objects))
+    Ok(Some(cached.objects))
 }
 
 pub(super) fn write(folder: &Folder, path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -239,20 +239,20 @@ fn lock(path: &Path) -> Result<Option<File>> {
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(Some(file)),
-            Err(TryLockError::WouldBlock) if waited < PATIENCE => {}
+            Err(TryLockError::WouldBlock) if waited < LOCK_TIMEOUT => {}
             Err(_) => return Ok(None),
         }
         if is_stopped() {
             return Err(Error::new(warpfeed_sources::ErrorKind::Io, "waiting for a listing was cancelled"));
         }
-        std::thread::sleep(SLICE);
-        waited += SLICE;
+        std::thread::sleep(POLL_INTERVAL);
+        waited += POLL_INTERVAL;
     }
 }
 
 /// Removes the cached listing of `prefix`.
 pub(super) fn forget(folder: &Folder, prefix: &str) {
-    match fs::remove_file(named(folder, prefix, LISTING)) {
+    match fs::remove_file(path_for(folder, prefix, LISTING)) {
         Err(e) if e.kind() != ErrorKind::NotFound => tracing::warn!("cannot remove the listing of {prefix}: {e}"),
         _ => {}
     }

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use warpfeed_sources::{Error, Result};
 
-use super::block::{Header, begins_like_a_block};
+use super::block::{Header, has_magic};
 use super::files;
 use super::folder::{Blocks, Folder, Journal};
 use super::index::Key;
 use super::listing::{self, Listing};
 use super::tiered::remove;
 
-/// The content of the folder of a cache.
+/// The content of a cache folder.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Contents {
@@ -22,13 +22,13 @@ pub struct Contents {
     pub blocks: u64,
     /// Number of bytes that the blocks occupy on disk, in whole pages.
     pub bytes: u64,
-    /// Number of blocks and their bytes, by folder. The key is the folder of the object's URL, with
-    /// the server if the URL does not determine it.
+    /// Number of blocks and their bytes, by the folder of the object's URL. The key also contains
+    /// the server if the URL does not determine the server.
     pub sets: BTreeMap<String, (u64, u64)>,
     /// Number of objects in each cached listing and the age of the listing in seconds, by the URL
     /// that was listed.
     pub listings: BTreeMap<String, (u64, u64)>,
-    /// Number of whole files and their bytes in whole pages, by the URL of the dataset that needs
+    /// Number of whole files and their bytes, in whole pages, by the URL of the dataset that needs
     /// local files.
     pub files: BTreeMap<String, (u64, u64)>,
     /// Number of damaged blocks, listings and whole files. [`check`] drops them.
@@ -46,9 +46,9 @@ pub fn show(path: impl AsRef<Path>) -> Result<Contents> {
     Ok(listed(&folder)?.0)
 }
 
-/// Drops the cached listings in the folder `path` of all URLs that begin with `prefix`, so that the
-/// objects are listed again, and new ones found, when a dataset is next opened. Keeps the blocks.
-/// Returns the number of dropped listings.
+/// Drops the cached listings, in the folder `path`, of all URLs that begin with `prefix`. When a
+/// dataset is next opened, its objects are listed again, so that new objects are found. Keeps the
+/// blocks. Returns the number of dropped listings.
 ///
 /// # Errors
 /// If the folder is not a cache, or cannot be read or written.
@@ -72,7 +72,8 @@ fn drop_listing(path: &Path) -> Result<()> {
     }
 }
 
-/// Reads all blocks and whole files in the cache in the folder `path`, and drops damaged ones.
+/// Reads all blocks and whole files of the cache in the folder `path`, and drops damaged blocks and
+/// files.
 ///
 /// # Errors
 /// If the folder is not a cache, or cannot be read or written.
@@ -101,12 +102,12 @@ pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
     let added = Journal::added(&folder).map_err(|e| Error::io(&folder.path, &e))?;
     let named = |path: &PathBuf| {
         let key = Key::from_str_radix(path.file_name()?.to_str()?, 16).ok()?;
-        (folder.block(key) == *path && (added.contains(&key) || begins_like_a_block(path))).then_some(key)
+        (folder.block(key) == *path && (added.contains(&key) || has_magic(path))).then_some(key)
     };
-    let headless: Vec<_> = contents.others.iter().filter_map(named).collect();
-    contents.damaged += headless.len() as u64;
+    let without_header: Vec<_> = contents.others.iter().filter_map(named).collect();
+    contents.damaged += without_header.len() as u64;
     contents.others.retain(|path| named(path).is_none());
-    damaged.extend(headless);
+    damaged.extend(without_header);
     for path in listing::all(&folder).map_err(|e| Error::io(&folder.path, &e))? {
         let failed = |e: std::io::Error| Error::io(&path, &e);
         // If the file no longer exists, another process has dropped it.
@@ -160,7 +161,7 @@ fn listed(folder: &Folder) -> Result<(Contents, Blocks)> {
     Ok((contents, blocks))
 }
 
-/// Removes blocks, and writes a journal of the remaining ones.
+/// Removes blocks, and writes a journal of the remaining blocks.
 fn drop_blocks(folder: &Folder, keys: &[Key]) -> Result<()> {
     if keys.is_empty() {
         return Ok(());

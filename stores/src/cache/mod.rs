@@ -1,4 +1,4 @@
-//! [`Cache`]: a local cache of bytes from stores.
+//! [`Cache`], a local cache of bytes from stores.
 //!
 //! 1. `index` chooses the blocks to keep, based on their next use in the loader's order.
 //! 2. `block` defines the format of a block file. `folder` manages the cache folder and its
@@ -7,11 +7,11 @@
 //! 4. `listing` caches listings of stores in the folder.
 //! 5. `files` caches whole files in the folder, for formats that need files.
 //! 6. `store` wraps a store with the cache.
-//! 7. `manage` shows, checks and empties a folder. `warm` fills it.
+//! 7. `manage` shows, checks and empties a folder. `warm` fills a cache.
 //!
-//! A block is one range of one version of an object, usually one sample. Blocks are not fixed-size
-//! parts of an object, because a shuffle would then fetch and store many bytes that it does not
-//! use.
+//! A block is one range of one version of an object, and usually contains one sample. Blocks are
+//! not fixed-size parts of an object, because the loader reads samples in shuffled order, and would
+//! fetch and store many bytes that it does not use.
 
 mod block;
 mod files;
@@ -35,7 +35,7 @@ pub use warm::warm;
 use crate::runtime::PerProcess;
 use tiered::TieredCache;
 
-/// A local cache of bytes from stores, in memory and in a folder of bounded size.
+/// A local cache of bytes from stores, in memory and in a folder of limited size.
 ///
 /// ```no_run
 /// use warpfeed::Loader;
@@ -46,41 +46,43 @@ use tiered::TieredCache;
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 ///
-/// **Eviction.** The cache knows the upcoming order of the loader. It keeps the samples that will
-/// be needed soonest, and does not admit a sample that it would evict first. This policy is optimal
-/// (Belady). On one machine, the hit rate of reshuffled epochs is the fraction of the data that
-/// fits into the cache. On several machines, the hit rate is higher, because the next read of a
-/// sample may happen on another machine. For orders that cannot be inverted, such as draws with
-/// replacement, the cache evicts the least recently used sample.
+/// **Eviction.** The cache knows the order in which the loader will read samples. It keeps the
+/// samples that will be needed soonest, and does not admit a sample that it would evict first. This
+/// is Belady's optimal policy. On one machine, the hit rate of reshuffled epochs is the fraction of
+/// the data that fits in the cache. On several machines, the hit rate is higher, because the next
+/// read of a sample may happen on a different machine. For orders that cannot be inverted, such as
+/// draws with replacement, the cache evicts the least recently used sample.
 ///
 /// **Sharing.** All processes of a user on a machine may use the same folder at the same time, for
-/// any datasets and any versions of the data. Each process fetches what it does not find in the
-/// cache. A process may be killed at any time. A restarted job finds the existing blocks.
+/// any datasets and any versions of the data. Each process fetches the samples that it does not
+/// find in the cache. A process may be killed at any time. A restarted job finds the existing
+/// blocks.
 ///
-/// **Safety.** Every block has a checksum, which is verified by each read. A damaged block is
-/// dropped and fetched again. The version (ETag or generation) of an object is part of the name of
+/// **Safety.** Every block has a checksum, which every read verifies. A damaged block is dropped
+/// and fetched again. The version (ETag or generation) of an object is part of the name of
 /// its blocks, so bytes of two versions are never mixed. Objects without a version or with a weak
 /// version are not cached. The cache deletes only files that it has written, and rejects a folder
 /// that contains other files.
 ///
 /// **Listings.** The folder also caches the listings of stores, so that a folder of a million
 /// images is listed only once, by one of the ranks. When a dataset is opened, the cache compares
-/// eight of the objects with the server, and lists again if any of them has changed. If another
-/// object has changed, reading it fails, and the objects are listed again when the dataset is next
-/// opened. New objects are found only after [`refresh`]. Listings do not count towards `bytes`.
+/// eight of the objects with the server, and lists the objects again if any of the eight has
+/// changed. If a different object has changed, reading it fails, and the objects are listed again
+/// when the dataset is next opened. New objects are found only after [`refresh`]. Listings do not
+/// count toward `bytes`.
 ///
 /// **Whole files.** For formats that need local files, such as LMDB, the folder stores whole files.
-/// They count towards `bytes` and take precedence over blocks. They exist at least until the
+/// They count toward `bytes` and take precedence over blocks. They are kept at least until the
 /// processes that opened them have ended.
 ///
-/// **Errors.** A full disk or a read-only folder causes one warning. After that, the loader reads
-/// everything that is not cached from the store.
+/// **Errors.** A full disk or a read-only folder causes one warning. After the warning, the cache
+/// stores nothing new, and the loader reads everything that is not cached from the store.
 #[derive(Clone)]
 pub struct Cache(Arc<TieredCache>);
 
 impl Cache {
-    /// Opens the cache in the folder `path`, which may contain up to `bytes` bytes of blocks and
-    /// files. Creates the folder if it does not exist.
+    /// Opens the cache in the folder `path`, and limits its blocks and files to `bytes` bytes.
+    /// Creates the folder if it does not exist.
     ///
     /// # Errors
     /// If the folder contains files that do not belong to a cache, is a cache of a different
@@ -89,29 +91,30 @@ impl Cache {
         Self::with_memory(path, bytes, 0)
     }
 
-    /// Like [`open`](Cache::open), but with an additional tier of up to `memory` bytes of blocks in
-    /// the memory of this process. This helps only if the folder is slow, because the system's page
-    /// cache holds recently used files anyway.
+    /// Like [`open`](Cache::open), but also keeps up to `memory` bytes of blocks in the memory of
+    /// this process. This helps only if the folder is slow, because the system's page cache keeps
+    /// recently used files in memory anyway.
     ///
     /// # Errors
-    /// The errors of [`open`](Cache::open).
+    /// As for [`open`](Cache::open).
     pub fn with_memory(path: impl AsRef<Path>, bytes: u64, memory: u64) -> Result<Self> {
-        // The loaders of a process share an instance, so that the cache knows all of their orders.
+        // The loaders of a process share a cache, so that the cache knows the orders of all
+        // loaders.
         static OPEN: PerProcess<OpenCaches> = PerProcess::new();
         let mut open = OPEN.get(|| Ok(Mutex::default()))?.lock().unwrap_or_else(PoisonError::into_inner);
-        open.retain(|(_, kept)| kept.strong_count() > 0);
+        open.retain(|(_, cache)| cache.strong_count() > 0);
         let opened = |path| Opened { path, bytes, memory };
         let find = |path: PathBuf| {
-            open.iter().find(|(one, _)| *one == opened(path.clone())).and_then(|(_, kept)| kept.upgrade())
+            open.iter().find(|(key, _)| *key == opened(path.clone())).and_then(|(_, cache)| cache.upgrade())
         };
-        if let Some(kept) = path.as_ref().canonicalize().ok().and_then(find) {
-            return Ok(Cache(kept));
+        if let Some(cache) = path.as_ref().canonicalize().ok().and_then(find) {
+            return Ok(Cache(cache));
         }
-        let kept = Arc::new(TieredCache::open(path.as_ref(), bytes, memory)?);
+        let cache = Arc::new(TieredCache::open(path.as_ref(), bytes, memory)?);
         if let Ok(path) = path.as_ref().canonicalize() {
-            open.push((opened(path), Arc::downgrade(&kept)));
+            open.push((opened(path), Arc::downgrade(&cache)));
         }
-        Ok(Cache(kept))
+        Ok(Cache(cache))
     }
 
     /// Creates a cache of `bytes` bytes in the memory of this process, without a folder.
@@ -119,12 +122,11 @@ impl Cache {
         Cache(Arc::new(TieredCache::in_memory(bytes)))
     }
 
-    /// Returns the default folder of a cache: `blocks` in `$WARPFEED_CACHE`, or in `warpfeed` in
-    /// `$XDG_CACHE_HOME` or `~/.cache`.
+    /// Returns the default folder of a cache: `$WARPFEED_CACHE/blocks`, or else
+    /// `$XDG_CACHE_HOME/warpfeed/blocks`, or else `~/.cache/warpfeed/blocks`.
     ///
     /// # Errors
-    /// If the default folder cannot be determined, because neither the variables nor `HOME` are
-    /// set.
+    /// If neither of the two variables nor `HOME` is an absolute path.
     pub fn default_path() -> Result<PathBuf> {
         let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let user = || folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
@@ -138,13 +140,13 @@ impl Cache {
         Arc::new(store::Cached::new(self.clone(), store))
     }
 
-    /// Wraps stores by scheme, such as [`all`](crate::all), with this cache.
+    /// Wraps the stores of several schemes, such as those of [`all`](crate::all), with this cache.
     pub fn stores<S>(&self, stores: impl IntoIterator<Item = (S, Arc<dyn Store>)>) -> Vec<(S, Arc<dyn Store>)> {
         stores.into_iter().map(|(scheme, store)| (scheme, self.store(store))).collect()
     }
 
-    /// Returns the counters of all reads in this process by loaders that opened the folder with the
-    /// same limits.
+    /// Returns the counters of all reads in this process through caches with this folder and these
+    /// limits.
     pub fn counts(&self) -> Counts {
         self.0.counts()
     }
@@ -190,7 +192,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Returns the fraction, from 0 to 1, of the bytes that came from the cache, or `None` before
+    /// Returns the fraction of the bytes, from 0 to 1, that came from the cache, or `None` before
     /// the first read.
     pub fn hit_rate(&self) -> Option<f64> {
         let hits = self.memory_bytes + self.disk_bytes;

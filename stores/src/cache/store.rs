@@ -22,27 +22,27 @@ impl Cached {
         Cached { cache, store, listed: Arc::default() }
     }
 
-    /// Returns `answer`, the result of a request for the object at `url`. If it is an error that
-    /// may be caused by a changed object, drops the cached listing, so that the next opening lists
-    /// again.
-    fn seen<T>(cache: &Cache, listed: &Mutex<Vec<String>>, url: &str, answer: Result<T>) -> Result<T> {
+    /// Returns `result`, the result of a request for the object at `url`. If a changed object may
+    /// have caused an error, drops the cached listing, so that the objects are listed again when
+    /// the dataset is next opened.
+    fn check_result<T>(cache: &Cache, listed: &Mutex<Vec<String>>, url: &str, result: Result<T>) -> Result<T> {
         let is_lasting = |e: &Error| e.kind() == ErrorKind::Source && !e.is_transient();
-        if answer.as_ref().is_err_and(is_lasting) {
+        if result.as_ref().is_err_and(is_lasting) {
             let mut listed = listed.lock().unwrap_or_else(PoisonError::into_inner);
             for prefix in listed.extract_if(.., |prefix| url.starts_with(&**prefix)) {
                 cache.0.forget(&prefix);
             }
         }
-        answer
+        result
     }
 }
 
 impl Store for Cached {
     fn list(&self, prefix: &str) -> Result<Vec<Object>> {
-        let (objects, kept) = self.cache.0.list(&*self.store, prefix)?;
+        let (objects, is_cached) = self.cache.0.list(&*self.store, prefix)?;
         let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
-        listed.retain(|one| one != prefix);
-        if kept {
+        listed.retain(|listed| listed != prefix);
+        if is_cached {
             listed.push(prefix.to_owned());
         }
         Ok(objects)
@@ -56,12 +56,12 @@ impl Store for Cached {
         self.store.object(url)
     }
 
-    /// Does not use the cache, because reads outside a known order are for indexes and whole
-    /// shards.
+    /// Does not add the bytes to the cache, because reads outside a known order are for indexes and
+    /// whole shards.
     fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
         match self.cache.0.get(object, at, to) {
             Some(_) => Ok(()),
-            None => Self::seen(&self.cache, &self.listed, &object.url, self.store.read(object, at, to)),
+            None => Self::check_result(&self.cache, &self.listed, &object.url, self.store.read(object, at, to)),
         }
     }
 
@@ -73,13 +73,13 @@ impl Store for Cached {
         if missing.is_empty() {
             return Ok(());
         }
-        Self::seen(&self.cache, &self.listed, &object.url, self.store.read_ranges(object, &mut missing))
+        Self::check_result(&self.cache, &self.listed, &object.url, self.store.read_ranges(object, &mut missing))
     }
 
     /// Reads from the store, because the caller has already looked up each sample in the cache.
     fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
         let (cache, listed, url) = (self.cache.clone(), self.listed.clone(), object.url.clone());
-        self.store.fetch(object, range, reply.map(move |answer| Self::seen(&cache, &listed, &url, answer)));
+        self.store.fetch(object, range, reply.map(move |result| Self::check_result(&cache, &listed, &url, result)));
     }
 
     fn create(&self, url: &str) -> Result<Box<dyn Upload>> {
@@ -95,25 +95,25 @@ impl Store for Cached {
     fn keep(&self, set: u64, order: &Lookahead) -> Option<Arc<dyn ObjectCache>> {
         // 0 is reserved for reads outside a known order.
         let set = set.max(1);
-        let number = self.cache.0.follow(set, order);
-        Some(Arc::new(Following { cache: self.cache.clone(), set, number }))
+        let id = self.cache.0.follow(set, order);
+        Some(Arc::new(LoaderCache { cache: self.cache.clone(), set, id }))
     }
 
     fn bring(&self, base: &str, objects: &[Object], read: &ReadParts<'_>) -> Result<PathBuf> {
-        self.cache.0.bring(base, objects, read)
+        self.cache.0.download(base, objects, read)
     }
 }
 
 /// A loader that reads through the cache in a known order.
-struct Following {
+struct LoaderCache {
     cache: Cache,
     set: u64,
-    number: u64,
+    id: u64,
 }
 
-impl ObjectCache for Following {
-    fn start(&self, place: BatchIndex) {
-        self.cache.0.start(self.set, self.number, place);
+impl ObjectCache for LoaderCache {
+    fn start(&self, index: BatchIndex) {
+        self.cache.0.start(self.set, self.id, index);
     }
 
     fn has(&self, object: &Object, at: u64, len: u64) -> bool {
@@ -130,8 +130,8 @@ impl ObjectCache for Following {
     }
 }
 
-impl Drop for Following {
+impl Drop for LoaderCache {
     fn drop(&mut self) {
-        self.cache.0.unfollow(self.set, self.number);
+        self.cache.0.unfollow(self.set, self.id);
     }
 }

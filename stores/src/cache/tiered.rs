@@ -1,9 +1,9 @@
-//! The blocks that one process can use: those in the memory tier, and those in the shared folder.
+//! Combines the blocks in the memory of this process with the blocks in the shared folder.
 //!
-//! Reads never wait for the lock of the folder, or for other threads' accesses to a slow disk. The
-//! memory tier and the index of the folder each have a mutex, which is held only for computation.
-//! To change the folder, a thread first takes the mutex of the journal, then the lock of the
-//! folder, and finally, only briefly, the mutex of the index.
+//! A read never waits for the folder's lock, or for a different thread's access to a slow disk. The
+//! memory tier and the folder's index each have a mutex, which is held only for computation. To
+//! change the folder, a thread first takes the journal's mutex, then the folder's lock, and
+//! finally, only briefly, the mutex of the index.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
@@ -25,11 +25,12 @@ pub(super) struct TieredCache {
     folder: Option<Folder>,
     /// Maximum number of bytes of files and blocks in the folder.
     limit: u64,
-    /// Whether new blocks are written. Becomes false after the first error, such as a full disk.
+    /// Whether new blocks are written. This becomes false after the first error, such as a full
+    /// disk.
     writable: AtomicBool,
     memory: Mutex<MemoryTier>,
-    /// The journal. The mutex is held while this process changes the folder, so that its threads
-    /// wait for this mutex instead of the folder's lock.
+    /// The journal. A thread holds the mutex while it changes the folder, so that the process's
+    /// other threads wait for this mutex instead of the folder's lock.
     journal: Mutex<Journal>,
     disk: Mutex<Disk>,
     loaders: AtomicU64,
@@ -39,23 +40,23 @@ pub(super) struct TieredCache {
     counts: Counters,
 }
 
-/// Maximum number of evictions per new block. If more are needed, because the limit was lowered or
-/// a large block replaces small ones, the next writes evict the remaining blocks.
-const EVICTIONS: usize = 256;
+/// Maximum number of evictions per new block. If more evictions are needed, because the limit was
+/// lowered or a large block replaces small blocks, they happen at the next writes.
+const MAX_EVICTIONS: usize = 256;
 
 struct MemoryTier {
     index: Index,
     blocks: HashMap<Key, Block>,
-    /// Maps the number of each loader to its number in the index.
+    /// Maps the id of each loader to its id in the index.
     followers: HashMap<u64, u64>,
 }
 
-/// This process's view of the blocks in the folder.
+/// The blocks in the folder, as far as this process knows them.
 struct Disk {
     index: Index,
-    /// Blocks that are in the journal but have no file.
+    /// Blocks that the journal lists but that have no file.
     lost: HashSet<Key>,
-    /// Maps the number of each loader to its number in the index.
+    /// Maps the id of each loader to its id in the index.
     followers: HashMap<u64, u64>,
 }
 
@@ -80,8 +81,8 @@ struct Counters {
 }
 
 impl TieredCache {
-    /// Opens the cache in the folder `path` with a limit of `disk` bytes, and with a first tier of
-    /// up to `memory` bytes in memory.
+    /// Opens the cache in the folder `path` with a limit of `disk` bytes, and with up to `memory`
+    /// bytes of blocks in memory.
     ///
     /// # Errors
     /// If the folder is not a cache. A read-only folder causes only a warning.
@@ -95,12 +96,12 @@ impl TieredCache {
                 (folder, false)
             }
         };
-        let kept = Self::new(folder, writable, disk, memory);
-        kept.with_lock(|_, _, _| Ok(()));
-        Ok(kept)
+        let cache = Self::new(folder, writable, disk, memory);
+        cache.with_lock(|_, _, _| Ok(()));
+        Ok(cache)
     }
 
-    /// Creates a cache of up to `bytes` bytes that is only in memory.
+    /// Creates a cache of up to `bytes` bytes in memory, without a folder.
     pub(super) fn in_memory(bytes: u64) -> Self {
         Self::new(None, false, 0, bytes)
     }
@@ -131,15 +132,16 @@ impl TieredCache {
         self.disk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_here(&self) -> bool {
-        static FORKED: AtomicBool = AtomicBool::new(false);
-        let here = std::process::id() == self.process;
-        if !here && !FORKED.swap(true, Relaxed) {
+    /// Returns whether this process opened the cache. Logs a warning once if it did not.
+    fn is_own_process(&self) -> bool {
+        static IS_LOGGED: AtomicBool = AtomicBool::new(false);
+        let is_own = std::process::id() == self.process;
+        if !is_own && !IS_LOGGED.swap(true, Relaxed) {
             tracing::warn!(
-                "the cache was opened before this process was forked, so nothing is cached; open it after the fork"
+                "the cache was opened before this process was forked, so nothing is cached: open the cache after the fork"
             );
         }
-        here
+        is_own
     }
 
     /// Runs `change` while the folder is locked and the index is up to date. No other process can
@@ -149,10 +151,10 @@ impl TieredCache {
         let Some(folder) = self.folder.as_ref().filter(|_| self.writable.load(Relaxed)) else { return };
         let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = folder.lock().and_then(|lock| {
-            // Another process has held the lock for too long and is probably suspended, so skip
-            // this change.
+            // If there is no lock, another process has held it for too long and is probably
+            // suspended. The change is skipped.
             let Some(_lock) = lock else { return Ok(()) };
-            // Reads need the index, so do not hold its mutex while files are read and written.
+            // Reads need the index, so its mutex is not held while files are read and written.
             let (news, used) = (journal.news(folder)?, files::used(folder)?);
             let sparse = {
                 let mut disk = self.disk();
@@ -181,10 +183,10 @@ impl TieredCache {
         }
     }
 
-    /// Fills `to` with the bytes of `object` from `at` on and returns their tier, if exactly this
-    /// range is cached.
+    /// If exactly this range of `object`, from `at` on, is cached, fills `to` with its bytes and
+    /// returns the tier that they came from.
     pub(super) fn get(&self, object: &Object, at: u64, to: &mut [u8]) -> Option<Tier> {
-        if !self.is_here() || !versioned(object) {
+        if !self.is_own_process() || !is_versioned(object) {
             return None;
         }
         let range = Range { object, at, len: to.len() as u64 };
@@ -210,14 +212,14 @@ impl TieredCache {
 
     /// Returns whether exactly this range is cached, without reading it.
     pub(super) fn has(&self, object: &Object, at: u64, len: u64) -> bool {
-        if !self.is_here() || !versioned(object) {
+        if !self.is_own_process() || !is_versioned(object) {
             return false;
         }
         let key = Range { object, at, len }.key();
         if self.memory().blocks.contains_key(&key) {
             return true;
         }
-        // Blocks of other processes may be in the folder before this index contains them.
+        // The folder may contain blocks of other processes that this index does not list yet.
         let disk = self.disk();
         let unknown = !disk.index.contains(key) || disk.lost.contains(&key);
         drop(disk);
@@ -266,9 +268,10 @@ impl TieredCache {
         false
     }
 
-    /// Offers the bytes of `object` from `at` on. Their next use is at `from` or later.
+    /// Offers the bytes of `object` from `at` on to the cache. Their next use is at `from` or
+    /// later.
     pub(super) fn offer(&self, object: &Object, at: u64, bytes: &[u8], owner: Owner, from: Option<BatchIndex>) {
-        if !self.is_here() || !versioned(object) {
+        if !self.is_own_process() || !is_versioned(object) {
             return;
         }
         let range = Range { object, at, len: bytes.len() as u64 };
@@ -280,12 +283,12 @@ impl TieredCache {
         if memory.blocks.contains_key(&key) {
             return;
         }
-        let Some(going) = memory.index.admit(range.len, owner, from) else {
+        let Some(evicted) = memory.index.admit(range.len, owner, from) else {
             drop(memory);
             self.write(range, bytes, owner, from);
             return;
         };
-        let going: Vec<_> = going
+        let evicted: Vec<_> = evicted
             .into_iter()
             .filter_map(|key| {
                 memory.index.remove(key);
@@ -295,7 +298,7 @@ impl TieredCache {
         memory.index.add(key, range.len, owner);
         memory.blocks.insert(key, Block { object: object.clone(), at, owner, bytes: bytes.to_vec() });
         drop(memory);
-        for Block { object, at, owner, bytes } in going {
+        for Block { object, at, owner, bytes } in evicted {
             let range = Range { object: &object, at, len: bytes.len() as u64 };
             self.write(range, &bytes, owner, None);
         }
@@ -322,23 +325,23 @@ impl TieredCache {
         }
         self.with_lock(|folder, journal, disk| {
             let lock = || disk.lock().unwrap_or_else(PoisonError::into_inner);
-            let going = {
+            let evicted = {
                 let Disk { index, lost, .. } = &mut *lock();
                 if lost.remove(&key) && index.contains(key) {
                     None
                 } else {
-                    let Some(going) = index.admit(size, owner, from).filter(|_| !index.contains(key)) else {
+                    let Some(evicted) = index.admit(size, owner, from).filter(|_| !index.contains(key)) else {
                         return Ok(());
                     };
-                    Some(going)
+                    Some(evicted)
                 }
             };
-            let Some(mut going) = going else { return folder.publish(&partial, key) };
-            let fits = going.len() <= EVICTIONS;
-            going.truncate(EVICTIONS);
-            // Remove the files before their records, so that every file has a record.
-            going.iter().try_for_each(|&key| remove(folder, key))?;
-            let mut records: Vec<_> = going.into_iter().map(Record::Remove).collect();
+            let Some(mut evicted) = evicted else { return folder.publish(&partial, key) };
+            let fits = evicted.len() <= MAX_EVICTIONS;
+            evicted.truncate(MAX_EVICTIONS);
+            // The files are removed before their records, so that every file has a record.
+            evicted.iter().try_for_each(|&key| remove(folder, key))?;
+            let mut records: Vec<_> = evicted.into_iter().map(Record::Remove).collect();
             records.extend(fits.then_some(Record::Add(key, size, owner)));
             journal.append(folder, &records)?;
             lock().index.apply(&records);
@@ -346,8 +349,8 @@ impl TieredCache {
                 return Ok(());
             }
             if let Err(e) = folder.publish(&partial, key) {
-                // Remove the record as well. Otherwise, the next process would treat the block as
-                // present.
+                // The record is removed as well. Otherwise, the next process would treat the block
+                // as present.
                 let records = [Record::Remove(key)];
                 journal.append(folder, &records)?;
                 lock().index.apply(&records);
@@ -366,7 +369,7 @@ impl TieredCache {
     /// # Errors
     /// If the objects cannot be listed.
     pub(super) fn list(&self, store: &dyn Store, prefix: &str) -> Result<(Vec<Object>, bool)> {
-        match self.folder.as_ref().filter(|_| self.is_here()) {
+        match self.folder.as_ref().filter(|_| self.is_own_process()) {
             Some(folder) => listing::list(folder, store, prefix),
             None => Ok((store.list(prefix)?, false)),
         }
@@ -376,8 +379,8 @@ impl TieredCache {
     ///
     /// # Errors
     /// If the cache has no folder, if the files do not fit, or if the objects cannot be read.
-    pub(super) fn bring(&self, base: &str, objects: &[Object], read: &ReadParts<'_>) -> Result<PathBuf> {
-        if !self.is_here() {
+    pub(super) fn download(&self, base: &str, objects: &[Object], read: &ReadParts<'_>) -> Result<PathBuf> {
+        if !self.is_own_process() {
             let cause = "the cache was opened before this process was forked: open the dataset after the fork";
             return Err(Error::config(cause).at_path(base));
         }
@@ -386,16 +389,16 @@ impl TieredCache {
                          choose a different folder, or copy the dataset to this machine";
             Error::config(cause).at_path(base)
         })?;
-        files::bring(folder, self.limit, base, objects, read, || self.shrink())
+        files::download(folder, self.limit, base, objects, read, || self.shrink())
     }
 
-    /// Evicts blocks until the remaining ones fit next to the whole files.
+    /// Evicts blocks until the whole files and the remaining blocks are within the limit.
     fn shrink(&self) {
         self.with_lock(|folder, journal, disk| {
             let lock = || disk.lock().unwrap_or_else(PoisonError::into_inner);
-            let going = lock().index.excess();
-            going.iter().try_for_each(|&key| remove(folder, key))?;
-            let records: Vec<_> = going.into_iter().map(Record::Remove).collect();
+            let evicted = lock().index.excess();
+            evicted.iter().try_for_each(|&key| remove(folder, key))?;
+            let records: Vec<_> = evicted.into_iter().map(Record::Remove).collect();
             journal.append(folder, &records)?;
             lock().index.apply(&records);
             Ok(())
@@ -413,37 +416,37 @@ impl TieredCache {
         url[start..].match_indices('/').for_each(|(at, _)| self.forget(&url[..=start + at]));
     }
 
-    /// Registers the order in which a loader reads a dataset. Returns the number of the loader.
+    /// Registers the order in which a loader reads a dataset. Returns the id of the loader.
     pub(super) fn follow(&self, set: u64, order: &Lookahead) -> u64 {
-        if !self.is_here() {
+        if !self.is_own_process() {
             return 0;
         }
-        let number = self.loaders.fetch_add(1, Relaxed);
+        let id = self.loaders.fetch_add(1, Relaxed);
         let MemoryTier { index, followers, .. } = &mut *self.memory();
-        followers.insert(number, index.follow(set, order.clone()));
+        followers.insert(id, index.follow(set, order.clone()));
         let Disk { index, followers, .. } = &mut *self.disk();
-        followers.insert(number, index.follow(set, order.clone()));
-        number
+        followers.insert(id, index.follow(set, order.clone()));
+        id
     }
 
-    pub(super) fn unfollow(&self, set: u64, number: u64) {
-        if !self.is_here() {
+    pub(super) fn unfollow(&self, set: u64, id: u64) {
+        if !self.is_own_process() {
             return;
         }
         let MemoryTier { index, followers, .. } = &mut *self.memory();
-        followers.remove(&number).into_iter().for_each(|number| index.unfollow(set, number));
+        followers.remove(&id).into_iter().for_each(|id| index.unfollow(set, id));
         let Disk { index, followers, .. } = &mut *self.disk();
-        followers.remove(&number).into_iter().for_each(|number| index.unfollow(set, number));
+        followers.remove(&id).into_iter().for_each(|id| index.unfollow(set, id));
     }
 
-    pub(super) fn start(&self, set: u64, number: u64, place: BatchIndex) {
-        if !self.is_here() {
+    pub(super) fn start(&self, set: u64, id: u64, batch: BatchIndex) {
+        if !self.is_own_process() {
             return;
         }
         let MemoryTier { index, followers, .. } = &mut *self.memory();
-        followers.get(&number).into_iter().for_each(|&number| index.start(set, number, place));
+        followers.get(&id).into_iter().for_each(|&id| index.start(set, id, batch));
         let Disk { index, followers, .. } = &mut *self.disk();
-        followers.get(&number).into_iter().for_each(|&number| index.start(set, number, place));
+        followers.get(&id).into_iter().for_each(|&id| index.start(set, id, batch));
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -463,9 +466,9 @@ impl TieredCache {
     }
 }
 
-/// Returns whether a new version of an object gets new blocks. The tag is part of a block's key, so
-/// this is true unless the tag is missing or weak.
-fn versioned(object: &Object) -> bool {
+/// Returns whether the versions of an object have separate blocks. The tag is part of a block's
+/// key, so this is true unless the tag is missing or weak.
+fn is_versioned(object: &Object) -> bool {
     object.tag.as_ref().is_some_and(|tag| !tag.starts_with("W/"))
 }
 
@@ -478,7 +481,7 @@ pub(super) fn remove(folder: &Folder, key: Key) -> io::Result<()> {
 }
 
 fn warn(path: &Path, e: &io::Error, result: &str) {
-    tracing::warn!("the cache {}: {result}; other reads go to the store ({e})", path.display());
+    tracing::warn!("the cache {}: {result}: other reads go to the store ({e})", path.display());
 }
 
 #[cfg(test)]
@@ -492,9 +495,9 @@ mod tests {
     #[test]
     fn reads_do_not_wait_for_the_journal() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = TieredCache::open(folder.path(), 1 << 30, 0).unwrap();
+        let cache = TieredCache::open(folder.path(), 1 << 30, 0).unwrap();
         let object = Object { url: "mem://b/x".to_owned(), len: 99, tag: Some("1".to_owned()), server: None };
-        let offer = |at: u64| kept.offer(&object, at, &[at as u8; 9], Owner { set: 7, sample: at }, None);
+        let offer = |at: u64| cache.offer(&object, at, &[at as u8; 9], Owner { set: 7, sample: at }, None);
         offer(0);
         // A pipe simulates a slow disk, because opening it waits for a writer.
         let journal = folder.path().join("journal");
@@ -502,21 +505,21 @@ mod tests {
         assert!(Command::new("mkfifo").arg(&journal).status().unwrap().success());
         thread::scope(|scope| {
             let writes = scope.spawn(|| offer(9));
-            // A read that waited for the disk would wait for this pipe.
+            // A read that waited for the disk would wait until this thread opens the pipe.
             scope.spawn(|| {
                 thread::sleep(Duration::from_secs(3));
                 drop(OpenOptions::new().write(true).open(&journal));
             });
             thread::sleep(Duration::from_millis(200));
-            let (begun, mut found) = (Instant::now(), [1; 9]);
-            assert!(kept.has(&object, 0, 9) && !kept.has(&object, 9, 9));
-            assert_eq!(kept.get(&object, 0, &mut found), Some(Tier::Folder));
-            kept.start(7, kept.follow(7, &Lookahead::new(0, |_| 1, |_| Some(vec![0]))), BatchIndex::default());
-            assert!(!writes.is_finished() && begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+            let (start, mut found) = (Instant::now(), [1; 9]);
+            assert!(cache.has(&object, 0, 9) && !cache.has(&object, 9, 9));
+            assert_eq!(cache.get(&object, 0, &mut found), Some(Tier::Folder));
+            cache.start(7, cache.follow(7, &Lookahead::new(0, |_| 1, |_| Some(vec![0]))), BatchIndex::default());
+            assert!(!writes.is_finished() && start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
             assert_eq!(found, [0; 9]);
         });
         // The journal has been rewritten.
-        assert!(journal.is_file() && kept.has(&object, 9, 9));
-        assert_eq!(kept.get(&object, 9, &mut [0; 9]), Some(Tier::Folder));
+        assert!(journal.is_file() && cache.has(&object, 9, 9));
+        assert_eq!(cache.get(&object, 9, &mut [0; 9]), Some(Tier::Folder));
     }
 }

@@ -4,17 +4,17 @@ use warpfeed_sources::Position;
 use warpfeed_sources::Result;
 use warpfeed_sources::{BatchIndex, Lookahead, Source};
 
-/// Number of samples per batch. It affects only the granularity of the lookahead.
+/// Number of samples per batch of the lookahead. It affects only the granularity of the lookahead.
 const BATCH: u64 = 64;
 
 /// Reads every sample of `source` once, in index order, and calls `read` after each sample. If the
 /// source's store has a [`Cache`](crate::Cache), this fills the cache up to its limit.
 ///
 /// # Errors
-/// The error of the first sample that cannot be read.
+/// Returns the error of the first sample that cannot be read.
 pub fn warm(source: &dyn Source, mut read: impl FnMut()) -> Result<()> {
     let len = source.len() as u64;
-    let samples = move |place: BatchIndex| Some((place.batch * BATCH..len.min((place.batch + 1) * BATCH)).collect());
+    let samples = move |at: BatchIndex| Some((at.batch * BATCH..len.min((at.batch + 1) * BATCH)).collect());
     let batches = move |epoch| if epoch == 0 { len.div_ceil(BATCH) } else { 0 };
     let next = move |epoch, sample: u64, batch| match sample / BATCH >= batch && epoch == 0 {
         true => Position::At(sample / BATCH),
@@ -26,13 +26,13 @@ pub fn warm(source: &dyn Source, mut read: impl FnMut()) -> Result<()> {
         follow.start(BatchIndex::default());
     }
     let mut scratch = Vec::new();
-    for (place, samples) in order.from(BatchIndex::default()) {
+    for (batch, samples) in order.from(BatchIndex::default()) {
         for sample in samples {
             source.read(sample as usize, &mut scratch)?;
             read();
         }
         if let Some(follow) = &follow {
-            follow.done(place);
+            follow.done(batch);
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Promise: if any single system call fails while a loader reads through a cache, either the
-//! batches are unchanged or an error names the location. Afterwards, the cache contains no damaged
-//! data, and the next loader fills it.
+//! batches are unchanged or an error names the location. Afterward, the cache contains no damaged
+//! data, and the next loader fills the cache.
 
 use std::fs;
 use std::path::Path;
@@ -45,7 +45,7 @@ impl Data {
 }
 
 /// Checks the cache in `folder` after a failure, before a loader uses it again.
-fn sound(folder: &Path, seen: &std::result::Result<String, String>) -> std::result::Result<(), String> {
+fn check_folder(folder: &Path, seen: &std::result::Result<String, String>) -> std::result::Result<(), String> {
     let wrong = |what: &str| Err(format!("wrong: {what}; before, {seen:?}"));
     if !folder.join("warpfeed-cache").exists() {
         return Ok(()); // It could not be created.
@@ -79,9 +79,9 @@ fn filled(data: &Data) -> tempfile::TempDir {
     root
 }
 
-/// Returns whether an error is acceptable although the store works, because the loader cannot work
-/// without memory or threads.
-fn is_of_the_loader(e: &str) -> bool {
+/// Returns whether an error is acceptable even though the store works, because the loader needs
+/// memory and threads.
+fn is_error_of_the_loader(e: &str) -> bool {
     e.contains("memory") || e.contains("thread") || e.contains("workers")
 }
 
@@ -90,8 +90,8 @@ fn a_failing_cache_disk_changes_no_batch() {
     own_process!(a_failing_cache_disk_changes_no_batch);
     let _alone = alone();
     let mut table = Table::default();
-    // `blocks` is the minimum and maximum number of blocks after a loader has succeeded, or `None`
-    // if the loader needs the folder.
+    // `blocks` contains the minimum and maximum number of blocks after a loader has succeeded, or
+    // is `None` if the loader needs the folder.
     let mut sweep = |name: &str, data: &Data, limits: (u64, u64), begins: Option<&Path>, blocks: Option<(u64, u64)>| {
         let (bytes, memory) = limits;
         let run = Box::new(move |folder: &Path, expected: Option<&str>| {
@@ -100,15 +100,15 @@ fn a_failing_cache_disk_changes_no_batch() {
             let seen = load(expected);
             calls::end();
             if let (Err(e), Some(_)) = (&seen, blocks)
-                && !is_of_the_loader(e)
+                && !is_error_of_the_loader(e)
                 && !e.starts_with("wrong")
             {
                 return Err(format!("wrong: the store works, and yet: {e}"));
             }
-            // Wait until the last thread of the loader has ended. Before that, a new loader would
-            // share its view of the folder.
+            // Wait until the loader's last thread has ended. Before that, a new loader would share
+            // the loader's index of the folder.
             settled();
-            sound(&folder, &seen)?;
+            check_folder(&folder, &seen)?;
             let again = load(expected)?;
             let now = show(&folder).map_err(|e| format!("wrong: {e}"))?.blocks;
             if expected.is_some_and(|expected| again != expected)
@@ -129,7 +129,7 @@ fn a_failing_cache_disk_changes_no_batch() {
     let (of_shards, of_lmdb) = (filled(&shards), filled(&lmdb));
     sweep("cache, filled", &shards, (ROOM, 0), None, Some((12, 12)));
     sweep("cache, read", &shards, (ROOM, 0), Some(of_shards.path()), Some((12, 12)));
-    // Each block has 4 KiB, so each new block replaces an old one. A few runs end with two blocks
+    // Each block has 4 KiB, so each new block replaces an old block. A few runs end with two blocks
     // instead of three, because threads replace blocks concurrently. The next read fills the gap.
     sweep("small cache", &shards, (3 << 12, 0), None, Some((2, 3)));
     sweep("cache, below memory", &shards, (ROOM, 1500), None, None);

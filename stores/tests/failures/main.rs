@@ -1,4 +1,5 @@
-//! Makes each system call of a loader with a cache fail once, in separate processes.
+//! Runs loaders with a cache in separate processes, and makes one of their system calls fail in
+//! each process.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 #[path = "../../../tests/support/process.rs"]

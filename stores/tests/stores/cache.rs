@@ -1,6 +1,6 @@
-//! Promise: reads through the cache return the same bytes as reads from the store, for any size of
-//! the cache, any number of processes, and any fault: killed processes, damaged blocks, a full
-//! disk, a read-only folder, and changed objects. The cache deletes only files that it has written.
+//! Promise: reads through the cache return the same bytes as reads from the store, for any cache
+//! size, any number of processes, and any fault: killed processes, damaged blocks, a full disk, a
+//! read-only folder, and changed objects. The cache deletes only files that it has written.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -28,7 +28,7 @@ fn len(sample: u64) -> u64 {
     40 + sample * 7919 % 19_960
 }
 
-/// A store with one object, whose content depends on its version. Counts the bytes that are read.
+/// A store with one object. The content depends on the version. Counts the bytes that are read.
 struct Objects {
     version: Mutex<u64>,
     bytes: AtomicU64,
@@ -74,7 +74,7 @@ impl Store for Objects {
 /// Returns the order of shuffled epochs with batches of 10 samples.
 fn lookahead() -> Lookahead {
     let of = |epoch: u64, position: u64| Shuffled::new(SAMPLES, 3).index(epoch, position);
-    let samples = move |place: BatchIndex| Some((0..10).map(|i| of(place.epoch, place.batch * 10 + i)).collect());
+    let samples = move |index: BatchIndex| Some((0..10).map(|i| of(index.epoch, index.batch * 10 + i)).collect());
     Lookahead::new(0, |_| SAMPLES / 10, samples).with_next(|epoch, sample, batch| {
         match Shuffled::new(SAMPLES, 3).position(epoch, sample, batch * 10) {
             Position::At(position) => Position::At(position / 10),
@@ -83,16 +83,16 @@ fn lookahead() -> Lookahead {
     })
 }
 
-/// Reads `batches` batches from `place` on, like a loader that prefetches, and compares every byte.
-/// Returns the position after the last batch.
-fn epochs(store: &Arc<dyn Store>, mut place: BatchIndex, batches: u64) -> BatchIndex {
+/// Reads `batches` batches from `index` on, like a loader that prefetches, and compares every byte.
+/// Returns the index after the last batch.
+fn epochs(store: &Arc<dyn Store>, mut index: BatchIndex, batches: u64) -> BatchIndex {
     let (order, object) = (lookahead(), store.object("mem://set/x").unwrap());
     let version: u64 = object.tag.as_ref().unwrap().parse().unwrap();
     let keep = store.keep(9, &order).unwrap();
     let (mut bytes, mut expected) = (Vec::new(), Vec::new());
     for _ in 0..batches {
-        keep.start(place);
-        for sample in order.samples(place).unwrap() {
+        keep.start(index);
+        for sample in order.samples(index).unwrap() {
             bytes.clear();
             bytes.resize(len(sample) as usize, 0);
             expected.resize(bytes.len(), 0);
@@ -104,21 +104,21 @@ fn epochs(store: &Arc<dyn Store>, mut place: BatchIndex, batches: u64) -> BatchI
                 let range = at(sample)..at(sample) + len(sample);
                 store.fetch(&object, range, ReadCompletion::new(move |bytes| send.send(bytes).unwrap()));
                 bytes = fetched.recv().unwrap().unwrap();
-                keep.offer(&object, at(sample), &bytes, sample, order.after(place));
+                keep.offer(&object, at(sample), &bytes, sample, order.after(index));
             }
-            assert!(bytes == expected, "sample {sample} at {place:?}");
+            assert!(bytes == expected, "sample {sample} at {index:?}");
             // A damaged block is a cache miss. Another process may write a block between the two
             // calls.
-            assert!(found <= has || std::env::var_os("WARPFEED_TEST_CACHE").is_some(), "sample {sample} at {place:?}");
+            assert!(found <= has || std::env::var_os("WARPFEED_TEST_CACHE").is_some(), "sample {sample} at {index:?}");
         }
-        place = order.after(place);
+        index = order.after(index);
     }
-    place
+    index
 }
 
 /// Opens the folder independently of other open caches. Normally, a process has only one cache per
 /// folder and limit.
-fn like_another_process(folder: &Path, limit: u64) -> Cache {
+fn open_as_another_process(folder: &Path, limit: u64) -> Cache {
     static MEMORY: AtomicU64 = AtomicU64::new(0);
     Cache::with_memory(folder, limit, 1 + MEMORY.fetch_add(1, Relaxed) % 40).unwrap()
 }
@@ -142,7 +142,7 @@ fn blocks(path: &Path) -> Vec<(PathBuf, u64)> {
 }
 
 #[test]
-fn the_cache_gives_the_bytes_of_the_store() {
+fn reads_through_the_cache_return_the_bytes_of_the_store() {
     let all = at(SAMPLES);
     for (limit, memory) in [(0, 0), (1, 1), (10_000, 0), (all / 3, 0), (all / 3, all / 10), (4 * all, 0), (0, all / 2)]
     {
@@ -158,11 +158,11 @@ fn the_cache_gives_the_bytes_of_the_store() {
         if limit > all {
             assert_eq!((objects.bytes.load(Relaxed), counts.hit_rate()), (all, Some(5.0 / 6.0)));
             // Another process, or the next run, finds the blocks.
-            let again = like_another_process(folder.path(), limit);
+            let again = open_as_another_process(folder.path(), limit);
             epochs(&again.store(objects.clone()), BatchIndex::default(), SAMPLES / 10);
             assert_eq!((objects.bytes.load(Relaxed), again.counts().hit_rate()), (all, Some(1.0)));
         }
-        // Reads outside a known order.
+        // Read outside a known order.
         let object = store.object("mem://set/x").unwrap();
         for sample in (0..SAMPLES).chain(0..SAMPLES) {
             let mut ranges = vec![0; 2 * len(sample) as usize];
@@ -188,14 +188,14 @@ fn a_cache_of_a_third_serves_a_third_of_the_bytes() {
     let pages: u64 = (0..SAMPLES).map(|sample| (len(sample) + 100).next_multiple_of(4096)).sum();
     let cache = Cache::open(folder.path(), pages / 3).unwrap();
     let store = cache.store(Objects::new(1));
-    let place = epochs(&store, BatchIndex::default(), SAMPLES / 10);
+    let index = epochs(&store, BatchIndex::default(), SAMPLES / 10);
     let before = cache.counts();
-    epochs(&store, place, 20 * SAMPLES / 10);
+    epochs(&store, index, 20 * SAMPLES / 10);
     let counts = cache.counts();
     let hits = (counts.disk - before.disk) as f64 / (20 * SAMPLES) as f64;
     assert!(hits > 0.31, "{hits:.3}");
-    // An LRU cache would write nearly every block that it reads. The optimal policy does not admit
-    // most of them.
+    // An LRU cache would write nearly every block that it reads. The optimal policy admits only a
+    // few of these blocks.
     assert!(counts.written_bytes < 15 * at(SAMPLES), "{counts:?}");
 }
 
@@ -207,8 +207,8 @@ fn child_process_fills_the_cache() {
     let number = |name| std::env::var(name).unwrap().parse::<u64>().unwrap();
     let cache = Cache::open(folder, number("WARPFEED_TEST_BYTES")).unwrap();
     let store = cache.store(Objects::new(1));
-    let place = BatchIndex { epoch: number("WARPFEED_TEST_EPOCH"), batch: 0 };
-    epochs(&store, place, number("WARPFEED_TEST_BATCHES"));
+    let index = BatchIndex { epoch: number("WARPFEED_TEST_EPOCH"), batch: 0 };
+    epochs(&store, index, number("WARPFEED_TEST_BATCHES"));
 }
 
 fn filler(folder: &Path, bytes: u64, epoch: u64, batches: u64) -> Child {
@@ -220,8 +220,8 @@ fn filler(folder: &Path, bytes: u64, epoch: u64, batches: u64) -> Child {
 
 /// Checks the folder after its processes have ended: all blocks must be valid and within the limit,
 /// and there must be no other files.
-fn sound(folder: &Path, limit: u64) {
-    let cache = like_another_process(folder, limit);
+fn check_folder(folder: &Path, limit: u64) {
+    let cache = open_as_another_process(folder, limit);
     epochs(&cache.store(Objects::new(1)), BatchIndex::default(), 2 * SAMPLES / 10);
     assert_eq!(cache.counts().damaged, 0);
     let contents = check(folder).unwrap();
@@ -241,7 +241,7 @@ fn processes_share_a_folder() {
         assert!(filler.wait().unwrap().success(), "a process read other bytes");
     }
     assert!(!blocks(&path).is_empty());
-    sound(&path, limit);
+    check_folder(&path, limit);
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn killed_processes_leave_a_valid_folder() {
             assert!(!filler.wait().unwrap().success(), "it ended before it was killed: it read other bytes");
         }
         if path.join("warpfeed-cache").exists() {
-            sound(&path, limit);
+            check_folder(&path, limit);
         }
     }
 }
@@ -278,11 +278,11 @@ fn a_process_killed_with_the_lock_does_not_block_others() {
     let mut records = fs::read(&journal).unwrap();
     records.extend_from_slice(b"part of a record");
     fs::write(&journal, records).unwrap();
-    let again = like_another_process(folder.path(), 1 << 30);
+    let again = open_as_another_process(folder.path(), 1 << 30);
     epochs(&again.store(Objects::new(1)), BatchIndex::default(), 2 * SAMPLES / 10);
     assert_eq!(blocks(folder.path()).len(), all.len(), "missing blocks are written again");
-    sound(folder.path(), 1 << 30);
-    // A missing journal, and a file that is not a valid journal.
+    check_folder(folder.path(), 1 << 30);
+    // The journal is missing, or its file is not a valid journal.
     for content in [None, Some("not a journal at all")] {
         fs::remove_file(&journal).unwrap();
         if let Some(content) = content {
@@ -290,12 +290,12 @@ fn a_process_killed_with_the_lock_does_not_block_others() {
         }
         let objects = Objects::new(1);
         epochs(
-            &like_another_process(folder.path(), 1 << 30).store(objects.clone()),
+            &open_as_another_process(folder.path(), 1 << 30).store(objects.clone()),
             BatchIndex::default(),
             SAMPLES / 10,
         );
         assert_eq!(objects.bytes.load(Relaxed), 0);
-        sound(folder.path(), 1 << 30);
+        check_folder(folder.path(), 1 << 30);
     }
 }
 
@@ -315,7 +315,7 @@ fn a_damaged_block_is_fetched_again() {
             }
             1 => bytes.truncate(rng.below(bytes.len() as u64) as usize),
             2 => bytes.push(0),
-            // Another block in the place of this one.
+            // The file of this block contains a different block.
             _ => bytes = fs::read(&all[number - 1].0).unwrap(),
         }
         fs::write(path, bytes).unwrap();
@@ -323,7 +323,7 @@ fn a_damaged_block_is_fetched_again() {
     let cache = Cache::open(folder.path(), 1 << 30).unwrap();
     epochs(&cache.store(objects.clone()), BatchIndex::default(), SAMPLES / 10);
     assert_eq!((cache.counts().damaged, objects.bytes.load(Relaxed)), (SAMPLES, 2 * at(SAMPLES)));
-    sound(folder.path(), 1 << 30);
+    check_folder(folder.path(), 1 << 30);
     // `check` finds damaged blocks without a loader.
     fs::write(&all[0].0, "").unwrap();
     let mut bytes = fs::read(&all[1].0).unwrap();
@@ -331,7 +331,7 @@ fn a_damaged_block_is_fetched_again() {
     fs::write(&all[1].0, bytes).unwrap();
     assert_eq!(check(folder.path()).unwrap().damaged, 2);
     assert!(!all[0].0.exists() && !all[1].0.exists());
-    sound(folder.path(), 1 << 30);
+    check_folder(folder.path(), 1 << 30);
 }
 
 #[test]
@@ -345,7 +345,7 @@ fn a_changed_object_never_returns_old_bytes() {
         epochs(&store, BatchIndex::default(), 2 * SAMPLES / 10);
     }
     assert_eq!(objects.bytes.load(Relaxed), 3 * at(SAMPLES));
-    // If objects have no tag, versions cannot be distinguished, so nothing is cached.
+    // Objects without a tag are not cached, because their versions cannot be distinguished.
     let keep = store.keep(9, &lookahead()).unwrap();
     let untagged = Object { tag: None, ..store.object("mem://set/x").unwrap() };
     keep.offer(&untagged, 0, &[1; 5000], 0, BatchIndex::default());
@@ -385,7 +385,8 @@ fn a_foreign_folder_is_refused_and_nothing_is_deleted() {
     let path = folder.path().join("cache");
     let cache = Cache::open(&path, 50_000).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
-    // A user's file that has the name of a block, and old files in the folder for partial files.
+    // Create a user's file that has the name of a block, and old files in the folder for partial
+    // files.
     let old = [path.join("partial/notes.txt"), path.join("partial/1-2-3")];
     let block = path.join("blocks/00").join("0".repeat(32));
     fs::create_dir_all(block.parent().unwrap()).unwrap();
@@ -394,7 +395,7 @@ fn a_foreign_folder_is_refused_and_nothing_is_deleted() {
         fs::File::create(mine).unwrap().set_modified(hours).unwrap();
     }
     assert_eq!(check(&path).unwrap().others, std::slice::from_ref(&block));
-    like_another_process(&path, 50_000);
+    open_as_another_process(&path, 50_000);
     assert_eq!([old[0].exists(), old[1].exists(), block.exists()], [true, false, true]);
     fs::remove_file(block).unwrap();
     fs::remove_file(&old[0]).unwrap();
@@ -455,7 +456,7 @@ fn reads_continue_if_the_folder_is_read_only() {
     epochs(&cache.store(Objects::new(1)), BatchIndex::default(), SAMPLES / 10);
     assert_eq!((cache.counts().written_bytes, cache.counts().disk), (0, 0));
 
-    // From some point on, writes fail for any user.
+    // After some writes, all further writes fail for any user.
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::open(folder.path(), 1 << 30).unwrap();
     let store = cache.store(Objects::new(1));
@@ -467,8 +468,8 @@ fn reads_continue_if_the_folder_is_read_only() {
     assert_eq!((blocks(folder.path()).len(), cache.counts().disk), (kept, 30), "what is there is read");
 }
 
-/// This test needs the permission to mount a file system. Without it, only the previous test covers
-/// the error.
+/// This test needs the permission to mount a file system. Without this permission, only the
+/// previous test covers the error.
 #[cfg(target_os = "linux")]
 #[test]
 fn reads_continue_if_the_disk_is_full() {
@@ -490,7 +491,7 @@ fn reads_continue_if_the_disk_is_full() {
         let contents = check(&path).unwrap();
         assert_eq!((contents.damaged, contents.others.len()), (0, 0));
         assert!(mount("remount,ro"));
-        let cache = like_another_process(&path, 1 << 30);
+        let cache = open_as_another_process(&path, 1 << 30);
         epochs(&cache.store(Objects::new(1)), BatchIndex::default(), SAMPLES / 10);
         assert_eq!((cache.counts().disk, cache.counts().written_bytes), (contents.blocks, 0));
     });
@@ -498,9 +499,9 @@ fn reads_continue_if_the_disk_is_full() {
     run.unwrap();
 }
 
-/// The lock belongs to the open file, so it acts like the lock of another process.
+/// The lock belongs to the open file, so it has the same effect as the lock of another process.
 #[test]
-fn a_slow_folder_does_not_delay_memory_hits() {
+fn a_slow_folder_does_not_delay_reads_from_memory() {
     let folder = tempfile::tempdir().unwrap();
     let objects = Objects::new(1);
     let cache = Cache::with_memory(folder.path(), 1 << 30, at(60)).unwrap();
@@ -521,7 +522,7 @@ fn a_slow_folder_does_not_delay_memory_hits() {
     let (done, end) = mpsc::channel::<()>();
     let path = folder.path().join("lock");
     let reads = std::thread::scope(|scope| {
-        // Dropping `done` ends the other thread, even if this one panics.
+        // When `done` is dropped, the other thread ends, even if this thread panics.
         let done = done;
         scope.spawn(move || {
             let lock = fs::File::options().write(true).open(path).unwrap();
@@ -532,7 +533,7 @@ fn a_slow_folder_does_not_delay_memory_hits() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
-        // A second thread constantly writes to the folder, and waits for the lock.
+        // A second thread writes to the folder all the time, and waits for the lock.
         let writes = scope.spawn(|| {
             for sample in 60..80 {
                 keep.offer(&object, at(sample), &bytes(sample), sample, BatchIndex::default());
@@ -568,7 +569,7 @@ fn a_slow_folder_does_not_delay_memory_hits() {
 fn a_lower_limit_shrinks_the_cache_in_bounded_steps() {
     let folder = tempfile::tempdir().unwrap();
     let of = |limit: u64, number: u64| {
-        let cache = like_another_process(folder.path(), limit);
+        let cache = open_as_another_process(folder.path(), limit);
         let keep = cache.store(Objects::new(1)).keep(number, &lookahead()).unwrap();
         move |at: u64, len: usize| {
             let object = Object { url: "mem://set/z".into(), len: 1 << 40, tag: Some("1".into()), server: None };
@@ -602,5 +603,5 @@ fn a_cache_folder_in_a_dataset_is_not_a_class() {
     let inside = set.path().join("cache");
     Cache::open(&inside, 1 << 20).unwrap();
     let e = warpfeed::source::open(set.path()).err().unwrap();
-    assert!(e.cause().contains("the folder is a cache") && e.path() == Some(&inside), "{e}");
+    assert!(e.cause().contains("the folder is a warpfeed cache") && e.path() == Some(&inside), "{e}");
 }

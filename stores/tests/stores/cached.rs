@@ -1,5 +1,5 @@
-//! Promise: batches read through the cache equal those of the local files, for any size of the
-//! cache, any number of ranks and any faults of the store. Cached bytes are not fetched again.
+//! Promise: batches read through the cache equal the batches of the local files, for any cache
+//! size, any number of ranks and any faults of the store. Cached bytes are not fetched again.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -85,7 +85,7 @@ fn batches(loader: Loader, epochs: usize) -> Vec<(Vec<i64>, Vec<u8>)> {
 }
 
 #[test]
-fn the_cache_gives_the_batches_of_local_files() {
+fn batches_through_the_cache_equal_those_of_local_files() {
     for (number, (limit, memory, faults)) in
         [(1 << 30, 0, None), (150_000, 0, Some(1)), (150_000, 40_000, Some(2)), (1 << 30, 0, Some(3)), (0, 0, Some(4))]
             .into_iter()
@@ -131,7 +131,7 @@ fn cached_bytes_are_not_fetched_again() {
 }
 
 #[test]
-fn statistics_tell_cache_hits_from_store_reads() {
+fn statistics_distinguish_cache_hits_from_store_reads() {
     let (_root, objects) = shards(None);
     for (limit, memory) in [(1 << 30, 0), (0, 1 << 30)] {
         let folder = tempfile::tempdir().unwrap();

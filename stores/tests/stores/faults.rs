@@ -1,8 +1,8 @@
 //! Promise: samples and batches read from a faulty server equal those of the local files. In fifty
-//! random schedules, the server refuses requests, truncates and delays responses, sends wrong
-//! lengths or ranges, or stays silent, with and without a cache. Expired credentials and a changed
+//! random schedules, with and without a cache, the server refuses requests, truncates and delays
+//! responses, sends wrong lengths or ranges, or does not respond. Expired credentials and a changed
 //! object cause errors that name the cause. An error that retries cannot fix is reported within
-//! seconds, and says what to do.
+//! seconds, and advises the user.
 
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,8 +19,8 @@ const SCHEDULES: u64 = 50;
 const SAMPLES: u64 = 24;
 const BATCH: u64 = 4;
 
-/// Reads two epochs in the order given by `seed`, prefetching up to `bytes` bytes. Calls `between`
-/// after the first epoch.
+/// Reads two epochs in the order that `seed` determines, and prefetches up to `bytes` bytes. Calls
+/// `between` after the first epoch.
 fn drive(source: &dyn Source, expected: &[OwnedSample], seed: u64, bytes: usize, between: impl Fn()) -> Result<()> {
     let order = move |BatchIndex { epoch, batch }: BatchIndex| -> Option<Vec<u64>> {
         let sample = |position| (position * 7 + epoch * 5 + seed) % SAMPLES;
@@ -31,12 +31,12 @@ fn drive(source: &dyn Source, expected: &[OwnedSample], seed: u64, bytes: usize,
     follow.start(BatchIndex::default());
     for epoch in 0..2 {
         for batch in 0..SAMPLES / BATCH {
-            let place = BatchIndex { epoch, batch };
-            for sample in order(place).unwrap() {
+            let index = BatchIndex { epoch, batch };
+            for sample in order(index).unwrap() {
                 let found = OwnedSample::try_from(&source.read(sample as usize, &mut Vec::new())?)?;
                 assert!(found == expected[sample as usize], "seed {seed}, epoch {epoch}, sample {sample}");
             }
-            follow.done(place);
+            follow.done(index);
         }
         if epoch == 0 {
             between();
@@ -45,7 +45,8 @@ fn drive(source: &dyn Source, expected: &[OwnedSample], seed: u64, bytes: usize,
     Ok(())
 }
 
-/// Runs the server with the fault schedule `seed`. Returns the error, if there is one.
+/// Reads from a server with the fault schedule `seed`. Returns the error, or `None` if all reads
+/// succeed.
 fn run(seed: u64, shards: &[(String, Vec<u8>)], expected: &[OwnedSample], happened: &[AtomicU64]) -> Option<Error> {
     let (server, address) = Server::start();
     shards.iter().for_each(|(name, bytes)| server.put(&format!("/set/{name}"), bytes.clone()));
@@ -119,7 +120,7 @@ fn fifty_fault_schedules_change_no_byte() {
 }
 
 #[test]
-fn an_unusable_server_fails_fast_and_says_why() {
+fn an_unusable_server_causes_an_error_within_seconds() {
     let (server, address) = Server::start();
     let answer = |status: &str, headers: &str, body: &str| {
         format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n{body}", body.len())
@@ -135,7 +136,7 @@ fn an_unusable_server_fails_fast_and_says_why() {
     script("GET /set/whole.tar", answer("200 OK", "ETag: \"v0\"\r\n", "everything"));
     for (name, words) in [
         ("circle", "redirects this URL in a loop"),
-        ("gzip", "the server compresses its answers (gzip)"),
+        ("gzip", "the server compresses its responses (gzip)"),
         ("whole", "does not support byte ranges: use a different server"),
     ] {
         let begun = Instant::now();

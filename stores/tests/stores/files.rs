@@ -1,6 +1,6 @@
 //! Promise: a dataset in any format can be opened from a store, through the cache if the format
-//! needs local files, and contains the same samples as the local files. An error names what is
-//! missing.
+//! needs local files, and contains the same samples as the local files. An error names the missing
+//! object or setting.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,8 +19,8 @@ use warpfeed::source::{
 use warpfeed::{Error, Result};
 use warpfeed_stores::{Cache, check, empty, show};
 
-/// A store of in-memory objects that all have the same version. Counts the bytes that are read, and
-/// fails after `left` reads.
+/// A store of in-memory objects that all have the same version. It counts the bytes that are read,
+/// and fails after `left` reads.
 struct Objects {
     objects: BTreeMap<String, Vec<u8>>,
     version: Mutex<u64>,
@@ -154,7 +154,7 @@ fn every_format_opens_from_a_store() {
     ] {
         let here = match open(local.join(path)) {
             // This build lacks the Cargo feature of the format.
-            Err(e) if e.cause().contains("lacks the Cargo feature") => {
+            Err(e) if e.cause().contains("enable the Cargo feature") => {
                 seen.push(kind);
                 continue;
             }
@@ -199,8 +199,8 @@ fn large() -> Arc<Objects> {
     Objects::of(yolo("mem://set", 10 << 20))
 }
 
-/// Creates the same dataset in a folder.
-fn large_here() -> tempfile::TempDir {
+/// Creates the dataset of [`large`] in a local folder.
+fn large_local() -> tempfile::TempDir {
     let here = tempfile::tempdir().unwrap();
     for (url, bytes) in yolo("", 10 << 20) {
         let path = here.path().join(&url[1..]);
@@ -214,7 +214,7 @@ fn large_here() -> tempfile::TempDir {
 fn interrupted_downloads_continue_and_ranks_share_them() {
     let (folder, store) = (tempfile::tempdir().unwrap(), large());
     let total = store.objects.values().map(|bytes| bytes.len() as u64).sum::<u64>();
-    let local = samples(&*open(large_here().path()).unwrap());
+    let local = samples(&*open(large_local().path()).unwrap());
     let opened = |store: &Arc<Objects>| with(folder.path(), 1 << 30, store).open("mem://set");
     let ranks: Vec<_> = thread::scope(|scope| {
         let ranks = [(); 2].map(|()| scope.spawn(|| samples(&*opened(&store).unwrap())));
@@ -222,7 +222,7 @@ fn interrupted_downloads_continue_and_ranks_share_them() {
     });
     assert!(ranks.iter().all(|rank| *rank == local));
     assert_eq!(store.bytes.load(SeqCst), total);
-    // Another version is a separate set of files.
+    // A different version has its own files.
     *store.version.lock().unwrap() = 1;
     opened(&store).unwrap();
     assert_eq!(store.bytes.load(SeqCst), 2 * total);
@@ -250,7 +250,7 @@ fn interrupted_downloads_continue_and_ranks_share_them() {
 }
 
 #[test]
-fn an_error_names_what_is_missing() {
+fn an_error_names_the_missing_object_or_setting() {
     let (folder, store) = (tempfile::tempdir().unwrap(), large());
     let cause = |options: Options, url: &str| options.open(url).err().unwrap().cause().to_owned();
     let e = cause(Options::new().store("mem", store.clone()), "mem://set");
@@ -283,7 +283,7 @@ fn child_process_opens_the_dataset() {
     let Ok(folder) = std::env::var("WARPFEED_TEST_FILES") else { return };
     let store = large();
     let set = with(Path::new(&folder), 1 << 30, &store).open("mem://set").unwrap();
-    assert!(samples(&*set) == samples(&*open(large_here().path()).unwrap()), "other bytes");
+    assert!(samples(&*set) == samples(&*open(large_local().path()).unwrap()), "other bytes");
 }
 
 fn process(folder: &Path) -> Child {
@@ -356,7 +356,7 @@ fn a_cached_listing_does_not_hide_a_changed_object() {
     }
     let before = Objects::below(&root.path().join("yolo"));
     let old = samples(&*with(folder.path(), 1 << 30, &before).open("mem://set").unwrap());
-    // Give one of the objects a different tag and different bytes.
+    // One of the objects gets a different tag and different bytes.
     let mut objects = before.objects.clone();
     objects.insert("mem://set/labels/17.txt".to_owned(), b"0 0.5 0.5 0.75 0.75\n".to_vec());
     let mut after = Objects::of(objects);
@@ -375,7 +375,7 @@ fn check_finds_a_damaged_file_that_is_in_use() {
     let local = samples(&*used);
     let sets = fs::read_dir(folder.path().join("files")).unwrap().map(|entry| entry.unwrap().path());
     let file = sets.into_iter().find(|path| path.is_dir()).unwrap().join("data/images/1.jpg");
-    // Preserve the modification time, as a disk fault does.
+    // The modification time stays the same, as after a disk fault.
     let time = fs::metadata(&file).unwrap().modified().unwrap();
     let mut bytes = fs::read(&file).unwrap();
     bytes[5_000_000] ^= 1;

@@ -14,7 +14,7 @@ use crate::process::own_process;
 use crate::support::Server;
 use warpfeed::source::{CancelToken, Concat, Options, OwnedSample, Source, open};
 
-/// The simulated Hub of this process's test, and its address.
+/// The simulated Hub of this process's test, and its URL.
 static HUB: LazyLock<(Arc<Server>, String)> = LazyLock::new(|| {
     let hub = Server::start_for_urls();
     // SAFETY: this is the only test in the process, and the servers read no environment variables.
@@ -57,7 +57,7 @@ fn a_hub_listing_is_complete_or_an_error() {
     };
     let (one, two) = (files(&["a.jpg", "b.jpg"]), files(&["c.jpg"]));
 
-    // The listing is retried after a refusal, a body that is truncated in the middle, and another
+    // The listing is retried after a refusal, a body that is truncated in the middle, and a second
     // refusal.
     let next = format!("{address}/api/page2");
     let cut = page(&one, Some(&next)).replace(&one, &one[..20]);
@@ -72,20 +72,21 @@ fn a_hub_listing_is_complete_or_an_error() {
         source.network()
     );
 
-    // Loops of one and two pages, files that are listed twice, and pages that are not listings.
+    // These are loops of one and two pages, files that are listed twice, and pages that are not
+    // listings.
     let third = format!("{address}/api/page3");
     let back = format!("{address}{}", tree("circle"));
     for (name, first, second, words) in [
         ("itself", page(&one, Some(&format!("{address}{}", tree("itself")))), None, "link to each other in a loop"),
         ("circle", page(&one, Some(&third)), Some(page(&two, Some(&back))), "link to each other in a loop"),
         ("twice", page(&one, Some(&third)), Some(page(&one, None)), "\"train/a.jpg\" is listed twice"),
-        ("cut", page(&one[..30], None), None, "the answer is not a list of files"),
-        ("html", page("<html>", None), None, "the answer is not a list of files"),
+        ("cut", page(&one[..30], None), None, "the response is not a list of files"),
+        ("html", page("<html>", None), None, "the response is not a list of files"),
         (
             "sizeless",
             page(r#"[{"type":"file","path":"train/a.jpg"}]"#, None),
             None,
-            "the answer is not a list of files",
+            "the response is not a list of files",
         ),
         ("outside", page(r#"[{"type":"file","path":"train/../../a.jpg","size":1}]"#, None), None, "invalid name"),
         ("private", status("401 Unauthorized"), None, "set HF_TOKEN for a private dataset"),
@@ -99,9 +100,9 @@ fn a_hub_listing_is_complete_or_an_error() {
         assert!(!format!("{e:?}").contains("hf_secret"), "{e:?}");
     }
     let e = set("empty", vec![page("{}", None)], vec![]).err().unwrap();
-    assert!(e.cause().contains("the answer has no commit"), "{e}");
+    assert!(e.cause().contains("the response contains no commit"), "{e}");
 
-    // The next page is on another server, which must not receive the token.
+    // The next page is on a different server, which must not receive the token.
     other.scripts.lock().unwrap().insert("/page2".to_owned(), vec![page(&two, None)]);
     let pages = vec![(tree("away"), vec![page(&one, Some(&format!("{elsewhere}/page2")))])];
     assert_eq!(set("away", vec![commit.clone()], pages).unwrap().len(), 3);
@@ -134,7 +135,7 @@ fn a_hub_listing_is_complete_or_an_error() {
     }
     assert_eq!(listed[1], table);
 
-    // Cancelling does not wait for a server that refuses every request.
+    // A cancellation does not wait for a server that refuses every request.
     let begun = Instant::now();
     let stop = CancelToken::new(move || begun.elapsed() > Duration::from_millis(300));
     let pages = vec![(tree("never"), vec![status("429 Too Many Requests")])];
@@ -143,9 +144,9 @@ fn a_hub_listing_is_complete_or_an_error() {
     assert!(begun.elapsed() < Duration::from_secs(30));
 }
 
-/// Publishes the files below `folder` on the simulated Hub, at `place` in `commit` of the dataset
-/// `name`.
-fn publish(server: &Server, name: &str, (revision, commit): (&str, &str), folder: &Path, place: &str) {
+/// Publishes the files below `folder` on the simulated Hub, at `path_in_commit` in `commit` of the
+/// dataset `name`.
+fn publish(server: &Server, name: &str, (revision, commit): (&str, &str), folder: &Path, path_in_commit: &str) {
     fn files(folder: &Path, below: &str, found: &mut Vec<(String, Vec<u8>)>) {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -154,15 +155,17 @@ fn publish(server: &Server, name: &str, (revision, commit): (&str, &str), folder
         }
     }
     let mut found = Vec::new();
-    files(folder, place, &mut found);
+    files(folder, path_in_commit, &mut found);
     let listed: Vec<_> = found
         .iter()
         .map(|(path, bytes)| format!(r#"{{"type":"file","path":"{path}","size":{}}}"#, bytes.len()))
         .collect();
     let sha = format!(r#"{{"sha":"{commit}"}}"#);
     server.put(&format!("/api/datasets/o/{name}/revision/{revision}"), sha.into_bytes());
-    server
-        .put(&format!("/api/datasets/o/{name}/tree/{commit}/{place}"), format!("[{}]", listed.join(",")).into_bytes());
+    server.put(
+        &format!("/api/datasets/o/{name}/tree/{commit}/{path_in_commit}"),
+        format!("[{}]", listed.join(",")).into_bytes(),
+    );
     for (path, bytes) in found {
         server.put(&format!("/datasets/o/{name}/resolve/{commit}/{path}"), bytes);
     }
@@ -197,10 +200,10 @@ fn a_hub_folder_equals_the_same_local_folder() {
     let rows: String = names.iter().map(|name| format!("{name},{}\n", name.split('/').next().unwrap())).collect();
     fs::write(folder.path().join("t 1.csv"), format!("path,label\n{rows}")).unwrap();
     let options = Options::new().stores(warpfeed_stores::all());
-    for place in ["train", "my folder", "a%23b", "q?r#1", "50%/p%2520c"] {
-        publish(server, "odd", ("main", "c1"), folder.path(), place);
+    for path_in_commit in ["train", "my folder", "a%23b", "q?r#1", "50%/p%2520c"] {
+        publish(server, "odd", ("main", "c1"), folder.path(), path_in_commit);
         for file in ["", "/t 1.csv"] {
-            let url = format!("hf://datasets/o/odd/{place}{file}");
+            let url = format!("hf://datasets/o/odd/{path_in_commit}{file}");
             let local = open(folder.path().join(file.trim_start_matches('/'))).unwrap();
             let hub = options.open(&url).unwrap();
             assert_eq!(hub.classes(), local.classes(), "{url}");

@@ -1,6 +1,5 @@
-//! Promise: a folder in a store is listed only once, by one of the ranks. A stale listing is never
-//! used silently: changed objects cause an error or a new listing, and new objects are found after
-//! a refresh.
+//! Promise: a folder in a store is listed only once, by one of the ranks. Changed objects cause an
+//! error or a new listing, and new objects are found after a refresh.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -96,7 +95,7 @@ fn a_folder_is_listed_once_by_one_of_the_ranks() {
 }
 
 #[test]
-fn a_changed_object_is_an_error_and_reopening_lists_again() {
+fn a_changed_object_causes_an_error_and_a_new_listing() {
     let (folder, store) = (tempfile::tempdir().unwrap(), Objects::of(40));
     opened(&folder, &store).unwrap();
     // Change an object that is not compared when the dataset is opened. The first and the last
@@ -109,7 +108,7 @@ fn a_changed_object_is_an_error_and_reopening_lists_again() {
     let set = opened(&folder, &store).unwrap();
     assert_eq!((read(&*set).unwrap()[1], store.lists.load(SeqCst)), (200, 2));
 
-    // Change an object that is compared, then simulate another server with the same names.
+    // Change an object that is compared, then simulate a different server with the same names.
     store.put("mem://set/0/000.bmp", 201);
     assert_eq!(read(&*opened(&folder, &store).unwrap()).unwrap()[0], 201);
     assert_eq!(store.lists.load(SeqCst), 3);

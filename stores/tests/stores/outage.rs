@@ -12,8 +12,8 @@ use warpfeed::pack::Pack;
 use warpfeed::source::{CancelToken, Memory, Options, OwnedSample};
 use warpfeed::{Augment, Loader};
 
-/// Maximum time for closing. It is less than the 30 seconds after which a request fails by itself,
-/// and far more than a busy machine needs.
+/// Maximum time for closing a loader. It is shorter than the 30 seconds after which a request fails
+/// by itself, and much longer than a busy machine needs.
 const MOMENT: Duration = Duration::from_secs(20);
 
 /// Returns a BMP of 8 by 8 pixels.
@@ -48,7 +48,7 @@ fn closing_does_not_wait_for_a_silent_server() {
         let begun = Instant::now();
         drop(epochs);
         assert!(begun.elapsed() < MOMENT, "closed after {:?}, planned {planned}", begun.elapsed());
-        none_waits(&server);
+        wait_until_no_request_waits(&server);
     }
 
     let asked = Arc::new(AtomicBool::new(false));
@@ -64,13 +64,13 @@ fn closing_does_not_wait_for_a_silent_server() {
         assert!(e.cause().contains("cancelled"), "{e}");
         assert!(begun.elapsed() < MOMENT, "given up after {:?}", begun.elapsed());
     });
-    none_waits(&server);
+    wait_until_no_request_waits(&server);
 }
 
 /// Waits until no request is waiting for the server.
-fn none_waits(server: &Server) {
+fn wait_until_no_request_waits(server: &Server) {
     let begun = Instant::now();
-    // Idle connections may stay open for later requests, so only count requests.
+    // Idle connections may stay open for later requests, so only requests are counted.
     while server.waiting.load(Ordering::SeqCst) > 0 {
         assert!(begun.elapsed() < MOMENT, "{} requests still wait", server.waiting.load(Ordering::SeqCst));
         thread::sleep(Duration::from_millis(10));

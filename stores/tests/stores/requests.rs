@@ -1,5 +1,5 @@
-//! Promise: batches read from an object store equal those of local files. An object that changes
-//! causes an error. Requests work inside a user's tokio runtime and after a `fork`.
+//! Promise: batches read from an object store equal the batches of local files. An object that
+//! changes causes an error. Requests work inside a user's tokio runtime and after a `fork`.
 
 use std::fs;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ fn memory() -> (tempfile::TempDir, Arc<InMemory>, Options) {
 }
 
 #[test]
-fn an_object_store_gives_the_samples_of_local_shards() {
+fn an_object_store_has_the_samples_of_local_shards() {
     let (root, _store, options) = memory();
     let local = samples(&*open(root.path()).unwrap());
     assert_eq!(samples(&*options.open("mem://b/set/train").unwrap()), local);
@@ -56,7 +56,7 @@ fn an_object_store_gives_the_samples_of_local_shards() {
 }
 
 #[test]
-fn a_changed_object_is_an_error_with_its_range() {
+fn an_error_for_a_changed_object_contains_the_range() {
     let (_root, store, options) = memory();
     let source = options.open("mem://b/set/train").unwrap();
     let url = source.path(0).unwrap().to_str().unwrap().to_owned();

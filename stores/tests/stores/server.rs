@@ -1,6 +1,6 @@
-//! Promise: a loader reads shards and images from an HTTP or S3 server, bit for bit as from local
-//! files, even if the server truncates bodies, refuses requests and responds late. This also works
-//! after a `fork`. Errors say what to do.
+//! Promise: a loader reads exactly the same shards and images from an HTTP or S3 server as from
+//! local files, even if the server truncates bodies, refuses requests and responds late. This also
+//! works after a `fork`. Errors advise the user.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -19,7 +19,7 @@ fn samples(source: &dyn Source) -> Vec<OwnedSample> {
 /// Reads all samples in file order, with prefetching.
 fn followed(source: &dyn Source) -> Vec<OwnedSample> {
     let len = source.len() as u64;
-    let batch = move |place: BatchIndex| Some((place.batch * 4..(place.batch * 4 + 4).min(len)).collect());
+    let batch = move |index: BatchIndex| Some((index.batch * 4..(index.batch * 4 + 4).min(len)).collect());
     let order = Lookahead::new(1 << 20, move |epoch| if epoch == 0 { len.div_ceil(4) } else { 0 }, batch);
     let follow = source.follow(order).unwrap();
     follow.start(BatchIndex::default());
@@ -27,8 +27,8 @@ fn followed(source: &dyn Source) -> Vec<OwnedSample> {
 }
 
 #[test]
-fn a_server_gives_the_batches_of_the_files_despite_faults() {
-    own_process!(a_server_gives_the_batches_of_the_files_despite_faults);
+fn a_server_yields_the_batches_of_the_files_despite_faults() {
+    own_process!(a_server_yields_the_batches_of_the_files_despite_faults);
     let (server, address) = Server::start_for_urls();
     let root = tempfile::tempdir().unwrap();
     let sample = |n: u8| OwnedSample::new(format!("s{n:02}")).field("npy", vec![n; 3000]).label(n.into());
@@ -62,7 +62,7 @@ fn a_server_gives_the_batches_of_the_files_despite_faults() {
     server.put("/bucket/photos/dog/3.jpg", b"3333!".to_vec());
     let e = photos.read(2, &mut Vec::new()).unwrap_err();
     assert!(e.cause().contains("changed since it was opened") && !e.is_transient(), "{e}");
-    // A file on the Hub that changes after the listing is read as of the listed commit.
+    // A file on the Hub changes after the listing, but its version in the listed commit is read.
     server.put("/api/datasets/o/n/revision/main", br#"{"sha":"c1"}"#.to_vec());
     let tree = r#"[{"type":"file","path":"train/dog/3.jpg","size":5}]"#;
     server.put("/api/datasets/o/n/tree/c1/train/", tree.into());
@@ -77,7 +77,7 @@ fn a_server_gives_the_batches_of_the_files_despite_faults() {
     let e = options.open(format!("{address}/bucket/train")).err().unwrap();
     assert!(e.cause().contains("for example as train-{000..099}.tar"), "{e}");
 
-    // Another server has an object with the same URL, length and version.
+    // A different server has an object with the same URL, length and version.
     let (other, elsewhere) = Server::start();
     for (server, bytes) in [(&server, "here!"), (&other, "there")] {
         server.put("/bucket/one/cat/1.jpg", bytes.into());

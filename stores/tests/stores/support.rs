@@ -14,8 +14,8 @@ use std::thread;
 pub struct Server {
     /// Version and bytes of each object, by its path, such as `/bucket/key`.
     pub objects: Mutex<BTreeMap<String, (u64, Vec<u8>)>>,
-    /// If not 0, some of the range requests are refused, truncated, or answered with a wrong
-    /// length.
+    /// If this is not 0, some of the range requests are refused, truncated, or answered with a
+    /// wrong length.
     pub faults: AtomicU64,
     /// Seed for random faults of range requests, or 0 for no faults. The third attempt at a range
     /// always succeeds.
@@ -29,7 +29,7 @@ pub struct Server {
     pub requests: AtomicU64,
     /// Whether listings contain ETags without quotes, like Azure's.
     pub bare: AtomicBool,
-    /// Whether range requests are never answered.
+    /// Whether the server never responds to range requests.
     pub silent: AtomicBool,
     /// Number of requests that are waiting for a response that never comes.
     pub waiting: AtomicU64,
@@ -37,11 +37,11 @@ pub struct Server {
     pub scripts: Mutex<BTreeMap<String, Vec<String>>>,
     /// Request line and headers of every request.
     pub seen: Mutex<Vec<String>>,
-    /// Multipart uploads in progress, with their parts by number.
+    /// Multipart uploads in progress, each with its parts by number.
     pub uploads: Mutex<BTreeMap<String, BTreeMap<usize, Vec<u8>>>>,
 }
 
-/// Fault number that means that there is no fault. The numbers of faults are smaller.
+/// Number that means that there is no fault. The numbers of faults are smaller.
 pub const SOUND: u64 = 10;
 
 /// Decodes a percent-encoded part of a URL.
@@ -57,7 +57,7 @@ pub fn decoded(text: &str) -> String {
 }
 
 /// Returns the response with a fault, and whether the connection stays open. `body` is the part of
-/// the object, which has `len` bytes, from offset `start` on.
+/// the object from offset `start` on. The object has `len` bytes.
 fn faulty(
     fault: u64,
     body: &[u8],
@@ -75,14 +75,14 @@ fn faulty(
         0 => (head("503 Slow Down", "", 0), true),
         1 => (head("429 Too Many Requests", "", 0), true),
         2 => (head("500 Internal Server Error", "", 0), true),
-        // No response, half of the header, and half of the body.
+        // Send no response, half of the header, or half of the body.
         3 => (Vec::new(), false),
         4 => (b"HTTP/1.1 206 Part".to_vec(), false),
         5 => {
             let whole = partial(body, body.len());
             (whole[..whole.len() - body.len() / 2 - 1].to_vec(), false)
         }
-        // A different range than requested, with a wrong header and with a correct one.
+        // Send a different range than requested, with a wrong header or with a correct header.
         6 => (partial(half, half.len()), true),
         7 => {
             let range = format!("{more}Content-Range: bytes {start}-{}/{len}\r\n", start + body.len() - 1);
@@ -102,7 +102,8 @@ fn faulty(
 }
 
 impl Server {
-    /// Starts the server behind `s3://` and `hf://`, for a test in a separate process.
+    /// Starts a server that receives all requests for `s3://` and `hf://`, for a test in a separate
+    /// process.
     #[allow(unsafe_code)]
     pub fn start_for_urls() -> (Arc<Server>, String) {
         let (server, address) = Server::start();
@@ -277,7 +278,7 @@ impl Server {
         let seed = self.schedule.load(Ordering::SeqCst);
         if seed > 0 {
             let fault = self.fault(seed, path, start);
-            // Release the lock on the objects while the response is delayed.
+            // The lock on the objects is released while the response is delayed.
             let (body, len) = (body.to_vec(), bytes.len());
             drop(objects);
             return faulty(fault, &body, start, len, &more, &head);
@@ -302,8 +303,8 @@ impl Server {
             *attempt += 1;
             *attempt
         };
-        let place = path.bytes().fold(start as u64, |all, byte| all.wrapping_mul(31) + u64::from(byte));
-        let random = (seed ^ place << 8 ^ attempt << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
+        let hash = path.bytes().fold(start as u64, |all, byte| all.wrapping_mul(31) + u64::from(byte));
+        let random = (seed ^ hash << 8 ^ attempt << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
         let fault = if attempt > 2 { SOUND } else { random % 16 };
         *self.happened.lock().unwrap().entry(fault.min(SOUND)).or_default() += 1;
         fault

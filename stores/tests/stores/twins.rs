@@ -1,6 +1,6 @@
 //! Promise: a dataset yields the same batches in every format, from a server and through the cache,
-//! with any options. The random cases are drawn by `tests/twins`.
-#![allow(dead_code, unreachable_pub)] // no user of these files uses everything
+//! with any options. `tests/twins` generates the random cases.
+#![allow(dead_code, unreachable_pub)] // no test uses all of these functions
 
 #[path = "../../../tests/twins/bytes.rs"]
 mod bytes;
@@ -48,8 +48,8 @@ fn a_dataset_is_the_same_from_a_server_and_through_the_cache() {
     own_process!(a_dataset_is_the_same_from_a_server_and_through_the_cache);
     let (server, _) = Server::start_for_urls();
     let of_urls = |scheme: &str| warpfeed_stores::all().into_iter().find(|(name, _)| *name == scheme).unwrap().1;
-    // Use a different URL for each dataset, because the cache may contain an earlier dataset with
-    // the same URL.
+    // Each dataset has its own URL, because the cache may contain an earlier dataset with the same
+    // URL.
     let number = std::cell::Cell::new(0);
     let media = |format: &'static Format, folder: &Path, name: &str| -> Vec<Member> {
         number.set(number.get() + 1);
@@ -61,7 +61,7 @@ fn a_dataset_is_the_same_from_a_server_and_through_the_cache() {
         let mem = if name.is_empty() { format!("mem://{set}") } else { format!("mem://{set}/{name}") };
         let mut all = vec![
             member(format, "cache", mem.clone(), in_memory(), true),
-            // The folder of the cache now contains everything.
+            // The cache folder now contains the whole dataset.
             member(format, "cache, again", mem.clone(), in_memory(), true),
         ];
         if formats::BY_RANGES.contains(&format.name) {
@@ -73,7 +73,7 @@ fn a_dataset_is_the_same_from_a_server_and_through_the_cache() {
         }
         all
     };
-    let may_refuse = |place: &Opened| place.format == formats::FOLDER_WITH_MASKS;
+    let may_refuse = |opened: &Opened| opened.format == formats::FOLDER_WITH_MASKS;
     let compressed = if cfg!(all(feature = "hdf5", feature = "parquet")) { compressed::FORMATS } else { &[] };
     let formats = formats::FORMATS.iter().chain(compressed).collect();
     let world = World { formats, media: &media, may_refuse };

@@ -9,7 +9,7 @@ use crate::support::Server;
 use warpfeed::pack::Pack;
 use warpfeed::source::{Memory, Options, OwnedSample, Source, Store, Upload, open};
 
-/// Number of bytes of a large object, which is uploaded in three parts.
+/// Size in bytes of a large object, which is uploaded in three parts.
 const LARGE: usize = 18 << 20;
 const DENIED: &str = "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n";
 const ABSENT: &str = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
@@ -29,7 +29,7 @@ fn bytes(seed: u8) -> Vec<u8> {
     (0..LARGE).map(|at| (at / 1000) as u8 ^ seed).collect()
 }
 
-fn begun(url: &str, bytes: &[u8]) -> Box<dyn Upload> {
+fn start_upload(url: &str, bytes: &[u8]) -> Box<dyn Upload> {
     let mut upload = store().create(url).unwrap();
     upload.write(bytes).unwrap();
     upload
@@ -45,19 +45,19 @@ fn requests(method: &str, path: &str) -> Vec<String> {
     seen.iter().filter(|line| line.starts_with(&format!("{method} {path}"))).cloned().collect()
 }
 
-/// Returns the number of uploads that were started in `bucket`, and the number of those that were
+/// Returns the number of uploads that were started in `bucket`, and the number of uploads that were
 /// completed or aborted.
 fn counts(bucket: &str) -> (usize, usize) {
-    let begun = requests("POST", bucket).iter().filter(|line| line.contains("?uploads")).count();
+    let started = requests("POST", bucket).iter().filter(|line| line.contains("?uploads")).count();
     let ended = |line: &&String| line.contains("uploadId=");
-    (begun, requests("POST", bucket).iter().chain(&requests("DELETE", bucket)).filter(ended).count())
+    (started, requests("POST", bucket).iter().chain(&requests("DELETE", bucket)).filter(ended).count())
 }
 
 #[test]
 fn the_first_of_two_concurrent_uploads_wins() {
     own_process!(the_first_of_two_concurrent_uploads_wins);
     let (first, second) = (bytes(1), bytes(2));
-    let (one, two) = (begun("s3://race/x", &first), begun("s3://race/x", &second));
+    let (one, two) = (start_upload("s3://race/x", &first), start_upload("s3://race/x", &second));
     // Both uploads check for the object before either is completed.
     server().scripts.lock().unwrap().insert("HEAD /race/x".into(), vec![ABSENT.into()]);
     assert!(one.complete(true).unwrap());
@@ -65,7 +65,7 @@ fn the_first_of_two_concurrent_uploads_wins() {
     assert!(object("/race/x").unwrap() == first);
     assert_eq!(counts("/race/"), (2, 3), "completed, refused and aborted");
     // An upload that may replace the object succeeds unconditionally.
-    assert!(begun("s3://race/x", &second).complete(false).unwrap());
+    assert!(start_upload("s3://race/x", &second).complete(false).unwrap());
     assert!(object("/race/x").unwrap() == second);
 }
 
@@ -82,7 +82,7 @@ fn a_failed_upload_is_aborted_and_cannot_be_completed() {
     assert_eq!((object("/failed/begin"), counts("/failed/begin")), (None, (1, 0)));
 
     // The server refuses a part of an upload.
-    let mut upload = begun("s3://failed/part", &bytes(1));
+    let mut upload = start_upload("s3://failed/part", &bytes(1));
     let number = server().upload("/failed/part").unwrap();
     for part in 3..9 {
         scripts(&format!("PUT /failed/part?partNumber={part}&uploadId={number}"));
@@ -94,24 +94,24 @@ fn a_failed_upload_is_aborted_and_cannot_be_completed() {
     assert_eq!((object("/failed/part"), counts("/failed/part")), (None, (1, 1)));
 
     // The server refuses the last request.
-    let upload = begun("s3://failed/end", &bytes(1));
+    let upload = start_upload("s3://failed/end", &bytes(1));
     let number = server().upload("/failed/end").unwrap();
     scripts(&format!("POST /failed/end?uploadId={number}"));
     assert!(upload.complete(true).unwrap_err().cause().contains("access is denied"));
     assert_eq!(server().upload("/failed/end"), None);
 
     // The upload is dropped before it is completed.
-    drop(begun("s3://failed/dropped", &bytes(1)));
+    drop(start_upload("s3://failed/dropped", &bytes(1)));
     assert_eq!((object("/failed/dropped"), counts("/failed/dropped")), (None, (1, 1)));
 }
 
 #[test]
-fn an_upload_with_a_lost_answer_finds_its_object() {
-    own_process!(an_upload_with_a_lost_answer_finds_its_object);
+fn an_upload_whose_response_was_lost_finds_its_object() {
+    own_process!(an_upload_whose_response_was_lost_finds_its_object);
     let gone = "HTTP/1.1 404 Not Found\r\nContent-Length: 44\r\n\r\n<Error><Code>NoSuchUpload</Code></Error>    ";
     let found = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nLast-Modified: Mon, 23 Nov 2026 07:00:00 GMT\r\n\r\n";
     for (path, completed) in [("/lost/x", true), ("/lost/y", false)] {
-        let upload = begun(&format!("s3:/{path}"), &bytes(1));
+        let upload = start_upload(&format!("s3:/{path}"), &bytes(1));
         let end = format!("POST {path}?uploadId={}", server().upload(path).unwrap());
         let looks = if completed { vec![ABSENT.into(), found.into()] } else { vec![ABSENT.into()] };
         server().scripts.lock().unwrap().extend([(end, vec![gone.into()]), (format!("HEAD {path}"), looks)]);
@@ -121,7 +121,7 @@ fn an_upload_with_a_lost_answer_finds_its_object() {
             continue;
         }
         let e = answer.unwrap_err();
-        assert!(e.cause().contains("the upload was ended from outside") && !e.is_absent(), "{e}");
+        assert!(e.cause().contains("the server has aborted the upload") && !e.is_absent(), "{e}");
     }
 }
 

@@ -103,7 +103,7 @@ pub(super) fn write(root: &Path) {
             writeln!(table, "{name}/{path},{},{}", class(id), swapped(id)).unwrap();
         }
         fs::write(root.join(name).with_extension("csv"), table).unwrap();
-        // Backdated, because no index is written for a folder that changed recently.
+        // Backdate the folders, because loaders write no index for a folder that changed recently.
         for folder in [*name, SETS[set].1[0], SETS[set].1[1]] {
             let folder = if folder == *name { root.join(name) } else { root.join(name).join(folder) };
             let settled = SystemTime::now() - Duration::from_secs(3600);
@@ -113,7 +113,7 @@ pub(super) fn write(root: &Path) {
     fs::write(root.join("classes.txt"), LISTED_IN_FILE.join("\n")).unwrap();
 }
 
-/// The values that setters need as arguments.
+/// Values that the setters take as arguments.
 pub(super) struct World<'a> {
     pub(super) root: &'a Path,
     /// Number of samples.
@@ -128,14 +128,15 @@ impl World<'_> {
     }
 }
 
-/// The datasets that the setters need.
+/// Names of the datasets that a pair of setters requires.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Data(pub(super) Vec<String>);
 
 impl Data {
     pub(super) fn of(names: &[&str]) -> Data {
         let has = |name| names.contains(&name);
-        let sets = &SETS[..if has("match_labels_by_name") || has("keep_labels") { 2 } else { 1 }];
+        let mixed = ["match_labels_by_name", "keep_labels", "mixture_options"].into_iter().any(has);
+        let sets = &SETS[..if mixed { 2 } else { 1 }];
         let end = if has("table") { ".csv" } else { "" };
         let stores = ["store", "stores"].into_iter().zip(["one://data/", "two://data/"]);
         let mut places: Vec<_> = stores.filter(|(name, _)| has(name)).map(|(_, place)| place).collect();

@@ -26,7 +26,7 @@ pub(super) struct Batch {
     pub(super) arrays: Vec<Array>,
 }
 
-/// An image, with values from 0 to 1 unless it is normalized.
+/// An image. Its values are from 0 to 1, unless it is normalized.
 pub(super) struct Pixel {
     pub(super) width: usize,
     pub(super) channels: usize,
@@ -38,7 +38,7 @@ impl Pixel {
         self.values.chunks(self.channels).all(|pixel| pixel == &self.values[..self.channels])
     }
 
-    /// Returns whether the upper, transparent half has a single color.
+    /// Returns whether the upper half, which is transparent, has a single color.
     pub(super) fn is_flat_above(&self) -> bool {
         let row = &self.values[..self.width * self.channels];
         row.chunks(self.channels).all(|pixel| pixel.iter().zip(row).all(|(a, b)| (a - b).abs() < 2e-3))
@@ -153,8 +153,8 @@ impl Run {
         self.batches.iter().map(|batch| batch.ids.len()).max().unwrap_or(0)
     }
 
-    /// Returns whether the labels come from the column `species`, or for data without class names,
-    /// whether they differ from those of `other`.
+    /// Returns whether the labels come from the column `species`. For data without class names,
+    /// returns whether they differ from the labels of `other`.
     pub(super) fn has_other_labels(&self, other: &Run) -> bool {
         if self.classes.is_empty() { self.labels().ne(other.labels()) } else { self.named(swapped) }
     }

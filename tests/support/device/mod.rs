@@ -14,7 +14,7 @@ use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Loader, Result};
 
 const PROBE: &str = include_str!("../../../examples/kernels/probe.ptx");
-/// Width and height of the images.
+/// Width and height of the images in pixels.
 pub(crate) const SIDE: u32 = 64;
 
 /// Returns a stream on device 0. Without a device, prints why the test is skipped.
@@ -42,7 +42,7 @@ impl Probe {
         Probe { spin: load("spin"), checksum: load("checksum") }
     }
 
-    /// Keeps the stream busy for this duration.
+    /// Queues a kernel that keeps the stream busy for `nanoseconds`.
     pub(crate) fn spin(&self, stream: &Arc<CudaStream>, nanoseconds: u64) {
         let mut launch = stream.launch_builder(&self.spin);
         launch.arg(&nanoseconds);
@@ -63,7 +63,7 @@ impl Probe {
     }
 }
 
-/// Images of `SIDE` by `SIDE` pixels whose bytes depend only on the sample index.
+/// A source of images of `SIDE` by `SIDE` pixels. Their bytes depend only on the sample index.
 #[derive(Clone, Copy)]
 pub(crate) struct Numbered(pub(crate) usize);
 
@@ -109,7 +109,7 @@ pub(crate) fn batches(usual: usize) -> usize {
     std::env::var("WARPFEED_BATCHES").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }
 
-/// Returns the pixels of an image with gradients and noise, as (height, width, 3).
+/// Returns the pixels of an image with gradients and noise, in the shape (height, width, 3).
 pub(crate) fn textured(rng: &mut Rng, width: u16, height: u16) -> Vec<u8> {
     let mut pixels = Vec::new();
     for y in 0..height {

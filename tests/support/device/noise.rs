@@ -13,7 +13,7 @@ pub(crate) fn random_bytes(rng: &mut Rng, len: usize) -> Vec<u8> {
     (0..len).map(|_| rng.next_u64() as u8).collect()
 }
 
-/// Random images as uncompressed BMP files.
+/// A source of random images, stored as uncompressed BMP files.
 pub(crate) struct Images {
     pub(crate) bmps: Vec<Vec<u8>>,
 }

@@ -1,4 +1,5 @@
-//! The running schedule, and the baton that its threads pass to each other.
+//! The running schedule, and the baton: only the thread that has the baton runs, and it passes the
+//! baton to the next thread.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_int;
@@ -87,7 +88,7 @@ impl Drop for Held {
     }
 }
 
-/// Standard error, written without taking a lock.
+/// Writes to standard error without taking a lock.
 pub(super) struct Raw;
 
 impl Write for Raw {
@@ -162,7 +163,7 @@ pub(super) fn step_after_waking(me: usize) {
     hand_over(me, next);
 }
 
-/// Blocks this thread while others run. Returns whether the wait timed out.
+/// Blocks this thread and lets other threads run. Returns whether the wait timed out.
 pub(super) fn wait(me: usize, on: On, deadline: Option<u64>) -> bool {
     let next = {
         let mut schedule = Held::new();

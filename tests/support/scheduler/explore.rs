@@ -13,8 +13,8 @@ use super::schedule::{Covered, MOST, On, Schedule, State};
 
 /// Number of schedules per process.
 const TOGETHER: u64 = 50;
-/// Real time in seconds after which a schedule fails. This happens if a thread spins without
-/// reaching a scheduling point.
+/// Real time in seconds after which a schedule fails, because a thread spins without reaching a
+/// scheduling point.
 const REAL_PATIENCE: c_uint = 120;
 
 /// Runs `body` and the threads that it starts under the schedule of `seed`. Returns when all of
@@ -45,7 +45,7 @@ pub fn running() -> usize {
     Held::new().threads.iter().skip(1).filter(|thread| thread.state != State::Ended).count()
 }
 
-/// What a process reports about one schedule: its coverage, and the test's own counts.
+/// The report of a process about one schedule: the coverage, and the counts of the test.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Report<const N: usize> {
@@ -59,8 +59,8 @@ pub fn are_asked() -> bool {
     std::env::var_os("WARPFEED_SCHEDULES").is_some()
 }
 
-/// Returns the seeds that the environment selects, as in `WARPFEED_SCHEDULES=0..1000000`, or else
-/// `usual`.
+/// Returns the seeds that `WARPFEED_SCHEDULES` selects, for example `0..1000000`. Returns `usual`
+/// if the variable is not set.
 pub fn seeds(usual: Range<u64>) -> Range<u64> {
     let Ok(text) = std::env::var("WARPFEED_SCHEDULES") else { return usual };
     let parse = || text.split_once("..").and_then(|(first, end)| Some(first.parse().ok()?..end.parse().ok()?));
@@ -70,22 +70,22 @@ pub fn seeds(usual: Range<u64>) -> Range<u64> {
 /// Results of several schedules.
 #[derive(Debug)]
 pub struct Explored<const N: usize> {
-    /// The test's own counts, summed over the schedules.
+    /// The counts of the test, summed over the schedules.
     pub counts: [u64; N],
     /// Sum of the hashes of the thread interleavings.
     pub order: u64,
     pub covered: String,
 }
 
-/// Runs `one` under the schedule of each seed, on all cores. The process must have no threads
-/// except this one and the waiting main thread of the test harness. If a schedule fails, returns
-/// its seed as the error.
+/// Runs `one` under the schedule of each seed, on all cores. The only other thread of the process
+/// must be the waiting main thread of the test harness. If a schedule fails, returns its seed as
+/// the error.
 pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N]) -> Result<Explored<N>, u64> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux").count();
     assert!(tasks <= 2, "a process with other threads cannot be forked: see `own_process`");
     prepare();
     let mut pipe = [0; 2];
-    // SAFETY: the array has room for both ends of the pipe.
+    // SAFETY: the array has room for the descriptors of both ends of the pipe.
     assert_eq!(unsafe { libc::pipe2(pipe.as_mut_ptr(), libc::O_NONBLOCK) }, 0);
     let begun = std::time::Instant::now();
     let (mut counts, mut all, mut orders) = ([0; N], Covered::default(), HashSet::new());

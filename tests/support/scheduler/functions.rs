@@ -1,4 +1,5 @@
-//! The libc functions in which scheduled threads may pass on the baton.
+//! Replacements for the libc functions that are scheduling points: a thread may pass the baton to
+//! another thread at each call.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::{c_int, c_long, c_uint, c_void};
@@ -79,7 +80,7 @@ pub(super) fn real_futex(word: &AtomicU32, operation: c_int, value: u32) {
 }
 
 pub(super) fn fails(error: c_int) -> c_long {
-    // SAFETY: the address is that of this thread's `errno`.
+    // SAFETY: `__errno_location` returns the address of this thread's `errno`.
     unsafe { *libc::__errno_location() = error };
     -1
 }
@@ -139,9 +140,8 @@ extern "C" fn sched_yield() -> c_int {
     let Some(me) = managed() else { return libc_call!(sched_yield() as unsafe extern "C" fn() -> c_int) };
     let next = {
         let mut schedule = Held::new();
-        // Threads also yield just before they wait, so yielding usually does not lower their
-        // priority. It does so occasionally, because two threads must not yield to each other
-        // forever.
+        // Threads yield just before they wait, so a yield does not usually lower their priority.
+        // Lower it occasionally, so that two threads do not yield to each other forever.
         if schedule.one_in(16) {
             schedule.demote(me);
         }
@@ -217,8 +217,8 @@ unsafe extern "C" fn getrusage(who: c_int, usage: *mut libc::rusage) -> c_int {
     0
 }
 
-/// Deterministic, so that the hash seeds, and hence the iteration order of hash maps, are replayed
-/// with the schedule.
+/// Returns random bytes that depend only on the seed of the schedule. std seeds hash maps with
+/// them, so a replayed schedule repeats the iteration order of the maps.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn getrandom(to: *mut c_void, bytes: usize, flags: c_uint) -> isize {
     type Of = unsafe extern "C" fn(*mut c_void, usize, c_uint) -> isize;
@@ -315,8 +315,8 @@ pub(super) extern "C" fn begin(start: *mut c_void) -> *mut c_void {
     main(argument)
 }
 
-/// Ends a scheduled thread once its thread-local destructors have run. std runs these in the second
-/// round of key destructors at the latest.
+/// Ends a scheduled thread after its thread-local destructors have run. std runs them in the first
+/// or second round of key destructors.
 pub(super) extern "C" fn end(value: *mut c_void) {
     ROUNDS.set(ROUNDS.get() + 1);
     if ROUNDS.get() < 3 {
@@ -381,8 +381,8 @@ unsafe extern "C" fn pthread_detach(thread: libc::pthread_t) -> c_int {
     libc_call!(pthread_detach(thread) as Of)
 }
 
-/// Reports a guard page, which std looks up. libc does not know about it, because we supplied the
-/// stack.
+/// Reports the guard page of the stack, which std asks for. libc does not know it, because the
+/// scheduler allocated the stack.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_getattr_np(thread: libc::pthread_t, attributes: *mut libc::pthread_attr_t) -> c_int {
     type Of = unsafe extern "C" fn(libc::pthread_t, *mut libc::pthread_attr_t) -> c_int;

@@ -13,16 +13,15 @@ use super::baton::{FAILED, ME, Raw, report};
 /// Maximum number of threads in a schedule.
 pub(super) const MOST: usize = 1024;
 
-/// Virtual time in nanoseconds after which a schedule fails, because its threads are still waiting
+/// Virtual time in nanoseconds after which a schedule fails, because its threads apparently wait
 /// for each other.
 pub(super) const PATIENCE: u64 = 1_000_000_000_000;
 
 /// Number of steps after which a schedule is considered endless.
 pub(super) const STEPS: u64 = 20_000_000;
 
-/// `(n, m)`: in each of the `n` steps after a wait timed out, threads are switched with a
-/// probability of 1 in `m`. These steps are rarely executed, and the awaited event may still occur
-/// during them.
+/// `(n, m)`: each of the `n` steps after a timeout switches threads with a probability of 1 in `m`.
+/// Code that handles a timeout rarely runs, and the awaited event may still occur during it.
 pub(super) const RARE: (u32, u64) = (8, 4);
 
 /// What a thread waits for.
@@ -44,13 +43,13 @@ pub(super) enum State {
 pub(super) struct Thread {
     pub(super) state: State,
     pub(super) timed_out: bool,
-    /// Number of the thread's next steps that have a high probability of a switch.
+    /// Number of upcoming steps of this thread that have a high probability of a switch.
     pub(super) rare: u32,
     /// Handle and stack, until the thread has been joined.
     pub(super) handle: Option<libc::pthread_t>,
     pub(super) stack: Option<Stack>,
     pub(super) priority: u64,
-    /// Virtual run time of the thread.
+    /// Virtual time in nanoseconds that the thread has run.
     pub(super) ran: u64,
     /// How often the thread waited.
     pub(super) waits: u64,
@@ -69,7 +68,7 @@ impl Stack {
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: the call maps new memory.
         let at = unsafe { libc::mmap(ptr::null_mut(), bytes, access, kind | libc::MAP_STACK, -1, 0) };
-        assert_ne!(at, libc::MAP_FAILED, "no memory for the stack of a thread");
+        assert_ne!(at, libc::MAP_FAILED, "cannot map memory for the stack of a thread");
         // SAFETY: the lowest page of the new mapping becomes the guard page.
         assert_eq!(unsafe { libc::mprotect(at, PAGE, libc::PROT_NONE) }, 0);
         Stack { at, bytes }
@@ -81,7 +80,7 @@ pub(super) const PAGE: usize = 4096;
 /// How the next thread is chosen.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Style {
-    /// Chooses uniformly among all threads. One step in this many is a switch.
+    /// Switches at one step in this many, to a uniformly chosen thread.
     Uniform(u64),
     /// Chooses the thread with the highest priority. At one step in this many, the running thread
     /// gets the lowest priority. A few such preemptions at arbitrary points find bugs that need a
@@ -105,9 +104,9 @@ pub(super) struct Schedule {
     pub(super) seed: u64,
     pub(super) random: u64,
     pub(super) style: Style,
-    /// At one choice in this many, a wait times out although other threads could run.
+    /// One choice in this many lets a wait time out although other threads could run.
     pub(super) hurry: u64,
-    /// Nanoseconds by which timeouts may be late, so that several waits time out together.
+    /// Maximum delay of a timeout in nanoseconds. Delays make several waits time out together.
     pub(super) late: u64,
     /// One yield in this many lets other threads run.
     pub(super) yields: u64,
@@ -116,7 +115,7 @@ pub(super) struct Schedule {
     pub(super) step: u64,
     /// One branch in this many may be a switch.
     pub(super) branches: u64,
-    /// Whether threads have become ready since the last choice by priority.
+    /// Whether a thread has become ready since the last choice by priority.
     pub(super) more: bool,
     pub(super) threads: Vec<Thread>,
     /// Stacks that are not in use.
@@ -194,7 +193,7 @@ impl Schedule {
         }
     }
 
-    /// Times out the wait with the earliest deadline, and those with deadlines shortly after it.
+    /// Times out the wait with the earliest deadline, and waits with deadlines shortly after it.
     /// Returns whether any wait had a deadline.
     pub(super) fn end_first_wait(&mut self) -> bool {
         let deadline = |thread: &Thread| match thread.state {
@@ -214,8 +213,8 @@ impl Schedule {
         true
     }
 
-    /// Chooses a ready thread, if possible one other than `but`. Returns `None` if every thread is
-    /// waiting without a deadline.
+    /// Chooses a ready thread, and chooses `but` only if no other thread is ready. Returns `None`
+    /// if every thread waits without a deadline.
     pub(super) fn choose(&mut self, but: Option<usize>) -> Option<usize> {
         if self.hurry < u64::MAX && self.one_in(self.hurry) {
             self.end_first_wait();
@@ -250,7 +249,7 @@ impl Schedule {
         let every = if is_rare { every.min(RARE.1) } else { every };
         if self.one_in(every) {
             self.demote(me);
-            // After such a switch, the thread may not run again for a long time.
+            // In half of these switches, keep the thread from running again for a long time.
             if is_rare && self.one_in(2) {
                 self.end_first_wait();
             }
@@ -280,7 +279,7 @@ impl Schedule {
         count
     }
 
-    /// Fails the schedule: every thread prints its backtrace, and then the process ends.
+    /// Fails the schedule: every thread prints its backtrace, and the last one ends the process.
     pub(super) fn fail(&mut self, why: &str) -> ! {
         let _ = writeln!(Raw, "schedule {} {why} ({:?}, {:?})", self.seed, self.style, self.covered);
         for (id, thread) in self.threads.iter().enumerate().filter(|(_, thread)| thread.state != State::Ended) {

@@ -12,7 +12,7 @@ use warpfeed::Rank;
 use crate::sgd::Sgd;
 
 /// Timeout for connecting to rank 0.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// All processes of a run.
 pub(crate) struct Group {
@@ -23,16 +23,16 @@ pub(crate) struct Group {
 impl Group {
     /// Connects the processes. Rank 0 sends NCCL's group identifier to the others over TCP, at
     /// `MASTER_ADDR` and the port after `MASTER_PORT`, because torchrun itself uses `MASTER_PORT`.
-    pub(crate) fn join(place: Rank, device: &Device) -> Result<Self> {
+    pub(crate) fn join(rank: Rank, device: &Device) -> Result<Self> {
         let address = std::env::var("MASTER_ADDR").unwrap_or_else(|_| "127.0.0.1".into());
         let port = std::env::var("MASTER_PORT").ok().and_then(|port| port.parse::<u16>().ok()).unwrap_or(29_500) + 1;
-        let id = if place.rank == 0 {
+        let id = if rank.rank == 0 {
             let id = Id::new().map_err(failed)?;
-            if place.world_size > 1 {
-                let door = TcpListener::bind(("0.0.0.0", port))?;
+            if rank.world_size > 1 {
+                let listener = TcpListener::bind(("0.0.0.0", port))?;
                 let bytes = id.internal().map(|byte| byte as u8);
-                for _ in 1..place.world_size {
-                    door.accept()?.0.write_all(&bytes)?;
+                for _ in 1..rank.world_size {
+                    listener.accept()?.0.write_all(&bytes)?;
                 }
             }
             id
@@ -41,7 +41,7 @@ impl Group {
             let mut stream = loop {
                 match TcpStream::connect((address.as_str(), port)) {
                     Ok(stream) => break stream,
-                    Err(e) if since.elapsed() > PATIENCE => return Err(e.into()),
+                    Err(e) if since.elapsed() > TIMEOUT => return Err(e.into()),
                     Err(_) => std::thread::sleep(Duration::from_millis(50)),
                 }
             };
@@ -50,7 +50,7 @@ impl Group {
         };
         // Uses candle's own stream, so that no event is needed between a step and its all-reduce.
         let stream = device.as_cuda_device()?.cuda_stream();
-        let nccl = Comm::from_rank(stream, place.rank, place.world_size, id).map_err(failed)?;
+        let nccl = Comm::from_rank(stream, rank.rank, rank.world_size, id).map_err(failed)?;
         Ok(Group { nccl, device: device.clone() })
     }
 
@@ -100,11 +100,11 @@ impl Group {
     fn average_together<'a>(&self, tensors: impl Iterator<Item = &'a Tensor> + Clone) -> Result<Vec<Tensor>> {
         let flat = tensors.clone().map(Tensor::flatten_all).collect::<Result<Vec<_>>>()?;
         let mean = self.average(&Tensor::cat(&flat, 0)?)?;
-        let mut place = 0;
+        let mut offset = 0;
         tensors
             .map(|tensor| {
-                let part = mean.narrow(0, place, tensor.elem_count())?.reshape(tensor.shape());
-                place += tensor.elem_count();
+                let part = mean.narrow(0, offset, tensor.elem_count())?.reshape(tensor.shape());
+                offset += tensor.elem_count();
                 part
             })
             .collect()
@@ -114,10 +114,10 @@ impl Group {
     pub(crate) fn assert_same_weights(&self, sgd: &Sgd) -> Result<()> {
         for (name, variable) in sgd.variables() {
             let (least, most) = (self.reduce(variable, &ReduceOp::Min)?, self.reduce(variable, &ReduceOp::Max)?);
-            let apart = (most - least)?.abs()?.max_all()?.to_scalar::<f32>()?;
-            // Written this way so that NaN fails as well.
-            if apart != 0.0 {
-                candle_core::bail!("{name}: the weights of two processes differ by {apart}");
+            let difference = (most - least)?.abs()?.max_all()?.to_scalar::<f32>()?;
+            // `!=` is true for NaN, so NaN fails as well.
+            if difference != 0.0 {
+                candle_core::bail!("{name}: the weights of two processes differ by {difference}");
             }
         }
         Ok(())

@@ -97,10 +97,10 @@ fn start(processes: usize, arguments: &[String]) -> Result<()> {
 }
 
 fn train(data: &Arc<dyn Source>, epochs: u64) -> Result<()> {
-    let place = Rank::from_env()?.unwrap_or(Rank::ALONE);
-    let device = Device::new_cuda_with_stream(place.local_rank.unwrap_or(0))?;
+    let rank = Rank::from_env()?.unwrap_or(Rank::ALONE);
+    let device = Device::new_cuda_with_stream(rank.local_rank.unwrap_or(0))?;
     let stream = warpfeed_candle::stream(&device)?;
-    let group = Group::join(place, &device)?;
+    let group = Group::join(rank, &device)?;
     let open = |held_out: bool, augment: Augment| {
         Loader::source(data.clone())
             .subset((0..data.len() as u64).filter(|i| (i % 7 == 6) == held_out))
@@ -122,7 +122,7 @@ fn train(data: &Arc<dyn Source>, epochs: u64) -> Result<()> {
     let mut sgd = Sgd::new(&weights)?;
     ResNet::initialize(sgd.variables())?;
     let steps: u64 = (0..epochs).map(|epoch| batches.num_batches(epoch)).sum();
-    let (mut step, mut share) = (0u64, 0.0);
+    let (mut step, mut held_out_accuracy) = (0u64, 0.0);
     for epoch in 0..epochs {
         let (began, before) = (Instant::now(), batches.stats());
         let mut losses = Vec::new();
@@ -138,33 +138,33 @@ fn train(data: &Arc<dyn Source>, epochs: u64) -> Result<()> {
         }
         let count = losses.len();
         let loss = f64::from(group.average(&Tensor::stack(&losses, 0)?.mean_all()?)?.to_scalar::<f32>()?);
-        let took = began.elapsed().as_secs_f64();
+        let seconds = began.elapsed().as_secs_f64();
         // So far, each process's running statistics cover only its own share of the data.
         group.average_statistics(&sgd)?;
-        share = accuracy(&net, &mut held_out, &group, &device)?;
-        if place.rank == 0 {
+        held_out_accuracy = accuracy(&net, &mut held_out, &group, &device)?;
+        if rank.rank == 0 {
             let stats = batches.stats().since(&before);
             println!(
                 "epoch {epoch}: loss {loss:.3}, held-out accuracy {:.1} %, {:.0} images/s on {} devices, rank 0 waited {:.1} %",
-                100.0 * share,
-                (count * GLOBAL_BATCH) as f64 / took,
-                place.world_size,
+                100.0 * held_out_accuracy,
+                (count * GLOBAL_BATCH) as f64 / seconds,
+                rank.world_size,
                 100.0 * stats.stall_fraction()
             );
         }
     }
     group.assert_same_weights(&sgd)?;
-    let due = TIMES_CHANCE / classes as f64;
-    if share <= due {
+    let expected = TIMES_CHANCE / classes as f64;
+    if held_out_accuracy <= expected {
         return Err(format!(
             "the held-out accuracy is {:.1} %, expected more than {:.1} %",
-            100.0 * share,
-            100.0 * due
+            100.0 * held_out_accuracy,
+            100.0 * expected
         )
         .into());
     }
-    if place.rank == 0 {
-        println!("all {} processes hold the same weights", place.world_size);
+    if rank.rank == 0 {
+        println!("all {} processes hold the same weights", rank.world_size);
     }
     Ok(())
 }
@@ -177,8 +177,8 @@ fn accuracy(net: &ResNet, held_out: &mut Batches<CudaBatch>, group: &Group, devi
         let batch = batch?;
         let (images, labels) = batch.to_candle(device)?;
         let valid = batch.candle_valid(device)?.to_dtype(DType::F32)?;
-        let named = net.forward(&images, false)?.argmax(D::Minus1)?;
-        let hits = (named.eq(&labels.to_dtype(DType::U32)?)?.to_dtype(DType::F32)? * &valid)?;
+        let predicted = net.forward(&images, false)?.argmax(D::Minus1)?;
+        let hits = (predicted.eq(&labels.to_dtype(DType::U32)?)?.to_dtype(DType::F32)? * &valid)?;
         counts = (counts + Tensor::stack(&[hits.sum_all()?, valid.sum_all()?], 0)?)?;
     }
     let counts = group.average(&counts)?.to_vec1::<f32>()?;

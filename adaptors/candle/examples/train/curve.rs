@@ -27,15 +27,15 @@ pub(crate) fn draw(path: &Path, measured: &Measured) -> ImageResult<()> {
     let top = measured.losses.iter().copied().filter(|loss| loss.is_finite()).fold(0.5f32, f32::max);
     let top = f64::from(top * 2.0).ceil() / 2.0;
     let (width, height) = (f64::from(SIZE.0) - MARGINS.0 - MARGINS.2, f64::from(SIZE.1) - MARGINS.1 - MARGINS.3);
-    let place = |step: f64, share: f64| (MARGINS.0 + width * step / steps, MARGINS.1 + height * (1.0 - share));
+    let position = |step: f64, share: f64| (MARGINS.0 + width * step / steps, MARGINS.1 + height * (1.0 - share));
 
     for tenth in 0..=5 {
         let share = f64::from(tenth) / 5.0;
-        let (left, y) = place(0.0, share);
+        let (left, y) = position(0.0, share);
         line(&mut image, (left, y), (left + width, y), GRID);
         write(&mut image, left - 48.0, y - 4.0, &format!("{:5.2}", top * share), LOSS);
         write(&mut image, left + width + 8.0, y - 4.0, &format!("{:3.0} %", 100.0 * share), ACCURACY);
-        let (x, bottom) = place(steps * share, 0.0);
+        let (x, bottom) = position(steps * share, 0.0);
         line(&mut image, (x, bottom), (x, bottom + 5.0), INK);
         write(&mut image, x - 12.0, bottom + 10.0, &format!("{:.0}", steps * share), INK);
     }
@@ -44,7 +44,7 @@ pub(crate) fn draw(path: &Path, measured: &Measured) -> ImageResult<()> {
     write(&mut image, f64::from(SIZE.0) / 2.0 - 20.0, f64::from(SIZE.1) - 16.0, "steps", INK);
 
     let share = |loss: f32| (f64::from(loss) / top).clamp(0.0, 1.0);
-    let points = |losses: &[f32]| losses.iter().zip(1..).map(|(&l, n)| place(f64::from(n), share(l))).collect();
+    let points = |losses: &[f32]| losses.iter().zip(1..).map(|(&l, n)| position(f64::from(n), share(l))).collect();
     let mut means = Vec::with_capacity(measured.losses.len());
     for &loss in &measured.losses {
         let before = means.last().copied().unwrap_or(loss);
@@ -52,7 +52,7 @@ pub(crate) fn draw(path: &Path, measured: &Measured) -> ImageResult<()> {
     }
     path_of(&mut image, points(&measured.losses), PALE, 0);
     path_of(&mut image, points(&means), LOSS, 1);
-    let marks: Vec<_> = measured.accuracies.iter().map(|&(step, share)| place(step as f64, share)).collect();
+    let marks: Vec<_> = measured.accuracies.iter().map(|&(step, share)| position(step as f64, share)).collect();
     for &mark in &marks {
         dot(&mut image, mark, 4, ACCURACY);
     }
@@ -78,7 +78,7 @@ fn line(image: &mut RgbImage, from: (f64, f64), to: (f64, f64), color: Rgb<u8>) 
     }
 }
 
-/// Draws a filled square, from `-radius` to `radius` around `at`, clipped to the image.
+/// Draws a filled square of side 2 * `radius` + 1, centered on `at` and clipped to the image.
 fn dot(image: &mut RgbImage, at: (f64, f64), radius: i64, color: Rgb<u8>) {
     let (x, y) = (at.0.round() as i64, at.1.round() as i64);
     for (dx, dy) in (-radius..=radius).flat_map(|dx| (-radius..=radius).map(move |dy| (dx, dy))) {
@@ -92,10 +92,10 @@ fn dot(image: &mut RgbImage, at: (f64, f64), radius: i64, color: Rgb<u8>) {
 }
 
 fn write(image: &mut RgbImage, x: f64, y: f64, text: &str, color: Rgb<u8>) {
-    for (place, letter) in text.chars().enumerate() {
+    for (position, letter) in text.chars().enumerate() {
         for (row, bits) in font8x8::BASIC_FONTS.get(letter).into_iter().flatten().enumerate() {
             for column in (0..8).filter(|column| bits >> column & 1 == 1) {
-                dot(image, (x + 8.0 * place as f64 + f64::from(column), y + row as f64), 0, color);
+                dot(image, (x + 8.0 * position as f64 + f64::from(column), y + row as f64), 0, color);
             }
         }
     }

@@ -54,7 +54,7 @@ fn main() -> ExitCode {
 
 fn train() -> Result<()> {
     let arguments = Arguments::read()?;
-    let drawn = arguments.paths.is_empty();
+    let generated = arguments.paths.is_empty();
     let data: Arc<dyn Source> = match arguments.paths.first() {
         Some(path) => source::open(path)?,
         None => Arc::new(Synth::new().images(1120).classes(6).side(64).memory()?),
@@ -80,7 +80,7 @@ fn train() -> Result<()> {
     println!("{} samples of {} classes on {:?}", settings.data.len(), settings.data.classes().len(), settings.device);
     let began = Instant::now();
     let Outcome::Finished(measured) = run::run(&settings)? else {
-        println!("stopped and saved; start it again to continue");
+        println!("stopped and saved; start the program again to continue");
         return Ok(());
     };
     let image = out.join("curve.png");
@@ -88,11 +88,11 @@ fn train() -> Result<()> {
     fs::remove_file(&settings.checkpoint)?;
     println!("{:.0} s; the learning curve is {}", began.elapsed().as_secs_f64(), image.display());
     let accuracy = measured.accuracies.last().map_or(0.0, |&(_, share)| share);
-    // Written this way so that NaN fails as well.
-    let learnt = accuracy > ACCURACY;
-    if drawn && !learnt {
-        let (is, due) = (100.0 * accuracy, 100.0 * ACCURACY);
-        return Err(format!("the held-out accuracy is {is:.1} %, expected more than {due:.1} %").into());
+    // This comparison is false for NaN, so NaN fails as well.
+    let learned = accuracy > ACCURACY;
+    if generated && !learned {
+        let (reached, expected) = (100.0 * accuracy, 100.0 * ACCURACY);
+        return Err(format!("the held-out accuracy is {reached:.1} %, expected more than {expected:.1} %").into());
     }
     Ok(())
 }

@@ -1,11 +1,11 @@
 //! A residual network ("Deep Residual Learning for Image Recognition", 2015): a 3x3 convolution of
-//! stride 2 with `widths[0]` output channels, one basic block per width, the mean over the
-//! remaining pixels, and a linear layer. Every block after the first halves the resolution, and its
-//! shortcut averages 2x2 pixels before the 1x1 convolution ("Bag of Tricks for Image
-//! Classification", 2018).
+//! stride 2 with `widths[0]` output channels, one basic block per width, global average pooling,
+//! and a linear layer. Every block after the first halves the resolution, and its shortcut averages
+//! 2x2 pixels before the 1x1 convolution ("Bag of Tricks for Image Classification", 2018).
 //!
-//! candle-transformers has no suitable network: its ResNet fixes batch normalization to the running
-//! statistics, and its ConvNeXt uses candle's layer normalization, which has no gradient.
+//! candle-transformers has no suitable network: its ResNet always uses the running statistics in
+//! batch normalization, even in training, and its ConvNeXt uses candle's layer normalization, which
+//! has no gradient.
 
 use candle_core::{D, ModuleT, Result, Tensor, Var};
 use candle_nn::{BatchNorm, Conv2d, Conv2dConfig, Linear, Module, VarBuilder, batch_norm, conv2d_no_bias, linear};
@@ -17,13 +17,14 @@ struct Block {
     first_norm: BatchNorm,
     second: Conv2d,
     second_norm: BatchNorm,
-    /// The shortcut's layers. Present only if the block changes the number of channels or the
+    /// The shortcut's layers, or `None` if the block changes neither the number of channels nor the
     /// resolution.
     short_cut: Option<(Conv2d, BatchNorm)>,
     halves: bool,
 }
 
-/// The network. Images are (N, 3, H, W), `f32`. H and W must be multiples of 2^n for n widths.
+/// The network. Images are `f32`, of shape (N, 3, H, W). With n widths, H and W must be multiples
+/// of 2^n.
 pub(crate) struct ResNet {
     stem: Conv2d,
     stem_norm: BatchNorm,
@@ -86,9 +87,9 @@ impl ResNet {
     }
 
     /// Sets `variables`, in order, from a fixed sequence of random numbers, so that every run
-    /// starts with the same values. candle cannot seed the CPU's random numbers. Weights are
-    /// uniform with the variance proposed by He et al. ("Delving Deep into Rectifiers", 2015), and
-    /// the head's bias is 0. Normalization layers already have scale 1 and bias 0.
+    /// starts with the same values. candle's CPU random number generator cannot be seeded. Weights
+    /// are uniform with the variance proposed by He et al. ("Delving Deep into Rectifiers", 2015),
+    /// and the head's bias is 0. Normalization layers already have scale 1 and bias 0.
     pub(crate) fn initialize<'a>(variables: impl Iterator<Item = (&'a str, &'a Var)>) -> Result<()> {
         let mut state = 42u64;
         let mut uniform = || {
@@ -108,8 +109,8 @@ impl ResNet {
         Ok(())
     }
 
-    /// Returns the class scores, (N, classes). With `train`, normalizes the batch with its own
-    /// statistics, and updates the running statistics.
+    /// Returns the class scores, of shape (N, classes). If `train` is true, batch normalization
+    /// uses the batch's own statistics, and updates the running ones.
     pub(crate) fn forward(&self, images: &Tensor, train: bool) -> Result<Tensor> {
         let mut maps = self.stem_norm.forward_t(&self.stem.forward(images)?, train)?.relu()?;
         for block in &self.blocks {

@@ -64,7 +64,7 @@ impl Settings {
     fn loaders(&self, resume: Option<Checkpoint>) -> Result<[Loader; 2]> {
         let data = Loader::source(self.data.clone());
         let parts = match &self.held_out {
-            Some(apart) => [data, Loader::source(apart.clone())],
+            Some(held_out) => [data, Loader::source(held_out.clone())],
             None => data.split_by_class([0.8, 0.2], 42)?,
         };
         let [training, held_out] = parts.map(|part| {
@@ -140,16 +140,16 @@ fn train<B: ToCandle>(
             measured.losses.extend(Tensor::stack(&losses, 0)?.to_vec1::<f32>()?);
         }
         let stats = batches.stats().since(&before);
-        let took = began.elapsed().as_secs_f64();
+        let seconds = began.elapsed().as_secs_f64();
         let accuracy = accuracy(&net, &mut held_out, device)?;
         measured.accuracies.push((measured.losses.len(), accuracy));
         saved::save(&settings.checkpoint, batches.checkpoint(), &measured, &sgd)?;
-        let of_epoch = &measured.losses[first..];
+        let epoch_losses = &measured.losses[first..];
         println!(
             "epoch {number}: loss {:.3}, held-out accuracy {:.1} %, {:.0} images/s, waited {:.1} % of the time",
-            of_epoch.iter().sum::<f32>() / of_epoch.len().max(1) as f32,
+            epoch_losses.iter().sum::<f32>() / epoch_losses.len().max(1) as f32,
             100.0 * accuracy,
-            (of_epoch.len() * settings.batch) as f64 / took,
+            (epoch_losses.len() * settings.batch) as f64 / seconds,
             100.0 * stats.stall_fraction(),
         );
     }
@@ -159,13 +159,13 @@ fn train<B: ToCandle>(
 
 /// Returns the fraction of held-out images that the network classifies correctly.
 fn accuracy<B: ToCandle>(net: &ResNet, held_out: &mut Batches<B>, device: &Device) -> Result<f64> {
-    let (mut right, mut all) = (0.0, 0);
+    let (mut correct, mut total) = (0.0, 0);
     for batch in held_out.epoch(0) {
         let (images, labels) = batch?.to_candle(device)?;
-        let named = net.forward(&images, false)?.argmax(D::Minus1)?;
-        let hits = named.eq(&labels.to_dtype(DType::U32)?)?.to_dtype(DType::F32)?;
-        right += f64::from(hits.sum_all()?.to_scalar::<f32>()?);
-        all += labels.dim(0)?;
+        let predicted = net.forward(&images, false)?.argmax(D::Minus1)?;
+        let hits = predicted.eq(&labels.to_dtype(DType::U32)?)?.to_dtype(DType::F32)?;
+        correct += f64::from(hits.sum_all()?.to_scalar::<f32>()?);
+        total += labels.dim(0)?;
     }
-    Ok(right / all as f64)
+    Ok(correct / total as f64)
 }

@@ -1,5 +1,5 @@
-//! SGD with momentum and weight decay, and with state that can be saved for a resumed run.
-//! candle-nn's SGD has no momentum, and the moments of its AdamW cannot be saved.
+//! SGD with momentum and weight decay. Its state can be saved for a resumed run. candle-nn's SGD
+//! has no momentum, and the moments of its AdamW cannot be saved.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(crate) struct Sgd {
 }
 
 impl Sgd {
-    /// Creates the optimizer for all variables of `weights`, with zero momentum.
+    /// Creates an optimizer for all variables of `weights`, with zero momentum.
     pub(crate) fn new(weights: &VarMap) -> Result<Self> {
         let held = weights.data().lock().expect("no thread panicked while holding the weights");
         let at_rest = |(name, var): (&String, &Var)| Ok((name.clone(), (var.clone(), var.zeros_like()?)));

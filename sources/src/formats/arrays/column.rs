@@ -1,11 +1,11 @@
-//! One array in a file: where its elements are stored, and how a sample is read.
+//! One array of a dataset: where its elements are stored, and how a sample is read.
 
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 #[cfg(feature = "hdf5")]
-use super::chunks::{Chunks, Kept};
+use super::chunks::{ChunkCache, Chunks};
 use crate::error::{Error, Result};
 #[cfg(feature = "hdf5")]
 use crate::machine::bytes::room;
@@ -13,14 +13,14 @@ use crate::medium::{HeldFile, Part};
 use crate::values::elements::Dtype;
 use crate::values::record::Found;
 
-/// An array whose first axis is the sample index.
+/// An array of a dataset. Its first axis is the sample index.
 pub(super) struct Column {
     pub(super) name: String,
     pub(super) dtype: Dtype,
     /// Length of each axis.
     pub(super) shape: Vec<usize>,
-    pub(super) place: Place,
-    /// The heap that the elements refer to, if they are variable-length values.
+    pub(super) storage: Storage,
+    /// Set if the elements are references to variable-length values.
     pub(super) heap: Option<Heap>,
 }
 
@@ -28,20 +28,21 @@ pub(super) struct Column {
 #[cfg_attr(not(feature = "hdf5"), allow(dead_code))]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Heap {
+    /// Whether the values are text instead of bytes.
     pub(super) text: bool,
-    /// Offset of address 0 in the file.
+    /// File offset of heap address 0.
     pub(super) base: u64,
 }
 
-/// A function that selects arrays by name. It returns the index and the field name of each selected
-/// array.
+/// A function that selects arrays by name. Returns the index of each selected array, and the name
+/// of the field that it becomes.
 pub(super) type Choose<'a> = &'a dyn Fn(&[String]) -> Result<Vec<(usize, String)>>;
 
 /// Where the elements of an array are stored.
-pub(super) enum Place {
-    /// In file `number`, starting at byte `offset`.
+pub(super) enum Storage {
+    /// In the file with index `file_index`, starting at byte `offset`.
     File {
-        number: usize,
+        file_index: usize,
         offset: u64,
     },
     Memory(Vec<u8>),
@@ -56,18 +57,21 @@ impl fmt::Debug for Column {
 }
 
 impl Column {
-    /// Creates a column for an array of `room` bytes at `offset` in file `number`.
+    /// Creates a column for an array that occupies `len` bytes at `offset` in the file with index
+    /// `file_index`.
     ///
     /// # Errors
-    /// If `room` differs from the size of the array.
+    /// If `len` differs from the size of the array.
     pub(super) fn in_file(
         name: String,
         dtype: Dtype,
         shape: Vec<usize>,
-        (number, offset, room): (usize, u64, u64),
+        file_index: usize,
+        offset: u64,
+        len: u64,
     ) -> Result<Self> {
-        let column = Column { name, dtype, shape, place: Place::File { number, offset }, heap: None };
-        column.check(room)?;
+        let column = Column { name, dtype, shape, storage: Storage::File { file_index, offset }, heap: None };
+        column.check(len)?;
         Ok(column)
     }
 
@@ -76,37 +80,37 @@ impl Column {
     /// # Errors
     /// If the length of `bytes` differs from the size of the array.
     pub(super) fn in_memory(name: String, dtype: Dtype, shape: Vec<usize>, bytes: Vec<u8>) -> Result<Self> {
-        let room = bytes.len() as u64;
-        let column = Column { name, dtype, shape, place: Place::Memory(bytes), heap: None };
-        column.check(room)?;
+        let len = bytes.len() as u64;
+        let column = Column { name, dtype, shape, storage: Storage::Memory(bytes), heap: None };
+        column.check(len)?;
         Ok(column)
     }
 
-    /// Checks that the array has exactly `room` bytes.
-    fn check(&self, room: u64) -> Result<()> {
+    /// Checks that an array of this shape and type has exactly `len` bytes.
+    fn check(&self, len: u64) -> Result<()> {
         let claimed = self.shape.iter().try_fold(self.dtype.size as u64, |size, &side| size.checked_mul(side as u64));
         // If samples had no bytes, a small file could claim any number of samples.
-        let has_bytes = room > 0 || self.shape.first().is_none_or(|&samples| samples == 0);
-        if claimed == Some(room) && has_bytes {
+        let has_bytes = len > 0 || self.shape.first().is_none_or(|&samples| samples == 0);
+        if claimed == Some(len) && has_bytes {
             return Ok(());
         }
         let (name, shape, size) = (&self.name, &self.shape, self.dtype.size);
-        if claimed == Some(room) {
+        if claimed == Some(len) {
             return Err(Error::in_source(format!(
-                "array {name:?} of shape {shape:?} has samples without elements: select other columns \
-                 with TableOptions::columns"
+                "array {name:?} of shape {shape:?} has samples without elements: leave it out with \
+                 TableOptions::columns"
             )));
         }
         Err(Error::in_source(format!(
-            "array {name:?} of shape {shape:?} with {size} bytes per element does not match its {room} bytes of data"
+            "array {name:?} of shape {shape:?} with {size} bytes per element does not match its {len} bytes of data"
         )))
     }
 
     /// Returns the cache of a chunked array, and the number of bytes that a loader should grant it.
     #[cfg(feature = "hdf5")]
-    pub(super) fn kept(&self) -> Option<(&Arc<Kept>, usize)> {
-        match &self.place {
-            Place::Chunks(chunks) => Some(chunks.kept()),
+    pub(super) fn cache(&self) -> Option<(&Arc<ChunkCache>, usize)> {
+        match &self.storage {
+            Storage::Chunks(chunks) => Some(chunks.cache()),
             _ => None,
         }
     }
@@ -116,24 +120,24 @@ impl Column {
         self.shape.first().copied()
     }
 
-    /// Returns the file number and the byte range of sample `index` if the array is stored
-    /// contiguously in a file.
-    pub(super) fn part(&self, index: usize) -> Option<(u32, Range<u64>)> {
-        let Place::File { number, offset } = self.place else { return None };
-        let start = offset + (index * self.row()) as u64;
-        Some((u32::try_from(number).ok()?, start..start + self.row() as u64))
+    /// Returns the index of the file that contains sample `index` and the sample's byte range, or
+    /// `None` if the array is not stored contiguously in a file.
+    pub(super) fn byte_range(&self, index: usize) -> Option<(u32, Range<u64>)> {
+        let Storage::File { file_index, offset } = self.storage else { return None };
+        let start = offset + (index * self.sample_size()) as u64;
+        Some((u32::try_from(file_index).ok()?, start..start + self.sample_size() as u64))
     }
 
     /// Returns the size of a sample, in bytes.
-    fn row(&self) -> usize {
+    fn sample_size(&self) -> usize {
         // This cannot overflow, because the size of the array was checked against the length of the
         // file.
         self.shape[1..].iter().product::<usize>() * self.dtype.size
     }
 
     /// Returns the elements of sample `index` in native byte order. `read` is the position of this
-    /// read in the loader's sample order. The result borrows from a memory map if possible.
-    /// Otherwise, the elements are appended to `page`.
+    /// read in the loader's order, if a loader has planned it. The result borrows from a memory map
+    /// if possible; otherwise, the elements are appended to `page`.
     ///
     /// # Panics
     /// If `index` is not less than [`len`](Column::len).
@@ -144,13 +148,13 @@ impl Column {
         read: Option<u64>,
         page: &mut Vec<u8>,
     ) -> Result<Part<'a>> {
-        let row = self.row();
-        let stored: &'a [u8] = match &self.place {
-            Place::Memory(bytes) => &bytes[index * row..][..row],
+        let sample_size = self.sample_size();
+        let stored: &'a [u8] = match &self.storage {
+            Storage::Memory(bytes) => &bytes[index * sample_size..][..sample_size],
             #[cfg(feature = "hdf5")]
-            Place::Chunks(chunks) => {
+            Storage::Chunks(chunks) => {
                 let mut stored = Vec::new();
-                chunks.read(files, index, room(&mut stored, row as u64)?)?;
+                chunks.read(files, index, room(&mut stored, sample_size as u64)?)?;
                 let start = page.len();
                 match self.dtype.is_native() {
                     true => page.extend_from_slice(&stored),
@@ -158,15 +162,15 @@ impl Column {
                 }
                 return Ok(Part::since(start, page));
             }
-            Place::File { number, offset } => {
-                let (file, at) = (&files[*number], offset + index as u64 * row as u64);
-                match file.part(read, at..at + row as u64, page).map_err(|e| e.at_path(&file.path))? {
+            Storage::File { file_index, offset } => {
+                let (file, at) = (&files[*file_index], offset + index as u64 * sample_size as u64);
+                match file.part(read, at..at + sample_size as u64, page).map_err(|e| e.at_path(&file.path))? {
                     Part::Borrowed(bytes) => bytes,
-                    Part::Page(place) if self.dtype.is_native() => return Ok(Part::Page(place)),
-                    Part::Page(place) => {
-                        let stored = page.split_off(place.start);
+                    Part::Page(range) if self.dtype.is_native() => return Ok(Part::Page(range)),
+                    Part::Page(range) => {
+                        let stored = page.split_off(range.start);
                         self.dtype.convert(&stored, page);
-                        return Ok(Part::since(place.start, page));
+                        return Ok(Part::since(range.start, page));
                     }
                 }
             }
@@ -193,25 +197,26 @@ impl Column {
     ) -> Result<Found<'a>> {
         let (heap, file) = (self.heap.expect("a variable-length column"), &files[0]);
         let mut scratch = Vec::new();
-        let place = self.get(files, index, None, &mut scratch)?;
-        let value = heap.get(file, place.of(&scratch), page);
+        let reference = self.get(files, index, None, &mut scratch)?;
+        let value = heap.get(file, reference.of(&scratch), page);
         let value = value.map_err(|e| Error::new(e.kind(), format!("array {:?}: {}", self.name, e.cause())))?;
         Ok(if heap.text { Found::Text(value) } else { Found::Bytes(value) })
     }
 }
 
 impl Heap {
-    /// Reads the value that `place` refers to. `place` is a 16-byte reference, which consists of a
-    /// length (4 bytes), the address of a heap (8 bytes), and an index in this heap (4 bytes). The
-    /// result borrows from a memory map if possible. Otherwise, the bytes are appended to `page`.
-    /// The layout is described in the HDF5 File Format Specification, section III.E, "Global Heap".
+    /// Reads the value that a 16-byte `reference` refers to. A reference consists of a length (4
+    /// bytes), the address of a heap (8 bytes), and the index of an object in this heap (4 bytes).
+    /// The result borrows from a memory map if possible; otherwise, the bytes are appended to
+    /// `page`. The layout is described in the HDF5 File Format Specification, section III.E,
+    /// "Global Heap".
     ///
     /// # Errors
     /// If the reference or the heap is damaged.
-    pub(super) fn get<'a>(self, file: &'a HeldFile, place: &[u8], page: &mut Vec<u8>) -> Result<Part<'a>> {
+    pub(super) fn get<'a>(self, file: &'a HeldFile, reference: &[u8], page: &mut Vec<u8>) -> Result<Part<'a>> {
         let damaged = |what: &str| Error::in_source(format!("a variable-length value is damaged: {what}"));
-        let [len, index] = [0, 12].map(|at| u32::from_le_bytes(*place[at..].first_chunk().expect("16 bytes")));
-        let address = u64::from_le_bytes(*place[4..].first_chunk().expect("16 bytes"));
+        let [len, index] = [0, 12].map(|at| u32::from_le_bytes(*reference[at..].first_chunk().expect("16 bytes")));
+        let address = u64::from_le_bytes(*reference[4..].first_chunk().expect("16 bytes"));
         if len == 0 {
             return Ok(Part::Borrowed(&[]));
         }
@@ -238,8 +243,8 @@ impl Heap {
                 if size < u64::from(len) {
                     return Err(damaged(&format!("the reference claims {len} bytes, but the heap object has {size}")));
                 }
-                let place = at + 16..at + 16 + u64::from(len);
-                return file.part(None, place, page).map_err(|e| e.at_path(&file.path));
+                let range = at + 16..at + 16 + u64::from(len);
+                return file.part(None, range, page).map_err(|e| e.at_path(&file.path));
             }
             // Objects are aligned relative to the start of the heap, which may be at any offset.
             at = start + (next - start).next_multiple_of(8);

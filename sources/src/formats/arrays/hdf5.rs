@@ -1,4 +1,5 @@
-//! HDF5 files. The crate `hdf5_pure` parses the metadata. Elements are read directly from the file.
+//! Reads HDF5 files. The crate `hdf5_pure` parses the metadata; elements are read directly from the
+//! file.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -6,7 +7,7 @@ use std::sync::Arc;
 use hdf5_pure::{Dataset, Datatype, DatatypeByteOrder, File, FormatError, Group, Layout, Source};
 
 use super::chunks::Chunks;
-use super::column::{Choose, Column, Heap, Place};
+use super::column::{Choose, Column, Heap, Storage};
 use super::filters::Filter;
 use crate::error::{Error, Result};
 use crate::medium::HeldFile;
@@ -19,7 +20,7 @@ const MAX_ARRAYS: usize = 4096;
 /// Maximum size of a metadata block, in bytes.
 const MAX_METADATA: usize = 256 << 20;
 
-/// Lets the library read the metadata from the file.
+/// Gives `hdf5_pure` access to a file, for reading its metadata.
 struct Metadata(Arc<HeldFile>);
 
 impl Source for Metadata {
@@ -42,52 +43,55 @@ impl Source for Metadata {
     }
 }
 
-/// Returns the arrays of file `number` that `choose` selects. An array in a group is named by its
-/// path.
+/// Returns the arrays that `choose` selects in `file`, which has the index `file_index`. The name
+/// of an array in a group is its path.
 ///
 /// # Errors
 /// If the file is damaged, or if an array is stored in an unsupported way.
-pub(super) fn columns(file: &Arc<HeldFile>, number: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
-    let parsed = catch_unwind(AssertUnwindSafe(|| find(file, number, choose)));
+pub(super) fn columns(file: &Arc<HeldFile>, file_index: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
+    let parsed = catch_unwind(AssertUnwindSafe(|| find(file, file_index, choose)));
     parsed.unwrap_or_else(|_| Err(Error::in_source("HDF5: the file is damaged")))
 }
 
-fn find(file: &Arc<HeldFile>, number: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
-    let opened = File::from_source(Metadata(file.clone())).map_err(of_library)?;
+fn find(file: &Arc<HeldFile>, file_index: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
+    let opened = File::from_source(Metadata(file.clone())).map_err(library_error)?;
     let (whole, len) = (opened.superblock().eof_address, file.len());
     if whole > len {
-        return Err(Error::in_source(format!("HDF5: the file has {len} of {whole} bytes: it is truncated")));
+        return Err(Error::in_source(format!(
+            "HDF5: the file has {len} of {whole} bytes: it is truncated; copy it again"
+        )));
     }
     let mut paths = Vec::new();
-    list(&opened.root(), "", 0, &mut paths)?;
-    // Sort the paths, because the order of arrays in a file depends on the library version.
+    list_arrays(&opened.root(), "", 0, &mut paths)?;
+    // Sort the paths, because the order of the arrays in a file depends on the version of the HDF5
+    // library that wrote it.
     paths.sort();
     let chosen = choose(&paths)?;
-    let column = |(place, name): (usize, String)| {
-        let set = opened.dataset(&paths[place]).map_err(of_library)?;
-        one(&opened, &set, name.clone(), number, file.len())
+    let column = |(index, name): (usize, String)| {
+        let set = opened.dataset(&paths[index]).map_err(library_error)?;
+        read_column(&opened, &set, name.clone(), file_index, file.len())
             .map_err(|e| Error::in_source(format!("array {name:?}: {}", e.cause())))
     };
     chosen.into_iter().map(column).collect()
 }
 
 /// Appends the paths of the arrays in `group` and its subgroups to `paths`.
-fn list(group: &Group, path: &str, depth: usize, paths: &mut Vec<String>) -> Result<()> {
+fn list_arrays(group: &Group, path: &str, depth: usize, paths: &mut Vec<String>) -> Result<()> {
     if depth > MAX_DEPTH {
         return Err(Error::in_source(format!("HDF5: groups are nested more than {MAX_DEPTH} deep")));
     }
     let join = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
-    paths.extend(group.datasets().map_err(of_library)?.iter().map(|name| join(name)));
+    paths.extend(group.datasets().map_err(library_error)?.iter().map(|name| join(name)));
     if paths.len() > MAX_ARRAYS {
         return Err(Error::in_source(format!("HDF5: more than {MAX_ARRAYS} arrays")));
     }
-    for name in group.groups().map_err(of_library)? {
-        list(&group.group(&name).map_err(of_library)?, &join(&name), depth + 1, paths)?;
+    for name in group.groups().map_err(library_error)? {
+        list_arrays(&group.group(&name).map_err(library_error)?, &join(&name), depth + 1, paths)?;
     }
     Ok(())
 }
 
-fn of_library(e: hdf5_pure::Error) -> Error {
+fn library_error(e: hdf5_pure::Error) -> Error {
     let cause = e.to_string();
     let advice = match cause.contains("data layout version: 5") {
         true => "; HDF5 2.0 wrote the file with libver=\"latest\": write it with libver=(\"v108\", \"v114\")",
@@ -96,15 +100,15 @@ fn of_library(e: hdf5_pure::Error) -> Error {
     Error::in_source(format!("HDF5: {cause}{advice}"))
 }
 
-/// Creates the column for one array.
-fn one(file: &File, set: &Dataset, name: String, number: usize, len: u64) -> Result<Column> {
-    let sides = set.shape().map_err(of_library)?;
-    let too_large = |_| Error::in_source(format!("shape {sides:?} exceeds the address space"));
+/// Creates the column for the array `set`, in a file that is `len` bytes long.
+fn read_column(file: &File, set: &Dataset, name: String, file_index: usize, len: u64) -> Result<Column> {
+    let sides = set.shape().map_err(library_error)?;
+    let too_large = |_| Error::in_source(format!("shape {sides:?} exceeds the address space of this machine"));
     let shape: Vec<usize> =
         sides.iter().map(|&side| usize::try_from(side)).collect::<Result<_, _>>().map_err(too_large)?;
-    let (dtype, heap) = type_of(file, &set.datatype().map_err(of_library)?)?;
-    let mut column = match set.layout().map_err(of_library)? {
-        // Scalars are ignored later, so there is no need to read their value.
+    let (dtype, heap) = type_of(file, &set.datatype().map_err(library_error)?)?;
+    let mut column = match set.layout().map_err(library_error)? {
+        // Do not read the values of scalars, which are ignored later.
         _ if shape.is_empty() => Column::in_memory(name, dtype, shape, vec![0; dtype.size])?,
         Layout::Contiguous { address: Some(at), size } => {
             if at.checked_add(size).is_none_or(|end| end > len) {
@@ -112,26 +116,28 @@ fn one(file: &File, set: &Dataset, name: String, number: usize, len: u64) -> Res
                     "its data has {size} bytes at byte {at}, but the file has {len} bytes: it is truncated"
                 )));
             }
-            Column::in_file(name, dtype, shape, (number, at, size))?
+            Column::in_file(name, dtype, shape, file_index, at, size)?
         }
         Layout::Compact { .. } => {
-            let bytes = set.read_raw().map_err(of_library)?;
+            let bytes = set.read_raw().map_err(library_error)?;
             Column::in_memory(name, dtype, shape, bytes)?
         }
         Layout::Chunked { chunk_shape, .. } => {
             let filters: Vec<_> = set
                 .filter_pipeline()
                 .iter()
-                .map(|filter| Filter::of(filter.id, &filter.client_data))
+                .map(|filter| Filter::from_id(filter.id, &filter.client_data))
                 .collect::<Result<_>>()?;
-            let stored = set.chunks().map_err(of_library)?;
+            let stored = set.chunks().map_err(library_error)?;
             let stored =
                 stored.into_iter().map(|chunk| (chunk.offset, chunk.address, chunk.storage_size, chunk.filter_mask));
-            let chunks = Chunks::new((number, len), &shape, dtype.size, &chunk_shape, filters, stored)?;
-            Column { name, dtype, shape, place: Place::Chunks(chunks), heap: None }
+            let chunks = Chunks::new(file_index, len, &shape, dtype.size, &chunk_shape, filters, stored)?;
+            Column { name, dtype, shape, storage: Storage::Chunks(chunks), heap: None }
         }
         Layout::Virtual => {
-            return Err(Error::in_source("virtual datasets, which refer to other files, are not supported"));
+            return Err(Error::in_source(
+                "virtual datasets, which refer to other files, are not supported: write the array itself",
+            ));
         }
         _ => return Err(Error::in_source("its elements were never written")),
     };
@@ -145,7 +151,7 @@ fn one(file: &File, set: &Dataset, name: String, number: usize, len: u64) -> Res
     Ok(column)
 }
 
-/// Returns the element type and, for variable-length values, their heap.
+/// Returns the element type. For variable-length values, also returns how to find them.
 fn type_of(file: &File, datatype: &Datatype) -> Result<(Dtype, Option<Heap>)> {
     let dtype = |kind: u8, size: u32, order: &DatatypeByteOrder| {
         let big_endian = *order == DatatypeByteOrder::BigEndian;
@@ -173,8 +179,7 @@ fn type_of(file: &File, datatype: &Datatype) -> Result<(Dtype, Option<Heap>)> {
                     "variable-length values with addresses of {offset} bytes: expected 8"
                 )));
             }
-            // Each element is a reference that consists of a length, a heap address and an index:
-            // see `Heap::get`.
+            // Each element is a reference: a length, a heap address and an index (see `Heap::get`).
             let heap = Heap { text: *is_string, base: about.base_address.get() };
             (Dtype::little(b'V', 4 + offset + 4), Some(heap))
         }

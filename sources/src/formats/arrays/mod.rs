@@ -1,15 +1,16 @@
-//! Datasets that consist of whole arrays, whose first axis is the sample index.
+//! Reads datasets that are stored as whole arrays. The first axis of each array is the sample
+//! index.
 //!
-//! 1. [`Arrays`]: the source. The name and the type of an array determine how it is used, according
-//!    to the rules in `record`.
+//! 1. [`Arrays`]: the source. The rules in `record` decide from an array's name and type how it is
+//!    used.
 //! 2. `column`: one array, in a file or in memory.
 //! 3. `numpy`: `.npy` files, folders of `.npy` files, and `.npz` archives.
 //! 4. `safetensors` and `torch`: tensor files.
 //! 5. `hdf5`: HDF5 files. `chunks` reads chunked arrays, and `filters` decompresses chunks.
 //! 6. `zip`: the members of a zip archive.
-//! 7. `splits`: splits that are part of array names such as `train_images`.
+//! 7. `splits`: finds splits in array names such as `train_images`.
 //!
-//! `row` registers the formats.
+//! `row` contains the entries of these formats in `DATA_FORMATS`.
 
 #[cfg(all(feature = "arrays", feature = "hdf5"))]
 mod chunks;

@@ -1,4 +1,4 @@
-//! Registers the formats.
+//! The entries of the array formats in `DATA_FORMATS`.
 
 use std::path::Path;
 
@@ -67,21 +67,21 @@ pub(crate) const HDF5: DataFormat = DataFormat {
     )
 };
 
-/// Maximum number of arrays in a folder that is detected as this format. A sample cannot have as
-/// many fields.
-const MOST_ARRAYS: usize = 64;
+/// Folders with more arrays than this are not detected as this format, because a sample cannot have
+/// that many fields.
+const MAX_ARRAYS: usize = 64;
 
-/// Returns whether a folder contains `.npy` files, but no other data.
+/// Returns whether a folder contains `.npy` files and no files of other formats or subfolders.
 fn is_npy_folder(folder: Tree<'_>) -> Result<bool> {
     let mut arrays = 0;
     for entry in folder.entries() {
         let (name, is_folder) = entry?;
         let extension = Path::new(&name).extension().and_then(|end| end.to_str()).unwrap_or_default();
         let other = extension.eq_ignore_ascii_case("tar") || format::field_of_file(extension, &[]).is_some();
-        if other || arrays > MOST_ARRAYS || is_folder {
+        if other || arrays > MAX_ARRAYS || is_folder {
             return Ok(false);
         }
         arrays += usize::from(extension.eq_ignore_ascii_case("npy"));
     }
-    Ok((1..=MOST_ARRAYS).contains(&arrays))
+    Ok((1..=MAX_ARRAYS).contains(&arrays))
 }

@@ -1,4 +1,5 @@
-//! Safetensors files, which consist of an 8-byte header length, a JSON header, and the tensors.
+//! Reads safetensors files, which consist of an 8-byte header length, a JSON header, and the
+//! tensors.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +12,9 @@ use crate::machine::bytes::Bytes;
 use crate::values::elements::Dtype;
 
 /// Maximum length of a header, in bytes. The reference implementation has the same limit.
-const MOST_HEADER: u64 = 100_000_000;
+const MAX_HEADER: u64 = 100_000_000;
 
-/// Description of one tensor in the header.
+/// A tensor's entry in the header.
 #[derive(Deserialize)]
 struct Tensor {
     dtype: String,
@@ -21,34 +22,37 @@ struct Tensor {
     data_offsets: [u64; 2],
 }
 
-/// Returns the tensors of file `number` that `choose` selects, sorted by name. Tensors with an
-/// unsupported element type are included, so that opening can report the type.
+/// Returns the tensors that `choose` selects in the file with index `file_index`, sorted by name.
+/// Includes tensors with an unsupported element type, so that opening the dataset can report the
+/// type.
 ///
 /// # Errors
 /// If the header is damaged, or if a tensor extends past the end of the file.
-pub(super) fn columns(bytes: &dyn Bytes, number: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
+pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
     let bad = |cause: String| Error::in_source(format!("safetensors: {cause}"));
     let all = bytes.len();
     if all < 8 {
-        return Err(bad(format!("the file has only {all} bytes, but the length of the header alone takes 8")));
+        return Err(bad(format!("the file has only {all} bytes: expected at least the 8 bytes of the header length")));
     }
     let mut scratch = Vec::new();
     let length = bytes.get(0, 8, &mut scratch)?;
-    let length = u64::from_le_bytes(*length.first_chunk().expect("as long as was asked for"));
-    if length > MOST_HEADER || length > all - 8 {
-        return Err(bad(format!("the header claims {length} bytes in a file of {all}: the limit is {MOST_HEADER}")));
+    let length = u64::from_le_bytes(*length.first_chunk().expect("`get` returned 8 bytes"));
+    if length > MAX_HEADER || length > all - 8 {
+        return Err(bad(format!(
+            "the header claims {length} bytes in a file of {all}: expected at most {MAX_HEADER}, inside the file"
+        )));
     }
     let start = 8 + length;
     let header = bytes.get(8, length as usize, &mut scratch)?;
-    // The entries stay unparsed at first, because `__metadata__` has a different structure than the
+    // Leave the entries unparsed for now, because `__metadata__` has a different structure from the
     // tensors.
     let mut header: BTreeMap<String, &RawValue> =
         serde_json::from_slice(header).map_err(|e| bad(format!("the header is not JSON: {e}")))?;
     header.remove("__metadata__");
     let names: Vec<String> = header.keys().cloned().collect();
     let mut columns = Vec::new();
-    for (place, name) in choose(&names)? {
-        let tensor = header[&names[place]];
+    for (index, name) in choose(&names)? {
+        let tensor = header[&names[index]];
         let Tensor { dtype, shape, data_offsets: [from, to] } =
             serde_json::from_str(tensor.get()).map_err(|e| bad(format!("tensor {name:?}: {e}")))?;
         if from > to || to > all - start {
@@ -57,13 +61,13 @@ pub(super) fn columns(bytes: &dyn Bytes, number: usize, choose: Choose<'_>) -> R
                 "tensor {name:?} claims bytes {from} to {to} of {held}: the file is damaged or truncated"
             )));
         }
-        columns.push(Column::in_file(name, of(&dtype), shape, (number, start + from, to - from))?);
+        columns.push(Column::in_file(name, dtype_named(&dtype), shape, file_index, start + from, to - from)?);
     }
     Ok(columns)
 }
 
-/// Returns the element type called `name`. For an unsupported type, the kind is `V`.
-fn of(name: &str) -> Dtype {
+/// Returns the element type with the safetensors name `name`. Unsupported types get the kind `V`.
+fn dtype_named(name: &str) -> Dtype {
     let (kind, size) = match name {
         "BOOL" => (b'b', 1),
         "U8" => (b'u', 1),

@@ -1,4 +1,4 @@
-//! The source [`Arrays`].
+//! The source [`Arrays`], and the rules for choosing its columns.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[cfg(feature = "hdf5")]
-use super::chunks::Kept;
+use super::chunks::ChunkCache;
 use super::column::{Choose, Column};
 #[cfg(feature = "hdf5")]
 use super::hdf5;
@@ -28,43 +28,43 @@ use crate::values::grants::Grant;
 use crate::values::pixels;
 use crate::values::record::{Found, Named, Rows, Survey, is_label};
 
-/// Arrays whose first axis is the sample index.
+/// A dataset of arrays. The first axis of each array is the sample index.
 ///
-/// The arrays may be in an `.npy` file or a folder of `.npy` files, an `.npz` archive, a
-/// `.safetensors` file, a `.pt` or `.pth` file written by `torch.save`, or an HDF5 file (with the
-/// Cargo feature `hdf5`).
+/// Reads `.npy` files, folders of `.npy` files, `.npz` archives, `.safetensors` files, `.pt` and
+/// `.pth` files written by `torch.save`, and, with the Cargo feature `hdf5`, HDF5 files.
 ///
 /// ```python
 /// numpy.savez("train.npz", images=images, labels=labels)  # (n, height, width, 3) and (n,)
 /// ```
 ///
-/// **Columns.** Each array is a column. The array of images has the type `uint8` and the shape (n,
+/// **Columns.** Each array is a column. The image array has the type `uint8` and the shape (n,
 /// height, width, channels), (n, channels, height, width) or (n, height, width), with 1, 3 or 4
-/// channels. If several arrays could be the images, for example `float32` images and `uint8` masks,
-/// opening fails and asks you to choose one. The array of labels is called `label`, `labels`,
-/// `target`, `y`, ... and contains one integer per sample. Other arrays become fields called
-/// `<name>.npy`, and may have up to three axes per sample. Scalars are ignored. The key of a sample
-/// is its index.
+/// channels. If it is not clear which array contains the images (for example, with `float32` images
+/// and `uint8` masks), opening fails with an error that asks you to choose one. The label array is
+/// called `label`, `labels`, `target`, `y`, ... and contains one integer per sample. Other arrays
+/// become fields called `<name>.npy`, and may have up to three axes per sample. Scalars are
+/// ignored. The key of a sample is its index.
 ///
-/// **Splits.** If all array names begin or end with the name of a split such as `train`, `val` or
-/// `test` (for example, `train_images` or `x_test`), the arrays belong to splits. To select a
-/// split, append its name to the path: `pathmnist.npz/train`.
+/// **Splits.** If every array name begins or ends with the name of a split such as `train`, `val`
+/// or `test` (for example, `train_images` or `x_test`), the dataset has splits. To select a split,
+/// append its name to the path: `pathmnist.npz/train`.
 ///
 /// **Checksums.** Opening an `.npz` or `.pt` archive verifies the checksums of up to 256 MiB of
 /// uncompressed arrays.
 ///
-/// **Memory.** Files are memory-mapped, and reading a sample touches only its own rows. Opening
-/// decompresses the compressed arrays of an `.npz` archive into memory, up to 4 GiB. This memory is
-/// not part of the loader's memory plan. For large arrays, use `numpy.savez` instead of
-/// `savez_compressed`.
+/// **Memory.** Files are memory-mapped, and reading a sample touches only the bytes of that sample.
+/// Compressed arrays of an `.npz` archive are decompressed into memory on opening, up to 4 GiB.
+/// This memory is not included in the loader's memory plan. For large arrays, use `numpy.savez`
+/// instead of `savez_compressed`.
 ///
-/// **Conversions.** Booleans become `uint8`, `float16` becomes `float32`, and numbers in a
-/// different byte order are converted to that of this machine.
+/// **Conversions.** Booleans become `uint8`, `float16` becomes `float32`, and numbers are converted
+/// to the byte order of this machine.
 ///
 /// **HDF5.** Arrays may be contiguous or chunked. Chunks may use the filters gzip, LZF, shuffle and
-/// fletcher32. Chunks are decoded as a whole, and up to 32 MiB of decoded chunks are cached per
-/// array. The loader's memory plan lists them as bytes of the source. Variable-length values may be
-/// encoded images, bytes or text. Text in a column called `label` is used as the label.
+/// fletcher32. Chunks are decoded as a whole, and each array caches up to 32 MiB of decoded chunks,
+/// or one chunk if it is larger. The loader's memory plan counts these caches as memory of the
+/// source. Variable-length values may be encoded images, bytes or text. Text in a column called
+/// `label` is the name of the sample's class.
 ///
 /// **Not supported:** arrays in Fortran order, tensors that are not contiguous, and elements that
 /// are not numbers. The pickle in a `.pt` file never executes code: if it contains any object other
@@ -78,22 +78,23 @@ pub struct Arrays {
     len: usize,
     path: PathBuf,
     kind: &'static str,
-    /// Number of times that a check for changes was requested.
-    looks: AtomicU64,
+    /// Number of requested checks that the files are unchanged.
+    requested_checks: AtomicU64,
 }
 
-/// Names of label columns in addition to those for all formats. They apply only if there is an
-/// image column.
-const LABELS: [&str; 3] = ["y", "targets", "fine_labels"];
+/// Names that denote a label column in array datasets only, in addition to the names that do so in
+/// every format.
+const OTHER_LABELS: [&str; 3] = ["y", "targets", "fine_labels"];
 
 fn is_other_label(name: &str) -> bool {
-    LABELS.iter().any(|label| name.eq_ignore_ascii_case(label))
+    OTHER_LABELS.iter().any(|label| name.eq_ignore_ascii_case(label))
 }
 
-/// Maximum number of samples that opening reads if there are variable-length values.
-const SURVEYED: usize = 64;
+/// Maximum number of samples that opening reads to determine the columns' types if there are
+/// variable-length values.
+const MAX_SURVEYED: usize = 64;
 
-/// Returns the format of the file or folder at `path` according to its extension.
+/// Returns the format of the file or folder at `path`, as its extension indicates.
 fn kind_of(path: &Path) -> Result<&'static str> {
     let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
     match extension.to_str() {
@@ -127,21 +128,21 @@ impl Arrays {
     /// Opens arrays in the format `kind`: `npy`, `npz`, `safetensors`, `torch` or `hdf5`.
     pub(crate) fn with(at: &At, kind: &'static str, options: &Options) -> Result<Self> {
         let wanted = options.wanted();
-        let choose = |names: &[String]| chosen(names, at.part.as_deref(), &wanted);
+        let choose = |names: &[String]| select(names, at.part.as_deref(), &wanted);
         let (files, columns) = load(at, kind, &choose).map_err(|e| e.at_path(&at.path))?;
-        Self::of(&at.path, kind, wanted, files, columns, options)
+        Self::from_columns(&at.path, kind, wanted, files, columns, options)
     }
 
-    /// Opens the arrays of a file whose content is `bytes`.
+    /// Opens the arrays in `bytes`, the content of a file.
     #[cfg(test)]
     pub(super) fn in_memory(bytes: Vec<u8>, kind: &'static str, part: Option<&str>) -> Result<Self> {
         let file = Arc::new(HeldFile::in_memory("memory".into(), bytes));
-        let choose = |names: &[String]| chosen(names, part, &Wanted::default());
+        let choose = |names: &[String]| select(names, part, &Wanted::default());
         let columns = columns(&file, kind, "x", &choose)?;
-        Self::of(Path::new("memory"), kind, Wanted::default(), vec![file], columns, &Options::default())
+        Self::from_columns(Path::new("memory"), kind, Wanted::default(), vec![file], columns, &Options::default())
     }
 
-    fn of(
+    fn from_columns(
         path: &Path,
         kind: &'static str,
         mut wanted: Wanted,
@@ -151,22 +152,22 @@ impl Arrays {
     ) -> Result<Self> {
         let named = |e: Error| e.at_path(path);
         let columns: Vec<Column> = columns.into_iter().filter(|column| column.len().is_some()).collect();
-        let len = check(&columns).map_err(named)?;
-        let usual = columns.iter().any(|column| is_label(&column.name));
-        if wanted.label.is_none() && !wanted.without_label && !usual {
+        let len = check_columns(&columns).map_err(named)?;
+        let has_usual_label = columns.iter().any(|column| is_label(&column.name));
+        if wanted.label.is_none() && !wanted.without_label && !has_usual_label {
             let single = |column: &&Column| column.shape[1..].iter().all(|&side| side == 1);
             let integers = |column: &&Column| matches!(column.dtype.kind, b'i' | b'u') && single(column);
             let label =
                 |name: &&str| columns.iter().filter(integers).find(|column| column.name.eq_ignore_ascii_case(name));
-            wanted.label = LABELS.iter().find_map(label).map(|column| column.name.clone());
+            wanted.label = OTHER_LABELS.iter().find_map(label).map(|column| column.name.clone());
         }
         let mut page = Vec::new();
         let mut survey = Survey::default();
-        // All rows of a numeric array have the same type, so it is enough to look at one row.
-        let surveyed = if columns.iter().any(|column| column.heap.is_some()) { len.min(SURVEYED) } else { 1 };
+        // One row is enough for numeric arrays, because all of their rows have the same type.
+        let surveyed = if columns.iter().any(|column| column.heap.is_some()) { len.min(MAX_SURVEYED) } else { 1 };
         for index in 0..surveyed {
             page.clear();
-            let row = row(&columns, &files, index, None, &mut page).map_err(named)?;
+            let row = read_row(&columns, &files, index, None, &mut page).map_err(named)?;
             survey.see(&row, &page).map_err(named)?;
         }
         let mut rows = survey.finish(&wanted).map_err(named)?;
@@ -174,7 +175,7 @@ impl Arrays {
             let label = columns.iter().filter(|column| column.name == name);
             (0..len).try_for_each(|index| {
                 page.clear();
-                for Named { content, .. } in row(label.clone(), &files, index, None, &mut page)? {
+                for Named { content, .. } in read_row(label.clone(), &files, index, None, &mut page)? {
                     if let Found::Text(text) = content {
                         let text = std::str::from_utf8(text.of(&page));
                         see(index, text.map_err(|_| Error::in_source("a label is not UTF-8"))?);
@@ -185,30 +186,31 @@ impl Arrays {
         };
         rows.learn(options.classes.as_ref(), options.lenient, texts).map_err(named)?;
         let label = rows.label().and_then(|name| columns.iter().position(|column| column.name == name));
-        let looks = AtomicU64::new(0);
-        Ok(Arrays { files, columns: columns.into(), rows, label, len, path: path.to_owned(), kind, looks })
+        let requested_checks = AtomicU64::new(0);
+        Ok(Arrays { files, columns: columns.into(), rows, label, len, path: path.to_owned(), kind, requested_checks })
     }
 
     /// Returns the cache of each chunked array, and the number of bytes that a loader should grant
     /// it.
     #[cfg(feature = "hdf5")]
-    fn kept(&self) -> impl Iterator<Item = (&Arc<Kept>, usize)> {
-        self.columns.iter().filter_map(Column::kept)
+    fn caches(&self) -> impl Iterator<Item = (&Arc<ChunkCache>, usize)> {
+        self.columns.iter().filter_map(Column::cache)
     }
 
     /// Divides the memory that a loader grants among the chunk caches.
     #[cfg(feature = "hdf5")]
-    fn keep(&self, order: &Lookahead) -> Option<Box<dyn Prefetcher>> {
+    fn grant_caches(&self, order: &Lookahead) -> Option<Box<dyn Prefetcher>> {
         let (wanted, granted) = (self.ahead_bytes() as u128, order.bytes() as u128);
-        let share = |(kept, bytes): (&Arc<Kept>, usize)| {
-            // The share is at most `granted`, so it fits in a `usize`.
-            Grant::new(kept.clone(), (bytes as u128 * granted / wanted) as usize)
+        let share = |(cache, bytes): (&Arc<ChunkCache>, usize)| {
+            // The cast is lossless, because the share is at most `granted`.
+            Grant::new(cache.clone(), (bytes as u128 * granted / wanted) as usize)
         };
-        (wanted > 0).then(|| Box::new(Following { _kept: self.kept().map(share).collect() }) as Box<dyn Prefetcher>)
+        (wanted > 0)
+            .then(|| Box::new(CacheGrants { _grants: self.caches().map(share).collect() }) as Box<dyn Prefetcher>)
     }
 
     #[cfg(not(feature = "hdf5"))]
-    fn keep(&self, _: &Lookahead) -> Option<Box<dyn Prefetcher>> {
+    fn grant_caches(&self, _: &Lookahead) -> Option<Box<dyn Prefetcher>> {
         None
     }
 
@@ -217,14 +219,15 @@ impl Arrays {
         Some(self.files.first()?.object()?.1)
     }
 
-    fn look(&self) -> Result<()> {
-        let looks = self.looks.load(Ordering::Relaxed);
-        self.files.iter().try_for_each(|file| file.look(looks))
+    /// If a check was requested since the last call, returns an error if a file has changed.
+    fn check_files(&self) -> Result<()> {
+        let requested_checks = self.requested_checks.load(Ordering::Relaxed);
+        self.files.iter().try_for_each(|file| file.look(requested_checks))
     }
 }
 
-/// Selects the arrays in the split `part`, and of those only the requested columns.
-fn chosen(names: &[String], part: Option<&str>, wanted: &Wanted) -> Result<Vec<(usize, String)>> {
+/// Selects the arrays that belong to the split `part` and to the requested columns.
+fn select(names: &[String], part: Option<&str>, wanted: &Wanted) -> Result<Vec<(usize, String)>> {
     let mut chosen = splits::choose(names, part)?;
     if let Some(columns) = &wanted.columns {
         let is = |option: &Option<String>, name: &str| option.as_deref() == Some(name);
@@ -256,12 +259,12 @@ fn load(at: &At, kind: &str, choose: Choose<'_>) -> Result<(Vec<Arc<HeldFile>>, 
         }
         let stem = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let names: Vec<String> = paths.iter().map(stem).collect();
-        // If there is only one file, its name does not denote a split.
+        // A path to one file selects that file, even if its name denotes a split.
         let chosen = if is_folder { choose(&names)? } else { vec![(0, names[0].clone())] };
         let (mut files, mut columns) = (Vec::new(), Vec::new());
-        for (place, name) in chosen {
-            let file = Arc::new(medium.open(&paths[place])?);
-            columns.push(numpy::npy(&*file, name, files.len()).map_err(|e| e.at_path(&paths[place]))?);
+        for (index, name) in chosen {
+            let file = Arc::new(medium.open(&paths[index])?);
+            columns.push(numpy::npy(&*file, name, files.len()).map_err(|e| e.at_path(&paths[index]))?);
             files.push(file);
         }
         return Ok((files, columns));
@@ -285,16 +288,17 @@ fn columns(file: &Arc<HeldFile>, kind: &str, name: &str, choose: Choose<'_>) -> 
 }
 
 /// Checks that the arrays can be used as columns. Returns the number of samples.
-fn check(columns: &[Column]) -> Result<usize> {
+fn check_columns(columns: &[Column]) -> Result<usize> {
     let Some(len) = columns.first().and_then(Column::len) else {
-        return Err(Error::in_source("there are no arrays whose first axis is the sample index"));
+        return Err(Error::in_source(
+            "found no arrays whose first axis is the sample index: expected at least one array with an axis",
+        ));
     };
     let advice = "select the columns with TableOptions::columns";
     if let Some(other) = columns.iter().find(|column| column.len() != Some(len)) {
         let first = &columns[0];
         return Err(Error::in_source(format!(
-            "arrays have different numbers of samples in their first axis: {:?} has shape {:?}, but {:?} has {:?}; \
-             {advice}",
+            "the first axes of the arrays differ in length: {:?} has shape {:?}, but {:?} has {:?}; {advice}",
             first.name, first.shape, other.name, other.shape
         )));
     }
@@ -314,17 +318,17 @@ fn check(columns: &[Column]) -> Result<usize> {
     Ok(len)
 }
 
-/// Returns the cells of sample `index`. If a loader has planned this read, `first` is the position
+/// Reads the cells of sample `index`. If a loader has planned these reads, `first` is the position
 /// of the first cell's read in the loader's order.
-fn row<'a>(
+fn read_row<'a>(
     columns: impl IntoIterator<Item = &'a Column>,
     files: &'a [Arc<HeldFile>],
     index: usize,
     first: Option<usize>,
     page: &mut Vec<u8>,
 ) -> Result<Vec<Named<'a>>> {
-    let cell = |(place, column): (usize, &'a Column)| {
-        let read = first.map(|first| (first + place) as u64);
+    let cell = |(position, column): (usize, &'a Column)| {
+        let read = first.map(|first| (first + position) as u64);
         let content = match column.heap {
             Some(_) => column.value(files, index, page)?,
             None => Found::array(column.dtype.element()?, &column.shape[1..], column.get(files, index, read, page)?),
@@ -334,15 +338,15 @@ fn row<'a>(
     columns.into_iter().enumerate().map(cell).collect()
 }
 
-/// The memory that a loader grants to the chunk caches. Dropping it ends the grants.
+/// The memory that a loader has granted to the chunk caches. Dropping this value ends the grants.
 #[cfg(feature = "hdf5")]
-struct Following {
-    _kept: Vec<Grant>,
+struct CacheGrants {
+    _grants: Vec<Grant>,
 }
 
 #[cfg(feature = "hdf5")]
-impl Prefetcher for Following {
-    fn start(&self, _place: BatchIndex) {}
+impl Prefetcher for CacheGrants {
+    fn start(&self, _batch: BatchIndex) {}
 }
 
 impl Source for Arrays {
@@ -351,11 +355,11 @@ impl Source for Arrays {
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        self.look()?;
+        self.check_files()?;
         scratch.clear();
         write!(scratch, "{index}").expect("writing to a Vec succeeds");
         let key = Part::Page(0..scratch.len());
-        let row = row(&*self.columns, &self.files, index, Some(index * self.columns.len()), scratch)
+        let row = read_row(&*self.columns, &self.files, index, Some(index * self.columns.len()), scratch)
             .map_err(|e| e.at_path(&self.path))?;
         self.rows.sample(key, row, scratch).map_err(|e| e.at_path(&self.path))
     }
@@ -363,11 +367,11 @@ impl Source for Arrays {
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         if let Some(remote) = self.remote() {
             let (columns, width) = (self.columns.clone(), self.columns.len());
-            let part = move |read: u64| columns[read as usize % width].part(read as usize / width);
+            let part = move |read: u64| columns[read as usize % width].byte_range(read as usize / width);
             let objects = self.files.iter().filter_map(|file| Some(file.object()?.0.clone()));
             return remote.follow(wide(order, width), Parts::new(objects.collect(), part));
         }
-        self.keep(&order)
+        self.grant_caches(&order)
     }
 
     fn network(&self) -> Option<NetworkStats> {
@@ -379,25 +383,26 @@ impl Source for Arrays {
             return ahead_of(self.files.iter().map(|file| file.len()));
         }
         #[cfg(feature = "hdf5")]
-        return self.kept().fold(0, |all, (_, bytes)| all.saturating_add(bytes));
+        return self.caches().fold(0, |all, (_, bytes)| all.saturating_add(bytes));
         #[cfg(not(feature = "hdf5"))]
         0
     }
 
     fn check(&self) -> Result<()> {
-        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.requested_checks.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
     fn is_unchanged(&self) -> bool {
-        are_unchanged(self.files.iter().map(|file| &**file), self.looks.load(Ordering::Relaxed))
+        are_unchanged(self.files.iter().map(|file| &**file), self.requested_checks.load(Ordering::Relaxed))
     }
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         let Some(label) = self.label else { return Ok(None) };
-        self.look()?;
+        self.check_files()?;
         scratch.clear();
-        let row = row([&self.columns[label]], &self.files, index, None, scratch).map_err(|e| e.at_path(&self.path))?;
+        let row =
+            read_row([&self.columns[label]], &self.files, index, None, scratch).map_err(|e| e.at_path(&self.path))?;
         self.rows.sample(Part::Borrowed(b""), row, scratch).and_then(|s| s.label()).map_err(|e| e.at_path(&self.path))
     }
 

@@ -1,26 +1,27 @@
-//! Splits that are part of array names.
+//! Finds splits in array names, such as `train` in `train_images`.
 
 use crate::error::{Error, Result};
 use crate::medium::splits::usual;
 
-/// Parses an array name such as `train_images` or `x_test`. Returns the split and the name within
-/// the split, or `None` if the name does not denote a split.
+/// Parses an array name such as `train_images` or `x_test`. Returns the split and the remaining
+/// name, or `None` if the name does not contain a split.
 fn split_of(name: &str) -> Option<(&'static str, &str)> {
     let separators = ['_', '-', '.', '/'];
     let first = name.split_once(separators).and_then(|(word, rest)| Some((usual(word)?, rest)));
     first.or_else(|| name.rsplit_once(separators).and_then(|(rest, word)| Some((usual(word)?, rest))))
 }
 
-/// Selects the arrays of the split `wanted`, or of the only split. Returns the index of each array,
-/// and its name within the split. Unless all names denote a split, the dataset has no splits.
+/// Selects the arrays of the split `wanted`. If `wanted` is `None`, the dataset must have at most
+/// one split. Returns the index of each selected array, and its name without the split. If any name
+/// does not contain a split, the dataset has no splits, and all arrays are selected.
 ///
 /// # Errors
 /// If `wanted` does not exist, or if it is `None` and there are several splits. The message lists
 /// the splits.
 pub(super) fn choose(names: &[String], wanted: Option<&str>) -> Result<Vec<(usize, String)>> {
-    let of_all: Option<Vec<_>> = names.iter().map(|name| split_of(name)).collect();
-    let of_all = of_all.unwrap_or_default();
-    let mut splits: Vec<&str> = of_all.iter().map(|(split, _)| *split).collect();
+    let parsed: Option<Vec<_>> = names.iter().map(|name| split_of(name)).collect();
+    let parsed = parsed.unwrap_or_default();
+    let mut splits: Vec<&str> = parsed.iter().map(|(split, _)| *split).collect();
     splits.sort_unstable();
     splits.dedup();
     let listed = splits.join(", ");
@@ -28,18 +29,22 @@ pub(super) fn choose(names: &[String], wanted: Option<&str>) -> Result<Vec<(usiz
         (None, []) => return Ok(names.iter().cloned().enumerate().collect()),
         (None, [only]) => only,
         (None, _) => {
-            return Err(Error::config(format!("the arrays have the splits {listed}: add `/` and a split to the path")));
+            return Err(Error::config(format!(
+                "found the splits {listed}: append `/` and one of them to the path, as in `data.npz/train`"
+            )));
         }
         (Some(wanted), []) => {
-            return Err(Error::config(format!("no split {wanted:?}: the array names do not denote splits")));
+            return Err(Error::config(format!(
+                "no split {wanted:?}: the dataset has no splits, because some array names do not include one"
+            )));
         }
         (Some(wanted), _) => match splits.iter().find(|split| **split == wanted || usual(wanted) == Some(**split)) {
             Some(split) => split,
             None => return Err(Error::config(format!("no split {wanted:?}: expected one of {listed}"))),
         },
     };
-    let named = of_all.iter().enumerate().filter(|(_, (of, _))| of == split);
-    Ok(named.map(|(number, (_, name))| (number, (*name).to_owned())).collect())
+    let named = parsed.iter().enumerate().filter(|(_, (of, _))| of == split);
+    Ok(named.map(|(index, (_, name))| (index, (*name).to_owned())).collect())
 }
 
 #[cfg(test)]
@@ -47,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_or_last_part_of_a_name_is_the_split() {
+    fn first_or_last_word_of_a_name_is_the_split() {
         assert_eq!(split_of("train_images"), Some(("train", "images")));
         assert_eq!(split_of("x_test"), Some(("test", "x")));
         assert_eq!(split_of("VAL-labels"), Some(("validation", "labels")));
@@ -55,10 +60,10 @@ mod tests {
     }
 
     #[test]
-    fn several_splits_require_a_choice_by_any_common_name() {
+    fn a_split_must_be_chosen_by_any_of_its_usual_names() {
         let names = ["train_x", "train_y", "val_x", "val_y"].map(str::to_owned);
         let e = choose(&names, None).unwrap_err();
-        assert!(e.cause().contains("have the splits train, validation: add `/`"), "{e}");
+        assert!(e.cause().contains("found the splits train, validation: append `/`"), "{e}");
         let chosen = [(2, "x".to_owned()), (3, "y".to_owned())];
         assert_eq!(
             (choose(&names, Some("val")).unwrap(), choose(&names, Some("validation")).unwrap()),
@@ -72,7 +77,7 @@ mod tests {
         );
         assert_eq!(choose(&names[2..], None).unwrap(), [(0, "x".to_owned()), (1, "y".to_owned())]);
         let plain = ["images".to_owned(), "train_y".to_owned()];
-        assert_eq!(choose(&plain, None).unwrap().len(), 2, "one name has no split");
+        assert_eq!(choose(&plain, None).unwrap().len(), 2, "`images` contains no split, so the dataset has none");
         assert!(choose(&plain, Some("train")).is_err());
     }
 }

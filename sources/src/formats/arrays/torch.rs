@@ -1,4 +1,4 @@
-//! Archives written by `torch.save`: zip files that contain a pickle, and one member per storage.
+//! Reads the archives that `torch.save` writes: zip files with a pickle and one member per storage.
 
 use super::column::{Choose, Column};
 use super::zip::{self, Member};
@@ -7,42 +7,42 @@ use crate::machine::bytes::Bytes;
 use crate::values::elements::Dtype;
 use crate::values::pickle::{self, Id, Node, Nodes, Tensor};
 
-/// Maximum size of the pickle, which does not contain tensor elements.
-const MOST_PICKLE: u64 = 256 << 20;
+/// Maximum size of the pickle, in bytes. Tensor elements are in other members.
+const MAX_PICKLE: u64 = 256 << 20;
 
-/// Returns the tensors that `choose` selects in archive `number`.
+/// Returns the tensors that `choose` selects in the archive with index `file_index`.
 ///
 /// # Errors
 /// If the archive is damaged, or if it contains objects other than tensors and lists of integers.
-pub(super) fn columns(bytes: &dyn Bytes, number: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
+pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
     let start = bytes.get(0, bytes.len().min(4) as usize, &mut Vec::new())?.to_vec();
     if !start.starts_with(b"PK") {
         return Err(Error::in_source(
-            "not an archive of torch.save: the file was written by PyTorch before 1.6 or by a different program; load \
-             it and save it again with a current version",
+            "not a torch.save archive: the file was written by PyTorch before 1.6 or by a different program; load it \
+             and save it again with a current version",
         ));
     }
     let members = zip::members(bytes)?;
     let find =
         |end: &str| members.iter().find(|member| member.name.split_once('/').is_some_and(|(_, rest)| rest == end));
-    let missing = || Error::in_source("not an archive of torch.save: data.pkl is missing");
-    let pickle = zip::content(bytes, find("data.pkl").ok_or_else(missing)?, MOST_PICKLE)?;
+    let missing = || Error::in_source("not a torch.save archive: data.pkl is missing");
+    let pickle = zip::content(bytes, find("data.pkl").ok_or_else(missing)?, MAX_PICKLE)?;
     let nodes = pickle::read_torch(&pickle)?;
     let big_endian = match find("byteorder") {
         Some(order) => zip::content(bytes, order, 64)?.starts_with(b"big"),
         None => false,
     };
-    let archive = Archive { nodes: &nodes, members: &members, number, big_endian };
-    let mut unchecked = zip::MOST_CHECKED;
-    // Verify storages rather than tensors, because tensors may share a storage.
+    let archive = Archive { nodes: &nodes, members: &members, file_index, big_endian };
+    let mut unchecked = zip::MAX_VERIFIED;
+    // Verify whole storages instead of tensors, because tensors may share a storage.
     for member in members.iter().filter(|member| !member.deflated && is_storage(member)) {
         if let Some(rest) = unchecked.checked_sub(member.stored) {
             unchecked = rest;
-            zip::check(bytes, member)?;
+            zip::verify(bytes, member)?;
         }
     }
-    let (names, ids): (Vec<String>, Vec<Id>) = archive.named()?.into_iter().unzip();
-    choose(&names)?.into_iter().map(|(place, name)| archive.column(name, ids[place])).collect()
+    let (names, ids): (Vec<String>, Vec<Id>) = archive.names()?.into_iter().unzip();
+    choose(&names)?.into_iter().map(|(index, name)| archive.column(name, ids[index])).collect()
 }
 
 fn is_storage(member: &Member) -> bool {
@@ -52,15 +52,15 @@ fn is_storage(member: &Member) -> bool {
 struct Archive<'a> {
     nodes: &'a Nodes<'a>,
     members: &'a [Member],
-    number: usize,
+    file_index: usize,
     big_endian: bool,
 }
 
 impl Archive<'_> {
-    /// Returns the name of each tensor and its node. In a tuple, if exactly one tensor has more
-    /// than two axes, it is called `image`. If exactly one tensor has one axis, it is called
-    /// `label`. Other items are named by their position.
-    fn named(&self) -> Result<Vec<(String, Id)>> {
+    /// Returns the name and the node of each tensor. In a tuple or list, the only tensor with more
+    /// than two axes is called `image`, and the only one with a single axis is called `label`. All
+    /// other items are named after their index.
+    fn names(&self) -> Result<Vec<(String, Id)>> {
         let nodes = self.nodes;
         match nodes.root() {
             Node::Dict(pairs) => pairs
@@ -68,7 +68,10 @@ impl Archive<'_> {
                 .map(|&(key, value)| match (nodes.text(key), &nodes[key]) {
                     (Some(name), _) => Ok((name.to_owned(), value)),
                     (None, Node::Int(int)) => Ok((int.to_string(), value)),
-                    (None, key) => Err(Error::in_source(format!("a dict has {} as a key: expected text", key.kind()))),
+                    (None, key) => Err(Error::in_source(format!(
+                        "a dict has {} as a key: expected a string or an integer",
+                        key.kind()
+                    ))),
                 })
                 .collect(),
             Node::Tuple(items) | Node::List(items) => {
@@ -79,15 +82,15 @@ impl Archive<'_> {
                 };
                 let only = |is: &dyn Fn(usize) -> bool| {
                     let mut found = items.iter().enumerate().filter(|(_, id)| axes(id).is_some_and(is));
-                    found.next().filter(|_| found.next().is_none()).map(|(place, _)| place)
+                    found.next().filter(|_| found.next().is_none()).map(|(index, _)| index)
                 };
                 let (image, label) = (only(&|axes| axes > 2), only(&|axes| axes == 1));
-                let name = |place| match place {
-                    place if Some(place) == image => "image".to_owned(),
-                    place if Some(place) == label => "label".to_owned(),
-                    place => place.to_string(),
+                let name = |index| match index {
+                    index if Some(index) == image => "image".to_owned(),
+                    index if Some(index) == label => "label".to_owned(),
+                    index => index.to_string(),
                 };
-                Ok(items.iter().enumerate().map(|(place, &id)| (name(place), id)).collect())
+                Ok(items.iter().enumerate().map(|(index, &id)| (name(index), id)).collect())
             }
             Node::Tensor(_) => Ok(vec![("image".to_owned(), nodes.root_id())]),
             other => {
@@ -161,6 +164,6 @@ impl Archive<'_> {
             )));
         };
         let dtype = Dtype { big_endian: self.big_endian, ..*dtype };
-        Column::in_file(name, dtype, shape.clone(), (self.number, member.offset + start, length))
+        Column::in_file(name, dtype, shape.clone(), self.file_index, member.offset + start, length)
     }
 }

@@ -1,4 +1,4 @@
-//! Reader for zip archives (PKWARE APPNOTE), including Zip64, whose members are stored or deflated.
+//! Reads zip archives (PKWARE APPNOTE), including Zip64. Members may be uncompressed or deflated.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -28,19 +28,20 @@ const LOCATOR64: &[u8; 4] = b"PK\x06\x07";
 const ENTRY: &[u8; 4] = b"PK\x01\x02";
 const LOCAL: &[u8; 4] = b"PK\x03\x04";
 
-/// Maximum size of an archive's directory, in bytes. Archives of arrays have few members.
-const MOST_DIRECTORY: u64 = 64 << 20;
+/// Maximum size of an archive's directory, in bytes. This is ample, because archives of arrays have
+/// few members.
+const MAX_DIRECTORY: u64 = 64 << 20;
 
 /// Length of the end record without a comment, in bytes.
 const END_BYTES: u64 = 22;
 /// Length of the end record with the longest possible comment, in bytes.
-const MOST_END: u64 = END_BYTES + 65_535;
+const MAX_END: u64 = END_BYTES + 65_535;
 
-/// Maximum compression ratio that deflate can achieve.
-const MOST_RATIO: u64 = 1032;
+/// Maximum compression ratio of deflate.
+const MAX_RATIO: u64 = 1032;
 
-/// Lists the members of the archive in `bytes`, in the order of its directory. All offsets and
-/// lengths are checked against the length of the archive.
+/// Lists the members of the archive in `bytes`, in the order of its directory. The data of every
+/// member lies inside the archive.
 ///
 /// # Errors
 /// If the archive is damaged or encrypted, or if it uses a compression method other than deflate.
@@ -61,7 +62,7 @@ pub(super) fn members(bytes: &dyn Bytes) -> Result<Vec<Member>> {
         let rest = directory[at + 46..].get(..name + extra + comment).ok_or_else(|| bad("truncated"))?;
         let (flags, method) = (u16_at(entry, 8), u16_at(entry, 10));
         let [mut stored, mut len, mut local] = [20, 24, 42].map(|at| u64::from(u32_at(entry, at)));
-        wide(&rest[name..name + extra], [&mut len, &mut stored, &mut local])
+        apply_zip64(&rest[name..name + extra], [&mut len, &mut stored, &mut local])
             .ok_or_else(|| bad("invalid 64-bit sizes"))?;
         let name = String::from_utf8_lossy(&rest[..name]).into_owned();
         if flags & 1 != 0 {
@@ -96,13 +97,13 @@ pub(super) fn members(bytes: &dyn Bytes) -> Result<Vec<Member>> {
 /// If the content is damaged, or if it exceeds `most` bytes.
 pub(super) fn content(bytes: &dyn Bytes, member: &Member, most: u64) -> Result<Vec<u8>> {
     let (name, len) = (&member.name, member.len);
-    if len > most || len > member.stored.saturating_add(1).saturating_mul(MOST_RATIO) {
+    if len > most || len > member.stored.saturating_add(1).saturating_mul(MAX_RATIO) {
         return Err(Error::in_source(format!("zip: {name:?} claims {len} bytes: the limit is {most}")));
     }
     let mut scratch = Vec::new();
     let mut content = Vec::new();
     let (mut left, mut at) = (member.stored, member.offset);
-    // Read in pieces, so that a file that is not mapped is never in memory as a whole.
+    // Read in pieces of 1 MiB, so that a file that is not mapped is never in memory as a whole.
     let pieces = std::iter::from_fn(|| {
         let piece = left.min(1 << 20);
         (piece > 0).then(|| {
@@ -113,8 +114,7 @@ pub(super) fn content(bytes: &dyn Bytes, member: &Member, most: u64) -> Result<V
     });
     let read = || -> std::io::Result<()> {
         let pieces = Pieces { pieces, piece: Vec::new(), at: 0 };
-        // The buffer grows with the actual content. It is not allocated according to the claimed
-        // length.
+        // Let the buffer grow with the actual content, because the claimed length may be wrong.
         match member.deflated {
             true => DeflateDecoder::new(pieces).take(len + 1).read_to_end(&mut content)?,
             false => { pieces }.read_to_end(&mut content)?,
@@ -131,12 +131,12 @@ pub(super) fn content(bytes: &dyn Bytes, member: &Member, most: u64) -> Result<V
     Ok(content)
 }
 
-/// Verifies the checksum of `member`, which must be uncompressed. For an archive in an object
-/// store, this does nothing, because the whole member would have to be read.
+/// Verifies the checksum of `member`, which must be uncompressed. Does nothing for an archive in an
+/// object store, because it would have to download the whole member.
 ///
 /// # Errors
 /// If the checksum is wrong, or the archive cannot be read.
-pub(super) fn check(bytes: &dyn Bytes, member: &Member) -> Result<()> {
+pub(super) fn verify(bytes: &dyn Bytes, member: &Member) -> Result<()> {
     if bytes.are_stored() {
         return Ok(());
     }
@@ -153,11 +153,11 @@ pub(super) fn check(bytes: &dyn Bytes, member: &Member) -> Result<()> {
     Ok(())
 }
 
-/// Maximum number of bytes per archive whose checksums are verified on opening. Arrays that exceed
-/// this budget are not read.
-pub(super) const MOST_CHECKED: u64 = 256 << 20;
+/// Opening verifies the checksums of at most this many bytes per archive. Members that exceed what
+/// is left of this budget are not verified.
+pub(super) const MAX_VERIFIED: u64 = 256 << 20;
 
-/// Implements `Read` for a sequence of pieces.
+/// Concatenates the pieces of an iterator into one `Read`.
 struct Pieces<I> {
     pieces: I,
     piece: Vec<u8>,
@@ -199,11 +199,11 @@ impl Archive<'_> {
     /// Returns the offset and the size of the directory.
     fn directory(&self) -> Result<(u64, u64)> {
         let all = self.bytes.len();
-        let from = all.saturating_sub(MOST_END);
+        let from = all.saturating_sub(MAX_END);
         let tail = self.get(from, all - from)?;
         let mut ends = memchr::memmem::rfind_iter(&tail, END);
-        // The comment may contain the signature of an end record, so a valid end record must extend
-        // exactly to the end of the file.
+        // Accept only an end record that extends exactly to the end of the file, because the
+        // comment may contain the signature too.
         let end = ends.find(|&end| {
             tail[end..].len() as u64 >= END_BYTES && end + END_BYTES as usize + u16_at(&tail, end + 20) == tail.len()
         });
@@ -222,19 +222,19 @@ impl Archive<'_> {
                 (size, start) = (u64_at(&end, 40), u64_at(&end, 48));
             }
         }
-        if size > MOST_DIRECTORY {
+        if size > MAX_DIRECTORY {
             return Err(Error::in_source(format!(
-                "zip: the directory claims {size} bytes: the limit is {MOST_DIRECTORY}"
+                "zip: the directory claims {size} bytes: the limit is {MAX_DIRECTORY}"
             )));
         }
         Ok((start, size))
     }
 }
 
-/// Replaces those `numbers` that did not fit in 32 bits with their 64-bit values from the extra
-/// field. Returns `None` if one of these values is missing.
-fn wide(mut extra: &[u8], numbers: [&mut u64; 3]) -> Option<()> {
-    let mut wanted = numbers.into_iter().filter(|number| **number == u64::from(u32::MAX)).peekable();
+/// Replaces each of the `values` that did not fit in 32 bits with its 64-bit value from the extra
+/// field. Returns `None` if a 64-bit value is missing.
+fn apply_zip64(mut extra: &[u8], values: [&mut u64; 3]) -> Option<()> {
+    let mut wanted = values.into_iter().filter(|value| **value == u64::from(u32::MAX)).peekable();
     if wanted.peek().is_none() {
         return Some(());
     }
@@ -242,8 +242,8 @@ fn wide(mut extra: &[u8], numbers: [&mut u64; 3]) -> Option<()> {
         let (field, after) = rest.split_at_checked(u16_at(head, 2))?;
         if u16_at(head, 0) == 1 {
             let mut field = field.as_chunks::<8>().0.iter();
-            for number in wanted {
-                *number = u64::from_le_bytes(*field.next()?);
+            for value in wanted {
+                *value = u64::from_le_bytes(*field.next()?);
             }
             return Some(());
         }

@@ -1,4 +1,4 @@
-//! Reads the value of a column in a row.
+//! Reads single values: the value of one column in one row.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -15,64 +15,62 @@ use crate::model::Value;
 use crate::model::value::{AXES, Element};
 use crate::values::record::Found;
 
-/// Maximum length of a nested value as JSON, in bytes. Lists may share elements, so even a small
-/// file could describe a huge value.
+/// Maximum length of a nested value after conversion to JSON, in bytes. Lists may share elements,
+/// so even a small file can describe a huge value.
 const MAX_JSON: usize = 64 << 20;
 
-/// How the values of a column are read.
+/// How the values of a column are stored, and thus how they are read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Form {
-    /// A single number, text, bytes or null.
+    /// A number, a text, bytes or null.
     Plain,
     /// A struct that contains the content of a file, its path, or both. `bytes` and `path` are the
     /// indices of these children.
-    File {
-        bytes: usize,
-        path: Option<usize>,
-    },
+    File { bytes: usize, path: Option<usize> },
     /// A list of numbers, or a list of fixed-size lists of numbers.
     Numbers,
+    /// Any other nested value, which is converted to JSON.
     Json,
 }
 
 impl Form {
-    /// Returns the form of a column. If its values are not supported, the error describes them.
-    pub(super) fn of(field: &Field) -> Result<Form, &'static str> {
+    /// Returns the form of a column. If its values are not supported, the error says what they are.
+    pub(super) fn for_field(field: &Field) -> Result<Form, &'static str> {
         match field.kind {
             Kind::Other { name, .. } => Err(name),
-            Kind::List { .. } | Kind::FixedList(_) => match numbers(&field.children[0], 1) {
+            Kind::List { .. } | Kind::FixedList(_) => match is_numeric(&field.children[0], 1) {
                 true => Ok(Form::Numbers),
-                false => json(field).map(|()| Form::Json),
+                false => check_json(field).map(|()| Form::Json),
             },
-            Kind::Part => Form::of(&field.children[0]),
-            // All other structs have been split into columns.
+            Kind::OneChild => Form::for_field(&field.children[0]),
+            // `Field::columns` has split all other structs into columns.
             Kind::Struct if field.is_file() => {
                 let child = |name: &str| field.children.iter().position(|child| child.name == name);
                 Ok(Form::File { bytes: child("bytes").expect("it has one"), path: child("path") })
             }
-            Kind::Struct => json(field).map(|()| Form::Json),
+            Kind::Struct => check_json(field).map(|()| Form::Json),
             _ => Ok(Form::Plain),
         }
     }
 }
 
-/// Returns whether a list whose elements are `field` can be read as an array of numbers. `axes` is
-/// the number of axes so far, without those of `field`.
-fn numbers(field: &Field, axes: usize) -> bool {
+/// Returns whether a list with the elements `field` can be read as an array of numbers. `axes` is
+/// the number of axes outside `field`.
+fn is_numeric(field: &Field, axes: usize) -> bool {
     match field.kind {
         Kind::Number(_) | Kind::Half | Kind::Bool => true,
-        Kind::FixedList(_) => axes < AXES && numbers(&field.children[0], axes + 1),
-        Kind::Part => numbers(&field.children[0], axes),
+        Kind::FixedList(_) => axes < AXES && is_numeric(&field.children[0], axes + 1),
+        Kind::OneChild => is_numeric(&field.children[0], axes),
         _ => false,
     }
 }
 
 /// Checks that the values of `field` can be converted to JSON.
-fn json(field: &Field) -> Result<(), &'static str> {
+fn check_json(field: &Field) -> Result<(), &'static str> {
     match field.kind {
         Kind::Other { name, .. } => Err(name),
         Kind::Bytes { .. } | Kind::FixedBytes(_) => Err("bytes inside nested values"),
-        _ => field.children.iter().try_for_each(json),
+        _ => field.children.iter().try_for_each(check_json),
     }
 }
 
@@ -81,10 +79,10 @@ const BLOCK: u64 = 4096;
 /// Maximum number of blocks in the cache.
 const BLOCKS: usize = 16;
 /// Maximum size of values that are read through the block cache, in bytes.
-const SMALL: u64 = 64;
+const MAX_SMALL: u64 = 64;
 
-/// A cache of blocks that have been loaded for a cell. With this cache, reading a list does not
-/// need one system call per element.
+/// A cache of file blocks that is used while one cell is read. It saves one system call per element
+/// of a list.
 #[derive(Default)]
 pub(super) struct Blocks(RefCell<Loaded>);
 
@@ -92,38 +90,41 @@ pub(super) struct Blocks(RefCell<Loaded>);
 type Loaded = (ArrayVec<(Range<u64>, Vec<u8>), BLOCKS>, usize);
 
 impl Blocks {
-    /// Calls `with` with the `len` bytes at offset `at`. `len` is at most the size of a block.
-    /// `load` loads a byte range of the file, and returns the bytes unless the file is mapped.
+    /// Calls `with` with the `len` bytes at offset `at` of a file that ends at `end`. `len` is at
+    /// most the size of a block. `load` loads a byte range of the file. It returns the bytes, or
+    /// nothing if the file is mapped.
     fn with<T>(
         &self,
-        (at, len, end): (u64, u64, u64),
+        at: u64,
+        len: u64,
+        end: u64,
         load: impl FnOnce(Range<u64>) -> Result<Vec<u8>>,
         with: impl FnOnce(&[u8]) -> T,
     ) -> Result<T> {
         let (blocks, next) = &mut *self.0.borrow_mut();
         let found = blocks.iter().position(|(range, _)| range.start <= at && at + len <= range.end);
-        let place = match found {
-            Some(place) => place,
+        let slot = match found {
+            Some(slot) => slot,
             None => {
                 let start = at / BLOCK * BLOCK;
                 let range = start..(at + len).next_multiple_of(BLOCK).min(end);
                 let bytes = load(range.clone())?;
-                let place = *next % BLOCKS;
+                let slot = *next % BLOCKS;
                 *next += 1;
-                match blocks.get_mut(place) {
+                match blocks.get_mut(slot) {
                     Some(block) => *block = (range, bytes),
                     None => blocks.push((range, bytes)),
                 }
-                place
+                slot
             }
         };
-        let (range, bytes) = &blocks[place];
+        let (range, bytes) = &blocks[slot];
         let from = (at - range.start) as usize;
         Ok(with(bytes.get(from..from + len as usize).unwrap_or_default()))
     }
 }
 
-/// A record batch in an open file.
+/// The rows of a record batch in an open file, and the cache with which they are read.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a, 'b> {
     /// Name of the current column, for error messages.
@@ -142,7 +143,7 @@ impl<'a> Rows<'a, '_> {
         if !self.is_valid(field, row)? {
             return Ok(Found::Null);
         }
-        if field.kind == Kind::Part {
+        if field.kind == Kind::OneChild {
             return self.cell(&field.children[0], form, row, scratch);
         }
         match form {
@@ -166,7 +167,7 @@ impl<'a> Rows<'a, '_> {
         }
     }
 
-    /// Returns the value of a column without nested values.
+    /// Returns the value in `row` of a column that is not nested.
     fn plain(self, field: &Field, row: u64, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
         match field.kind {
             Kind::Number(element) => {
@@ -175,11 +176,11 @@ impl<'a> Rows<'a, '_> {
             }
             Kind::Bool | Kind::Half => {
                 let start = scratch.len();
-                let element = self.small(field, row..row + 1, scratch)?;
+                let element = self.append_converted(field, row..row + 1, scratch)?;
                 Ok(Found::number(element, Part::since(start, scratch)))
             }
             Kind::Bytes { large } | Kind::Text { large } => {
-                let (start, end) = self.ends(field, large, row, self.batch.buffers[field.buffer + 2].1)?;
+                let (start, end) = self.value_range(field, large, row, self.batch.buffers[field.buffer + 2].1)?;
                 let found = self.take(field.buffer + 2, start, end - start, scratch)?;
                 if matches!(field.kind, Kind::Bytes { .. }) {
                     return Ok(Found::Bytes(found));
@@ -204,9 +205,9 @@ impl<'a> Rows<'a, '_> {
         let mut inner = &field.children[0];
         loop {
             match inner.kind {
-                Kind::Part => self.no_nulls(inner, range.clone())?,
+                Kind::OneChild => self.reject_nulls(inner, range.clone())?,
                 Kind::FixedList(width) => {
-                    self.no_nulls(inner, range.clone())?;
+                    self.reject_nulls(inner, range.clone())?;
                     shape.push(width);
                     range = range.start * width as u64..range.end * width as u64;
                 }
@@ -214,10 +215,10 @@ impl<'a> Rows<'a, '_> {
             }
             inner = &inner.children[0];
         }
-        self.no_nulls(inner, range.clone())?;
+        self.reject_nulls(inner, range.clone())?;
         let Kind::Number(element) = inner.kind else {
             let start = scratch.len();
-            let element = self.small(inner, range, scratch)?;
+            let element = self.append_converted(inner, range, scratch)?;
             return Ok(Found::Numbers { element, shape, data: Part::since(start, scratch) });
         };
         let size = element.size() as u64;
@@ -225,8 +226,9 @@ impl<'a> Rows<'a, '_> {
         Ok(Found::Numbers { element, shape, data })
     }
 
-    /// Appends the values in `range`: booleans as `u8`, or 16-bit floats as `f32`.
-    fn small(self, field: &Field, range: Range<u64>, scratch: &mut Vec<u8>) -> Result<Element> {
+    /// Appends the values in `range`, converted from booleans to `u8` or from 16-bit floats to
+    /// `f32`. Returns their new type.
+    fn append_converted(self, field: &Field, range: Range<u64>, scratch: &mut Vec<u8>) -> Result<Element> {
         let size = if field.kind == Kind::Bool { 1 } else { size_of::<f32>() };
         let needed = size.saturating_mul((range.end - range.start) as usize);
         scratch.try_reserve(needed).map_err(|_| self.damaged("a list is too long"))?;
@@ -241,31 +243,34 @@ impl<'a> Rows<'a, '_> {
         Ok(if field.kind == Kind::Bool { Element::U8 } else { Element::F32 })
     }
 
-    /// Returns the elements of the list in `row`, as a range of rows of the child.
+    /// Returns the rows of the child column that contain the elements of the list in `row`.
     fn elements(self, field: &Field, row: u64) -> Result<Range<u64>> {
         match field.kind {
             Kind::FixedList(width) => Ok(row * width as u64..(row + 1) * width as u64),
             Kind::List { large } => {
-                let (start, end) = self.ends(field, large, row, self.batch.nodes[field.children[0].node])?;
+                let (start, end) = self.value_range(field, large, row, self.batch.nodes[field.children[0].node])?;
                 Ok(start..end)
             }
             _ => unreachable!("only lists have elements"),
         }
     }
 
-    /// Returns the start and the end of the value in `row`, neither of which may exceed `most`.
-    fn ends(self, field: &Field, large: bool, row: u64, most: u64) -> Result<(u64, u64)> {
-        let number = field.buffer + 1;
+    /// Returns where the variable-length value in `row` starts and ends. Both must be at most
+    /// `limit`.
+    fn value_range(self, field: &Field, large: bool, row: u64, limit: u64) -> Result<(u64, u64)> {
+        let buffer = field.buffer + 1;
         let (start, end) = if large {
-            let [start, end]: [i64; 2] = bytemuck::cast(self.copy::<16>(number, row * 8)?);
+            let [start, end]: [i64; 2] = bytemuck::cast(self.copy::<16>(buffer, row * 8)?);
             (start, end)
         } else {
-            let [start, end]: [i32; 2] = bytemuck::cast(self.copy::<8>(number, row * 4)?);
+            let [start, end]: [i32; 2] = bytemuck::cast(self.copy::<8>(buffer, row * 4)?);
             (start.into(), end.into())
         };
         match (u64::try_from(start), u64::try_from(end)) {
-            (Ok(start), Ok(end)) if start <= end && end <= most => Ok((start, end)),
-            _ => Err(self.damaged(&format!("a value claims the range {start} to {end} of {most}"))),
+            (Ok(start), Ok(end)) if start <= end && end <= limit => Ok((start, end)),
+            _ => {
+                Err(self.damaged(&format!("a value claims the range {start} to {end} of {limit}: the file is damaged")))
+            }
         }
     }
 
@@ -274,18 +279,15 @@ impl<'a> Rows<'a, '_> {
         Ok(!without && (self.batch.buffers[field.buffer].1 == 0 || self.bit(field.buffer, row)?))
     }
 
-    /// Checks that there are no nulls, which an array cannot represent.
-    ///
-    /// # Errors
-    /// If an element in `range` is null.
-    fn no_nulls(self, field: &Field, range: Range<u64>) -> Result<()> {
+    /// Fails if a value in `range` is null, because an array cannot contain nulls.
+    fn reject_nulls(self, field: &Field, range: Range<u64>) -> Result<()> {
         for row in range.clone() {
             if self.batch.buffers[field.buffer].1 == 0 {
                 break;
             }
             if !self.is_valid(field, row)? {
-                let place = row - range.start;
-                return Err(self.damaged(&format!("item {place} of a list is null: expected a number")));
+                let item = row - range.start;
+                return Err(self.damaged(&format!("item {item} of a list is null: expected a number")));
             }
         }
         Ok(())
@@ -303,19 +305,19 @@ impl<'a> Rows<'a, '_> {
         match field.kind {
             Kind::List { .. } | Kind::FixedList(_) => {
                 out.push(b'[');
-                for (number, element) in self.elements(field, row)?.enumerate() {
-                    if number > 0 {
+                for (position, element) in self.elements(field, row)?.enumerate() {
+                    if position > 0 {
                         out.push(b',');
                     }
                     self.json(&field.children[0], element, start, out)?;
                 }
                 out.push(b']');
             }
-            Kind::Part => self.json(&field.children[0], row, start, out)?,
+            Kind::OneChild => self.json(&field.children[0], row, start, out)?,
             Kind::Struct => {
                 out.push(b'{');
-                for (number, child) in field.children.iter().enumerate() {
-                    if number > 0 {
+                for (position, child) in field.children.iter().enumerate() {
+                    if position > 0 {
                         out.push(b',');
                     }
                     write_json(out, &child.name);
@@ -342,15 +344,15 @@ impl<'a> Rows<'a, '_> {
         Error::in_source(format!("column {:?}: {cause}", self.column))
     }
 
-    /// Returns the bit at index `number` of a buffer.
-    fn bit(self, buffer: usize, number: u64) -> Result<bool> {
-        let [byte] = self.copy(buffer, number / 8)?;
-        Ok(byte >> (number % 8) & 1 == 1)
+    /// Returns the bit at `index` of a buffer.
+    fn bit(self, buffer: usize, index: u64) -> Result<bool> {
+        let [byte] = self.copy(buffer, index / 8)?;
+        Ok(byte >> (index % 8) & 1 == 1)
     }
 
-    /// Checks that a buffer contains `len` bytes at offset `at`, and returns their offset in the
-    /// file.
-    fn place(self, buffer: usize, at: u64, len: u64) -> Result<u64> {
+    /// Returns the file offset of the `len` bytes at offset `at` of a buffer. Fails if they are not
+    /// inside the buffer.
+    fn file_offset(self, buffer: usize, at: u64, len: u64) -> Result<u64> {
         let (start, have) = self.batch.buffers[buffer];
         match at.checked_add(len) {
             Some(end) if end <= have => Ok(start + at),
@@ -360,45 +362,45 @@ impl<'a> Rows<'a, '_> {
 
     /// Copies `N` bytes from offset `at` of a buffer.
     fn copy<const N: usize>(self, buffer: usize, at: u64) -> Result<[u8; N]> {
-        let at = self.place(buffer, at, N as u64)?;
+        let at = self.file_offset(buffer, at, N as u64)?;
         let mut copy = [0; N];
-        self.small_part(at, N as u64, |bytes| copy.copy_from_slice(bytes))?;
+        self.with_bytes(at, N as u64, |bytes| copy.copy_from_slice(bytes))?;
         Ok(copy)
     }
 
     /// Calls `with` with the `len` bytes at offset `at` of the file. `len` is at most the size of a
     /// block.
-    fn small_part<T>(self, at: u64, len: u64, with: impl FnOnce(&[u8]) -> T) -> Result<T> {
-        let whole = (at, len, self.file.len());
+    fn with_bytes<T>(self, at: u64, len: u64, with: impl FnOnce(&[u8]) -> T) -> Result<T> {
+        let end = self.file.len();
         let Some(map) = self.file.map() else {
             let load = |range: Range<u64>| {
                 let mut bytes = Vec::new();
                 self.file.fill(range.start, room(&mut bytes, range.end - range.start)?)?;
                 Ok(bytes)
             };
-            return self.blocks.with(whole, load, with);
+            return self.blocks.with(at, len, end, load, with);
         };
         let load = |range: Range<u64>| {
             self.file.load(&map[range.start as usize..range.end as usize], range.end)?;
             Ok(Vec::new())
         };
-        self.blocks.with(whole, load, |_| ())?;
+        self.blocks.with(at, len, end, load, |_| ())?;
         Ok(with(&map[at as usize..][..len as usize]))
     }
 
-    /// Returns `len` bytes from offset `at` of a buffer. They are borrowed from the map, or read
-    /// into `scratch`.
+    /// Returns the `len` bytes at offset `at` of a buffer. Borrows them from the memory map, or
+    /// reads them into `scratch`.
     fn take(self, buffer: usize, at: u64, len: u64, scratch: &mut Vec<u8>) -> Result<Part<'a>> {
-        let at = self.place(buffer, at, len)?;
-        if len > SMALL {
+        let at = self.file_offset(buffer, at, len)?;
+        if len > MAX_SMALL {
             return self.file.part(None, at..at + len, scratch);
         }
         if let Some(map) = self.file.map() {
-            self.small_part(at, len, |_| ())?;
+            self.with_bytes(at, len, |_| ())?;
             return Ok(Part::Borrowed(&map[at as usize..][..len as usize]));
         }
         let start = scratch.len();
-        self.small_part(at, len, |bytes| append(scratch, bytes))??;
+        self.with_bytes(at, len, |bytes| append(scratch, bytes))??;
         Ok(Part::since(start, scratch))
     }
 }
@@ -420,12 +422,13 @@ mod tests {
                 loads.set(loads.get() + 1);
                 Ok(file[range.start as usize..range.end as usize].to_vec())
             };
-            blocks.with((at, len, file.len() as u64), load, <[u8]>::to_vec).unwrap()
+            blocks.with(at, len, file.len() as u64, load, <[u8]>::to_vec).unwrap()
         };
         for at in 0..file.len() as u64 - 8 {
             assert_eq!(get(at, 8), file[at as usize..at as usize + 8], "{at}");
         }
-        // Each block is loaded once. If a value crosses a block boundary, one more load is allowed.
+        // The file has five blocks, each of which is loaded once. Values that cross the end of a
+        // block may cause one more load each.
         assert!(loads.get() <= 10, "{}", loads.get());
         assert_eq!(get(19_999, 1), file[19_999..]);
     }

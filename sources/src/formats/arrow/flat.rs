@@ -1,15 +1,15 @@
-//! Parser for FlatBuffers tables, the encoding of Arrow's message headers. The bytes are not
-//! trusted.
+//! Parses FlatBuffers tables, the encoding of Arrow's message headers, from untrusted bytes.
 //!
-//! Methods return `None` if a location is outside the buffer. For an absent entry, they return its
-//! default value.
+//! Methods return `None` if an offset points outside the buffer. If an entry is absent, they return
+//! its default value.
 
 /// A table in a buffer.
 #[derive(Clone, Copy)]
 pub(super) struct Table<'a> {
     buffer: &'a [u8],
     at: usize,
-    /// Start and length of the vtable, which contains the offsets of the entries.
+    /// Start and length of the vtable, which contains the offset of each entry from the start of
+    /// the table.
     entries: (usize, usize),
 }
 
@@ -25,7 +25,7 @@ fn bytes<const N: usize>(buffer: &[u8], at: usize) -> Option<[u8; N]> {
     buffer.get(at..)?.first_chunk().copied()
 }
 
-/// Returns the location that the offset stored at `at` refers to.
+/// Returns the position that the relative offset at `at` points to.
 fn follow(buffer: &[u8], at: usize) -> Option<usize> {
     at.checked_add(u32::from_le_bytes(bytes(buffer, at)?) as usize)
 }
@@ -44,10 +44,10 @@ impl<'a> Table<'a> {
         inside.then_some(Table { buffer, at, entries: (start, len) })
     }
 
-    /// Returns the location of entry `number`, or `Some(None)` if the entry is absent.
-    fn entry(&self, number: usize) -> Option<Option<usize>> {
+    /// Returns the position of entry `index`, or `Some(None)` if the entry is absent.
+    fn entry(&self, index: usize) -> Option<Option<usize>> {
         let (start, len) = self.entries;
-        let offset = 4 + 2 * number;
+        let offset = 4 + 2 * index;
         if offset + 2 > len {
             return Some(None);
         }
@@ -57,40 +57,40 @@ impl<'a> Table<'a> {
         }
     }
 
-    fn scalar<const N: usize>(&self, number: usize) -> Option<Option<[u8; N]>> {
-        match self.entry(number)? {
+    fn scalar<const N: usize>(&self, index: usize) -> Option<Option<[u8; N]>> {
+        match self.entry(index)? {
             Some(at) => Some(Some(bytes(self.buffer, at)?)),
             None => Some(None),
         }
     }
 
-    pub(super) fn byte(&self, number: usize) -> Option<u8> {
-        Some(self.scalar(number)?.map_or(0, |[byte]| byte))
+    pub(super) fn byte(&self, index: usize) -> Option<u8> {
+        Some(self.scalar(index)?.map_or(0, |[byte]| byte))
     }
 
-    pub(super) fn short(&self, number: usize, default: i16) -> Option<i16> {
-        Some(self.scalar(number)?.map_or(default, i16::from_le_bytes))
+    pub(super) fn short(&self, index: usize, default: i16) -> Option<i16> {
+        Some(self.scalar(index)?.map_or(default, i16::from_le_bytes))
     }
 
-    pub(super) fn int(&self, number: usize) -> Option<i32> {
-        Some(self.scalar(number)?.map_or(0, i32::from_le_bytes))
+    pub(super) fn int(&self, index: usize) -> Option<i32> {
+        Some(self.scalar(index)?.map_or(0, i32::from_le_bytes))
     }
 
-    pub(super) fn long(&self, number: usize) -> Option<i64> {
-        Some(self.scalar(number)?.map_or(0, i64::from_le_bytes))
+    pub(super) fn long(&self, index: usize) -> Option<i64> {
+        Some(self.scalar(index)?.map_or(0, i64::from_le_bytes))
     }
 
-    pub(super) fn table(&self, number: usize) -> Option<Option<Table<'a>>> {
-        match self.entry(number)? {
+    pub(super) fn table(&self, index: usize) -> Option<Option<Table<'a>>> {
+        match self.entry(index)? {
             Some(at) => Some(Some(Self::at(self.buffer, follow(self.buffer, at)?)?)),
             None => Some(None),
         }
     }
 
-    /// Returns the vector in entry `number`, whose elements take `size` bytes each. An absent
-    /// vector is empty.
-    pub(super) fn list(&self, number: usize, size: usize) -> Option<List<'a>> {
-        let Some(at) = self.entry(number)? else {
+    /// Returns the vector in entry `index`, with elements of `size` bytes. An absent vector is
+    /// empty.
+    pub(super) fn list(&self, index: usize, size: usize) -> Option<List<'a>> {
+        let Some(at) = self.entry(index)? else {
             return Some(List { buffer: self.buffer, start: 0, len: 0 });
         };
         let at = follow(self.buffer, at)?;
@@ -100,22 +100,22 @@ impl<'a> Table<'a> {
         (end <= self.buffer.len()).then_some(List { buffer: self.buffer, start, len })
     }
 
-    /// Returns the bytes of the string in entry `number`. An absent string is empty.
-    pub(super) fn text(&self, number: usize) -> Option<&'a [u8]> {
-        let list = self.list(number, 1)?;
+    /// Returns the bytes of the string in entry `index`. An absent string is empty.
+    pub(super) fn text(&self, index: usize) -> Option<&'a [u8]> {
+        let list = self.list(index, 1)?;
         Some(&list.buffer[list.start..list.start + list.len])
     }
 }
 
 impl<'a> List<'a> {
-    /// Returns table `number` in a vector of tables.
-    pub(super) fn table(&self, number: usize) -> Option<Table<'a>> {
-        Table::at(self.buffer, follow(self.buffer, self.start + 4 * number)?)
+    /// Returns table `index` in a vector of tables.
+    pub(super) fn table(&self, index: usize) -> Option<Table<'a>> {
+        Table::at(self.buffer, follow(self.buffer, self.start + 4 * index)?)
     }
 
-    /// Returns pair `number` in a vector of pairs of 64-bit integers.
-    pub(super) fn pair(&self, number: usize) -> Option<[i64; 2]> {
-        let at = self.start + 16 * number;
+    /// Returns pair `index` in a vector of pairs of 64-bit integers.
+    pub(super) fn pair(&self, index: usize) -> Option<[i64; 2]> {
+        let at = self.start + 16 * index;
         Some([i64::from_le_bytes(bytes(self.buffer, at)?), i64::from_le_bytes(bytes(self.buffer, at + 8)?)])
     }
 }

@@ -1,12 +1,12 @@
-//! Arrow files in the stream format, as saved and cached by the library `datasets`.
+//! Reads Arrow files in the stream format, which the library `datasets` saves and caches.
 //!
 //! 1. `set`: [`Arrow`], the source.
-//! 2. `stream`: the message headers of a file, which are checked once.
+//! 2. `stream`: parses and checks the message headers of a file.
 //! 3. `schema`: the columns of a file.
 //! 4. `flat`: FlatBuffers tables, which encode the headers.
-//! 5. `cells`: reads the value of a column in a row.
+//! 5. `cells`: reads single values.
 //!
-//! `row` registers the format.
+//! `row` contains the format's entry in `DATA_FORMATS`.
 
 mod cells;
 mod flat;

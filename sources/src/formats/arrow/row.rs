@@ -1,4 +1,4 @@
-//! Registers the format.
+//! The Arrow format's entry in `DATA_FORMATS`.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ pub(crate) const ROW: DataFormat = DataFormat {
     brings: Some(Companions::NONE),
     ..DataFormat::new(
         "arrow",
-        "a folder written by `datasets.save_to_disk`, an `.arrow` file in the stream or file format, or a \
-                     folder of such files",
+        "a folder written by `datasets.save_to_disk`, an `.arrow` file in the stream or file format, or a folder of \
+         such files",
         &["arrow"],
         |at, options| Ok(Arc::new(Arrow::with(&at, options)?)),
     )

@@ -1,4 +1,4 @@
-//! Parses the columns of a file from its schema.
+//! Parses the schema of a file: its columns and their layouts.
 
 use super::flat::{List, Table};
 use crate::model::value::Element;
@@ -7,22 +7,23 @@ use crate::model::value::Element;
 const MAX_DEPTH: usize = 16;
 /// Maximum number of columns, including nested columns.
 const MAX_FIELDS: usize = 4096;
-/// Maximum total length of all column names, in bytes. Several columns may refer to the same table,
-/// so even a small file can claim many long names.
+/// Maximum total length of all column names, in bytes. Columns may share a table, so even a small
+/// file can claim many long names.
 const MAX_NAMES: usize = 1 << 20;
 /// Maximum number of metadata entries.
 const MAX_ENTRIES: usize = 4096;
 
-/// Name of an unsupported layout. Which buffers it has depends on the version of the format.
+/// The [`Kind::Other::name`] of unions. How many buffers a union has depends on the version of the
+/// format.
 pub(super) const UNIONS: &str = "unions";
 
-/// A column, or a part of a nested column.
+/// A column, or a field inside a nested column.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Field {
     pub(super) name: String,
     pub(super) kind: Kind,
     pub(super) children: Vec<Field>,
-    /// Index of the field's node in a batch. The node contains the number of values.
+    /// Index of the field's node in a batch. A node stores the number of values.
     pub(super) node: usize,
     /// Index of the field's first buffer in a batch.
     pub(super) buffer: usize,
@@ -35,8 +36,7 @@ pub(super) enum Kind {
     Bool,
     Number(Element),
     Half,
-    /// Bytes of variable length. Each value has an offset of 4 bytes, or of 8 bytes if `large` is
-    /// set.
+    /// Bytes of variable length. Their offsets take 4 bytes each, or 8 bytes if `large` is true.
     Bytes {
         large: bool,
     },
@@ -50,9 +50,9 @@ pub(super) enum Kind {
     },
     FixedList(usize),
     Struct,
-    /// A struct of which only one child is read.
-    Part,
-    /// A layout that is not supported, and its number of buffers.
+    /// A struct that has been reduced to one of its children.
+    OneChild,
+    /// An unsupported layout. `buffers` is the number of buffers that a column of this layout has.
     Other {
         name: &'static str,
         buffers: usize,
@@ -60,8 +60,8 @@ pub(super) enum Kind {
 }
 
 impl Field {
-    /// Returns the columns of this field. Each field of a struct, or of a list of structs, becomes
-    /// its own column, such as `objects.bbox`.
+    /// Splits this field into columns. Each field of a struct, or of a list of structs, becomes a
+    /// separate column with a name such as `objects.bbox`.
     pub(super) fn columns(&self) -> Vec<Field> {
         let inside =
             |child: &Field, name: String| Field { name, children: vec![child.clone()], ..self.without_children() };
@@ -70,7 +70,7 @@ impl Field {
                 let all = self.children.iter().flat_map(Field::columns);
                 let part = |child: Field| {
                     let name = format!("{}.{}", self.name, child.name);
-                    Field { kind: Kind::Part, ..inside(&child, name) }
+                    Field { kind: Kind::OneChild, ..inside(&child, name) }
                 };
                 all.map(part).collect()
             }
@@ -80,7 +80,7 @@ impl Field {
                     _ => return vec![self.clone()],
                 };
                 let list = |part: &Field| {
-                    // Leave the name of the list's elements, such as `element`, out of the column
+                    // Remove the name of the list's elements, such as `element`, from the column
                     // name.
                     let rest = part.name.strip_prefix(&self.children[0].name).unwrap_or(&part.name);
                     inside(part, format!("{}{rest}", self.name))
@@ -91,17 +91,17 @@ impl Field {
         }
     }
 
-    /// Returns the field inside any structs of which only one child is read.
+    /// Returns the innermost field of nested [`Kind::OneChild`] structs.
     pub(super) fn value(&self) -> &Field {
-        if self.kind == Kind::Part { self.children[0].value() } else { self }
+        if self.kind == Kind::OneChild { self.children[0].value() } else { self }
     }
 
     fn without_children(&self) -> Field {
         Field { name: String::new(), children: Vec::new(), ..*self }
     }
 
-    /// Returns whether this is the struct that `datasets` uses for files: `bytes`, an optional
-    /// `path`, and nothing else.
+    /// Returns whether this is the struct in which `datasets` stores files: `bytes`, an optional
+    /// `path`, and no other field.
     pub(super) fn is_file(&self) -> bool {
         let child = |name: &str| self.children.iter().find(|child| child.name == name).map(|child| child.kind);
         let path = matches!(child("path"), Some(Kind::Text { .. }));
@@ -110,11 +110,11 @@ impl Field {
 }
 
 impl Kind {
-    /// Returns the number of buffers per batch, without those of the children.
+    /// Returns the number of buffers that a column has in each batch, not counting its children.
     fn buffers(self) -> usize {
         match self {
             Kind::Null => 0,
-            Kind::Struct | Kind::Part | Kind::FixedList(_) => 1,
+            Kind::Struct | Kind::OneChild | Kind::FixedList(_) => 1,
             Kind::Bool | Kind::Number(_) | Kind::Half | Kind::FixedBytes(_) | Kind::List { .. } => 2,
             Kind::Bytes { .. } | Kind::Text { .. } => 3,
             Kind::Other { buffers, .. } => buffers,
@@ -128,7 +128,7 @@ pub(super) struct Schema {
     pub(super) fields: Vec<Field>,
     pub(super) nodes: usize,
     pub(super) buffers: usize,
-    /// Total length of all names so far, in bytes.
+    /// Total length in bytes of the names that have been read so far.
     names: usize,
     /// Whether a column contains [`UNIONS`].
     pub(super) unions: bool,
@@ -140,12 +140,14 @@ impl Schema {
     /// Parses a schema.
     ///
     /// # Errors
-    /// If the schema is damaged, or if a column has a layout that makes it impossible to find the
-    /// buffers of later columns.
+    /// If the schema is damaged, or if a column has a layout with an unknown number of buffers, so
+    /// that the buffers of later columns cannot be found.
     pub(super) fn read(table: Table<'_>) -> Result<Self, String> {
         const DAMAGED: &str = "its schema is damaged";
         if table.short(0, 0).ok_or(DAMAGED)? != i16::from(cfg!(target_endian = "big")) {
-            return Err("its numbers have a different byte order than this machine".to_owned());
+            let cause =
+                "its byte order differs from this machine's: write the file on a machine with the same byte order";
+            return Err(cause.to_owned());
         }
         let mut schema = Schema::default();
         schema.fields = schema.read_fields(table.list(1, 4).ok_or(DAMAGED)?, 0)?;
@@ -154,8 +156,8 @@ impl Schema {
             let cause = format!("its metadata has {} entries (the limit is {MAX_ENTRIES})", metadata.len);
             return Err(format!("{cause}: write the file with fewer entries"));
         }
-        for number in 0..metadata.len {
-            let entry = metadata.table(number).ok_or(DAMAGED)?;
+        for index in 0..metadata.len {
+            let entry = metadata.table(index).ok_or(DAMAGED)?;
             if entry.text(0) == Some(b"huggingface") {
                 schema.features = Some(entry.text(1).and_then(text).ok_or(DAMAGED)?.to_owned());
                 break;
@@ -166,14 +168,16 @@ impl Schema {
 
     fn read_fields(&mut self, list: List<'_>, depth: usize) -> Result<Vec<Field>, String> {
         if depth > MAX_DEPTH {
-            return Err(format!("columns are nested more than {MAX_DEPTH} deep"));
+            return Err(format!(
+                "columns are nested more than {MAX_DEPTH} levels deep: write the file with fewer levels"
+            ));
         }
-        (0..list.len).map(|number| self.read_field(list.table(number).ok_or("its schema is damaged")?, depth)).collect()
+        (0..list.len).map(|index| self.read_field(list.table(index).ok_or("its schema is damaged")?, depth)).collect()
     }
 
     fn read_field(&mut self, table: Table<'_>, depth: usize) -> Result<Field, String> {
         if self.nodes == MAX_FIELDS {
-            return Err(format!("more than {MAX_FIELDS} columns"));
+            return Err(format!("it has more than {MAX_FIELDS} columns: write the file with fewer columns"));
         }
         const DAMAGED: &str = "its schema is damaged";
         let name = table.text(0).ok_or(DAMAGED)?;
@@ -188,8 +192,8 @@ impl Schema {
             None => kind(&table).ok_or(DAMAGED)?,
         };
         if let Kind::Other { name: what @ "views", .. } = kind {
-            // The number of buffers of a view varies, so the buffers of all later columns cannot be
-            // found.
+            // The number of buffers of a view column varies, so the buffers of all later columns
+            // cannot be found.
             return Err(format!(
                 "column {name:?} contains {what}, which are not supported: cast it to binary or string"
             ));
@@ -199,8 +203,8 @@ impl Schema {
         self.nodes += 1;
         self.buffers += kind.buffers();
         let dictionary = matches!(kind, Kind::Other { name: "dictionary-encoded values", .. });
-        // The children of a dictionary-encoded column are part of its dictionary, not of the
-        // batches.
+        // The children of a dictionary-encoded column describe its dictionary. Batches do not
+        // contain them.
         let children =
             if dictionary { Vec::new() } else { self.read_fields(table.list(5, 4).ok_or(DAMAGED)?, depth + 1)? };
         if matches!(kind, Kind::List { .. } | Kind::FixedList(_)) && children.len() != 1 {
@@ -216,12 +220,12 @@ fn text(bytes: &[u8]) -> Option<&str> {
 
 /// Returns the layout of a field that is not dictionary-encoded.
 fn kind(field: &Table<'_>) -> Option<Kind> {
-    let (number, about) = (field.byte(2)?, field.table(3)?);
-    // If the table is absent, all its entries have their default values.
+    let (code, about) = (field.byte(2)?, field.table(3)?);
+    // An absent table stands for one with default values only.
     let int = |entry| about.map_or(Some(0), |table| table.int(entry));
     let short = |entry, default| about.map_or(Some(default), |table| table.short(entry, default));
     let other = |name, buffers| Kind::Other { name, buffers };
-    Some(match number {
+    Some(match code {
         1 => Kind::Null,
         2 => match (int(0)?, about.map_or(Some(0), |table| table.byte(1))? != 0) {
             (8, true) => Kind::Number(Element::I8),
@@ -244,7 +248,7 @@ fn kind(field: &Table<'_>) -> Option<Kind> {
         5 => Kind::Text { large: false },
         6 => Kind::Bool,
         7 => other("decimals", 2),
-        // Dates and times are read as integers, in the unit that the file uses.
+        // Dates and times are integers, in the unit that the file uses.
         8 if short(0, 1)? == 0 => Kind::Number(Element::I32),
         9 if about.map_or(Some(0), |table| table.int(1))? != 64 => Kind::Number(Element::I32),
         8 | 9 | 10 | 18 => Kind::Number(Element::I64),
@@ -268,13 +272,12 @@ fn kind(field: &Table<'_>) -> Option<Kind> {
 mod tests {
     use super::*;
 
-    /// Encodes a schema in which `fields` columns refer to a single table with this name, and
-    /// `entries` metadata entries refer to a single entry with this key.
+    /// Encodes a schema with `fields` columns, which share one table with the name `name`, and
+    /// `entries` metadata entries, which share one entry with the key `key`.
     fn schema(fields: usize, name: &[u8], entries: usize, key: &[u8]) -> Vec<u8> {
         let mut buffer = 16_u32.to_le_bytes().to_vec();
         let short = |to: &mut Vec<u8>, all: &[u16]| all.iter().for_each(|number| to.extend(number.to_le_bytes()));
-        // The vtable of the schema, in which the first entry is absent, and the table of the
-        // schema.
+        // First the schema's vtable, in which the first entry is absent, then the schema's table.
         short(&mut buffer, &[10, 12, 0, 4, 8, 0]);
         let lists = 28 + 16;
         let metadata = lists + 4 + 4 * fields;
@@ -293,7 +296,7 @@ mod tests {
                 int(&mut buffer, to - at);
             }
         }
-        // A text column, and a metadata entry whose value is its own key.
+        // A text column, and a metadata entry in which the key is also the value.
         int(&mut buffer, field - 28);
         int(&mut buffer, texts - field - 4);
         int(&mut buffer, 5);
@@ -318,7 +321,7 @@ mod tests {
         let found = read(&schema(3, b"image", 2, b"huggingface")).unwrap();
         assert_eq!((found.fields.len(), &*found.fields[2].name), (3, "image"));
         assert_eq!(found.features.as_deref(), Some("huggingface"));
-        // The search stops at the first match. Keys of other entries need not be valid UTF-8.
+        // Keys other than `huggingface` need not be valid UTF-8.
         assert_eq!(read(&schema(1, b"image", MAX_ENTRIES, &[0xff; 100])).unwrap().features, None);
         let long = vec![b'x'; MAX_NAMES / 4];
         assert_eq!(read(&schema(4, &long, 0, b"")).unwrap().fields.len(), 4);

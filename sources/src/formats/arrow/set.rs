@@ -1,4 +1,4 @@
-//! The source [`Arrow`].
+//! The source [`Arrow`], which opens Arrow files and maps their columns to samples.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -18,14 +18,14 @@ use crate::options::Options;
 use crate::values::features::{Features, FileFeatures};
 use crate::values::record::{Column, Columns, Found, Holds, other_columns, sniffed};
 
-/// Maximum size of `state.json`.
+/// Maximum size of `state.json` or `dataset_dict.json`, in bytes.
 const MAX_STATE: u64 = 64 << 20;
 /// Name of the file that lists the data files. `datasets.save_to_disk` writes it last.
 const STATE: &str = "state.json";
 /// Name of the file that lists the splits in a folder.
 const SPLITS: &str = "dataset_dict.json";
 
-/// Rows of Arrow files that `datasets.save_to_disk` has written, or that are in the cache of the
+/// A dataset in Arrow files: written by `datasets.save_to_disk`, or from the cache of the
 /// `datasets` library.
 ///
 /// Each row is a sample, and its key is the row number. Columns become fields:
@@ -41,31 +41,32 @@ const SPLITS: &str = "dataset_dict.json";
 /// | a struct, or a list of structs | a separate column for each of its fields: `objects.bbox` |
 /// | other bytes | `<column>.bin` |
 ///
-/// If a value is null, the sample does not have this field or label. If there are class names, a
-/// negative label means that the sample has no label, as in `datasets`. If an image is given by its
-/// path instead of its bytes, the path is relative to the folder of the file. It must not lead out
-/// of that folder unless [`TableOptions::image`] names the column.
+/// If a value is null, the sample lacks this field or label. If there are class names, a negative
+/// label means that the sample has no label, as in `datasets`. If a row contains the path of an
+/// image instead of its bytes, the path is relative to the folder of the Arrow file. It must not
+/// point outside that folder unless [`TableOptions::image`] names the column.
 ///
-/// **Zero-copy.** Fields borrow from the memory map, except that 16-bit floats are converted to
-/// `f32`, and booleans to `u8`.
+/// **Zero-copy.** Fields borrow from the memory map, except for 16-bit floats, which are converted
+/// to `f32`, and booleans, which are converted to `u8`.
 ///
-/// **Not supported**: dictionaries, decimals and unions. Opening ignores a column of these types
-/// and logs a warning, or fails if the column was selected explicitly. If a file contains
-/// compressed batches (as Feather files do) or views, opening fails.
+/// **Not supported**: dictionaries, decimals and unions. Columns of these types are ignored with a
+/// warning; if such a column was selected explicitly, opening fails. Opening also fails if a file
+/// contains views or, like Feather files, compressed batches.
 ///
 /// [`TableOptions::image`]: crate::TableOptions::image
 pub struct Arrow {
     kind: &'static str,
     files: Files<Batches>,
-    /// The columns. Structs are split into one column per field.
+    /// All columns, after structs have been split into one column per field.
     fields: Vec<Field>,
+    /// The form of each column, or `None` if the column is not supported.
     forms: Vec<Option<Form>>,
     columns: Columns,
-    /// Whether image paths may lead outside the folder.
+    /// Whether image paths may point outside the folder.
     anywhere: bool,
 }
 
-/// The batches of a file, without empty ones.
+/// The non-empty batches of a file.
 struct Batches {
     batches: Vec<Batch>,
     /// Index of the first row of each batch, followed by the total number of rows.
@@ -97,8 +98,8 @@ impl Batches {
 
     /// Returns the batch that contains `row`, and the index of the row within the batch.
     fn locate(&self, row: usize) -> (&Batch, u64) {
-        let number = self.starts.partition_point(|&start| start <= row) - 1;
-        (&self.batches[number], (row - self.starts[number]) as u64)
+        let index = self.starts.partition_point(|&start| start <= row) - 1;
+        (&self.batches[index], (row - self.starts[index]) as u64)
     }
 }
 
@@ -118,7 +119,7 @@ impl Arrow {
         Self::with(&At::here(path.as_ref()), &Options::new())
     }
 
-    /// Opens a file, or the files in a folder. `at.part` selects a split.
+    /// Like [`open`](Arrow::open), with options. `at.part` selects a split.
     pub(crate) fn with(at: &At, options: &Options) -> Result<Self> {
         let path = &*at.path;
         let opened = in_parallel(&files(path, at.part.as_deref())?, |path| {
@@ -129,13 +130,12 @@ impl Arrow {
         Self::within("arrow", path, opened, options)
     }
 
-    /// Opens Arrow data that is embedded in other files, in the stream or file format. For each
-    /// file, `files` contains the byte range of the data and, if it is known, the number of rows.
-    /// `kind` is the format of the dataset at `path`.
+    /// Opens Arrow data in the stream or file format that is embedded in other files. For each
+    /// file, `files` contains the byte range of the data and the expected number of rows, if it is
+    /// known. `kind` is the format of the dataset at `path`.
     ///
     /// # Errors
-    /// As for [`open`](Arrow::open). Also fails if the number of rows differs from the expected
-    /// number.
+    /// As for [`open`](Arrow::open), and if a file does not contain the expected number of rows.
     pub(crate) fn within(
         kind: &'static str,
         path: &Path,
@@ -156,8 +156,8 @@ impl Arrow {
             if first.fields != stream.schema.fields {
                 let names = |fields: &[Field]| fields.iter().map(|field| field.name.clone()).collect::<Vec<_>>();
                 let (wanted, found) = (&first.fields, &stream.schema.fields);
-                let error = other_columns(&first_path, &names(wanted), &names(found), |place| {
-                    wanted[place].kind == found[place].kind && wanted[place].children == found[place].children
+                let error = other_columns(&first_path, &names(wanted), &names(found), |column| {
+                    wanted[column].kind == found[column].kind && wanted[column].children == found[column].children
                 });
                 return Err(error.at_path(&file.path));
             }
@@ -171,27 +171,27 @@ impl Arrow {
             return Err(Error::in_source("the files contain no rows").at_path(path));
         }
         let fields: Vec<Field> = schema.fields.iter().flat_map(Field::columns).collect();
-        let forms = fields.iter().map(|field| Form::of(field).ok()).collect();
+        let forms = fields.iter().map(|field| Form::for_field(field).ok()).collect();
         let wanted = options.wanted();
         let mut arrow =
             Arrow { kind, files, fields, forms, columns: Columns::default(), anywhere: wanted.image.is_some() };
         let features = FileFeatures::new(Features::in_folder(folder)?, &named);
         let columns: Vec<Column> = (0..arrow.fields.len())
-            .map(|place| Ok(Column::new(arrow.fields[place].name.clone(), arrow.holds(place, features.all())?)))
+            .map(|column| Ok(Column::new(arrow.fields[column].name.clone(), arrow.holds(column, features.all())?)))
             .collect::<Result<_>>()?;
         let uses = Columns::new(&columns, &wanted).map_err(|e| e.at_path(path))?;
-        let names = |place: usize| &*arrow.fields[place].name;
+        let names = |column: usize| &*arrow.fields[column].name;
         let classes = features.classes(uses.used().map(names), uses.label().map(names))?;
-        let find = |row, place, scratch: &mut Vec<u8>| arrow.find(row, place, scratch);
+        let find = |row, column, scratch: &mut Vec<u8>| arrow.find(row, column, scratch);
         let learned = uses.learned(&columns, classes, options.classes.as_ref(), options.lenient, arrow.len(), find);
         arrow.columns = learned.map_err(|e| e.at_path(path))?;
         Ok(arrow)
     }
 
-    /// Returns what the column at index `place` contains.
-    fn holds(&self, place: usize, features: &Features) -> Result<Holds> {
-        let field = &self.fields[place];
-        let form = match Form::of(field) {
+    /// Returns what the column at index `column` contains, which decides how samples use it.
+    fn holds(&self, column: usize, features: &Features) -> Result<Holds> {
+        let field = &self.fields[column];
+        let form = match Form::for_field(field) {
             Ok(form) => form,
             Err(what) => return Ok(Holds::Unread(what)),
         };
@@ -200,9 +200,9 @@ impl Arrow {
         Ok(match (form, kind) {
             (Form::File { .. }, _) => match features.file(&field.name) {
                 Some(holds) => holds,
-                None => self.sniff(place)?,
+                None => self.sniff(column)?,
             },
-            (Form::Plain, _) if bytes => self.sniff(place)?,
+            (Form::Plain, _) if bytes => self.sniff(column)?,
             (Form::Plain, Kind::Text { .. }) => Holds::Text,
             (Form::Plain, Kind::Number(Element::F32 | Element::F64) | Kind::Half) => Holds::Numbers,
             (Form::Plain, Kind::Null) => Holds::Unread("only nulls"),
@@ -213,31 +213,32 @@ impl Arrow {
     }
 
     /// Detects what a column of bytes contains from its first values.
-    fn sniff(&self, place: usize) -> Result<Holds> {
-        sniffed(self.len(), |row, scratch| self.find(row, place, scratch))
+    fn sniff(&self, column: usize) -> Result<Holds> {
+        sniffed(self.len(), |row, scratch| self.find(row, column, scratch))
     }
 
-    /// Returns the value of the column at index `place` in `row`.
-    fn find<'a>(&'a self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
+    /// Returns the value of the column at index `column` in `row`.
+    fn find<'a>(&'a self, row: usize, column: usize, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
         let (file, batches, row) = self.files.locate(row);
         let (batch, inside) = batches.locate(row);
-        let (field, form): (&Field, _) = (&self.fields[place], self.forms[place]);
-        let form = form.expect("unsupported columns are never used");
+        let (field, form): (&Field, _) = (&self.fields[column], self.forms[column]);
+        let form = form.expect("`Columns` uses only supported columns");
         let rows = Rows { column: &field.name, file, batch, blocks: &Blocks::default() };
         rows.cell(field, form, inside, scratch).map_err(|e| e.at_path(&file.path))
     }
 }
 
-/// Lists the files of the dataset at `path`, in order.
+/// Lists the files of the dataset at `path`, in the order of their rows.
 fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
-    let whole = |files| match split {
+    let without_splits = |files| match split {
         Some(split) => {
-            Err(Error::config(format!("the Arrow dataset has no splits: remove {split:?} from the path")).at_path(path))
+            Err(Error::config(format!("the Arrow dataset has no splits: remove {split:?} from the end of the path"))
+                .at_path(path))
         }
         None => Ok(files),
     };
     if !file::is_folder(path)? {
-        return whole(vec![path.to_owned()]);
+        return without_splits(vec![path.to_owned()]);
     }
     let read = |name: &str| {
         let path = path.join(name);
@@ -259,7 +260,7 @@ fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
     }
     if !file::is_file(path.join(STATE))? {
         let found = splits::files_in(path, "arrow")?;
-        // Skip files with the results of `map`, which the library caches next to the dataset.
+        // Skip the results of `map`, which `datasets` caches next to the dataset.
         let own = |path: &PathBuf| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"cache-"));
         let grouped = splits::group(found.into_iter().filter(own).collect(), true, |path| {
             path.file_name().unwrap_or_default().to_string_lossy().into_owned()
@@ -277,20 +278,20 @@ fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
     let mapped = json["_indices_data_files"].as_array().is_some_and(|files| !files.is_empty())
         || json["_indices_files"].as_array().is_some_and(|files| !files.is_empty());
     if mapped {
-        let cause = "the dataset selects rows through a separate indices file, as old versions of `datasets` saved it: \
-                     save it again";
+        let cause = "an old version of `datasets` saved this dataset with its row indices in a separate file: load \
+                     it, and call save_to_disk again";
         return Err(Error::in_source(cause).at_path(state));
     }
-    whole(names.into_iter().map(|name| path.join(name)).collect())
+    without_splits(names.into_iter().map(|name| path.join(name)).collect())
 }
 
 impl Source for Arrow {
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let (file, _, _) = self.files.open(index)?;
         let root = file.path.parent().unwrap_or(Path::new(""));
-        let found = self.columns.read(index, scratch, |place, scratch| {
-            let anywhere = self.anywhere && self.columns.image() == Some(place);
-            self.find(index, place, scratch)?.opened(root, anywhere, scratch)
+        let found = self.columns.read(index, scratch, |column, scratch| {
+            let anywhere = self.anywhere && self.columns.image() == Some(column);
+            self.find(index, column, scratch)?.opened(root, anywhere, scratch)
         });
         found.map_err(|e| e.at_path(&file.path))
     }
@@ -298,10 +299,10 @@ impl Source for Arrow {
     of_files!(files);
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
-        let Some(place) = self.columns.label() else { return Ok(None) };
+        let Some(column) = self.columns.label() else { return Ok(None) };
         let (file, _, _) = self.files.open(index)?;
         scratch.clear();
-        let found = self.find(index, place, scratch)?;
+        let found = self.find(index, column, scratch)?;
         found.cell(scratch).and_then(|cell| self.columns.label_of(cell)).map_err(|e| e.at_path(&file.path))
     }
 

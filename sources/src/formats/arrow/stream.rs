@@ -1,8 +1,8 @@
-//! Reads the message headers of a file: the schema, and the location of each batch of rows.
+//! Reads the message headers of a file, which contain the schema and locate each batch of rows.
 //!
-//! Every length and offset is checked once, in this module, so that later reads stay within their
-//! buffers. The format is defined in the section "Serialization and Interprocess Communication
-//! (IPC)" of the Arrow columnar format specification.
+//! This module checks every length and offset once, so that later reads stay within their buffers.
+//! The format is defined in the section "Serialization and Interprocess Communication (IPC)" of the
+//! Arrow columnar format specification.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use super::schema::{Field, Kind, Schema};
 use crate::error::{Error, Result, reserve};
 use crate::machine::bytes::Bytes;
 
-/// First bytes of a file in the file format. The rest of the file contains a stream.
+/// The first bytes of a file in the file format. A stream follows them.
 pub(crate) const MAGIC: &[u8] = b"ARROW1\0\0";
 /// Marker at the start of each message.
 const CONTINUATION: u32 = u32::MAX;
@@ -22,13 +22,13 @@ const MAX_HEADER: u64 = 256 << 20;
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) rows: usize,
-    /// Number of values in each node, which is a column or a part of one.
+    /// Number of values in each node. A node is a column, or a field inside a nested column.
     pub(super) nodes: Box<[u64]>,
-    /// Offset in the file, and length, of each buffer.
+    /// Offset in the file and length of each buffer, in bytes.
     pub(super) buffers: Box<[(u64, u64)]>,
 }
 
-/// The schema and the batches of a file, according to its message headers.
+/// The schema and the batches that the message headers of a file describe.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     pub(super) schema: Schema,
@@ -52,7 +52,8 @@ impl Stream {
             let damaged = |cause: String| Error::in_source(format!("not valid Arrow at byte {start}: {cause}"));
             let cut = || {
                 damaged(format!(
-                    "the file ends after {len} bytes without an end mark: it is truncated, or its writer was not closed"
+                    "the file ends after {len} bytes without an end marker: it is truncated, or its writer was not \
+                     closed"
                 ))
             };
             let mut word = |at: u64| -> Result<u32> {
@@ -72,7 +73,7 @@ impl Stream {
             }
             let size = u64::from(size);
             if size > MAX_HEADER {
-                return Err(damaged(format!("a message header claims {size} bytes")));
+                return Err(damaged(format!("a message header claims {size} bytes: expected at most {MAX_HEADER}")));
             }
             if size > len - at {
                 return Err(cut());
@@ -84,18 +85,18 @@ impl Stream {
                 reserve(&mut stream.batches, 1)?;
             }
             let body = Message::read(message, &mut stream, at, len).map_err(|e| match e {
-                Broken::Cut => cut(),
-                Broken::Cause(cause) => damaged(cause),
+                MessageError::Cut => cut(),
+                MessageError::Cause(cause) => damaged(cause),
             })?;
             at += body;
         }
         stream.ok_or_else(|| Error::in_source("not an Arrow file: it has no schema"))
     }
 
-    /// Checks the total number of rows.
+    /// Checks that the total number of rows equals `expected`, if it is given.
     ///
     /// # Errors
-    /// If `expected` is given and differs from the number of rows.
+    /// If the numbers differ.
     pub(super) fn with_rows(self, expected: Option<u64>) -> Result<Self> {
         let rows = self.batches.iter().fold(0_u64, |rows, batch| rows.saturating_add(batch.rows as u64));
         match expected {
@@ -107,48 +108,50 @@ impl Stream {
     }
 }
 
-/// The reason why a message cannot be used.
-enum Broken {
+/// Why a message cannot be used.
+enum MessageError {
     /// The file ends inside the message.
     Cut,
     Cause(String),
 }
 
-impl From<&str> for Broken {
+impl From<&str> for MessageError {
     fn from(cause: &str) -> Self {
-        Broken::Cause(cause.to_owned())
+        MessageError::Cause(cause.to_owned())
     }
 }
 
-impl From<String> for Broken {
+impl From<String> for MessageError {
     fn from(cause: String) -> Self {
-        Broken::Cause(cause)
+        MessageError::Cause(cause)
     }
 }
 
 struct Message;
 
 impl Message {
-    /// Adds a message to `stream`. The body of the message starts at byte `at` of a file that is
-    /// `len` bytes long. Returns the length of the body.
-    fn read(message: Table<'_>, stream: &mut Option<Stream>, at: u64, len: u64) -> Result<u64, Broken> {
+    /// Adds the schema or the batch in a message to `stream`. The body of the message starts at
+    /// byte `at` of a file that is `len` bytes long. Returns the length of the body.
+    fn read(message: Table<'_>, stream: &mut Option<Stream>, at: u64, len: u64) -> Result<u64, MessageError> {
         const DAMAGED: &str = "damaged message header";
         let version = message.short(0, 0).ok_or(DAMAGED)?;
         let body = u64::try_from(message.long(3).ok_or(DAMAGED)?).map_err(|_| DAMAGED)?;
         if body > len - at {
-            return Err(Broken::Cut);
+            return Err(MessageError::Cut);
         }
         let header = message.table(2).ok_or(DAMAGED)?.ok_or("a message has no header")?;
         match (message.byte(1).ok_or(DAMAGED)?, stream) {
-            // Metadata version V4 (encoded as 3) dates from 2017 (Arrow 0.8), and V5 from 2020
-            // (Arrow 1.0).
+            // Version V4, which is encoded as 3, was introduced in 2017 with Arrow 0.8, and V5 in
+            // 2020 with Arrow 1.0.
             _ if !(3..=4).contains(&version) => {
-                return Err(format!("unsupported format version {}", version + 1).into());
+                return Err(format!("unsupported format version {}: expected 4 or 5", version + 1).into());
             }
             (1, stream @ None) => {
                 let schema = Schema::read(header)?;
                 if schema.unions && version < 4 {
-                    return Err("unions are not supported in version 4 of the format".into());
+                    return Err("unions are not supported in version 4 of the format: write the file with a current \
+                                version of Arrow"
+                        .into());
                 }
                 *stream = Some(Stream { schema, batches: Vec::new() });
             }
@@ -164,7 +167,7 @@ impl Message {
 }
 
 impl Batch {
-    fn read(table: Table<'_>, schema: &Schema, at: u64, body: u64) -> Result<Self, Broken> {
+    fn read(table: Table<'_>, schema: &Schema, at: u64, body: u64) -> Result<Self, MessageError> {
         const DAMAGED: &str = "damaged batch header";
         if table.table(3).ok_or(DAMAGED)?.is_some() {
             return Err("compressed batches do not support random access: write the file without compression".into());
@@ -187,27 +190,28 @@ impl Batch {
             nulls.push(null != 0);
         }
         batch.nodes = lengths.into();
-        let placed = (0..buffers.len).map(|number| {
-            let [offset, length] = buffers.pair(number)?;
+        let located = (0..buffers.len).map(|index| {
+            let [offset, length] = buffers.pair(index)?;
             let (offset, length) = (u64::try_from(offset).ok()?, u64::try_from(length).ok()?);
             (offset.checked_add(length)? <= body).then_some((at + offset, length))
         });
-        batch.buffers = placed.collect::<Option<_>>().ok_or("a buffer is outside its batch")?;
+        batch.buffers = located.collect::<Option<_>>().ok_or("a buffer is outside its batch")?;
         for field in &schema.fields {
             batch.check(field, rows as u64, &nulls)?;
         }
         Ok(batch)
     }
 
-    /// Checks that `field` has at least `least` values, and that its buffers contain all of them.
-    fn check(&self, field: &Field, least: u64, nulls: &[bool]) -> Result<(), String> {
+    /// Checks that `field` has at least `expected` values, and that its buffers are long enough for
+    /// all of its values.
+    fn check(&self, field: &Field, expected: u64, nulls: &[bool]) -> Result<(), String> {
         let name = &field.name;
         let length = self.nodes[field.node];
-        if length < least {
-            return Err(format!("column {name:?} has {length} values: expected {least}"));
+        if length < expected {
+            return Err(format!("column {name:?} has {length} values: expected {expected}"));
         }
-        let has = |number: usize, needed: Option<u64>| match needed {
-            Some(needed) if self.buffers[field.buffer + number].1 >= needed => Ok(()),
+        let has = |index: usize, needed: Option<u64>| match needed {
+            Some(needed) if self.buffers[field.buffer + index].1 >= needed => Ok(()),
             _ => Err(format!("a buffer of column {name:?} is shorter than its {length} values")),
         };
         if !matches!(field.kind, Kind::Null | Kind::Other { .. })
@@ -215,7 +219,7 @@ impl Batch {
         {
             has(0, Some(length.div_ceil(8)))?;
         }
-        // For an empty column, the offsets may be absent.
+        // An empty column may lack its offsets.
         let ends = |large: bool| {
             if length == 0 { Some(0) } else { (length.checked_add(1)?).checked_mul(if large { 8 } else { 4 }) }
         };
@@ -226,7 +230,7 @@ impl Batch {
             Kind::Half => has(1, length.checked_mul(2))?,
             Kind::FixedBytes(width) => has(1, length.checked_mul(width as u64))?,
             Kind::Bytes { large } | Kind::Text { large } | Kind::List { large } => has(1, ends(large))?,
-            Kind::FixedList(_) | Kind::Struct | Kind::Part => {}
+            Kind::FixedList(_) | Kind::Struct | Kind::OneChild => {}
         }
         let inside = match field.kind {
             Kind::Struct => length,

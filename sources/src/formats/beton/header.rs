@@ -1,4 +1,4 @@
-//! Parser for the header of FFCV's `.beton` files, version 2. The layout follows `ffcv/types.py`.
+//! Parses the header of FFCV's `.beton` files, version 2, as `ffcv/types.py` defines it.
 
 use crate::error::{Error, Result};
 use crate::model::value::Element;
@@ -10,30 +10,31 @@ pub(super) const FIELD: usize = 1 + 16 + 1024;
 /// Length of an entry in the allocation table, in bytes.
 pub(super) const ALLOCATION: usize = 24;
 
-/// File header.
+/// The file header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) fields: usize,
     pub(super) samples: u64,
-    /// Offset of the allocation table, which comes after the data of the samples.
+    /// Offset of the allocation table, which follows the data of the samples.
     pub(super) table: u64,
 }
 
-/// Type of a field.
+/// The type of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
     Float,
     Int,
-    /// An image, stored as a JPEG or as raw pixels.
+    /// An image: a JPEG or raw pixels.
     Image,
     Bytes,
     Json,
     Array(Dtype, Vec<usize>),
-    /// An unsupported type. The string completes an error message that begins with "field NAME ".
-    Unread(String),
+    /// An unsupported type. The string is the predicate of an error message that begins with "field
+    /// NAME ".
+    Unsupported(String),
 }
 
-/// Element type of an array field.
+/// The element type of an array field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dtype {
     Of(Element),
@@ -44,7 +45,7 @@ pub(super) enum Dtype {
 pub(super) struct Field {
     pub(super) name: String,
     pub(super) kind: Kind,
-    /// Offset of the field in a sample's record.
+    /// Offset of the field in a sample's record, in bytes.
     pub(super) at: usize,
 }
 
@@ -62,15 +63,19 @@ impl Header {
     /// # Errors
     /// If the version is not 2, or if the file is truncated.
     pub(super) fn parse(bytes: &[u8], len: u64) -> Result<Self> {
-        let cut = || Error::in_source(format!("not a .beton file: it has only {len} bytes"));
+        let cut = || Error::in_source(format!("not a .beton file: it has only {len} bytes, fewer than the header"));
         let version = u16_at(bytes, 0).ok_or_else(cut)?;
         if version != 2 {
-            return Err(Error::in_source(format!("FFCV version {version}, or not a .beton file: expected version 2")));
+            return Err(Error::in_source(format!(
+                "unsupported FFCV version {version} (expected 2), or not a .beton file"
+            )));
         }
         let fields = u16_at(bytes, 2).ok_or_else(cut)?.into();
         let (samples, table) = u64_at(bytes, 8).zip(u64_at(bytes, 16)).ok_or_else(cut)?;
         if table == 0 {
-            return Err(Error::in_source("the writer did not finish the file: the allocation table is missing"));
+            return Err(Error::in_source(
+                "the allocation table is missing: the writer did not finish the file, so write it again",
+            ));
         }
         if table > len || !(len - table).is_multiple_of(ALLOCATION as u64) {
             return Err(Error::in_source(format!(
@@ -82,28 +87,29 @@ impl Header {
 }
 
 impl Field {
-    /// Parses the fields in `descriptions`. Returns them and the length of a sample's record.
+    /// Parses the field `descriptions`. Returns the fields, and the length of a sample's record in
+    /// bytes.
     ///
     /// # Errors
     /// If the name of a field is invalid, or if its type has an unknown size.
-    pub(super) fn all(descriptions: &[u8]) -> Result<(Vec<Field>, usize)> {
+    pub(super) fn parse_all(descriptions: &[u8]) -> Result<(Vec<Field>, usize)> {
         let (mut fields, mut at, mut widest) = (Vec::new(), 0_usize, 1);
-        for (number, description) in descriptions.chunks_exact(FIELD).enumerate() {
+        for (index, description) in descriptions.chunks_exact(FIELD).enumerate() {
             let (name, arguments) = description[1..].split_at(16);
             let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
             let name = std::str::from_utf8(name)
-                .map_err(|_| Error::in_source(format!("the name of field {number} is not ASCII")))?;
+                .map_err(|_| Error::in_source(format!("the name of field {index} is not UTF-8")))?;
             if name.is_empty() {
-                return Err(Error::in_source(format!("field {number} has no name: the file is damaged")));
+                return Err(Error::in_source(format!("field {index} has no name: the file is damaged")));
             }
             let kind = Kind::parse(description[0], arguments);
-            // Size and alignment of the field in a record, following NumPy's layout of structured
-            // types. Nested records are not aligned.
+            // The size and the alignment of the field in a record. They follow NumPy's layout of
+            // structured types, in which nested records are not aligned.
             let (size, align) = match kind {
                 Kind::Float | Kind::Int | Kind::Array(..) => (8, 8),
                 Kind::Image => (13, 1),
                 Kind::Bytes | Kind::Json => (16, 1),
-                Kind::Unread(ref why) => {
+                Kind::Unsupported(ref why) => {
                     return Err(Error::in_source(format!(
                         "field {name:?} {why}, so the size of a record is unknown: write the dataset without this field"
                     )));
@@ -119,23 +125,23 @@ impl Field {
 }
 
 impl Kind {
-    fn parse(number: u8, arguments: &[u8]) -> Self {
-        match number {
+    fn parse(code: u8, arguments: &[u8]) -> Self {
+        match code {
             0 => Kind::Float,
             1 => Kind::Int,
             2 => Kind::Image,
             3 => Kind::Bytes,
             4 | 6 => {
-                Self::array(arguments).unwrap_or_else(|| Kind::Unread("is an array of an unsupported type".into()))
+                Self::array(arguments).unwrap_or_else(|| Kind::Unsupported("is an array of an unsupported type".into()))
             }
             5 => Kind::Json,
-            255 => Kind::Unread("has a custom type".into()),
-            _ => Kind::Unread(format!("has the unknown type {number}")),
+            255 => Kind::Unsupported("has a custom type".into()),
+            _ => Kind::Unsupported(format!("has the unknown type {code}")),
         }
     }
 
-    /// Parses an array type: the shape, padded with zeros, then a NumPy type as JSON, such as
-    /// `[["", "<f4"]]`.
+    /// Parses an array type, which consists of the shape, padded with zeros, and a NumPy type in
+    /// JSON, such as `[["", "<f4"]]`.
     fn array(arguments: &[u8]) -> Option<Self> {
         let sides: Option<Vec<u64>> = (0..32).map(|axis| u64_at(arguments, 8 * axis)).collect();
         let mut shape: Vec<usize> = sides?.into_iter().map(|side| usize::try_from(side).ok()).collect::<Option<_>>()?;

@@ -1,10 +1,10 @@
-//! FFCV's `.beton` files, version 2.
+//! Reads FFCV's `.beton` files, version 2.
 //!
-//! 1. `header`: parser for the fields, and their offsets in a record.
+//! 1. `header`: parses the file header and the descriptions of the fields.
 //! 2. `rows`: locates and converts the values of a sample.
 //! 3. `set`: opens a file.
 //!
-//! `row` registers the format.
+//! `row` contains the format's entry in `DATA_FORMATS`.
 
 #[cfg(feature = "chunks")]
 mod header;

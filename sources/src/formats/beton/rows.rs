@@ -10,8 +10,8 @@ use crate::model::value::Element;
 use crate::values::items::{Layout, Places, widened};
 use crate::values::record::{Found, Holds};
 
-/// The fields, and a fixed-size record for each sample. A record contains the scalars of the
-/// sample, and pointers to its other values.
+/// The fields of a file, and the fixed-size record of each sample. A record contains the scalars of
+/// the sample, and pointers to its other values.
 pub(super) struct BetonRows {
     names: Vec<String>,
     fields: Vec<Field>,
@@ -30,21 +30,21 @@ impl BetonRows {
         BetonRows { names, fields, records, size, allocations }
     }
 
-    /// Returns the part of `row`'s record that starts at `field`.
+    /// Returns `row`'s record from `field` to the end.
     fn record(&self, row: usize, field: &Field) -> &[u8] {
         &self.records[row * self.size + field.at..][..self.size - field.at]
     }
 
-    /// Returns the offset and the length of a field's bytes outside the record, or `None` if the
-    /// record itself contains the value.
+    /// Returns the offset and the length of a value that is stored outside the record, or `None` if
+    /// the record itself contains the value.
     fn pointer(&self, row: usize, field: &Field) -> Result<Option<(u64, u64)>> {
         let record = self.record(row, field);
         let word = |at: usize| u64_at(record, at).expect("inside the record");
-        let allocated = |pointer: u64| {
-            // An empty allocation has the same offset as the next allocation, and is sorted before
-            // it. So find the last allocation with this offset.
+        let allocated_len = |pointer: u64| {
+            // Find the last allocation with this offset. Empty allocations with the same offset are
+            // sorted before it.
             let after = self.allocations.partition_point(|&(at, _)| at <= pointer);
-            let found = after.checked_sub(1).map(|place| self.allocations[place]).filter(|&(at, _)| at == pointer);
+            let found = after.checked_sub(1).map(|index| self.allocations[index]).filter(|&(at, _)| at == pointer);
             found.map(|(_, len)| len).ok_or_else(|| {
                 let name = &field.name;
                 Error::in_source(format!(
@@ -52,19 +52,21 @@ impl BetonRows {
                 ))
             })
         };
-        let place = match &field.kind {
-            Kind::Float | Kind::Int | Kind::Unread(_) => return Ok(None),
-            Kind::Image => (word(5), allocated(word(5))?),
+        let pointer = match &field.kind {
+            Kind::Float | Kind::Int | Kind::Unsupported(_) => return Ok(None),
+            Kind::Image => (word(5), allocated_len(word(5))?),
             Kind::Bytes | Kind::Json => (word(0), word(8)),
-            Kind::Array(..) => (word(0), allocated(word(0))?),
+            Kind::Array(..) => (word(0), allocated_len(word(0))?),
         };
-        Ok(Some(place))
+        Ok(Some(pointer))
     }
 
-    /// Returns the byte range that contains all values of `row` that are outside its record.
+    /// Returns the smallest byte range that contains all values of `row` that are stored outside
+    /// its record.
     ///
     /// # Errors
-    /// If a value is outside the range `data`, or the returned range is longer than a page.
+    /// If a value is outside the range `data`, or if the returned range is longer than `page`
+    /// bytes.
     pub(super) fn span(&self, row: usize, data: &Range<u64>, page: u64) -> Result<(u64, u64)> {
         let (mut start, mut end) = (u64::MAX, 0);
         for field in &self.fields {
@@ -102,12 +104,12 @@ impl Layout for BetonRows {
     fn places(&self, row: usize, _head: &[u8], _len: usize) -> Result<Places> {
         let pointers = self.fields.iter().map(|field| self.pointer(row, field)).collect::<Result<Vec<_>>>()?;
         let start = pointers.iter().flatten().map(|pointer| pointer.0).min().unwrap_or(0);
-        let place = |pointer: Option<(u64, u64)>| {
+        let range = |pointer: Option<(u64, u64)>| {
             let (at, len) = pointer.unwrap_or((start, 0));
             let at = (at - start) as usize;
             at..at + len as usize
         };
-        Ok(pointers.into_iter().map(place).collect())
+        Ok(pointers.into_iter().map(range).collect())
     }
 
     fn holds(&self, column: usize, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<Holds> {
@@ -115,7 +117,7 @@ impl Layout for BetonRows {
             Kind::Int => Holds::Integers,
             Kind::Float | Kind::Array(..) => Holds::Numbers,
             Kind::Image => Holds::Images,
-            Kind::Bytes | Kind::Unread(_) => Holds::of_bytes(&first()?),
+            Kind::Bytes | Kind::Unsupported(_) => Holds::of_bytes(&first()?),
             Kind::Json => Holds::Json,
         })
     }
@@ -132,7 +134,7 @@ impl Layout for BetonRows {
         Ok(match &field.kind {
             Kind::Int => from_record(made, Element::I64),
             Kind::Float => from_record(made, Element::F64),
-            Kind::Bytes | Kind::Unread(_) => Found::Bytes(whole),
+            Kind::Bytes | Kind::Unsupported(_) => Found::Bytes(whole),
             Kind::Json => Found::Json(Part::Borrowed(bytes.strip_suffix(b"\0").unwrap_or(bytes))),
             Kind::Array(Dtype::Half, shape) => widened(bytes, shape, made),
             Kind::Array(Dtype::Of(element), shape) => Found::array(*element, shape, whole),
@@ -147,7 +149,7 @@ impl Layout for BetonRows {
                     )));
                 }
                 let start = made.len();
-                Numbers::npy_head::<u8>(&[height, width, 3], made);
+                Numbers::npy_header::<u8>(&[height, width, 3], made);
                 made.extend_from_slice(bytes);
                 Found::Bytes(Part::since(start, made))
             }

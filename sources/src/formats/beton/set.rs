@@ -23,7 +23,8 @@ pub(crate) fn open(at: At, options: &Options) -> Opened {
 
 type Spans = Vec<(u64, u64)>;
 
-/// Reads the fields, the records and the allocation table.
+/// Reads the fields, the records and the allocation table of a file. Returns them with the byte
+/// range of each sample's values.
 fn read(file: &HeldFile) -> Result<(BetonRows, Spans)> {
     let (len, mut scratch) = (file.len(), Vec::new());
     let bytes = file.get(0, HEADER as u64, &mut scratch)?;
@@ -31,7 +32,7 @@ fn read(file: &HeldFile) -> Result<(BetonRows, Spans)> {
     let page = bytes.get(4..8).and_then(|page| Some(u64::from(u32::from_le_bytes(*page.first_chunk()?)))).unwrap_or(0);
     let described = (header.fields * FIELD) as u64;
     let start = HEADER as u64 + described;
-    let (fields, size) = Field::all(file.get(HEADER as u64, described, &mut scratch)?)?;
+    let (fields, size) = Field::parse_all(file.get(HEADER as u64, described, &mut scratch)?)?;
     let fits = |records: &u64| start.checked_add(*records).is_some_and(|end| end <= header.table);
     let records = header.samples.checked_mul(size as u64).filter(fits);
     let Some(records) = records.filter(|_| fields.len() == header.fields && !fields.is_empty()) else {
@@ -41,16 +42,16 @@ fn read(file: &HeldFile) -> Result<(BetonRows, Spans)> {
         )));
     };
     let allocations = file.get(header.table, len - header.table, &mut scratch)?.chunks_exact(ALLOCATION);
-    let allocation = |entry| Ok(u64_at(entry, 8).zip(u64_at(entry, 16)).expect("an entry is as long"));
+    let allocation = |entry| Ok(u64_at(entry, 8).zip(u64_at(entry, 16)).expect("an entry has 24 bytes"));
     let allocations = collected(allocations.map(allocation))?;
     let records = copied(file.get(start, records, &mut scratch)?)?;
     let data = start + records.len() as u64..header.table;
     let rows = BetonRows::new(fields, records, size, allocations);
-    let span = |row: usize| rows.span(row, &data, page).map_err(|e| at_row(&e, row));
+    let span = |row: usize| rows.span(row, &data, page).map_err(|e| in_sample(&e, row));
     let spans = collected((0..header.samples as usize).map(span))?;
     Ok((rows, spans))
 }
 
-fn at_row(error: &Error, row: usize) -> Error {
+fn in_sample(error: &Error, row: usize) -> Error {
     Error::in_source(format!("sample {row}: {}", error.cause()))
 }

@@ -1,4 +1,4 @@
-//! Finds the image folder for a JSON file.
+//! Finds the folder of images that belongs to an annotation file.
 
 use std::path::{Path, PathBuf};
 
@@ -9,10 +9,10 @@ use crate::medium::stored::Below;
 use crate::model::store::Stores;
 use crate::values::annotated::below;
 
-/// Finds the folder that contains the image `name`, which is listed in `json`.
+/// Finds the folder that contains the image `name`, which the file `json` lists.
 ///
 /// # Errors
-/// If no candidate folder contains the image. The message lists the folders that were tried.
+/// If no candidate folder contains the image. The message lists these folders.
 pub(super) fn folder_of(json: &Path, name: &str) -> Result<PathBuf> {
     let candidates = candidates(json);
     for folder in &candidates {
@@ -20,19 +20,19 @@ pub(super) fn folder_of(json: &Path, name: &str) -> Result<PathBuf> {
             return Ok(folder.clone());
         }
     }
-    let looked: Vec<_> = candidates.iter().map(|folder| shown(folder)).collect();
-    let looked = looked.join(", ");
+    let searched: Vec<_> = candidates.iter().map(|folder| display(folder)).collect();
+    let searched = searched.join(", ");
     Err(Error::in_source(format!(
-        "the first image, {name:?}, was not found in {looked}; use Coco::with_images for a different folder"
+        "the first image, {name:?}, was not found in {searched}; use Coco::with_images for a different folder"
     ))
     .at_path(json))
 }
 
-/// Maximum number of images that are looked up to check a folder that the user has chosen.
-const TRIED: usize = 100;
+/// Maximum number of images that are looked up in a folder that the user has specified.
+const MAX_TRIED: usize = 100;
 
-/// Returns `folder` if it contains at least one of the first images of `json`. `names` iterates
-/// over the names of all images.
+/// Checks that `folder` contains at least one of the first [`MAX_TRIED`] images of `json`, and
+/// returns it. `names` iterates over the names of all images.
 ///
 /// # Errors
 /// If the folder does not exist, or if it contains none of the first images.
@@ -42,19 +42,18 @@ pub(super) fn check_folder<'a>(
     names: impl ExactSizeIterator<Item = &'a str>,
 ) -> Result<PathBuf> {
     if !file::is_folder(folder)? {
-        let cause = format!("the image folder {} is not a folder", shown(folder));
+        let cause = format!("the image folder {} is not a folder", display(folder));
         return Err(Error::in_source(cause).at_path(json));
     }
-    let (tried, mut first) = (names.len().min(TRIED), None);
-    for name in names.take(TRIED) {
-        // An image path that leads out of the folder does not count as missing here, because
-        // reading that sample fails anyway.
+    let (tried, mut first) = (names.len().min(MAX_TRIED), None);
+    for name in names.take(MAX_TRIED) {
+        // Do not count an invalid path as a missing image, because reading that sample reports it.
         if below(name).is_err() || file::exists(folder.join(name))? {
             return Ok(folder.to_owned());
         }
         first.get_or_insert(name);
     }
-    let (first, folder) = (first.unwrap_or_default(), shown(folder));
+    let (first, folder) = (first.unwrap_or_default(), display(folder));
     let cause = match tried {
         1 => format!("the image {first:?} was not found in {folder}"),
         _ => format!("the first {tried} images, such as {first:?}, were not found in {folder}"),
@@ -63,15 +62,15 @@ pub(super) fn check_folder<'a>(
 }
 
 /// Formats a folder for messages. An empty path, which means the current folder, is shown as `.`.
-fn shown(folder: &Path) -> String {
+fn display(folder: &Path) -> String {
     if folder.as_os_str().is_empty() { ".".to_owned() } else { folder.display().to_string() }
 }
 
-/// Finds the folder that contains the image `name` of the file at the URL `json`. Returns the
-/// folder's URL, which ends in `/`.
+/// Finds the folder that contains the image `name`, which the file at the URL `json` lists. Returns
+/// the folder's URL, with a trailing `/`.
 ///
 /// # Errors
-/// If no candidate folder contains the image, or a folder cannot be listed.
+/// If no candidate folder contains the image, or if a folder cannot be listed.
 pub(super) fn url_folder_of(json: &str, name: &str, stores: &Stores) -> Result<String> {
     let candidates: Vec<String> = candidates(Path::new(json)).iter().filter_map(|path| resolved(path)).collect();
     for folder in &candidates {
@@ -79,11 +78,11 @@ pub(super) fn url_folder_of(json: &str, name: &str, stores: &Stores) -> Result<S
             return Ok(folder.clone());
         }
     }
-    let looked = candidates.join(", ");
-    Err(Error::in_source(format!("the first image, {name:?}, was not found in {looked}")).at_path(json))
+    let searched = candidates.join(", ");
+    Err(Error::in_source(format!("the first image, {name:?}, was not found in {searched}")).at_path(json))
 }
 
-/// Resolves `..` in a URL and appends a `/`. Returns `None` if the URL leads out of its bucket.
+/// Resolves `..` in a URL, and appends a `/`. Returns `None` if the URL points outside its bucket.
 fn resolved(url: &Path) -> Option<String> {
     let url = slashed(url.to_str()?);
     let (scheme, path) = url.split_once("://")?;
@@ -97,10 +96,10 @@ fn resolved(url: &Path) -> Option<String> {
     (!parts.is_empty()).then(|| format!("{scheme}://{}/", parts.join("/")))
 }
 
-/// Returns the folders to try. The first is the folder that contains the file. Next, both in the
-/// parent of that folder and in the folder itself: the folder that the file is named after
-/// (`train2017` for `instances_train2017.json`), the folder of the same name in `images`, and
-/// `images`.
+/// Returns the folders that may contain the images, in the order in which they are tried. The first
+/// one is the folder of the file. The others are in the parent of this folder, and then in the
+/// folder itself: the folder that the file is named after (`train2017` for
+/// `instances_train2017.json`), the folder of this name in `images`, and `images`.
 fn candidates(json: &Path) -> Vec<PathBuf> {
     let beside = json.parent().unwrap_or(Path::new("")).to_owned();
     let above = if beside.as_os_str().is_empty() { PathBuf::from("..") } else { beside.join("..") };

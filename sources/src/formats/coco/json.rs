@@ -1,4 +1,4 @@
-//! The parts of COCO's JSON format that samples use. The format is specified at
+//! Deserializes the members of COCO's JSON format that samples use. The format is specified at
 //! <https://cocodataset.org/#format-data>.
 
 use std::borrow::Cow;
@@ -8,12 +8,12 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use serde_json::value::RawValue;
 
-/// Content of a COCO file. Other members of the JSON object are ignored.
+/// The content of a COCO file. Other members of the JSON object are ignored.
 #[derive(Deserialize)]
 pub(super) struct File<'a> {
     #[serde(borrow)]
     pub(super) images: Vec<Image<'a>>,
-    /// Annotations of all images. The files of test splits contain none.
+    /// Annotations of all images. Files for test splits contain none.
     #[serde(borrow, default)]
     pub(super) annotations: Vec<Object<'a>>,
     #[serde(borrow, default)]
@@ -40,15 +40,15 @@ pub(super) struct Object<'a> {
     #[serde(borrow)]
     pub(super) image_id: Id<'a>,
     pub(super) category_id: i64,
-    /// Left edge, upper edge, width and height of the box, in pixels.
+    /// Left edge, top edge, width and height of the box, in pixels.
     pub(super) bbox: [f64; 4],
     /// Area in pixels.
     #[serde(default)]
     pub(super) area: Option<f64>,
     #[serde(default, deserialize_with = "flag")]
     pub(super) iscrowd: bool,
-    /// The segmentation as it is written in the file. It is borrowed, because segmentations make up
-    /// most of the file.
+    /// The text of the segmentation. It borrows from the file's content, most of which consists of
+    /// segmentations.
     #[serde(borrow, default)]
     pub(super) segmentation: Option<&'a RawValue>,
     #[serde(default)]
@@ -65,9 +65,9 @@ pub(super) struct Category<'a> {
     pub(super) keypoints: Vec<Cow<'a, str>>,
 }
 
-/// Id of an image or annotation. COCO uses integers. Some other datasets use text.
+/// The ID of an image or annotation. COCO uses integers, but some datasets use strings.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
-#[serde(untagged, expecting = "expected an id: an integer or text")]
+#[serde(untagged, expecting = "expected an id: an integer or a string")]
 pub(super) enum Id<'a> {
     Number(i64),
     #[serde(borrow)]
@@ -92,7 +92,7 @@ impl fmt::Display for Id<'_> {
     }
 }
 
-/// A flag, which is written as 0 or 1, or as `false` or `true`.
+/// A flag, which files contain as 0 or 1 or as `false` or `true`.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected 0 or 1")]
 enum Flag {

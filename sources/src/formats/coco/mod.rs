@@ -1,10 +1,10 @@
-//! Images with COCO annotations, which consist of one JSON file and a folder of images.
+//! Reads COCO datasets, which consist of a JSON file with annotations and a folder of images.
 //!
 //! 1. `set`: [`Coco`], the source.
 //! 2. `json`: the structure of the JSON file.
 //! 3. `images`: finds the image folder.
 //!
-//! `row` registers the format.
+//! `row` contains the format's entry in `DATA_FORMATS`.
 
 #[cfg(feature = "annotations")]
 mod images;

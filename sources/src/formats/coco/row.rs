@@ -1,10 +1,10 @@
-//! Registers the format.
+//! The COCO format's entry in `DATA_FORMATS`.
 
 use crate::error::Result;
 use crate::medium::Around;
 use crate::options::{DataFormat, with_feature};
 
-/// Name of the annotation file that exporters write into the image folder.
+/// Name of the annotation file that some exporters write into the image folder.
 pub(super) const COCO_JSON: &str = "_annotations.coco.json";
 
 pub(crate) const ROW: DataFormat = DataFormat {
@@ -24,13 +24,14 @@ pub(crate) const ROW: DataFormat = DataFormat {
     })
 };
 
+/// Returns a hint if the opened image folder looks like part of a COCO dataset.
 fn annotates(around: &Around<'_>) -> Result<Option<String>> {
     let open = |json: &str| Ok(Some(format!("a COCO dataset: open its annotations, such as {json:?}")));
     if let Some(json) = around.file(&["json"], is_coco)? {
         return open(json);
     }
-    for (place, names) in &around.above {
-        for folder in names.iter().map(|name| format!("{place}{name}")) {
+    for (above, names) in &around.above {
+        for folder in names.iter().map(|name| format!("{above}{name}")) {
             if around.tree.has_file(&format!("{folder}/{COCO_JSON}"))? {
                 return Ok(Some(format!("a COCO dataset: open {folder:?}, or a different folder with {COCO_JSON}")));
             }
@@ -43,7 +44,7 @@ fn annotates(around: &Around<'_>) -> Result<Option<String>> {
     }
 }
 
-/// Returns whether `start` begins a JSON file with COCO annotations.
+/// Returns whether a JSON file that begins with `start` probably contains COCO annotations.
 fn is_coco(start: &[u8]) -> bool {
     let has = |word: &str| memchr::memmem::find(start, word.as_bytes()).is_some();
     has("\"supercategory\"")

@@ -1,4 +1,4 @@
-//! The source [`Coco`].
+//! The source [`Coco`], which joins a COCO file with its images.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -17,7 +17,7 @@ use crate::model::{Sample, Source};
 use crate::options::Options;
 use crate::values::annotated::{Parts, below, check_box, key_and_field};
 
-/// Images with annotations from a COCO JSON file: boxes, classes, masks and keypoints.
+/// Images with boxes, classes, masks and keypoints from a COCO JSON file.
 ///
 /// ```no_run
 /// use warpfeed_sources::Coco;
@@ -26,66 +26,72 @@ use crate::values::annotated::{Parts, below, check_box, key_and_field};
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 ///
-/// - **Samples** are the images, sorted by id as in torchvision's `CocoDetection`. An image has n
-///   boxes; without annotations, n is 0. The key of a sample is its `file_name` without the
-///   extension. The field `image_id.txt` contains the id.
-/// - **Boxes**: `boxes.npy`, (n, 4) f32: left, upper, right and lower edge in pixels. Boxes are in
-///   the order of the file. `boxes.crowd.npy`, (n) u8: `iscrowd`.
-/// - **Areas**: `boxes.area.npy`, (n) f32: `area` in pixels. The field exists if at least one
-///   annotation has an area. For annotations without an area, it contains the area of the box.
-/// - **Classes**: `boxes.class.npy`, (n) i64. The categories, sorted by id, are numbered 0, 1, 2,
-///   …: COCO's ids 1 to 90 become 0 to 79. [`classes`](Source::classes) returns their names.
-/// - **Masks**: `boxes.masks.json`: the n `segmentation`s (polygons or run-length codes), as they
-///   are written in the file. The field exists if at least one annotation has a segmentation.
-/// - **Keypoints**: `boxes.points.npy`, (n, K, 3) f32: the x, y and visibility of the K
-///   `keypoints`. The field exists if the categories define keypoints or if an annotation has
-///   keypoints. For a box without keypoints, all values are 0.
-/// - **Size**: `boxes.image_size.txt`: the `width` and `height` of the image according to the file.
+/// - **Samples** are the images, sorted by ID as in torchvision's `CocoDetection`. Below, n is the
+///   number of an image's boxes, which may be 0. The key of a sample is its `file_name` without the
+///   extension. The field `image_id.txt` contains the ID of the image.
+/// - **Boxes**: `boxes.npy`, f32 of shape (n, 4), contains the left, top, right and bottom edge of
+///   each box in pixels. Boxes are in the order of the file. `boxes.crowd.npy`, u8 of shape (n,),
+///   contains `iscrowd`.
+/// - **Areas**: `boxes.area.npy`, f32 of shape (n,), contains `area` in pixels, or the area of the
+///   box for annotations without an area. Samples have this field if any annotation in the file has
+///   an area.
+/// - **Classes**: `boxes.class.npy`, i64 of shape (n,). A class is the index of its category in a
+///   list of all categories sorted by ID, so COCO's category IDs 1 to 90 become 0 to 79.
+///   [`classes`](Source::classes) returns their names.
+/// - **Masks**: `boxes.masks.json` contains the n `segmentation`s (polygons or run-length codes)
+///   exactly as the file does. Samples have this field if any annotation in the file has a
+///   segmentation.
+/// - **Keypoints**: `boxes.points.npy`, f32 of shape (n, K, 3), contains the x, y and visibility of
+///   the K `keypoints`, or zeros for boxes without keypoints. Samples have this field if the
+///   categories define keypoints or any annotation has keypoints.
+/// - **Size**: `boxes.image_size.txt` contains the `width` and `height` that the file gives for the
+///   image.
 ///
-/// `field::Boxes` delivers all of these in batches. It compares the annotated size with the actual
-/// size of the image. If the EXIF data rotates the image, but the stored pixels were annotated, the
-/// annotations are rotated to match.
+/// `field::Boxes` delivers all of these fields in batches. It compares the size in the file with
+/// the actual size of the image. If EXIF data rotates the image but the annotations refer to the
+/// stored pixels, it rotates the annotations too.
 ///
-/// **Memory.** Opening loads the whole file. For example, opening a JSON file of 468 MB with
-/// 860,000 annotations needed at most 617 MB. Afterwards, an annotation takes about 110 bytes plus
-/// its keypoints. Segmentations are read from the file together with the sample. If the file is
-/// modified while it is open, the next epoch fails.
+/// **Memory.** Opening loads the whole file. For example, opening a 468 MB file with 860,000
+/// annotations needed at most 617 MB. After that, each annotation takes about 110 bytes plus its
+/// keypoints. Segmentations are not kept in memory: they are read from the file with each sample.
+/// If the file is modified while it is open, the next epoch fails.
 ///
-/// **Object stores.** The file and its images may be in an object store. In this case, the image
-/// folder is listed once, images are prefetched, and the text of the segmentations stays in memory.
+/// **Object stores.** The file and its images may be in an object store. In this case, opening
+/// lists the image folder once, images are prefetched, and the text of the segmentations stays in
+/// memory.
 ///
-/// **Invalid annotations.** Reading a sample fails if it has an unknown category, or a box that
-/// exceeds the image by more than one pixel or a hundredth of the side, whichever is larger. The
-/// message names the annotation. Like pycocotools, the source ignores annotations of images that
-/// the file does not list. Opening logs a warning that states how many there are. If no annotation
-/// belongs to a listed image, opening fails.
+/// **Invalid annotations.** Reading a sample fails if an annotation has an unknown category, or a
+/// box that extends beyond the image by more than one pixel or 1% of the width or height, whichever
+/// is larger. The message names the annotation. Like pycocotools, this source ignores annotations
+/// of images that the file does not list, and logs a warning with their number. If none of the
+/// annotations belongs to a listed image, opening fails.
 #[derive(Debug)]
 pub struct Coco {
     /// The JSON file or, in an object store, the text of its segmentations.
     json: HeldFile,
     /// Folder of the images, with a trailing `/`.
     root: String,
-    set: Set,
+    set: Content,
     formats: Vec<Format>,
-    /// Reader for the images, if they are in an object store.
+    /// Reads the images, if they are in an object store.
     stored: Option<Stored>,
 }
 
-/// The content of the JSON file that is kept in memory.
+/// The contents of the JSON file that stay in memory.
 #[derive(Debug)]
-struct Set {
+struct Content {
     images: Vec<Image>,
     /// All annotations, grouped by image, in the order of the images.
     annotations: Vec<Annotation>,
-    /// Ids of the categories, in ascending order.
+    /// IDs of the categories, in ascending order.
     categories: Vec<i64>,
     classes: Vec<String>,
     masks: bool,
-    /// Whether any annotation has an area.
+    /// Whether any annotation of the file has an area.
     areas: bool,
     /// Number of keypoints per box, or 0 if the dataset has none.
     points: usize,
-    /// The x, y and visibility of all keypoints.
+    /// The x, y and visibility of all keypoints of all annotations.
     coordinates: Vec<f32>,
 }
 
@@ -95,12 +101,13 @@ struct Image {
     name: Box<str>,
     width: u32,
     height: u32,
-    /// End of the image's annotations in the list of all annotations.
+    /// End of this image's annotations in [`Content::annotations`].
     end: usize,
 }
 
 impl Image {
-    /// Returns the size according to the file. Some programs write 0 if the size is unknown.
+    /// Returns the size that the file gives for the image. Some programs write 0 for an unknown
+    /// size.
     fn size(&self) -> Option<(u32, u32)> {
         (self.width > 0 && self.height > 0).then_some((self.width, self.height))
     }
@@ -108,15 +115,16 @@ impl Image {
 
 #[derive(Debug)]
 struct Annotation {
+    /// Index of the image in [`Content::images`].
     image: u32,
     /// Index of the annotation in the file's list.
-    number: u32,
-    /// Id of the annotation, or its index if the file contains no id.
+    index: u32,
+    /// ID of the annotation, or its index if it has no ID.
     id: Id<'static>,
     category: i64,
-    /// Left, upper, right and lower edge.
+    /// Left, top, right and bottom edge, in pixels.
     edges: [f64; 4],
-    /// Area in pixels, which defaults to the area of the box.
+    /// Area in pixels. Equals the area of the box if the file gives no area.
     area: f32,
     crowd: bool,
     /// Offset of the segmentation in the file.
@@ -128,23 +136,23 @@ struct Annotation {
 }
 
 impl Coco {
-    /// Opens the annotations in `json`. The images may be in the same folder as the file, in a
-    /// folder that the file is named after (`train2017` for `instances_train2017.json`), or in a
-    /// folder `images`. These two folders may be next to the file or in its parent folder.
+    /// Opens the annotations in `json`. The images may be in the folder of the file, in a folder
+    /// that the file is named after (`train2017` for `instances_train2017.json`), or in a folder
+    /// called `images`. The latter two may be next to the file or next to the file's folder.
     ///
     /// # Errors
-    /// If the file cannot be read or is not COCO JSON (the message contains line and column), if no
-    /// annotation belongs to a listed image, if an id is used twice, or if the images cannot be
-    /// found.
+    /// If the file cannot be read or is not COCO JSON (the message contains line and column), if
+    /// none of the annotations belongs to a listed image, if two images or two categories have the
+    /// same ID, or if the images cannot be found.
     pub fn open(json: impl AsRef<Path>) -> Result<Self> {
         Self::here(json.as_ref(), None)
     }
 
-    /// Opens the annotations in `json` for the images below `folder`.
+    /// Opens the annotations in `json`, with the images in `folder`.
     ///
     /// # Errors
-    /// The errors of [`open`](Coco::open). Also fails if none of the first 100 images exists.
-    /// Otherwise, a missing image is reported when its sample is read.
+    /// As for [`open`](Coco::open), and if none of the first 100 images exists. If some images
+    /// exist, a missing image is reported when its sample is read.
     pub fn with_images(json: impl AsRef<Path>, folder: impl AsRef<Path>) -> Result<Self> {
         Self::here(json.as_ref(), Some(folder.as_ref()))
     }
@@ -159,7 +167,7 @@ impl Coco {
         let file = if medium.is_store() { medium.open(json)? } else { HeldFile::open(json, false)?.0 };
         // Read the whole file at once, so that segmentations can be borrowed instead of copied.
         let bytes = medium.read(json, u64::MAX)?;
-        let mut set = Set::parse(&bytes, json).map_err(|e| e.at_path(json))?;
+        let mut set = Content::parse(&bytes, json).map_err(|e| e.at_path(json))?;
         let formats = options.formats.clone();
         if medium.is_store() {
             let (stores, url) = (&options.stores, json.to_str().unwrap_or_default());
@@ -180,7 +188,7 @@ impl Coco {
         Ok(Coco { json: file, root: root(&folder)?, set, formats, stored: None })
     }
 
-    /// Checks the class and the box of an annotation that belongs to `image`.
+    /// Checks the class and the box of an annotation of `image`.
     fn check(&self, annotation: &Annotation, image: &Image) -> Result<()> {
         self.set
             .class(annotation)
@@ -223,8 +231,8 @@ impl Source for Coco {
         }
         if self.set.masks {
             let json = parts.begin("boxes.masks.json");
-            for (number, annotation) in annotations.iter().enumerate() {
-                json.push(if number == 0 { b'[' } else { b',' });
+            for (position, annotation) in annotations.iter().enumerate() {
+                json.push(if position == 0 { b'[' } else { b',' });
                 let start = json.len();
                 if annotation.len == 0 {
                     json.extend_from_slice(b"null");
@@ -274,7 +282,7 @@ impl Source for Coco {
     }
 
     fn fields(&self) -> Option<Vec<String>> {
-        // If there are no annotations, samples have no box fields.
+        // The names are unknown without annotations, as in files for test splits.
         if self.set.annotations.is_empty() {
             return None;
         }
@@ -291,25 +299,25 @@ impl Source for Coco {
     }
 }
 
-impl Set {
+impl Content {
     /// Parses `bytes`, the content of the file at `path`.
     fn parse(bytes: &[u8], path: &Path) -> Result<Self> {
         let content: json::File<'_> =
-            serde_json::from_slice(bytes).map_err(|e| Error::in_source(format!("not COCO JSON: {e}")))?;
+            serde_json::from_slice(bytes).map_err(|e| Error::in_source(format!("not a COCO file: {e}")))?;
         if content.images.is_empty() {
             return Err(Error::in_source("the file lists no images"));
         }
-        Set::of(content, bytes, path)
+        Content::from_json(content, bytes, path)
     }
 
-    fn of(mut content: json::File<'_>, bytes: &[u8], path: &Path) -> Result<Self> {
+    fn from_json(mut content: json::File<'_>, bytes: &[u8], path: &Path) -> Result<Self> {
         sort(&mut content)?;
         let mut coordinates = Vec::new();
         let (mut annotations, areas, points) = {
-            let mut places = HashMap::<&Id<'_>, u32>::new();
-            reserved(places.try_reserve(content.images.len()))?;
-            places.extend(content.images.iter().map(|image| &image.id).zip(0..));
-            let listed = |object: &&Object<'_>| places.contains_key(&object.image_id);
+            let mut indices = HashMap::<&Id<'_>, u32>::new();
+            reserved(indices.try_reserve(content.images.len()))?;
+            indices.extend(content.images.iter().map(|image| &image.id).zip(0..));
+            let listed = |object: &&Object<'_>| indices.contains_key(&object.image_id);
             check_listed(&content.annotations, listed, path)?;
             let named = content.categories.iter().map(|category| category.keypoints.len()).max();
             let with_points = content.annotations.iter().filter(|object| object.keypoints.is_some()).filter(listed);
@@ -317,15 +325,15 @@ impl Set {
             let points = named.filter(|&named| named > 0).or(given).unwrap_or(0);
             let areas = content.annotations.iter().any(|object| object.area.is_some() && listed(&object));
             let objects = content.annotations.into_iter().enumerate();
-            let annotations = objects.filter_map(|(number, object)| {
-                let &image = places.get(&object.image_id)?;
-                Some(Annotation::of(object, number, image, points, &mut coordinates, bytes))
+            let annotations = objects.filter_map(|(index, object)| {
+                let &image = indices.get(&object.image_id)?;
+                Some(Annotation::new(object, index, image, points, &mut coordinates, bytes))
             });
             (collected(annotations)?, areas, points)
         };
-        // A stable sort would allocate memory. Sorting by `number` as well keeps the annotations of
-        // an image in the order of the file.
-        annotations.sort_unstable_by_key(|annotation| (annotation.image, annotation.number));
+        // Sort by index too, which keeps the annotations of an image in the order of the file. A
+        // stable sort would do the same, but allocates memory.
+        annotations.sort_unstable_by_key(|annotation| (annotation.image, annotation.index));
         let images = content.images.into_iter().enumerate().map(|(index, image)| {
             Ok(Image {
                 id: image.id.into_owned(),
@@ -335,7 +343,7 @@ impl Set {
                 end: annotations.partition_point(|annotation| annotation.image as usize <= index),
             })
         });
-        Ok(Set {
+        Ok(Content {
             images: collected(images)?,
             categories: content.categories.iter().map(|category| category.id).collect(),
             classes: content.categories.into_iter().map(|category| category.name.into_owned()).collect(),
@@ -347,8 +355,8 @@ impl Set {
         })
     }
 
-    /// Copies all segmentations from `bytes` to a new buffer, and adjusts the annotations to point
-    /// into this buffer.
+    /// Copies all segmentations from `bytes` into a new buffer, and makes the annotations refer to
+    /// this buffer.
     fn segmentations(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut text = Vec::new();
         for annotation in self.annotations.iter_mut().filter(|annotation| annotation.len > 0) {
@@ -368,7 +376,9 @@ impl Set {
         let found = self.categories.binary_search(&annotation.category);
         found.map(|class| class as i64).map_err(|_| {
             let (category, all) = (annotation.category, self.categories.len());
-            Error::in_source(format!("unknown category {category}: the file lists {all} categories"))
+            Error::in_source(format!(
+                "unknown category {category}: expected the id of one of the {all} categories that the file lists"
+            ))
         })
     }
 }
@@ -391,8 +401,8 @@ fn sort(content: &mut json::File<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Logs a warning if there are annotations for which `listed` returns `false`: the file does not
-/// list their images.
+/// Logs a warning if the file does not list the images of some annotations, for which `listed`
+/// returns `false`.
 ///
 /// # Errors
 /// If `listed` returns `false` for all annotations.
@@ -413,23 +423,23 @@ fn check_listed(annotations: &[Object<'_>], listed: impl Fn(&&Object<'_>) -> boo
 }
 
 impl Annotation {
-    /// Creates the annotation at index `number` of the file's list. `bytes` is the content of the
-    /// file.
-    fn of(
+    /// Creates the annotation at `index` in the file's list. Appends its keypoints to
+    /// `coordinates`. `bytes` is the content of the file.
+    fn new(
         object: Object<'_>,
-        number: usize,
+        index: usize,
         image: u32,
         points: usize,
         coordinates: &mut Vec<f32>,
         bytes: &[u8],
     ) -> Result<Self> {
-        let id = object.id.map_or(Id::Number(number as i64), Id::into_owned);
+        let id = object.id.map_or(Id::Number(index as i64), Id::into_owned);
         let keypoints = object.keypoints.unwrap_or_default();
         if !keypoints.is_empty() && keypoints.len() != 3 * points {
             let (found, needed) = (keypoints.len(), 3 * points);
             return Err(Error::in_source(format!(
-                "annotation {id} has {found} keypoint numbers: expected {needed} for {points} points of x, y and \
-                 visibility"
+                "annotation {id} has {found} keypoint values: expected {needed}, the x, y and visibility of {points} \
+                 points"
             )));
         }
         let start = (!keypoints.is_empty()).then_some(coordinates.len());
@@ -446,6 +456,6 @@ impl Annotation {
         let edges = [x, y, x + width, y + height];
         let (category, crowd) = (object.category_id, object.iscrowd);
         let area = object.area.unwrap_or(width * height) as f32;
-        Ok(Annotation { image, number: number as u32, id, category, edges, area, crowd, at, len, points: start })
+        Ok(Annotation { image, index: index as u32, id, category, edges, area, crowd, at, len, points: start })
     }
 }

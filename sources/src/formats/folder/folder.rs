@@ -1,4 +1,4 @@
-//! The source [`Folder`].
+//! The source [`Folder`], which reads images from a folder or an object store.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::index;
 use super::masks::Masks;
 use super::names::Names;
-use super::stored::of_objects;
+use super::stored::select_images;
 use crate::error::{Error, Result, reserve};
 use crate::format::{self, Format};
 use crate::machine::bytes::room;
@@ -20,29 +20,30 @@ use crate::stats::NetworkStats;
 
 /// Images in a folder.
 ///
-/// A folder with subfolders is read like torchvision's `ImageFolder`. Each top-level subfolder is a
-/// class. The classes are sorted by name, and their labels are 0, 1, 2, …. An image belongs to the
-/// class folder that contains it, at any depth. Samples are in the order of `ImageFolder`. A class
-/// folder without images also has a label, as with `allow_empty=True`. Images next to the class
-/// folders are ignored, and a warning states how many there are.
+/// A folder with subfolders is read like torchvision's `ImageFolder`: each top-level subfolder is a
+/// class, and contains the images of its class at any depth. A label is the index of the class in a
+/// list of all class folders sorted by name. Class folders without images count too, as with
+/// `allow_empty=True`. Samples are in the same order as in `ImageFolder`. Images next to the class
+/// folders are ignored, with a warning that states their number.
 ///
-/// If no subfolder contains images, the folder is flat: the samples are the images that it contains
-/// directly, sorted by name, without labels.
+/// If no subfolder contains images, the samples are the images directly in the folder, sorted by
+/// name. They have no labels.
 ///
-/// - Images have the extension `jpg`, `jpeg`, `png`, `webp`, `gif`, `bmp`, `tif` or `tiff`, in
-///   upper or lower case, or that of a custom [format](crate::Options::formats). The field is named
-///   after the format: `jpg` for both JPEG extensions, and `tif` for both TIFF extensions.
-/// - Files with other extensions, such as `.ppm`, `.heic` and `.txt`, are ignored, and a warning
-///   states how many there are.
-/// - The key of a sample is the path of its image below the folder, without the extension, and with
-///   `/` as the separator on every system. Files that differ only in their extension are separate
-///   samples with the same key. `pack` reports how many such keys there are.
-/// - Files and folders whose names start with a dot are ignored. If a name is not UTF-8, reading
-///   its sample fails. Symbolic links are followed, except links to a folder that contains the
-///   link.
+/// - Images are the files with the extension `jpg`, `jpeg`, `png`, `webp`, `gif`, `bmp`, `tif` or
+///   `tiff`, in upper or lower case, or with an extension of a custom
+///   [format](crate::Options::formats). The field is named after the format: `jpg` for both JPEG
+///   extensions, and `tif` for both TIFF extensions.
+/// - Files with other extensions, such as `.ppm`, `.heic` and `.txt`, are ignored, with a warning
+///   that states their number.
+/// - The key of a sample is the path of its image relative to the folder, without the extension,
+///   and with `/` as the separator on every system. Files that differ only in their extension are
+///   separate samples with the same key; `pack` reports the number of such keys.
+/// - Files and folders with a name that starts with a dot are ignored. Reading a sample fails if
+///   its name is not UTF-8. Symbolic links are followed, except those that point to a folder that
+///   contains the link.
 ///
-/// Opening only lists names, at several hundred thousand per second. An image file is opened when
-/// its sample is read.
+/// Opening a folder only lists its names, at several hundred thousand per second. Each image file
+/// is opened when its sample is read.
 #[derive(Debug)]
 pub struct Folder {
     names: Names,
@@ -51,7 +52,7 @@ pub struct Folder {
     files: Files,
 }
 
-/// Where the image files are.
+/// Where the images are stored.
 #[derive(Debug)]
 enum Files {
     Local {
@@ -64,43 +65,49 @@ enum Files {
         /// All objects below the URL.
         objects: Arc<[Object]>,
         /// Index of each sample's object in `objects`.
-        of: Arc<[u32]>,
+        object_indices: Arc<[u32]>,
         remote: Arc<Remote>,
     },
 }
 
 impl Files {
-    /// Iterates over the object of each sample. For a local folder, there are none.
+    /// Iterates over the objects of all samples, in order. Yields nothing for a local folder.
     fn objects(&self) -> impl Iterator<Item = &Object> {
         let stored = match self {
             Files::Local { .. } => None,
-            Files::Stored { objects, of, .. } => Some(of.iter().map(|&number| &objects[number as usize])),
+            Files::Stored { objects, object_indices, .. } => {
+                Some(object_indices.iter().map(|&index| &objects[index as usize]))
+            }
         };
         stored.into_iter().flatten()
     }
 }
 
 impl Folder {
-    /// Lists the images below `path` that have a built-in format. To add formats, use
-    /// [`Options::formats`](crate::Options::formats).
+    /// Opens the images in the folder at `path`. Only the built-in formats are recognized; to add
+    /// formats, use [`Options::formats`](crate::Options::formats).
     ///
     /// # Errors
     /// If the path does not exist or is not a folder, if a folder cannot be listed, or if there are
-    /// no images. If there are no images, the message lists the supported extensions and the kinds
-    /// of files that were found.
+    /// no images. In the latter case, the message lists the supported extensions and the extensions
+    /// that were found.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with(&At::here(path.as_ref()), &Options::new())
     }
 
-    /// Opens a local folder, or objects in a store, with the formats and masks in `options`. If
-    /// `options` request an index, the listing is loaded from the index next to the folder,
-    /// provided that it is up to date. Otherwise, the folder is listed, and the index is written if
-    /// it was requested.
+    /// Opens a folder, or the objects below a URL, with the formats and masks in `options`. If
+    /// `options` request an index for a local folder, its listing is loaded from the index file
+    /// next to it. If that file is missing or stale, the folder is listed and the index is written.
     pub(crate) fn with(at: &At, options: &Options) -> Result<Self> {
         let path = &*at.path;
         if let Medium::Store { remote, listed } = &at.medium {
-            let (names, of) = of_objects(at.url(), listed, &options.formats).map_err(|e| e.at_path(path))?;
-            let files = Files::Stored { objects: listed.clone(), of: of.into(), remote: remote.clone() };
+            let (names, object_indices) =
+                select_images(at.url(), listed, &options.formats).map_err(|e| e.at_path(path))?;
+            let files = Files::Stored {
+                objects: listed.clone(),
+                object_indices: object_indices.into(),
+                remote: remote.clone(),
+            };
             return Ok(Folder { names, formats: options.formats.clone(), files });
         }
         let (formats, indexed) = (options.formats.clone(), options.indexed);
@@ -122,7 +129,8 @@ impl Folder {
         if !names.bad.is_empty() {
             let (count, first) = (names.bad.len(), names.path(names.bad[0]));
             tracing::warn!(
-                "{}: {count} names are not UTF-8, such as {first:?}; reading these samples fails",
+                "{}: {count} names are not UTF-8, such as {first:?}; reading these samples will fail until they are \
+                 renamed",
                 path.display()
             );
         }
@@ -133,13 +141,12 @@ impl Folder {
         Ok(Folder { names, formats, files: Files::Local { root, masks } })
     }
 
-    /// Returns the folders that contain images, relative to `url`. Without class folders, there are
-    /// none.
+    /// Returns the folders that contain images, relative to `url`. Returns none if there are no
+    /// class folders.
     pub(crate) fn class_folders<'a>(&'a self, url: &'a str) -> Box<dyn Iterator<Item = &'a str> + 'a> {
         match &self.files {
             Files::Local { .. } => Box::new(self.names.class_folders()),
-            // Use the names of the objects rather than those in the listing, because names in URLs
-            // may be percent-encoded.
+            // Use the URLs of the objects instead of `names`, because URLs may be percent-encoded.
             Files::Stored { .. } => {
                 let below = move |object: &'a Object| object.url.strip_prefix(url)?.strip_prefix('/');
                 let mut last = "";
@@ -150,20 +157,22 @@ impl Folder {
     }
 }
 
-/// Resolves the path `other` relative to the parent of `path`.
+/// Resolves the relative path `other` in the parent of `path`.
 fn beside(path: &Path, other: &Path) -> PathBuf {
-    // Paths such as `.` and `x/..` have no file name, so use the absolute path to find the parent.
+    // Paths such as `.` and `x/..` have no file name, so make them absolute to find their parent.
     let path = std::path::absolute(path).ok().filter(|_| path.file_name().is_none()).unwrap_or_else(|| path.to_owned());
     path.parent().map_or_else(|| other.to_owned(), |parent| parent.join(other))
 }
 
 impl Folder {
-    /// Reads the local image at `index`, and its mask.
-    fn local<'a>(
+    /// Reads sample `index` of a local folder: the image and, if masks were requested, its mask.
+    fn read_local<'a>(
         &'a self,
         index: usize,
-        (root, masks): (&str, Option<&'a Masks>),
-        (key, field): (&'a str, &'a str),
+        root: &str,
+        masks: Option<&'a Masks>,
+        key: &'a str,
+        field: &'a str,
         scratch: &'a mut Vec<u8>,
     ) -> Result<Sample<'a>> {
         let path = self.names.path(index);
@@ -171,7 +180,7 @@ impl Folder {
             let cause = format!("the name {path:?} is not UTF-8: rename the file or folder");
             return Err(Error::in_source(cause).at_path(root));
         }
-        // Build the full path in `scratch`, which is free until the file's bytes are read.
+        // Build the full path in `scratch`, which is unused until the file is read.
         let full = root.len() + path.len();
         if scratch.len() < full {
             let longer = FIRST_READ.max(full);
@@ -187,7 +196,7 @@ impl Folder {
 
         let mut sample = Sample::new(key);
         if let Some(masks) = masks {
-            let (name, file) = masks.of(index, path)?;
+            let (name, file) = masks.mask_of(index, path)?;
             let end = file::open(&file)
                 .and_then(|mut opened| read_whole(&mut opened, scratch, len))
                 .map_err(|e| Error::io(file, &e))?;
@@ -207,9 +216,9 @@ impl Source for Folder {
         let (key, extension) = path.rsplit_once('.').unwrap_or((path, ""));
         let field = format::field_of_file(extension, &self.formats).unwrap_or("img");
         let sample = match &self.files {
-            Files::Local { root, masks } => self.local(index, (root, masks.as_ref()), (key, field), scratch)?,
-            Files::Stored { objects, of, remote } => {
-                let object = &objects[of[index] as usize];
+            Files::Local { root, masks } => self.read_local(index, root, masks.as_ref(), key, field, scratch)?,
+            Files::Stored { objects, object_indices, remote } => {
+                let object = &objects[object_indices[index] as usize];
                 let bytes = room(scratch, object.len)?;
                 remote.read(index as u64, object, 0, bytes)?;
                 Sample::new(key).with_field(field, &*bytes)?
@@ -222,9 +231,10 @@ impl Source for Folder {
     }
 
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
-        let Files::Stored { objects, of, remote } = &self.files else { return None };
-        let (all, of) = (objects.clone(), of.clone());
-        let part = move |sample: u64| of.get(sample as usize).map(|&number| (number, 0..all[number as usize].len));
+        let Files::Stored { objects, object_indices, remote } = &self.files else { return None };
+        let (all, object_indices) = (objects.clone(), object_indices.clone());
+        let part =
+            move |sample: u64| object_indices.get(sample as usize).map(|&index| (index, 0..all[index as usize].len));
         remote.follow(order, Parts::new(objects.clone(), part))
     }
 
@@ -258,7 +268,7 @@ impl Source for Folder {
     fn path(&self, index: usize) -> Option<PathBuf> {
         Some(match &self.files {
             Files::Local { root, .. } => format!("{root}{}", self.names.path(index)).into(),
-            Files::Stored { objects, of, .. } => objects[of[index] as usize].url.clone().into(),
+            Files::Stored { objects, object_indices, .. } => objects[object_indices[index] as usize].url.clone().into(),
         })
     }
 
@@ -278,7 +288,7 @@ mod tests {
     use super::*;
     use crate::error::ErrorKind;
 
-    /// Creates a folder of files. The content of each file is its own path.
+    /// Creates a folder that contains `files`. The content of each file is its path.
     fn tree(files: &[&str]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for file in files {
@@ -289,8 +299,8 @@ mod tests {
         root
     }
 
-    /// Returns the key, field name, label and content of every sample. All reads share one
-    /// `scratch`.
+    /// Reads all samples with the same `scratch`. Returns the key, field name, label and content of
+    /// each.
     fn all(set: &Folder) -> Vec<(String, String, Option<i64>, String)> {
         let mut scratch = Vec::new();
         let read = |i| {
@@ -319,7 +329,7 @@ mod tests {
         let set = Folder::open(root.path()).unwrap();
         assert_eq!(set.classes(), ["bird", "cat", "dog"]);
         let row = |key: &str, field: &str, label, file: &str| (key.into(), field.into(), Some(label), file.into());
-        // This is the order of torchvision's make_dataset: sorted(os.walk("cat")) lists "cat",
+        // torchvision's make_dataset has the same order: sorted(os.walk("cat")) lists "cat",
         // "cat/a", "cat/a-b".
         assert_eq!(
             all(&set),
@@ -399,7 +409,7 @@ mod tests {
         assert_eq!(
             set.read(1, &mut Vec::new()).unwrap_err().kind(),
             ErrorKind::Io,
-            "a broken link is not silently dropped"
+            "a broken link is an error instead of a missing sample"
         );
     }
 }

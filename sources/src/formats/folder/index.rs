@@ -1,15 +1,18 @@
-//! Caches the listing of a folder `x` in the file `x.warpfeed-index` next to it.
+//! Caches the listing of a folder `x` in the index file `x.warpfeed-index` next to it.
 //!
-//! [`index_file`] provides the framing of the file. The content is, in this order:
-//! - as `u64`: a hash of the known formats; the numbers of folders, samples, classes, labels and
-//!   bad names; and the total length of all paths;
-//! - the folders (`u64` modification time in ns, name), the samples (`u64` end of the path), the
-//!   labels (`u32`), and the samples with bad names (`u64`);
-//! - the class names and the paths.
+//! [`index_file`] frames the content, which consists of the following parts:
+//! 1. seven `u64`s: a hash of the known formats, the numbers of folders, samples, classes, labels
+//!    and names that are not UTF-8, and the total length of all paths;
+//! 2. for each folder, its modification time in ns as a `u64`, and its name;
+//! 3. for each sample, the end of its path as a `u64`;
+//! 4. for each label, its value as a `u32`;
+//! 5. for each name that is not UTF-8, the index of its sample as a `u64`;
+//! 6. the names of the classes;
+//! 7. the concatenated paths.
 //!
 //! The modification time of a folder changes when an entry is added, removed or renamed. The index
-//! is therefore up to date if the times of all folders are unchanged. Writing to a file in place
-//! changes neither a name nor the time of a folder, so it does not affect the index.
+//! is therefore up to date if the times of all folders are unchanged. Overwriting a file in place
+//! changes neither its name nor the time of its folder, so the index stays valid.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,14 +27,14 @@ use crate::machine::index_file::{self, Decoder, Encoder};
 
 const MAGIC: [u8; 8] = *b"wffoldr\x01";
 
-/// An index is written only if the last change to each folder is at least this old. File systems
-/// round times, so a folder that was changed more recently could change again without getting a
-/// different time.
-const SETTLED: Duration = Duration::from_secs(2);
+/// An index is written only if every folder was last changed longer ago than this. File systems
+/// round times, so a folder that was changed more recently could change again and keep the same
+/// time.
+const MIN_AGE: Duration = Duration::from_secs(2);
 
 /// Returns the path of the index for the folder at `path`.
 fn path_of(path: &Path) -> Option<PathBuf> {
-    // Canonicalize the path, because `.` and `x/..` have no file name.
+    // Canonicalize the path, because paths such as `.` and `x/..` have no file name.
     let path = fs::canonicalize(path).ok()?;
     let mut name = path.file_name()?.to_owned();
     name.push(".warpfeed-index");
@@ -45,23 +48,26 @@ pub(super) fn load(path: &Path, formats: &[Format]) -> Option<Names> {
     let current = |(below, time): &(&str, u64)| nanoseconds(modified(&path.join(below))) == Some(*time);
     let names = decode(&bytes, hash(formats)).filter(|(_, folders)| folders.iter().all(current));
     if names.is_none() {
-        tracing::info!("{}: stale or damaged index, listing the folder instead", file.display());
+        tracing::info!("{}: the index is stale or damaged; listing the folder instead", file.display());
     }
     names.map(|(names, _)| names)
 }
 
-/// Writes the index of the folder at `path` atomically, unless a folder has changed too recently.
-/// If writing fails, the folder is listed again the next time it is opened.
+/// Writes the index of the folder at `path` atomically, unless a folder was changed too recently.
+/// Only logs failures, because without an index the folder is simply listed again.
 pub(super) fn store(path: &Path, formats: &[Format], names: &Names, visited: &Visited) {
     let Some(target) = path_of(path) else { return };
     let settled = |time: &Option<SystemTime>| {
-        time.is_some_and(|time| SystemTime::now().duration_since(time).is_ok_and(|age| age > SETTLED))
+        time.is_some_and(|time| SystemTime::now().duration_since(time).is_ok_and(|age| age > MIN_AGE))
     };
     if visited.iter().any(|(name, time)| name.bad || !settled(time)) {
-        return tracing::info!("{}: not written, because a folder has changed within 2 seconds", target.display());
+        return tracing::info!(
+            "{}: not written, because a folder was changed less than 2 seconds ago",
+            target.display()
+        );
     }
     if let Err(e) = index_file::store(&target, &encode(names, visited, hash(formats))) {
-        tracing::warn!("{}: cannot be written ({e}), so every opening lists the folder", target.display());
+        tracing::warn!("{}: cannot be written ({e}), so the folder is listed each time it is opened", target.display());
     }
 }
 
@@ -92,13 +98,13 @@ fn encode(names: &Names, visited: &Visited, formats: u64) -> Vec<u8> {
     out.finish()
 }
 
-/// Decodes the listing, and the folders with their modification times. Returns `None` for anything
-/// that `encode` does not write. The bytes are not trusted: memory is reserved only for bytes that
-/// exist, and every number is checked against its range.
+/// Decodes an index into the listing, and the folders with their modification times. Returns `None`
+/// for anything that `encode` cannot have written. Does not trust the bytes: reserves memory only
+/// for entries that exist, and checks the range of every number.
 fn decode(bytes: &[u8], formats: u64) -> Option<(Names, Vec<(&str, u64)>)> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
-    let [looked, folders, samples, classes, labels, bad, length] = rest.longs()?;
-    if looked != formats || (labels != 0 && labels != samples) || samples == 0 {
+    let [formats_hash, folders, samples, classes, labels, bad, length] = rest.longs()?;
+    if formats_hash != formats || (labels != 0 && labels != samples) || samples == 0 {
         return None;
     }
     let mut visited = Vec::new();
@@ -122,11 +128,11 @@ fn decode(bytes: &[u8], formats: u64) -> Option<(Names, Vec<(&str, u64)>)> {
         push(&mut names.labels, label).ok()?;
     }
     for _ in 0..bad {
-        let place = usize::try_from(rest.long()?).ok()?;
-        if place >= names.ends.len() || names.bad.last().is_some_and(|&last| last >= place) {
+        let sample = usize::try_from(rest.long()?).ok()?;
+        if sample >= names.ends.len() || names.bad.last().is_some_and(|&last| last >= sample) {
             return None;
         }
-        push(&mut names.bad, place).ok()?;
+        push(&mut names.bad, sample).ok()?;
     }
     for _ in 0..classes {
         push(&mut names.classes, rest.text()?.to_owned()).ok()?;
@@ -135,7 +141,7 @@ fn decode(bytes: &[u8], formats: u64) -> Option<(Names, Vec<(&str, u64)>)> {
     names.paths.try_reserve_exact(paths.len()).ok()?;
     names.paths.push_str(paths);
     let whole = names.paths.len() as u64 == length && names.ends.last() == Some(&names.paths.len());
-    // The ends are in ascending order, so if the last end is inside the text, all of them are.
+    // The ends are in ascending order, so all of them are inside the text if the last one is.
     let cut = names.ends.iter().all(|&end| names.paths.is_char_boundary(end));
     (whole && cut).then_some((names, visited))
 }
@@ -161,12 +167,12 @@ mod tests {
     }
 
     #[test]
-    fn an_index_reads_back_and_detects_every_bit_flip() {
+    fn decoding_restores_an_index_and_detects_every_bit_flip() {
         let (names, visited) = listing();
         let bytes = encode(&names, &visited, 3);
         let (read, folders) = decode(&bytes, 3).unwrap();
         assert_eq!((read, folders), (names, vec![("", 5_000_000_000), ("a", 6_000_000_000), ("b", 7_000_000_000)]));
-        assert!(decode(&bytes, 4).is_none(), "other formats");
+        assert!(decode(&bytes, 4).is_none(), "an index for different formats is stale");
         for bit in 0..8 * bytes.len() {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
@@ -175,8 +181,8 @@ mod tests {
     }
 
     proptest! {
-        /// Damages the content and forges a valid hash. Decoding must not panic, and every path and
-        /// label in the result must be in range.
+        /// Damages the content, and then makes the hash valid again. Decoding must not panic, and
+        /// all paths and labels in the result must be in range.
         #[test]
         fn a_forged_index_cannot_reach_outside(changes in prop::collection::vec((8_usize..250, any::<u8>()), 1..6)) {
             let (names, visited) = listing();

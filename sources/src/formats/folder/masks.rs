@@ -1,4 +1,4 @@
-//! Masks in a separate folder, which are named like the images.
+//! Finds masks in a separate folder, in which they have the names of the images.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::machine::file;
 use crate::machine::hash::Hash;
 use crate::machine::slashes::slashed;
 
-/// Mask formats: for each, the file extensions and the name of the field.
+/// The file extensions of each mask format, and the field that contains such a mask.
 const FORMATS: [(&[&str], &str); 6] = [
     (&["png"], "mask.png"),
     (&["npy"], "mask.npy"),
@@ -21,20 +21,20 @@ const FORMATS: [(&[&str], &str); 6] = [
     (&["webp"], "mask.webp"),
 ];
 
-/// Index of an extension that marks an image without a mask.
-const NONE: u8 = u8::MAX;
+/// Marks an image without a mask, in place of an extension's index.
+const NO_MASK: u8 = u8::MAX;
 
 /// The masks for the images in a folder.
 #[derive(Debug)]
 pub(super) struct Masks {
     /// Path of the mask folder, with a trailing `/`.
     root: String,
-    /// The text before and after the image's name in the name of its mask.
-    around: (String, String),
-    /// Distinct extensions, spelled as in the file names, each with its field.
+    /// The text before and after the image's name in a mask's name.
+    affixes: (String, String),
+    /// The distinct extensions of the masks, spelled as in the file names, each with its field.
     extensions: Vec<(String, &'static str)>,
-    /// For each image, an index into `extensions`, or [`NONE`].
-    of: Vec<u8>,
+    /// For each image, an index into `extensions`, or [`NO_MASK`].
+    extension_of: Vec<u8>,
 }
 
 /// Returns the name of the field for masks with this extension.
@@ -43,38 +43,40 @@ fn field_of(extension: &str) -> Option<&'static str> {
     FORMATS.iter().find(|(extensions, _)| has(extensions)).map(|(_, field)| *field)
 }
 
-/// Splits a path into the part before the extension, and the extension.
-fn split(path: &str) -> (&str, &str) {
+/// Splits a path into the path without its extension, and the extension.
+fn split_extension(path: &str) -> (&str, &str) {
     path.rsplit_once('.').filter(|(_, end)| !end.contains('/')).unwrap_or((path, ""))
 }
 
 impl Masks {
-    /// Finds the masks for the images `names` in the folder at `path`. The last component of `path`
-    /// may be a pattern in which `*` stands for the name of the image.
+    /// Finds the masks of the images `names` in the folder at `path`. The last component of `path`
+    /// may be a pattern instead, in which `*` stands for the name of the image.
     ///
     /// # Errors
-    /// If the folder cannot be listed, if no image has a mask, or if an image has two masks.
+    /// If the folder cannot be listed, if none of the images has a mask, or if an image has two
+    /// masks.
     pub(super) fn find(path: &Path, names: &Names) -> Result<Self> {
         let last = path.file_name().and_then(|name| name.to_str()).filter(|name| name.contains('*'));
-        let (folder, around) = match last.and_then(|name| name.split_once('*')) {
-            Some((before, behind)) => (path.parent().unwrap_or(Path::new("")), (before.to_owned(), behind.to_owned())),
+        let (folder, affixes) = match last.and_then(|name| name.split_once('*')) {
+            Some((before, after)) => (path.parent().unwrap_or(Path::new("")), (before.to_owned(), after.to_owned())),
             None => (path, Default::default()),
         };
         if !file::is_folder(folder)? {
-            let cause = "masks: no such folder; a relative path is resolved in the parent of the image folder";
+            let cause =
+                "masks: no such folder: expected an absolute path, or one relative to the parent of the image folder";
             return Err(Error::config(cause).at_path(folder));
         }
         let Some(root) = folder.to_str() else {
             return Err(Error::in_source("the path of the folder is not UTF-8").at_path(folder));
         };
         let root = format!("{}/", slashed(root).trim_end_matches('/'));
-        // Let the listing treat `.npy` files as images, because masks may be arrays.
+        // Masks may be arrays, so make the listing treat `.npy` files as images.
         let npy = Format { name: "npy", field: "npy", extensions: &["npy"], matches: |_| false };
         let files = images_below(folder, &[npy])?;
-        let mut masks = Masks { root, around, extensions: Vec::new(), of: Vec::with_capacity(names.len()) };
+        let mut masks = Masks { root, affixes, extensions: Vec::new(), extension_of: Vec::with_capacity(names.len()) };
         let mut found = HashMap::<&str, (u8, &str)>::with_capacity(files.len());
         for file in &files {
-            let (key, extension) = split(file);
+            let (key, extension) = split_extension(file);
             let Some(field) = field_of(extension) else { continue };
             let known = masks.extensions.iter().position(|(known, _)| known == extension).unwrap_or_else(|| {
                 masks.extensions.push((extension.to_owned(), field));
@@ -85,29 +87,30 @@ impl Masks {
                 return Err(Error::in_source(cause).at_path(folder));
             }
         }
-        masks.take(found, files.len(), (folder, names))?;
+        masks.assign(found, files.len(), folder, names)?;
         Ok(masks)
     }
 
     /// Assigns the masks `found` to the images `names`. `count` is the number of mask files in
     /// `folder`.
-    fn take(
+    fn assign(
         &mut self,
         mut found: HashMap<&str, (u8, &str)>,
         count: usize,
-        (folder, names): (&Path, &Names),
+        folder: &Path,
+        names: &Names,
     ) -> Result<()> {
         let (mut used, mut missing) = (0, None);
         for index in 0..names.len() {
             let key = self.key(names.path(index));
             match found.get_mut(&*key) {
                 Some((known, file)) => {
-                    self.of.push(*known);
+                    self.extension_of.push(*known);
                     used += usize::from(!file.is_empty());
                     *file = "";
                 }
                 None => {
-                    self.of.push(NONE);
+                    self.extension_of.push(NO_MASK);
                     missing.get_or_insert(key);
                 }
             }
@@ -127,32 +130,32 @@ impl Masks {
         Ok(())
     }
 
-    /// Returns the path of the mask for the image at `path`, relative to the mask folder and
-    /// without the extension.
+    /// Returns the path that the mask of the image at `path` must have, relative to the mask folder
+    /// and without the extension.
     fn key(&self, path: &str) -> String {
-        let (key, _) = split(path);
+        let (key, _) = split_extension(path);
         let (folder, name) = key.rsplit_once('/').map_or(("", key), |(folder, name)| (folder, name));
         let slash = if folder.is_empty() { "" } else { "/" };
-        let (before, behind) = &self.around;
-        format!("{folder}{slash}{before}{name}{behind}")
+        let (before, after) = &self.affixes;
+        format!("{folder}{slash}{before}{name}{after}")
     }
 
-    /// Returns the field and the path of the mask for the image at `index`, whose path is `path`.
+    /// Returns the field and the path of the mask of image `index`, which has the path `path`.
     ///
     /// # Errors
-    /// If the image has no mask. The message contains the path of a file that would be accepted.
-    pub(super) fn of(&self, index: usize, path: &str) -> Result<(&'static str, String)> {
+    /// If the image has no mask. The message contains a path at which a mask would be found.
+    pub(super) fn mask_of(&self, index: usize, path: &str) -> Result<(&'static str, String)> {
         let file = format!("{}{}", self.root, self.key(path));
-        match self.extensions.get(usize::from(self.of[index])) {
+        match self.extensions.get(usize::from(self.extension_of[index])) {
             Some((extension, field)) => Ok((field, format!("{file}.{extension}"))),
             None => Err(Error::in_source("the mask is missing").at_path(format!("{file}.png"))),
         }
     }
 
-    /// Adds the names and the types of the masks to the hash of the samples.
+    /// Adds the pattern and the extensions of the masks to `hash`.
     pub(super) fn add_to(&self, hash: Hash) -> Hash {
-        let (before, behind) = &self.around;
-        let hash = self.extensions.iter().fold(hash.text(before).text(behind), |hash, (end, _)| hash.text(end));
-        self.of.iter().fold(hash, |hash, &known| hash.number(known.into()))
+        let (before, after) = &self.affixes;
+        let hash = self.extensions.iter().fold(hash.text(before).text(after), |hash, (end, _)| hash.text(end));
+        self.extension_of.iter().fold(hash, |hash, &known| hash.number(known.into()))
     }
 }

@@ -1,13 +1,13 @@
-//! Images in a folder.
+//! Reads images from a folder, or from below a URL in an object store.
 //!
 //! 1. `walk`: lists folders.
-//! 2. `names`: the images, labels and classes of a folder.
+//! 2. `names`: finds the images, labels and classes of a folder.
 //! 3. `index`: caches the listing in a file next to the folder.
 //! 4. `folder`: [`Folder`], the source.
-//! 5. `masks`: masks in a separate folder.
+//! 5. `masks`: finds masks in a separate folder.
 //! 6. `stored`: finds the images below a URL in an object store.
 //!
-//! `row` registers the format.
+//! `row` contains the format's entry in `DATA_FORMATS`.
 
 #[allow(clippy::module_inception)]
 mod folder;

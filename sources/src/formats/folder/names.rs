@@ -1,4 +1,4 @@
-//! Lists the images in a local folder, with their labels and classes.
+//! Lists the images of a local folder with their labels and classes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,33 +13,34 @@ use crate::machine::parallel::in_parallel;
 /// The images in a folder, with their labels and classes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Names {
-    /// All paths, relative to the root, concatenated. This avoids one allocation per path: a sample
-    /// takes the length of its path, plus 12 bytes.
+    /// The paths of all images relative to the root, concatenated. This saves an allocation per
+    /// path: a sample takes the length of its path plus 12 bytes.
     pub(super) paths: String,
+    /// The end of each image's path in `paths`.
     pub(super) ends: Vec<usize>,
-    /// Label of each sample. Empty if there are no classes.
+    /// The label of each sample, or empty if there are no classes.
     pub(super) labels: Vec<u32>,
     pub(super) classes: Vec<String>,
-    /// Sorted indices of the samples whose names are not UTF-8.
+    /// The sorted indices of the samples with names that are not UTF-8.
     pub(super) bad: Vec<usize>,
 }
 
-/// The folders that were listed, each with its modification time before it was listed. The name of
-/// the root is empty.
+/// The folders that have been listed, and their modification times just before. The name of the
+/// root is empty.
 pub(super) type Visited = Vec<(Name, Option<SystemTime>)>;
 
 impl Names {
     /// Returns a hash of the listing.
     pub(super) fn hash(&self) -> Hash {
-        // Include the ends, because different listings may have the same concatenated paths.
+        // Include the ends, because different paths may have the same concatenation.
         let hash = Hash::default().text(&self.paths);
         self.ends.iter().fold(hash, |hash, &end| hash.number(end as u64))
     }
 
-    /// Lists the images of the folder at `path`.
+    /// Lists the folder at `path`. Returns its images, and all folders that were listed.
     ///
     /// # Errors
-    /// If a folder cannot be listed, or there are no images.
+    /// If a folder cannot be listed, or if there are no images.
     pub(super) fn list(path: &Path, formats: &[Format]) -> Result<(Self, Visited)> {
         let canonical = fs::canonicalize(path).map_err(|e| Error::io(path, &e))?;
         let mut visited = vec![(Name { text: String::new(), bad: false }, modified(path))];
@@ -49,9 +50,9 @@ impl Names {
         let walk_class = |(folder, name): &(PathBuf, Name)| {
             let (ancestors, found, visited) = (vec![canonical.clone()], Vec::new(), Vec::new());
             let mut walk = Walk { ancestors, found, others: Others::default(), visited };
-            walk.folder(folder, name.clone(), formats)?;
-            // This is the order of ImageFolder, which sorts the folders in a class by path ("a-b"
-            // before "a/b"), then the files in each folder by name.
+            walk.visit(folder, name.clone(), formats)?;
+            // Use the order of ImageFolder: sort the folders in a class by path ("a-b" before
+            // "a/b"), then the files in each folder by name.
             walk.found.sort_unstable();
             Ok(walk)
         };
@@ -86,15 +87,16 @@ impl Names {
             } else {
                 format!("found {others}, {}", counted(folders, "subfolder", "subfolders"))
             };
-            let looked: Vec<_> = FORMATS.iter().chain(formats).flat_map(|format| format.extensions).copied().collect();
-            let looked = looked.join(", .");
-            return Err(Error::in_source(format!("no images: {found}; looked for .{looked}")).at_path(path));
+            let extensions: Vec<_> =
+                FORMATS.iter().chain(formats).flat_map(|format| format.extensions).copied().collect();
+            let extensions = extensions.join(", .");
+            return Err(Error::in_source(format!("no images: {found}; looked for .{extensions}")).at_path(path));
         }
-        others.tell_hidden(path);
+        others.warn_hidden(path);
         if others.count > 0 {
             tracing::warn!(
-                "{}: ignored {others}, which do not have the extension of a supported image format: convert such \
-                 images, or add a codec",
+                "{}: ignored {others}, which do not have the extension of a supported image format: convert them if \
+                 they are images, or add a codec",
                 path.display()
             );
         }
@@ -118,7 +120,7 @@ impl Names {
         self.ends.len()
     }
 
-    /// Iterates over the folders that contain images. Without class folders, there are none.
+    /// Iterates over the folders that contain images. Yields none if there are no class folders.
     pub(super) fn class_folders(&self) -> impl Iterator<Item = &str> {
         let mut last = "";
         let folders = (0..self.labels.len()).filter_map(|index| Some(self.path(index).rsplit_once('/')?.0));

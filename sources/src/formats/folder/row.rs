@@ -1,4 +1,4 @@
-//! Registers the format.
+//! The image folder's entry in `DATA_FORMATS`.
 
 use std::sync::Arc;
 

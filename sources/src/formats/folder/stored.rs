@@ -1,5 +1,5 @@
-//! Images below a URL in an object store. Classes, labels and order are the same as for a local
-//! folder.
+//! Finds the images below a URL in an object store. Classes, labels and order are the same as for a
+//! local folder.
 
 use std::collections::BTreeSet;
 
@@ -8,17 +8,16 @@ use crate::error::{Error, Result, counted, push, reserve};
 use crate::format::{self, FORMATS, Format};
 use crate::model::{Location, Object};
 
-/// Returns the path of the object at `url`, relative to `root`, which is a URL that ends in a
-/// slash. Paths on web servers are percent-decoded, so that classes and keys are the same as for a
-/// local copy of the folder.
+/// Returns the path of the object at `url` relative to `root`, a URL that ends in a slash.
+/// Percent-decodes paths on web servers, so that classes and keys are the same as for a local copy.
 fn path_below(root: &str, url: &str) -> Option<String> {
     let path = url.strip_prefix(root)?;
     let is_web = Location::of(root).scheme().is_some_and(|scheme| scheme.to_ascii_lowercase().starts_with("http"));
-    Some(if is_web { decoded(path) } else { path.to_owned() })
+    Some(if is_web { percent_decode(path) } else { path.to_owned() })
 }
 
 /// Percent-decodes `text`. If the result is not UTF-8, returns `text` unchanged.
-fn decoded(text: &str) -> String {
+fn percent_decode(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut parts = text.split('%');
     bytes.extend_from_slice(parts.next().unwrap_or_default().as_bytes());
@@ -39,24 +38,24 @@ fn is_image(object: &Object, formats: &[Format]) -> bool {
     !name.starts_with('.') && extension.is_some_and(|extension| format::field_of_file(extension, formats).is_some())
 }
 
-/// Selects the images among the `objects` below `url`. Also returns the index of each image's
-/// object.
+/// Selects the images among the `objects` below `url`. Returns the images, and the index of each
+/// image's object.
 ///
 /// # Errors
 /// If there are no images.
-pub(super) fn of_objects(url: &str, objects: &[Object], formats: &[Format]) -> Result<(Names, Vec<u32>)> {
+pub(super) fn select_images(url: &str, objects: &[Object], formats: &[Format]) -> Result<(Names, Vec<u32>)> {
     let root = format!("{url}/");
     let hidden = |path: &str| path.split('/').any(|part| part.starts_with('.'));
     let mut images: Vec<(String, u32)> = Vec::new();
-    // A top-level folder without images is a class as well.
+    // Include top-level folders without images.
     let mut classes = BTreeSet::new();
-    for (object, number) in objects.iter().zip(0..) {
+    for (object, index) in objects.iter().zip(0..) {
         let Some(path) = path_below(&root, &object.url) else { continue };
         if let Some((top, _)) = path.split_once('/').filter(|(top, _)| !hidden(top)) {
             classes.insert(top.to_owned());
         }
         if is_image(object, formats) && !hidden(&path) {
-            push(&mut images, (path, number))?;
+            push(&mut images, (path, index))?;
         }
     }
     if images.iter().any(|(path, _)| path.contains('/')) {
@@ -68,33 +67,34 @@ pub(super) fn of_objects(url: &str, objects: &[Object], formats: &[Format]) -> R
         }
     }
     if images.is_empty() {
-        let looked: Vec<_> = FORMATS.iter().chain(formats).flat_map(|format| format.extensions).copied().collect();
-        let (count, looked) = (objects.len(), looked.join(", ."));
-        return Err(Error::in_source(format!("no images among {count} objects below this URL; looked for .{looked}")));
+        let extensions: Vec<_> = FORMATS.iter().chain(formats).flat_map(|format| format.extensions).copied().collect();
+        let (count, extensions) = (objects.len(), extensions.join(", ."));
+        return Err(Error::in_source(format!(
+            "found no images among {count} objects under this URL; looked for .{extensions}"
+        )));
     }
-    // Sort classes by name, then the folders in a class by path, then the files in each folder by
-    // name.
+    // Sort by class, then by the path of the folder in the class, then by file name.
     let split = |path: &str| {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
         (folder.split('/').next().unwrap_or_default().to_owned(), folder.to_owned(), name.to_owned())
     };
     images.sort_by_cached_key(|(path, _)| split(path));
     let (mut names, classes) = (Names::default(), classes.into_iter().collect::<Vec<_>>());
-    let mut of = Vec::new();
-    reserve(&mut of, images.len())?;
-    for (path, number) in images {
+    let mut indices = Vec::new();
+    reserve(&mut indices, images.len())?;
+    for (path, index) in images {
         let (top, folder, name) = split(&path);
         names.push(&folder, &name, false)?;
         if !folder.is_empty() {
-            let label = classes.binary_search(&top).expect("the class of an image is listed");
+            let label = classes.binary_search(&top).expect("`classes` contains the top-level folder of every image");
             push(&mut names.labels, label as u32)?;
         }
-        of.push(number);
+        indices.push(index);
     }
     if !names.labels.is_empty() {
         names.classes = classes;
     }
-    Ok((names, of))
+    Ok((names, indices))
 }
 
 #[cfg(test)]

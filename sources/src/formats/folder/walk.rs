@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use crate::error::{Error, Result, counted, push};
 use crate::format::{self, Format};
 
-/// Content of a folder, sorted, without hidden files and folders.
+/// The content of a folder without hidden files and folders. Names are sorted.
 pub(super) struct Listing {
     pub(super) folders: Vec<OsString>,
     pub(super) images: Vec<Name>,
@@ -20,8 +20,8 @@ pub(super) struct Listing {
 /// Name of the file that marks a folder as a cache of the crate `warpfeed-stores`.
 const CACHE: &str = "warpfeed-cache";
 
-/// A file name as text. If the name is not UTF-8, `bad` is set: the conversion to text is lossy, so
-/// the file cannot be read.
+/// A file name as text. `bad` means that the name is not UTF-8: `text` is a lossy conversion, so it
+/// cannot be used to open the file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Name {
     pub(super) text: String,
@@ -37,32 +37,34 @@ impl Name {
     }
 }
 
-/// Counts the files that are not images, and collects some of their extensions (with the dot).
+/// Statistics about ignored files, for messages.
 #[derive(Default)]
 pub(super) struct Others {
+    /// Number of files that are not images.
     pub(super) count: usize,
+    /// The first few of their extensions in alphabetical order, with the dot.
     extensions: BTreeSet<String>,
     /// Number of hidden images and folders, and the path of the first one.
     hidden: Option<(usize, PathBuf)>,
 }
 
 impl Others {
-    /// Maximum number of extensions in the message. The first ones in alphabetical order are kept.
-    const NAMED: usize = 8;
+    /// Maximum number of extensions in a message.
+    const MAX_NAMED: usize = 8;
 
     fn push(&mut self, extension: Option<&str>) {
         self.count += 1;
-        // A long extension is most likely part of the name rather than a file type.
+        // A long extension is most likely a part of the name that happens to follow a dot.
         if let Some(extension) = extension.filter(|e| e.len() <= 8 && !e.contains(char::is_control)) {
             self.extensions.insert(format!(".{}", extension.to_lowercase()));
         }
-        self.cut();
+        self.limit();
     }
 
     pub(super) fn add(&mut self, other: Others) {
         self.count += other.count;
         self.extensions.extend(other.extensions);
-        self.cut();
+        self.limit();
         if let Some((count, first)) = other.hidden {
             self.hide(count, first);
         }
@@ -73,15 +75,15 @@ impl Others {
     }
 
     /// Logs a warning if there are hidden images or folders in `root`.
-    pub(super) fn tell_hidden(&self, root: &Path) {
+    pub(super) fn warn_hidden(&self, root: &Path) {
         if let Some((count, first)) = &self.hidden {
             let found = counted(*count, "hidden image or folder", "hidden images and folders");
             tracing::warn!("{}: ignored {found}, such as {}", root.display(), first.display());
         }
     }
 
-    fn cut(&mut self) {
-        while self.extensions.len() > Self::NAMED {
+    fn limit(&mut self) {
+        while self.extensions.len() > Self::MAX_NAMED {
             self.extensions.pop_last();
         }
     }
@@ -95,22 +97,24 @@ impl fmt::Display for Others {
     }
 }
 
-/// Lists the folder at `path`, but not its subfolders.
+/// Lists the folder at `path`, without descending into its subfolders.
 pub(super) fn list(path: &Path, formats: &[Format]) -> Result<Listing> {
     let mut listing = Listing { folders: Vec::new(), images: Vec::new(), others: Others::default() };
     for entry in fs::read_dir(path).map_err(|e| Error::io(path, &e))? {
         let entry = entry.map_err(|e| Error::io(path, &e))?;
         let name = entry.file_name();
-        // The directory entry distinguishes files from folders, so only links need an additional
-        // system call. A dangling link counts as a file: its sample fails when it is read, instead
-        // of being lost silently. Pipes and devices are skipped, because opening them could block.
+        // Only links need an additional system call, because the directory entry tells files from
+        // folders. A dangling link counts as a file, so that reading its sample fails instead of
+        // the sample disappearing silently. Skip pipes and devices, because opening them could
+        // block.
         let mut kind = entry.file_type().map_err(|e| Error::io(entry.path(), &e))?;
         if let (true, Ok(target)) = (kind.is_symlink(), fs::metadata(entry.path())) {
             kind = target.file_type();
         }
         let extension = Path::new(&name).extension().and_then(|e| e.to_str());
         if name.as_encoded_bytes().starts_with(b".") {
-            // `._x.jpg` is not an image: macOS stores the attributes of `x.jpg` in this file.
+            // `._x.jpg` is not an image: macOS stores the attributes of `x.jpg` in a file with this
+            // name.
             let is_image = !name.as_encoded_bytes().starts_with(b"._")
                 && extension.is_some_and(|e| format::field_of_file(e, formats).is_some());
             if kind.is_dir() || is_image {
@@ -124,7 +128,8 @@ pub(super) fn list(path: &Path, formats: &[Format]) -> Result<Listing> {
             push(&mut listing.images, Name::new(&name))?;
         } else {
             if name == CACHE {
-                let cause = "the folder is a cache, and its files would become samples: move it out of the dataset";
+                let cause =
+                    "the folder is a warpfeed cache, whose files would become samples: move it out of the dataset";
                 return Err(Error::in_source(cause).at_path(path));
             }
             listing.others.push(extension);
@@ -135,16 +140,16 @@ pub(super) fn list(path: &Path, formats: &[Format]) -> Result<Listing> {
     Ok(listing)
 }
 
-/// Lists the images at any depth below `path`. Returns relative paths, in the order of
+/// Lists the images at any depth below `path`. Returns their relative paths, in the order of
 /// [`Folder`](super::Folder).
 ///
 /// # Errors
-/// If a folder cannot be listed, or if a name is not UTF-8. Annotations refer to images by text, so
-/// such a name could never match.
+/// If a folder cannot be listed, or if a name is not UTF-8, because no annotation could refer to
+/// such an image.
 pub(crate) fn images_below(path: &Path, formats: &[Format]) -> Result<Vec<String>> {
     let (ancestors, found, visited) = (Vec::new(), Vec::new(), Vec::new());
     let mut walk = Walk { ancestors, found, others: Others::default(), visited };
-    walk.folder(path, Name { text: String::new(), bad: false }, formats)?;
+    walk.visit(path, Name { text: String::new(), bad: false }, formats)?;
     walk.found.sort_unstable();
     let mut paths = Vec::new();
     for (folder, names) in walk.found {
@@ -161,22 +166,22 @@ pub(crate) fn images_below(path: &Path, formats: &[Format]) -> Result<Vec<String
 
 /// The state of a recursive traversal of a folder.
 pub(super) struct Walk {
-    /// Canonical paths of the folders that contain the current folder.
+    /// The canonical paths of the folders that contain the current folder.
     pub(super) ancestors: Vec<PathBuf>,
-    /// Path of each folder, relative to the root, and the images in it.
+    /// The path of each folder relative to the root, and the images in it.
     pub(super) found: Vec<(Name, Vec<Name>)>,
     pub(super) others: Others,
-    /// Every folder that was listed, with its modification time before it was listed.
+    /// Every folder that has been listed, and its modification time just before.
     pub(super) visited: Vec<(Name, Option<SystemTime>)>,
 }
 
 impl Walk {
     /// Lists the folder at `path` and all folders below it. `below_root` is its path relative to
     /// the root.
-    pub(super) fn folder(&mut self, path: &Path, below_root: Name, formats: &[Format]) -> Result<()> {
+    pub(super) fn visit(&mut self, path: &Path, below_root: Name, formats: &[Format]) -> Result<()> {
         let canonical = fs::canonicalize(path).map_err(|e| Error::io(path, &e))?;
         if self.ancestors.contains(&canonical) {
-            tracing::warn!("{}: not followed, because it leads back to {}", path.display(), canonical.display());
+            tracing::warn!("{}: not followed, because it links back to {}", path.display(), canonical.display());
             return Ok(());
         }
         push(&mut self.visited, (below_root.clone(), modified(path)))?;
@@ -189,14 +194,14 @@ impl Walk {
         for name in &listing.folders {
             let own = Name::new(name);
             let (text, bad) = (format!("{}/{}", below_root.text, own.text), below_root.bad || own.bad);
-            self.folder(&path.join(name), Name { text, bad }, formats)?;
+            self.visit(&path.join(name), Name { text, bad }, formats)?;
         }
         self.ancestors.pop();
         Ok(())
     }
 }
 
-/// Returns the modification time of the folder at `path`: the last time that an entry was added,
+/// Returns the modification time of the folder at `path`, which is when an entry was last added,
 /// removed or renamed.
 pub(super) fn modified(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|metadata| metadata.modified()).ok()

@@ -1,4 +1,4 @@
-//! Parser for the `index.json` of LitData chunks.
+//! Parses the `index.json` of LitData chunks.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -8,14 +8,14 @@ use crate::error::{Error, Result};
 use crate::machine::file::is_below;
 use crate::values::items::check_copies;
 
-/// Content of `index.json`.
+/// The content of `index.json`.
 #[derive(Debug, Deserialize)]
 struct File {
     chunks: Vec<Chunk>,
     config: Config,
 }
 
-/// Configuration that applies to all chunks.
+/// The configuration of all chunks.
 #[derive(Debug, Deserialize)]
 struct Config {
     data_format: Option<Vec<String>>,
@@ -24,7 +24,7 @@ struct Config {
     compression: Option<String>,
     #[serde(default)]
     compression_level: Value,
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "some_value")]
     encryption: Option<Value>,
     #[serde(default)]
     item_loader: Option<String>,
@@ -32,17 +32,16 @@ struct Config {
     format: Option<String>,
 }
 
-/// Deserializes an entry to `Some`, even if its value is null, so that only an absent entry is
-/// `None`.
-fn present<'de, D: serde::Deserializer<'de>>(from: D) -> std::result::Result<Option<Value>, D::Error> {
+/// Deserializes an entry to `Some` even if its value is null, so that `None` means an absent entry.
+fn some_value<'de, D: serde::Deserializer<'de>>(from: D) -> std::result::Result<Option<Value>, D::Error> {
     Value::deserialize(from).map(Some)
 }
 
-/// A file that contains samples.
+/// A chunk: a file that contains samples.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct Chunk {
     pub(super) filename: String,
-    /// Length of the file in bytes, after decompression.
+    /// Length of the decompressed file, in bytes.
     #[serde(rename = "chunk_bytes")]
     pub(super) bytes: u64,
     /// Number of samples.
@@ -51,9 +50,9 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    /// Returns the file name of the decompressed copy, or `None` if the name of the chunk does not
-    /// contain `compression`.
-    pub(super) fn plain(&self, compression: &str) -> Option<String> {
+    /// Returns the file name of the decompressed copy, which does not contain `compression`.
+    /// Returns `None` if the name of the chunk does not contain it either.
+    pub(super) fn decompressed_name(&self, compression: &str) -> Option<String> {
         let plain = self.filename.replace(&format!(".{compression}"), "");
         (plain != self.filename).then_some(plain)
     }
@@ -65,12 +64,12 @@ pub(super) struct Index {
     pub(super) chunks: Vec<Chunk>,
     /// Names of the values, in the order in which samples store them.
     pub(super) names: Vec<String>,
-    /// Name of the serializer of each value.
+    /// The name of each value's serializer.
     pub(super) serializers: Vec<String>,
-    /// Name of the compression, if chunks are compressed as a whole.
+    /// The name of the compression, if whole chunks are compressed.
     pub(super) compression: Option<String>,
-    /// Whether the index has no entry for encryption. Such an index was written by LitData before
-    /// 0.2.17, or by its predecessor in Lightning 2.
+    /// Whether the index lacks the entry for encryption, and was thus written by LitData before
+    /// 0.2.17 or by its predecessor in Lightning 2.
     pub(super) early: bool,
 }
 
@@ -78,31 +77,32 @@ impl Index {
     /// Parses the text of an `index.json`.
     ///
     /// # Errors
-    /// If the text is not an index of LitData chunks, or if the chunks use an unsupported feature.
+    /// If the text is not the index of LitData chunks, or if the chunks use an unsupported feature.
     pub(super) fn parse(text: &[u8]) -> Result<Self> {
-        let bad = |e: serde_json::Error| Error::in_source(format!("not an index of LitData chunks: {e}"));
+        let bad = |e: serde_json::Error| Error::in_source(format!("not the index of LitData chunks: {e}"));
         let File { chunks, config } = serde_json::from_slice(text).map_err(bad)?;
-        let unread = |what: String, advice: &str| Err(Error::in_source(format!("{what} are not supported: {advice}")));
+        let unsupported =
+            |what: String, advice: &str| Err(Error::in_source(format!("{what} are not supported: {advice}")));
         let rewrite = "write the dataset with PyTreeLoader";
         match config.item_loader.as_deref() {
             None | Some("PyTreeLoader") => {}
-            Some("ParquetLoader") => return unread("Parquet chunks".into(), "open the Parquet files themselves"),
-            Some("TokensLoader") => return unread("token chunks".into(), rewrite),
-            Some(loader) => return unread(format!("chunks for the item loader {loader:?}"), rewrite),
+            Some("ParquetLoader") => return unsupported("Parquet chunks".into(), "open the Parquet files themselves"),
+            Some("TokensLoader") => return unsupported("token chunks".into(), rewrite),
+            Some(loader) => return unsupported(format!("chunks for the item loader {loader:?}"), rewrite),
         }
         if config.encryption.as_ref().is_some_and(|encryption| !encryption.is_null()) {
-            return unread("encrypted chunks".into(), "write the dataset without encryption");
+            return unsupported("encrypted chunks".into(), "write the dataset without encryption");
         }
         if let Some(format) = &config.format {
-            return unread(format!("chunks in the format {format:?}"), "open the original dataset");
+            return unsupported(format!("chunks in the format {format:?}"), "open the original dataset");
         }
         let (Some(serializers), Some(spec)) = (config.data_format, config.data_spec) else {
-            return unread("chunks without data_format and data_spec".into(), rewrite);
+            return unsupported("chunks without data_format and data_spec".into(), rewrite);
         };
         let compression = config.compression.filter(|name| !name.is_empty());
         if compression.is_some() && !(config.compression_level.is_null() || config.compression_level == "chunk") {
             let level = format!("chunks with compression_level={}", config.compression_level);
-            return unread(level, "write the dataset with compression_level=\"chunk\", or without compression");
+            return unsupported(level, "write the dataset with compression_level=\"chunk\", or without compression");
         }
         let names = tree::names(&spec)?;
         if names.len() != serializers.len() {
@@ -110,10 +110,13 @@ impl Index {
             return Err(Error::in_source(format!("data_spec has {names} values, but data_format has {found}")));
         }
         if let Some(chunk) = chunks.iter().find(|chunk| !is_below(&chunk.filename)) {
-            return Err(Error::in_source(format!("{:?} is not a relative path below the index", chunk.filename)));
+            return Err(Error::in_source(format!(
+                "{:?} must be a relative path inside the folder of index.json",
+                chunk.filename
+            )));
         }
         if let Some(compression) = &compression {
-            let plain: Vec<_> = chunks.iter().map(|chunk| chunk.plain(compression)).collect();
+            let plain: Vec<_> = chunks.iter().map(|chunk| chunk.decompressed_name(compression)).collect();
             let files = chunks.iter().zip(&plain).map(|(chunk, plain)| (&*chunk.filename, plain.as_deref()));
             check_copies(&files.collect::<Vec<_>>())?;
         }
@@ -155,7 +158,7 @@ mod tests {
             Index::parse(index.to_string().as_bytes())
         };
         assert_eq!(parse(&|_| ()).unwrap().names, ["0"]);
-        for (place, value, cause) in [
+        for (pointer, value, cause) in [
             ("/config/item_loader", "TokensLoader".into(), "token chunks are not supported"),
             ("/config/item_loader", "ParquetLoader".into(), "open the Parquet files themselves"),
             ("/config/item_loader", "Mine".into(), "the item loader \"Mine\""),
@@ -166,11 +169,11 @@ mod tests {
                 serde_json::json!(["jpeg", "int"]),
                 "data_spec has 1 values, but data_format has 2",
             ),
-            ("/chunks/0/filename", "../x.bin".into(), "\"../x.bin\" is not a relative path"),
-            ("/chunks/0/chunk_size", (-1).into(), "not an index of LitData chunks"),
+            ("/chunks/0/filename", "../x.bin".into(), "\"../x.bin\" must be a relative path"),
+            ("/chunks/0/chunk_size", (-1).into(), "not the index of LitData chunks"),
         ] {
-            let e = parse(&|index| *index.pointer_mut(place).unwrap() = value.clone()).unwrap_err();
-            assert!(e.cause().contains(cause), "{place}: {e}");
+            let e = parse(&|index| *index.pointer_mut(pointer).unwrap() = value.clone()).unwrap_err();
+            assert!(e.cause().contains(cause), "{pointer}: {e}");
         }
         assert!(!parse(&|_| ()).unwrap().early);
         let early = parse(&|index| _ = index["config"].as_object_mut().unwrap().remove("encryption"));

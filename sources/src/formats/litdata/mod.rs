@@ -1,12 +1,12 @@
-//! LitData chunks, written by `litdata.optimize`.
+//! Reads LitData chunks, which `litdata.optimize` writes.
 //!
-//! 1. `index`: parser for `index.json`, which lists the chunks and their configuration.
-//! 2. `tree`: derives the names of a sample's values from its structure.
+//! 1. `index`: parses `index.json`, which lists the chunks and their configuration.
+//! 2. `tree`: names the values of a sample after their position in its structure.
 //! 3. `serializer`: decodes values.
 //! 4. `rows`: locates the values in a sample.
 //! 5. `set`: opens the chunks.
 //!
-//! `row` registers the format.
+//! `row` contains the format's entry in `DATA_FORMATS`.
 
 #[cfg(feature = "chunks")]
 mod index;

@@ -1,4 +1,4 @@
-//! Registers the format.
+//! The LitData format's entry in `DATA_FORMATS`.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub(crate) const ROW: DataFormat = DataFormat {
     )
 };
 
-/// Returns whether the file at `path`, which begins with `start`, is an index of LitData chunks.
+/// Returns whether the file at `path`, which begins with `start`, is the index of LitData chunks.
 fn is_index(path: &Path, start: &[u8]) -> bool {
     path.ends_with(INDEX) && memchr::memmem::find(start, b"\"chunks\"").is_some()
 }

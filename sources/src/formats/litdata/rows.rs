@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::values::items::{Layout, Places, places};
 use crate::values::record::{Found, Holds};
 
-/// Layout of a sample, which consists of the lengths of all values, followed by the values.
+/// The layout of a sample: the lengths of all values, then the values themselves.
 pub(super) struct LitRows {
     names: Vec<String>,
     serializers: Vec<Result<Serializer>>,

@@ -1,4 +1,4 @@
-//! Encodings of values in LitData chunks, as defined in `litdata/streaming/serializers.py`.
+//! Decodes the values in LitData chunks, which `litdata/streaming/serializers.py` encodes.
 
 use crate::error::{Error, Result};
 use crate::medium::Part;
@@ -6,44 +6,44 @@ use crate::model::value::Element;
 use crate::values::items::{decimal, pil, widened, widened_brain};
 use crate::values::record::{Found, Holds};
 
-/// Encoding of a value.
+/// The encoding of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Serializer {
     /// An encoded image.
     Image,
-    /// A Pillow image, stored as its size, mode and pixels.
+    /// A Pillow image: its size, mode and pixels.
     Pil,
     Bytes,
     Text,
-    /// A 64-bit integer, stored in binary or as digits.
+    /// A 64-bit integer.
     Int(Int),
     /// A 64-bit floating-point number.
     Float,
     Bool,
-    /// A tensor or array, stored with its type and shape.
+    /// A tensor or array, preceded by its type and shape.
     Array(Library),
-    /// A one-dimensional tensor or array, stored without type and shape.
+    /// A one-dimensional tensor or array with an element type that the index contains.
     Flat(Dtype),
 }
 
 /// How integers are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Int {
-    /// In binary, in eight bytes.
+    /// As eight binary bytes.
     Bits,
-    /// In binary in eight bytes, or as text, because Lightning wrote the digits. Eight bytes that
-    /// are all digits are text: read as a binary number, they would exceed 3 * 10^18.
+    /// As eight binary bytes, or as decimal digits, which Lightning wrote. Eight bytes that are all
+    /// digits are read as text: as a binary number, they would exceed 3 * 10^18.
     BitsOrDigits,
 }
 
-/// The library that wrote an array, and whose type numbers apply.
+/// The library that wrote an array, which determines the meaning of type numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Library {
     Torch,
     Numpy,
 }
 
-/// Element type of an array value.
+/// The element type of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dtype {
     Of(Element),
@@ -53,10 +53,10 @@ pub(super) enum Dtype {
 }
 
 impl Library {
-    /// Returns the element type that has this `number` in the library.
+    /// Returns the element type with this `number` in the library.
     ///
     /// # Errors
-    /// If the number is unknown, or if fields cannot have this type.
+    /// If the number is unknown, or if fields do not support its type.
     fn dtype(self, number: u32) -> Result<Dtype> {
         let of = match (self, number) {
             (Library::Torch, 0 | 1) => Dtype::Of(Element::F32),
@@ -81,7 +81,7 @@ impl Library {
             (Library::Numpy, 8) => Dtype::Half,
             (Library::Numpy, 9) => Dtype::Of(Element::F32),
             (Library::Numpy, 10) => Dtype::Of(Element::F64),
-            // The meaning of larger numbers depends on the version of NumPy.
+            // Larger numbers have different meanings in different versions of NumPy.
             _ => {
                 let library = if self == Library::Torch { "tensors" } else { "arrays" };
                 return Err(Error::in_source(format!(
@@ -102,12 +102,15 @@ impl Dtype {
         }
     }
 
-    /// Returns an array with these bytes and this shape.
+    /// Returns the array of this type and `shape` in `bytes`.
     fn array<'a>(self, bytes: &'a [u8], shape: &[usize], made: &mut Vec<u8>) -> Result<Found<'a>> {
         let needed = shape.iter().try_fold(self.size(), |size, side| size.checked_mul(*side));
         if needed != Some(bytes.len()) {
             let found = bytes.len();
-            return Err(Error::in_source(format!("an array of shape {shape:?} has {found} bytes of data")));
+            return Err(Error::in_source(format!(
+                "an array of shape {shape:?} has {found} bytes of data, which do not match the shape: the chunk is \
+                 damaged"
+            )));
         }
         Ok(match self {
             Dtype::Of(element) => Found::array(element, shape, Part::Borrowed(bytes)),
@@ -118,13 +121,13 @@ impl Dtype {
 }
 
 impl Serializer {
-    /// Returns the serializer called `name`, which may contain a colon and further details. If
-    /// `early` is set, integers may also be stored as digits.
+    /// Returns the serializer called `name`. The name may end with a colon and details. If `early`
+    /// is true, integers may be stored as digits.
     ///
     /// # Errors
-    /// If the serializer is not supported. The message says what to do.
+    /// If the serializer is not supported. The message gives advice.
     pub(super) fn named(name: &str, early: bool) -> Result<Self> {
-        let unread = |why: &str| {
+        let unsupported = |why: &str| {
             let advice =
                 "select other columns with TableOptions::columns, or write the value with a different serializer";
             Err(Error::in_source(format!("serializer {name:?} {why}: {advice}")))
@@ -147,14 +150,15 @@ impl Serializer {
             "numpy" => Serializer::Array(Library::Numpy),
             "no_header_tensor" => flat(Library::Torch)?,
             "no_header_numpy" => flat(Library::Numpy)?,
-            "pickle" | "graph" => return unread("can execute arbitrary code and is not supported"),
-            "jpeg_array" => return unread("stores several images in one value and is not supported"),
-            "json" => return unread("is not supported"),
-            _ => return unread("is unknown"),
+            "pickle" | "graph" => return unsupported("can execute arbitrary code and is not supported"),
+            "jpeg_array" => return unsupported("stores several images in one value and is not supported"),
+            "json" => return unsupported("is not supported"),
+            _ => return unsupported("is unknown"),
         })
     }
 
-    /// Returns what a column with this serializer contains. `first` reads its first value.
+    /// Returns what a column with this serializer contains. `first` reads the first value of the
+    /// column.
     pub(super) fn holds(self, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<Holds> {
         Ok(match self {
             Serializer::Image | Serializer::Pil => Holds::Images,
@@ -178,7 +182,9 @@ impl Serializer {
             Serializer::Bool => Ok(Found::number(Element::U8, part)),
             Serializer::Flat(dtype) => dtype.array(bytes, &[bytes.len() / dtype.size()], made),
             Serializer::Array(library) => {
-                let cut = || Error::in_source(format!("an array is truncated at {} bytes", bytes.len()));
+                let cut = || {
+                    Error::in_source(format!("an array is truncated after {} bytes: the chunk is damaged", bytes.len()))
+                };
                 let big_endian = library == Library::Torch && is_big_endian(bytes.first_chunk().ok_or_else(cut)?);
                 let word = |word: &[u8; 4]| {
                     if big_endian { u32::from_be_bytes(*word) } else { u32::from_le_bytes(*word) }
@@ -188,7 +194,7 @@ impl Serializer {
                 let mut sides = [0; 3];
                 let shape = sides
                     .get_mut(..axes as usize)
-                    .ok_or_else(|| Error::in_source(format!("an array has {axes} axes: a field has at most 3")))?;
+                    .ok_or_else(|| Error::in_source(format!("an array has {axes} axes: expected at most 3")))?;
                 for side in &mut *shape {
                     *side = words.next().ok_or_else(cut)? as usize;
                 }
@@ -198,15 +204,15 @@ impl Serializer {
     }
 }
 
-/// Returns whether `bytes` are the digits of an integer in Python's notation.
+/// Returns whether `bytes` are the decimal digits of an integer, with an optional minus sign.
 fn is_integer(bytes: &[u8]) -> bool {
     let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
     !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
 }
 
-/// Returns whether the header of a tensor is big-endian. LitData before 0.2.57 wrote little-endian
-/// headers. A header starts with the type number and the number of axes. Both numbers are small, so
-/// only one byte order results in plausible values, unless all bytes are zero.
+/// Returns whether the header of a tensor is big-endian, as LitData writes it since 0.2.57, instead
+/// of little-endian. A header starts with the type number and the number of axes. Both numbers are
+/// small, so only one byte order yields plausible values, unless all bytes are zero.
 fn is_big_endian(header: &[u8; 8]) -> bool {
     let [.., a, b, c, d] = *header;
     let axes = u32::from_be_bytes([a, b, c, d]);
@@ -277,7 +283,7 @@ mod tests {
             assert_eq!(part(true, text.as_bytes()).unwrap(), number, "as Lightning wrote it");
         }
         assert!(part(false, b"7").unwrap_err().cause().contains("1 bytes"));
-        assert!(part(true, b"seven").unwrap_err().cause().contains("is not an integer of 64 bits"));
+        assert!(part(true, b"seven").unwrap_err().cause().contains("is not a 64-bit integer"));
         assert!(part(true, b"").is_err());
     }
 

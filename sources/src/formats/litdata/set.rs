@@ -12,8 +12,8 @@ use crate::medium::{At, HeldFile};
 use crate::options::{Opened, Options};
 use crate::values::items::{Indexed, Items, Layout, Rows, Samples, Unpack, read_offsets, unpacked};
 
-/// Opens the LitData chunks at `path`, which is a folder that contains `index.json`, or this file
-/// itself. In an object store, chunks that are compressed or contain Arrow rows are downloaded.
+/// Opens the LitData chunks at `at`, a folder that contains `index.json` or the file itself. Chunks
+/// in an object store are downloaded first if they are compressed or contain Arrow rows.
 ///
 /// # Errors
 /// If the index or a chunk is damaged, if a chunk is missing, or if a value that is used has an
@@ -23,9 +23,9 @@ pub(crate) fn open(at: At, options: &Options) -> Opened {
     let set = Indexed::read(&at)?;
     let index = Index::parse(&set.text).map_err(|e| e.at_path(&set.path))?;
     let compression = index.compression.as_deref();
-    let bring = || open(at.brought(&Companions::INDEXED, options.mapped)?, options);
+    let download = || open(at.downloaded(&Companions::INDEXED, options.mapped)?, options);
     if set.medium.is_store() && compression.is_some() {
-        return bring();
+        return download();
     }
     let files = set.medium.in_parallel(&index.chunks, |chunk| open_chunk(&set, chunk, compression))?;
     let (mut items, mut rows) = (Vec::new(), Vec::new());
@@ -37,23 +37,26 @@ pub(crate) fn open(at: At, options: &Options) -> Opened {
     }
     match (items.is_empty(), rows.first()) {
         (_, None) => Ok(Arc::new(Rows::new(path, Items::new(items)?, LitRows::new(&index), options)?)),
-        (true, Some(_)) if set.medium.is_store() => bring(),
+        (true, Some(_)) if set.medium.is_store() => download(),
         (true, Some(_)) => Ok(Arc::new(Arrow::within(LitRows::KIND, path, rows, options)?)),
         (false, Some((file, ..))) => {
-            let cause = format!("the chunk contains Arrow rows, but {} does not", items[0].0.path.display());
+            let cause = format!(
+                "the chunk contains Arrow rows, but {} does not: write the dataset again",
+                items[0].0.path.display()
+            );
             Err(Error::in_source(cause).at_path(&file.path))
         }
     }
 }
 
-/// How a chunk stores its samples.
+/// The samples of a chunk.
 enum Content {
     Items(Samples),
-    /// As rows of an Arrow file, in this byte range of the chunk.
+    /// Rows of an Arrow file, in this byte range of the chunk.
     Rows(Range<u64>),
 }
 
-/// Last bytes of a chunk with Arrow rows. They come after the length of the Arrow file.
+/// The last bytes of a chunk with Arrow rows. The length of the Arrow file precedes them.
 const ARROW_END: &[u8; 8] = b"LDARW01\0";
 
 fn open_chunk(set: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result<(HeldFile, Content)> {
@@ -61,7 +64,7 @@ fn open_chunk(set: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result
     if let Some(compression) = compression {
         let name = compression.split_once(':').map_or(compression, |(name, _level)| name);
         let unpack = Unpack::named(name).map_err(|e| e.at_path(&path))?;
-        let Some(plain) = chunk.plain(compression) else {
+        let Some(plain) = chunk.decompressed_name(compression) else {
             let cause = format!(
                 "index.json declares compression {compression:?}, but the name of the chunk does not contain \
                  .{compression}"
@@ -80,7 +83,7 @@ fn open_chunk(set: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result
     }
     let offsets = read_offsets(&file, chunk.samples)?;
     // Newer versions of LitData store samples that contain only bytes, text and numbers as Arrow
-    // rows. These come after the offset table, in which all samples are empty.
+    // rows after the offset table. In this table, all samples are empty.
     let content = match (offsets.first(), offsets.last()) {
         (Some(&start), Some(&end)) if chunk.samples > 0 && start == end => {
             Content::Rows(arrow_after(&file, start).map_err(|e| e.at_path(&file.path))?)
@@ -90,7 +93,7 @@ fn open_chunk(set: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result
     Ok((file, content))
 }
 
-/// Returns the byte range of the Arrow file at the end of a chunk, whose offset table ends at
+/// Returns the byte range of the Arrow file at the end of a chunk. The chunk's offset table ends at
 /// `start`.
 fn arrow_after(file: &HeldFile, start: u64) -> Result<Range<u64>> {
     let damaged = || Error::in_source("the chunk contains neither samples nor Arrow rows");

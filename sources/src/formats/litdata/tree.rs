@@ -1,40 +1,39 @@
-//! Derives the names of the values in a sample from the sample's structure, which is a PyTorch
-//! `TreeSpec` as JSON.
+//! Derives the names of the values in a sample from its structure, a PyTorch `TreeSpec` in JSON.
 
 use serde::Deserialize;
 
 use crate::error::{Error, Result};
 
-/// A node in the structure of a sample, as serialized by PyTorch.
+/// A node in the structure of a sample, as PyTorch serializes it.
 #[derive(Debug, Deserialize)]
 struct Node {
-    /// Name of the Python type of a container, or `None` for a value.
+    /// The name of a container's Python type, or `None` for a value.
     #[serde(rename = "type")]
     kind: Option<String>,
-    /// Keys of a dict, as JSON.
+    /// The keys of a dict, as a JSON list.
     context: Option<String>,
     children_spec: Vec<Node>,
 }
 
 /// Maximum number of values per sample.
-const MOST: usize = 1024;
+const MAX_VALUES: usize = 1024;
 
-/// Returns the names of a sample's values. A name consists of the keys and positions that lead to
-/// the value, joined by dots. If the sample is a single value, its name is `0`.
+/// Returns the names of a sample's values. A name consists of the dict keys and list indices on the
+/// path to the value, joined by dots. If the sample is a single value, its name is `0`.
 ///
 /// # Errors
-/// If `spec` is not a structure in version 1 of PyTorch's serialization format.
+/// If `spec` is not a `TreeSpec` in version 1 of PyTorch's serialization format.
 pub(super) fn names(spec: &str) -> Result<Vec<String>> {
     let bad = |cause: String| Error::in_source(format!("data_spec is not a valid structure: {cause}"));
-    // Deep nesting is not a problem here, because the JSON parser limits the depth.
+    // The JSON parser limits the depth, so the recursion below is bounded.
     let (version, root): (u64, Node) = serde_json::from_str(spec).map_err(|e| bad(e.to_string()))?;
     if version != 1 {
         return Err(bad(format!("its version is {version}: expected version 1")));
     }
     let mut names = Vec::new();
     root.walk("", &mut names).map_err(bad)?;
-    if names.len() > MOST {
-        return Err(bad(format!("it has {} values: the limit is {MOST}", names.len())));
+    if names.len() > MAX_VALUES {
+        return Err(bad(format!("it has {} values: expected at most {MAX_VALUES}", names.len())));
     }
     Ok(names)
 }
@@ -54,7 +53,7 @@ impl Node {
                 keys.into_iter().map(text).collect()
             }
             "builtins.list" | "builtins.tuple" | "collections.deque" => {
-                (0..self.children_spec.len()).map(|place| place.to_string()).collect::<Vec<_>>()
+                (0..self.children_spec.len()).map(|index| index.to_string()).collect::<Vec<_>>()
             }
             _ => return Err(format!("it has a node of type {kind:?}: expected dicts, lists and tuples")),
         };
@@ -84,17 +83,17 @@ mod tests {
         };
         let tuple = node("builtins.tuple", "null", &[leaf, leaf]);
         let dict = node("builtins.dict", r#"["image", "meta", 7]"#, &[leaf, &tuple, leaf]);
-        let of = |root: &str| names(&format!("[1, {root}]"));
-        assert_eq!(of(leaf).unwrap(), ["0"]);
-        assert_eq!(of(&tuple).unwrap(), ["0", "1"]);
-        assert_eq!(of(&dict).unwrap(), ["image", "meta.0", "meta.1", "7"]);
+        let names_of = |root: &str| names(&format!("[1, {root}]"));
+        assert_eq!(names_of(leaf).unwrap(), ["0"]);
+        assert_eq!(names_of(&tuple).unwrap(), ["0", "1"]);
+        assert_eq!(names_of(&dict).unwrap(), ["image", "meta.0", "meta.1", "7"]);
         for (root, cause) in [
             (node("builtins.dict", "[]", &[leaf]), "0 keys for 1 values"),
             (node("builtins.dict", "{", &[leaf]), "invalid keys of a dict"),
             (node("mine.Point", "null", &[leaf]), "a node of type \"mine.Point\""),
             ("{}".into(), "missing field"),
         ] {
-            let e = of(&root).unwrap_err();
+            let e = names_of(&root).unwrap_err();
             assert!(e.cause().contains(cause), "{root}: {e}");
         }
         assert!(

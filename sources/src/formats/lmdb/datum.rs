@@ -1,4 +1,4 @@
-//! Parser for Caffe's `Datum` (`caffe.proto`).
+//! Parses Caffe's `Datum` messages (see `caffe.proto`).
 
 use crate::error::{Error, Result};
 use crate::format;
@@ -15,7 +15,7 @@ pub(super) struct Datum<'a> {
     width: usize,
     data: Option<&'a [u8]>,
     label: Option<i64>,
-    /// Encoded floats: each slice is a packed run or a single element.
+    /// Little-endian floats. Each slice is a packed run or a single element.
     floats: Vec<&'a [u8]>,
     encoded: bool,
 }
@@ -51,12 +51,12 @@ impl<'a> Datum<'a> {
         Ok(datum)
     }
 
-    /// Converts the message to a sample with the key `key`. Raw pixels and floats are written to
+    /// Converts the message to a sample with the key `key`. Appends raw pixels and floats to
     /// `page`.
     ///
     /// # Errors
-    /// If the length of raw data does not match its shape, or if the color order of raw pixels with
-    /// 3 channels is not known.
+    /// If the length of raw data does not match its shape, or if the data is raw pixels with 3
+    /// channels and `colors` is `None`.
     pub(super) fn sample(self, key: Part<'a>, colors: Option<Colors>, page: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let shape = [self.channels, self.height, self.width];
         let claimed = shape.iter().try_fold(1_usize, |product, &side| product.checked_mul(side));

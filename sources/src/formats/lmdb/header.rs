@@ -1,9 +1,9 @@
 //! Checks the two meta pages of an LMDB file before LMDB maps it.
 //!
-//! LMDB trusts the file: it maps as many bytes as the meta page claims, and accessing a page beyond
-//! the end of the file kills the process. This module compares that claim with the length of the
-//! file. The layout follows `MDB_page` and `MDB_meta` in liblmdb's `mdb.c`: data version 1, for
-//! 64-bit systems, in native byte order.
+//! LMDB trusts the file: it maps as many bytes as the meta page claims, and an access beyond the
+//! end of the file kills the process. This module therefore compares the claimed size with the
+//! length of the file. The layout follows `MDB_page` and `MDB_meta` in liblmdb's `mdb.c`: data
+//! version 1, for 64-bit systems, in native byte order.
 
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
@@ -13,14 +13,15 @@ use crate::error::{Error, Result};
 use crate::machine::file;
 
 const VERSION: u32 = 1;
-/// Size of the header of `MDB_page` (16 bytes) and `MDB_meta` (136 bytes).
+/// Size of the header of `MDB_page` (16 bytes) plus `MDB_meta` (136 bytes).
 const META_BYTES: usize = 152;
-/// Range of valid page sizes. liblmdb's `MAX_PAGESIZE` is 64 KiB. A page of less than 256 bytes
-/// could not hold the meta data.
+/// The range of valid page sizes. The maximum is liblmdb's `MAX_PAGESIZE`. Pages of fewer than 256
+/// bytes could not hold the metadata.
 const PAGE_SIZES: std::ops::RangeInclusive<usize> = 256..=0x1_0000;
 
-/// Checks that `data` (`data.mdb`, or the single file) is an LMDB file and contains all pages that
-/// the newer of its two meta pages claims. Returns the map size in bytes that the writer requested.
+/// Checks that `data` (`data.mdb`, or a database in a single file) is an LMDB file, and that it
+/// contains all pages that the newer of its two meta pages claims. Returns the size of the map that
+/// the writer requested, in bytes.
 pub(super) fn check(data: &Path) -> Result<u64> {
     let io = |e: io::Error| Error::io(data, &e);
     let mut file = file::open(data).map_err(io)?;
@@ -35,11 +36,11 @@ pub(super) fn check_pages(len: u64, mut read: impl FnMut(u64, &mut [u8]) -> Resu
     let bad = |cause: String| Err(Error::in_source(cause));
     let mut page_size = 0;
     let mut newest = (0, 0, 0);
-    for number in 0..2_u64 {
-        let at = number * page_size as u64;
+    for index in 0..2_u64 {
+        let at = index * page_size as u64;
         if at + META_BYTES as u64 > len {
             return bad(format!(
-                "lmdb file is too short: meta page {number} takes {META_BYTES} bytes at byte {at}, but the file has \
+                "lmdb file is too short: meta page {index} takes {META_BYTES} bytes at byte {at}, but the file has \
                  {len} bytes"
             ));
         }

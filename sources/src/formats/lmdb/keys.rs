@@ -1,8 +1,8 @@
-//! Keys of the samples in an LMDB database.
+//! Finds the keys of the samples in an LMDB database.
 //!
-//! Listing all keys of a large database is slow, so two common schemes are detected whose keys can
-//! be computed: consecutive zero-padded decimals, and the numbered pairs of text recognition
-//! datasets. For any other scheme, the keys are listed once on opening and kept in memory.
+//! Listing all keys of a large database is slow. For two common schemes, the keys can be computed
+//! instead: consecutive zero-padded decimals, and the numbered pairs in text recognition datasets.
+//! In all other databases, opening lists the keys once and keeps them in memory.
 
 use std::io::Write as _;
 
@@ -15,19 +15,19 @@ use crate::medium::Part;
 /// Key under which a text recognition dataset stores its number of samples.
 const NUM_SAMPLES: &[u8] = b"num-samples";
 
-/// Keys of the samples.
+/// The keys of the samples.
 pub(super) enum Keys {
     /// Zero-padded decimal numbers from 0 to `len - 1`.
     Decimal { width: usize, len: usize },
     /// Pairs of `image-000000001` and `label-000000001`, numbered from 1 to `len`.
     Pairs { len: usize },
-    /// All keys, concatenated, and the end offset of each key.
+    /// All keys, concatenated, and the offset at which each key ends.
     Listed { bytes: Vec<u8>, ends: Vec<usize> },
 }
 
 impl Keys {
-    /// Detects or lists the keys of the samples in `snapshot`.
-    pub(super) fn of(snapshot: &Snapshot) -> Result<Self> {
+    /// Detects the scheme of the keys in `snapshot`, or lists them.
+    pub(super) fn find(snapshot: &Snapshot) -> Result<Self> {
         if let Some(pairs) = pairs(snapshot)? {
             return Ok(pairs);
         }
@@ -44,8 +44,7 @@ impl Keys {
         }
     }
 
-    /// Returns the key of sample `index`, in the form that [`text`](Keys::text) returns, and its
-    /// value.
+    /// Returns the key of sample `index`, as [`text`](Keys::text) returns it, and its value.
     pub(super) fn record<'a>(
         &'a self,
         snapshot: &'a Snapshot,
@@ -60,8 +59,8 @@ impl Keys {
         Ok((key, value))
     }
 
-    /// Returns the key of sample `index` as text, or in hexadecimal if the key is not text. Keys
-    /// that are not stored are written to `scratch`.
+    /// Returns the key of sample `index` as text, or in hexadecimal if the key is not text. A key
+    /// that must be computed is written to `scratch`.
     pub(super) fn text<'a>(&'a self, index: usize, scratch: &mut Vec<u8>) -> Part<'a> {
         scratch.clear();
         match self {
@@ -87,13 +86,15 @@ impl Keys {
     }
 }
 
-/// Returns the key of the label for the image key `image` in a text recognition dataset.
+/// Returns the key of the label that belongs to the image key `image` in a text recognition
+/// dataset.
 pub(super) fn label_key(image: &str) -> Option<String> {
     image.strip_prefix("image-").map(|number| format!("label-{number}"))
 }
 
-/// Detects a text recognition dataset, which contains `num-samples`, and pairs of `image-000000001`
-/// and `label-000000001` that are numbered up to this value. Returns `None` for other databases.
+/// Detects a text recognition dataset, which contains the key `num-samples`, and pairs of
+/// `image-000000001` and `label-000000001` that are numbered up to its value. Returns `None` for
+/// other databases.
 fn pairs(snapshot: &Snapshot) -> Result<Option<Keys>> {
     let Some(count) = snapshot.get(NUM_SAMPLES)? else { return Ok(None) };
     let count = std::str::from_utf8(count).ok().and_then(|count| count.trim().parse::<usize>().ok());
@@ -111,17 +112,17 @@ fn pairs(snapshot: &Snapshot) -> Result<Option<Keys>> {
     }
 }
 
-/// Maximum number of leaf pages for which every key is checked: 16 MiB with pages of 4 KiB. These
-/// pages hold about 600,000 keys if the values are stored on separate pages.
-const FEW_PAGES: usize = 4096;
-/// Number of positions at which keys are checked in a larger database.
-const PLACES: usize = 1000;
+/// In databases with at most this many leaf pages, every key is checked. These are 16 MiB with
+/// pages of 4 KiB, and about 600,000 keys if the values are on separate pages.
+const FULLY_CHECKED_PAGES: usize = 4096;
+/// Number of positions at which the keys of a larger database are checked.
+const SPOT_CHECKS: usize = 1000;
 
 /// Returns the keys if they are consecutive zero-padded decimals.
 ///
-/// If the keys fit in a few pages, all of them are checked. Otherwise, only the first key, the last
-/// key, the number of keys, and a thousand positions between them are checked. This can miss a gap
-/// if a key of a different form makes up for the missing one. Reading the missing sample then
+/// Checks all keys if they fit in [`FULLY_CHECKED_PAGES`]. Otherwise, checks only the first key,
+/// the last key, the number of keys, and [`SPOT_CHECKS`] positions between them. This can miss a
+/// gap if an unrelated key makes up for the missing one. In this case, reading the missing sample
 /// fails. Conversely, if an epoch reads all samples without an error, the keys are correct: it has
 /// found `len` distinct keys in a database of `len` keys, so there are no others.
 fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb::Result<Option<Keys>> {
@@ -132,7 +133,7 @@ fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb
     if first.iter().any(|&byte| byte != b'0') {
         return Ok(None);
     }
-    // After the decimal keys, only metadata keys are allowed. At most 64 of them are inspected.
+    // Only metadata keys may follow the decimal keys. At most 64 of them are inspected.
     let mut metadata = 0;
     for record in cursor.iter_from([b'9' + 1]).take(64) {
         if !is_metadata(record?.0) {
@@ -149,13 +150,13 @@ fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb
         return Ok(None);
     }
     let stat = txn.stat(database)?;
-    let sound = if stat.leaf_pages() <= FEW_PAGES {
-        // Comparing each key with the expected key is faster than parsing it.
+    let sound = if stat.leaf_pages() <= FULLY_CHECKED_PAGES {
+        // Compare with the expected keys, which is faster than parsing the keys.
         is_counted(cursor.iter_start().take(len), 0, width)?
     } else {
         let mut sound = true;
-        for place in 0..PLACES {
-            let index = len / PLACES * place;
+        for check in 0..SPOT_CHECKS {
+            let index = len / SPOT_CHECKS * check;
             sound = sound && is_counted(cursor.iter_from(format!("{index:0width$}")).take(2), index, width)?;
         }
         sound
@@ -163,7 +164,8 @@ fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb
     Ok(sound.then_some(Keys::Decimal { width, len }))
 }
 
-/// Returns whether the keys of `records` count up from `first`, each with `width` digits.
+/// Returns whether the keys of `records` are consecutive numbers from `first` on, each with `width`
+/// digits.
 fn is_counted<'txn>(
     records: impl Iterator<Item = lmdb::Result<(&'txn [u8], &'txn [u8])>>,
     first: usize,
@@ -190,8 +192,7 @@ fn listed_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database, names: &
         }
     }
     if keys.iter().all(|key| key.iter().all(u8::is_ascii_digit)) {
-        // LMDB orders keys bytewise, so "10" precedes "9". These keys are numbers, so sort them
-        // numerically.
+        // Sort numeric keys by their value. LMDB sorts keys bytewise, which puts "10" before "9".
         keys.sort_by_key(|key| (key.len(), *key));
     }
     let mut bytes = Vec::new();
@@ -202,6 +203,7 @@ fn listed_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database, names: &
     Ok(Keys::Listed { ends: ends.collect(), bytes })
 }
 
+/// Returns whether `key` is a metadata key, such as `__classes__`.
 pub(super) fn is_metadata(key: &[u8]) -> bool {
     key.len() > 4 && key.starts_with(b"__") && key.ends_with(b"__")
 }

@@ -1,4 +1,4 @@
-//! Layouts of the values in an LMDB database.
+//! The layouts of values in an LMDB database: [`ValueFormat`], its implementations, and detection.
 
 use super::datum::Datum;
 use super::msgpack::{Reader, Value};
@@ -23,21 +23,21 @@ use crate::model::Sample;
 /// }
 /// ```
 pub trait ValueFormat: Send + Sync {
-    /// Returns the sample in `value`. `key` is the key in the database, in hexadecimal if it is not
-    /// text.
+    /// Returns the sample in `value`. `key` is the key of the value in the database, in hexadecimal
+    /// if it is not text.
     ///
     /// # Errors
     /// If the value does not have the expected layout. The source adds the key to the error.
     fn sample<'a>(&self, key: &'a str, value: &'a [u8]) -> Result<Sample<'a>>;
 }
 
-/// MessagePack maps whose keys are WebDataset field names. In Python, they can be written with
-/// `msgpack.packb({"__key__": "n014/x", "jpg": jpeg, "cls": 3})`.
+/// Reads MessagePack maps from WebDataset field names to values, such as those that
+/// `msgpack.packb({"__key__": "n014/x", "jpg": jpeg, "cls": 3})` writes in Python.
 ///
-/// - `cls` is the label: an integer, or decimal text. `__key__` is the key of the sample. Without
-///   it, the sample has its key in the database.
-/// - Entries with bytes or text become fields. Entries of other types (floats, lists, nested maps)
-///   are skipped.
+/// - `cls` is the label: an integer, or decimal text. `__key__` is the key of the sample, which
+///   defaults to the key in the database.
+/// - All other entries with bytes or text become fields. Entries of other types (floats, lists,
+///   nested maps) are ignored.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MsgPack;
 
@@ -49,27 +49,27 @@ impl ValueFormat for MsgPack {
         };
         let mut sample = Sample::new(key);
         for _ in 0..pairs {
-            let at = reader.at();
+            let at = reader.offset();
             let Value::Bytes(name) = reader.next()? else {
                 return Err(Error::in_source(format!("messagepack: field name at byte {at} is not text")));
             };
             let name = text(name, "field name", at)?;
-            let at = reader.at();
+            let at = reader.offset();
             match (name, reader.next()?) {
                 ("__key__", Value::Bytes(key)) => sample = sample.with_key(text(key, "\"__key__\"", at)?),
                 ("cls", Value::Int(class)) => sample = sample.with_label(class),
                 ("cls", Value::Bytes(label)) => sample.push("cls", label)?,
                 ("cls", _) => return Err(Error::in_source(format!("field \"cls\" at byte {at}: expected an integer"))),
-                // In Python, fields are often named like a file extension (`JPEG`). Normalizing the
-                // names makes them the same in every format.
+                // Python programs often use a file extension as the name (`JPEG`). Normalize it, so
+                // that fields have the same names in every format.
                 (name, Value::Bytes(bytes)) => sample.push(format::field(name), bytes)?,
                 (_, value) => reader.skip(value)?,
             }
         }
         if !reader.is_at_end() {
             return Err(Error::in_source(format!(
-                "messagepack: data after the map, which ends at byte {} of {}",
-                reader.at(),
+                "messagepack: unexpected data after the map, which ends at byte {} of {}",
+                reader.offset(),
                 value.len()
             )));
         }
@@ -81,7 +81,7 @@ fn text<'a>(bytes: &'a [u8], what: &str, at: usize) -> Result<&'a str> {
     std::str::from_utf8(bytes).map_err(|_| Error::in_source(format!("messagepack: {what} at byte {at} is not UTF-8")))
 }
 
-/// Parses the class names: a MessagePack array of strings.
+/// Parses the class names, which are a MessagePack array of strings.
 pub(super) fn classes(value: &[u8]) -> Result<Vec<String>> {
     let mut reader = Reader::new(value);
     let Value::Array(len) = reader.next()? else {
@@ -89,7 +89,7 @@ pub(super) fn classes(value: &[u8]) -> Result<Vec<String>> {
     };
     let mut names = Vec::new();
     for _ in 0..len {
-        let at = reader.at();
+        let at = reader.offset();
         match reader.next()? {
             Value::Bytes(name) => names.push(text(name, "class name", at)?.to_owned()),
             _ => return Err(Error::in_source(format!("messagepack: class name at byte {at} is not text"))),
@@ -98,8 +98,8 @@ pub(super) fn classes(value: &[u8]) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Values that are encoded images, without a label. The field is named after the image format,
-/// which is detected from the first bytes.
+/// Reads values that are encoded images. Samples have no label, and their field is named after the
+/// image format, which is detected from the first bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RawValues;
 
@@ -109,7 +109,7 @@ impl ValueFormat for RawValues {
     }
 }
 
-/// The layout that was detected for the values of a database.
+/// The layout of a database's values, as [`detect`] found it.
 pub(super) enum Detected {
     Plain(Box<dyn ValueFormat>),
     Pickled,
@@ -118,8 +118,8 @@ pub(super) enum Detected {
 
 /// Detects the layout of a database from its first value.
 pub(super) fn detect(value: &[u8]) -> Result<Detected> {
-    // The order of these checks matters: the first byte of a PNG is also that of a MessagePack map
-    // with nine pairs, and the first byte of most pickles is also that of an empty map.
+    // The order of these checks matters: PNGs begin with the same byte as MessagePack maps of nine
+    // pairs, and most pickles with the same byte as an empty map.
     if format::of(value).is_some() {
         return Ok(Detected::Plain(Box::new(RawValues)));
     }

@@ -1,15 +1,16 @@
-//! LMDB databases.
+//! Reads LMDB databases.
 //!
 //! 1. `read`: [`Lmdb`], the source.
-//! 2. `keys`: the keys of the samples, which are computed or listed.
-//! 3. `layout`: [`ValueFormat`], the layout of a value. It is implemented by [`MsgPack`] for maps
-//!    and by [`RawValues`] for images, and can be implemented for custom layouts.
-//! 4. `pickled` and `datum`: values in other layouts, which are pickles and Caffe's `Datum`.
-//! 5. `msgpack`: zero-copy MessagePack parser.
-//! 6. `snapshot`: the environment, and slices of its memory map that live as long as the source.
+//! 2. `keys`: computes or lists the keys of the samples.
+//! 3. `layout`: [`ValueFormat`], which users can implement for custom layouts of values, and its
+//!    implementations [`MsgPack`] for maps and [`RawValues`] for images.
+//! 4. `pickled` and `datum`: values that are pickles or Caffe `Datum` messages.
+//! 5. `msgpack`: a zero-copy MessagePack parser.
+//! 6. `snapshot`: the LMDB environment, and slices of its memory map that live as long as the
+//!    source.
 //! 7. `header`: checks the meta pages before LMDB maps the file.
 //!
-//! `row` registers the format, and `detect` detects its files.
+//! `row` contains the format's entry in `DATA_FORMATS`, and `detect` recognizes its files.
 
 #[cfg(feature = "lmdb")]
 mod datum;

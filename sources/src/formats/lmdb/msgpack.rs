@@ -1,5 +1,5 @@
-//! Zero-copy MessagePack parser. The crate `rmp` reads numbers and lengths. Values borrow from the
-//! input, and every length is checked against the remaining bytes.
+//! A zero-copy MessagePack parser. The crate `rmp` decodes numbers and lengths. Values borrow from
+//! the input, and every length is checked against the remaining bytes.
 
 use rmp::Marker;
 use rmp::decode::bytes::BytesReadError;
@@ -11,59 +11,60 @@ use crate::error::{Error, Result};
 pub(super) struct Reader<'a> {
     left: &'a [u8],
     /// Length of the whole input, in bytes.
-    all: usize,
+    input_len: usize,
 }
 
-/// One value. For an array or a map, only the length is returned; its elements are the next values.
+/// A value. Arrays and maps contain only their length; the next values of the input are their
+/// elements.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Value<'a> {
     Int(i64),
-    /// Bytes or text. The two are not distinguished, because older versions of Python's `msgpack`
-    /// write both as the same type.
+    /// Bytes or text, between which older versions of Python's `msgpack` do not distinguish.
     Bytes(&'a [u8]),
     Array(u32),
     /// The number of key-value pairs in a map.
     Map(u32),
-    /// Nil, a boolean, a float, an extension, or an integer beyond `i64`.
+    /// Nil, a boolean, a float, an extension, or an integer that does not fit in an `i64`.
     Other,
 }
 
 impl<'a> Reader<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Reader { left: bytes, all: bytes.len() }
+        Reader { left: bytes, input_len: bytes.len() }
     }
 
     /// Returns the offset of the next value.
-    pub(super) fn at(&self) -> usize {
-        self.all - self.left.len()
+    pub(super) fn offset(&self) -> usize {
+        self.input_len - self.left.len()
     }
 
     pub(super) fn is_at_end(&self) -> bool {
         self.left.is_empty()
     }
 
-    // Inlining saves 40 ns per sample with three fields.
+    // Inlining saves 40 ns per sample that has three fields.
     #[inline]
     pub(super) fn next(&mut self) -> Result<Value<'a>> {
         let mut from = Bytes::new(self.left);
-        let head = head(&mut from).map_err(|e| self.misread(&e))?;
+        let head = head(&mut from).map_err(|e| self.error(&e))?;
         self.left = from.remaining_slice();
         let mut take = |len: u32| {
-            let (at, all) = (self.at(), self.all);
+            let (at, input_len) = (self.offset(), self.input_len);
             let (taken, left) =
-                self.left.split_at_checked(len as usize).ok_or_else(|| cut_short(len as usize, at, all))?;
+                self.left.split_at_checked(len as usize).ok_or_else(|| cut_short(len as usize, at, input_len))?;
             self.left = left;
             Ok(taken)
         };
         match head {
-            Head::Whole(value) => Ok(value),
-            Head::Bytes(len) => take(len).map(Value::Bytes),
-            Head::Extension(len) => take(len).map(|_| Value::Other),
+            Header::Whole(value) => Ok(value),
+            Header::Bytes(len) => take(len).map(Value::Bytes),
+            Header::Extension(len) => take(len).map(|_| Value::Other),
         }
     }
 
-    /// Skips the elements of `value`. The loop does not recurse, so deep nesting cannot exhaust the
-    /// stack. It ends because each iteration consumes at least one byte of the input.
+    /// Skips the elements of `value`. Uses a loop instead of recursion, so that deep nesting cannot
+    /// exhaust the stack. The loop ends because each iteration consumes at least one byte of the
+    /// input.
     pub(super) fn skip(&mut self, value: Value<'a>) -> Result<()> {
         let elements = |value: Value| match value {
             Value::Array(len) => u64::from(len),
@@ -77,54 +78,56 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Returns the error for a value that `rmp` cannot read.
-    fn misread(&self, e: &ValueReadError<BytesReadError>) -> Error {
+    /// Converts the error of `rmp` for the next value.
+    fn error(&self, e: &ValueReadError<BytesReadError>) -> Error {
         match e {
             ValueReadError::InvalidMarkerRead(BytesReadError::InsufficientBytes { expected, position, .. })
             | ValueReadError::InvalidDataRead(BytesReadError::InsufficientBytes { expected, position, .. }) => {
-                cut_short(*expected, self.at() + *position as usize, self.all)
+                cut_short(*expected, self.offset() + *position as usize, self.input_len)
             }
-            ValueReadError::TypeMismatch(marker) => {
-                Error::in_source(format!("messagepack: reserved byte {:#04x} at byte {}", marker.to_u8(), self.at()))
-            }
-            e => Error::in_source(format!("messagepack: {e:?} at byte {}", self.at())),
+            ValueReadError::TypeMismatch(marker) => Error::in_source(format!(
+                "messagepack: reserved byte {:#04x} at byte {}",
+                marker.to_u8(),
+                self.offset()
+            )),
+            e => Error::in_source(format!("messagepack: {e:?} at byte {}", self.offset())),
         }
     }
 }
 
-fn cut_short(len: usize, at: usize, all: usize) -> Error {
-    Error::in_source(format!("messagepack: value claims {len} bytes at byte {at}, but the input ends at byte {all}"))
+fn cut_short(len: usize, at: usize, input_len: usize) -> Error {
+    Error::in_source(format!(
+        "messagepack: value claims {len} bytes at byte {at}, but the input ends at byte {input_len}"
+    ))
 }
 
-/// The part of a value that `rmp` parses. For bytes, text and extensions, the content comes after
-/// it.
-enum Head<'a> {
+/// The part of a value that `rmp` parses. The content of bytes, text and extensions follows it.
+enum Header<'a> {
     Whole(Value<'a>),
-    /// Length of the bytes or text.
+    /// The length of bytes or text.
     Bytes(u32),
     Extension(u32),
 }
 
 #[inline]
-fn head<'a>(from: &mut Bytes<'a>) -> Result<Head<'a>, ValueReadError<BytesReadError>> {
-    // Peek at the marker through a clone, because each of the functions below reads the marker
-    // itself.
+fn head<'a>(from: &mut Bytes<'a>) -> Result<Header<'a>, ValueReadError<BytesReadError>> {
+    // Peek at the marker through a clone, because the functions below read it again.
     let marker = decode::read_marker(&mut from.clone())?;
     Ok(match marker {
-        Marker::FixPos(_) | Marker::U8 | Marker::U16 | Marker::U32 | Marker::U64 => Head::Whole(integer(from)?),
-        Marker::FixNeg(_) | Marker::I8 | Marker::I16 | Marker::I32 | Marker::I64 => Head::Whole(integer(from)?),
-        Marker::FixStr(_) | Marker::Str8 | Marker::Str16 | Marker::Str32 => Head::Bytes(decode::read_str_len(from)?),
-        Marker::Bin8 | Marker::Bin16 | Marker::Bin32 => Head::Bytes(decode::read_bin_len(from)?),
+        Marker::FixPos(_) | Marker::U8 | Marker::U16 | Marker::U32 | Marker::U64 => Header::Whole(integer(from)?),
+        Marker::FixNeg(_) | Marker::I8 | Marker::I16 | Marker::I32 | Marker::I64 => Header::Whole(integer(from)?),
+        Marker::FixStr(_) | Marker::Str8 | Marker::Str16 | Marker::Str32 => Header::Bytes(decode::read_str_len(from)?),
+        Marker::Bin8 | Marker::Bin16 | Marker::Bin32 => Header::Bytes(decode::read_bin_len(from)?),
         Marker::FixArray(_) | Marker::Array16 | Marker::Array32 => {
-            Head::Whole(Value::Array(decode::read_array_len(from)?))
+            Header::Whole(Value::Array(decode::read_array_len(from)?))
         }
-        Marker::FixMap(_) | Marker::Map16 | Marker::Map32 => Head::Whole(Value::Map(decode::read_map_len(from)?)),
-        Marker::Null => decode::read_nil(from).map(|()| Head::Whole(Value::Other))?,
-        Marker::True | Marker::False => decode::read_bool(from).map(|_| Head::Whole(Value::Other))?,
-        Marker::F32 => decode::read_f32(from).map(|_| Head::Whole(Value::Other))?,
-        Marker::F64 => decode::read_f64(from).map(|_| Head::Whole(Value::Other))?,
+        Marker::FixMap(_) | Marker::Map16 | Marker::Map32 => Header::Whole(Value::Map(decode::read_map_len(from)?)),
+        Marker::Null => decode::read_nil(from).map(|()| Header::Whole(Value::Other))?,
+        Marker::True | Marker::False => decode::read_bool(from).map(|_| Header::Whole(Value::Other))?,
+        Marker::F32 => decode::read_f32(from).map(|_| Header::Whole(Value::Other))?,
+        Marker::F64 => decode::read_f64(from).map(|_| Header::Whole(Value::Other))?,
         Marker::Reserved => return Err(ValueReadError::TypeMismatch(marker)),
-        _ => Head::Extension(decode::read_ext_meta(from)?.size),
+        _ => Header::Extension(decode::read_ext_meta(from)?.size),
     })
 }
 
@@ -174,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn msgpack_checks_lengths_and_skips_nested_values() {
+    fn lengths_are_checked_and_nested_values_are_skipped() {
         let error = Reader::new(&[0xc6, 0xff, 0xff, 0xff, 0xff, 1]).next().unwrap_err();
         assert_eq!(error.cause(), "messagepack: value claims 4294967295 bytes at byte 5, but the input ends at byte 6");
         let deep = [&[0x91_u8].repeat(1 << 20)[..], &[7, 9]].concat();
@@ -189,12 +192,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_end_in_a_value_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn parsing_arbitrary_bytes_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut reader = Reader::new(&bytes);
             while let Ok(value) = reader.next() {
                 if reader.skip(value).is_err() { break; }
             }
-            prop_assert!(reader.at() <= bytes.len());
+            prop_assert!(reader.offset() <= bytes.len());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Pickled values in an LMDB database. The columns are determined from a few samples.
+//! Reads pickled values in an LMDB database. A few samples determine the columns.
 
 use std::borrow::Cow;
 
@@ -13,76 +13,76 @@ use crate::values::pickle::{self, Array, Id, Node, Nodes, append_json};
 use crate::values::pixels::Colors;
 use crate::values::record::{Found, Named, Rows, Survey};
 
-/// Maximum number of samples that are read on opening to find the columns.
-pub(super) const SURVEYED: usize = 64;
+/// Maximum number of samples that opening reads to find the columns.
+pub(super) const MAX_SURVEYED: usize = 64;
 
-/// Values that are pickles of plain data: dicts, tuples and lists.
+/// The columns of a database with pickled values.
 #[derive(Debug)]
 pub(super) struct Pickled {
-    /// Column names for the items of a tuple or list.
-    places: Vec<String>,
+    /// The column names of the items, if values are tuples or lists.
+    item_names: Vec<String>,
     rows: Rows,
 }
 
-/// Returns whether a value looks like a pickle.
+/// Returns whether `value` looks like a pickle.
 pub(super) fn is_pickle(value: &[u8]) -> bool {
     match value {
         [0x80, 2..=5, .., b'.'] => true,
-        // Pickles in protocols 0 and 1 have no header, so parse the whole value.
+        // Pickles of protocols 0 and 1 have no header, so parse the whole value.
         [b'(' | b']' | b'}', .., b'.'] => pickle::read(value).is_ok(),
         _ => false,
     }
 }
 
 impl Pickled {
-    /// Finds the columns in `values`. A damaged first value is an error. Other damaged values are
-    /// skipped, and fail only when they are read.
+    /// Finds the columns in `values`. Skips damaged values except the first, because reading them
+    /// fails anyway.
     ///
     /// # Errors
-    /// If the first value is not plain data, or the columns do not form samples.
+    /// If the first value is not plain data, or if no samples can be formed from the columns.
     pub(super) fn new<'a>(values: impl Iterator<Item = Result<&'a [u8]>>, wanted: &Wanted) -> Result<Self> {
-        let (mut places, mut survey, mut page) = (Vec::new(), Survey::default(), Vec::new());
-        for (number, value) in values.enumerate() {
+        let (mut item_names, mut survey, mut page) = (Vec::new(), Survey::default(), Vec::new());
+        for (index, value) in values.enumerate() {
             let row = value.and_then(|value| {
                 let nodes = pickle::read(value)?;
-                if number == 0 {
-                    places = names_of_places(&nodes);
+                if index == 0 {
+                    item_names = name_items(&nodes);
                 }
                 page.clear();
-                row(&nodes, &places, &mut page)
+                read_row(&nodes, &item_names, &mut page)
             });
             match row {
                 Ok(row) => survey.see(&row, &page)?,
-                Err(e) if number == 0 => return Err(e),
+                Err(e) if index == 0 => return Err(e),
                 Err(_) => {}
             }
         }
-        Ok(Pickled { places, rows: survey.finish(wanted)? })
+        Ok(Pickled { item_names, rows: survey.finish(wanted)? })
     }
 
-    /// Assigns a class index to each label if labels are text. `values` iterates over all values of
-    /// the database.
+    /// If labels are text, assigns a class index to each of them. `values` iterates over all values
+    /// of the database.
     ///
     /// # Errors
-    /// If `classes` is given and does not contain a label, unless `lenient` is set.
+    /// If `classes` is given and lacks a label, unless `lenient` is true.
     pub(super) fn learn<'a>(
         &mut self,
         values: impl Iterator<Item = Result<&'a [u8]>>,
         classes: Option<&Classes>,
         lenient: bool,
     ) -> Result<()> {
-        let (places, mut page) = (&self.places, Vec::new());
+        let (item_names, mut page) = (&self.item_names, Vec::new());
         self.rows.learn(classes, lenient, |label, see| {
-            for (number, value) in values.enumerate() {
+            for (index, value) in values.enumerate() {
                 page.clear();
-                // Skip damaged values here. They fail when they are read.
+                // Skip damaged values, because reading them fails anyway.
                 let Ok(nodes) = value.and_then(pickle::read) else { continue };
-                let Ok(row) = row(&nodes, places, &mut page) else { continue };
+                let Ok(row) = read_row(&nodes, item_names, &mut page) else { continue };
                 for Named { name, content } in row {
                     if let (true, Found::Text(part)) = (name == label, content)
                         && let Ok(text) = std::str::from_utf8(part.of(&page))
                     {
-                        see(number, text);
+                        see(index, text);
                     }
                 }
             }
@@ -95,14 +95,14 @@ impl Pickled {
         self.rows.set_colors(colors)
     }
 
-    /// Returns the class names if the labels are text.
+    /// Returns the class names, or an empty slice if labels are not text.
     pub(super) fn classes(&self) -> &[String] {
         self.rows.classes()
     }
 
-    /// Returns the sample in `value`. `key` refers to `page` or borrows its bytes.
+    /// Returns the sample in `value`. If `key` does not borrow its bytes, it refers to `page`.
     pub(super) fn sample<'a>(&'a self, key: Part<'a>, value: &'a [u8], page: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        let row = row(&pickle::read(value)?, &self.places, page)?;
+        let row = read_row(&pickle::read(value)?, &self.item_names, page)?;
         self.rows.sample(key, row, page)
     }
 }
@@ -115,19 +115,22 @@ fn items<'n>(node: &'n Node<'_>) -> Option<&'n [Id]> {
     }
 }
 
-/// Names the items of the tuple or list at the root. If exactly one item is an image, it is called
-/// `image`. If exactly one item is an integer, it is called `label`. Other items are named by their
-/// position.
-fn names_of_places(nodes: &Nodes<'_>) -> Vec<String> {
+/// Names the items of the tuple or list at the root. The only item that is an image is called
+/// `image`, and the only one that is an integer is called `label`. All other items are named after
+/// their index.
+fn name_items(nodes: &Nodes<'_>) -> Vec<String> {
     let Some(items) = items(nodes.root()) else { return Vec::new() };
     let only = |is: &dyn Fn(&Node<'_>) -> bool| {
-        let mut found = (0..items.len()).filter(|&place| is(&nodes[items[place]]));
+        let mut found = (0..items.len()).filter(|&index| is(&nodes[items[index]]));
         found.next().filter(|_| found.next().is_none())
     };
-    // Consider only a single array, and only if its elements are bytes: next to an image of floats,
-    // an array of bytes may be its mask.
+    // An array is an image only if it is the only one, and only if its elements are bytes.
+    // Otherwise, it could be the mask of an image that consists of floats.
     let array = |node: &Node<'_>| matches!(node, Node::Array(Array { shape, .. }) if shape.len() >= 2);
-    let pixels = |&place: &usize| matches!(&nodes[items[place]], Node::Array(Array { dtype, .. }) if dtype.element().is_ok_and(|element| element == Element::U8));
+    let pixels = |&index: &usize| match &nodes[items[index]] {
+        Node::Array(Array { dtype, .. }) => dtype.element().is_ok_and(|element| element == Element::U8),
+        _ => false,
+    };
     let image = only(&|node| matches!(node, Node::Bytes(bytes) if format::of(bytes).is_some()));
     let image = image.or_else(|| only(&array).filter(pixels)).or_else(|| only(&|node| matches!(node, Node::Bytes(_))));
     let label = only(&|node| match node {
@@ -135,44 +138,47 @@ fn names_of_places(nodes: &Nodes<'_>) -> Vec<String> {
         Node::Array(array) => array.shape.is_empty() && matches!(array.dtype.kind, b'i' | b'u'),
         _ => false,
     });
-    let name = |place| match place {
-        place if Some(place) == image => "image".to_owned(),
-        place if Some(place) == label => "label".to_owned(),
-        place => place.to_string(),
+    let name = |index| match index {
+        index if Some(index) == image => "image".to_owned(),
+        index if Some(index) == label => "label".to_owned(),
+        index => index.to_string(),
     };
     (0..items.len()).map(name).collect()
 }
 
-/// Returns the columns of a sample, whose value is at the root of `nodes`.
-fn row<'a>(nodes: &Nodes<'a>, places: &[String], page: &mut Vec<u8>) -> Result<Vec<Named<'a>>> {
+/// Returns the cells of the sample at the root of `nodes`.
+fn read_row<'a>(nodes: &Nodes<'a>, item_names: &[String], page: &mut Vec<u8>) -> Result<Vec<Named<'a>>> {
     if let Some(items) = items(nodes.root()) {
-        if items.len() != places.len() {
-            let (found, first) = (items.len(), places.len());
-            return Err(Error::in_source(format!("a tuple of {found} values: the first sample has {first}")));
+        if items.len() != item_names.len() {
+            let (found, first) = (items.len(), item_names.len());
+            return Err(Error::in_source(format!(
+                "the value is a tuple of {found} items: expected {first}, like the first sample"
+            )));
         }
-        let cell = |(name, &id): (&String, &Id)| cell(nodes, Cow::Owned(name.clone()), id, page);
-        return places.iter().zip(items).map(cell).collect();
+        let cell = |(name, &id): (&String, &Id)| read_cell(nodes, Cow::Owned(name.clone()), id, page);
+        return item_names.iter().zip(items).map(cell).collect();
     }
     match nodes.root() {
         Node::Dict(pairs) => pairs
             .iter()
             .map(|&(key, value)| match (nodes.text(key), &nodes[key]) {
-                (Some(name), _) => cell(nodes, Cow::Owned(name.to_owned()), value, page),
-                (None, Node::Int(number)) => cell(nodes, Cow::Owned(number.to_string()), value, page),
-                (None, key) => {
-                    Err(Error::in_source(format!("pickle: a dict has {} as a key: expected text", key.kind())))
-                }
+                (Some(name), _) => read_cell(nodes, Cow::Owned(name.to_owned()), value, page),
+                (None, Node::Int(int)) => read_cell(nodes, Cow::Owned(int.to_string()), value, page),
+                (None, key) => Err(Error::in_source(format!(
+                    "pickle: a dict has {} as a key: expected a string or an integer",
+                    key.kind()
+                ))),
             })
             .collect(),
-        Node::Bytes(_) | Node::Array(_) => Ok(vec![cell(nodes, Cow::Borrowed("image"), nodes.root_id(), page)?]),
+        Node::Bytes(_) | Node::Array(_) => Ok(vec![read_cell(nodes, Cow::Borrowed("image"), nodes.root_id(), page)?]),
         other => Err(Error::in_source(format!(
-            "the value is a pickle of {}: expected a dict, a tuple, a list, bytes or an array",
+            "the value is a pickle that contains {}: expected a dict, a tuple, a list, bytes or an array",
             other.kind()
         ))),
     }
 }
 
-fn cell<'a>(nodes: &Nodes<'a>, name: Cow<'a, str>, id: Id, page: &mut Vec<u8>) -> Result<Named<'a>> {
+fn read_cell<'a>(nodes: &Nodes<'a>, name: Cow<'a, str>, id: Id, page: &mut Vec<u8>) -> Result<Named<'a>> {
     let start = page.len();
     let number = |element, bytes: [u8; 8], page: &mut Vec<u8>| {
         page.extend_from_slice(&bytes);
@@ -212,7 +218,7 @@ fn cell<'a>(nodes: &Nodes<'a>, name: Cow<'a, str>, id: Id, page: &mut Vec<u8>) -
     Ok(Named { name, content })
 }
 
-/// Returns the class names if the value is a pickled list of text.
+/// Returns the class names in `value`, or `None` if it is not a pickled list or tuple of strings.
 pub(super) fn classes(value: &[u8]) -> Option<Vec<String>> {
     let nodes = pickle::read(value).ok()?;
     items(nodes.root())?.iter().map(|&id| nodes.text(id).map(str::to_owned)).collect()

@@ -1,4 +1,4 @@
-//! The source [`Lmdb`].
+//! The source [`Lmdb`], which reads samples from an LMDB database.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::datum::Datum;
 use super::keys::{Keys, label_key};
 use super::layout::{self, Detected, RawValues, ValueFormat};
-use super::pickled::{self, Pickled, SURVEYED};
+use super::pickled::{self, MAX_SURVEYED, Pickled};
 use super::snapshot::Snapshot;
 use crate::error::{Error, Result};
 use crate::machine::file;
@@ -18,11 +18,11 @@ use crate::model::{Classes, Sample, Source};
 use crate::options::{Options, Wanted};
 use crate::values::pixels::Colors;
 
-/// Key of the class names, which are optional. The value is a MessagePack array of strings.
+/// The key under which a database may contain the class names, as a MessagePack array of strings.
 pub const CLASSES_KEY: &str = "__classes__";
 
-/// Samples in an LMDB database. Reading a sample does not copy its fields: they borrow from the
-/// memory map.
+/// The samples in an LMDB database. Reading a sample does not copy its fields, which borrow from
+/// the memory map.
 ///
 /// ```python
 /// env = lmdb.open("train.lmdb", map_size=1 << 40)                                      # writes what `MsgPack` reads
@@ -35,15 +35,15 @@ pub const CLASSES_KEY: &str = "__classes__";
 ///     sample = msgpack.unpackb(txn.get(b"00000000"))
 /// ```
 ///
-/// **Keys.** If all keys are zero-padded decimals of the same width, from `0` to `n - 1` without a
-/// gap, they are the indices of the samples. Opening checks all keys of a small database. If the
-/// keys occupy more than 16 MiB of pages, opening checks only the first key, the last key and a
-/// thousand positions between them. If this check misses a gap, reading the missing sample fails.
-/// For any other keys, opening lists all keys once. Samples are then in database order, except that
-/// decimal keys without padding are sorted numerically. Keys of the form `__name__` are not
-/// samples. The value of `__classes__` contains the class names as a MessagePack array of strings.
+/// **Keys.** If the keys are zero-padded decimals of the same width, from `0` to `n - 1` without a
+/// gap, they are the indices of the samples. Opening checks all keys if they occupy at most 16 MiB
+/// of pages; in larger databases, it checks only the first key, the last key and a thousand
+/// positions between them. If this check misses a gap, reading the missing sample fails. For all
+/// other keys, opening lists them once. Samples are then in database order, except that decimal
+/// keys without padding are sorted numerically. Keys of the form `__name__` do not denote samples.
+/// The value of `__classes__` contains the class names as a MessagePack array of strings.
 ///
-/// **Values.** The first sample determines the layout:
+/// **Values.** The first sample determines the layout of all values:
 ///
 /// | value | sample |
 /// |---|---|
@@ -56,35 +56,35 @@ pub const CLASSES_KEY: &str = "__classes__";
 ///
 /// For other values, implement [`ValueFormat`].
 ///
-/// **Pickles** contain plain data: numbers, text, bytes, tuples, lists, dicts, and NumPy arrays of
-/// numbers. A pickle with any other object fails to load, and the error names the type of the
-/// object. Reading a pickle never executes code. Opening reads up to 64 samples to find the
-/// columns. If a later dict contains an unknown key, reading that sample fails. If no column
-/// contains encoded images, `uint8` arrays of pixels are used as images. Their color order is RGB
-/// unless [`bgr`](Lmdb::bgr) is called. If labels are text and no list of classes is given, opening
-/// reads all values.
+/// **Pickles** may contain only plain data: numbers, text, bytes, tuples, lists, dicts, and NumPy
+/// arrays of numbers. If a pickle contains any other object, reading it fails with an error that
+/// names the object's type. Reading a pickle never executes code. Opening reads up to 64 samples to
+/// find the columns; if a dict that is read later contains an unknown key, reading its sample
+/// fails. If no column contains encoded images, `uint8` arrays of pixels are used as images. Their
+/// color order is RGB unless [`bgr`](Lmdb::bgr) is called. If labels are text and no list of
+/// classes is given, opening reads all values.
 ///
-/// **Named databases.** `all.lmdb/train` refers to the database `train` in the file `all.lmdb`. The
-/// name is optional if the file contains only one named database.
+/// **Named databases.** The path `all.lmdb/train` selects the database `train` in the file
+/// `all.lmdb`. The name may be omitted if the file contains only one named database.
 ///
-/// **Concurrent writers.** Other processes may write to the database and enlarge it. The source
-/// keeps seeing the database as it was when the source was opened. To see newer commits, open the
-/// database again, which reads only a few pages. LMDB records its readers in a lock file next to
-/// the data. If the lock file cannot be written (for example, on a read-only file system), the
-/// database is opened without it. In this case, no process may write to the database while it is
-/// open. As with any memory-mapped file, the results are undefined if an open file is overwritten
-/// or truncated. A process may open a database several times, but only through the same copy of the
-/// LMDB library.
+/// **Concurrent writers.** Other processes may write to the database and enlarge it. An open source
+/// keeps reading the state that the database had on opening. To see newer commits, open the
+/// database again, which reads only a few pages. LMDB registers readers in a lock file next to the
+/// data. If the lock file cannot be written (for example, on a read-only file system), the database
+/// is opened without it, and no process may write to the database while it is open. If an open file
+/// is overwritten or truncated, reads return undefined data or crash the process, as with any
+/// memory-mapped file. A process may open a database several times, but only through the same copy
+/// of the LMDB library.
 ///
-/// **Cost for a writer.** The source holds read transactions until it is dropped, and a loader
-/// keeps its source alive. Meanwhile, writers cannot reuse pages that were freed after the source
+/// **Growth of the file.** A source holds read transactions until it is dropped, and a loader keeps
+/// its source alive. In the meantime, writers cannot reuse pages that were freed after the source
 /// was opened, so every page that they write makes the file grow. Each commit adds its new values
 /// and the tree pages above them, usually 3 or 4 pages of 4 KiB, even if the values replace
 /// existing ones. For example, appending 1,000 samples in one commit adds little more than their
 /// size, whereas replacing the same 1,000 samples a hundred times adds a hundred times their size.
-/// Once the source has been dropped, the next commits reuse the freed pages, but the file never
-/// shrinks. The growth is checked at the start of each epoch. A warning is logged once the file has
-/// grown by 64 MiB, and again each time the growth doubles. To get an error instead, set
+/// Once the source has been dropped, later commits reuse the freed pages, but the file never
+/// shrinks. Each epoch starts by checking the growth. A warning is logged when the file has grown
+/// by 64 MiB, and again each time the growth has doubled. To get an error instead, set
 /// [`growth_limit`](Lmdb::growth_limit).
 pub struct Lmdb {
     snapshot: Snapshot,
@@ -95,19 +95,20 @@ pub struct Lmdb {
     /// Path of the data file: `path`, or `data.mdb` in the folder `path`.
     data: PathBuf,
     identity: Identity,
-    /// Transaction number of the last commit that the source sees.
+    /// Transaction number of the last commit that this source sees.
     commit: usize,
     growth_limit: Option<u64>,
-    /// Growth of the file in bytes when the last warning was logged.
+    /// By how many bytes the file had grown when the last warning was logged, or 0.
     warned: AtomicU64,
 }
 
-/// Layout of the values.
+/// The layout of the values.
 enum Layout {
     Custom(Box<dyn ValueFormat>),
     Pickled(Box<Pickled>),
     Datum(Option<Colors>),
-    /// Images with texts under separate keys. If all texts are integers, they are the labels.
+    /// Images and texts under separate keys. `integers` means that all texts are integers, and thus
+    /// the labels.
     Pairs {
         integers: bool,
     },
@@ -119,16 +120,16 @@ pub(crate) struct LmdbOptions<'a> {
     pub(crate) name: Option<&'a str>,
     pub(crate) wanted: Wanted,
     pub(crate) classes: Option<&'a Classes>,
-    /// Whether a sample with an unknown class fails when it is read, rather than on opening.
+    /// Whether an unknown class makes reading its sample fail, instead of opening.
     pub(crate) lenient: bool,
 }
 
-/// Growth of an open database at which the first warning is logged, in bytes.
-const WORTH_A_WARNING: u64 = 64 << 20;
+/// The growth of an open database, in bytes, at which the first warning is logged.
+const WARN_GROWTH: u64 = 64 << 20;
 
 impl Lmdb {
-    /// Opens a database and detects the layout of its values. `path` is a folder with `data.mdb`,
-    /// or a single file.
+    /// Opens a database, and detects the layout of its values. `path` is a folder that contains
+    /// `data.mdb`, or a database in a single file.
     ///
     /// # Errors
     /// If the database does not exist, is not an LMDB database, is truncated or has no samples, if
@@ -140,20 +141,20 @@ impl Lmdb {
 
     /// Opens the named database `name` in the file at `path`.
     ///
-    /// For [`open`](crate::open()), append the name to the path: `all.lmdb/train`. No name is
-    /// needed if the file contains a single named database and no samples outside it.
+    /// With [`open`](crate::open()), append the name to the path instead: `all.lmdb/train`. The
+    /// name may be omitted if the file contains a single named database and no samples outside it.
     ///
     /// # Errors
-    /// The errors of [`open`](Lmdb::open). Also fails if there is no database with this name; the
-    /// message lists the existing names.
+    /// As for [`open`](Lmdb::open), and if there is no database with this name. The message lists the
+    /// existing names.
     pub fn open_named(path: impl AsRef<Path>, name: &str) -> Result<Self> {
         Self::with_options(path.as_ref(), &LmdbOptions { name: Some(name), ..LmdbOptions::default() })
     }
 
-    /// Opens a database whose values have a custom `layout`.
+    /// Opens a database in which values have a custom `layout`.
     ///
     /// # Errors
-    /// The errors of [`open`](Lmdb::open), except those about values, because no value is read.
+    /// As for [`open`](Lmdb::open), except that the values are not read, so their layout is not checked.
     pub fn with_layout(path: impl AsRef<Path>, layout: impl ValueFormat + 'static) -> Result<Self> {
         let mut source = Self::new(path.as_ref(), None)?;
         source.layout = Layout::Custom(Box::new(layout));
@@ -175,14 +176,14 @@ impl Lmdb {
         let identity = Identity::of(&std::fs::metadata(&data).map_err(|e| Error::io(&data, &e))?);
         let snapshot = Snapshot::open(path, name)?;
         let commit = snapshot.last_commit()?;
-        let keys = Keys::of(&snapshot).map_err(|e| e.at_path(path))?;
+        let keys = Keys::find(&snapshot).map_err(|e| e.at_path(path))?;
         if keys.len() == 0 {
             return Err(Error::in_source("lmdb database contains no samples").at_path(path));
         }
         let classes = match snapshot.get(CLASSES_KEY.as_bytes())? {
             Some(value) => match pickled::classes(value) {
                 Some(classes) => classes,
-                None => layout::classes(value).map_err(|e| at_key(e, CLASSES_KEY).at_path(path))?,
+                None => layout::classes(value).map_err(|e| with_key(e, CLASSES_KEY).at_path(path))?,
             },
             None => Vec::new(),
         };
@@ -207,7 +208,7 @@ impl Lmdb {
         }
         let value = |index| self.record(index, &mut Vec::new()).map(|(_, value)| value);
         let named = |e: Error| match self.record(0, &mut Vec::new()) {
-            Ok(_) => at_key(e, &self.key(0)),
+            Ok(_) => with_key(e, &self.key(0)),
             Err(e) => e,
         };
         Ok(match layout::detect(value(0)?).map_err(named)? {
@@ -215,10 +216,10 @@ impl Lmdb {
             Detected::Datum => Layout::Datum(None),
             Detected::Pickled => {
                 let len = self.len();
-                let count = len.min(SURVEYED);
-                // Evenly spaced samples, including the first and the last.
-                let places = (0..count).map(|place| place * (len - 1) / (count - 1).max(1));
-                let mut pickled = Pickled::new(places.map(value), &options.wanted).map_err(named)?;
+                let count = len.min(MAX_SURVEYED);
+                // Survey evenly spaced samples, including the first and the last.
+                let indices = (0..count).map(|n| n * (len - 1) / (count - 1).max(1));
+                let mut pickled = Pickled::new(indices.map(value), &options.wanted).map_err(named)?;
                 pickled.learn((0..len).map(value), options.classes, options.lenient)?;
                 Layout::Pickled(Box::new(pickled))
             }
@@ -247,27 +248,28 @@ impl Lmdb {
         Ok(Some(text))
     }
 
-    /// Declares that raw pixels are RGB. This is the default for pickled arrays. For the pixels of
-    /// a Caffe `Datum`, there is no default.
+    /// Declares that raw pixels are RGB. Pickled arrays are RGB by default, whereas raw pixels with
+    /// three channels in a Caffe `Datum` require this call or [`bgr`](Lmdb::bgr).
     ///
     /// # Errors
-    /// The errors of [`bgr`](Lmdb::bgr).
+    /// As for [`bgr`](Lmdb::bgr).
     pub fn rgb(self) -> Result<Self> {
-        self.colored(Colors::Rgb, "rgb")
+        self.with_colors(Colors::Rgb, "rgb")
     }
 
-    /// Declares that raw pixels are BGR, the order in which OpenCV decodes images and Caffe's
-    /// `convert_imageset` writes them. This applies to Caffe's `Datum` and to pickled arrays.
-    /// Encoded images define their own color order.
+    /// Declares that raw pixels are BGR, as OpenCV decodes images and Caffe's `convert_imageset`
+    /// writes them. Applies to the pixels in a Caffe `Datum` and in pickled arrays, but not to
+    /// encoded images, which define their own color order.
     ///
     /// # Errors
     /// If the values have a different layout, or are pickles without pixel arrays. `Datum` values
-    /// are not inspected, because a database may mix raw and encoded images.
+    /// are accepted without a check for raw pixels, because a database may mix raw and encoded
+    /// images.
     pub fn bgr(self) -> Result<Self> {
-        self.colored(Colors::Bgr, "bgr")
+        self.with_colors(Colors::Bgr, "bgr")
     }
 
-    fn colored(mut self, colors: Colors, method: &str) -> Result<Self> {
+    fn with_colors(mut self, colors: Colors, method: &str) -> Result<Self> {
         let has_pixels = match &mut self.layout {
             Layout::Datum(known) => {
                 *known = Some(colors);
@@ -278,20 +280,19 @@ impl Lmdb {
         };
         if !has_pixels {
             let cause = format!(
-                "Lmdb::{method} applies to raw pixels in a Caffe datum or a pickled array, but this database has \
-                 neither"
+                "Lmdb::{method} applies only to raw pixels in a Caffe datum or a pickled array, and this database \
+                 has neither: remove the call"
             );
             return Err(Error::config(cause).at_path(&self.path));
         }
         Ok(self)
     }
 
-    /// Limits how many `bytes` the file may grow by while it is open. By default, there is no
-    /// limit.
+    /// Limits the growth of the file while it is open to `bytes`. There is no limit by default.
     ///
-    /// Set a limit if a different process writes to the database while a long-lived loader reads
-    /// it: until the loader is dropped, freed pages cannot be reused, so the file grows (see
-    /// [`Lmdb`]). If the file has grown by more than `bytes`, the next epoch fails with
+    /// Set a limit if another process writes to the database while a long-lived loader reads it.
+    /// Writers cannot reuse freed pages until the loader is dropped, so the file grows (see
+    /// [`Lmdb`]). Once it has grown by more than `bytes`, the next epoch fails with
     /// [`ErrorKind::Source`](crate::ErrorKind::Source). To release the pages, drop the loader and
     /// open a new one from its checkpoint (`Loader::resume`).
     #[must_use]
@@ -300,8 +301,8 @@ impl Lmdb {
         self
     }
 
-    /// Compares the file's current length `len` with its length on opening. Logs a warning if it
-    /// has grown too much, or fails if it has grown beyond the limit.
+    /// Checks how much the file has grown since it was opened. `len` is its current length. Logs a
+    /// warning if the file has grown too much, and fails if its growth exceeds the limit.
     fn check_growth(&self, len: u64) -> Result<()> {
         let grown = len.saturating_sub(self.identity.len());
         let held = || {
@@ -318,19 +319,20 @@ impl Lmdb {
             return Err(Error::in_source(cause).at_path(&self.path));
         }
         let warned = self.warned.load(Ordering::Relaxed);
-        if grown >= WORTH_A_WARNING.max(warned.saturating_mul(2)) {
+        if grown >= WARN_GROWTH.max(warned.saturating_mul(2)) {
             self.warned.store(grown, Ordering::Relaxed);
             tracing::warn!("{}: {}", self.path.display(), held());
         }
         Ok(())
     }
 
-    /// Returns the key and the value of sample `index`. Keys that are not stored as text are
-    /// written to `scratch`.
+    /// Returns the key and the value of sample `index`. A key that must be computed or converted to
+    /// text is written to `scratch`.
     fn record<'a>(&'a self, index: usize, scratch: &mut Vec<u8>) -> Result<(Part<'a>, &'a [u8])> {
         match self.keys.record(&self.snapshot, index, scratch)? {
             (key, Some(value)) => Ok((key, value)),
-            (..) => Err(at_key(Error::in_source("missing"), &self.key(index)).at_path(&self.path)),
+            (..) => Err(with_key(Error::in_source("the key is missing from the database"), &self.key(index))
+                .at_path(&self.path)),
         }
     }
 
@@ -351,12 +353,12 @@ impl Lmdb {
         let key = std::str::from_utf8(key.of(scratch)).expect("keys are text");
         match &self.layout {
             Layout::Custom(layout) => layout.sample(key, value),
-            _ => self.paired(key, value),
+            _ => self.join_pair(key, value),
         }
     }
 
-    /// Combines the image `value` and the text that belongs to it into one sample.
-    fn paired<'a>(&'a self, key: &'a str, value: &'a [u8]) -> Result<Sample<'a>> {
+    /// Returns a sample with the image `value` and the text that belongs to it.
+    fn join_pair<'a>(&'a self, key: &'a str, value: &'a [u8]) -> Result<Sample<'a>> {
         let mut sample = RawValues.sample(key, value)?;
         let Some(text) = self.label_text(key)? else { return Ok(sample) };
         sample.push("label.txt", text)?;
@@ -386,19 +388,19 @@ impl Source for Lmdb {
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let (key, value) = self.record(index, scratch)?;
-        self.sample(key, value, scratch).map_err(|e| at_key(e, &self.key(index)).at_path(&self.path))
+        self.sample(key, value, scratch).map_err(|e| with_key(e, &self.key(index)).at_path(&self.path))
     }
 
     fn check(&self) -> Result<()> {
         match self.identity.check(&self.data, true)? {
             Some(len) => self.check_growth(len),
-            // If the path no longer exists, the open file is still readable, and no process writes
-            // to it.
+            // If the path no longer exists, the open file is still readable, and no process can
+            // write to it.
             None => Ok(()),
         }
     }
 
-    /// Combines the number of samples and the transaction number of the last commit, which is the
+    /// Hashes the number of samples and the transaction number of the last commit, which is the
     /// same in every copy of the file.
     fn fingerprint(&self) -> Option<u64> {
         Some(Hash::default().number(self.len() as u64).number(self.commit as u64).end())
@@ -423,6 +425,6 @@ impl std::fmt::Debug for Lmdb {
     }
 }
 
-fn at_key(error: Error, key: &str) -> Error {
+fn with_key(error: Error, key: &str) -> Error {
     Error::new(error.kind(), format!("key {key:?}: {}", error.cause()))
 }

@@ -1,4 +1,4 @@
-//! Registers the format.
+//! The LMDB format's entry in `DATA_FORMATS`.
 
 use super::detect::is_lmdb;
 use crate::error::Error;
@@ -10,7 +10,7 @@ pub(crate) const ROW: DataFormat = DataFormat {
     is_file: |_, start| is_lmdb(start),
     has_parts: true,
     brings: Some(Companions {
-        // Opening an LMDB database writes its lock file, so the lock file must not be copied.
+        // Do not copy the lock file: opening the database creates it.
         without: |url| url.ends_with("/lock.mdb") || url.ends_with("-lock"),
         ..Companions::NONE
     }),
@@ -21,8 +21,8 @@ pub(crate) const ROW: DataFormat = DataFormat {
         |at, options| {
             if !options.mapped {
                 return Err(Error::config(
-                    "an lmdb is always memory-mapped by its library: open it mapped, or pack it as tar shards \
-                     (warpfeed pack --from x.lmdb --to x.tar)",
+                    "the LMDB library can only read memory-mapped databases: open the database mapped, or pack it as \
+                     tar shards (warpfeed pack --from x.lmdb --to x.tar)",
                 )
                 .at_path(at.path));
             }

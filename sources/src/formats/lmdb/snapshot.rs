@@ -4,22 +4,21 @@
 //! # Invariants
 //! 1. *One environment per file and process.* LMDB's file locks belong to the process, so closing a
 //!    second environment of the same file would release the locks of the first. `ENVIRONMENTS`
-//!    lists every open environment. Its mutex is held while an environment is opened, shared or
-//!    closed.
+//!    therefore lists every open environment, and its mutex is held while an environment is opened,
+//!    shared or closed.
 //! 2. *Transactions end before their environment closes.* `Snapshot` declares `slots` before
 //!    `environment`, and fields are dropped in the order of their declaration.
-//! 3. *Slices outlive the lock, not the snapshot.* A page that a transaction can see is neither
-//!    changed nor reused until the last transaction that sees this or an older state has ended. The
-//!    map never moves, because nothing resizes the map of an environment that is open for reading.
-//!    All transactions of a snapshot live until the snapshot is dropped, so the bytes stay valid
-//!    until then.
+//! 3. *Slices live as long as the snapshot, even after the lock is released.* A page that a
+//!    transaction can see is neither changed nor reused until the last transaction that sees this
+//!    or an older state has ended. The map never moves, because nothing resizes the map of an
+//!    environment that is open for reading. All transactions of a snapshot live until the snapshot
+//!    is dropped, so the bytes stay valid until then.
 //! 4. *At most one thread uses a transaction at a time*, because each transaction is behind a
 //!    mutex. With `NO_TLS`, a transaction is not tied to the thread that began it.
 //!
-//! These invariants do not protect against changes by other programs: LMDB has no checksums and
-//! trusts its pages. If a different program damages or truncates an open file, reads may return
-//! wrong bytes or cause a bus error, as with any memory-mapped file. The length of the file is
-//! checked only on opening.
+//! These invariants do not protect against other programs. LMDB has no checksums and trusts its
+//! pages, and the length of the file is checked only on opening. If a program damages or truncates
+//! an open file, reads may return wrong bytes or cause a bus error, as with any memory-mapped file.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -33,29 +32,31 @@ use lmdb::{Cursor, Database, EnvironmentFlags, RoTransaction, Transaction};
 use super::header;
 use crate::error::{Error, Result};
 
-/// Maximum number of open read transactions, summed over all processes. The first process that
-/// opens a database sets this number when it creates the lock file.
+/// Maximum number of open read transactions of all processes together. The process that creates the
+/// lock file sets this number.
 const MAX_READERS: u32 = 1024;
 
-/// Maximum number of attempts to begin transactions that see the same state while other processes
-/// commit.
-const TRIES: usize = 64;
+/// Maximum number of attempts to begin transactions that all see the same state. An attempt fails
+/// if another process commits in the meantime.
+const MAX_ATTEMPTS: usize = 64;
 
-/// Minimum size of a memory map, so that a different process can enlarge the database while it is
-/// open. The map cannot be enlarged later: the map of an environment in use must not move
-/// (invariant 3), and a second environment of the same file is not allowed (invariant 1). Address
-/// space costs no memory, and an x86-64 process has 128 times as much.
-const ROOM: u64 = 1 << 40;
+/// Minimum size of a memory map, in bytes. It leaves room for other processes to enlarge the
+/// database, because the map cannot grow later: the map of an environment in use must not move
+/// (invariant 3), and a file must not have a second environment (invariant 1). The address space
+/// costs no memory, and an x86-64 process has 128 times as much.
+const MIN_MAP_SIZE: u64 = 1 << 40;
 
+/// Read transactions that all see the same state of one database.
 pub(super) struct Snapshot {
-    /// One transaction per core, but 2 to 64. If more threads read, they share the transactions.
+    /// One transaction per core, but at least 2 and at most 64. Additional threads share them.
     slots: Vec<Mutex<Slot>>,
     database: Database,
     path: PathBuf,
-    /// Declared last, so that it is dropped, and possibly closed, after the slots.
+    /// Declared last, so that the slots are dropped before the environment is released.
     environment: Shared,
 }
 
+/// A read transaction that may move between threads.
 struct Slot(RoTransaction<'static>);
 
 // SAFETY: `open_environment` sets NO_TLS, so a transaction may move between threads as long as only
@@ -63,20 +64,21 @@ struct Slot(RoTransaction<'static>);
 unsafe impl Send for Slot {}
 
 impl Snapshot {
-    /// Opens the environment in the folder or file at `path`, and the database `name` in it.
-    /// Without a name, opens the main database or the only named one.
+    /// Opens the environment in the folder or file at `path`, and the database `name` in it. If
+    /// `name` is `None`, opens the main database if it contains samples, or else the only named
+    /// database.
     pub(super) fn open(path: &Path, name: Option<&str>) -> Result<Self> {
         let mut outgrown = false;
-        for _ in 0..TRIES {
-            // Each attempt opens the environment again. If no other snapshot shares it, the
-            // previous attempt has closed it, so this attempt maps the enlarged database.
+        for _ in 0..MAX_ATTEMPTS {
+            // Open the environment in each attempt. If no other snapshot shares it, the previous
+            // attempt closed it, so this attempt maps the whole database even if it was enlarged.
             let environment = Shared::open(path)?;
             let Environment { env, .. } = environment.get();
-            let database = environment.get().database_of(name).map_err(|e| e.at_path(path))?;
+            let database = environment.get().find_database(name).map_err(|e| e.at_path(path))?;
             // SAFETY: the slots are either dropped here, or stored next to the environment, which
             // then outlives them (invariant 2). `Shared` keeps the environment at a fixed address
             // in an `Arc`.
-            match unsafe { begin(env) } {
+            match unsafe { begin_transactions(env) } {
                 Ok(Some(slots)) => {
                     return Ok(Snapshot { slots, database, path: path.to_owned(), environment });
                 }
@@ -86,11 +88,14 @@ impl Snapshot {
             }
         }
         let cause = if outgrown {
-            "a different process has enlarged the database beyond the memory map of this process: drop all sources of \
+            "another process has enlarged the database beyond the memory map of this process: drop all sources of \
              this database before opening it again"
                 .to_owned()
         } else {
-            format!("could not take a consistent snapshot: other processes committed during all {TRIES} attempts")
+            format!(
+                "could not take a consistent snapshot, because other processes committed during all {MAX_ATTEMPTS} \
+                 attempts: try again when fewer processes are writing"
+            )
         };
         Err(Error::in_source(cause).at_path(path))
     }
@@ -104,8 +109,8 @@ impl Snapshot {
             SLOT.set(Some(slot));
             slot
         });
-        // Ignoring poison is sound: only LMDB runs under the lock, so a panic cannot leave a
-        // transaction in an inconsistent state.
+        // Ignore poison: only LMDB runs under the lock, so a panic cannot leave a transaction in an
+        // inconsistent state.
         let txn = self.slots[slot % self.slots.len()].lock().unwrap_or_else(PoisonError::into_inner);
         match txn.0.get(self.database, &key) {
             // SAFETY: the bytes are valid and unchanged for as long as the snapshot lives, even
@@ -116,21 +121,21 @@ impl Snapshot {
         }
     }
 
-    /// Returns the names of the databases in the main database if this snapshot reads the main
-    /// database. Otherwise returns no names.
+    /// Returns the names of the databases in the main database, or none if this snapshot does not
+    /// read the main database.
     pub(super) fn names(&self) -> Vec<&str> {
         let Environment { database, named, .. } = self.environment.get();
         let is_main = self.database.dbi() == database.dbi();
         named.iter().filter(|_| is_main).map(|(name, _)| &**name).collect()
     }
 
-    /// Returns the transaction number of the last commit to the database by any process.
+    /// Returns the transaction number of the last commit by any process.
     pub(super) fn last_commit(&self) -> Result<usize> {
         let env = &self.environment.get().env;
         env.info().map(|info| info.last_txnid()).map_err(|e| lmdb_error(&self.path, e))
     }
 
-    /// Calls `visit` with the transaction of the first slot and the database.
+    /// Calls `visit` with a transaction and the database.
     pub(super) fn with_transaction<T>(
         &self,
         visit: impl FnOnce(&RoTransaction<'_>, Database) -> lmdb::Result<T>,
@@ -140,12 +145,12 @@ impl Snapshot {
     }
 }
 
-/// Begins transactions that all see the same state. Returns `None` if a different process committed
-/// between them.
+/// Begins transactions that all see the same state. Returns `None` if another process committed in
+/// the meantime.
 ///
 /// # Safety
 /// `env` must stay open, and must not move, for as long as the returned slots live.
-unsafe fn begin(env: &lmdb::Environment) -> lmdb::Result<Option<Vec<Mutex<Slot>>>> {
+unsafe fn begin_transactions(env: &lmdb::Environment) -> lmdb::Result<Option<Vec<Mutex<Slot>>>> {
     let want = std::thread::available_parallelism().map_or(4, |n| n.get()).clamp(2, 64);
     let before = env.info()?.last_txnid();
     let mut slots = Vec::new();
@@ -156,7 +161,7 @@ unsafe fn begin(env: &lmdb::Environment) -> lmdb::Result<Option<Vec<Mutex<Slot>>
             Ok(txn) => slots.push(Mutex::new(Slot(unsafe {
                 std::mem::transmute::<RoTransaction<'_>, RoTransaction<'static>>(txn)
             }))),
-            // Other processes use the remaining reader slots. Fewer transactions suffice.
+            // Other processes use all other reader slots. Make do with fewer transactions.
             Err(lmdb::Error::ReadersFull) if !slots.is_empty() => break,
             Err(e) => return Err(e),
         }
@@ -164,7 +169,7 @@ unsafe fn begin(env: &lmdb::Environment) -> lmdb::Result<Option<Vec<Mutex<Slot>>
     Ok((env.info()?.last_txnid() == before).then_some(slots))
 }
 
-/// An environment and the handles of its databases. All handles are opened once, before any reads,
+/// An environment and the handles of its databases. All handles are opened before any reads,
 /// because `mdb_dbi_open` writes to memory that readers access.
 struct Environment {
     env: lmdb::Environment,
@@ -175,26 +180,26 @@ struct Environment {
     entries: usize,
 }
 
-/// Maximum number of named databases in a file. If the main database has more entries, all of them
-/// are samples.
-const MOST_NAMED: u32 = 128;
+/// Maximum number of named databases in a file. If the main database has more entries than this,
+/// all of them are assumed to be samples.
+const MAX_NAMED: u32 = 128;
 
-/// Size of the value that describes a named database: `MDB_db` on 64-bit systems.
-const NAMED_BYTES: usize = 48;
+/// Size of the value that describes a named database, which is `MDB_db` on 64-bit systems.
+const DESCRIPTOR_BYTES: usize = 48;
 
 impl Environment {
-    /// Opens the handles of all databases in `env`.
+    /// Opens handles to all databases in `env`.
     fn new(env: lmdb::Environment) -> lmdb::Result<Self> {
         let database = env.open_db(None)?;
         let (mut names, entries) = (Vec::new(), {
             let txn = env.begin_ro_txn()?;
             txn.stat(database)?.entries()
         });
-        if entries <= MOST_NAMED as usize {
+        if entries <= MAX_NAMED as usize {
             let txn = env.begin_ro_txn()?;
             for record in txn.open_ro_cursor(database)?.iter_start() {
                 let (key, value) = record?;
-                if let (NAMED_BYTES, Ok(name)) = (value.len(), std::str::from_utf8(key))
+                if let (DESCRIPTOR_BYTES, Ok(name)) = (value.len(), std::str::from_utf8(key))
                     && !name.contains('\0')
                 {
                     names.push(name.to_owned());
@@ -205,7 +210,7 @@ impl Environment {
         for name in names {
             match env.open_db(Some(&name)) {
                 Ok(database) => named.push((name, database)),
-                // The value has the same length, but does not describe a database.
+                // This is an ordinary value that happens to have the length of a descriptor.
                 Err(lmdb::Error::Incompatible | lmdb::Error::NotFound) => {}
                 Err(e) => return Err(e),
             }
@@ -213,16 +218,16 @@ impl Environment {
         Ok(Environment { env, database, named, entries })
     }
 
-    /// Returns the database `name`. Without a name, returns the main database if it contains
+    /// Returns the database `name`. If `name` is `None`, returns the main database if it contains
     /// samples, or else the only named database.
-    fn database_of(&self, name: Option<&str>) -> Result<Database> {
+    fn find_database(&self, name: Option<&str>) -> Result<Database> {
         let names: Vec<_> = self.named.iter().map(|(name, _)| format!("{name:?}")).collect();
         match name {
             Some(name) => match self.named.iter().find(|(known, _)| known == name) {
                 Some((_, database)) => Ok(*database),
-                None if names.is_empty() => {
-                    Err(Error::config(format!("no database {name:?}: the file contains one database without a name")))
-                }
+                None if names.is_empty() => Err(Error::config(format!(
+                    "no database {name:?}: the file contains one database without a name; remove the name from the path"
+                ))),
                 None => Err(Error::config(format!("no database {name:?}: the file contains {}", names.join(", ")))),
             },
             None if self.named.len() < self.entries || self.entries == 0 => Ok(self.database),
@@ -238,18 +243,17 @@ impl Environment {
     }
 }
 
-/// An environment that is shared by all snapshots of one file. It is `None` only during drop.
+/// A handle to the environment that all snapshots of a file share. `None` only while it is dropped.
 struct Shared(Option<Arc<Environment>>);
 
-/// Identity of a file: its device and inode. A database that replaces a file at the same path has a
-/// different identity.
+/// The identity of a file: its device and inode. A file that replaces another at the same path has
+/// a different identity.
 #[cfg(unix)]
 type FileId = (u64, u64);
 #[cfg(not(unix))]
 type FileId = std::path::PathBuf;
 
-/// All environments that this process has open (invariant 1). There are only a few, so a list
-/// suffices.
+/// All open environments of this process (invariant 1). A list suffices, because there are few.
 static ENVIRONMENTS: Mutex<Vec<(FileId, Arc<Environment>)>> = Mutex::new(Vec::new());
 
 impl Shared {
@@ -257,7 +261,7 @@ impl Shared {
         let is_folder = fs::metadata(path).map_err(|e| Error::io(path, &e))?.is_dir();
         let data = if is_folder { &path.join("data.mdb") } else { path };
         let mut open = ENVIRONMENTS.lock().unwrap_or_else(PoisonError::into_inner);
-        let map = header::check(data)?;
+        let map_size = header::check(data)?;
         let file = file_id(data).map_err(|e| Error::io(data, &e))?;
         let environment = match open.iter().find(|(id, _)| *id == file) {
             Some((_, environment)) => {
@@ -265,8 +269,8 @@ impl Shared {
                 environment.clone()
             }
             None => {
-                let env = open_environment(path, is_folder, map)?;
-                // Opening the handles needs a free reader slot.
+                let env = open_environment(path, is_folder, map_size)?;
+                // `Environment::new` needs a free reader slot.
                 free_dead_slots(&env);
                 let environment = Arc::new(Environment::new(env).map_err(|e| lmdb_error(path, e))?);
                 open.push((file, environment.clone()));
@@ -277,47 +281,47 @@ impl Shared {
     }
 
     fn get(&self) -> &Environment {
-        self.0.as_ref().expect("present until dropped")
+        self.0.as_ref().expect("`drop` has not run")
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
         let mut open = ENVIRONMENTS.lock().unwrap_or_else(PoisonError::into_inner);
-        let environment = self.0.take().expect("dropped once");
-        // Clones are made and dropped only under the lock. A count of two therefore means that only
-        // the list and this handle own the environment.
+        let environment = self.0.take().expect("`drop` runs once");
+        // If the count is two, only the list and this handle own the environment. Nothing can clone
+        // it now, because clones are made only under the lock.
         if Arc::strong_count(&environment) == 2 {
             open.retain(|(_, other)| !Arc::ptr_eq(other, &environment));
         }
-        // Close the environment while no other thread can open the file. `open` was declared first,
-        // so it is dropped last, and the mutex is unlocked only then.
+        // Close the environment while the mutex is still locked, so that no other thread can open
+        // the file. The guard `open` is dropped later, when this function returns.
         drop(environment);
     }
 }
 
-/// Frees the reader slots of dead processes. If this fails, the slots stay occupied.
+/// Frees the reader slots of dead processes. Ignores failures, after which the slots stay occupied.
 fn free_dead_slots(env: &lmdb::Environment) {
     // SAFETY: the environment is open. LMDB does not change the slots of live processes, including
     // this one.
     unsafe { lmdb_sys::mdb_reader_check(env.env(), &mut 0) };
 }
 
-/// Opens the environment at `path`. `map` is the map size that the writer requested.
-fn open_environment(path: &Path, is_folder: bool, map: u64) -> Result<lmdb::Environment> {
+/// Opens the environment at `path`. `map_size` is what the writer requested, in bytes.
+fn open_environment(path: &Path, is_folder: bool, map_size: u64) -> Result<lmdb::Environment> {
     let mut flags = EnvironmentFlags::READ_ONLY | EnvironmentFlags::NO_TLS | EnvironmentFlags::NO_READAHEAD;
     if !is_folder {
         flags |= EnvironmentFlags::NO_SUB_DIR;
     }
     let mut builder = lmdb::Environment::new();
-    builder.set_max_readers(MAX_READERS).set_max_dbs(MOST_NAMED);
+    builder.set_max_readers(MAX_READERS).set_max_dbs(MAX_NAMED);
     let mut open = |flags| {
         builder.set_flags(flags);
         // On Windows, the map cannot be larger than the file.
-        if let (true, Ok(room)) = (cfg!(unix), usize::try_from(map.saturating_mul(2).max(ROOM))) {
-            match builder.set_map_size(room).open(path) {
-                // The address space is limited (`ulimit -v`), so use the map size that the writer
-                // requested.
+        if let (true, Ok(size)) = (cfg!(unix), usize::try_from(map_size.saturating_mul(2).max(MIN_MAP_SIZE))) {
+            match builder.set_map_size(size).open(path) {
+                // The address space is limited (`ulimit -v`), so fall back to the writer's map
+                // size.
                 Err(lmdb::Error::Other(libc::ENOMEM | libc::EINVAL | libc::EOVERFLOW)) => builder.set_map_size(0),
                 result => return result,
             };
@@ -325,11 +329,11 @@ fn open_environment(path: &Path, is_folder: bool, map: u64) -> Result<lmdb::Envi
         builder.open(path)
     };
     match open(flags) {
-        // The lock file cannot be created or written. Open the database without it, although other
-        // processes then do not know about this reader.
+        // The lock file cannot be created or written, so open the database without it. Writers then
+        // do not know about this reader.
         Err(lmdb::Error::Other(code)) if is_denied(code) => {
             tracing::info!(
-                "{}: the lock file cannot be written, so the database is open without a lock: do not write to it",
+                "{}: the lock file cannot be written, so the database was opened without a lock: do not write to it",
                 path.display()
             );
             open(flags | EnvironmentFlags::NO_LOCK)
@@ -339,8 +343,8 @@ fn open_environment(path: &Path, is_folder: bool, map: u64) -> Result<lmdb::Envi
     .map_err(|e| lmdb_error(path, e))
 }
 
-/// Returns whether the operating system's error `code` means that a file cannot be written. This
-/// compares the kind of the error, because the codes on Windows differ from `errno`.
+/// Returns whether the operating system's error `code` means that a file cannot be written.
+/// Compares the kind of the error, because Windows uses other codes than `errno`.
 fn is_denied(code: i32) -> bool {
     let kind = io::Error::from_raw_os_error(code).kind();
     matches!(kind, io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
@@ -356,7 +360,7 @@ fn file_id(data: &Path) -> io::Result<FileId> {
     fs::canonicalize(data)
 }
 
-/// Links the Windows library that LMDB needs but `lmdb-rkv-sys` does not link.
+/// Links a Windows library that LMDB needs and `lmdb-rkv-sys` does not link.
 #[cfg(windows)]
 mod advapi32 {
     use std::ffi::c_void;
@@ -367,7 +371,7 @@ mod advapi32 {
         fn SetSecurityDescriptorDacl(descriptor: *mut c_void, present: i32, acl: *const c_void, defaulted: i32) -> i32;
     }
 
-    /// Forces the library to be linked. GNU's linker takes from a library only the symbols that are
+    /// Forces the library to be linked. GNU's linker takes only symbols from a library that are
     /// undefined when it reaches the library, and it may reach this library before LMDB.
     #[used]
     static CALLED: (
@@ -376,13 +380,14 @@ mod advapi32 {
     ) = (InitializeSecurityDescriptor, SetSecurityDescriptorDacl);
 }
 
-/// Converts an LMDB error. Public because the LMDB writer also uses it.
+/// Converts an LMDB error into an [`Error`] about the database at `path`. Public because the LMDB
+/// writer uses it too.
 pub fn lmdb_error(path: &Path, error: lmdb::Error) -> Error {
     match error {
         lmdb::Error::Other(code) => Error::io(path, &io::Error::from_raw_os_error(code)),
         lmdb::Error::ReadersFull => Error::in_source(
-            "lmdb: other processes occupy all reader slots of the lock file; the first process to open the database \
-             set their number, and LMDB recreates the lock file once all processes have closed the database",
+            "lmdb: other processes occupy all reader slots of the lock file: close the database in all processes, \
+             after which LMDB recreates the lock file, or set more slots in the process that opens it first",
         )
         .at_path(path),
         error => Error::in_source(format!("lmdb: {error}").to_lowercase()).at_path(path),

@@ -1,5 +1,5 @@
-//! Encodings of values in MDS shards, as defined in `streaming/base/format/mds/encodings.py` of
-//! MosaicML's library.
+//! Decodes the values in MDS shards, which MosaicML's library encodes in
+//! `streaming/base/format/mds/encodings.py`.
 
 use crate::error::{Error, Result};
 use crate::medium::Part;
@@ -7,19 +7,19 @@ use crate::model::value::Element;
 use crate::values::items::{decimal, pil, widened};
 use crate::values::record::{Found, Holds};
 
-/// Encoding of a column's values.
+/// The encoding of a column's values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Encoding {
     /// An encoded image.
     Image,
-    /// A Pillow image, stored as its size, mode and pixels.
+    /// A Pillow image: its size, mode and pixels.
     Pil,
     Bytes,
     Text,
     Json,
-    /// An integer, stored as decimal text.
+    /// An integer as decimal text.
     Integer,
-    /// A floating-point or decimal number, stored as decimal text.
+    /// A floating-point or decimal number as decimal text.
     Decimal,
     Number(Element),
     /// A `float16` number.
@@ -27,23 +27,23 @@ pub(super) enum Encoding {
     Array(Array),
 }
 
-/// Properties of an array that are part of the encoding's name. The other properties are stored in
-/// each value.
+/// The properties of an array that the name of its encoding contains. Each value contains the
+/// properties that are `None` here.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Array {
     dtype: Option<Dtype>,
     shape: Option<Vec<usize>>,
 }
 
-/// Element type of an array value.
+/// The element type of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dtype {
     Half,
     Of(Element),
 }
 
-/// For each supported element type: its name in NumPy, the number that denotes it in arrays without
-/// a declared type, and the type itself.
+/// The supported element types: the name in NumPy, the number that denotes the type in arrays
+/// without a declared type, and the type itself.
 const DTYPES: [(&str, u8, Dtype); 11] = [
     ("uint8", 8, Dtype::Of(Element::U8)),
     ("int8", 9, Dtype::Of(Element::I8)),
@@ -62,9 +62,9 @@ impl Encoding {
     /// Returns the encoding called `name`.
     ///
     /// # Errors
-    /// If the encoding is not supported. The message says what to do.
+    /// If the encoding is not supported. The message gives advice.
     pub(super) fn named(name: &str) -> Result<Self> {
-        let unread = |why: &str| {
+        let unsupported = |why: &str| {
             let advice =
                 "select other columns with TableOptions::columns, or write the column with a different encoding";
             Err(Error::in_source(format!("encoding {name:?} {why}: {advice}")))
@@ -74,7 +74,7 @@ impl Encoding {
             "ndarray" => Encoding::Array(Array::parse(details.unwrap_or("")).ok_or_else(|| {
                 Error::in_source(format!("encoding {name:?}: expected ndarray, ndarray:dtype or ndarray:dtype:shape"))
             })?),
-            _ if details.is_some() => return unread("is unknown"),
+            _ if details.is_some() => return unsupported("is unknown"),
             "jpeg" | "jpegfile" | "png" => Encoding::Image,
             "pil" => Encoding::Pil,
             "bytes" => Encoding::Bytes,
@@ -83,19 +83,20 @@ impl Encoding {
             "str_int" => Encoding::Integer,
             "str_float" | "str_decimal" => Encoding::Decimal,
             "int" => Encoding::Number(Element::I64),
-            "pkl" => return unread("can execute arbitrary code and is not supported"),
+            "pkl" => return unsupported("can execute arbitrary code and is not supported"),
             "jpeg_array" | "jpegarray" | "list[pil]" | "list[jpeg]" | "list[png]" => {
-                return unread("stores several images in one value and is not supported");
+                return unsupported("stores several images in one value and is not supported");
             }
             _ => match DTYPES.iter().find(|dtype| dtype.0 == base) {
                 Some((_, _, Dtype::Of(element))) => Encoding::Number(*element),
                 Some((_, _, Dtype::Half)) => Encoding::Half,
-                None => return unread("is unknown"),
+                None => return unsupported("is unknown"),
             },
         })
     }
 
-    /// Returns what a column with this encoding contains. `first` reads its first value.
+    /// Returns what a column with this encoding contains. `first` reads the first value of the
+    /// column.
     pub(super) fn holds(&self, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<Holds> {
         Ok(match self {
             Encoding::Image | Encoding::Pil => Holds::Images,
@@ -108,7 +109,7 @@ impl Encoding {
         })
     }
 
-    /// Returns the size of a value in bytes, if all values have the same size.
+    /// Returns the size of each value in bytes, or `None` if it varies.
     pub(super) fn size(&self) -> Option<usize> {
         match self {
             Encoding::Number(element) => Some(element.size()),
@@ -147,7 +148,7 @@ impl Dtype {
 }
 
 impl Array {
-    /// Parses what comes after `ndarray:` in the name of an encoding, such as `uint8:3,4`.
+    /// Parses the details after `ndarray:` in the name of an encoding, such as `uint8:3,4`.
     fn parse(details: &str) -> Option<Self> {
         if details.is_empty() {
             return Some(Array::default());
@@ -163,12 +164,13 @@ impl Array {
         Some(Array { dtype: Some(dtype), shape })
     }
 
-    /// Decodes the array in `bytes`. Unless the name of the encoding contains the type and the
-    /// shape, they precede the elements.
+    /// Decodes the array in `bytes`. The elements follow the type and the shape, unless the name of
+    /// the encoding contains these.
     fn find<'a>(&self, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
         let mut rest = bytes;
         let mut take = |count: usize| {
-            let cut = || Error::in_source(format!("an array is truncated at {} bytes", bytes.len()));
+            let cut =
+                || Error::in_source(format!("an array is truncated after {} bytes: the shard is damaged", bytes.len()));
             let (taken, after) = rest.split_at_checked(count).ok_or_else(cut)?;
             rest = after;
             Ok::<_, Error>(taken)
@@ -193,7 +195,7 @@ impl Array {
                     side[..width].copy_from_slice(take(width)?);
                     let to = sides
                         .get_mut(axis)
-                        .ok_or_else(|| Error::in_source(format!("an array has {axes} axes: a field has at most 3")))?;
+                        .ok_or_else(|| Error::in_source(format!("an array has {axes} axes: expected at most 3")))?;
                     *to = usize::try_from(u64::from_le_bytes(side)).unwrap_or(usize::MAX);
                 }
                 read = sides;
@@ -203,7 +205,10 @@ impl Array {
         let left = rest.len();
         let needed = shape.iter().try_fold(dtype.size(), |size, side| size.checked_mul(*side));
         if needed != Some(left) {
-            return Err(Error::in_source(format!("an array of shape {shape:?} has {left} bytes of data")));
+            return Err(Error::in_source(format!(
+                "an array of shape {shape:?} has {left} bytes of data, which do not match the shape: the shard is \
+                 damaged"
+            )));
         }
         Ok(match dtype {
             Dtype::Half => widened(rest, shape, made),
@@ -253,7 +258,7 @@ mod tests {
             assert!(part("ndarray", bad).is_err(), "{bad:?}");
         }
         let e = part("ndarray", &[8, 16, 1, 1, 1, 1, 7]).unwrap_err();
-        assert!(e.cause().contains("4 axes: a field has at most 3"), "{e}");
+        assert!(e.cause().contains("4 axes: expected at most 3"), "{e}");
         // The half-precision floats 1.0 and -2.0.
         assert_eq!(part("ndarray:float16:2", &[0, 0x3c, 0, 0xc0]).unwrap(), {
             let floats: Vec<u8> = [1.0_f32, -2.0].iter().flat_map(|f| f.to_le_bytes()).collect();
@@ -269,7 +274,7 @@ mod tests {
             Ok::<_, Error>(found.cell(&made)?.integer())
         };
         assert_eq!(integer(b"-12").unwrap(), Some(-12));
-        assert!(integer(b"9223372036854775808").unwrap_err().cause().contains("an integer of 64 bits"));
+        assert!(integer(b"9223372036854775808").unwrap_err().cause().contains("a 64-bit integer"));
         assert!(integer(b"\xff").is_err() && integer(b"").is_err() && integer(b"1.5").is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Parser for the `index.json` of MDS shards.
+//! Parses the `index.json` of MDS shards.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use crate::error::{Error, Result, collected, push};
 use crate::machine::file::is_below;
 use crate::values::items::check_copies;
 
-/// Content of `index.json`.
+/// The content of `index.json`.
 #[derive(Debug, Deserialize)]
 struct File {
     version: u64,
     shards: Vec<serde_json::Value>,
 }
 
-/// Description of a shard in `index.json`.
+/// A shard's entry in `index.json`.
 #[derive(Debug, Deserialize)]
 struct Entry {
     column_names: Vec<String>,
@@ -30,27 +30,27 @@ struct Entry {
     samples: u64,
 }
 
-/// A compressed or uncompressed file that contains a shard.
+/// A file that contains a shard, compressed or not.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct Info {
     /// Path of the file, relative to the folder of the index.
     pub(super) basename: String,
     pub(super) bytes: u64,
-    /// Hashes of the file in hexadecimal, by the name of the algorithm in Python.
+    /// The file's hashes in hexadecimal, by the name of the algorithm in Python.
     #[serde(default)]
     hashes: serde_json::Value,
 }
 
 impl Info {
-    /// Returns the hashes of the file. Values that are not text are ignored, because samples can be
-    /// read without hashes.
+    /// Returns the hashes of the file. Ignores values that are not text, because hashes are not
+    /// needed to read samples.
     pub(super) fn hashes(&self) -> BTreeMap<String, String> {
         let hashes = self.hashes.as_object().into_iter().flatten();
         hashes.filter_map(|(name, hash)| Some((name.clone(), hash.as_str()?.to_owned()))).collect()
     }
 }
 
-/// The shards of a dataset, and the columns, which are the same in all shards.
+/// The shards of a dataset, and the columns that all of them have.
 #[derive(Debug)]
 pub(super) struct Index {
     pub(super) columns: Vec<Column>,
@@ -63,15 +63,15 @@ pub(super) struct Column {
     pub(super) name: String,
     /// Name of the encoding.
     pub(super) encoding: String,
-    /// Size of each value in bytes, or `None` if the size varies. In the latter case, each sample
-    /// contains the length of its value.
+    /// Size of each value in bytes. `None` if the size varies, in which case each sample contains
+    /// the length of its value.
     pub(super) size: Option<usize>,
 }
 
 #[derive(Debug)]
 pub(super) struct Shard {
     pub(super) raw: Info,
-    /// The compressed file, if there is one, and the name of the compression.
+    /// The compressed file and the name of the compression, if the shard is compressed.
     pub(super) zip: Option<(Info, String)>,
     pub(super) samples: u64,
 }
@@ -80,25 +80,26 @@ impl Index {
     /// Parses the text of an `index.json`.
     ///
     /// # Errors
-    /// If the text is not an index of MDS shards of version 2, if a path leads out of the folder,
-    /// if shards have different columns, or if decompressing a shard would overwrite another shard.
+    /// If the text is not the index of MDS shards in version 2, if a path points outside the
+    /// folder, if shards have different columns, or if decompressing a shard would overwrite
+    /// another shard.
     pub(super) fn parse(text: &[u8]) -> Result<Self> {
-        let bad = |e: serde_json::Error| Error::in_source(format!("not an index of MDS shards: {e}"));
+        let bad = |e: serde_json::Error| Error::in_source(format!("not the index of MDS shards: {e}"));
         let File { version, shards } = serde_json::from_slice(text).map_err(bad)?;
         if version != 2 {
             return Err(Error::in_source(format!("MDS version {version}: expected version 2")));
         }
         let mut index = Index { columns: Vec::new(), shards: Vec::new() };
-        for (number, shard) in shards.into_iter().enumerate() {
-            let at = |e: Error| Error::in_source(format!("shard {number}: {}", e.cause()));
+        for (position, shard) in shards.into_iter().enumerate() {
+            let at = |e: Error| Error::in_source(format!("shard {position}: {}", e.cause()));
             let (columns, shard) = Self::shard(shard).map_err(at)?;
-            if number == 0 {
+            if position == 0 {
                 index.columns = columns;
             } else if index.columns != columns {
                 let name = &shard.raw.basename;
                 return Err(Error::in_source(format!(
-                    "shard {number} ({name}) and shard 0 have different columns: open them as separate datasets, and \
-                     join these with Concat"
+                    "shard {position} ({name}) and shard 0 have different columns: open them as separate datasets, \
+                     and join these with Concat"
                 )));
             }
             push(&mut index.shards, shard)?;
@@ -130,11 +131,13 @@ impl Index {
         let entry = serde_json::from_value(shard).map_err(|e| Error::in_source(e.to_string()))?;
         let Entry { column_names, column_encodings, column_sizes, compression, raw_data, zip_data, samples } = entry;
         if column_names.len() != column_encodings.len() || column_names.len() != column_sizes.len() {
-            return Err(Error::in_source("column names, encodings and sizes differ in number"));
+            return Err(Error::in_source(
+                "there must be one encoding and one size for each column name: the index is damaged",
+            ));
         }
         let columns = column_names.into_iter().zip(column_encodings).zip(column_sizes);
         let columns = columns.map(|((name, encoding), size)| {
-            // Like MosaicML's library, treat the size 0 as a variable size.
+            // Treat the size 0 as a variable size, like MosaicML's library.
             let size = size.filter(|&size| size != 0).map(usize::try_from).transpose().unwrap_or(Some(usize::MAX));
             let known = Encoding::named(&encoding).ok().and_then(|encoding| encoding.size());
             if let (Some(size), Some(known)) = (size, known)
@@ -148,7 +151,10 @@ impl Index {
         let columns = columns.collect::<Result<_>>()?;
         for info in [Some(&raw_data), zip_data.as_ref()].into_iter().flatten() {
             if !is_below(&info.basename) {
-                return Err(Error::in_source(format!("{:?} is not a relative path below the index", info.basename)));
+                return Err(Error::in_source(format!(
+                    "{:?} must be a relative path inside the folder of index.json",
+                    info.basename
+                )));
             }
         }
         let zip = match (compression.filter(|name| !name.is_empty()), zip_data) {
@@ -156,7 +162,8 @@ impl Index {
             (None, None) => None,
             _ => {
                 return Err(Error::in_source(
-                    "the shard has a compression but no compressed file, or a compressed file but no compression",
+                    "the shard has a compression but no compressed file, or a compressed file but no compression: \
+                     the index is damaged",
                 ));
             }
         };
@@ -184,7 +191,7 @@ mod tests {
         let found = index(|_| ()).unwrap();
         assert_eq!((found.shards.len(), found.shards[1].samples, found.columns[1].size), (2, 3, Some(8)));
         let zero = index(|all| all["shards"][0]["column_sizes"][0] = 0.into()).unwrap();
-        assert_eq!(zero.columns[0].size, None, "a variable length");
+        assert_eq!(zero.columns[0].size, None, "a size of 0 means that the size varies");
     }
 
     #[test]
@@ -206,26 +213,26 @@ mod tests {
 
     #[test]
     fn invalid_entries_fail_and_name_the_shard() {
-        for (place, value, cause) in [
+        for (pointer, value, cause) in [
             ("/version", 3.into(), "MDS version 3: expected version 2"),
             ("/shards/1/version", 1.into(), "shard 1: unsupported MDS version"),
             ("/shards/1/format", "csv".into(), "shard 1: format \"csv\" contains only text"),
             ("/shards/1/format", "mp4".into(), "unknown format \"mp4\""),
-            ("/shards/1/raw_data/basename", "../x".into(), "\"../x\" is not a relative path"),
-            ("/shards/1/raw_data/basename", "/etc/passwd".into(), "is not a relative path"),
+            ("/shards/1/raw_data/basename", "../x".into(), "\"../x\" must be a relative path"),
+            ("/shards/1/raw_data/basename", "/etc/passwd".into(), "must be a relative path"),
             ("/shards/1/column_sizes/1", 4.into(), "column \"label\" has size 4, but encoding \"int\" has size 8"),
             (
                 "/shards/1/column_encodings/1",
                 "int64".into(),
                 "shard 1 (shard.00000.mds) and shard 0 have different columns",
             ),
-            ("/shards/1/column_names", serde_json::json!(["a"]), "column names, encodings and sizes differ"),
+            ("/shards/1/column_names", serde_json::json!(["a"]), "one encoding and one size for each column name"),
             ("/shards/1/compression", "zstd".into(), "a compression but no compressed file"),
             ("/shards/1/samples", (-1).into(), "shard 1: "),
-            ("/shards", "x".into(), "not an index of MDS shards"),
+            ("/shards", "x".into(), "not the index of MDS shards"),
         ] {
-            let e = index(|all| *all.pointer_mut(place).unwrap() = value.clone()).unwrap_err();
-            assert!(e.cause().contains(cause), "{place}: {e}");
+            let e = index(|all| *all.pointer_mut(pointer).unwrap() = value.clone()).unwrap_err();
+            assert!(e.cause().contains(cause), "{pointer}: {e}");
         }
     }
 }

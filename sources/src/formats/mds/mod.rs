@@ -1,11 +1,11 @@
-//! MosaicML's MDS shards, written by `streaming.MDSWriter`.
+//! Reads MosaicML's MDS shards, which `streaming.MDSWriter` writes.
 //!
-//! 1. `index`: parser for `index.json`, which lists the shards and the columns.
+//! 1. `index`: parses `index.json`, which lists the shards and the columns.
 //! 2. `encoding`: decodes values.
 //! 3. `rows`: locates the columns in a sample.
 //! 4. `set`: opens the shards.
 //!
-//! `row` registers the format.
+//! `row` contains the format's entry in `DATA_FORMATS`.
 
 #[cfg(feature = "chunks")]
 mod encoding;

@@ -10,8 +10,8 @@ use crate::medium::{At, HeldFile};
 use crate::options::{Opened, Options};
 use crate::values::items::{Checksum, Indexed, Items, Rows, Samples, Unpack, read_offsets, unpacked};
 
-/// Opens the MDS shards at `path`, which is a folder that contains `index.json`, or this file
-/// itself. Compressed shards in an object store are downloaded.
+/// Opens the MDS shards at `at`, a folder that contains `index.json` or the file itself. Compressed
+/// shards in an object store are downloaded first.
 ///
 /// # Errors
 /// If the index or a shard is damaged, if a shard is missing, or if a column that is used has an
@@ -21,7 +21,7 @@ pub(crate) fn open(at: At, options: &Options) -> Opened {
     let set = Indexed::read(&at)?;
     let index = Index::parse(&set.text).map_err(|e| e.at_path(&set.path))?;
     if set.medium.is_store() && index.shards.iter().any(|shard| shard.zip.is_some()) {
-        return open(at.brought(&Companions::INDEXED, options.mapped)?, options);
+        return open(at.downloaded(&Companions::INDEXED, options.mapped)?, options);
     }
     let files = set.medium.in_parallel(&index.shards, |shard| open_shard(&set, shard))?;
     let checksum = |shard: &Shard| Ok(Checksum::fastest(&shard.raw.hashes()));

@@ -1,4 +1,4 @@
-//! Decoded values of pages, which are looked up by row.
+//! Decoded pages, in which values are looked up by row.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use parquet::data_type::{
 };
 use parquet::file::metadata::ColumnChunkMetaData;
 
-use super::input::inward;
+use super::input::library_error;
 use super::nested::Nested;
 use super::schema::{Levels, Plain};
 use crate::error::{Error, Result, append};
@@ -18,25 +18,25 @@ use crate::medium::Part;
 use crate::model::value::Element;
 use crate::values::record::Found;
 
-/// Index that marks a row without a value.
+/// Marks a row without a value, in place of the value's index.
 const NULL: u32 = u32::MAX;
 
-/// Decoded values of consecutive rows in a row group.
+/// The decoded values of consecutive rows in a row group.
 pub(super) struct Block {
     rows: Range<usize>,
     values: Values,
     bytes: usize,
-    /// Size of the dictionary that the values share.
-    shares: usize,
+    /// Size in bytes of the dictionary that the values borrow from, or 0.
+    dictionary_bytes: usize,
 }
 
 enum Values {
-    /// Byte strings. For each row, the index of its value.
-    Bytes { values: Vec<ByteArray>, text: bool, places: Vec<u32> },
-    /// Numbers. For each row, the index of its value.
-    Numbers { values: Vec<u8>, element: Element, places: Vec<u32> },
-    /// Numbers. For each row, the range of its numbers.
-    Lists { values: Vec<u8>, element: Element, places: Vec<List> },
+    /// Byte strings. `indices` contains the index of each row's value, or [`NULL`].
+    Bytes { values: Vec<ByteArray>, text: bool, indices: Vec<u32> },
+    /// Numbers. `indices` contains the index of each row's value, or [`NULL`].
+    Numbers { values: Vec<u8>, element: Element, indices: Vec<u32> },
+    /// Lists of numbers. `indices` contains the range of each row's numbers.
+    Lists { values: Vec<u8>, element: Element, indices: Vec<List> },
     /// Nested lists of numbers.
     Nested(Nested),
     /// The dictionary of a column.
@@ -54,52 +54,52 @@ enum List {
 }
 
 impl Block {
-    /// Wraps the dictionary of a column. The cache stores it as row 0.
-    pub(super) fn of_dictionary(page: Page) -> Self {
+    /// Wraps the dictionary of a column, which the cache stores as row 0.
+    pub(super) fn from_dictionary(page: Page) -> Self {
         let bytes = page.buffer().len();
-        Block { rows: 0..1, values: Values::Dictionary(page), bytes, shares: 0 }
+        Block { rows: 0..1, values: Values::Dictionary(page), bytes, dictionary_bytes: 0 }
     }
 
-    /// Wraps the encoded bytes of a column. The cache stores them as row 0.
-    pub(super) fn raw(bytes: Vec<u8>) -> Self {
+    /// Wraps the encoded bytes of a column, which the cache stores as row 0.
+    pub(super) fn from_encoded(bytes: Vec<u8>) -> Self {
         let len = bytes.len();
-        Block { rows: 0..1, values: Values::Raw(bytes), bytes: len, shares: 0 }
+        Block { rows: 0..1, values: Values::Raw(bytes), bytes: len, dictionary_bytes: 0 }
     }
 
     pub(super) fn dictionary(&self) -> Option<&Page> {
         if let Values::Dictionary(page) = &self.values { Some(page) } else { None }
     }
 
-    pub(super) fn bytes_of_column(&self) -> Option<&[u8]> {
+    pub(super) fn encoded_column(&self) -> Option<&[u8]> {
         if let Values::Raw(bytes) = &self.values { Some(bytes) } else { None }
     }
 
-    /// Returns the range of rows of the row group that this block contains.
+    /// Returns the rows that this block contains, as indices within the row group.
     pub(super) fn rows(&self) -> Range<usize> {
         self.rows.clone()
     }
 
-    /// Returns the size in memory, in bytes, without that of a shared dictionary.
+    /// Returns the size in memory in bytes, not counting a shared dictionary.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Size of the dictionary that the values share.
-    pub(super) fn shares(&self) -> usize {
-        self.shares
+    /// Returns the size in bytes of the dictionary that the values borrow from, or 0.
+    pub(super) fn dictionary_bytes(&self) -> usize {
+        self.dictionary_bytes
     }
 
-    /// Returns the value of a row, whose bytes are appended to `scratch`.
+    /// Returns the value of `row`. Appends its bytes to `scratch`.
     ///
     /// # Errors
-    /// If text is not UTF-8, or if a list contains a null.
+    /// If the value is text that is not UTF-8, or a list that contains a null.
     pub(super) fn find(&self, row: usize, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
-        let (place, start) = (row - self.rows.start, scratch.len());
+        let (index, start) = (row - self.rows.start, scratch.len());
         match &self.values {
-            Values::Bytes { values, text, places } => match places[place] {
+            Values::Bytes { values, text, indices } => match indices[index] {
                 NULL => Ok(Found::Null),
-                number => {
-                    let bytes = values[number as usize].data();
+                value => {
+                    let bytes = values[value as usize].data();
                     append(scratch, bytes)?;
                     let found = Part::since(start, scratch);
                     if !text {
@@ -109,7 +109,7 @@ impl Block {
                     valid.then_some(Found::Text(found)).ok_or_else(|| Error::in_source("the text is not UTF-8"))
                 }
             },
-            Values::Numbers { values, element, places } => match places[place] {
+            Values::Numbers { values, element, indices } => match indices[index] {
                 NULL => Ok(Found::Null),
                 number => {
                     let size = element.size();
@@ -117,7 +117,7 @@ impl Block {
                     Ok(Found::number(*element, Part::since(start, scratch)))
                 }
             },
-            Values::Lists { values, element, places } => match &places[place] {
+            Values::Lists { values, element, indices: lists } => match &lists[index] {
                 List::Null => Ok(Found::Null),
                 List::Incomplete(at) => {
                     Err(Error::in_source(format!("item {at} of a list is null: expected a number")))
@@ -128,37 +128,38 @@ impl Block {
                     Ok(Found::array(*element, &[range.end - range.start], Part::since(start, scratch)))
                 }
             },
-            Values::Nested(lists) => match lists.write(place, scratch)? {
+            Values::Nested(lists) => match lists.write(index, scratch)? {
                 true => Ok(Found::Json(Part::since(start, scratch))),
                 false => Ok(Found::Null),
             },
             Values::Dictionary(_) | Values::Raw(_) => {
-                unreachable!("dictionaries and raw columns have separate cache keys")
+                unreachable!("dictionaries and encoded columns have separate cache keys")
             }
         }
     }
 
     #[cfg(test)]
     pub(super) fn of_bytes(first: usize, rows: usize, bytes: usize) -> Self {
-        let values = Values::Bytes { values: vec![vec![0_u8; bytes].into()], text: false, places: vec![0; rows] };
-        Block { rows: first..first + rows, values, bytes, shares: 0 }
+        let values = Values::Bytes { values: vec![vec![0_u8; bytes].into()], text: false, indices: vec![0; rows] };
+        Block { rows: first..first + rows, values, bytes, dictionary_bytes: 0 }
     }
 
-    /// Declares that the values share a dictionary of `shares` bytes.
+    /// Makes the values borrow from a dictionary of `dictionary_bytes` bytes.
     #[cfg(test)]
-    pub(super) fn sharing(self, shares: usize) -> Self {
-        Block { shares, ..self }
+    pub(super) fn sharing(self, dictionary_bytes: usize) -> Self {
+        Block { dictionary_bytes, ..self }
     }
 }
 
-/// Decoded values, with their definition and repetition levels.
+/// Decoded values and their definition and repetition levels, before they are assigned to rows.
 pub(super) struct Decoded {
     holds: Plain,
     values: Typed,
     definitions: Vec<i16>,
     repetitions: Vec<i16>,
     rows: usize,
-    /// Total size of the pages, and size of the dictionary. The values may borrow from both.
+    /// The total size of the pages, and the size of the dictionary, in bytes. The values may borrow
+    /// from both.
     shared: (usize, usize),
 }
 
@@ -168,8 +169,8 @@ enum Typed {
 }
 
 impl Decoded {
-    /// Decodes the values of `rows` rows from `pages`. `shared` contains the total size of the
-    /// pages, and the size of their dictionary.
+    /// Decodes the values of `rows` rows from `pages`. `shared` is the total size of the pages and
+    /// the size of their dictionary, in bytes.
     pub(super) fn new(
         column: &ColumnChunkMetaData,
         holds: Plain,
@@ -183,18 +184,18 @@ impl Decoded {
             Plain::Bytes | Plain::Text => {
                 let text = holds == Plain::Text;
                 if column.column_type() == parquet::basic::Type::FIXED_LEN_BYTE_ARRAY {
-                    let all = typed::<FixedLenByteArrayType>(column, pages, rows, at)?;
+                    let all = decode_values::<FixedLenByteArrayType>(column, pages, rows, at)?;
                     Typed::Bytes(all.into_iter().map(ByteArray::from).collect(), text)
                 } else {
-                    Typed::Bytes(typed::<ByteArrayType>(column, pages, rows, at)?, text)
+                    Typed::Bytes(decode_values::<ByteArrayType>(column, pages, rows, at)?, text)
                 }
             }
             Plain::Bool => {
-                let all = typed::<BoolType>(column, pages, rows, at)?;
+                let all = decode_values::<BoolType>(column, pages, rows, at)?;
                 Typed::Numbers(all.into_iter().map(u8::from).collect(), Element::U8)
             }
             Plain::Half => {
-                let all = typed::<FixedLenByteArrayType>(column, pages, rows, at)?;
+                let all = decode_values::<FixedLenByteArrayType>(column, pages, rows, at)?;
                 let halves =
                     all.iter().map(|value| value.data().first_chunk().map(|&bytes| f16::from_le_bytes(bytes).to_f32()));
                 let halves: Option<Vec<f32>> = halves.collect();
@@ -205,10 +206,10 @@ impl Decoded {
             Plain::Number(element) => {
                 use parquet::basic::Type;
                 let bytes = match column.column_type() {
-                    Type::INT32 => narrowed(&typed::<Int32Type>(column, pages, rows, at)?, element),
-                    Type::INT64 => bytemuck::cast_slice(&typed::<Int64Type>(column, pages, rows, at)?).to_vec(),
-                    Type::FLOAT => bytemuck::cast_slice(&typed::<FloatType>(column, pages, rows, at)?).to_vec(),
-                    _ => bytemuck::cast_slice(&typed::<DoubleType>(column, pages, rows, at)?).to_vec(),
+                    Type::INT32 => narrow(&decode_values::<Int32Type>(column, pages, rows, at)?, element),
+                    Type::INT64 => bytemuck::cast_slice(&decode_values::<Int64Type>(column, pages, rows, at)?).to_vec(),
+                    Type::FLOAT => bytemuck::cast_slice(&decode_values::<FloatType>(column, pages, rows, at)?).to_vec(),
+                    _ => bytemuck::cast_slice(&decode_values::<DoubleType>(column, pages, rows, at)?).to_vec(),
                 };
                 Typed::Numbers(bytes, element)
             }
@@ -217,7 +218,7 @@ impl Decoded {
         Ok(Decoded { holds, values, definitions, repetitions, rows, shared })
     }
 
-    /// Assigns the values to rows. `first` is the first row.
+    /// Assigns the values to rows, starting at row `first`.
     pub(super) fn block(self, first: usize, max_level: i16, lists: Option<Levels>) -> Result<Block> {
         let rows = first..first + self.rows;
         let made = match lists {
@@ -225,9 +226,9 @@ impl Decoded {
             Some(levels) if !levels.all().is_empty() => self.lists(levels.all()[0], max_level),
             _ => self.flat(max_level),
         };
-        let (values, bytes, shares) =
+        let (values, bytes, dictionary_bytes) =
             made.ok_or_else(|| Error::in_source("damaged: the number of values does not match the levels"))?;
-        Ok(Block { rows, values, bytes, shares })
+        Ok(Block { rows, values, bytes, dictionary_bytes })
     }
 
     fn nested(self, levels: Levels, max_level: i16) -> Option<(Values, usize, usize)> {
@@ -242,17 +243,17 @@ impl Decoded {
     /// Builds lists of numbers. `element` is the definition level at which a list has an element.
     fn lists(self, element: i16, max_level: i16) -> Option<(Values, usize, usize)> {
         let Typed::Numbers(values, kind) = self.values else { return None };
-        let (mut places, mut next) = (Vec::<List>::new(), 0);
-        for (place, &level) in self.definitions.iter().enumerate() {
-            if self.repetitions.get(place).is_none_or(|&repetition| repetition == 0) {
-                places.push(if level + 1 < element { List::Null } else { List::Numbers(next..next) });
+        let (mut indices, mut next) = (Vec::<List>::new(), 0);
+        for (index, &level) in self.definitions.iter().enumerate() {
+            if self.repetitions.get(index).is_none_or(|&repetition| repetition == 0) {
+                indices.push(if level + 1 < element { List::Null } else { List::Numbers(next..next) });
             }
             if level < element {
                 continue;
             }
             let is_number = level == max_level;
             next += usize::from(is_number);
-            let list = places.last_mut()?;
+            let list = indices.last_mut()?;
             if let List::Numbers(range) = list {
                 match is_number {
                     true => range.end = next,
@@ -260,39 +261,41 @@ impl Decoded {
                 }
             }
         }
-        let bytes = values.len() + places.len() * size_of::<List>();
-        (next == values.len() / kind.size() && places.len() == self.rows).then_some((
-            Values::Lists { values, element: kind, places },
+        let bytes = values.len() + indices.len() * size_of::<List>();
+        (next == values.len() / kind.size() && indices.len() == self.rows).then_some((
+            Values::Lists { values, element: kind, indices },
             bytes,
             0,
         ))
     }
 
     fn flat(self, max_level: i16) -> Option<(Values, usize, usize)> {
-        let has = |place: usize| max_level == 0 || self.definitions.get(place) == Some(&max_level);
+        let has = |row: usize| max_level == 0 || self.definitions.get(row) == Some(&max_level);
         let mut next = 0;
-        let mut places = Vec::with_capacity(self.rows);
+        let mut indices = Vec::with_capacity(self.rows);
         for row in 0..self.rows {
-            places.push(if has(row) { next } else { NULL });
+            indices.push(if has(row) { next } else { NULL });
             next += u32::from(has(row));
         }
         if max_level > 0 && self.definitions.len() != self.rows {
             return None;
         }
-        let (count, own, shares, values) = match self.values {
+        let (count, own, dictionary_bytes, values) = match self.values {
             Typed::Bytes(values, text) => {
                 let own = self.shared.0 + values.len() * size_of::<ByteArray>();
-                (values.len(), own, self.shared.1, Values::Bytes { values, text, places })
+                (values.len(), own, self.shared.1, Values::Bytes { values, text, indices })
             }
             Typed::Numbers(values, element) => {
-                (values.len() / element.size(), values.len(), 0, Values::Numbers { values, element, places })
+                (values.len() / element.size(), values.len(), 0, Values::Numbers { values, element, indices })
             }
         };
-        (next as usize == count).then_some((values, own + 4 * self.rows, shares))
+        (next as usize == count).then_some((values, own + 4 * self.rows, dictionary_bytes))
     }
 }
 
-fn typed<T: DataType>(
+/// Decodes the values of `rows` rows from `pages`, and appends their levels to `definitions` and
+/// `repetitions`.
+fn decode_values<T: DataType>(
     column: &ColumnChunkMetaData,
     pages: Box<dyn PageReader>,
     rows: usize,
@@ -310,18 +313,19 @@ fn typed<T: DataType>(
                 repeated.then_some(&mut *repetitions),
                 &mut values,
             )
-            .map_err(inward)?;
+            .map_err(library_error)?;
         if read == 0 {
             return Err(Error::in_source(format!("damaged: a page has {done} rows: expected {rows}")));
         }
         done += read;
     }
     if repeated {
-        // Check that no rows are left, because the headers of list pages do not always contain the
-        // number of rows.
+        // Check that no rows are left. The header of a list page does not always contain its number
+        // of rows, so extra rows would otherwise be lost silently.
         let mut ends = (Vec::new(), Vec::new(), Vec::new());
         let definitions = defined.then_some(&mut ends.0);
-        let (more, _, _) = reader.read_records(1, definitions, Some(&mut ends.1), &mut ends.2).map_err(inward)?;
+        let (more, _, _) =
+            reader.read_records(1, definitions, Some(&mut ends.1), &mut ends.2).map_err(library_error)?;
         if more > 0 {
             return Err(Error::in_source(format!(
                 "damaged: the row group has more than {rows} rows; write the file again"
@@ -331,8 +335,8 @@ fn typed<T: DataType>(
     Ok(values)
 }
 
-/// Converts 32-bit integers to the element type that the schema declares.
-fn narrowed(all: &[i32], element: Element) -> Vec<u8> {
+/// Returns the bytes of 32-bit integers, narrowed to the element type that the schema declares.
+fn narrow(all: &[i32], element: Element) -> Vec<u8> {
     match element {
         Element::I8 | Element::U8 => all.iter().map(|&number| number as u8).collect(),
         Element::I16 | Element::U16 => all.iter().flat_map(|&number| (number as u16).to_ne_bytes()).collect(),

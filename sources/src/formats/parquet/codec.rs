@@ -1,5 +1,4 @@
-//! Decompresses pages. The declared size of a page is checked before and during decompression, so
-//! that a page takes no more memory than it declares.
+//! Decompresses pages. No page takes more memory than the size that its header declares.
 
 use std::io::Read;
 
@@ -7,11 +6,10 @@ use parquet::basic::Compression;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Decompresses `from`, and appends the result to `to`. The result must be exactly `size` bytes
-/// long.
+/// Decompresses `from` and appends the result, which must have exactly `size` bytes, to `to`.
 ///
 /// # Errors
-/// If the result has a different size, if the data is damaged, or if the compression is not
+/// If the data is damaged, if the result has a different size, or if the compression is not
 /// supported.
 pub(super) fn decompress(compression: Compression, from: &[u8], size: usize, to: &mut Vec<u8>) -> Result<()> {
     let start = to.len();
@@ -23,39 +21,42 @@ pub(super) fn decompress(compression: Compression, from: &[u8], size: usize, to:
     match compression {
         Compression::UNCOMPRESSED => match from.len() == size {
             true => to.extend_from_slice(from),
-            false => return Err(wrong(compression, &format!("{} bytes: expected {size}", from.len()))),
+            false => return Err(damaged(compression, &format!("{} bytes: expected {size}", from.len()))),
         },
         Compression::SNAPPY => {
             to.resize(start + size, 0);
             let written = snap::raw::Decoder::new().decompress(from, &mut to[start..]);
-            let written = written.map_err(|e| wrong(compression, &e.to_string()))?;
-            return full(compression, written, size);
+            let written = written.map_err(|e| damaged(compression, &e.to_string()))?;
+            return check_size(compression, written, size);
         }
-        Compression::GZIP(_) => read(compression, flate2::read::MultiGzDecoder::new(from), size, to)?,
+        Compression::GZIP(_) => read_exactly(compression, flate2::read::MultiGzDecoder::new(from), size, to)?,
         Compression::ZSTD(_) => {
             to.resize(start + size, 0);
-            let mut decoder = zstd::bulk::Decompressor::new().map_err(|e| wrong(compression, &e.to_string()))?;
+            let mut decoder = zstd::bulk::Decompressor::new().map_err(|e| damaged(compression, &e.to_string()))?;
             let written = decoder.decompress_to_buffer(from, &mut to[start..]);
-            let written = written.map_err(|e| wrong(compression, &e.to_string()))?;
-            return full(compression, written, size);
+            let written = written.map_err(|e| damaged(compression, &e.to_string()))?;
+            return check_size(compression, written, size);
         }
         Compression::LZ4_RAW => {
             to.resize(start + size, 0);
-            return lz4(from, &mut to[start..]).ok_or_else(|| wrong(compression, "invalid data, or a wrong size"));
+            return decompress_lz4(from, &mut to[start..])
+                .ok_or_else(|| damaged(compression, "invalid data, or a wrong size"));
         }
-        // Writers disagree on the framing of LZ4, so try Hadoop frames, LZ4 frames, and raw blocks.
+        // Writers disagree on the framing of LZ4. Try Hadoop's frames, then LZ4 frames, then a raw
+        // block.
         Compression::LZ4 => {
             to.resize(start + size, 0);
-            if hadoop(from, &mut to[start..]).is_some() {
+            if decompress_hadoop(from, &mut to[start..]).is_some() {
                 return Ok(());
             }
             to.truncate(start);
-            if read(compression, lz4_flex::frame::FrameDecoder::new(from), size, to).is_ok() {
+            if read_exactly(compression, lz4_flex::frame::FrameDecoder::new(from), size, to).is_ok() {
                 return Ok(());
             }
             to.truncate(start);
             to.resize(start + size, 0);
-            return lz4(from, &mut to[start..]).ok_or_else(|| wrong(compression, "invalid data, or a wrong size"));
+            return decompress_lz4(from, &mut to[start..])
+                .ok_or_else(|| damaged(compression, "invalid data, or a wrong size"));
         }
         other => {
             let name = format!("{other:?}");
@@ -66,43 +67,42 @@ pub(super) fn decompress(compression: Compression, from: &[u8], size: usize, to:
     Ok(())
 }
 
-/// Reads `size` bytes of `from`, and appends them to `to`. Reads one more byte to detect a stream
-/// that is too long.
-fn read(compression: Compression, from: impl Read, size: usize, to: &mut Vec<u8>) -> Result<()> {
+/// Reads exactly `size` bytes from `from`, and appends them to `to`. Fails if more bytes follow.
+fn read_exactly(compression: Compression, from: impl Read, size: usize, to: &mut Vec<u8>) -> Result<()> {
     let start = to.len();
     to.resize(start + size, 0);
     let mut from = from.take(size as u64 + 1);
-    from.read_exact(&mut to[start..]).map_err(|e| wrong(compression, &e.to_string()))?;
+    from.read_exact(&mut to[start..]).map_err(|e| damaged(compression, &e.to_string()))?;
     match from.read(&mut [0]) {
         Ok(0) => Ok(()),
-        Ok(_) => Err(wrong(compression, &format!("more than {size} bytes"))),
-        Err(e) => Err(wrong(compression, &e.to_string())),
+        Ok(_) => Err(damaged(compression, &format!("more than {size} bytes"))),
+        Err(e) => Err(damaged(compression, &e.to_string())),
     }
 }
 
-fn full(compression: Compression, written: usize, size: usize) -> Result<()> {
-    if written == size { Ok(()) } else { Err(wrong(compression, &format!("{written} bytes: expected {size}"))) }
+fn check_size(compression: Compression, written: usize, size: usize) -> Result<()> {
+    if written == size { Ok(()) } else { Err(damaged(compression, &format!("{written} bytes: expected {size}"))) }
 }
 
-fn lz4(from: &[u8], to: &mut [u8]) -> Option<()> {
+fn decompress_lz4(from: &[u8], to: &mut [u8]) -> Option<()> {
     (lz4_flex::block::decompress_into(from, to).ok()? == to.len()).then_some(())
 }
 
-/// Decompresses blocks in Hadoop's framing. Each block starts with its decompressed size and its
-/// compressed size, as big-endian words.
-fn hadoop(mut from: &[u8], mut to: &mut [u8]) -> Option<()> {
+/// Decompresses blocks in Hadoop's framing, in which the decompressed size and the compressed size
+/// precede each block as 32-bit big-endian integers.
+fn decompress_hadoop(mut from: &[u8], mut to: &mut [u8]) -> Option<()> {
     while !from.is_empty() {
         let (sizes, rest) = from.split_at_checked(8)?;
         let word = |at: usize| u32::from_be_bytes([sizes[at], sizes[at + 1], sizes[at + 2], sizes[at + 3]]) as usize;
         let (block, after) = rest.split_at_checked(word(4))?;
         let (own, others) = to.split_at_mut_checked(word(0))?;
-        lz4(block, own)?;
+        decompress_lz4(block, own)?;
         (from, to) = (after, others);
     }
     to.is_empty().then_some(())
 }
 
-fn wrong(compression: Compression, cause: &str) -> Error {
+fn damaged(compression: Compression, cause: &str) -> Error {
     let name = format!("{compression:?}");
     let name = name.split('(').next().unwrap_or_default().to_lowercase();
     Error::in_source(format!("damaged: a page compressed with {name}: {cause}"))
@@ -128,7 +128,7 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    /// Encodes two blocks in Hadoop's framing.
+    /// Compresses `bytes` into two blocks in Hadoop's framing.
     fn blocks(bytes: &[u8]) -> Vec<u8> {
         let (first, second) = bytes.split_at(bytes.len() / 3);
         let block = |bytes: &[u8]| {
@@ -138,7 +138,7 @@ mod tests {
         [block(first), block(second)].concat()
     }
 
-    /// Compresses `bytes` with each supported compression.
+    /// Compresses `bytes` with each supported compression and each framing.
     fn all(bytes: &[u8]) -> Vec<(Compression, Vec<u8>)> {
         let raw = lz4_flex::block::compress(bytes);
         vec![
@@ -156,16 +156,16 @@ mod tests {
     #[test]
     fn every_compression_restores_the_bytes_and_checks_the_size() {
         let bytes: Vec<u8> = (0..5000_u32).flat_map(|n| (n / 7 * n).to_le_bytes()).collect();
-        for (number, (compression, packed)) in all(&bytes).into_iter().enumerate() {
+        for (case, (compression, packed)) in all(&bytes).into_iter().enumerate() {
             let mut to = b"before".to_vec();
-            decompress(compression, &packed, bytes.len(), &mut to).unwrap_or_else(|e| panic!("{number}: {e}"));
-            assert!(to.strip_prefix(b"before") == Some(&bytes[..]), "{number}");
+            decompress(compression, &packed, bytes.len(), &mut to).unwrap_or_else(|e| panic!("{case}: {e}"));
+            assert!(to.strip_prefix(b"before") == Some(&bytes[..]), "{case}");
             for size in [0, 1, bytes.len() - 1, bytes.len() + 1] {
                 let e = decompress(compression, &packed, size, &mut Vec::new()).unwrap_err();
-                assert!(e.cause().contains("damaged: a page compressed with"), "{number}: {e}");
+                assert!(e.cause().contains("damaged: a page compressed with"), "{case}: {e}");
             }
             for len in [0, 1, 9, packed.len() - 5] {
-                assert!(decompress(compression, &packed[..len], bytes.len(), &mut Vec::new()).is_err(), "{number}");
+                assert!(decompress(compression, &packed[..len], bytes.len(), &mut Vec::new()).is_err(), "{case}");
             }
         }
         let e = decompress(Compression::LZO, b"", 7, &mut Vec::new()).unwrap_err();

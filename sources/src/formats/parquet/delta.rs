@@ -1,53 +1,58 @@
-//! Checks delta-encoded values before the `parquet` crate decodes them, because it allocates
-//! whatever size the data claims.
+//! Checks the sizes in delta-encoded values before the `parquet` crate decodes them, because that
+//! crate allocates as much memory as the data claims.
 //!
-//! The encodings `DELTA_BINARY_PACKED`, `DELTA_LENGTH_BYTE_ARRAY` and `DELTA_BYTE_ARRAY` are
-//! described in the file `Encodings.md` of the Parquet format.
+//! `Encodings.md` of the Parquet format specifies the encodings `DELTA_BINARY_PACKED`,
+//! `DELTA_LENGTH_BYTE_ARRAY` and `DELTA_BYTE_ARRAY`.
 
-/// Returns the decoded size, in bytes, of values in `DELTA_BYTE_ARRAY`, where each value consists
-/// of a prefix of the previous value and a suffix. Returns `None` if the data is damaged or
-/// contains more than `most` values.
-pub(super) fn expanded(bytes: &[u8], most: usize) -> Option<u64> {
-    let (shared, rest) = sum(bytes, most)?;
-    counted(rest, most)?;
+/// Returns the decoded size of data in `DELTA_BYTE_ARRAY`, in bytes. In this encoding, each value
+/// consists of a prefix of the previous value and a suffix. Returns `None` if the data is damaged
+/// or contains more than `limit` values.
+pub(super) fn decoded_size(bytes: &[u8], limit: usize) -> Option<u64> {
+    let (shared, rest) = sum(bytes, limit)?;
+    check_count(rest, limit)?;
     Some(shared + rest.len() as u64)
 }
 
-/// Checks that data in `DELTA_BINARY_PACKED` claims to contain at most `most` numbers.
-pub(super) fn counted(bytes: &[u8], most: usize) -> Option<()> {
-    (Head::read(&mut &bytes[..])?.count <= most).then_some(())
+/// Returns `None` if data in `DELTA_BINARY_PACKED` claims to contain more than `limit` numbers.
+pub(super) fn check_count(bytes: &[u8], limit: usize) -> Option<()> {
+    (Header::read(&mut &bytes[..])?.count <= limit).then_some(())
 }
 
-struct Head {
+/// The header of data in `DELTA_BINARY_PACKED`.
+struct Header {
     /// Number of values per miniblock.
-    part: usize,
-    parts: usize,
+    miniblock_len: usize,
+    /// Number of miniblocks per block.
+    miniblocks: usize,
+    /// Total number of values.
     count: usize,
+    /// The first value, which is not in a miniblock.
     first: i64,
 }
 
-impl Head {
+impl Header {
     fn read(bytes: &mut &[u8]) -> Option<Self> {
         let mut size = || usize::try_from(varint(bytes)?).ok();
-        let (block, parts, count) = (size()?, size()?, size()?);
-        let first = signed(bytes)?;
-        let sound = parts > 0 && block.is_multiple_of(parts) && (block / parts).is_multiple_of(32);
-        sound.then_some(Head { part: block / parts, parts, count, first })
+        let (block, miniblocks, count) = (size()?, size()?, size()?);
+        let first = signed_varint(bytes)?;
+        let sound = miniblocks > 0 && block.is_multiple_of(miniblocks) && (block / miniblocks).is_multiple_of(32);
+        sound.then_some(Header { miniblock_len: block / miniblocks, miniblocks, count, first })
     }
 }
 
-/// Returns the sum of the numbers at the start of `bytes`, and the bytes after them. Returns `None`
-/// if there are more than `most` numbers, or if one is negative.
-fn sum(mut bytes: &[u8], most: usize) -> Option<(u64, &[u8])> {
-    let Head { part, parts, count, first } = Head::read(&mut bytes)?;
-    if count > most {
+/// Returns the sum of the numbers at the start of `bytes`, and the bytes that follow them. Returns
+/// `None` if the data is damaged, if there are more than `limit` numbers, or if a number is
+/// negative.
+fn sum(mut bytes: &[u8], limit: usize) -> Option<(u64, &[u8])> {
+    let Header { miniblock_len, miniblocks, count, first } = Header::read(&mut bytes)?;
+    if count > limit {
         return None;
     }
     let mut number = first as i32;
     let (mut total, mut left) = (u64::try_from(number).ok()?, count.saturating_sub(1));
     while left > 0 {
-        let least = signed(&mut bytes)? as i32;
-        let (widths, rest) = bytes.split_at_checked(parts)?;
+        let least = signed_varint(&mut bytes)? as i32;
+        let (widths, rest) = bytes.split_at_checked(miniblocks)?;
         bytes = rest;
         for &width in widths {
             if left == 0 {
@@ -57,15 +62,15 @@ fn sum(mut bytes: &[u8], most: usize) -> Option<(u64, &[u8])> {
             if width > 32 {
                 return None;
             }
-            // The padding of the last miniblock may be missing.
-            let here = part.min(left);
-            let whole = (part.checked_mul(width)? / 8).min(bytes.len());
+            // Writers may omit the padding of the last miniblock.
+            let here = miniblock_len.min(left);
+            let whole = (miniblock_len.checked_mul(width)? / 8).min(bytes.len());
             if here * width > whole * 8 {
                 return None;
             }
             let (own, rest) = bytes.split_at(whole);
-            for place in 0..here {
-                let step = bits(own, place * width, width).wrapping_add(least as u32);
+            for index in 0..here {
+                let step = read_bits(own, index * width, width).wrapping_add(least as u32);
                 number = number.wrapping_add(step as i32);
                 total += u64::try_from(number).ok()?;
             }
@@ -76,9 +81,8 @@ fn sum(mut bytes: &[u8], most: usize) -> Option<(u64, &[u8])> {
     Some((total, bytes))
 }
 
-/// Returns the number in the `width` bits that start at bit `at`. The least significant bit comes
-/// first.
-fn bits(bytes: &[u8], at: usize, width: usize) -> u32 {
+/// Returns the number in the `width` bits that start at bit `at`, least significant bit first.
+fn read_bits(bytes: &[u8], at: usize, width: usize) -> u32 {
     let mut word = [0; 8];
     let from = &bytes[(at / 8).min(bytes.len())..];
     let len = from.len().min(8);
@@ -98,7 +102,7 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-fn signed(bytes: &mut &[u8]) -> Option<i64> {
+fn signed_varint(bytes: &mut &[u8]) -> Option<i64> {
     let value = varint(bytes)?;
     Some((value >> 1) as i64 ^ -((value & 1) as i64))
 }
@@ -119,8 +123,8 @@ mod tests {
         ((value << 1) ^ (value >> 63)) as u64
     }
 
-    /// Encodes numbers in blocks of 128 with four miniblocks each. The last miniblock is not
-    /// padded.
+    /// Encodes `numbers` in blocks of 128 with four miniblocks each. Does not pad the last
+    /// miniblock.
     fn packed(numbers: &[i32]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for value in [128, 4, numbers.len() as u64, zigzag(numbers[0].into())] {
@@ -162,15 +166,15 @@ mod tests {
             let total: i64 = numbers.iter().map(|&number| i64::from(number)).sum();
             assert_eq!(sum(&bytes, numbers.len()), Some((total as u64, &b"after"[..])), "{len}");
             assert_eq!(sum(&bytes, numbers.len() - 1), None);
-            assert!(counted(&bytes, numbers.len()).is_some() && counted(&bytes, numbers.len() - 1).is_none());
+            assert!(check_count(&bytes, numbers.len()).is_some() && check_count(&bytes, numbers.len() - 1).is_none());
             assert!((0..end.min(20)).all(|len| sum(&bytes[..len], 1000).is_none()));
         }
-        // Data that claims a huge number of values, but contains none.
+        // This data claims a huge number of values, but contains none.
         let mut claims = Vec::new();
         for value in [128, 4, u64::from(u32::MAX), 0] {
             push(&mut claims, value);
         }
-        assert_eq!((counted(&claims, 4 << 20), expanded(&claims, 4 << 20)), (None, None));
+        assert_eq!((check_count(&claims, 4 << 20), decoded_size(&claims, 4 << 20)), (None, None));
         assert_eq!(sum(&packed(&[3, -2]), 9), None);
     }
 }

@@ -1,11 +1,11 @@
-//! The files of a dataset, and the order in which a loader reads their bytes.
+//! The files of a dataset, and the **units** of bytes that a loader prefetches from them.
 //!
-//! From an object store, bytes are read in **units**. A unit is a page, the dictionary of a column
-//! in a row group, or the whole column in a row group if the offsets of its pages are unknown.
-//! Units are numbered across the dataset, like samples in other sources, so they can use the same
-//! code for prefetching, caching and statistics. Several samples may need the same unit, but its
-//! decoded page is cached. The order of units therefore leaves out units whose pages are probably
-//! still cached.
+//! A unit is what is read from an object store at once: a page, the dictionary of a column in a row
+//! group, or the whole column in a row group if the offsets of its pages are unknown. Units are
+//! numbered across the dataset like the samples of other sources, so the same code can prefetch,
+//! cache and count them. Several samples may need the same unit, but its decoded page is cached.
+//! The order in which units are prefetched therefore leaves out those that are probably still
+//! cached in decoded form.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -22,53 +22,52 @@ use crate::model::{BatchIndex, Lookahead, NextUse};
 use crate::values::lru_cache::Recent;
 use crate::values::record::other_columns;
 
-/// Maximum number of rows in a page for which the next use is computed, as the earliest next use of
-/// its rows. A page with more rows is assumed to be in constant use.
-const MOST_ROWS: usize = 512;
+/// The next use of a page is computed as the earliest next use of its rows if it has at most this
+/// many rows. Pages with more rows are assumed to be in constant use.
+const MAX_ROWS: usize = 512;
 
 /// The files of a dataset.
 pub(super) struct Files {
     pub(super) parts: Vec<Part>,
     /// Index of the first row of each row group, followed by the total number of rows.
     pub(super) starts: Vec<usize>,
-    /// For each row group, the index of its file, and its index within the file.
+    /// For each row group, the index of its file and its index within this file.
     pub(super) groups: Vec<(u32, u32)>,
-    /// Number of times that a check for changes was requested.
-    pub(super) looks: AtomicU64,
+    /// Number of requested checks that the files are unchanged.
+    pub(super) requested_checks: AtomicU64,
 }
 
 impl Files {
-    /// Collects the row groups of `parts`, without empty ones. All files must have the same
-    /// `columns`.
+    /// Collects the non-empty row groups of `parts`, which must all have the same `columns`.
     ///
     /// # Errors
     /// If a file is damaged or has different columns.
     pub(super) fn new(parts: Vec<Part>, columns: &[Field]) -> Result<Self> {
         let (mut starts, mut groups) = (vec![0_usize], Vec::new());
-        for (number, part) in parts.iter().enumerate() {
+        for (file, part) in parts.iter().enumerate() {
             check_columns(part, columns, &parts[0]).map_err(|e| e.at_path(&part.file.path))?;
-            let leaves = part.meta.file_metadata().schema_descr().num_columns();
+            let leaf_columns = part.meta.file_metadata().schema_descr().num_columns();
             for (group, about) in part.meta.row_groups().iter().enumerate() {
                 let rows = usize::try_from(about.num_rows()).ok();
                 let end = rows.and_then(|rows| starts[starts.len() - 1].checked_add(rows));
-                let end = end.filter(|_| about.num_columns() == leaves);
+                let end = end.filter(|_| about.num_columns() == leaf_columns);
                 let damaged = || Error::in_source(format!("row group {group} is damaged")).at_path(&part.file.path);
                 let end = end.ok_or_else(damaged)?;
                 if rows != Some(0) {
                     starts.push(end);
-                    groups.push((number as u32, group as u32));
+                    groups.push((file as u32, group as u32));
                 }
             }
-            let (says, counted) = (part.meta.file_metadata().num_rows(), rows_of_groups(part));
-            if counted != Some(says) {
+            let (claimed, counted) = (part.meta.file_metadata().num_rows(), rows_of_groups(part));
+            if counted != Some(claimed) {
                 let counted = counted.unwrap_or(i64::MAX);
                 let cause = format!(
-                    "damaged: the footer claims {says} rows, but the row groups have {counted}; write the file again"
+                    "damaged: the footer claims {claimed} rows, but the row groups have {counted}; write the file again"
                 );
                 return Err(Error::in_source(cause).at_path(&part.file.path));
             }
         }
-        Ok(Files { parts, starts, groups, looks: AtomicU64::new(0) })
+        Ok(Files { parts, starts, groups, requested_checks: AtomicU64::new(0) })
     }
 
     /// Returns the total number of rows.
@@ -80,12 +79,12 @@ impl Files {
     /// group.
     pub(super) fn locate(&self, row: usize) -> (usize, usize) {
         assert!(row < self.rows(), "sample {row} of {}", self.rows());
-        let number = self.starts.partition_point(|&start| start <= row) - 1;
-        (number, row - self.starts[number])
+        let group = self.starts.partition_point(|&start| start <= row) - 1;
+        (group, row - self.starts[group])
     }
 
     /// Returns the number of leaf columns in a file.
-    fn leaves(&self) -> u64 {
+    fn leaf_columns(&self) -> u64 {
         self.parts.first().map_or(0, |part| part.meta.file_metadata().schema_descr().num_columns() as u64)
     }
 
@@ -94,39 +93,39 @@ impl Files {
     }
 
     /// Returns the number of a unit of the column `leaf` in the row group `group`. A column in a
-    /// row group has one number per row, because a page may start at any row, one for the
+    /// row group has a number for each row, because a page may start at any row, one for the
     /// dictionary, and one for the whole column.
-    pub(super) fn number(&self, group: usize, leaf: usize, unit: Unit) -> u64 {
+    pub(super) fn unit_number(&self, group: usize, leaf: usize, unit: Unit) -> u64 {
         let rows = self.rows_of(group);
-        let place = match unit {
+        let offset = match unit {
             Unit::Page(first) => first as u64,
             Unit::Dictionary => rows,
             Unit::Whole => rows + 1,
         };
-        self.first(group) + leaf as u64 * (rows + 2) + place
+        self.first_unit(group) + leaf as u64 * (rows + 2) + offset
     }
 
-    /// Returns the smallest unit number in a row group.
-    fn first(&self, group: usize) -> u64 {
-        (self.starts[group] as u64 + 2 * group as u64) * self.leaves()
+    /// Returns the smallest number of a unit in a row group.
+    fn first_unit(&self, group: usize) -> u64 {
+        (self.starts[group] as u64 + 2 * group as u64) * self.leaf_columns()
     }
 
-    /// Returns the row group, the column and the unit that a unit number refers to.
+    /// Returns the row group, the column and the unit that have a unit number.
     fn unit(&self, number: u64) -> Option<(usize, usize, Unit)> {
         let (mut group, mut end) = (0, self.groups.len());
         while end - group > 1 {
             let middle = group.midpoint(end);
-            if self.first(middle) <= number { group = middle } else { end = middle }
+            if self.first_unit(middle) <= number { group = middle } else { end = middle }
         }
         let rows = self.rows_of(group);
-        let inside = number - self.first(group);
-        let (leaf, place) = (inside / (rows + 2), inside % (rows + 2));
-        let unit = match place.checked_sub(rows) {
-            None => Unit::Page(place as usize),
+        let inside = number - self.first_unit(group);
+        let (leaf, offset) = (inside / (rows + 2), inside % (rows + 2));
+        let unit = match offset.checked_sub(rows) {
+            None => Unit::Page(offset as usize),
             Some(0) => Unit::Dictionary,
             Some(_) => Unit::Whole,
         };
-        (group < end && leaf < self.leaves()).then_some((group, leaf as usize, unit))
+        (group < end && leaf < self.leaf_columns()).then_some((group, leaf as usize, unit))
     }
 
     /// Returns the byte range of a unit within its file, if it is known.
@@ -143,7 +142,7 @@ impl Files {
         }
     }
 
-    /// Returns the rows of the dataset that need the unit.
+    /// Returns the rows of the dataset that need a unit.
     fn rows_of_unit(&self, group: usize, leaf: usize, unit: Unit) -> Range<usize> {
         let start = self.starts[group];
         let (file, own) = self.groups[group];
@@ -157,42 +156,43 @@ impl Files {
         }
     }
 
-    /// Reads the page indexes of the columns `leaves`, so that the units are known when a loader
+    /// Reads the page indexes of the given columns, so that their units are known when a loader
     /// plans its reads.
     ///
     /// # Errors
     /// If a page index is damaged or cannot be read.
-    pub(super) fn load_indexes(&self, leaves: &[Needed]) -> Result<()> {
-        let flat: Vec<u32> = leaves.iter().filter(|needed| !needed.lists).map(|needed| needed.leaf as u32).collect();
+    pub(super) fn load_indexes(&self, leaf_columns: &[NeededLeaf]) -> Result<()> {
+        let flat: Vec<u32> =
+            leaf_columns.iter().filter(|needed| !needed.lists).map(|needed| needed.leaf as u32).collect();
         in_parallel(&self.parts, |part| part.load_indexes(&flat).map_err(|e| e.at_path(&part.file.path))).map(drop)
     }
 
-    /// Converts an order of samples to an order of units for the columns `leaves`. The prefetcher
-    /// may hold up to `bytes` bytes. The cache of decoded pages holds up to `kept` bytes.
+    /// Converts an order of samples to an order of the units that contain the given columns. The
+    /// prefetcher may hold up to `bytes` bytes, and the cache of decoded pages up to `kept` bytes.
     pub(super) fn order(
         self: &Arc<Self>,
         order: &Lookahead,
-        leaves: Vec<Needed>,
+        leaf_columns: Vec<NeededLeaf>,
         bytes: usize,
         kept: usize,
     ) -> Lookahead {
-        let (files, samples, recent) = (self.clone(), order.clone(), Mutex::new(Units::default()));
+        let (files, samples, recent) = (self.clone(), order.clone(), Mutex::new(CacheSimulation::default()));
         let units = move |place| {
             let samples_of = samples.samples(place)?;
             let mut recent = recent.lock().unwrap_or_else(PoisonError::into_inner);
             if recent.next != Some(place) {
-                *recent = Units::default();
+                *recent = CacheSimulation::default();
             }
             recent.next = Some(samples.after(place));
             let mut units = Vec::new();
             for sample in samples_of {
-                for needed in &leaves {
+                for needed in &leaf_columns {
                     // If the whole column was read recently, its pages need not be read.
-                    if recent.recent.get(files.whole(sample as usize, *needed)).is_some() {
+                    if recent.recent.get(files.whole_unit(sample as usize, *needed)).is_some() {
                         continue;
                     }
-                    files.need(sample as usize, *needed, |unit, memory| {
-                        units.extend((!recent.uses(unit, memory, kept)).then_some(unit));
+                    files.for_each_unit(sample as usize, *needed, |unit, memory| {
+                        units.extend((!recent.record_use(unit, memory, kept)).then_some(unit));
                     });
                 }
             }
@@ -202,7 +202,7 @@ impl Files {
         let next = move |epoch, unit, from| {
             let Some((group, leaf, unit)) = files.unit(unit) else { return Position::Absent };
             let rows = files.rows_of_unit(group, leaf, unit);
-            if rows.len() > MOST_ROWS {
+            if rows.len() > MAX_ROWS {
                 return Position::At(from);
             }
             let mut first = None;
@@ -219,7 +219,7 @@ impl Files {
         Lookahead::new(bytes, move |epoch| all.batches(epoch), units).with_next(next)
     }
 
-    /// Returns a map from unit numbers to byte ranges, for files in an object store.
+    /// Returns the mapping from unit numbers to byte ranges, for files in an object store.
     pub(super) fn units(self: &Arc<Self>) -> Parts {
         let objects = self.parts.iter().filter_map(|part| Some(part.file.object()?.0.clone()));
         let files = self.clone();
@@ -229,25 +229,25 @@ impl Files {
         })
     }
 
-    /// Returns the number of the unit that consists of the whole column, for the row group of
-    /// `row`.
-    fn whole(&self, row: usize, needed: Needed) -> u64 {
-        self.number(self.locate(row).0, needed.leaf, Unit::Whole)
+    /// Returns the number of the unit that is the whole column in the row group of `row`.
+    fn whole_unit(&self, row: usize, needed: NeededLeaf) -> u64 {
+        self.unit_number(self.locate(row).0, needed.leaf, Unit::Whole)
     }
 
-    /// Calls `with` for each unit of a column that `row` needs. Passes the number and the memory
-    /// use of the unit.
-    fn need(&self, row: usize, needed: Needed, mut with: impl FnMut(u64, usize)) {
+    /// Calls `with` for each unit of a column that `row` needs, with the number and the decoded
+    /// size of the unit.
+    fn for_each_unit(&self, row: usize, needed: NeededLeaf, mut with: impl FnMut(u64, usize)) {
         let (group, inside) = self.locate(row);
         let (file, own) = self.groups[group];
         let part = &self.parts[file as usize];
         let index = if needed.lists { None } else { part.known(own, needed.leaf as u32) };
         let mut with = |unit: Unit| {
             let Some(range) = self.range(group, needed.leaf, unit) else { return };
-            let memory = part.unpacked(own, needed.leaf, range.end - range.start);
-            // For a whole column, both the encoded bytes and the decoded pages are cached.
+            let memory = part.decoded_size(own, needed.leaf, range.end - range.start);
+            // Count a whole column twice, because both its encoded bytes and its decoded pages are
+            // cached.
             let memory = if unit == Unit::Whole { memory.saturating_mul(2) } else { memory };
-            with(self.number(group, needed.leaf, unit), memory);
+            with(self.unit_number(group, needed.leaf, unit), memory);
         };
         let Some(index) = index else { return with(Unit::Whole) };
         if let Ok((rows, _)) = index.find(inside, part.rows(own)) {
@@ -264,42 +264,42 @@ fn rows_of_groups(part: &Part) -> Option<i64> {
     part.meta.row_groups().iter().try_fold(0_i64, |all, group| all.checked_add(group.num_rows()))
 }
 
-/// Checks that a file has the same columns as the first file. These are passed as `columns`.
+/// Checks that a file has the columns of the first file, `columns`.
 ///
 /// # Errors
-/// If the columns of the two files differ.
+/// If the columns differ.
 fn check_columns(part: &Part, columns: &[Field], first: &Part) -> Result<()> {
     let found = guarded(|| Ok(fields(part.meta.file_metadata().schema_descr())))?;
     if found == columns {
         return Ok(());
     }
     let names = |fields: &[Field]| fields.iter().map(|field| field.name.clone()).collect::<Vec<_>>();
-    Err(other_columns(&first.file.path, &names(columns), &names(&found), |place| {
-        found[place].form == columns[place].form
+    Err(other_columns(&first.file.path, &names(columns), &names(&found), |column| {
+        found[column].form == columns[column].form
     }))
 }
 
-/// A leaf column that is needed to read samples.
+/// A leaf column that samples need.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Needed {
+pub(super) struct NeededLeaf {
     pub(super) leaf: usize,
     pub(super) lists: bool,
 }
 
-/// A simulation of the page cache, which predicts which decoded pages are still cached.
+/// A simulation of the page cache, which predicts which decoded units are still cached.
 #[derive(Default)]
-struct Units {
-    /// The batch that is expected next. For any other batch, the simulation starts again.
+struct CacheSimulation {
+    /// The batch that is expected next. The simulation starts over at any other batch.
     next: Option<BatchIndex>,
     recent: Recent<u64, ()>,
 }
 
-impl Units {
+impl CacheSimulation {
     /// Records a use of `unit`. Returns whether the unit is probably still cached.
-    fn uses(&mut self, unit: u64, memory: usize, most: usize) -> bool {
+    fn record_use(&mut self, unit: u64, memory: usize, limit: usize) -> bool {
         let before = self.recent.get(unit).is_some();
         self.recent.insert(unit, (), memory);
-        self.recent.shrink(most, 0);
+        self.recent.shrink(limit, 0);
         before
     }
 }
@@ -310,11 +310,11 @@ mod tests {
 
     #[test]
     fn recently_used_units_count_as_cached() {
-        let mut recent = Units::default();
-        let mut uses = |unit| recent.uses(unit, 10, 30);
+        let mut recent = CacheSimulation::default();
+        let mut uses = |unit| recent.record_use(unit, 10, 30);
         assert_eq!([1, 2, 3, 1, 4, 2, 1].map(&mut uses), [false, false, false, true, false, false, true]);
         assert!(recent.recent.get(1).is_some() && recent.recent.get(3).is_none());
-        assert!(!recent.uses(9, 31, 30) && !recent.uses(9, 31, 30));
+        assert!(!recent.record_use(9, 31, 30) && !recent.record_use(9, 31, 30));
         assert_eq!((recent.recent.bytes(), recent.recent.len()), (0, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! Reads the metadata of a file, and checks it before the library decodes it.
+//! Reads the footer of a file, and checks it before the `parquet` crate decodes it.
 
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 

@@ -1,14 +1,14 @@
-//! Parser for page headers.
+//! Parses page headers.
 
 use parquet::basic::Encoding;
 
 use super::thrift::Compact;
 
-/// Maximum size of a page header, in bytes. Headers can be large, because page statistics may
+/// Maximum size of a page header, in bytes. Headers can be large, because their statistics may
 /// contain whole values.
 pub(super) const MAX_HEADER: u64 = 1 << 20;
 
-/// Content of a page header.
+/// The content of a page header.
 #[derive(Debug, Clone)]
 pub(super) struct Header {
     /// Size of the header, in bytes.
@@ -17,12 +17,14 @@ pub(super) struct Header {
     pub(super) compressed: usize,
     /// Size of the decompressed page, in bytes.
     pub(super) size: usize,
-    /// Checksum of the compressed page, if the header contains one.
+    /// Checksum of the compressed page, if there is one.
     pub(super) crc: Option<u32>,
+    /// Number of values in the page, including nulls.
     pub(super) values: usize,
     pub(super) kind: Kind,
 }
 
+/// The type of a page, and the fields that only pages of this type have.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Kind {
     /// A page that contains no values, such as an index page.
@@ -31,13 +33,14 @@ pub(super) enum Kind {
         encoding: Encoding,
         sorted: bool,
     },
-    One {
+    /// A data page of version 1, which compresses its levels together with its values.
+    DataV1 {
         encoding: Encoding,
         definitions: Encoding,
         repetitions: Encoding,
     },
-    /// A data page of version 2, whose levels are not compressed.
-    Two {
+    /// A data page of version 2, which stores its levels uncompressed before the values.
+    DataV2 {
         encoding: Encoding,
         rows: usize,
         nulls: usize,
@@ -57,11 +60,11 @@ impl Header {
         let (mut values, mut about) = (0, None);
         let (mut last, mut seen) = (0, Seen::default());
         loop {
-            let (field, is) = reader.field(last)?;
-            if is > 0 {
-                seen.first(field)?;
+            let (field, field_type) = reader.field(last)?;
+            if field_type > 0 {
+                seen.record(field)?;
             }
-            match (field, is) {
+            match (field, field_type) {
                 (_, 0) => break,
                 (1, 5) => kind = Some(reader.integer()?),
                 (2 | 3, 5) => sizes[field as usize - 2] = usize::try_from(reader.integer()?).ok(),
@@ -71,12 +74,12 @@ impl Header {
                     values = fields.size(1)?;
                     about = Some((field, fields));
                 }
-                _ => reader.skip(is, 0)?,
+                _ => reader.skip(field_type, 0)?,
             }
             last = field;
         }
         let kind = match (kind?, about) {
-            (0, Some((5, fields))) => Kind::One {
+            (0, Some((5, fields))) => Kind::DataV1 {
                 encoding: fields.encoding(2)?,
                 definitions: fields.encoding(3)?,
                 repetitions: fields.encoding(4)?,
@@ -84,7 +87,7 @@ impl Header {
             (2, Some((7, fields))) => {
                 Kind::Dictionary { encoding: fields.encoding(2)?, sorted: fields.integers[3] == Some(1) }
             }
-            (3, Some((8, fields))) => Kind::Two {
+            (3, Some((8, fields))) => Kind::DataV2 {
                 nulls: fields.size(2)?,
                 rows: fields.size(3)?,
                 encoding: fields.encoding(4)?,
@@ -99,16 +102,16 @@ impl Header {
         Some(Header { len: reader.position(), compressed: compressed?, size: size?, crc, values, kind })
     }
 
-    /// Returns the number of rows in the page, for a column without lists. Returns `None` for a
-    /// page that is not a data page.
+    /// Returns the number of rows in a data page of a column without lists. Returns `None` for
+    /// other pages.
     pub(super) fn rows(&self) -> Option<usize> {
-        matches!(self.kind, Kind::One { .. } | Kind::Two { .. }).then_some(self.values)
+        matches!(self.kind, Kind::DataV1 { .. } | Kind::DataV2 { .. }).then_some(self.values)
     }
 
     pub(super) fn encoding(&self) -> Option<Encoding> {
         match self.kind {
             Kind::Other => None,
-            Kind::Dictionary { encoding, .. } | Kind::One { encoding, .. } | Kind::Two { encoding, .. } => {
+            Kind::Dictionary { encoding, .. } | Kind::DataV1 { encoding, .. } | Kind::DataV2 { encoding, .. } => {
                 Some(encoding)
             }
         }
@@ -121,15 +124,15 @@ impl Header {
     }
 }
 
-/// The fields of a struct that have occurred so far. If a field occurs twice, parsers disagree on
-/// which value to use, so a repeated field is treated as damage.
+/// The fields of a struct that have occurred so far. A repeated field is treated as damage, because
+/// parsers disagree on which of its values to use.
 #[derive(Default)]
 struct Seen(u64);
 
 impl Seen {
-    /// Records that a field has occurred. Returns `None` if it had already occurred.
-    fn first(&mut self, field: i64) -> Option<()> {
-        // All known fields have smaller numbers. A repetition of an unknown field is harmless.
+    /// Records a field. Returns `None` if it has already occurred.
+    fn record(&mut self, field: i64) -> Option<()> {
+        // Ignore fields with larger numbers: they are unknown, so repeating them is harmless.
         let Some(bit) = u32::try_from(field).ok().and_then(|field| 1_u64.checked_shl(field)) else { return Some(()) };
         let before = self.0;
         self.0 |= bit;
@@ -137,7 +140,7 @@ impl Seen {
     }
 }
 
-/// Integers and flags of a struct, by field number (at most 7).
+/// The integers and booleans of a struct, by field number (at most 7).
 #[derive(Default)]
 struct Fields {
     integers: [Option<i64>; 8],
@@ -147,24 +150,24 @@ impl Fields {
     fn read(reader: &mut Compact<'_>) -> Option<Self> {
         let (mut fields, mut last, mut seen) = (Fields::default(), 0, Seen::default());
         loop {
-            let (field, is) = reader.field(last)?;
-            if is > 0 {
-                seen.first(field)?;
+            let (field, field_type) = reader.field(last)?;
+            if field_type > 0 {
+                seen.record(field)?;
             }
-            let value = match is {
+            let value = match field_type {
                 0 => return Some(fields),
                 1 => Some(1),
                 2 => Some(0),
                 5 => Some(reader.integer()?),
                 _ => {
-                    reader.skip(is, 0)?;
+                    reader.skip(field_type, 0)?;
                     None
                 }
             };
             if let (Ok(field), Some(value)) = (usize::try_from(field), value)
-                && let Some(place) = fields.integers.get_mut(field)
+                && let Some(integer) = fields.integers.get_mut(field)
             {
-                *place = Some(value);
+                *integer = Some(value);
             }
             last = field;
         }
@@ -197,8 +200,8 @@ mod tests {
 
     #[test]
     fn complete_page_headers_are_read_and_partial_ones_are_not() {
-        // A data page of version 1: its type, the sizes 100 and 60, the checksum -2, and 7 plain
-        // values with run-length encoded levels.
+        // The header of a data page of version 1: the page type, the sizes 100 and 60, the checksum
+        // -2, and 7 plain values with run-length encoded levels.
         let bytes = [
             0x15, 0x00, 0x15, 0xc8, 0x01, 0x15, 0x78, 0x15, 0x03, 0x1c, 0x15, 0x0e, 0x15, 0x00, 0x15, 0x06, 0x15, 0x06,
             0x00, 0x00, 0xff,
@@ -207,7 +210,7 @@ mod tests {
         assert_eq!((header.len, header.size, header.compressed, header.values), (20, 100, 60, 7));
         assert_eq!((header.crc, header.rows(), header.needs_dictionary()), (Some(-2_i32 as u32), Some(7), false));
         let levels = Encoding::RLE;
-        assert_eq!(header.kind, Kind::One { encoding: Encoding::PLAIN, definitions: levels, repetitions: levels });
+        assert_eq!(header.kind, Kind::DataV1 { encoding: Encoding::PLAIN, definitions: levels, repetitions: levels });
         assert!((0..20).all(|len| Header::read(&bytes[..len]).is_none()));
     }
 
@@ -217,7 +220,7 @@ mod tests {
         let about = [0x2c, 0x15, 14, 0x15, 0, 0x15, 6, 0x15, 6];
         let read = |parts: &[&[u8]]| Header::read(&parts.concat()).map(|header| (header.size, header.values));
         assert_eq!(read(&[&page, &about, &[0, 0]]), Some((4, 7)));
-        // A second size, a second number of values, and a second struct.
+        // Repeat the size, the number of values, and the struct.
         assert_eq!(read(&[&page, &about, &[0, 0x05, 4, 10, 0]]), None);
         assert_eq!(read(&[&page, &about, &[0x05, 2, 16, 0, 0]]), None);
         let again = [0x0c, 10, 0x15, 14, 0x15, 0, 0x15, 6, 0x15, 6, 0];

@@ -1,4 +1,4 @@
-//! Reads the bytes of a local file or an object in a store, and guards calls to the library.
+//! Reads bytes from a local file or an object in a store, and guards calls to the `parquet` crate.
 
 use parquet::errors::ParquetError;
 use std::borrow::Cow;
@@ -8,15 +8,16 @@ use crate::machine::bytes::room;
 use crate::medium::HeldFile;
 
 /// Maximum size of a single read, in bytes.
-const MOST: u64 = 1 << 30;
+const MAX_READ: u64 = 1 << 30;
 
-/// Reads `len` bytes of `file` at offset `at`. This read is not part of the loader's order, so the
+/// Reads `len` bytes at offset `at` of `file`. The read is not part of a loader's order, so the
 /// bytes are not prefetched.
 ///
 /// # Errors
-/// If the range extends past the end of the file, or if it cannot be read.
+/// If the range extends past the end of the file, if it is longer than [`MAX_READ`], or if it
+/// cannot be read.
 pub(super) fn read(file: &HeldFile, at: u64, len: u64) -> Result<Cow<'_, [u8]>> {
-    if at.checked_add(len).is_none_or(|end| end > file.len()) || len > MOST {
+    if at.checked_add(len).is_none_or(|end| end > file.len()) || len > MAX_READ {
         return Err(Error::in_source(format!(
             "damaged: {len} bytes at offset {at} extend past the end of the file at {} bytes",
             file.len()
@@ -31,7 +32,7 @@ pub(super) fn read(file: &HeldFile, at: u64, len: u64) -> Result<Cow<'_, [u8]>> 
     Ok(Cow::Owned(bytes))
 }
 
-/// The bytes of a file, or a part of them that has been read already, with its offset in the file.
+/// The bytes of a file, or a part of them that has already been read, with its offset in the file.
 #[derive(Clone, Copy)]
 pub(super) enum Bytes<'a> {
     File(&'a HeldFile),
@@ -42,7 +43,7 @@ impl<'a> Bytes<'a> {
     /// Returns the `len` bytes at offset `at` of the file.
     ///
     /// # Errors
-    /// The errors of [`read`]. Also fails if the range is not inside the part.
+    /// As for [`read`], and if the range is not inside the part.
     pub(super) fn get(self, at: u64, len: u64) -> Result<Cow<'a, [u8]>> {
         let (start, part) = match self {
             Bytes::File(file) => return read(file, at, len),
@@ -56,8 +57,8 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Runs code that calls the library. If it panics, returns an error that says that the file is
-/// damaged.
+/// Runs code that calls the `parquet` crate. Converts a panic to an error, because a damaged file
+/// can cause panics in that crate.
 pub(super) fn guarded<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
     crate::error::guarded(run).map_err(|e| match e.kind() {
         ErrorKind::Panic => Error::in_source(format!("damaged: {}", e.cause())),
@@ -65,8 +66,8 @@ pub(super) fn guarded<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-/// Converts an error that the library returned.
-pub(super) fn inward(error: ParquetError) -> Error {
+/// Converts an error from the `parquet` crate.
+pub(super) fn library_error(error: ParquetError) -> Error {
     match error {
         ParquetError::NYI(what) => Error::in_source(format!("not supported: {what}")),
         other => Error::in_source(format!("damaged: {other}")),

@@ -1,4 +1,4 @@
-//! Promise: a column that is not selected takes no memory and is not decoded.
+//! Tests that a column that is not selected takes no memory and is not decoded.
 
 use super::Parquet;
 use crate::lists::{NUMBERS, ROWS, write};
@@ -10,15 +10,15 @@ fn unselected_columns_take_no_memory_and_are_not_decoded() {
     let path = root.path().join("x.parquet");
     write(&path);
     let set = Parquet::open(&path).unwrap();
-    let less = set.only(&["id".to_owned()]).unwrap();
-    let _follow = less.follow(Lookahead::new(less.ahead_bytes(), |_| 0, |_| None));
+    let selection = set.only(&["id".to_owned()]).unwrap();
+    let _follow = selection.follow(Lookahead::new(selection.ahead_bytes(), |_| 0, |_| None));
     for row in (0..ROWS).step_by(100) {
-        less.read(row, &mut Vec::new()).unwrap();
+        selection.read(row, &mut Vec::new()).unwrap();
     }
-    assert_eq!(set.decoded(), 1, "only the page of `id`");
-    assert!(set.ahead_bytes() > NUMBERS && less.ahead_bytes() <= 1 << 20);
-    less.check().unwrap();
-    // Each loader has a separate memory plan.
+    assert_eq!(set.decoded(), 1, "only the page of `id` was decoded");
+    assert!(set.ahead_bytes() > NUMBERS && selection.ahead_bytes() <= 1 << 20);
+    selection.check().unwrap();
+    // A loader of a different selection has its own memory plan.
     let whole = set.only(&["ones".to_owned()]).unwrap();
     let _enough = whole.follow(Lookahead::new(whole.ahead_bytes(), |_| 0, |_| None));
     whole.check().unwrap();

@@ -1,23 +1,23 @@
-//! Parquet files, such as those on the Hugging Face Hub.
+//! Reads Parquet files, the most common format on the Hugging Face Hub.
 //!
 //! 1. `set`: [`Parquet`], the source.
-//! 2. `schema`: the supported columns, and the leaves that contain their values.
-//! 3. `thrift`: checks Thrift data before the library decodes it.
-//! 4. `input`: reads the bytes of a local file or an object in a store.
+//! 2. `schema`: the columns of a file, and the leaf columns that contain their values.
+//! 3. `thrift`: parses Thrift's compact encoding, and checks it before the library decodes it.
+//! 4. `input`: reads bytes from a local file or an object in a store.
 //! 5. `footer`: reads the metadata of a file.
-//! 6. `header`: parser for page headers. `index` finds the pages of a column.
+//! 6. `header`: parses page headers. `index` locates the pages of a column.
 //! 7. `codec`: decompresses pages. `delta` checks delta-encoded values.
-//! 8. `pages`: decodes pages. `block` contains decoded values, and `nested` contains nested lists.
-//! 9. `part`: one file, and cached reads of its pages.
-//! 10. `files`: all files, and the order in which a loader reads their bytes.
+//! 8. `pages`: decodes pages. `block` contains decoded pages, and `nested` contains nested lists.
+//! 9. `part`: one file. Reads its pages through the cache.
+//! 10. `files`: all files of a dataset, and the order in which a loader prefetches their bytes.
 //! 11. `cache`: the cache of decoded pages.
 //!
-//! The crate `parquet` ("the library") decodes footers and values. It trusts the sizes in a file,
-//! so they are checked before it is called, and its panics are converted to errors. This module
-//! locates and decompresses pages itself, because the library allocates whatever a page
-//! decompresses to, even if the page declares a smaller size.
+//! The `parquet` crate ("the library") decodes footers and values. It trusts the sizes in a file,
+//! so this module checks them before it calls the library, and converts the library's panics to
+//! errors. It also locates and decompresses pages itself, because the library would decompress a
+//! page to any size, even if the page declares a smaller one.
 //!
-//! `row` registers the format.
+//! `row` contains the format's entry in `DATA_FORMATS`.
 
 #[cfg(feature = "parquet")]
 mod block;

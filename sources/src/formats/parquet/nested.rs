@@ -1,30 +1,30 @@
-//! Nested lists of numbers, which are converted to JSON.
+//! Converts nested lists of numbers to JSON.
 //!
-//! The levels of a value follow the Dremel encoding. Its repetition level is the number of lists
-//! that were started by an earlier value and continue with this one. Its definition level is the
-//! number of its optional or repeated ancestors that are present.
+//! The levels of a value follow the Dremel encoding. The repetition level is the number of lists
+//! that an earlier value started and that this value continues. The definition level is the number
+//! of the value's optional or repeated ancestors that are present.
 
 use super::schema::Levels;
 use crate::error::{Error, Result};
 use crate::model::Numbers;
 use crate::model::value::Element;
 
-/// Maximum length of a row as JSON, in bytes.
+/// Maximum length of the JSON of a row, in bytes.
 const MAX_JSON: usize = 64 << 20;
 
-/// The numbers in nested lists, and the levels that encode where lists start and end.
+/// The numbers in nested lists, and the levels that determine where lists start and end.
 pub(super) struct Nested {
     values: Vec<u8>,
     element: Element,
-    /// Whether the numbers are booleans.
+    /// Whether the numbers stand for booleans.
     flags: bool,
     definitions: Vec<i16>,
     repetitions: Vec<i16>,
     levels: Levels,
     /// Definition level of a value that is not null.
     max: i16,
-    /// For each row, the index of its first level and of its first number, followed by the total
-    /// numbers of levels and of numbers.
+    /// The indices of each row's first level and first number, followed by the total numbers of
+    /// levels and numbers.
     pub(super) rows: Vec<(usize, usize)>,
 }
 
@@ -37,15 +37,15 @@ impl Nested {
         (levels, max): (Levels, i16),
     ) -> Option<Self> {
         let (mut rows, mut next) = (Vec::new(), 0);
-        for (place, (definition, &repetition)) in definitions.iter().zip(&repetitions).enumerate() {
+        for (level, (definition, &repetition)) in definitions.iter().zip(&repetitions).enumerate() {
             if repetition == 0 {
-                rows.push((place, next));
+                rows.push((level, next));
             }
             next += usize::from(*definition == max);
         }
         rows.push((definitions.len(), next));
         let whole = definitions.len() == repetitions.len() && next == values.len() / element.size();
-        // The first value must be the start of a row.
+        // The first value must start a row.
         let begins = rows[0].0 == 0;
         (whole && begins).then_some(Nested { values, element, flags, definitions, repetitions, levels, max, rows })
     }
@@ -58,18 +58,18 @@ impl Nested {
     /// Appends the value in `row` as JSON. Returns `false` if the value is null.
     ///
     /// # Errors
-    /// If the JSON is too long, or if memory is exhausted.
+    /// If the JSON is too long.
     pub(super) fn write(&self, row: usize, out: &mut Vec<u8>) -> Result<bool> {
         let ((from, mut next), (to, _)) = (self.rows[row], self.rows[row + 1]);
         let (lists, start, mut open) = (self.levels.all(), out.len(), 0);
         if self.definitions[from] + 1 < lists[0] {
             return Ok(false);
         }
-        for place in from..to {
-            let (definition, repetition) = (self.definitions[place], self.repetitions[place] as usize);
-            if place > from {
-                // A new element of the list at depth `repetition` closes the lists inside the
-                // previous element.
+        for level in from..to {
+            let (definition, repetition) = (self.definitions[level], self.repetitions[level] as usize);
+            if level > from {
+                // This value is the next element of the list at depth `repetition`. Close the lists
+                // inside the previous element.
                 out.extend(std::iter::repeat_n(b']', open - repetition.min(open)));
                 open = repetition.min(open);
                 out.push(b',');
@@ -82,7 +82,7 @@ impl Nested {
                     Some(&element) if definition + 1 < element => break b"null".as_slice(),
                     Some(&element) if definition < element => break b"[]",
                     Some(_) => out.push(b'['),
-                    // If the file is damaged, levels may exceed the maximum.
+                    // In a damaged file, levels may exceed the maximum.
                     None if definition != self.max => break b"null",
                     None => break b"",
                 }
@@ -92,7 +92,7 @@ impl Nested {
             if ends.is_empty() {
                 let size = self.element.size();
                 let number = Numbers::of_element(&self.values[next * size..][..size], self.element, &[]);
-                match number.expect("the bytes of one number") {
+                match number.expect("the slice has the size of one element") {
                     flag if self.flags => {
                         out.extend_from_slice(if flag.integer() == Some(0) { b"false" } else { b"true" })
                     }

@@ -1,4 +1,4 @@
-//! Decodes pages. The memory that a page needs is checked before it is allocated.
+//! Decodes pages. Checks how much memory a page needs before allocating any of it.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -17,21 +17,20 @@ use super::schema::{Leaf, Levels, Plain};
 use super::{delta, index};
 use crate::error::{Error, Result, reserve};
 
-/// Maximum number of values per page. The limit is needed because memory for the values is
+/// Maximum number of values per page. There must be a limit, because memory for the values is
 /// allocated before they are decoded. It is high because of run-length encoding: by default,
 /// pyarrow may write 20,000 lists of 512 equal numbers into one page.
 const MAX_VALUES: usize = 64 << 20;
-/// Memory that is reserved for the dictionary of a list column, whose size the metadata does not
-/// declare.
-const RESERVE: u64 = 8 << 20;
-const LISTS: &str = "the lists of a row group need";
+/// Allowance for the dictionary of a list column, in bytes. The metadata does not declare its size.
+const DICTIONARY_RESERVE: u64 = 8 << 20;
+const LISTS_NEED: &str = "the lists of a row group need";
 
-/// A column in a row group, with everything that is needed to decode its pages.
+/// A column in a row group, and everything that is needed to decode its pages.
 #[derive(Clone, Copy)]
 pub(super) struct Column<'a> {
     pub(super) about: &'a ColumnChunkMetaData,
     pub(super) leaf: Leaf,
-    /// Levels of the lists, if this is a list column.
+    /// The levels of the lists, if this is a list column.
     pub(super) levels: Option<Levels>,
     /// Number of rows in the row group.
     pub(super) rows: usize,
@@ -39,13 +38,13 @@ pub(super) struct Column<'a> {
     pub(super) packed: bool,
     /// Maximum decoded size of a page, in bytes.
     pub(super) limit: usize,
-    /// Number of bytes that a loader grants if its memory limit allows.
-    pub(super) most: usize,
+    /// What a loader grants if its memory limit allows, in bytes.
+    pub(super) max_grant: usize,
 }
 
 impl Column<'_> {
-    /// Decodes a page that contains `rows`. `bytes` starts with the header of the page.
-    /// `dictionary` returns the dictionary of the column.
+    /// Decodes the page in `bytes`, which starts with its header. The page must contain exactly
+    /// `rows`. `dictionary` returns the dictionary of the column.
     ///
     /// # Errors
     /// If the page is damaged or too large.
@@ -63,17 +62,17 @@ impl Column<'_> {
             return Err(Error::in_source(cause));
         }
         let mut pages = Pages::default();
-        pages.expect(&header, self)?;
+        pages.account(&header, self)?;
         if header.needs_dictionary() {
             let dictionary = dictionary()?;
             pages.dictionary = dictionary.buffer().len();
             pages.pages.push_back(dictionary);
         }
-        pages.add(self.unpacked(&header, &bytes[header.len..])?, self)?;
+        pages.add(self.unpack(&header, &bytes[header.len..])?, self)?;
         self.block(rows, pages)
     }
 
-    /// Decodes the dictionary page of the column. `bytes` starts with the header of the page.
+    /// Decompresses the dictionary page in `bytes`, which starts with its header.
     ///
     /// # Errors
     /// If the page is damaged or too large.
@@ -82,35 +81,35 @@ impl Column<'_> {
         if !matches!(header.kind, Kind::Dictionary { .. }) {
             return Err(Error::in_source("damaged: expected a dictionary page"));
         }
-        Pages::default().expect(&header, self)?;
-        self.unpacked(&header, &bytes[header.len..][..header.compressed])
+        Pages::default().account(&header, self)?;
+        self.unpack(&header, &bytes[header.len..][..header.compressed])
     }
 
-    /// Returns how much memory decoding a page takes, and whether the page needs the dictionary.
-    /// `bytes` starts with the header of the page.
+    /// Returns how much memory it takes to decode the page in `bytes`, which starts with its
+    /// header, and whether the page needs the dictionary.
     ///
     /// # Errors
     /// If the page is damaged or too large.
     pub(super) fn needed(self, bytes: &[u8]) -> Result<(usize, bool)> {
         let header = index::header(Bytes::Part(0, bytes), 0, bytes.len() as u64)?;
         let mut pages = Pages::default();
-        pages.expect(&header, self)?;
+        pages.account(&header, self)?;
         Ok((pages.needed, header.needs_dictionary()))
     }
 
-    /// Scans all pages in `range`. Returns the offset and the header of each page, and how much
-    /// memory decoding all of them takes.
+    /// Scans all pages in `range`. Returns the header of each page and the offset of the data that
+    /// follows it, and how much memory it takes to decode all pages.
     ///
     /// # Errors
     /// If the pages are damaged, too large, or cannot be read.
-    pub(super) fn all(self, bytes: Bytes<'_>, range: Range<u64>) -> Result<(Vec<(u64, Header)>, usize)> {
+    pub(super) fn scan(self, bytes: Bytes<'_>, range: Range<u64>) -> Result<(Vec<(u64, Header)>, usize)> {
         let (mut pages, mut at, mut found) = (Pages::default(), range.start, Vec::new());
         let values = self.about.num_values();
         let values = usize::try_from(values)
             .map_err(|_| Error::in_source(format!("damaged: the column claims {values} values")))?;
         while pages.values < values {
             let header = index::header(bytes, at, range.end)?;
-            pages.expect(&header, self)?;
+            pages.account(&header, self)?;
             let start = at + header.len as u64;
             at = start + header.compressed as u64;
             found.push((start, header));
@@ -122,21 +121,21 @@ impl Column<'_> {
         Ok((found, pages.needed))
     }
 
-    /// Decodes `found`, which are all pages of a list column.
+    /// Decodes `found`, all pages of a list column.
     ///
     /// # Errors
     /// If the pages are damaged, too large, or cannot be read.
-    pub(super) fn lists(self, bytes: Bytes<'_>, found: &[(u64, Header)]) -> Result<Block> {
+    pub(super) fn decode_lists(self, bytes: Bytes<'_>, found: &[(u64, Header)]) -> Result<Block> {
         let mut pages = Pages::default();
         for (start, header) in found.iter().filter(|(_, header)| header.kind != Kind::Other) {
             let body = bytes.get(*start, header.compressed as u64)?;
-            pages.expect(header, self)?;
-            pages.add(self.unpacked(header, &body)?, self)?;
+            pages.account(header, self)?;
+            pages.add(self.unpack(header, &body)?, self)?;
         }
         self.block(0..self.rows, pages)
     }
 
-    /// Returns the memory that a value takes while it is decoded, including its levels.
+    /// Returns the memory that a value and its levels take during decoding, in bytes.
     fn value_bytes(self) -> usize {
         let about = self.about.column_descr();
         let levels = usize::from(about.max_def_level() > 0) + usize::from(about.max_rep_level() > 0);
@@ -150,8 +149,8 @@ impl Column<'_> {
         value + levels * size_of::<i16>()
     }
 
-    /// Returns the memory that a dictionary value takes.
-    fn word_bytes(self) -> usize {
+    /// Returns the memory that a value in the dictionary takes, in bytes.
+    fn dictionary_value_bytes(self) -> usize {
         match self.leaf.holds {
             Plain::Bytes | Plain::Text | Plain::Half => size_of::<ByteArray>(),
             Plain::Bool => 1,
@@ -159,22 +158,24 @@ impl Column<'_> {
         }
     }
 
-    /// Returns the number of values and the total size of the pages, as declared in the metadata.
+    /// Returns the number of values and the total size of the pages that the metadata declares.
     fn declared(self) -> (u64, u64) {
         let pages = self.about.uncompressed_size().max(self.about.compressed_size());
         (u64::try_from(self.about.num_values()).unwrap_or(0), u64::try_from(pages).unwrap_or(0))
     }
 
-    /// Estimates how much memory decoding all lists of the column takes, from the sizes that the
-    /// metadata declares. The estimate includes a reserve for the dictionary, whose size is not
-    /// declared, and for pages that compression has made larger.
+    /// Estimates from the declared sizes how much memory it takes to decode all lists of the
+    /// column. Includes a reserve for the dictionary, which has no declared size, and for pages
+    /// that compression has made larger.
     pub(super) fn lists_need(self) -> u64 {
         let (values, pages) = self.declared();
-        values.saturating_mul(self.value_bytes() as u64).saturating_add(pages).saturating_add(pages / 2 + RESERVE)
+        values
+            .saturating_mul(self.value_bytes() as u64)
+            .saturating_add(pages)
+            .saturating_add(pages / 2 + DICTIONARY_RESERVE)
     }
 
-    /// Estimates how much memory the decoded values of the column take, from the sizes that the
-    /// metadata declares.
+    /// Estimates from the declared sizes how much memory the decoded values of the column take.
     pub(super) fn unpacked_bytes(self) -> u64 {
         let (values, pages) = self.declared();
         match self.leaf.holds {
@@ -184,15 +185,15 @@ impl Column<'_> {
         }
     }
 
-    /// Verifies and decompresses a page. `body` contains the bytes after the header.
-    fn unpacked(self, header: &Header, body: &[u8]) -> Result<Page> {
+    /// Verifies and decompresses a page. `body` consists of the bytes after the header.
+    fn unpack(self, header: &Header, body: &[u8]) -> Result<Page> {
         if header.crc.is_some_and(|crc| crc != crc32fast::hash(body)) {
             return Err(Error::in_source("damaged: a page has a wrong checksum"));
         }
         let codec = self.about.compression();
         let plain = codec == Compression::UNCOMPRESSED;
         let (levels, packed) = match header.kind {
-            Kind::Two { definitions, repetitions, compressed, .. } => {
+            Kind::DataV2 { definitions, repetitions, compressed, .. } => {
                 (definitions + repetitions, (compressed || self.packed) && !plain)
             }
             _ => (0, !plain),
@@ -218,7 +219,7 @@ impl Column<'_> {
             Kind::Dictionary { encoding, sorted } => {
                 Page::DictionaryPage { buf, num_values, encoding, is_sorted: sorted }
             }
-            Kind::One { encoding, definitions, repetitions } => Page::DataPage {
+            Kind::DataV1 { encoding, definitions, repetitions } => Page::DataPage {
                 buf,
                 num_values,
                 encoding,
@@ -226,7 +227,7 @@ impl Column<'_> {
                 rep_level_encoding: repetitions,
                 statistics: None,
             },
-            Kind::Two { encoding, rows, nulls, definitions, repetitions, compressed } => Page::DataPageV2 {
+            Kind::DataV2 { encoding, rows, nulls, definitions, repetitions, compressed } => Page::DataPageV2 {
                 buf,
                 num_values,
                 encoding,
@@ -249,27 +250,27 @@ impl Column<'_> {
     }
 }
 
-/// Checks that the lists of a row group may be decoded, given that they [need](Column::lists_need)
-/// `need` bytes of memory.
+/// Checks that the lists of a row group may be decoded, which takes `need` bytes of memory (see
+/// [`Column::lists_need`]).
 ///
 /// # Errors
-/// If `need` exceeds `limit`. The message also depends on `most`, the number of bytes that a loader
-/// grants if its memory limit allows.
-pub(super) fn lists_fit(need: u64, limit: usize, most: usize) -> Result<()> {
-    if need <= limit as u64 { Ok(()) } else { Err(too_large(LISTS, need, limit, most)) }
+/// If `need` exceeds `limit`. The advice in the message depends on `max_grant`, which is what a
+/// loader grants if its memory limit allows.
+pub(super) fn lists_fit(need: u64, limit: usize, max_grant: usize) -> Result<()> {
+    if need <= limit as u64 { Ok(()) } else { Err(too_large(LISTS_NEED, need, limit, max_grant)) }
 }
 
-fn too_large(what: &str, need: u64, limit: usize, most: usize) -> Error {
-    // A loader never grants more than `most`, so if `limit` is not below `most`, a higher memory
-    // limit would not help.
-    let raise = if limit < most { "raise the loader's memory_limit, " } else { "" };
+fn too_large(what: &str, need: u64, limit: usize, max_grant: usize) -> Error {
+    // Advise a higher memory limit only if it would help: a loader never grants more than
+    // `max_grant`.
+    let raise = if limit < max_grant { "raise the loader's memory_limit, " } else { "" };
     Error::in_source(format!(
         "{what} {need} bytes of memory, but the limit is {limit}: {raise}write the file with smaller pages or row \
          groups, or leave the column out with TableOptions::columns"
     ))
 }
 
-/// Decompressed pages, in the order in which the library will decode them.
+/// Decompressed pages, in the order in which the `parquet` crate decodes them.
 #[derive(Default)]
 struct Pages {
     pages: VecDeque<Page>,
@@ -277,26 +278,27 @@ struct Pages {
     bytes: usize,
     /// Total number of values in the pages.
     values: usize,
-    /// Size of the dictionary, which the other pages share.
+    /// Size of the dictionary, which the other pages share, in bytes.
     dictionary: usize,
-    /// Number of bytes of memory that decoding the pages takes.
+    /// How much memory it takes to decode the pages, in bytes.
     needed: usize,
 }
 
 impl Pages {
-    /// Checks how much memory a page needs, before any is allocated.
-    fn expect(&mut self, header: &Header, column: Column<'_>) -> Result<()> {
+    /// Adds what a page needs to the required memory, and checks the total before any of it is
+    /// allocated.
+    fn account(&mut self, header: &Header, column: Column<'_>) -> Result<()> {
         let (size, values, limit) = (header.size.max(header.compressed), header.values, column.limit);
-        // A dictionary value takes at least one byte of the page.
+        // Every value of a dictionary takes at least one byte of the page.
         let dictionary = matches!(header.kind, Kind::Dictionary { .. });
-        let most = if dictionary { size.min(MAX_VALUES) } else { MAX_VALUES };
-        if values > most {
+        let max_grant = if dictionary { size.min(MAX_VALUES) } else { MAX_VALUES };
+        if values > max_grant {
             return Err(Error::in_source(format!(
-                "a page of {size} bytes claims {values} values: the limit is {most}"
+                "a page of {size} bytes claims {values} values: the limit is {max_grant}"
             )));
         }
         self.values += if dictionary || header.kind == Kind::Other { 0 } else { values };
-        let each = if dictionary { column.word_bytes() } else { column.value_bytes() };
+        let each = if dictionary { column.dictionary_value_bytes() } else { column.value_bytes() };
         self.needed = self.needed.saturating_add(size).saturating_add(values * each);
         self.check(column, limit)
     }
@@ -306,21 +308,21 @@ impl Pages {
             return Ok(());
         }
         let (what, need) = match column.levels {
-            Some(_) => (LISTS, column.lists_need().max(self.needed as u64)),
+            Some(_) => (LISTS_NEED, column.lists_need().max(self.needed as u64)),
             None => ("a page needs", self.needed as u64),
         };
-        Err(too_large(what, need, limit, column.most))
+        Err(too_large(what, need, limit, column.max_grant))
     }
 
-    /// Adds a page for which [`expect`](Pages::expect) was called, and checks the sizes that its
+    /// Adds a page after [`account`](Pages::account) was called for it. Checks the sizes that its
     /// values claim.
     fn add(&mut self, page: Page, column: Column<'_>) -> Result<()> {
         let values = page.num_values() as usize;
         let delta = match page.encoding() {
             Encoding::DELTA_LENGTH_BYTE_ARRAY => {
-                encoded(&page, column.about).map(|bytes| delta::counted(bytes, values).map(|()| 0))
+                encoded(&page, column.about).map(|bytes| delta::check_count(bytes, values).map(|()| 0))
             }
-            Encoding::DELTA_BYTE_ARRAY => encoded(&page, column.about).map(|bytes| delta::expanded(bytes, values)),
+            Encoding::DELTA_BYTE_ARRAY => encoded(&page, column.about).map(|bytes| delta::decoded_size(bytes, values)),
             _ => Some(Some(0)),
         };
         let more = delta.flatten().ok_or_else(|| Error::in_source("damaged: invalid value lengths in a page"))?;
@@ -332,7 +334,7 @@ impl Pages {
     }
 }
 
-/// Returns the encoded values of a page, which come after the levels.
+/// Returns the encoded values of a page, which follow its levels.
 fn encoded<'a>(page: &'a Page, column: &ColumnChunkMetaData) -> Option<&'a [u8]> {
     let about = column.column_descr();
     let bytes: &[u8] = page.buffer();
@@ -343,12 +345,12 @@ fn encoded<'a>(page: &'a Page, column: &ColumnChunkMetaData) -> Option<&'a [u8]>
         }
         Page::DataPage { def_level_encoding, rep_level_encoding, num_values, .. } => {
             let levels = [(about.max_rep_level(), rep_level_encoding), (about.max_def_level(), def_level_encoding)];
-            levels.iter().filter(|(most, _)| *most > 0).try_fold(bytes, |bytes, &(most, encoding)| {
+            levels.iter().filter(|(max_grant, _)| *max_grant > 0).try_fold(bytes, |bytes, &(max_grant, encoding)| {
                 if *encoding == Encoding::RLE {
                     let (len, rest) = bytes.split_first_chunk()?;
                     return rest.get(u32::from_le_bytes(*len) as usize..);
                 }
-                let bits = (i16::BITS - most.leading_zeros()) as usize;
+                let bits = (i16::BITS - max_grant.leading_zeros()) as usize;
                 bytes.get((*num_values as usize * bits).div_ceil(8)..)
             })
         }
@@ -399,7 +401,7 @@ mod tests {
     use crate::formats::Parquet;
     use crate::model::{Lookahead, Source};
 
-    /// Writes a file whose column `text` contains `values`.
+    /// Writes a file with `values` in the column `text`.
     fn write(path: &Path, encoding: Encoding, values: &[ByteArray]) {
         let schema = Arc::new(parse_message_type("message m { required binary text (UTF8); }").unwrap());
         let properties = WriterProperties::builder().set_dictionary_enabled(false).set_encoding(encoding);
@@ -414,8 +416,8 @@ mod tests {
         writer.close().unwrap();
     }
 
-    /// Writes a file with `rows` rows, whose column `list` contains a list of two numbers in each
-    /// row.
+    /// Writes a file with `rows` rows, which contain a list of two numbers each in the column
+    /// `list`.
     fn write_lists(path: &Path, rows: usize) {
         let schema = "message m { required group list (LIST) { repeated group list { required int32 element; } } }";
         let schema = Arc::new(parse_message_type(schema).unwrap());
@@ -431,18 +433,18 @@ mod tests {
         writer.close().unwrap();
     }
 
-    /// Replaces the 64-bit number `from` in the footer with `to`. `from` must occur `count` times,
-    /// and `which` contains the indices of the occurrences to replace.
+    /// Replaces occurrences of the 64-bit number `from` in the footer with `to`. `from` must occur
+    /// `count` times. `which` contains the indices of the occurrences to replace.
     fn with_numbers(bytes: &[u8], [from, to]: [u16; 2], count: usize, which: &[usize]) -> Vec<u8> {
-        // A field of type 6 whose number is one more than the previous, with a value that is a
-        // varint of two bytes.
+        // A field of type 6 that follows the field with the preceding number. Its value is a varint
+        // of two bytes.
         let field = |number: u16| [0x16, (2 * number) as u8 | 0x80, ((2 * number) >> 7) as u8];
         let size = u32::from_le_bytes(*bytes[..bytes.len() - 4].last_chunk().unwrap()) as usize;
         let start = bytes.len() - 8 - size;
         let found: Vec<usize> = memchr::memmem::find_iter(&bytes[start..], &field(from)).map(|at| start + at).collect();
         assert_eq!(found.len(), count);
         let mut changed = bytes.to_vec();
-        which.iter().for_each(|&place| changed[found[place]..][..3].copy_from_slice(&field(to)));
+        which.iter().for_each(|&index| changed[found[index]..][..3].copy_from_slice(&field(to)));
         changed
     }
 
@@ -453,8 +455,8 @@ mod tests {
         let values: Vec<ByteArray> = (0..7777).map(|n| format!("{n}").into_bytes().into()).collect();
         write(&path, Encoding::PLAIN, &values);
         let whole = std::fs::read(&path).unwrap();
-        // The footer contains three counts: the rows of the file, the values of the column, and the
-        // rows of the row group.
+        // The footer contains three counts, in this order: the rows of the file, the values of the
+        // column, and the rows of the row group.
         let read = |bytes: &[u8], rows: usize| {
             std::fs::write(&path, bytes).unwrap();
             let set = Parquet::open(&path)?;
@@ -467,7 +469,7 @@ mod tests {
             (&[0][..], "the footer claims 7770 rows, but the row groups have 7777"),
             (&[1], "row group 0, column \"text\": damaged: 7770 values for 7777 rows"),
             (&[0, 2], "row group 0, column \"text\": damaged: 7777 values for 7770 rows"),
-            // If all counts are wrong in the same way, the pages reveal it.
+            // If all counts are wrong in the same way, only the page headers reveal it.
             (&[0, 1, 2], "a page claims 7777 rows at row 0 of 7770"),
         ];
         for (which, expected) in cases {
@@ -506,7 +508,7 @@ mod tests {
                 assert_eq!(read(&path, row).unwrap(), values[row].data(), "{encoding}");
             }
         }
-        // 2,000 values of 50 kB take 100 MB, but the file has less than 200 kB.
+        // The 2,000 values of 50 kB take 100 MB, although the file has less than 200 kB.
         write(&path, Encoding::DELTA_BYTE_ARRAY, &vec![vec![b'x'; 50_000].into(); 2000]);
         assert!(std::fs::metadata(&path).unwrap().len() < 200_000);
         let set = Parquet::open(&path).unwrap();
@@ -517,7 +519,7 @@ mod tests {
         assert!(e.cause().contains("smaller pages") && e.path() == Some(&*path), "{e}");
         // The message advises raising the limit only if a loader would then grant more.
         assert!(!e.cause().contains("memory_limit"), "{e}");
-        set.room.set_most(1 << 30);
+        set.page_limit.set_max_grant(1 << 30);
         assert!(set.read(3, &mut scratch).unwrap_err().cause().contains("raise the loader's memory_limit"));
     }
 
@@ -534,6 +536,6 @@ mod tests {
         assert_eq!(read(&path, 17).unwrap(), b"row 17");
         let e = read(&copy, 17).unwrap_err();
         assert!(e.cause().contains("a page has a wrong checksum"), "{e}");
-        assert_eq!(read(&copy, 0).unwrap(), b"row 0", "other pages are intact");
+        assert_eq!(read(&copy, 0).unwrap(), b"row 0", "other pages can still be read");
     }
 }

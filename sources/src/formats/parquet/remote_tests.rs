@@ -1,5 +1,5 @@
-//! Tests that files in a store deliver the same samples as local files, whatever the memory limit,
-//! the sample order and the cache.
+//! Tests that files in a store deliver the same samples as local files, for all combinations of
+//! memory limits, sample orders and caches.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -25,8 +25,7 @@ const ROWS: u64 = 300;
 const BATCH: u64 = 8;
 const URL: &str = "mem://set/x.parquet";
 
-/// Returns the bytes of the image in row `row`, which take 1 to 7 kB. Every seventh row contains
-/// the same image.
+/// Returns the image in row `row`, which has 1 to 7 kB. Every seventh row contains the same image.
 fn image(row: u64) -> Vec<u8> {
     let row = if row.is_multiple_of(7) { 0 } else { row };
     let mut state = row.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -42,7 +41,7 @@ fn image(row: u64) -> Vec<u8> {
     bytes
 }
 
-/// Writes a file with pages of about 16 kB, and with row groups of 50 rows.
+/// Writes a file with pages of about 16 kB and row groups of 50 rows.
 fn write(path: &Path, indexed: bool, dictionary: bool) {
     let schema = parse_message_type("message m { required binary image; optional int64 label; }").unwrap();
     let properties = WriterProperties::builder()
@@ -70,11 +69,11 @@ fn write(path: &Path, indexed: bool, dictionary: bool) {
     writer.close().unwrap();
 }
 
-/// Cached bytes by offset and length, and their total size.
+/// The cached bytes by offset and length, and their total size.
 type Blocks = (HashMap<(u64, u64), Vec<u8>>, usize);
 
-/// A store with one object, and a cache of `limit` bytes.
-struct Kept {
+/// The state of a store with one object and a cache of `limit` bytes.
+struct StoreState {
     file: Vec<u8>,
     limit: usize,
     kept: Mutex<Blocks>,
@@ -82,13 +81,14 @@ struct Kept {
     bytes: AtomicU64,
     /// Number of requests served.
     requests: AtomicU64,
+    /// Number of requests that the prefetcher made.
     ahead: AtomicU64,
 }
 
 #[derive(Clone)]
-struct Cached(Arc<Kept>);
+struct CachingStore(Arc<StoreState>);
 
-impl Store for Cached {
+impl Store for CachingStore {
     fn list(&self, _prefix: &str) -> Result<Vec<Object>> {
         self.object(URL).map(|object| vec![object])
     }
@@ -111,14 +111,14 @@ impl Store for Cached {
     }
 
     fn keep(&self, _set: u64, order: &Lookahead) -> Option<Arc<dyn ObjectCache>> {
-        // Check that the order can find the next use of a unit.
+        // Check that `next_use` finds the next use of a unit.
         let (place, units) = order.from(BatchIndex::default()).find(|(_, units)| !units.is_empty())?;
         assert_eq!(order.next_use(units[0], place, 1), NextUse::At(place));
         (self.0.limit > 0).then(|| Arc::new(self.clone()) as Arc<dyn ObjectCache>)
     }
 }
 
-impl ObjectCache for Cached {
+impl ObjectCache for CachingStore {
     fn start(&self, _place: BatchIndex) {}
 
     fn has(&self, _object: &Object, at: u64, len: u64) -> bool {
@@ -146,27 +146,27 @@ enum Order {
 }
 
 impl Order {
-    /// Maps a position in an epoch to a sample. Each order is its own inverse, so this also maps a
-    /// sample to its position.
-    fn at(self, place: u64, epoch: u64) -> u64 {
+    /// Maps a position in an epoch to a sample. Each order is its own inverse, so this function
+    /// also maps a sample to its position.
+    fn map(self, position: u64, epoch: u64) -> u64 {
         let salt = [11, 26, 5][epoch as usize % 3];
         match self {
-            Order::Sequential => place,
+            Order::Sequential => position,
             Order::Windowed => {
-                let (window, inside) = (place / 50, place % 50);
+                let (window, inside) = (position / 50, position % 50);
                 window * 50 + (49 + salt - inside) % 50
             }
-            Order::Shuffled => (ROWS - 1 + 7 * salt - place % ROWS) % ROWS,
+            Order::Shuffled => (ROWS - 1 + 7 * salt - position % ROWS) % ROWS,
         }
     }
 
     fn lookahead(self, bytes: usize) -> Lookahead {
         let batches = ROWS.div_ceil(BATCH);
-        let samples = move |place: BatchIndex| {
-            let first = place.batch * BATCH;
-            Some((first..(first + BATCH).min(ROWS)).map(|at| self.at(at, place.epoch)).collect())
+        let samples = move |batch: BatchIndex| {
+            let first = batch.batch * BATCH;
+            Some((first..(first + BATCH).min(ROWS)).map(|position| self.map(position, batch.epoch)).collect())
         };
-        let next = move |epoch, sample, from| match self.at(sample, epoch) / BATCH {
+        let next = move |epoch, sample, from| match self.map(sample, epoch) / BATCH {
             batch if batch >= from => Position::At(batch),
             _ => Position::Absent,
         };
@@ -174,12 +174,12 @@ impl Order {
     }
 }
 
-fn owned(set: &Parquet, row: u64) -> OwnedSample {
+fn read_owned(set: &Parquet, row: u64) -> OwnedSample {
     OwnedSample::try_from(&set.read(row as usize, &mut Vec::new()).unwrap()).unwrap()
 }
 
-fn opened(file: &[u8], limit: usize) -> Result<(Cached, Arc<Parquet>)> {
-    let store = Cached(Arc::new(Kept {
+fn open(file: &[u8], limit: usize) -> Result<(CachingStore, Arc<Parquet>)> {
+    let store = CachingStore(Arc::new(StoreState {
         file: file.to_vec(),
         limit,
         kept: Mutex::default(),
@@ -193,20 +193,21 @@ fn opened(file: &[u8], limit: usize) -> Result<(Cached, Arc<Parquet>)> {
     Ok((store, Arc::new(set)))
 }
 
-/// Reads two epochs with three threads. Returns the number of bytes fetched in each epoch.
-fn epochs(store: &Cached, set: &Parquet, expected: &[OwnedSample], order: Order, budget: usize) -> [u64; 2] {
+/// Reads two epochs with three threads. Returns the number of bytes that the store served in each
+/// epoch.
+fn read_epochs(store: &CachingStore, set: &Parquet, expected: &[OwnedSample], order: Order, budget: usize) -> [u64; 2] {
     let follow = set.follow(order.lookahead(budget)).unwrap();
     [0, 1].map(|epoch| {
         let before = store.0.bytes.load(Ordering::Relaxed);
         follow.start(BatchIndex { epoch, batch: 0 });
         for batch in 0..ROWS.div_ceil(BATCH) {
             let rows: Vec<u64> =
-                (batch * BATCH..((batch + 1) * BATCH).min(ROWS)).map(|at| order.at(at, epoch)).collect();
+                (batch * BATCH..((batch + 1) * BATCH).min(ROWS)).map(|position| order.map(position, epoch)).collect();
             std::thread::scope(|scope| {
                 for part in rows.chunks(3) {
                     scope.spawn(move || {
                         for &row in part {
-                            assert_eq!(owned(set, row), expected[row as usize], "{order:?}: row {row}");
+                            assert_eq!(read_owned(set, row), expected[row as usize], "{order:?}: row {row}");
                         }
                     });
                 }
@@ -226,7 +227,7 @@ fn remote_samples_equal_local_samples() {
         write(&path, indexed, dictionary);
         let file = std::fs::read(&path).unwrap();
         let local = Parquet::open(&path).unwrap();
-        let expected: Vec<_> = (0..ROWS).map(|row| owned(&local, row)).collect();
+        let expected: Vec<_> = (0..ROWS).map(|row| read_owned(&local, row)).collect();
         let has_image = |row: u64| {
             let mut scratch = Vec::new();
             let sample = local.read(row as usize, &mut scratch).unwrap();
@@ -237,18 +238,18 @@ fn remote_samples_equal_local_samples() {
         for order in [Order::Sequential, Order::Windowed, Order::Shuffled] {
             for budget in [0, 30_000, 300_000, 8 << 20] {
                 for limit in [0, 200_000, 8 << 20] {
-                    let (store, set) = opened(&file, limit).unwrap();
+                    let (store, set) = open(&file, limit).unwrap();
                     let case = format!("index {indexed}, dictionary {dictionary}, {order:?}, {budget}, {limit}");
-                    let [cold, warm] = epochs(&store, &set, &expected, order, budget);
+                    let [cold, warm] = read_epochs(&store, &set, &expected, order, budget);
                     let network = set.network().unwrap();
                     assert_eq!(network.cached, limit > 0 && budget > 0, "{case}");
                     if budget == 8 << 20 {
-                        // The cache can hold the whole file, so each byte is fetched only once.
+                        // The cache can hold the whole file, so the store serves each byte only
+                        // once.
                         assert!(50 * cold <= 51 * network.used_bytes && warm == 0, "{case}: {cold} {warm} {network:?}");
                         assert!(network.used_bytes <= file.len() as u64, "{case}: {network:?}");
                         assert!(store.0.ahead.load(Ordering::Relaxed) > 0, "{case}");
-                        // No request is in flight any more. One request was needed to look up the
-                        // object.
+                        // All requests have completed. One more request looked up the object.
                         let sent = [&store.0.bytes, &store.0.requests].map(|count| count.load(Ordering::Relaxed));
                         assert_eq!([network.bytes, network.requests], [sent[0], sent[1] + 1], "{case}");
                     }
@@ -279,11 +280,11 @@ fn large_unindexed_column_is_checked_against_the_memory_plan() {
         column.close().unwrap();
         group.close().unwrap();
         writer.close().unwrap();
-        opened(&std::fs::read(&path).unwrap(), 0).unwrap().1
+        open(&std::fs::read(&path).unwrap(), 0).unwrap().1
     };
     let (large, mib) = (140 << 20, 1 << 20);
     let order = |bytes| Lookahead::new(bytes, |_| 0, |_| None);
-    // The set requests more than twice the size of the column.
+    // The set requests at least twice the size of the column.
     let set = write(false);
     assert!((2 * large..600 * mib).contains(&set.ahead_bytes()), "{}", set.ahead_bytes());
     set.check().unwrap();
@@ -301,7 +302,7 @@ fn large_unindexed_column_is_checked_against_the_memory_plan() {
     let read = |row: usize| assert_eq!(set.read(row, &mut Vec::new()).unwrap().image().unwrap().1.len(), 3 + 10 * mib);
     let before = set.network().unwrap().bytes;
     (0..14).for_each(read);
-    assert!(set.network().unwrap().bytes - before < 150 << 20, "pages do not evict the column");
+    assert!(set.network().unwrap().bytes - before < 150 << 20, "decoded pages must not evict the column");
     drop(set);
     let set = write(true);
     let _follow = set.follow(order(256 * mib));
@@ -315,8 +316,8 @@ fn page_index_that_does_not_match_its_pages_fails() {
     let path = root.path().join("x.parquet");
     write(&path, true, false);
     let mut file = std::fs::read(&path).unwrap();
-    let (_, set) = opened(&file, 0).unwrap();
-    let whole: Vec<_> = (0..50).map(|row| owned(&set, row)).collect();
+    let (_, set) = open(&file, 0).unwrap();
+    let whole: Vec<_> = (0..50).map(|row| read_owned(&set, row)).collect();
     let column = set.files.parts[0].meta.row_group(0).column(0);
     let at = column.offset_index_offset().unwrap() as usize;
     let listed = at..at + column.offset_index_length().unwrap() as usize;
@@ -325,8 +326,8 @@ fn page_index_that_does_not_match_its_pages_fails() {
         let before = file[at];
         for step in [1, 2, 0xfe] {
             file[at] = before.wrapping_add(step);
-            // If the page index cannot be parsed, opening fails.
-            let Ok((_, set)) = opened(&file, 0) else { continue };
+            // Opening fails if the page index cannot be parsed.
+            let Ok((_, set)) = open(&file, 0) else { continue };
             for (row, whole) in whole.iter().enumerate() {
                 match set.read(row, &mut Vec::new()) {
                     Ok(sample) => assert_eq!(OwnedSample::try_from(&sample).unwrap(), *whole, "byte {at}, row {row}"),
@@ -347,7 +348,7 @@ fn remote_lists_request_enough_memory() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.parquet");
     lists::write(&path);
-    let (_, set) = opened(&std::fs::read(&path).unwrap(), 0).unwrap();
+    let (_, set) = open(&std::fs::read(&path).unwrap(), 0).unwrap();
     let order = |bytes| Lookahead::new(bytes, |_| 0, |_| None);
     let follow = set.follow(order(set.ahead_bytes()));
     set.check().unwrap();
@@ -359,9 +360,9 @@ fn remote_lists_request_enough_memory() {
     let e = set.check().unwrap_err();
     assert!(e.cause().contains("column \"ones\": the lists of a row group need "), "{e}");
     drop(follow);
-    let less = set.only(&["id".to_owned()]).unwrap();
-    assert!(less.ahead_bytes() <= 1 << 20);
-    let _follow = less.follow(order(less.ahead_bytes()));
-    less.check().unwrap();
-    assert_eq!(less.read(9, &mut Vec::new()).unwrap().names(), ["id.npy"]);
+    let selection = set.only(&["id".to_owned()]).unwrap();
+    assert!(selection.ahead_bytes() <= 1 << 20);
+    let _follow = selection.follow(order(selection.ahead_bytes()));
+    selection.check().unwrap();
+    assert_eq!(selection.read(9, &mut Vec::new()).unwrap().names(), ["id.npy"]);
 }

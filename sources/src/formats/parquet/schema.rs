@@ -1,4 +1,4 @@
-//! Derives the columns of a file from its schema, and the leaves that contain their values.
+//! Derives the columns of a file, and the leaf columns that contain their values, from its schema.
 
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
@@ -17,19 +17,19 @@ pub(super) struct Field {
 pub(super) enum Form {
     /// One value per row.
     Flat(Leaf),
-    /// A struct with the content of a file, its path, or both.
+    /// A struct that contains the content of a file, its path, or both.
     File { bytes: Leaf, path: Option<Leaf> },
     /// Lists of numbers, possibly nested.
     List { leaf: Leaf, levels: Levels },
-    /// Unsupported; the string describes the type in error messages.
-    Unread(&'static str),
+    /// An unsupported type, which the string names in messages.
+    Unsupported(&'static str),
 }
 
 /// Maximum depth of nested lists.
 const MAX_DEPTH: usize = 4;
 
-/// For each nested list, from the outermost to the innermost: the definition level at which the
-/// list has an element. At one level less, the list is empty.
+/// For each nested list, from the outermost to the innermost, the definition level at which the
+/// list has an element. One level below, the list is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Levels {
     elements: [i16; MAX_DEPTH],
@@ -58,11 +58,11 @@ impl Levels {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Leaf {
     /// Index of the leaf column within the file.
-    pub(super) number: usize,
+    pub(super) index: usize,
     pub(super) holds: Plain,
 }
 
-/// Type of the values in a leaf.
+/// The type of the values in a leaf column.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Plain {
     Bool,
@@ -72,34 +72,34 @@ pub(super) enum Plain {
     Text,
 }
 
-/// Returns the columns of a schema. Each field of a struct becomes its own column, such as
-/// `objects.bbox`.
+/// Returns the columns of a schema. Each field of a struct becomes a separate column with a name
+/// such as `objects.bbox`.
 pub(super) fn fields(schema: &SchemaDescriptor) -> Vec<Field> {
     let (mut fields, mut leaf) = (Vec::new(), 0);
     for column in schema.root_schema().get_fields() {
         let inside = Inside { name: column.name().to_owned(), level: 0, lists: Levels::default() };
         inside.add(column, leaf, &mut fields);
-        leaf += leaves(column);
+        leaf += count_leaves(column);
     }
     fields
 }
 
-fn leaves(column: &Type) -> usize {
-    if column.is_primitive() { 1 } else { column.get_fields().iter().map(|field| leaves(field)).sum() }
+fn count_leaves(column: &Type) -> usize {
+    if column.is_primitive() { 1 } else { column.get_fields().iter().map(|field| count_leaves(field)).sum() }
 }
 
 fn repeated(column: &Type) -> bool {
     column.get_basic_info().has_repetition() && column.get_basic_info().repetition() == Repetition::REPEATED
 }
 
-/// Returns the number of definition levels that a column adds: 0 or 1.
-fn level(column: &Type) -> i16 {
+/// Returns the number of definition levels that a column adds, which is 0 or 1.
+fn definition_levels(column: &Type) -> i16 {
     let required =
         column.get_basic_info().has_repetition() && column.get_basic_info().repetition() == Repetition::REQUIRED;
     i16::from(!required)
 }
 
-/// The structs and lists that contain a value.
+/// The structs and lists that contain a value, which determine its column's name and levels.
 struct Inside {
     /// Name of the column.
     name: String,
@@ -109,22 +109,23 @@ struct Inside {
 }
 
 impl Inside {
-    /// Adds the columns that `column` contains. `first` is the index of its first leaf.
+    /// Adds the columns in `column` to `fields`. `first` is the index of its first leaf column. If
+    /// the type is not supported, adds a field of the form `Unsupported`.
     fn add(self, column: &Type, first: usize, fields: &mut Vec<Field>) {
         let name = self.name.clone();
-        if let Err(what) = self.find(column, first, fields) {
-            fields.push(Field { name, form: Form::Unread(what) });
+        if let Err(what) = self.try_add(column, first, fields) {
+            fields.push(Field { name, form: Form::Unsupported(what) });
         }
     }
 
-    fn find(self, column: &Type, first: usize, fields: &mut Vec<Field>) -> Result<(), &'static str> {
+    fn try_add(self, column: &Type, first: usize, fields: &mut Vec<Field>) -> Result<(), &'static str> {
         let Inside { name, lists, .. } = self;
         if repeated(column) {
             return Err("repeated fields without a list");
         }
-        let level = self.level + level(column);
+        let level = self.level + definition_levels(column);
         if column.is_primitive() {
-            let form = value(column, first, lists)?;
+            let form = leaf_form(column, first, lists)?;
             fields.push(Field { name, form });
             return Ok(());
         }
@@ -137,21 +138,21 @@ impl Inside {
             }
             let (level, lists) = (level + 1, lists.with(level + 1)?);
             if list.is_primitive() {
-                let form = value(list, first, lists)?;
+                let form = leaf_form(list, first, lists)?;
                 fields.push(Field { name, form });
                 return Ok(());
             }
-            // Old writers omit the inner group, so the list directly contains the fields of its
+            // Old writers omit the inner group: their lists directly contain the fields of the
             // elements.
             return match list.get_fields() {
-                [element] => Inside { name, level, lists }.find(element, first, fields),
+                [element] => Inside { name, level, lists }.try_add(element, first, fields),
                 elements => {
                     Inside { name, level, lists }.add_all(elements, first, fields);
                     Ok(())
                 }
             };
         }
-        if let Some(form) = file(children, first) {
+        if let Some(form) = file_form(children, first) {
             if lists.depth > 0 {
                 return Err("lists of files");
             }
@@ -162,19 +163,19 @@ impl Inside {
         Ok(())
     }
 
-    /// Adds the columns of a struct.
+    /// Adds the columns of a struct with the fields `children`.
     fn add_all(&self, children: &[TypePtr], mut first: usize, fields: &mut Vec<Field>) {
         for child in children {
             let name = format!("{}.{}", self.name, child.name());
             Inside { name, level: self.level, lists: self.lists }.add(child, first, fields);
-            first += leaves(child);
+            first += count_leaves(child);
         }
     }
 }
 
-/// Returns the form of a leaf that is inside the lists `levels`.
-fn value(column: &Type, number: usize, levels: Levels) -> Result<Form, &'static str> {
-    let leaf = Leaf { number, holds: plain(column)? };
+/// Returns the form of a leaf column that is inside lists with these `levels`.
+fn leaf_form(column: &Type, index: usize, levels: Levels) -> Result<Form, &'static str> {
+    let leaf = Leaf { index, holds: plain(column)? };
     match (levels.depth, leaf.holds) {
         (0, _) => Ok(Form::Flat(leaf)),
         (_, Plain::Bytes | Plain::Text) => Err("lists of bytes or text"),
@@ -182,16 +183,17 @@ fn value(column: &Type, number: usize, levels: Levels) -> Result<Form, &'static 
     }
 }
 
-/// Recognizes the struct that Hugging Face uses for files: `bytes`, an optional `path`, and nothing
-/// else.
-fn file(children: &[TypePtr], first: usize) -> Option<Form> {
+/// Recognizes the struct in which Hugging Face's `datasets` stores files: `bytes`, an optional
+/// `path`, and no other field. Returns its form.
+fn file_form(children: &[TypePtr], first: usize) -> Option<Form> {
     let child = |name: &str, wanted: Plain| {
-        let place = children.iter().position(|child| child.name() == name)?;
-        let fits =
-            children[place].is_primitive() && !repeated(&children[place]) && plain(&children[place]) == Ok(wanted);
-        // If the struct matches, all its children are leaves, so their positions are also leaf
-        // indices relative to `first`.
-        fits.then_some(Leaf { number: first + place, holds: wanted })
+        let position = children.iter().position(|child| child.name() == name)?;
+        let fits = children[position].is_primitive()
+            && !repeated(&children[position])
+            && plain(&children[position]) == Ok(wanted);
+        // All children of such a struct are leaf columns, so their positions are also leaf indices
+        // relative to `first`.
+        fits.then_some(Leaf { index: first + position, holds: wanted })
     };
     let (bytes, path) = (child("bytes", Plain::Bytes)?, child("path", Plain::Text));
     (children.len() == 1 + usize::from(path.is_some())).then_some(Form::File { bytes, path })

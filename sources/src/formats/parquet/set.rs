@@ -1,4 +1,4 @@
-//! The source [`Parquet`].
+//! The source [`Parquet`], which reads Parquet files, either local or in an object store.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::cache::{Cache, Room};
-use super::files::{Files, Needed};
+use super::cache::{Cache, PageLimit};
+use super::files::{Files, NeededLeaf};
 use super::input::{guarded, read};
 use super::pages::lists_fit;
 use super::part::{Fetch, MAX_CHUNK, Part, Unit, fits};
@@ -26,18 +26,18 @@ use crate::values::features::{Features, FileFeatures};
 use crate::values::grants::Grant;
 use crate::values::record::{Column, Columns, Found, Holds, sniffed};
 
-/// Rows of Parquet files, which are local or in an object store.
+/// A source that reads the rows of Parquet files, either local or in an object store.
 ///
 /// Each row is a sample, and its key is the row number. Columns become fields by the same rules as
 /// for [`Arrow`](crate::Arrow) files. Lists of bytes or text, maps and decimals are not supported:
-/// opening ignores a column of these types and logs a warning, or fails if the column was selected
-/// explicitly.
+/// columns of these types are ignored with a warning; if such a column was selected explicitly,
+/// opening fails.
 ///
-/// **Pages.** Values are compressed in pages of about 1 MB, so reading one image requires decoding
-/// a whole page. Decoded pages are cached within the loader's memory plan, and the least recently
+/// **Pages.** Values are compressed in pages of about 1 MB, so reading one image means decoding a
+/// whole page. Decoded pages are cached within the loader's memory plan, and the least recently
 /// used page is evicted first. With `shuffle_window`, each page is decoded once per epoch, provided
 /// that a window fits in the cache. With a full shuffle, nearly every image requires decoding a
-/// page. In this case, pack the dataset, or save it as Arrow.
+/// page; for full shuffles, pack the dataset, or save it as Arrow.
 ///
 /// **Compression.** Pages may be compressed with Snappy, Zstandard, LZ4 or gzip.
 pub struct Parquet {
@@ -46,34 +46,35 @@ pub struct Parquet {
     remote: Option<Arc<Remote>>,
     fields: Arc<[Field]>,
     columns: Columns,
+    /// Whether image paths may point outside the folder.
     anywhere: bool,
     pub(super) cache: Arc<Cache>,
-    pub(super) room: Arc<Room>,
-    /// The largest column in a row group that must be read from a store as a whole, if there is
-    /// one.
+    pub(super) page_limit: Arc<PageLimit>,
+    /// The largest column chunk that can only be read from the store in one piece, if any.
     whole: Option<Chunk>,
-    /// The column in a row group whose lists need the most memory to decode, if there are lists.
+    /// The list column chunk that takes the most memory to decode, if any.
     lists: Option<Chunk>,
 }
 
-/// A column in a row group.
+/// A column chunk: the part of a column that is in one row group.
 #[derive(Debug, Clone, Copy)]
 struct Chunk {
-    /// Size of the column in the file, or the memory that it needs.
+    /// For `whole`, the size of the chunk in the file; for `lists`, the memory needed to decode it.
     bytes: u64,
     lists: bool,
     file: u32,
     group: u32,
     /// Index of the column.
-    place: usize,
+    column: usize,
 }
 
-/// Cache space that is requested in addition to a column that is read as a whole, so that decoded
-/// pages do not evict this column.
-const BESIDE: u64 = 32 << 20;
+/// Extra cache space in bytes, on top of the largest column chunk that must be read in one piece,
+/// so that decoded pages do not evict the chunk.
+const EXTRA_CACHE: u64 = 32 << 20;
 
 impl Parquet {
-    /// Opens a file, or a folder whose files are directly in it or in its subfolder `data`.
+    /// Opens a `.parquet` file, or a folder that contains such files, directly or in its subfolder
+    /// `data`.
     ///
     /// # Errors
     /// If a file is damaged, if the files have different columns, or if a folder contains several
@@ -82,8 +83,8 @@ impl Parquet {
         Self::with(At::here(path.as_ref()), &Options::new())
     }
 
-    /// Opens a file, or the files in a folder. The name of a folder may end in `.parquet`, as with
-    /// Spark. `at.part` selects a split.
+    /// Like [`open`](Parquet::open), with options. A folder's own name may end in `.parquet`, as in
+    /// Spark output. `at.part` selects a split.
     pub(crate) fn with(mut at: At, options: &Options) -> Result<Self> {
         let is_folder = match at.part {
             Some(_) => at.list().map(|_| true)?,
@@ -99,10 +100,10 @@ impl Parquet {
         let parts = in_parallel(&files, |path| Part::open(at.medium.open(path)?))?;
         let folder = if is_folder { path } else { path.parent().unwrap_or(Path::new("")) };
         let features = if at.medium.is_store() { None } else { Features::in_folder(folder)? };
-        Self::of(path, parts, features, options)
+        Self::from_parts(path, parts, features, options)
     }
 
-    fn of(path: &Path, parts: Vec<Part>, features: Option<Features>, options: &Options) -> Result<Self> {
+    fn from_parts(path: &Path, parts: Vec<Part>, features: Option<Features>, options: &Options) -> Result<Self> {
         let first =
             parts.first().ok_or_else(|| Error::in_source("the folder contains no .parquet files").at_path(path))?;
         let columns = guarded(|| Ok(fields(first.meta.file_metadata().schema_descr())))?;
@@ -125,7 +126,7 @@ impl Parquet {
             columns: Columns::default(),
             anywhere: wanted.image.is_some(),
             cache: Arc::new(Cache::new()),
-            room: Arc::default(),
+            page_limit: Arc::default(),
             whole: None,
             lists: None,
         };
@@ -147,8 +148,8 @@ impl Parquet {
         Ok(set)
     }
 
-    /// Checks that each column that is used and does not contain lists has a value for each row.
-    /// Otherwise, if a row group declared too few rows, the remaining rows would be lost silently.
+    /// Checks that each column that samples use has a value for each row, unless it contains lists.
+    /// Without this check, rows would be lost silently if a row group declared too few of them.
     fn check_counts(&self) -> Result<()> {
         for &(file, group) in &self.files.groups {
             let part = &self.files.parts[file as usize];
@@ -157,13 +158,14 @@ impl Parquet {
                 let leaves = match self.fields[place].form {
                     Form::Flat(leaf) => [Some(leaf), None],
                     Form::File { bytes, path } => [Some(bytes), path],
-                    Form::List { .. } | Form::Unread(_) => [None, None],
+                    Form::List { .. } | Form::Unsupported(_) => [None, None],
                 };
                 for leaf in leaves.into_iter().flatten() {
-                    let (values, rows) = (about.column(leaf.number).num_values(), about.num_rows());
+                    let (values, rows) = (about.column(leaf.index).num_values(), about.num_rows());
                     if values != rows {
                         let cause = format!(
-                            "row group {group}, column {:?}: damaged: {values} values for {rows} rows; write the file again",
+                            "row group {group}, column {:?}: damaged: {values} values for {rows} rows; write the file \
+                             again",
                             self.fields[place].name
                         );
                         return Err(Error::in_source(cause).at_path(&part.file.path));
@@ -174,11 +176,12 @@ impl Parquet {
         Ok(())
     }
 
-    /// Returns what the column at index `place` contains.
+    /// Returns what kind of data the column at index `place` holds, which determines how it is
+    /// used.
     fn holds(&self, place: usize, features: &Features) -> Result<Holds> {
         let Field { name, form } = &self.fields[place];
         Ok(match form {
-            Form::Unread(what) => Holds::Unread(what),
+            Form::Unsupported(what) => Holds::Unread(what),
             Form::File { .. } => match features.file(name) {
                 Some(holds) => holds,
                 None => self.sniff(place)?,
@@ -199,9 +202,9 @@ impl Parquet {
         sniffed(self.len(), |row, scratch| self.find(row, place, scratch))
     }
 
-    /// Returns how many of a loader's `bytes` are used for decoded pages: all of them, or half if
-    /// the files are in a store, where the other half is used for prefetching.
-    fn kept(&self, bytes: usize) -> usize {
+    /// Returns how many of a loader's `bytes` are used for decoded pages. If the files are in a
+    /// store, this is half of them, because the other half is used for prefetching.
+    fn cache_share(&self, bytes: usize) -> usize {
         if self.remote.is_some() { bytes - bytes / 2 } else { bytes }
     }
 
@@ -209,57 +212,57 @@ impl Parquet {
         &self.files.parts[self.files.groups[self.files.locate(row).0].0 as usize]
     }
 
-    /// Returns the leaf columns that are needed to read samples.
-    fn needed(&self) -> Vec<Needed> {
+    /// Returns the leaf columns that samples need.
+    fn needed(&self) -> Vec<NeededLeaf> {
         let used = self.columns.used().map(|place| match self.fields[place].form {
-            Form::Flat(leaf) | Form::File { bytes: leaf, .. } => Some(Needed { leaf: leaf.number, lists: false }),
-            Form::List { leaf, .. } => Some(Needed { leaf: leaf.number, lists: true }),
-            Form::Unread(_) => None,
+            Form::Flat(leaf) | Form::File { bytes: leaf, .. } => Some(NeededLeaf { leaf: leaf.index, lists: false }),
+            Form::List { leaf, .. } => Some(NeededLeaf { leaf: leaf.index, lists: true }),
+            Form::Unsupported(_) => None,
         });
         used.flatten().collect()
     }
 
-    /// Iterates over the leaf columns that samples need, in every row group.
+    /// Iterates over the leaf columns that samples need, for every row group.
     fn chunks(&self) -> impl Iterator<Item = (Chunk, Leaf, Option<Levels>)> {
         let of = |place: usize| match self.fields[place].form {
             Form::Flat(leaf) | Form::File { bytes: leaf, .. } => Some((place, leaf, None)),
             Form::List { leaf, levels } => Some((place, leaf, Some(levels))),
-            Form::Unread(_) => None,
+            Form::Unsupported(_) => None,
         };
         let used: Vec<_> = self.columns.used().filter_map(of).collect();
         self.files.groups.iter().flat_map(move |&(file, group)| {
             used.clone().into_iter().map(move |(place, leaf, levels)| {
-                (Chunk { bytes: 0, lists: levels.is_some(), file, group, place }, leaf, levels)
+                (Chunk { bytes: 0, lists: levels.is_some(), file, group, column: place }, leaf, levels)
             })
         })
     }
 
-    /// Finds the columns that need the most memory.
+    /// Finds the columns that need the most memory, and sets the page limit accordingly.
     fn measure(&mut self) -> Result<()> {
         let (mut whole, mut lists) = (None::<Chunk>, None::<Chunk>);
-        let keep = |most: &mut Option<Chunk>, chunk: Chunk, bytes: u64| {
-            if most.is_none_or(|most| most.bytes < bytes) {
-                *most = Some(Chunk { bytes, ..chunk });
+        let update = |largest: &mut Option<Chunk>, chunk: Chunk, bytes: u64| {
+            if largest.is_none_or(|largest| largest.bytes < bytes) {
+                *largest = Some(Chunk { bytes, ..chunk });
             }
         };
         for (chunk, leaf, levels) in self.chunks() {
             let part = &self.files.parts[chunk.file as usize];
             if let Some(levels) = levels {
-                keep(&mut lists, chunk, part.column(chunk.group, leaf, Some(levels), &self.room).lists_need());
+                update(&mut lists, chunk, part.column(chunk.group, leaf, Some(levels), &self.page_limit).lists_need());
             }
-            let len = self.remote.as_ref().map(|_| part.whole(chunk.group, leaf.number, chunk.lists)).transpose();
-            if let Some(len) = len.map_err(|e| self.at(chunk, &e))?.flatten() {
-                keep(&mut whole, chunk, len);
+            let len = self.remote.as_ref().map(|_| part.whole_size(chunk.group, leaf.index, chunk.lists)).transpose();
+            if let Some(len) = len.map_err(|e| self.in_chunk(chunk, &e))?.flatten() {
+                update(&mut whole, chunk, len);
             }
         }
         (self.whole, self.lists) = (whole, lists);
-        self.room = Arc::new(Room::new(self.kept(self.ahead_bytes())));
+        self.page_limit = Arc::new(PageLimit::new(self.cache_share(self.ahead_bytes())));
         Ok(())
     }
 
-    /// Adds the row group and the column to an error.
-    fn at(&self, chunk: Chunk, e: &Error) -> Error {
-        let cause = format!("row group {}, column {:?}: {}", chunk.group, self.fields[chunk.place].name, e.cause());
+    /// Adds the row group and the column of `chunk` to an error.
+    fn in_chunk(&self, chunk: Chunk, e: &Error) -> Error {
+        let cause = format!("row group {}, column {:?}: {}", chunk.group, self.fields[chunk.column].name, e.cause());
         Error::in_source(cause).at_path(&self.files.parts[chunk.file as usize].file.path)
     }
 
@@ -277,7 +280,7 @@ impl Parquet {
                 }),
                 (found, _) => found,
             },
-            Form::Unread(_) => unreachable!("unsupported columns are never used"),
+            Form::Unsupported(_) => unreachable!("`Columns` uses only supported columns"),
         };
         found.map_err(|e| match e.path() {
             Some(_) => e,
@@ -291,10 +294,10 @@ impl Parquet {
     }
 
     fn value(&self, row: usize, leaf: Leaf, levels: Option<Levels>, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
-        let (number, inside) = self.files.locate(row);
-        let (file, group) = self.files.groups[number];
-        let (part, place) = (&self.files.parts[file as usize], (file, group, leaf.number as u32));
-        let number_of = |unit| self.files.number(number, leaf.number, unit);
+        let (group_index, inside) = self.files.locate(row);
+        let (file, group) = self.files.groups[group_index];
+        let (part, key) = (&self.files.parts[file as usize], (file, group, leaf.index as u32));
+        let number_of = |unit| self.files.unit_number(group_index, leaf.index, unit);
         let bytes = |unit: Unit, at: Range<u64>| {
             if self.remote.is_none() {
                 return read(&part.file, at.start, at.end - at.start).map(Cow::into_owned);
@@ -305,31 +308,31 @@ impl Parquet {
         };
         let is_planned = |unit| self.remote.as_ref().is_some_and(|remote| remote.is_planned(number_of(unit)));
         let fetch = Fetch { read: &bytes, is_planned: &is_planned };
-        let block = part.block((&self.cache, &self.room), place, (leaf, levels), inside, &fetch)?;
+        let block = part.block((&self.cache, &self.page_limit), key, (leaf, levels), inside, &fetch)?;
         block.find(inside, scratch)
     }
 
-    /// Returns the number of pages decoded so far.
+    /// Returns the number of pages that have been decoded so far.
     #[cfg(test)]
     pub(super) fn decoded(&self) -> usize {
         self.cache.decoded()
     }
 }
 
-/// Grants a loader's memory to the page cache, and prefetches from a store. Dropping it ends the
-/// grants.
-struct Following {
+/// What a loader holds while it reads this source: its memory grants and, for files in a store, the
+/// prefetcher. Dropping this value releases the grants.
+struct LoaderGrants {
     ahead: Option<Box<dyn Prefetcher>>,
-    _kept: [Grant; 2],
+    _grants: [Grant; 2],
 }
 
-impl Prefetcher for Following {
-    fn start(&self, place: BatchIndex) {
-        self.ahead.iter().for_each(|ahead| ahead.start(place));
+impl Prefetcher for LoaderGrants {
+    fn start(&self, batch: BatchIndex) {
+        self.ahead.iter().for_each(|ahead| ahead.start(batch));
     }
 
-    fn done(&self, place: BatchIndex) {
-        self.ahead.iter().for_each(|ahead| ahead.done(place));
+    fn done(&self, batch: BatchIndex) {
+        self.ahead.iter().for_each(|ahead| ahead.done(batch));
     }
 
     fn stop(&self) {
@@ -344,7 +347,7 @@ impl Source for Parquet {
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let file = &self.part(index).file;
-        file.look(self.files.looks.load(Ordering::Relaxed))?;
+        file.look(self.files.requested_checks.load(Ordering::Relaxed))?;
         let root = file.path.parent().unwrap_or(Path::new(""));
         let stored = file.object().is_some();
         let sample = self.columns.read(index, scratch, |place, scratch| {
@@ -359,15 +362,15 @@ impl Source for Parquet {
     }
 
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
-        let kept = self.kept(order.bytes());
-        let grants = [Grant::new(self.cache.clone(), kept), Grant::new(self.room.clone(), kept)];
-        let Some(remote) = &self.remote else { return Some(Box::new(Following { ahead: None, _kept: grants })) };
-        let ahead = order.bytes() - kept;
-        // Assume that the cache is slightly smaller than it is, because pages are not used in
-        // exactly the planned order.
-        let units = self.files.order(&order, self.needed(), ahead, kept / 4 * 3);
+        let share = self.cache_share(order.bytes());
+        let grants = [Grant::new(self.cache.clone(), share), Grant::new(self.page_limit.clone(), share)];
+        let Some(remote) = &self.remote else { return Some(Box::new(LoaderGrants { ahead: None, _grants: grants })) };
+        let ahead = order.bytes() - share;
+        // Plan for less cache than is available, because pages are not used in exactly the planned
+        // order.
+        let units = self.files.order(&order, self.needed(), ahead, share / 4 * 3);
         let ahead = remote.follow(units, self.files.units());
-        Some(Box::new(Following { ahead, _kept: grants }))
+        Some(Box::new(LoaderGrants { ahead, _grants: grants }))
     }
 
     fn network(&self) -> Option<NetworkStats> {
@@ -377,59 +380,62 @@ impl Source for Parquet {
     fn ahead_bytes(&self) -> usize {
         let unpacked = |(chunk, leaf, levels): (Chunk, Leaf, Option<Levels>)| {
             let part = &self.files.parts[chunk.file as usize];
-            part.column(chunk.group, leaf, levels, &self.room).unpacked_bytes()
+            part.column(chunk.group, leaf, levels, &self.page_limit).unpacked_bytes()
         };
         let all = self.chunks().map(unpacked).fold(0, u64::saturating_add);
         let all = all.clamp(1 << 20, AHEAD as u64);
-        // For a store, half of the bytes are used for the cache. It must hold a column that is read
-        // as a whole, and some additional pages.
-        let whole = self.whole.map_or(0, |whole| 2 * (whole.bytes.min(MAX_CHUNK) + BESIDE));
+        // For a store, half of the bytes are used for the cache, which must hold a column that is
+        // read as a whole and some additional pages.
+        let whole = self.whole.map_or(0, |whole| 2 * (whole.bytes.min(MAX_CHUNK) + EXTRA_CACHE));
         let lists = self.lists.map_or(0, |lists| lists.bytes);
         let lists = if self.remote.is_some() { lists.saturating_mul(2) } else { lists };
         usize::try_from(all.max(whole).max(lists)).unwrap_or(usize::MAX)
     }
 
     fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
-        // Each selection of columns has its own memory limit.
+        // Each selection of columns has its own page limit.
         let columns = self.columns.only(fields);
-        let mut less = Parquet {
+        let mut selection = Parquet {
             files: self.files.clone(),
             remote: self.remote.clone(),
             fields: self.fields.clone(),
             columns,
             anywhere: self.anywhere,
             cache: self.cache.clone(),
-            room: Arc::default(),
+            page_limit: Arc::default(),
             whole: None,
             lists: None,
         };
-        // This cannot fail, because the same columns were measured before.
-        less.measure().ok()?;
-        Some(Arc::new(less))
+        // This cannot fail, because all columns were measured when the source was opened.
+        selection.measure().ok()?;
+        Some(Arc::new(selection))
     }
 
     fn check(&self) -> Result<()> {
-        self.files.looks.fetch_add(1, Ordering::Relaxed);
-        // Check this at the start of an epoch. Otherwise, the error would appear in the middle of
-        // the epoch, at the first sample that needs the column.
-        let limit = self.room.limit();
+        self.files.requested_checks.fetch_add(1, Ordering::Relaxed);
+        // Report an oversized column now, at the start of the epoch, rather than at the first
+        // sample that uses the column.
+        let limit = self.page_limit.limit();
         if let Some(chunk) = self.whole {
-            fits(chunk.bytes, chunk.lists, limit).map_err(|e| self.at(chunk, &e))?;
+            fits(chunk.bytes, chunk.lists, limit).map_err(|e| self.in_chunk(chunk, &e))?;
         }
         if let Some(chunk) = self.lists {
-            lists_fit(chunk.bytes, limit, self.room.most()).map_err(|e| self.at(chunk, &e))?;
+            lists_fit(chunk.bytes, limit, self.page_limit.max_grant()).map_err(|e| self.in_chunk(chunk, &e))?;
         }
         Ok(())
     }
 
     fn is_unchanged(&self) -> bool {
-        are_unchanged(self.files.parts.iter().map(|part| &part.file), self.files.looks.load(Ordering::Relaxed))
+        are_unchanged(
+            self.files.parts.iter().map(|part| &part.file),
+            self.files.requested_checks.load(Ordering::Relaxed),
+        )
     }
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         let Some(place) = self.columns.label() else { return Ok(None) };
         let file = &self.part(index).file;
-        file.look(self.files.looks.load(Ordering::Relaxed))?;
+        file.look(self.files.requested_checks.load(Ordering::Relaxed))?;
         scratch.clear();
         let found = self.find(index, place, scratch)?;
         found.cell(scratch).and_then(|cell| self.columns.label_of(cell)).map_err(|e| e.at_path(&file.path))
@@ -482,6 +488,6 @@ mod tests {
         drop(grant);
         let _grant = Grant::new(set.cache.clone(), 0);
         (0..set.len()).for_each(read);
-        assert!(set.decoded() >= once + 2 * set.len(), "an image page and a label page for each row");
+        assert!(set.decoded() >= once + 2 * set.len(), "each row decodes an image page and a label page");
     }
 }

@@ -1,16 +1,16 @@
-//! Parser for Thrift's compact encoding, which checks data before the library decodes it. It checks
-//! the depth of the schema, because the library is recursive, and the lengths of lists, because the
-//! library allocates memory for the claimed length.
+//! Parses Thrift's compact encoding, and checks data before the `parquet` crate decodes it. The
+//! depth of the schema is checked because that crate is recursive, and the lengths of lists because
+//! it allocates memory for the claimed length.
 
 use parquet::file::page_index::offset_index::PageLocation;
 
 /// Maximum depth of a schema, and of nested structs.
 pub(super) const MAX_DEPTH: usize = 64;
 /// Minimum size of a struct in a list, in bytes.
-const LEAST_STRUCT: usize = 3;
+const MIN_STRUCT_BYTES: usize = 3;
 
-/// Decodes a page index (`OffsetIndex`), which contains the location of each page of a column in a
-/// row group.
+/// Decodes a page index (`OffsetIndex`), which contains the locations of a column's pages in a row
+/// group.
 pub(super) fn locations(bytes: &[u8]) -> Option<Vec<PageLocation>> {
     let mut reader = Compact::new(bytes);
     let (field, kind) = reader.field(0)?;
@@ -37,7 +37,7 @@ pub(super) fn locations(bytes: &[u8]) -> Option<Vec<PageLocation>> {
     Some(pages)
 }
 
-/// Parser for the compact encoding. Methods return `None` for damaged bytes.
+/// A parser for the compact encoding. Methods return `None` if the bytes are damaged.
 pub(super) struct Compact<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -77,7 +77,7 @@ impl<'a> Compact<'a> {
     }
 
     /// Returns the number and the type of the next field in a struct. `last` is the number of the
-    /// previous field. Type 0 marks the end of the struct.
+    /// previous field. The type 0 marks the end of the struct.
     pub(super) fn field(&mut self, last: i64) -> Option<(i64, u8)> {
         let byte = self.byte()?;
         match (byte >> 4, byte & 15) {
@@ -95,8 +95,9 @@ impl<'a> Compact<'a> {
             count => count.into(),
         };
         let kind = byte & 15;
-        let least = if kind == 12 { LEAST_STRUCT } else { 1 };
-        // Short lists are not checked, because the minimum size of an element is only an estimate.
+        let least = if kind == 12 { MIN_STRUCT_BYTES } else { 1 };
+        // Accept short lists without a check, because the minimum size of an element is only an
+        // estimate.
         let fits = count <= 15 || count.checked_mul(least)? <= self.bytes.len() - self.at;
         fits.then_some((count, kind))
     }
@@ -123,7 +124,7 @@ impl<'a> Compact<'a> {
             9 | 10 => {
                 let (count, kind) = self.list()?;
                 for _ in 0..count {
-                    // A boolean in a list takes one byte, like a value of type 3.
+                    // Booleans in a list take one byte each, like values of type 3.
                     self.skip(if kind <= 2 { 3 } else { kind }, depth + 1)?;
                 }
             }
@@ -141,8 +142,8 @@ impl<'a> Compact<'a> {
         Some(())
     }
 
-    /// Skips a struct. If `schema` is the number of a field that contains a schema, returns the
-    /// depth of this schema.
+    /// Skips a struct. Returns the depth of the schema in the field with the number `schema`, or 0
+    /// if there is no such field.
     pub(super) fn structure(&mut self, depth: usize, schema: Option<i64>) -> Option<usize> {
         if depth > MAX_DEPTH {
             return None;
@@ -162,11 +163,11 @@ impl<'a> Compact<'a> {
         }
     }
 
-    /// Returns the depth of a schema. The elements of a schema are stored in depth-first order, and
-    /// each contains the number of its children.
+    /// Returns the depth of a schema. The elements of a schema are in depth-first order, and each
+    /// of them contains the number of its children.
     fn schema(&mut self) -> Option<usize> {
         let (count, 12) = self.list()? else { return None };
-        // Number of remaining children at each level.
+        // `open` contains the number of remaining children at each level.
         let (mut open, mut deepest) = (Vec::<u64>::new(), 0);
         for _ in 0..count {
             let (mut last, mut children) = (0, 0);
@@ -186,7 +187,7 @@ impl<'a> Compact<'a> {
                 *left -= 1;
             }
             if children > 0 {
-                // The library allocates memory for this number of children.
+                // The `parquet` crate allocates memory for this number of children.
                 if children > count as u64 {
                     return None;
                 }

@@ -1,14 +1,14 @@
-//! Finds the offsets of the records in a RecordIO file.
+//! Locates the records in a RecordIO file.
 
 use std::path::{Path, PathBuf};
 
-use super::record::{FRAME, Turn, frame, padded};
+use super::record::{FRAME, Position, frame, padded};
 use crate::error::{Error, Result, collected, push};
 use crate::machine::index_file::{self, Decoder, Encoder};
 use crate::medium::HeldFile;
 
-/// Maximum size of an `.idx` file, in bytes. For 40 million records, the file takes 1 GiB.
-pub(super) const MOST: u64 = 1 << 30;
+/// Maximum size of an `.idx` file, in bytes. This is enough for 40 million records.
+pub(super) const MAX_IDX_BYTES: u64 = 1 << 30;
 
 const MAGIC: [u8; 8] = *b"wfrecio\x01";
 
@@ -16,14 +16,14 @@ const MAGIC: [u8; 8] = *b"wfrecio\x01";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) at: u64,
-    /// Key of the record according to the `.idx` file. Without an `.idx` file, this is the index of
-    /// the record.
+    /// The record's key in the `.idx` file, or its index if there is no such file.
     pub(super) key: u64,
 }
 
 /// Returns the records of `file` in file order. `listed` is the content of the `.idx` file next to
-/// `file`, if there is one. Otherwise, the records come from an index that was stored when the file
-/// was first opened. If there is no such index, the file is scanned, and the index is stored.
+/// it, if there is one. Otherwise, the records are loaded from the index that warpfeed stored when
+/// the file was first opened. If this index is missing or stale, scans the file and stores the
+/// index.
 ///
 /// # Errors
 /// If the `.idx` file or the RecordIO file is damaged.
@@ -36,9 +36,9 @@ pub(super) fn entries(file: &HeldFile, listed: Option<Vec<u8>>) -> Result<Vec<En
         return parse(&text, file.len()).map_err(|e| e.at_path(listed));
     }
     let modified = std::fs::metadata(path).map_or(0, |metadata| index_file::modified(&metadata));
-    let target = kept_path(path);
-    let kept = index_file::load(&target, MAGIC).and_then(|bytes| decode(&bytes, file.len(), modified));
-    let offsets = match kept {
+    let target = index_path(path);
+    let stored = index_file::load(&target, MAGIC).and_then(|bytes| decode(&bytes, file.len(), modified));
+    let offsets = match stored {
         Some(offsets) => offsets,
         None => {
             let offsets = scan(file).map_err(|e| e.at_path(path))?;
@@ -51,14 +51,15 @@ pub(super) fn entries(file: &HeldFile, listed: Option<Vec<u8>>) -> Result<Vec<En
     collected(offsets.into_iter().zip(0..).map(|(at, key)| Ok(Entry { at, key })))
 }
 
-/// Returns the path at which warpfeed stores the index of the file at `path`.
-fn kept_path(path: &Path) -> PathBuf {
-    let mut kept = path.as_os_str().to_owned();
-    kept.push(".warpfeed-index");
-    kept.into()
+/// Returns the path at which warpfeed stores its index of the file at `path`.
+fn index_path(path: &Path) -> PathBuf {
+    let mut index = path.as_os_str().to_owned();
+    index.push(".warpfeed-index");
+    index.into()
 }
 
-/// Parses an `.idx` file. Each of its lines contains the key and the offset of one record.
+/// Parses an `.idx` file, in which each line contains the key and the offset of one record. `len`
+/// is the length of the RecordIO file. Sorts the records by offset.
 fn parse(text: &str, len: u64) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for (line, text) in text.lines().enumerate().filter(|(_, text)| !text.trim().is_empty()) {
@@ -66,32 +67,35 @@ fn parse(text: &str, len: u64) -> Result<Vec<Entry>> {
         let mut number = || words.next()?.parse::<u64>().ok();
         let entry = number().zip(number()).filter(|&(_, at)| at < len);
         let Some((key, at)) = entry else {
-            let cause = format!("line {}: {text:?}: expected a key, and an offset below {len}", line + 1);
+            let cause = format!("line {} is {text:?}: expected a key, and an offset below {len}", line + 1);
             return Err(Error::in_source(cause));
         };
         push(&mut entries, Entry { at, key })?;
     }
     entries.sort_unstable_by_key(|entry| entry.at);
     if let Some(twice) = entries.windows(2).find(|pair| pair[0].at == pair[1].at) {
-        return Err(Error::in_source(format!("two records have the same offset {}", twice[0].at)));
+        return Err(Error::in_source(format!(
+            "two records have the offset {}: create the .idx file again",
+            twice[0].at
+        )));
     }
     Ok(entries)
 }
 
-/// Finds the offsets of all records by reading the frame headers.
+/// Finds the offsets of all records by reading the headers of their frames.
 fn scan(file: &HeldFile) -> Result<Vec<u64>> {
     let len = file.len();
     let (mut offsets, mut at, mut scratch, mut inside) = (Vec::new(), 0, Vec::new(), false);
     while at < len {
         let head = file.get(at, FRAME as u64, &mut scratch)?;
-        let part = frame(head).filter(|(_, turn)| inside != matches!(turn, Turn::Whole | Turn::First));
-        let Some((part, turn)) = part else {
+        let part = frame(head).filter(|(_, position)| inside != matches!(position, Position::Whole | Position::First));
+        let Some((part, position)) = part else {
             return Err(Error::in_source(format!("no record at byte {at} of {len}: the file is damaged or truncated")));
         };
         if !inside {
             push(&mut offsets, at)?;
         }
-        inside = matches!(turn, Turn::First | Turn::Middle);
+        inside = matches!(position, Position::First | Position::Middle);
         at += padded(part) as u64;
         if at > len {
             let last = offsets.len() - 1;
@@ -115,8 +119,8 @@ fn encode(offsets: &[u64], len: u64, modified: u64) -> Vec<u8> {
     out.finish()
 }
 
-/// Decodes a stored index. Returns `None` unless it is valid for a file with this length and
-/// modification time.
+/// Decodes a stored index. Returns `None` if it is damaged, or if the file had a different length
+/// or modification time.
 fn decode(bytes: &[u8], len: u64, modified: u64) -> Option<Vec<u64>> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
     let [found, time, count] = rest.longs()?;
@@ -143,10 +147,10 @@ mod tests {
         let entries = parse("5\t100\n0\t0\n\n", 200).unwrap();
         assert_eq!(entries, [Entry { at: 0, key: 0 }, Entry { at: 100, key: 5 }]);
         for (text, cause) in [
-            ("0\t0\n1\n", "line 2: \"1\": expected a key, and an offset"),
-            ("0\t200\n", "line 1: \"0\\t200\""),
+            ("0\t0\n1\n", "line 2 is \"1\": expected a key, and an offset"),
+            ("0\t200\n", "line 1 is \"0\\t200\""),
             ("0\t-1\n", "line 1"),
-            ("0\t7\n1\t7\n", "two records have the same offset 7"),
+            ("0\t7\n1\t7\n", "two records have the offset 7"),
         ] {
             let e = parse(text, 200).unwrap_err();
             assert!(e.cause().contains(cause), "{text:?}: {e}");

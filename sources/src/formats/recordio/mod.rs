@@ -1,11 +1,11 @@
-//! RecordIO files, which MXNet and DALI use for images with labels.
+//! Reads RecordIO files, in which MXNet and DALI store images with labels.
 //!
-//! 1. `record`: the frames of a record, which may consist of several parts.
-//! 2. `index`: the offsets of the records, from the `.idx` file or from a scan.
-//! 3. `rows`: the label and the image in a record.
+//! 1. `record`: joins the frames of a record.
+//! 2. `index`: locates the records, with the `.idx` file or by a scan.
+//! 3. `rows`: locates and decodes the label and the image in a record.
 //! 4. `set`: opens a file.
 //!
-//! `row` registers the format.
+//! `row` contains the format's entry in `DATA_FORMATS`.
 
 #[cfg(feature = "chunks")]
 mod index;

@@ -1,26 +1,26 @@
-//! Frames of RecordIO records, as defined in dmlc-core's `recordio.h`.
+//! Parses the frames of RecordIO records, as defined in dmlc-core's `recordio.h`.
 //!
-//! Each frame starts with a magic number. If the data of a record contains the magic number at a
-//! multiple of four bytes, a writer splits the record there into two parts and leaves the number
-//! out. Joining the parts restores the number.
+//! Each frame starts with a magic number and contains one part of a record. A record has several
+//! parts only if its data contains the magic number at a multiple of four bytes: writers then split
+//! the data there, and leave the number out. Joining the parts restores the number.
 
 use std::ops::Range;
 
 use crate::error::{Error, Result};
 
-/// First bytes of each frame.
+/// The first bytes of each frame.
 const MAGIC: [u8; 4] = 0xced7_230a_u32.to_le_bytes();
 
-/// Size of a frame's header, in bytes. The header consists of the magic number, and a word with the
-/// length of the part and its position in the record.
+/// Size of a frame's header, in bytes. The header consists of the magic number, and a 32-bit word
+/// that contains the length of the part and its position in the record.
 pub(super) const FRAME: usize = 8;
 
-/// Maximum length of a part in bytes. The length is stored in 29 bits.
-const LENGTH: u32 = (1 << 29) - 1;
+/// The bits of that word that contain the length of the part, in bytes.
+const LENGTH_MASK: u32 = (1 << 29) - 1;
 
-/// Position of a part within its record.
+/// The position of a part within its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum Position {
     Whole,
     First,
     Middle,
@@ -29,26 +29,26 @@ pub(super) enum Turn {
 
 /// Parses the frame header at the start of `bytes`. Returns the length and the position of the
 /// part, or `None` if there is no frame.
-pub(super) fn frame(bytes: &[u8]) -> Option<(usize, Turn)> {
+pub(super) fn frame(bytes: &[u8]) -> Option<(usize, Position)> {
     let (magic, rest) = bytes.split_first_chunk::<4>()?;
     let word = u32::from_le_bytes(*rest.first_chunk()?);
-    let turn = match word >> 29 {
-        0 => Turn::Whole,
-        1 => Turn::First,
-        2 => Turn::Middle,
-        3 => Turn::Last,
+    let position = match word >> 29 {
+        0 => Position::Whole,
+        1 => Position::First,
+        2 => Position::Middle,
+        3 => Position::Last,
         _ => return None,
     };
-    (*magic == MAGIC).then_some(((word & LENGTH) as usize, turn))
+    (*magic == MAGIC).then_some(((word & LENGTH_MASK) as usize, position))
 }
 
-/// Returns the size of the frame for a part of `len` bytes. Parts are padded to a multiple of four
+/// Returns the size of a frame with a part of `len` bytes, which is padded to a multiple of four
 /// bytes.
 pub(super) fn padded(len: usize) -> usize {
     FRAME + len.next_multiple_of(4)
 }
 
-/// Returns the byte range of each part of the record at the start of `item`.
+/// Returns the byte ranges of the parts of the record at the start of `item`.
 ///
 /// # Errors
 /// If a part is damaged or missing.
@@ -61,11 +61,11 @@ pub(super) fn parts(item: &[u8]) -> Result<Vec<Range<usize>>> {
                 "byte {at} of the record has {what} part {part}: the file or its index is damaged"
             ))
         };
-        let (len, turn) = frame(&item[at.min(item.len())..]).ok_or_else(|| bad("no"))?;
+        let (len, position) = frame(&item[at.min(item.len())..]).ok_or_else(|| bad("no"))?;
         let fits = if parts.is_empty() {
-            matches!(turn, Turn::Whole | Turn::First)
+            matches!(position, Position::Whole | Position::First)
         } else {
-            turn != Turn::Whole && turn != Turn::First
+            position != Position::Whole && position != Position::First
         };
         if !fits {
             return Err(bad("a misplaced"));
@@ -75,21 +75,21 @@ pub(super) fn parts(item: &[u8]) -> Result<Vec<Range<usize>>> {
             return Err(bad("only the beginning of"));
         }
         parts.push(start..end);
-        if matches!(turn, Turn::Whole | Turn::Last) {
+        if matches!(position, Position::Whole | Position::Last) {
             return Ok(parts);
         }
         at += padded(len);
     }
 }
 
-/// Joins the parts of the record at the start of `item`, and appends them to `made`. Inserts the
-/// magic number between the parts.
+/// Joins the parts of the record at the start of `item` with the magic number between them, and
+/// appends the result to `made`.
 ///
 /// # Errors
-/// The errors of [`parts`].
+/// As for [`parts`].
 pub(super) fn join(item: &[u8], made: &mut Vec<u8>) -> Result<()> {
-    for (place, part) in parts(item)?.into_iter().enumerate() {
-        if place > 0 {
+    for (index, part) in parts(item)?.into_iter().enumerate() {
+        if index > 0 {
             made.extend_from_slice(&MAGIC);
         }
         made.extend_from_slice(&item[part]);
@@ -101,8 +101,8 @@ pub(super) fn join(item: &[u8], made: &mut Vec<u8>) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn part(data: &[u8], turn: u32) -> Vec<u8> {
-        let word = turn << 29 | data.len() as u32;
+    fn part(data: &[u8], position: u32) -> Vec<u8> {
+        let word = position << 29 | data.len() as u32;
         let mut part = [&MAGIC[..], &word.to_le_bytes(), data].concat();
         part.resize(padded(data.len()), 0);
         part

@@ -1,4 +1,4 @@
-//! Registers the format.
+//! The RecordIO format's entry in `DATA_FORMATS`.
 
 use crate::options::{DataFormat, with_feature};
 

@@ -2,31 +2,32 @@
 
 use std::ops::Range;
 
-use super::record::{FRAME, Turn, frame, join};
+use super::record::{FRAME, Position, frame, join};
 use crate::error::{Error, Result};
 use crate::medium::Part;
 use crate::model::value::Element;
 use crate::values::items::{Layout, Places};
 use crate::values::record::{Found, Holds};
 
-/// Size of the header of a record's data, in bytes. MXNet calls the header `IRHeader`. It consists
-/// of a flag (the number of labels), a label, and two ids.
+/// Size of the header of a record's data, in bytes. The header, which MXNet calls `IRHeader`,
+/// consists of a flag (the number of labels), a label, and two IDs.
 pub(super) const HEADER: usize = 24;
 
+/// Index of the label column.
 const LABEL: usize = 0;
 
-/// Layout of a record, which has the columns `label` and `image`.
+/// The layout of a record, which has the columns `label` and `image`.
 pub(super) struct RecordRows {
     names: Vec<String>,
     labels: Labels,
 }
 
-/// What the labels in a file are.
+/// The type of the labels in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Labels {
-    /// One integer per record.
+    /// Each record has one integer.
     Integers,
-    /// One number that is not an integer, or several numbers, per record.
+    /// Records have several numbers, or one number that is not an integer.
     Numbers,
 }
 
@@ -48,8 +49,8 @@ impl RecordRows {
                     let labels: Vec<f32> =
                         bytes.as_chunks::<4>().0.iter().take(8).map(|four| f32::from_le_bytes(*four)).collect();
                     Error::in_source(format!(
-                        "labels {labels:?}: other records have a single integer; use TableOptions::without_label to \
-                         read labels as a field of numbers"
+                        "the record has the labels {labels:?}: expected a single integer, as in other records; use \
+                         TableOptions::without_label to read labels as a field of numbers"
                     ))
                 })?;
                 made.extend(label.to_le_bytes());
@@ -59,23 +60,22 @@ impl RecordRows {
     }
 }
 
-/// Returns the label in `bytes` if there is only one label, and it is an integer.
+/// Returns the label in `bytes`, or `None` unless there is exactly one label and it is an integer.
 pub(super) fn integer(bytes: &[u8]) -> Option<i64> {
     let [four] = bytes.as_chunks::<4>().0 else { return None };
     let number = f32::from_le_bytes(*four);
-    // Above 2^24, an `f32` cannot represent every integer.
+    // Reject numbers above 2^24, where an `f32` cannot represent every integer.
     (number.trunc() == number && number.abs() <= 16_777_216.0).then_some(number as i64)
 }
 
-/// Returns the byte ranges of the labels and of the image. `data` is the beginning of a record's
-/// data, including the header. `len` is the full length of the record's data.
+/// Returns the byte ranges of the labels and of the image in a record's data. `data` is the
+/// beginning of the data, including the header, and `len` is the full length.
 pub(super) fn columns(data: &[u8], len: usize) -> Result<(Range<usize>, Range<usize>)> {
     let cut = || Error::in_source(format!("a record of {len} bytes is too short for its header and labels"));
     let labels = data.first_chunk::<4>().map(|word| u32::from_le_bytes(*word) as usize).ok_or_else(cut)?;
     let end = labels.checked_mul(4).and_then(|bytes| bytes.checked_add(HEADER)).filter(|&end| end <= len);
     let end = end.ok_or_else(cut)?;
-    // If the flag is 0, the only label is in the header. Otherwise, the labels come after the
-    // header.
+    // If the flag is 0, the only label is in the header. Otherwise, the labels follow the header.
     Ok((if labels == 0 { 4..8 } else { HEADER..end }, end..len))
 }
 
@@ -91,20 +91,21 @@ impl Layout for RecordRows {
     }
 
     fn places(&self, _row: usize, head: &[u8], len: usize) -> Result<Places> {
-        let (part, turn) = frame(head)
+        let (part, position) = frame(head)
             .ok_or_else(|| Error::in_source("no record at the indexed offset: the file or its index is damaged"))?;
         let end = FRAME + part;
-        match turn {
-            Turn::Whole if end > len => {
-                Err(Error::in_source(format!("a record claims {end} bytes, but occupies {len} in the file")))
-            }
-            Turn::Whole => {
+        match position {
+            Position::Whole if end > len => Err(Error::in_source(format!(
+                "a record claims {end} bytes, but the next record starts after {len} bytes: the file or its index is \
+                 damaged"
+            ))),
+            Position::Whole => {
                 let (label, image) = columns(&head[FRAME..], part)?;
                 let at = |range: Range<usize>| range.start + FRAME..range.end + FRAME;
                 Ok([at(label), at(image)].into_iter().collect())
             }
-            // The parts of a record must be joined before columns can be located, so return the
-            // whole record.
+            // Return the whole record for both columns, because its parts must be joined before
+            // columns can be located.
             _ => Ok([0..len, 0..len].into_iter().collect()),
         }
     }
@@ -122,9 +123,9 @@ impl Layout for RecordRows {
     }
 
     fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
-        // Only a record that consists of several parts can start with a frame here: a label is four
-        // bytes long, and an image has a different signature.
-        if bytes.len() > FRAME && frame(bytes).is_some_and(|(_, turn)| turn == Turn::First) {
+        // If `bytes` starts with a frame, it is a whole record of several parts: a label has four
+        // bytes, and images begin with a different signature.
+        if bytes.len() > FRAME && frame(bytes).is_some_and(|(_, position)| position == Position::First) {
             let start = made.len();
             join(bytes, made)?;
             let (labels, image) = columns(&made[start..], made.len() - start)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::index::{Entry, MOST, entries};
+use super::index::{Entry, MAX_IDX_BYTES, entries};
 use super::record::{FRAME, frame};
 use super::rows::{HEADER, Labels, RecordRows, columns, integer};
 use crate::error::{Result, collected};
@@ -11,12 +11,12 @@ use crate::medium::{At, HeldFile, Medium};
 use crate::options::{Opened, Options};
 use crate::values::items::{Items, Rows, Samples};
 
-/// The `.idx` file next to a RecordIO file, which is optional.
+/// The optional `.idx` file next to a RecordIO file.
 const COMPANIONS: Companions =
     Companions { beside: |url| Some(format!("{}.idx", url.strip_suffix(".rec").unwrap_or(url))), ..Companions::NONE };
 
-/// Opens a RecordIO file, and the `.idx` file next to it if there is one. A file in an object store
-/// without an `.idx` file is downloaded, because the whole file must be read to find its records.
+/// Opens a RecordIO file, and the `.idx` file next to it if there is one. Downloads a file in an
+/// object store that has no `.idx` file, because finding its records requires reading all of it.
 ///
 /// # Errors
 /// If a file cannot be read or is damaged, or if there are no records.
@@ -24,9 +24,9 @@ pub(crate) fn open(at: At, options: &Options) -> Opened {
     let path = &*at.path;
     let medium = &at.medium;
     let file = medium.open(path)?;
-    let listed = medium.find(&path.with_extension("idx"), MOST)?;
+    let listed = medium.find(&path.with_extension("idx"), MAX_IDX_BYTES)?;
     if medium.is_store() && listed.is_none() {
-        return open(at.brought(&COMPANIONS, options.mapped)?, options);
+        return open(at.downloaded(&COMPANIONS, options.mapped)?, options);
     }
     let entries = entries(&file, listed)?;
     let len = file.len();
@@ -41,18 +41,18 @@ pub(crate) fn open(at: At, options: &Options) -> Opened {
     Ok(Arc::new(Rows::new(path, items, RecordRows::new(labels), options)?))
 }
 
-/// Maximum number of records that are read on opening to determine the type of the labels.
-const SURVEYED: usize = 64;
+/// Maximum number of records that opening reads to determine the type of the labels.
+const MAX_SURVEYED: usize = 64;
 
-/// Determines the type of the labels from some of the records. Damaged records are ignored.
+/// Determines the type of the labels from some of the records. Ignores damaged records.
 fn labels(medium: &Medium, file: &HeldFile, spans: &[(u64, u64)]) -> Result<Labels> {
-    let count = spans.len().min(SURVEYED);
-    // Evenly spaced records, including the first and the last.
-    let places: Vec<usize> = (0..count).map(|place| place * (spans.len() - 1) / (count - 1).max(1)).collect();
-    let numbers = medium.in_parallel(&places, |&place| {
-        let ((start, end), mut scratch) = (spans[place], Vec::new());
-        // A single label may be in the header, or come after it as an array. Several labels always
-        // come after it.
+    let count = spans.len().min(MAX_SURVEYED);
+    // Survey evenly spaced records, including the first and the last.
+    let records: Vec<usize> = (0..count).map(|n| n * (spans.len() - 1) / (count - 1).max(1)).collect();
+    let numbers = medium.in_parallel(&records, |&record| {
+        let ((start, end), mut scratch) = (spans[record], Vec::new());
+        // A single label may be in the header or follow it, whereas several labels always follow
+        // it.
         let head = file.get(start, (end - start).min((FRAME + HEADER + 4) as u64), &mut scratch)?;
         let (Some((part, _)), Some(data)) = (frame(head), head.get(FRAME..)) else { return Ok(false) };
         let Ok((label, _)) = columns(data, part) else { return Ok(false) };
@@ -61,9 +61,9 @@ fn labels(medium: &Medium, file: &HeldFile, spans: &[(u64, u64)]) -> Result<Labe
     Ok(if numbers.contains(&true) { Labels::Numbers } else { Labels::Integers })
 }
 
-/// Returns the range of the image keys in a file written by InsightFace, or `None` for other files.
-/// In such a file, the record with key 0 contains no image. The first label of this record is the
-/// end of the image keys; the records after them describe identities.
+/// Returns the keys of the records with images in a file written by InsightFace, or `None` for
+/// other files. In such a file, the record with the key 0 contains no image. Its first label is the
+/// end of the image keys, and the records after them describe identities.
 fn images(file: &HeldFile, spans: &[(Entry, (u64, u64))]) -> Result<Option<std::ops::Range<u64>>> {
     let Some((_, (start, end))) = spans.iter().find(|(entry, _)| entry.key == 0) else { return Ok(None) };
     let mut scratch = Vec::new();

@@ -13,15 +13,16 @@ pub(super) enum Cell {
     Json,
 }
 
-/// The cells of one row. Their memory is reused for the next row.
+/// The cells of one row. Parsing the next row reuses their memory.
 #[derive(Debug)]
 pub(super) struct Cells {
-    /// Text of all cells, concatenated.
+    /// The texts of all cells, concatenated.
     pub(super) text: Vec<u8>,
-    /// End of each cell in `text`, filled by parsers that report ends.
+    /// The end of each cell in `text`. Only the CSV parser fills it.
     pub(super) ends: Vec<usize>,
+    /// The type of each cell and its range in `text`. The type is `None` if the row lacks the cell.
     pub(super) spans: Vec<(Option<Cell>, Range<usize>)>,
-    /// The delimiter, and a CSV parser for it.
+    /// The CSV parser, and its delimiter.
     pub(super) csv: Option<(u8, Box<csv_core::Reader>)>,
 }
 

@@ -11,30 +11,31 @@ use crate::model::sample::{Lacks, MAX_FIELDS};
 use crate::options::TableOptions;
 use crate::values::record::whole;
 
-/// Default names of the image column, in order of preference.
+/// The names that denote the image column by default, in order of preference.
 const IMAGES: [&str; 6] = ["path", "file", "image", "filename", "file_name", "img"];
 
-/// Default names of the label column, in order of preference.
+/// The names that denote the label column by default, in order of preference.
 const LABELS: [&str; 4] = ["label", "class", "cls", "category"];
 
-/// How each column is used in a sample.
+/// How samples use each column.
 #[derive(Debug)]
 pub(super) struct Columns {
     /// Column names, for messages.
     pub(super) names: Vec<String>,
     pub(super) image: Option<usize>,
     pub(super) label: Option<usize>,
-    /// Columns that contain paths of other files, and the stem of each column's field name.
+    /// The columns that contain paths of other files, each with the stem of its field name.
     pub(super) files: Vec<(usize, String)>,
-    /// Path columns that were detected rather than named by an option. Their paths must stay below
-    /// the table's folder.
-    pub(super) guessed: Vec<usize>,
+    /// The path columns that no option names. Their paths must stay inside the table's folder.
+    pub(super) detected: Vec<usize>,
     pub(super) fields: Vec<Field>,
-    /// Vector fields: for each, its name and the columns that are combined.
+    /// The vector fields: the name of each, and the columns that it combines.
     pub(super) gathered: Vec<(String, Vec<usize>)>,
+    /// Why samples have no image or label, for messages.
     pub(super) lacks: Lacks,
 }
 
+/// A column that becomes a field with the text of its cell.
 #[derive(Debug)]
 pub(super) struct Field {
     pub(super) column: usize,
@@ -42,7 +43,8 @@ pub(super) struct Field {
     pub(super) text: String,
     /// Field name for cells that contain JSON.
     pub(super) json: String,
-    /// Whether the first value is a list. In this case, all values in a CSV file are read as JSON.
+    /// Whether the column's first value is JSON. In a CSV file, all of its values are then read as
+    /// JSON.
     pub(super) all_json: bool,
 }
 
@@ -51,30 +53,33 @@ struct Header<'a>(&'a [String]);
 
 impl Header<'_> {
     fn check_unique(&self) -> Result<()> {
-        for (place, name) in self.0.iter().enumerate() {
-            if let Some(before) = self.0[..place].iter().position(|other| other == name) {
-                return Err(Error::config(format!("columns {before} and {place} have the same name {name:?}")));
+        for (column, name) in self.0.iter().enumerate() {
+            if let Some(before) = self.0[..column].iter().position(|other| other == name) {
+                return Err(Error::config(format!(
+                    "columns {before} and {column} have the same name {name:?}: rename one of them"
+                )));
             }
         }
         Ok(())
     }
 
-    fn named(&self, name: &String) -> Result<usize> {
+    fn column(&self, name: &String) -> Result<usize> {
         let found = self.0.iter().position(|have| have == name);
-        found.ok_or_else(|| Error::config(format!("no column {name:?}: the table has {}", shown(self.0))))
+        found.ok_or_else(|| Error::config(format!("no column {name:?}: the table has {}", list_names(self.0))))
     }
 
-    fn all(&self, names: &[String]) -> Result<Vec<usize>> {
-        names.iter().map(|name| self.named(name)).collect()
+    fn columns(&self, names: &[String]) -> Result<Vec<usize>> {
+        names.iter().map(|name| self.column(name)).collect()
     }
 
-    fn default(&self, names: &[&str]) -> Option<usize> {
+    /// Returns the first of `names` that denotes a column, ignoring case.
+    fn first_of(&self, names: &[&str]) -> Option<usize> {
         names.iter().find_map(|want| self.0.iter().position(|have| have.eq_ignore_ascii_case(want)))
     }
 
     fn image(&self, options: &TableOptions) -> Result<Option<usize>> {
-        let chosen = options.image.as_ref().map(|name| self.named(name)).transpose()?;
-        let image = chosen.or_else(|| self.default(&IMAGES));
+        let chosen = options.image.as_ref().map(|name| self.column(name)).transpose()?;
+        let image = chosen.or_else(|| self.first_of(&IMAGES));
         if image.is_none()
             && !options.headerless
             && let Some(path) = self.0.iter().find(|name| is_image_file(name))
@@ -82,7 +87,7 @@ impl Header<'_> {
             return Err(Error::config(format!(
                 "no image column among {}, and {path:?} looks like a value. If the table has no header line, set \
                  TableOptions::headerless; otherwise, choose the column with TableOptions::image",
-                shown(self.0)
+                list_names(self.0)
             )));
         }
         Ok(image)
@@ -91,16 +96,16 @@ impl Header<'_> {
     fn label(&self, options: &TableOptions, image: Option<usize>) -> Result<Option<usize>> {
         match (&options.label, options.without_label) {
             (Some(_), true) => Err(Error::config("label and without_label cannot be combined")),
-            (Some(name), false) => self.named(name).map(Some),
+            (Some(name), false) => self.column(name).map(Some),
             (None, true) => Ok(None),
-            (None, false) => Ok(self.default(&LABELS).filter(|&column| Some(column) != image)),
+            (None, false) => Ok(self.first_of(&LABELS).filter(|&column| Some(column) != image)),
         }
     }
 }
 
 /// Returns whether the column `name` contains paths. It does if all of `texts`, its first values,
-/// look like paths, and at least one of them is a file below the folder. Logs a warning if they
-/// look like image names but none of the files exists.
+/// look like paths and at least one of them exists in the table's folder. Logs a warning if they
+/// look like image paths, but none of the files exists.
 ///
 /// # Errors
 /// Returns any error from `is_file`.
@@ -116,8 +121,8 @@ fn are_files(name: &str, texts: &[String], is_file: impl Fn(&str) -> Result<bool
     }
     if texts.iter().all(|path| is_image_file(path) && !is_url(path)) {
         tracing::warn!(
-            "column {name:?} has image names, such as {:?}, but none of the first {} exists below the folder of the \
-             table, so it is read as text; set the root folder of the files, or name the column with \
+            "column {name:?} looks like image paths (such as {:?}), but none of the first {} files exist in the \
+             table's folder, so it is read as text; set the root folder of the files, or name the column with \
              TableOptions::file({name:?})",
             texts[0],
             texts.len(),
@@ -127,14 +132,12 @@ fn are_files(name: &str, texts: &[String], is_file: impl Fn(&str) -> Result<bool
 }
 
 impl Columns {
-    /// Decides how each column in `names` is used. `first[i]` is the first value of column `i`, if
-    /// there is one, and `texts[i]` contains its first texts. `is_file` checks whether a path is a
-    /// file.
+    /// Decides how to use each column in `names`. `first[i]` is the first value of column `i`, if
+    /// any. `texts[i]` contains its first few texts. `is_file` returns whether a path is a file.
     ///
     /// # Errors
-    /// Returns any error from `is_file`. Also fails if the table lacks a column that the options
-    /// name, if two columns have the same name, or if there are more columns than a sample can have
-    /// fields.
+    /// If `is_file` fails, if the table lacks a column that the options name, if two columns have
+    /// the same name, or if more columns would become fields than a sample can have.
     pub(super) fn new(
         names: Vec<String>,
         first: &[Option<(Cell, String)>],
@@ -146,31 +149,31 @@ impl Columns {
         header.check_unique()?;
         let image = header.image(options)?;
         let label = header.label(options, image)?;
-        let mut guessed: Vec<usize> = image.filter(|_| options.image.is_none()).into_iter().collect();
+        let mut detected: Vec<usize> = image.filter(|_| options.image.is_none()).into_iter().collect();
         let mut used: Vec<usize> = image.into_iter().chain(label).collect();
         let mut gathered = Vec::new();
         for (name, columns) in &options.gathered {
-            let columns: Vec<usize> = header.all(columns)?;
+            let columns: Vec<usize> = header.columns(columns)?;
             used.extend(&columns);
             gathered.push((format!("{}.txt", stem(name)), columns));
         }
         let mut files = Vec::new();
         for name in &options.files {
-            let column = header.named(name)?;
+            let column = header.column(name)?;
             used.push(column);
             files.push((column, stem(name)));
         }
-        let taken = options.columns.as_ref().map(|names| header.all(names)).transpose()?;
+        let selected = options.columns.as_ref().map(|names| header.columns(names)).transpose()?;
         let mut fields = Vec::new();
         for (column, name) in names.iter().enumerate() {
-            if used.contains(&column) || taken.as_ref().is_some_and(|taken| !taken.contains(&column)) {
+            if used.contains(&column) || selected.as_ref().is_some_and(|selected| !selected.contains(&column)) {
                 continue;
             }
             let value = first.get(column).and_then(Option::as_ref);
             let texts = texts.get(column).filter(|_| value.is_some_and(|(cell, _)| *cell == Cell::Text));
             if are_files(name, texts.map_or(&[], Vec::as_slice), &is_file)? {
                 files.push((column, stem(name)));
-                guessed.push(column);
+                detected.push(column);
                 continue;
             }
             fields.push(field(column, name, value));
@@ -181,25 +184,25 @@ impl Columns {
         };
         let integers: Vec<&str> = fields.iter().filter(is_integer).map(|field| &*names[field.column]).collect();
         let lacks = Lacks { image: None, label: Lacks::label_of(&integers) };
-        let columns = Columns { names, image, label, files, guessed, fields, gathered, lacks };
+        let columns = Columns { names, image, label, files, detected, fields, gathered, lacks };
         columns.check()?;
         Ok(columns)
     }
 
-    /// Iterates over the columns that contain paths. The image column comes first.
+    /// Iterates over the columns that contain paths, starting with the image column.
     pub(super) fn paths(&self) -> impl Iterator<Item = usize> + '_ {
         self.image.into_iter().chain(self.files.iter().map(|(column, _)| *column))
     }
 
-    /// Uses the label column as a field instead, because its values are not labels.
-    pub(super) fn label_is_a_field(&mut self, value: Option<&(Cell, String)>) -> Result<()> {
+    /// Turns the label column into a field, because its values are not labels.
+    pub(super) fn use_label_as_field(&mut self, value: Option<&(Cell, String)>) -> Result<()> {
         if let Some(column) = self.label.take() {
             self.fields.push(field(column, &self.names[column], value));
         }
         self.check()
     }
 
-    /// Iterates over the names of all fields except the image, without the extensions, which depend
+    /// Iterates over the names of all fields except the image. Omits their extensions, which depend
     /// on the row.
     pub(super) fn stems(&self) -> impl Iterator<Item = &str> {
         let without_end = |name: &'_ str| name.len() - ".txt".len();
@@ -212,12 +215,12 @@ impl Columns {
     fn check(&self) -> Result<()> {
         let stems: Vec<&str> = self.stems().collect();
         if let Some(twice) = stems.iter().enumerate().find_map(|(i, stem)| stems[..i].contains(stem).then_some(stem)) {
-            return Err(Error::config(format!("two columns map to the field {twice:?}: rename one")));
+            return Err(Error::config(format!("two columns would become the field {twice:?}: rename one of them")));
         }
-        let (fields, most) = (stems.len() + usize::from(self.image.is_some()), MAX_FIELDS);
-        if fields > most {
+        let (fields, limit) = (stems.len() + usize::from(self.image.is_some()), MAX_FIELDS);
+        if fields > limit {
             return Err(Error::config(format!(
-                "{fields} columns would become fields, but a sample has at most {most}: choose with \
+                "{fields} columns would become fields, but a sample has at most {limit}: select columns with \
                  TableOptions::columns, or combine numbers with TableOptions::gather"
             )));
         }
@@ -231,8 +234,7 @@ fn field(column: usize, name: &str, value: Option<&(Cell, String)>) -> Field {
     Field { column, text: format!("{stem}.txt"), json: format!("{stem}.json"), all_json }
 }
 
-/// Returns the stem of a column's field name. It is in lower case, like a file extension in
-/// WebDataset.
+/// Returns the stem of a column's field name, in lower case like the extensions in WebDataset.
 fn stem(column: &str) -> String {
     column.to_lowercase().replace(['/', '\0'], "_")
 }
@@ -243,8 +245,8 @@ fn is_image_file(name: &str) -> bool {
 }
 
 /// Formats column names for messages.
-fn shown(names: &[String]) -> String {
-    let shown: Vec<String> = names.iter().take(20).map(|name| format!("{name:?}")).collect();
-    let more = names.len() - shown.len();
-    format!("{}{}", shown.join(", "), if more > 0 { format!(" and {more} more") } else { String::new() })
+fn list_names(names: &[String]) -> String {
+    let list_names: Vec<String> = names.iter().take(20).map(|name| format!("{name:?}")).collect();
+    let more = names.len() - list_names.len();
+    format!("{}{}", list_names.join(", "), if more > 0 { format!(" and {more} more") } else { String::new() })
 }

@@ -1,4 +1,4 @@
-//! Parser for CSV and TSV.
+//! Parses CSV and TSV.
 
 use std::ops::Range;
 
@@ -7,22 +7,22 @@ use csv_core::{ReadRecordResult, ReaderBuilder};
 use super::cells::{Cell, Cells};
 use super::text::line_of;
 
-/// Parser for values that are separated by a delimiter ([RFC
+/// A parser for values that are separated by a delimiter ([RFC
 /// 4180](https://www.rfc-editor.org/rfc/rfc4180)). A cell that starts with a quote may contain
-/// delimiters, line ends and doubled quotes. In any other cell, a quote is an ordinary character.
-/// Empty lines are ignored.
+/// delimiters, line ends and doubled quotes. In other cells, quotes are ordinary characters. Empty
+/// lines are ignored.
 #[derive(Debug)]
 pub(super) struct Csv {
     delimiter: u8,
 }
 
-/// The reason why parsing a row ended.
+/// Why parsing a row ended.
 pub(super) enum End {
-    /// The row has ended. Contains the offset at which the next row starts.
+    /// The row is complete. The next row starts at this offset.
     Row(usize),
-    /// The text has ended, so there is no row.
+    /// The text contains no more rows.
     Text,
-    /// The text has ended inside a quoted cell. [`Csv::check_quotes`] finds the start of that cell.
+    /// The text ends inside a quoted cell. [`Csv::check_quotes`] finds the start of that cell.
     Quoted,
 }
 
@@ -31,8 +31,8 @@ impl Csv {
         Csv { delimiter }
     }
 
-    /// Detects the delimiter from the header line. It is a comma if the header contains one.
-    /// Otherwise, it is a semicolon or a tab.
+    /// Detects the delimiter from the header line: the first of comma, semicolon and tab that the
+    /// header contains, or a comma if it contains none of them.
     pub(super) fn delimiter(header: &str) -> u8 {
         match header {
             header if header.contains(',') => b',',
@@ -45,8 +45,8 @@ impl Csv {
     /// Checks that each quoted cell in `row` is followed by a delimiter, a line end or the end of
     /// the text.
     ///
-    /// This check is needed because the parser accepts any input. It appends text after a closing
-    /// quote to the cell, so an unclosed quote would merge all rows up to the next quote into one
+    /// The parser itself accepts any input, and appends text after a closing quote to the cell.
+    /// Without this check, an unclosed quote would merge all rows up to the next quote into one
     /// cell.
     ///
     /// # Errors
@@ -54,7 +54,7 @@ impl Csv {
     pub(super) fn check_quotes(&self, text: &[u8], row: Range<usize>) -> Result<(), (usize, String)> {
         let Some(first) = memchr::memchr(b'"', &text[row.clone()]) else { return Ok(()) };
         let (mut opened, mut quoted, mut begun) = (row.start + first, false, false);
-        // Before the first quote, there may be an unquoted cell.
+        // An unquoted cell may have begun before the first quote.
         let before = text[row.start..opened].last();
         begun |= before.is_some_and(|&byte| byte != self.delimiter && !is_line_end(byte));
         let mut bytes = (opened..).zip(&text[opened..row.end]).peekable();
@@ -73,7 +73,7 @@ impl Csv {
                             opened,
                             format!(
                                 "a quoted cell starts here and ends in line {line}, but its closing quote is followed \
-                                 by {after:?}: expected a delimiter or a line end; double the quotes inside of a cell"
+                                 by {after:?}: expected a delimiter or a line end; double the quotes inside a cell"
                             ),
                         ));
                     }
@@ -97,8 +97,8 @@ impl Csv {
             return End::Text;
         }
         let Cells { text: out, ends: out_ends, spans, csv } = cells;
-        // Reuse the reader: a clone does not work, and building a new reader takes longer than
-        // parsing most rows.
+        // Reuse the reader. Building a new one takes longer than parsing most rows, and a clone of
+        // a reader does not work.
         let reader = match csv {
             Some((delimiter, reader)) if *delimiter == self.delimiter => {
                 reader.reset();
@@ -123,8 +123,8 @@ impl Csv {
             (input, written, ends) = (&input[read..], written + wrote, ends + ended_cells);
             match result {
                 ReadRecordResult::OutputFull | ReadRecordResult::OutputEndsFull => {}
-                // The text does not end with a line end. Adding one completes the last row, unless
-                // it ends inside quotes.
+                // The text does not end with a line end. Add one, which completes the last row
+                // unless it ends inside quotes.
                 ReadRecordResult::InputEmpty if !ended => (input, ended) = (b"\n", true),
                 ReadRecordResult::InputEmpty => return End::Quoted,
                 ReadRecordResult::End => return End::Text,

@@ -1,26 +1,26 @@
-//! File extensions, which the paths in a table may omit.
+//! Finds file extensions that the paths in a table omit.
 
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
 
-/// Splits a path into the part before its extension, and the extension.
+/// Splits a path into the path without its extension, and the extension.
 pub(super) fn extension(path: &str) -> (&str, &str) {
     let path = path.strip_prefix("./").unwrap_or(path);
     path.rsplit_once('.').filter(|(_, extension)| !extension.contains('/')).unwrap_or((path, ""))
 }
 
-/// Returns whether a path has an extension that denotes a field.
+/// Returns whether a path ends with an extension that denotes a field.
 pub(super) fn is_whole(path: &str, formats: &[Format]) -> bool {
     let end = extension(path).1;
     format::field_of_file(end, formats).is_some() || end.eq_ignore_ascii_case("npy")
 }
 
-/// Finds the image extension that must be appended to the paths `values` to get existing files. The
-/// result includes the dot.
+/// Finds the image extension that the paths `values` omit: the one that must be appended to get
+/// existing files. Returns it with its dot.
 ///
 /// # Errors
-/// The errors of `is_file`. Also if several extensions match.
-pub(super) fn ending(
+/// If `is_file` fails, or if several extensions match.
+pub(super) fn find_extension(
     values: &[String],
     is_file: impl Fn(&str) -> Result<bool>,
     formats: &[Format],

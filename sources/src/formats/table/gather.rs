@@ -1,4 +1,4 @@
-//! Assembles the sample of a row.
+//! Assembles the sample of a row from its cells and the files that they refer to.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -38,12 +38,12 @@ impl Table {
             made.fields.push((Name::Known(name), page.push(bytes)));
         }
         for (name, columns) in gathered {
-            made.fields.push((Name::Known(name), self.joined(row, cells, page, (name, columns))?));
+            made.fields.push((Name::Known(name), self.combine(row, cells, page, name, columns)?));
         }
         for (column, stem) in files {
             if cells.get(*column).0 != Cell::Missing {
                 let path = path(*column)?;
-                let name = self.field_of(page, *column, stem, path);
+                let name = self.field_name(page, *column, stem, path);
                 let bytes = self.file(page, row, *column, path)?;
                 made.fields.push((Name::Made(name), bytes));
             }
@@ -56,13 +56,14 @@ impl Table {
         Ok(made)
     }
 
-    /// Combines the numbers in several columns into the vector field `name`.
-    fn joined(
+    /// Combines the numbers in `columns` into the vector field `name`.
+    fn combine(
         &self,
         row: usize,
         cells: &Cells,
         page: &mut Page<'_>,
-        (name, columns): (&str, &[usize]),
+        name: &str,
+        columns: &[usize],
     ) -> Result<Range<usize>> {
         let start = page.len();
         for &column in columns {
@@ -78,9 +79,9 @@ impl Table {
         Ok(start..page.len())
     }
 
-    /// Returns the field name for the file at `path`. It consists of the stem and the extension in
-    /// lower case.
-    fn field_of(&self, page: &mut Page<'_>, column: usize, stem: &str, path: &str) -> Range<usize> {
+    /// Returns the name of the field that contains the file at `path`: the stem, and the extension
+    /// in lower case.
+    fn field_name(&self, page: &mut Page<'_>, column: usize, stem: &str, path: &str) -> Range<usize> {
         let extension = self.split(column, path).1;
         let start = page.push(stem.as_bytes()).start;
         page.push(b".");

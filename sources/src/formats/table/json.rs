@@ -1,4 +1,4 @@
-//! Parser for JSON Lines.
+//! Parses JSON Lines.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,13 +11,13 @@ use super::cells::{Cell, Cells};
 /// Parses one line, which must be a JSON object. `column` maps a key to the index of its column.
 ///
 /// # Errors
-/// If the line is not a JSON object, or if a key occurs twice. The string states the cause.
+/// If the line is not a JSON object, or if a key occurs twice. The string is the cause.
 pub(super) fn row(line: &str, cells: &mut Cells, column: impl FnMut(&str) -> usize) -> Result<(), String> {
     cells.text.clear();
     cells.spans.clear();
     let mut json = serde_json::Deserializer::from_str(line);
     let read = json.deserialize_map(Object { cells, column }).and_then(|()| json.end());
-    // The parser sees only a single line, so remove its line number from the message.
+    // Remove the line number, which is always 1, because the parser sees only a single line.
     read.map_err(|e| e.to_string().replace(" at line 1 column ", " at column "))
 }
 
@@ -30,7 +30,7 @@ impl<'a, F: FnMut(&str) -> usize> Visitor<'a> for Object<'_, F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object, one per line")
+        f.write_str("one JSON object per line")
     }
 
     fn visit_map<A: MapAccess<'a>>(mut self, mut object: A) -> Result<(), A::Error> {
@@ -46,7 +46,7 @@ impl<'a, F: FnMut(&str) -> usize> Visitor<'a> for Object<'_, F> {
             let (value, start) = (object.next_value::<&RawValue>()?.get(), text.len());
             let cell = match value.as_bytes().first() {
                 Some(b'"') => {
-                    // The text is borrowed unless it contains escapes.
+                    // Borrow the text unless it contains escapes.
                     let Key(value) = serde_json::from_str(value).map_err(A::Error::custom)?;
                     text.extend_from_slice(value.as_bytes());
                     Cell::Text
@@ -63,6 +63,6 @@ impl<'a, F: FnMut(&str) -> usize> Visitor<'a> for Object<'_, F> {
     }
 }
 
-/// Text that is borrowed unless it contains escapes.
+/// A JSON string, which is borrowed unless it contains escapes.
 #[derive(serde::Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);

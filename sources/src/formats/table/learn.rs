@@ -1,4 +1,4 @@
-//! Determines the labels of a table.
+//! Determines the labels and the classes of a table.
 
 use std::ops::Range;
 
@@ -9,10 +9,11 @@ use crate::model::Classes;
 use crate::values::record::{Labels, Learner, whole};
 
 impl Table {
-    /// Determines the labels of all rows. `chosen` is set if the user chose the label column.
+    /// Determines the labels of all rows. `chosen` tells whether the user chose the label column.
     pub(super) fn learn(
         &mut self,
-        (classes, lenient): (Option<&Classes>, bool),
+        classes: Option<&Classes>,
+        lenient: bool,
         first: &[Option<(Cell, String)>],
         chosen: bool,
     ) -> Result<()> {
@@ -43,7 +44,7 @@ impl Table {
         };
         if !listed {
             if classes.is_none() {
-                self.tell_mixed(column, &learner);
+                self.warn_mixed(column, &learner);
             }
             if let Some(pair) = learner.alike(again) {
                 return Err(self.are_alike(column, pair));
@@ -55,7 +56,7 @@ impl Table {
             return Err(Error::config(cause).at_line(&self.file, self.line(unknown.row)));
         }
         if classes.is_none() {
-            self.tell_doubtful(column, labels.as_ref());
+            self.warn_doubtful(column, labels.as_ref());
         }
         self.labels = labels;
         if self.labels.is_none() {
@@ -63,20 +64,20 @@ impl Table {
             if chosen {
                 return Err(cause);
             }
-            // This is reported only if the loader requests labels.
+            // Report this only if the loader requests labels.
             self.columns.lacks.label = Some(format!("{}: {}", self.file.display(), cause.cause()).into());
-            self.columns.label_is_a_field(value).map_err(|e| e.at_path(&self.file))?;
+            self.columns.use_label_as_field(value).map_err(|e| e.at_path(&self.file))?;
         }
         Ok(())
     }
 
     /// Logs a warning if some labels are integers and others are text.
-    fn tell_mixed(&self, column: usize, learner: &Learner) {
+    fn warn_mixed(&self, column: usize, learner: &Learner) {
         let Some((integers, texts, row)) = learner.mixed() else { return };
         let mut cells = Cells::default();
         let value = self.parse(row, &mut cells).ok().and_then(|()| cells.filled(column)).unwrap_or_default();
         tracing::warn!(
-            "{}: column {:?}: {} and {}, first in line {} ({value:?}): all are treated as class names, numbered in \
+            "{}: column {:?}: {} and {}, first in line {} ({value:?}): all are treated as class names in \
              alphabetical order",
             self.file.display(),
             self.columns.names[column],
@@ -86,21 +87,21 @@ impl Table {
         );
     }
 
-    /// Logs a warning if the name of a class may denote a missing label.
-    fn tell_doubtful(&self, column: usize, labels: Option<&Labels>) {
+    /// Logs a warning if the name of a class may have been meant to denote a missing label.
+    fn warn_doubtful(&self, column: usize, labels: Option<&Labels>) {
         if let Some(name) = labels.and_then(Labels::doubtful) {
             let (file, column) = (self.file.display(), &self.columns.names[column]);
             tracing::warn!(
-                "{file}: column {column:?}: {name:?} is treated as a class; leave the cell empty if it means a missing \
-                 label"
+                "{file}: column {column:?}: {name:?} is treated as a class; if it means that the label is missing, \
+                 leave the cell empty"
             );
         }
     }
 
-    /// Returns the error for two labels that are different texts, but denote the same integer.
+    /// Returns the error for two labels that are written differently but denote the same integer.
     fn are_alike(&self, column: usize, [one, other]: [(usize, String); 2]) -> Error {
         Error::config(format!(
-            "column {:?}: {:?} and {:?} in line {} denote the same integer: write a class with the same digits \
+            "column {:?}: {:?} and {:?} in line {} denote the same integer: write each class with the same digits \
              everywhere, or write distinct classes as text, such as \"c007\"",
             self.columns.names[column],
             one.1,
@@ -110,8 +111,8 @@ impl Table {
         .at_line(&self.file, self.line(one.0))
     }
 
-    /// Returns the error for a column whose values cannot be labels. `listed` is set if they are
-    /// lists.
+    /// Returns the error for a label column with values that cannot be labels. `listed` tells
+    /// whether they are lists.
     fn no_labels(&self, column: usize, listed: bool) -> Error {
         let mut cells = Cells::default();
         let mut of_row = |row: usize| {

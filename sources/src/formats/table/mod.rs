@@ -1,15 +1,15 @@
-//! Tables with one sample per row.
+//! Reads CSV, TSV and JSON Lines tables, in which each row is a sample.
 //!
-//! 1. `text`: the text of a file, and line numbers.
+//! 1. `text`: reads the text of a file, and computes line numbers.
 //! 2. `cells`: the cells of a row. `csv` and `json` parse rows, `syntax` dispatches to one of them,
-//!    and `scan` makes a pass over all rows.
-//! 3. `columns`: decides how each column is used.
-//! 4. `page`: a buffer for the bytes of a sample.
+//!    and `scan` parses all rows once.
+//! 3. `columns`: decides how samples use each column.
+//! 4. `page`: collects the bytes of a sample in a buffer.
 //! 5. `extension`: finds file extensions that paths omit.
 //! 6. `table`: [`Table`], the source. `learn` determines the labels, and `gather` assembles the
 //!    sample of a row.
 //!
-//! `row` registers the format.
+//! `row` contains the format's entry in `DATA_FORMATS`.
 
 #[cfg(feature = "tables")]
 mod cells;

@@ -1,4 +1,4 @@
-//! A buffer for the bytes of a sample.
+//! Collects the bytes of a sample in a buffer.
 
 use std::ops::Range;
 
@@ -7,8 +7,8 @@ use arrayvec::ArrayVec;
 use crate::machine::file::{self, read_whole};
 use crate::model::sample::MAX_FIELDS;
 
-/// Collects the bytes of a sample in a buffer. The length of the buffer never shrinks between
-/// samples, so that its memory is zeroed only once.
+/// The bytes of a sample in a buffer. The buffer keeps its length between samples, so that its
+/// memory is zeroed only once.
 pub(super) struct Page<'b> {
     buffer: &'b mut Vec<u8>,
     len: usize,
@@ -25,17 +25,17 @@ impl<'b> Page<'b> {
 
     /// Appends `bytes`, and returns their range in the buffer.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Range<usize> {
-        let place = self.len..self.len + bytes.len();
-        if self.buffer.len() < place.end {
-            self.buffer.resize(2 * place.end, 0);
+        let range = self.len..self.len + bytes.len();
+        if self.buffer.len() < range.end {
+            self.buffer.resize(2 * range.end, 0);
         }
-        self.buffer[place.clone()].copy_from_slice(bytes);
-        self.len = place.end;
-        place
+        self.buffer[range.clone()].copy_from_slice(bytes);
+        self.len = range.end;
+        range
     }
 
-    /// Appends the content of the file whose path is stored at the range `path`. Returns the range
-    /// of the content.
+    /// Appends the content of a file. `path` is the range in the buffer that contains its path.
+    /// Returns the range of the content.
     pub(super) fn read(&mut self, path: Range<usize>) -> std::io::Result<Range<usize>> {
         let path = std::str::from_utf8(&self.buffer[path]).expect("its parts are text");
         let mut file = file::open(path)?;
@@ -44,22 +44,22 @@ impl<'b> Page<'b> {
         Ok(start..self.len)
     }
 
-    /// Returns the text at the range `place`.
-    pub(super) fn text(&self, place: Range<usize>) -> &str {
-        std::str::from_utf8(&self.buffer[place]).expect("its parts are text")
+    /// Returns the text at `range`.
+    pub(super) fn text(&self, range: Range<usize>) -> &str {
+        std::str::from_utf8(&self.buffer[range]).expect("its parts are text")
     }
 }
 
-/// A sample whose content is in a page.
+/// A sample, as ranges in a page.
 pub(super) struct Gathered<'t> {
     pub(super) key: Range<usize>,
     pub(super) label: Option<i64>,
     pub(super) fields: ArrayVec<(Name<'t>, Range<usize>), MAX_FIELDS>,
 }
 
-/// Name of a field.
+/// The name of a field.
 pub(super) enum Name<'t> {
     Known(&'t str),
-    /// The name is stored at this range of the page.
+    /// The text at this range of the page.
     Made(Range<usize>),
 }

@@ -1,35 +1,35 @@
-//! Scans all rows of a table once, to find the columns and the bad rows.
+//! Scans all rows of a table to find the columns and the malformed rows.
 
 use super::cells::{Cell, Cells};
 use super::syntax::Syntax;
 use crate::error::{Error, push};
 
-/// Maximum number of columns. In JSON lines, every distinct key in any row is a column.
-const MOST_COLUMNS: usize = 4096;
+/// Maximum number of columns. In JSON Lines, every key that occurs in any row is a column.
+const MAX_COLUMNS: usize = 4096;
 
-/// Maximum number of values that are inspected to decide whether a column contains paths.
-pub(super) const LOOKED_AT: usize = 32;
+/// Maximum number of texts that are inspected to decide whether a column contains paths.
+pub(super) const MAX_TEXTS: usize = 32;
 
-/// What a scan has found.
+/// The result of a scan.
 pub(super) struct Scan {
     pub(super) names: Vec<String>,
-    /// Offset in the text at which each row starts.
+    /// The offset in the text at which each row starts.
     pub(super) starts: Vec<usize>,
-    /// First value in each column, if there is one.
+    /// The first value in each column, if any.
     pub(super) first: Vec<Option<(Cell, String)>>,
-    /// First texts in each column, at most [`LOOKED_AT`].
+    /// The first texts in each column, at most [`MAX_TEXTS`].
     pub(super) texts: Vec<Vec<String>>,
-    /// Index of the first bad row, and why it is bad.
+    /// The index of the first malformed row, and what is wrong with it.
     pub(super) bad: Option<(usize, String)>,
+    /// Number of malformed rows.
     pub(super) bad_rows: usize,
 }
 
 /// Scans all rows of `text`.
 ///
 /// # Errors
-/// If the whole table is unusable; the error contains the offset in the text. This is the case if a
-/// quote is invalid or never closed, because it merges rows, or if there are too many columns,
-/// because each column slows down all rows.
+/// If a quote is invalid or never closed, which merges rows, or if there are too many columns, each
+/// of which slows down all rows. Returns the offset in the text, and the error.
 pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<Scan, (usize, Error)> {
     let (names, starts, first, texts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut scan = Scan { names, starts, first, texts, bad: None, bad_rows: 0 };
@@ -37,23 +37,23 @@ pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<Scan
     let mut header = matches!(syntax, Syntax::Csv(_));
     loop {
         let names = &mut scan.names;
-        let mut place = |key: &str| {
+        let mut column_of = |key: &str| {
             names.iter().position(|name| name == key).unwrap_or_else(|| {
                 names.push(key.to_owned());
                 names.len() - 1
             })
         };
-        let (end, parsed) = syntax.row(text, start, &mut place, &mut cells);
+        let (end, parsed) = syntax.row(text, start, &mut column_of, &mut cells);
         let Some(end) = end else { return Ok(scan) };
         syntax.check_quotes(text, start..end).map_err(|(at, cause)| (at, Error::in_source(cause)))?;
         if std::mem::take(&mut header) {
-            let named = |(number, column): (usize, &str)| match column.trim() {
-                "" => number.to_string(),
-                _ if headerless => number.to_string(),
+            let name = |(index, column): (usize, &str)| match column.trim() {
+                "" => index.to_string(),
+                _ if headerless => index.to_string(),
                 name => name.to_owned(),
             };
             let columns = (0..cells.len()).map(|column| std::str::from_utf8(cells.get(column).1).unwrap_or(""));
-            scan.names = columns.enumerate().map(named).collect();
+            scan.names = columns.enumerate().map(name).collect();
             check_columns(&scan.names).map_err(|cause| (start, cause))?;
             if !headerless {
                 start = end;
@@ -71,13 +71,13 @@ pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<Scan
         }
         scan.first.resize(scan.names.len(), None);
         scan.texts.resize(scan.names.len(), Vec::new());
-        for (column, texts) in scan.texts.iter_mut().enumerate().filter(|(_, texts)| texts.len() < LOOKED_AT) {
-            texts.extend(cells.filled(column).filter(|text| syntax.is_list(text) == Cell::Text).map(str::to_owned));
+        for (column, texts) in scan.texts.iter_mut().enumerate().filter(|(_, texts)| texts.len() < MAX_TEXTS) {
+            texts.extend(cells.filled(column).filter(|text| syntax.cell_type(text) == Cell::Text).map(str::to_owned));
         }
         for (column, first) in scan.first.iter_mut().enumerate().filter(|(_, first)| first.is_none()) {
             let (cell, bytes) = cells.get(column);
             *first = match cell {
-                Cell::Text => cells.filled(column).map(|text| (syntax.is_list(text), text.to_owned())),
+                Cell::Text => cells.filled(column).map(|text| (syntax.cell_type(text), text.to_owned())),
                 Cell::Json => Some((cell, String::from_utf8_lossy(bytes).into_owned())),
                 Cell::Missing => None,
             };
@@ -86,10 +86,10 @@ pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<Scan
 }
 
 fn check_columns(names: &[String]) -> Result<(), Error> {
-    if names.len() <= MOST_COLUMNS {
+    if names.len() <= MAX_COLUMNS {
         return Ok(());
     }
     let count = names.len();
-    let cause = format!("the table has at least {count} distinct columns or keys: the limit is {MOST_COLUMNS}");
+    let cause = format!("the table has at least {count} different columns or keys: expected at most {MAX_COLUMNS}");
     Err(Error::in_source(cause))
 }

@@ -1,4 +1,4 @@
-//! Dispatches to the parser for the syntax of a table.
+//! Dispatches to the parser of a table's syntax.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use super::cells::{Cell, Cells};
 use super::csv::{Csv, End};
 use super::json;
 
-/// Syntax of the rows.
+/// The syntax of the rows.
 pub(super) enum Syntax {
     Csv(Csv),
     Json,
@@ -14,9 +14,9 @@ pub(super) enum Syntax {
 
 impl Syntax {
     /// Parses the row that starts at byte `start`. `names` maps a JSON key to the index of its
-    /// column. Returns the offset of the end of the row, or `None` at the end of the text. Also
-    /// returns an error if the row is bad. Quotes are not checked here, because they are checked
-    /// when the table is opened.
+    /// column. Returns the offset of the end of the row, or `None` if there is no more row, and an
+    /// error if the row is malformed. Does not check quotes, because
+    /// [`check_quotes`](Syntax::check_quotes) did so when the table was opened.
     pub(super) fn row(
         &self,
         text: &str,
@@ -40,7 +40,7 @@ impl Syntax {
         }
     }
 
-    /// Checks the quotes in the row at the range `row`. An invalid quote may merge several rows.
+    /// Checks the quotes in the text at `row`. An invalid quote may merge several rows.
     ///
     /// # Errors
     /// If a quoted cell is invalid. Returns the offset of the first such cell, and the cause.
@@ -51,9 +51,9 @@ impl Syntax {
         }
     }
 
-    /// Returns the type of a cell that contains `text`: JSON if it is a list in a CSV file,
-    /// otherwise text.
-    pub(super) fn is_list(&self, text: &str) -> Cell {
+    /// Returns the type of a cell that contains `text`. A list in a CSV file is JSON, and all else
+    /// is text.
+    pub(super) fn cell_type(&self, text: &str) -> Cell {
         let list = matches!(self, Syntax::Csv(_)) && text.starts_with('[');
         let json = list && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
         if json { Cell::Json } else { Cell::Text }

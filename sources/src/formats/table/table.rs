@@ -1,4 +1,4 @@
-//! The source [`Table`].
+//! The source [`Table`], which reads samples from the rows of a table.
 
 use std::cell::Cell as Slot;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::cells::{Cell, Cells};
 use super::columns::Columns;
 use super::csv::Csv;
-use super::extension::{ending, extension, is_whole};
+use super::extension::{extension, find_extension, is_whole};
 use super::page::{Gathered, Name, Page};
 use super::scan::{Scan, scan};
 use super::syntax::Syntax;
@@ -23,9 +23,10 @@ use crate::model::{Classes, Sample, Source};
 use crate::options::TableOptions;
 use crate::values::record::Labels;
 
-/// Samples in a table, which is a `.csv`, `.tsv` or JSON Lines file.
+/// The samples in a table, which is a CSV, TSV or JSON Lines file.
 ///
-/// Each row is a sample. How a column is used depends on its name or on [`TableOptions`]:
+/// Each row is a sample. The name of a column, or [`TableOptions`], determines how the column is
+/// used:
 ///
 /// | column | in the sample |
 /// |---|---|
@@ -49,50 +50,50 @@ use crate::values::record::Labels;
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 ///
-/// The text must be UTF-8, with or without a byte order mark. Quoted CSV cells may contain
-/// delimiters, line ends and doubled quotes. Empty lines are ignored. An empty label cell means
-/// that the sample has no label.
+/// The text must be UTF-8, with or without a byte order mark. Empty lines are ignored. An empty
+/// cell in the label column means that the sample has no label.
 ///
-/// **Files.** In a column that was detected by its name or content, paths must stay below the
-/// folder of the table, or below [`TableOptions::root`]. If a path is absolute or contains `..`,
-/// its sample fails. In a column that you select with [`TableOptions::image`] or
-/// [`TableOptions::file`], paths may lead anywhere. Only regular files of up to 2 GiB are read.
-/// Paths may omit the image extension, as in many tables with the columns `image_id,label`: if the
-/// first 32 paths all match files with the same extension, this extension is appended to all paths
-/// in the column.
+/// **Files.** Paths are relative to the folder of the table, or to [`TableOptions::root`]. In a
+/// column that is detected by its name or content, paths must not point outside this folder: if a
+/// path is absolute or contains `..`, reading its sample fails. In a column that you name with
+/// [`TableOptions::image`] or [`TableOptions::file`], paths may point anywhere. Only regular files
+/// of up to 2 GiB are read. Paths may omit the image extension, as in many tables with the columns
+/// `image_id,label`. If the paths without an extension among the first 32 all need the same one to
+/// match existing files, it is appended to all such paths in the column.
 ///
-/// **Quotes.** A cell is quoted if its first character is a quote. It may span several lines, and
-/// its closing quote must be followed by a delimiter, a line end or the end of the file. If it is
-/// not, rows would be merged, so opening fails with an error that names the line where the cell
-/// starts. In unquoted cells, a quote is an ordinary character. These rules are the same as in
-/// Python's `csv` with `strict=True`.
+/// **Quotes.** A CSV cell is quoted if its first character is a quote. Quoted cells may contain
+/// delimiters, line ends and doubled quotes. A delimiter, a line end or the end of the file must
+/// follow the closing quote. Otherwise, rows would be merged, so opening fails with an error that
+/// contains the line in which the cell starts. In unquoted cells, quotes are ordinary characters.
+/// Python's `csv` with `strict=True` has the same rules.
 ///
-/// Opening also fails if the table has more than 4,096 columns.
+/// **Columns.** Opening fails if the table has more than 4,096 columns.
 ///
-/// **Bad rows.** Reading a row fails if it has the wrong number of cells, contains invalid JSON, or
-/// refers to a file that does not exist. Other rows are unaffected. Opening logs a warning that
-/// states the number of malformed rows and the line of the first one.
+/// **Invalid rows.** Reading a row fails if it has the wrong number of cells, contains invalid
+/// JSON, or refers to a file that does not exist. Other rows are not affected. If there are
+/// malformed rows, opening logs a warning with their number and the line of the first one.
 ///
 /// **Object stores.** The table and its files may be in an object store. Paths are then relative to
-/// the URL of the table's folder, or to [`TableOptions::root`]. A column that you select with an
-/// option may also contain URLs. The files are listed once, and prefetched.
+/// the URL of the table's folder, or to [`TableOptions::root`]. A column that you name with an
+/// option may also contain URLs. Opening lists the files once, and loaders prefetch them.
 ///
-/// **Memory.** The text of the table stays in memory, plus 8 bytes per row. Opening parses the text
-/// twice, and a row is parsed again when it is read.
+/// **Memory.** The text of the table and 8 bytes per row stay in memory. Opening parses the text
+/// twice, and each row is parsed again when it is read.
 pub struct Table {
     pub(super) file: PathBuf,
-    /// Folder that all paths are relative to, with a trailing `/`.
+    /// The folder that paths are relative to, with a trailing `/`.
     root: String,
     text: String,
-    /// Offset in `text` at which each row starts.
+    /// The offset in `text` at which each row starts.
     pub(super) starts: Vec<usize>,
     pub(super) syntax: Syntax,
     pub(super) columns: Columns,
     pub(super) labels: Option<Labels>,
     pub(super) formats: Vec<Format>,
-    /// Columns whose paths omit the extension: for each, its index, and the extension with its dot.
-    endings: Vec<(usize, String)>,
-    /// Reader for the files, if they are in an object store.
+    /// The indices of the columns in which paths omit their extension, each with this extension and
+    /// its dot.
+    omitted_extensions: Vec<(usize, String)>,
+    /// Reads the files, if they are in an object store.
     stored: Option<Stored>,
 }
 
@@ -100,7 +101,7 @@ impl Table {
     /// Opens the table at `path` with the default options.
     ///
     /// # Errors
-    /// The errors of [`TableOptions::open`].
+    /// As for [`TableOptions::open`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         TableOptions::new().open(path)
     }
@@ -118,10 +119,10 @@ impl Table {
         if text.trim().is_empty() {
             return Err(Error::in_source("the table is empty").at_path(path));
         }
-        let syntax = syntax_of(path, &text, options.delimiter);
-        let scanned = scan(&text, &syntax, options.headerless).map_err(|(place, cause)| {
-            let place = row_start(text.as_bytes(), place);
-            cause.at_line(path, line_of(text.as_bytes(), place))
+        let syntax = detect_syntax(path, &text, options.delimiter);
+        let scanned = scan(&text, &syntax, options.headerless).map_err(|(offset, cause)| {
+            let offset = row_start(text.as_bytes(), offset);
+            cause.at_line(path, line_of(text.as_bytes(), offset))
         })?;
         let Scan { names, mut starts, first, texts, bad, bad_rows } = scanned;
         starts.shrink_to_fit();
@@ -129,35 +130,38 @@ impl Table {
         if let Some((row, cause)) = bad {
             let (line, path) = (at(row), path.display());
             match bad_rows {
-                1 => tracing::warn!("{path}: 1 bad row, in line {line}: {cause}"),
-                _ => tracing::warn!("{path}: {bad_rows} bad rows, first in line {line}: {cause}"),
+                1 => tracing::warn!("{path}: 1 malformed row, in line {line}: {cause}; reading it will fail"),
+                _ => tracing::warn!(
+                    "{path}: {bad_rows} malformed rows, first in line {line}: {cause}; reading them will fail"
+                ),
             }
         }
         let root = prefix(&root).map_err(|e| e.at_path(path))?;
         let folder = root.clone();
         let below = Below::new(&folder);
         let is_file = |cell: &str| match is_url(&root) {
-            // A URL outside the folder counts as text rather than a path.
+            // A URL outside the folder counts as text instead of a path.
             true => Ok(url_of(&root, cell).starts_with(&root) && below.has(&url_of(&root, cell), stores)?),
             false => Ok(!is_url(cell) && file::is_file(Path::new(&root).join(cell))?),
         };
         let columns = Columns::new(names, &first, &texts, is_file, options);
         let columns = columns.map_err(|e| e.at_path(path))?;
-        let mut endings = Vec::new();
+        let mut omitted_extensions = Vec::new();
         for column in columns.paths() {
             let values = texts.get(column).map_or(&[][..], Vec::as_slice);
-            let found = ending(values, is_file, &formats).map_err(|e| e.at_path(path))?;
-            endings.extend(found.map(|ending| (column, ending)));
+            let found = find_extension(values, is_file, &formats).map_err(|e| e.at_path(path))?;
+            omitted_extensions.extend(found.map(|ending| (column, ending)));
         }
         let file = path.to_owned();
         let (labels, stored) = (None, None);
-        let mut table = Table { file, root, text, starts, syntax, columns, labels, formats, endings, stored };
-        table.learn((classes, lenient), &first, options.label.is_some())?;
+        let mut table =
+            Table { file, root, text, starts, syntax, columns, labels, formats, omitted_extensions, stored };
+        table.learn(classes, lenient, &first, options.label.is_some())?;
         table.find_files(&first, below, stores).map_err(|e| e.at_path(path))?;
         Ok(table)
     }
 
-    /// Looks up the files that all rows refer to, if they are in an object store.
+    /// Looks up the files that rows refer to, if they are in an object store.
     fn find_files(&mut self, first: &[Option<(Cell, String)>], below: Below<'_>, stores: &Stores) -> Result<()> {
         let columns: Vec<usize> = self.columns.paths().collect();
         let value = |column: usize| first.get(column)?.as_ref().map(|(_, value)| value.as_str());
@@ -168,8 +172,8 @@ impl Table {
             let name = &self.columns.names[column];
             let option = if self.columns.image == Some(column) { "image" } else { "file" };
             return Err(Error::config(format!(
-                "column {name:?} contains URLs outside of {:?}: name the column with \
-                 TableOptions::{option}({name:?}) to allow them",
+                "column {name:?} contains URLs outside {:?}: name the column with TableOptions::{option}({name:?}) \
+                 to allow them",
                 self.shown_root()
             )));
         }
@@ -182,30 +186,29 @@ impl Table {
             let parsed = self.parse(row, &mut cells).is_ok();
             urls.extend(columns.iter().map(|&column| {
                 let cell = cells.filled(column).filter(|cell| parsed && !self.is_outside(column, Some(cell)))?;
-                Some(url_of(&self.root, cell) + self.ending(column, cell))
+                Some(url_of(&self.root, cell) + self.omitted_extension(column, cell))
             }));
         }
         self.stored = Some(Stored::of(&urls, columns.len(), below, stores)?);
         Ok(())
     }
 
-    /// Returns the folder that paths are relative to, for use in messages. An empty path, which
-    /// means the current folder, is shown as `.`.
+    /// Returns the folder that paths are relative to, for messages. Shows an empty path, which
+    /// means the current folder, as `.`.
     fn shown_root(&self) -> &str {
         if self.root.is_empty() { "." } else { &self.root }
     }
 
-    /// Returns whether `column` was detected rather than named by an option, and the path in `cell`
-    /// leads out of the folder.
+    /// Returns whether no option names `column` and the path in `cell` points outside the folder.
     fn is_outside(&self, column: usize, cell: Option<&str>) -> bool {
         let is_out = |cell: &str| match is_url(cell) {
             true => !is_url(&self.root) || !cell.strip_prefix(&*self.root).is_some_and(is_below),
             false => !is_below(cell),
         };
-        self.columns.guessed.contains(&column) && cell.is_some_and(is_out)
+        self.columns.detected.contains(&column) && cell.is_some_and(is_out)
     }
 
-    /// Returns the number of the line in which `row` starts.
+    /// Returns the line number, starting at 1, of the start of `row`.
     pub(super) fn line(&self, row: usize) -> usize {
         let text = self.text.as_bytes();
         line_of(text, row_start(text, self.starts[row]))
@@ -219,8 +222,8 @@ impl Table {
     pub(super) fn parse(&self, row: usize, cells: &mut Cells) -> Result<()> {
         let start = self.starts[row];
         let names = &self.columns.names;
-        let mut place = |key: &str| names.iter().position(|name| name == key).unwrap_or(names.len());
-        let (_, parsed) = self.syntax.row(&self.text, start, &mut place, cells);
+        let mut column_of = |key: &str| names.iter().position(|name| name == key).unwrap_or(names.len());
+        let (_, parsed) = self.syntax.row(&self.text, start, &mut column_of, cells);
         parsed.and_then(|()| self.syntax.complete(cells, names.len())).map_err(|cause| self.at(row, cause))
     }
 
@@ -230,23 +233,24 @@ impl Table {
         labels.of(value).map(Some).map_err(|cause| self.at(row, cause))
     }
 
-    /// Appends the full path for the path in a cell to `page`.
+    /// Appends the full path of the file that `cell` refers to to `page`.
     fn locate(&self, page: &mut Page<'_>, column: usize, cell: &str) -> Range<usize> {
         let root = if Path::new(cell).is_absolute() { "" } else { &*self.root };
         let start = page.push(root.as_bytes()).start;
         page.push(cell.as_bytes());
-        start..page.push(self.ending(column, cell).as_bytes()).end
+        start..page.push(self.omitted_extension(column, cell).as_bytes()).end
     }
 
     /// Returns the extension that the path `cell` omits, with its dot, or an empty string.
-    fn ending(&self, column: usize, cell: &str) -> &str {
-        let ending = self.endings.iter().find(|(other, _)| *other == column);
+    fn omitted_extension(&self, column: usize, cell: &str) -> &str {
+        let ending = self.omitted_extensions.iter().find(|(other, _)| *other == column);
         ending.filter(|_| !is_whole(cell, &self.formats)).map_or("", |(_, ending)| ending)
     }
 
-    /// Splits the path `cell` into the part before its extension, and the extension.
+    /// Splits the path `cell` into the path without its extension, and the extension, even if the
+    /// cell omits it.
     pub(super) fn split<'c>(&'c self, column: usize, cell: &'c str) -> (&'c str, &'c str) {
-        match self.ending(column, cell) {
+        match self.omitted_extension(column, cell) {
             "" => extension(cell),
             ending => (cell.strip_prefix("./").unwrap_or(cell), &ending[1..]),
         }
@@ -266,24 +270,24 @@ impl Table {
             return Err(self.at(
                 row,
                 format!(
-                    "{cell:?} is not a relative path below {root:?}: name the column with \
-                     TableOptions::{option}({name:?}) to allow such paths"
+                    "{cell:?} must be a relative path inside {root:?}: name the column with \
+                     TableOptions::{option}({name:?}) to allow other paths"
                 ),
             ));
         }
         if let Some(stored) = &self.stored {
-            let place = self.columns.paths().position(|other| other == column).expect("a column of paths");
-            let (url, mut bytes) = (url_of(&self.root, cell) + self.ending(column, cell), Vec::new());
-            let read = stored.read(row, place, &url, &mut bytes);
+            let path_index = self.columns.paths().position(|other| other == column).expect("a column of paths");
+            let (url, mut bytes) = (url_of(&self.root, cell) + self.omitted_extension(column, cell), Vec::new());
+            let read = stored.read(row, path_index, &url, &mut bytes);
             return Ok(page.push(read.map_err(|e| e.named_in(&self.file, self.line(row)))?));
         }
         let path = self.locate(page, column, cell);
-        page.read(path.clone()).map_err(|e| self.unread(page.text(path), row, &e))
+        page.read(path.clone()).map_err(|e| self.read_error(page.text(path), row, &e))
     }
 
-    /// Returns the error for a file that cannot be read. The error contains the path of this file
-    /// rather than that of the table.
-    fn unread(&self, path: &str, row: usize, e: &std::io::Error) -> Error {
+    /// Returns the error for a file at `path` that cannot be read. Its path is the one of this
+    /// file, not of the table.
+    fn read_error(&self, path: &str, row: usize, e: &std::io::Error) -> Error {
         Error::io(path, e).named_in(&self.file, self.line(row))
     }
 }
@@ -293,24 +297,24 @@ fn row_start(text: &[u8], start: usize) -> usize {
     start + text[start..].iter().take_while(|byte| byte.is_ascii_whitespace()).count()
 }
 
-/// Detects the syntax of a table from its path and text.
-fn syntax_of(path: &Path, text: &str, delimiter: Option<u8>) -> Syntax {
-    if is(path, &["jsonl", "ndjson"]) {
+/// Determines the syntax of a table from its extension and its header line.
+fn detect_syntax(path: &Path, text: &str, delimiter: Option<u8>) -> Syntax {
+    if has_any_extension(path, &["jsonl", "ndjson"]) {
         return Syntax::Json;
     }
     let header = text.lines().next().unwrap_or_default();
-    let named = if is(path, &["tsv", "tab"]) { b'\t' } else { Csv::delimiter(header) };
+    let named = if has_any_extension(path, &["tsv", "tab"]) { b'\t' } else { Csv::delimiter(header) };
     Syntax::Csv(Csv::new(delimiter.unwrap_or(named)))
 }
 
-/// Converts the folder `root` to a prefix that can be put in front of paths.
+/// Converts the folder `root` to a prefix of paths, with a trailing `/`.
 fn prefix(root: &Path) -> Result<String> {
     let text = root.to_str().ok_or_else(|| Error::config(format!("the folder {} is not UTF-8", root.display())))?;
     let root = if is_url(text) { text.to_owned() } else { slashed(text).into_owned() };
     Ok(if root.is_empty() || root.ends_with('/') { root } else { root + "/" })
 }
 
-fn is(path: &Path, extensions: &[&str]) -> bool {
+fn has_any_extension(path: &Path, extensions: &[&str]) -> bool {
     path.extension().is_some_and(|have| extensions.iter().any(|want| have.eq_ignore_ascii_case(want)))
 }
 
@@ -319,18 +323,18 @@ impl TableOptions {
     ///
     /// # Errors
     /// - [`ErrorKind::Io`](crate::ErrorKind::Io) if the file cannot be read.
-    /// - [`ErrorKind::Source`](crate::ErrorKind::Source) if the text is empty or is not UTF-8. In
-    ///   the latter case, the error contains the line.
+    /// - [`ErrorKind::Source`](crate::ErrorKind::Source) if the text is empty, or if it is not
+    ///   UTF-8, in which case the error contains the line.
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the table lacks a column that the
-    ///   options name, has two columns with the same name, or has more columns than a sample can
-    ///   have fields (16).
+    ///   options name, if two columns have the same name, or if more columns would become fields
+    ///   than a sample can have (16).
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Table> {
         self.open_with(path.as_ref(), None, false, Vec::new(), &Stores::default())
     }
 
-    /// Like [`open`](TableOptions::open), but with additional image `formats`, and a list of
-    /// `classes` that numbers the labels. If a class is not in the list, opening fails. If
-    /// `lenient` is set, only the samples of this class fail.
+    /// Like [`open`](TableOptions::open), but with additional image `formats`, and with a list of
+    /// `classes` that assigns indices to labels. Opening fails if a class is not in the list,
+    /// unless `lenient` is true, in which case reading its samples fails.
     pub(crate) fn open_with(
         &self,
         path: &Path,
@@ -359,12 +363,12 @@ impl Source for Table {
         CELLS.set(cells);
         let Gathered { key, label, fields } = made?;
         let page: &'a [u8] = scratch;
-        let text = |place: Range<usize>| std::str::from_utf8(&page[place]).expect("its parts are text");
+        let text = |range: Range<usize>| std::str::from_utf8(&page[range]).expect("its parts are text");
         let mut sample = Sample::new(text(key)).lacking(&self.columns.lacks);
         for (name, bytes) in fields {
             let name = match name {
                 Name::Known(name) => name,
-                Name::Made(place) => text(place),
+                Name::Made(range) => text(range),
             };
             sample.push(name, &page[bytes]).map_err(|e| e.at_line(&self.file, self.line(index)))?;
         }
@@ -381,8 +385,8 @@ impl Source for Table {
         label
     }
 
-    /// This does not require the image to exist, so that the option `keys` of `pack` can exclude
-    /// the sample.
+    /// Does not require that the image exists, so that the option `keys` of `pack` can exclude
+    /// samples without images.
     fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
         let Some(column) = self.columns.image else { return Ok(index.to_string()) };
         let mut cells = CELLS.take();
@@ -397,7 +401,7 @@ impl Source for Table {
         let column = self.columns.image.filter(|_| self.parse(index, &mut cells).is_ok());
         let path = column.and_then(|column| {
             let cell = cells.filled(column)?;
-            Some(format!("{cell}{}", self.ending(column, cell)))
+            Some(format!("{cell}{}", self.omitted_extension(column, cell)))
         });
         Some(match path {
             None => self.file.clone(),

@@ -7,11 +7,10 @@ use crate::machine::file;
 use crate::medium::ahead::Remote;
 use crate::model::store::{Location, Stores};
 
-/// Reads a local or remote text file.
+/// Reads the text of a local file or an object in a store.
 ///
 /// # Errors
-/// If the file cannot be read, or if it is not UTF-8. In the latter case, the error contains the
-/// line.
+/// If the file cannot be read, or if it is not UTF-8, in which case the error contains the line.
 pub(super) fn read(path: &Path, stores: &Stores) -> Result<String> {
     let mut bytes = match Location::of(path) {
         Location::Path(path) => file::read(&path, u64::MAX).map_err(|e| Error::io(&path, &e))?,
@@ -31,22 +30,22 @@ pub(super) fn read(path: &Path, stores: &Stores) -> Result<String> {
         bytes.drain(..3);
     }
     bytes.shrink_to_fit();
-    if let Some(place) = memchr::memchr(0, &bytes) {
-        return refused(line_of(&bytes, place), "the text contains a zero byte, as in UTF-16");
+    if let Some(offset) = memchr::memchr(0, &bytes) {
+        return refused(line_of(&bytes, offset), "the text contains a zero byte, so it may be UTF-16");
     }
     match String::from_utf8(bytes) {
         Ok(text) => Ok(text),
         Err(e) => {
-            let place = e.utf8_error().valid_up_to();
-            let byte = e.as_bytes()[place];
-            refused(line_of(e.as_bytes(), place), &format!("byte {byte:#04x} is not UTF-8"))
+            let offset = e.utf8_error().valid_up_to();
+            let byte = e.as_bytes()[offset];
+            refused(line_of(e.as_bytes(), offset), &format!("byte {byte:#04x} is not UTF-8"))
         }
     }
 }
 
-/// Returns the number of the line that contains byte `place`, starting at 1. A line ends with `\n`,
-/// `\r\n` or `\r`.
-pub(super) fn line_of(text: &[u8], place: usize) -> usize {
-    let ends = memchr::memchr2_iter(b'\n', b'\r', &text[..place]);
+/// Returns the number of the line that contains the byte at `offset`, starting at 1. A line ends
+/// with `\n`, `\r\n` or `\r`.
+pub(super) fn line_of(text: &[u8], offset: usize) -> usize {
+    let ends = memchr::memchr2_iter(b'\n', b'\r', &text[..offset]);
     1 + ends.filter(|&at| text[at] == b'\n' || text.get(at + 1) != Some(&b'\n')).count()
 }

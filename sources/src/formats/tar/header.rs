@@ -1,19 +1,19 @@
-//! Parser for tar headers, which are blocks of 512 bytes, and for the records in PAX headers. The
-//! formats are described in POSIX.1-2024 (`pax`) and in GNU tar's `tar.h`.
+//! Parses tar headers, which are blocks of 512 bytes, and the records in PAX headers. POSIX.1-2024
+//! (`pax`) and GNU tar's `tar.h` describe the formats.
 //!
-//! The parser is written by hand because the crate `tar` (0.4.46) does not detect damage that makes
-//! an archive look shorter: it stops silently if a file is truncated between two members, or at a
-//! block of zeros that is followed by data. Its errors also contain no offsets.
+//! The crate `tar` (0.4.46) is not used, because it does not detect damage that makes an archive
+//! look shorter: it stops silently if a file is truncated between two members, or at a block of
+//! zeros that data follows. Its errors contain no offsets either.
 
 use std::borrow::Cow;
 
-/// Size of a block in bytes. Every header and every member's data starts at a multiple of it.
+/// Size of a block, in bytes. Headers and the data of members start at multiples of this size.
 pub(super) const BLOCK: usize = 512;
 
-/// Content of a header whose checksum and numbers have been validated.
+/// The content of a header, after its checksum and numbers have been validated.
 pub(super) struct Header<'a> {
     pub(super) kind: u8,
-    /// Size of the data in bytes, as claimed by the header.
+    /// Size of the member's data in bytes, as the header claims.
     pub(super) size: u64,
     pub(super) name: Cow<'a, [u8]>,
     /// Target of a link.
@@ -21,38 +21,39 @@ pub(super) struct Header<'a> {
 }
 
 impl<'a> Header<'a> {
-    /// Parses a header. The error contains only the cause; the caller adds the offset.
+    /// Parses a header. The error is only the cause, to which the caller adds the offset.
     pub(super) fn parse(block: &'a [u8; BLOCK]) -> Result<Self, String> {
-        let claimed =
-            number(&block[148..156]).ok_or_else(|| format!("checksum {:?} is not a number", text(&block[148..156])))?;
-        // For the checksum, the bytes of the checksum field itself count as spaces. Some old
-        // writers summed signed bytes, so that sum is accepted, too.
+        let claimed = parse_number(&block[148..156])
+            .ok_or_else(|| format!("checksum {:?} is not a number", text(&block[148..156])))?;
+        // The bytes of the checksum field itself count as spaces. Some old writers summed signed
+        // bytes, so accept the sum of signed bytes too.
         let sum = |bytes: &[u8]| bytes.iter().map(|&b| u64::from(b)).sum::<u64>();
         let unsigned = sum(block) - sum(&block[148..156]) + 8 * 32;
         let negative = || block[..148].iter().chain(&block[156..]).filter(|&&b| b >= 0x80).count() as u64;
         if claimed != unsigned && claimed.checked_add(256 * negative()) != Some(unsigned) {
             return Err(format!(
-                "the checksum is {unsigned}, but the header claims {claimed}: it is damaged or not a tar header"
+                "the checksum is {unsigned}, but the header claims {claimed}: the header is damaged, or it is not a \
+                 tar header"
             ));
         }
-        let size =
-            number(&block[124..136]).ok_or_else(|| format!("size {:?} is not a number", text(&block[124..136])))?;
+        let size = parse_number(&block[124..136])
+            .ok_or_else(|| format!("size {:?} is not a number", text(&block[124..136])))?;
         let name = until_nul(&block[..100]);
-        // Only POSIX headers contain a prefix. GNU tar stores timestamps at the same offset.
+        // Only POSIX headers contain a prefix. GNU headers contain timestamps at the same offset.
         let prefix = if block[257..263] == *b"ustar\0" { until_nul(&block[345..500]) } else { &[] };
         let name = if prefix.is_empty() { Cow::Borrowed(name) } else { Cow::Owned([prefix, b"/", name].concat()) };
         Ok(Header { kind: block[156], size, name, link: until_nul(&block[157..257]) })
     }
 }
 
-/// Returns whether `start` begins with a tar header.
+/// Returns whether a file that begins with `start` begins with a tar header.
 pub(crate) fn is_tar(start: &[u8]) -> bool {
     start.first_chunk().is_some_and(|block| block[0] != 0 && Header::parse(block).is_ok())
 }
 
-/// Parses a number: octal digits that are surrounded by spaces or NULs or, if the top bit of the
-/// first byte is set, a big-endian binary number (a GNU extension).
-fn number(field: &[u8]) -> Option<u64> {
+/// Parses a number, which consists of octal digits surrounded by spaces or NULs. If the top bit of
+/// the first byte is set, it is a big-endian binary number instead (a GNU extension).
+fn parse_number(field: &[u8]) -> Option<u64> {
     if field[0] == 0x80 {
         let (high, low) = field.split_last_chunk().filter(|_| field.len() > 8)?;
         return high[1..].iter().all(|&byte| byte == 0).then_some(u64::from_be_bytes(*low));
@@ -69,42 +70,42 @@ fn text(field: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(field)
 }
 
-/// Values of the supported records in a PAX header.
+/// The values of the supported records in a PAX header.
 #[derive(Default)]
 pub(super) struct Pax {
     pub(super) path: Option<Vec<u8>>,
     /// Target of a link.
     pub(super) link: Option<Vec<u8>>,
     pub(super) size: Option<u64>,
-    /// Key of the sample, if a file name cannot represent it. Only this project writes and reads
-    /// this record.
+    /// The sample's key, if a file name cannot represent it. This record is private to this
+    /// project.
     pub(super) key: Option<Vec<u8>>,
 }
 
-/// Keyword of the record for `Pax::key`.
+/// The keyword of the PAX record that contains a sample's key.
 pub const KEY_RECORD: &str = "WARPFEED.key";
 
 impl Pax {
     /// Parses records of the form `LENGTH KEYWORD=VALUE\n`. LENGTH is the length of the whole
-    /// record, including the length field itself.
+    /// record, including LENGTH itself.
     pub(super) fn parse(mut data: &[u8]) -> Result<Self, String> {
         let mut pax = Pax::default();
         let all = data.len();
         while !data.is_empty() {
             let at = all - data.len();
             let bad = |what: &str| format!("pax record at byte {at} of {all}: {what}");
-            // Any `u64` has at most 20 digits, so look for the space only in the first 21 bytes.
-            let space = memchr::memchr(b' ', &data[..data.len().min(21)]).ok_or_else(|| bad("no length"))?;
+            // Look for the space only in the first 21 bytes, because a `u64` has at most 20 digits.
+            let space = memchr::memchr(b' ', &data[..data.len().min(21)]).ok_or_else(|| bad("it has no length"))?;
             let len: usize = std::str::from_utf8(&data[..space])
                 .ok()
                 .and_then(|digits| digits.parse().ok())
-                .ok_or_else(|| bad("length is not a number"))?;
+                .ok_or_else(|| bad("the length is not a number"))?;
             if len <= space + 1 || len > data.len() {
-                return Err(bad(&format!("claims {len} bytes, but {} remain", data.len())));
+                return Err(bad(&format!("it claims {len} bytes, but {} remain", data.len())));
             }
             let record =
-                data[space + 1..len].strip_suffix(b"\n").ok_or_else(|| bad("does not end with a line feed"))?;
-            let equals = memchr::memchr(b'=', record).ok_or_else(|| bad("no equals sign"))?;
+                data[space + 1..len].strip_suffix(b"\n").ok_or_else(|| bad("it does not end with a line feed"))?;
+            let equals = memchr::memchr(b'=', record).ok_or_else(|| bad("it has no equals sign"))?;
             let (keyword, value) = (&record[..equals], &record[equals + 1..]);
             if keyword == b"path" {
                 pax.path = Some(value.to_vec());
@@ -112,7 +113,7 @@ impl Pax {
                 pax.link = Some(value.to_vec());
             } else if keyword == b"size" {
                 let size = std::str::from_utf8(value).ok().and_then(|digits| digits.parse().ok());
-                pax.size = Some(size.ok_or_else(|| bad("size is not a number"))?);
+                pax.size = Some(size.ok_or_else(|| bad("the size is not a number"))?);
             } else if keyword == KEY_RECORD.as_bytes() {
                 pax.key = Some(value.to_vec());
             } else if keyword.starts_with(b"GNU.sparse.") {

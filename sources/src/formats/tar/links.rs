@@ -2,20 +2,21 @@
 
 use std::collections::HashMap;
 
-/// Maximum number of links that are followed to find a file.
-const MOST_HOPS: usize = 16;
+/// Maximum number of links in a chain to a file.
+const MAX_HOPS: usize = 16;
 
 /// The paths of all files in a shard, and its links.
 #[derive(Default)]
 pub(super) struct Links {
-    /// Paths of all files, concatenated.
+    /// The paths of all files, concatenated.
     paths: String,
     files: Vec<File>,
     links: Vec<Link>,
 }
 
 struct File {
-    /// End of the path in [`Links::paths`]. The path starts at the end of the previous path.
+    /// The end of the path in [`Links::paths`]. The path starts where the previous file's path
+    /// ends.
     path: usize,
     start: u64,
     len: u64,
@@ -23,60 +24,60 @@ struct File {
 
 struct Link {
     path: String,
-    /// Path of the target, or `None` if the target is outside the shard.
+    /// The path of the target, or `None` if it is outside the shard.
     target: Option<String>,
-    /// Index of the link's field, or `None` if the link is not a field.
+    /// The index of the link's field, or `None` if the link is not a field.
     field: Option<usize>,
 }
 
-/// Statistics on links that were left out because they do not lead to a file in their shard.
+/// The links that were left out because they do not refer to a file in their shard.
 #[derive(Debug, Default, Clone, PartialEq)]
-pub(super) struct Lost {
+pub(super) struct Unresolved {
     pub(super) count: u64,
-    /// Path of the first such link.
+    /// The path of the first of them.
     pub(super) first: String,
 }
 
-/// Offset and length of a file.
+/// The offset and the length of a file.
 type Extent = (u64, u64);
 
 impl Links {
-    pub(super) fn file(&mut self, path: &str, start: u64, len: u64) {
+    pub(super) fn add_file(&mut self, path: &str, start: u64, len: u64) {
         self.paths.push_str(path);
         self.files.push(File { path: self.paths.len(), start, len });
     }
 
-    /// Adds a link at `path` to `target`. The target of a hard link is relative to the root of the
-    /// archive; the target of a symbolic link is relative to the link's folder.
-    pub(super) fn link(&mut self, path: &str, target: &[u8], hard: bool, field: Option<usize>) {
+    /// Adds a link at `path` to `target`, which is relative to the root of the archive for hard
+    /// links, and to the folder of the link for symbolic links.
+    pub(super) fn add_link(&mut self, path: &str, target: &[u8], hard: bool, field: Option<usize>) {
         let target = std::str::from_utf8(target).ok();
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
         let target = target.and_then(|target| match (hard, target.starts_with('/')) {
-            (true, _) => plain(target),
+            (true, _) => normalize(target),
             (false, true) => None,
-            (false, false) => plain(&format!("{folder}/{target}")),
+            (false, false) => normalize(&format!("{folder}/{target}")),
         });
         self.links.push(Link { path: path.to_owned(), target, field });
     }
 
-    /// Resolves all links that are fields. For each, returns the index of the field, the path of
-    /// the link, and the offset and length of its file, if the file exists.
-    pub(super) fn followed(&self) -> Vec<(usize, &str, Option<Extent>)> {
+    /// Resolves all links that are fields. Returns the index of each field, the path of the link,
+    /// and the location of its file, if this file is in the shard.
+    pub(super) fn resolve(&self) -> Vec<(usize, &str, Option<Extent>)> {
         if self.links.is_empty() {
             return Vec::new();
         }
         let (mut files, mut begin) = (HashMap::new(), 0);
         for file in &self.files {
-            // If several files have the same path, the last one wins, as when the archive is
+            // The last of several files with the same path wins, as it does when the archive is
             // unpacked.
-            files.extend(plain(&self.paths[begin..file.path]).map(|path| (path, (file.start, file.len))));
+            files.extend(normalize(&self.paths[begin..file.path]).map(|path| (path, (file.start, file.len))));
             begin = file.path;
         }
         let links: HashMap<String, &Link> =
-            self.links.iter().filter_map(|link| Some((plain(&link.path)?, link))).collect();
+            self.links.iter().filter_map(|link| Some((normalize(&link.path)?, link))).collect();
         let follow = |link: &Link| {
             let mut target = link.target.as_ref();
-            for _ in 0..MOST_HOPS {
+            for _ in 0..MAX_HOPS {
                 if let Some(&file) = files.get(target?) {
                     return Some(file);
                 }
@@ -88,8 +89,9 @@ impl Links {
     }
 }
 
-/// Removes `.`, `..` and empty components. Returns `None` if the path escapes the archive.
-fn plain(path: &str) -> Option<String> {
+/// Resolves `..`, and removes `.` and empty components. Returns `None` if the path points outside
+/// the archive.
+fn normalize(path: &str) -> Option<String> {
     let mut parts = Vec::new();
     for part in path.split('/') {
         match part {
@@ -108,8 +110,8 @@ mod tests {
     #[test]
     fn links_resolve_only_within_the_shard() {
         let mut links = Links::default();
-        links.file("./a/1.jpg", 512, 9);
-        links.file("blobs/7", 2048, 3);
+        links.add_file("./a/1.jpg", 512, 9);
+        links.add_file("blobs/7", 2048, 3);
         let cases = [
             ("a/2.jpg", "a/1.jpg", true, Some(512)),
             ("a/3.jpg", "./a/1.jpg", true, Some(512)),
@@ -126,12 +128,12 @@ mod tests {
             ("a/14.jpg", "../blobs", false, None),
         ];
         for (field, (path, target, hard, _)) in cases.iter().enumerate() {
-            links.link(path, target.as_bytes(), *hard, Some(field));
+            links.add_link(path, target.as_bytes(), *hard, Some(field));
         }
-        links.link("a/no-field", b"1.jpg", false, None);
-        let followed = links.followed();
-        assert_eq!(followed.len(), cases.len());
-        for ((field, path, found), (wanted, _, _, start)) in followed.iter().zip(&cases) {
+        links.add_link("a/no-field", b"1.jpg", false, None);
+        let resolved = links.resolve();
+        assert_eq!(resolved.len(), cases.len());
+        for ((field, path, found), (wanted, _, _, start)) in resolved.iter().zip(&cases) {
             assert_eq!((*path, found.map(|(start, _)| start)), (*wanted, *start), "field {field}");
         }
     }

@@ -1,8 +1,9 @@
-//! The manifest of a set of shards: the file `NAME.manifest.json`, which `Pack` writes.
+//! Reads the manifest of a set of shards, which is the file `NAME.manifest.json` that `Pack`
+//! writes.
 //!
-//! The manifest determines which shards belong to the set. If a shard is missing, opening fails. If
-//! the manifest does not list a shard whose name matches the set, the shard is left out with a
-//! warning, because an interrupted run may have written it.
+//! The manifest determines which shards belong to the set. If one of them is missing, opening
+//! fails. A shard that has a name of the set but is not in the manifest is left out with a warning,
+//! because it may come from an interrupted run.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -14,29 +15,29 @@ use crate::error::{Error, Result, collected, counted, push, reserved};
 use crate::machine::file;
 use crate::medium::tree::Tree;
 
-/// Suffix of a manifest's file name.
+/// The suffix of a manifest's file name.
 pub const MANIFEST_END: &str = ".manifest.json";
-/// JSON key of the version number. It is the first key of a manifest.
+/// The JSON key of the version number, which is the first key of a manifest.
 const KEY: &str = "\"warpfeed_set\"";
-/// Version of the manifest format that is read and written.
+/// The version of the manifest format that is read and written.
 pub const VERSION: u64 = 1;
-/// Suffix of the file name of a plan, which exists until the parts of the set are merged.
+/// The suffix of a plan's file name. The plan of a set exists until its parts are merged.
 pub const PLAN_END: &str = ".plan.partial";
 /// Maximum size of a manifest, in bytes.
-pub(super) const MOST: u64 = 1 << 30;
-/// [`KEY`] must be within this many bytes from the start of a manifest.
-pub(super) const START: usize = 512;
-/// Maximum number of shards that are named in a message.
-const SHOWN: usize = 5;
+pub(super) const MAX_BYTES: u64 = 1 << 30;
+/// [`KEY`] must be within this many bytes of the start of a manifest.
+pub(super) const KEY_RANGE: usize = 512;
+/// Maximum number of shards that a message names.
+const MAX_NAMED: usize = 5;
 
-/// The fields of a manifest that are needed to read the set.
+/// The fields of a manifest that are needed to read its set.
 #[derive(Debug, Deserialize)]
 pub(super) struct Manifest {
     warpfeed_set: u64,
     shards: Vec<Entry>,
 }
 
-/// One shard in a manifest.
+/// A shard in a manifest.
 #[derive(Debug, Clone, Deserialize, PartialEq)]
 pub(super) struct Entry {
     pub(super) name: String,
@@ -49,18 +50,18 @@ pub(super) fn is_manifest(path: &Path, start: &[u8]) -> bool {
     is_named_manifest(path) && memchr::memmem::find(start, KEY.as_bytes()).is_some()
 }
 
-/// Returns the manifest of the set that was packed to `path` (such as `train.tar`) if `path` itself
-/// does not exist, but the manifest does.
+/// Returns the path of the manifest that a set packed to `path` (such as `train.tar`) has, if it
+/// exists and `path` itself does not.
 ///
 /// # Errors
 /// If the file system cannot be queried.
-pub(super) fn of_target(path: &Path) -> Result<Option<PathBuf>> {
-    let Some(manifest) = path.to_str().and_then(manifest_of) else { return Ok(None) };
+pub(super) fn for_target(path: &Path) -> Result<Option<PathBuf>> {
+    let Some(manifest) = path.to_str().and_then(manifest_name) else { return Ok(None) };
     Ok((!file::exists(path)? && file::is_file(&manifest)?).then(|| manifest.into()))
 }
 
-/// Returns the file name of the manifest for a set that is packed to `target`.
-pub(super) fn manifest_of(target: &str) -> Option<String> {
+/// Returns the file name of the manifest that a set packed to `target` has.
+pub(super) fn manifest_name(target: &str) -> Option<String> {
     Some(format!("{}{MANIFEST_END}", target.strip_suffix(".tar")?))
 }
 
@@ -73,14 +74,14 @@ impl Manifest {
     /// Parses a manifest.
     ///
     /// # Errors
-    /// If `bytes` is not a manifest of this version, or if the name of a shard leads out of the
-    /// folder.
+    /// If `bytes` is not a manifest of this version, or if the name of a shard is not a plain file
+    /// name.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
         let damaged = |cause: String| Error::in_source(format!("damaged manifest: {cause}"));
         let manifest: Manifest = serde_json::from_slice(bytes).map_err(|e| damaged(e.to_string()))?;
         if manifest.warpfeed_set != VERSION {
             let found = manifest.warpfeed_set;
-            return Err(Error::in_source(format!("manifest version {found}: expected version {VERSION}")));
+            return Err(Error::in_source(format!("unsupported manifest version {found}: expected {VERSION}")));
         }
         if manifest.shards.is_empty() {
             return Err(damaged("it lists no shards".to_owned()));
@@ -92,12 +93,12 @@ impl Manifest {
         }
     }
 
-    /// Returns the shards of this manifest after checking that they exist. `name` is the file name
-    /// of the manifest. `tars` maps the name of each tar file in the folder to its size.
+    /// Returns the shards of this manifest, and checks that they exist. `name` is the file name of
+    /// the manifest. `tars` maps the name of each tar file in the folder to its size.
     ///
     /// # Errors
-    /// If a shard is missing or has a different size. If `whole` is set, also fails if the folder
-    /// contains tar files whose names do not match the set.
+    /// If a shard is missing or has a different size, or if `whole` is true and the folder contains
+    /// tar files with names that do not belong to the set.
     pub(super) fn choose(self, name: &str, tars: &BTreeMap<String, u64>, whole: bool) -> Result<Vec<Entry>> {
         let mut missing = Vec::new();
         for shard in &self.shards {
@@ -111,8 +112,8 @@ impl Manifest {
         }
         if !missing.is_empty() {
             let (count, all) = (missing.len(), self.shards.len());
-            let more = if count > SHOWN { format!(" and {} more", count - SHOWN) } else { String::new() };
-            missing.truncate(SHOWN);
+            let more = if count > MAX_NAMED { format!(" and {} more", count - MAX_NAMED) } else { String::new() };
+            missing.truncate(MAX_NAMED);
             return Err(Error::in_source(format!(
                 "{count} of the {all} shards in {name} have changed since packing: {}{more}",
                 missing.join(", ")
@@ -126,8 +127,8 @@ impl Manifest {
             tars.keys().filter(|tar| !listed.contains(&***tar)).partition(|tar| is_numbered(tar, stem));
         if let (true, Some(first)) = (whole, others.first()) {
             return Err(Error::in_source(format!(
-                "{} tar files are not listed in {name}, such as {first}: open the manifest, or move them to a separate \
-                 folder",
+                "the folder contains {} tar files that {name} does not list, such as {first}: open the manifest, or \
+                 move them to a separate folder",
                 others.len()
             )));
         }
@@ -145,15 +146,15 @@ fn is_numbered(tar: &str, stem: &str) -> bool {
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Returns the only manifest of a folder, or `None` if there is none.
+/// Returns the only one of a folder's manifests, or `None` if there are none.
 ///
 /// # Errors
 /// If there are several manifests.
-pub(super) fn only<T>(mut manifests: Vec<(String, T)>) -> Result<Option<(String, T)>> {
+pub(super) fn choose_only<T>(mut manifests: Vec<(String, T)>) -> Result<Option<(String, T)>> {
     match manifests.len() {
         0 | 1 => Ok(manifests.pop()),
         count => Err(Error::in_source(format!(
-            "the folder contains {count} sets: open one of their manifests, such as {}",
+            "the folder contains {count} sets of shards: open one of their manifests, such as {}",
             manifests[0].0
         ))),
     }
@@ -163,46 +164,46 @@ pub(super) fn only<T>(mut manifests: Vec<(String, T)>) -> Result<Option<(String,
 pub(super) fn open(path: &Path) -> Result<Vec<(PathBuf, Entry)>> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    of(folder, &name, read(path)?, false).map_err(|e| e.at_path(path))
+    shards_in(folder, &name, read(path)?, false).map_err(|e| e.at_path(path))
 }
 
 /// Returns the shards of the set in `folder`, or `None` if the folder contains no manifest.
 ///
 /// # Errors
 /// If the folder contains several sets or unmerged parts, or if shards are missing.
-pub(super) fn of_folder(folder: &Path) -> Result<Option<Vec<(PathBuf, Entry)>>> {
+pub(super) fn open_folder(folder: &Path) -> Result<Option<Vec<(PathBuf, Entry)>>> {
     let mut manifests = Vec::new();
     let names = names(folder)?;
     for name in names.iter().filter(|name| name.ends_with(MANIFEST_END)) {
-        // Other programs may use the same file names, so check the content as well.
+        // Check the content too, because other programs may use the same file names.
         let path = folder.join(name);
-        if is_manifest(&path, &file::start(&path, START)?) {
+        if is_manifest(&path, &file::start(&path, KEY_RANGE)?) {
             manifests.push((name.clone(), ()));
         }
     }
-    unmerged(&names).map_err(|e| e.at_path(folder))?;
-    let Some((name, ())) = only(manifests).map_err(|e| e.at_path(folder))? else { return Ok(None) };
+    check_merged(&names).map_err(|e| e.at_path(folder))?;
+    let Some((name, ())) = choose_only(manifests).map_err(|e| e.at_path(folder))? else { return Ok(None) };
     let path = folder.join(&name);
-    let found = read(&path).and_then(|manifest| of(folder, &name, manifest, true));
+    let found = read(&path).and_then(|manifest| shards_in(folder, &name, manifest, true));
     found.map(Some).map_err(|e| e.at_path(path))
 }
 
 /// Checks that `folder` contains no unmerged parts of a set.
 ///
 /// # Errors
-/// If there are unmerged parts, or the folder cannot be listed.
+/// If there are unmerged parts, or if the folder cannot be listed.
 pub(crate) fn unmerged_in(folder: Tree<'_>) -> Result<()> {
-    unmerged(&folder.file_names()?)
+    check_merged(&folder.file_names()?)
 }
 
-/// Checks that the sorted file `names` include no unmerged parts of a set.
+/// Checks that the file `names`, which are sorted, include no unmerged parts of a set.
 ///
 /// # Errors
 /// If there are unmerged parts.
-pub(super) fn unmerged(names: &[impl AsRef<str>]) -> Result<()> {
+pub(super) fn check_merged(names: &[impl AsRef<str>]) -> Result<()> {
     let has = |wanted: &str| names.binary_search_by(|name| name.as_ref().cmp(wanted)).is_ok();
     let names = || names.iter().map(AsRef::as_ref);
-    let mut stems = names().filter_map(unfinished);
+    let mut stems = names().filter_map(unmerged_stem);
     match stems.find(|stem| !has(&format!("{stem}{MANIFEST_END}"))) {
         None => Ok(()),
         Some(stem) => {
@@ -216,9 +217,9 @@ pub(super) fn unmerged(names: &[impl AsRef<str>]) -> Result<()> {
     }
 }
 
-/// If the file `name` is a plan, a part, or a shard that was not merged, returns the name of its
-/// set.
-fn unfinished(name: &str) -> Option<&str> {
+/// Returns the name of the set that the file `name` belongs to, if it is a plan, a part, or an
+/// unmerged shard. Returns `None` for other files.
+fn unmerged_stem(name: &str) -> Option<&str> {
     if let Some(stem) = name.strip_suffix(PLAN_END) {
         return Some(stem);
     }
@@ -241,11 +242,11 @@ fn unfinished(name: &str) -> Option<&str> {
 }
 
 fn read(path: &Path) -> Result<Manifest> {
-    let bytes = file::read(path, MOST).map_err(|e| Error::io(path, &e))?;
+    let bytes = file::read(path, MAX_BYTES).map_err(|e| Error::io(path, &e))?;
     Manifest::parse(&bytes).map_err(|e| e.at_path(path))
 }
 
-fn of(folder: &Path, name: &str, manifest: Manifest, whole: bool) -> Result<Vec<(PathBuf, Entry)>> {
+fn shards_in(folder: &Path, name: &str, manifest: Manifest, whole: bool) -> Result<Vec<(PathBuf, Entry)>> {
     let mut tars = BTreeMap::new();
     for path in tars_in(folder)? {
         let bytes = fs::metadata(&path).map_err(|e| Error::io(&path, &e))?.len();
@@ -257,7 +258,7 @@ fn of(folder: &Path, name: &str, manifest: Manifest, whole: bool) -> Result<Vec<
     collected(shards.into_iter().map(|shard| Ok((folder.join(&shard.name), shard))))
 }
 
-/// Lists the `*.tar` files in a folder, sorted by name. Hidden files are left out.
+/// Lists the `*.tar` files in a folder, sorted by name, without hidden files.
 pub(super) fn tars_in(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut tars = Vec::new();
     for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {
@@ -283,7 +284,7 @@ fn names(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Checks that `found`, the number of samples in a shard, is the number in its manifest.
+/// Checks that a shard has as many samples as its manifest claims. `found` is the actual number.
 pub(super) fn check_samples(entry: &Entry, found: usize) -> Result<()> {
     if entry.samples == found as u64 {
         return Ok(());

@@ -1,15 +1,15 @@
-//! WebDataset shards.
+//! Reads WebDataset shards.
 //!
 //! 1. `read`: [`Tar`], the source.
-//! 2. `header`: parser for tar headers and PAX records.
-//! 3. `index`: the samples of a shard, built from the headers of its members.
-//! 4. `links`: hard and symbolic links within a shard.
-//! 5. `sidecar`: the file next to a shard that stores its index.
+//! 2. `header`: parses tar headers and PAX records.
+//! 3. `index`: builds the index of a shard from the headers of its members.
+//! 4. `links`: resolves hard and symbolic links within a shard.
+//! 5. `sidecar`: stores the index of a shard in a file next to it.
 //! 6. `shards`: expands a path into a list of shards.
-//! 7. `manifest`: the file that lists the shards of a set.
-//! 8. `stored`: shards in an object store.
+//! 7. `manifest`: reads the file that lists the shards of a set.
+//! 8. `stored`: opens and reads shards in an object store.
 //!
-//! `row` registers the format.
+//! `row` contains the format's entry in `DATA_FORMATS`.
 
 mod header;
 mod index;

@@ -1,7 +1,7 @@
-//! The source [`Tar`].
+//! The source [`Tar`], which reads samples from WebDataset shards.
 //!
-//! Invariant: every range in an [`Index`] lies within its shard. `Index::scan` and `sidecar` check
-//! all ranges against the length of the shard.
+//! Invariant: every range in an [`Index`] is inside its shard, because `Index::scan` and `sidecar`
+//! check all ranges against the length of the shard.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,79 +17,81 @@ use crate::medium::{At, Files, HeldFile, Medium, of_files};
 use crate::model::sample::MAX_FIELDS;
 use crate::model::{Lookahead, Prefetcher, Sample, Source};
 
-/// Minimum size of a shard whose index is stored. Scanning a smaller shard is fast on a local disk.
-/// Larger shards may be copied, together with their index, to an object store, where scanning is
-/// slow.
-const KEEP_INDEX: u64 = 1 << 20;
+/// Indexes are stored for shards of at least this many bytes. Scanning a smaller shard is fast on a
+/// local disk. Larger shards may be copied to an object store together with their index, which
+/// saves a slow scan there.
+const MIN_INDEXED: u64 = 1 << 20;
 
-/// Samples in tar files that follow the rules of WebDataset. Fields are not copied: they borrow
+/// The samples in tar files that follow the rules of WebDataset. Fields are not copied: they borrow
 /// from the memory map.
 ///
-/// - **Fields.** Adjacent files with the same path up to the first dot of the base name form one
-///   sample: `n014/x.jpg` and `n014/x.cls` have the key `n014/x` and the fields `jpg` and `cls`.
-///   Field names are converted to lower case, and `jpeg` becomes `jpg`.
-/// - **Labels** are decimal text in the field `cls`. The **class names** are a JSON array in the
-///   member `__classes__`, which WebDataset ignores. All shards that contain this member must list
-///   the same class names.
-/// - **Formats.** POSIX (ustar and PAX) and GNU tar, uncompressed. Folders, hidden files and files
-///   without an extension are ignored.
+/// - **Fields.** Adjacent files with the same path up to the first dot of the base name form a
+///   sample: `n014/x.jpg` and `n014/x.cls` form a sample with the key `n014/x` and the fields `jpg`
+///   and `cls`. Field names are converted to lower case, and `jpeg` becomes `jpg`.
+/// - **Labels** are decimal text in the field `cls`. **Class names** are a JSON array in the member
+///   `__classes__`, which WebDataset ignores. All shards that contain this member must list the
+///   same names.
+/// - **Formats.** Supports uncompressed POSIX (ustar and PAX) and GNU tar files. Folders, hidden
+///   files and files without an extension are ignored.
 /// - **Links.** A hard or symbolic link to a file in the same shard is read as that file. Other
-///   links are left out, and a warning states how many there are.
-/// - **Invalid samples.** Reading a sample with a repeated field or more than 16 fields fails.
-///   Other samples are unaffected.
+///   links are left out, with a warning that states their number.
+/// - **Invalid samples.** Reading a sample fails if it has a repeated field or more than 16 fields.
+///   Other samples are not affected.
 ///
 /// **Changes.** In each epoch, the first worker that reads from a shard checks whether the file has
-/// changed. If it has, every later read from the shard fails. Shards that are not read are not
-/// checked. Batches may be prepared before their epoch is requested. They are checked again when
-/// the epoch starts, unless there are more than 64 shards or the shards are in an object store.
+/// changed. If so, this read and all later reads from the shard fail. Shards that are not read are
+/// not checked. Since batches may be prepared before their epoch is requested, the shards are
+/// checked again when the epoch starts, unless there are more than 64 of them or they are in an
+/// object store.
 ///
-/// **Index.** Opening reads the headers of all shards in parallel. The index of a shard of 1 MiB or
-/// more is stored next to the shard in `NAME.tar.index`, if the folder is writable. The index is
-/// rebuilt if the size or the modification time of the tar changes. It can be deleted at any time.
+/// **Index.** Opening reads the headers of all shards in parallel. For shards of 1 MiB or more, it
+/// stores the resulting index next to the shard in `NAME.tar.index`, if the folder is writable. The
+/// index is rebuilt when the size or the modification time of the tar has changed, and you may
+/// delete it at any time.
 ///
-/// **Memory maps.** [`open`](Tar::open) maps all shards. A map uses address space, but no memory.
-/// Files do not stay open, so even ten thousand shards do not exceed the limit on open files. On
-/// Linux 5.14 and newer, a read fails if its shard has been truncated. But if a shard is truncated
-/// while one of its samples is in use, or if loading a mapped page causes an I/O error, the process
-/// is killed with `SIGBUS`. If files may be truncated while they are open, use
-/// [`open_unmapped`](Tar::open_unmapped), which copies the data.
+/// **Memory maps.** [`open`](Tar::open) maps all shards. A map takes address space, but no memory,
+/// and files do not stay open, so even ten thousand shards do not exceed the limit on open files.
+/// On Linux 5.14 and newer, reading a sample fails if its shard has been truncated. However,
+/// `SIGBUS` kills the process if a shard is truncated while one of its samples is in use, or if an
+/// I/O error occurs while a mapped page is loaded. If files may be truncated while they are open,
+/// use [`open_unmapped`](Tar::open_unmapped), which copies the data.
 pub struct Tar {
     shards: Arc<Files<Index>>,
     classes: Vec<String>,
 }
 
 impl Tar {
-    /// Opens one tar file, all `*.tar` files of a folder in the order of their names, the shards of
-    /// a manifest, or the shards that a pattern such as `train-{000..099}.tar` describes. A pattern
-    /// may contain several pairs of braces, including lists such as `{a,b}`. If a folder contains a
+    /// Opens a tar file, all `*.tar` files of a folder in the order of their names, the shards of a
+    /// manifest, or the shards that match a pattern such as `train-{000..099}.tar`. A pattern may
+    /// contain several pairs of braces, including lists such as `{a,b}`. If a folder contains a
     /// manifest, only the shards that it lists are opened.
     ///
     /// # Errors
     /// If a shard does not exist, is not a tar file, is damaged (the message contains the offset)
-    /// or differs from its manifest, or if there are no samples. Opening a folder also fails if it
-    /// contains several sets, tar files that do not belong to the set, or unmerged parts.
+    /// or differs from its manifest, if a folder contains several sets, unmerged parts, or tar
+    /// files that do not belong to its set, or if there are no samples.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with(&At::here(path.as_ref()))
     }
 
-    /// Opens shards like [`open`](Tar::open), but without memory maps. Samples are copied into the
-    /// worker's memory. If the file is truncated or the storage fails, reading the sample returns
-    /// an error, whereas with a memory map the process would be killed. Use it for network file
-    /// systems, unreliable storage, and files that other programs may truncate.
+    /// Opens shards like [`open`](Tar::open), but without memory maps: samples are copied into the
+    /// worker's memory. If a file is truncated or the storage fails, reading a sample returns an
+    /// error, whereas with a memory map the process would be killed. Use this function for network
+    /// file systems, unreliable storage, and files that other programs may truncate.
     ///
-    /// Each field costs one system call and one copy of its encoded bytes. If the file is in the
-    /// page cache, this takes about as long as the page faults of a memory map. All shards stay
-    /// open, so thousands of shards require a higher limit on open files (`ulimit -n`).
+    /// Each field costs a system call and a copy of its encoded bytes. If the file is in the page
+    /// cache, this takes about as long as the page faults of a memory map. All shards stay open, so
+    /// thousands of shards require a higher limit on open files (`ulimit -n`).
     ///
     /// # Errors
-    /// The errors of [`open`](Tar::open).
+    /// As for [`open`](Tar::open).
     pub fn open_unmapped(path: impl AsRef<Path>) -> Result<Self> {
         let at = At { medium: Medium::Machine { mapped: false }, ..At::here(path.as_ref()) };
         Self::with(&at)
     }
 
-    /// Opens the shards at `at` in order. In an object store, `at` is a single shard, a pattern, or
-    /// a prefix of objects whose names end in `.tar`.
+    /// Opens the shards at `at`, in order. In an object store, `at` is a single shard, a pattern, a
+    /// manifest, or a prefix of `.tar` objects.
     pub(crate) fn with(at: &At) -> Result<Self> {
         let path = &*at.path;
         let shards = match &at.medium {
@@ -117,15 +119,18 @@ impl Tar {
         for shard in shards.iter().filter(|(_, index)| !index.classes.is_empty()) {
             let (first, index) = named.get_or_insert(shard);
             if index.classes != shard.1.classes {
-                let cause = format!("the class names differ from {}", first.path.display());
+                let cause = format!(
+                    "the class names differ from the ones in {}: pack both shards with the same classes",
+                    first.path.display()
+                );
                 return Err(Error::in_source(cause).at_path(&shard.0.path));
             }
         }
-        if let Some((first, index)) = shards.iter().find(|(_, index)| index.lost.count > 0) {
-            let lost = counted(shards.iter().map(|(_, index)| index.lost.count).sum::<u64>(), "link", "links");
-            let (path, shard) = (&index.lost.first, first.path.display());
+        if let Some((first, index)) = shards.iter().find(|(_, index)| index.unresolved.count > 0) {
+            let links = counted(shards.iter().map(|(_, index)| index.unresolved.count).sum::<u64>(), "link", "links");
+            let (path, shard) = (&index.unresolved.first, first.path.display());
             tracing::warn!(
-                "ignored {lost} to files outside the tar, such as {path} in {shard}: pack the files instead of links \
+                "ignored {links} to files outside the tar, such as {path} in {shard}: pack the files instead of links \
                  (tar --dereference --hard-dereference)"
             );
         }
@@ -145,12 +150,12 @@ fn open(path: &Path, mapped: bool) -> Result<(HeldFile, Index)> {
     let (file, metadata) = HeldFile::open(path, mapped)?;
     let len = file.len();
     let index = match sidecar::load(path, &metadata) {
-        // The file may have changed between the query of its metadata and the mapping. Only bytes
-        // inside the map can be read, so use the index only if the lengths agree.
+        // The file may have changed after its metadata was queried. Use the index only if the
+        // lengths agree, so that all its ranges are inside the map.
         Some(index) if metadata.len() == len => index,
         _ => {
             let index = Index::scan(&file).map_err(|e| e.at_path(path))?;
-            if len >= KEEP_INDEX
+            if len >= MIN_INDEXED
                 && let Err(e) = sidecar::store(path, &metadata, &index)
             {
                 tracing::debug!("{}: cannot store the index: {e}", path.display());
@@ -161,12 +166,14 @@ fn open(path: &Path, mapped: bool) -> Result<(HeldFile, Index)> {
     Ok((file, index))
 }
 
-/// Adds `fields` to `sample` without copying them. They borrow from the map of `file`.
+/// Adds `fields` to `sample` without copying them: they borrow from `map`, the memory map of
+/// `file`.
 ///
 /// # Errors
 /// If a field is repeated, if there are too many fields, or if the bytes cannot be loaded.
-fn borrow<'a>(
-    (file, map): (&HeldFile, &'a [u8]),
+fn borrow_fields<'a>(
+    file: &HeldFile,
+    map: &'a [u8],
     names: &'a [String],
     fields: &[Field],
     sample: &mut Sample<'a>,
@@ -175,8 +182,8 @@ fn borrow<'a>(
         let bytes = &map[field.offset() as usize..][..field.len() as usize];
         sample.push(&names[field.name()], bytes)?;
     }
-    // The files of a sample are adjacent, so one request loads all of them, except the targets of
-    // links, which may be elsewhere.
+    // Load all files of the sample with one request, because they are adjacent. The targets of
+    // links may be elsewhere, so load them separately.
     let mut own = fields.iter().filter(|field| !field.is_linked());
     let first = own.next();
     if let (Some(first), Some(last)) = (first, own.next_back().or(first))
@@ -190,8 +197,8 @@ fn borrow<'a>(
     Ok(())
 }
 
-/// Reads `fields` of `file` into `scratch` and adds them to `sample`.
-fn copy<'a>(
+/// Reads `fields` from `file` into `scratch`, and adds them to `sample`.
+fn copy_fields<'a>(
     file: &HeldFile,
     names: &'a [String],
     fields: &[Field],
@@ -210,8 +217,8 @@ fn copy<'a>(
 }
 
 impl Tar {
-    /// Adds `fields` of sample `index`, which is stored in `file`, to `sample`.
-    fn fields<'a>(
+    /// Adds `fields`, which belong to sample `index` in `file`, to `sample`.
+    fn load_fields<'a>(
         &'a self,
         index: usize,
         (file, names): (&'a HeldFile, &'a [String]),
@@ -220,16 +227,16 @@ impl Tar {
         sample: &mut Sample<'a>,
     ) -> Result<()> {
         if let Some(map) = file.map() {
-            return borrow((file, map), names, fields, sample).map_err(|e| e.at_path(&file.path));
+            return borrow_fields(file, map, names, fields, sample).map_err(|e| e.at_path(&file.path));
         }
-        // The label does not count as a field, hence the `+ 1`. A sample with more fields fails in
-        // any case, so its bytes need not be read.
+        // Do not read a sample with too many fields, because it fails anyway. The `+ 1` is for the
+        // label, which does not count as a field.
         let read = if fields.len() > MAX_FIELDS + 1 {
             Err(Error::in_source(format!("the sample has more than {MAX_FIELDS} fields: {}", fields.len())))
         } else if file.object().is_some() {
             stored::read(file, index, names, fields, scratch, sample)
         } else {
-            copy(file, names, fields, scratch, sample)
+            copy_fields(file, names, fields, scratch, sample)
         };
         read.map_err(|e| e.at_path(&file.path))
     }
@@ -237,42 +244,42 @@ impl Tar {
 
 impl Source for Tar {
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        let (file, shard, place) = self.shards.open(index)?;
-        let (key, fields) = shard.sample(place);
+        let (file, shard, sample_index) = self.shards.open(index)?;
+        let (key, fields) = shard.sample(sample_index);
         let mut sample = Sample::new(key);
-        self.fields(index, (file, &shard.names), fields, scratch, &mut sample)?;
+        self.load_fields(index, (file, &shard.names), fields, scratch, &mut sample)?;
         Ok(sample)
     }
 
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
-        self.shards.follow(order, |index, place| stored::span(index.sample(place).1))
+        self.shards.follow(order, |index, sample_index| stored::span(index.sample(sample_index).1))
     }
 
     of_files!(shards);
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
-        let (file, shard, place) = self.shards.locate(index);
-        let (key, fields) = shard.sample(place);
-        let Some(place) = fields.iter().position(|field| shard.names[field.name()] == "cls") else {
+        let (file, shard, sample_index) = self.shards.locate(index);
+        let (key, fields) = shard.sample(sample_index);
+        let Some(cls) = fields.iter().position(|field| shard.names[field.name()] == "cls") else {
             return Ok(None);
         };
-        let (cls, mut sample) = (&fields[place..=place], Sample::new(""));
+        let (cls, mut sample) = (&fields[cls..=cls], Sample::new(""));
         if file.object().is_some() {
-            // Labels are not read in sample order, so their bytes have not been prefetched.
+            // Labels are not read in the order of samples, so their bytes have not been prefetched.
             let (span, field) = (stored::span(cls), &cls[0]);
             let bytes = file.get(span.start, span.end - span.start, scratch)?;
             let name = &shard.names[field.name()];
-            stored::checked(bytes, span.start, key, name, field).and_then(|cls| sample.push(name, cls))
+            stored::verify_field(bytes, span.start, key, name, field).and_then(|cls| sample.push(name, cls))
         } else {
-            self.fields(index, (file, &shard.names), cls, scratch, &mut sample)
+            self.load_fields(index, (file, &shard.names), cls, scratch, &mut sample)
         }
         .and_then(|()| sample.label())
         .map_err(|e| e.at_path(&file.path))
     }
 
     fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
-        let (_, shard, place) = self.shards.locate(index);
-        Ok(shard.sample(place).0.to_owned())
+        let (_, shard, sample_index) = self.shards.locate(index);
+        Ok(shard.sample(sample_index).0.to_owned())
     }
 
     fn fingerprint(&self) -> Option<u64> {

@@ -1,4 +1,4 @@
-//! Expands a path into the list of shards.
+//! Expands a path into a list of shards.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,33 +8,33 @@ use crate::error::{Error, Result, collected};
 use crate::machine::file;
 use crate::medium::tree::Tree;
 
-/// Maximum number of shards that a pattern may expand to. A pattern that exceeds it is most likely
+/// Maximum number of shards that a pattern may expand to. A pattern for more shards is most likely
 /// a typing error.
 const MAX_SHARDS: usize = 1_000_000;
 
-/// Lists the shards at `path`: those that a pattern expands to, the tar files in a folder, those
-/// that a manifest lists (with their entries), or the file itself.
+/// Lists the shards at `path`, which is a pattern, a folder of tar files, a manifest, or a single
+/// shard. Shards that a manifest lists come with their entries.
 pub(super) fn expand(path: &Path) -> Result<Vec<(PathBuf, Option<Entry>)>> {
     if has_braces(path) && !file::exists(path)? {
-        let pattern = path.to_str().expect("has_braces looked at the text");
-        let paths = braces(pattern).map_err(|cause| Error::config(cause).at_path(path))?;
+        let pattern = path.to_str().expect("`has_braces` requires UTF-8");
+        let paths = expand_braces(pattern).map_err(|cause| Error::config(cause).at_path(path))?;
         return collected(paths.into_iter().map(|path| Ok((PathBuf::from(path), None))));
     }
-    let target = manifest::of_target(path)?;
+    let target = manifest::for_target(path)?;
     let path = target.as_deref().unwrap_or(path);
     let metadata = fs::metadata(path).map_err(|e| Error::io(path, &e))?;
     let listed =
         |shards: Vec<(PathBuf, Entry)>| collected(shards.into_iter().map(|(path, entry)| Ok((path, Some(entry)))));
     if !metadata.is_dir() {
-        // A file that is named like a manifest is always parsed as a manifest, so that the error
-        // for an invalid file mentions the manifest.
+        // Parse every file with the name of a manifest as a manifest, so that the error for an
+        // invalid one says so.
         return if manifest::is_named_manifest(path) {
             manifest::open(path).and_then(listed)
         } else {
             Ok(vec![(path.to_owned(), None)])
         };
     }
-    if let Some(shards) = manifest::of_folder(path)? {
+    if let Some(shards) = manifest::open_folder(path)? {
         return listed(shards);
     }
     let tars = tars_in(path)?;
@@ -44,17 +44,17 @@ pub(super) fn expand(path: &Path) -> Result<Vec<(PathBuf, Option<Entry>)>> {
     collected(tars.into_iter().map(|tar| Ok((tar, None))))
 }
 
-/// Returns whether `path` contains braces, and therefore may be a pattern.
+/// Returns whether `path` contains braces and thus may be a pattern.
 pub(crate) fn has_braces(path: &Path) -> bool {
     path.to_str().is_some_and(|text| text.find('{').is_some_and(|open| text[open..].contains('}')))
 }
 
-/// Rejects paths that contain a star. Stars are not supported as patterns, because a missing shard
-/// would not be noticed.
+/// Rejects patterns with a star, which are not supported because a missing shard would go
+/// unnoticed.
 ///
 /// # Errors
 /// If `path` contains a star and does not exist. If the matching files are numbered consecutively,
-/// the message suggests the equivalent pattern with braces.
+/// the message contains the equivalent pattern with braces.
 pub(crate) fn check_star(path: &Path) -> Result<()> {
     let Some((before, after)) = path.to_str().and_then(|text| text.split_once('*')) else { return Ok(()) };
     if file::exists(path)? {
@@ -65,16 +65,16 @@ pub(crate) fn check_star(path: &Path) -> Result<()> {
     let names = if file::is_folder(folder)? { Tree::Local(folder).file_names()? } else { Vec::new() };
     let middles: Vec<String> =
         names.iter().filter_map(|file| Some(file.strip_prefix(name)?.strip_suffix(after)?.to_owned())).collect();
-    let instead = match numbered(&middles) {
+    let instead = match brace_pattern(&middles) {
         Some(braces) => format!("use the pattern {before}{braces}{after}, or the folder"),
         None => "use the folder of the files, or a pattern such as train-{000..099}.tar".to_owned(),
     };
-    Err(Error::config(format!("no such file: patterns with a star are not supported; {instead}")).at_path(path))
+    Err(Error::config(format!("no such file, and patterns with a star are not supported: {instead}")).at_path(path))
 }
 
-/// Returns a pattern with braces that expands to the sorted `texts`, if they end in consecutive
-/// numbers of the same width.
-fn numbered(texts: &[String]) -> Option<String> {
+/// Returns a pattern with braces that expands to `texts`, if these are sorted and end in
+/// consecutive numbers of the same width.
+fn brace_pattern(texts: &[String]) -> Option<String> {
     let start = texts.first()?.trim_end_matches(|c: char| c.is_ascii_digit());
     let digits: Vec<&str> = texts.iter().map(|text| text.strip_prefix(start)).collect::<Option<_>>()?;
     let numbers: Vec<u64> = digits.iter().map(|text| text.parse().ok()).collect::<Option<_>>()?;
@@ -83,9 +83,9 @@ fn numbered(texts: &[String]) -> Option<String> {
     (follow && digits.iter().all(|text| text.len() == first.len())).then(|| format!("{start}{{{first}..{last}}}"))
 }
 
-/// Expands braces like a shell, but without nesting. `{000..099}` expands to numbers with as many
-/// digits as the first number, and `{a,b}` expands to the items of the list.
-pub(super) fn braces(pattern: &str) -> Result<Vec<String>, String> {
+/// Expands braces like a shell, but without nesting. `{000..099}` expands to numbers that are
+/// padded to the width of the first one, and `{a,b}` to the items of the list.
+pub(super) fn expand_braces(pattern: &str) -> Result<Vec<String>, String> {
     let Some((before, rest)) = pattern.split_once('{') else { return Ok(vec![pattern.to_owned()]) };
     let (inside, after) = rest.split_once('}').ok_or("the pattern has an unclosed brace")?;
     let choices: Vec<String> = match inside.split_once("..") {
@@ -93,7 +93,7 @@ pub(super) fn braces(pattern: &str) -> Result<Vec<String>, String> {
             let number = |s: &str| s.parse::<u64>().map_err(|_| format!("{s:?} in {{{inside}}} is not a number"));
             let (first, last) = (number(from)?, number(to)?);
             if first > last {
-                return Err(format!("{{{inside}}} counts down from {first} to {last}"));
+                return Err(format!("{{{inside}}} counts down from {first} to {last}: write the smaller number first"));
             }
             if last - first >= MAX_SHARDS as u64 {
                 return Err(format!("{{{inside}}} expands to more than {MAX_SHARDS} shards"));
@@ -103,7 +103,7 @@ pub(super) fn braces(pattern: &str) -> Result<Vec<String>, String> {
         }
         None => inside.split(',').map(str::to_owned).collect(),
     };
-    let tails = braces(after)?;
+    let tails = expand_braces(after)?;
     if choices.len().saturating_mul(tails.len()) > MAX_SHARDS {
         return Err(format!("the pattern expands to more than {MAX_SHARDS} shards"));
     }
@@ -120,11 +120,11 @@ mod tests {
         for name in ["t-08.tar", "t-09.tar", "t-10.tar", "u-1.tar", "u-3.tar"] {
             fs::write(root.path().join(name), "").unwrap();
         }
-        let told = |name: &str| check_star(&root.path().join(name)).unwrap_err().cause().to_owned();
-        assert!(told("t-*.tar").contains("t-{08..10}.tar"), "{}", told("t-*.tar"));
-        assert!(told("t*.tar").contains("t-{08..10}.tar"), "{}", told("t*.tar"));
+        let advice = |name: &str| check_star(&root.path().join(name)).unwrap_err().cause().to_owned();
+        assert!(advice("t-*.tar").contains("t-{08..10}.tar"), "{}", advice("t-*.tar"));
+        assert!(advice("t*.tar").contains("t-{08..10}.tar"), "{}", advice("t*.tar"));
         for name in ["u-*.tar", "*.tar", "none*"] {
-            assert!(told(name).contains("use the folder of the files"), "{}", told(name));
+            assert!(advice(name).contains("use the folder of the files"), "{}", advice(name));
         }
         fs::write(root.path().join("a*.tar"), "").unwrap();
         check_star(&root.path().join("a*.tar")).unwrap();
@@ -132,12 +132,12 @@ mod tests {
 
     #[test]
     fn braces_expand_ranges_and_lists() {
-        assert_eq!(braces("t-{008..010}.tar").unwrap(), ["t-008.tar", "t-009.tar", "t-010.tar"]);
-        assert_eq!(braces("{a,b}/{0..1}.tar").unwrap(), ["a/0.tar", "a/1.tar", "b/0.tar", "b/1.tar"]);
-        assert_eq!(braces("plain.tar").unwrap(), ["plain.tar"]);
-        assert!(braces("{9..1}").unwrap_err().contains("counts down"));
-        assert!(braces("{1..x}").unwrap_err().contains("is not a number"));
-        assert!(braces("{0..99999999999}").unwrap_err().contains("more than"));
-        assert!(braces("{0..9999}{0..9999}").unwrap_err().contains("more than"));
+        assert_eq!(expand_braces("t-{008..010}.tar").unwrap(), ["t-008.tar", "t-009.tar", "t-010.tar"]);
+        assert_eq!(expand_braces("{a,b}/{0..1}.tar").unwrap(), ["a/0.tar", "a/1.tar", "b/0.tar", "b/1.tar"]);
+        assert_eq!(expand_braces("plain.tar").unwrap(), ["plain.tar"]);
+        assert!(expand_braces("{9..1}").unwrap_err().contains("counts down"));
+        assert!(expand_braces("{1..x}").unwrap_err().contains("is not a number"));
+        assert!(expand_braces("{0..99999999999}").unwrap_err().contains("more than"));
+        assert!(expand_braces("{0..9999}{0..9999}").unwrap_err().contains("more than"));
     }
 }

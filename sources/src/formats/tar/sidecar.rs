@@ -1,51 +1,52 @@
-//! Stores the index of `x.tar` in `x.tar.index`, so that its headers are scanned only once.
+//! Stores the index of `x.tar` in the file `x.tar.index`, so that its headers are scanned only
+//! once.
 //!
-//! [`index_file`] provides the framing of the file. The content is, in this order:
-//! - as `u64`: the length of the tar; its modification time in ns; the numbers of samples, fields,
-//!   field names and classes; the total length of the keys; and the number of links that were left
-//!   out;
-//! - the samples (`u64` end of the key, `u64` end of the fields);
-//! - the fields (`u64` offset, `u64` length, `u32` index of the name, whose highest bit marks a
-//!   link);
-//! - the field names, the class names, the path of the first link that was left out, and the keys.
+//! [`index_file`] frames the content, which consists of the following parts:
+//! 1. eight `u64`s: the length of the tar, its modification time in ns, the numbers of samples,
+//!    fields, field names and classes, the total length of the keys, and the number of links that
+//!    were left out;
+//! 2. for each sample, the ends of its key and of its fields, as `u64`s;
+//! 3. for each field, its offset and its length as `u64`s, and the index of its name as a `u32`, in
+//!    which the highest bit marks a link;
+//! 4. the field names, the class names, the path of the first link that was left out, and the keys.
 //!
-//! Each count is checked before memory is allocated for its items. A format based on `serde` would
-//! need the same checks, so this one is decoded by hand.
+//! The format is decoded by hand, because memory must not be allocated according to counts that may
+//! be wrong. A format based on `serde` would need the same checks.
 //!
-//! The file contains nothing that is not also in the tar. If the file is invalid in any way, the
-//! tar is scanned instead.
+//! Everything in the file is also in the tar, so if the file is invalid in any way, the tar is
+//! scanned instead.
 
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
 use super::index::{End, Field, Index};
-use super::links::Lost;
+use super::links::Unresolved;
 use crate::error::push;
 use crate::machine::index_file::{self, Decoder, Encoder, modified};
 
-/// The bit in the name index of a field that marks a link.
+/// The bit in the index of a field's name that marks a link.
 const LINKED: u32 = 1 << 31;
 
 const MAGIC: [u8; 8] = *b"wfindex\x02";
 
-/// Returns the path of the sidecar for `tar`.
+/// Returns the path of the sidecar of `tar`.
 pub(super) fn path(tar: &Path) -> PathBuf {
     let mut path = tar.as_os_str().to_owned();
     path.push(".index");
     path.into()
 }
 
-/// Returns the bytes of the sidecar at `path`, or `None` if there is no valid one.
+/// Returns the bytes of the sidecar at `path`, or `None` if it does not exist or is damaged.
 pub(super) fn load_bytes(path: &Path) -> Option<Vec<u8>> {
     index_file::load(path, MAGIC)
 }
 
-/// Returns the stored index of `tar` if the sidecar exists and is up to date.
+/// Returns the index in the sidecar of `tar`, or `None` if the sidecar does not exist or is stale.
 pub(super) fn load(tar: &Path, metadata: &Metadata) -> Option<Index> {
     let bytes = load_bytes(&path(tar))?;
     let index = decode(&bytes, metadata.len(), modified(metadata));
     if index.is_none() {
-        tracing::info!("{}: stale or damaged index, scanning the tar instead", path(tar).display());
+        tracing::info!("{}: the index is stale or damaged; scanning the tar instead", path(tar).display());
     }
     index
 }
@@ -59,7 +60,7 @@ pub(super) fn encode(index: &Index, tar_len: u64, modified: u64) -> Vec<u8> {
     let mut out = Encoder::new(MAGIC);
     let counts = [index.samples.len(), index.fields.len(), index.names.len(), index.classes.len(), index.keys.len()];
     let counts = counts.map(|count| count as u64);
-    [tar_len, modified].into_iter().chain(counts).chain([index.lost.count]).for_each(|number| out.long(number));
+    [tar_len, modified].into_iter().chain(counts).chain([index.unresolved.count]).for_each(|number| out.long(number));
     for end in &index.samples {
         out.long(end.key);
         out.long(end.field);
@@ -70,25 +71,25 @@ pub(super) fn encode(index: &Index, tar_len: u64, modified: u64) -> Vec<u8> {
         out.word(field.name() as u32 | if field.is_linked() { LINKED } else { 0 });
     }
     index.names.iter().chain(&index.classes).for_each(|name| out.text(name));
-    out.text(&index.lost.first);
+    out.text(&index.unresolved.first);
     out.bytes(index.keys.as_bytes());
     out.finish()
 }
 
-/// Decodes a sidecar. Returns `None` unless it is valid for a tar with this length and modification
-/// time.
+/// Decodes a sidecar. Returns `None` if it is damaged, or if the tar had a different length or
+/// modification time.
 pub(super) fn decode(bytes: &[u8], tar_len: u64, modified: u64) -> Option<Index> {
     decode_for(bytes, tar_len, Some(modified))
 }
 
-/// Decodes a sidecar. Returns `None` unless it is valid for a tar with this length and, if given,
-/// this modification time.
+/// Decodes a sidecar. Returns `None` if it is damaged, or if the tar had a different length or, if
+/// `modified` is given, a different modification time.
 ///
-/// The bytes are not trusted: memory is reserved only after it is known that the corresponding
-/// bytes exist, and every offset must lie within the tar.
+/// Does not trust the bytes: reserves memory only for entries that exist, and requires that every
+/// offset is inside the tar.
 pub(super) fn decode_for(bytes: &[u8], tar_len: u64, modified: Option<u64>) -> Option<Index> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
-    let [len, time, samples, fields, names, classes, keys, lost] = rest.longs()?;
+    let [len, time, samples, fields, names, classes, keys, unresolved] = rest.longs()?;
     if len != tar_len || modified.is_some_and(|modified| time != modified) {
         return None;
     }
@@ -108,7 +109,7 @@ pub(super) fn decode_for(bytes: &[u8], tar_len: u64, modified: Option<u64>) -> O
             return None;
         }
         let field = Field::new(offset, len, name)?;
-        push(&mut index.fields, if word == name { field } else { field.linked() }).ok()?;
+        push(&mut index.fields, if word == name { field } else { field.as_link() }).ok()?;
     }
     for _ in 0..names {
         push(&mut index.names, rest.text()?.to_owned()).ok()?;
@@ -116,7 +117,7 @@ pub(super) fn decode_for(bytes: &[u8], tar_len: u64, modified: Option<u64>) -> O
     for _ in 0..classes {
         push(&mut index.classes, rest.text()?.to_owned()).ok()?;
     }
-    index.lost = Lost { count: lost, first: rest.text()?.to_owned() };
+    index.unresolved = Unresolved { count: unresolved, first: rest.text()?.to_owned() };
     let text = rest.rest()?;
     index.keys.try_reserve_exact(text.len()).ok()?;
     index.keys.push_str(text);
@@ -134,19 +135,19 @@ pub(super) mod tests {
     use super::*;
     use crate::machine::hash::fnv1a;
 
-    /// Returns an index that exercises every part of the file format.
+    /// Returns an index that uses every part of the file format.
     pub(in super::super) fn index() -> Index {
         Index {
             keys: "a/1é2".into(),
             samples: vec![End { key: 3, field: 2 }, End { key: 6, field: 3 }],
             fields: vec![
                 Field::new(512, 9, 0).unwrap(),
-                Field::new(1536, 1, 1).unwrap().linked(),
+                Field::new(1536, 1, 1).unwrap().as_link(),
                 Field::new(2560, 0, 0).unwrap(),
             ],
             names: vec!["jpg".into(), "cls".into()],
             classes: vec!["cat".into(), "dög".into()],
-            lost: Lost { count: 3, first: "ö.jpg".into() },
+            unresolved: Unresolved { count: 3, first: "ö.jpg".into() },
         }
     }
 
@@ -154,8 +155,8 @@ pub(super) mod tests {
     fn sidecar_is_valid_only_for_the_same_tar() {
         let bytes = encode(&index(), 4096, 77);
         assert_eq!(decode(&bytes, 4096, 77), Some(index()));
-        assert_eq!(decode(&bytes, 4097, 77), None, "different length");
-        assert_eq!(decode(&bytes, 4096, 78), None, "different time");
+        assert_eq!(decode(&bytes, 4097, 77), None, "the tar had a different length");
+        assert_eq!(decode(&bytes, 4096, 78), None, "the tar had a different modification time");
         assert_eq!(decode(&[], 4096, 77), None);
     }
 
@@ -170,8 +171,8 @@ pub(super) mod tests {
     }
 
     proptest! {
-        /// Forged numbers with a valid hash cause neither a panic nor an access outside of the tar
-        /// or the keys.
+        /// Damages the numbers, and then makes the hash valid again. Decoding must not panic, and
+        /// all ranges in the result must be inside the tar and the keys.
         #[test]
         fn a_forged_sidecar_cannot_reach_outside(changes in prop::collection::vec((8_usize..250, any::<u8>()), 1..6)) {
             let mut bytes = encode(&index(), 4096, 77);

@@ -1,4 +1,4 @@
-//! Shards in an object store: finds their indexes and the byte range of each sample.
+//! Opens shards in an object store, and reads their samples.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -21,25 +21,25 @@ use crate::medium::HeldFile;
 use crate::medium::ahead::Remote;
 use crate::model::{Object, Sample};
 
-/// Number of threads, and therefore of concurrent requests, while shards are opened.
-const OPENING: usize = 128;
-/// Number of shards that are scanned concurrently, in chunks of [`CHUNK`] bytes. Together, the
-/// chunks take 256 MiB.
-const SCANS: usize = 16;
+/// Number of threads that open shards, and thus of concurrent requests.
+const MAX_REQUESTS: usize = 128;
+/// Number of shards that are scanned concurrently, in chunks of [`CHUNK`] bytes. All chunks
+/// together take 256 MiB.
+const MAX_SCANS: usize = 16;
 const CHUNK: u64 = 16 << 20;
-/// Minimum size of a shard whose index is cached on the local disk.
-const KEEP_INDEX: u64 = 1 << 20;
-/// Names shorter than this are never truncated in a header, which has space for 100 bytes.
-const SHORT: usize = 96;
-/// Number of bytes that are read to detect a manifest. Most manifests are smaller, so one round
-/// trip reads the whole manifest.
-const WHOLE: u64 = 1 << 20;
-/// Largest file size that a header can represent in octal.
-const MOST_OCTAL: u64 = (8 << 30) - 1;
+/// Indexes are cached on the local disk for shards of at least this many bytes.
+const MIN_CACHED: u64 = 1 << 20;
+/// Names shorter than this are complete in a header, which has space for 100 bytes.
+const MAX_COMPLETE_NAME: usize = 96;
+/// Number of bytes that are read to detect a manifest. Most manifests are smaller, so this reads
+/// them completely in one round trip.
+const MANIFEST_READ: u64 = 1 << 20;
+/// The largest file size that a header can represent in octal.
+const MAX_OCTAL: u64 = (8 << 30) - 1;
 /// Maximum size of an index object, in bytes.
-const MOST_INDEX: u64 = 1 << 30;
+const MAX_INDEX: u64 = 1 << 30;
 
-/// Returns whether a URL names a single shard.
+/// Returns whether a URL denotes a single shard.
 fn is_shard(url: &str) -> bool {
     url.as_bytes().last_chunk::<4>().is_some_and(|end| url.len() > 4 && end.eq_ignore_ascii_case(b".tar"))
 }
@@ -49,8 +49,8 @@ fn is_hub(url: &str) -> bool {
     url.split_once("://").is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("hf"))
 }
 
-/// Returns whether an object belongs to the set at `base`. As in a local folder, hidden files and
-/// files in subfolders do not.
+/// Returns whether an object belongs to the set at `base`. Hidden files and files in subfolders do
+/// not, as in a local folder.
 fn is_own(base: &str, object: &Object) -> bool {
     let name = object.url.strip_prefix(base).unwrap_or(&object.url);
     is_shard(name) && !name.starts_with('.') && !name.contains('/')
@@ -66,26 +66,26 @@ fn in_parallel<T: Send, S: Sync>(threads: usize, items: &[S], make: impl Fn(&S) 
     Ok(pool.install(|| items.par_iter().with_max_len(1).map(make).collect()))
 }
 
-/// A shard, and the object next to it that contains its index, if there is one.
+/// A shard, and the object next to it that contains its index, if any.
 type Pair = (Object, Option<Object>);
 
 /// Opens the shards at `url`, which is a single shard, a pattern, a manifest, or a prefix. Below a
-/// prefix, opens the shards of the manifest if there is one, or else all objects whose names end in
-/// `.tar`. If the objects below the prefix are already known, they are passed as `listed`.
+/// prefix, opens the shards of the manifest if there is one, or else all `.tar` objects. `listed`
+/// contains the objects below the prefix, or is empty if they are not known yet.
 ///
-/// The index of a shard comes from the local index cache, from the object `NAME.tar.index` next to
-/// the shard, or from a scan, which reads the whole shard once.
+/// The index of a shard is loaded from the local index cache, or else from the object
+/// `NAME.tar.index` next to the shard. If neither exists, the whole shard is read once to build it.
 ///
 /// # Errors
 /// If a shard does not exist or is not a tar file, or if there are no shards.
 pub(super) fn open(url: &str, remote: &Remote, listed: &[Object]) -> Result<Vec<(Object, Index)>> {
     let (pairs, entries) = if shards::has_braces(Path::new(url)) {
-        let urls = shards::braces(url).map_err(|cause| Error::config(cause).at_path(url))?;
-        (named(url, &urls, remote)?, Vec::new())
+        let urls = shards::expand_braces(url).map_err(|cause| Error::config(cause).at_path(url))?;
+        (look_up(url, &urls, remote)?, Vec::new())
     } else if is_shard(url) {
-        match named(url, &[url.to_owned()], remote) {
-            // `url` may be the name under which a set was packed as several shards.
-            Err(e) if !e.is_transient() => match manifest::manifest_of(url) {
+        match look_up(url, &[url.to_owned()], remote) {
+            // `url` may be the target of a set that was packed as several shards.
+            Err(e) if !e.is_transient() => match manifest::manifest_name(url) {
                 Some(manifest) if exists(remote, &manifest) => below(&manifest, remote, listed)?,
                 _ => return Err(e),
             },
@@ -94,7 +94,7 @@ pub(super) fn open(url: &str, remote: &Remote, listed: &[Object]) -> Result<Vec<
     } else {
         below(url, remote, listed)?
     };
-    let opened = indexed(pairs, remote)?;
+    let opened = with_indexes(pairs, remote)?;
     for (entry, (object, index)) in entries.iter().zip(&opened) {
         manifest::check_samples(entry, index.len()).map_err(|e| e.at_path(&object.url))?;
     }
@@ -111,22 +111,22 @@ fn find<'a>(objects: &'a [Object], url: &str) -> Option<&'a Object> {
     Some(&objects[objects.binary_search_by(|object| object.url.as_str().cmp(url)).ok()?])
 }
 
-/// Lists the objects below `url`. They are sorted by URL, because sample indices must not depend on
-/// the order in which the store lists objects.
-fn sorted(remote: &Remote, url: &str) -> Result<Vec<Object>> {
+/// Lists the objects below `url`, sorted by URL. Sample indices must not depend on the order in
+/// which the store lists objects.
+fn list_sorted(remote: &Remote, url: &str) -> Result<Vec<Object>> {
     let mut below = remote.list(url)?;
     below.sort_by(|a, b| a.url.cmp(&b.url));
     Ok(below)
 }
 
 /// Looks up the shards at `urls`, which the pattern `url` expands to.
-fn named(url: &str, urls: &[String], remote: &Remote) -> Result<Vec<Pair>> {
-    // The Hub versions a dataset as a whole. A single listing ensures that all shards come from the
-    // same commit.
+fn look_up(url: &str, urls: &[String], remote: &Remote) -> Result<Vec<Pair>> {
+    // The Hub versions whole datasets. Use a single listing, so that all shards come from the same
+    // commit.
     if is_hub(url) {
         let start = &url[..url.find('{').unwrap_or(url.len())];
-        let below = sorted(remote, start.rsplit_once('/').map_or(start, |(folder, _)| folder))?;
-        let absent = |url: &str| Error::in_source("no such object in the listed commit").at_path(url);
+        let below = list_sorted(remote, start.rsplit_once('/').map_or(start, |(folder, _)| folder))?;
+        let absent = |url: &str| Error::in_source("the commit contains no object at this URL").at_path(url);
         let pair = |url: &String| {
             let shard = find(&below, url).ok_or_else(|| absent(url))?;
             Ok((shard.clone(), find(&below, &format!("{url}.index")).cloned()))
@@ -135,11 +135,11 @@ fn named(url: &str, urls: &[String], remote: &Remote) -> Result<Vec<Pair>> {
     }
     // Look up each shard and its index concurrently, to save a round trip.
     let all: Vec<_> = urls.iter().flat_map(|url| [(url.clone(), false), (format!("{url}.index"), true)]).collect();
-    let found = in_parallel(OPENING, &all, |(url, is_index)| {
+    let found = in_parallel(MAX_REQUESTS, &all, |(url, is_index)| {
         let (url, is_index) = (url.clone(), *is_index);
         remote.repeated(move |store| match store.object(&url) {
-            // Most shards have no index, so a missing index is not an error. But a transient error
-            // must not lead to a scan of the whole shard.
+            // A missing index is not an error, because most shards have none. A transient error is
+            // one, because ignoring it would cause a scan of the whole shard.
             Err(e) if is_index && !e.is_transient() => Ok(None),
             found => found.map(Some),
         })
@@ -152,15 +152,15 @@ fn named(url: &str, urls: &[String], remote: &Remote) -> Result<Vec<Pair>> {
 }
 
 /// If `url` is a manifest, returns its shards and entries. Otherwise, returns the shards below
-/// `url`, and the entries of the manifest among them, if there is one.
+/// `url`, and the entries of the manifest below `url`, if there is one.
 fn below(url: &str, remote: &Remote, listed: &[Object]) -> Result<(Vec<Pair>, Vec<Entry>)> {
     let is_manifest = manifest::is_named_manifest(Path::new(url));
     let base = if is_manifest { url.rfind('/').map_or("", |slash| &url[..slash]) } else { url };
     let base = format!("{}/", base.trim_end_matches('/'));
-    let asked;
+    let listing;
     let below = if is_manifest || listed.is_empty() {
-        asked = sorted(remote, &base)?;
-        &asked
+        listing = list_sorted(remote, &base)?;
+        &listing
     } else {
         listed
     };
@@ -173,34 +173,34 @@ fn below(url: &str, remote: &Remote, listed: &[Object]) -> Result<(Vec<Pair>, Ve
     Ok((shards.into_iter().map(|shard| (shard.clone(), index(shard))).collect(), entries))
 }
 
-/// Returns each shard with its index. Shards without an index are scanned.
-fn indexed(pairs: Vec<Pair>, remote: &Remote) -> Result<Vec<(Object, Index)>> {
-    let kept = in_parallel(OPENING, &pairs, |(shard, index)| match (kept_here(shard), index) {
-        (None, Some(index)) => next_to(remote, shard, index),
-        (kept, _) => Ok(kept),
+/// Returns each shard with its index. Scans the shards that have no stored index.
+fn with_indexes(pairs: Vec<Pair>, remote: &Remote) -> Result<Vec<(Object, Index)>> {
+    let found_indexes = in_parallel(MAX_REQUESTS, &pairs, |(shard, index)| match (cached_index(shard), index) {
+        (None, Some(index)) => adjacent_index(remote, shard, index),
+        (cached, _) => Ok(cached),
     })?;
-    let kept = kept.into_iter().collect::<Result<Vec<_>>>()?;
+    let found_indexes = found_indexes.into_iter().collect::<Result<Vec<_>>>()?;
     let missing: Vec<&Object> =
-        pairs.iter().zip(&kept).filter(|(_, index)| index.is_none()).map(|((shard, _), _)| shard).collect();
+        pairs.iter().zip(&found_indexes).filter(|(_, index)| index.is_none()).map(|((shard, _), _)| shard).collect();
     if !missing.is_empty() {
         let bytes: u64 = missing.iter().map(|shard| shard.len).sum();
         let shards = counted(missing.len(), "shard has", "shards have");
-        tracing::info!("{shards} no index: reading {bytes} bytes once to build it");
+        tracing::info!("{shards} no index; reading {bytes} bytes once to build it");
     }
-    // The results are in order, so if several shards are invalid, the first one is reported.
-    let mut scanned = in_parallel(SCANS, &missing, |shard| scan(remote, shard))?.into_iter();
-    let opened = pairs.into_iter().zip(kept).map(|((object, _), index)| {
-        let index = index.map_or_else(|| scanned.next().expect("one for each missing index"), Ok)?;
+    // The results are in the order of the shards, so the first invalid shard is reported.
+    let mut scanned = in_parallel(MAX_SCANS, &missing, |shard| scan(remote, shard))?.into_iter();
+    let opened = pairs.into_iter().zip(found_indexes).map(|((object, _), index)| {
+        let index = index.map_or_else(|| scanned.next().expect("there is a scan for each missing index"), Ok)?;
         Ok((object, index))
     });
     opened.collect()
 }
 
-/// Returns the shards of the manifest `name` among the objects `below` the URL `base`. Without a
-/// name, returns the shards of the only manifest, or no shards if there is no manifest.
+/// Returns the shards of the manifest `name` among the objects `below` the URL `base`. If `name` is
+/// `None`, returns the shards of the only manifest, or no shards if there is no manifest.
 ///
 /// # Errors
-/// If the manifest cannot be read, its shards are missing, or there are several manifests.
+/// If the manifest cannot be read, if its shards are missing, or if there are several manifests.
 fn in_manifest(remote: &Remote, base: &str, name: Option<&str>, below: &[Object]) -> Result<Vec<Entry>> {
     let mut manifests = Vec::new();
     for object in below.iter().filter(|object| manifest::is_named_manifest(Path::new(&object.url))) {
@@ -208,41 +208,42 @@ fn in_manifest(remote: &Remote, base: &str, name: Option<&str>, below: &[Object]
         if name.map_or(found.contains('/'), |name| name != found) {
             continue;
         }
-        let start = remote.bytes(object, 0, object.len.min(WHOLE))?;
-        let key = &start[..start.len().min(manifest::START)];
+        let start = remote.bytes(object, 0, object.len.min(MANIFEST_READ))?;
+        let key = &start[..start.len().min(manifest::KEY_RANGE)];
         if name.is_some() || manifest::is_manifest(Path::new(&object.url), key) {
             manifests.push((found.to_owned(), (object, start)));
         }
     }
     if name.is_none() {
         let names: Vec<&str> = below.iter().filter_map(|object| object.url.strip_prefix(base)).collect();
-        manifest::unmerged(&names).map_err(|e| e.at_path(base))?;
+        manifest::check_merged(&names).map_err(|e| e.at_path(base))?;
     }
-    let chosen = manifest::only(manifests).map_err(|e| e.at_path(base))?;
+    let chosen = manifest::choose_only(manifests).map_err(|e| e.at_path(base))?;
     let Some((found, (object, start))) = chosen else {
-        return name.map_or(Ok(Vec::new()), |_| Err(Error::in_source("no such object").at_path(base)));
+        return name.map_or(Ok(Vec::new()), |_| Err(Error::in_source("the manifest does not exist").at_path(base)));
     };
     let tars = below.iter().filter(|object| is_own(base, object));
     let tars = tars.map(|tar| (tar.url.strip_prefix(base).unwrap_or(&tar.url).to_owned(), tar.len)).collect();
-    if object.len > manifest::MOST {
+    if object.len > manifest::MAX_BYTES {
         return Err(Error::in_source(format!(
-            "the manifest has {} bytes: the limit is {}",
+            "the manifest has {} bytes: expected at most {}",
             object.len,
-            manifest::MOST
+            manifest::MAX_BYTES
         ))
         .at_path(&object.url));
     }
-    let bytes = if object.len > WHOLE { remote.bytes(object, 0, object.len)? } else { start };
+    let bytes = if object.len > MANIFEST_READ { remote.bytes(object, 0, object.len)? } else { start };
     let shards = Manifest::parse(&bytes).and_then(|manifest| manifest.choose(&found, &tars, name.is_none()));
     shards.map_err(|e| e.at_path(format!("{base}{found}")))
 }
 
-/// Returns the index in the object next to the shard if it was built for a tar of this length.
+/// Returns the index in the object next to the shard, if it is valid for a tar of the shard's
+/// length.
 ///
 /// # Errors
-/// If the request fails. An index that may not be read counts as missing.
-fn next_to(remote: &Remote, shard: &Object, index: &Object) -> Result<Option<Index>> {
-    let Some(len) = usize::try_from(index.len).ok().filter(|_| index.len <= MOST_INDEX) else { return Ok(None) };
+/// If the request fails. An index that must not be read, for lack of permission, counts as missing.
+fn adjacent_index(remote: &Remote, shard: &Object, index: &Object) -> Result<Option<Index>> {
+    let Some(len) = usize::try_from(index.len).ok().filter(|_| index.len <= MAX_INDEX) else { return Ok(None) };
     let mut bytes = vec![0; len];
     let found = match remote.direct(index, 0, &mut bytes) {
         Ok(()) => sidecar::decode_for(&bytes, shard.len, None),
@@ -255,21 +256,21 @@ fn next_to(remote: &Remote, shard: &Object, index: &Object) -> Result<Option<Ind
     Ok(found)
 }
 
-/// Returns the locally cached index for this version of the shard.
-fn kept_here(shard: &Object) -> Option<Index> {
-    let (path, version) = (kept_path(shard)?, version(shard)?);
+/// Returns the locally cached index of this version of the shard.
+fn cached_index(shard: &Object) -> Option<Index> {
+    let (path, version) = (cache_path(shard)?, version(shard)?);
     sidecar::decode_for(&sidecar::load_bytes(&path)?, shard.len, Some(version))
 }
 
-/// Returns an identifier of the shard's content, derived from its ETag. A weak ETag does not
-/// identify the bytes.
+/// Returns an identifier of the shard's content, which is a hash of its ETag. Returns `None` if the
+/// ETag is weak, because a weak ETag does not identify the bytes.
 fn version(shard: &Object) -> Option<u64> {
     Some(fnv1a(shard.tag.as_ref().filter(|tag| !tag.starts_with("W/"))?.as_bytes()))
 }
 
-/// Returns the path of the shard's cached index in `$WARPFEED_CACHE/index`, or in the user's cache
-/// folder if that variable is not set.
-fn kept_path(shard: &Object) -> Option<PathBuf> {
+/// Returns the path of the shard's index in the local cache, which is `$WARPFEED_CACHE/index`, or
+/// `warpfeed/index` in the user's cache folder if the variable is not set.
+fn cache_path(shard: &Object) -> Option<PathBuf> {
     let folder = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let user = || folder("XDG_CACHE_HOME").or_else(|| Some(env::home_dir()?.join(".cache")));
     let root = folder("WARPFEED_CACHE").or_else(|| Some(user()?.join("warpfeed")))?;
@@ -281,8 +282,8 @@ fn kept_path(shard: &Object) -> Option<PathBuf> {
 fn scan(remote: &Remote, shard: &Object) -> Result<Index> {
     let chunks = Chunks { remote, shard, chunk: Mutex::default() };
     let index = Index::scan(&chunks).map_err(|e| e.at_path(&shard.url))?;
-    if shard.len >= KEEP_INDEX
-        && let (Some(path), Some(version)) = (kept_path(shard), version(shard))
+    if shard.len >= MIN_CACHED
+        && let (Some(path), Some(version)) = (cache_path(shard), version(shard))
     {
         let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
         if let Err(e) = folder.and_then(|()| index_file::store(&path, &sidecar::encode(&index, shard.len, version))) {
@@ -292,11 +293,11 @@ fn scan(remote: &Remote, shard: &Object) -> Result<Index> {
     Ok(index)
 }
 
-/// Reads a shard sequentially, in large chunks.
+/// Reads a shard sequentially in large chunks.
 struct Chunks<'a> {
     remote: &'a Remote,
     shard: &'a Object,
-    /// Offset and bytes of the current chunk.
+    /// The offset and the bytes of the current chunk.
     chunk: Mutex<(u64, Vec<u8>)>,
 }
 
@@ -311,8 +312,8 @@ impl Bytes for Chunks<'_> {
         let inside = |start: u64, have: usize| at >= start && at + len as u64 <= start + have as u64;
         if !inside(*start, bytes.len()) {
             let wanted = (len as u64).max(CHUNK).min(self.shard.len - at);
-            // Drop the old buffer first: a failed read must not leave stale bytes behind, and a
-            // cancelled read may still write to its buffer.
+            // Drop the old buffer first, because a failed read must not leave stale bytes behind,
+            // and a canceled read may still write to its buffer.
             *bytes = Vec::new();
             *bytes = self.remote.bytes(self.shard, at, wanted)?;
             *start = at;
@@ -324,9 +325,9 @@ impl Bytes for Chunks<'_> {
 }
 
 /// Returns the byte range of `fields` in a shard. The files of a sample are adjacent, so the range
-/// also includes the header of each file. [`checked`] uses the headers to detect an index that
-/// belongs to a different tar. The targets of links are elsewhere, so they are excluded. If all
-/// fields are links, returns the range of the first one.
+/// includes their headers, which [`verify_field`] uses to detect that the index belongs to a
+/// different tar. The range excludes links, because their targets are elsewhere. If all fields are
+/// links, returns the range of the first one.
 pub(super) fn span(fields: &[Field]) -> Range<u64> {
     let own = || fields.iter().filter(|field| !field.is_linked());
     let all = || own().chain(fields.first().filter(|_| own().next().is_none()));
@@ -335,18 +336,18 @@ pub(super) fn span(fields: &[Field]) -> Range<u64> {
     start.saturating_sub(BLOCK as u64)..end
 }
 
-/// Returns the bytes of the field `name` of sample `key`, which are located at `field` in the tar.
-/// `bytes` is the part of the tar that starts at offset `start`.
+/// Returns the bytes of the field `name` of sample `key`, which are at `field` in the tar. `bytes`
+/// is the part of the tar that starts at offset `start`.
 ///
 /// # Errors
-/// If the header at this location belongs to a different file.
-pub(super) fn checked<'a>(bytes: &'a [u8], start: u64, key: &str, name: &str, field: &Field) -> Result<&'a [u8]> {
+/// If the header before these bytes belongs to a different file.
+pub(super) fn verify_field<'a>(bytes: &'a [u8], start: u64, key: &str, name: &str, field: &Field) -> Result<&'a [u8]> {
     let file = || {
         let at = usize::try_from(field.offset().checked_sub(start)?).ok()?;
         let header = Header::parse(bytes.get(at.checked_sub(BLOCK)?..at)?.first_chunk()?).ok()?;
-        // If a file is huge or its name is long, the actual size or name is in a preceding PAX
+        // The actual size of a huge file, or the full name if it is long, is in a preceding PAX
         // header.
-        let huge = field.len() > MOST_OCTAL && matches!(header.size, 0 | MOST_OCTAL);
+        let huge = field.len() > MAX_OCTAL && matches!(header.size, 0 | MAX_OCTAL);
         let same = (header.size == field.len() || huge)
             && matches!(header.kind, b'0' | b'7' | 0)
             && (field.is_linked() || is_named(&header.name, key, name));
@@ -355,31 +356,32 @@ pub(super) fn checked<'a>(bytes: &'a [u8], start: u64, key: &str, name: &str, fi
     file().ok_or_else(|| {
         let (offset, len) = (field.offset(), field.len());
         Error::in_source(format!(
-            "the index does not match the tar: no file {key}.{name} of {len} bytes at offset {offset}; rebuild or \
-             remove NAME.tar.index"
+            "the index does not match the tar, which has no file {key}.{name} of {len} bytes at offset {offset}: \
+             rebuild or delete NAME.tar.index"
         ))
     })
 }
 
-/// Returns whether the file whose header contains the name `path` may be the field `name` of sample
+/// Returns whether a file with the name `path` in its header may be the field `name` of sample
 /// `key`.
 fn is_named(path: &[u8], key: &str, name: &str) -> bool {
     let Some(path) = std::str::from_utf8(path).ok().filter(|path| path.is_ascii()) else { return true };
-    // A long name is truncated in this header. The full name is in a preceding header.
-    if path.len() >= SHORT || key.len() + name.len() >= SHORT || !name.is_ascii() {
+    // A long name is truncated in this header; the full name is in a preceding header.
+    if path.len() >= MAX_COMPLETE_NAME || key.len() + name.len() >= MAX_COMPLETE_NAME || !name.is_ascii() {
         return true;
     }
-    // If a file name cannot represent the key, the key is in a preceding header as well.
+    // The same holds for a key that a file name cannot represent.
     let expressible = key.is_ascii() && !key.contains(['.', '\0']) && key.split('/').all(|part| !part.is_empty());
-    index::parts(path.trim_start_matches("./")).is_some_and(|(stem, extension)| {
+    index::split_name(path.trim_start_matches("./")).is_some_and(|(stem, extension)| {
         format::field(&extension.to_lowercase()) == name && (stem == key || !expressible)
     })
 }
 
-/// Reads `fields` of sample `index` in `file` and adds them to `sample`.
+/// Reads `fields` of sample `index` in `file`, and adds them to `sample`.
 ///
 /// # Errors
-/// If a read fails, or if the shard does not contain the expected file at the offset in the index.
+/// If a read fails, or if the shard does not contain the expected files at the offsets in the
+/// index.
 pub(super) fn read<'a>(
     file: &HeldFile,
     index: usize,
@@ -389,13 +391,13 @@ pub(super) fn read<'a>(
     sample: &mut Sample<'a>,
 ) -> Result<()> {
     let span = span(fields);
-    let is_apart = |field: &Field| field.offset() < span.start + BLOCK as u64 || field.end() > span.end;
-    let apart = fields.iter().filter(|field| is_apart(field));
-    let more = apart.clone().fold(0u64, |sum, field| sum.saturating_add(BLOCK as u64 + field.len()));
+    let is_separate = |field: &Field| field.offset() < span.start + BLOCK as u64 || field.end() > span.end;
+    let separate = fields.iter().filter(|field| is_separate(field));
+    let more = separate.clone().fold(0u64, |sum, field| sum.saturating_add(BLOCK as u64 + field.len()));
     let mut len = (span.end - span.start) as usize;
     let buffer = room(scratch, (len as u64).saturating_add(more))?;
     file.fill_for(index as u64, span.start, &mut buffer[..len])?;
-    for field in apart {
+    for field in separate {
         let to = &mut buffer[len..][..BLOCK + field.len() as usize];
         file.fill(field.offset().saturating_sub(BLOCK as u64), to)?;
         len += to.len();
@@ -405,13 +407,13 @@ pub(super) fn read<'a>(
     for field in fields {
         let name = &names[field.name()];
         let mut start = span.start;
-        let from = if is_apart(field) {
+        let from = if is_separate(field) {
             start = field.offset().saturating_sub(BLOCK as u64);
             rest.split_off(..BLOCK + field.len() as usize).unwrap_or_default()
         } else {
             bytes
         };
-        sample.push(name, checked(from, start, sample.key(), name, field)?)?;
+        sample.push(name, verify_field(from, start, sample.key(), name, field)?)?;
     }
     Ok(())
 }
@@ -424,7 +426,7 @@ mod tests {
     fn cached_index_depends_on_url_and_server() {
         let shard = |url: &str, server: Option<&str>| {
             let object = Object { url: url.into(), len: 9, tag: None, server: server.map(Into::into) };
-            kept_path(&object).expect("a user has a folder")
+            cache_path(&object).expect("the user has a home folder")
         };
         let names = [
             shard("s3://b/x.tar", None),
@@ -447,7 +449,7 @@ mod tests {
             ("a/2.jpg", "a/1", "jpg", false),
             ("1.jpg", "a/1", "jpg", false),
             ("1", "1", "jpg", false),
-            // The actual key, `v1.5`, is in a PAX header.
+            // The actual key, `v1.5`, is in a preceding PAX header.
             ("v1_5.jpg", "v1.5", "jpg", true),
             ("v1_5.cls", "v1.5", "jpg", false),
             (&long, "a", "jpg", true),

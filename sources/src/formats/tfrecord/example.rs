@@ -1,4 +1,4 @@
-//! Parser for `tf.train.Example` messages (`tensorflow/core/example/example.proto`).
+//! Parses `tf.train.Example` messages (see `tensorflow/core/example/example.proto`).
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -9,10 +9,10 @@ use crate::model::value::Element;
 use crate::values::protobuf::{Field, Fields, varint};
 use crate::values::record::{Found, Named};
 
-/// Values of a feature.
+/// The values of a feature.
 enum Values<'a> {
     Bytes(Vec<&'a [u8]>),
-    /// Encoded floats: each slice is a packed run or a single element.
+    /// Little-endian floats. Each slice is a packed run or a single element.
     Floats(Vec<&'a [u8]>),
     Ints(Vec<i64>),
     Nothing,
@@ -29,11 +29,11 @@ impl Values<'_> {
     }
 }
 
-/// Calls `each` with the number and the value of each field in a message.
-fn fields<'a>(message: &'a [u8], mut each: impl FnMut(u64, Field<'a>) -> Result<()>) -> Result<()> {
+/// Calls `visit` with the number and the value of each field of a message.
+fn for_each_field<'a>(message: &'a [u8], mut visit: impl FnMut(u64, Field<'a>) -> Result<()>) -> Result<()> {
     Fields::new(message).try_for_each(|field| {
         let (_, number, field) = field.map_err(|cause| Error::in_source(format!("tf.train.Example: {cause}")))?;
-        each(number, field)
+        visit(number, field)
     })
 }
 
@@ -43,14 +43,14 @@ fn unexpected(what: &str) -> Error {
     ))
 }
 
-/// Calls `each` with the name and the values of each feature in a record.
-fn features<'a>(record: &'a [u8], mut each: impl FnMut(&'a str, Values<'a>) -> Result<()>) -> Result<()> {
-    fields(record, |number, field| {
+/// Calls `visit` with the name and the values of each feature of a record.
+fn for_each_feature<'a>(record: &'a [u8], mut visit: impl FnMut(&'a str, Values<'a>) -> Result<()>) -> Result<()> {
+    for_each_field(record, |number, field| {
         let (1, Field::Bytes(features)) = (number, field) else { return Err(unexpected("a field")) };
-        fields(features, |number, field| {
+        for_each_field(features, |number, field| {
             let (1, Field::Bytes(entry)) = (number, field) else { return Err(unexpected("a feature")) };
             let (mut name, mut feature) = ("", &[][..]);
-            fields(entry, |number, field| {
+            for_each_field(entry, |number, field| {
                 match (number, field) {
                     (1, Field::Bytes(key)) => {
                         let text = std::str::from_utf8(key);
@@ -62,7 +62,7 @@ fn features<'a>(record: &'a [u8], mut each: impl FnMut(&'a str, Values<'a>) -> R
                 }
                 Ok(())
             })?;
-            each(name, values(name, feature)?)
+            visit(name, values(name, feature)?)
         })
     })
 }
@@ -70,7 +70,7 @@ fn features<'a>(record: &'a [u8], mut each: impl FnMut(&'a str, Values<'a>) -> R
 fn values<'a>(name: &str, feature: &'a [u8]) -> Result<Values<'a>> {
     let mut values = Values::Nothing;
     let bad = || unexpected(&format!("feature {name:?}"));
-    fields(feature, |kind, field| {
+    for_each_field(feature, |kind, field| {
         let Field::Bytes(list) = field else { return Err(bad()) };
         values = match kind {
             1 => Values::Bytes(Vec::new()),
@@ -78,7 +78,7 @@ fn values<'a>(name: &str, feature: &'a [u8]) -> Result<Values<'a>> {
             3 => Values::Ints(Vec::new()),
             _ => return Err(bad()),
         };
-        fields(list, |number, value| {
+        for_each_field(list, |number, value| {
             match (number, &mut values, value) {
                 (1, Values::Bytes(all), Field::Bytes(bytes)) => all.push(bytes),
                 (1, Values::Floats(all), Field::Bytes(packed)) if packed.len() % 4 == 0 => all.push(packed),
@@ -98,12 +98,12 @@ fn values<'a>(name: &str, feature: &'a [u8]) -> Result<Values<'a>> {
     Ok(values)
 }
 
-/// Adds to `lists` the names of the features that have several values in `record`.
+/// Adds the names of the features that have several values in `record` to `lists`.
 ///
 /// # Errors
 /// If the record is not a `tf.train.Example`.
 pub(super) fn find_lists(record: &[u8], lists: &mut BTreeSet<String>) -> Result<()> {
-    features(record, |name, values| {
+    for_each_feature(record, |name, values| {
         if values.len() > 1 && !lists.contains(name) {
             lists.insert(name.to_owned());
         }
@@ -112,19 +112,19 @@ pub(super) fn find_lists(record: &[u8], lists: &mut BTreeSet<String>) -> Result<
 }
 
 /// Returns the features of a record as cells. Features in `lists` become arrays or lists even if
-/// they have a single value. Values that must be converted are written to `page`.
+/// they have a single value. Appends values that must be converted to `page`.
 ///
 /// # Errors
-/// If the record is not a `tf.train.Example`, or a feature that is not in `lists` has several
+/// If the record is not a `tf.train.Example`, or if a feature that is not in `lists` has several
 /// values.
-pub(super) fn row<'a>(record: &'a [u8], lists: &BTreeSet<String>, page: &mut Vec<u8>) -> Result<Vec<Named<'a>>> {
+pub(super) fn read_row<'a>(record: &'a [u8], lists: &BTreeSet<String>, page: &mut Vec<u8>) -> Result<Vec<Named<'a>>> {
     let mut row = Vec::new();
-    features(record, |name, values| {
+    for_each_feature(record, |name, values| {
         let listed = lists.contains(name);
         let count = values.len();
         if count > 1 && !listed {
             return Err(Error::in_source(format!(
-                "{name:?} has {count} values, but a single value in the samples that determine the columns"
+                "{name:?} has {count} values: expected at most one, as in the records that determine the columns"
             )));
         }
         let sides = [count];
@@ -137,7 +137,7 @@ pub(super) fn row<'a>(record: &'a [u8], lists: &BTreeSet<String>, page: &mut Vec
                 let texts: std::result::Result<Vec<&str>, _> =
                     values.iter().map(|value| std::str::from_utf8(value)).collect();
                 let texts = texts.map_err(|_| {
-                    Error::in_source(format!("{name:?} is a list of bytes, and not all of its items are UTF-8 text"))
+                    Error::in_source(format!("{name:?} is a list of bytes: expected UTF-8 text in all of its items"))
                 })?;
                 serde_json::to_writer(&mut *page, &texts).expect("writing to a Vec succeeds");
                 Found::Json(Part::since(start, page))

@@ -1,10 +1,10 @@
-//! TFRecord files that contain `tf.train.Example` messages.
+//! Reads TFRecord files of `tf.train.Example` messages.
 //!
-//! 1. [`TfRecord`]: the source.
-//! 2. `shard`: one TFRecord file, and the offsets of its records.
-//! 3. `example`: parser that converts the features of a record to cells.
+//! 1. `set`: [`TfRecord`], the source.
+//! 2. `shard`: locates and reads the records in one TFRecord file.
+//! 3. `example`: converts the features of a record to cells.
 //!
-//! `row` registers the format, and `detect` detects its files.
+//! `row` contains the format's entry in `DATA_FORMATS`, and `detect` recognizes its files.
 
 mod detect;
 #[cfg(feature = "arrays")]

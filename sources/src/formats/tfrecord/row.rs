@@ -1,4 +1,4 @@
-//! Registers the format.
+//! The TFRecord format's entry in `DATA_FORMATS`.
 
 use super::detect::is_records_name;
 use crate::error::Result;
@@ -21,14 +21,14 @@ pub(crate) const ROW: DataFormat = DataFormat {
     )
 };
 
-/// Maximum number of entries that are inspected to detect a folder of TFRecord files. A folder may
-/// contain millions of entries.
-const LOOKED_AT: usize = 64;
+/// Maximum number of entries that are inspected to detect a folder of TFRecord files, because a
+/// folder may contain millions of entries.
+const MAX_INSPECTED: usize = 64;
 
-/// Returns whether the first entries of a folder include a TFRecord file, but no subfolder.
+/// Returns whether the first entries of a folder include a TFRecord file and no subfolder.
 fn is_records_folder(folder: Tree<'_>) -> Result<bool> {
     let mut found = false;
-    for entry in folder.entries().take(LOOKED_AT) {
+    for entry in folder.entries().take(MAX_INSPECTED) {
         let (name, is_folder) = entry?;
         if is_folder {
             return Ok(false);

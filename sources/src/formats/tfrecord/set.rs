@@ -1,4 +1,4 @@
-//! The source [`TfRecord`].
+//! The source [`TfRecord`], which reads samples from TFRecord files.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::detect::is_records_name;
 use super::example;
-use super::shard::Places;
+use super::shard::Offsets;
 use crate::error::{Error, Result, copied};
 use crate::machine::file;
 use crate::medium::download::Companions;
@@ -18,39 +18,40 @@ use crate::model::{Lookahead, Prefetcher, Sample, Source};
 use crate::options::Options;
 use crate::values::record::{Found, Holds, Named, Rows, Survey};
 
-/// Samples from `tf.train.Example` messages in one TFRecord file or a folder of shards.
+/// The `tf.train.Example` messages in a TFRecord file or in a folder of shards, as samples.
 ///
-/// **Columns.** Each feature becomes a column. Its name is converted to lower case, with `_` in
-/// place of `/`. `image/encoded` is the image. `image/class/label` is the label if it is a single
-/// integer or text. Other names follow the rules for typed columns. Bytes that are valid text are
-/// treated as text. Opening reads up to 64 records. If a feature has several values in any of them,
-/// it becomes an array, or a JSON list if the values are text. Features may be missing in some
-/// records. Note that in ImageNet files of this format, labels start at 1.
+/// **Columns.** Each feature is a column. Field names are in lower case, with `_` in place of `/`.
+/// `image/encoded` is the image, and `image/class/label` is the label if it is a single integer or
+/// text. Other names follow the rules for typed columns. Bytes that are valid text are treated as
+/// text. Opening reads up to 64 records: a feature that has several values in any of them becomes
+/// an array, or a JSON list if the values are text. Records may lack some features. Note that
+/// labels start at 1 in ImageNet files of this format.
 ///
-/// **Shards.** A folder contains files such as `train-00000-of-01024`, or files with the extension
-/// `.tfrecord`, `.tfrecords` or `.tfrec`. If a shard is missing, opening fails. If the folder
-/// contains several splits, append the name of one to the path: `imagenet/train`.
+/// **Shards.** A folder may contain files such as `train-00000-of-01024`, or files with the
+/// extension `.tfrecord`, `.tfrecords` or `.tfrec`. If a shard is missing, opening fails. If the
+/// folder contains several splits, append the name of a split to the path: `imagenet/train`.
 ///
-/// **Index.** Opening reads the length of each record to find the offsets. For a file of 16 MiB or
-/// more, the offsets are stored next to the file in the index `NAME.warpfeed-index`, if the folder
-/// is writable. The index is rebuilt if the size or the modification time of the file changes. In
-/// an object store, records of a file with an index are read with range requests. A file without an
-/// index is downloaded.
+/// **Index.** Opening reads the length of each record to locate all records. For a file of 16 MiB
+/// or more, it stores the resulting index next to the file in `NAME.warpfeed-index`, if the folder
+/// is writable. The index is rebuilt when the size or the modification time of the file has
+/// changed. In an object store, a file with an index is read with range requests, whereas a file
+/// without an index is downloaded.
 ///
-/// **Checksums.** Opening verifies the checksums of the record lengths. Reading a sample verifies
-/// the checksum of its record.
+/// **Checksums.** Building the index verifies the checksums of the record lengths. Reading a sample
+/// verifies both checksums of its record.
 ///
 /// Files compressed with gzip are not supported.
 pub struct TfRecord {
-    shards: Arc<Files<Places>>,
-    /// Name of each shard, as used in keys.
+    shards: Arc<Files<Offsets>>,
+    /// The name of each shard in keys.
     names: Vec<String>,
+    /// The features that have several values in some records.
     lists: BTreeSet<String>,
     rows: Rows,
 }
 
-/// Maximum number of records that are read on opening to find the columns.
-const SURVEYED: usize = 64;
+/// Maximum number of records that opening reads to find the columns.
+const MAX_SURVEYED: usize = 64;
 
 impl TfRecord {
     /// Opens the TFRecord file at `path`, or the shards in a folder.
@@ -71,54 +72,54 @@ impl TfRecord {
             true => shards_in(&medium, path, at.part.as_deref())?,
             false => vec![path.to_owned()],
         };
-        let opened = medium.in_parallel(&paths, |path| Places::open(&medium, path))?;
-        let bring = || Self::with(&at.brought(&Companions::NONE, options.mapped)?, options);
-        let Some(opened) = opened.into_iter().collect::<Option<Vec<_>>>() else { return bring() };
-        let shards = Arc::new(Files::new(opened, Places::len)?);
+        let opened = medium.in_parallel(&paths, |path| Offsets::open(&medium, path))?;
+        let download = || Self::with(&at.downloaded(&Companions::NONE, options.mapped)?, options);
+        let Some(opened) = opened.into_iter().collect::<Option<Vec<_>>>() else { return download() };
+        let shards = Arc::new(Files::new(opened, Offsets::len)?);
         if shards.len() == 0 {
             return Err(Error::in_source("the files contain no records").at_path(path));
         }
-        let mut set = TfRecord { shards, names: names_of(&paths), lists: BTreeSet::new(), rows: Rows::default() };
+        let mut set = TfRecord { shards, names: key_names(&paths), lists: BTreeSet::new(), rows: Rows::default() };
         match set.survey(&medium, options).map_err(|e| e.at_path(path))? {
             true => Ok(set),
-            false => bring(),
+            false => download(),
         }
     }
 
-    /// Finds the columns. Returns `false` if the files must be downloaded first, because labels are
-    /// text and all records must be read to find the classes.
+    /// Finds the columns. Returns `false` if the files must be downloaded first: labels are text,
+    /// so all records must be read to find the classes.
     fn survey(&mut self, medium: &Medium, options: &Options) -> Result<bool> {
         let all = self.len();
-        let count = all.min(SURVEYED);
-        // Evenly spaced samples, including the first and the last.
-        let places: Vec<usize> = (0..count).map(|place| place * (all - 1) / (count - 1).max(1)).collect();
+        let count = all.min(MAX_SURVEYED);
+        // Survey evenly spaced records, including the first and the last.
+        let surveyed: Vec<usize> = (0..count).map(|n| n * (all - 1) / (count - 1).max(1)).collect();
         let mut lists = BTreeSet::new();
-        let records = medium.in_parallel(&places, |&place| {
+        let records = medium.in_parallel(&surveyed, |&index| {
             let mut scratch = Vec::new();
-            Ok(self.record(place, &mut scratch).and_then(|part| copied(part.of(&scratch))))
+            Ok(self.record(index, &mut scratch).and_then(|part| copied(part.of(&scratch))))
         })?;
-        for (number, record) in records.iter().enumerate() {
+        for (position, record) in records.iter().enumerate() {
             match record.as_ref().map_err(Error::clone).and_then(|record| example::find_lists(record, &mut lists)) {
-                Err(e) if number == 0 => return Err(e),
-                // Damaged records are skipped here and fail when they are read.
+                Err(e) if position == 0 => return Err(e),
+                // Skip damaged records, because reading them fails anyway.
                 _ => {}
             }
         }
         let (mut survey, mut page) = (Survey::with_text_in_bytes(), Vec::new());
         for record in records.iter().flatten() {
             page.clear();
-            if let Ok(row) = example::row(record, &lists, &mut page) {
+            if let Ok(row) = example::read_row(record, &lists, &mut page) {
                 survey.see(&row, &page)?;
             }
         }
-        // Features can be in any order within a record.
+        // Sort the columns, because features are in no particular order within a record.
         survey.sort();
         let mut wanted = options.wanted();
         let has = |name: &str, types: &[Holds]| survey.holds_of(name).is_some_and(|holds| types.contains(&holds));
         if wanted.image.is_none() && has("image/encoded", &[Holds::Images, Holds::Bytes]) {
             wanted.image = Some("image/encoded".to_owned());
         }
-        // If a sample has several labels, they become a field, not the label.
+        // Several labels of a sample become a field instead of the label.
         let labels = [Holds::Integers, Holds::Text];
         if wanted.label.is_none() && !wanted.without_label && has("image/class/label", &labels) {
             wanted.label = Some("image/class/label".to_owned());
@@ -130,26 +131,26 @@ impl TfRecord {
             if !whole {
                 return Ok(());
             }
-            self.each_text(label, &lists, see)
+            self.for_each_text(label, &lists, see)
         })?;
         (self.rows, self.lists) = (rows, lists);
         Ok(whole)
     }
 
     /// Calls `see` with the index and the text of each record in which the feature `name` is text.
-    fn each_text(&self, name: &str, lists: &BTreeSet<String>, see: &mut dyn FnMut(usize, &str)) -> Result<()> {
+    fn for_each_text(&self, name: &str, lists: &BTreeSet<String>, see: &mut dyn FnMut(usize, &str)) -> Result<()> {
         let (mut scratch, mut page) = (Vec::new(), Vec::new());
-        for number in 0..self.len() {
+        for index in 0..self.len() {
             scratch.clear();
             page.clear();
-            // Damaged records are skipped here and fail when they are read.
-            let Ok(part) = self.record(number, &mut scratch) else { continue };
-            let Ok(row) = example::row(part.of(&scratch), lists, &mut page) else { continue };
+            // Skip damaged records, because reading them fails anyway.
+            let Ok(part) = self.record(index, &mut scratch) else { continue };
+            let Ok(row) = example::read_row(part.of(&scratch), lists, &mut page) else { continue };
             for Named { name: found, content } in row {
                 if let (true, Found::Bytes(part)) = (found == name, content)
                     && let Ok(text) = std::str::from_utf8(part.of(&page))
                 {
-                    see(number, text);
+                    see(index, text);
                 }
             }
         }
@@ -157,14 +158,15 @@ impl TfRecord {
     }
 
     fn record<'a>(&'a self, index: usize, page: &mut Vec<u8>) -> Result<Part<'a>> {
-        let (file, places, number) = self.shards.open(index)?;
-        places.record(file, number, index, page).map_err(|e| e.at_path(&file.path))
+        let (file, offsets, record) = self.shards.open(index)?;
+        offsets.record(file, record, index, page).map_err(|e| e.at_path(&file.path))
     }
 }
 
-/// Returns the names of the files, as used in keys, without the extension: `train-00000-of-00002`
-/// for `train.tfrecord-00000-of-00002`. If this makes names ambiguous, returns the complete names.
-fn names_of(paths: &[PathBuf]) -> Vec<String> {
+/// Returns the names of the files in keys, which omit the extension: `train-00000-of-00002` for
+/// `train.tfrecord-00000-of-00002`. If these names would be ambiguous, returns the complete file
+/// names.
+fn key_names(paths: &[PathBuf]) -> Vec<String> {
     let whole = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let short = |path: &PathBuf| {
         let name = whole(path);
@@ -179,8 +181,8 @@ fn names_of(paths: &[PathBuf]) -> Vec<String> {
     }
 }
 
-/// Lists the shards in `folder` of the split `wanted`, or of the only split, and checks that none
-/// is missing.
+/// Lists the shards in `folder` that belong to the split `wanted`, or to the only split if `wanted`
+/// is `None`. Checks that none of them is missing.
 fn shards_in(medium: &Medium, folder: &Path, wanted: Option<&str>) -> Result<Vec<PathBuf>> {
     let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let paths = splits::choose(folder, splits::group(medium.files_in(folder, is_records_name)?, false, name), wanted)?;
@@ -190,27 +192,27 @@ fn shards_in(medium: &Medium, folder: &Path, wanted: Option<&str>) -> Result<Vec
 
 impl Source for TfRecord {
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        let (shard, number) = self.shards.number(index);
+        let (shard, record) = self.shards.indices(index);
         scratch.clear();
-        write!(scratch, "{}/{number}", self.names[shard]).expect("writing to a Vec succeeds");
+        write!(scratch, "{}/{record}", self.names[shard]).expect("writing to a Vec succeeds");
         let key = Part::Page(0..scratch.len());
         let path = self.shards.path(index);
-        let named = |e: Error| Error::in_source(format!("record {number}: {}", e.cause())).at_path(path);
+        let named = |e: Error| Error::in_source(format!("record {record}: {}", e.cause())).at_path(path);
         let row = match self.record(index, scratch)? {
-            Part::Borrowed(record) => example::row(record, &self.lists, scratch).map_err(named)?,
-            Part::Page(place) => {
-                // The cells borrow from the record while values are appended to `scratch`, so the
-                // record must be copied out of `scratch`.
-                let record = copied(&scratch[place.clone()])?;
-                let row = example::row(&record, &self.lists, scratch).map_err(named)?;
-                row.into_iter().map(|cell| cell.moved(&record, place.start)).collect()
+            Part::Borrowed(record) => example::read_row(record, &self.lists, scratch).map_err(named)?,
+            Part::Page(range) => {
+                // Copy the record out of `scratch`, because the cells borrow from it while values
+                // are appended to `scratch`.
+                let record = copied(&scratch[range.clone()])?;
+                let row = example::read_row(&record, &self.lists, scratch).map_err(named)?;
+                row.into_iter().map(|cell| cell.moved(&record, range.start)).collect()
             }
         };
         self.rows.sample(key, row, scratch).map_err(named)
     }
 
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
-        self.shards.follow(order, Places::range)
+        self.shards.follow(order, Offsets::range)
     }
 
     of_files!(shards);
@@ -244,7 +246,7 @@ mod tests {
 
     #[test]
     fn each_shard_has_its_own_name_in_keys() {
-        let names = |files: &[&str]| names_of(&files.iter().map(PathBuf::from).collect::<Vec<_>>());
+        let names = |files: &[&str]| key_names(&files.iter().map(PathBuf::from).collect::<Vec<_>>());
         assert_eq!(
             names(&["a/mnist-train.tfrecord-00000-of-00002", "a/mnist-train.tfrecord-00001-of-00002"]),
             ["mnist-train-00000-of-00002", "mnist-train-00001-of-00002"]
@@ -253,13 +255,12 @@ mod tests {
         assert_eq!(names(&["x.tfrec", "x.tfrecord"]), ["x.tfrec", "x.tfrecord"]);
     }
 
-    /// Encodes a field of a message.
+    /// Encodes the field `number` of a message.
     fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
         [&[number << 3 | 2, bytes.len() as u8], bytes].concat()
     }
 
-    /// Encodes a file with one record for each item of `records`, which contains the labels of that
-    /// record.
+    /// Encodes a file. Each item of `records` contains the labels of one record.
     fn file(records: &[&[u8]]) -> Vec<u8> {
         let masked = |bytes: &[u8]| crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes();
         let record = |labels: &&[u8]| {

@@ -1,4 +1,4 @@
-//! Finds and reads the records in one TFRecord file.
+//! Locates and reads the records in one TFRecord file.
 
 use std::fs::Metadata;
 use std::ops::Range;
@@ -9,66 +9,65 @@ use crate::machine::bytes::Bytes;
 use crate::machine::index_file::{self, Decoder, Encoder};
 use crate::medium::{HeldFile, Medium, Part};
 
-/// Minimum size of a file whose index is stored. Scanning a smaller file is fast.
-const KEEP_INDEX: u64 = 16 << 20;
+/// Indexes are stored for files of at least this many bytes. Scanning a smaller file is fast.
+const MIN_INDEXED: u64 = 16 << 20;
 
-/// Number of bytes before a record: its length, and the checksum of this length.
-const HEAD: u64 = 12;
-/// Number of bytes after a record: its checksum.
-const TAIL: u64 = 4;
+/// Size in bytes of the header before a record, which consists of its length and the checksum of
+/// the length.
+const HEADER: u64 = 12;
+/// Size in bytes of the trailer after a record, which is its checksum.
+const TRAILER: u64 = 4;
 
 /// Maximum length of a record, in bytes.
-const MOST: u64 = 1 << 31;
+const MAX_RECORD: u64 = 1 << 31;
 
-/// Maximum size of an index. For 100 million records, the index takes 800 MB.
-const MOST_INDEX: u64 = 1 << 30;
+/// Maximum size of an index, in bytes. This is enough for more than 100 million records.
+const MAX_INDEX: u64 = 1 << 30;
 
 const MAGIC: [u8; 8] = *b"wftfrec\x01";
 
-/// Start offset of each record in a file, and the end offset of the last record.
-pub(super) struct Places(Vec<u64>);
+/// The offset at which each record of a file starts, and the offset at which the last one ends.
+pub(super) struct Offsets(Vec<u64>);
 
 /// Computes TensorFlow's masked CRC-32C.
 fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// Decodes the length of a record from its `head` at byte `at` of the file.
-fn length(head: &[u8], at: u64) -> Result<u64> {
-    let Some((length, rest)) = head.split_first_chunk::<8>() else { return Err(short(at)) };
-    let Some((check, _)) = rest.split_first_chunk::<4>() else { return Err(short(at)) };
+/// Decodes the length of a record from its `header`, which is at byte `at` of the file.
+fn length(header: &[u8], at: u64) -> Result<u64> {
+    let Some((length, rest)) = header.split_first_chunk::<8>() else { return Err(truncated(at)) };
+    let Some((check, _)) = rest.split_first_chunk::<4>() else { return Err(truncated(at)) };
     if checksum(length) != u32::from_le_bytes(*check) {
-        return Err(Error::in_source(format!(
-            "tfrecord: wrong checksum of the length at byte {at}: the file is damaged"
-        )));
+        return Err(Error::in_source(format!("tfrecord: length checksum mismatch at byte {at}: the file is damaged")));
     }
     Ok(u64::from_le_bytes(*length))
 }
 
-fn short(at: u64) -> Error {
-    Error::in_source(format!("tfrecord: file is truncated in the head of the record at byte {at}"))
+fn truncated(at: u64) -> Error {
+    Error::in_source(format!("tfrecord: the file ends inside the header of the record at byte {at}: it is truncated"))
 }
 
-impl Places {
+impl Offsets {
     /// Opens the TFRecord file at `path`. Returns `None` if the file is in an object store and has
-    /// no index, because the whole file would have to be read to find its records.
+    /// no valid index, because locating its records would require reading all of it.
     ///
     /// # Errors
     /// If the file is compressed, damaged or truncated.
     pub(super) fn open(medium: &Medium, path: &Path) -> Result<Option<(HeldFile, Self)>> {
         let Medium::Machine { mapped } = medium else {
-            let Some(index) = medium.find(&index_path(path), MOST_INDEX)? else { return Ok(None) };
+            let Some(index) = medium.find(&index_path(path), MAX_INDEX)? else { return Ok(None) };
             let file = medium.open(path)?;
-            return Ok(decode(&index, file.len(), None).map(|starts| (file, Places(starts))));
+            return Ok(decode(&index, file.len(), None).map(|starts| (file, Offsets(starts))));
         };
         let (file, metadata) = HeldFile::open(path, *mapped)?;
         let starts = match load(path, &metadata) {
-            // The file may have changed between the query of its metadata and the mapping. Only
-            // bytes inside the map can be read, so use the index only if the lengths agree.
+            // The file may have changed after its metadata was queried. Use the index only if the
+            // lengths agree, so that every record lies inside the mapping.
             Some(starts) if metadata.len() == file.len() => starts,
             _ => {
                 let starts = scan(&file).map_err(|e| e.at_path(path))?;
-                if file.len() >= KEEP_INDEX
+                if file.len() >= MIN_INDEXED
                     && let Err(e) = index_file::store(&index_path(path), &encode(&starts, &metadata))
                 {
                     tracing::debug!("{}: cannot store the index: {e}", path.display());
@@ -76,12 +75,12 @@ impl Places {
                 starts
             }
         };
-        Ok(Some((file, Places(starts))))
+        Ok(Some((file, Offsets(starts))))
     }
 
-    /// Returns the byte range of record `number`.
-    pub(super) fn range(&self, number: usize) -> Range<u64> {
-        self.0[number]..self.0[number + 1]
+    /// Returns the byte range of `record`, including its header and trailer.
+    pub(super) fn range(&self, record: usize) -> Range<u64> {
+        self.0[record]..self.0[record + 1]
     }
 
     /// Returns the number of records.
@@ -89,40 +88,44 @@ impl Places {
         self.0.len() - 1
     }
 
-    /// Returns record `number` of `file`. `index` is the position of this read in the loader's
-    /// sample order. If the file is not mapped, the record is read into `page`.
+    /// Returns the record with index `record` in `file`. `index` is its index in the dataset. If
+    /// the file is not mapped, reads the record into `page`.
     ///
     /// # Errors
-    /// If the checksum is wrong, or the file cannot be read.
+    /// If a checksum does not match, or if the file cannot be read.
     pub(super) fn record<'a>(
         &self,
         file: &'a HeldFile,
-        number: usize,
+        record: usize,
         index: usize,
         page: &mut Vec<u8>,
     ) -> Result<Part<'a>> {
-        let range = self.range(number);
+        let range = self.range(record);
         let from = range.start;
         let part = file.part(Some(index as u64), range, page)?;
         let bytes = part.of(page);
-        let (head, rest) = bytes.split_at(HEAD as usize);
-        let (record, tail) = rest.split_at(rest.len() - TAIL as usize);
-        let sound = length(head, from)? == record.len() as u64
-            && tail.first_chunk().is_some_and(|check| checksum(record) == u32::from_le_bytes(*check));
+        let (header, rest) = bytes.split_at(HEADER as usize);
+        let (record, trailer) = rest.split_at(rest.len() - TRAILER as usize);
+        let sound = length(header, from)? == record.len() as u64
+            && trailer.first_chunk().is_some_and(|check| checksum(record) == u32::from_le_bytes(*check));
         if !sound {
-            let at = from + HEAD;
-            let cause = format!("tfrecord: wrong checksum of the record of {} bytes at byte {at}", record.len());
+            let at = from + HEADER;
+            let cause = format!(
+                "tfrecord: checksum mismatch in the {}-byte record at byte {at}: the file is damaged",
+                record.len()
+            );
             return Err(Error::in_source(cause));
         }
-        let inside = HEAD as usize..HEAD as usize + record.len();
+        let inside = HEADER as usize..HEADER as usize + record.len();
         Ok(match part {
             Part::Borrowed(bytes) => Part::Borrowed(&bytes[inside]),
-            Part::Page(place) => Part::Page(place.start + inside.start..place.start + inside.end),
+            Part::Page(range) => Part::Page(range.start + inside.start..range.start + inside.end),
         })
     }
 }
 
-/// Finds all records. Returns the start offset of each record, and the end offset of the last one.
+/// Finds all records. Returns the offset at which each record starts, and the offset at which the
+/// last one ends.
 ///
 /// # Errors
 /// If a length is damaged, or if the last record is incomplete. The message contains the offset.
@@ -132,30 +135,35 @@ pub(super) fn scan(bytes: &dyn Bytes) -> Result<Vec<u64>> {
     let start = bytes.get(0, all.min(2) as usize, &mut scratch)?;
     if start == [0x1f, 0x8b] {
         return Err(Error::in_source(
-            "tfrecord: compressed files do not support random access: decompress it with gunzip",
+            "tfrecord: gzip-compressed files do not support random access; decompress the file with gunzip",
         ));
     }
     let mut starts = vec![0];
     let mut at = 0;
     while at < all {
-        if all - at < HEAD {
-            return Err(short(at));
+        if all - at < HEADER {
+            return Err(truncated(at));
         }
-        let length = length(bytes.get(at, HEAD as usize, &mut scratch)?, at)?;
-        let left = all - at - HEAD;
-        if length > MOST || length + TAIL > left {
+        let length = length(bytes.get(at, HEADER as usize, &mut scratch)?, at)?;
+        let left = all - at - HEADER;
+        if length > MAX_RECORD {
             return Err(Error::in_source(format!(
-                "tfrecord: the record at byte {at} claims {length} bytes and a checksum, but {left} bytes remain and \
-                 the limit is {MOST}"
+                "tfrecord: the record at byte {at} claims {length} bytes: expected at most {MAX_RECORD}"
             )));
         }
-        at += HEAD + length + TAIL;
+        let needed = length + TRAILER;
+        if needed > left {
+            return Err(Error::in_source(format!(
+                "tfrecord: the record at byte {at} needs {needed} bytes, but only {left} remain: the file is truncated"
+            )));
+        }
+        at += HEADER + length + TRAILER;
         push(&mut starts, at)?;
     }
     Ok(starts)
 }
 
-/// Returns the path of a file's index, which is stored next to the file.
+/// Returns the path of the index next to a file.
 fn index_path(path: &Path) -> PathBuf {
     let mut index = path.as_os_str().to_owned();
     index.push(".warpfeed-index");
@@ -163,7 +171,7 @@ fn index_path(path: &Path) -> PathBuf {
 }
 
 fn load(path: &Path, metadata: &Metadata) -> Option<Vec<u64>> {
-    if metadata.len() < KEEP_INDEX {
+    if metadata.len() < MIN_INDEXED {
         return None;
     }
     decode(&index_file::load(&index_path(path), MAGIC)?, metadata.len(), Some(index_file::modified(metadata)))
@@ -176,19 +184,19 @@ fn encode(starts: &[u64], metadata: &Metadata) -> Vec<u8> {
     out.finish()
 }
 
-/// Decodes an index. Returns `None` if it is damaged, or if it does not belong to a file with this
-/// length and, if given, this modification time.
+/// Decodes an index. Returns `None` if the index is damaged or stale. It is stale if the file's
+/// length or, if `modified` is given, its modification time differs from the one recorded.
 pub(super) fn decode(bytes: &[u8], len: u64, modified: Option<u64>) -> Option<Vec<u64>> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
-    let [of, time, count] = rest.longs()?;
-    if of != len || modified.is_some_and(|modified| modified != time) {
+    let [indexed_len, time, count] = rest.longs()?;
+    if indexed_len != len || modified.is_some_and(|modified| modified != time) {
         return None;
     }
     let mut starts: Vec<u64> = Vec::new();
     for _ in 0..count {
         let start = rest.long()?;
-        let least = starts.last().map_or(Some(0), |last| last.checked_add(HEAD + TAIL))?;
-        if start < least || starts.is_empty() && start != 0 {
+        let min_start = starts.last().map_or(Some(0), |last| last.checked_add(HEADER + TRAILER))?;
+        if start < min_start || starts.is_empty() && start != 0 {
             return None;
         }
         push(&mut starts, start).ok()?;
@@ -209,8 +217,11 @@ mod tests {
         };
         assert_eq!(decode(&encoded(&[0, 20, 40], 40), 40, Some(7)), Some(vec![0, 20, 40]));
         assert_eq!(decode(&encoded(&[0, 20, 40], 40), 40, None), Some(vec![0, 20, 40]));
-        assert!(decode(&encoded(&[0, 20, 40], 40), 40, Some(8)).is_none(), "different time");
-        assert!(decode(&encoded(&[0, 20, 40], 40), 41, Some(7)).is_none(), "different length");
+        assert!(
+            decode(&encoded(&[0, 20, 40], 40), 40, Some(8)).is_none(),
+            "the file had a different modification time"
+        );
+        assert!(decode(&encoded(&[0, 20, 40], 40), 41, Some(7)).is_none(), "the file had a different length");
         for (starts, len) in [
             (&[][..], 0),
             (&[1, 40], 40),

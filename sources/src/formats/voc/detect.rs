@@ -1,14 +1,17 @@
-//! Detects the folders of a Pascal VOC dataset.
+//! Recognizes the folders of a Pascal VOC dataset.
 
 use std::path::{Path, PathBuf};
 
 use crate::error::Result;
 use crate::medium::tree::Tree;
 
-/// Names of the folders in a dataset.
+/// Name of the folder with the images.
 pub(super) const IMAGES: &str = "JPEGImages";
+/// Name of the folder with the annotation files.
 pub(super) const ANNOTATIONS: &str = "Annotations";
+/// Name of the folder with the class masks.
 pub(super) const MASKS: &str = "SegmentationClass";
+/// Name of the folder with the lists of images.
 pub(super) const LISTS: &str = "ImageSets";
 
 /// Returns whether a folder has the layout of a Pascal VOC dataset.
@@ -16,8 +19,8 @@ pub(super) fn is_voc(folder: Tree<'_>) -> Result<bool> {
     Ok(folder.has_folder(IMAGES)? && (folder.has_folder(ANNOTATIONS)? || folder.has_folder(MASKS)?))
 }
 
-/// If `path` is a list such as `SET/ImageSets/Main/train.txt`, returns the dataset's folder
-/// (`SET`).
+/// Returns the folder of the dataset (`SET`) that a list such as `SET/ImageSets/Main/train.txt`
+/// belongs to, or `None` if `path` is not a list.
 pub(super) fn set_of_list(path: &Path) -> Option<PathBuf> {
     let lists = path.parent()?.parent()?;
     let text = path.extension().is_some_and(|end| end == "txt");

@@ -1,9 +1,9 @@
-//! Images with Pascal VOC annotations.
+//! Reads images with Pascal VOC annotations.
 //!
 //! 1. `set`: [`Voc`], the source.
-//! 2. `xml`: parser for annotation files.
+//! 2. `xml`: parses annotation files.
 //!
-//! `row` registers the format, and `detect` detects its folders.
+//! `row` contains the format's entry in `DATA_FORMATS`, and `detect` recognizes its folders.
 
 mod detect;
 mod row;

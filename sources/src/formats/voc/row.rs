@@ -1,4 +1,4 @@
-//! Registers the format.
+//! The Pascal VOC format's entry in `DATA_FORMATS`.
 
 use super::detect::{ANNOTATIONS, IMAGES, is_voc, set_of_list};
 use crate::error::Result;
@@ -13,7 +13,8 @@ pub(crate) const ROW: DataFormat = DataFormat {
     brings: Some(Companions { folder: |url| url.split_once("/ImageSets/").map(|(root, _)| root), ..Companions::NONE }),
     ..DataFormat::new(
         "voc",
-        "a folder with `JPEGImages` and `Annotations` or `SegmentationClass`, or a list in its `ImageSets`",
+        "a folder that contains `JPEGImages` and either `Annotations` or `SegmentationClass`, or a list file in the \
+         `ImageSets` subfolder of one",
         &[],
         |at, options| {
             with_feature!("annotations", "a Pascal VOC dataset", at, options => {
@@ -23,9 +24,10 @@ pub(crate) const ROW: DataFormat = DataFormat {
     )
 };
 
+/// Returns a hint if the opened image folder looks like part of a Pascal VOC dataset.
 fn annotates(around: &Around<'_>) -> Result<Option<String>> {
-    for (place, names) in &around.above {
-        let set = place.trim_end_matches('/');
+    for (above, names) in &around.above {
+        let set = above.trim_end_matches('/');
         if names.contains(&IMAGES) && !set.is_empty() && around.tree.within(set, is_voc)? {
             return Ok(Some(format!("a Pascal VOC dataset: open {set:?}")));
         }
@@ -34,8 +36,8 @@ fn annotates(around: &Around<'_>) -> Result<Option<String>> {
     let first = folders.iter().find(|files| files.iter().any(|file| file.ends_with(".xml"))).map(|files| &files[0]);
     Ok(first.map(|first| {
         format!(
-            "a Pascal VOC dataset with boxes in files such as {first:?}: rename the image folder to {IMAGES} and the \
-             annotation folder to {ANNOTATIONS}, and open the parent of both"
+            "a Pascal VOC dataset (with boxes in {first:?} and other files): to load the boxes, rename the image \
+             folder to {IMAGES} and the annotation folder to {ANNOTATIONS}, and open the parent of both"
         )
     }))
 }

@@ -1,4 +1,4 @@
-//! The source [`Voc`].
+//! The source [`Voc`], which joins images with Pascal VOC annotations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,8 +16,7 @@ use crate::medium::tree::Tree;
 use crate::model::{Numbers, Sample, Source};
 use crate::values::annotated::{Parts, key_and_field};
 
-/// Maximum size of an annotation file, in bytes. With a hundred objects, the file takes about 50
-/// kB.
+/// Maximum size of an annotation file, in bytes. A file with a hundred objects takes about 50 kB.
 const MAX_XML: u64 = 64 << 20;
 
 /// The 20 classes of Pascal VOC, in alphabetical order.
@@ -44,7 +43,7 @@ const CLASSES: [&str; 20] = [
     "tvmonitor",
 ];
 
-/// Images with Pascal VOC annotations, which are boxes and class masks.
+/// Images with boxes and class masks in Pascal VOC format.
 ///
 /// ```no_run
 /// use warpfeed_sources::Voc;
@@ -55,46 +54,47 @@ const CLASSES: [&str; 20] = [
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 ///
-/// - **Samples** are the images in `JPEGImages`. A list determines which images are used, and their
-///   order. Without a list, all images are used, sorted by name. A list contains one image name per
-///   line; anything after the name is ignored. The key of a sample is the name.
-/// - **Boxes**, if the dataset has `Annotations`:
-///   - `boxes.npy`, (n, 4) f32: left, upper, right and lower edge in pixels. The files count pixels
-///     from 1, and a box includes its last pixel. Therefore, **1 is subtracted from the left and
-///     upper edge**, as in Detectron2, so that the width is right minus left. For files that count
-///     from 0, [`from_zero`](Voc::from_zero) leaves the edges unchanged.
-///   - `boxes.class.npy`, (n) i64, and `boxes.difficult.npy`, (n) u8.
-/// - **Classes** are the class names that occur in any file in `Annotations`, sorted. If all of
-///   them are classes of Pascal VOC, its 20 classes are used. Class numbers are therefore the same
-///   for all lists of a dataset.
-/// - **Size**: `boxes.image_size.txt` contains the `size` in the annotation file, unless the size
-///   is missing or 0. `field::Boxes` compares it with the actual size of the image. If the EXIF
-///   data rotates the image, but the stored pixels were annotated, the boxes are rotated to match.
-/// - **Masks**: `mask.png` from `SegmentationClass`, if the image has one. A value of 0 is the
-///   background, c + 1 is class c of the boxes, and 255 marks outlines, which have no class. If a
-///   loader renumbers classes, masks contain the new numbers. All images in a list from
-///   `ImageSets/Segmentation` must have masks.
+/// - **Samples** are the images in `JPEGImages`: those in a list, in its order, or all of them,
+///   sorted by name. A list contains one image name per line; anything after the name is ignored.
+///   The key of a sample is the name of its image.
+/// - **Boxes**, if the dataset has the folder `Annotations`:
+///   - `boxes.npy`, f32 of shape (n, 4), contains the left, top, right and bottom edge of each box in
+///     pixels. The files count pixels from 1, and a box includes its last pixel. Therefore, **1 is
+///     subtracted from the left and top edge**, as in Detectron2, so that right minus left is the
+///     width. For files that count from 0, [`from_zero`](Voc::from_zero) leaves the edges
+///     unchanged.
+///   - `boxes.class.npy`, i64 of shape (n,), and `boxes.difficult.npy`, u8 of shape (n,).
+/// - **Classes** are all class names in the files in `Annotations`, sorted, or the 20 classes of
+///   Pascal VOC if no other name occurs. The class indices are therefore the same for all lists of
+///   a dataset.
+/// - **Size**: `boxes.image_size.txt` contains the `size` in the annotation file, unless it is
+///   missing or 0. `field::Boxes` compares it with the actual size of the image. If EXIF data
+///   rotates the image but the annotations refer to the stored pixels, it rotates the boxes too.
+/// - **Masks**: `mask.png` is the image's mask from `SegmentationClass`, if there is one. The value
+///   0 is the background, c + 1 is class c of the boxes, and 255 marks outlines, which have no
+///   class. If a loader maps classes to other indices, masks contain the new indices. All images in
+///   a list from `ImageSets/Segmentation` must have masks.
 ///
 /// **Invalid annotations.** Reading a sample fails if its annotation file is missing or invalid, or
-/// if a box exceeds the image by more than one pixel or a hundredth of the side, whichever is
-/// larger. The message contains the file and the line.
+/// if a box extends beyond the image by more than one pixel or 1% of the width or height, whichever
+/// is larger. The message contains the file and the line.
 ///
-/// **Memory.** Opening reads all files in `Annotations`. Afterwards, a box takes 25 bytes, and an
+/// **Memory.** Opening reads all files in `Annotations`. After that, a box takes 25 bytes, and an
 /// image about 60 bytes.
 #[derive(Debug)]
 pub struct Voc {
-    /// Folder of the images, with a trailing `/`.
+    /// The folder of the images, with a trailing `/`.
     images: String,
-    /// Folder of the masks, with a trailing `/`.
+    /// The folder of the masks, with a trailing `/`.
     masks: String,
     items: Vec<Item>,
     /// Whether the dataset has boxes.
     annotated: bool,
-    /// Edges of all boxes.
+    /// The edges of all boxes of all images.
     edges: Vec<[f32; 4]>,
-    /// Classes of all boxes.
-    numbers: Vec<i64>,
-    /// Flags `difficult` of all boxes.
+    /// The classes of all boxes.
+    box_classes: Vec<i64>,
+    /// The flags `difficult` of all boxes.
     difficult: Vec<u8>,
     classes: Vec<String>,
     formats: Vec<Format>,
@@ -104,37 +104,38 @@ pub struct Voc {
 struct Item {
     /// File name of the image.
     name: Box<str>,
-    /// End of the image's boxes in [`Voc::edges`] and the lists after it.
+    /// Where the image's boxes end in [`Voc::edges`], [`Voc::box_classes`] and [`Voc::difficult`].
     end: usize,
-    /// Size of the image according to its annotation file, if known.
+    /// The size that the annotation file gives for the image, if any.
     size: Option<(u32, u32)>,
+    /// Whether the image has a mask.
     mask: bool,
-    /// Error to return when the sample is read, if it is invalid.
+    /// The error that reading the sample returns, if the sample is invalid.
     error: Option<Error>,
 }
 
 impl Voc {
-    /// Opens a dataset. `path` is its folder or one of its lists.
+    /// Opens the dataset at `path`, which is its folder or one of its lists.
     ///
     /// # Errors
-    /// If the path is neither, if a folder cannot be listed, if there are no images, or if two
-    /// image names differ only in their extension. An invalid annotation is reported only when its
-    /// sample is read.
+    /// If the path is neither of these, if a folder cannot be listed, if there are no images, or if
+    /// two image names differ only in their extension. An invalid annotation is reported only when
+    /// its sample is read.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with_formats(path.as_ref(), Vec::new(), 1.0)
     }
 
-    /// Like [`open`](Voc::open), but leaves the edges of boxes unchanged. Use it if the files count
-    /// pixels from 0.
+    /// Like [`open`](Voc::open), but leaves the edges of boxes unchanged. Use this function if the
+    /// files count pixels from 0.
     ///
     /// # Errors
-    /// The errors of [`open`](Voc::open).
+    /// As for [`open`](Voc::open).
     pub fn from_zero(path: impl AsRef<Path>) -> Result<Self> {
         Self::with_formats(path.as_ref(), Vec::new(), 0.0)
     }
 
     /// Opens a dataset with additional image `formats`. `first` is the coordinate of the first
-    /// pixel: 0 or 1.
+    /// pixel, which is 0 or 1.
     pub(crate) fn with_formats(path: &Path, formats: Vec<Format>, first: f64) -> Result<Self> {
         let (folder, list) = match set_of_list(path) {
             Some(folder) => (folder, Some(path)),
@@ -147,7 +148,7 @@ impl Voc {
             );
             return Err(Error::in_source(cause).at_path(path));
         }
-        let files = images(&folder.join(IMAGES), &formats)?;
+        let files = list_images(&folder.join(IMAGES), &formats)?;
         let names: Vec<String> = match list {
             Some(list) => {
                 let text = file::read_text(list, MAX_FILE).map_err(|e| Error::io(list, &e))?;
@@ -160,9 +161,9 @@ impl Voc {
             return Err(Error::in_source("no images").at_path(path));
         }
         let annotated = is_folder(folder.join(ANNOTATIONS))?;
-        let found = if annotated { annotations(&folder.join(ANNOTATIONS), first)? } else { BTreeMap::new() };
-        let classes = classes(&found);
-        let masked = masks(&folder.join(MASKS))?;
+        let found = if annotated { read_annotations(&folder.join(ANNOTATIONS), first)? } else { BTreeMap::new() };
+        let classes = class_names(&found);
+        let masked = list_masks(&folder.join(MASKS))?;
         let needs_mask = list.and_then(Path::parent).is_some_and(|parent| parent.ends_with("Segmentation"));
 
         let (images, masks) = (root(&folder.join(IMAGES))?, root(&folder.join(MASKS))?);
@@ -172,7 +173,7 @@ impl Voc {
             items: Vec::new(),
             annotated,
             edges: Vec::new(),
-            numbers: Vec::new(),
+            box_classes: Vec::new(),
             difficult: Vec::new(),
             classes,
             formats,
@@ -187,29 +188,29 @@ impl Voc {
                 let missing = folder.join(MASKS).join(format!("{name}.png"));
                 error = Some(Error::in_source("the mask is missing").at_path(missing));
             } else if annotated {
-                error = set.add(&folder, &name, found.get(&name))?;
+                error = set.add_boxes(&folder, &name, found.get(&name))?;
             }
             let size = found.get(&name).and_then(|objects| objects.as_ref().ok()?.size);
             let file = file.unwrap_or_else(|| name.into());
-            push(&mut set.items, Item { name: file, end: set.numbers.len(), size, mask, error })?;
+            push(&mut set.items, Item { name: file, end: set.box_classes.len(), size, mask, error })?;
         }
         Ok(set)
     }
 
-    /// Adds the boxes of an image. If they are missing or invalid, returns the error to report when
-    /// the sample is read.
-    fn add(&mut self, folder: &Path, name: &str, objects: Option<&Result<Objects>>) -> Result<Option<Error>> {
+    /// Adds the boxes of an image. If its annotations are missing or invalid, returns the error
+    /// that reading the sample must return.
+    fn add_boxes(&mut self, folder: &Path, name: &str, objects: Option<&Result<Objects>>) -> Result<Option<Error>> {
         let missing = || folder.join(ANNOTATIONS).join(format!("{name}.xml"));
         match objects {
             None => Ok(Some(Error::in_source("the annotation file is missing").at_path(missing()))),
             Some(Err(e)) => Ok(Some(e.clone())),
             Some(Ok(objects)) => {
                 let count = objects.names.len();
-                reserve(&mut self.numbers, count)?;
+                reserve(&mut self.box_classes, count)?;
                 reserve(&mut self.edges, count)?;
                 reserve(&mut self.difficult, count)?;
-                let number = |name: &String| self.classes.binary_search(name).expect("contains all names") as i64;
-                self.numbers.extend(objects.names.iter().map(number));
+                let class = |name: &String| self.classes.binary_search(name).expect("contains all names") as i64;
+                self.box_classes.extend(objects.names.iter().map(class));
                 self.edges.extend(&objects.edges);
                 self.difficult.extend(&objects.difficult);
                 Ok(None)
@@ -218,22 +219,25 @@ impl Voc {
     }
 }
 
-/// Lists the images in a folder. Maps each name without the extension to the file name.
-fn images(folder: &Path, formats: &[Format]) -> Result<BTreeMap<String, Box<str>>> {
+/// Lists the images in a folder. Returns a map from names without the extension to file names.
+fn list_images(folder: &Path, formats: &[Format]) -> Result<BTreeMap<String, Box<str>>> {
     let mut files = BTreeMap::<String, Box<str>>::new();
     for file in images_below(folder, formats)? {
         let key = key_and_field(&file, formats).0.to_owned();
         if let Some(other) = files.insert(key, file.as_str().into()) {
-            let cause = format!("{other:?} and {file:?} have the same name, so their annotations are ambiguous");
+            let cause = format!(
+                "{other:?} and {file:?} differ only in their extension, so their annotations are \
+                 ambiguous: rename one of them"
+            );
             return Err(Error::in_source(cause).at_path(folder));
         }
     }
     Ok(files)
 }
 
-/// Reads all annotation files in a folder. Keys are file names without the extension. `first` is
-/// the coordinate of the first pixel.
-fn annotations(folder: &Path, first: f64) -> Result<BTreeMap<String, Result<Objects>>> {
+/// Reads all annotation files in a folder. Returns a map from file names without the extension to
+/// the objects in the files. `first` is the coordinate of the first pixel.
+fn read_annotations(folder: &Path, first: f64) -> Result<BTreeMap<String, Result<Objects>>> {
     let entries = fs::read_dir(folder).map_err(|e| Error::io(folder, &e))?;
     let paths = entries
         .map(|entry| entry.map(|entry| entry.path()).map_err(|e| Error::io(folder, &e)))
@@ -249,8 +253,9 @@ fn annotations(folder: &Path, first: f64) -> Result<BTreeMap<String, Result<Obje
     Ok(found)
 }
 
-/// Returns the sorted class names. If there are no others, these are the 20 classes of Pascal VOC.
-fn classes(found: &BTreeMap<String, Result<Objects>>) -> Vec<String> {
+/// Returns the class names in all files, sorted, or the 20 classes of Pascal VOC if no other name
+/// occurs.
+fn class_names(found: &BTreeMap<String, Result<Objects>>) -> Vec<String> {
     let mut names = BTreeSet::<&String>::new();
     names.extend(found.values().flatten().flat_map(|objects| &objects.names));
     if names.iter().all(|name| CLASSES.binary_search(&name.as_str()).is_ok()) {
@@ -259,8 +264,8 @@ fn classes(found: &BTreeMap<String, Result<Objects>>) -> Vec<String> {
     names.into_iter().cloned().collect()
 }
 
-/// Returns the names of all images that have a mask.
-fn masks(folder: &Path) -> Result<BTreeSet<String>> {
+/// Returns the names of the images that have a mask, without the extension.
+fn list_masks(folder: &Path) -> Result<BTreeSet<String>> {
     if !is_folder(folder)? {
         return Ok(BTreeSet::new());
     }
@@ -292,7 +297,7 @@ impl Source for Voc {
             let boxes = if index == 0 { 0 } else { self.items[index - 1].end }..item.end;
             let n = boxes.len();
             parts.keep("boxes.npy", Numbers::new(self.edges[boxes.clone()].as_flattened(), &[n, 4])?);
-            parts.keep("boxes.class.npy", Numbers::new(&self.numbers[boxes.clone()], &[n])?);
+            parts.keep("boxes.class.npy", Numbers::new(&self.box_classes[boxes.clone()], &[n])?);
             parts.keep("boxes.difficult.npy", Numbers::new(&self.difficult[boxes], &[n])?);
         }
         parts.image_size(item.size);

@@ -1,4 +1,4 @@
-//! Parser for the annotation files in `Annotations`.
+//! Parses the annotation files in `Annotations`.
 
 use roxmltree::{Document, Node};
 
@@ -9,10 +9,10 @@ use crate::values::annotated::check_box;
 #[derive(Debug, Default)]
 pub(super) struct Objects {
     pub(super) names: Vec<String>,
-    /// Left, upper, right and lower edge, in coordinates that start at 0.
+    /// Left, top, right and bottom edge, in pixels from 0.
     pub(super) edges: Vec<[f32; 4]>,
     pub(super) difficult: Vec<u8>,
-    /// Width and height of the image, if the file states them.
+    /// Width and height of the image, if the file contains them.
     pub(super) size: Option<(u32, u32)>,
 }
 
@@ -20,17 +20,18 @@ impl Objects {
     /// Parses a file. `first` is the coordinate of the first pixel.
     ///
     /// # Errors
-    /// If the file is not a Pascal VOC annotation, or if a box exceeds the image. The message
+    /// If the file is not a Pascal VOC annotation, or if a box is outside the image. The message
     /// contains the line number.
     pub(super) fn parse(text: &str, first: f64) -> Result<Self> {
         let document = Document::parse(text).map_err(|e| Error::in_source(format!("not XML: {e}")))?;
         let top = document.root_element();
         if top.tag_name().name() != "annotation" {
             let name = top.tag_name().name();
-            return Err(Error::in_source(format!("expected <annotation>, found <{name}>")));
+            return Err(Error::in_source(format!("the root element is <{name}>: expected <annotation>")));
         }
-        let size = child(top, "size").map(|size| Ok::<_, Error>([number(size, "width")?, number(size, "height")?]));
-        // Some programs write 0 if the size is unknown.
+        let size = child(top, "size")
+            .map(|size| Ok::<_, Error>([child_number(size, "width")?, child_number(size, "height")?]));
+        // Some programs write 0 for an unknown size.
         let size = size.transpose()?.filter(|size| size.iter().all(|&side| side > 0.0));
         let whole = |side: f64| side.round() as u32;
         let mut objects =
@@ -39,19 +40,20 @@ impl Objects {
             let at = |cause: String| Error::in_source(format!("line {}: {cause}", line(object)));
             let name = child(object, "name").and_then(|name| name.text()).map(str::trim);
             let Some(name) = name.filter(|name| !name.is_empty()) else {
-                return Err(at("an object has no name".to_owned()));
+                return Err(at("an <object> has no <name>".to_owned()));
             };
             let Some(bndbox) = child(object, "bndbox") else {
-                return Err(at(format!("the {name} has no bndbox")));
+                return Err(at(format!("the {name} has no <bndbox>")));
             };
-            let [left, top, right, bottom] = ["xmin", "ymin", "xmax", "ymax"].map(|edge| number(bndbox, edge));
-            // If pixels are counted from 1, the right and lower edges are those of the last pixel
-            // inside the box, so they need no correction.
+            let [left, top, right, bottom] = ["xmin", "ymin", "xmax", "ymax"].map(|edge| child_number(bndbox, edge));
+            // If pixels are counted from 1, the right and bottom coordinates denote the last pixel
+            // inside the box. They are equal to the end of this pixel counted from 0, so they need
+            // no correction.
             let edges = [left? - first, top? - first, right?, bottom?];
             let [width, height] = size.unwrap_or([f64::INFINITY; 2]);
             check_box(edges, width, height, 1.0).map_err(|e| at(format!("the {name}: {}", e.cause())))?;
             let difficult = match child(object, "difficult") {
-                Some(_) => number(object, "difficult")? != 0.0,
+                Some(_) => child_number(object, "difficult")? != 0.0,
                 None => false,
             };
             objects.names.push(name.to_owned());
@@ -71,7 +73,7 @@ fn line(node: Node<'_, '_>) -> u32 {
 }
 
 /// Parses the number in the child element `name` of `node`.
-fn number(node: Node<'_, '_>, name: &str) -> Result<f64> {
+fn child_number(node: Node<'_, '_>, name: &str) -> Result<f64> {
     let found = child(node, name).ok_or_else(|| {
         let (line, node) = (line(node), node.tag_name().name());
         Error::in_source(format!("line {line}: <{node}> has no <{name}>"))
@@ -116,13 +118,13 @@ mod tests {
         };
         for (text, words) in [
             ("<a>".to_owned(), "not XML: "),
-            ("<a/>".to_owned(), "expected <annotation>, found <a>"),
-            (object(""), "line 3: an object has no name"),
-            (object("<name>cat</name>"), "line 3: the cat has no bndbox"),
+            ("<a/>".to_owned(), "the root element is <a>: expected <annotation>"),
+            (object(""), "line 3: an <object> has no <name>"),
+            (object("<name>cat</name>"), "line 3: the cat has no <bndbox>"),
             (object("<name>cat</name>\n<bndbox/>"), "line 4: <bndbox> has no <xmin>"),
             (bndbox(["1", "1", "x", "2"]), "line 4: <xmax> is \"x\": expected a number"),
-            (bndbox(["5", "1", "3", "2"]), "line 3: the cat: x from 4 to 3, the image is 20 wide"),
-            (bndbox(["1", "1", "3", "12"]), "line 3: the cat: y from 0 to 12, the image is 10 high"),
+            (bndbox(["5", "1", "3", "2"]), "line 3: the cat: x ranges from 4 to 3, but the image is 20 wide"),
+            (bndbox(["1", "1", "3", "12"]), "line 3: the cat: y ranges from 0 to 12, but the image is 10 high"),
         ] {
             let cause = Objects::parse(&text, 1.0).unwrap_err().cause().to_owned();
             assert!(cause.contains(words), "{text}: {cause}");

@@ -1,4 +1,4 @@
-//! Parser for `data.yaml`, which contains the folders of the splits and the class names.
+//! Parses `data.yaml`, which contains the folders of the splits and the class names.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -10,35 +10,36 @@ use saphyr_parser::{Event, Parser};
 use crate::error::{Error, Result};
 use crate::machine::file;
 
-/// Maximum size of a `data.yaml`, in bytes. With 20,000 classes, the file takes about 500 kB.
+/// Maximum size of a `data.yaml`, in bytes. A file with 20,000 classes takes about 500 kB.
 const MAX_YAML: u64 = 16 << 20;
 /// Maximum nesting depth of lists and mappings. A valid file has a depth of 3.
 const MAX_DEPTH: usize = 64;
 
-/// Content of `data.yaml`.
+/// The content of `data.yaml`.
 #[derive(Debug, Default)]
 pub(super) struct Data {
-    /// Root folder of the splits (`path`).
+    /// The root folder of the splits (`path`).
     pub(super) root: Option<String>,
-    /// For each split, the folders or lists of images.
+    /// The splits, each with its folders and lists of images.
     pub(super) splits: Vec<(&'static str, Vec<String>)>,
     pub(super) names: Vec<String>,
-    /// Number of points per box, and of values per point, which is 2 or 3 (`kpt_shape`).
+    /// The number of points per box, and the number of values per point, which is 2 or 3
+    /// (`kpt_shape`).
     pub(super) points: Option<(usize, usize)>,
 }
 
 impl Data {
-    /// Reads and parses the file.
+    /// Reads the file at `path`.
     ///
     /// # Errors
-    /// If the file cannot be read, is not YAML (the message contains the line and the column), or
-    /// contains an invalid value.
+    /// If the file cannot be read, if it is not YAML (the message contains the line and the
+    /// column), or if it contains an invalid value.
     pub(super) fn read(path: &Path) -> Result<Self> {
         let text = file::read_text(path, MAX_YAML).map_err(|e| Error::io(path, &e))?;
-        Self::of(&text).map_err(|cause| Error::in_source(cause).at_path(path))
+        Self::parse(&text).map_err(|cause| Error::in_source(cause).at_path(path))
     }
 
-    fn of(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, String> {
         check_depth(text)?;
         let documents = Yaml::load_from_str(text).map_err(|e| format!("not YAML: {e}"))?;
         let Some(top) = documents.first().filter(|top| top.as_mapping().is_some()) else {
@@ -46,7 +47,7 @@ impl Data {
         };
         let get = |key: &str| top.as_mapping_get(key).filter(|value| !value.is_null());
         let text = |value: &Yaml<'_>, key: &str| {
-            value.as_str().map(str::to_owned).ok_or_else(|| format!("{key}: expected text, found {}", shown(value)))
+            value.as_str().map(str::to_owned).ok_or_else(|| format!("{key} is {}: expected text", describe(value)))
         };
         let mut splits = Vec::new();
         for split in ["train", "val", "test"] {
@@ -57,21 +58,20 @@ impl Data {
             };
             splits.push((split, all));
         }
-        let names = get("names").map(names).transpose()?.unwrap_or_default();
+        let names = get("names").map(parse_names).transpose()?.unwrap_or_default();
         if let Some(count) = get("nc") {
             let found = names.len();
             if found > 0 && count.as_integer() != Some(found as i64) {
-                return Err(format!("nc is {}, but names has {found}", shown(count)));
+                return Err(format!("nc is {}, but names has {found} entries", describe(count)));
             }
         }
         let root = get("path").map(|value| text(value, "path")).transpose()?;
-        let points = get("kpt_shape").map(points).transpose()?;
+        let points = get("kpt_shape").map(parse_points).transpose()?;
         Ok(Data { root, splits, names, points })
     }
 }
 
-/// Rejects text whose values are nested so deeply that parsing or dropping them could overflow the
-/// stack.
+/// Rejects values that are nested so deeply that parsing or dropping them could overflow the stack.
 fn check_depth(text: &str) -> Result<(), String> {
     let mut depth = 0_usize;
     for event in Parser::new_from_str(text) {
@@ -84,63 +84,66 @@ fn check_depth(text: &str) -> Result<(), String> {
         if depth > MAX_DEPTH {
             let line = span.start.line();
             return Err(format!(
-                "line {line}: lists and mappings are nested more than {MAX_DEPTH} deep; a data.yaml needs 3"
+                "line {line}: lists and mappings are nested more than {MAX_DEPTH} deep: expected 3 levels"
             ));
         }
     }
     Ok(())
 }
 
-/// Parses the class names: a list, or a mapping whose keys are consecutive numbers from 0.
-fn names(value: &Yaml<'_>) -> Result<Vec<String>, String> {
-    // YAML parses a class name such as `1` or `true` as a number or a boolean.
+/// Parses the class names, which are a list, or a mapping with consecutive integers from 0 as keys.
+fn parse_names(value: &Yaml<'_>) -> Result<Vec<String>, String> {
+    // The YAML parser returns class names such as `1` and `true` as numbers and booleans.
     let name = |value: &Yaml<'_>| {
         let number = || value.as_integer().map(|number| number.to_string());
         let name = value.as_str().map(str::to_owned).or_else(number);
         name.or_else(|| value.as_bool().map(|flag| flag.to_string()))
-            .ok_or_else(|| format!("names: expected text, found {}", shown(value)))
+            .ok_or_else(|| format!("names contains {}: expected text", describe(value)))
     };
     if let Some(list) = value.as_vec() {
         return list.iter().map(name).collect();
     }
     let Some(mapping) = value.as_mapping() else {
-        return Err(format!("names: expected a list or a mapping, found {}", shown(value)));
+        return Err(format!("names is {}: expected a list or a mapping", describe(value)));
     };
     let mut numbered = Vec::new();
-    for (number, value) in mapping {
-        let number = number.as_integer().ok_or_else(|| format!("names: {} is not a number", shown(number)))?;
-        numbered.push((number, name(value)?));
+    for (key, value) in mapping {
+        let class =
+            key.as_integer().ok_or_else(|| format!("names has the key {}: expected a number", describe(key)))?;
+        numbered.push((class, name(value)?));
     }
     numbered.sort();
     match (0..).zip(&numbered).find(|(expected, (number, _))| expected != number) {
-        Some((expected, (number, _))) => Err(format!("names: expected class {expected}, found class {number}")),
+        Some((expected, (number, _))) => {
+            Err(format!("names has the class {number} in place of {expected}: expected consecutive numbers from 0"))
+        }
         None => Ok(numbered.into_iter().map(|(_, name)| name).collect()),
     }
 }
 
-fn points(value: &Yaml<'_>) -> Result<(usize, usize), String> {
+fn parse_points(value: &Yaml<'_>) -> Result<(usize, usize), String> {
     let numbers: Option<Vec<i64>> = value.as_vec().and_then(|all| all.iter().map(Yaml::as_integer).collect());
     match numbers.as_deref() {
         Some(&[count, numbers @ 2..=3]) if count > 0 => Ok((count as usize, numbers as usize)),
-        _ => Err(format!("kpt_shape: expected [number of points, 2 or 3], found {}", shown(value))),
+        _ => Err(format!("kpt_shape is {}: expected [number of points, 2 or 3]", describe(value))),
     }
 }
 
 /// Formats the beginning of a value for messages.
-fn shown(value: &Yaml<'_>) -> String {
+fn describe(value: &Yaml<'_>) -> String {
     format!("{value:?}").chars().take(60).collect()
 }
 
-/// Finds the `data.yaml` for the images in `folder`. It is in this folder or in the parent folder.
-/// A different name is accepted if it is the only YAML file.
+/// Finds the `data.yaml` of the images in `folder`, which is in this folder or its parent. A YAML
+/// file with a different name is accepted if it is the only one in its folder.
 ///
 /// # Errors
 /// If one of the folders cannot be listed.
-pub(super) fn beside(folder: &Path) -> Result<Option<PathBuf>> {
+pub(super) fn find_yaml(folder: &Path) -> Result<Option<PathBuf>> {
     for folder in [folder.to_owned(), folder.join("..")] {
         let mut files = Vec::new();
         let entries = match fs::read_dir(&folder) {
-            // This is not fatal, because the user can still open the YAML file by its path.
+            // Continue, because the user can still open the YAML file by its path.
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => continue,
             entries => entries.map_err(|e| Error::io(&folder, &e))?,
         };
@@ -170,10 +173,10 @@ mod tests {
 
     #[test]
     fn every_entry_of_data_yaml_is_read() {
-        let text = "\
-# COCO8\npath: ../datasets/coco8 # root\ntrain: images/train\nval: [a.txt, 'b dir']\ntest: # none\n\nnc: 3\nnames:\n  \
-            0: person\n  2: \"traffic light\"\n  1: 7\nkpt_shape: [17, 3]\nflip_idx: [0, 2,\n  1]\ndownload: |\n  import os\n  x = {'a': 1}\n";
-        let data = Data::of(text).unwrap();
+        let text = "# COCO8\npath: ../datasets/coco8 # root\ntrain: images/train\nval: [a.txt, 'b dir']\ntest: # \
+                    none\n\nnc: 3\nnames:\n  0: person\n  2: \"traffic light\"\n  1: 7\nkpt_shape: [17, 3]\nflip_idx: \
+                    [0, 2,\n  1]\ndownload: |\n  import os\n  x = {'a': 1}\n";
+        let data = Data::parse(text).unwrap();
         assert_eq!(data.root.as_deref(), Some("../datasets/coco8"));
         let splits =
             [("train", vec!["images/train".to_owned()]), ("val", vec!["a.txt".to_owned(), "b dir".to_owned()])];
@@ -182,9 +185,9 @@ mod tests {
             (data.names, data.points),
             (["person", "7", "traffic light"].map(str::to_owned).to_vec(), Some((17, 3)))
         );
-        let list = Data::of("train: ../train/images\nnames: ['a',\n  b, true, \"it's\"]\n").unwrap();
+        let list = Data::parse("train: ../train/images\nnames: ['a',\n  b, true, \"it's\"]\n").unwrap();
         assert_eq!(list.names, ["a", "b", "true", "it's"]);
-        assert_eq!(Data::of("train: x\nnames:\n- a\n- b c\n").unwrap().names, ["a", "b c"]);
+        assert_eq!(Data::parse("train: x\nnames:\n- a\n- b c\n").unwrap().names, ["a", "b c"]);
     }
 
     #[test]
@@ -196,14 +199,14 @@ mod tests {
             ("a: [", "not YAML: "),
             (&deep[0], "line 1: lists and mappings are nested more than 64 deep"),
             (&deep[1], "line 1: lists and mappings are nested more than 64 deep"),
-            ("train: {a: b}\n", "train: expected text"),
+            ("train: {a: b}\n", ": expected text"),
             ("nc: 3\nnames: [a, b]\n", "names has 2"),
-            ("names: {0: a, 2: b}\n", "expected class 1, found class 2"),
-            ("names: {a: b}\n", "is not a number"),
-            ("names: 5\n", "expected a list or a mapping"),
-            ("kpt_shape: [17, 4]\n", "kpt_shape: expected [number of points, 2 or 3]"),
+            ("names: {0: a, 2: b}\n", "names has the class 2 in place of 1"),
+            ("names: {a: b}\n", "names has the key"),
+            ("names: 5\n", ": expected a list or a mapping"),
+            ("kpt_shape: [17, 4]\n", ": expected [number of points, 2 or 3]"),
         ] {
-            let cause = Data::of(text).unwrap_err();
+            let cause = Data::parse(text).unwrap_err();
             assert!(cause.contains(words), "{text:?}: {cause}");
         }
     }

@@ -1,4 +1,4 @@
-//! Detects the folders of a YOLO dataset.
+//! Recognizes the folders of a YOLO dataset.
 
 use std::path::{Path, PathBuf};
 
@@ -7,13 +7,14 @@ use crate::machine::file;
 use crate::machine::slashes::root;
 use crate::medium::tree::Tree;
 
-/// Name of the image folder. [`LABELS`] is the name of the corresponding label folder.
+/// Name of the folder with the images.
 pub(super) const IMAGES: &str = "images";
+/// Name of the folder with the label files.
 pub(super) const LABELS: &str = "labels";
 
-/// Returns the image folder of the YOLO dataset at `folder`, or `None` if there is no such dataset.
-/// `folder` must contain `images` and `labels`, or be below a folder `images` and have a
-/// corresponding folder below `labels`.
+/// Returns the image folder of the YOLO dataset at `folder`, or `None` if `folder` is not a YOLO
+/// dataset. A dataset contains `images` and `labels`, or is below a folder `images` and has a
+/// counterpart below `labels`.
 ///
 /// # Errors
 /// If the file system cannot be queried.
@@ -27,8 +28,7 @@ pub(super) fn yolo_images(folder: &Path) -> Result<Option<PathBuf>> {
     Ok(file::is_folder(&labels)?.then(|| folder.to_owned()))
 }
 
-/// Returns whether a folder contains the images of a YOLO dataset, with labels inside the folder or
-/// in the corresponding label folder.
+/// Returns whether a folder is a YOLO dataset, as [`yolo_images`] defines it.
 pub(super) fn is_yolo(folder: Tree<'_>) -> Result<bool> {
     let (url, remote) = match folder {
         Tree::Local(folder) => return Ok(yolo_images(folder)?.is_some()),
@@ -41,13 +41,13 @@ pub(super) fn is_yolo(folder: Tree<'_>) -> Result<bool> {
     let Some(at) = images_in(&url) else { return Ok(false) };
     match remote.list(&[&url[..at], LABELS, &url[at + IMAGES.len()..]].concat()) {
         Err(e) if e.kind() == ErrorKind::Io => Err(e),
-        // Some stores return an error for a folder that does not exist.
+        // Some stores return an error if the folder does not exist.
         found => Ok(found.is_ok_and(|found| !found.is_empty())),
     }
 }
 
-/// Returns the byte offset of the last folder `images` in a path.
+/// Returns the byte offset of the last component `images` in a path.
 pub(super) fn images_in(path: &str) -> Option<usize> {
-    let stands = |at: usize| at == 0 || path.as_bytes()[at - 1] == b'/';
-    path.rmatch_indices("images/").map(|(at, _)| at).find(|&at| stands(at))
+    let is_whole = |at: usize| at == 0 || path.as_bytes()[at - 1] == b'/';
+    path.rmatch_indices("images/").map(|(at, _)| at).find(|&at| is_whole(at))
 }

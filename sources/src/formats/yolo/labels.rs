@@ -1,19 +1,20 @@
-//! Parser for label files, which contain one line per box.
+//! Parses label files, which contain one line per box.
 
 use crate::error::{Error, Result};
 use crate::values::annotated::check_box;
 
-/// The boxes of an image. Their memory is reused for the next sample.
+/// The boxes of an image. Parsing the next file reuses their memory.
 #[derive(Debug, Default)]
 pub(super) struct Labels {
     pub(super) classes: Vec<i64>,
-    /// Left, upper, right and lower edge, as fractions of the image.
+    /// Left, top, right and bottom edge, as fractions of the image.
     pub(super) edges: Vec<[f64; 4]>,
-    /// The x, y and visibility of all points.
+    /// The x, y and visibility of all points of all boxes.
     pub(super) points: Vec<f32>,
-    /// End of each box's polygon in `outlines`, which starts at the end of the previous one. For a
-    /// box without a polygon, the range is empty.
+    /// Where each box's polygon ends in `outlines`. It starts where the previous one ends, and is
+    /// empty for a box without a polygon.
     pub(super) ends: Vec<usize>,
+    /// The coordinates of all polygons.
     pub(super) outlines: Vec<f64>,
     /// The numbers in the line that is being parsed.
     numbers: Vec<f64>,
@@ -21,10 +22,11 @@ pub(super) struct Labels {
 
 impl Labels {
     /// Parses all lines of a file. `classes` is the number of classes, or 0 if it is unknown.
-    /// `points` contains the number of points per box, and the number of values per point.
+    /// `points` is the number of points per box and the number of values per point, if boxes have
+    /// keypoints.
     ///
     /// # Errors
-    /// If a line contains too many or too few numbers, an unknown class, or a box that exceeds the
+    /// If a line contains too many or too few numbers, an unknown class, or a box outside the
     /// image. The message contains the line number.
     pub(super) fn parse(&mut self, text: &[u8], classes: usize, points: Option<(usize, usize)>) -> Result<()> {
         self.classes.clear();
@@ -33,19 +35,19 @@ impl Labels {
         self.ends.clear();
         self.outlines.clear();
         let text = std::str::from_utf8(text).map_err(|e| Error::in_source(format!("not text: {e}")))?;
-        for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-            self.line(line, classes, points)
-                .map_err(|cause| Error::in_source(format!("line {}: {cause}", number + 1)))?;
+        for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+            self.parse_line(line, classes, points)
+                .map_err(|cause| Error::in_source(format!("line {}: {cause}", index + 1)))?;
         }
         Ok(())
     }
 
-    fn line(&mut self, line: &str, classes: usize, points: Option<(usize, usize)>) -> Result<(), String> {
+    fn parse_line(&mut self, line: &str, classes: usize, points: Option<(usize, usize)>) -> Result<(), String> {
         let mut words = line.split_ascii_whitespace();
         let word = words.next().unwrap_or_default();
         let class: i64 = word.parse().map_err(|_| format!("class {word:?} is not an integer"))?;
         if class < 0 || (classes > 0 && class >= classes as i64) {
-            return Err(format!("class {class} is out of range: the list has {classes} classes"));
+            return Err(format!("class {class} is out of range: expected a class below {classes}"));
         }
         self.numbers.clear();
         for word in words {
@@ -57,10 +59,10 @@ impl Labels {
             (None, &[x, y, width, height]) => edges(x, y, width, height),
             (None, outline) if count >= 6 && count.is_multiple_of(2) => {
                 self.outlines.extend_from_slice(outline);
-                around(outline)
+                bounding_box(outline)
             }
-            (Some((all, each)), &[x, y, width, height, ref rest @ ..]) if rest.len() == all * each => {
-                self.points.extend(rest.chunks(each).flat_map(point));
+            (Some((points, values)), &[x, y, width, height, ref rest @ ..]) if rest.len() == points * values => {
+                self.points.extend(rest.chunks(values).flat_map(point));
                 edges(x, y, width, height)
             }
             (None, _) => {
@@ -69,10 +71,11 @@ impl Labels {
                      polygon"
                 ));
             }
-            (Some((all, each)), _) => {
-                let needed = 4 + all * each;
+            (Some((points, values)), _) => {
+                let needed = 4 + points * values;
                 return Err(format!(
-                    "{count} numbers after the class: expected {needed} for a box with {all} points of {each}"
+                    "{count} numbers after the class: expected {needed} for a box and {points} points of {values} \
+                     numbers"
                 ));
             }
         };
@@ -90,7 +93,7 @@ fn edges(x: f64, y: f64, width: f64, height: f64) -> [f64; 4] {
 }
 
 /// Returns the bounding box of a polygon.
-fn around(outline: &[f64]) -> [f64; 4] {
+fn bounding_box(outline: &[f64]) -> [f64; 4] {
     let start = [f64::INFINITY, f64::INFINITY, f64::NEG_INFINITY, f64::NEG_INFINITY];
     outline
         .as_chunks::<2>()
@@ -99,8 +102,8 @@ fn around(outline: &[f64]) -> [f64; 4] {
         .fold(start, |[left, top, right, bottom], &[x, y]| [left.min(x), top.min(y), right.max(x), bottom.max(y)])
 }
 
-/// Returns the x, y and visibility of a point. If the visibility is not given, the point is visible
-/// unless a coordinate is negative.
+/// Returns the x, y and visibility of a point. A point without a visibility is visible unless a
+/// coordinate is negative.
 fn point(numbers: &[f64]) -> [f32; 3] {
     let (x, y) = (numbers[0], numbers[1]);
     let seen = if x < 0.0 || y < 0.0 { 0.0 } else { 2.0 };
@@ -127,10 +130,10 @@ mod tests {
     }
 
     #[test]
-    fn invalid_label_line_fails_with_both_numbers() {
+    fn invalid_label_lines_fail_with_the_reason() {
         for (text, points, cause) in [
-            ("0 0.5 0.5 1 1\n2 0.5 0.5 1 1", None, "line 2: class 2 is out of range: the list has 2 classes"),
-            ("-1 0.5 0.5 1 1", None, "line 1: class -1 is out of range: the list has 2 classes"),
+            ("0 0.5 0.5 1 1\n2 0.5 0.5 1 1", None, "line 2: class 2 is out of range: expected a class below 2"),
+            ("-1 0.5 0.5 1 1", None, "line 1: class -1 is out of range: expected a class below 2"),
             ("cat 0.5 0.5 1 1", None, "line 1: class \"cat\" is not an integer"),
             (
                 "0 0.5 0.5 1",
@@ -144,13 +147,13 @@ mod tests {
             ),
             ("0 0.5 x 1 1", None, "line 1: \"x\" is not a number"),
             ("0 0.5 nan 1 1", None, "line 1: \"nan\" is not a number"),
-            ("0 0.9 0.5 0.5 1", None, "line 1: x from 0.65 to 1.15, the image is 1 wide"),
-            ("0 320 200 40 40", None, "line 1: x from 300 to 340, the image is 1 wide"),
-            ("0 0.5 0.5 1 -1", None, "line 1: y from 1 to 0, the image is 1 high"),
+            ("0 0.9 0.5 0.5 1", None, "line 1: x ranges from 0.65 to 1.15, but the image is 1 wide"),
+            ("0 320 200 40 40", None, "line 1: x ranges from 300 to 340, but the image is 1 wide"),
+            ("0 0.5 0.5 1 -1", None, "line 1: y ranges from 1 to 0, but the image is 1 high"),
             (
                 "0 0.5 0.5 1 1 0 0 2",
                 Some((2, 3)),
-                "line 1: 7 numbers after the class: expected 10 for a box with 2 points of 3",
+                "line 1: 7 numbers after the class: expected 10 for a box and 2 points of 3 numbers",
             ),
         ] {
             let e = Labels::default().parse(text.as_bytes(), 2, points).unwrap_err();

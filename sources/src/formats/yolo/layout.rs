@@ -1,8 +1,8 @@
-//! The images of a dataset, and the paths of their label files.
+//! Lists the images of a dataset, and finds the paths of their label files.
 //!
-//! To find the label file of an image, the last folder `images` in the path of the image is
-//! replaced by `labels`, and the extension by `.txt`. If the path contains no folder `images`, the
-//! label file is next to the image.
+//! The path of an image's label file is the path of the image, with the last folder `images`
+//! replaced by `labels`, and the extension replaced by `.txt`. If the path contains no folder
+//! `images`, the label file is next to the image.
 
 use std::path::{Path, PathBuf};
 
@@ -14,16 +14,17 @@ use crate::formats::folder::images_below;
 use crate::machine::file::{self, MAX_FILE};
 use crate::machine::slashes::{root, slashed};
 
-/// An image of the dataset.
+/// An image in the dataset.
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) path: Box<str>,
-    /// Offset in the path at which the key of the sample starts.
+    /// The offset in the path at which the key of the sample starts.
     pub(super) key: usize,
 }
 
-/// Returns the path of an image's label file, as four parts to be concatenated.
-pub(super) fn label_of(path: &str) -> [&str; 4] {
+/// Returns the path of the label file of the image at `path`, as four parts that the caller
+/// concatenates.
+pub(super) fn label_path(path: &str) -> [&str; 4] {
     let end = match path.rfind(['.', '/']) {
         Some(dot) if path.as_bytes()[dot] == b'.' => dot,
         _ => path.len(),
@@ -34,7 +35,7 @@ pub(super) fn label_of(path: &str) -> [&str; 4] {
     }
 }
 
-/// Returns the parent of the last folder called `images` in the path of the image folder.
+/// Returns the parent of the last folder `images` in the path of an image folder.
 pub(super) fn above_images(images: &Path) -> PathBuf {
     let path = root(images).unwrap_or_default();
     images_in(&path).map_or(images.to_owned(), |at| path[..at].into())
@@ -44,25 +45,25 @@ pub(super) fn above_images(images: &Path) -> PathBuf {
 ///
 /// # Errors
 /// If the folder cannot be listed.
-pub(super) fn below(folder: &Path, formats: &[Format]) -> Result<Vec<Item>> {
+pub(super) fn list_folder(folder: &Path, formats: &[Format]) -> Result<Vec<Item>> {
     let root = root(folder)?;
     let names = images_below(folder, formats)?;
     collected(names.into_iter().map(|name| Ok(item(format!("{root}{name}"), root.len()))))
 }
 
-/// Creates an item. The key starts after the last folder `images` in the path, or at the offset
-/// `key` if the path contains no such folder.
+/// Creates an item for the image at `path`. Its key starts after the last folder `images` in the
+/// path, or at the offset `key` if there is no such folder.
 fn item(path: String, key: usize) -> Item {
     let key = images_in(&path).map_or(key, |at| at + IMAGES.len() + 1);
     Item { path: path.into(), key }
 }
 
-/// Lists the images of the split `split` of the dataset that `yaml` describes.
+/// Lists the images in a split of the dataset that `yaml` describes.
 ///
 /// # Errors
-/// If the dataset does not have the split, or if a folder or list does not exist. The message
-/// contains the paths that were tried.
-pub(super) fn split(yaml: &Path, data: &Data, split: &str, formats: &[Format]) -> Result<Vec<Item>> {
+/// If the dataset does not have the split, or if one of its folders or lists does not exist. The
+/// message contains the paths that were tried.
+pub(super) fn list_split(yaml: &Path, data: &Data, split: &str, formats: &[Format]) -> Result<Vec<Item>> {
     let beside = yaml.parent().unwrap_or(Path::new(""));
     let roots = match &data.root {
         Some(root) => vec![beside.join(root), PathBuf::from(root), beside.to_owned()],
@@ -74,35 +75,35 @@ pub(super) fn split(yaml: &Path, data: &Data, split: &str, formats: &[Format]) -
     };
     let mut items = Vec::new();
     for entry in entries {
-        // Some exporters write `../train/images` although the folder `train` is next to the YAML
+        // Some exporters write `../train/images` even if the folder `train` is next to the YAML
         // file.
         let stripped = entry.strip_prefix("../").unwrap_or(entry);
-        let places: Vec<_> =
+        let candidates: Vec<_> =
             [entry.as_str(), stripped].iter().flat_map(|name| roots.iter().map(move |root| root.join(name))).collect();
         let mut found = None;
-        for place in &places {
-            if found.is_none() && file::exists(place)? {
-                found = Some(place);
+        for candidate in &candidates {
+            if found.is_none() && file::exists(candidate)? {
+                found = Some(candidate);
             }
         }
         let Some(found) = found else {
-            let looked: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
+            let tried: Vec<_> = candidates.iter().map(|candidate| candidate.display().to_string()).collect();
             return Err(Error::in_source(format!(
                 "{split}: {entry:?} does not exist; looked for {}",
-                looked.join(", ")
+                tried.join(", ")
             ))
             .at_path(yaml));
         };
-        let found = if file::is_folder(found)? { below(found, formats)? } else { listed(found)? };
+        let found = if file::is_folder(found)? { list_folder(found, formats)? } else { read_list(found)? };
         reserve(&mut items, found.len())?;
         items.extend(found);
     }
     Ok(items)
 }
 
-/// Lists the images in a text file that contains one path per line. Paths are relative to the
-/// folder of the file.
-fn listed(list: &Path) -> Result<Vec<Item>> {
+/// Reads a text file that contains the path of one image per line. Paths are relative to the folder
+/// of the file.
+fn read_list(list: &Path) -> Result<Vec<Item>> {
     let text = file::read_text(list, MAX_FILE).map_err(|e| Error::io(list, &e))?;
     let folder = root(list.parent().unwrap_or(Path::new("")))?;
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -126,7 +127,7 @@ mod tests {
             ("/myimages/x.jpg", "/myimages/x.txt"),
             ("a.b/x", "a.b/x.txt"),
         ] {
-            assert_eq!(label_of(image).concat(), label);
+            assert_eq!(label_path(image).concat(), label);
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Images with YOLO label files.
+//! Reads images with YOLO label files.
 //!
 //! 1. `set`: [`Yolo`], the source.
-//! 2. `layout`: the images, and the paths of their label files.
-//! 3. `data`: parser for `data.yaml`.
-//! 4. `labels`: parser for label files.
+//! 2. `layout`: lists the images, and finds their label files.
+//! 3. `data`: parses `data.yaml`.
+//! 4. `labels`: parses label files.
 //!
-//! `row` registers the format, and `detect` detects its folders.
+//! `row` contains the format's entry in `DATA_FORMATS`, and `detect` recognizes its folders.
 
 #[cfg(feature = "annotations")]
 mod data;

@@ -1,4 +1,4 @@
-//! Registers the format.
+//! The YOLO format's entry in `DATA_FORMATS`.
 
 use std::path::Path;
 
@@ -13,8 +13,8 @@ pub(crate) const ROW: DataFormat = DataFormat {
     annotates,
     brings: Some(Companions {
         folder: |url| {
-            // The labels for `images/train` are in `labels/train`, so the parent of `images` is
-            // needed.
+            // Download the parent of `images`, because the labels for `images/train` are in
+            // `labels/train`.
             match format!("{url}/").rfind("/images/") {
                 Some(at) => Some(&url[..at]),
                 None => {
@@ -26,8 +26,8 @@ pub(crate) const ROW: DataFormat = DataFormat {
     }),
     ..DataFormat::new(
         "yolo",
-        "a `.yaml` file, a folder with `images` and `labels`, or a folder below `images` with a counterpart \
-                     below `labels`",
+        "a `.yaml` file, a folder with `images` and `labels`, or a subfolder of `images` that has a matching \
+         subfolder in `labels`",
         &["yaml", "yml"],
         |at, options| {
             with_feature!("annotations", "a YOLO dataset", at, options => {
@@ -37,20 +37,21 @@ pub(crate) const ROW: DataFormat = DataFormat {
     )
 };
 
+/// Returns a hint if the opened image folder looks like part of a YOLO dataset.
 fn annotates(around: &Around<'_>) -> Result<Option<String>> {
     let open = |at: &str| Ok(Some(format!("a YOLO dataset with boxes in text files: open {at:?}")));
     if let Some(yaml) = around.file(&["yaml", "yml"], is_yolo_data)? {
         return open(yaml);
     }
-    for (place, names) in &around.above {
-        if names.contains(&IMAGES) && !place.is_empty() && around.tree.has_folder(&format!("{place}{LABELS}"))? {
-            return open(place.trim_end_matches('/'));
+    for (above, names) in &around.above {
+        if names.contains(&IMAGES) && !above.is_empty() && around.tree.has_folder(&format!("{above}{LABELS}"))? {
+            return open(above.trim_end_matches('/'));
         }
     }
     Ok(None)
 }
 
-/// Returns whether `start` begins a YAML file that describes a YOLO dataset.
+/// Returns whether a YAML file that begins with `start` probably describes a YOLO dataset.
 fn is_yolo_data(start: &[u8]) -> bool {
     let text = String::from_utf8_lossy(start);
     let has = |key: &str| text.lines().any(|line| line.starts_with(key));

@@ -1,4 +1,4 @@
-//! The source [`Yolo`].
+//! The source [`Yolo`], which joins images with YOLO label files.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use super::data::{self, Data};
 use super::detect::yolo_images;
 use super::labels::Labels;
-use super::layout::{Item, above_images, below, label_of, split};
+use super::layout::{Item, above_images, label_path, list_folder, list_split};
 use crate::error::{Error, Result, collected, counted};
 use crate::format::Format;
 use crate::machine::file;
 use crate::model::{Sample, Source};
 use crate::values::annotated::{Parts, append, key_and_field};
 
-/// Images with YOLO label files, which contain boxes, polygons and keypoints.
+/// Images with boxes, polygons and keypoints from YOLO label files.
 ///
 /// ```no_run
 /// use warpfeed_sources::Yolo;
@@ -28,38 +28,40 @@ use crate::values::annotated::{Parts, append, key_and_field};
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 ///
-/// - **Samples** are the images of the split, in the order of its folders and lists. Within a
-///   folder, they are sorted by name. The key of a sample is the path of the image below `images`,
+/// - **Samples** are the images of the split, in the order of its folders and lists. Images in a
+///   folder are sorted by name. The key of a sample is the path of its image relative to `images`,
 ///   without the extension.
-/// - **Label files** contain one line `class x y width height` per box. The numbers are the center
-///   and the size of the box, as fractions of the image. A line with 6 or more coordinates
-///   describes a polygon, whose bounding box becomes the box. If `data.yaml` contains `kpt_shape`,
-///   the keypoints of a box come after its four numbers.
+/// - **Label files** contain one line `class x y width height` per box: the class, and the center
+///   and size of the box as fractions of the image. A line with 6 or more coordinates describes a
+///   polygon instead, and its bounding box is the box. If `data.yaml` contains `kpt_shape`, the
+///   keypoints of a box follow these four numbers.
 /// - **Fields**:
-///   - `boxes.npy`, (n, 4) f32: left, upper, right and lower edge as **fractions of the image**,
-///     which is declared by the text `relative` in the field `boxes.units.txt`. `field::Boxes`
-///     converts them to pixels.
-///   - `boxes.class.npy`, (n) i64.
-///   - `boxes.points.npy`, (n, K, 3) f32.
-///   - `boxes.masks.json`, if the image has a polygon: a polygon or `null` for each box.
-/// - **Rotated images.** YOLO labels do not contain the image size. If the EXIF data rotates an
-///   image, set `Loader::annotations_follow` to state whether the stored or the upright image was
+///   - `boxes.npy`, f32 of shape (n, 4), contains the left, top, right and bottom edge of each box as
+///     **fractions of the image**. The field `boxes.units.txt` with the text `relative` marks them
+///     as fractions, which `field::Boxes` converts to pixels.
+///   - `boxes.class.npy`, i64 of shape (n,), contains the classes.
+///   - `boxes.points.npy`, f32 of shape (n, K, 3), contains the x, y and visibility of the keypoints.
+///   - `boxes.masks.json` contains a polygon or `null` for each box, if any box of the image has a
+///     polygon.
+/// - **Rotated images.** YOLO labels do not contain the size of the image. If EXIF data rotates
+///   images, state with `Loader::annotations_follow` whether the stored or the upright images were
 ///   annotated.
-/// - **Classes** are the `names` in `data.yaml`. If you open a folder, the `data.yaml` next to
-///   `images` or in the parent folder is used, if there is one.
+/// - **Classes** are the `names` in `data.yaml`. If you open a folder, a `data.yaml` next to
+///   `images` or in the parent folder is used if it exists.
 ///
-/// In YOLO, an image without a label file has no boxes. Opening logs a warning that states the
-/// number of such images. If there are no label files at all, opening fails.
+/// As in YOLO, an image without a label file has no boxes. Opening logs a warning with the number
+/// of such images. If there are no label files at all, opening fails.
 ///
-/// Reading a sample fails if a line is invalid, if a class is not in the list, or if a box exceeds
-/// the image by more than a hundredth. The message contains the file and the line.
+/// Reading a sample fails if a line is invalid, if a class is not in `names`, or if a box extends
+/// beyond the image by more than 1% of the width or height. The message contains the file and the
+/// line.
 #[derive(Debug)]
 pub struct Yolo {
     items: Vec<Item>,
     /// Whether each image has a label file.
     labeled: Vec<bool>,
     classes: Vec<String>,
-    /// Number of points per box, and of values per point.
+    /// The number of points per box, and the number of values per point.
     points: Option<(usize, usize)>,
     formats: Vec<Format>,
 }
@@ -69,16 +71,16 @@ impl Yolo {
     /// folder of images below `images`.
     ///
     /// # Errors
-    /// If the path is none of these, if the YAML is invalid or refers to a folder or list that does
-    /// not exist, or if there are no images or no label files.
+    /// If the path is none of these, if the YAML file is invalid or refers to a folder or list that
+    /// does not exist, or if there are no images or no label files.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with_formats(path.as_ref(), "train", Vec::new())
     }
 
-    /// Opens the split `split` of the `data.yaml` at `yaml`. The split is `train`, `val` or `test`.
+    /// Opens the split `split` of the `data.yaml` at `yaml`. `split` is `train`, `val` or `test`.
     ///
     /// # Errors
-    /// The errors of [`open`](Yolo::open). Also fails if the dataset does not have this split.
+    /// As for [`open`](Yolo::open), and if the dataset does not have this split.
     pub fn split(yaml: impl AsRef<Path>, split: &str) -> Result<Self> {
         Self::with_formats(yaml.as_ref(), split, Vec::new())
     }
@@ -86,31 +88,31 @@ impl Yolo {
     pub(crate) fn with_formats(path: &Path, name: &str, formats: Vec<Format>) -> Result<Self> {
         let (items, data) = if file::is_folder(path)? {
             let Some(images) = yolo_images(path)? else {
-                let cause = "not a YOLO dataset: expected a folder with `images` and `labels`, or a folder below \
-                             `images` with a counterpart below `labels`";
+                let cause = "not a YOLO dataset: expected a folder with `images` and `labels`, or a subfolder \
+                             of `images` that has a matching subfolder in `labels`";
                 return Err(Error::in_source(cause).at_path(path));
             };
-            let yaml = data::beside(&above_images(&images))?;
+            let yaml = data::find_yaml(&above_images(&images))?;
             let data = yaml.map(|yaml| Data::read(&yaml)).transpose()?.unwrap_or_default();
-            (below(&images, &formats)?, data)
+            (list_folder(&images, &formats)?, data)
         } else {
             let data = Data::read(path)?;
-            (split(path, &data, name, &formats)?, data)
+            (list_split(path, &data, name, &formats)?, data)
         };
         if items.is_empty() {
             return Err(Error::in_source("no images").at_path(path));
         }
-        let labeled = labeled(&items)?;
+        let labeled = have_labels(&items)?;
         let missing = labeled.iter().filter(|&&labeled| !labeled).count();
         if let Some(first) = labeled.iter().position(|&labeled| !labeled) {
-            let (all, first) = (items.len(), label_of(&items[first].path).concat());
+            let (all, first) = (items.len(), label_path(&items[first].path).concat());
             if missing == all {
                 let cause = format!("none of the {all} images has a label file: expected the first at {first}");
                 return Err(Error::in_source(cause).at_path(path));
             }
             let path = path.display();
             tracing::warn!(
-                "{path}: {missing} of {} no label file, and therefore no boxes; the first was expected at {first}",
+                "{path}: {missing} of {} no label file and thus no boxes; the first file was expected at {first}",
                 counted(all, "image has", "images have")
             );
         }
@@ -118,14 +120,14 @@ impl Yolo {
     }
 }
 
-/// Returns, for each image, whether it has a label file. Each folder is listed only once.
+/// Returns whether each image has a label file. Lists each folder only once.
 ///
 /// # Errors
 /// If a folder cannot be listed. A folder that does not exist has no label files.
-fn labeled(items: &[Item]) -> Result<Vec<bool>> {
+fn have_labels(items: &[Item]) -> Result<Vec<bool>> {
     let (mut folder, mut names) = (PathBuf::new(), HashSet::<OsString>::new());
     let look = |item: &Item| {
-        let path = PathBuf::from(label_of(&item.path).concat());
+        let path = PathBuf::from(label_path(&item.path).concat());
         let parent = path.parent().unwrap_or(Path::new(""));
         if parent != folder || names.is_empty() {
             let listed = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
@@ -158,7 +160,7 @@ impl Source for Yolo {
         let Item { path, key } = &self.items[index];
         let (name, field) = key_and_field(path, &self.formats);
         let mut parts = LABELS.with_borrow_mut(|labels| {
-            let file = label_of(path);
+            let file = label_path(path);
             scratch.clear();
             if self.labeled[index] {
                 append(scratch, &file)?;

@@ -1,11 +1,13 @@
-//! Prefetches in the order of one loader and keeps requests in flight.
+//! [`Fetcher`]: prefetches samples in the order of one loader, with many requests in flight.
 //!
-//! Samples are planned in rounds ([`round`]): whenever half of the byte budget is free, the next
-//! samples of the order are grouped into **pieces**, each fetched with one request. A piece stays
-//! queued until there is room for another request; no reader has to ask for it. Its bytes return to
-//! the budget once all of its samples have been read. A reader waits only for pieces, and every
-//! piece ends in one of three ways: with bytes, with an error after the last attempt, or by being
-//! dropped, in which case its samples are read directly. Therefore, no reader waits forever.
+//! Samples are planned in rounds (see [`round`]): whenever half of the byte budget is free, the
+//! next samples of the order are grouped into **pieces**, each of which is fetched with one
+//! request. A piece is queued until the pace allows another request; readers need not ask for it.
+//! Once all samples of a piece have been read, its bytes return to the budget.
+//!
+//! No reader waits forever. A reader waits only for pieces, and every piece ends in one of three
+//! ways: with bytes, with an error after the last attempt, or dropped, so that its samples are read
+//! directly.
 
 mod responses;
 mod round;
@@ -26,19 +28,19 @@ use crate::model::store::ReadCompletion;
 use crate::model::{BatchIndex, Lookahead, ObjectCache, Prefetcher, Store};
 
 /// Interval between searches for lost requests.
-const LOOK: Duration = Duration::from_secs(1);
-/// Maximum number of fetch threads for a store whose requests block.
-const THREADS: usize = 128;
+const LOST_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum number of fetch threads for a store that blocks during requests.
+const MAX_THREADS: usize = 128;
 
 pub(super) struct Fetcher {
     store: Arc<dyn Store>,
     parts: Parts,
     order: Lookahead,
-    /// Local cache for objects in this store, if there is one.
-    keep: Option<Arc<dyn ObjectCache>>,
+    /// The store's local cache, or `None` if the store has no cache.
+    cache: Option<Arc<dyn ObjectCache>>,
     counts: Arc<Counts>,
     opened: Instant,
-    /// Token that cancels blocking requests when the fetcher is closed.
+    /// Cancels blocking requests when the fetcher is closed.
     stop: CancelToken,
     closed: Arc<AtomicBool>,
     state: Mutex<State>,
@@ -52,47 +54,48 @@ struct State {
     batches: Option<Box<dyn Iterator<Item = (BatchIndex, Vec<u64>)> + Send>>,
     /// First batch of the plan.
     from: BatchIndex,
-    /// First batch after the plan.
+    /// First batch after the end of the plan.
     next: BatchIndex,
-    /// First batch after those passed to `start` or `done` so far.
+    /// First batch after all batches that have been passed to `start` or `done`.
     reached: BatchIndex,
-    /// Samples that were taken from the order but did not fit into the last round.
+    /// Samples that were taken from the order but did not fit into the last round, with their
+    /// batches.
     pending: VecDeque<(BatchIndex, u64)>,
-    /// For each planned sample, the batches that need it and the pieces that contain it, ordered by
-    /// batch.
+    /// For each planned sample, the batches that need it and the IDs of the pieces that contain it,
+    /// ordered by batch.
     samples: HashMap<u64, VecDeque<(BatchIndex, u64)>>,
+    /// The pieces, by ID.
     pieces: HashMap<u64, Piece>,
-    /// Pieces to request, ordered by the first batch that needs them.
+    /// IDs of the pieces to request, ordered by the first batch that needs them.
     queue: BTreeSet<(BatchIndex, u64)>,
-    /// Failed pieces, ordered by the time of their next attempt.
-    later: BTreeSet<(Instant, u64)>,
-    /// Requests in flight, by request number, oldest first.
+    /// IDs of the pieces to retry, ordered by the time of their next attempt.
+    retries: BTreeSet<(Instant, u64)>,
+    /// Requests in flight, by ID, oldest first.
     flights: BTreeMap<u64, Flight>,
     /// Total weight in flight.
     weight: usize,
-    /// Total number of bytes of all pieces.
-    held: usize,
-    /// Number of cached bytes of planned samples, by batch. These bytes count against the budget,
-    /// which limits how far ahead the plan looks. Otherwise the cache might evict them before they
-    /// are read.
-    kept: BTreeMap<BatchIndex, usize>,
-    /// Planned batches without samples. Their number limits the plan as well.
+    /// Total size of all pieces in bytes.
+    piece_bytes: usize,
+    /// Number of bytes of the planned samples that are in the cache, by batch. These bytes count
+    /// against the budget. Otherwise, the plan could get so far ahead that the cache evicts them
+    /// before they are read.
+    cached_bytes: BTreeMap<BatchIndex, usize>,
+    /// Planned batches without samples. At most [`round::EMPTY`] are planned.
     empty: BTreeSet<BatchIndex>,
     /// Number of threads that wait for work.
     idle: usize,
-    /// Number of threads.
+    /// Number of threads, including idle threads.
     threads: usize,
-    /// Whether the store has completed a request before its `fetch` returned, as a blocking store
-    /// does.
+    /// Whether the store blocks during requests: it has completed a request before its `fetch`
+    /// returned.
     blocks: bool,
     /// Time of the last search for lost requests.
-    looked: Instant,
-    /// Whether a warning has been logged that the store is not responding. Reset by the next
-    /// successful response.
-    told: bool,
+    last_lost_check: Instant,
+    /// Whether a warning has been logged since the store last responded successfully.
+    outage_logged: bool,
     pace: Pace,
-    /// Last number assigned to a piece or a request.
-    numbers: u64,
+    /// The last ID that was assigned to a piece or a request.
+    last_id: u64,
 }
 
 impl Fetcher {
@@ -108,27 +111,27 @@ impl Fetcher {
             samples: HashMap::new(),
             pieces: HashMap::new(),
             queue: BTreeSet::new(),
-            later: BTreeSet::new(),
+            retries: BTreeSet::new(),
             flights: BTreeMap::new(),
             weight: 0,
-            held: 0,
-            kept: BTreeMap::new(),
+            piece_bytes: 0,
+            cached_bytes: BTreeMap::new(),
             empty: BTreeSet::new(),
             idle: 0,
             threads: 0,
             blocks: false,
-            looked: now,
-            told: false,
+            last_lost_check: now,
+            outage_logged: false,
             pace: Pace::new(),
-            numbers: 0,
+            last_id: 0,
         };
-        let keep = store.keep(parts.identity(), &order);
-        counts.cached.fetch_or(keep.is_some(), Ordering::Relaxed);
+        let cache = store.keep(parts.identity(), &order);
+        counts.cached.fetch_or(cache.is_some(), Ordering::Relaxed);
         let (state, work) = (Mutex::new(state), Condvar::new());
         let closed = Arc::new(AtomicBool::new(false));
         let is_closed = closed.clone();
         let stop = CancelToken::new(move || is_closed.load(Ordering::Relaxed));
-        Arc::new(Fetcher { store, parts, order, keep, counts, opened: now, stop, closed, state, work })
+        Arc::new(Fetcher { store, parts, order, cache, counts, opened: now, stop, closed, state, work })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -139,23 +142,23 @@ impl Fetcher {
     /// the sample is neither planned nor cached, or if its piece was dropped.
     ///
     /// # Errors
-    /// The error of the request's last attempt, or an error if the reader was cancelled.
+    /// Returns the error of the request's last attempt, or an error if the reader was cancelled.
     pub(super) fn read(self: &Arc<Self>, sample: u64, range: Range<u64>, to: &mut [u8]) -> Result<bool> {
-        let taken = {
+        let planned = {
             let mut state = self.lock();
-            state.take(sample).map(|(place, number)| {
-                let piece = &state.pieces[&number];
-                (place, number, piece.object, piece.range.start, piece.answer.clone())
+            state.take_planned(sample).map(|(batch, id)| {
+                let piece = &state.pieces[&id];
+                (batch, id, piece.object, piece.range.start, piece.answer.clone())
             })
         };
-        let Some((place, number, object, start, answer)) = taken else {
-            // A cached sample has no piece.
-            let kept = self.keep.as_ref().zip(self.parts.part(sample));
-            let tier = kept.and_then(|(keep, (object, part))| {
-                (part == range).then(|| keep.get(self.parts.object(object), range.start, to))?
+        let Some((batch, id, object, start, answer)) = planned else {
+            // Cached samples have no piece.
+            let cached = self.cache.as_ref().zip(self.parts.part(sample));
+            let tier = cached.and_then(|(cache, (object, part))| {
+                (part == range).then(|| cache.get(self.parts.object(object), range.start, to))?
             });
             if let Some(tier) = tier {
-                self.counts.kept(tier, to.len());
+                self.counts.cache_hit(tier, to.len());
             }
             return Ok(tier.is_some());
         };
@@ -164,8 +167,8 @@ impl Fetcher {
             Outcome::Bytes(bytes) => {
                 to.copy_from_slice(&bytes[(range.start - start) as usize..][..to.len()]);
                 self.counts.used.fetch_add(to.len() as u64, Ordering::Relaxed);
-                if let Some(keep) = &self.keep {
-                    keep.offer(self.parts.object(object), range.start, to, sample, self.order.after(place));
+                if let Some(cache) = &self.cache {
+                    cache.offer(self.parts.object(object), range.start, to, sample, self.order.after(batch));
                 }
                 Ok(true)
             }
@@ -175,8 +178,8 @@ impl Fetcher {
         };
         drop(answer);
         let mut state = self.lock();
-        state.give_back(number);
-        self.go_on(state);
+        state.give_back(id);
+        self.resume(state);
         read
     }
 
@@ -186,13 +189,13 @@ impl Fetcher {
         self.lock().samples.contains_key(&sample)
     }
 
-    /// Plans a round if there is enough free budget. If there is work, wakes or starts a thread.
-    fn go_on(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+    /// Plans a round if enough of the budget is free. If there is work, wakes or starts a thread.
+    fn resume(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         self.plan(&mut state);
         if !state.has_work() {
             return;
         }
-        let wanted = if state.blocks { THREADS } else { 1 };
+        let wanted = if state.blocks { MAX_THREADS } else { 1 };
         if state.idle > 0 || state.threads >= wanted {
             self.work.notify_one();
             return;
@@ -203,7 +206,7 @@ impl Fetcher {
         if let Err(e) = started {
             state.threads -= 1;
             if state.threads == 0 {
-                // Without a prefetch thread, samples are read directly.
+                // No thread will send the planned requests, so let samples be read directly.
                 state.reset();
                 drop(state);
                 tracing::warn!("cannot start a prefetch thread, so samples are read on demand: {e}");
@@ -211,7 +214,7 @@ impl Fetcher {
         }
     }
 
-    /// The main loop of a fetch thread: sends requests until the fetcher is closed.
+    /// Runs a fetch thread, which sends requests until the fetcher is closed.
     fn run(self: Arc<Self>) {
         let mut state = self.lock();
         loop {
@@ -221,16 +224,16 @@ impl Fetcher {
             }
             self.plan(&mut state);
             let now = Instant::now();
-            self.look_for_lost(&mut state, now);
-            match state.job(now) {
+            self.retry_lost(&mut state, now);
+            match state.next_request(now) {
                 Some((piece, hedge)) => {
                     self.send(state, piece, hedge);
                     state = self.lock();
                 }
                 None => {
-                    let until = state.wakes().map(|at| at.saturating_duration_since(now));
+                    let timeout = state.next_wakeup().map(|at| at.saturating_duration_since(now));
                     state.idle += 1;
-                    state = match until {
+                    state = match timeout {
                         Some(wait) => self.work.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0,
                         None => self.work.wait(state).unwrap_or_else(PoisonError::into_inner),
                     };
@@ -240,209 +243,209 @@ impl Fetcher {
         }
     }
 
-    /// Sends a request for the piece `number`.
-    fn send(self: &Arc<Self>, mut guard: MutexGuard<'_, State>, number: u64, hedge: bool) {
+    /// Sends a request for a piece. `hedge` is true if another request for the piece is in flight.
+    fn send(self: &Arc<Self>, mut guard: MutexGuard<'_, State>, id: u64, hedge: bool) {
         let state = &mut *guard;
-        let flight = state.number();
-        let piece = state.pieces.get_mut(&number).expect("`job` returns only existing pieces");
-        piece.flying += 1;
+        let flight = state.next_id();
+        let piece = state.pieces.get_mut(&id).expect("`next_request` returns only existing pieces");
+        piece.in_flight += 1;
         piece.hedged |= hedge;
         piece.attempts += u32::from(!hedge);
         let (object, range) = (piece.object, piece.range.clone());
-        let begun = Instant::now();
+        let sent_at = Instant::now();
         let (fetcher, thread) = (self.clone(), std::thread::current().id());
         let reply =
             ReadCompletion::new(move |bytes| fetcher.answered(flight, bytes, std::thread::current().id() == thread));
         let weight = weight(range.end - range.start);
-        state.flights.insert(flight, Flight { piece: number, weight, begun, cancel: reply.canceller() });
+        state.flights.insert(flight, Flight { piece: id, weight, sent_at, cancel: reply.canceller() });
         state.weight += weight;
         state.pace.sent();
         self.counts.requests.fetch_add(1, Ordering::Relaxed);
         self.counts.hedges.fetch_add(u64::from(hedge), Ordering::Relaxed);
-        // This thread may block in `fetch`, so let another thread send the remaining requests.
-        self.go_on(guard);
-        // A panic drops the reply, which then reports an error to `answered`.
+        // This thread may block in `fetch`, so wake another thread to send the remaining requests.
+        self.resume(guard);
+        // If `fetch` panics, `reply` is dropped, which calls `answered` with an error.
         let fetch = || self.stop.during(|| self.store.fetch(self.parts.object(object), range, reply));
         let _ = catch_unwind(AssertUnwindSafe(fetch));
     }
 }
 
 impl State {
-    fn number(&mut self) -> u64 {
-        self.numbers += 1;
-        self.numbers
+    fn next_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
     }
 
-    /// Removes a request from those in flight. Returns `None` if it has already been removed.
-    fn land(&mut self, flight: u64) -> Option<Flight> {
-        let landed = self.flights.remove(&flight)?;
-        self.weight -= landed.weight;
-        Some(landed)
+    /// Removes a request from `flights`. Returns `None` if it has already been removed.
+    fn remove_flight(&mut self, flight: u64) -> Option<Flight> {
+        let removed = self.flights.remove(&flight)?;
+        self.weight -= removed.weight;
+        Some(removed)
     }
 
-    /// Takes the first planned occurrence of `sample` and returns its batch and its piece. The
-    /// caller must call `give_back` when it is done with the piece.
-    fn take(&mut self, sample: u64) -> Option<(BatchIndex, u64)> {
+    /// Removes the first occurrence of `sample` from the plan, and returns its batch and the ID of
+    /// its piece. The caller must call `give_back` once it no longer needs the piece.
+    fn take_planned(&mut self, sample: u64) -> Option<(BatchIndex, u64)> {
         let Some(planned) = self.samples.get_mut(&sample) else {
-            // The caller reads the sample directly, so remove it from the samples to plan.
-            if let Some(at) = self.pending.iter().position(|(_, other)| *other == sample) {
-                self.pending.remove(at);
+            // The caller will read the sample directly, so do not plan it.
+            if let Some(index) = self.pending.iter().position(|(_, other)| *other == sample) {
+                self.pending.remove(index);
             }
             return None;
         };
-        let taken = planned.pop_front().expect("an entry is not empty");
+        let first = planned.pop_front().expect("an entry is not empty");
         if planned.is_empty() {
             self.samples.remove(&sample);
         }
-        Some(taken)
+        Some(first)
     }
 
-    /// Records that one sample of the piece `number` was read or dropped.
-    fn give_back(&mut self, number: u64) {
-        if let Some(piece) = self.pieces.get_mut(&number) {
-            piece.left -= 1;
-            self.release(number);
+    /// Records that a sample of a piece was read or dropped.
+    fn give_back(&mut self, id: u64) {
+        if let Some(piece) = self.pieces.get_mut(&id) {
+            piece.unread -= 1;
+            self.release(id);
         }
     }
 
-    /// Removes the piece `number` if no reader needs it. If requests for it are in flight, cancels
-    /// them first and keeps the piece until they have ended.
-    fn release(&mut self, number: u64) {
-        let Some(piece) = self.pieces.get(&number) else { return };
-        if piece.left > 0 {
+    /// Removes a piece if no reader needs it. If requests for the piece are in flight, only cancels
+    /// them. Once they have ended, `release` is called again.
+    fn release(&mut self, id: u64) {
+        let Some(piece) = self.pieces.get(&id) else { return };
+        if piece.unread > 0 {
             return;
         }
         piece.answer.set(Outcome::Dropped);
-        if piece.flying > 0 {
-            let flights = self.flights.values().filter(|flight| flight.piece == number);
+        if piece.in_flight > 0 {
+            let flights = self.flights.values().filter(|flight| flight.piece == id);
             flights.for_each(|flight| flight.cancel.cancel());
             return;
         }
-        self.queue.remove(&(piece.place, number));
-        self.later.retain(|(_, other)| *other != number);
-        self.held -= (piece.range.end - piece.range.start) as usize;
-        self.pieces.remove(&number);
+        self.queue.remove(&(piece.batch, id));
+        self.retries.retain(|(_, other)| *other != id);
+        self.piece_bytes -= (piece.range.end - piece.range.start) as usize;
+        self.pieces.remove(&id);
     }
 
     /// Drops the planned samples of all batches for which `is_dropped` returns true.
-    fn drop_places(&mut self, is_dropped: impl Fn(BatchIndex) -> bool) {
-        self.pending.retain(|(place, _)| !is_dropped(*place));
-        self.kept.retain(|place, _| !is_dropped(*place));
-        self.empty.retain(|place| !is_dropped(*place));
+    fn drop_batches(&mut self, is_dropped: impl Fn(BatchIndex) -> bool) {
+        self.pending.retain(|(batch, _)| !is_dropped(*batch));
+        self.cached_bytes.retain(|batch, _| !is_dropped(*batch));
+        self.empty.retain(|batch| !is_dropped(*batch));
         let mut dropped = Vec::new();
         self.samples.retain(|_, planned| {
-            planned.retain(|(place, number)| {
-                let drops = is_dropped(*place);
-                dropped.extend(drops.then_some(*number));
-                !drops
+            planned.retain(|(batch, id)| {
+                let is_dropped = is_dropped(*batch);
+                dropped.extend(is_dropped.then_some(*id));
+                !is_dropped
             });
             !planned.is_empty()
         });
-        dropped.into_iter().for_each(|number| self.give_back(number));
+        dropped.into_iter().for_each(|id| self.give_back(id));
     }
 
     /// Drops the whole plan.
     fn reset(&mut self) {
         self.batches = None;
         self.pending.clear();
-        self.drop_places(|_| true);
-        // The remaining pieces have waiting readers or requests in flight. They are not requested
-        // again, so release their readers.
+        self.drop_batches(|_| true);
+        // The remaining pieces have requests in flight or waiting readers. They will not be
+        // requested again, so wake the readers.
         let waiting: Vec<u64> = self.pieces.keys().copied().collect();
-        for number in waiting {
-            let piece = self.pieces.get_mut(&number).expect("a key of the map");
+        for id in waiting {
+            let piece = self.pieces.get_mut(&id).expect("a key of the map");
             if !piece.answered {
                 piece.answered = true;
                 piece.answer.set(Outcome::Dropped);
             }
         }
         self.queue.clear();
-        self.later.clear();
+        self.retries.clear();
     }
 
-    /// Returns whether the pace allows another request.
+    /// Returns whether the pace allows one more request.
     fn has_room(&self) -> bool {
         self.pace.has_room(self.flights.len(), self.weight)
     }
 
     fn has_work(&self) -> bool {
-        self.has_room() && !self.queue.is_empty() || !self.later.is_empty()
+        self.has_room() && !self.queue.is_empty() || !self.retries.is_empty()
     }
 
-    /// Returns the piece to request now, and whether the request is a hedge.
-    fn job(&mut self, now: Instant) -> Option<(u64, bool)> {
-        while let Some(&(at, number)) = self.later.first()
+    /// Returns the ID of the piece to request now, and whether the request is a hedge.
+    fn next_request(&mut self, now: Instant) -> Option<(u64, bool)> {
+        while let Some(&(at, id)) = self.retries.first()
             && at <= now
         {
-            self.later.pop_first();
-            if let Some(piece) = self.pieces.get(&number) {
-                self.queue.insert((piece.place, number));
+            self.retries.pop_first();
+            if let Some(piece) = self.pieces.get(&id) {
+                self.queue.insert((piece.batch, id));
             }
         }
         if let Some(late) = self.pace.late() {
-            let late = self.flights.values().take_while(|flight| now >= flight.begun + late);
-            let is_open = |number: &u64| self.pieces.get(number).is_some_and(|piece| !piece.answered && !piece.hedged);
+            let late = self.flights.values().take_while(|flight| now >= flight.sent_at + late);
+            let is_open = |id: &u64| self.pieces.get(id).is_some_and(|piece| !piece.answered && !piece.hedged);
             let found = late.map(|flight| flight.piece).find(is_open);
-            if let Some(number) = found
+            if let Some(id) = found
                 && self.pace.hedge()
             {
-                return Some((number, true));
+                return Some((id, true));
             }
         }
         if !self.has_room() {
             return None;
         }
-        self.queue.pop_first().map(|(_, number)| (number, false))
+        self.queue.pop_first().map(|(_, id)| (id, false))
     }
 
-    /// Returns the next time at which there may be work without a notification.
-    fn wakes(&self) -> Option<Instant> {
-        let later = self.later.first().map(|(at, _)| *at);
+    /// Returns the time at which an idle thread must look for work even if it is not notified.
+    fn next_wakeup(&self) -> Option<Instant> {
+        let retries = self.retries.first().map(|(at, _)| *at);
         let unhedged = |flight: &&Flight| self.pieces.get(&flight.piece).is_some_and(|piece| !piece.hedged);
         let late = self.pace.late().and_then(|late| {
-            // A request that is already late but may not be hedged yet is checked again at the next
-            // search for lost requests.
-            let begun = self.flights.values().find(unhedged)?.begun;
-            (begun + late > Instant::now()).then_some(begun + late)
+            // If the request is already late but must not be hedged yet, do not wake for it: it is
+            // considered again at the next search for lost requests.
+            let sent_at = self.flights.values().find(unhedged)?.sent_at;
+            (sent_at + late > Instant::now()).then_some(sent_at + late)
         });
-        let lost = (!self.flights.is_empty()).then(|| self.looked + LOOK);
-        [later, late, lost].into_iter().flatten().min()
+        let lost = (!self.flights.is_empty()).then(|| self.last_lost_check + LOST_CHECK_INTERVAL);
+        [retries, late, lost].into_iter().flatten().min()
     }
 }
 
-/// The `Prefetcher` handle held by a loader. Dropping it closes the fetcher.
-pub(super) struct Following(pub(super) Arc<Fetcher>);
+/// The handle that a loader holds. Dropping it closes the fetcher.
+pub(super) struct FetcherHandle(pub(super) Arc<Fetcher>);
 
-impl Prefetcher for Following {
-    fn start(&self, place: BatchIndex) {
+impl Prefetcher for FetcherHandle {
+    fn start(&self, batch: BatchIndex) {
         let fetcher = &self.0;
         let mut state = fetcher.lock();
-        if state.batches.is_some() && (state.from..=state.next).contains(&place) {
-            state.drop_places(|other| other < place);
+        if state.batches.is_some() && (state.from..=state.next).contains(&batch) {
+            state.drop_batches(|other| other < batch);
         } else {
             state.reset();
-            state.batches = Some(Box::new(fetcher.order.from(place)));
-            state.next = place;
+            state.batches = Some(Box::new(fetcher.order.from(batch)));
+            state.next = batch;
         }
-        (state.from, state.reached) = (place, place);
-        if let Some(keep) = &fetcher.keep {
-            keep.start(place);
+        (state.from, state.reached) = (batch, batch);
+        if let Some(cache) = &fetcher.cache {
+            cache.start(batch);
         }
-        fetcher.go_on(state);
+        fetcher.resume(state);
     }
 
-    fn done(&self, place: BatchIndex) {
+    fn done(&self, batch: BatchIndex) {
         let mut state = self.0.lock();
-        state.drop_places(|other| other == place);
-        // Batches may complete out of order.
-        let after = self.0.order.after(place);
+        state.drop_batches(|other| other == batch);
+        // Batches may complete out of order, so only move forward.
+        let after = self.0.order.after(batch);
         if after > state.reached {
             state.reached = after;
-            if let Some(keep) = &self.0.keep {
-                keep.start(after);
+            if let Some(cache) = &self.0.cache {
+                cache.start(after);
             }
         }
-        self.0.go_on(state);
+        self.0.resume(state);
     }
 
     fn stop(&self) {
@@ -450,7 +453,7 @@ impl Prefetcher for Following {
     }
 }
 
-impl Drop for Following {
+impl Drop for FetcherHandle {
     fn drop(&mut self) {
         self.0.closed.store(true, Ordering::Relaxed);
         let mut state = self.0.lock();

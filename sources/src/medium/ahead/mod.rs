@@ -1,11 +1,11 @@
 //! Prefetches samples from stores.
 //!
-//! 1. [`Remote`]: a store, as a dataset uses it. Reads the byte ranges of samples, either from
-//!    prefetched data or on demand. All retries happen in this module.
-//! 2. `request`: definitions shared by all requests: byte ranges, counters and the retry policy.
-//! 3. `fetcher`: prefetches in the order of one loader and keeps requests in flight.
-//! 4. `piece`: one request and its response.
-//! 5. `plan`: merges the ranges of adjacent samples into requests.
+//! 1. `remote`: [`Remote`], which reads the byte ranges of samples from a store. Uses prefetched
+//!    bytes where possible, and retries failed requests.
+//! 2. `request`: the byte ranges of a dataset, counters of requests, and the retry policy.
+//! 3. `fetcher`: prefetches samples in the order of one loader.
+//! 4. `piece`: a request for one or more samples, and its response.
+//! 5. `plan`: merges the byte ranges of adjacent samples into requests.
 //! 6. `pace`: controls the number of requests in flight, and decides when a request is late.
 
 mod fetcher;

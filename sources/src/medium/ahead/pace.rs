@@ -1,78 +1,79 @@
-//! Chooses how many requests to keep in flight: roughly the smallest number that saturates the
-//! link. Callers pass in all timestamps, so tests do not need a clock.
+//! [`Pace`]: chooses how many requests to keep in flight, roughly the smallest number that
+//! saturates the link. Callers pass in all timestamps, so tests do not need a clock.
 //!
 //! The search is a hill climb. Each trial uses more or fewer requests and compares the resulting
-//! rate with the best rate so far. The search also tries fewer requests, because the initial number
-//! may be too high: requests beyond the bandwidth-delay product queue up in a router's buffer. When
-//! that buffer overflows, the lost bytes are retransmitted seconds later, and the loader waits for
-//! the sample that contains them.
+//! rate with the best rate so far. Fewer requests are tried because the initial number may be too
+//! high: requests beyond the bandwidth-delay product queue up in a router's buffer. When this
+//! buffer overflows, the lost bytes are retransmitted seconds later, and the loader waits for the
+//! sample that contains them.
 //!
-//! Each request has a **weight**, because a large request fills the link like several small ones.
-//! The window is the total weight that may be in flight.
+//! Each request has a **weight**, because a large request fills the link like several small
+//! requests. The window is the total weight that may be in flight.
 
 use std::time::Duration;
 
-/// Number of bytes in a request of weight 1. Smaller requests also have weight 1.
+/// Maximum number of bytes in a request of weight 1.
 const UNIT: u64 = 256 << 10;
-/// Initial window. With this window, the first batch (256 samples) takes two round trips.
-const FIRST: f64 = 128.0;
-/// Minimum window that a trial uses.
-const LEAST: f64 = 16.0;
-/// Maximum window: 512 MiB.
-const HEAVIEST: f64 = 2048.0;
-/// Maximum number of requests in flight. With HTTP/1, each needs a connection, and many systems
-/// limit a process to 1,024 open files.
-const MOST: usize = 512;
+/// Initial window. With this window, a first batch of 256 samples takes two round trips.
+const INITIAL_WINDOW: f64 = 128.0;
+/// Minimum window of a trial.
+const MIN_WINDOW: f64 = 16.0;
+/// Maximum window, which corresponds to 512 MiB in flight.
+const MAX_WINDOW: f64 = 2048.0;
+/// Maximum number of requests in flight. With HTTP/1, each request needs a connection, and many
+/// systems limit a process to 1,024 open files.
+const MAX_REQUESTS: usize = 512;
 /// Factor by which a trial raises or lowers the window.
 const STEP: f64 = 1.4;
-/// Factor by which a trial raises the window after the longest waiting period, when the link is
+/// Factor by which a trial raises the window after the longest waiting period. By then, the link is
 /// more likely to be full than at the start.
 const SMALL_STEP: f64 = 1.2;
 /// A trial with more requests succeeds if the rate is at least this multiple of the best rate.
-const FASTER: f64 = 1.08;
+const FASTER_RATIO: f64 = 1.08;
 /// A trial with fewer requests succeeds if the rate is at least this fraction of the best rate.
-const AS_FAST: f64 = 0.97;
-/// The window is raised again if the rate grew by at least this fraction of the window's growth.
-/// Smaller growth means that the link is full.
-const MOST_OF_IT: f64 = 0.6;
-/// Number of warm-up rounds before a trial starts to measure. The first three responses over a new
-/// connection are slow: each takes several round trips.
-const SETTLE: u32 = 8;
-/// Number of warm-up rounds of a trial with fewer requests, which opens no connections.
-const SETTLE_FEWER: u32 = 3;
-/// Number of rounds that a trial measures.
-const COMPARED: u32 = 2;
-/// Number of rounds between a failed trial with more requests and a trial with fewer. The rate over
-/// the second half of these rounds becomes the new reference.
+const AS_FAST_RATIO: f64 = 0.97;
+/// After a successful trial, the window is raised again if the rate grew by at least this fraction
+/// of the window's growth. If the rate grew less, the link is full.
+const MIN_SCALING: f64 = 0.6;
+/// Number of warm-up rounds before a trial measures the rate. Over a new connection, the first
+/// three responses are slow, because each takes several round trips.
+const WARM_UP: u32 = 8;
+/// Number of warm-up rounds of a trial with fewer requests, which opens no new connections.
+const WARM_UP_FEWER: u32 = 3;
+/// Number of rounds for which a trial measures the rate.
+const MEASURED: u32 = 2;
+/// Number of rounds between a failed trial with more requests and a trial with fewer requests. The
+/// rate over the second half of these rounds becomes the new best rate.
 const SHORT_REST: u32 = 16;
-/// Minimum number of rounds until more requests are tried again. Each failed trial doubles the
-/// waiting period. The period starts small, because a trial that opens connections may fail by
+/// Initial and minimum number of rounds before more requests are tried again. Each failed trial
+/// doubles this waiting period. It starts small, because a trial that opens connections may fail by
 /// chance.
-const LEAST_REST: u32 = 8;
-/// Maximum number of rounds until more requests are tried again.
-const REST: u32 = 128;
+const MIN_REST: u32 = 8;
+/// Maximum number of rounds before more requests are tried again.
+const MAX_REST: u32 = 128;
 /// Minimum number of responses per round.
-const ANSWERS: u32 = 8;
-/// Refusals that are less than this apart belong to one overload.
-const PAUSE: Duration = Duration::from_secs(1);
-/// Number of recent latencies that are kept.
-const TIMES: usize = 256;
-/// Minimum number of latency samples before a request can count as late.
-const KNOWN: usize = 32;
+const MIN_RESPONSES: u32 = 8;
+/// Refusals that arrive less than this after the first refusal of an overload belong to the same
+/// overload.
+const OVERLOAD: Duration = Duration::from_secs(1);
+/// Number of recent latencies that are stored.
+const MAX_LATENCIES: usize = 256;
+/// Number of latencies that must have been stored before a request can count as late.
+const MIN_LATENCIES: usize = 32;
 /// Maximum fraction of requests that are hedged.
-const HEDGED: f64 = 0.05;
+const MAX_HEDGED: f64 = 0.05;
 /// A request counts as late after this multiple of the 95th percentile of the latencies, but not
-/// before [`SOON`].
-const LATE: f64 = 2.0;
-/// Minimum latency before a request can count as late.
-const SOON: Duration = Duration::from_millis(50);
+/// before [`MIN_LATE`].
+const LATE_FACTOR: f64 = 2.0;
+/// Time before which no request counts as late.
+const MIN_LATE: Duration = Duration::from_millis(50);
 
-/// Returns the weight of a request for this many bytes.
+/// Returns the weight of a request for `bytes` bytes.
 pub(super) fn weight(bytes: u64) -> usize {
     usize::try_from(bytes.div_ceil(UNIT)).unwrap_or(usize::MAX).max(1)
 }
 
-/// What the current window is being used to measure.
+/// The phase of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trial {
     /// Measures the rate with the initial window.
@@ -81,53 +82,53 @@ enum Trial {
     More,
     /// Measures the rate with a smaller window.
     Fewer,
-    /// Keeps the window for a while. Then tries again, because the network may have changed: with
-    /// more requests if `more` is true, and with fewer otherwise.
+    /// Keeps the window for a while. Then starts a trial, because the network may have changed:
+    /// with more requests if `more` is true, and with fewer otherwise.
     Rest { more: bool },
 }
 
 impl Trial {
-    /// Returns the number of warm-up rounds and the total number of rounds. `rest` is the number of
-    /// rounds until more requests are tried.
+    /// Returns the number of warm-up rounds and the total number of rounds. `rest` is the current
+    /// waiting period before more requests are tried.
     fn rounds(self, rest: u32) -> (u32, u32) {
         match self {
             Trial::Rest { more: false } => (SHORT_REST / 2, SHORT_REST),
             Trial::Rest { more: true } => (rest / 2, rest),
-            Trial::Fewer => (SETTLE_FEWER, SETTLE_FEWER + COMPARED),
-            Trial::First | Trial::More => (SETTLE, SETTLE + COMPARED),
+            Trial::Fewer => (WARM_UP_FEWER, WARM_UP_FEWER + MEASURED),
+            Trial::First | Trial::More => (WARM_UP, WARM_UP + MEASURED),
         }
     }
 }
 
 /// Statistics of the responses in one or more rounds.
 #[derive(Default)]
-struct Answers {
+struct Responses {
     /// Number of responses.
-    number: u32,
+    count: u32,
     /// Number of responses that arrived while more requests were queued.
     full: u32,
     /// Total weight of the responses.
     weight: f64,
-    /// Weight in flight, summed over all responses.
-    flying: f64,
-    /// Product of weight and latency in seconds, summed over all responses.
-    spent: f64,
+    /// Sum, over the responses, of the weight that was in flight when each arrived.
+    in_flight: f64,
+    /// Sum of each response's weight times its latency in seconds.
+    weighted_latency: f64,
 }
 
-impl Answers {
-    fn add(&mut self, other: &Answers) {
-        self.number += other.number;
+impl Responses {
+    fn add(&mut self, other: &Responses) {
+        self.count += other.count;
         self.full += other.full;
         self.weight += other.weight;
-        self.flying += other.flying;
-        self.spent += other.spent;
+        self.in_flight += other.in_flight;
+        self.weighted_latency += other.weighted_latency;
     }
 
     /// Returns the rate in weight per second by Little's law: the mean weight in flight divided by
-    /// the mean latency. Counting responses directly would depend on when the count starts, because
-    /// responses arrive in bursts at first.
+    /// the mean latency. A count of the responses would depend on when it starts, because responses
+    /// initially arrive in bursts.
     fn rate(&self) -> f64 {
-        self.flying / f64::from(self.number.max(1)) * self.weight / self.spent.max(1e-6)
+        self.in_flight / f64::from(self.count.max(1)) * self.weight / self.weighted_latency.max(1e-6)
     }
 }
 
@@ -139,19 +140,20 @@ pub(super) struct Pace {
     /// Rate that was measured with the best window.
     best: f64,
     trial: Trial,
-    /// Length in rounds of the next waiting period before more requests are tried.
+    /// Number of rounds to wait before more requests are tried.
     rest: u32,
-    /// Number of rounds since the window changed.
+    /// Number of rounds since the trial started.
     rounds: u32,
-    /// Responses of the measured rounds.
-    counted: Answers,
-    /// Responses of the current round.
-    round: Answers,
-    /// Time of the last refusal. After a refusal, trials end and the window grows slowly.
+    /// Statistics of the trial's rounds after the warm-up.
+    measured: Responses,
+    /// Statistics of the current round.
+    round: Responses,
+    /// Time at which the last overload began. From the first overload on, there are no more trials,
+    /// and the window grows slowly.
     refused: Option<Duration>,
     /// Recent latencies in seconds.
-    times: Vec<f64>,
-    /// Index in `times` of the next latency to replace.
+    latencies: Vec<f64>,
+    /// Index in `latencies` of the next one to replace.
     next: usize,
     /// Number of requests that have been sent.
     sent: u64,
@@ -162,26 +164,26 @@ pub(super) struct Pace {
 impl Pace {
     pub(super) fn new() -> Self {
         Pace {
-            window: FIRST,
-            base: FIRST,
+            window: INITIAL_WINDOW,
+            base: INITIAL_WINDOW,
             best: 0.0,
             trial: Trial::First,
-            rest: LEAST_REST,
+            rest: MIN_REST,
             rounds: 0,
-            counted: Answers::default(),
-            round: Answers::default(),
+            measured: Responses::default(),
+            round: Responses::default(),
             refused: None,
-            times: Vec::new(),
+            latencies: Vec::new(),
             next: 0,
             sent: 0,
             hedges: 0,
         }
     }
 
-    /// Returns whether another request may be sent while `requests` requests with the total weight
+    /// Returns whether one more request may be sent while `requests` requests with the total weight
     /// `weight` are in flight.
     pub(super) fn has_room(&self, requests: usize, weight: usize) -> bool {
-        requests == 0 || requests < MOST && weight < self.window as usize
+        requests == 0 || requests < MAX_REQUESTS && weight < self.window as usize
     }
 
     /// Records that a request was sent.
@@ -189,51 +191,51 @@ impl Pace {
         self.sent += 1;
     }
 
-    /// Records a response of `bytes` bytes with latency `took`. `flying` is the total weight that
-    /// was in flight before this response. `full` is true if more requests were queued.
-    pub(super) fn answered(&mut self, took: Duration, bytes: u64, flying: usize, full: bool) {
-        if self.times.len() < TIMES {
-            self.times.push(took.as_secs_f64());
+    /// Records a response of `bytes` bytes with the latency `took`. `in_flight` is the total weight
+    /// in flight before this response. `full` is true if more requests were queued.
+    pub(super) fn answered(&mut self, latency: Duration, bytes: u64, in_flight: usize, full: bool) {
+        if self.latencies.len() < MAX_LATENCIES {
+            self.latencies.push(latency.as_secs_f64());
         } else {
-            self.times[self.next] = took.as_secs_f64();
+            self.latencies[self.next] = latency.as_secs_f64();
         }
-        self.next = (self.next + 1) % TIMES;
+        self.next = (self.next + 1) % MAX_LATENCIES;
         let weight = weight(bytes) as f64;
-        // Cap the latency: a few very late responses would dominate the sum, and their requests may
-        // have been sent with an earlier window.
-        let typical = self.late().map_or(took, |late| took.min(late));
-        let (flying, spent) = (flying as f64, weight * typical.as_secs_f64());
-        self.round.add(&Answers { number: 1, full: u32::from(full), weight, flying, spent });
+        // The latency is capped. Otherwise, a few very late responses to requests that were sent
+        // with an earlier window could dominate the sum.
+        let typical = self.late().map_or(latency, |late| latency.min(late));
+        let (in_flight, weighted_latency) = (in_flight as f64, weight * typical.as_secs_f64());
+        self.round.add(&Responses { count: 1, full: u32::from(full), weight, in_flight, weighted_latency });
         // A round ends once a full window of responses has arrived, which takes one round trip.
-        if self.round.weight < self.window || self.round.number < ANSWERS {
+        if self.round.weight < self.window || self.round.count < MIN_RESPONSES {
             return;
         }
         let round = std::mem::take(&mut self.round);
-        if 10 * round.full >= 9 * round.number {
-            self.turn(&round);
+        if 10 * round.full >= 9 * round.count {
+            self.end_round(&round);
         } else if self.trial == Trial::More {
-            // Too few requests were queued, so the round says nothing about the network. Either the
-            // loader does not need more requests, or it is waiting for a sample whose bytes were
-            // lost in an overload.
-            self.failed();
+            // Too few requests were queued for the round to say anything about the network. Either
+            // the loader does not need more requests, or it is waiting for a sample that was lost
+            // when a router's buffer overflowed.
+            self.end_failed_trial();
         }
     }
 
-    /// Ends a round in which enough requests were queued.
-    fn turn(&mut self, round: &Answers) {
+    /// Ends a round during which requests were nearly always queued.
+    fn end_round(&mut self, round: &Responses) {
         if self.refused.is_some() {
-            self.window = (self.window + 1.0).min(HEAVIEST);
+            self.window = (self.window + 1.0).min(MAX_WINDOW);
             return;
         }
         self.rounds += 1;
         let (settled, last) = self.trial.rounds(self.rest);
         if self.rounds > settled {
-            self.counted.add(round);
+            self.measured.add(round);
         }
         if self.rounds < last {
             return;
         }
-        let rate = self.counted.rate();
+        let rate = self.measured.rate();
         let next = match self.trial {
             Trial::First | Trial::Rest { more: true } => {
                 self.best = rate;
@@ -243,16 +245,15 @@ impl Pace {
                 self.best = rate;
                 Trial::Fewer
             }
-            Trial::More if rate >= FASTER * self.best => {
-                let most = 1.0 + MOST_OF_IT * (self.window / self.base - 1.0);
+            Trial::More if rate >= FASTER_RATIO * self.best => {
+                let most = 1.0 + MIN_SCALING * (self.window / self.base - 1.0);
                 let next = if rate >= most * self.best { Trial::More } else { Trial::Rest { more: false } };
-                (self.base, self.best, self.rest) = (self.window, rate, LEAST_REST);
+                (self.base, self.best, self.rest) = (self.window, rate, MIN_REST);
                 next
             }
-            Trial::More => return self.failed(),
-            Trial::Fewer if rate >= AS_FAST * self.best => {
-                // Compare with the best rate, not the previous one, so that small losses cannot add
-                // up.
+            Trial::More => return self.end_failed_trial(),
+            Trial::Fewer if rate >= AS_FAST_RATIO * self.best => {
+                // Keep the best rate for later comparisons, so that small losses cannot add up.
                 (self.base, self.best) = (self.window, rate.max(self.best));
                 Trial::Fewer
             }
@@ -262,46 +263,47 @@ impl Pace {
     }
 
     /// Ends a trial in which more requests did not increase the rate.
-    fn failed(&mut self) {
-        self.rest = (2 * self.rest).min(REST);
+    fn end_failed_trial(&mut self) {
+        self.rest = (2 * self.rest).min(MAX_REST);
         self.start(Trial::Rest { more: false });
     }
 
     fn start(&mut self, trial: Trial) {
-        let trial = if trial == Trial::Fewer && self.base <= LEAST { Trial::Rest { more: true } } else { trial };
+        let trial = if trial == Trial::Fewer && self.base <= MIN_WINDOW { Trial::Rest { more: true } } else { trial };
         self.window = match trial {
-            Trial::More if self.rest == REST && self.trial != Trial::More => (SMALL_STEP * self.base).min(HEAVIEST),
-            Trial::More => (STEP * self.base).min(HEAVIEST),
-            Trial::Fewer => (self.base / STEP).max(LEAST),
+            Trial::More if self.rest == MAX_REST && self.trial != Trial::More => {
+                (SMALL_STEP * self.base).min(MAX_WINDOW)
+            }
+            Trial::More => (STEP * self.base).min(MAX_WINDOW),
+            Trial::Fewer => (self.base / STEP).max(MIN_WINDOW),
             Trial::First | Trial::Rest { .. } => self.base,
         };
-        (self.trial, self.rounds, self.counted) = (trial, 0, Answers::default());
+        (self.trial, self.rounds, self.measured) = (trial, 0, Responses::default());
     }
 
-    /// Records that an overloaded server refused a request, and halves the window once per
-    /// overload.
+    /// Records that an overloaded server refused a request. Halves the window once per overload.
     pub(super) fn refused(&mut self, now: Duration) {
-        if self.refused.is_none_or(|last| now >= last + PAUSE) {
+        if self.refused.is_none_or(|last| now >= last + OVERLOAD) {
             self.refused = Some(now);
             self.window = (self.window / 2.0).max(1.0);
         }
     }
 
-    /// Returns the latency beyond which a request counts as late, or `None` until enough latencies
-    /// have been recorded.
+    /// Returns the latency beyond which a request counts as late. Returns `None` until enough
+    /// latencies have been recorded.
     pub(super) fn late(&self) -> Option<Duration> {
-        if self.times.len() < KNOWN {
+        if self.latencies.len() < MIN_LATENCIES {
             return None;
         }
-        let mut times = self.times.clone();
-        let rank = times.len() * 95 / 100;
-        let (_, p95, _) = times.select_nth_unstable_by(rank, f64::total_cmp);
-        Some(Duration::from_secs_f64(LATE * *p95).max(SOON))
+        let mut latencies = self.latencies.clone();
+        let rank = latencies.len() * 95 / 100;
+        let (_, p95, _) = latencies.select_nth_unstable_by(rank, f64::total_cmp);
+        Some(Duration::from_secs_f64(LATE_FACTOR * *p95).max(MIN_LATE))
     }
 
-    /// Returns whether a late request may be hedged. If so, counts the hedge.
+    /// Returns whether a late request may be hedged. If it may, counts the hedge.
     pub(super) fn hedge(&mut self) -> bool {
-        let may = self.refused.is_none() && (self.hedges + 1) as f64 <= HEDGED * self.sent as f64;
+        let may = self.refused.is_none() && (self.hedges + 1) as f64 <= MAX_HEDGED * self.sent as f64;
         self.hedges += u64::from(may);
         may
     }
@@ -313,8 +315,8 @@ mod tests {
 
     use super::*;
 
-    /// Simulates a bottleneck link behind a router. All requests have the same size and are served
-    /// in order.
+    /// Simulates a slow link behind a router. All requests have the same size and are served in
+    /// order.
     struct Link {
         /// Bandwidth in bytes per second.
         rate: f64,
@@ -329,10 +331,10 @@ mod tests {
     /// Number of additional round trips before the first response over a new connection.
     const COLD: f64 = 3.0;
     /// Of the requests that overflow the router's buffer, one in this many loses bytes.
-    const LOSES: u64 = 64;
+    const LOSS_INTERVAL: u64 = 64;
     /// Delay in seconds until lost bytes are retransmitted.
-    const AGAIN: f64 = 1.0;
-    /// Number of bytes that can be prefetched beyond a sample that has not arrived yet.
+    const RETRANSMISSION: f64 = 1.0;
+    /// Number of bytes that can be prefetched beyond the first sample that has not arrived yet.
     const AHEAD: u64 = 256 << 20;
 
     impl Link {
@@ -341,33 +343,34 @@ mod tests {
         fn run(&self, seconds: f64) -> (f64, usize) {
             let at = |seconds: f64| Duration::from_secs_f64(seconds);
             let (mut pace, mut now, mut free, mut warm) = (Pace::new(), 0.0, 0.0f64, 0);
-            // `flying` maps the arrival time of each response to its request. `open` contains the
-            // requests without a response, oldest first.
-            let (mut flying, mut open) = (BTreeMap::new(), BTreeSet::new());
-            let (mut number, mut bytes, size) = (0, 0, self.size as f64);
+            // `in_flight` maps the arrival time and the index of each request to the time at which
+            // it was sent. `open` contains the indices of the same requests, oldest first.
+            let (mut in_flight, mut open) = (BTreeMap::new(), BTreeSet::new());
+            let (mut count, mut bytes, size) = (0, 0, self.size as f64);
             while now < 10.0 + seconds {
-                let ahead = |number, open: &BTreeSet<u64>| (number - open.first().unwrap_or(&number)) * self.size;
-                while pace.has_room(flying.len(), flying.len() * weight(self.size)) && ahead(number, &open) < AHEAD {
-                    let cold = if flying.len() < warm { 0.0 } else { COLD * self.delay };
-                    warm = warm.max(flying.len() + 1);
+                let ahead = |count, open: &BTreeSet<u64>| (count - open.first().unwrap_or(&count)) * self.size;
+                while pace.has_room(in_flight.len(), in_flight.len() * weight(self.size)) && ahead(count, &open) < AHEAD
+                {
+                    let cold = if in_flight.len() < warm { 0.0 } else { COLD * self.delay };
+                    warm = warm.max(in_flight.len() + 1);
                     let begin = (now + self.delay + cold).max(free);
                     let waits = begin - (now + self.delay + cold);
-                    let loses = waits * self.rate > self.buffer && number % LOSES == 0;
-                    let lost = if loses { AGAIN } else { 0.0 };
-                    // While a new connection is slow, other requests overtake it.
+                    let loses = waits * self.rate > self.buffer && count % LOSS_INTERVAL == 0;
+                    let lost = if loses { RETRANSMISSION } else { 0.0 };
+                    // Other requests overtake a request on a new connection.
                     free = (now + self.delay).max(free) + size / self.rate;
                     let answer = free.max(begin + size / self.rate) + lost;
-                    flying.insert((at(answer), number), at(now));
-                    open.insert(number);
+                    in_flight.insert((at(answer), count), at(now));
+                    open.insert(count);
                     pace.sent();
-                    number += 1;
+                    count += 1;
                 }
-                let ((answer, request), sent) = flying.pop_first().unwrap();
+                let ((answer, request), sent) = in_flight.pop_first().unwrap();
                 open.remove(&request);
                 now = answer.as_secs_f64();
                 bytes += if now > 10.0 { self.size } else { 0 };
-                let full = ahead(number, &open) < AHEAD;
-                let weighs = (flying.len() + 1) * weight(self.size);
+                let full = ahead(count, &open) < AHEAD;
+                let weighs = (in_flight.len() + 1) * weight(self.size);
                 pace.answered(answer - sent, self.size, weighs, full);
             }
             (bytes as f64 / seconds / self.rate, pace.base as usize)
@@ -381,54 +384,55 @@ mod tests {
 
     #[test]
     fn the_window_fills_the_link_and_little_more() {
-        let links = [(1.0, 0.03), (1.0, 0.2), (10.0, 0.03), (0.1, 0.2)].map(|of| (of, 110_000));
-        let blocks = [(1.0, 0.03), (1.0, 0.2), (10.0, 0.03)].map(|of| (of, 2_000_000));
-        for ((gbit, delay), size) in links.into_iter().chain(blocks) {
+        let small = [(1.0, 0.03), (1.0, 0.2), (10.0, 0.03), (0.1, 0.2)].map(|link| (link, 110_000));
+        let large = [(1.0, 0.03), (1.0, 0.2), (10.0, 0.03)].map(|link| (link, 2_000_000));
+        for ((gbit, delay), size) in small.into_iter().chain(large) {
             let rate = gbit * 1.25e8;
             // The router's buffer is about one bandwidth-delay product.
             let link = Link { rate, delay, buffer: rate * delay, size };
-            let (share, window) = link.run(100.0);
-            let what = format!("{gbit} Gbit/s, {delay} s, {size} bytes: {share} of the link with {window}");
-            assert!(share > 0.97, "{what}");
-            assert!(window as f64 <= 2.0 * link.product().max(LEAST), "{what}");
+            let (utilization, window) = link.run(100.0);
+            let result =
+                format!("{gbit} Gbit/s, {delay} s, {size} bytes: utilization {utilization} with window {window}");
+            assert!(utilization > 0.97, "{result}");
+            assert!(window as f64 <= 2.0 * link.product().max(MIN_WINDOW), "{result}");
         }
     }
 
     #[test]
     fn the_window_follows_a_changing_network() {
         let mut pace = Pace::new();
-        let mut answers = |number: usize, seconds: &dyn Fn(usize) -> f64| {
-            for _ in 0..number {
-                let flying = (pace.window as usize).min(MOST);
-                pace.answered(Duration::from_secs_f64(seconds(flying)), 1000, flying, true);
+        let mut answers = |count: usize, seconds: &dyn Fn(usize) -> f64| {
+            for _ in 0..count {
+                let in_flight = (pace.window as usize).min(MAX_REQUESTS);
+                pace.answered(Duration::from_secs_f64(seconds(in_flight)), 1000, in_flight, true);
             }
             pace.base
         };
-        // A saturated link: every request waits for all others in flight.
-        assert_eq!(answers(20_000, &|flying| flying as f64 / 1000.0), LEAST);
+        // A saturated link: every request waits for all other requests in flight.
+        assert_eq!(answers(20_000, &|in_flight| in_flight as f64 / 1000.0), MIN_WINDOW);
         // A link with high latency and no queuing.
-        assert!(answers(200_000, &|_| 0.1) >= MOST as f64);
-        assert!(answers(200_000, &|flying| 0.1 + (flying.saturating_sub(100)) as f64 / 1000.0) < 250.0);
+        assert!(answers(200_000, &|_| 0.1) >= MAX_REQUESTS as f64);
+        assert!(answers(200_000, &|in_flight| 0.1 + (in_flight.saturating_sub(100)) as f64 / 1000.0) < 250.0);
     }
 
     #[test]
-    fn a_trial_that_fails_by_accident_repeats_soon() {
+    fn a_trial_that_fails_by_chance_is_repeated_soon() {
         let (mut pace, mut answers) = (Pace::new(), 0);
-        // A link with high latency. The connections that the first trial opens are slow at first.
-        while pace.base <= FIRST {
+        // A link with high latency, over which new connections are initially slow.
+        while pace.base <= INITIAL_WINDOW {
             let slow = pace.trial == Trial::More && answers < 5_000;
             let seconds = if slow { 0.3 } else { 0.2 };
-            let flying = (pace.window as usize).min(MOST);
-            pace.answered(Duration::from_secs_f64(seconds), 1000, flying, true);
+            let in_flight = (pace.window as usize).min(MAX_REQUESTS);
+            pace.answered(Duration::from_secs_f64(seconds), 1000, in_flight, true);
             answers += 1;
         }
-        assert!(answers < 12_000, "{answers} answers, {FIRST} of them per round trip");
+        assert!(answers < 12_000, "the window grew only after {answers} responses, at {INITIAL_WINDOW} per round trip");
     }
 
     #[test]
     fn large_requests_weigh_more_than_small_ones() {
         assert_eq!([0, 1, UNIT, UNIT + 1, 4 << 20].map(weight), [1, 1, 1, 2, 16]);
-        let (pace, first) = (Pace::new(), FIRST as usize);
+        let (pace, first) = (Pace::new(), INITIAL_WINDOW as usize);
         assert!(pace.has_room(first - 1, first - 1) && !pace.has_room(first, first));
         assert!(pace.has_room(7, 7 * 16) && !pace.has_room(8, 8 * 16));
         assert!(pace.has_room(0, 0));
@@ -438,11 +442,11 @@ mod tests {
     fn refusals_halve_the_requests_in_flight_once_per_overload() {
         let (mut pace, at) = (Pace::new(), Duration::from_secs_f64);
         (0..50).for_each(|_| pace.refused(at(1.0)));
-        assert_eq!(pace.window, FIRST / 2.0);
+        assert_eq!(pace.window, INITIAL_WINDOW / 2.0);
         pace.refused(at(2.5));
-        assert_eq!(pace.window, FIRST / 4.0);
+        assert_eq!(pace.window, INITIAL_WINDOW / 4.0);
         (0..10_000).for_each(|_| pace.answered(at(0.1), 1000, 1, true));
-        assert!(pace.window > FIRST / 2.0, "{}", pace.window);
+        assert!(pace.window > INITIAL_WINDOW / 2.0, "{}", pace.window);
         (0..40).for_each(|n| pace.refused(at(20_000.0 + 2.0 * f64::from(n))));
         assert_eq!(pace.window, 1.0);
         assert!(pace.has_room(0, 0) && !pace.has_room(1, 1));
@@ -453,9 +457,9 @@ mod tests {
         let mut pace = Pace::new();
         assert_eq!(pace.late(), None);
         for n in 0..1000u64 {
-            let took = if n % 50 == 0 { 9.0 } else { 0.1 };
+            let latency = if n % 50 == 0 { 9.0 } else { 0.1 };
             pace.sent();
-            pace.answered(Duration::from_secs_f64(took), 10, 1, false);
+            pace.answered(Duration::from_secs_f64(latency), 10, 1, false);
         }
         assert_eq!(pace.late(), Some(Duration::from_millis(200)));
         assert_eq!((0..1000).filter(|_| pace.hedge()).count(), 50);

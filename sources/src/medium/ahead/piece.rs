@@ -1,4 +1,4 @@
-//! A piece: one request, its attempts in flight, and the response that readers wait for.
+//! [`Piece`]: a request for one or more samples, and the outcome that readers wait for.
 
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -9,24 +9,24 @@ use crate::machine::cancel;
 use crate::model::BatchIndex;
 use crate::model::store::Canceller;
 
-/// A request that makes no progress for this long counts as lost and is retried. Stores should
-/// report a stalled connection much earlier; this limit catches a store that never responds.
-pub(super) const LOST: Duration = Duration::from_secs(120);
+/// A request that receives no bytes for this long counts as lost and is retried. This is a last
+/// resort for a store that never responds: stores should report a stalled connection much earlier.
+pub(super) const LOST_AFTER: Duration = Duration::from_secs(120);
 
-/// One request for bytes of one object.
+/// A byte range of one object that is fetched with one request and contains one or more samples.
 pub(super) struct Piece {
     pub(super) object: u32,
     pub(super) range: Range<u64>,
     /// The first batch that needs the piece.
-    pub(super) place: BatchIndex,
-    /// Number of samples that have not been read yet.
-    pub(super) left: usize,
+    pub(super) batch: BatchIndex,
+    /// Number of samples in the piece that have not been read yet.
+    pub(super) unread: usize,
     pub(super) answer: Arc<Answer>,
     pub(super) answered: bool,
-    /// Number of attempts so far, without hedges.
+    /// Number of requests that have been sent, not counting hedges.
     pub(super) attempts: u32,
     /// Number of requests in flight for the piece.
-    pub(super) flying: usize,
+    pub(super) in_flight: usize,
     pub(super) hedged: bool,
 }
 
@@ -34,15 +34,15 @@ pub(super) struct Piece {
 pub(super) struct Flight {
     pub(super) piece: u64,
     pub(super) weight: usize,
-    pub(super) begun: Instant,
+    pub(super) sent_at: Instant,
     pub(super) cancel: Canceller,
 }
 
 impl Flight {
-    /// Returns whether no bytes have arrived for [`LOST`]. The whole response may take longer on a
-    /// slow link.
+    /// Returns whether no bytes have arrived for [`LOST_AFTER`]. On a slow link, the whole response
+    /// may take longer than that.
     pub(super) fn is_lost(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.begun).saturating_sub(self.cancel.progress()) >= LOST
+        now.saturating_duration_since(self.sent_at).saturating_sub(self.cancel.progress()) >= LOST_AFTER
     }
 }
 
@@ -50,7 +50,7 @@ impl Flight {
 #[derive(Default)]
 pub(super) struct Answer {
     outcome: Mutex<Option<Outcome>>,
-    came: Condvar,
+    is_set: Condvar,
 }
 
 #[derive(Clone)]
@@ -59,14 +59,14 @@ pub(super) enum Outcome {
     Failed(Error),
     /// The piece was dropped, so its samples must be read directly.
     Dropped,
-    /// The reader was [cancelled](CancelToken).
+    /// The reader was [cancelled](crate::CancelToken).
     Cancelled,
 }
 
 impl Answer {
     pub(super) fn set(&self, outcome: Outcome) {
         self.outcome.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(outcome);
-        self.came.notify_all();
+        self.is_set.notify_all();
     }
 
     pub(super) fn wait(&self) -> Outcome {
@@ -78,7 +78,8 @@ impl Answer {
             if cancel::is_stopped() {
                 return Outcome::Cancelled;
             }
-            outcome = self.came.wait_timeout(outcome, cancel::SLICE).unwrap_or_else(PoisonError::into_inner).0;
+            outcome =
+                self.is_set.wait_timeout(outcome, cancel::POLL_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
@@ -89,10 +90,10 @@ mod tests {
     use crate::model::store::ReadCompletion;
 
     #[test]
-    fn a_request_is_lost_after_silence_not_after_a_time() {
+    fn a_request_without_progress_is_lost() {
         let reply = ReadCompletion::new(|_| ());
-        let flight = Flight { piece: 0, weight: 1, begun: Instant::now(), cancel: reply.canceller() };
-        let limit = flight.begun + LOST;
+        let flight = Flight { piece: 0, weight: 1, sent_at: Instant::now(), cancel: reply.canceller() };
+        let limit = flight.sent_at + LOST_AFTER;
         assert!(flight.is_lost(limit) && !flight.is_lost(limit - Duration::from_nanos(1)));
         reply.progress();
         let progress = flight.cancel.progress();

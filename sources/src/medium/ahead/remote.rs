@@ -1,57 +1,58 @@
-//! [`Remote`]: reads from a store with retries, and uses prefetched bytes if there are any.
+//! [`Remote`]: reads from a store with retries, and uses prefetched bytes where possible.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::fetcher::{Fetcher, Following};
-use super::request::{ATTEMPTS, Counts, Parts, given_up, pause, repeats};
+use super::fetcher::{Fetcher, FetcherHandle};
+use super::request::{Counts, MAX_ATTEMPTS, Parts, final_error, log_retry, pause};
 use crate::error::{Error, Result};
 use crate::machine::bytes::room;
 use crate::machine::cancel;
 use crate::model::{Lookahead, Object, Prefetcher, Store};
 use crate::stats::NetworkStats;
 
-/// Maximum size in bytes of the prefetch buffer that a source in a store requests. It is large
-/// enough for 10 Gbit/s with a latency of 200 ms, and for reading the blocks of a windowed shuffle
-/// in large requests.
+/// Maximum size in bytes of the prefetch buffer that a source in a store requests. It suffices for
+/// 10 Gbit/s with a latency of 200 ms, and for reading the blocks of a windowed shuffle with large
+/// requests.
 pub(crate) const AHEAD: usize = 256 << 20;
 
-/// Returns the size in bytes of the prefetch buffer for objects of these lengths. The buffer is
-/// never larger than the dataset.
+/// Returns the size in bytes of the prefetch buffer for a dataset. `objects` yields the lengths of
+/// its objects, which the buffer never exceeds in total.
 pub(crate) fn ahead_of(objects: impl Iterator<Item = u64>) -> usize {
     usize::try_from(objects.fold(0, u64::saturating_add)).map_or(AHEAD, |all| all.min(AHEAD))
 }
 
-/// A store, as a dataset uses it: with retries, prefetching, and counters of its requests.
+/// A store with retries, prefetching, and counters of requests.
 pub struct Remote {
     store: Arc<dyn Store>,
-    followers: Mutex<Vec<Weak<Fetcher>>>,
+    /// The fetchers of all loaders that prefetch from this store.
+    fetchers: Mutex<Vec<Weak<Fetcher>>>,
     counts: Arc<Counts>,
 }
 
 impl Remote {
-    /// Creates a reader of objects in `store`.
+    /// Creates a `Remote` that reads from `store`.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Remote { store, followers: Mutex::default(), counts: Arc::default() }
+        Remote { store, fetchers: Mutex::default(), counts: Arc::default() }
     }
 
     pub(crate) fn store(&self) -> &dyn Store {
         &*self.store
     }
 
-    /// Fills `to` with the bytes of `sample`, which start at offset `at` of `object`. If a prefetch
-    /// request contains them, waits for that request.
+    /// Fills `to` with the bytes of `sample`, which start at offset `at` of `object`. If the sample
+    /// is being prefetched, waits for that request.
     ///
     /// # Errors
-    /// If the bytes cannot be read. The error states the URL and the cause, and also the range if
-    /// the request was retried. It is never transient, because retries have already failed.
+    /// If the bytes cannot be read. The error states the URL, the cause, and, if the request was
+    /// retried, the byte range. It is never transient, because all retries have failed.
     pub(crate) fn read(&self, sample: u64, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
         if to.is_empty() {
             return Ok(());
         }
-        for follower in self.followers() {
-            if follower.read(sample, at..at + to.len() as u64, to)? {
+        for fetcher in self.fetchers() {
+            if fetcher.read(sample, at..at + to.len() as u64, to)? {
                 return Ok(());
             }
         }
@@ -60,40 +61,41 @@ impl Remote {
         Ok(())
     }
 
-    fn followers(&self) -> Vec<Arc<Fetcher>> {
-        let followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
-        followers.iter().filter_map(Weak::upgrade).collect()
+    fn fetchers(&self) -> Vec<Arc<Fetcher>> {
+        let fetchers = self.fetchers.lock().unwrap_or_else(PoisonError::into_inner);
+        fetchers.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Returns whether a loader has planned to prefetch `sample` and has not read it yet.
+    /// Returns whether a loader plans to prefetch `sample` or is prefetching it.
     #[cfg(feature = "parquet")]
     pub(crate) fn is_planned(&self, sample: u64) -> bool {
-        self.followers().iter().any(|follower| follower.is_planned(sample))
+        self.fetchers().iter().any(|fetcher| fetcher.is_planned(sample))
     }
 
-    /// Fills `to` with the bytes of `object` from offset `at` on, without prefetching, but with
-    /// retries.
+    /// Fills `to` with the bytes of `object` that start at offset `at`. Does not use prefetched
+    /// bytes.
     ///
     /// # Errors
-    /// The errors of [`read`](Remote::read).
+    /// As for [`read`](Remote::read).
     pub(crate) fn direct(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
         if cancel::CancelToken::current().is_some() {
-            // After a cancelled call, the store may still be writing, so it must write to a
-            // separate buffer.
+            // If this read is cancelled, the store may still be writing after the call has
+            // returned, so let it write to a separate buffer.
             to.copy_from_slice(&self.bytes(object, at, to.len() as u64)?);
             return Ok(());
         }
         self.attempts(object, at..at + to.len() as u64, || self.store.read(object, at, to))
     }
 
-    /// Like [`direct`](Remote::direct), but returns `len` bytes of `object` from offset `at` on.
+    /// Returns the `len` bytes of `object` that start at offset `at`. Does not use prefetched
+    /// bytes.
     ///
     /// # Errors
-    /// The errors of [`read`](Remote::read).
+    /// As for [`read`](Remote::read).
     pub fn bytes(&self, object: &Object, at: u64, len: u64) -> Result<Vec<u8>> {
         self.attempts(object, at..at + len, || {
             let (store, object) = (self.store.clone(), object.clone());
-            cancel::patiently(move || {
+            cancel::cancellable(move || {
                 let mut bytes = Vec::new();
                 store.read(&object, at, room(&mut bytes, len)?)?;
                 Ok(bytes)
@@ -101,7 +103,8 @@ impl Remote {
         })
     }
 
-    /// Runs `request`, which reads `range` of `object`, with retries.
+    /// Runs `request`, which reads `range` of `object`, until it succeeds or the retries are used
+    /// up.
     fn attempts<T>(&self, object: &Object, range: Range<u64>, mut request: impl FnMut() -> Result<T>) -> Result<T> {
         let mut attempt = 1;
         loop {
@@ -113,13 +116,13 @@ impl Remote {
                 Err(_) => {}
             }
             match answer {
-                Err(e) if e.is_transient() && attempt < ATTEMPTS => {
+                Err(e) if e.is_transient() && attempt < MAX_ATTEMPTS => {
                     self.counts.retries.fetch_add(1, Ordering::Relaxed);
-                    repeats(attempt, &e);
+                    log_retry(attempt, &e);
                     cancel::sleep(pause(attempt, range.start))?;
                     attempt += 1;
                 }
-                result => return result.map_err(|e| given_up(e, object, range, attempt)),
+                result => return result.map_err(|e| final_error(e, object, range, attempt)),
             }
         }
     }
@@ -127,7 +130,7 @@ impl Remote {
     /// Lists the objects below `url`.
     ///
     /// # Errors
-    /// If they cannot be listed.
+    /// If the objects cannot be listed.
     pub(crate) fn list(&self, url: &str) -> Result<Vec<Object>> {
         let prefix = format!("{}/", url.trim_end_matches('/'));
         self.repeated(move |store| store.list(&prefix))
@@ -136,16 +139,17 @@ impl Remote {
     /// Like [`list`](Remote::list), but bypasses cached listings.
     ///
     /// # Errors
-    /// If they cannot be listed.
+    /// If the objects cannot be listed.
     pub(crate) fn list_now(&self, url: &str) -> Result<Vec<Object>> {
         let prefix = format!("{}/", url.trim_end_matches('/'));
         self.repeated(move |store| store.list_now(&prefix))
     }
 
-    /// Runs `request`, which transfers no sample bytes, with retries.
+    /// Runs `request`, which transfers no bytes of samples, until it succeeds or the retries are
+    /// used up.
     ///
     /// # Errors
-    /// The error of the last attempt, which is no longer transient.
+    /// Returns the error of the last attempt, marked as not transient.
     pub fn repeated<T: Send + 'static>(
         &self,
         request: impl Fn(&dyn Store) -> Result<T> + Clone + Send + 'static,
@@ -154,14 +158,14 @@ impl Remote {
         loop {
             self.counts.requests.fetch_add(1, Ordering::Relaxed);
             let (store, request) = (self.store.clone(), request.clone());
-            let answer = cancel::patiently(move || request(&*store));
+            let answer = cancel::cancellable(move || request(&*store));
             if answer.as_ref().is_err_and(Error::is_throttled) {
                 self.counts.refusals.fetch_add(1, Ordering::Relaxed);
             }
             match answer {
-                Err(e) if e.is_transient() && attempt < ATTEMPTS => {
+                Err(e) if e.is_transient() && attempt < MAX_ATTEMPTS => {
                     self.counts.retries.fetch_add(1, Ordering::Relaxed);
-                    repeats(attempt, &e);
+                    log_retry(attempt, &e);
                     cancel::sleep(pause(attempt, 0))?;
                     attempt += 1;
                 }
@@ -170,21 +174,21 @@ impl Remote {
         }
     }
 
-    /// Returns the counters of the requests to the store so far.
+    /// Returns a snapshot of the counters.
     pub(crate) fn network(&self) -> NetworkStats {
         self.counts.stats()
     }
 
-    /// Starts prefetching in `order`. Returns `None` if the order has no byte budget.
+    /// Starts prefetching in `order`. Returns `None` if the byte budget of `order` is 0.
     pub(crate) fn follow(&self, order: Lookahead, parts: Parts) -> Option<Box<dyn Prefetcher>> {
         if order.bytes() == 0 {
             return None;
         }
         let fetcher = Fetcher::new(self.store.clone(), parts, order, self.counts.clone());
-        let mut followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
-        followers.retain(|follower| follower.strong_count() > 0);
-        followers.push(Arc::downgrade(&fetcher));
-        Some(Box::new(Following(fetcher)))
+        let mut fetchers = self.fetchers.lock().unwrap_or_else(PoisonError::into_inner);
+        fetchers.retain(|fetcher| fetcher.strong_count() > 0);
+        fetchers.push(Arc::downgrade(&fetcher));
+        Some(Box::new(FetcherHandle(fetcher)))
     }
 }
 

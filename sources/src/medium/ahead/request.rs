@@ -1,5 +1,4 @@
-//! Definitions shared by all requests: the byte ranges of a dataset, counters, and the retry
-//! policy.
+//! The byte ranges of a dataset's samples, counters of requests, and the retry policy.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,14 +11,14 @@ use crate::model::Position;
 use crate::model::{BatchIndex, Lookahead, NextUse, Object, Tier};
 use crate::stats::{NetworkStats, Tally};
 
-/// Maximum number of attempts per request. Together with their pauses, they bridge an outage of
-/// about 90 seconds.
-pub(super) const ATTEMPTS: u32 = 12;
-/// Number of the attempt after which a warning is logged.
-pub(super) const TOLD: u32 = 4;
+/// Maximum number of attempts per request. With the pauses between them, requests survive an outage
+/// of about 90 seconds.
+pub(super) const MAX_ATTEMPTS: u32 = 12;
+/// Number of failed attempts after which a warning is logged.
+pub(super) const WARN_AFTER: u32 = 4;
 /// Nominal pause after the first attempt. Each later pause is four times as long as the previous
 /// one, up to [`LONGEST_PAUSE`].
-const PAUSE: Duration = Duration::from_millis(10);
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// Returns the index of a sample's object, and the sample's byte range in that object.
@@ -32,8 +31,8 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Creates the parts. `find` returns the index of a sample's object and the byte range in that
-    /// object, or `None` if the sample is not prefetched.
+    /// `find` returns the index of a sample's object and the sample's byte range in that object, or
+    /// `None` if the sample must not be prefetched.
     pub(crate) fn new(
         objects: Arc<[Object]>,
         find: impl Fn(u64) -> Option<(u32, Range<u64>)> + Send + Sync + 'static,
@@ -45,35 +44,35 @@ impl Parts {
         (self.find)(sample)
     }
 
-    pub(super) fn object(&self, number: u32) -> &Object {
-        &self.objects[number as usize]
+    pub(super) fn object(&self, index: u32) -> &Object {
+        &self.objects[index as usize]
     }
 
-    /// Returns a hash of the versions of all objects. Datasets with equal hashes number their
-    /// samples identically.
+    /// Returns a hash of the versions of all objects. In datasets with equal hashes, the samples
+    /// have the same indices.
     pub(super) fn identity(&self) -> u64 {
         identity(self.objects.iter())
     }
 }
 
-/// Converts an order of samples to an order of reads, with `width` reads per sample. The first read
-/// of sample `n` has the number `n * width`.
+/// Converts an order of samples to an order of reads, with `width` reads per sample. The reads of
+/// sample `n` have the indices from `n * width` to `(n + 1) * width - 1`.
 pub(crate) fn wide(order: Lookahead, width: usize) -> Lookahead {
     let width = width as u64;
     let (all, samples, bytes) = (order.clone(), order.clone(), order.bytes());
-    let reads = move |place| {
-        let samples = samples.samples(place)?;
+    let reads = move |batch| {
+        let samples = samples.samples(batch)?;
         Some(samples.into_iter().flat_map(|sample| sample * width..(sample + 1) * width).collect())
     };
     let next = move |epoch, read, from| match order.next_use(read / width, BatchIndex { epoch, batch: from }, 1) {
-        NextUse::At(place) => Position::At(place.batch),
+        NextUse::At(index) => Position::At(index.batch),
         NextUse::Later => Position::Absent,
         NextUse::Unknown => Position::Unknown,
     };
     Lookahead::new(bytes, move |epoch| all.batches(epoch), reads).with_next(next)
 }
 
-/// Returns a hash of the versions of `objects`. It depends on their order.
+/// Returns a hash of the versions of `objects`, which depends on their order.
 pub(crate) fn identity<'a>(objects: impl Iterator<Item = &'a Object>) -> u64 {
     let mut bytes = Vec::new();
     for object in objects {
@@ -93,16 +92,17 @@ pub(crate) struct Counts {
     pub(crate) retries: AtomicU64,
     pub(crate) hedges: AtomicU64,
     pub(crate) refusals: AtomicU64,
-    /// Number of bytes that were delivered to samples.
+    /// Number of bytes that samples contained.
     pub(crate) used: AtomicU64,
-    /// Number of reads and number of bytes served from a cache, first in memory, then on disk.
-    pub(crate) kept: [[AtomicU64; 2]; 2],
+    /// The numbers of reads and of bytes that the in-memory cache served, followed by the same
+    /// numbers for the on-disk cache.
+    pub(crate) cache_hits: [[AtomicU64; 2]; 2],
     /// Whether a store has a cache.
     pub(crate) cached: AtomicBool,
     pub(crate) times: Mutex<Times>,
 }
 
-/// Latency statistics. They are behind a mutex because a tally supports only one writer.
+/// Latency statistics. A mutex protects them, because a tally supports only one writer.
 #[derive(Default)]
 pub(crate) struct Times {
     pub(crate) answers: Tally,
@@ -116,15 +116,15 @@ impl std::fmt::Debug for Times {
 }
 
 impl Counts {
-    /// Counts a read of `len` bytes from the cache tier `tier`.
-    pub(super) fn kept(&self, tier: Tier, len: usize) {
-        let [reads, bytes] = &self.kept[usize::from(tier == Tier::Folder)];
+    /// Counts a read of `len` bytes from a tier of the cache.
+    pub(super) fn cache_hit(&self, tier: Tier, len: usize) {
+        let [reads, bytes] = &self.cache_hits[usize::from(tier == Tier::Folder)];
         reads.fetch_add(1, Ordering::Relaxed);
         bytes.fetch_add(len as u64, Ordering::Relaxed);
     }
 
-    /// Counts a response of `bytes` bytes. `took` is its latency, and `first` is the time until its
-    /// first byte.
+    /// Counts a response of `bytes` bytes. `took` is the time to its last byte, and `first` the
+    /// time to its first byte.
     pub(super) fn answered(&self, took: Duration, first: Duration, bytes: usize) {
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
@@ -133,48 +133,48 @@ impl Counts {
     }
 
     pub(super) fn stats(&self) -> NetworkStats {
-        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let one = |tally: &Tally| Tally::sum(std::iter::once(tally));
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let stats = |tally: &Tally| Tally::sum(std::iter::once(tally));
         let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
-        let [[memory_hits, memory_bytes], [folder_hits, folder_bytes]] = &self.kept;
+        let [[memory_hits, memory_bytes], [folder_hits, folder_bytes]] = &self.cache_hits;
         NetworkStats {
-            requests: of(&self.requests),
-            retries: of(&self.retries),
-            hedges: of(&self.hedges),
-            refusals: of(&self.refusals),
-            bytes: of(&self.bytes),
-            used_bytes: of(&self.used),
-            answers: one(&times.answers),
-            first_bytes: one(&times.first_bytes),
-            memory_hits: of(memory_hits),
-            memory_bytes: of(memory_bytes),
-            folder_hits: of(folder_hits),
-            folder_bytes: of(folder_bytes),
+            requests: load(&self.requests),
+            retries: load(&self.retries),
+            hedges: load(&self.hedges),
+            refusals: load(&self.refusals),
+            bytes: load(&self.bytes),
+            used_bytes: load(&self.used),
+            answers: stats(&times.answers),
+            first_bytes: stats(&times.first_bytes),
+            memory_hits: load(memory_hits),
+            memory_bytes: load(memory_bytes),
+            folder_hits: load(folder_hits),
+            folder_bytes: load(folder_bytes),
             cached: self.cached.load(Ordering::Relaxed),
         }
     }
 }
 
 /// Returns the pause after attempt `attempt`: a random duration between half of the nominal pause
-/// and all of it, so that requests that fail together are not retried together.
+/// and the nominal pause, so that requests that fail together are not retried together.
 pub(super) fn pause(attempt: u32, salt: u64) -> Duration {
-    let full = (PAUSE * 4u32.saturating_pow(attempt - 1).min(1 << 20)).min(LONGEST_PAUSE);
+    let full = (FIRST_PAUSE * 4u32.saturating_pow(attempt - 1).min(1 << 20)).min(LONGEST_PAUSE);
     let random = (salt ^ u64::from(attempt)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     full.mul_f64(0.5 + random as f64 / f64::from(1 << 25))
 }
 
-/// Logs a retry. The user sees a warning after about a second, long before the last attempt,
-/// because nothing else would explain why the loader is waiting.
-pub(super) fn repeats(attempt: u32, error: &Error) {
-    if attempt == TOLD {
-        tracing::warn!("no answer after {attempt} of {ATTEMPTS} attempts, which take up to 90 seconds: {error}");
+/// Logs that a request is retried. The user sees a warning after about a second, long before the
+/// last attempt, because nothing else explains why the loader is waiting.
+pub(super) fn log_retry(attempt: u32, error: &Error) {
+    if attempt == WARN_AFTER {
+        tracing::warn!("no answer after {attempt} of {MAX_ATTEMPTS} attempts, which take up to 90 seconds: {error}");
     } else {
         tracing::debug!("retry after attempt {attempt}: {error}");
     }
 }
 
 /// Returns the final error of a request for `range` of `object` that failed `attempts` times.
-pub(super) fn given_up(error: Error, object: &Object, range: Range<u64>, attempts: u32) -> Error {
+pub(super) fn final_error(error: Error, object: &Object, range: Range<u64>, attempts: u32) -> Error {
     let note = match attempts {
         0 | 1 => String::new(),
         _ => format!("bytes {} to {}, after {attempts} attempts", range.start, range.end),
@@ -189,12 +189,15 @@ mod tests {
 
     #[test]
     fn repeated_failures_of_a_request_are_logged_once() {
-        let told = Warnings::default();
-        tracing::subscriber::with_default(told.clone(), || {
-            (1..ATTEMPTS).for_each(|attempt| repeats(attempt, &Error::in_source("connection refused")));
+        let warnings = Warnings::default();
+        tracing::subscriber::with_default(warnings.clone(), || {
+            (1..MAX_ATTEMPTS).for_each(|attempt| log_retry(attempt, &Error::in_source("connection refused")));
         });
-        let told = told.0.lock().unwrap();
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].contains("no answer after 4 of") && told[0].contains("connection refused"), "{told:?}");
+        let warnings = warnings.0.lock().unwrap();
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(
+            warnings[0].contains("no answer after 4 of") && warnings[0].contains("connection refused"),
+            "{warnings:?}"
+        );
     }
 }

@@ -13,14 +13,14 @@ use crate::error::{Error, Result};
 use crate::machine::cancel;
 use crate::medium::HeldFile;
 
-/// Number of bytes that are read and hashed at a time, for a local file and for a file in a store.
-const PIECES: [u64; 2] = [1 << 20, 16 << 20];
+/// Number of bytes per read, for a local file and for a file in a store.
+const READ_SIZES: [u64; 2] = [1 << 20, 16 << 20];
 
-/// Names of hashes in Python, fastest first.
+/// Python's names of the supported hashes, fastest first.
 const NAMES: [&str; 11] =
     ["xxh3_64", "xxh3_128", "xxh128", "xxh64", "xxh32", "sha1", "sha256", "sha512", "sha384", "sha224", "md5"];
 
-/// The hash of a file in an index.
+/// The hash of a file, as stated in an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Checksum {
     /// Name in Python's `hashlib` or `xxhash`.
@@ -71,8 +71,8 @@ impl State {
 }
 
 impl Checksum {
-    /// Returns the fastest supported hash among `hashes`, or an unsupported one if none is
-    /// supported.
+    /// Returns the fastest supported hash in `hashes`, which maps names to hashes. If none is
+    /// supported, returns an unsupported hash.
     pub(crate) fn fastest(hashes: &BTreeMap<String, String>) -> Option<Self> {
         let known = NAMES.iter().find_map(|name| hashes.get_key_value(*name));
         let (name, expected) = known.or_else(|| hashes.first_key_value())?;
@@ -84,7 +84,7 @@ impl Checksum {
         NAMES.contains(&&*self.name)
     }
 
-    /// Reads the whole file and compares its hash. Does nothing if the hash is not
+    /// Reads the whole file and checks its hash. Does nothing if the hash is not
     /// [supported](Checksum::is_known).
     ///
     /// # Errors
@@ -94,7 +94,7 @@ impl Checksum {
         let (mut at, mut scratch) = (0, Vec::new());
         while at < file.len() {
             cancel::check()?;
-            let piece = file.get(at, PIECES[usize::from(file.object().is_some())], &mut scratch)?;
+            let piece = file.get(at, READ_SIZES[usize::from(file.object().is_some())], &mut scratch)?;
             if piece.is_empty() {
                 return Err(Error::in_source(format!("the file ends at byte {at}")).at_path(&file.path));
             }
@@ -115,9 +115,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hashes_are_those_of_python() {
+    fn hashes_match_python() {
         // The expected hashes come from hashlib and xxhash. The data is the bytes 0 to 255,
-        // repeated 5,000 times, which is more than one chunk.
+        // repeated 5,000 times, which takes more than one read.
         let bytes: Vec<u8> = (0..=255).cycle().take(256 * 5000).collect();
         let file = HeldFile::in_memory("memory".into(), bytes);
         for (name, expected) in HASHES {
@@ -134,14 +134,14 @@ mod tests {
 
     #[test]
     fn the_fastest_supported_hash_is_checked() {
-        let of = |names: &[&str]| {
+        let fastest = |names: &[&str]| {
             let hashes = names.iter().map(|name| ((*name).to_owned(), "0".to_owned())).collect();
             Checksum::fastest(&hashes).map(|checksum| checksum.name)
         };
-        assert_eq!(of(&["sha1", "blake2b", "xxh64"]).as_deref(), Some("xxh64"));
-        assert_eq!(of(&["blake2b", "sha1"]).as_deref(), Some("sha1"));
-        assert_eq!(of(&["sha3_256", "blake2b"]).as_deref(), Some("blake2b"));
-        assert_eq!(of(&[]), None);
+        assert_eq!(fastest(&["sha1", "blake2b", "xxh64"]).as_deref(), Some("xxh64"));
+        assert_eq!(fastest(&["blake2b", "sha1"]).as_deref(), Some("sha1"));
+        assert_eq!(fastest(&["sha3_256", "blake2b"]).as_deref(), Some("blake2b"));
+        assert_eq!(fastest(&[]), None);
         let unknown = Checksum { name: "blake2b".to_owned(), expected: "0".to_owned() };
         assert!(!unknown.is_known());
         unknown.check(&HeldFile::in_memory("memory".into(), vec![1])).unwrap();

@@ -1,3 +1,5 @@
+//! Converts values in encodings that batches do not support.
+
 use half::f16;
 
 use crate::error::{Error, Result};
@@ -6,7 +8,7 @@ use crate::model::Numbers;
 use crate::model::value::Element;
 use crate::values::record::Found;
 
-/// Converts an array of 16-bit floats to `f32`, the element type of the field.
+/// Converts an array of `f16` to `f32`.
 pub(crate) fn widened(bytes: &[u8], shape: &[usize], made: &mut Vec<u8>) -> Found<'static> {
     let start = made.len();
     let widened = bytes.as_chunks::<2>().0.iter().flat_map(|two| f16::from_le_bytes(*two).to_f32().to_le_bytes());
@@ -14,22 +16,22 @@ pub(crate) fn widened(bytes: &[u8], shape: &[usize], made: &mut Vec<u8>) -> Foun
     Found::array(Element::F32, shape, Part::since(start, made))
 }
 
-/// Converts a `bfloat16` array to `f32`, the element type of the field.
+/// Converts an array of `bfloat16` to `f32`.
 pub(crate) fn widened_brain(bytes: &[u8], shape: &[usize], made: &mut Vec<u8>) -> Found<'static> {
     let start = made.len();
     made.extend(bytes.as_chunks::<2>().0.iter().flat_map(|&[low, high]| [0, 0, low, high]));
     Found::array(Element::F32, shape, Part::since(start, made))
 }
 
-/// Parses a decimal number, as `i64` if `whole` and as `f64` otherwise.
+/// Parses a decimal number, as an `i64` if `whole` is true and as an `f64` otherwise.
 ///
 /// # Errors
-/// If the text is not a number, or if the number does not fit into the type.
+/// If the text is not a number, or if the number does not fit in the type.
 pub(crate) fn decimal(bytes: &[u8], whole: bool, made: &mut Vec<u8>) -> Result<Found<'static>> {
     let start = made.len();
     let text = std::str::from_utf8(bytes).unwrap_or("").trim();
     let bad = || {
-        let kind = if whole { "an integer of 64 bits" } else { "a number" };
+        let kind = if whole { "a 64-bit integer" } else { "a number" };
         Error::in_source(format!("{:?} is not {kind}", String::from_utf8_lossy(&bytes[..bytes.len().min(40)])))
     };
     let element = if whole {
@@ -42,19 +44,19 @@ pub(crate) fn decimal(bytes: &[u8], whole: bool, made: &mut Vec<u8>) -> Result<F
     Ok(Found::number(element, Part::since(start, made)))
 }
 
-/// Converts a Pillow image, which is stored as size, mode and pixels, to an RGB array in the form
-/// of an `.npy` file, which is decoded like any other image.
+/// Converts a Pillow image, which is stored as size, mode and pixels, to an `.npy` file with RGB
+/// pixels, which is then decoded like any other image.
 ///
 /// # Errors
-/// If the size does not match the number of bytes, or if converting the mode to RGB would require a
-/// color profile or a palette.
+/// If the number of bytes does not match the size, or if the mode cannot be converted to RGB without
+/// a color profile or a palette.
 pub(crate) fn pil(bytes: &[u8], made: &mut Vec<u8>) -> Result<Found<'static>> {
     let bad = |cause: String| Error::in_source(format!("a Pillow image {cause}"));
     let cut = || bad(format!("is cut short at {} bytes", bytes.len()));
-    let (head, rest) = bytes.split_at_checked(12).ok_or_else(cut)?;
+    let (head, body) = bytes.split_at_checked(12).ok_or_else(cut)?;
     let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
-    let (width, height, letters) = (word(0), word(4), word(8));
-    let (mode, pixels) = rest.split_at_checked(letters).ok_or_else(cut)?;
+    let (width, height, mode_len) = (word(0), word(4), word(8));
+    let (mode, pixels) = body.split_at_checked(mode_len).ok_or_else(cut)?;
     let channels = match mode {
         b"RGB" => 3,
         b"L" => 1,
@@ -69,7 +71,7 @@ pub(crate) fn pil(bytes: &[u8], made: &mut Vec<u8>) -> Result<Found<'static>> {
         return Err(bad(format!("of {width}x{height} pixels and {channels} channels has {} bytes", pixels.len())));
     }
     let start = made.len();
-    Numbers::npy_head::<u8>(&[height, width, 3], made);
+    Numbers::npy_header::<u8>(&[height, width, 3], made);
     match channels {
         3 => made.extend_from_slice(pixels),
         1 | 2 => pixels.chunks_exact(channels).for_each(|gray| made.extend([gray[0]; 3])),

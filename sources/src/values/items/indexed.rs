@@ -1,3 +1,5 @@
+//! [`Indexed`]: a folder with an `index.json` that lists its files.
+
 use std::path::{Path, PathBuf};
 
 use crate::error::Result;
@@ -6,14 +8,15 @@ use crate::medium::tree::INDEX;
 use crate::medium::{At, Medium};
 
 /// Maximum size of an `index.json`. The index of a dataset with 100,000 files is about 64 MiB.
-const MOST_INDEX: u64 = 1 << 30;
+const MAX_INDEX: u64 = 1 << 30;
 
 /// A folder with an `index.json` that lists its files.
 pub(crate) struct Indexed {
     pub(crate) medium: Medium,
     folder: PathBuf,
-    /// Content of the index.
+    /// Path of the index.
     pub(crate) path: PathBuf,
+    /// Content of the index.
     pub(crate) text: Vec<u8>,
 }
 
@@ -28,10 +31,10 @@ impl Indexed {
         let folder = if is_folder { path } else { path.parent().unwrap_or(Path::new("")) };
         let index = if is_folder { medium.join(path, INDEX) } else { path.to_owned() };
         let medium = medium.listed(folder);
-        Ok(Indexed { folder: folder.to_owned(), text: medium.read(&index, MOST_INDEX)?, path: index, medium })
+        Ok(Indexed { folder: folder.to_owned(), text: medium.read(&index, MAX_INDEX)?, path: index, medium })
     }
 
-    /// Returns the path of the file `name`.
+    /// Returns the path of the file `name` in the folder.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.medium.join(&self.folder, name)
     }

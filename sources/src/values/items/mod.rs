@@ -1,11 +1,11 @@
-//! Reads samples that are stored one after the other in files, as other libraries pack them.
+//! Reads files in which other libraries store samples one after the other.
 //!
 //! 1. `set`: [`Items`], the files of a dataset and the offsets of their samples.
-//! 2. `convert`: converts encodings that batches do not support.
-//! 3. `indexed`: a folder of files that an `index.json` lists.
+//! 2. `convert`: converts values in encodings that batches do not support.
+//! 3. `indexed`: [`Indexed`], a folder with an `index.json` that lists its files.
 //! 4. `offsets`: parses the table of 32-bit offsets at the start of a file.
-//! 5. `unpack`: decompresses compressed files once.
-//! 6. `rows`: [`Rows`], the source of samples with typed columns.
+//! 5. `unpack`: decompresses the files of a dataset when it is opened.
+//! 6. `rows`: [`Rows`], a source of samples with typed columns.
 //! 7. `checksum`: verifies the hashes of whole files.
 
 mod checksum;

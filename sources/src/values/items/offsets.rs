@@ -1,13 +1,16 @@
+//! Parses the table of 32-bit offsets at the start of a file.
+
 use crate::error::{Error, Result, collected};
 use crate::medium::HeldFile;
 
-/// Returns the length of the head of a file with `samples` samples. The head consists of the number
-/// of samples and their offsets. Returns `None` if the length overflows.
+/// Returns the length in bytes of the table in a file with `samples` samples. The table consists of
+/// the number of samples, the offset of each sample, and the end of the last sample. Returns `None`
+/// if the length overflows.
 pub(crate) fn head_bytes(samples: u64) -> Option<u64> {
     u32::try_from(samples).ok().map(|samples| 4 * (u64::from(samples) + 2))
 }
 
-/// Parses the sample offsets of a file of `len` bytes from its first bytes, `head`.
+/// Parses the table of a file of `len` bytes, which starts with `head`.
 ///
 /// # Errors
 /// If the file contains a different number of samples, or if an offset is invalid.
@@ -22,25 +25,27 @@ pub(crate) fn offsets(head: &[u8], samples: u64, len: u64) -> Result<Vec<u64>> {
     }
     let first = head_bytes(samples).unwrap_or(u64::MAX);
     let offsets = collected(offsets.iter().map(|word| Ok(u64::from(u32::from_le_bytes(*word)))))?;
-    let mut before = first;
+    let mut previous = first;
     for (sample, &offset) in offsets.iter().enumerate() {
-        if offset < before || offset > len {
+        if offset < previous || offset > len {
             return Err(Error::in_source(format!(
-                "offset {offset} of sample {sample} is not between byte {before} and the end of the file at {len}"
+                "offset {offset} of sample {sample} is not between byte {previous} and the end of the file at {len}"
             )));
         }
-        before = offset;
+        previous = offset;
     }
     if offsets.len() as u64 != samples + 1 {
-        return Err(Error::in_source(format!("cut short: {samples} samples need {first} bytes, the file has {len}")));
+        return Err(Error::in_source(format!(
+            "cut short: {samples} samples need at least {first} bytes, but the file has {len}"
+        )));
     }
     Ok(offsets)
 }
 
-/// Reads the offsets of the local `file` with `samples` samples.
+/// Reads the sample offsets of `file`, which has `samples` samples.
 ///
 /// # Errors
-/// If the file cannot be read. The errors of [`offsets`] also apply.
+/// If the file cannot be read, and as for [`offsets`].
 pub(crate) fn read_offsets(file: &HeldFile, samples: u64) -> Result<Vec<u64>> {
     let (len, mut scratch) = (file.len(), Vec::new());
     let head = file.get(0, head_bytes(samples).unwrap_or(len), &mut scratch)?;

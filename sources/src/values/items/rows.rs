@@ -1,5 +1,5 @@
-//! [`Rows`]: the source for formats that store samples one after the other, all with the same typed
-//! columns. A [`Layout`] finds the columns in the bytes of a sample; all other code is shared.
+//! [`Rows`]: a source for formats that store samples one after the other, all with the same typed
+//! columns. Each format implements [`Layout`], which finds the columns in the bytes of a sample.
 
 use std::ops::Range;
 use std::path::Path;
@@ -8,7 +8,7 @@ use arrayvec::ArrayVec;
 
 use super::set::{Items, MAX_COLUMNS, Read, Row, Samples};
 use crate::error::{Error, Result};
-use crate::machine::parallel::{ASKING, on_threads};
+use crate::machine::parallel::{STORE_THREADS, on_threads};
 use crate::medium::of_files;
 use crate::model::{Lookahead, Prefetcher, Sample, Source};
 use crate::options::Options;
@@ -18,9 +18,10 @@ use crate::values::record::{Cell, Column, Columns, Found, Holds};
 /// Byte ranges of the columns in a sample.
 pub(crate) type Places = ArrayVec<Range<usize>, MAX_COLUMNS>;
 
-/// Finds the byte ranges of the columns in a sample of `len` bytes that begins with `head`. A
-/// sample stores the lengths of its variable-length columns as 32-bit numbers, followed by the
-/// values.
+/// Finds the byte ranges of the columns in a sample of `len` bytes, which begins with `head`. The
+/// sample consists of the lengths of its variable-length columns, as 32-bit numbers, followed by
+/// the values of all columns. `columns` yields the name of each column and its length if it is
+/// fixed.
 ///
 /// # Errors
 /// If the lengths of the columns do not add up to `len`.
@@ -35,7 +36,7 @@ pub(crate) fn places<'n>(
         let size = size.or_else(|| lengths.next());
         let end = size.and_then(|size| start.checked_add(size)).filter(|&end| end <= len).ok_or_else(|| {
             let size = size.map_or("a missing length".to_owned(), |size| format!("{size} bytes"));
-            Error::in_source(format!("column {name:?} has {size} from byte {start} of the sample's {len} on"))
+            Error::in_source(format!("column {name:?} has {size} at byte {start}, but the sample has {len} bytes"))
         })?;
         places.push(start..end);
         start = end;
@@ -54,11 +55,11 @@ pub(crate) trait Layout: Send + Sync {
     /// Returns the names of the columns.
     fn names(&self) -> &[String];
 
-    /// Returns the number of bytes at the start of a sample that determine the ranges of its
-    /// columns.
+    /// Returns the number of leading bytes of a sample that determine the ranges of its columns.
     fn head(&self) -> usize;
 
-    /// Returns the ranges of the columns in sample `row` of `len` bytes, which begins with `head`.
+    /// Returns the ranges of the columns in sample `row`, which has `len` bytes and begins with
+    /// `head`.
     ///
     /// # Errors
     /// If a column exceeds the sample.
@@ -70,20 +71,20 @@ pub(crate) trait Layout: Send + Sync {
     /// If the encoding is not supported, or if `first` fails.
     fn holds(&self, column: usize, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<Holds>;
 
-    /// Decodes the value of `column` in sample `row` from `bytes`, which contains little-endian
-    /// numbers. Appends converted bytes to `made`.
+    /// Decodes `bytes`, the value of `column` in sample `row`. Numbers in it are little-endian.
+    /// Appends converted bytes to `made`.
     ///
     /// # Errors
     /// If the bytes do not match the column's encoding.
     fn find<'a>(&self, row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>>;
 }
 
-/// A dataset whose samples have the columns of a [`Layout`].
+/// A dataset of samples with the columns of a [`Layout`].
 pub(crate) struct Rows<L> {
     items: Items,
     layout: L,
     columns: Columns,
-    /// The column of pixel arrays that contains the image, if there is one.
+    /// The image column, if it contains pixel arrays rather than encoded images.
     pixels: Option<(usize, Channels)>,
 }
 
@@ -121,7 +122,7 @@ impl<L: Layout> Rows<L> {
             match layout.holds(column, &mut first) {
                 Ok(holds) => Ok(Column::new(name, holds)),
                 Err(e) if chosen(name) => Err(e),
-                // The column is not used, so its encoding does not matter.
+                // The column is not used, so its encoding need not be supported.
                 Err(_) => Ok(Column::new(name, Holds::Bytes)),
             }
         };
@@ -148,8 +149,8 @@ impl<L: Layout> Rows<L> {
                 if items.files.remote().is_none() {
                     return (0..items.len()).try_for_each(|row| text(row, &mut |text| see(row, text)));
                 }
-                // The threads mostly wait for responses from the store.
-                let texts = on_threads(ASKING, &(0..items.len()).collect::<Vec<_>>(), |&row| {
+                // Use many threads, because they mostly wait for responses from the store.
+                let texts = on_threads(STORE_THREADS, &(0..items.len()).collect::<Vec<_>>(), |&row| {
                     let mut found = None;
                     text(row, &mut |text| found = Some(text.to_owned())).map(|()| found)
                 })?;
@@ -161,8 +162,8 @@ impl<L: Layout> Rows<L> {
         Ok(Rows { items, layout, columns, pixels })
     }
 
-    /// Returns the values of sample `index`, whose bytes are `item`. Appends bytes that are not
-    /// part of `item` to `made`.
+    /// Parses the values of sample `index` in `item`, the bytes of the sample. Appends converted
+    /// bytes to `made`.
     fn row<'i>(&self, index: usize, item: &'i [u8], made: &mut Vec<u8>) -> Result<Row<'i>> {
         let names = self.layout.names();
         let places = self.layout.places(index, &item[..item.len().min(self.layout.head())], item.len())?;
@@ -176,37 +177,37 @@ impl<L: Layout> Rows<L> {
                 _ => Ok(found),
             }
         };
-        let named = |(column, place): (usize, Range<usize>)| {
-            let bytes = item.get(place).ok_or_else(|| Error::in_source("its bytes are missing"));
+        let named = |(column, range): (usize, Range<usize>)| {
+            let bytes = item.get(range).ok_or_else(|| Error::in_source("its bytes are missing"));
             bytes.and_then(|bytes| find(column, bytes)).map_err(|e| of_column(e, &names[column]))
         };
         places.into_iter().enumerate().map(named).collect()
     }
 }
 
-/// Maximum number of samples that are examined to find pixel arrays when the dataset is opened.
-/// More than one is needed only if the first samples are damaged.
-const SURVEYED: usize = 64;
+/// Maximum number of samples that are examined to find pixel arrays when a dataset is opened. Only
+/// the first undamaged sample is needed.
+const MAX_EXAMINED: usize = 64;
 
-/// Returns the columns of arrays, with their shapes in the first undamaged sample.
+/// Returns the columns that contain arrays, with the shapes in the first undamaged sample.
 fn arrays<L: Layout>(items: &Items, layout: &L, columns: &[Column]) -> Vec<Candidate> {
     let (mut scratch, mut made) = (Vec::new(), Vec::new());
     let mut of_row = |row: usize| {
         let mut found = Vec::new();
-        for (number, column) in columns.iter().enumerate().filter(|(_, column)| column.holds == Holds::Numbers) {
-            let bytes = column_bytes(items, layout, row, number, &mut scratch)?;
+        for (index, column) in columns.iter().enumerate().filter(|(_, column)| column.holds == Holds::Numbers) {
+            let bytes = column_bytes(items, layout, row, index, &mut scratch)?;
             made.clear();
-            if let Found::Numbers { element, shape, .. } = layout.find(row, number, bytes, &mut made)? {
-                found.push(Candidate { column: number, name: column.name.clone(), element, shape: shape.to_vec() });
+            if let Found::Numbers { element, shape, .. } = layout.find(row, index, bytes, &mut made)? {
+                found.push(Candidate { column: index, name: column.name.clone(), element, shape: shape.to_vec() });
             }
         }
         Ok::<_, Error>(found)
     };
-    (0..items.len().min(SURVEYED)).find_map(|row| of_row(row).ok()).unwrap_or_default()
+    (0..items.len().min(MAX_EXAMINED)).find_map(|row| of_row(row).ok()).unwrap_or_default()
 }
 
-/// Number of leading bytes that are read from a sample in a store to find a column. Most labels are
-/// within these bytes and do not need a second request.
+/// Number of leading bytes of a sample that are read from a store to find a column. Most labels are
+/// within these bytes, so they need no second request.
 const START: u64 = 4096;
 
 /// Reads only the bytes of `column` in sample `row`.
@@ -220,28 +221,28 @@ fn column_bytes<'a, L: Layout>(
     let (len, head) = (items.len_of(row), layout.head());
     let is_stored = items.files.remote().is_some();
     let start = items.peek(row, 0..if is_stored { START.max(head as u64) } else { head as u64 }, scratch)?;
-    let have = start.len();
-    let places = layout.places(row, &start[..head.min(have)], len).map_err(|e| e.at_path(items.path(row)))?;
-    let place = places[column].clone();
-    if is_stored && place.end <= have {
-        return Ok(&scratch[place]);
+    let start_len = start.len();
+    let places = layout.places(row, &start[..head.min(start_len)], len).map_err(|e| e.at_path(items.path(row)))?;
+    let range = places[column].clone();
+    if is_stored && range.end <= start_len {
+        return Ok(&scratch[range]);
     }
-    items.peek(row, place.start as u64..place.end as u64, scratch)
+    items.peek(row, range.start as u64..range.end as u64, scratch)
 }
 
-/// Calls `with` with the cell of `column` in sample `row`. Reads only this column.
+/// Calls `f` with the value of `column` in sample `row`. Reads only this column.
 fn with_cell<L: Layout, T>(
     items: &Items,
     layout: &L,
     row: usize,
     column: usize,
     scratch: &mut Vec<u8>,
-    with: impl FnOnce(Cell<'_>) -> Result<T>,
+    f: impl FnOnce(Cell<'_>) -> Result<T>,
 ) -> Result<T> {
     let (bytes, mut made) = (column_bytes(items, layout, row, column, scratch)?, Vec::new());
     let found = layout.find(row, column, bytes, &mut made);
     let named = |e| of_column(e, &layout.names()[column]);
-    found.and_then(|found| found.cell(&made).map_err(named).and_then(with)).map_err(|e| e.at_path(items.path(row)))
+    found.and_then(|found| found.cell(&made).map_err(named).and_then(f)).map_err(|e| e.at_path(items.path(row)))
 }
 
 impl<L: Layout> Source for Rows<L> {
@@ -282,7 +283,7 @@ impl<L: Layout> Source for Rows<L> {
     }
 }
 
-/// Adds the column to the error of a value.
+/// Adds the name of the column to an error.
 fn of_column(error: Error, column: &str) -> Error {
     Error::new(error.kind(), format!("column {column:?}: {}", error.cause()))
 }

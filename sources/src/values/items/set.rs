@@ -17,21 +17,21 @@ use crate::values::record::Found;
 /// Maximum number of columns in a dataset.
 pub(super) const MAX_COLUMNS: usize = 64;
 
-/// Values of a sample's columns.
+/// The values of a sample, one per column.
 pub(super) type Row<'a> = ArrayVec<Found<'a>, MAX_COLUMNS>;
 
 /// The files of a dataset, and the offsets of the samples in each file.
 pub(crate) struct Items {
     pub(crate) files: Arc<Files<Samples>>,
-    /// Hash of each file, if the index contains one.
+    /// Hash of each file, or `None` if the index contains no hash.
     checksums: Vec<Option<Checksum>>,
 }
 
 /// The sample offsets of one file.
 pub(crate) enum Samples {
-    /// Start of each sample, followed by the end of the last sample.
+    /// Start offset of each sample, followed by the end offset of the last sample.
     Offsets(Vec<u64>),
-    /// Start and end of each sample.
+    /// Start and end offset of each sample.
     Spans(Vec<(u64, u64)>),
 }
 
@@ -51,10 +51,10 @@ impl Samples {
         }
     }
 
-    pub(super) fn span(&self, place: usize) -> Range<u64> {
+    pub(super) fn span(&self, index: usize) -> Range<u64> {
         match self {
-            Samples::Offsets(offsets) => offsets[place]..offsets[place + 1],
-            Samples::Spans(spans) => spans[place].0..spans[place].1,
+            Samples::Offsets(offsets) => offsets[index]..offsets[index + 1],
+            Samples::Spans(spans) => spans[index].0..spans[index].1,
         }
     }
 }
@@ -69,8 +69,8 @@ pub(super) struct Read<'a> {
 }
 
 thread_local! {
-    /// Buffer for the bytes that a parser creates. They are appended to the sample in the scratch
-    /// buffer.
+    /// Buffer for the bytes that a parser converts. They are appended to the scratch buffer, after
+    /// the sample.
     static MADE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -82,10 +82,11 @@ fn begin(page: &mut Vec<u8>, index: usize) -> Range<usize> {
 }
 
 impl Items {
-    /// Creates the set of samples in `files`.
+    /// Creates a dataset of the samples in `files`.
     ///
     /// # Errors
-    /// If the offsets are not in ascending order or exceed the file. The error names the file.
+    /// If the offsets of a file are not in ascending order or exceed the file. The error names the
+    /// file.
     pub(crate) fn new(files: Vec<(HeldFile, Samples)>) -> Result<Self> {
         if let Some((file, _)) = files.iter().find(|(file, samples)| !samples.are_inside(file.len())) {
             let len = file.len();
@@ -127,12 +128,13 @@ impl Items {
 
     /// Returns the number of bytes of sample `index`.
     pub(crate) fn len_of(&self, index: usize) -> usize {
-        let (_, samples, place) = self.files.locate(index);
-        let span = samples.span(place);
+        let (_, samples, index) = self.files.locate(index);
+        let span = samples.span(index);
         (span.end - span.start) as usize
     }
 
-    /// Reads sample `index`. `parse` receives its bytes, and may append converted bytes.
+    /// Reads sample `index`. `parse` receives the bytes of the sample, and appends converted bytes
+    /// to a buffer.
     ///
     /// # Errors
     /// If the file has changed or cannot be read, or if `parse` fails. The error names the file.
@@ -142,14 +144,15 @@ impl Items {
         scratch: &'a mut Vec<u8>,
         parse: impl for<'i> FnOnce(&'i [u8], &mut Vec<u8>) -> Result<Row<'i>>,
     ) -> Result<Read<'a>> {
-        let (file, samples, place) = self.files.open(index)?;
-        let span = samples.span(place);
+        let (file, samples, index_in_file) = self.files.open(index)?;
+        let span = samples.span(index_in_file);
         let (row, key) = self.row(index, file, span, scratch, parse).map_err(|e| e.at_path(&file.path))?;
         let page: &'a [u8] = scratch;
         Ok(Read { key: std::str::from_utf8(&page[key]).expect("digits"), row, page })
     }
 
-    /// Reads the row of sample `index`, and returns the range of its key.
+    /// Reads the row of sample `index` from `span` of `file`. Returns the row, and the range of the
+    /// key in `scratch`.
     fn row<'a>(
         &'a self,
         index: usize,
@@ -169,7 +172,7 @@ impl Items {
         let mut made = MADE.take();
         let key = begin(&mut made, index);
         let item = &scratch[..len];
-        // The sample stays in the scratch buffer, and the converted bytes are appended to it.
+        // Append the converted bytes to the sample in the scratch buffer.
         let moved = |found: Found<'_>| -> Found<'a> { found.map(|part| part.moved(item, 0, len)) };
         let row = parse(item, &mut made).map(|row| row.into_iter().map(moved).collect::<Row<'a>>());
         let copied = room(scratch, (len + made.len()) as u64).map(|to| to[len..].copy_from_slice(&made));
@@ -178,14 +181,14 @@ impl Items {
         Ok((row?, len + key.start..len + key.end))
     }
 
-    /// Reads the range `within` of sample `index`, up to the end of the sample. Meant for reads
-    /// outside the loader's order.
+    /// Reads the bytes of sample `index` that are in the range `within`, which may exceed the
+    /// sample. For reads outside a loader's order.
     ///
     /// # Errors
     /// If the file has changed or cannot be read. The error names the file.
     pub(crate) fn peek<'a>(&'a self, index: usize, within: Range<u64>, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
-        let (file, samples, place) = self.files.open(index)?;
-        let span = samples.span(place);
+        let (file, samples, index) = self.files.open(index)?;
+        let span = samples.span(index);
         let at = |offset: u64| span.start.saturating_add(offset).min(span.end);
         let (start, end) = (at(within.start), at(within.end.max(within.start)));
         file.get(start, end - start, scratch)

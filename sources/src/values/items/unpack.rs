@@ -1,8 +1,9 @@
-//! Decompresses the files of a dataset. Random access requires an uncompressed file, so each file
-//! is decompressed once, when the dataset is opened. The copy is placed next to the compressed
-//! file, under the name that the original library would use. It is renamed into place when it is
-//! complete, so no process sees a partial file. If several processes open the dataset at the same
-//! time, one of them decompresses each file, and the others wait.
+//! Decompresses the files of a dataset, because random access needs uncompressed files.
+//!
+//! Each file is decompressed once, when the dataset is opened. The copy is written next to the
+//! compressed file, with the name that the original library would use. It gets this name only when
+//! it is complete, so that no process sees a partial file. If several processes open the dataset at
+//! the same time, one of them decompresses a file while the others wait.
 
 use std::collections::HashMap;
 use std::fs::{self, File, TryLockError};
@@ -14,16 +15,16 @@ use crate::error::{Error, Result};
 use crate::machine::{attempt, cancel, file, is_stopped};
 
 /// Maximum size of a decompressed file, in which offsets have 32 bits.
-const MOST: u64 = 1 << 32;
+const MAX_COPY: u64 = 1 << 32;
 
 /// Maximum time to wait while another process decompresses the same file.
-const PATIENCE: Duration = Duration::from_secs(600);
+const MAX_WAIT: Duration = Duration::from_secs(600);
 
-/// Maximum expansion ratio of a Snappy block, in which three bytes expand to at most 64.
+/// Maximum expansion ratio of a Snappy block. Three bytes expand to at most 64 bytes.
 const SNAPPY_RATIO: usize = 22;
 
-/// Number of bytes of a decompressed block that are written between two checks of the cancel token.
-const SLICE: usize = 1 << 20;
+/// Maximum number of bytes that are written between two checks of the cancel token.
+const WRITE_SIZE: usize = 1 << 20;
 
 /// A compression method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +35,7 @@ pub(crate) enum Unpack {
 }
 
 impl Unpack {
-    /// Finds a compression method by its name in the indexes of MosaicML and LitData.
+    /// Returns the compression method that MosaicML and LitData call `name` in their indexes.
     ///
     /// # Errors
     /// If the method is not supported.
@@ -45,14 +46,15 @@ impl Unpack {
             "zstd" => Unpack::Zstd,
             _ => {
                 return Err(Error::in_source(format!(
-                    "compression {name:?} is not supported, only zstd, gz and snappy; decompress the files next to the \
-                     compressed ones, or write the dataset without compression"
+                    "compression {name:?} is not supported, only zstd, gz and snappy; decompress the files in place, or \
+                     write the dataset without compression"
                 )));
             }
         })
     }
 
-    /// Decompresses up to `most + 1` bytes of `packed` into `to`. Returns the number of bytes.
+    /// Decompresses `packed` into `to`, but at most `most + 1` bytes. Returns the number of
+    /// decompressed bytes.
     fn run(self, packed: File, most: u64, to: &mut impl Write) -> io::Result<u64> {
         let limit = most.saturating_add(1);
         match self {
@@ -61,26 +63,25 @@ impl Unpack {
             // The whole file is one block.
             Unpack::Snappy => {
                 let mut block = Vec::new();
-                file::append(packed, &mut block, MOST)?;
+                file::append(packed, &mut block, MAX_COPY)?;
                 let len = snap::raw::decompress_len(&block)?;
                 if len as u64 != most {
                     return Ok(len as u64);
                 }
-                // The claimed length determines the size of the allocation, so check that it is
-                // plausible.
+                // Check that the claimed length is plausible before allocating that many bytes.
                 if len / SNAPPY_RATIO > block.len() {
-                    let held = block.len();
+                    let block_len = block.len();
                     return Err(io::Error::other(format!(
-                        "a Snappy block of {held} bytes cannot expand to the claimed {len} bytes"
+                        "a Snappy block of {block_len} bytes cannot expand to the claimed {len} bytes"
                     )));
                 }
                 let mut plain = Vec::new();
                 plain.try_reserve_exact(len).map_err(|_| {
-                    io::Error::new(io::ErrorKind::OutOfMemory, format!("its {len} bytes do not fit into memory"))
+                    io::Error::new(io::ErrorKind::OutOfMemory, format!("its {len} bytes do not fit in memory"))
                 })?;
                 plain.resize(len, 0);
                 snap::raw::Decoder::new().decompress(&block, &mut plain)?;
-                plain.chunks(SLICE).try_for_each(|slice| to.write_all(slice))?;
+                plain.chunks(WRITE_SIZE).try_for_each(|slice| to.write_all(slice))?;
                 Ok(len as u64)
             }
         }
@@ -104,26 +105,27 @@ fn zstd_frames(packed: File, limit: u64, to: &mut impl Write) -> io::Result<u64>
     Ok(total)
 }
 
-/// Checks that no decompressed copy would replace a file of the dataset. `files` contains the file
-/// names in the index, each with the name of its copy if the file is compressed.
+/// Checks that no decompressed copy would replace a file of the dataset. `files` contains the name
+/// of each file in the index, and the name of its copy if the file is compressed.
 ///
 /// # Errors
 /// If a copy would have the name of a file of the dataset.
 pub(crate) fn check_copies(files: &[(&str, Option<&str>)]) -> Result<()> {
-    // An index may spell the same path in several ways.
-    fn parts(name: &str) -> Vec<Component<'_>> {
+    /// Normalizes a path, because an index may spell the same path in several ways.
+    fn components(name: &str) -> Vec<Component<'_>> {
         Path::new(name).components().filter(|part| *part != Component::CurDir).collect()
     }
     if files.iter().all(|(_, copy)| copy.is_none()) {
         return Ok(());
     }
-    let originals: HashMap<_, _> = files.iter().enumerate().map(|(number, (name, _))| (parts(name), number)).collect();
-    for (number, (name, copy)) in files.iter().enumerate() {
+    let originals: HashMap<_, _> =
+        files.iter().enumerate().map(|(shard, (name, _))| (components(name), shard)).collect();
+    for (shard, (name, copy)) in files.iter().enumerate() {
         if let Some(copy) = copy
-            && let Some(of) = originals.get(&parts(copy))
+            && let Some(other) = originals.get(&components(copy))
         {
             return Err(Error::in_source(format!(
-                "shard {number}: {name:?} would be decompressed to {copy:?}, which would replace the file of shard {of}; \
+                "shard {shard}: {name:?} would be decompressed to {copy:?}, which would replace the file of shard {other}; \
                  correct the names in the index, or write the dataset again"
             )));
         }
@@ -131,13 +133,13 @@ pub(crate) fn check_copies(files: &[(&str, Option<&str>)]) -> Result<()> {
     Ok(())
 }
 
-/// Ensures that `target` contains the decompressed content of the file `packed`, which is `len`
-/// bytes long.
+/// Ensures that `target` contains the decompressed content of the file `packed`. `len` is the
+/// length of this content in bytes.
 ///
-/// The copy gets the modification time of `packed`. A copy with a different time or length was made
-/// from a different version of `packed` or by another library, and is written again. If it cannot
-/// be written, for example in a read-only folder, the copy is compared with `packed` each time the
-/// dataset is opened.
+/// The copy gets the modification time of `packed`. If an existing copy has a different time or
+/// length, it was made from a different version of `packed` or by another library, and is written
+/// again. If it cannot be written, for example because the folder is read-only, it is compared with
+/// `packed` each time the dataset is opened.
 ///
 /// # Errors
 /// If `packed` does not decompress to `len` bytes, if the folder is not writable and contains no
@@ -147,30 +149,29 @@ pub(crate) fn unpacked(packed: &Path, target: &Path, len: u64, unpack: Unpack) -
         return Ok(());
     }
     let named = |e: Error| if e.path().is_some() { e } else { e.at_path(packed) };
-    if len > MOST {
-        return Err(named(Error::in_source(format!("claims {len} bytes when decompressed; the limit is {MOST}"))));
+    if len > MAX_COPY {
+        return Err(named(Error::in_source(format!("claims {len} bytes when decompressed; the limit is {MAX_COPY}"))));
     }
     let file = file::open(packed).map_err(|e| Error::io(packed, &e))?;
-    let alone = locked(&file, packed).map_err(named)?;
-    let copied = copy((&file, packed), target, len, unpack, alone).map_err(named);
-    // Unlock explicitly, because a process that was forked in the meantime would otherwise keep the
-    // lock.
+    let is_locked = try_lock(&file, packed).map_err(named)?;
+    let copied = copy(&file, packed, target, len, unpack, is_locked).map_err(named);
+    // Unlock explicitly. Otherwise, a process that was forked in the meantime would hold the lock.
     let _ = file.unlock();
     copied
 }
 
-/// Writes the copy of the open compressed file `file`, whose path is `packed`.
-fn copy((file, packed): (&File, &Path), target: &Path, len: u64, unpack: Unpack, alone: bool) -> Result<()> {
-    // Another process may have written the copy while this one waited for the lock.
+/// Decompresses the open file `file`, which is at `packed`, to `target`. `is_locked` is true if
+/// this process holds the lock.
+fn copy(file: &File, packed: &Path, target: &Path, len: u64, unpack: Unpack, is_locked: bool) -> Result<()> {
+    // Another process may have written the copy while this process waited for the lock.
     if is_copy(packed, target, len) {
         return Ok(());
     }
-    if alone {
-        // No process is writing the partial files of this copy, because this process holds the
-        // lock.
+    if is_locked {
+        // Because this process holds the lock, no other process is writing a partial copy.
         let _ = attempt::remove_abandoned_of(target, |own| target.file_name().is_some_and(|name| name == own));
     }
-    tracing::info!("{}: decompressed once, to {len} bytes", packed.display());
+    tracing::info!("{}: decompressing this file to {len} bytes", packed.display());
     let moved = attempt::create(target).map_err(|e| no_room(target, &e)).and_then(|(partial, to)| {
         let written = write(file, (&partial, to), len, unpack);
         let moved = written.and_then(|()| file::rename(&partial, target).map_err(|e| no_room(target, &e)));
@@ -179,16 +180,16 @@ fn copy((file, packed): (&File, &Path), target: &Path, len: u64, unpack: Unpack,
     let Err(e) = moved else {
         if !has_time_of(file, target) {
             tracing::warn!(
-                "{}: cannot copy the modification time of {}, so each opening decompresses it again: use a file system \
-                 that preserves modification times, or move the compressed file elsewhere, so that only the decompressed \
-                 file is used",
+                "{}: cannot set the modification time to that of {}, which is therefore decompressed each time the dataset \
+                 is opened: use a file system that preserves modification times, or move the compressed file elsewhere",
                 target.display(),
                 packed.display()
             );
         }
         return Ok(());
     };
-    // An error with a path comes from the folder, not from the compressed file.
+    // If the error has a path, the copy could not be written. Otherwise, the compressed file is
+    // damaged.
     if e.path().is_some() {
         if is_equal(file, target, len, unpack) {
             tracing::info!("{e}; using the existing file, which has the same content");
@@ -200,8 +201,7 @@ fn copy((file, packed): (&File, &Path), target: &Path, len: u64, unpack: Unpack,
 }
 
 /// Returns whether `target` is a copy of `packed`, judging by its length and modification time. If
-/// `packed` does not exist, because another library removed it, `target` is the only data and
-/// counts as a copy.
+/// `packed` does not exist, because another library has removed it, compares only the length.
 fn is_copy(packed: &Path, target: &Path, len: u64) -> bool {
     let Ok(found) = fs::metadata(target) else { return false };
     let same_time = || match fs::metadata(packed) {
@@ -217,27 +217,30 @@ fn has_time_of(packed: &File, target: &Path) -> bool {
     times[0] == times[1]
 }
 
-/// Locks the compressed file, so that only one process decompresses it. Returns whether the lock
-/// was acquired, because some file systems do not support locks, and the wait is limited.
+/// Locks the compressed file, so that only one process decompresses it. Returns false if the file
+/// system does not support locks, or if another process still holds the lock after [`MAX_WAIT`].
 ///
 /// # Errors
 /// If the calling thread is cancelled while it waits for the lock.
-fn locked(file: &File, path: &Path) -> Result<bool> {
+fn try_lock(file: &File, path: &Path) -> Result<bool> {
     let start = Instant::now();
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(true),
-            Err(TryLockError::WouldBlock) if start.elapsed() < PATIENCE => cancel::sleep(Duration::from_millis(20))?,
+            Err(TryLockError::WouldBlock) if start.elapsed() < MAX_WAIT => cancel::sleep(Duration::from_millis(20))?,
             Err(e) => {
-                tracing::info!("{}: not locked ({e}); it may be decompressed more than once", path.display());
+                tracing::info!(
+                    "{}: cannot lock this file ({e}); it may be decompressed more than once",
+                    path.display()
+                );
                 return Ok(false);
             }
         }
     }
 }
 
-/// Returns the file, positioned at its start. The handle is reused because, where locks are
-/// mandatory, only this handle can read the file.
+/// Returns a handle to `packed` that is positioned at the start of the file. Does not open the file
+/// again, because where locks are mandatory, only the handle that holds the lock can read the file.
 fn from_start(packed: &File) -> io::Result<File> {
     let mut packed = packed.try_clone()?;
     packed.rewind()?;
@@ -246,7 +249,7 @@ fn from_start(packed: &File) -> io::Result<File> {
 
 fn write(packed: &File, (partial, file): (&Path, File), len: u64, unpack: Unpack) -> Result<()> {
     let modified = packed.metadata().and_then(|metadata| metadata.modified());
-    let mut to = Sink { file: BufWriter::with_capacity(SLICE, file), failed: None, stopped: false };
+    let mut to = Sink { file: BufWriter::with_capacity(WRITE_SIZE, file), failed: None, stopped: false };
     let found = from_start(packed).and_then(|packed| unpack.run(packed, len, &mut to));
     let found = found.and_then(|found| to.flush().map(|()| found));
     if to.stopped {
@@ -255,9 +258,8 @@ fn write(packed: &File, (partial, file): (&Path, File), len: u64, unpack: Unpack
     match (found, to.failed) {
         (_, Some(e)) => Err(no_room(partial, &e)),
         (Ok(found), None) if found == len => {
-            // If the modification time is not set, the copy is written again when the dataset is
-            // next opened. The time is checked after the rename, because some file systems silently
-            // ignore it.
+            // Ignore errors. Some file systems silently ignore the modification time, so the caller
+            // checks it after the rename.
             let _ = modified.and_then(|modified| to.file.get_ref().set_modified(modified));
             Ok(())
         }
@@ -269,27 +271,27 @@ fn write(packed: &File, (partial, file): (&Path, File), len: u64, unpack: Unpack
     }
 }
 
-/// Returns whether the file at `target` has the content of `packed`.
+/// Returns whether the content of the file at `target` is the decompressed content of `packed`.
 fn is_equal(packed: &File, target: &Path, len: u64, unpack: Unpack) -> bool {
     let Ok(copy) = file::open(target) else { return false };
     if copy.metadata().is_ok_and(|found| found.len() != len) {
         return false;
     }
-    let mut compared = Compared(BufReader::with_capacity(1 << 20, copy));
-    from_start(packed).and_then(|packed| unpack.run(packed, len, &mut compared)).is_ok_and(|found| found == len)
+    let mut comparison = Comparison(BufReader::with_capacity(1 << 20, copy));
+    from_start(packed).and_then(|packed| unpack.run(packed, len, &mut comparison)).is_ok_and(|found| found == len)
 }
 
 /// A writer that fails if the written bytes differ from the content of a file.
-struct Compared(BufReader<File>);
+struct Comparison(BufReader<File>);
 
-impl Write for Compared {
+impl Write for Comparison {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if is_stopped() {
             return Err(io::Error::other("stopped"));
         }
-        let there = io::BufRead::fill_buf(&mut self.0)?;
-        let count = bytes.len().min(there.len());
-        if there[..count] != bytes[..count] || count == 0 && !bytes.is_empty() {
+        let expected = io::BufRead::fill_buf(&mut self.0)?;
+        let count = bytes.len().min(expected.len());
+        if expected[..count] != bytes[..count] || count == 0 && !bytes.is_empty() {
             return Err(io::Error::other("the files differ"));
         }
         io::BufRead::consume(&mut self.0, count);
@@ -301,8 +303,8 @@ impl Write for Compared {
     }
 }
 
-/// A writer that records its own errors, to distinguish them from errors of the compressed file,
-/// and that fails when the calling thread is cancelled.
+/// A writer that fails when the calling thread is cancelled. Records its own errors, so that they
+/// can be distinguished from errors of the compressed file.
 struct Sink {
     file: BufWriter<File>,
     failed: Option<io::Error>,
@@ -310,7 +312,7 @@ struct Sink {
 }
 
 impl Sink {
-    fn note<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
+    fn record<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
         result.inspect_err(|e| {
             self.failed.get_or_insert_with(|| {
                 e.raw_os_error().map_or(io::Error::other("the write failed"), io::Error::from_raw_os_error)
@@ -326,12 +328,12 @@ impl Write for Sink {
             return Err(io::Error::other("stopped"));
         }
         let result = self.file.write(bytes);
-        self.note(result)
+        self.record(result)
     }
 
     fn flush(&mut self) -> io::Result<()> {
         let result = self.file.flush();
-        self.note(result)
+        self.record(result)
     }
 }
 
@@ -339,8 +341,8 @@ fn no_room(path: &Path, error: &io::Error) -> Error {
     Error::new(
         crate::error::ErrorKind::Io,
         format!(
-            "cannot write the decompressed file: {error}; make its folder writable and large enough for the decompressed data, \
-             or decompress the files yourself"
+            "cannot write the decompressed file: {error}; make its folder writable and free enough space, or decompress the \
+             files yourself"
         ),
     )
     .at_path(path)
@@ -374,12 +376,12 @@ mod tests {
         unpack();
         let written = fs::metadata(&target).unwrap().modified().unwrap();
         assert_eq!(written, fs::metadata(&packed).unwrap().modified().unwrap());
-        // Simulates an archive that was unpacked with an old modification time.
+        // A new version with an old modification time, as from an archive.
         fs::write(&packed, gzip(b"two")).unwrap();
         set_time(&packed, 1_000_000_000);
         unpack();
         assert_eq!(fs::read(&target).unwrap(), b"two");
-        // Simulates another library that wrote a file of the previous version later.
+        // A copy of the previous version, as if another library had written it later.
         fs::write(&target, b"one").unwrap();
         unpack();
         assert_eq!(fs::read(&target).unwrap(), b"two");
@@ -412,19 +414,20 @@ mod tests {
         let content = vec![7; 1 << 20];
         fs::write(&packed, gzip(&content)).unwrap();
         let kept = ["x.txt.partial", "y.0123456789abcdef.partial", "x.partial"].map(|name| folder.path().join(name));
-        let left = ["x.0123456789abcdef.partial", "x.00000000000000ff.partial"].map(|name| folder.path().join(name));
-        kept.iter().chain(&left).for_each(|path| fs::write(path, b"half").unwrap());
+        let abandoned =
+            ["x.0123456789abcdef.partial", "x.00000000000000ff.partial"].map(|name| folder.path().join(name));
+        kept.iter().chain(&abandoned).for_each(|path| fs::write(path, b"half").unwrap());
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
                     unpacked(&packed, &target, 1 << 20, Unpack::Gzip).unwrap();
-                    // Once a file has its final name, it is complete.
+                    // A file that has its final name is complete.
                     assert_eq!(fs::read(&target).unwrap().len(), 1 << 20);
                 });
             }
         });
         assert!(fs::read(&target).unwrap() == content);
-        assert!(kept.iter().all(|path| path.exists()) && !left.iter().any(|path| path.exists()));
+        assert!(kept.iter().all(|path| path.exists()) && !abandoned.iter().any(|path| path.exists()));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2 + kept.len());
     }
 
@@ -440,12 +443,12 @@ mod tests {
         };
         let other = File::open(&packed).unwrap();
         other.lock().unwrap();
-        let begun = Instant::now();
-        cancelled(CancelToken::new(move || begun.elapsed() > Duration::from_millis(50)).during(unpack));
+        let started = Instant::now();
+        cancelled(CancelToken::new(move || started.elapsed() > Duration::from_millis(50)).during(unpack));
         other.unlock().unwrap();
-        // Cancel at the tenth check, which is in the middle of the file.
-        let looks = AtomicUsize::new(0);
-        cancelled(CancelToken::new(move || looks.fetch_add(1, Ordering::Relaxed) > 9).during(unpack));
+        // Cancel at the eleventh check, which is in the middle of the file.
+        let checks = AtomicUsize::new(0);
+        cancelled(CancelToken::new(move || checks.fetch_add(1, Ordering::Relaxed) > 9).during(unpack));
         unpacked(&packed, &target, 1 << 20, Unpack::Gzip).unwrap();
     }
 
@@ -460,18 +463,18 @@ mod tests {
         let zeros = vec![0; 3 << 20];
         fs::write(&packed, snap::raw::Encoder::new().compress_vec(&zeros).unwrap()).unwrap();
         unpacked(&packed, &target, 3 << 20, Unpack::Snappy).unwrap();
-        assert!(fs::read(&target).unwrap() == zeros, "the highest ratio");
+        assert!(fs::read(&target).unwrap() == zeros, "a block with the highest ratio is accepted");
     }
 
     #[test]
-    fn a_copy_with_a_lost_time_is_detected() {
+    fn a_file_system_that_changes_file_times_is_detected() {
         let folder = tempfile::tempdir().unwrap();
         let (packed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
         fs::write(&packed, gzip(b"one")).unwrap();
         unpacked(&packed, &target, 3, Unpack::Gzip).unwrap();
         let file = File::open(&packed).unwrap();
         assert!(has_time_of(&file, &target));
-        // Simulates a file system that stores modification times in whole days.
+        // As on a file system that stores modification times in whole days.
         set_time(&target, 86_400);
         assert!(!has_time_of(&file, &target));
     }
@@ -498,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_of_a_different_process_is_awaited() {
+    fn opening_waits_for_the_lock_of_another_process() {
         let folder = tempfile::tempdir().unwrap();
         let (packed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
         fs::write(&packed, gzip(b"one")).unwrap();
@@ -508,7 +511,7 @@ mod tests {
             let waits = scope.spawn(|| unpacked(&packed, &target, 3, Unpack::Gzip));
             std::thread::sleep(Duration::from_millis(100));
             assert!(!waits.is_finished() && !target.exists());
-            // Simulates another process that has written the copy.
+            // As if another process had written the copy.
             fs::write(&target, b"two").unwrap();
             let time = fs::metadata(&packed).unwrap().modified().unwrap();
             File::options().write(true).open(&target).unwrap().set_modified(time).unwrap();

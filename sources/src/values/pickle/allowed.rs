@@ -1,11 +1,13 @@
+//! Evaluates calls of the functions and classes that rebuild plain data, without calling them.
+
 use std::borrow::Cow;
 
 use super::nodes::{Array, Id, Known, Node, Nodes, Tensor};
 use crate::values::elements::Dtype;
 
 impl Known {
-    /// Returns the known function or class of this name. PyTorch's names are known only if `torch`
-    /// is true.
+    /// Returns the function or class with this name, if it is known. PyTorch's names are known only
+    /// if `torch` is true.
     pub(super) fn of(module: &str, name: &str, torch: bool) -> Option<Self> {
         let builtins = ["builtins", "__builtin__"];
         // NumPy 2 renamed `core` to `_core`.
@@ -49,7 +51,7 @@ fn storage(name: &str) -> Option<Dtype> {
     Some(Dtype::little(kind, size))
 }
 
-/// Evaluates a call of `function` with `arguments`. The error is the cause, without a location.
+/// Evaluates a call of `function` with `arguments`. The caller adds the location to an error.
 pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Known, arguments: &[Id]) -> Result<Node<'a>, String> {
     let wrong = || Err(format!("unexpected arguments of {function:?}"));
     Ok(match (function, arguments) {
@@ -78,8 +80,8 @@ pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Known, arguments: &[Id]) -> 
             check_order(nodes.text(order) == Some("F"), &shape)?;
             array(nodes, dtype, shape, data)?
         }
-        (Known::Size, &[sides]) => match &nodes[sides] {
-            Node::Tuple(sides) if sides.len() <= MAX_AXES => Node::Tuple(sides.clone()),
+        (Known::Size, &[lengths]) => match &nodes[lengths] {
+            Node::Tuple(lengths) if lengths.len() <= MAX_AXES => Node::Tuple(lengths.clone()),
             _ => return wrong(),
         },
         (Known::RebuildParameter, &[tensor, ..]) => match &nodes[tensor] {
@@ -87,7 +89,7 @@ pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Known, arguments: &[Id]) -> 
             _ => return wrong(),
         },
         (Known::RebuildTensor, &[storage, offset, shape, strides, ..]) => {
-            // The seventh argument may contain metadata, for example that the elements are negated.
+            // The seventh argument may contain metadata, for example that the tensor is negated.
             let plain = |id: &Id| match &nodes[*id] {
                 Node::None => true,
                 Node::Dict(pairs) => pairs.is_empty(),
@@ -109,7 +111,7 @@ pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Known, arguments: &[Id]) -> 
     })
 }
 
-/// Evaluates an opcode that sets the state of `target`. The error is the cause, without a location.
+/// Evaluates an opcode that sets the state of `target`. The caller adds the location to an error.
 pub(super) fn build<'a>(nodes: &Nodes<'a>, target: Id, state: Id) -> Result<Node<'a>, String> {
     let state = match &nodes[state] {
         Node::Tuple(state) => &state[..],
@@ -129,7 +131,7 @@ pub(super) fn build<'a>(nodes: &Nodes<'a>, target: Id, state: Id) -> Result<Node
     }
 }
 
-/// Returns the storage with this persistent id. The error is the cause, without a location.
+/// Returns the storage with the persistent ID `id`. The caller adds the location to an error.
 pub(super) fn storage_of<'a>(nodes: &Nodes<'a>, id: Id) -> Result<Node<'a>, String> {
     let Node::Tuple(parts) = &nodes[id] else { return Err("a persistent id that is not a tuple".to_owned()) };
     let &[tag, class, key, _device, elements] = &parts[..] else {
@@ -144,7 +146,7 @@ pub(super) fn storage_of<'a>(nodes: &Nodes<'a>, id: Id) -> Result<Node<'a>, Stri
     Ok(Node::Storage { key, dtype: *dtype, elements })
 }
 
-/// Rejects Fortran order if it differs from C order for this shape.
+/// Returns an error for Fortran order, unless it equals C order for this shape.
 fn check_order(fortran: bool, shape: &[usize]) -> Result<(), String> {
     if fortran && shape.iter().filter(|&&side| side != 1).count() > 1 {
         return Err("an array in Fortran order; store numpy.ascontiguousarray of it".to_owned());
@@ -167,16 +169,16 @@ fn array<'a>(nodes: &Nodes<'a>, dtype: Id, shape: Vec<usize>, data: Id) -> Resul
     Ok(Node::Array(Array { dtype, shape, data }))
 }
 
-/// Maximum number of axes in a pickle. Samples support fewer.
+/// Maximum number of axes of an array in a pickle. Fields support fewer axes.
 const MAX_AXES: usize = 8;
 
 fn lengths(nodes: &Nodes<'_>, tuple: Id) -> Option<Vec<usize>> {
-    let Node::Tuple(sides) = &nodes[tuple] else { return None };
-    let length = |&side: &Id| match nodes[side] {
-        Node::Int(side) => usize::try_from(side).ok(),
+    let Node::Tuple(axes) = &nodes[tuple] else { return None };
+    let length = |&axis: &Id| match nodes[axis] {
+        Node::Int(length) => usize::try_from(length).ok(),
         _ => None,
     };
-    (sides.len() <= MAX_AXES).then(|| sides.iter().map(length).collect())?
+    (axes.len() <= MAX_AXES).then(|| axes.iter().map(length).collect())?
 }
 
 /// Parses the name of a simple type, such as `f4` or `|u1`.

@@ -1,41 +1,43 @@
+//! Converts the values of a pickle to JSON.
+
 use super::nodes::{Id, Node, Nodes};
 use crate::error::{Error, Result};
 
 /// Maximum nesting depth of values.
 const MAX_DEPTH: usize = 64;
 
-/// Maximum number of values. Values may be shared, so a short pickle may expand to a long JSON
-/// text.
-const MOST: usize = 1 << 20;
+/// Maximum number of values. Values may be shared, so a short pickle can expand to long JSON.
+const MAX_VALUES: usize = 1 << 20;
 
-/// Maximum length of the JSON.
-const MOST_BYTES: usize = 64 << 20;
+/// Maximum length of the JSON in bytes.
+const MAX_BYTES: usize = 64 << 20;
 
 /// Appends the value at `id` to `to` as JSON.
 ///
 /// # Errors
 /// If the value cannot be represented in JSON, or if it is too large or nested too deeply.
 pub(crate) fn append_json(nodes: &Nodes<'_>, id: Id, to: &mut Vec<u8>) -> Result<()> {
-    let most = to.len() + MOST_BYTES;
-    Writer { nodes, to, left: MOST, most }.value(id, 0)
+    let max_len = to.len() + MAX_BYTES;
+    Writer { nodes, to, values_left: MAX_VALUES, max_len }.value(id, 0)
 }
 
 struct Writer<'a, 'n> {
     nodes: &'n Nodes<'a>,
     to: &'n mut Vec<u8>,
-    left: usize,
+    /// Number of values that may still be written.
+    values_left: usize,
     /// Maximum length of `to`.
-    most: usize,
+    max_len: usize,
 }
 
 impl Writer<'_, '_> {
     fn value(&mut self, id: Id, depth: usize) -> Result<()> {
-        self.left = self
-            .left
+        self.values_left = self
+            .values_left
             .checked_sub(1)
-            .ok_or_else(|| Error::in_source(format!("pickle: a nested value of more than {MOST} values")))?;
-        if self.to.len() > self.most {
-            return Err(Error::in_source(format!("pickle: a nested value of more than {MOST_BYTES} bytes")));
+            .ok_or_else(|| Error::in_source(format!("pickle: a nested value of more than {MAX_VALUES} values")))?;
+        if self.to.len() > self.max_len {
+            return Err(Error::in_source(format!("pickle: a nested value of more than {MAX_BYTES} bytes of JSON")));
         }
         if depth > MAX_DEPTH {
             return Err(Error::in_source(format!("pickle: values nested more than {MAX_DEPTH} deep")));
@@ -53,8 +55,8 @@ impl Writer<'_, '_> {
             },
             Node::Tuple(items) | Node::List(items) => {
                 self.to.push(b'[');
-                for (place, &item) in items.iter().enumerate() {
-                    if place > 0 {
+                for (index, &item) in items.iter().enumerate() {
+                    if index > 0 {
                         self.to.push(b',');
                     }
                     self.value(item, depth + 1)?;
@@ -63,8 +65,8 @@ impl Writer<'_, '_> {
             }
             Node::Dict(pairs) => {
                 self.to.push(b'{');
-                for (place, &(key, value)) in pairs.iter().enumerate() {
-                    if place > 0 {
+                for (index, &(key, value)) in pairs.iter().enumerate() {
+                    if index > 0 {
                         self.to.push(b',');
                     }
                     match (&nodes[key], nodes.text(key)) {
@@ -84,7 +86,7 @@ impl Writer<'_, '_> {
 
     fn float(&mut self, float: f64) -> Result<()> {
         if !float.is_finite() {
-            return Err(Error::in_source(format!("pickle: {float} in a nested value; JSON has finite numbers only")));
+            return Err(Error::in_source(format!("pickle: {float} in a nested value; JSON has only finite numbers")));
         }
         serde_json::to_writer(&mut *self.to, &float).expect("writing to a Vec cannot fail");
         Ok(())

@@ -1,11 +1,11 @@
 //! Reads Python pickles of plain data without running any code in them.
 //!
-//! 1. `nodes`: the values of a pickle. Containers refer to their elements by index, so a container
+//! 1. `nodes`: the values in a pickle. Containers refer to their elements by index, so a container
 //!    that contains itself is harmless.
-//! 2. `allowed`: the functions of NumPy and PyTorch that rebuild arrays. They are recognized by
-//!    name and never called.
-//! 3. `read`: interprets the opcodes. An opcode that creates any other object is rejected with an
-//!    error that states its name and offset.
+//! 2. `allowed`: evaluates the calls with which NumPy and PyTorch rebuild arrays. The functions are
+//!    recognized by name and never called.
+//! 3. `read`: interprets the opcodes. Rejects any opcode that creates an object other than plain
+//!    data, with an error that states the opcode and its offset.
 //! 4. `json`: converts nested values to JSON.
 
 mod allowed;

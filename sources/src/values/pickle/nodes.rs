@@ -1,3 +1,5 @@
+//! [`Nodes`]: the values in a pickle.
+
 use std::borrow::Cow;
 use std::ops::Index;
 
@@ -7,7 +9,7 @@ use crate::values::elements::Dtype;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Id(pub(super) u32);
 
-/// A value. Bytes and text are borrowed from the pickle if it stores them unescaped.
+/// A value. Bytes and text are borrowed from the pickle, unless they are escaped in it.
 #[derive(Debug)]
 pub(crate) enum Node<'a> {
     None,
@@ -25,9 +27,9 @@ pub(crate) enum Node<'a> {
     /// A function or a class with a known name.
     Known(Known),
     Dtype(Dtype),
-    /// An array whose content has not been read yet.
+    /// An array that has been created but not filled yet.
     Unbuilt,
-    /// A storage, which is a file in a `.pt` archive.
+    /// A PyTorch storage, which is a file in a `.pt` archive.
     Storage {
         key: Id,
         dtype: Dtype,
@@ -40,11 +42,11 @@ pub(crate) enum Node<'a> {
 pub(crate) struct Array {
     pub(crate) dtype: Dtype,
     pub(crate) shape: Vec<usize>,
-    /// Node that contains the bytes, whose length matches the shape.
+    /// Node that contains the bytes of the elements. Their number matches the shape.
     pub(crate) data: Id,
 }
 
-/// A PyTorch tensor, whose elements are in a separate file of the archive.
+/// A PyTorch tensor. Its elements are in a separate file of the archive.
 #[derive(Debug, Clone)]
 pub(crate) struct Tensor {
     pub(crate) dtype: Dtype,
@@ -52,14 +54,14 @@ pub(crate) struct Tensor {
     pub(crate) strides: Vec<usize>,
     /// Index of the first element in the storage.
     pub(crate) offset: u64,
-    /// Text node with the name of the storage.
+    /// Text node that contains the name of the storage.
     pub(crate) storage: Id,
     /// Number of elements in the storage.
     pub(crate) elements: u64,
 }
 
-/// A function or class that pickles of plain data call. Nothing is executed: calls are recognized
-/// by name, and their arguments are interpreted as data.
+/// A function or class that pickles of plain data call. It is recognized by its name and is not
+/// called: the arguments are interpreted as data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known {
     /// `_codecs.encode`, which represents bytes in protocols 0 to 2.
@@ -75,7 +77,7 @@ pub(crate) enum Known {
     RebuildTensor,
     RebuildParameter,
     Size,
-    /// A type of storage.
+    /// A class of storages.
     Storage(Dtype),
 }
 
@@ -95,8 +97,8 @@ impl<'a> Nodes<'a> {
         self.root
     }
 
-    /// Returns the text at `id`, which may also be stored as bytes, because Python 2 wrote names as
-    /// bytes.
+    /// Returns the text at `id`. Accepts text that is stored as bytes, because Python 2 wrote names
+    /// as bytes.
     pub(crate) fn text(&self, id: Id) -> Option<&str> {
         match &self[id] {
             Node::Text(text) => Some(text),
@@ -109,7 +111,7 @@ impl<'a> Nodes<'a> {
     pub(crate) fn bytes(&self, array: &Array) -> &[u8] {
         match &self[array.data] {
             Node::Bytes(bytes) => bytes,
-            _ => unreachable!("checked when the array was made"),
+            _ => unreachable!("checked when the array was created"),
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Interprets pickle opcodes on a stack machine without calling anything. Python's `pickletools`
+//! A stack machine that interprets pickle opcodes without calling anything. Python's `pickletools`
 //! documents the opcodes.
 //!
-//! Each opcode pushes a node or combines nodes. A call is recognized by the name of its function,
-//! and `allowed` evaluates it as data; all other functions and classes are rejected. Lengths are
-//! checked against the remaining bytes before memory is allocated, and the numbers of nodes and of
-//! copied bytes are limited, so memory use is proportional to the length of the pickle.
+//! Each opcode pushes a node or combines nodes. If the function of a call is known, `allowed`
+//! evaluates the call as data. All other functions and classes are rejected. Lengths are checked
+//! against the remaining bytes before memory is allocated, and the numbers of nodes and of copied
+//! bytes are limited, so memory use is proportional to the length of the pickle.
 
 use std::borrow::Cow;
 
@@ -12,24 +12,24 @@ use super::allowed;
 use super::nodes::{Id, Known, Node, Nodes};
 use crate::error::{Error, Result};
 
-/// Reads a pickle of plain data in protocols 0 to 5. Plain data is numbers, text, bytes, tuples,
-/// lists, dicts, and NumPy arrays of numbers. Memory use is at most proportional to the length of
-/// the pickle.
+/// Reads a pickle of plain data in any protocol from 0 to 5. Plain data is numbers, text, bytes,
+/// tuples, lists, dicts, and NumPy arrays of numbers. No code in the pickle is run. Memory use is
+/// at most proportional to the length of the pickle.
 ///
 /// # Errors
 /// If the pickle is damaged or creates any other object. The message states the opcode and its
-/// offset. No code in the pickle is ever run.
+/// offset.
 pub(crate) fn read(bytes: &[u8]) -> Result<Nodes<'_>> {
     Machine::new(bytes, false).run()
 }
 
-/// Like [`read`], but for the `data.pkl` of a `.pt` archive, in which tensors refer to other files.
+/// Like [`read`], but for the `data.pkl` of a `.pt` archive, which also contains tensors.
 pub(crate) fn read_torch(bytes: &[u8]) -> Result<Nodes<'_>> {
     Machine::new(bytes, true).run()
 }
 
-/// Maximum number of values. A node takes about 60 bytes.
-const MOST: usize = 1 << 24;
+/// Maximum number of nodes. A node takes about 60 bytes.
+const MAX_NODES: usize = 1 << 24;
 
 struct Machine<'a> {
     bytes: &'a [u8],
@@ -40,12 +40,12 @@ struct Machine<'a> {
     /// Length of the stack at each mark.
     marks: Vec<usize>,
     memo: Vec<Option<Id>>,
-    /// Number of bytes copied by calls.
+    /// Number of bytes that calls have copied.
     copied: usize,
     torch: bool,
 }
 
-/// Result of one opcode. The error is the cause; the caller adds the opcode and the offset.
+/// Result of an opcode. The caller adds the opcode and its offset to an error.
 type Step = std::result::Result<(), String>;
 
 impl<'a> Machine<'a> {
@@ -69,8 +69,8 @@ impl<'a> Machine<'a> {
             }
             self.step(opcode)
                 .map_err(|cause| Error::in_source(format!("pickle: {} at byte {at}: {cause}", name_of(opcode))))?;
-            if self.nodes.nodes.len() > MOST {
-                return Err(Error::in_source(format!("pickle: more than {MOST} values at byte {at}")));
+            if self.nodes.nodes.len() > MAX_NODES {
+                return Err(Error::in_source(format!("pickle: more than {MAX_NODES} values at byte {at}")));
             }
         }
     }
@@ -221,16 +221,16 @@ impl<'a> Machine<'a> {
 
     /// Evaluates an opcode that reads or writes the memo.
     fn memo(&mut self, opcode: u8) -> Step {
-        let place = match opcode {
+        let index = match opcode {
             b'g' | b'p' => self.parsed("a number")?,
             b'h' | b'q' => self.byte()?,
             b'j' | b'r' => self.word()?,
             _ => self.memo.len(),
         };
-        if matches!(opcode, b'g' | b'h' | b'j') { self.get(place) } else { self.put(place) }
+        if matches!(opcode, b'g' | b'h' | b'j') { self.get(index) } else { self.put(index) }
     }
 
-    /// Parses a number on its own line.
+    /// Reads a line and parses a number from it.
     fn parsed<T: std::str::FromStr>(&mut self, what: &str) -> std::result::Result<T, String> {
         let line = self.line()?;
         line.parse().map_err(|_| format!("{line:?} is not {what}"))
@@ -256,15 +256,15 @@ impl<'a> Machine<'a> {
         let (&Node::Known(function), Node::Tuple(arguments)) = (&self.nodes[function], &self.nodes[arguments]) else {
             return Err(format!("a call of {}", self.nodes[function].kind()));
         };
-        let made = allowed::call(&self.nodes, function, arguments)?;
-        if let Node::Bytes(Cow::Owned(bytes)) = &made {
-            // A shared value may be converted many times, so limit the total number of bytes.
+        let result = allowed::call(&self.nodes, function, arguments)?;
+        if let Node::Bytes(Cow::Owned(bytes)) = &result {
+            // Limit the total number of bytes, because a shared value can be converted many times.
             self.copied += bytes.len();
             if self.copied > self.bytes.len() {
                 return Err(format!("{} bytes converted in a pickle of {}", self.copied, self.bytes.len()));
             }
         }
-        self.push(made)
+        self.push(result)
     }
 
     fn global(&mut self, module: &str, name: &str) -> Step {
@@ -275,14 +275,14 @@ impl<'a> Machine<'a> {
     }
 
     fn push(&mut self, node: Node<'a>) -> Step {
-        // `MOST` limits the number of nodes.
+        // `MAX_NODES` ensures that the index fits in a `u32`.
         self.stack.push(Id(self.nodes.nodes.len() as u32));
         self.nodes.nodes.push(node);
         Ok(())
     }
 
-    /// Returns the length of the stack without its last `count` values, which must be above the
-    /// last mark.
+    /// Returns the length of the stack without its last `count` values. Fails if these are not all
+    /// above the last mark.
     fn room(&self, count: usize) -> std::result::Result<usize, String> {
         let floor = self.marks.last().copied().unwrap_or(0);
         let from = self.stack.len().checked_sub(count).filter(|&from| from >= floor);
@@ -320,40 +320,40 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn get(&mut self, place: usize) -> Step {
+    fn get(&mut self, index: usize) -> Step {
         let id =
-            self.memo.get(place).copied().flatten().ok_or_else(|| format!("entry {place} of the memo is empty"))?;
+            self.memo.get(index).copied().flatten().ok_or_else(|| format!("entry {index} of the memo is empty"))?;
         self.stack.push(id);
         Ok(())
     }
 
-    fn put(&mut self, place: usize) -> Step {
+    fn put(&mut self, index: usize) -> Step {
         let top = self.top()?;
-        // Picklers number memo entries consecutively, and each entry takes at least one byte of the
-        // pickle.
-        if place > self.bytes.len() {
-            return Err(format!("entry {place} of the memo in a pickle of {} bytes", self.bytes.len()));
+        // Limit the length of the memo. Picklers number its entries consecutively, and each entry
+        // takes at least one byte of the pickle.
+        if index > self.bytes.len() {
+            return Err(format!("entry {index} of the memo in a pickle of {} bytes", self.bytes.len()));
         }
-        if self.memo.len() <= place {
-            self.memo.resize(place + 1, None);
+        if self.memo.len() <= index {
+            self.memo.resize(index + 1, None);
         }
-        self.memo[place] = Some(top);
+        self.memo[index] = Some(top);
         Ok(())
     }
 
     fn take(&mut self, length: usize) -> std::result::Result<&'a [u8], String> {
-        let left = &self.bytes[self.at..];
-        let taken = left.get(..length).ok_or_else(|| self.short(length))?;
+        let remaining = &self.bytes[self.at..];
+        let taken = remaining.get(..length).ok_or_else(|| self.short(length))?;
         self.at += length;
         Ok(taken)
     }
 
     fn short(&self, length: usize) -> String {
-        format!("{length} bytes claimed at byte {}, but the pickle ends at {}", self.at, self.bytes.len())
+        format!("{length} bytes are claimed at byte {}, but the pickle ends at {}", self.at, self.bytes.len())
     }
 
     fn array<const N: usize>(&mut self) -> std::result::Result<[u8; N], String> {
-        self.take(N).map(|bytes| *bytes.first_chunk().expect("as long as was asked for"))
+        self.take(N).map(|bytes| *bytes.first_chunk().expect("`take` returns `N` bytes"))
     }
 
     fn byte(&mut self) -> std::result::Result<usize, String> {
@@ -370,10 +370,10 @@ impl<'a> Machine<'a> {
     }
 
     fn line_bytes(&mut self) -> std::result::Result<&'a [u8], String> {
-        let left = &self.bytes[self.at..];
-        let end = memchr::memchr(b'\n', left).ok_or("a line without an end")?;
+        let remaining = &self.bytes[self.at..];
+        let end = memchr::memchr(b'\n', remaining).ok_or("a line without an end")?;
         self.at += end + 1;
-        Ok(&left[..end])
+        Ok(&remaining[..end])
     }
 
     fn line(&mut self) -> std::result::Result<&'a str, String> {
@@ -444,29 +444,29 @@ fn unquoted(line: &str) -> std::result::Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Decodes a line in Python's encoding `raw-unicode-escape`, which is Latin-1 with escapes for
-/// other characters.
+/// Decodes a line in Python's encoding `raw-unicode-escape`: Latin-1, with escapes for all other
+/// characters.
 fn unescaped(line: &[u8]) -> std::result::Result<Cow<'_, str>, String> {
     if let (Ok(text), true) = (std::str::from_utf8(line), line.is_ascii() && !line.contains(&b'\\')) {
         return Ok(Cow::Borrowed(text));
     }
     let mut text = String::new();
-    let mut rest = line;
-    while let Some((&byte, after)) = rest.split_first() {
+    let mut remaining = line;
+    while let Some((&byte, after)) = remaining.split_first() {
         let digits = match (byte, after.first()) {
             (b'\\', Some(b'u')) => 4,
             (b'\\', Some(b'U')) => 8,
-            // A backslash without an escape is a literal backslash.
+            // A backslash that does not start one of these escapes is a literal backslash.
             _ => {
                 text.push(char::from(byte));
-                rest = after;
+                remaining = after;
                 continue;
             }
         };
         let code = after.get(1..=digits).and_then(|digits| std::str::from_utf8(digits).ok());
         let code = code.and_then(|digits| u32::from_str_radix(digits, 16).ok()).and_then(char::from_u32);
         text.push(code.ok_or("an escape that is not a character")?);
-        rest = &after[1 + digits..];
+        remaining = &after[1 + digits..];
     }
     Ok(Cow::Owned(text))
 }

@@ -1,9 +1,11 @@
+//! [`Cell`]: the value of a column in a row.
+
 use crate::model::{Numbers, Value};
 
-/// The value of one column in one row.
+/// The value of a column in a row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Cell<'a> {
-    /// The row has no value, so the sample does not have the field.
+    /// There is no value, so the sample does not have the field.
     Null,
     Bytes(&'a [u8]),
     Text(&'a str),
@@ -32,7 +34,7 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// Returns the integer, if the cell contains a single integer that fits into an `i64`.
+    /// Returns the integer, if the cell contains a single integer that fits in an `i64`.
     pub(crate) fn integer(self) -> Option<i64> {
         match self {
             Cell::Numbers(numbers) => numbers.integer(),

@@ -1,3 +1,5 @@
+//! [`Found`]: the value of a column in a row, as a format provides it.
+
 use std::path::Path;
 
 use arrayvec::ArrayVec;
@@ -11,23 +13,24 @@ use crate::model::value::{AXES, Element};
 #[cfg(any(feature = "arrays", feature = "chunks", feature = "lmdb"))]
 use crate::values::pixels::{self, Channels, Colors};
 
-/// The value of one column in one row, in the form in which a format provides it.
+/// The value of a column in a row, as a format provides it. [`cell`](Found::cell) converts it to a
+/// [`Cell`].
 #[derive(Debug, Clone)]
 pub(crate) enum Found<'a> {
-    /// The row has no value.
+    /// There is no value.
     Null,
     Bytes(Part<'a>),
-    /// Text. [`cell`](Found::cell) checks that it is UTF-8.
+    /// Text, which has not been checked to be UTF-8 yet.
     Text(Part<'a>),
     /// JSON text.
     Json(Part<'a>),
-    /// Numbers in native byte order. Their number must match the shape. A scalar has no axes.
+    /// Numbers in native byte order. Their count must match the shape. A scalar has no axes.
     Numbers {
         element: Element,
         shape: ArrayVec<usize, AXES>,
         data: Part<'a>,
     },
-    /// Path of the file that contains the value, in UTF-8.
+    /// UTF-8 path of the file that contains the value.
     Path(Part<'a>),
     /// Numbers with more axes than a field supports.
     TooManyAxes(Vec<usize>),
@@ -58,24 +61,24 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// Applies `place` to the location of the value's bytes.
-    pub(crate) fn map<'b>(self, place: impl FnOnce(Part<'a>) -> Part<'b>) -> Found<'b> {
+    /// Applies `f` to the bytes of the value.
+    pub(crate) fn map<'b>(self, f: impl FnOnce(Part<'a>) -> Part<'b>) -> Found<'b> {
         match self {
             Found::Null => Found::Null,
-            Found::Bytes(bytes) => Found::Bytes(place(bytes)),
-            Found::Text(text) => Found::Text(place(text)),
-            Found::Json(json) => Found::Json(place(json)),
-            Found::Numbers { element, shape, data } => Found::Numbers { element, shape, data: place(data) },
-            Found::Path(path) => Found::Path(place(path)),
+            Found::Bytes(bytes) => Found::Bytes(f(bytes)),
+            Found::Text(text) => Found::Text(f(text)),
+            Found::Json(json) => Found::Json(f(json)),
+            Found::Numbers { element, shape, data } => Found::Numbers { element, shape, data: f(data) },
+            Found::Path(path) => Found::Path(f(path)),
             Found::TooManyAxes(shape) => Found::TooManyAxes(shape),
         }
     }
 
-    /// Reads the file if this value is a path. The path is relative to `root` and must stay below
+    /// If this value is a path, reads the file. The path is relative to `root` and must stay below
     /// it, unless `anywhere` is true.
     ///
     /// # Errors
-    /// If the path leaves `root` although `anywhere` is false, or if the file cannot be read.
+    /// If the path leads out of `root` although `anywhere` is false, or if the file cannot be read.
     pub(crate) fn opened(self, root: &Path, anywhere: bool, page: &mut Vec<u8>) -> Result<Self> {
         let Found::Path(path) = &self else { return Ok(self) };
         let path = utf8(path.of(page))?;
@@ -93,8 +96,7 @@ impl<'a> Found<'a> {
         Ok(Found::Bytes(Part::since(start, page)))
     }
 
-    /// Converts a pixel array to an image in the form of an `.npy` file, which the codec for `.npy`
-    /// images reads.
+    /// Converts a pixel array to an image in the format [`NPY`](crate::format::NPY).
     ///
     /// # Errors
     /// If the shape does not match `channels`, or if the value is not an array of `u8`.
@@ -106,8 +108,8 @@ impl<'a> Found<'a> {
             Found::Numbers { element: Element::U8, shape, data: Part::Borrowed(pixels) } => {
                 pixels::append(page, pixels, shape, channels, colors)?;
             }
-            Found::Numbers { element: Element::U8, shape, data: Part::Page(place) } => {
-                let pixels = page[place.clone()].to_vec();
+            Found::Numbers { element: Element::U8, shape, data: Part::Page(range) } => {
+                let pixels = page[range.clone()].to_vec();
                 pixels::append(page, &pixels, shape, channels, colors)?;
             }
             other => {
@@ -121,10 +123,11 @@ impl<'a> Found<'a> {
     /// Converts the value to a cell, which may borrow from `page`.
     ///
     /// # Errors
-    /// If text is not UTF-8, or if the number of bytes does not match the shape.
+    /// If text is not UTF-8, or if an array has too many axes or a shape that does not match the
+    /// number of bytes.
     ///
     /// # Panics
-    /// If the value is a path, which the format must replace by the content of the file first.
+    /// If the value is a path. The format must first [read](Found::opened) the file.
     pub(crate) fn cell<'p>(&self, page: &'p [u8]) -> Result<Cell<'p>>
     where
         'a: 'p,

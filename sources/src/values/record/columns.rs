@@ -1,5 +1,5 @@
-//! Decides how each column is used in a sample, based on its name, its type and the user's options.
-//! The documentation of [`Columns::new`] contains the table of rules.
+//! [`Columns`]: how each column of a dataset is used in a sample. [`Columns::new`] documents the
+//! rules.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use crate::model::sample::{Lacks, MAX_FIELDS, are_one};
 use crate::model::{Classes, Sample};
 use crate::options::Wanted;
 
-/// Common names of the image column, in order of preference. They matter only if there are several
-/// image columns.
+/// Common names of the image column, in order of preference. Used only if there are several image
+/// columns.
 const IMAGES: [&str; 6] = ["image", "img", "picture", "jpg", "jpeg", "png"];
 
 /// Common names of the label column, in order of preference.
 const LABELS: [&str; 6] = ["label", "labels", "class", "cls", "category", "target"];
 
-/// Returns whether a column of this name contains labels, provided that its type allows labels.
+/// Returns whether `name` is a common name of the label column.
 pub(crate) fn is_label(name: &str) -> bool {
     LABELS.iter().any(|label| name.eq_ignore_ascii_case(label))
 }
 
-/// Type of a column's values.
+/// The type of the values in a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Holds {
     /// Encoded images.
@@ -41,8 +41,8 @@ pub(crate) enum Holds {
     Numbers,
     /// JSON text, for nested values.
     Json,
-    /// Unsupported values; the string describes them in messages. The column is skipped unless the
-    /// user chose it, which is an error.
+    /// Unsupported values, which the string describes for messages. The column is skipped, but if
+    /// the user chose it, opening fails.
     Unread(&'static str),
 }
 
@@ -83,45 +83,45 @@ pub(super) struct Field {
     pub(super) column: usize,
     /// Name of the field.
     pub(super) name: String,
-    /// Field name for each of [`FORMATS`], such as `mask.png`. Empty unless the column contains
-    /// images.
+    /// Name of the field for each of [`FORMATS`], such as `mask.png`, if the column contains
+    /// images. Otherwise, empty.
     pub(super) images: Vec<String>,
 }
 
-/// Looks up columns among all columns of a dataset.
+/// All columns of a dataset.
 struct All<'a>(&'a [Column]);
 
 impl All<'_> {
     /// Returns the index of the column called `name`.
     fn named(&self, name: &str) -> Result<usize> {
-        let mut found = (0..self.0.len()).filter(|&place| self.0[place].name == *name);
+        let mut found = (0..self.0.len()).filter(|&column| self.0[column].name == *name);
         match (found.next(), found.next()) {
-            (Some(place), None) => Ok(place),
+            (Some(column), None) => Ok(column),
             (Some(_), Some(_)) => Err(Error::config(format!("two columns are called {name:?}; rename one"))),
             (None, _) => Err(Error::config(format!("no column {name:?} among {}", shown(self.0)))),
         }
     }
 
-    /// Returns the index of the column that has one of `names` and whose type satisfies `fits`.
-    /// Earlier names take precedence.
+    /// Returns the index of the column that has one of `names` and a type for which `fits` returns
+    /// true. Earlier names take precedence.
     fn preferred(&self, names: &[&str], fits: fn(Holds) -> bool) -> Option<usize> {
-        let is = |column: &Column, name: &str| fits(column.holds) && column.name.eq_ignore_ascii_case(name);
-        names.iter().find_map(|name| self.0.iter().position(|column| is(column, name)))
+        let matches = |column: &Column, name: &str| fits(column.holds) && column.name.eq_ignore_ascii_case(name);
+        names.iter().find_map(|name| self.0.iter().position(|column| matches(column, name)))
     }
 
-    /// Warns about columns of unsupported types.
+    /// Logs a warning for each column of an unsupported type, unless the user chose other columns.
     ///
     /// # Errors
     /// If the user chose a column of an unsupported type.
     fn check_read(&self, chosen: Option<&[usize]>) -> Result<()> {
-        for (place, Column { name, holds }) in self.0.iter().enumerate() {
+        for (column, Column { name, holds }) in self.0.iter().enumerate() {
             let Holds::Unread(what) = holds else { continue };
             match chosen {
-                Some(chosen) if chosen.contains(&place) => {
+                Some(chosen) if chosen.contains(&column) => {
                     return Err(Error::config(format!("column {name:?} holds {what}, which are not read")));
                 }
                 Some(_) => {}
-                None => tracing::warn!("column {name:?} is skipped: it holds {what}, which are not read"),
+                None => tracing::warn!("skipping column {name:?}: it holds {what}, which are not read"),
             }
         }
         Ok(())
@@ -133,11 +133,11 @@ impl All<'_> {
             let first = || self.0.iter().position(|column| is_image(column.holds));
             return Ok(self.preferred(&IMAGES, is_image).or_else(first));
         };
-        let place = self.named(name)?;
-        if !matches!(self.0[place].holds, Holds::Images | Holds::Bytes) {
+        let column = self.named(name)?;
+        if !matches!(self.0[column].holds, Holds::Images | Holds::Bytes) {
             return Err(Error::config(format!("column {name:?} has no images: {}", shown(self.0))));
         }
-        Ok(Some(place))
+        Ok(Some(column))
     }
 
     fn label(&self, wanted: &Wanted) -> Result<Option<usize>> {
@@ -148,17 +148,17 @@ impl All<'_> {
             (None, true) => return Ok(None),
             (None, false) => return Ok(self.preferred(&LABELS, is_label)),
         };
-        let place = self.named(name)?;
-        if !is_label(self.0[place].holds) {
+        let column = self.named(name)?;
+        if !is_label(self.0[column].holds) {
             let cause = format!("column {name:?} has no labels (integers or text): {}", shown(self.0));
             return Err(Error::config(cause));
         }
-        Ok(Some(place))
+        Ok(Some(column))
     }
 }
 
 impl Columns {
-    /// Decides the use of each column.
+    /// Decides how each column is used.
     ///
     /// | column | in the sample |
     /// |---|---|
@@ -181,18 +181,18 @@ impl Columns {
             names.map(|names| names.iter().map(|name| all.named(name)).collect::<Result<_>>()).transpose()?;
         all.check_read(chosen.as_deref())?;
         let (image, label) = (all.image(wanted)?, all.label(wanted)?);
-        let is_field = |place: &usize| {
-            Some(*place) != image
-                && Some(*place) != label
-                && !matches!(columns[*place].holds, Holds::Unread(_))
-                && chosen.as_ref().is_none_or(|chosen| chosen.contains(place))
+        let is_field = |index: &usize| {
+            Some(*index) != image
+                && Some(*index) != label
+                && !matches!(columns[*index].holds, Holds::Unread(_))
+                && chosen.as_ref().is_none_or(|chosen| chosen.contains(index))
         };
-        let fields = (0..columns.len()).filter(is_field).map(|place| Field::new(place, &columns[place])).collect();
-        let integers = columns.iter().enumerate().filter(|(place, column)| {
-            column.holds == Holds::Integers && is_field(place) && label.is_none() && !wanted.without_label
+        let fields = (0..columns.len()).filter(is_field).map(|index| Field::new(index, &columns[index])).collect();
+        let integers = columns.iter().enumerate().filter(|(index, column)| {
+            column.holds == Holds::Integers && is_field(index) && label.is_none() && !wanted.without_label
         });
         let integers: Vec<&str> = integers.map(|(_, column)| &*column.name).collect();
-        let lacks = Lacks { image: image.map(|place| columns[place].name.clone()), label: Lacks::label_of(&integers) };
+        let lacks = Lacks { image: image.map(|index| columns[index].name.clone()), label: Lacks::label_of(&integers) };
         let columns = Columns { image, label, labels: label.map(|_| Arc::new(Labels::Numbers)), fields, lacks };
         columns.check()?;
         Ok(columns)
@@ -201,7 +201,7 @@ impl Columns {
     fn check(&self) -> Result<()> {
         let names: Vec<&str> = self.fields.iter().map(|field| &*field.name).collect();
         if let Some(twice) = names.iter().enumerate().find_map(|(i, name)| names[..i].contains(name).then_some(name)) {
-            return Err(Error::config(format!("two columns would become the field {twice:?}")));
+            return Err(Error::config(format!("two columns would become the field {twice:?}; rename one")));
         }
         let (fields, most) = (names.len() + usize::from(self.image.is_some()), MAX_FIELDS);
         if fields > most {
@@ -212,24 +212,25 @@ impl Columns {
         Ok(())
     }
 
-    /// Limits the fields to `names`, which may lack an extension, and to their parts. For example,
-    /// `mask.first_class` is a part of `mask`.
+    /// Returns the columns with only those fields that have one of `names`, which may omit the
+    /// extension, or that belong to such a field. For example, `mask.first_class` belongs to
+    /// `mask`.
     #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
     pub(crate) fn only(&self, names: &[String]) -> Self {
-        let mut less = self.clone();
-        less.fields.retain(|field| {
-            let part = |name: &str| field.shown().strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
-            names.iter().any(|name| are_one(field.shown(), name) || part(name))
+        let mut limited = self.clone();
+        limited.fields.retain(|field| {
+            let belongs_to = |name: &str| field.shown().strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
+            names.iter().any(|name| are_one(field.shown(), name) || belongs_to(name))
         });
-        less
+        limited
     }
 
-    /// Returns whether samples contain the column with the index `place`.
-    pub(crate) fn uses(&self, place: usize) -> bool {
-        self.used().any(|used| used == place)
+    /// Returns whether samples contain the values of `column`.
+    pub(crate) fn uses(&self, column: usize) -> bool {
+        self.used().any(|used| used == column)
     }
 
-    /// Iterates over the indices of the columns that samples need.
+    /// Iterates over the indices of the columns that samples contain.
     pub(crate) fn used(&self) -> impl Iterator<Item = usize> {
         self.image.into_iter().chain(self.fields.iter().map(|field| field.column)).chain(self.label)
     }
@@ -244,13 +245,12 @@ impl Columns {
         self.label
     }
 
-    /// Adds the class names of the labels. They are `names` if the labels are integers and the
-    /// dataset has names, or else the distinct values of a text column. `find` returns the value of
-    /// a column in one of the `rows` rows. `classes` and `lenient` are as in
-    /// [`learn`](Columns::learn).
+    /// Sets the class names of the labels: `names`, if it is given, or the distinct values of the
+    /// label column, if it contains text. `find(row, column, scratch)` returns a value. For
+    /// `classes` and `lenient`, see [`learn`](Columns::learn).
     ///
     /// # Errors
-    /// The errors of `find` and of [`learn`](Columns::learn).
+    /// As for `find` and [`learn`](Columns::learn).
     pub(crate) fn learned<'a>(
         mut self,
         columns: &[Column],
@@ -279,9 +279,9 @@ impl Columns {
         Ok(self)
     }
 
-    /// Assigns numbers to text labels. `each` calls its argument with the index and the label of
-    /// each row. `classes` is the user's class list. If `lenient` is true, a class that is not in
-    /// the list causes errors only when its samples are read.
+    /// Assigns class indices to text labels. `each` must call its argument with the index and the
+    /// label of each row. `classes` is the user's class list. If `lenient` is true, a class that is
+    /// not in the list is an error only when one of its samples is read.
     ///
     /// # Errors
     /// If a class is not in the list and `lenient` is false.
@@ -312,8 +312,8 @@ impl Columns {
         }
     }
 
-    /// Returns the names of the fields other than the image. The names of additional image columns
-    /// have no extension, because the extension depends on the format of each image.
+    /// Returns the names of the fields other than the image. The names of other image columns have
+    /// no extension, because the extension depends on the format of each image.
     pub(crate) fn field_names(&self) -> Vec<String> {
         self.fields.iter().map(|field| field.shown().to_owned()).collect()
     }
@@ -330,23 +330,23 @@ impl Columns {
             cell => {
                 let label = cell.integer().ok_or_else(|| Error::in_source("the label is not an integer"))?;
                 match labels {
-                    // Libraries that name classes store a negative number for a missing label.
+                    // Libraries that store class names use negative numbers for missing labels.
                     Labels::Named(_) if label < 0 => Ok(None),
-                    Labels::Named(names) if label as usize >= names.len() => {
-                        Err(Error::in_source(format!("label {label}, but the dataset names {} classes", names.len())))
-                    }
+                    Labels::Named(names) if label as usize >= names.len() => Err(Error::in_source(format!(
+                        "label {label} has no name: the dataset names {} classes",
+                        names.len()
+                    ))),
                     _ => Ok(Some(label)),
                 }
             }
         }
     }
 
-    /// Reads the sample of `row`. Its key is the row number. `find` returns the value of a column
-    /// in the row.
+    /// Reads the sample in `row`, which has the index of the row as its key. `find` returns the
+    /// value of a column in the row.
     ///
     /// # Errors
-    /// The errors of `find`, to which the name of the column is added, and the errors of
-    /// [`sample`](Columns::sample).
+    /// As for `find` and [`sample`](Columns::sample).
     pub(crate) fn read<'a>(
         &'a self,
         row: usize,
@@ -357,30 +357,30 @@ impl Columns {
         write!(scratch, "{row}").expect("writing to a Vec cannot fail");
         let key = scratch.len();
         let mut found = ArrayVec::<(usize, Found<'a>), { MAX_FIELDS + 1 }>::new();
-        for place in self.used() {
-            found.push((place, find(place, scratch)?));
+        for column in self.used() {
+            found.push((column, find(column, scratch)?));
         }
         let scratch: &'a [u8] = scratch;
         let key = std::str::from_utf8(&scratch[..key]).expect("written above");
-        self.sample(key, |place| {
-            let (_, found) = found.iter().find(|(column, _)| *column == place).expect("found above");
+        self.sample(key, |column| {
+            let (_, found) = found.iter().find(|(other, _)| *other == column).expect("found above");
             found.cell(scratch)
         })
     }
 
-    /// Builds the sample of a row, with the key `key`. `cell` returns the cell of a column in the
-    /// row.
+    /// Builds the sample in a row. `key` is its key, and `cell` returns the value of a column in
+    /// the row.
     ///
     /// # Errors
-    /// The errors of `cell`. Also fails if the label is neither an integer nor a class name.
+    /// As for `cell`, and if the label is neither an integer nor a class name.
     pub(crate) fn sample<'a>(
         &'a self,
         key: &'a str,
         mut cell: impl FnMut(usize) -> Result<Cell<'a>>,
     ) -> Result<Sample<'a>> {
         let mut sample = Sample::new(key).lacking(&self.lacks);
-        if let Some(place) = self.image
-            && let Some(bytes) = cell(place)?.bytes()
+        if let Some(column) = self.image
+            && let Some(bytes) = cell(column)?.bytes()
         {
             sample.push(format::of(bytes).map_or("img", |format| format.field), bytes)?;
         }
@@ -390,7 +390,7 @@ impl Columns {
                 sample.push(field.name_of(cell), value)?;
             }
         }
-        let label = self.label.map(|place| self.label_of(cell(place)?)).transpose()?.flatten();
+        let label = self.label.map(|column| self.label_of(cell(column)?)).transpose()?.flatten();
         Ok(match label {
             Some(label) => sample.with_label(label),
             None => sample,
@@ -401,7 +401,7 @@ impl Columns {
 impl Field {
     fn new(column: usize, Column { name, holds }: &Column) -> Self {
         let stem = name.to_lowercase().replace(['/', '\0'], "_");
-        let ending = match holds {
+        let extension = match holds {
             Holds::Images => "img",
             Holds::Bytes => "bin",
             Holds::Text => "txt",
@@ -413,11 +413,11 @@ impl Field {
             Holds::Images => FORMATS.iter().map(|format| format!("{stem}.{}", format.field)).collect(),
             _ => Vec::new(),
         };
-        Field { column, name: format!("{stem}.{ending}"), images }
+        Field { column, name: format!("{stem}.{extension}"), images }
     }
 
-    /// Returns the name of the field. The name of an image field has no extension, because the
-    /// extension depends on the row.
+    /// Returns the name of the field, without the extension if the column contains images, because
+    /// the extension depends on the row.
     fn shown(&self) -> &str {
         match self.images.is_empty() {
             true => &self.name,
@@ -425,21 +425,21 @@ impl Field {
         }
     }
 
-    /// Returns the name of the field for this cell. The name of an image field depends on the
-    /// format of the image.
+    /// Returns the name of the field for the value `cell`. If the column contains images, the name
+    /// depends on the format of the image.
     fn name_of(&self, cell: Cell<'_>) -> &str {
         let format = cell
             .bytes()
             .filter(|_| !self.images.is_empty())
             .and_then(|bytes| FORMATS.iter().position(|format| (format.matches)(bytes)));
-        format.map_or(&self.name, |place| &self.images[place])
+        format.map_or(&self.name, |format| &self.images[format])
     }
 }
 
-/// Lists the columns for a message.
+/// Lists the names and types of columns, for a message.
 fn shown(columns: &[Column]) -> String {
-    let of = |column: &Column| format!("{:?} ({:?})", column.name, column.holds).to_lowercase();
-    let shown: Vec<String> = columns.iter().take(20).map(of).collect();
+    let describe = |column: &Column| format!("{:?} ({:?})", column.name, column.holds).to_lowercase();
+    let shown: Vec<String> = columns.iter().take(20).map(describe).collect();
     let more = columns.len() - shown.len();
     format!("{}{}", shown.join(", "), if more > 0 { format!(" and {more} more") } else { String::new() })
 }
@@ -471,13 +471,13 @@ mod tests {
             Cell::Numbers(Numbers::new(&age, &[]).unwrap()),
             Cell::Null,
         ];
-        let sample = uses.sample("7", |place| Ok(cells[place])).unwrap();
+        let sample = uses.sample("7", |column| Ok(cells[column])).unwrap();
         assert_eq!(sample.names(), ["jpg", "mask.png", "age.npy"]);
         assert_eq!((sample.label().unwrap(), sample.image()), (Some(3), Some(("jpg", &b"\xff\xd8\xff"[..]))));
     }
 
     #[test]
-    fn a_chosen_name_of_two_columns_is_refused() {
+    fn choosing_a_name_that_two_columns_have_is_refused() {
         let list = columns(&[("ints", Holds::Numbers), ("ints", Holds::Integers), ("a", Holds::Text)]);
         let wanted = |name: &str| Wanted { columns: Some(vec![name.to_owned()]), ..Wanted::default() };
         let e = Columns::new(&list, &wanted("ints")).unwrap_err().to_string();
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn text_labels_are_numbered_by_name_or_by_the_list() {
+    fn text_labels_get_indices_by_name_or_by_the_list() {
         let list = columns(&[("label", Holds::Text)]);
         let texts = ["dog", "cat", "7"];
         let learned = |classes: Option<&Classes>| {
@@ -505,8 +505,8 @@ mod tests {
                 texts.iter().enumerate().for_each(|(row, text)| see(row, text));
                 Ok(())
             })?;
-            let of = |text: &&'static str| uses.label_of(Cell::Text(text)).map(Option::unwrap);
-            texts.iter().map(of).collect::<Result<Vec<_>>>()
+            let label = |text: &&'static str| uses.label_of(Cell::Text(text)).map(Option::unwrap);
+            texts.iter().map(label).collect::<Result<Vec<_>>>()
         };
         assert_eq!(learned(None).unwrap(), [2, 1, 0]);
         assert_eq!(learned(Some(&Classes::new(["dog", "7", "cat"]).unwrap())).unwrap(), [0, 2, 1]);

@@ -1,51 +1,52 @@
-//! Determines in one pass whether the labels of a column are integers or class names.
+//! [`Learner`]: determines whether the labels in a column are integers or class names.
 //!
-//! Integers are used unchanged, and integers without leading zeros need no memory. As soon as a
-//! value is not a number, all values of the column are class names. Earlier values have not been
-//! stored, so they are visited a second time. Class names are numbered in sorted order, which does
-//! not depend on the order of the rows. Memory use is proportional to the number of classes, not to
-//! the number of rows.
+//! Integers are labels as they are, and are not stored unless they have leading zeros. If any value
+//! is not a number, all values of the column are class names. The values before it have not been
+//! stored, so the caller visits them a second time. Class names get indices in sorted order, which
+//! does not depend on the order of the rows. Memory use is proportional to the number of classes,
+//! not to the number of rows.
 
 use std::collections::HashMap;
 
 use crate::model::Classes;
 
-/// The kind of labels in a column.
+/// The labels in a column.
 #[derive(Debug)]
 pub(crate) enum Labels {
     /// Integers.
     Numbers,
-    /// Integers with class names from the dataset.
+    /// Integers, for which the dataset contains class names.
     Named(Vec<String>),
-    /// Class names, which are assigned numbers.
+    /// Class names, each with its index.
     Names { classes: Vec<String>, numbers: HashMap<String, i64> },
 }
 
-/// Determines the type of a column's labels by examining its values one by one.
+/// Determines the labels in a column by examining its values one by one.
 #[derive(Debug, Default)]
 pub(crate) struct Learner {
     /// Whether any value is a number but not an integer.
     floats: bool,
     /// First row whose value is not a number.
     text: Option<usize>,
-    /// Class names: the values from the row `text` on, each with its first row.
+    /// Class names: the values in the row `text` and later rows, each with its first row.
     names: HashMap<String, usize>,
     /// Number of values that are integers.
     integers: usize,
     /// Number of values that are not numbers.
     texts: usize,
-    /// Integers with leading zeros, such as `007`. For each, the first row and its text.
+    /// Integers with leading zeros, such as `007`, each with its first row and its text in that
+    /// row.
     padded: HashMap<i64, (usize, String)>,
-    /// First row with a missing-value marker, if it occurs before any text.
+    /// First row before `text` that contains a missing-value marker.
     missing: Option<usize>,
     /// Index of the last examined row, plus 1.
     rows: usize,
 }
 
-/// Strings that programs write for a missing value.
+/// Strings that programs write for missing values.
 const MISSING: [&str; 8] = ["na", "n/a", "nan", "null", "none", "nil", "?", "<na>"];
 
-/// Returns whether `value` represents a missing value in a column of numbers.
+/// Returns whether `value` means a missing value in a column of numbers.
 fn is_missing(value: &str) -> bool {
     value.len() <= 4 && MISSING.iter().any(|missing| missing.eq_ignore_ascii_case(value))
 }
@@ -72,7 +73,7 @@ impl Unknown {
 }
 
 impl Learner {
-    /// Creates a learner for values that are class names, even if they look like numbers.
+    /// Creates a learner for a column of class names, which may look like numbers.
     pub(crate) fn names() -> Self {
         Learner { text: Some(0), ..Learner::default() }
     }
@@ -102,15 +103,15 @@ impl Learner {
         self.name(row, value);
     }
 
-    /// If the column contains both integers and text, returns the number of integers, the number of
-    /// text values, and the first row with text. In this case, all values are class names.
+    /// If the column contains integers as well as text, so that all values are class names, returns
+    /// the number of integers, the number of text values, and the first row with text.
     pub(crate) fn mixed(&self) -> Option<(usize, usize, usize)> {
         self.text.filter(|_| self.integers > 0).map(|row| (self.integers, self.texts, row))
     }
 
-    /// Returns the first two labels that are the same integer with a different number of leading
-    /// zeros, such as `007` and `07`, and their rows. Such labels may be two different classes.
-    /// `again` is as in [`labels`](Learner::labels).
+    /// Returns two labels that are the same integer with different numbers of leading zeros, such
+    /// as `007` and `07`, if there are any, and their rows. They may be two different classes.
+    /// `again` visits values, as for [`labels`](Learner::labels).
     pub(crate) fn alike(&self, again: impl Fn(usize, &mut dyn FnMut(usize, &str))) -> Option<[(usize, String); 2]> {
         if self.text.is_some() || self.padded.is_empty() {
             return None;
@@ -136,15 +137,16 @@ impl Learner {
     }
 
     /// Returns the labels, or `None` if the values are numbers but not all of them are integers. If
-    /// the first rows contain no text but later rows do, calls `again` to revisit the values of the
-    /// first rows. If `list` is given, its names are the classes.
+    /// `list` is given, its names are the classes. Also returns a class that is not in `list`, if
+    /// there is one. If the column contains text but its first rows do not, calls `again` with the
+    /// number of these rows and a function, which `again` must call with each of their values.
     pub(crate) fn labels(
         mut self,
         list: Option<&Classes>,
         again: impl Fn(usize, &mut dyn FnMut(usize, &str)),
     ) -> (Option<Labels>, Option<Unknown>) {
-        // A missing-value marker makes only its own sample fail, unless there are no numbers at all
-        // or a list defines the classes.
+        // In a column of numbers, a missing-value marker is an error of its sample. If a list
+        // defines the classes or there are no numbers, it is a class name.
         let marks_are_names = list.is_some() || self.integers == 0 && !self.floats;
         let revisited = match (self.text, self.missing.filter(|_| marks_are_names)) {
             (Some(text), _) => text,
@@ -171,8 +173,7 @@ impl Learner {
 }
 
 impl Labels {
-    /// Returns a class name that usually represents a missing value, and is therefore probably
-    /// unintended.
+    /// Returns a class name that usually means a missing value, so it is probably unintended.
     pub(crate) fn doubtful(&self) -> Option<&str> {
         let Labels::Names { classes, .. } = self else { return None };
         let is_doubtful = |name: &&String| is_missing(name) && !name.eq_ignore_ascii_case("none");
@@ -199,13 +200,13 @@ impl Labels {
     }
 }
 
-/// Returns the integer in `value`, if `value` consists of digits with leading zeros.
+/// Returns the integer in `value`, if `value` consists of digits and has a leading zero.
 fn padded(value: &str) -> Option<i64> {
     let is_padded = value.len() > 1 && value.starts_with('0') && value.bytes().all(|byte| byte.is_ascii_digit());
     value.parse().ok().filter(|_| is_padded)
 }
 
-/// Parses an integer, which may be written as a float, such as `3.0`.
+/// Parses an integer. Accepts floating-point notation, such as `3.0`.
 pub(crate) fn whole(value: &str) -> Option<i64> {
     value.parse().ok().or_else(|| {
         let float: f64 = value.parse().ok()?;

@@ -1,16 +1,16 @@
 //! Converts rows of typed columns, as other libraries store them, to samples.
 //!
-//! A format reads its columns and the cells of each row. This module does everything else, so that
-//! all formats follow the same rules:
-//! - `columns`: decides how each column is used in a sample (image, label, field or not at all),
-//!   based on its name, its type, and the user's options.
-//! - `schema_diff`: the error for a dataset whose files have different columns.
-//! - `labels`: the labels in a column, which are integers or class names.
-//! - `cells`: the value of a column in a row. `column_value`: the form in which a format provides
-//!   this value.
-//! - `sniff`: determines the type of a byte column from its first values.
-//! - `rows`: rows that name their own cells, such as dicts. The columns are found by a survey of
-//!   some rows.
+//! A format only reads its columns and the values in each row, so that all formats follow the same
+//! rules:
+//! - `columns`: decides how each column is used in a sample: as the image, as the label, as a field
+//!   or not at all. The name and the type of the column and the user's options determine its use.
+//! - `schema_diff`: the error for a dataset with files that have different columns.
+//! - `labels`: determines whether the labels in a column are integers or class names.
+//! - `cells`: the value of a column in a row. `column_value`: the same value as a format provides
+//!   it.
+//! - `sniff`: determines the type of a column of bytes from its first values.
+//! - `rows`: rows that contain the names of their cells, such as dicts. A survey of some rows finds
+//!   the columns.
 
 mod cells;
 mod column_value;

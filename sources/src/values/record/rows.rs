@@ -1,3 +1,6 @@
+//! Rows that contain the names of their cells, such as dicts. A [`Survey`] of some rows finds the
+//! columns, and [`Rows`] converts rows to samples.
+
 use std::borrow::Cow;
 
 use super::cells::Cell;
@@ -10,7 +13,7 @@ use crate::model::{Classes, Sample};
 use crate::options::Wanted;
 use crate::values::pixels::{self, Candidate, Channels, Colors};
 
-/// A named cell of a row, such as an entry of a dict.
+/// A cell with its name, such as an entry of a dict.
 #[derive(Debug, Clone)]
 pub(crate) struct Named<'a> {
     pub(crate) name: Cow<'a, str>,
@@ -18,21 +21,22 @@ pub(crate) struct Named<'a> {
 }
 
 impl Named<'_> {
-    /// Adjusts the cell of a row that was read from `record`, after `record` has been copied to
-    /// offset `start` of the page.
+    /// Adjusts the cell, which may borrow from `record`, after `record` was copied to offset
+    /// `start` of the page.
     pub(crate) fn moved<'b>(self, record: &[u8], start: usize) -> Named<'b> {
         let content = self.content.map(|part| part.moved(record, start, 0));
         Named { name: Cow::Owned(self.name.into_owned()), content }
     }
 }
 
-/// Surveys rows that name their own cells, in order to find the columns.
+/// Finds the columns of a dataset by examining some of its rows.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     columns: Vec<Column>,
-    /// Element type of each column of numbers, and its shape in the first row.
+    /// For each column of numbers, the element type and the shape in the first row that has the
+    /// column.
     shapes: Vec<Option<(Element, Vec<usize>)>>,
-    /// Whether byte values that are readable text are treated as text.
+    /// Whether bytes that are readable text count as text.
     text_in_bytes: bool,
     rows: usize,
 }
@@ -55,13 +59,13 @@ impl Survey {
                 Found::Numbers { element, shape, .. } => Some((*element, shape.to_vec())),
                 _ => None,
             };
-            let Some(place) = self.columns.iter().position(|column| column.name == **name) else {
+            let Some(column) = self.columns.iter().position(|column| column.name == **name) else {
                 self.columns.push(Column::new(name.clone(), holds));
                 self.shapes.push(shape);
                 continue;
             };
-            let before = self.columns[place].holds;
-            self.columns[place].holds = match (before, holds) {
+            let before = self.columns[column].holds;
+            self.columns[column].holds = match (before, holds) {
                 (before, holds) if before == holds => holds,
                 (Holds::Integers | Holds::Numbers, Holds::Integers | Holds::Numbers) => Holds::Numbers,
                 (Holds::Images | Holds::Bytes, Holds::Images | Holds::Bytes) => Holds::Images,
@@ -76,7 +80,7 @@ impl Survey {
         Ok(())
     }
 
-    /// Returns the type of a cell, or `None` if the cell does not determine it.
+    /// Returns the type of a cell, or `None` if the cell is empty.
     fn holds(&self, content: &Found<'_>, page: &[u8]) -> Option<Holds> {
         Some(match content {
             Found::Null => return None,
@@ -101,7 +105,7 @@ impl Survey {
         self.columns.iter().find(|column| column.name == name).map(|column| column.holds)
     }
 
-    /// Sorts the columns by name, for formats that define no column order.
+    /// Sorts the columns by name, for formats without a column order.
     pub(crate) fn sort(&mut self) {
         let mut both: Vec<_> = self.columns.drain(..).zip(self.shapes.drain(..)).collect();
         both.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
@@ -111,7 +115,7 @@ impl Survey {
     /// Ends the survey and decides how each column is used.
     ///
     /// # Errors
-    /// The errors of [`Columns::new`]. Also fails if the layout of pixel arrays is ambiguous.
+    /// As for [`Columns::new`], and if the layout of pixel arrays is ambiguous.
     pub(crate) fn finish(mut self, wanted: &Wanted) -> Result<Rows> {
         let encoded = self.columns.iter().any(|column| column.holds == Holds::Images);
         let candidates = self.columns.iter().zip(&self.shapes).enumerate();
@@ -134,36 +138,38 @@ impl Survey {
     }
 }
 
-/// Returns whether `bytes` is readable text.
+/// Returns whether `bytes` is UTF-8 text without control characters.
 fn is_text(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_ok_and(|text| !text.contains(|c: char| c.is_control() && !c.is_whitespace()))
 }
 
-/// Converts rows that name their own cells to samples.
+/// Converts rows to samples.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     columns: Vec<Column>,
     uses: Columns,
-    /// The column of pixel arrays that contains the image, if there is one.
+    /// The image column, if it contains pixel arrays rather than encoded images.
     pixels: Option<(usize, Channels)>,
     colors: Colors,
     /// Whether the user chose the columns.
     limited: bool,
+    /// Number of rows that the survey examined.
     surveyed: usize,
 }
 
 impl Rows {
-    /// Assigns numbers to text labels, like [`Columns::learn`].
+    /// Assigns class indices to text labels, like [`Columns::learn`]. The first argument of `each`
+    /// is the name of the label column.
     ///
     /// # Errors
-    /// The errors of [`Columns::learn`].
+    /// As for [`Columns::learn`].
     pub(crate) fn learn(
         &mut self,
         classes: Option<&Classes>,
         lenient: bool,
         each: impl FnOnce(&str, &mut dyn FnMut(usize, &str)) -> Result<()>,
     ) -> Result<()> {
-        let Some(column) = self.uses.label().map(|place| &self.columns[place]) else { return Ok(()) };
+        let Some(column) = self.uses.label().map(|label| &self.columns[label]) else { return Ok(()) };
         if column.holds != Holds::Text {
             return Ok(());
         }
@@ -179,7 +185,7 @@ impl Rows {
 
     /// Returns the name of the label column.
     pub(crate) fn label(&self) -> Option<&str> {
-        self.uses.label().map(|place| &*self.columns[place].name)
+        self.uses.label().map(|label| &*self.columns[label].name)
     }
 
     /// Returns the field names, like [`Columns::field_names`].
@@ -192,11 +198,11 @@ impl Rows {
         self.uses.classes()
     }
 
-    /// Builds the sample of `row`, with the key `key`. `page` contains the parts of the row that
+    /// Builds the sample in `row`, with the key `key`. `page` contains the parts of the row that
     /// are not borrowed.
     ///
     /// # Errors
-    /// If a cell has a different type than its column, or a name that did not occur in the survey.
+    /// If a cell does not have the type of its column, or has a name that the survey did not find.
     pub(crate) fn sample<'a>(
         &'a self,
         key: Part<'a>,
@@ -206,7 +212,7 @@ impl Rows {
         let mut found = vec![None; self.columns.len()];
         for (cell, Named { name, content }) in row.iter().enumerate() {
             match self.columns.iter().position(|column| column.name == **name) {
-                Some(place) if found[place].replace(cell).is_some() => {
+                Some(column) if found[column].replace(cell).is_some() => {
                     return Err(Error::in_source(format!("{name:?} occurs twice")));
                 }
                 Some(_) => {}
@@ -214,8 +220,8 @@ impl Rows {
                 None => {
                     let surveyed = self.surveyed;
                     return Err(Error::in_source(format!(
-                        "{name:?} is in none of the {surveyed} samples that were examined on opening; list the columns with \
-                         TableOptions::columns"
+                        "{name:?} is in none of the {surveyed} samples that were examined when the dataset was opened; list \
+                         the columns with TableOptions::columns"
                     )));
                 }
             }
@@ -228,10 +234,10 @@ impl Rows {
             row[cell].content = content.image(channels, self.colors, page).map_err(named)?;
         }
         let page: &'a [u8] = page;
-        let cell = |place: usize| {
-            let Some(cell) = found[place] else { return Ok(Cell::Null) };
+        let cell = |column: usize| {
+            let Some(cell) = found[column] else { return Ok(Cell::Null) };
             let Named { name, content } = &row[cell];
-            let holds = self.columns[place].holds;
+            let holds = self.columns[column].holds;
             let cell = match (holds, content) {
                 (Holds::Images | Holds::Bytes, Found::Bytes(part)) if part.of(page).is_empty() => Ok(Cell::Null),
                 (Holds::Text, Found::Bytes(part)) => Found::Text(part.clone()).cell(page),

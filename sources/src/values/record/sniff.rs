@@ -1,3 +1,5 @@
+//! Determines the type of a column of bytes from its first values.
+
 use std::path::Path;
 
 use super::column_value::Found;
@@ -5,37 +7,37 @@ use super::columns::Holds;
 use crate::error::Result;
 use crate::format;
 
-/// Maximum number of values that determine the type of a column, and maximum number of rows that
-/// are searched for them.
-const SNIFFED: usize = 5;
-const LOOKED_AT: usize = 1000;
+/// Maximum number of values that determine the type of a column.
+const MAX_VALUES: usize = 5;
+/// Maximum number of rows that are searched for these values.
+const MAX_ROWS: usize = 1000;
 
-/// Determines the type of a byte column with `rows` rows from its first values. `find` returns the
-/// value of a row. The column contains images if most of these values are images, judging by their
-/// first bytes or file names.
+/// Determines the type of a column of bytes with `rows` rows from its first values. `find` returns
+/// the value in a row. The column contains images if most of its first values are images, judging
+/// by their first bytes or by the extension of their path.
 ///
 /// # Errors
-/// The errors of `find`.
+/// As for `find`.
 pub(crate) fn sniffed<'a>(
     rows: usize,
     mut find: impl FnMut(usize, &mut Vec<u8>) -> Result<Found<'a>>,
 ) -> Result<Holds> {
     let (mut scratch, mut values, mut images) = (Vec::new(), 0, 0);
-    for row in 0..rows.min(LOOKED_AT) {
+    for row in 0..rows.min(MAX_ROWS) {
         scratch.clear();
         let found = find(row, &mut scratch)?;
-        let of_name = |path: &str| {
-            let extension = Path::new(path).extension().and_then(|end| end.to_str()).unwrap_or_default();
+        let has_image_extension = |path: &str| {
+            let extension = Path::new(path).extension().and_then(|extension| extension.to_str()).unwrap_or_default();
             format::field_of_file(extension, &[]).is_some()
         };
         let is_image = match &found {
             Found::Null => continue,
-            Found::Path(path) => std::str::from_utf8(path.of(&scratch)).is_ok_and(of_name),
+            Found::Path(path) => std::str::from_utf8(path.of(&scratch)).is_ok_and(has_image_extension),
             _ => found.cell(&scratch)?.bytes().is_some_and(|bytes| format::of(bytes).is_some()),
         };
         images += usize::from(is_image);
         values += 1;
-        if values == SNIFFED {
+        if values == MAX_VALUES {
             break;
         }
     }
@@ -48,11 +50,11 @@ mod tests {
     use crate::medium::Part;
 
     #[test]
-    fn most_first_values_determine_an_image_column() {
+    fn the_first_values_determine_the_type_of_a_column() {
         let bytes = |bytes: &'static [u8]| Found::Bytes(Part::Borrowed(bytes));
         let (jpeg, sound) = (bytes(b"\xff\xd8\xff\xe0"), bytes(b"RIFF\0\0\0\0WAVEfmt "));
         let path = |path: &'static str| Found::Path(Part::Borrowed(path.as_bytes()));
-        let of = |values: &[Found<'static>]| sniffed(values.len(), |row, _| Ok(values[row].clone())).unwrap();
+        let type_of = |values: &[Found<'static>]| sniffed(values.len(), |row, _| Ok(values[row].clone())).unwrap();
         for (values, holds) in [
             (vec![], Holds::Bytes),
             (vec![Found::Null, jpeg.clone()], Holds::Images),
@@ -60,10 +62,10 @@ mod tests {
             (vec![path("a.jpg"), path("b.PNG"), sound.clone()], Holds::Images),
             (vec![path("a.flac"), path("b.mp3")], Holds::Bytes),
             (vec![path("no extension")], Holds::Bytes),
-            ([vec![jpeg.clone(); SNIFFED], vec![sound; 9]].concat(), Holds::Images),
-            ([vec![Found::Null; LOOKED_AT], vec![jpeg]].concat(), Holds::Bytes),
+            ([vec![jpeg.clone(); MAX_VALUES], vec![sound; 9]].concat(), Holds::Images),
+            ([vec![Found::Null; MAX_ROWS], vec![jpeg]].concat(), Holds::Bytes),
         ] {
-            assert_eq!(of(&values), holds, "{values:?}");
+            assert_eq!(type_of(&values), holds, "{values:?}");
         }
     }
 }

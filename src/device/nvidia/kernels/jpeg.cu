@@ -13,7 +13,7 @@
 //   jpeg_resize    samples to pixels of the output, one block of threads per eight rows
 //
 // Huffman decoding is serial within a segment, so a JPEG without restart markers would occupy one
-// thread. Huffman codes are self-synchronizing, however: `jpeg_follow` decodes all lines of 256
+// thread. Huffman codes are self-synchronizing, however: `jpeg_follow` decodes all lines of 128
 // bytes in parallel from guessed states, and repeats this until the states agree (Weissenberger and
 // Schmidt, "Massively Parallel Huffman Decoding on GPUs", 2018). The result is exact. The cost is
 // that each line is decoded at least twice: for its state, and for its coefficients. Images that do
@@ -60,7 +60,7 @@ __device__ __forceinline__ const Segment* segments_of(const DecodeOps& o, const 
 
 // --- the resize filter -----------------------------------------------------------------------------------------------------------
 
-enum { MOST_TAPS = 32 };
+enum { MOST_TAPS = 64 };
 
 // Start of a table with the filter along one axis of `n` outputs. It is followed by n pairs (start,
 // taps), and then by MOST_TAPS / 2 rows of n pairs of coefficients. An odd last tap is paired with
@@ -542,8 +542,10 @@ struct __align__(16) Start {
 
 // --- starts of the pieces of long segments
 
-// Number of bytes per line. The scratch memory contains one Start per line of the arena.
-enum { LINE = 256 };
+// Number of bytes per line. The scratch memory contains one Start per line of the arena. Longer
+// lines need fewer passes, but each pass lasts until the line with the most symbols is decoded. On
+// compute capability 9.0, batches of photographs take 12 % less time than with 256 bytes.
+enum { LINE = 128 };
 
 // Returns the first line that may contain a piece.
 __device__ __forceinline__ u32 first_line(const DecodeOps& o) {
@@ -661,21 +663,33 @@ struct __align__(16) Followed {
 
 static_assert(sizeof(Followed) == sizeof(Start), "one takes the place of the other");
 
-enum { TILE = 128 };    // lines
+// A thread block decodes TILE consecutive lines. The first OVERLAP of them are also the last lines
+// of the previous tile, so that the codes have synchronized where the tile's own lines begin.
+enum { TILE = 128, OVERLAP = 16, STEP = TILE - OVERLAP };
 
 // Limits for lines that fail to synchronize: the number of passes of `jpeg_follow` over a tile, and
-// the number of lines at the start of a tile that `jpeg_starts` decodes again. Photographs need a
-// few passes, and noise needs about thirty. Regular patterns never synchronize and would be decoded
-// one line after the other, so the host decodes such samples. Because a chain is shorter than a
-// tile, decoding lines again never changes the end of the tile.
-enum { PASSES = 48, CHAIN = 32 };
-static_assert(CHAIN < TILE, "tiles do not wait for each other");
+// the number of lines at the start of a tile that `jpeg_starts` decodes again. Regular patterns
+// never synchronize and would be decoded one line after the other, so the host decodes such
+// samples. Because a chain is shorter than a tile, decoding lines again never changes the end of
+// the tile.
+enum { PASSES = 96, CHAIN = 64 };
+static_assert(CHAIN < STEP, "tiles do not wait for each other");
+
+// Returns the first line of tile `i` that no previous tile contains.
+__device__ __forceinline__ u32 own_line(const DecodeOps& o, u32 i) {
+    return first_line(o) + i * STEP + (i == 0 ? 0 : OVERLAP);
+}
 
 // Huffman codes are self-synchronizing: decoding from a wrong position soon agrees with decoding
 // from the right one (Weissenberger and Schmidt, 2018). Each line is first decoded as if an MCU
 // began at its start, and then again from the exit state of the previous line, until no exit state
 // changes. After that, only lines before the tile can still change its states. Lines whose entry
 // state has changed are compacted onto the first threads, so that few warps have work.
+//
+// Where codes synchronize late, which is typical of high quality, a line receives a few wrong entry
+// states in turn before the right one arrives. Therefore, each line remembers its last two
+// decodings and never repeats one of them. Of 500 photographs from ImageNet, the slowest needs 31
+// passes, and the median needs 5.
 extern "C" __global__ void __launch_bounds__(TILE)
 jpeg_follow(Followed* followed, u32* faults, const Built* built, const u8* arena, const DecodeOps* all, Samples samples) {
     __shared__ Tables tables;
@@ -691,25 +705,40 @@ jpeg_follow(Followed* followed, u32* faults, const Built* built, const u8* arena
         const Segment* const segments = segments_of(o, arena);
         const u32 lines = o.bytes / LINE + 1;
         bool copied = false, lost = false;      // uniform across the threads
-        for (u32 tile = first_line(o) + blockIdx.x * TILE; tile < lines && !lost; tile += gridDim.x * TILE) {
-            const Line line(o, segments, tile + threadIdx.x);
+        for (u32 tile = blockIdx.x; own_line(o, tile) < lines && !lost; tile += gridDim.x) {
+            const u32 begin = first_line(o) + tile * STEP;
+            const Line line(o, segments, begin + threadIdx.x);
             if (!__syncthreads_or(line.any)) continue;
+            Followed* const results = followed + o.at / LINE + begin;
+            const bool is_own = begin + threadIdx.x >= own_line(o, tile);
             if (!copied) built[n].copy<true>(tables);
             copied = true;
             const bool exact = line.first || threadIdx.x == 0;
-            u32 entry = ~0u;
+            // The last two decodings of this thread's line, and whether `followed` contains the last.
+            Followed now = {~0u, 0, 0, 0, {0, {0, 0, 0}}}, earlier = now;
+            bool written = true;
             extents[threadIdx.x] = line.extent;
             exits[threadIdx.x] = 0;
             for (u32 pass = 0;; pass++) {
                 if (threadIdx.x == 0) listed = 0;
-                __syncthreads();
-                const u32 before = exact ? 0 : exits[threadIdx.x - 1];
-                const bool changed = line.any && before != entry;
+                u32 entry;
+                for (;;) {
+                    __syncthreads();
+                    entry = exact ? 0 : exits[threadIdx.x - 1];
+                    const bool repeats = line.any && entry != now.entry && entry == earlier.entry;
+                    if (!__syncthreads_or(repeats)) break;
+                    if (repeats) {
+                        const Followed other = now;
+                        now = earlier, earlier = other, written = !written;
+                        exits[threadIdx.x] = now.exit;
+                    }
+                }
+                const bool changed = line.any && entry != now.entry;
                 const u32 lanes = __ballot_sync(~0u, changed);
                 u32 at = 0;
                 if (lane == 0) at = atomicAdd(&listed, __popc(lanes));
                 at = __shfl_sync(~0u, at, 0) + __popc(lanes & ((1u << lane) - 1));
-                if (changed) list[at] = threadIdx.x, entries[threadIdx.x] = entry = before;
+                if (changed) list[at] = threadIdx.x, entries[threadIdx.x] = entry;
                 __syncthreads();
                 if (listed == 0) break;
                 if (pass == PASSES) {
@@ -720,10 +749,15 @@ jpeg_follow(Followed* followed, u32* faults, const Built* built, const u8* arena
                     const u32 i = list[threadIdx.x];
                     Followed own = {entries[i], 0, 0, 0, {0, {0, 0, 0}}};
                     exits[i] = own.exit = follow(tables, o, arena, ring, extents[i], own.entry, own.gain, own.first);
-                    followed[o.at / LINE + tile + i] = own;
+                    if (begin + i >= own_line(o, tile)) results[i] = own;
                 }
                 __syncthreads();
+                if (changed) {
+                    earlier = now, written = true;
+                    if (is_own) now = results[threadIdx.x]; else now.entry = entry, now.exit = exits[threadIdx.x];
+                }
             }
+            if (line.any && is_own && !written) results[threadIdx.x] = now;
             __syncthreads();
         }
         if (lost && threadIdx.x == 0) faults[n] = 1;
@@ -782,15 +816,15 @@ jpeg_starts(Start* starts, u32* faults, const Built* built, const u8* arena, con
         // line changes them. The exit state of the previous tile is final, because no thread
         // changes the last line of a tile.
         bool changed = false, lost = false;
-        const u32 from = begin + (1 + threadIdx.x) * TILE;
-        for (u32 tile = from; tile < lines; tile += SUMMERS * TILE) {
+        const u32 from = own_line(o, 1 + threadIdx.x);
+        for (u32 tile = from; tile < lines; tile += SUMMERS * STEP) {
             const Line line(o, segments, tile);
             changed |= line.any && !line.first && followed[tile - 1].exit != followed[tile].entry;
         }
         if (__syncthreads_or(changed)) {
             built[n].copy<true>(tables);
-            for (u32 tile = from; tile < lines; tile += SUMMERS * TILE) {
-                for (u32 i = tile; i < min(tile + TILE, lines); i++) {
+            for (u32 tile = from; tile < lines; tile += SUMMERS * STEP) {
+                for (u32 i = tile; i < min(tile + STEP, lines); i++) {
                     const Line line(o, segments, i);
                     if (!line.any || line.first || followed[i - 1].exit == followed[i].entry) break;
                     lost = i == tile + CHAIN;
@@ -1148,7 +1182,7 @@ __device__ __forceinline__ u32 byte(int value) { return u32(max(min(value, 255),
 
 // Weighted sums of pixels. A pixel is red | green << 8 | blue << 16, and its top byte is arbitrary.
 // Weights are not negative. A sum always rounds to a byte, because its weights, of which there are
-// at most 32, add up to at most 1 plus 16 units of 2^-14.
+// at most 64, add up to at most 1 plus 32 units of 2^-14.
 struct Sums {
     u32 red, green, blue;
     __device__ __forceinline__ void clear(u32 precision) { red = green = blue = 1u << (precision - 1); }

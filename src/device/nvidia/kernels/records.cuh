@@ -17,12 +17,12 @@ struct __align__(16) Effect {
 };
 static_assert(sizeof(Effect) == 48, "Effect");
 
-// What the device does with one sample in addition to normalizing it. Each sample has one
-// record, which is copied to the device with its batch. If the host mixes the batch, the
-// record stores the effects on values until the batch is mixed.
+// What is done with one sample in addition to normalizing it. There is one record per sample,
+// which is copied to the device together with the batch. If the host mixes the batch, the
+// record stores the effects on values until then.
 //
 // The order of the operations is fixed: effects on pixels, normalization, effects on values,
-// then mixing. The partner that a sample is mixed with has its own record.
+// and mixing. The partner that a sample is mixed with has its own record.
 struct __align__(16) SampleOps {
     // Kind of mixing: 0 (none), MIX or CUT.
     u32 mixing;
@@ -32,7 +32,7 @@ struct __align__(16) SampleOps {
     float weight;
     // Number of effects on pixels, plus 2^16 times the number of effects on values.
     u32 effects;
-    // CUT: the part of the output that shows the partner, in pixels.
+    // CUT: the rectangle of the output that shows the partner, in pixels.
     Rect cut;
     Effect values[3];
     Effect pixels[16];
@@ -43,7 +43,7 @@ enum { MIX = 1, CUT = 2 };
 
 enum { TRANSPOSED = 1, MIRRORED = 2, FLIPPED = 4 };
 
-// Layout of one color component in the MCUs of an image.
+// How one color component is stored in the MCUs of an image.
 struct Component {
     // Number of blocks across an MCU.
     u32 h;
@@ -51,12 +51,12 @@ struct Component {
     u32 v;
     // Index of the component's first block within an MCU.
     u32 first;
-    // Number of pixels per component sample, horizontally.
+    // Horizontal distance between two component samples, in pixels.
     u32 across;
-    // Number of pixels per component sample, vertically.
+    // Vertical distance between two component samples, in pixels.
     u32 down;
-    // Kind of upsampling. 0: none, 1: 2x horizontally, 2: 2x vertically, 3: 2x in both
-    // directions, 4: repeats samples.
+    // Kind of upsampling. 0: none; 1: 2x horizontal; 2: 2x vertical; 3: 2x in both directions;
+    // 4: any factor, by repeating samples.
     u32 upsampling;
     // Number of columns of component samples that belong to the image.
     u32 width;
@@ -65,23 +65,24 @@ struct Component {
 };
 static_assert(sizeof(Component) == 32, "Component");
 
-// What the decode kernels do with one sample. Each sample has one record, which is copied to
-// the device with its batch. Kernels skip a record of zeros, which marks a sample whose pixels
-// were decoded on the host and copied to the device.
+// How the kernels decode and resize one sample. There is one record per sample, which is
+// copied to the device together with the batch. Kernels skip an all-zero record, which marks a
+// sample that was decoded on the host.
 struct __align__(16) DecodeOps {
-    // 0 if the pixels are already on the device, so that there is nothing to decode.
+    // 1 if the kernels decode the image, and 0 if it was decoded on the host.
     u32 kind;
     u32 segments;
-    // Offset of the head and its data in the arena, in bytes.
+    // Offset in the arena of the image's data, in bytes. The data starts with the decoding
+    // tables.
     u32 at;
-    // Size of the head and its data in the arena, in bytes.
+    // Size of the image's data in the arena, in bytes.
     u32 bytes;
-    // Index of the sample's first block, both in the scratch memory for coefficients and in
-    // the scratch memory for planes.
+    // Index of the image's first block, in the scratch memory for coefficients and in the one
+    // for planes.
     u32 block;
     // Number of MCUs per row of the whole image.
     u32 mcus;
-    // First column of the window that is decoded, in MCUs.
+    // First column of the decoded window, in MCUs.
     u32 column;
     // Width of the window, in MCUs.
     u32 columns;
@@ -95,34 +96,35 @@ struct __align__(16) DecodeOps {
     u32 color;
     // Number of elements of `parts` that are used.
     u32 count;
-    // Number of Huffman tables in the head.
+    // Number of Huffman tables in the image's data.
     u32 tables;
-    // Row in the batch for which the record was written. If the record is copied to another
-    // row, the copy keeps this value.
+    // Row in the batch that the record was written for. A copy of the record in a different
+    // row keeps this value.
     u32 place;
     // Number of blocks in the window.
     u32 kept;
     Component parts[3];
-    // For each element of `parts`, the index of its DC table plus 256 times the index of its
+    // For each element of `parts`, the index of the DC table plus 256 times the index of the
     // AC table.
     u32 choice[3];
     // Size of the longest segment in bytes.
     u32 longest;
-    // Part of the image that the resize may read. The corner is in coordinates of the stored
-    // image, and the size is that of the upright image.
+    // Rectangle of the image that the resize may read. Its corner is in coordinates of the
+    // stored image, and its size is measured in the upright image.
     Rect region;
-    // Part of the output that shows the source image, after flips.
+    // Rectangle of the output that shows the source image, after flips.
     Rect shown;
     u32 mirrored;
     u32 flipped;
     // Color of the output outside `shown`: red, plus 2^8 times green, plus 2^16 times blue.
     u32 fill;
-    // Steps that turn the stored image into the upright one: any of TRANSPOSED, MIRRORED and
-    // FLIPPED.
+    // The steps that turn the stored image upright: any of TRANSPOSED, MIRRORED and FLIPPED.
     u32 turned;
-    // Start and end of the region's columns that are resized to the output.
+    // Start and end of the range of columns, relative to the region, that is resized to the
+    // width of `shown`.
     double across[2];
-    // Start and end of the region's rows that are resized to the output.
+    // Start and end of the range of rows, relative to the region, that is resized to the
+    // height of `shown`.
     double down[2];
 };
 static_assert(sizeof(DecodeOps) == 256, "DecodeOps");
@@ -149,8 +151,8 @@ struct Tint {
     // SATURATION: weights of the pixel and of its gray value. HUE: rotation of the hue, in
     // full turns.
     float by[2];
-    // PERMUTED: for each new channel, the index of the old channel in two bits, starting with
-    // the lowest bits.
+    // PERMUTED: the source channel of each output channel, packed as 2-bit fields, with the
+    // first channel in the lowest bits.
     u32 channels;
 };
 static_assert(sizeof(Tint) == 16, "Tint");

@@ -1,5 +1,6 @@
-#![allow(unsafe_code)]
 //! Host slots with known contents, and the bytes expected on the device.
+
+#![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::Duration;

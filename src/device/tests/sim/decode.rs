@@ -371,6 +371,22 @@ mod tests {
     }
 
     #[test]
+    fn large_images_without_restart_markers_equal_the_hosts() {
+        let (size, output) = (Size::new(2500, 1900), Size::new(100, 80));
+        let mut batch = coded::Coded::new((80, 100));
+        // More blocks than any 16-bit number, and an image that is resized with up to 51 taps.
+        let jpeg = coded::large(size, (2, 2), 0);
+        for region in [Rect::full(size), Rect::new(1700, 1500, 800, 400)] {
+            let plan = Plan::resized_crop(size, region, output, Rect::full(output));
+            assert!(batch.add(&jpeg, &plan, true), "{region:?}");
+        }
+        let mut out = vec![0xa5; batch.count() * batch.sample_bytes()];
+        assert_eq!(decode(&batch.records, &batch.arena, batch.size, &mut out), [false; 2]);
+        let found = out.chunks(batch.sample_bytes()).map(|pixels| Some(pixels.to_vec()));
+        assert!(found.eq(batch.expected.iter().cloned()));
+    }
+
+    #[test]
     fn bits_after_the_last_mcu_of_a_complete_segment_are_a_fault() {
         let (batch, expected) = coded::with_rests((48, 48));
         let mut out = vec![0xa5; batch.count() * batch.sample_bytes()];

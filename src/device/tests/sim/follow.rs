@@ -9,12 +9,14 @@ use crate::batch::DecodeOps;
 /// Constants of the same names in `jpeg.cu`.
 const LINE: usize = DecodeOps::LINE;
 const TILE: usize = 128;
+const OVERLAP: usize = 16;
+const STEP: usize = TILE - OVERLAP;
 const LONG: usize = 1024;
 const WORTH: usize = DecodeOps::WORTH;
 /// Limits on the passes over a tile, and on the lines at the start of a tile that are decoded
 /// again.
-const PASSES: usize = 48;
-const CHAIN: usize = 32;
+const PASSES: usize = 96;
+const CHAIN: usize = 64;
 
 /// A sample's section of the arena.
 pub(super) struct Sample<'a> {
@@ -53,38 +55,63 @@ impl Sample<'_> {
             return true;
         }
         let lines: Vec<Option<Line>> = (self.head / LINE..self.len / LINE + 1).map(|line| self.line(line)).collect();
-        let mut ends = vec![(State::default(), State::default()); lines.len()];
-        let mut tiles = lines.chunks(TILE).zip(ends.chunks_mut(TILE));
-        tiles.all(|(lines, ends)| self.follow(lines, ends))
-            && (TILE..lines.len()).step_by(TILE).all(|tile| self.join(&lines, &mut ends, tile))
+        let mut ends = Vec::with_capacity(lines.len());
+        // Each tile begins with the last lines of the previous tile.
+        while ends.len() < lines.len() {
+            let begin = ends.len().saturating_sub(OVERLAP);
+            let Some(tile) = self.follow(&lines[begin..lines.len().min(begin + TILE)]) else { return false };
+            ends.extend_from_slice(&tile[ends.len() - begin..]);
+        }
+        (TILE..lines.len()).step_by(STEP).all(|tile| self.join(&lines, &mut ends, tile))
     }
 
-    /// Repeats passes over a tile until no state changes. Returns `false` if this takes too many
+    /// Repeats passes over a tile until no state changes. Returns `None` if this takes too many
     /// passes.
-    fn follow(&self, lines: &[Option<Line>], ends: &mut [Ends]) -> bool {
-        for pass in 0..=PASSES {
-            let before: Vec<State> = std::iter::once(State::default()).chain(ends.iter().map(|ends| ends.1)).collect();
-            let mut changed = false;
-            for ((line, ends), before) in lines.iter().zip(&mut *ends).zip(before) {
-                let Some(line) = line else { continue };
-                let entry = if line.first { State::default() } else { before };
-                if pass == 0 || entry != ends.0 {
-                    // In the first pass, assume that each line starts with an MCU.
-                    *ends = (entry, self.decode(line, entry));
-                    changed = true;
+    fn follow(&self, lines: &[Option<Line>]) -> Option<Vec<Ends>> {
+        // The last two decodings of each line, the later one first.
+        let mut known = vec![[None::<Ends>; 2]; lines.len()];
+        for _ in 0..=PASSES {
+            let mut changed;
+            loop {
+                let exit = |known: &[Option<Ends>; 2]| known[0].map_or(State::default(), |ends| ends.1);
+                let before = std::iter::once(State::default()).chain(known.iter().map(exit));
+                let entries: Vec<State> = before
+                    .zip(lines)
+                    .map(|(before, line)| match line {
+                        Some(line) if !line.first => before,
+                        _ => State::default(),
+                    })
+                    .collect();
+                let is = |ends: Option<Ends>, entry: State| ends.is_some_and(|ends| ends.0 == entry);
+                changed = Vec::new();
+                let mut repeats = false;
+                for (i, entry) in entries.into_iter().enumerate().filter(|&(i, _)| lines[i].is_some()) {
+                    if !is(known[i][0], entry) && is(known[i][1], entry) {
+                        known[i].swap(0, 1);
+                        repeats = true;
+                    } else if !is(known[i][0], entry) {
+                        changed.push((i, entry));
+                    }
+                }
+                if !repeats {
+                    break;
                 }
             }
-            if !changed {
-                return true;
+            if changed.is_empty() {
+                return Some(known.into_iter().map(|known| known[0].unwrap_or_default()).collect());
+            }
+            for (i, entry) in changed {
+                let exit = self.decode(lines[i].as_ref().expect("filtered above"), entry);
+                known[i] = [Some((entry, exit)), known[i][0]];
             }
         }
-        false
+        None
     }
 
     /// Decodes the first lines of the tile at `tile` again, from the end of the previous tile.
     /// Returns `false` if too many lines would have to be decoded again.
     fn join(&self, lines: &[Option<Line>], ends: &mut [Ends], tile: usize) -> bool {
-        for i in tile..lines.len().min(tile + TILE) {
+        for i in tile..lines.len().min(tile + STEP) {
             let Some(line) = lines[i].filter(|line| !line.first && ends[i - 1].1 != ends[i].0) else { return true };
             if i == tile + CHAIN {
                 return false;

@@ -1,17 +1,20 @@
+//! Tests the hill climber with a model of a loader.
+
 use super::*;
 use crate::engine::settings::Bounds;
+use crate::sampler::Rng;
 
-/// Model of a loader, which computes the counters for a given prefetch depth.
+/// A model of a loader, which computes what the counters would be for a prefetch depth.
 struct Load {
     cores: usize,
-    /// CPU time per sample, in seconds.
+    /// CPU time that a sample takes, in seconds.
     computes: f64,
-    /// Samples read per second for each prefetched batch.
+    /// Samples per second that the storage delivers for each prefetched batch.
     reads: f64,
     /// Maximum throughput of the storage, in samples per second.
     storage: f64,
-    /// Duration of the consumer's long step. One step in every [`PERIOD`] is long; the other steps
-    /// take no time.
+    /// Duration of the consumer's long step, in seconds. One step in every [`PERIOD`] is long, and
+    /// the others take no time.
     pause: f64,
 }
 
@@ -23,13 +26,13 @@ const COMPUTES: Load =
     Load { cores: WORKERS, computes: 1e-3, reads: f64::INFINITY, storage: f64::INFINITY, pause: 0.0 };
 
 impl Load {
-    /// Returns what the counters would read over a one-second window, on average.
+    /// Returns the average counters of a window of one second.
     fn window(&self, prefetch: usize) -> Sums {
         let computed = WORKERS as f64 / self.computes;
         let made = computed.min(self.reads * prefetch as f64).min(self.storage);
         let batch = BATCH / made;
-        // All slots are filled during the long step. The other steps consume these batches, then
-        // wait.
+        // The workers fill the slots during the long step. The other steps consume these batches
+        // first, and then wait.
         let ahead = (Settings::slots_for(prefetch) as f64 - 1.0).min(self.pause / batch);
         let waits = ((PERIOD - ahead).max(0.0) * batch).max(0.0);
         let period = if self.pause == 0.0 { PERIOD * batch } else { self.pause + waits };
@@ -41,6 +44,7 @@ impl Load {
             samples: rate,
             waited: if self.pause == 0.0 { 0.99 } else { waits / period },
             stalled: 0.0,
+            held_up: 0.0,
             blocked,
             busy: rate * self.computes,
             cpu: (rate * self.computes).min(self.cores as f64),
@@ -49,8 +53,8 @@ impl Load {
     }
 }
 
-/// Returns the prefetch depth after `windows` windows, and the number of changes in the second half
-/// of them.
+/// Returns the prefetch depth after `windows` windows, and the number of changes in the second
+/// half.
 fn settle(climb: &mut Climb, load: &Load, windows: usize) -> (usize, usize) {
     let mut late = 0;
     for i in 0..windows {
@@ -71,7 +75,7 @@ fn best(load: &Load) -> f64 {
 }
 
 #[test]
-fn work_that_only_computes_keeps_its_first_prefetch_depth() {
+fn a_loader_limited_by_cores_keeps_its_prefetch_depth() {
     assert_eq!(settle(&mut climb(), &COMPUTES, 400), (2, 0));
 }
 
@@ -101,8 +105,8 @@ fn a_consumer_that_does_not_wait_changes_nothing() {
 
 #[test]
 fn load_of_other_programs_does_not_raise_prefetch() {
-    // Another program uses two cores: the workers run half of the time, and wait for a core in the
-    // other half.
+    // A different program uses two cores, so the workers run half of the time, and wait for a core
+    // the other half.
     let shared = Sums {
         seconds: 1.0,
         batches: 20.0,
@@ -118,6 +122,139 @@ fn load_of_other_programs_does_not_raise_prefetch() {
     assert!((0..200).all(|_| climb.window(shared).is_none()));
 }
 
+/// Simulation of a loader in which a few samples take far longer than a batch. A slow sample
+/// occupies one worker, and the other workers continue with later batches as long as there are
+/// slots.
+struct Uneven {
+    /// Time that all workers take for a batch.
+    batch: f64,
+    /// Time that one worker takes for a slow sample.
+    slow: f64,
+    /// Average number of batches per slow sample.
+    every: f64,
+    /// Average duration of the consumer's step.
+    step: f64,
+    rng: Rng,
+    /// When each batch is full, and when the consumer received it.
+    full: Vec<f64>,
+    delivered: Vec<f64>,
+    /// When the last batch got its slot, and when the workers finished its usual samples.
+    begun: f64,
+    worked: f64,
+    sums: Sums,
+}
+
+const MANY: usize = 16;
+
+impl Uneven {
+    fn new(seed: u64, [batch, slow, every, step]: [f64; 4]) -> Self {
+        let (full, delivered, sums) = (Vec::new(), Vec::new(), Sums::default());
+        Uneven { batch, slow, every, step, rng: Rng::new(seed, 0, 0), full, delivered, begun: 0.0, worked: 0.0, sums }
+    }
+
+    /// Makes the next batch.
+    fn make(&mut self, slots: usize) {
+        let free = self.full.len().checked_sub(slots).map_or(0.0, |before| self.delivered[before]);
+        self.sums.blocked += (free - self.begun).max(0.0);
+        self.begun = self.begun.max(free);
+        self.worked = self.worked.max(self.begun) + self.batch;
+        let slow = self.rng.chance(1.0 / self.every);
+        // The last parts of a batch take unequal times.
+        let last = self.worked + self.batch / 4.0 * self.rng.unit();
+        let work = self.batch * MANY as f64 + if slow { self.slow } else { 0.0 };
+        self.full.push(if slow { last.max(self.begun + self.slow) } else { last });
+        self.sums.busy += work;
+        self.sums.cpu += work;
+    }
+
+    /// Delivers the next batch.
+    fn deliver(&mut self, slots: usize) {
+        let (next, ahead) = (self.delivered.len(), slots - 2);
+        while self.full.len() <= next + ahead {
+            self.make(slots);
+        }
+        let asked = self.delivered.last().copied().unwrap_or(0.0) + self.step * (0.5 + self.rng.unit());
+        let others = self.full[next + 1..=next + ahead].iter().copied().fold(asked, f64::max);
+        let at = asked.max(self.full[next]);
+        self.sums.waited += at - asked;
+        self.sums.held_up += (at - others).max(0.0);
+        self.sums.batches += 1.0;
+        self.sums.samples += BATCH;
+        self.delivered.push(at);
+    }
+
+    fn now(&self) -> f64 {
+        self.delivered.last().copied().unwrap_or(0.0)
+    }
+
+    /// Returns the counters of a window.
+    fn window(&mut self, slots: usize) -> Sums {
+        let since = self.now();
+        self.sums = Sums::default();
+        while self.now() - since < WINDOW_SECONDS || self.sums.batches < WINDOW_BATCHES {
+            self.deliver(slots);
+        }
+        Sums { seconds: self.now() - since, ..self.sums }
+    }
+
+    /// Lets the tuner choose the depth for `seconds`. Returns the depth and the number of changes.
+    fn tune(mut self, seconds: f64) -> (usize, usize) {
+        let mut climb = Climb::new(&Settings::new(MANY, MANY, Bounds { least: 2, most: 16 }));
+        let mut changes = 0;
+        while self.now() < seconds {
+            let window = self.window(Settings::slots_for(climb.prefetch));
+            if climb.window(window).is_some() {
+                changes += 1;
+                // Batches in flight were begun with the old depth.
+                let slots = Settings::slots_for(climb.prefetch);
+                (0..slots).for_each(|_| self.deliver(slots));
+            }
+        }
+        (climb.prefetch, changes)
+    }
+
+    /// Returns the number of batches per second at a fixed depth.
+    fn rate(mut self, prefetch: usize) -> f64 {
+        (0..4000).for_each(|_| self.deliver(Settings::slots_for(prefetch)));
+        4000.0 / self.now()
+    }
+}
+
+#[test]
+fn rare_slow_samples_raise_prefetch_within_seconds() {
+    // Batches of 1.4 to 13 ms, and samples of 100 to 300 ms.
+    for load in [
+        [0.0014, 0.1, 8.4, 0.0],
+        [0.0014, 0.1, 8.4, 0.002],
+        [0.0014, 0.1, 80.0, 0.0],
+        [0.005, 0.3, 10.0, 0.0],
+        [0.013, 0.25, 8.0, 0.005],
+    ] {
+        let [shallow, deep] = [2, 16].map(|prefetch| Uneven::new(9, load).rate(prefetch));
+        assert!(deep > 1.1 * shallow, "{load:?}: {shallow:.0} and {deep:.0} batches per second");
+        for seed in 0..10 {
+            assert_eq!(Uneven::new(seed, load).tune(4.0), (16, 3), "{load:?}, seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn even_samples_and_steps_do_not_raise_prefetch() {
+    for load in [
+        [0.02, 0.0, 3.0, 0.0],
+        [0.02, 0.02, 3.0, 0.0],
+        [0.02, 0.03, 2.0, 0.018],
+        [0.1, 0.0, 3.0, 0.0],
+        [0.0014, 0.002, 4.0, 0.0],
+        // The consumer is slower than the loader even with its slowest samples.
+        [0.0014, 0.1, 80.0, 0.12],
+    ] {
+        for seed in 0..5 {
+            assert_eq!(Uneven::new(seed, load).tune(30.0), (2, 0), "{load:?}, seed {seed}");
+        }
+    }
+}
+
 #[test]
 fn a_prefetch_depth_set_by_the_user_stays() {
     let load = Load { pause: 0.1, ..COMPUTES };
@@ -127,14 +264,14 @@ fn a_prefetch_depth_set_by_the_user_stays() {
 }
 
 #[test]
-fn an_epoch_that_begins_at_once_reads_no_counters_again() {
+fn an_epoch_that_follows_at_once_reuses_the_counters() {
     let settings = Arc::new(Settings::new(WORKERS, WORKERS, Bounds { least: 2, most: 16 }));
     let (tuner, counters) = (Tuner::new(&settings).unwrap(), Counters::new(1, 1, Vec::new()).unwrap());
-    for (after, continues) in [(Duration::ZERO, true), (AT_ONCE, false)] {
+    for (after, continues) in [(Duration::ZERO, true), (MAX_EPOCH_GAP, false)] {
         tuner.begin(&counters);
         tuner.end(&counters);
         let (_, ended) = tuner.state().ended.unwrap();
-        // The time is in the future, so that a delay of this thread does not matter.
+        // A time in the future, so that a delay of this thread does not matter.
         let ahead = Instant::now() + Duration::from_secs(60);
         let at = if after.is_zero() { ahead } else { Instant::now().checked_sub(after).unwrap() };
         tuner.state().ended = Some((at, ended));

@@ -1,13 +1,13 @@
-//! Promise: the only vendor-specific part of a batch in device memory is its `Gpu`. Everything that
-//! a program can do with a batch on an NVIDIA GPU also works on the simulated device.
+//! Only the `Gpu` of a device batch is vendor-specific: everything that a program can do with a
+//! batch on an NVIDIA GPU works on the simulated device, too.
 
 use super::*;
 use crate::device::DeviceBatch;
 
-/// Reads bytes at an address of the simulated device, whose memory is host memory.
+/// Reads bytes at an address of the simulated device, which uses host memory.
 #[allow(unsafe_code)]
 fn bytes_at(address: u64, len: usize) -> Vec<u8> {
-    // SAFETY: the caller passes the address of a batch or copy that it still holds, and all writes
+    // SAFETY: the address belongs to a batch or a copy that the caller still holds, and all writes
     // to that memory have finished.
     unsafe { std::slice::from_raw_parts(address as *const u8, len) }.to_vec()
 }

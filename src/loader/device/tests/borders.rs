@@ -1,4 +1,4 @@
-//! Epoch boundaries behave the same on a device as on the host.
+//! Tests that loaders behave the same at epoch boundaries on a device as on the host.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -13,8 +13,8 @@ use crate::source::{Sample, Source};
 /// Number of samples per epoch.
 const EPOCH: u64 = 20;
 
-/// An order in which epoch e starts at sample e * EPOCH, so that the index of a sample reveals its
-/// epoch.
+/// An order in which epoch `e` starts at sample `e * EPOCH`, so that the index of a sample reveals
+/// the epoch.
 struct Apart;
 
 impl Sampler for Apart {
@@ -27,7 +27,7 @@ impl Sampler for Apart {
     }
 }
 
-/// A source that counts its reads per epoch.
+/// A source that counts the reads in each epoch.
 struct Recorded {
     images: Vec<Vec<u8>>,
     reads: Mutex<HashMap<u64, u64>>,
@@ -63,7 +63,7 @@ impl Source for Recorded {
     }
 
     fn read<'a>(&'a self, index: usize, _: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        // Wait busily, because blocking reads would be moved to other threads.
+        // Spin, because reads that block would start reader threads.
         let begun = Instant::now();
         while begun.elapsed() < self.pause {}
         *self.reads.lock().unwrap().entry(index as u64 / EPOCH).or_default() += 1;
@@ -108,8 +108,8 @@ fn the_next_epoch_is_prepared_before_the_last_batch_is_taken() {
             for _ in 0..4 {
                 found.push(pixels(&opened.1, &epoch.next().unwrap().unwrap()));
             }
-            // There are three slots on the device and four on the host. One of these holds the last
-            // batch.
+            // There are three slots on the device and four on the host, and one of them holds the
+            // last batch.
             while source.of(number + 1) < 16 {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -124,10 +124,9 @@ fn the_next_epoch_is_prepared_before_the_last_batch_is_taken() {
 }
 
 #[test]
-fn whatever_is_asked_for_next_is_what_a_fresh_loader_delivers() {
+fn any_requested_epoch_equals_that_of_a_new_loader() {
     let mut opened = open(&Recorded::new(), DecodeOn::Gpu, u64::MAX);
-    // With `epochs(1)`, later epochs are not prepared, and checkpoints do not mark the order as
-    // stateful.
+    // Unlike `epochs(0)`, `epochs(1)` does not make checkpoints mark the order as stateful.
     let mut plain = open(&Recorded::new(), DecodeOn::Gpu, 1);
     for (epoch, taken) in [(0, 9), (1, 9), (1, 9), (1, 2), (2, 9), (5, 5), (6, 0), (7, 1), (0, 9), (0, 9), (0, 9)] {
         let some = |(batches, sim): &mut (Batches<Held<Sim>>, Sim)| {
@@ -139,7 +138,7 @@ fn whatever_is_asked_for_next_is_what_a_fresh_loader_delivers() {
 }
 
 #[test]
-fn nothing_is_prepared_after_the_last_of_the_epochs() {
+fn nothing_is_prepared_after_the_last_epoch() {
     let source = Recorded::new();
     let mut opened = open(&source, DecodeOn::Gpu, 2);
     (0..2).for_each(|epoch| assert_eq!(all(&mut opened, epoch).len(), 5));
@@ -157,7 +156,7 @@ fn failures_are_listed_when_their_batch_is_delivered() {
         let open = |max_skipped| opened(loader(&source).decode_on(decode_on).on_error(skip(max_skipped)));
         let (mut batches, _sim) = open(10);
         drop(batches.epoch(0).next());
-        // Wait until all batches of the epoch have been made and the device is full.
+        // Wait until all batches of epoch 0 have been made and the device is full.
         let mut epoch = batches.epoch(0);
         for number in 0..5 {
             epoch.next().unwrap().unwrap();
@@ -178,7 +177,7 @@ fn failures_are_listed_when_their_batch_is_delivered() {
             batches.sample_errors().iter().map(|f| (f.epoch, f.batch, f.error.sample().unwrap())).collect();
         assert_eq!(listed, [(0, 3, 13), (1, 0, 20), (1, 0, 21), (1, 0, 22), (1, 0, 23)]);
 
-        // Only the failures in delivered batches count against the limit.
+        // Only failures in delivered batches count against the limit.
         let (mut batches, _sim) = open(1);
         for epoch in [0, 0, 2] {
             assert_eq!(batches.epoch(epoch).filter(|batch| batch.is_ok()).count(), 5, "{decode_on:?}");
@@ -192,7 +191,7 @@ fn failures_are_listed_when_their_batch_is_delivered() {
 }
 
 #[test]
-fn a_replaced_sample_has_the_number_of_its_pixels_on_the_device() {
+fn a_replacement_has_its_own_index_on_the_device() {
     let source = Recorded::failing(|index| [1, 2, 6, 15].contains(&index));
     let skipping = loader(&source).on_error(OnError::Skip { max_skipped: 9 });
     let mut host = skipping.clone().host().unwrap();
@@ -213,7 +212,7 @@ fn a_replaced_sample_has_the_number_of_its_pixels_on_the_device() {
 }
 
 #[test]
-fn too_many_failures_are_an_error_in_the_batch_of_the_last() {
+fn the_batch_that_exceeds_max_skipped_is_an_error() {
     // Samples 1, 6 and 13 are in batches 0, 1 and 3.
     let source = Recorded::failing(|index| [1, 6, 13].contains(&index));
     let (mut batches, sim) = opened(loader(&source).on_error(OnError::Skip { max_skipped: 2 }));
@@ -239,12 +238,12 @@ fn too_many_failures_are_an_error_in_the_batch_of_the_last() {
 }
 
 #[test]
-fn the_balance_learns_nothing_from_cancelled_parts() {
+fn canceled_parts_are_not_timed() {
     let slow = Recorded { pause: Duration::from_millis(1), ..Arc::into_inner(Recorded::new()).unwrap() };
     let (mut batches, _sim) = opened(loader(&Arc::new(slow)).decode_on(DecodeOn::Auto));
     let run = batches.handle().0.run.clone();
     for epoch in 0..15 {
-        // Cancel parts while they wait for a worker, and while a worker fills them.
+        // Cancel parts that wait for a worker, and parts that a worker is filling.
         drop(batches.epoch(epoch));
         let _ = batches.epoch(epoch).next().unwrap().unwrap();
         let [decoding, copying] = run.balance.times();
@@ -257,7 +256,7 @@ fn the_balance_learns_nothing_from_cancelled_parts() {
 
 #[test]
 fn an_epoch_that_could_not_be_prepared_begins_on_request() {
-    /// An order that panics when epoch 1 is requested for the first time.
+    /// An order that panics when the length of epoch 1 is requested for the first time.
     struct Once(AtomicUsize);
 
     impl Sampler for Once {
@@ -276,6 +275,40 @@ fn an_epoch_that_could_not_be_prepared_begins_on_request() {
         let mut plain = open(&Recorded::new(), decode_on, 0);
         for epoch in 0..3 {
             assert!(all(&mut once, epoch) == all(&mut plain, epoch), "epoch {epoch}");
+        }
+    }
+}
+
+#[test]
+fn new_weights_begin_at_the_stated_batch_on_a_device() {
+    let weights = |first: u64| (0..1000).map(move |sample| f64::from(u8::from(sample / 20 == first)));
+    for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
+        let open = |first| {
+            let loader = Loader::source(Recorded::new()).weights(weights(first)).batch_size(4).workers(2).prefetch(3);
+            opened(loader.augment(Augment::train(32)).decode_on(decode_on))
+        };
+        // The epoch has 250 batches.
+        let last = |(batches, sim): &mut (Batches<Held<Sim>>, Sim), change: &dyn Fn(&Batches<Held<Sim>>, usize)| {
+            let (mut epoch, mut found) = (batches.epoch_from(0, 238), Vec::new());
+            while let Some(batch) = epoch.next() {
+                found.push(pixels(sim, &batch.unwrap()));
+                change(&epoch, found.len());
+            }
+            found
+        };
+        let [old, new] = [3, 9].map(|first| last(&mut open(first), &|_, _| ()));
+        assert_eq!((old.len(), old.iter().zip(&new).filter(|(old, new)| old == new).count()), (12, 0));
+        for after in [0, 1, 5] {
+            let changed = last(&mut open(3), &|batches, number| {
+                if number == 4 {
+                    // Let the ring upload the batches that follow.
+                    std::thread::sleep(Duration::from_millis(30));
+                    let place = batches.set_weights(&weights(9).collect::<Vec<_>>(), after).unwrap();
+                    assert_eq!(place.batch, 242 + after);
+                }
+            });
+            let border = 4 + after as usize;
+            assert!(changed == [&old[..border], &new[border..]].concat(), "{decode_on:?}, after {after} batches");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Makes each driver call fail in turn, either alone or together with all later calls. Batches
-//! before the failure must be complete, the consumer must receive the error, and afterwards nothing
-//! may refer to the device.
+//! before the failure must be intact, the consumer must receive the error, and nothing may refer to
+//! the device afterwards.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use super::*;
 use crate::error::Error;
 use crate::source::{Sample, Source};
 
-/// A source with a token that reveals whether anything still refers to it.
+/// Wraps a source together with an `Arc`, whose strong count shows whether the source is still
+/// alive.
 struct Watched(Samples, #[allow(dead_code)] Arc<()>);
 
 impl Source for Watched {
@@ -25,19 +26,19 @@ impl Source for Watched {
 /// The batches that arrived, and the errors.
 type Seen = (Vec<Vec<u8>>, Vec<Error>);
 
-/// Makes each driver call in `run` fail in turn. Returns the number of failed calls by type.
+/// Makes each driver call in `run` fail in turn. Returns the number of failed calls, per function.
 fn sweep(run: impl Fn(&Sim) -> Seen) -> BTreeMap<String, usize> {
     let (expected, none) = run(&Sim::new(Mistake::None, 0));
     assert!(none.is_empty() && !expected.is_empty());
     let mut swept = BTreeMap::new();
     let all = std::env::var_os("WARPFEED_SWEEP_ALL").is_some();
     for lasts in [true, false] {
-        // The number of calls varies between runs, because threads poll for the completion of their
-        // copies.
+        // The number of calls varies between runs, because threads poll until their copies are
+        // complete.
         let (mut missed, mut next) = (0, 0);
         loop {
             let n = next;
-            // Most of the later calls poll for completion.
+            // Later calls are mostly polling, so test fewer and fewer of them.
             next += if all { 1 } else { 1 + n / 12 };
             let sim = Sim::new(Mistake::None, 0);
             if lasts {
@@ -71,7 +72,7 @@ fn sweep(run: impl Fn(&Sim) -> Seen) -> BTreeMap<String, usize> {
     swept
 }
 
-/// Runs an epoch, and then requests another one.
+/// Runs an epoch, and then requests the next one.
 fn epoch(sim: &Sim, loader: &Loader) -> Seen {
     let (mut batches, mut errors) = (Vec::new(), Vec::new());
     let opened = sim.stream().and_then(|stream| loader.clone().on_device::<_, Held<Sim>>(sim.clone(), stream));
@@ -133,7 +134,7 @@ fn every_driver_call_may_fail_while_a_decoder_answers() {
                 batch.shared.consumer.finish();
                 batches.push(arrived(&batch, None));
             }
-            // Keep the position of the response.
+            // Push a placeholder, so that later batches keep their index.
             Err(e) => {
                 batches.push(Vec::new());
                 errors.push(e);

@@ -1,5 +1,5 @@
-//! Mosaics and copy-paste on a device: workers compose the images, and the result is bit-identical
-//! to the host's.
+//! Tests mosaics and copy-paste on a device: workers compose the images, with the same bits as on
+//! the host.
 
 use super::*;
 use crate::loader::tests::mosaics::{FILL, SIDE, loader};
@@ -18,7 +18,7 @@ fn combined_images_and_annotations_match_the_host() {
             let mut batches = opened().host().unwrap();
             let bytes = |batch: Result<crate::batch::HostBatch>| batch.unwrap().field(name).unwrap().bytes().to_vec();
             let expected: Vec<Vec<u8>> = batches.epoch(1).map(bytes).collect();
-            // Apply the mark that the simulated device leaves on the images that it converts.
+            // The simulated device leaves a mark on the images that it converts.
             let expected: Vec<Vec<u8>> =
                 if name == "image" { expected.into_iter().map(all_converted).collect() } else { expected };
             let (found, left) = field_on_device(opened(), 1, 0, Some(name)).unwrap();

@@ -1,10 +1,10 @@
-//! Worker memory for images that the device decodes.
+//! Tests how much memory workers use for images that the device decodes.
 
 use super::*;
 use crate::batch::SlotMemory;
-use crate::engine::{Parts, kept_after, taken_again};
+use crate::engine::{Leave, Parts, left_to_device, memory_after_fill, redecode_memory};
 
-/// Returns a JPEG of random noise with a size of about 3 MB.
+/// Returns a JPEG of random noise, about 3 MB in size.
 fn noise() -> Vec<u8> {
     let mut rng = Rng::new(1, 1, 1);
     let rgb: Vec<u8> = (0..1000 * 1000 * 3).map(|_| rng.next_u64() as u8).collect();
@@ -16,7 +16,7 @@ fn noise() -> Vec<u8> {
 /// Opens `loader` for a device that decodes JPEGs.
 fn open(loader: Loader) -> Parts {
     let host = loader.images.written(Layout::Nhwc).unwrap();
-    let room = Room { bytes: ENCODED_BYTES, blocks: BLOCKS };
+    let room = Room { bytes: ENCODED_BYTES_PER_IMAGE, blocks: BLOCKS_PER_IMAGE };
     let split = Split { there: true, decode: Some(room), retouch: false, records: false };
     loader.clone().open(loader.fields().unwrap(), host, split, |_, _| 0).unwrap()
 }
@@ -32,15 +32,34 @@ fn encoded_bytes_for_the_device_fit_a_workers_share() {
     let scarce = open(loader.memory_limit(ample.shared.memory.host_bytes + (3 << 20)));
     for (parts, most) in [(ample, usize::MAX), (scarce, 2 << 20)] {
         let slot = Slots::make(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
-        let (left, kept, share) = kept_after(&parts.shared, slot, 4);
-        // All images that fit into the batch together must be left to the device.
+        let (left, kept, share) = memory_after_fill(&parts.shared, slot, 4);
+        // The device must decode all images that fit into the space of the batch together.
         assert!(left > 1, "{left} images are left to the device");
         assert!(kept <= share && share <= most, "{kept} bytes are retained, a worker's share is {share}");
     }
 }
 
+/// With [`DecodeOn::Auto`], a worker decodes some parts. A large image would hold up the batch.
 #[test]
-fn a_repaired_image_is_admitted_with_its_encoded_bytes() {
+fn a_large_image_in_a_workers_part_is_left_to_the_device() {
+    let encode = |side: u16| {
+        let rgb: Vec<u8> = (0..usize::from(side).pow(2) * 3).map(|i| (i / 900) as u8).collect();
+        let mut jpeg = Vec::new();
+        Encoder::new(&mut jpeg, 80).encode(&rgb, side, side, ColorType::Rgb).unwrap();
+        jpeg
+    };
+    let (small, large) = (encode(60), encode(1500));
+    let sample = |n| OwnedSample::new("x").field("jpg", if n == 12 { large.clone() } else { small.clone() });
+    let loader = Loader::source(Samples::new((0..64).map(sample).collect())).batch_size(64).workers(1).prefetch(1);
+    let parts = open(loader.augment(Augment::resize(224, 224)));
+    for (samples, leave, left) in [(16, Leave::Large, 1), (16, Leave::Nothing, 1), (16, Leave::All, 17)] {
+        let slot = Slots::make(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
+        assert_eq!(left_to_device(&parts.shared, slot, samples, leave), left, "{leave:?}");
+    }
+}
+
+#[test]
+fn redecoding_counts_the_encoded_bytes() {
     let noise = noise();
     let bytes = noise.len();
     let samples = vec![OwnedSample::new("x").field("jpg", noise).label(0)];
@@ -50,8 +69,9 @@ fn a_repaired_image_is_admitted_with_its_encoded_bytes() {
     let scarce = open(loader.memory_limit(ample.shared.memory.host_bytes + (3 << 20)));
     for (parts, is_taken) in [(ample, false), (scarce, true)] {
         let slot = Slots::make(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
-        let taken = taken_again(&parts.shared, slot);
-        // The pixels, plus a buffer of the source, whose capacity may be twice its content.
+        let taken = redecode_memory(&parts.shared, slot);
+        // The pixels, plus the buffer of the source, which may have twice the capacity of its
+        // content.
         let (least, most) = if is_taken { (3_000_000 + 2 * bytes, usize::MAX) } else { (0, 0) };
         assert!((least..=most).contains(&taken), "{taken} bytes were taken for {bytes} encoded bytes");
     }

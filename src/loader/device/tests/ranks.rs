@@ -1,4 +1,4 @@
-//! Ranks that train in lockstep on simulated devices.
+//! Tests ranks that train in lockstep on simulated devices.
 
 use std::collections::BTreeMap;
 use std::sync::Barrier;
@@ -11,10 +11,10 @@ use crate::sampler::LastBatch;
 use crate::source::{Sample, Source};
 
 const EPOCHS: u64 = 2;
-/// Number of samples per global batch. It is not divisible by eight ranks.
+/// Number of samples per global batch, which is not divisible by the eight ranks.
 const GLOBAL: usize = 20;
 
-/// A source whose read times differ between cases and ranks.
+/// A source on which the time of a read depends on the case and the rank.
 struct Uneven {
     originals: Arc<[Vec<u8>]>,
     pace: u64,
@@ -36,10 +36,10 @@ impl Source for Uneven {
 
 /// Epoch and number of a batch.
 type At = (u64, u64);
-/// The samples of a batch. Each has an index, a flag that says whether it is valid, and pixels.
+/// The samples of a batch: for each, the index, whether it is valid, and the pixels.
 type Share = Vec<(u64, bool, Vec<u8>)>;
 
-/// A run: the samples, and the number that determines the order of events.
+/// A test case: the samples, and a number that determines the order of events.
 #[derive(Clone)]
 struct Case {
     originals: Arc<[Vec<u8>]>,
@@ -58,7 +58,7 @@ impl Case {
         loader.global_batch_size(GLOBAL).last_batch(self.last).rank(rank, world)
     }
 
-    /// Trains `steps` batches on `world` ranks, starting at `state`. Returns the batches of all
+    /// Trains on `steps` batches on `world` ranks, starting at `state`. Returns the batches of all
     /// ranks, and the final state of each rank.
     fn train(
         &self,
@@ -93,8 +93,8 @@ impl Case {
     }
 }
 
-/// Runs one rank. In each step, it requests its batch, waits for all other ranks, and reads the
-/// batch on the device.
+/// Runs one rank. In each step, the rank requests its batch, waits for all other ranks, and reads
+/// the batch on the device.
 fn train_rank(
     rank: usize,
     loader: Loader,
@@ -110,7 +110,7 @@ fn train_rank(
     for epoch in batches.first_epoch()..EPOCHS {
         for batch in batches.epoch(epoch).take(left) {
             let batch = batch.unwrap();
-            // Simulates an all-reduce, which ends once all ranks have joined it.
+            // Simulate an all-reduce, which ends once all ranks have joined it.
             in_step.wait();
             let (info, bytes) = (&batch.slot().info, pixels(sim, &batch));
             let images = bytes.chunks(bytes.len() / info.len()).map(<[u8]>::to_vec);

@@ -1,4 +1,4 @@
-//! Images that the device cannot decode are returned to the workers.
+//! Tests that workers decode the images that the device could not decode.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -8,7 +8,7 @@ use crate::engine::SampleError;
 use crate::error::Error;
 use crate::source::{Sample, Source};
 
-/// Returns images, every fifth of which contains an invalid code.
+/// Returns images, one in five of which contains an invalid Huffman code.
 fn damaged() -> Vec<Vec<u8>> {
     let mut images = originals(false);
     for image in images.iter_mut().skip(4).step_by(5) {
@@ -19,12 +19,13 @@ fn damaged() -> Vec<Vec<u8>> {
 }
 
 /// A source that records how often each sample is read in an epoch, and by which thread. Images
-/// that the device leaves to the host are read twice.
+/// that the device could not decode are read twice.
 struct Reads {
     samples: Samples,
     /// What happens when a sample is read a second time.
     second: Second,
-    /// Number of reads per sample, and the names of the threads that read a sample again.
+    /// Number of reads of each sample, and the names of the threads that read a sample a second
+    /// time.
     state: Mutex<(HashMap<usize, u32>, Vec<String>)>,
 }
 
@@ -42,8 +43,9 @@ impl Reads {
         Arc::new(Reads { samples: Samples::new(samples.map(sample).collect()), second, state: Mutex::default() })
     }
 
-    /// Returns the samples that were read twice, and the threads that read them again.
-    fn again(&self) -> (Vec<usize>, Vec<String>) {
+    /// Returns the samples that were read twice, and the names of the threads that read them a
+    /// second time.
+    fn read_twice(&self) -> (Vec<usize>, Vec<String>) {
         let mut state = self.state.lock().unwrap();
         let mut twice: Vec<usize> = state.0.drain().filter(|read| read.1 > 1).map(|read| read.0).collect();
         twice.sort_unstable();
@@ -82,13 +84,14 @@ type Opened = (Batches<Held<Sim>>, Sim);
 fn open(loader: Loader) -> Opened {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream().unwrap();
-    // Do not prepare the next epoch, because its reads would look like repairs.
+    // Do not prepare the next epoch, because prefetching it would read samples again, and look like
+    // decoding them again.
     let loader = loader.decode_on(DecodeOn::Gpu).epochs(0);
     let OnDevice { ring, shared } = loader.on_device(sim.clone(), consumer).unwrap();
     (Batches::new(ring, &shared), sim)
 }
 
-/// Returns the batches of an epoch from `first` on, up to the first error, and that error.
+/// Returns the batches of an epoch, from batch `first` up to the first error, and that error.
 fn epoch((opened, sim): &mut Opened, epoch: u64, first: u64) -> (Vec<Vec<u8>>, Option<Error>) {
     let mut batches = Vec::new();
     for batch in opened.epoch_from(epoch, first) {
@@ -104,14 +107,14 @@ fn epoch((opened, sim): &mut Opened, epoch: u64, first: u64) -> (Vec<Vec<u8>>, O
 fn damaged_images_are_decoded_by_workers() {
     let source = Reads::new(Second::Reads);
     let (batches, error) = epoch(&mut open(reading(&source)), 0, 0);
-    let (twice, threads) = source.again();
+    let (twice, threads) = source.read_twice();
     assert!(error.is_none() && twice.len() > 3, "{twice:?} were damaged");
     assert!(batches == on_host(reading(&source), 0), "the batches are in order and bit-identical");
     assert!(threads.iter().all(|thread| thread.starts_with("warpfeed-") && thread != "warpfeed-copy"), "{threads:?}");
 }
 
-/// Returns JPEGs of all types in which some bytes were changed. The changes result in invalid
-/// codes, coefficients past the end of a block, restart markers, or different valid codes.
+/// Returns JPEGs of all types, with random bytes overwritten, which results in invalid codes,
+/// coefficients past the end of a block, restart markers, or different valid codes.
 fn with_noise() -> Samples {
     let mut rng = Rng::new(11, 0, 0);
     let sample = |(n, mut jpeg): (usize, Vec<u8>)| {
@@ -136,8 +139,8 @@ fn damage_counts_equally_wherever_an_image_is_decoded() {
     assert!(error.is_none() && found == expected, "{error:?}");
     let [found, expected] = [opened.0.stats().damaged, host.stats().damaged];
     assert!(found == expected && expected > 40, "{found} on the device, {expected} on the host");
-    // The device leaves images with coefficients past the end of a block to the workers, which do
-    // not count them as damaged.
+    // Workers decode images with coefficients past the end of a block, but do not count them as
+    // damaged.
     let samples = with_noise();
     let noticed = (0..samples.len()).filter(|&n| {
         let sample = samples.read(n, &mut Vec::new()).map(|sample| check(&sample.field("jpg").unwrap()));
@@ -153,7 +156,7 @@ fn a_sample_that_cannot_be_read_again_fails_alone() {
     let mut opened = open(skipping);
     let (batches, error) = epoch(&mut opened, 0, 0);
     assert!(error.is_none() && batches.len() == 6, "the epoch continues: {error:?}");
-    let (twice, _) = source.again();
+    let (twice, _) = source.read_twice();
     let faults: Vec<SampleError> = opened.0.sample_errors();
     let mut failed: Vec<String> = faults.iter().map(|fault| fault.error.to_string()).collect();
     failed.sort();
@@ -161,17 +164,16 @@ fn a_sample_that_cannot_be_read_again_fails_alone() {
     assert!(failed.iter().all(|error| error.contains("the disk is gone")), "{failed:?}");
     drop(opened);
 
-    // With `OnError::Stop`, the batches before the first failure are delivered, followed by
-    // the error.
+    // With `OnError::Stop`, the batches before the first failure arrive, followed by the error.
     let (before, error) = epoch(&mut open(reading(&source)), 0, 0);
     assert!(error.unwrap().to_string().contains("the disk is gone"));
-    source.again();
+    source.read_twice();
     assert!(before == on_host(reading(&source), 0)[..before.len()]);
 }
 
-/// Copies batches, abandons epochs and drops loaders while workers decode a damaged image.
+/// Abandons epochs and drops loaders while workers decode a damaged image.
 #[test]
-fn an_epoch_may_be_left_while_workers_decode_again() {
+fn an_epoch_can_be_abandoned_while_workers_redecode() {
     let source = Reads::new(Second::Waits(Duration::from_millis(3)));
     let expected = on_host(reading(&Reads::new(Second::Reads)), 7);
     for turn in 0..12 {
@@ -183,12 +185,12 @@ fn an_epoch_may_be_left_while_workers_decode_again() {
             }
             std::thread::sleep(Duration::from_micros(turn * 400));
         }
-        // Drop half of the loaders here.
+        // On odd turns, drop the loader without using it again.
         if turn % 2 == 0 {
             let (batches, error) = epoch(&mut opened, 7, 0);
             assert!(error.is_none() && batches == expected, "turn {turn}");
         }
-        source.again();
+        source.read_twice();
     }
 }
 

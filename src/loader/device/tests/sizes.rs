@@ -1,12 +1,12 @@
-//! The image size changes at epoch boundaries on the device, as it does on the host.
+//! Tests that the image size changes at epoch boundaries on the device as on the host.
 
 use super::*;
 use crate::field::Image;
 use crate::source::BatchIndex;
 use crate::transform::{Mix, RandomErasing};
 
-/// Returns an augmentation whose output size changes between epochs: it grows, shrinks, and returns
-/// to the first size.
+/// Returns an augmentation with an output size that grows, shrinks, and returns to the first size
+/// from epoch to epoch.
 fn sized(edit: impl Fn(Augment) -> Augment) -> Augment {
     let of = |augment: Augment| edit(augment.flip(0.5));
     let augment = of(Augment::train(20)).from_epoch(1, of(Augment::train(32)));
@@ -21,7 +21,7 @@ fn run(loader: Loader, names: &[&str]) -> (Vec<Vec<Vec<u8>>>, u64) {
     let mut on = loader.on_device::<_, Held<Sim>>(sim.clone(), consumer).unwrap();
     let batches = on.shared.schedule.num_batches(0);
     let first = BatchIndex { epoch: 0, batch: 0 };
-    on.ring.start(Course { run: 1, first, batches, again: false, epochs: 4 });
+    on.ring.start(Course { run: 1, first, batches, repeats: false, epochs: 4 });
     let mut found = Vec::new();
     while let Some(batch) = on.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {
         let batch = batch.unwrap();
@@ -83,8 +83,8 @@ fn device_memory_has_room_for_the_largest_size() {
     let grown = plan(erased);
     let wide = plan(Augment::resize(50, 17).erase(RandomErasing::new(0.5)));
     for (i, grown) in grown.into_iter().enumerate() {
-        // The scratch memory for each axis is sized for the largest image along that axis, so the
-        // total can exceed the need of any single size.
+        // The scratch memory for each axis is sized for the longest axis of any size, so the total
+        // can exceed what any single size needs.
         let largest = plans.iter().chain([&wide]).map(|plan| plan[i]).max().unwrap();
         assert!(grown >= largest && grown <= largest + (64 << 10), "{grown} bytes, and {largest} of the largest");
     }

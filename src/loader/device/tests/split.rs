@@ -1,11 +1,9 @@
-//! Checks whether each image step runs on the host or on the device, for the main combinations of
-//! options.
+//! Tests which steps run on the host and which on the device, for the main combinations of options.
 
 use super::*;
 use crate::transform::{Mix, RandomErasing};
 
-/// Returns the steps that run on the device, for `u8` batches and for `f32` batches. All other
-/// steps run on the host.
+/// Returns the steps that run on the device, for `u8` batches and for `f32` batches.
 fn there(loader: Loader) -> [String; 2] {
     [Dtype::U8, Dtype::F32].map(|dtype| {
         let split = loader.split_for(&loader.fields().unwrap(), dtype).unwrap();
@@ -16,7 +14,7 @@ fn there(loader: Loader) -> [String; 2] {
 }
 
 #[test]
-fn options_say_which_side_runs_each_step() {
+fn options_decide_which_steps_run_on_the_device() {
     let plain = loader(&originals(false));
     let jitter = || Augment::train(32).jitter(ColorJitter::new().hue(0.3));
     let erase = || Augment::train(32).erase(RandomErasing::new(0.5));
@@ -29,13 +27,12 @@ fn options_say_which_side_runs_each_step() {
     };
     let same = |step: &str| [step, step].map(str::to_owned);
     let only_f32 = |step: &str| ["", step].map(str::to_owned);
-    // From left to right: workers decode, the device decodes, and a custom transform requires the
-    // host.
+    // From left to right: workers decode; the device decodes; a custom transform requires the host.
     assert_eq!(found(Augment::train(32)), (same(""), same("decode"), same("")));
     assert_eq!(found(jitter()), (same("retouch values"), same("decode retouch values"), same("")));
     assert_eq!(found(erase()), (only_f32("values"), same("decode values"), only_f32("values")));
     assert_eq!(found(mix()), (same("values"), same("decode values"), same("values")));
-    // A device supports only one resizing method.
+    // A device supports only one way of resizing.
     assert_eq!(
         found(jitter().interpolation(Interpolation::Bicubic)),
         (same("retouch values"), same("retouch values"), same(""))

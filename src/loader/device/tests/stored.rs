@@ -1,5 +1,5 @@
-//! Stored values reach the device unchanged, and opening on a device fails for images with one
-//! channel.
+//! Tests that stored values reach the device unchanged, and that a loader with one channel cannot
+//! be opened on a device.
 
 use super::*;
 use crate::field::DenseMap;

@@ -1,4 +1,4 @@
-//! Strings stay on the host, and are delivered with the device batch of their samples.
+//! Tests that strings stay on the host, and are delivered with the device batch of their samples.
 
 use super::*;
 use crate::field::Text;

@@ -1,3 +1,5 @@
+//! [`Kind`]: the kinds of effects.
+
 /// An effect that a policy may draw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
@@ -21,5 +23,5 @@ pub(super) enum Kind {
     Blur,
 }
 
-/// Callback that receives the kind and the magnitude or argument of each drawn effect.
-pub(super) type Chosen<'a> = dyn FnMut(Kind, f64) + 'a;
+/// Callback that receives each effect that a policy draws: its kind, and its magnitude or argument.
+pub(super) type OnEffect<'a> = dyn FnMut(Kind, f64) + 'a;

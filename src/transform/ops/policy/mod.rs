@@ -1,9 +1,9 @@
-//! Policies: published rules for drawing effects for each sample.
+//! Policies: published rules by which effects are drawn for each sample.
 //!
 //! 1. `kind`: the kinds of effects.
-//! 2. `tables`: the policies of AutoAugment.
+//! 2. `tables`: the pairs of effects that AutoAugment published.
 //! 3. `space`: the effects of torchvision's policies, with their magnitudes.
-//! 4. `timm`: the policies that timm describes with a string.
+//! 4. `timm`: parses timm's policy strings, and draws their effects.
 //! 5. `policy`: [`Policy`].
 
 mod kind;

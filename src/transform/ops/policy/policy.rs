@@ -1,8 +1,8 @@
-//! [`Policy`]: draws effects for a sample by a published rule.
+//! [`Policy`]: draws the effects for a sample by a published rule.
 
 use serde::{Deserialize, Serialize};
 
-use super::kind::Chosen;
+use super::kind::OnEffect;
 use super::space::{self, Space};
 use super::tables::{self, Table};
 use super::timm::{self, Recipe};
@@ -40,11 +40,11 @@ impl AutoAugment {
     }
 }
 
-/// Draws different effects for each sample. Available policies are RandAugment, TrivialAugmentWide,
-/// AutoAugment and AugMix, with the effects, magnitudes and defaults of torchvision's transforms
-/// v2, and policies in timm's grammar.
+/// Draws random effects for each sample. The policies RandAugment, TrivialAugmentWide, AutoAugment
+/// and AugMix have the effects, magnitudes and defaults of torchvision's transforms v2. Policy
+/// strings of timm are also supported.
 ///
-/// The effects run on the resized image, after the flips, and produce the same pixel values as
+/// The effects run on the resized image, after the flips, and produce the same pixels as
 /// torchvision.
 ///
 /// ```
@@ -62,7 +62,7 @@ pub struct Policy {
     /// Number of magnitudes.
     bins: u32,
     sampling: Sampling,
-    /// Error message for a setter that was called although the policy does not support it.
+    /// Error message if a setter was called that the policy does not support.
     #[serde(skip)]
     misuse: Option<&'static str>,
 }
@@ -77,7 +77,7 @@ enum Form {
     Timm(Timm),
 }
 
-/// A policy in timm's grammar, serialized as its text.
+/// A policy string of timm. It is serialized as its text.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 struct Timm {
@@ -102,46 +102,49 @@ impl Policy {
         Policy { form, bins, sampling: Sampling::default(), misuse: None }
     }
 
-    /// torchvision's `RandAugment`: draws `effects` effects, all with the magnitude `magnitude`, 0
-    /// to 30. See Cubuk et al., "RandAugment: Practical automated data augmentation with a reduced
-    /// search space" (2020). The usual choice is `rand_augment(2, 9)`.
+    /// torchvision's `RandAugment`, which draws `effects` effects. All have the same `magnitude`,
+    /// which must be 0 to 30. The usual choice is `rand_augment(2, 9)`. See Cubuk et al.,
+    /// "RandAugment: Practical automated data augmentation with a reduced search space" (2020).
     pub fn rand_augment(effects: u32, magnitude: u32) -> Self {
         Self::new(Form::Rand { effects, magnitude }, 31)
     }
 
-    /// torchvision's `TrivialAugmentWide`: draws one effect with a random magnitude. See Müller and
-    /// Hutter, "TrivialAugment: Tuning-free Yet State-of-the-Art Data Augmentation" (2021).
+    /// torchvision's `TrivialAugmentWide`, which draws one effect with a random magnitude. See
+    /// Müller and Hutter, "TrivialAugment: Tuning-free Yet State-of-the-Art Data Augmentation"
+    /// (2021).
     pub fn trivial_augment_wide() -> Self {
         Self::new(Form::Trivial, 31)
     }
 
-    /// torchvision's `AutoAugment`: draws a pair of effects from a learned policy.
+    /// torchvision's `AutoAugment`, which draws a pair of effects from a learned policy.
     pub fn auto_augment(policy: AutoAugment) -> Self {
         Self::new(Form::Auto(policy), 10)
     }
 
-    /// torchvision's `AugMix`: mixes the original image with the results of three chains of one to
-    /// three effects. Geometric effects are bilinear. See Hendrycks et al., "AugMix: A Simple Data
-    /// Processing Method to Improve Robustness and Uncertainty" (2020).
+    /// torchvision's `AugMix`, which mixes the original image with the results of three chains of
+    /// one to three effects. Geometric effects use bilinear interpolation. See Hendrycks et al.,
+    /// "AugMix: A Simple Data Processing Method to Improve Robustness and Uncertainty" (2020).
     ///
-    /// Masks, boxes, points and maps match the original image, because chains do not move them.
+    /// The chains do not move masks, boxes, points and maps, so these match the original image.
     ///
-    /// AugMix has no device code. For a batch on a device, workers decode and mix these samples.
+    /// Devices do not support AugMix. If the batches are on a device, the worker threads decode and
+    /// mix the samples.
     pub fn aug_mix() -> Self {
         let form = Form::Mix { severity: 3, chains: 3, depth: None, alpha: 1.0, all: true };
         Self::new(form, 10).interpolation(Interpolation::Bilinear)
     }
 
-    /// A policy in timm's grammar: `rand-m9-mstd0.5-inc1`, `original-mstd0.5`, `originalr`, `v0`,
-    /// `v0r`, `3a` (the three effects of "DeiT III", Touvron et al. 2022) or `augmix-m5-w4-d2`.
+    /// A policy string of timm, such as `rand-m9-mstd0.5-inc1`, `original-mstd0.5`, `originalr`,
+    /// `v0`, `v0r`, `3a` (the three effects of "DeiT III", Touvron et al. 2022) or
+    /// `augmix-m5-w4-d2`.
     ///
-    /// Effects, probabilities and magnitudes are timm's. Each effect rounds as torchvision does.
-    /// Four things differ from timm, which uses Pillow:
-    /// - pixel values may differ by one;
-    /// - geometric effects are always bilinear, whereas timm chooses between bilinear and bicubic
-    ///   at random;
-    /// - geometric effects blend the border with the fill color;
-    /// - the blur is an exact Gaussian, which Pillow only approximates.
+    /// Effects, probabilities and magnitudes equal timm's. The rounding of each effect equals
+    /// torchvision's. Timm uses Pillow, which leads to four differences:
+    /// - Pixel values may differ by one.
+    /// - Geometric effects always use bilinear interpolation, whereas timm chooses bilinear or
+    ///   bicubic at random.
+    /// - Geometric effects blend pixels at the edge of the image with the fill color.
+    /// - The blur is an exact Gaussian, which Pillow only approximates.
     ///
     /// The fill color is the mean color of ImageNet, (124, 116, 104).
     pub fn timm(text: &str) -> Self {
@@ -159,18 +162,19 @@ impl Policy {
         self
     }
 
-    /// Sets the largest magnitude of [`aug_mix`](Policy::aug_mix), 1 to 10. The default is 3.
+    /// Sets the largest magnitude of [`aug_mix`](Policy::aug_mix). It must be 1 to 10. The default
+    /// is 3.
     #[must_use]
-    pub fn severity(mut self, most: u32) -> Self {
+    pub fn severity(mut self, max_effects: u32) -> Self {
         match &mut self.form {
-            Form::Mix { severity, .. } => *severity = most,
+            Form::Mix { severity, .. } => *severity = max_effects,
             _ => self.misuse = Some("severity needs aug_mix"),
         }
         self
     }
 
-    /// Sets the number of chains of [`aug_mix`](Policy::aug_mix), and the number of effects in
-    /// each. `None` draws 1 to 3 effects.
+    /// Sets the number of chains of [`aug_mix`](Policy::aug_mix), and the number of effects per
+    /// chain. `None` draws 1 to 3 effects for each chain.
     #[must_use]
     pub fn chains(mut self, number: u32, effects: Option<u32>) -> Self {
         match &mut self.form {
@@ -180,9 +184,9 @@ impl Policy {
         self
     }
 
-    /// Sets how geometric effects sample positions between pixels: with [`Interpolation::Nearest`],
-    /// the default as in torchvision, or [`Interpolation::Bilinear`]. Opening a loader fails for
-    /// other filters.
+    /// Sets the interpolation of geometric effects: [`Interpolation::Nearest`], which is
+    /// torchvision's default, or [`Interpolation::Bilinear`]. With any other filter, the loader
+    /// cannot be opened.
     #[must_use]
     pub fn interpolation(mut self, interpolation: Interpolation) -> Self {
         self.sampling.bilinear = interpolation == Interpolation::Bilinear;
@@ -190,16 +194,16 @@ impl Policy {
         self
     }
 
-    /// Sets the color (red, green, blue) of the area outside the image, which geometric effects may
-    /// show. The default is black.
+    /// Sets the color (red, green, blue) of the area outside the image, which becomes visible when
+    /// geometric effects move the image. The default is black.
     #[must_use]
     pub fn fill(mut self, color: [u8; 3]) -> Self {
         self.sampling.fill = Some(color);
         self
     }
 
-    /// Draws the kinds and magnitudes of the effects. Not used for AugMix.
-    fn choose(&self, output: Size, rng: &mut Rng, to: &mut Chosen<'_>) {
+    /// Draws the effects, and passes their kinds and magnitudes to `to`. Draws nothing for AugMix.
+    fn choose(&self, output: Size, rng: &mut Rng, to: &mut OnEffect<'_>) {
         match &self.form {
             Form::Rand { effects, magnitude } => {
                 for _ in 0..*effects {
@@ -229,7 +233,8 @@ impl Policy {
         }
     }
 
-    /// Draws weighted chains of effects, like torchvision's `AugMix`.
+    /// Draws the weights of `chains` chains, like torchvision's `AugMix`, and adds the chains and
+    /// the blends between them. `chain` draws the effects of one chain.
     fn mix(&self, chains: u32, alpha: f64, to: &mut Drawn, rng: &mut Rng, mut chain: impl FnMut(&mut Rng, &mut Drawn)) {
         let whole = dirichlet(alpha, 2, rng);
         let parts = dirichlet(alpha, chains as usize, rng);
@@ -243,9 +248,8 @@ impl Policy {
     }
 }
 
-/// Returns the number of effects in a chain: `depth`, or a random number from 1 to 3 if `depth` is
-/// `None`.
-fn depth_of(depth: Option<u32>, rng: &mut Rng) -> u32 {
+/// Returns the number of effects in a chain. If `depth` is `None`, draws a number from 1 to 3.
+fn draw_depth(depth: Option<u32>, rng: &mut Rng) -> u32 {
     depth.unwrap_or_else(|| 1 + rng.below(3) as u32)
 }
 
@@ -263,7 +267,7 @@ impl Operation for Policy {
 
     fn bytes_per_pixel(&self) -> u64 {
         // AugMix needs a copy of the image for its effects, the original image, and a sum of
-        // floats.
+        // floats for each value.
         if self.without_device_code().is_some() { 3 + 3 + 12 } else { 3 }
     }
 
@@ -272,26 +276,26 @@ impl Operation for Policy {
         if let Some(cause) = self.misuse {
             return refuse(cause.to_owned());
         }
-        let number = |name: &str, value: u32, least: u32, most: u32| {
-            if (least..=most).contains(&value) {
+        let check_range = |name: &str, value: u32, min: u32, max: u32| {
+            if (min..=max).contains(&value) {
                 Ok(())
             } else {
-                refuse(format!("{name} of {value}: expected {least} to {most}"))
+                refuse(format!("{name} of {value}: expected {min} to {max}"))
             }
         };
-        let most = EFFECTS_ON_PIXELS as u32;
+        let max_effects = EFFECTS_ON_PIXELS as u32;
         match &self.form {
             Form::Rand { effects, magnitude } => {
-                number("rand_augment: bins", self.bins, 2, 1000)?;
-                number("rand_augment: magnitude", *magnitude, 0, self.bins - 1)?;
-                number("rand_augment: number of effects", *effects, 0, most)
+                check_range("rand_augment: bins", self.bins, 2, 1000)?;
+                check_range("rand_augment: magnitude", *magnitude, 0, self.bins - 1)?;
+                check_range("rand_augment: number of effects", *effects, 0, max_effects)
             }
-            Form::Trivial => number("trivial_augment_wide: bins", self.bins, 2, 1000),
+            Form::Trivial => check_range("trivial_augment_wide: bins", self.bins, 2, 1000),
             Form::Auto(_) => Ok(()),
             Form::Mix { severity, chains, depth, alpha, .. } => {
-                number("aug_mix: severity", *severity, 1, 10)?;
-                number("aug_mix: number of chains", *chains, 1, most)?;
-                number("aug_mix: number of effects in a chain", depth.unwrap_or(1), 1, most)?;
+                check_range("aug_mix: severity", *severity, 1, 10)?;
+                check_range("aug_mix: number of chains", *chains, 1, max_effects)?;
+                check_range("aug_mix: number of effects in a chain", depth.unwrap_or(1), 1, max_effects)?;
                 if *alpha > 0.0 && alpha.is_finite() {
                     return Ok(());
                 }
@@ -304,7 +308,7 @@ impl Operation for Policy {
         }
     }
 
-    fn most(&self) -> usize {
+    fn max_effects(&self) -> usize {
         let mixed =
             |chains: u32, depth: Option<u32>| 1 + (chains as usize).saturating_mul(1 + depth.unwrap_or(3) as usize);
         match &self.form {
@@ -313,7 +317,7 @@ impl Operation for Policy {
             Form::Auto(_) => 2,
             Form::Mix { chains, depth, .. } => mixed(*chains, *depth),
             Form::Timm(Timm { recipe: Ok(Recipe { mix: Some((chains, depth, _)), .. }), .. }) => mixed(*chains, *depth),
-            Form::Timm(Timm { recipe: Ok(recipe), .. }) => recipe.most(),
+            Form::Timm(Timm { recipe: Ok(recipe), .. }) => recipe.max_effects(),
             Form::Timm(Timm { .. }) => 0,
         }
     }
@@ -324,7 +328,7 @@ impl Operation for Policy {
             Form::Mix { severity, chains, depth, alpha, all } => {
                 let space: &Space = if *all { &space::MIX } else { &space::MIX_PART };
                 self.mix(*chains, *alpha, to, rng, |rng, to| {
-                    for _ in 0..depth_of(*depth, rng) {
+                    for _ in 0..draw_depth(*depth, rng) {
                         let kind = space.draw(rng);
                         let level = rng.below((*severity).into()) as u32;
                         let magnitude = space.magnitude(kind, level, self.bins, output, rng);
@@ -334,8 +338,8 @@ impl Operation for Policy {
             }
             Form::Timm(Timm { recipe: Ok(recipe @ Recipe { mix: Some((chains, depth, alpha)), .. }), .. }) => {
                 self.mix(*chains, *alpha, to, rng, |rng, to| {
-                    for _ in 0..depth_of(*depth, rng) {
-                        recipe.one(rng, &mut |kind, by| timm::push(kind, by, output, sampling, to));
+                    for _ in 0..draw_depth(*depth, rng) {
+                        recipe.choose(rng, &mut |kind, by| timm::push(kind, by, output, sampling, to));
                     }
                 });
             }
@@ -353,7 +357,7 @@ mod tests;
 
 #[cfg(test)]
 impl Policy {
-    /// Returns the effect that torchvision calls `name`.
+    /// Adds the effect that torchvision calls `name`.
     pub(in crate::transform::ops) fn effect(name: &str, by: f64, output: Size, sampling: Sampling, to: &mut Drawn) {
         space::push(tests::kind(name), by, output, sampling, to);
     }

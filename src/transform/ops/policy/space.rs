@@ -8,26 +8,26 @@ use crate::transform::ops::tint::Tint;
 use crate::transform::ops::tone::Tone;
 use crate::transform::ops::warp::{Affine, Sampling, Warp};
 
-/// The effects of one of torchvision's policies, with their magnitudes.
+/// The effects from which one of torchvision's policies chooses, and their magnitudes.
 pub(super) struct Space {
     kinds: &'static [Kind],
-    /// Largest shear.
+    /// Largest shear, as the tangent of the angle.
     shear: f32,
     /// Largest rotation in degrees.
     rotate: f32,
-    /// Largest change of a factor.
+    /// Largest difference of a factor from 1.
     factor: f32,
     /// Largest translation.
     translate: Translate,
-    /// Number of bits that `Posterize` keeps at the smallest magnitude, and how many fewer it keeps
-    /// at the largest.
+    /// Number of bits that `Posterize` keeps at the smallest magnitude, and by how much this number
+    /// decreases at the largest magnitude.
     bits: (f32, f32),
 }
 
 /// Largest translation.
 enum Translate {
     Pixels(f32),
-    /// Fraction of the image's side.
+    /// Fraction of the image's width or height.
     Share(f64),
 }
 
@@ -68,7 +68,7 @@ pub(super) const WIDE: Space = Space {
     bits: (8.0, 6.0),
 };
 
-/// The effects of `AugMix` except those on brightness, color, contrast and sharpness.
+/// The effects of `AugMix`, except brightness, color, contrast and sharpness.
 pub(super) const MIX_PART: Space = Space {
     kinds: &[ShearX, ShearY, TranslateX, TranslateY, Rotate, Posterize, Solarize, AutoContrast, Equalize],
     translate: Translate::Share(1.0 / 3.0),
@@ -96,10 +96,11 @@ pub(super) const MIX: Space = Space {
     ..MIX_PART
 };
 
-/// Returns element `at` of `torch.linspace(from, to, count)`, counted from the nearer end.
-fn linspace(from: f32, to: f32, count: u32, at: u32) -> f32 {
+/// Returns element `index` of `torch.linspace(from, to, count)`. Like PyTorch, computes it from the
+/// nearer end.
+fn linspace(from: f32, to: f32, count: u32, index: u32) -> f32 {
     let stride = (to - from) / (count - 1) as f32;
-    if at < count / 2 { fused(stride, at as f32, from) } else { fused(-stride, (count - 1 - at) as f32, to) }
+    if index < count / 2 { fused(stride, index as f32, from) } else { fused(-stride, (count - 1 - index) as f32, to) }
 }
 
 impl Space {
@@ -114,8 +115,8 @@ impl Space {
         self.kinds[rng.below(self.kinds.len() as u64) as usize]
     }
 
-    /// Returns the magnitude with index `level` out of `bins`, or 0 for a kind without a magnitude.
-    /// If the magnitude of the kind has a sign, the sign is drawn with equal probability.
+    /// Returns magnitude number `level` of `bins`, or 0 if the kind has no magnitude. If the
+    /// magnitude has a sign, draws the sign.
     pub(super) fn magnitude(&self, kind: Kind, level: u32, bins: u32, output: Size, rng: &mut Rng) -> f64 {
         let up_to = |most: f32| linspace(0.0, most, bins, level);
         let translate = |side: u32| match self.translate {
@@ -139,7 +140,8 @@ impl Space {
     }
 }
 
-/// Adds the effect of torchvision's `_apply_image_or_video_transform`.
+/// Adds the effect that torchvision's `_apply_image_or_video_transform` applies. Adds nothing if
+/// the effect would not change the image.
 pub(super) fn push(kind: Kind, by: f64, output: Size, sampling: Sampling, to: &mut Drawn) {
     let is_signed = !matches!(kind, Posterize | Solarize | AutoContrast | Equalize | Invert);
     if (is_signed && by == 0.0) || (kind == Posterize && by == 8.0) {
@@ -147,14 +149,14 @@ pub(super) fn push(kind: Kind, by: f64, output: Size, sampling: Sampling, to: &m
     }
     let corner = [output.width, output.height].map(|side| -0.5 * f64::from(side));
     let shear =
-        |shear: [f64; 2]| Affine { shear: shear.map(|v| v.atan().to_degrees()), center: corner, ..Affine::NONE };
+        |shear: [f64; 2]| Affine { shear: shear.map(|v| v.atan().to_degrees()), center: corner, ..Affine::IDENTITY };
     let affine = match kind {
         ShearX => shear([by, 0.0]),
         ShearY => shear([0.0, by]),
-        TranslateX => Affine { translate: [by.trunc(), 0.0], ..Affine::NONE },
-        TranslateY => Affine { translate: [0.0, by.trunc()], ..Affine::NONE },
-        // torchvision's `rotate` turns in the opposite direction.
-        Rotate => Affine { angle: -by, ..Affine::NONE },
+        TranslateX => Affine { translate: [by.trunc(), 0.0], ..Affine::IDENTITY },
+        TranslateY => Affine { translate: [0.0, by.trunc()], ..Affine::IDENTITY },
+        // torchvision's `rotate` rotates counterclockwise.
+        Rotate => Affine { angle: -by, ..Affine::IDENTITY },
         Brightness => return to.push(Tone::brightness(1.0 + by)),
         Color => return to.push(Tint::saturation(1.0 + by)),
         Contrast => return to.push(Tone::contrast(1.0 + by)),

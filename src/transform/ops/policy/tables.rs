@@ -1,10 +1,10 @@
-//! The published policies of AutoAugment. Each consists of 25 pairs of effects, one of which is
-//! drawn for each sample. Each effect has a probability, and a magnitude from 0 to 9, or from 0 to
+//! The published policies of AutoAugment. A policy consists of 25 pairs of effects, and one pair is
+//! drawn for each sample. Each effect has a probability and a magnitude from 0 to 9, or from 0 to
 //! 10 in timm's tables.
 
 use super::kind::Kind::{self, *};
 
-/// The pairs of a policy.
+/// The pairs of a policy. Each effect is (kind, probability, magnitude).
 pub(super) type Table = [[(Kind, f64, u8); 2]; 25];
 
 /// Cubuk et al., "AutoAugment: Learning Augmentation Strategies from Data" (2019), for ImageNet.

@@ -1,3 +1,6 @@
+//! Tests of the policies: magnitudes and frequencies against torchvision and timm, and error
+//! messages.
+
 use std::collections::HashMap;
 
 use serde::Deserialize;
@@ -32,8 +35,8 @@ struct Values {
     values: Option<Vec<f64>>,
 }
 
-/// Removes the suffixes of timm's names.
-fn plain(name: &str) -> &str {
+/// Removes the suffixes of timm's names, which leaves the name of a [`Kind`].
+fn without_suffixes(name: &str) -> &str {
     let name = ["Increasing", "Original", "Rel", "Rand"].iter().fold(name, |name, end| name.trim_end_matches(end));
     if name == "GaussianBlur" { "Blur" } else { name }
 }
@@ -60,7 +63,7 @@ pub(super) fn kind(name: &str) -> Kind {
         Desaturate,
         Blur,
     ]; // fmt: skip
-    all.into_iter().find(|kind| format!("{kind:?}") == plain(name)).unwrap_or_else(|| panic!("{name}"))
+    all.into_iter().find(|kind| format!("{kind:?}") == without_suffixes(name)).unwrap_or_else(|| panic!("{name}"))
 }
 
 #[test]
@@ -93,7 +96,7 @@ fn magnitudes_match_torchvision() {
     }
 }
 
-/// Mean number of effects of each kind in a sample.
+/// Returns the mean number of effects of each kind per sample.
 fn frequencies(policy: &Policy) -> HashMap<String, f64> {
     let (mut counts, samples) = (HashMap::new(), 40_000);
     for sample in 0..samples {
@@ -105,7 +108,7 @@ fn frequencies(policy: &Policy) -> HashMap<String, f64> {
 }
 
 #[test]
-fn effects_are_as_frequent_as_with_torchvision_and_timm() {
+fn effect_frequencies_match_torchvision_and_timm() {
     let Policies { frequencies: mut expected, .. } = fixture("policies");
     let each = |effects: f64| space::RAND.kinds().iter().map(|kind| (format!("{kind:?}"), effects / 14.0)).collect();
     expected.insert("rand".into(), each(3.0));
@@ -123,7 +126,7 @@ fn effects_are_as_frequent_as_with_torchvision_and_timm() {
         policy.check().unwrap();
         let ours = frequencies(&policy);
         for (effect, theirs) in &expected {
-            let ours = ours.get(plain(effect)).copied().unwrap_or_default();
+            let ours = ours.get(without_suffixes(effect)).copied().unwrap_or_default();
             // Allow five standard deviations of the difference between 40,000 draws here and
             // 100,000 draws in the fixture.
             assert!(
@@ -131,7 +134,10 @@ fn effects_are_as_frequent_as_with_torchvision_and_timm() {
                 "{name}: {effect} {ours} {theirs}"
             );
         }
-        assert!(ours.keys().all(|ours| expected.keys().any(|effect| plain(effect) == ours)), "{name}: {ours:?}");
+        assert!(
+            ours.keys().all(|ours| expected.keys().any(|effect| without_suffixes(effect) == ours)),
+            "{name}: {ours:?}"
+        );
     }
 }
 
@@ -148,9 +154,9 @@ fn arguments_match_timm() {
     for (name, values) in arguments {
         for (level, theirs) in levels.iter().zip(values) {
             let ours = timm::argument_of(kind(&name), *level, name.ends_with("Increasing"), name.ends_with("Original"));
-            // timm keeps fewer than 0 bits if the magnitude exceeds 10, which Pillow rejects. The
-            // argument of its `Desaturate` is the fraction of the color that is removed. The radius
-            // of its `GaussianBlurRand` is random.
+            // If the magnitude exceeds 10, timm computes a negative number of bits, which Pillow
+            // rejects. In timm, the argument of `Desaturate` is the fraction of the color that
+            // is removed, and the radius of `GaussianBlurRand` is random.
             let theirs = match &*name {
                 "PosterizeIncreasing" => theirs.max(0.0),
                 "Desaturate" => 1.0 - theirs,
@@ -163,7 +169,7 @@ fn arguments_match_timm() {
 }
 
 #[test]
-fn magnitudes_vary_as_timm_says() {
+fn magnitudes_vary_like_in_timm() {
     let draw = |policy: &str| -> Vec<f64> {
         let policy = Policy::timm(policy);
         policy.check().unwrap();
@@ -190,7 +196,7 @@ fn magnitudes_vary_as_timm_says() {
 }
 
 #[test]
-fn strings_that_timm_would_misread_are_refused() {
+fn invalid_timm_strings_are_rejected() {
     for (text, cause) in [
         ("random-m9", "unknown policy \"random\""),
         ("rand-m9-x3", "unknown section \"x3\": expected m, n, p, t, mstd, mmax or inc"),
@@ -199,10 +205,10 @@ fn strings_that_timm_would_misread_are_refused() {
         ("rand-n17", "section \"n17\": expected an integer from 0 to 16, found \"17\""),
         ("rand-p1.5", "section \"p1.5\": expected a number from 0 to 1, found \"1.5\""),
         ("rand-tfoo", "unknown set \"foo\""),
-        ("rand-n4-t3aw-m3-n15", "15 different effects requested, but the set has 14"),
+        ("rand-n4-t3aw-m3-n15", "15 different effects requested, but the set has only 14"),
         ("augmix-b1", "blended mixtures are not supported"),
         ("augmix-b0", "blended mixtures are not supported"),
-        ("rand-m9-inc0", "timm takes it as inc1"),
+        ("rand-m9-inc0", "timm treats it like inc1"),
         ("original-m9", "unknown section \"m9\": expected mstd"),
         ("", "unknown policy \"\""),
     ] {
@@ -212,7 +218,7 @@ fn strings_that_timm_would_misread_are_refused() {
 }
 
 #[test]
-fn numbers_outside_their_range_are_refused() {
+fn numbers_out_of_range_are_rejected() {
     let refused = |policy: Policy, cause: &str| {
         let e = policy.check().unwrap_err();
         assert!(e.cause().contains(cause), "{e}");

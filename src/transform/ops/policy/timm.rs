@@ -1,8 +1,7 @@
-//! timm's policies: parses their strings, and computes the arguments of their effects
-//! (`timm/data/auto_augment.py`).
+//! Parses timm's policy strings, and draws their effects as in `timm/data/auto_augment.py`.
 
-use super::kind::Chosen;
 use super::kind::Kind::{self, *};
+use super::kind::OnEffect;
 use super::tables::{self, Table};
 use crate::decode::Size;
 use crate::sampler::Rng;
@@ -24,19 +23,19 @@ pub(super) struct Recipe {
     /// Standard deviation of the magnitude. If it is infinite, the magnitude is drawn uniformly
     /// from 0 to the mean.
     deviation: f64,
-    /// Maximum magnitude.
+    /// Magnitudes are clamped to at most this value.
     limit: f64,
-    /// Whether the strength grows with the magnitude for all kinds.
+    /// Whether all effects become stronger as the magnitude grows. Otherwise, some become weaker.
     increasing: bool,
-    /// For AugMix: number of chains, number of effects per chain, and parameter of the distribution
-    /// of the weights.
+    /// For AugMix: the number of chains, the number of effects per chain if it is fixed, and the
+    /// parameter of the distribution of the weights.
     pub(super) mix: Option<(u32, Option<u32>, f64)>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 enum Effects {
-    /// Draws `number` of these kinds, and applies each with this probability. If the kinds have
-    /// weights, each is drawn at most once.
+    /// Draws `number` of these kinds, and applies each with this probability. If `weighted` is set,
+    /// each kind is drawn at most once.
     Choice {
         kinds: &'static [(Kind, f64)],
         weighted: bool,
@@ -44,18 +43,18 @@ enum Effects {
         probability: f64,
     },
     Pairs(&'static Table, Bits),
-    /// Draws one of the three effects of "DeiT III".
+    /// Draws one of the three effects of 3-Augment ("DeiT III").
     Three,
 }
 
-/// Meaning of the magnitude of `Posterize`.
+/// How the magnitude of `Posterize` determines the number of bits that are kept.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Bits {
-    /// Up to 4 bits are kept.
+    /// 0 to 4 bits, growing with the magnitude.
     Kept,
-    /// 4 to 8 bits are kept.
+    /// 4 to 8 bits, growing with the magnitude.
     Original,
-    /// 4 bits minus the magnitude are kept.
+    /// 4 to 0 bits, shrinking with the magnitude.
     Dropped,
 }
 
@@ -135,35 +134,36 @@ const MIX: [(Kind, f64); 13] = [
     (TranslateY, 1.0),
 ]; // fmt: skip
 
-/// Splits a section of the string into its name and its number, as text.
+/// Splits a section such as `mstd0.5` into its name and the text of its number.
 fn section(text: &str) -> Result<(&str, &str), String> {
-    let at = text.find(|c: char| c.is_ascii_digit()).ok_or_else(|| format!("section {text:?} has no number"))?;
-    Ok(text.split_at(at))
+    let digits = text.find(|c: char| c.is_ascii_digit()).ok_or_else(|| format!("section {text:?} has no number"))?;
+    Ok(text.split_at(digits))
 }
 
-/// Parses a number of at most `most`.
-fn number(section: &str, text: &str, most: f64) -> Result<f64, String> {
+/// Parses a number from 0 to `max`. `section` is used for the error message.
+fn number(section: &str, text: &str, max: f64) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(value) if (0.0..=most).contains(&value) => Ok(value),
-        _ => Err(format!("section {section:?}: expected a number from 0 to {most}, found {text:?}")),
+        Ok(value) if (0.0..=max).contains(&value) => Ok(value),
+        _ => Err(format!("section {section:?}: expected a number from 0 to {max}, found {text:?}")),
     }
 }
 
-fn whole(section: &str, text: &str, most: u32) -> Result<u32, String> {
+/// Parses an integer from 0 to `max`. `section` is used for the error message.
+fn integer(section: &str, text: &str, max: u32) -> Result<u32, String> {
     match text.parse::<u32>() {
-        Ok(value) if value <= most => Ok(value),
-        _ => Err(format!("section {section:?}: expected an integer from 0 to {most}, found {text:?}")),
+        Ok(value) if value <= max => Ok(value),
+        _ => Err(format!("section {section:?}: expected an integer from 0 to {max}, found {text:?}")),
     }
 }
 
 impl Recipe {
-    /// Parses a string in timm's grammar.
+    /// Parses a policy string of timm.
     ///
     /// # Errors
     /// If a section is invalid. The message names the section.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut sections = text.split('-');
-        let pairs = |table, bits| Recipe { effects: Effects::Pairs(table, bits), ..Recipe::NONE };
+        let pairs = |table, bits| Recipe { effects: Effects::Pairs(table, bits), ..Recipe::DEFAULT };
         let mut recipe = match sections.next().unwrap_or_default() {
             "rand" => return Self::rand(sections),
             "augmix" => return Self::augmix(sections),
@@ -171,7 +171,7 @@ impl Recipe {
             "originalr" => pairs(&tables::IMAGENET, Bits::Dropped),
             "v0" => pairs(&tables::V0, Bits::Kept),
             "v0r" => pairs(&tables::V0, Bits::Dropped),
-            "3a" => Recipe { effects: Effects::Three, ..Recipe::NONE },
+            "3a" => Recipe { effects: Effects::Three, ..Recipe::DEFAULT },
             other => {
                 return Err(format!(
                     "unknown policy {other:?}: expected rand, augmix, original, originalr, v0, v0r or 3a"
@@ -187,11 +187,11 @@ impl Recipe {
         Ok(recipe)
     }
 
-    const NONE: Recipe =
+    const DEFAULT: Recipe =
         Recipe { effects: Effects::Three, magnitude: 10.0, deviation: 0.0, limit: 10.0, increasing: false, mix: None };
 
     fn rand<'a>(sections: impl Iterator<Item = &'a str>) -> Result<Self, String> {
-        let mut recipe = Recipe::NONE;
+        let mut recipe = Recipe::DEFAULT;
         let (mut kinds, mut weighted): (&[_], _) = (&RAND, false);
         let (mut effects, mut probability, mut least_increasing) = (2, 0.5, false);
         for part in sections {
@@ -206,8 +206,8 @@ impl Recipe {
                 continue;
             }
             match section(part)? {
-                ("m", value) => recipe.magnitude = whole(part, value, 100)?.into(),
-                ("n", value) => effects = whole(part, value, EFFECTS_ON_PIXELS as u32)?,
+                ("m", value) => recipe.magnitude = integer(part, value, 100)?.into(),
+                ("n", value) => effects = integer(part, value, EFFECTS_ON_PIXELS as u32)?,
                 ("p", value) => probability = number(part, value, 1.0)?,
                 ("mstd", value) => {
                     recipe.deviation = number(part, value, f64::INFINITY)?;
@@ -215,17 +215,17 @@ impl Recipe {
                         recipe.deviation = f64::INFINITY;
                     }
                 }
-                ("mmax", value) => recipe.limit = whole(part, value, 100)?.into(),
+                ("mmax", value) => recipe.limit = integer(part, value, 100)?.into(),
                 ("inc", "1") => recipe.increasing = true,
-                // timm treats any text as true.
-                ("inc", _) => return Err(format!("section {part:?}: timm takes it as inc1: omit it instead")),
+                // timm treats every value as true, even 0.
+                ("inc", _) => return Err(format!("section {part:?}: timm treats it like inc1; omit it to disable it")),
                 _ => {
                     return Err(format!("unknown section {part:?}: expected m, n, p, t, mstd, mmax or inc"));
                 }
             }
         }
         if weighted && effects as usize > kinds.len() {
-            return Err(format!("{effects} different effects requested, but the set has {}", kinds.len()));
+            return Err(format!("{effects} different effects requested, but the set has only {}", kinds.len()));
         }
         // timm treats 0 as no limit.
         recipe.limit = if recipe.limit == 0.0 { 10.0 } else { recipe.limit };
@@ -235,16 +235,18 @@ impl Recipe {
     }
 
     fn augmix<'a>(sections: impl Iterator<Item = &'a str>) -> Result<Self, String> {
-        let mut recipe = Recipe { magnitude: 3.0, deviation: f64::INFINITY, increasing: true, ..Recipe::NONE };
+        let mut recipe = Recipe { magnitude: 3.0, deviation: f64::INFINITY, increasing: true, ..Recipe::DEFAULT };
         let (mut chains, mut depth, mut alpha) = (3, None, 1.0);
         for part in sections {
             match section(part)? {
-                ("m", value) => recipe.magnitude = whole(part, value, 100)?.into(),
-                ("w", value) => chains = whole(part, value, EFFECTS_ON_PIXELS as u32)?.max(1),
-                ("d", value) => depth = Some(whole(part, value, EFFECTS_ON_PIXELS as u32)?).filter(|&depth| depth > 0),
+                ("m", value) => recipe.magnitude = integer(part, value, 100)?.into(),
+                ("w", value) => chains = integer(part, value, EFFECTS_ON_PIXELS as u32)?.max(1),
+                ("d", value) => {
+                    depth = Some(integer(part, value, EFFECTS_ON_PIXELS as u32)?).filter(|&depth| depth > 0)
+                }
                 ("a", value) => alpha = number(part, value, 1000.0)?.max(f64::MIN_POSITIVE),
                 ("mstd", value) => recipe.deviation = number(part, value, f64::INFINITY)?,
-                // timm treats any text as true, so b0 means b1.
+                // timm treats every value as true, so b0 means b1.
                 ("b", _) => return Err(format!("section {part:?}: blended mixtures are not supported")),
                 _ => return Err(format!("unknown section {part:?}: expected m, w, d, a, b or mstd")),
             }
@@ -254,8 +256,8 @@ impl Recipe {
         Ok(recipe)
     }
 
-    /// Returns the maximum number of effects for a sample if the policy is not AugMix.
-    pub(super) fn most(&self) -> usize {
+    /// Returns the maximum number of effects for one sample. Must not be called for AugMix.
+    pub(super) fn max_effects(&self) -> usize {
         match self.effects {
             Effects::Choice { number, .. } => number as usize,
             Effects::Pairs(..) => 2,
@@ -263,24 +265,20 @@ impl Recipe {
         }
     }
 
-    /// Draws one effect of a chain of AugMix.
-    pub(super) fn one(&self, rng: &mut Rng, to: &mut Chosen<'_>) {
-        self.choose(rng, to);
-    }
-
-    /// Draws kinds and the arguments of their effects.
-    pub(super) fn choose(&self, rng: &mut Rng, to: &mut Chosen<'_>) {
+    /// Draws the effects, and passes their kinds and arguments to `to`. For AugMix, draws one
+    /// effect of a chain.
+    pub(super) fn choose(&self, rng: &mut Rng, to: &mut OnEffect<'_>) {
         match self.effects {
             Effects::Choice { kinds, weighted, number, probability } => {
                 let mut weights: arrayvec::ArrayVec<f64, 16> = kinds.iter().map(|(_, weight)| *weight).collect();
                 let mut chosen = arrayvec::ArrayVec::<Kind, EFFECTS_ON_PIXELS>::new();
                 for _ in 0..number {
-                    let mut at = rng.unit() * weights.iter().sum::<f64>();
+                    let mut remaining = rng.unit() * weights.iter().sum::<f64>();
                     let found = weights.iter().position(|weight| {
-                        at -= weight;
-                        at < 0.0
+                        remaining -= weight;
+                        remaining < 0.0
                     });
-                    // Because of rounding, the loop may end without a result. Then choose the last
+                    // Because of rounding errors, no position may be found. If so, choose the last
                     // kind with a positive weight.
                     let index = found.or(weights.iter().rposition(|&weight| weight > 0.0)).unwrap_or(0);
                     chosen.push(kinds[index].0);
@@ -308,9 +306,9 @@ impl Recipe {
         }
     }
 
-    /// Draws the magnitude of an effect around `mean`, and converts it to the effect's argument,
-    /// like timm's `LEVEL_TO_ARG`.
-    fn level(&self, kind: Kind, mean: f64, bits: Bits, rng: &mut Rng, to: &mut Chosen<'_>) {
+    /// Draws the magnitude of an effect around `mean`, converts it to the argument of the effect,
+    /// and passes the effect to `to`.
+    fn level(&self, kind: Kind, mean: f64, bits: Bits, rng: &mut Rng, to: &mut OnEffect<'_>) {
         let drawn = if self.deviation == f64::INFINITY {
             rng.range(0.0, mean)
         } else if self.deviation > 0.0 {
@@ -332,8 +330,8 @@ impl Recipe {
         to(kind, by);
     }
 
-    /// Returns the argument of an effect: timm's `LEVEL_TO_ARG`. `sign` applies to arguments that
-    /// have a sign.
+    /// Converts a magnitude to the argument of an effect, like timm's `LEVEL_TO_ARG`. Arguments
+    /// that can be negative are multiplied by `sign`.
     fn argument(&self, kind: Kind, level: f64, bits: Bits, sign: f64) -> f64 {
         let level = level / 10.0;
         match kind {
@@ -355,18 +353,18 @@ impl Recipe {
     }
 }
 
-/// Adds the effect of timm's function for `kind`, with torchvision's rounding.
+/// Adds the effect that timm applies for `kind`, with torchvision's rounding.
 pub(super) fn push(kind: Kind, by: f64, output: Size, sampling: Sampling, to: &mut Drawn) {
     let (width, height) = (f64::from(output.width), f64::from(output.height));
     let corner = [-0.5 * width, -0.5 * height];
     let shear =
-        |shear: [f64; 2]| Affine { shear: shear.map(|v| v.atan().to_degrees()), center: corner, ..Affine::NONE };
+        |shear: [f64; 2]| Affine { shear: shear.map(|v| v.atan().to_degrees()), center: corner, ..Affine::IDENTITY };
     let affine = match kind {
         ShearX => shear([by, 0.0]),
         ShearY => shear([0.0, by]),
-        TranslateX => Affine { translate: [-by * width, 0.0], ..Affine::NONE },
-        TranslateY => Affine { translate: [0.0, -by * height], ..Affine::NONE },
-        Rotate => Affine { angle: -by, ..Affine::NONE },
+        TranslateX => Affine { translate: [-by * width, 0.0], ..Affine::IDENTITY },
+        TranslateY => Affine { translate: [0.0, -by * height], ..Affine::IDENTITY },
+        Rotate => Affine { angle: -by, ..Affine::IDENTITY },
         Brightness => return to.push(Tone::brightness(by)),
         Color | Desaturate => return to.push(Tint::saturation(by)),
         Contrast => return to.push(Tone::contrast(by)),
@@ -387,9 +385,9 @@ pub(super) fn push(kind: Kind, by: f64, output: Size, sampling: Sampling, to: &m
     to.push(Warp::affine(affine, output, sampling));
 }
 
-/// Returns the argument at `level` with the positive sign, for tests.
+/// Returns the argument for the magnitude `level` with a positive sign.
 #[cfg(test)]
 pub(super) fn argument_of(kind: Kind, level: f64, increasing: bool, original: bool) -> f64 {
     let bits = if original { Bits::Original } else { Bits::Kept };
-    Recipe { increasing, ..Recipe::NONE }.argument(kind, level, bits, 1.0)
+    Recipe { increasing, ..Recipe::DEFAULT }.argument(kind, level, bits, 1.0)
 }

@@ -4,4 +4,4 @@ pub(super) mod naive;
 mod parity;
 mod rows;
 
-pub(crate) use rows::sheets;
+pub(crate) use rows::row_descriptions;

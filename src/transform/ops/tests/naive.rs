@@ -1,4 +1,4 @@
-//! Tests that the fast path of each effect is bit-identical to a simple loop over pixels.
+//! Tests that each effect is bit-identical to its simple implementation.
 
 use super::rows::rows;
 use crate::decode::Size;
@@ -8,7 +8,7 @@ use crate::transform::ops::OnPixels;
 use crate::transform::ops::arithmetic::fused;
 use crate::transform::ops::effect::{Naive, Scratch};
 use crate::transform::ops::tint::Tint;
-use crate::transform::ops::tint::naive::turn_hue;
+use crate::transform::ops::tint::naive::rotate_hue;
 use crate::transform::ops::tone::Tone;
 use crate::transform::ops::warp::{Affine, Sampling, Warp};
 
@@ -17,12 +17,12 @@ pub(in crate::transform::ops) fn luma([r, g, b]: [u8; 3]) -> u8 {
     fused(f32::from(b), 0.114, fused(f32::from(g), 0.587, f32::from(r) * 0.2989)) as u8
 }
 
-/// Blends a channel value with `other` according to their shares.
+/// Returns `own * level + rest * other`, clamped and truncated to a byte.
 pub(in crate::transform::ops) fn blended(level: u8, other: f32, [own, rest]: [f32; 2]) -> u8 {
     fused(other, rest, f32::from(level) * own).clamp(0.0, 255.0) as u8
 }
 
-/// An effect and its simple implementation.
+/// An effect, and the same effect with its simple implementation.
 pub(super) type Pair = (OnPixels, Box<dyn Naive>);
 
 pub(super) fn pair<E: Naive + Copy + 'static>(effect: E) -> Pair
@@ -32,8 +32,8 @@ where
     (effect.into(), Box::new(effect))
 }
 
-/// Returns effects on an image of `size` that no row draws, each with its simple implementation.
-fn others(size: Size) -> Vec<Pair> {
+/// Returns effects that no row draws, for images of `size`.
+fn effects_without_a_row(size: Size) -> Vec<Pair> {
     let mut effects = vec![pair(Tone::add(90))];
     for factor in [0.0, 0.3, 0.999_999, 1.0, 1.7, 4.0, -0.5] {
         effects.extend([pair(Tone::brightness(factor)), pair(Tone::contrast(factor)), pair(Tint::saturation(factor))]);
@@ -43,7 +43,7 @@ fn others(size: Size) -> Vec<Pair> {
     let samplings = [(false, color), (false, None), (true, None), (true, color)];
     let samplings = samplings.map(|(bilinear, fill)| Sampling { bilinear, fill });
     for (angle, scale, sheared) in [(0.0, 1.0, 0.0), (90.0, 1.0, 0.0), (33.0, 0.7, 12.0), (180.0, 1.4, -50.0)] {
-        let affine = Affine { angle, scale, shear: [sheared, 3.0], translate: [2.0, -1.5], ..Affine::NONE };
+        let affine = Affine { angle, scale, shear: [sheared, 3.0], translate: [2.0, -1.5], ..Affine::IDENTITY };
         effects.extend(samplings.map(|sampling| pair(Warp::affine(affine, size, sampling))));
     }
     let [w, h] = [size.width, size.height].map(f64::from);
@@ -53,7 +53,8 @@ fn others(size: Size) -> Vec<Pair> {
     effects
 }
 
-/// Returns one image of each kind: dark, bright, with all values, and with a single value.
+/// Returns a dark image, a bright image, an image with all values, and an image with a single
+/// value.
 fn images(size: Size, rng: &mut Rng) -> [Vec<[u8; 3]>; 4] {
     let mut image = |from: u64, levels: u64| {
         (0..size.area()).map(|_| std::array::from_fn(|_| (from + rng.below(levels)) as u8)).collect()
@@ -62,12 +63,12 @@ fn images(size: Size, rng: &mut Rng) -> [Vec<[u8; 3]>; 4] {
 }
 
 #[test]
-fn the_fast_path_of_each_effect_equals_a_simple_loop() {
+fn effects_equal_their_simple_implementations() {
     let sizes =
         [(1, 1), (1, 9), (7, 1), (2, 3), (3, 3), (21, 5), (22, 6), (63, 2), (64, 4), (65, 3), (130, 3), (40, 30)];
     for (number, (width, height)) in (0..).zip(sizes) {
         let (size, mut rng) = (Size::new(width, height), Rng::new(number, 1, 1));
-        let mut effects = others(size);
+        let mut effects = effects_without_a_row(size);
         effects.extend(rows(&mut rng).into_iter().flat_map(|(_, effects)| effects));
         for (shape, image) in images(size, &mut rng).iter().enumerate() {
             for (effect, naive) in &effects {
@@ -80,9 +81,9 @@ fn the_fast_path_of_each_effect_equals_a_simple_loop() {
     }
 }
 
-/// Tests every kind of pixel: colors, grays, and pixels with two equal channels.
+/// The image contains colors, grays, and pixels with two equal channels.
 #[test]
-fn the_hue_of_every_kind_of_pixel_turns_as_in_a_loop() {
+fn hue_rotations_equal_a_simple_loop() {
     let mut rng = Rng::new(1, 2, 3);
     for turn in [0.0, 0.5, -0.5, 0.25, 1.0 / 6.0, -1.0 / 3.0, 0.0999, -1e-8] {
         let steps = (0..=255_u8).step_by(17);
@@ -94,7 +95,7 @@ fn the_hue_of_every_kind_of_pixel_turns_as_in_a_loop() {
         let (width, mut scratch) = (image.len() as u32, Scratch::default());
         OnPixels::from(Tint::hue(turn)).run(&mut ImageMut::new(&mut found, width, 1), &mut scratch);
         for (from, found) in image.iter().zip(found.as_chunks::<3>().0) {
-            assert_eq!(*found, turn_hue(*from, turn as f32), "{from:?} turned by {turn}");
+            assert_eq!(*found, rotate_hue(*from, turn as f32), "{from:?} turned by {turn}");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Tests that the effects produce torchvision's pixels, either bit for bit, or within one where
-//! torchvision's float sums may round differently. `tests/fixtures/augmentation/make.py` creates
-//! the fixtures.
+//! Tests that effects and resizes produce the same pixels as torchvision. Values may differ by one
+//! where torchvision's sums of floats may round differently. `tests/fixtures/augmentation/make.py`
+//! wrote the fixtures.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +64,7 @@ impl Case {
             "GaussianBlur" => drawn.push(Blur::new(self.size, self.by)),
             "Affine" => {
                 let Case { angle, translate, scale, shear, .. } = *self;
-                let affine = Affine { angle, translate, scale, shear, ..Affine::NONE };
+                let affine = Affine { angle, translate, scale, shear, ..Affine::IDENTITY };
                 drawn.push(Warp::affine(affine, size, sampling));
             }
             "Perspective" => {
@@ -87,7 +87,7 @@ impl Case {
         drawn
     }
 
-    /// Returns the name of torchvision's function, including the interpolation.
+    /// Returns the name of torchvision's function, followed by the interpolation if there is one.
     fn name(&self) -> String {
         let between = if self.bilinear { "bilinear" } else { "nearest" };
         match &*self.effect {
@@ -105,9 +105,9 @@ impl Case {
     }
 }
 
-/// Returns the cases, each with the number of equal values, the total number of values, and the
-/// largest difference.
-fn compared() -> Vec<(Case, usize, usize, u8)> {
+/// Runs all cases. Returns each one with the number of values that equal torchvision's, the total
+/// number of values, and the largest difference.
+fn compare_effects() -> Vec<(Case, usize, usize, u8)> {
     let (size, image_of) = original("image.png");
     let cases: Vec<Case> = serde_json::from_slice(&std::fs::read(path("cases.json")).unwrap()).unwrap();
     let (_, expected) = original("expected.png");
@@ -123,19 +123,19 @@ fn compared() -> Vec<(Case, usize, usize, u8)> {
 }
 
 #[test]
-fn each_effect_gives_the_pixels_of_torchvision() {
-    for (case, equal, all, most) in compared() {
+fn effects_match_torchvision() {
+    for (case, equal, all, most) in compare_effects() {
         let (effect, by) = (&case.effect, case.by);
-        // For these effects, torchvision computes weighted sums of floats in a different order.
+        // For these effects, torchvision adds floats in a different order.
         let is_near = case.bilinear || matches!(&**effect, "GaussianBlur" | "Hue" | "AugMix");
         assert!(most == 0 || is_near && most == 1, "{} {effect} {by}: {equal} of {all} equal, {most} off", case.name());
         assert!((all - equal) * 100 <= all, "{} {effect} {by}: {equal} of {all} equal", case.name());
     }
 }
 
-/// Returns the resizes by name, each with the number of equal values, the total number of values,
-/// and the largest difference.
-fn resized() -> Vec<(String, usize, usize, u8)> {
+/// Runs all resizes. Returns the name of each one, the number of values that equal torchvision's,
+/// the total number of values, and the largest difference.
+fn compare_resizes() -> Vec<(String, usize, usize, u8)> {
     let (size, image_of) = original("image.png");
     let mut pixels = Pixels::new();
     pixels.reset(size).copy_from_slice(&image_of);
@@ -170,18 +170,18 @@ fn resized() -> Vec<(String, usize, usize, u8)> {
 }
 
 #[test]
-fn each_resize_gives_the_pixels_of_torchvision() {
-    for (name, equal, all, most) in resized() {
+fn resizes_match_torchvision() {
+    for (name, equal, all, most) in compare_resizes() {
         let is_near = name.contains("resize`, bilinear");
         assert!(most == 0 || is_near && most == 1, "{name}: {equal} of {all} equal, {most} off");
     }
 }
 
 #[test]
-fn the_table_of_the_documentation_is_current() {
+fn the_table_in_the_documentation_is_current() {
     let mut rows = BTreeMap::<String, (usize, usize, usize, u8)>::new();
-    let effects = compared().into_iter().map(|(case, equal, all, most)| (case.name(), equal, all, most));
-    for (name, equal, all, most) in effects.chain(resized()) {
+    let effects = compare_effects().into_iter().map(|(case, equal, all, most)| (case.name(), equal, all, most));
+    for (name, equal, all, most) in effects.chain(compare_resizes()) {
         let row = rows.entry(name).or_default();
         *row = (row.0 + 1, row.1 + equal, row.2 + all, row.3.max(most));
     }
@@ -194,7 +194,7 @@ fn the_table_of_the_documentation_is_current() {
     written::part("docs/augmentation.md", ["<!-- parity -->\n", "<!-- end of parity -->"], &table);
 }
 
-/// Fixture with boxes before and after an affine transformation.
+/// Boxes before and after an affine transformation by torchvision.
 #[derive(Deserialize)]
 struct Moved {
     angle: f64,
@@ -206,13 +206,13 @@ struct Moved {
 }
 
 #[test]
-fn boxes_follow_an_affine_transformation_as_with_torchvision() {
+fn affine_transformations_of_boxes_match_torchvision() {
     let cases: Vec<Moved> = serde_json::from_slice(&std::fs::read(path("boxes.json")).unwrap()).unwrap();
     assert_eq!(cases.len(), 4);
     let size = Size::new(48, 36);
     for Moved { angle, translate, scale, shear, from, to } in cases {
         let mut plan = Plan::resized_crop(size, Rect::full(size), size, Rect::full(size));
-        let affine = Affine { angle, translate, scale, shear, ..Affine::NONE };
+        let affine = Affine { angle, translate, scale, shear, ..Affine::IDENTITY };
         plan.drawn.push(Warp::affine(affine, size, Sampling::default()));
         for (from, theirs) in from.into_iter().zip(to) {
             let ours = plan.clip_box(from);
@@ -228,17 +228,17 @@ fn boxes_follow_an_affine_transformation_as_with_torchvision() {
 }
 
 #[test]
-fn an_effect_is_its_record() {
+fn effects_round_trip_through_their_records() {
     let (size, _) = original("image.png");
-    for (case, ..) in compared() {
+    for (case, ..) in compare_effects() {
         for effect in case.effects(size).pixels {
             assert_eq!(OnPixels::read(&effect.effect()), Some(effect));
         }
     }
 }
 
-/// Moves a bright spot with the pixels, and its position as a point. Both must end up within a
-/// pixel of each other.
+/// Transforms an image with a bright spot, and the position of the spot as a point. The center of
+/// the spot must be within a pixel of the point.
 #[test]
 fn points_follow_their_pixels() {
     let size = Size::new(90, 70);
@@ -248,7 +248,7 @@ fn points_follow_their_pixels() {
     let none = Sampling::default();
     for warps in [
         vec![Warp::affine(affine(30.0), size, none)],
-        vec![Warp::affine(Affine { angle: 180.0, ..Affine::NONE }, size, none)],
+        vec![Warp::affine(Affine { angle: 180.0, ..Affine::IDENTITY }, size, none)],
         vec![Warp::perspective(from, to, size, none).unwrap()],
         vec![Warp::affine(affine(-20.0), size, none), Warp::perspective(from, to, size, none).unwrap()],
     ] {
@@ -257,7 +257,8 @@ fn points_follow_their_pixels() {
         let mut seen = 0;
         for (x, y) in [(20, 20), (45, 35), (60, 22), (33, 50), (88, 1)] {
             let mut image = vec![0; 90 * 70 * 3];
-            // The spot has nine pixels, because a single pixel may vanish when the image shrinks.
+            // A spot of nine pixels remains visible when the image shrinks. A single pixel might
+            // not.
             for (dx, dy) in (0..9).map(|i| (i % 3, i / 3)) {
                 let (x, y) = ((x + dx - 1_usize).min(89), (y + dy - 1_usize).min(69));
                 image[(y * 90 + x) * 3] = if (dx, dy) == (1, 1) { 255 } else { 200 };
@@ -285,7 +286,7 @@ fn points_follow_their_pixels() {
 #[test]
 fn every_effect_runs_on_images_of_any_size() {
     let mut scratch = Scratch::default();
-    let cases = compared();
+    let cases = compare_effects();
     for (width, height) in [(1, 1), (1, 7), (5, 1), (2, 2), (3, 3), (7, 2)] {
         let size = Size::new(width, height);
         for (case, ..) in &cases {

@@ -1,5 +1,6 @@
-//! Tests that the Python methods, the table in the documentation and the test cases match the rows.
-//! `WARPFEED_BLESS=1 cargo test --all-features --lib rows` regenerates them.
+//! Tests that the Python methods, the table in the documentation and the test cases that are
+//! generated from the rows are current. To regenerate them, run
+//! `WARPFEED_BLESS=1 cargo test --all-features --lib rows`.
 
 use std::path::Path;
 
@@ -8,16 +9,16 @@ use crate::sampler::Rng;
 use crate::transform::ops;
 use crate::transform::ops::OnPixels;
 use crate::transform::ops::effect::Naive;
-use crate::transform::ops::row::{Row, Sheet};
+use crate::transform::ops::row::{Row, RowDescription};
 use crate::written;
 
-fn row<R: Row>(name: &str, rng: &mut Rng) -> (Sheet, Vec<Pair>)
+fn row<R: Row>(name: &str, rng: &mut Rng) -> (RowDescription, Vec<Pair>)
 where
     R::Effect: Naive + Copy + 'static,
     OnPixels: From<R::Effect>,
 {
-    assert_eq!(name, R::NAME, "the list names a row after its setter");
-    (R::sheet(), R::tried().iter().map(|row| pair(row.effect(rng))).collect())
+    assert_eq!(name, R::NAME, "the name in `effects!` must be the name of the setter");
+    (R::description(), R::with_test_values().iter().map(|row| pair(row.effect(rng))).collect())
 }
 
 macro_rules! listed {
@@ -26,38 +27,38 @@ macro_rules! listed {
         values { $($values:tt)* }
         tests { $tmod:ident::$teffect:ident { $tname:literal $top:ident }, }
     ) => {
-        /// Returns the rows, each with the effects for its test values. The last row exists only in
-        /// tests.
-        pub(super) fn rows(rng: &mut Rng) -> Vec<(Sheet, Vec<Pair>)> {
+        /// Returns the description of each row, and its effects for all test values. The last row
+        /// exists only in tests.
+        pub(super) fn rows(rng: &mut Rng) -> Vec<(RowDescription, Vec<Pair>)> {
             vec![$($(row::<ops::$mod::$op>($name, rng),)*)+ row::<ops::$tmod::$top>($tname, rng)]
         }
     };
 }
 effects!(listed);
 
-/// Returns the rows that users can call.
-pub(crate) fn sheets() -> Vec<Sheet> {
+/// Returns the descriptions of all rows except the one that exists only in tests.
+pub(crate) fn row_descriptions() -> Vec<RowDescription> {
     let mut rows = rows(&mut Rng::new(0, 0, 0));
     rows.pop();
-    rows.into_iter().map(|(sheet, _)| sheet).collect()
+    rows.into_iter().map(|(description, _)| description).collect()
 }
 
-impl Sheet {
-    /// Returns a call with option values for which the effect is visible.
-    pub(crate) fn seen(&self, probability: &str) -> String {
-        let values: Vec<&str> = self.options.iter().map(|option| option.seen).chain([probability]).collect();
+impl RowDescription {
+    /// Returns the source text of a call with options for which the effect is visible.
+    pub(crate) fn visible_call(&self, probability: &str) -> String {
+        let values: Vec<&str> = self.options.iter().map(|option| option.visible_value).chain([probability]).collect();
         format!("{}({})", self.name, values.join(", "))
     }
 
-    /// Returns the same call as a step in JSON.
-    pub(crate) fn call(&self) -> String {
-        let values = self.seen("0.1")[self.name.len() + 1..].replace('(', "[").replace(')', "]");
+    /// Returns a step in JSON with options for which the effect is visible.
+    pub(crate) fn step(&self) -> String {
+        let values = self.visible_call("0.1")[self.name.len() + 1..].replace('(', "[").replace(')', "]");
         format!("{{\"{}\": [{values}}}", self.name)
     }
 
-    /// Returns the method of Python's `Augment`.
-    fn method(&self) -> String {
-        let (mut taken, mut given) = (String::new(), String::new());
+    /// Returns the source text of the method of Python's `Augment`.
+    fn python_method(&self) -> String {
+        let (mut parameters, mut arguments) = (String::new(), String::new());
         for option in self.options {
             let name = option.name;
             let (hint, value) = match option.r#type {
@@ -66,23 +67,23 @@ impl Sheet {
                 "(f64, f64)" => ("Range", format!("_pair({name})")),
                 other => panic!("{name}: Python has no type for {other}"),
             };
-            taken += &format!("{name}: {hint}");
-            option.default.iter().for_each(|default| taken += &format!(" = {default}"));
-            taken += ", ";
-            given += &format!("{value}, ");
+            parameters += &format!("{name}: {hint}");
+            option.default.iter().for_each(|default| parameters += &format!(" = {default}"));
+            parameters += ", ";
+            arguments += &format!("{value}, ");
         }
         let doc: Vec<String> = self.doc.iter().map(|line| line.trim().replace('`', "``")).collect();
         format!(
-            "    def {name}(self, {taken}probability: float = {}) -> Augment:\n        \"\"\"{}\"\"\"\n        \
-             return self._with(\"{name}\", {given}float(probability))  # type: ignore[no-any-return]\n\n",
+            "    def {name}(self, {parameters}probability: float = {}) -> Augment:\n        \"\"\"{}\"\"\"\n        \
+             return self._with(\"{name}\", {arguments}float(probability))  # type: ignore[no-any-return]\n\n",
             self.probability,
             doc.join("\n        "),
             name = self.name
         )
     }
 
-    /// Returns the row of the table in the documentation.
-    fn described(&self) -> String {
+    /// Returns the row of the documentation's table.
+    fn table_row(&self) -> String {
         let names: Vec<&str> = self.options.iter().map(|option| option.name).chain(["probability"]).collect();
         let doc: Vec<&str> = self.doc.iter().map(|line| line.trim()).collect();
         format!("| `.{}({})` | {} |\n", self.name, names.join(", "), doc.join(" ").trim_end_matches('.'))
@@ -90,9 +91,9 @@ impl Sheet {
 }
 
 #[test]
-fn the_documentation_and_python_have_the_rows() {
-    let all = |of: &dyn Fn(&Sheet) -> String| sheets().iter().map(of).collect::<String>();
-    let table = format!("| setter | effect |\n|---|---|\n{}", all(&Sheet::described));
+fn generated_files_match_the_rows() {
+    let all = |of: &dyn Fn(&RowDescription) -> String| row_descriptions().iter().map(of).collect::<String>();
+    let table = format!("| setter | effect |\n|---|---|\n{}", all(&RowDescription::table_row));
     written::part("docs/augmentation.md", ["<!-- rows -->\n", "<!-- end of rows -->"], &table);
     // The published crate contains only the library.
     if Path::new(env!("CARGO_MANIFEST_DIR")).join("python").is_dir() {
@@ -103,23 +104,27 @@ fn the_documentation_and_python_have_the_rows() {
         let part = |path: &str, [begin, end]: [String; 2], indent: &str, text: String| {
             written::part(path, [&begin, &format!("{indent}{end}")], &text);
         };
-        part("python/warpfeed/_augment.py", by("#"), "    ", all(&Sheet::method));
-        let case = |sheet: &Sheet| {
-            format!("    \"{}\": (Augment.train(32), lambda a: a.{}),\n", sheet.name, sheet.seen("1.0"))
+        part("python/warpfeed/_augment.py", by("#"), "    ", all(&RowDescription::python_method));
+        let case = |description: &RowDescription| {
+            format!(
+                "    \"{}\": (Augment.train(32), lambda a: a.{}),\n",
+                description.name,
+                description.visible_call("1.0")
+            )
         };
         part("python/tests/test_augment.py", by("#"), "    ", all(&case));
-        let call = |sheet: &Sheet| format!("            none().{},\n", sheet.seen("1.0"));
+        let call = |description: &RowDescription| format!("            none().{},\n", description.visible_call("1.0"));
         part("tests/gpu/kernels.rs", by("//"), "            ", all(&call));
     }
 }
 
 #[test]
-fn the_first_values_of_a_row_have_a_visible_effect() {
+fn the_first_test_values_have_a_visible_effect() {
     let mut rng = Rng::new(5, 0, 0);
-    for (sheet, effects) in rows(&mut rng) {
+    for (description, effects) in rows(&mut rng) {
         let size = crate::decode::Size::new(16, 16);
         let before: Vec<[u8; 3]> =
             (0..size.area()).map(|_| std::array::from_fn(|_| rng.below(200) as u8 + 20)).collect();
-        assert!(effects[0].1.naive(&before, size) != before, "{}", sheet.name);
+        assert!(effects[0].1.naive(&before, size) != before, "{}", description.name);
     }
 }

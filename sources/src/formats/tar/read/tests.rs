@@ -1,13 +1,15 @@
+//! Tests that epochs check the shards that they read for changes.
+
 use std::fs;
 
 use super::*;
 
-/// Returns a tar with one image and its label.
-fn shard(number: usize) -> Vec<u8> {
+/// Returns a tar that contains one image and its label.
+fn shard(index: usize) -> Vec<u8> {
     let mut tar = Vec::new();
     for (name, data) in [("jpg", &b"image"[..]), ("cls", b"0")] {
         let mut block = [0; 512];
-        let path = format!("{number}.{name}");
+        let path = format!("{index}.{name}");
         block[..path.len()].copy_from_slice(path.as_bytes());
         block[124..136].copy_from_slice(format!("{:011o}\0", data.len()).as_bytes());
         block[156] = b'0';
@@ -23,26 +25,26 @@ fn shard(number: usize) -> Vec<u8> {
     tar
 }
 
-/// With 10,000 shards, an epoch checks no shard when it starts, and checks each shard that it reads
-/// exactly once.
+/// Tests that with 10,000 shards, an epoch checks no shard when it starts, and each shard that it
+/// reads once.
 #[test]
 fn epoch_checks_only_the_shards_it_reads() {
     let root = tempfile::tempdir().unwrap();
-    for number in 0..100 {
-        fs::write(root.path().join(format!("{number:02}.tar")), shard(number)).unwrap();
+    for index in 0..100 {
+        fs::write(root.path().join(format!("{index:02}.tar")), shard(index)).unwrap();
     }
     // The pattern lists each file a hundred times: `00.tar, 00.tar, ...`.
     let tar = Tar::open(root.path().join(format!("{{00..99}}{{{}}}.tar", ",".repeat(99)))).unwrap();
     assert_eq!(tar.shards.each().len(), 10_000);
-    let looked = |epoch| tar.shards.each().filter(|(file, ..)| file.looked() == epoch).count();
+    let checked_in = |epoch| tar.shards.each().filter(|(file, ..)| file.looked() == epoch).count();
     for epoch in 1..3 {
         tar.check().unwrap();
-        assert_eq!(looked(epoch), 0, "the start of an epoch checks no shard");
+        assert_eq!(checked_in(epoch), 0, "the start of an epoch checks no shard");
         let mut scratch = Vec::new();
         for index in (0..64).map(|i| i * 157 % 10_000).chain(0..8) {
             assert_eq!(tar.read(index, &mut scratch).unwrap().key(), (index / 100).to_string());
         }
-        assert_eq!(looked(epoch), 64 + 7, "64 shards, and 7 new ones among the next 8");
+        assert_eq!(checked_in(epoch), 64 + 7, "64 shards, and 7 of the next 8 are new");
     }
 }
 
@@ -56,7 +58,7 @@ fn each_epoch_checks_a_shard_and_a_changed_shard_keeps_failing() {
     tar.check().unwrap();
     assert_eq!(read().unwrap(), 1);
     fs::OpenOptions::new().append(true).open(&path).unwrap().set_len(4096).unwrap();
-    assert_eq!(read().unwrap(), 1, "already checked in this epoch");
+    assert_eq!(read().unwrap(), 1, "the shard was already checked in this epoch");
     for _ in 0..2 {
         tar.check().unwrap();
         let error = read().unwrap_err();

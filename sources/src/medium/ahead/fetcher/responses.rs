@@ -1,103 +1,106 @@
-//! Handles the outcomes of requests: bytes, an error, or no response.
+//! Handles responses, failed requests, and requests without a response.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::{Fetcher, LOOK, State};
+use super::{Fetcher, LOST_CHECK_INTERVAL, State};
 use crate::error::{Error, Result};
-use crate::medium::ahead::piece::{Flight, LOST, Outcome};
-use crate::medium::ahead::request::{ATTEMPTS, TOLD, given_up, pause, repeats};
+use crate::medium::ahead::piece::{Flight, LOST_AFTER, Outcome};
+use crate::medium::ahead::request::{MAX_ATTEMPTS, WARN_AFTER, final_error, log_retry, pause};
 
 impl Fetcher {
-    /// Handles the response to the request `flight`. `at_once` is true if the store responded
+    /// Handles the response to the request `flight`. `blocked` is true if the store responded
     /// before its `fetch` returned.
-    pub(super) fn answered(self: &Arc<Self>, flight: u64, bytes: Result<Vec<u8>>, at_once: bool) {
+    pub(super) fn answered(self: &Arc<Self>, flight: u64, bytes: Result<Vec<u8>>, blocked: bool) {
         let now = Instant::now();
         let mut guard = self.lock();
         let state = &mut *guard;
-        state.blocks |= at_once;
-        let flying = state.weight;
-        let Some(Flight { piece: number, begun, cancel, .. }) = state.land(flight) else { return };
-        let took = now.saturating_duration_since(begun);
+        state.blocks |= blocked;
+        let weight_in_flight = state.weight;
+        let Some(Flight { piece: id, sent_at, cancel, .. }) = state.remove_flight(flight) else { return };
+        let took = now.saturating_duration_since(sent_at);
         let size = bytes.as_ref().map_or(0, Vec::len) as u64;
         self.counts.bytes.fetch_add(size, Ordering::Relaxed);
-        let Some(piece) = state.pieces.get_mut(&number) else { return };
-        piece.flying -= 1;
+        let Some(piece) = state.pieces.get_mut(&id) else { return };
+        piece.in_flight -= 1;
         let len = piece.range.end - piece.range.start;
         let bytes = bytes.and_then(|bytes| match bytes.len() as u64 {
-            came if came == len => Ok(bytes),
-            came => Err(Error::in_source(format!("the store returned {came} bytes instead of {len}")).transient()),
+            received if received == len => Ok(bytes),
+            received => {
+                Err(Error::in_source(format!("the store returned {received} bytes instead of {len}")).transient())
+            }
         });
-        let done = piece.answered || piece.left == 0;
+        let done = piece.answered || piece.unread == 0;
         let mut outage = None;
         match bytes {
             Ok(bytes) => {
-                state.told = false;
+                state.outage_logged = false;
                 piece.answered = true;
                 piece.answer.set(Outcome::Bytes(Arc::new(bytes)));
-                let others = state.flights.values().filter(|other| other.piece == number);
+                let others = state.flights.values().filter(|other| other.piece == id);
                 others.for_each(|other| other.cancel.cancel());
                 let full = !state.queue.is_empty();
                 self.counts.answered(took, cancel.first_byte().unwrap_or(took), size as usize);
-                state.pace.answered(took, size, flying, full);
+                state.pace.answered(took, size, weight_in_flight, full);
             }
-            // The piece is complete, or another request for the same bytes is in flight and may
-            // succeed.
-            Err(_) if done || piece.flying > 0 => {}
-            Err(e) => outage = self.failed(state, number, e, now),
+            // Ignore the error: the piece is complete, or another request for the same bytes is in
+            // flight and may succeed.
+            Err(_) if done || piece.in_flight > 0 => {}
+            Err(e) => outage = self.failed(state, id, e, now),
         }
-        state.release(number);
-        self.go_on(guard);
-        // Log only after the lock is released, because the user's logger may call back into the
-        // fetcher on this thread.
+        state.release(id);
+        self.resume(guard);
+        // Release the lock before logging, because the user's logger may call back into the fetcher
+        // on this thread.
         if let Some((attempt, e)) = outage {
-            repeats(attempt, &e);
+            log_retry(attempt, &e);
         }
     }
 
-    /// Handles a failed attempt for piece `number`, and schedules a retry if the error is
-    /// transient. Returns the number of the attempt and the error if they should be logged.
-    fn failed(&self, state: &mut State, number: u64, e: Error, now: Instant) -> Option<(u32, Error)> {
-        let piece = state.pieces.get_mut(&number)?;
+    /// Handles a failed attempt to fetch a piece. If the error is transient, schedules a retry.
+    /// Returns the number of attempts and the error if the failure should be logged.
+    fn failed(&self, state: &mut State, id: u64, e: Error, now: Instant) -> Option<(u32, Error)> {
+        let piece = state.pieces.get_mut(&id)?;
         let object = self.parts.object(piece.object);
         if e.is_throttled() {
             self.counts.refusals.fetch_add(1, Ordering::Relaxed);
             state.pace.refused(now.saturating_duration_since(self.opened));
         }
-        if !e.is_transient() || piece.attempts >= ATTEMPTS {
+        if !e.is_transient() || piece.attempts >= MAX_ATTEMPTS {
             piece.answered = true;
-            piece.answer.set(Outcome::Failed(given_up(e, object, piece.range.clone(), piece.attempts)));
+            piece.answer.set(Outcome::Failed(final_error(e, object, piece.range.clone(), piece.attempts)));
             return None;
         }
         self.counts.retries.fetch_add(1, Ordering::Relaxed);
-        state.later.insert((now + pause(piece.attempts, number), number));
-        let is_told = piece.attempts >= TOLD && std::mem::replace(&mut state.told, true);
-        (!is_told).then(|| (piece.attempts.min(TOLD), e.at_path(&object.url)))
+        state.retries.insert((now + pause(piece.attempts, id), id));
+        let is_logged = piece.attempts >= WARN_AFTER && std::mem::replace(&mut state.outage_logged, true);
+        (!is_logged).then(|| (piece.attempts.min(WARN_AFTER), e.at_path(&object.url)))
     }
 
-    /// Retries requests to which the store never responded.
-    pub(super) fn look_for_lost(&self, state: &mut State, now: Instant) {
-        if now < state.looked + LOOK {
+    /// Retries requests to which the store has not responded. Does nothing if called again within
+    /// [`LOST_CHECK_INTERVAL`].
+    pub(super) fn retry_lost(&self, state: &mut State, now: Instant) {
+        if now < state.last_lost_check + LOST_CHECK_INTERVAL {
             return;
         }
-        state.looked = now;
+        state.last_lost_check = now;
         let lost: Vec<u64> =
-            state.flights.iter().filter_map(|(number, flight)| flight.is_lost(now).then_some(*number)).collect();
+            state.flights.iter().filter_map(|(id, flight)| flight.is_lost(now).then_some(*id)).collect();
         for flight in lost {
-            let Some(Flight { piece: number, cancel, .. }) = state.land(flight) else { continue };
+            let Some(Flight { piece: id, cancel, .. }) = state.remove_flight(flight) else { continue };
             cancel.cancel();
-            let Some(piece) = state.pieces.get_mut(&number) else { continue };
-            piece.flying -= 1;
-            if piece.answered || piece.flying > 0 || piece.left == 0 {
-                state.release(number);
+            let Some(piece) = state.pieces.get_mut(&id) else { continue };
+            piece.in_flight -= 1;
+            if piece.answered || piece.in_flight > 0 || piece.unread == 0 {
+                state.release(id);
                 continue;
             }
-            if piece.attempts < ATTEMPTS {
-                state.later.insert((now, number));
+            if piece.attempts < MAX_ATTEMPTS {
+                state.retries.insert((now, id));
             } else {
-                let e = Error::in_source(format!("the store did not answer within {} s", LOST.as_secs()));
-                let e = given_up(e, self.parts.object(piece.object), piece.range.clone(), piece.attempts);
+                let e = Error::in_source(format!("the store did not answer within {} s", LOST_AFTER.as_secs()));
+                let e = final_error(e, self.parts.object(piece.object), piece.range.clone(), piece.attempts);
                 piece.answered = true;
                 piece.answer.set(Outcome::Failed(e));
             }

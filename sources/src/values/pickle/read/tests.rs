@@ -1,11 +1,11 @@
-//! Uses `tests/fixtures/formats/pickles`: values that Python pickled in every protocol.
+//! Tests on the pickles in `tests/fixtures/formats/pickles`, which Python wrote in every protocol.
 
 use std::path::Path;
 
 use super::*;
 use crate::values::pickle::append_json;
 
-/// Returns the type, the name with the protocol, the pickle and the expected value of each fixture.
+/// Returns each fixture: its type, its name and protocol, the pickle, and the expected value.
 fn fixtures() -> Vec<(String, String, Vec<u8>, String)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats/pickles/pickles.txt");
     let text = std::fs::read_to_string(path).unwrap();
@@ -32,7 +32,7 @@ fn cause(pickle: &[u8]) -> String {
 }
 
 #[test]
-fn plain_data_of_every_protocol_reads_as_python_wrote_it() {
+fn plain_data_is_read_in_every_protocol() {
     for (name, pickle, expected) in of_kind("plain") {
         let nodes = read(&pickle).unwrap_or_else(|e| panic!("{name}: {e}"));
         let mut json = Vec::new();
@@ -44,18 +44,18 @@ fn plain_data_of_every_protocol_reads_as_python_wrote_it() {
 }
 
 #[test]
-fn bytes_of_every_protocol_are_read_without_copies() {
+fn bytes_are_read_in_every_protocol_without_copies() {
     for (name, pickle, expected) in of_kind("bytes") {
         let nodes = read(&pickle).unwrap_or_else(|e| panic!("{name}: {e}"));
         let Node::Bytes(bytes) = nodes.root() else { panic!("{name}") };
         assert_eq!(**bytes, unhex(&expected), "{name}");
-        let plain = name.starts_with("bytes") && name.ends_with(['3', '4', '5']);
-        assert!(!plain || matches!(bytes, Cow::Borrowed(_)), "{name}: copied");
+        let is_unescaped = name.starts_with("bytes") && name.ends_with(['3', '4', '5']);
+        assert!(!is_unescaped || matches!(bytes, Cow::Borrowed(_)), "{name}: copied");
     }
 }
 
 #[test]
-fn arrays_of_every_protocol_have_the_elements_of_numpy() {
+fn arrays_are_read_in_every_protocol() {
     for (name, pickle, expected) in of_kind("array") {
         let nodes = read(&pickle).unwrap_or_else(|e| panic!("{name}: {e}"));
         let Node::Array(array) = nodes.root() else { panic!("{name}") };
@@ -92,10 +92,10 @@ fn hostile_pickles_use_little_memory() {
     assert!(cause(b"\x80\x04N\x72\xff\xff\xff\xff.").contains("entry 4294967295 of the memo"));
     assert!(cause(b"\x80\x04\x8b\xff\xff\xff\xff.").contains("claimed"));
     assert!(cause(b"\x80\x04(K\x01K\x02").contains("no end"));
-    // A list that contains itself, and 2^60 references to one list: conversion to JSON fails,
-    // reading succeeds.
-    let own = read(b"\x80\x04]\x94h\x00a.").unwrap();
-    assert!(append_json(&own, own.root_id(), &mut Vec::new()).is_err());
+    // A list that contains itself, and nested lists with 2^60 references to one list, can be read
+    // but not converted to JSON.
+    let cyclic = read(b"\x80\x04]\x94h\x00a.").unwrap();
+    assert!(append_json(&cyclic, cyclic.root_id(), &mut Vec::new()).is_err());
     let mut wide = b"\x80\x04]\x94".to_vec();
     (0..60).for_each(|_| wide.extend(b"]q\x01(h\x00h\x00eq\x00"));
     wide.push(b'.');
@@ -104,11 +104,11 @@ fn hostile_pickles_use_little_memory() {
     let deep = [&b"]".repeat(100)[..], &b"a".repeat(99), b"."].concat();
     let deep = read(&deep).unwrap();
     assert!(append_json(&deep, deep.root_id(), &mut Vec::new()).unwrap_err().cause().contains("deep"));
-    // A single string that is converted to bytes a thousand times.
-    let mut again = b"c_codecs\nencode\nq\x00X\x00\x02\x00\x00".to_vec();
-    again.extend([b'x'; 512]);
-    again.extend(b"X\x06\x00\x00\x00latin1\x86q\x01");
-    (0..1000).for_each(|_| again.extend(b"h\x00h\x01R"));
-    again.push(b'.');
-    assert!(cause(&again).contains("bytes converted in a pickle of"));
+    // A single string is converted to bytes a thousand times.
+    let mut repeated = b"c_codecs\nencode\nq\x00X\x00\x02\x00\x00".to_vec();
+    repeated.extend([b'x'; 512]);
+    repeated.extend(b"X\x06\x00\x00\x00latin1\x86q\x01");
+    (0..1000).for_each(|_| repeated.extend(b"h\x00h\x01R"));
+    repeated.push(b'.');
+    assert!(cause(&repeated).contains("bytes converted in a pickle of"));
 }

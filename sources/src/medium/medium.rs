@@ -1,3 +1,5 @@
+//! [`Medium`]: opens the files of a dataset on this machine or in a store.
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -5,11 +7,11 @@ use std::sync::Arc;
 use super::HeldFile;
 use crate::error::{Error, Result};
 use crate::machine::file;
-use crate::machine::parallel::{ASKING, in_parallel, on_threads};
+use crate::machine::parallel::{STORE_THREADS, in_parallel, on_threads};
 use crate::medium::ahead::Remote;
 use crate::model::Object;
 
-/// Where the files of a dataset are, and how they are opened.
+/// Opens the files of a dataset, which are on this machine or in a store.
 #[derive(Clone)]
 pub(crate) enum Medium {
     /// Local files.
@@ -19,24 +21,24 @@ pub(crate) enum Medium {
     },
     Store {
         remote: Arc<Remote>,
-        /// Known objects, sorted by URL.
+        /// The objects that have been listed, sorted by URL.
         listed: Arc<[Object]>,
     },
 }
 
 impl Medium {
-    /// Lists the objects below `folder` in advance if the medium is a store that supports listing,
-    /// and returns the medium. One listing replaces a request per file, and pins the versions of
-    /// all files at the same moment.
+    /// Returns the medium after listing the objects below `folder`, if the medium is a store that
+    /// supports listing. The listing saves one request per file, and fixes the versions of all
+    /// files at the same moment.
     pub(crate) fn listed(self, folder: &Path) -> Self {
         let url = folder.to_str().unwrap_or_default();
         let mut medium = self;
-        // If the store cannot list objects, opening each file costs one request.
+        // Ignore errors: without a listing, opening a file sends a request for its version.
         let _ = medium.list(url);
         medium
     }
 
-    /// Lists the objects below `url` if the medium is a store and they have not been listed yet.
+    /// Lists the objects below `url`, if the medium is a store and has not listed them yet.
     ///
     /// # Errors
     /// If the objects cannot be listed.
@@ -56,14 +58,13 @@ impl Medium {
         matches!(self, Medium::Store { .. })
     }
 
-    /// Returns the folder that contains `path`, or `None` if `path` is a bucket, which has no
-    /// parent folder.
+    /// Returns the folder that contains `path`, or `None` if `path` is a bucket.
     pub(crate) fn parent(&self, path: &Path) -> Option<PathBuf> {
         match self {
             Medium::Machine { .. } => path.parent().map(Path::to_owned),
             Medium::Store { .. } => {
-                let (above, _) = path.to_str()?.trim_end_matches('/').rsplit_once('/')?;
-                above.split_once("://").filter(|(_, bucket)| !bucket.is_empty()).map(|_| above.into())
+                let (parent, _) = path.to_str()?.trim_end_matches('/').rsplit_once('/')?;
+                parent.split_once("://").filter(|(_, bucket)| !bucket.is_empty()).map(|_| parent.into())
             }
         }
     }
@@ -76,19 +77,19 @@ impl Medium {
         }
     }
 
-    /// Returns the files directly in `folder` whose names satisfy `is`, sorted. Hidden files are
-    /// skipped. A folder in a store must have been [listed](Medium::listed).
+    /// Returns the sorted paths of the files directly in `folder` for whose names `matches` returns
+    /// true. Skips hidden files. A folder in a store must have been [listed](Medium::listed).
     ///
     /// # Errors
     /// If the folder cannot be listed.
-    pub(crate) fn files_in(&self, folder: &Path, is: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>> {
-        let is = |name: &str| !name.starts_with('.') && is(name);
+    pub(crate) fn files_in(&self, folder: &Path, matches: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>> {
+        let matches = |name: &str| !name.starts_with('.') && matches(name);
         let mut files = Vec::new();
         match self {
             Medium::Machine { .. } => {
                 for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {
                     let path = entry.map_err(|e| Error::io(folder, &e))?.path();
-                    if is(&path.file_name().unwrap_or_default().to_string_lossy()) && file::is_file(&path)? {
+                    if matches(&path.file_name().unwrap_or_default().to_string_lossy()) && file::is_file(&path)? {
                         files.push(path);
                     }
                 }
@@ -96,7 +97,7 @@ impl Medium {
             Medium::Store { listed, .. } => {
                 let root = url_of(folder)?.trim_end_matches('/');
                 let name = |object: &Object| object.url.strip_prefix(root)?.strip_prefix('/').map(str::to_owned);
-                let names = listed.iter().filter_map(name).filter(|name| !name.contains('/') && is(name));
+                let names = listed.iter().filter_map(name).filter(|name| !name.contains('/') && matches(name));
                 files.extend(names.map(|name| self.join(folder, &name)));
             }
         }
@@ -104,7 +105,7 @@ impl Medium {
         Ok(files)
     }
 
-    /// Opens the file or the object at `path`, which is a URL if the medium is a store.
+    /// Opens the file at `path`, or the object if `path` is a URL.
     ///
     /// # Errors
     /// If the file does not exist or cannot be opened.
@@ -115,7 +116,7 @@ impl Medium {
         };
         let url = url_of(path)?;
         let object = match listed.binary_search_by(|object| object.url.as_str().cmp(url)) {
-            Ok(place) => listed[place].clone(),
+            Ok(index) => listed[index].clone(),
             Err(_) => {
                 let url = url.to_owned();
                 remote.repeated(move |store| store.object(&url))?
@@ -127,18 +128,18 @@ impl Medium {
     /// Reads a whole file of at most `most` bytes.
     ///
     /// # Errors
-    /// If the file is larger or cannot be read.
+    /// If the file has more than `most` bytes or cannot be read.
     pub(crate) fn read(&self, path: &Path, most: u64) -> Result<Vec<u8>> {
         match self {
             Medium::Machine { .. } => file::read(path, most).map_err(|e| Error::io(path, &e)),
-            Medium::Store { .. } => whole(&self.open(path)?, most),
+            Medium::Store { .. } => read_whole(&self.open(path)?, most),
         }
     }
 
     /// Like [`read`](Medium::read), but returns `None` if the file does not exist.
     ///
     /// # Errors
-    /// The errors of [`read`](Medium::read). Also fails if a store does not respond.
+    /// As for [`read`](Medium::read), and if a store does not respond.
     pub(crate) fn find(&self, path: &Path, most: u64) -> Result<Option<Vec<u8>>> {
         let Medium::Store { remote, listed } = self else {
             return file::exists(path)?.then(|| self.read(path, most)).transpose();
@@ -149,25 +150,25 @@ impl Medium {
             return found.map(|_| self.read(path, most)).transpose();
         }
         let found = remote.repeated(move |store| match store.object(&url) {
-            // Not every store can tell a missing object from other errors, so every permanent error
-            // counts as a missing object.
+            // Treat every permanent error as a missing object, because not all stores distinguish
+            // them.
             Err(e) if !e.is_transient() => Ok(None),
             found => found.map(Some),
         })?;
-        found.map(|object| whole(&HeldFile::stored(object, remote.clone()), most)).transpose()
+        found.map(|object| read_whole(&HeldFile::stored(object, remote.clone()), most)).transpose()
     }
 
     /// Calls `open` for each item on several threads, and returns the results in the order of the
     /// items.
     ///
     /// # Errors
-    /// The error of the first item that fails.
+    /// Returns the error of the first item for which `open` fails.
     pub(crate) fn in_parallel<T: Sync, R: Send>(
         &self,
         items: &[T],
         open: impl Fn(&T) -> Result<R> + Sync + Send,
     ) -> Result<Vec<R>> {
-        if self.is_store() { on_threads(ASKING, items, open) } else { in_parallel(items, open) }
+        if self.is_store() { on_threads(STORE_THREADS, items, open) } else { in_parallel(items, open) }
     }
 }
 
@@ -175,8 +176,8 @@ fn url_of(path: &Path) -> Result<&str> {
     path.to_str().ok_or_else(|| Error::in_source("the URL is not UTF-8").at_path(path))
 }
 
-/// Reads the whole `file`, which may have at most `most` bytes.
-fn whole(file: &HeldFile, most: u64) -> Result<Vec<u8>> {
+/// Reads the whole of `file`, which may have at most `most` bytes.
+fn read_whole(file: &HeldFile, most: u64) -> Result<Vec<u8>> {
     if file.len() > most {
         let cause = format!("the file exceeds the limit of {most} bytes");
         return Err(Error::in_source(cause).at_path(&file.path));

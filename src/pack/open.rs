@@ -1,3 +1,5 @@
+//! Opens the [`Destination`] of a pack: a local folder or an object store.
+
 use std::path::Path;
 
 use super::destination::Destination;
@@ -6,11 +8,11 @@ use super::stored::Stored;
 use crate::error::Result;
 use crate::source::{Location, Stores};
 
-/// Opens the destination for `target`, a path or a URL that ends in `.tar`.
+/// Opens the destination for `target`, which is a path or a URL that ends in `.tar`.
 ///
 /// # Errors
 /// If `target` has a different ending, or if its store is unknown or read-only.
-pub(super) fn destination(target: &Path, stores: &Stores) -> Result<Box<dyn Destination>> {
+pub(super) fn open_destination(target: &Path, stores: &Stores) -> Result<Box<dyn Destination>> {
     match Location::of(target) {
         Location::Path(path) => Ok(Box::new(Files::new(&path))),
         Location::Url(url) => Ok(Box::new(Stored::new(&url, stores.of(&url)?.clone())?)),

@@ -1,0 +1,471 @@
+"""Mixtures whose shares change, weights that change, and zipped datasets, compared with lists."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Iterator
+
+import numpy as np
+import pytest
+import warpfeed
+
+from conftest import need
+
+MASK = (1 << 64) - 1
+
+
+class Rows:
+    """A dataset of numbers."""
+
+    def __init__(self, count: int, first: int = 0) -> None:
+        self.count, self.first = count, first
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"x.npy": np.array([self.first + index], np.int64)}
+
+
+def loader(data: Any, **options: Any) -> warpfeed.Loader:
+    fields = {"x": warpfeed.NdArray("i64", [1])}
+    return warpfeed.Loader(data, drop_field=["image", "label"], fields=fields, output="numpy", num_workers=1, **options)
+
+
+# A mixture, implemented with lists. Only the permutations have the same algorithm as the loader.
+
+
+def mix(x: int) -> int:
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
+    return x ^ (x >> 31)
+
+
+def shuffled(count: int, seed: int, epoch: int) -> list[int]:
+    """The order of `count` samples in an epoch: a Feistel network with cycle walking."""
+    key = mix(seed ^ mix(epoch ^ 0x5851F42D4C957F2D))
+    half = max(1, ((max(count, 1) - 1).bit_length() + 1) // 2)
+    order = []
+    for value in range(count):
+        while True:
+            left, right = value >> half, value & ((1 << half) - 1)
+            for step in range(8):
+                left, right = right, left ^ mix(right ^ mix((key + step) & MASK)) & ((1 << half) - 1)
+            value = left << half | right
+            if value < count:
+                break
+        order.append(value)
+    return order
+
+
+def quotas(shares: list[float], draws: int) -> list[int]:
+    """The draws from each dataset: the largest remainder method, on floats as in the loader."""
+    largest = max(shares)
+    if largest == 0:
+        return [0] * len(shares)
+    total = 0.0
+    for share in shares:
+        total += share / largest
+    exact = [share / largest / total * draws for share in shares]
+    counts = [int(x) for x in exact]
+    order = sorted((k for k in range(len(shares)) if shares[k] > 0), key=lambda k: -(exact[k] % 1))
+    for k in (order * draws)[: draws - sum(counts)]:
+        counts[k] += 1
+    return counts
+
+
+def normal(shares: list[float]) -> list[float]:
+    # The same operations as in the loader, because remainders may be tied.
+    largest, total = max(shares), 0.0
+    for share in shares:
+        total += share / largest
+    return [share / largest / total for share in shares]
+
+
+def half_cosine(x: float) -> float:
+    """(1 - cos(pi x)) / 2, with the operations of the loader."""
+    angle = math.pi / 2 * x
+    term = sine = angle
+    for n in range(2, 24, 2):
+        term *= -angle * angle / (n * (n + 1.0))
+        sine += term
+    assert math.isclose(sine * sine, (1 - math.cos(math.pi * x)) / 2, abs_tol=1e-14)
+    return sine * sine
+
+
+def shares_at(now: int, first: list[float], schedule: list[Any], span: int) -> list[float]:
+    """The shares after `now` samples. Each entry of the schedule is (start, end, curve, shares)."""
+    found, before = first, normal(first)
+    for start, end, curve, shares in schedule:
+        steps = min((end - start) // span, 100)
+        for step in range(steps):
+            if start + (end - start) * step // steps <= now:
+                x = (step + 0.5) / steps
+                x = x if curve == "linear" else half_cosine(x)
+                found = [a + (b - a) * x for a, b in zip(before, normal(shares), strict=True)]
+        if end <= now:
+            found = shares
+        before = normal(shares)
+    return found
+
+
+def endless(count: int, seed: int) -> Iterator[int]:
+    epoch = 0
+    while True:
+        yield from shuffled(count, seed, epoch)
+        epoch += 1
+
+
+def draws(
+    counts: list[int], shares: Any, seed: int, round_: int, unit: int, once: list[int], samples: int
+) -> list[int]:
+    """The first samples of a mixture. ``shares(now)`` are the shares after ``now`` samples."""
+    streams = [endless(count, mix(seed ^ mix(k))) for k, count in enumerate(counts)]
+    left = [counts[k] // unit if k in once else 1 << 60 for k in range(len(counts))]
+    found: list[int] = []
+    number = 0
+    while len(found) < samples:
+        now = [share if left[k] else 0.0 for k, share in enumerate(shares(number * round_ * unit))]
+        taken = [0] * len(counts)
+        while True:
+            more = quotas(now, round_ - sum(taken))
+            over = [k for k in range(len(counts)) if more[k] > left[k]]
+            if not over:
+                taken = [a + b for a, b in zip(taken, more, strict=True)]
+                break
+            for k in over:
+                taken[k], now[k] = left[k], 0.0
+        drawn = [k for k in range(len(counts)) for _ in range(taken[k])]
+        tickets = [[sum(counts[:k]) + next(streams[k]) for _ in range(unit)] for k in drawn]
+        left = [a - b for a, b in zip(left, taken, strict=True)]
+        for place in shuffled(len(tickets), ~seed & MASK, number):
+            found += tickets[place]
+        if len(tickets) < round_:
+            break
+        number += 1
+    return found[:samples]
+
+
+def delivered(make: Any, epochs: int, rng: random.Random, change: Any = None) -> list[int]:
+    """The samples of all ranks, with a different number of ranks after each of several stops."""
+    found: list[int] = []
+    state: Any = None
+    step = 0
+    while True:
+        world = rng.randint(1, 3)
+        ranks = [make(rank=rank, world_size=world, prefetch=rng.randint(1, 4), resume=state) for rank in range(world)]
+        stop = step + rng.randint(1, 12)
+        over = False
+        while step < stop and not over:
+            if ranks[0].epoch >= epochs:
+                over = True
+                break
+            epoch = ranks[0].epoch
+            iterators = [iter(rank) for rank in ranks]
+            while step < stop:
+                batches: list[Any] = [next(iterator, None) for iterator in iterators]
+                if batches[0] is None:
+                    break
+                found += [id for batch in batches for id, valid in zip(batch.ids, batch.valid, strict=True) if valid]
+                step += 1
+                if change is not None:
+                    for rank in ranks:
+                        change(rank, epoch, batches[0].number)
+        states = [json.dumps(rank.state_dict()) for rank in ranks]
+        assert len(set(states)) == 1, "all ranks have the same state"
+        state = json.loads(states[0])
+        for rank in ranks:
+            rank.close()
+        if over:
+            return found
+
+
+@pytest.mark.parametrize("number", range(int(os.environ.get("WARPFEED_MIXTURES", "12"))))
+def test_a_mixture_equals_a_list_that_is_built_draw_by_draw(number: int) -> None:
+    rng = random.Random(number)
+    counts = [rng.randint(8, 40) for _ in range(rng.randint(1, 4))]
+    batch, round_, seed = rng.randint(3, 7), rng.randint(15, 40), rng.getrandbits(64)
+    once = [k for k in range(len(counts)) if rng.random() < 0.2 and counts[k] >= batch]
+    per_set = rng.random() < 0.3
+    unit = batch if per_set else 1
+
+    def any_shares() -> list[float]:
+        # Each dataset has a share, so that the length of the run does not change.
+        return [float(rng.randint(1, 4)) for _ in counts]
+
+    total = sum(counts) // unit * unit
+    steps = -(-total // batch)
+    first, schedule, given, end = any_shares(), [], [], 0
+    for _ in range(rng.randint(0, 2)):
+        start, new = end + rng.randint(0, 60), any_shares()
+        curve: Any = rng.choice(["linear", "cosine"])
+        if rng.random() < 0.5:
+            step = start // total * steps + start % total // batch + 1
+            start = end = step // steps * total + step % steps * batch
+            given.append(warpfeed.Shares(new, step=step))
+        else:
+            end = start + rng.randint(1, 400)
+            given.append(warpfeed.Shares(new, sample=(start, end), curve=curve))
+        schedule.append((start, end, curve, new))
+    calls: list[tuple[int, list[float]]] = []
+    planned = {rng.randint(0, 3 * steps): (any_shares(), rng.randint(0, 5)) for _ in range(rng.randint(0, 3))}
+
+    def make(**options: Any) -> warpfeed.Loader:
+        parts = [(Rows(count), share) for count, share in zip(counts, first, strict=True)]
+        data = warpfeed.Mixture(parts, schedule=given, round=round_, once=once, per_set_batches=per_set)
+        return loader(data, seed=seed, global_batch_size=batch, **options)
+
+    def change(rank: warpfeed.Loader, epoch: int, number: int) -> None:
+        step = epoch * steps + number
+        if step in planned:
+            shares, after = planned[step]
+            rank.set_mixture(shares, after=after)
+            at = step + 1 + after
+            calls.append((at // steps * total + at % steps * batch, shares))
+
+    found = delivered(make, 3, rng, change)
+
+    def shares(now: int) -> list[float]:
+        active: list[tuple[int, list[float]]] = []
+        for call in calls:
+            active = [other for other in active if other[0] < call[0]] + [call]
+        effective = [values for at, values in active if at <= now]
+        return effective[-1] if effective else shares_at(now, first, schedule, round_ * unit)
+
+    assert found == draws(counts, shares, seed, round_, unit, once, 3 * total)
+
+
+def test_changed_weights_apply_from_the_stated_batch_on() -> None:
+    def make(weights: Any = None, **options: Any) -> warpfeed.Loader:
+        return loader(Rows(60), weights=weights or [1.0] * 60, seed=4, global_batch_size=9, **options)
+
+    new = [float(index < 6) for index in range(60)]
+    old_ids, new_ids = ([list(batch.ids) for batch in make(weights)] for weights in (None, new))
+    changed = make(prefetch=4)
+    found = []
+    for batch in changed:
+        found.append(list(batch.ids))
+        if batch.number == 1:
+            assert changed.set_weights(np.array(new), after=2) == (0, 4)
+    assert found == old_ids[:4] + new_ids[4:]
+    copy = pickle.loads(pickle.dumps(changed))
+    assert json.dumps(copy.state_dict()) == json.dumps(changed.state_dict())
+    assert [list(batch.ids) for batch in copy] == [list(batch.ids) for batch in changed]
+
+
+TRAIN = """
+import json, os, sys, time
+import numpy as np
+import warpfeed
+from test_mixtures import Rows, loader
+
+rank, world, folder, last = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+state, losses = None, [1.0, 1.0, 1.0]
+if os.path.exists(f"{folder}/state"):
+    state, losses = json.load(open(f"{folder}/state"))
+parts = [(Rows(count), 1.0) for count in (40, 25, 60)]
+data = warpfeed.Mixture(parts, round=30)
+train = loader(data, seed=8, global_batch_size=12, rank=rank, world_size=world, prefetch=3, resume=state)
+step = 0
+while train.epoch < 6:
+    for batch in train:
+        step = batch.epoch * len(train) + batch.number
+        ids = [id for id, valid in zip(batch.ids, batch.valid) if valid]
+        with open(f"{folder}/{step}.{rank}.{world}.new", "w") as file:
+            json.dump(ids, file)
+        os.rename(f"{folder}/{step}.{rank}.{world}.new", f"{folder}/{step}.{rank}.{world}")
+        # The losses of the global batch, as an all-gather would give them.
+        names = [f"{folder}/{step}.{other}.{world}" for other in range(world)]
+        while not all(map(os.path.exists, names)):
+            time.sleep(0.001)
+        seen = [train.part(id) for name in names for id in json.load(open(name))]
+        losses = [0.7 * loss + seen.count(part) % 4 for part, loss in enumerate(losses)]
+        train.set_mixture([loss + 0.1 for loss in losses], after=step % 3)
+        if rank == 0:
+            with open(f"{folder}/state.new", "w") as file:
+                json.dump([train.state_dict(), losses], file)
+            os.rename(f"{folder}/state.new", f"{folder}/state")
+        if step == last:
+            time.sleep(60)
+"""
+
+
+def batches_of(folder: Path) -> dict[int, list[int]]:
+    """The samples of each global batch."""
+    found: dict[int, list[int]] = {}
+    for path in sorted(folder.glob("*.*.*")):
+        step, rank, world = path.name.split(".")[:3]
+        if path.name.endswith(".new") or not (folder / f"{step}.{int(world) - 1}.{world}").exists():
+            continue
+        if rank == "0":
+            names = [folder / f"{step}.{other}.{world}" for other in range(int(world))]
+            ids = [id for name in names for id in json.loads(name.read_text())]
+            assert found.setdefault(int(step), ids) == ids
+    return found
+
+
+def test_two_killed_ranks_that_follow_losses_resume_on_one(tmp_path: Path) -> None:
+    def start(folder: Path, world: int, last: int) -> list[subprocess.Popen[bytes]]:
+        folder.mkdir(exist_ok=True)
+        root = Path(__file__).resolve().parent
+        paths = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
+        environment = {**os.environ, "PYTHONPATH": paths}
+        command = [sys.executable, "-c", TRAIN]
+        return [
+            subprocess.Popen([*command, str(rank), str(world), str(folder), str(last)], env=environment, cwd=root)
+            for rank in range(world)
+        ]
+
+    whole = start(tmp_path / "whole", 1, -1)
+    killed = start(tmp_path / "killed", 2, 23)
+    until = time.monotonic() + 120
+    while not (tmp_path / "killed" / "23.0.2").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    time.sleep(0.3)
+    for process in killed:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    (resumed,) = start(tmp_path / "killed", 1, -1)
+    assert [process.wait(120) for process in (*whole, resumed)] == [0, 0]
+    expected, found = batches_of(tmp_path / "whole"), batches_of(tmp_path / "killed")
+    assert len(expected) == 6 * 11
+    assert found == expected
+
+
+def test_ranks_with_different_shares_are_an_error(tmp_path: Path) -> None:
+    need("torch")
+    script = tmp_path / "script.py"
+    script.write_text(
+        """
+import json, sys
+import torch.distributed as dist
+import torch.multiprocessing as mp
+import warpfeed
+from test_mixtures import Rows, loader
+
+def said(call):
+    try:
+        return call()
+    except warpfeed.ConfigError as e:
+        return str(e)
+
+def work(rank, folder):
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    data = warpfeed.Mixture([(Rows(40), 1.0), (Rows(40), 1.0)], round=20)
+    mixed = loader(data, batch_size=4, distributed=True)
+    weighted = loader(Rows(40), weights=[1.0] * 40, batch_size=4, distributed=True)
+    found = []
+    for call in (
+        lambda: mixed.set_mixture([1.0, 2.0]),
+        lambda: mixed.set_mixture([1.0, 2.0 + rank]),
+        lambda: mixed.set_mixture([1.0, 2.0], after=5 * rank),
+        lambda: weighted.set_weights([2.0] * 40),
+        lambda: weighted.set_weights([2.0] * 39 + [rank]),
+    ):
+        if rank:
+            dist.barrier()
+        found.append(said(call))
+        if not rank:
+            dist.barrier()
+        dist.barrier()
+    with open(f"{folder}/{rank}.json", "w") as file:
+        json.dump(found, file)
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    mp.start_processes(work, (sys.argv[1],), nprocs=2, start_method="spawn")
+"""
+    )
+    paths = os.pathsep.join(filter(None, [str(Path(__file__).resolve().parent), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, str(script), str(tmp_path)]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
+    assert all(isinstance(place, list) for place in first), first
+    assert second[0] == second[3] == [0, 0]
+    for number, word in ((1, "values"), (2, "position"), (4, "values")):
+        assert f"rank 1 differs from the rank that began first in: {word}" in second[number], second
+
+
+def test_zipped_datasets_equal_a_list_of_pairs(mini: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "emb.npy", np.arange(64 * 3, dtype=np.float32).reshape(64, 3))
+    zipped = warpfeed.Zip([mini, tmp_path / "emb.npy"], check_keys=False)
+    options: Any = dict(augment=warpfeed.Augment.train(32), batch_size=16, shuffle=True, seed=3, output="numpy")
+    alone = warpfeed.Loader(mini, **options)
+    both = warpfeed.Loader(zipped, fields={"emb": warpfeed.NdArray("f32", [3])}, **options)
+    assert both.classes == alone.classes
+    for one, two in zip(alone, both, strict=True):
+        assert (one[0] == two["image"]).all() and (one[1] == two["label"]).all()
+        assert two["emb"].tolist() == [[id * 3.0, id * 3 + 1.0, id * 3 + 2.0] for id in two.ids]
+    keyed = warpfeed.Loader(warpfeed.Zip([mini, tmp_path / "emb.npy"]), **options)
+    with pytest.raises(warpfeed.WarpfeedError, match="has the key .* in dataset 0 .folder. and .* in dataset 1"):
+        next(iter(keyed))
+    np.save(tmp_path / "emb.npy", np.zeros((63, 3), np.float32))
+    with pytest.raises(warpfeed.ConfigError, match="has 63 samples, but dataset 0 .folder. has 64"):
+        warpfeed.Loader(zipped, **options)
+    with pytest.raises(warpfeed.ConfigError, match="expected one for each of the 2 datasets"):
+        warpfeed.Zip(["a", "b"], names=["c"])
+    with pytest.raises(TypeError, match="expected a list of datasets"):
+        warpfeed.Zip("datasets/mini")
+
+
+def test_a_prefix_lets_two_datasets_have_the_same_field() -> None:
+    parts: list[Any] = [Rows(12), Rows(12, 100)]
+    zipped = warpfeed.Zip(parts, names=["", "other"], check_keys=False)
+    fields = {name: warpfeed.NdArray("i64", [1]) for name in ("x", "other.x")}
+    data = warpfeed.Loader(zipped, drop_field=["image", "label"], fields=fields, output="numpy", batch_size=5)
+    for batch in data:
+        assert (batch["x"] + 100 == batch["other.x"]).all()
+    with pytest.raises(warpfeed.WarpfeedError, match="two datasets have the field 'x.npy'|field \"x.npy\""):
+        next(iter(loader(warpfeed.Zip(parts, check_keys=False), batch_size=5)))
+
+
+def test_calls_that_cannot_work_are_errors() -> None:
+    plain = loader(Rows(20), batch_size=5)
+    with pytest.raises(warpfeed.ConfigError, match="set_mixture: this loader was opened without a mixture"):
+        plain.set_mixture([1.0])
+    with pytest.raises(warpfeed.ConfigError, match="set_weights: this loader was opened without weights"):
+        plain.set_weights([1.0] * 20)
+    mixed = loader(warpfeed.Mixture([(Rows(20), 1.0), (Rows(20), 1.0)], round=10), batch_size=5)
+    for wrong, message in (([1.0], "1 proportions for 2"), ([1.0, float("nan")], "proportion 1 is NaN")):
+        with pytest.raises(warpfeed.ConfigError, match=message):
+            mixed.set_mixture(wrong)
+    with pytest.raises(TypeError, match="shares='ab': expected a list of numbers"):
+        mixed.set_mixture("ab")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="after=1.5: expected a whole number"):
+        mixed.set_mixture([1.0, 1.0], after=1.5)  # type: ignore[arg-type]
+    state = mixed.state_dict()
+    mixed.set_mixture([1.0, 3.0])
+    changed = mixed.state_dict()
+    assert (state["version"], changed["version"]) == (1, 2)
+    assert changed["history"] == [{"from": 0, "values": [1.0, 3.0]}]
+    del changed["history"]
+    with pytest.raises(warpfeed.ConfigError, match="pass the whole checkpoint"):
+        mixed.load_state_dict(changed)
+    mixed.load_state_dict(state)
+    assert mixed.state_dict() == state, "a state without changes removes the changes of the loader"
+
+
+def test_options_of_a_mixture_are_checked() -> None:
+    with pytest.raises(warpfeed.ConfigError, match="expected one of epoch, step and sample"):
+        warpfeed.Shares([1.0])
+    with pytest.raises(warpfeed.ConfigError, match="expected one of epoch, step and sample"):
+        warpfeed.Shares([1.0], epoch=1, step=2)
+    with pytest.raises(TypeError, match="expected a whole number, or .first, last."):
+        warpfeed.Shares([1.0], epoch=(1, 2, 3))  # type: ignore[arg-type]
+    with pytest.raises(warpfeed.ConfigError, match="curve='quadratic': expected one of 'linear', 'cosine'"):
+        warpfeed.Shares([1.0], epoch=(1, 2), curve="quadratic")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="expected a list of warpfeed.Shares"):
+        warpfeed.Mixture([(Rows(3), 1.0)], schedule=[[1.0]])  # type: ignore[list-item]
+    with pytest.raises(warpfeed.ConfigError, match="1 proportions for 2 sources"):
+        changes = [warpfeed.Shares([1.0], epoch=1)]
+        loader(warpfeed.Mixture([(Rows(3), 1.0), (Rows(3), 1.0)], schedule=changes), batch_size=2)

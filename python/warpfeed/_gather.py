@@ -1,0 +1,114 @@
+"""The comparison of the ranks of a training run, for :meth:`Stats.gather`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from statistics import median
+from typing import Any, Callable, Mapping
+
+from . import _ranks
+from ._error import ConfigError
+from ._report import Report, Stats
+
+#: The waits of two ranks are alike if they differ by less than this fraction of the time.
+_ALIKE = 0.05
+#: Stages with their own key in the statistics. The computed fields are added by their names.
+_STAGES = ("wait", "step", "read", "ahead", "decode", "transform", "write", "copy", "convert", "device_decode", "stall")
+#: Stages of the training loop, whose times do not tell why a loader is slow.
+_OF_THE_LOOP = ("wait", "step", "stall")
+
+
+def gather(stats: Stats, collect: Callable[[Any], Any] | None) -> Report:
+    mine = _of_this_rank(stats)
+    ranks = (_all_gather if collect is None else collect)(mine)
+    if not isinstance(ranks, (list, tuple)) or mine not in ranks:
+        raise ConfigError(
+            f"collect returned {type(ranks).__name__}, which is not a list that contains this rank's own entry: "
+            "expected one entry per rank, on all ranks, such as mpi4py's comm.allgather returns"
+        )
+    return _compared([dict(rank) for rank in ranks])
+
+
+def _of_this_rank(stats: Stats) -> dict[str, Any]:
+    found = _ranks._or_none(_ranks.launched)
+    verdict = stats.verdict()
+    stages = {name: stats[name] for name in _STAGES} | {f"field {name}": of for name, of in stats["fields"].items()}
+    return {
+        "rank": None if found is None else found.rank,
+        "waited": verdict["waited"],
+        "limit": verdict["limit"],
+        "verdict": str(verdict),
+        "batches": stats["batches"],
+        "seconds": stats["seconds"],
+        "stages": {name: stage["seconds"] for name, stage in stages.items() if stage is not None},
+    }
+
+
+def _all_gather(mine: Any) -> list[Any]:
+    """Returns the entries of all ranks of ``torch.distributed``. Without it, there must be only one
+    rank."""
+    if _ranks.of_torch() is not None:
+        distributed = sys.modules["torch"].distributed
+        every: list[Any] = [None] * distributed.get_world_size()
+        distributed.all_gather_object(every, mine)
+        return every
+    found = _ranks.launched()
+    if found is not None and found.world_size > 1:
+        raise ConfigError(
+            f"this process is rank {found.rank} of {found.world_size}, but torch.distributed is not initialized: "
+            "initialize it, or pass collect, such as mpi4py's comm.allgather"
+        )
+    return [mine]
+
+
+def _compared(ranks: list[dict[str, Any]]) -> Report:
+    # Entries carry their rank, because a program may gather over a part of the ranks.
+    known = {rank["rank"] for rank in ranks}
+    if None in known or len(known) < len(ranks):
+        for index, rank in enumerate(ranks):
+            rank["rank"] = index
+    slowest = max(ranks, key=lambda rank: rank["waited"])
+    numbers = {
+        "slowest": slowest["rank"],
+        "waited": slowest["waited"],
+        "limit": slowest["limit"],
+        "stages": {name: _stage(name, ranks) for rank in ranks for name in rank["stages"]},
+        "ranks": ranks,
+    }
+    return Report(json.dumps(numbers), _text(slowest, [rank for rank in ranks if rank is not slowest]))
+
+
+def _stage(name: str, ranks: list[dict[str, Any]]) -> dict[str, Any]:
+    """Returns the maximum time of a stage, the rank that it belongs to, and the median."""
+    slowest = max(ranks, key=lambda rank: rank["stages"].get(name, 0.0))
+    middle = median(rank["stages"].get(name, 0.0) for rank in ranks)
+    return {"rank": slowest["rank"], "seconds": slowest["stages"].get(name, 0.0), "median_seconds": middle}
+
+
+def _text(slowest: Mapping[str, Any], others: list[dict[str, Any]]) -> str:
+    rank, waits = slowest["rank"], f"{100 * slowest['waited']:.0f} % of the time"
+    usual = median(other["waited"] for other in others) if others else slowest["waited"]
+    lines = []
+    if not others:
+        headline = f"rank {rank} is the only rank: it waits {waits}"
+    elif slowest["limit"] == "step":
+        headline = f"no rank is limited by its loader: rank {rank} waits most, {waits}"
+    elif slowest["waited"] - usual < _ALIKE:
+        headline = f"all {len(others) + 1} ranks wait alike: rank {rank} waits most, {waits}"
+    else:
+        headline = f"rank {rank} is slow: it waits {waits}, the other ranks {100 * usual:.0f} % (median)"
+        lines = _why(slowest, others)
+    return "\n- ".join([headline, *lines, f"rank {rank}: {slowest['verdict']}"])
+
+
+def _why(slowest: Mapping[str, Any], others: list[dict[str, Any]]) -> list[str]:
+    """Names the stage that takes most time in excess of the other ranks."""
+    excess = {
+        name: (seconds - usual, seconds, usual)
+        for name, seconds in slowest["stages"].items()
+        if name not in _OF_THE_LOOP
+        for usual in [median(other["stages"].get(name, 0.0) for other in others)]
+    }
+    name, (more, seconds, usual) = max(excess.items(), key=lambda entry: entry[1][0])
+    return [f"stage `{name}`: {seconds:.1f} s there, {usual:.1f} s on the other ranks (median)"] if more > 0 else []

@@ -1,0 +1,128 @@
+"""Mixtures of datasets whose proportions change, and datasets that are read together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Sequence
+
+from ._error import ConfigError
+from ._number_lists import Floats, integers
+from ._options import Arguments, integer, one_of
+from ._samples import mixture
+
+__all__ = ["Mixture", "Shares"]
+
+#: Where a change begins, or begins and ends.
+_Point = int | tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class Shares(Arguments):
+    """A planned change of the shares of a :class:`Mixture`.
+
+    ``Shares([0.5, 0.5], epoch=5)`` sets the shares at the start of epoch 5.
+    ``Shares([0.5, 0.5], epoch=(5, 10))`` changes them gradually, from the start of epoch 5 to the start of epoch 10.
+
+    A change takes effect at the start of a round: the first round that begins at this point or later. A gradual change
+    consists of equal steps, one per round and at most 100.
+
+    Args:
+        shares: one share per dataset. They need not sum to 1.
+        epoch: the epoch, or the first and the last epoch of a gradual change.
+        step: the same in global batches, counted from the start of the run.
+        sample: the same in samples of all ranks, counted from the start of the run.
+        curve: ``"linear"`` or ``"cosine"``, for a gradual change.
+
+    Raises:
+        ConfigError: unless exactly one of ``epoch``, ``step`` and ``sample`` is set.
+        TypeError: if a value has the wrong type.
+    """
+
+    shares: Sequence[float]
+    epoch: _Point = None
+    step: _Point = None
+    sample: _Point = None
+    curve: Literal["linear", "cosine"] = "linear"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shares", tuple(shares_of("shares", self.shares)))
+        points = [unit for unit in ("epoch", "step", "sample") if getattr(self, unit) is not None]
+        if len(points) != 1:
+            raise ConfigError(f"{self!r}: expected one of epoch, step and sample")
+        one_of("curve", self.curve, ("linear", "cosine"))
+        self._points()
+
+    def _points(self) -> tuple[str, list[int]]:
+        """Returns the unit, and one or two points."""
+        unit = next(unit for unit in ("epoch", "step", "sample") if getattr(self, unit) is not None)
+        value = getattr(self, unit)
+        if not isinstance(value, (tuple, list)):
+            return unit, [integer(unit, value)]
+        if len(value) != 2:
+            raise TypeError(f"{unit}={value!r}: expected a whole number, or (first, last)")
+        return unit, [integer(unit, point) for point in value]
+
+    def _data(self) -> dict[str, Any]:
+        unit, points = self._points()
+        until = {unit: points[1]} if len(points) == 2 else None
+        return {"from": {unit: points[0]}, "until": until, "curve": self.curve, "proportions": list(self.shares)}
+
+
+@dataclass(frozen=True)
+class Mixture(Arguments):
+    """Several datasets that are drawn from in given shares, with options:
+    ``Loader(Mixture([("photos", 0.7), ("sketches", 0.3)], per_set_batches=True))``. Without options, a list of
+    datasets and shares is enough: ``Loader([("photos", 0.7), ("sketches", 0.3)])``.
+
+    :meth:`Loader.set_mixture` changes the shares while the program trains.
+
+    Args:
+        parts: a list of datasets and shares.
+        schedule: planned changes of the shares, in the order in which they occur.
+        round: number of draws in a round: 10,000 by default, or 100 with ``per_set_batches``. The shares of each round
+            are exact. Shares change between rounds, and are rounded to multiples of one draw per round.
+        once: positions of the datasets whose samples are drawn once in the run. By default, each dataset is repeated.
+            When such a dataset ends, the others are drawn in its place. After the last of them has ended, the epoch in
+            progress ends early, and later epochs are empty.
+        per_set_batches: fills each global batch with samples of one dataset. The shares then apply to batches. An epoch
+            has only whole batches.
+
+    Raises:
+        TypeError: if a value has the wrong type.
+    """
+
+    parts: Sequence[tuple[Any, float]]
+    schedule: Sequence[Shares] = ()
+    round: int | None = None
+    once: Sequence[int] = ()
+    per_set_batches: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", mixture(list(self.parts)))
+        if isinstance(self.schedule, Shares) or not all(isinstance(change, Shares) for change in self.schedule):
+            raise TypeError(f"schedule={self.schedule!r}: expected a list of warpfeed.Shares")
+        object.__setattr__(self, "schedule", tuple(self.schedule))
+        object.__setattr__(self, "once", tuple(integers("once", self.once)))
+        if self.round is not None:
+            integer("round", self.round)
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "schedule": list(self.schedule),
+            "round": self.round,
+            "once": list(self.once),
+            "per_set_batches": bool(self.per_set_batches),
+        }
+
+
+def shares_of(name: str, values: Any) -> list[float]:
+    """Returns one share or weight per entry of `values`.
+
+    Raises:
+        TypeError: if `values` is not a list of numbers.
+    """
+    import numpy as np
+
+    if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
+        raise TypeError(f"{name}={values!r}: expected a list of numbers")
+    return [share for piece in Floats(name, values) for share in np.frombuffer(piece, np.float64).tolist()]

@@ -1,0 +1,251 @@
+"""Numbers of loaders and decoders for monitoring systems and experiment trackers.
+
+::
+
+    loader = warpfeed.Loader("train", batch_size=256, shuffle=True, seed=42)
+    for images, labels in loader:
+        pass
+    numbers = warpfeed.metrics.as_dict(loader.stats())  # wandb.log(numbers)
+    page = warpfeed.metrics.prometheus_text(train=loader)
+
+`METRICS` lists all numbers. Their names, units and labels are stable. A number that a loader does
+not measure is absent: a loader of host batches has no ``warpfeed_stall_seconds_total``. Numbers are
+collected when they are read, so metrics that nothing reads cost nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+import weakref
+from typing import Any, Iterator, Mapping, NamedTuple
+
+from ._error import ConfigError
+
+__all__ = ["METRICS", "Collector", "Metric", "as_dict", "observe", "prometheus_text"]
+
+#: The worker stages, which are the values of the label ``stage``.
+_STAGES = ("read", "decode", "transform", "write")
+#: Seconds for which the instruments of OpenTelemetry share the same statistics, because each
+#: instrument has its own callback.
+_SHARED_SECONDS = 0.05
+
+
+class Metric(NamedTuple):
+    """A number that every output contains under the same name."""
+
+    name: str
+    #: A description in one line.
+    help: str
+    #: The path in ``Stats``, such as ``wait/seconds``. With a label, the path within the stage.
+    path: str
+    #: ``stage`` or ``field``; empty if the metric has one number per loader.
+    label: str = ""
+
+    @property
+    def type(self) -> str:
+        """``counter`` for numbers that never decrease, otherwise ``gauge``."""
+        return "counter" if self.name.endswith("_total") else "gauge"
+
+    @property
+    def unit(self) -> str:
+        """The unit as a UCUM code: ``s``, ``By``, or ``1`` for counts."""
+        parts = self.name.split("_")
+        return "s" if "seconds" in parts else "By" if "bytes" in parts else "1"
+
+
+#: All metrics. The page "Metrics" in the documentation shows this table.
+METRICS = tuple(
+    Metric(f"warpfeed_{name}", *row)
+    for name, *row in [
+        ("batches_total", "Delivered batches", "batches"),
+        ("samples_total", "Delivered samples", "samples"),
+        ("epochs_total", "Epochs that delivered at least one batch", "epochs"),
+        ("prepared_samples_total", "Samples that workers prepared, delivered or not", "prepared"),
+        ("damaged_images_total", "Damaged images in delivered batches", "damaged"),
+        ("read_retries_total", "Retries after a transient read error", "retries"),
+        ("epoch_seconds_total", "Time within epochs", "seconds"),
+        ("wait_seconds_total", "Time in which the host waited for batches", "waited_seconds"),
+        ("start_wait_seconds_total", "The part of the wait that is for the first batches of epochs", "start_seconds"),
+        ("stall_seconds_total", "Time in which the device's stream waited for batches", "stall/seconds"),
+        ("step_seconds_total", "Time from receiving a batch to requesting the next one", "step/seconds"),
+        ("slot_wait_seconds_total", "Time in which all batch buffers were in use", "slot/seconds"),
+        ("worker_seconds_total", "Number of workers times the time within epochs", "worker_seconds"),
+        ("worker_delayed_seconds_total", "Time in which workers waited for a core", "delayed_seconds"),
+        ("stage_seconds_total", "Time of the workers in each stage", "seconds", "stage"),
+        ("stage_samples_total", "Samples that each stage of the workers processed", "count", "stage"),
+        ("field_seconds_total", "Time of the workers in each computed field", "seconds", "field"),
+        ("field_samples_total", "Samples for which each field was computed", "count", "field"),
+        ("read_bytes_total", "Stored bytes of the prepared samples", "bytes_read"),
+        ("readahead_seconds_total", "Time of the reader threads, summed over parallel reads", "ahead/seconds"),
+        ("readahead_samples_total", "Samples that the reader threads read", "ahead/count"),
+        ("copy_seconds_total", "Time of copies to the device", "copy/seconds"),
+        ("copy_bytes_total", "Bytes copied to the device", "copy/bytes"),
+        ("convert_seconds_total", "Time of conversions on the device", "convert/seconds"),
+        ("device_decode_seconds_total", "Time of decoding on the device", "device_decode/seconds"),
+        ("device_decode_images_total", "Images that workers left to the device to decode", "decoded_on_device"),
+        ("network_requests_total", "Requests to the object store, including retries", "network/requests"),
+        ("network_retries_total", "Requests repeated after an error", "network/retries"),
+        ("network_hedges_total", "Requests repeated because the response was late", "network/hedges"),
+        ("network_refusals_total", "Requests that the server refused because of overload", "network/refusals"),
+        ("network_received_bytes_total", "Bytes received from the object store", "network/bytes"),
+        ("network_used_bytes_total", "Received bytes that samples contained", "network/used_bytes"),
+        ("memory_cache_hits_total", "Samples served from the cache in memory", "network/memory_hits"),
+        ("memory_cache_bytes_total", "Bytes served from the cache in memory", "network/memory_bytes"),
+        ("disk_cache_hits_total", "Samples served from the cache on disk", "network/folder_hits"),
+        ("disk_cache_bytes_total", "Bytes served from the cache on disk", "network/folder_bytes"),
+        ("process_cpu_seconds_total", "CPU time of the process since the loader was opened", "process/cpu_seconds"),
+        ("process_disk_read_bytes_total", "Bytes that the process read from storage", "process/disk_bytes"),
+        ("process_major_faults_total", "Page faults that read from storage", "process/major_faults"),
+        ("workers", "Worker threads", "workers"),
+        ("cores", "Cores that the process may use", "cores"),
+        ("prefetch_batches", "Batches that are prepared ahead of the consumer", "prefetch"),
+        ("slots", "Batch buffers in use on the host", "slots"),
+        ("host_bytes", "Size of the batch buffers on the host", "host_bytes"),
+        ("pinned_bytes", "Page-locked bytes of the batch buffers", "pinned_bytes"),
+        ("device_bytes", "Memory allocated on the device", "device_bytes"),
+    ]
+)
+
+
+def as_dict(stats: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the metrics by name, for W&B, TensorBoard, MLflow and other experiment trackers.
+
+    The value of a label follows the name: ``warpfeed_stage_seconds_total/decode``. The statistics of
+    one epoch or interval, ``loader.stats().since(before)``, give the totals of this interval.
+    """
+    return {f"{m.name}/{label}" if label else m.name: number for m in METRICS for label, number in _numbers(m, stats)}
+
+
+def prometheus_text(**loaders: Any) -> str:
+    """Returns the metrics in the text format of Prometheus, version 0.0.4.
+
+    Args:
+        **loaders: loaders and decoders by the value of the label ``loader``: ``train=loader``.
+
+    Raises:
+        ConfigError: if there is no loader.
+    """
+    lines = []
+    for metric, rows in _families(_Loaders(loaders).stats()):
+        lines += [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.type}"]
+        for labels, number in rows:
+            written = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+            lines.append(f"{metric.name}{{{written}}} {number!r}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+class Collector:
+    """A collector for the package ``prometheus_client``, which ``warpfeed[prometheus]`` installs.
+
+    ``prometheus_client.REGISTRY.register(Collector(train=loader))`` adds the metrics to the endpoint
+    of ``prometheus_client.start_http_server``. The collector does not keep loaders alive: the
+    metrics of a loader end when the program drops it.
+
+    Args:
+        **loaders: loaders and decoders by the value of the label ``loader``: ``train=loader``.
+
+    Raises:
+        ConfigError: if there is no loader.
+    """
+
+    def __init__(self, /, **loaders: Any) -> None:
+        self._loaders = _Loaders(loaders)
+        self._core = importlib.import_module("prometheus_client.core")
+
+    def describe(self) -> Iterator[Any]:
+        """Yields all metrics without values, so that a registry finds duplicate names."""
+        for metric in METRICS:
+            yield self._family(metric)
+
+    def collect(self) -> Iterator[Any]:
+        """Yields the metrics of all loaders."""
+        for metric, rows in _families(self._loaders.stats()):
+            family = self._family(metric)
+            for labels, number in rows:
+                family.add_metric(list(labels.values()), number)
+            yield family
+
+    def _family(self, metric: Metric) -> Any:
+        of = self._core.CounterMetricFamily if metric.type == "counter" else self._core.GaugeMetricFamily
+        return of(metric.name, metric.help, labels=["loader", *filter(None, [metric.label])])
+
+
+def observe(meter: Any, /, **loaders: Any) -> None:
+    """Creates an observable instrument of OpenTelemetry for each metric. ``warpfeed[opentelemetry]``
+    installs the API.
+
+    The instruments do not keep loaders alive: the metrics of a loader end when the program drops it.
+
+    Args:
+        meter: an ``opentelemetry.metrics.Meter``.
+        **loaders: loaders and decoders by the value of the attribute ``loader``: ``train=loader``.
+
+    Raises:
+        ConfigError: if there is no loader.
+    """
+    observation = importlib.import_module("opentelemetry.metrics").Observation
+    every = _Loaders(loaders)
+
+    def callback(metric: Metric) -> Any:
+        return lambda _options: [
+            observation(number, labels)
+            for _, rows in _families(every.stats(_SHARED_SECONDS), (metric,))
+            for labels, number in rows
+        ]
+
+    for metric in METRICS:
+        create = meter.create_observable_counter if metric.type == "counter" else meter.create_observable_gauge
+        create(metric.name, [callback(metric)], unit=metric.unit, description=metric.help)
+
+
+class _Loaders:
+    """Weak references to loaders, by name."""
+
+    def __init__(self, loaders: dict[str, Any]) -> None:
+        if not loaders:
+            raise ConfigError("no loader: expected at least one, by name, such as train=loader")
+        for name, loader in loaders.items():
+            if not callable(getattr(loader, "stats", None)):
+                raise ConfigError(f"{name}={loader!r}: expected a Loader or a Decoder")
+        self._of = {name: weakref.ref(loader) for name, loader in loaders.items()}
+        self._last: tuple[float, dict[str, Mapping[str, Any]]] | None = None
+
+    def stats(self, max_age: float = 0.0) -> dict[str, Mapping[str, Any]]:
+        """Returns the statistics of the loaders that still exist, at most ``max_age`` seconds old."""
+        last, now = self._last, time.monotonic()
+        if last is None or now - last[0] >= max_age:
+            existing = [(name, loader()) for name, loader in self._of.items()]
+            last = now, {name: loader.stats() for name, loader in existing if loader is not None}
+            self._last = last if max_age > 0 else None
+        return last[1]
+
+
+def _families(
+    loaders: Mapping[str, Mapping[str, Any]], metrics: tuple[Metric, ...] = METRICS
+) -> Iterator[tuple[Metric, list[tuple[dict[str, str], float]]]]:
+    """Yields each metric that a loader measures, with the labels and values of all loaders."""
+    for metric in metrics:
+        rows = [
+            ({"loader": name, metric.label: label} if metric.label else {"loader": name}, number)
+            for name, stats in loaders.items()
+            for label, number in _numbers(metric, stats)
+        ]
+        if rows:
+            yield metric, rows
+
+
+def _numbers(metric: Metric, stats: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yields the numbers of a metric that ``stats`` contains, each with the value of its label."""
+    groups: Mapping[str, Any] = {"": stats}
+    if metric.label:
+        groups = {stage: stats[stage] for stage in _STAGES} if metric.label == "stage" else stats["fields"]
+    for label, found in groups.items():
+        for key in metric.path.split("/"):
+            found = None if found is None else found[key]
+        if found is not None:
+            yield label, found
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

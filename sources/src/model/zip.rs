@@ -1,0 +1,372 @@
+use std::cell::Cell;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::concat::Prefetchers;
+use super::{Lookahead, Prefetcher, Sample, Source, Value};
+use crate::error::{Error, Result};
+use crate::machine::hash::Hash;
+use crate::stats::NetworkStats;
+
+/// Datasets with the same samples in the same order, as one dataset: sample `i` has the fields of
+/// sample `i` of every dataset. Use it for images with embeddings, masks or depth maps that are
+/// stored in a dataset of their own.
+///
+/// ```no_run
+/// use warpfeed_sources::{Zip, open};
+///
+/// let both = Zip::new(vec![open("photos.lmdb")?, open("embeddings.tar")?])?;
+/// # Ok::<(), warpfeed_sources::Error>(())
+/// ```
+///
+/// **Keys.** Reading a sample fails if its keys differ, because the datasets are then not in the
+/// same order, or a sample is missing in one of them. [`by_index`](Zip::by_index) turns the check
+/// off, for datasets whose keys are different by nature, such as the row numbers of an array.
+///
+/// **Fields.** Reading a sample fails if two datasets have a field of the same name.
+/// [`named`](Zip::named) adds a prefix to the fields of a dataset.
+///
+/// The key and the class names are those of the first dataset. The label comes from the first
+/// dataset in which the sample has a label. The content of each sample is copied once in memory.
+pub struct Zip {
+    parts: Vec<Part>,
+    len: usize,
+    /// Whether the keys of a sample must be the same in all datasets.
+    checks_keys: bool,
+}
+
+struct Part {
+    source: Arc<dyn Source>,
+    /// Prefix of the names of the fields, with a period at its end, or empty.
+    prefix: String,
+}
+
+thread_local! {
+    /// A buffer for reading a sample of one of the datasets.
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// A range of bytes in the copy of a sample.
+type Span = Range<usize>;
+
+/// The copy of the samples with one index, whose bytes are in a buffer.
+#[derive(Default)]
+struct Copy {
+    key: Span,
+    label: Option<Label>,
+    /// The name of each field, its content, and its type.
+    fields: Vec<(Span, Span, Value<'static>)>,
+}
+
+enum Label {
+    Class(i64),
+    Text(Span),
+}
+
+impl Zip {
+    /// Zips `parts`, and checks that the keys of each sample are the same.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if there are no datasets, or if their
+    /// numbers of samples differ.
+    pub fn new(parts: Vec<Arc<dyn Source>>) -> Result<Self> {
+        let Some(len) = parts.first().map(|part| part.len()) else {
+            return Err(Error::config("zip: no datasets; pass at least one"));
+        };
+        if let Some(number) = parts.iter().position(|part| part.len() != len) {
+            let other = &parts[number];
+            return Err(Error::config(format!(
+                "zip: dataset {number} ({}) has {} samples, but dataset 0 ({}) has {len}; all need the same samples in the \
+                 same order",
+                other.kind(),
+                other.len(),
+                parts[0].kind()
+            )));
+        }
+        let parts = parts.into_iter().map(|source| Part { source, prefix: String::new() }).collect();
+        Ok(Zip { parts, len, checks_keys: true })
+    }
+
+    /// Zips `parts` without comparing keys. Samples with the same index belong together.
+    ///
+    /// # Errors
+    /// See [`new`](Zip::new).
+    pub fn by_index(parts: Vec<Arc<dyn Source>>) -> Result<Self> {
+        Ok(Zip { checks_keys: false, ..Self::new(parts)? })
+    }
+
+    /// Adds a prefix to the names of the fields of dataset `part`: with the prefix `depth`, `png`
+    /// becomes `depth.png`, and `emb.npy` becomes `depth.emb.npy`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if there is no dataset `part`, or if the
+    /// prefix is empty.
+    pub fn named(mut self, part: usize, prefix: &str) -> Result<Self> {
+        let parts = self.parts.len();
+        match self.parts.get_mut(part) {
+            Some(part) if !prefix.is_empty() => part.prefix = format!("{prefix}."),
+            Some(_) => return Err(Error::config("zip: an empty prefix; leave it out to keep the names of the fields")),
+            None => return Err(Error::config(format!("zip: dataset {part} of {parts} datasets; the first is 0"))),
+        }
+        Ok(self)
+    }
+
+    /// Reads the samples `index` of all datasets and copies them to `to`.
+    fn copy(&self, index: usize, buffer: &mut Vec<u8>, to: &mut Vec<u8>) -> Result<Copy> {
+        let mut copy = Copy::default();
+        for (number, part) in self.parts.iter().enumerate() {
+            let sample = part.source.read(index, buffer)?;
+            if sample.is_relabeled() {
+                return Err(Error::in_source(format!(
+                    "zip: dataset {number} renumbers classes; join datasets or set classes after zipping, not before"
+                )));
+            }
+            if number == 0 {
+                copy.key = put(to, &[sample.key().as_bytes()]);
+            } else if self.checks_keys && to[copy.key.clone()] != *sample.key().as_bytes() {
+                return Err(Error::in_source(format!(
+                    "zip: sample {index} has the key {:?} in dataset 0 ({}) and {:?} in dataset {number} ({}); the datasets \
+                     need the same samples in the same order, or use Zip::by_index if only the keys differ",
+                    String::from_utf8_lossy(&to[copy.key.clone()]),
+                    self.parts[0].source.kind(),
+                    sample.key(),
+                    part.source.kind()
+                )));
+            }
+            if copy.label.is_none() {
+                copy.label = match sample.label_text() {
+                    Some(text) => Some(Label::Text(put(to, &[text]))),
+                    None => sample.label()?.map(Label::Class),
+                };
+            }
+            for (name, value) in sample.fields() {
+                let name = put(to, &[part.prefix.as_bytes(), name.as_bytes()]);
+                copy.fields.push((name, put(to, &[value.memory()]), value.moved(&[])?));
+            }
+        }
+        Ok(copy)
+    }
+}
+
+/// Appends `parts` to `to`, and returns their range.
+fn put(to: &mut Vec<u8>, parts: &[&[u8]]) -> Span {
+    let start = to.len();
+    parts.iter().for_each(|bytes| to.extend_from_slice(bytes));
+    start..to.len()
+}
+
+impl Source for Zip {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        scratch.clear();
+        let mut buffer = BUFFER.take();
+        let copy = self.copy(index, &mut buffer, scratch);
+        BUFFER.set(buffer);
+        let (Copy { key, label, fields }, scratch) = (copy?, &*scratch);
+        let text =
+            |span: Span| std::str::from_utf8(&scratch[span]).map_err(|_| Error::in_source("zip: a name is not UTF-8"));
+        let mut sample = Sample::new(text(key)?);
+        sample = match label {
+            Some(Label::Class(class)) => sample.with_label(class),
+            Some(Label::Text(span)) => sample.with_field("cls", &scratch[span])?,
+            None => sample,
+        };
+        for (name, span, kind) in fields {
+            let name = text(name)?;
+            if sample.value(name).is_some() {
+                return Err(Error::in_source(format!(
+                    "zip: two datasets have the field {name:?}; add a prefix to one of them with Zip::named"
+                )));
+            }
+            sample.push(name, kind.moved(&scratch[span])?)?;
+        }
+        Ok(sample)
+    }
+
+    /// The byte budget is divided among the datasets in proportion to their
+    /// [`ahead_bytes`](Source::ahead_bytes).
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
+        let all = self.parts.iter().map(|part| part.source.ahead_bytes() as u128).sum::<u128>().max(1);
+        let share = |part: &Part| (order.bytes() as u128 * part.source.ahead_bytes() as u128 / all) as usize;
+        let parts = self.parts.iter();
+        let parts: Vec<_> =
+            parts.filter_map(|part| part.source.follow(order.part(share(part), 0..self.len as u64))).collect();
+        (!parts.is_empty()).then(|| Box::new(Prefetchers(parts)) as Box<dyn Prefetcher>)
+    }
+
+    fn ahead_bytes(&self) -> usize {
+        self.parts.iter().fold(0, |all, part| all.saturating_add(part.source.ahead_bytes()))
+    }
+
+    fn network(&self) -> Option<NetworkStats> {
+        self.parts.iter().filter_map(|part| part.source.network()).reduce(|all, part| all.plus(&part))
+    }
+
+    fn check(&self) -> Result<()> {
+        self.parts.iter().try_for_each(|part| part.source.check())
+    }
+
+    fn verify(&self, samples: Range<usize>, found: &mut dyn FnMut(Error)) {
+        self.parts.iter().for_each(|part| part.source.verify(samples.clone(), found));
+    }
+
+    fn is_unchanged(&self) -> bool {
+        self.parts.iter().all(|part| part.source.is_unchanged())
+    }
+
+    fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        for part in &self.parts {
+            if let Some(label) = part.source.label(index, scratch)? {
+                return Ok(Some(label));
+            }
+        }
+        Ok(None)
+    }
+
+    fn key(&self, index: usize, scratch: &mut Vec<u8>) -> Result<String> {
+        self.parts[0].source.key(index, scratch)
+    }
+
+    fn fingerprint(&self) -> Option<u64> {
+        let add = |hash: Hash, part: &Part| Some(hash.number(part.source.fingerprint()?));
+        self.parts.iter().try_fold(Hash::default(), add).map(Hash::end)
+    }
+
+    fn path(&self, index: usize) -> Option<PathBuf> {
+        self.parts.iter().find_map(|part| part.source.path(index))
+    }
+
+    fn classes(&self) -> &[String] {
+        self.parts[0].source.classes()
+    }
+
+    fn category_ids(&self) -> Vec<i64> {
+        self.parts[0].source.category_ids()
+    }
+
+    /// Images of datasets with a prefix are ordinary fields, unless they have the extension of an
+    /// image.
+    fn has_images(&self) -> Option<bool> {
+        let known: Vec<_> = self.parts.iter().map(|part| part.source.has_images()).collect();
+        match known.contains(&Some(true)) {
+            true => Some(true),
+            false => known.iter().all(|known| *known == Some(false)).then_some(false),
+        }
+    }
+
+    /// `None` if a dataset with a prefix may have images, because the names of their fields are
+    /// then not known.
+    fn fields(&self) -> Option<Vec<String>> {
+        let mut all = Vec::new();
+        for Part { source, prefix } in &self.parts {
+            if !prefix.is_empty() && source.has_images() != Some(false) {
+                return None;
+            }
+            all.extend(source.fields()?.iter().map(|name| format!("{prefix}{name}")));
+        }
+        Some(all)
+    }
+
+    fn kind(&self) -> &'static str {
+        "zip"
+    }
+}
+
+impl std::fmt::Debug for Zip {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.parts.iter().map(|part| (part.source.kind(), &part.prefix))).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Memory, OwnedSample};
+
+    fn set(name: &str, keys: &[&str], label: Option<i64>) -> Arc<dyn Source> {
+        let sample = |key: &&str| {
+            let sample = OwnedSample::new(*key).field(name, format!("{name} of {key}"));
+            if let Some(label) = label { sample.label(label) } else { sample }
+        };
+        Arc::new(Memory::new(keys.iter().map(sample).collect()))
+    }
+
+    fn read(zip: &Zip, index: usize) -> Result<(String, Option<i64>, Vec<(String, String)>)> {
+        let mut scratch = b"bytes of an earlier sample".to_vec();
+        let sample = zip.read(index, &mut scratch)?;
+        let fields = sample
+            .fields()
+            .iter()
+            .map(|(name, value)| (name.to_string(), String::from_utf8(value.memory().to_vec()).unwrap()));
+        Ok((sample.key().to_owned(), sample.label()?, fields.collect()))
+    }
+
+    #[test]
+    fn a_sample_has_the_fields_of_all_datasets() {
+        let zip = Zip::new(vec![set("jpg", &["a", "b"], None), set("txt", &["a", "b"], Some(7))]).unwrap();
+        let fields = [("jpg", "jpg of b"), ("txt", "txt of b")].map(|(name, text)| (name.to_owned(), text.to_owned()));
+        assert_eq!(read(&zip, 1).unwrap(), ("b".to_owned(), Some(7), fields.to_vec()));
+        assert_eq!((zip.len(), zip.label(0, &mut Vec::new()).unwrap()), (2, Some(7)));
+        assert_eq!(zip.key(0, &mut Vec::new()).unwrap(), "a");
+    }
+
+    #[test]
+    fn typed_values_are_equal_after_zipping() {
+        struct Typed;
+        impl Source for Typed {
+            fn len(&self) -> usize {
+                1
+            }
+            fn read<'a>(&'a self, _: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+                let lists = crate::Lists::write(scratch, &[2, 4], &[1.0, 2.0, 3.0, 4.5])?;
+                let numbers = crate::Numbers::new(&[1.5f32, 2.0, -3.0, 0.0, 7.0, 9.0], &[2, 3])?;
+                Sample::new("a").with_field("x.npy", numbers)?.with_field("l.json", lists)?.with_field("t", "é")
+            }
+        }
+        let zip = Zip::new(vec![Arc::new(Typed), set("jpg", &["a"], None)]).unwrap();
+        let (mut one, mut both) = (Vec::new(), Vec::new());
+        let (one, both) = (Typed.read(0, &mut one).unwrap(), zip.read(0, &mut both).unwrap());
+        assert_eq!(both.fields()[..3], *one.fields());
+    }
+
+    #[test]
+    fn different_keys_are_an_error_that_names_both() {
+        let sets = || vec![set("jpg", &["a", "b"], None), set("txt", &["a", "c"], None)];
+        let zip = Zip::new(sets()).unwrap();
+        assert!(read(&zip, 0).is_ok());
+        let e = read(&zip, 1).unwrap_err().to_string();
+        assert!(e.contains("sample 1 has the key \"b\" in dataset 0 (memory) and \"c\" in dataset 1"), "{e}");
+        assert_eq!(read(&Zip::by_index(sets()).unwrap(), 1).unwrap().0, "b");
+    }
+
+    #[test]
+    fn fields_of_the_same_name_need_a_prefix() {
+        let sets = || vec![set("jpg", &["a"], None), set("jpg", &["a"], None)];
+        let e = read(&Zip::new(sets()).unwrap(), 0).unwrap_err().to_string();
+        assert!(e.contains("two datasets have the field \"jpg\"") && e.contains("Zip::named"), "{e}");
+        let fields = read(&Zip::new(sets()).unwrap().named(1, "depth").unwrap(), 0).unwrap().2;
+        assert_eq!(fields.iter().map(|field| &*field.0).collect::<Vec<_>>(), ["jpg", "depth.jpg"]);
+        assert!(Zip::new(sets()).unwrap().named(2, "depth").is_err());
+        assert!(Zip::new(sets()).unwrap().named(1, "").is_err());
+    }
+
+    #[test]
+    fn datasets_of_different_lengths_are_refused() {
+        let e = Zip::new(vec![set("jpg", &["a", "b"], None), set("txt", &["a"], None)]).unwrap_err().to_string();
+        assert!(e.contains("dataset 1 (memory) has 1 samples, but dataset 0 (memory) has 2"), "{e}");
+        assert!(Zip::new(vec![]).is_err());
+    }
+
+    #[test]
+    fn text_labels_are_parsed_only_on_request() {
+        let sample = OwnedSample::new("a").field("cls", "no number").field("jpg", "x");
+        let zip = Zip::new(vec![Arc::new(Memory::new(vec![sample])) as Arc<dyn Source>]).unwrap();
+        let mut scratch = Vec::new();
+        let sample = zip.read(0, &mut scratch).unwrap();
+        assert!(sample.label().is_err() && sample.names() == ["jpg"]);
+    }
+}

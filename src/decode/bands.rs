@@ -1,0 +1,132 @@
+//! Decodes one large image on several threads.
+//!
+//! A batch waits for its slowest image, and a photograph of 24 megapixels takes as long as a hundred
+//! typical ones. The image is divided into bands, which idle threads of the pool decode. If no thread
+//! is idle, the calling thread decodes all bands.
+
+use super::{Pixels, Rect};
+
+/// Height of a band in pixels, up to which a band is not divided further. Upsampling needs one or
+/// two rows of MCUs around a band, which are decoded twice.
+const ROWS: u32 = 512;
+/// Bands begin at a multiple of this many rows, so that two bands rarely share a row of MCUs.
+const ALIGN: u32 = 32;
+
+/// Decodes `region` of an image into `out`. `rows` decodes the pixels of one band, and returns
+/// whether this succeeded. Returns `false` if any band is damaged. The whole region must then be
+/// decoded at once, because the damage of one band may change the pixels of others.
+pub(super) fn decode(region: Rect, out: &mut Pixels, rows: &(impl Fn(Rect, &mut [u8]) -> bool + Sync)) -> bool {
+    #[cfg(test)]
+    BANDED.lock().unwrap().push(region);
+    let sound = halves(region, out.reset(region.size()), rows);
+    out.place(region.x, region.y);
+    sound
+}
+
+/// The regions that this process has decoded in bands.
+#[cfg(test)]
+pub(crate) static BANDED: std::sync::Mutex<Vec<Rect>> = std::sync::Mutex::new(Vec::new());
+
+/// Decodes the upper and the lower half of `region` in parallel.
+fn halves(region: Rect, out: &mut [u8], rows: &(impl Fn(Rect, &mut [u8]) -> bool + Sync)) -> bool {
+    if region.height <= ROWS {
+        return rows(region, out);
+    }
+    let middle = (region.y + region.height / 2).next_multiple_of(ALIGN);
+    let top = Rect { height: middle - region.y, ..region };
+    let bottom = Rect { y: middle, height: region.height - top.height, ..region };
+    let (above, below) = out.split_at_mut(top.size().area() as usize * 3);
+    let (above, below) = rayon::join(|| halves(top, above, rows), || halves(bottom, below, rows));
+    above && below
+}
+
+#[cfg(test)]
+mod tests {
+    use warpfeed_jpeg::{Decoder, Jpeg};
+
+    use super::*;
+    use crate::decode::{Size, standard};
+    use crate::libjpeg::{Options, encode};
+    use crate::sampler::Rng;
+
+    /// Encodes smooth areas, edges and noise.
+    fn photo(size: Size, options: &Options) -> Vec<u8> {
+        let value = |x: u32, y: u32, c: u32| {
+            let (edge, noise) =
+                ((x / 11 + y / 17) % 2 * 60, (x * 31 + y * 57 + c * 7).wrapping_mul(2_654_435_761) >> 20);
+            ((x * (c + 1) + y * 2) / 8 % 128 + edge + noise % 24) as u8
+        };
+        let pixels = |y| (0..size.width).flat_map(move |x| [0, 1, 2].map(|c| value(x, y, c)));
+        let pixels: Vec<u8> = (0..size.height).flat_map(pixels).collect();
+        encode(&pixels, size.width, size.height, 3, options)
+    }
+
+    /// Adds an EXIF orientation.
+    fn oriented(jpeg: &[u8], exif: u8) -> Vec<u8> {
+        let entry = [0x12, 0x01, 3, 0, 1, 0, 0, 0, exif, 0, 0, 0];
+        let body = [&b"Exif\0\0II*\0\x08\0\0\0\x01\0"[..], &entry, &[0; 4]].concat();
+        [&jpeg[..2], &[0xff, 0xe1], &(body.len() as u16 + 2).to_be_bytes(), &body, &jpeg[2..]].concat()
+    }
+
+    fn banded(jpeg: &Jpeg<'_>, region: Rect, out: &mut Pixels) -> bool {
+        decode(region, out, &|region, rows| Decoder::new().decode_rows(jpeg, region, rows))
+    }
+
+    /// Decodes a region in bands with four threads, and all at once.
+    fn both(bytes: &[u8], region: Rect) -> (bool, Pixels, Pixels) {
+        let (jpeg, mut apart, mut whole) = (Jpeg::open(bytes).unwrap(), Pixels::new(), Pixels::new());
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(4).build().unwrap();
+        let sound = pool.install(|| banded(&jpeg, region, &mut apart));
+        standard().open(bytes).unwrap().decode(region, &mut whole).unwrap();
+        (sound, apart, whole)
+    }
+
+    #[test]
+    fn bands_have_the_pixels_of_the_whole_image() {
+        let size = Size::new(430, 1501);
+        for (h, v) in [(1, 1), (2, 1), (2, 2), (1, 2), (4, 1), (1, 4)] {
+            for restart in [1, 4, 7] {
+                let jpeg = photo(size, &Options { restart, ..Options::new(85, h, v) });
+                for exif in [1, 2, 3, 6, 8] {
+                    let (jpeg, turned) = (oriented(&jpeg, exif), exif > 4);
+                    let size = if turned { Size::new(size.height, size.width) } else { size };
+                    let inner = Rect::new(33, 17, size.width - 50, size.height - 19);
+                    for region in [Rect::full(size), inner] {
+                        let (sound, apart, whole) = both(&jpeg, region);
+                        let what = format!("{h}x{v}, {restart} MCUs, orientation {exif}, {region:?}");
+                        assert!(sound && (apart.size(), apart.origin()) == (region.size(), (region.x, region.y)));
+                        assert!(apart.data() == whole.data() && whole.origin() == apart.origin(), "{what}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn damage_anywhere_in_the_region_is_noticed() {
+        let (size, mut rng) = (Size::new(300, 1400), Rng::new(4, 0, 0));
+        let jpeg = photo(size, &Options { restart: 3, ..Options::new(85, 2, 2) });
+        let start = jpeg.windows(2).position(|marker| marker == [0xff, 0xda]).unwrap() + 14;
+        let mut damaged = 0;
+        for _ in 0..60 {
+            let mut jpeg = jpeg.clone();
+            let at = start + rng.below((jpeg.len() - start - 2) as u64) as usize;
+            // Half of the time, insert or remove a marker.
+            if rng.chance(0.5) {
+                jpeg.splice(at..at + 2, [0xff, 0xd0 + rng.below(8) as u8]);
+            } else {
+                jpeg[at] = rng.below(256) as u8;
+            }
+            let (jpeg, region) = (&jpeg[..], Rect::new(40, 100, 200, 1200));
+            let Ok(mut image) = standard().open(jpeg) else { continue };
+            let mut whole = Pixels::new();
+            let decoded = image.decode(region, &mut whole);
+            let mut apart = Pixels::new();
+            let sound = banded(&Jpeg::open(jpeg).unwrap(), region, &mut apart);
+            damaged += u32::from(!sound);
+            assert!(!sound || decoded.is_ok() && apart.data() == whole.data(), "byte {at}");
+            assert!(!sound || whole.damage().is_none(), "byte {at}");
+        }
+        assert!(damaged > 20, "{damaged} of 60");
+    }
+}

@@ -1,0 +1,140 @@
+//! Changes of the proportions of a mixture, and of the weights of samples, during a run.
+
+use super::batches::{Batches, Next};
+use crate::engine::state::{self, Shared};
+use crate::error::{Error, Result};
+use crate::sampler::Changes;
+use crate::source::BatchIndex;
+
+/// Maximum number of batches before a change.
+const MOST_AFTER: u64 = 1 << 24;
+
+impl<B> Batches<B> {
+    /// Changes the proportions of a [mixture](crate::Loader::mixture) during the run, for example
+    /// according to losses. Returns the first batch that contains samples drawn with the new
+    /// proportions.
+    ///
+    /// ```no_run
+    /// # fn main() -> warpfeed::Result<()> {
+    /// # let train_step = |_| [0.2, 0.8];
+    /// let loader = warpfeed::Loader::mixture([("photos", 0.5), ("sketches", 0.5)]).seed(42);
+    /// let mut batches = loader.host()?;
+    /// let mut epoch = batches.epoch(0);
+    /// while let Some(batch) = epoch.next() {
+    ///     let losses: [f64; 2] = train_step(batch?);
+    ///     epoch.set_mixture(&losses, 0)?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The change takes effect at the start of a [round](crate::sampler::MixtureOptions::round):
+    /// the first round that begins `after` batches, or more, after the last batch that the program
+    /// has received. This depends neither on the prefetch depth nor on the number of ranks.
+    /// Prepared batches are delivered if they come before the change; otherwise they are dropped
+    /// and prepared again. The change replaces the rest of a schedule, and earlier calls whose
+    /// change has not taken effect.
+    ///
+    /// Every rank must make the same calls after the same batches. [Checkpoints](crate::Checkpoint)
+    /// contain all calls.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader is not a mixture, if the
+    /// proportions are invalid, if they would change the length of the run (see
+    /// [`once`](crate::sampler::MixtureOptions::once)), or if images are combined with other
+    /// samples of the epoch, as in a mosaic. After an error, nothing has changed.
+    pub fn set_mixture(&self, proportions: &[f64], after: u64) -> Result<BatchIndex> {
+        self.change(Changes::Proportions, proportions, after)
+    }
+
+    /// Changes the [weights](crate::Loader::weights) of the samples during the run. Pass one weight
+    /// for each sample of the source. Returns the first batch that is drawn with the new weights.
+    ///
+    /// The change takes effect `after` batches after the last batch that the program has received.
+    /// Prepared batches are delivered if they come before the change; otherwise they are dropped
+    /// and prepared again. To avoid waiting for them, set `after` to the [prefetch
+    /// depth](Batches::prefetch) or more, but to the same number on every rank.
+    ///
+    /// Every rank must make the same calls after the same batches. [Checkpoints](crate::Checkpoint)
+    /// contain the calls that affect the epoch in progress. After a call, epochs before that epoch
+    /// can no longer be requested.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader draws without weights, if the
+    /// weights are invalid, or if images are combined with other samples of the epoch, as in a
+    /// mosaic. After an error, nothing has changed.
+    pub fn set_weights(&self, weights: &[f64], after: u64) -> Result<BatchIndex> {
+        self.change(Changes::Weights, weights, after)
+    }
+
+    fn change(&self, kind: Changes, values: &[f64], after: u64) -> Result<BatchIndex> {
+        self.check_process()?;
+        let Shared { schedule, recipe, .. } = self.shared();
+        let (call, needs) = match kind {
+            Changes::Proportions => ("set_mixture", "a mixture"),
+            Changes::Weights => ("set_weights", "weights or balanced()"),
+        };
+        let changes = schedule.changes().filter(|changes| changes.kind() == kind);
+        let Some(changes) = changes else {
+            return Err(Error::config(format!("{call}: this loader was opened without {needs}")));
+        };
+        if recipe.augments().any(|augment| augment.ever_most_images() > 1) {
+            return Err(Error::config(format!(
+                "{call}: the augmentation combines each image with other samples of the epoch, which the change would replace; \
+                 remove mosaic and copy_paste"
+            )));
+        }
+        if after > MOST_AFTER {
+            return Err(Error::config(format!("{call}: after {after} batches; the maximum is {MOST_AFTER}")));
+        }
+        let (now, batch) = (changes.now(), schedule.global_batch());
+        let first = self.first_batch_after(after)?;
+        let samples = |place: BatchIndex| {
+            let before = place.epoch.checked_mul(now.draws())?;
+            before.checked_add(place.batch.checked_mul(batch)?)
+        };
+        let (Some(from), Some(epoch)) = (samples(first), samples(BatchIndex { batch: 0, ..self.shared().position() }))
+        else {
+            return Err(Error::config(format!(
+                "{call}: batch {} of epoch {} is too far away",
+                first.batch, first.epoch
+            )));
+        };
+        let (effective, begun) = changes.change(from, values, epoch)?;
+        let draws = now.draws().max(1);
+        let place = BatchIndex { epoch: effective / draws, batch: effective % draws / batch };
+        if begun.is_some_and(|begun| begun >= place) {
+            self.shared().mark_changed();
+        }
+        tracing::debug!(epoch = place.epoch, batch = place.batch, "{call}");
+        Ok(place)
+    }
+
+    /// Returns the position `after` batches after the last batch that the program has received.
+    fn first_batch_after(&self, after: u64) -> Result<BatchIndex> {
+        let BatchIndex { mut epoch, mut batch } = self.shared().position();
+        // The failed batch counts as received, so that its rank agrees with the other ranks.
+        let failed = u64::from(matches!(self.next, Next::AfterFailed));
+        batch = batch.saturating_add(failed).saturating_add(after);
+        loop {
+            let batches = state::batches(&self.shared().schedule, epoch)?;
+            if batch < batches || batches == 0 {
+                return Ok(BatchIndex { epoch, batch });
+            }
+            (epoch, batch) = (epoch.saturating_add(1), batch - batches);
+        }
+    }
+
+    /// Drops the prepared batches if the order has changed since they were prepared.
+    pub(super) fn restart_if_changed(&mut self) {
+        if !self.shared().take_changed() {
+            return;
+        }
+        self.stop();
+        let course = self.course(self.shared().position());
+        self.next = Next::Batch;
+        if let Some(feed) = self.feed() {
+            feed.start(course);
+        }
+    }
+}

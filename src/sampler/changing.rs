@@ -1,0 +1,206 @@
+//! Orders whose weights or proportions a program changes while it trains.
+//!
+//! Such an order is a pure function of (seed, epoch, position, history). The history is the list of
+//! the changes. A sample depends only on the changes at or before its position, so batches before a
+//! change do not depend on whether they were prepared before or after the call.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+
+use serde::{Deserialize, Serialize};
+use warpfeed_sources::BatchIndex;
+
+use super::{Occurrence, Position, Sampler};
+use crate::error::{Error, Result};
+
+/// A change of the weights or proportions.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Change {
+    /// Position of the change: the number of samples of the run before it, on all ranks.
+    pub(crate) from: u64,
+    /// The new weights or proportions.
+    pub(crate) values: Vec<f64>,
+}
+
+// The values are finite.
+impl Eq for Change {}
+
+/// The changes of an order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct History {
+    /// The changes, in increasing order of their positions.
+    pub(crate) changes: Vec<Change>,
+    /// Position before which the order is no longer known.
+    pub(crate) known_from: u64,
+}
+
+/// An order that can be changed from a position on.
+pub(crate) trait Changing: Sampler {
+    /// Returns the order with `change`, which replaces all changes at later positions, and the
+    /// position at which it takes effect. The result may drop data that only positions before
+    /// `keep_from` need.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the values are invalid.
+    fn changed(&self, change: Change, keep_from: u64) -> Result<(Arc<dyn Changing>, u64)>;
+
+    /// Returns the changes so far.
+    fn history(&self) -> History;
+
+    /// Returns the number of samples per epoch.
+    fn draws(&self) -> u64;
+}
+
+impl<O: Changing + ?Sized> Changing for Arc<O> {
+    fn changed(&self, change: Change, keep_from: u64) -> Result<(Arc<dyn Changing>, u64)> {
+        (**self).changed(change, keep_from)
+    }
+
+    fn history(&self) -> History {
+        (**self).history()
+    }
+
+    fn draws(&self) -> u64 {
+        (**self).draws()
+    }
+}
+
+/// What a program can change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Changes {
+    Proportions,
+    Weights,
+}
+
+/// The order of an open loader, which the program may replace by a changed one.
+pub(crate) struct Changeable {
+    kind: Changes,
+    /// The order without changes.
+    first: Arc<dyn Changing>,
+    now: RwLock<Arc<dyn Changing>>,
+    /// For weights with a subset, the samples of the subset.
+    subset: Option<Arc<[u64]>>,
+    /// Number of samples of the source.
+    samples: u64,
+    begun: Mutex<Begun>,
+}
+
+/// The run in progress, and the last batch whose samples have been chosen in it.
+#[derive(Default)]
+pub(crate) struct Begun {
+    run: u64,
+    last: Option<BatchIndex>,
+    /// Whether the source reads the order on its own, any number of batches ahead.
+    is_read_ahead: bool,
+}
+
+impl Changeable {
+    pub(crate) fn new(kind: Changes, order: Arc<dyn Changing>, samples: u64, subset: Option<Arc<[u64]>>) -> Self {
+        let now = RwLock::new(order.clone());
+        Changeable { kind, first: order, now, subset, samples, begun: Mutex::default() }
+    }
+
+    pub(crate) fn kind(&self) -> Changes {
+        self.kind
+    }
+
+    /// Returns the order without changes.
+    pub(crate) fn first(&self) -> Arc<dyn Changing> {
+        self.first.clone()
+    }
+
+    /// Returns the current order.
+    pub(crate) fn now(&self) -> Arc<dyn Changing> {
+        self.read().clone()
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Arc<dyn Changing>> {
+        self.now.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that the samples of the batch at `place` are chosen in run `run`. Hold the result
+    /// while they are chosen, so that no change occurs in between.
+    pub(crate) fn begin(&self, run: u64, place: BatchIndex) -> MutexGuard<'_, Begun> {
+        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        if begun.run != run {
+            *begun = Begun { run, last: None, ..*begun };
+        }
+        // A run that repeats an epoch goes back to its first batch.
+        begun.last = begun.last.max(Some(place));
+        begun
+    }
+
+    /// Declares that the source reads the order on its own, any number of batches ahead.
+    pub(crate) fn read_ahead(&self) {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner).is_read_ahead = true;
+    }
+
+    /// Replaces the values from the position `from` on. Returns the position at which the change
+    /// takes effect, and the last batch that was chosen before the change. `keep_from` is the start
+    /// of the epoch.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the values are invalid.
+    pub(crate) fn change(&self, from: u64, values: &[f64], keep_from: u64) -> Result<(u64, Option<BatchIndex>)> {
+        let values = self.of_order(values)?;
+        // Building the order may take a while, and only one thread changes it.
+        let (order, effective) = self.now().changed(Change { from, values }, keep_from)?;
+        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        self.set(order);
+        let last = if begun.is_read_ahead { Some(BatchIndex { epoch: u64::MAX, batch: 0 }) } else { begun.last };
+        Ok((effective, last))
+    }
+
+    /// Returns the values for the samples that the order draws from.
+    fn of_order(&self, values: &[f64]) -> Result<Vec<f64>> {
+        if self.kind == Changes::Proportions {
+            return Ok(values.into());
+        }
+        if values.len() as u64 != self.samples {
+            let also = if self.subset.is_some() { "; pass one for every sample, even with a subset" } else { "" };
+            return Err(Error::config(format!(
+                "set_weights: {} weights for the {} samples of the source{also}",
+                values.len(),
+                self.samples
+            )));
+        }
+        Ok(match &self.subset {
+            Some(indices) => indices.iter().map(|&index| values[index as usize]).collect(),
+            None => values.into(),
+        })
+    }
+
+    /// Returns the first order with the changes of `history`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the changes are invalid.
+    pub(crate) fn with(&self, history: &History) -> Result<Arc<dyn Changing>> {
+        let mut order = self.first();
+        for change in &history.changes {
+            order = order.changed(change.clone(), history.known_from)?.0;
+        }
+        Ok(order)
+    }
+
+    /// Replaces the current order.
+    pub(crate) fn set(&self, order: Arc<dyn Changing>) {
+        *self.now.write().unwrap_or_else(PoisonError::into_inner) = order;
+    }
+}
+
+impl Sampler for Changeable {
+    fn len(&self, epoch: u64) -> u64 {
+        self.read().len(epoch)
+    }
+
+    fn index(&self, epoch: u64, position: u64) -> u64 {
+        self.read().index(epoch, position)
+    }
+
+    fn at(&self, epoch: u64, position: u64) -> Occurrence {
+        self.read().at(epoch, position)
+    }
+
+    fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
+        self.read().position(epoch, index, from)
+    }
+}

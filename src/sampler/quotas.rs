@@ -1,0 +1,130 @@
+//! The number of draws from each source of a mixture, round by round.
+//!
+//! A section is a range of rounds with the same quotas. A change of the proportions starts a
+//! section, and so does the end of a source that is drawn only once. A section stores how often
+//! each source was drawn before it, so the draws of any round are known without computing the
+//! rounds before it.
+
+/// The sections of a mixture, in order. The first section starts at round 0.
+#[derive(Debug, Clone)]
+pub(super) struct Quotas {
+    /// Number of draws per round. After each round, the proportions are exact.
+    pub(super) round: u64,
+    /// Number of draws after which each source ends, or `u64::MAX` if the source is repeated.
+    pub(super) limits: Box<[u64]>,
+    pub(super) sections: Vec<Section>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Section {
+    /// Number of the first round of the section.
+    pub(super) first: u64,
+    /// Number of draws in each round of the section: 0 after all sources have ended, and less than
+    /// a round in the round in which the last source ends.
+    pub(super) draws: u64,
+    pub(super) quotas: Box<[Quota]>,
+}
+
+/// The draws from one source in each round of a section.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Quota {
+    pub(super) draws: u64,
+    /// Total number of draws from this source and the sources before it in a round.
+    pub(super) end: u64,
+    /// Number of draws from this source before the section.
+    pub(super) before: u64,
+}
+
+impl Quotas {
+    /// Creates the quotas for `proportions`, of which at least one is greater than 0.
+    pub(super) fn new(round: u64, limits: Box<[u64]>, proportions: &[f64]) -> Self {
+        let before = vec![0; limits.len()];
+        let mut quotas = Quotas { round, limits, sections: Vec::new() };
+        quotas.extend(0, before, proportions);
+        quotas
+    }
+
+    /// Returns the index of the section that contains round `round`.
+    pub(super) fn section(&self, round: u64) -> usize {
+        self.sections.partition_point(|section| section.first <= round) - 1
+    }
+
+    /// Replaces the proportions of round `round` and of all later rounds.
+    pub(super) fn change(&mut self, round: u64, proportions: &[f64]) {
+        if round > 0 && self.sections[self.section(round - 1)].draws < self.round {
+            // All sources have ended before this round.
+            return;
+        }
+        let section = &self.sections[self.section(round)];
+        let before = section.quotas.iter().map(|quota| quota.before + (round - section.first) * quota.draws).collect();
+        self.sections.retain(|section| section.first < round);
+        self.extend(round, before, proportions);
+    }
+
+    /// Returns the total number of draws, or `None` if it is unlimited.
+    pub(super) fn end(&self) -> Option<u64> {
+        let last = self.sections.last().filter(|last| last.draws == 0)?;
+        Some(last.quotas.iter().map(|quota| quota.before).sum())
+    }
+
+    /// Adds the sections from round `round` on. `before` contains the number of earlier draws from
+    /// each source.
+    fn extend(&mut self, mut round: u64, mut before: Vec<u64>, proportions: &[f64]) {
+        loop {
+            let left: Vec<u64> = self.limits.iter().zip(&before).map(|(limit, before)| limit - before).collect();
+            let mut open: Vec<f64> = proportions.to_vec();
+            open.iter_mut().zip(&left).filter(|(_, left)| **left == 0).for_each(|(share, _)| *share = 0.0);
+            let mut draws = apportioned(&open, self.round);
+            let limited = |source: &usize| self.limits[*source] != u64::MAX && draws[*source] > 0;
+            let rounds = (0..left.len()).filter(limited).map(|source| left[source] / draws[source]).min();
+            if rounds == Some(0) {
+                draws = self.last_round(&left, open);
+            }
+            let mut end = 0;
+            let quotas = draws.iter().zip(&before).map(|(&draws, &before)| {
+                end += draws;
+                Quota { draws, end, before }
+            });
+            let quotas = quotas.collect();
+            self.sections.push(Section { first: round, draws: end, quotas });
+            let (Some(rounds), true) = (rounds.map(|rounds| rounds.max(1)), end > 0) else { return };
+            before.iter_mut().zip(&draws).for_each(|(before, draws)| *before += draws * rounds);
+            round += rounds;
+        }
+    }
+
+    /// Returns the quotas of a round in which a source ends. `left` contains the number of draws
+    /// that are left of each source. Sources that do not end share the remaining draws.
+    fn last_round(&self, left: &[u64], mut open: Vec<f64>) -> Vec<u64> {
+        let mut ending = vec![0; left.len()];
+        loop {
+            let rest = self.round - ending.iter().sum::<u64>();
+            let draws = apportioned(&open, rest);
+            let ends: Vec<usize> = (0..left.len()).filter(|&source| draws[source] > left[source]).collect();
+            if ends.is_empty() {
+                return draws.iter().zip(&ending).map(|(draws, ending)| draws + ending).collect();
+            }
+            ends.iter().for_each(|&source| (ending[source], open[source]) = (left[source], 0.0));
+        }
+    }
+}
+
+/// Divides `draws` in these proportions with the largest remainder method, so that the quotas sum
+/// to `draws`. In a tie, the first source gets the draw. If all proportions are 0, so are the
+/// quotas.
+pub(super) fn apportioned(proportions: &[f64], draws: u64) -> Vec<u64> {
+    // Divide by the largest proportion first, so that the sum stays finite for proportions near the
+    // limit of f64.
+    let largest = proportions.iter().copied().fold(0.0, f64::max);
+    if largest == 0.0 {
+        return vec![0; proportions.len()];
+    }
+    let sum: f64 = proportions.iter().map(|p| p / largest).sum();
+    let exact: Vec<f64> = proportions.iter().map(|p| p / largest / sum * draws as f64).collect();
+    let mut quotas: Vec<u64> = exact.iter().map(|x| x.floor() as u64).collect();
+    let mut by_remainder: Vec<usize> = (0..exact.len()).filter(|&source| proportions[source] > 0.0).collect();
+    by_remainder.sort_by(|&a, &b| exact[b].fract().total_cmp(&exact[a].fract()));
+    let left = draws.saturating_sub(quotas.iter().sum()) as usize;
+    by_remainder.into_iter().cycle().take(left).for_each(|source| quotas[source] += 1);
+    quotas
+}

@@ -1,0 +1,344 @@
+//! Compares orders that change with lists that are built draw by draw.
+
+use std::sync::Arc;
+
+use super::changing::{Change, Changeable, Changes, Changing, History};
+use super::mixture_options::{At, Clock, Curve, MixtureOptions};
+use super::permutation::{Permutation, epoch_key};
+use super::quotas::apportioned;
+use super::schedule::{Entry, Schedule};
+use super::{LastBatch, Mixture, Occurrence, Position, Rank, Repeat, Rng, Sampler, Shuffled, Subset, Weighted};
+
+/// A planned change of the proportions: its range in samples, whether it follows a cosine, and the
+/// new proportions.
+type Planned = (u64, u64, bool, Vec<f64>);
+
+/// A mixture, drawn one round after the other.
+#[derive(Debug, Clone)]
+struct Naive {
+    lens: Vec<u64>,
+    once: Vec<usize>,
+    proportions: Vec<f64>,
+    schedule: Vec<Planned>,
+    /// Calls of `set_mixture`.
+    calls: Vec<(u64, Vec<f64>)>,
+    round: u64,
+    unit: u64,
+    seed: u64,
+}
+
+impl Naive {
+    /// Returns the proportions of round `round`.
+    fn at(&self, round: u64) -> Vec<f64> {
+        let (span, now) = (self.round * self.unit, round * self.round * self.unit);
+        if let Some((_, proportions)) = self.calls.iter().rev().find(|(from, _)| *from <= now) {
+            return proportions.clone();
+        }
+        let mut found = self.proportions.clone();
+        // The same operations as in the mixture, because remainders may be tied.
+        let normal = |list: &[f64]| {
+            let largest = list.iter().copied().fold(0.0, f64::max);
+            list.iter().map(|p| p / largest / list.iter().map(|p| p / largest).sum::<f64>()).collect::<Vec<_>>()
+        };
+        let mut before = normal(&found);
+        for (start, end, cosine, proportions) in &self.schedule {
+            let (steps, after) = (((end - start) / span).min(100), normal(proportions));
+            for step in (0..steps).filter(|step| start + (end - start) * step / steps <= now) {
+                let x = (step as f64 + 0.5) / steps as f64;
+                let x = if *cosine { Curve::Cosine.at(x) } else { x };
+                found = before.iter().zip(&after).map(|(before, after)| before + (after - before) * x).collect();
+            }
+            if *end <= now {
+                found.clone_from(proportions);
+            }
+            before = after;
+        }
+        found
+    }
+
+    /// Returns the number of draws from each source in a round. `left` contains the maxima.
+    fn quotas(&self, round: u64, left: &[u64]) -> Vec<u64> {
+        let mut proportions = self.at(round);
+        let mut ended = vec![0; left.len()];
+        loop {
+            proportions.iter_mut().zip(left).filter(|(_, left)| **left == 0).for_each(|(p, _)| *p = 0.0);
+            let quotas = apportioned(&proportions, self.round - ended.iter().sum::<u64>());
+            let over: Vec<usize> = (0..left.len()).filter(|&k| quotas[k] > left[k]).collect();
+            if over.is_empty() {
+                return quotas.iter().zip(&ended).map(|(quota, ended)| quota + ended).collect();
+            }
+            over.into_iter().for_each(|k| (ended[k], proportions[k]) = (left[k], 0.0));
+        }
+    }
+
+    /// Returns the first `count` samples of the run, or all of them if it is shorter.
+    fn list(&self, count: usize) -> Vec<(u64, u64)> {
+        let (mut all, mut taken, mut round) = (Vec::new(), vec![0; self.lens.len()], 0);
+        while all.len() < count {
+            let left = |k: usize| if self.once.contains(&k) { self.lens[k] / self.unit - taken[k] } else { u64::MAX };
+            let left: Vec<u64> = (0..self.lens.len()).map(left).collect();
+            let quotas = self.quotas(round, &left);
+            let mut tickets = Vec::new();
+            for (source, quota) in quotas.into_iter().enumerate() {
+                tickets.extend((0..quota).map(|turn| (source, taken[source] + turn)));
+                taken[source] += quota;
+            }
+            let permutation = Permutation::new(tickets.len() as u64);
+            for place in 0..tickets.len() as u64 {
+                let (source, turn) = tickets[permutation.apply(epoch_key(!self.seed, round), place) as usize];
+                for sample in turn * self.unit..(turn + 1) * self.unit {
+                    let (len, first) = (self.lens[source], self.lens[..source].iter().sum::<u64>());
+                    let order = Shuffled::new(len, Mixture::seed_within(self.seed, source));
+                    let Occurrence { index, variant } = order.at(sample / len, sample % len);
+                    all.push((first + index, variant));
+                }
+            }
+            round += 1;
+            if (tickets.len() as u64) < self.round {
+                break;
+            }
+        }
+        all.truncate(count);
+        all
+    }
+
+    fn call(&mut self, from: u64, proportions: Vec<f64>) {
+        self.calls.retain(|call| call.0 < from);
+        self.calls.push((from, proportions));
+    }
+}
+
+/// A generator of configurations.
+struct Draw(Rng);
+
+impl Draw {
+    fn to(&mut self, end: u64) -> u64 {
+        self.0.below(end)
+    }
+
+    fn proportions(&mut self, sources: usize) -> Vec<f64> {
+        loop {
+            let list: Vec<f64> = (0..sources).map(|_| self.to(4) as f64).collect();
+            if list.iter().any(|p| *p > 0.0) {
+                return list;
+            }
+        }
+    }
+}
+
+/// Returns the samples of all ranks, in batches `0..` of `epoch`, on a number of ranks that differs
+/// from batch to batch.
+fn delivered(order: &Arc<dyn Sampler>, draw: &mut Draw, batch: u64, last: LastBatch, epoch: u64) -> Vec<(u64, u64)> {
+    let (mut all, mut entries) = (Vec::new(), Vec::<Entry>::new());
+    let batches = Schedule::new(order.clone(), batch, last, Rank::ALONE).num_batches(epoch);
+    for number in 0..batches {
+        let world = 1 + draw.to(4) as usize;
+        for rank in 0..world {
+            let schedule = Schedule::new(order.clone(), batch, last, Rank::new(rank, world).unwrap());
+            assert_eq!(schedule.num_batches(epoch), batches);
+            schedule.fill(epoch, number, &mut entries);
+            all.extend(entries.iter().filter(|entry| entry.valid).map(|entry| (entry.sample, entry.variant)));
+        }
+    }
+    all
+}
+
+fn saved(order: &dyn Changing) -> History {
+    let History { changes, known_from } = order.history();
+    let text = serde_json::to_string(&changes).unwrap();
+    History { changes: serde_json::from_str(&text).unwrap(), known_from }
+}
+
+/// A random mixture: its list, its options, and how its epochs are divided into batches.
+struct Configuration {
+    naive: Naive,
+    options: MixtureOptions,
+    clock: Clock,
+    /// Number of samples per epoch.
+    epoch: u64,
+}
+
+/// Draws a mixture, or returns `None` if an epoch has no batch.
+fn configuration(draw: &mut Draw) -> Option<Configuration> {
+    let sources = 1 + draw.to(4) as usize;
+    let lens: Vec<u64> = (0..sources).map(|_| 1 + draw.to(60)).collect();
+    let (batch, passes) = (1 + draw.to(9), 1 + draw.to(3));
+    let last = [LastBatch::Keep, LastBatch::Drop, LastBatch::Pad][draw.to(3) as usize];
+    let once: Vec<usize> = (0..sources).filter(|_| draw.to(4) == 0).collect();
+    let unit = if draw.to(3) == 0 { batch } else { 1 };
+    let (proportions, round, seed) = (draw.proportions(sources), 12 + draw.to(40), draw.to(u64::MAX));
+    let total = lens.iter().sum::<u64>();
+    let epoch = (total - total % unit) * passes;
+    let steps = if last == LastBatch::Drop { epoch / batch } else { epoch.div_ceil(batch) };
+    if steps == 0 {
+        return None;
+    }
+    let mut options = MixtureOptions::new().round(round).once(once.iter().copied()).per_set_batches(unit > 1);
+    let (mut schedule, mut end) = (Vec::new(), 0);
+    for _ in 0..draw.to(3) {
+        let (from, until) = (end + draw.to(300), 1 + draw.to(4000));
+        // Steps and epochs begin at these samples.
+        let (at, start) = match draw.to(3) {
+            0 => (At::Sample(from), from),
+            1 => (At::Epoch(from.div_ceil(epoch)), from.div_ceil(epoch) * epoch),
+            _ => {
+                let step = from.div_ceil(epoch) * steps + draw.to(steps);
+                (At::Step(step), step / steps * epoch + step % steps * batch)
+            }
+        };
+        let (proportions, cosine) = (draw.proportions(sources), draw.to(2) == 0);
+        end = if draw.to(2) == 0 { start } else { start + until };
+        options = match (end > start, cosine) {
+            (false, _) => options.proportions(at, proportions.clone()),
+            (true, true) => options.cosine(at, At::Sample(end), proportions.clone()),
+            (true, false) => options.linear(at, At::Sample(end), proportions.clone()),
+        };
+        schedule.push((start, end, cosine, proportions));
+    }
+    let naive = Naive { lens, once, proportions, schedule, calls: Vec::new(), round, unit, seed };
+    Some(Configuration { naive, options, clock: Clock { batch, last, passes }, epoch })
+}
+
+/// Returns whether an error says that a source has too few samples for batches of its own.
+fn is_too_short(e: &crate::Error, naive: &Naive) -> bool {
+    naive.unit > 1 && e.to_string().contains("fewer samples than a batch")
+}
+
+/// Compares a random mixture with its list. Returns the number of compared samples.
+fn compare_mixture(draw: &mut Draw) -> usize {
+    let Some(Configuration { mut naive, options, clock, epoch }) = configuration(draw) else { return 0 };
+    let orders = naive.lens.iter().zip(&naive.proportions).enumerate().map(|(number, (&len, &proportion))| {
+        let order: Arc<dyn Sampler> = Arc::new(Shuffled::new(len, Mixture::seed_within(naive.seed, number)));
+        (len, proportion, order, true)
+    });
+    let mixture = match Mixture::planned(orders, &options, clock, naive.seed) {
+        Ok(mixture) => mixture,
+        Err(e) => {
+            assert!(is_too_short(&e, &naive), "{e}");
+            return 0;
+        }
+    };
+    let total = naive.lens.iter().sum();
+    let mixture: Arc<dyn Changing> =
+        if clock.passes > 1 { Arc::new(Repeat::new(clock.passes, mixture)) } else { Arc::new(mixture) };
+    let changes = Changeable::new(Changes::Proportions, mixture, total, None);
+    for _ in 0..draw.to(4) {
+        let (from, proportions) = (draw.to(3 * epoch + 100), draw.proportions(naive.lens.len()));
+        match changes.change(from, &proportions, 0) {
+            Ok(_) => naive.call(from, proportions),
+            Err(e) if is_too_short(&e, &naive) => {}
+            Err(e) => assert!(e.to_string().contains("the run would end") && !naive.once.is_empty(), "{e}"),
+        }
+    }
+    let list = naive.list(3 * epoch as usize);
+    let resumed: Arc<dyn Sampler> = changes.with(&saved(&*changes.now())).unwrap();
+    let changed: Arc<dyn Sampler> = changes.now();
+    for number in 0..3 {
+        let (start, len) = ((number * epoch) as usize, list.len());
+        let expected = &list[start.min(len)..(start + epoch as usize).min(len)];
+        let shown = || format!("epoch {number} of {naive:?} with {options:?}");
+        assert_eq!(changed.len(number), expected.len() as u64, "{}", shown());
+        let batch = clock.batch as usize;
+        let whole = if clock.last == LastBatch::Drop { expected.len() / batch * batch } else { expected.len() };
+        for order in [&changed, &resumed] {
+            assert!(delivered(order, draw, clock.batch, clock.last, number) == expected[..whole], "{}", shown());
+        }
+        for _ in 0..3 {
+            let (sample, from) = (draw.to(total), draw.to(expected.len() as u64 + 1));
+            let scanned = (from..expected.len() as u64).find(|&position| expected[position as usize].0 == sample);
+            let scanned = scanned.map_or(Position::Absent, Position::At);
+            assert_eq!(changed.position(number, sample, from), scanned, "{sample} from {from}, {}", shown());
+        }
+    }
+    list.len()
+}
+
+/// Compares random changes of weights with the draws of orders that each have the same weights
+/// throughout.
+fn compare_weights(draw: &mut Draw) -> usize {
+    let (samples, batch, passes) = (2 + draw.to(40), 1 + draw.to(9), 1 + draw.to(2));
+    let seed = draw.to(u64::MAX);
+    let subset: Option<Vec<u64>> =
+        (draw.to(2) == 0).then(|| (0..1 + draw.to(samples)).map(|_| draw.to(samples)).collect());
+    let picked = subset.clone().unwrap_or_else(|| (0..samples).collect());
+    let mut weights = || {
+        let list: Vec<f64> = (0..samples).map(|_| draw.to(4) as f64 + 0.5).collect();
+        list
+    };
+    let of_subset = |weights: &[f64]| picked.iter().map(|&sample| weights[sample as usize]).collect::<Vec<_>>();
+    let order = |weights: &[f64]| -> Arc<dyn Changing> {
+        let weighted = Weighted::new(&of_subset(weights), seed).unwrap();
+        match &subset {
+            Some(subset) => {
+                let order = Subset::new(subset.clone(), weighted).unwrap();
+                if passes > 1 { Arc::new(Repeat::new(passes, order)) } else { Arc::new(order) }
+            }
+            None if passes > 1 => Arc::new(Repeat::new(passes, weighted)),
+            None => Arc::new(weighted),
+        }
+    };
+    let first = weights();
+    let mut tables = vec![(0, order(&first))];
+    let (changed, news) = (order(&first), [weights(), weights(), weights()]);
+    let changes = Changeable::new(Changes::Weights, changed, samples, subset.clone().map(Arc::from));
+    let epoch = picked.len() as u64 * passes;
+    let mut keep = 0;
+    for new in &news[..draw.to(4) as usize] {
+        let from = keep + draw.to(2 * epoch);
+        keep = from / epoch * epoch;
+        changes.change(from, new, keep).unwrap();
+        tables.retain(|table| table.0 < from);
+        tables.push((from, order(new)));
+    }
+    let changed: Arc<dyn Sampler> = changes.now();
+    let history = saved(&*changes.now());
+    let resumed: Arc<dyn Sampler> = changes.with(&history).unwrap();
+    for number in keep / epoch..keep / epoch + 2 {
+        let at = |position: u64| {
+            let sample = number * epoch + position;
+            tables.iter().rev().find(|table| table.0 <= sample).unwrap().1.at(number, position)
+        };
+        let expected: Vec<_> = (0..epoch).map(at).map(|o| (o.index, o.variant)).collect();
+        for order in [&changed, &resumed] {
+            assert_eq!(delivered(order, draw, batch, LastBatch::Keep, number), expected, "epoch {number}");
+        }
+    }
+    2 * epoch as usize
+}
+
+#[test]
+fn a_cosine_ramp_follows_the_cosine() {
+    for step in 0..=1000 {
+        let x = f64::from(step) / 1000.0;
+        let expected = (1.0 - (std::f64::consts::PI * x).cos()) / 2.0;
+        assert!((Curve::Cosine.at(x) - expected).abs() < 1e-14, "{x}");
+    }
+}
+
+/// `WARPFEED_ORDERS` sets the number of configurations.
+#[test]
+fn changing_orders_equal_lists_built_draw_by_draw() {
+    let count = std::env::var("WARPFEED_ORDERS").map_or(400, |count| count.parse().expect("a number"));
+    let mut samples = 0;
+    for number in 0..count {
+        let draw = &mut Draw(Rng::new(51, number, 0));
+        samples += compare_mixture(draw);
+        samples += compare_weights(draw);
+    }
+    assert!(samples as u64 > 200 * count, "{samples} samples in {count} configurations");
+}
+
+#[test]
+fn weights_of_finished_epochs_are_forgotten_with_an_error() {
+    let weighted: Arc<dyn Changing> = Arc::new(Weighted::new(&[1.0; 10], 3).unwrap());
+    let (changed, _) = weighted.changed(Change { from: 25, values: vec![2.0; 10] }, 20).unwrap();
+    assert!((20..30).all(|draw| changed.index(draw / 10, draw % 10) < 10), "the weights of epoch 2 are known");
+    let (changed, _) = changed.changed(Change { from: 31, values: vec![3.0; 10] }, 30).unwrap();
+    assert_eq!(changed.history().changes.len(), 2);
+    let (changed, _) = changed.changed(Change { from: 55, values: vec![4.0; 10] }, 50).unwrap();
+    let History { changes, known_from } = changed.history();
+    assert_eq!((changes.iter().map(|c| c.from).collect::<Vec<_>>(), known_from), (vec![31, 55], 50));
+    let e = crate::error::guarded(|| Ok(changed.index(4, 9))).unwrap_err();
+    assert!(e.to_string().contains("the weights of epoch 4 are no longer known"), "{e}");
+    assert!(changed.index(5, 0) < 10);
+}

@@ -1,0 +1,90 @@
+//! The rule for loaders whose batches wait for slow samples.
+
+use warpfeed_sources::internal::ratio;
+
+use super::Straggler;
+use super::bottleneck::{Bottleneck, Judgment, percent};
+use super::counters::STRAGGLERS;
+use super::verdict::Evidence;
+
+/// Size of a sample, as a multiple of the average, above which its size explains why it is slow.
+const LARGE: f64 = 4.0;
+
+impl Evidence<'_> {
+    /// Returns the time of a typical sample, in seconds.
+    fn usual(&self) -> f64 {
+        let ahead = self.stats.ahead.as_ref().map_or(0.0, |ahead| ahead.p50_seconds);
+        ahead + self.stats.stages().map(|(_, stage)| stage.p50_seconds).sum::<f64>()
+    }
+
+    /// Returns samples so slow that their batch waits for them, each with its excess over the
+    /// typical time, in seconds. If `together` is true, returns only samples that were slow at the
+    /// same moment as another sample; otherwise, returns only the other samples.
+    pub(super) fn slow(&self, together: bool) -> Vec<(&Straggler, f64)> {
+        let (stats, usual) = (self.stats, self.usual());
+        let batch = usual * ratio(stats.samples as f64, stats.batches as f64) / stats.workers.max(1) as f64;
+        let slow: Vec<_> =
+            stats.slowest.iter().filter(|s| s.seconds > 10.0 * usual && s.seconds > 2.0 * batch).collect();
+        let meets = |a: &Straggler, b: &Straggler| {
+            a.sample != b.sample && (a.at_seconds - b.at_seconds).abs() < 0.1 * a.seconds.min(b.seconds)
+        };
+        let blamed = |a: &Straggler| self.is_large(a) || !slow.iter().any(|b| meets(a, b));
+        let chosen = slow.iter().filter(|a| blamed(a) != together);
+        chosen.map(|s| (*s, s.total_seconds - s.times as f64 * usual)).collect()
+    }
+
+    /// Returns the average number of bytes per sample.
+    fn usual_bytes(&self) -> f64 {
+        ratio(self.stats.bytes_read as f64, self.stats.prepared as f64)
+    }
+
+    /// Returns whether the size of a sample explains why it is slow.
+    fn is_large(&self, of: &Straggler) -> bool {
+        of.bytes > 0 && of.bytes as f64 > LARGE * self.usual_bytes()
+    }
+
+    pub(super) fn stragglers(&self) -> Option<Judgment> {
+        let (stats, slow) = (self.stats, self.slow(false));
+        let (first, most) = slow.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))?;
+        let sum = |all: bool| slow.iter().filter(|(of, _)| all || self.is_large(of)).map(|(_, s)| s).sum::<f64>();
+        let (excess, large) = (sum(true), sum(false));
+        // Only the slowest samples are listed, but every late batch is counted.
+        let late = stats.behind.seconds.min(stats.waited_seconds);
+        // A sample also appears slow if its thread had to wait for a core.
+        let explained = f64::max(f64::max(excess, late) - stats.delayed_seconds, late * large / excess);
+        (explained >= 0.5 * self.waited * stats.seconds).then(|| self.straggled(&slow, first, most))
+    }
+
+    /// Returns the judgment for a loader with slow samples, of which `first` has the greatest
+    /// excess, `most`.
+    fn straggled(&self, slow: &[(&Straggler, f64)], first: &Straggler, most: f64) -> Judgment {
+        let (stats, large) = (self.stats, self.is_large(first));
+        let (ms, usual) = (1e3 * first.seconds, 1e3 * self.usual());
+        // Exclude samples whose excess is less than a tenth of the slowest sample's.
+        let count = slow.iter().filter(|(_, seconds)| *seconds >= 0.1 * most).count();
+        let (headline, them) = match count {
+            1 => ("limited by 1 slow sample".into(), "it"),
+            STRAGGLERS.. => ("limited by rare slow samples".into(), "them (`stats.slowest`)"),
+            _ => (format!("limited by {count} slow samples"), "them (`stats.slowest`)"),
+        };
+        let of = |bytes: f64| format!("{:.2} MB", bytes / 1e6);
+        let size = if large { format!(" of {}", of(first.bytes as f64)) } else { String::new() };
+        let usual_size = if large { format!("has {} and ", of(self.usual_bytes())) } else { String::new() };
+        let mut lines = vec![
+            format!(
+                "{}{size} takes {ms:.1} ms, most of it in {}; a typical sample {usual_size}takes {usual:.2} ms, and the batch waits \
+                 for the slow one",
+                first.name(),
+                first.stage
+            ),
+            self.waits.clone(),
+        ];
+        if stats.behind.seconds > 0.0 {
+            let late = percent(ratio(stats.behind.seconds, stats.waited_seconds));
+            lines.push(format!("during {late} % of the wait, all batches prefetched after the missing one were full"));
+        }
+        let change = if large { "shrink large images with `warpfeed pack --max-side`," } else { "re-encode or" };
+        lines.push(format!("{change} drop {them}, or raise prefetch above {}", stats.prefetch));
+        (Bottleneck::Straggler, headline, lines)
+    }
+}
