@@ -109,14 +109,20 @@ fn a_failing_cache_disk_changes_no_batch() {
             // the loader's index of the folder.
             settled();
             check_folder(&folder, &seen)?;
-            let again = load(expected)?;
-            let now = show(&folder).map_err(|e| format!("wrong: {e}"))?.blocks;
-            if expected.is_some_and(|expected| again != expected)
-                || blocks.is_some_and(|(least, most)| now < least || now > most)
-            {
-                return Err(format!("wrong: {now} blocks, after {seen:?}: {again}"));
+            // A thread that waits too long for the lock of the folder does not cache its block. On a
+            // busy machine, it may take more than one loader to fill the cache.
+            let mut now = 0;
+            for _ in 0..3 {
+                let again = load(expected)?;
+                if expected.is_some_and(|expected| again != expected) {
+                    return Err(format!("wrong: after {seen:?}: {again}"));
+                }
+                now = show(&folder).map_err(|e| format!("wrong: {e}"))?.blocks;
+                if blocks.is_none_or(|(least, most)| now >= least && now <= most) {
+                    return seen;
+                }
             }
-            seen
+            Err(format!("wrong: {now} blocks, after {seen:?}"))
         });
         let prepare = Box::new(move |folder: &Path| {
             if let Some(begins) = begins {
