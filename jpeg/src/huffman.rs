@@ -108,8 +108,8 @@ pub(crate) struct Code {
 /// most this long.
 const SHORT: u8 = 10;
 
-/// The decoding table of the plain decoder. Searches for codes that are longer than [`SHORT`] bits
-/// bit by bit, as in T.81, F.2.2.3.
+/// The decoding table of the plain decoder. Searches for codes that are longer than 10 bits bit by
+/// bit, as in T.81, F.2.2.3.
 #[derive(Debug, Clone)]
 pub struct Lookup {
     /// For each window of [`SHORT`] bits, the symbol and the length of the code at its start. The

@@ -252,7 +252,7 @@ class Decoder(_other_names.EarlierNames):
 
         Raises:
             WarpfeedError: as for :meth:`submit` and :meth:`Pending.wait`. A bad image does not
-                raise: its error is in :attr:`Decoded.errors`.
+                raise: its error is in ``errors`` of :class:`Decoded`.
             TypeError: as for :meth:`submit`. A value that cannot be an image, such as a path, is a
                 bug in the calling code and fails the whole request.
         """

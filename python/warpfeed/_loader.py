@@ -519,7 +519,7 @@ class Loader(_other_names.EarlierNames):
 
         Raises:
             WarpfeedError: if ``n`` is 0, or more than ``prefetch`` + 1 (3 if ``prefetch`` is
-            automatic).
+                automatic).
         """
         self._check_world()
         batches = self._core.replay(_options.integer("n", n))

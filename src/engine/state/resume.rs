@@ -159,7 +159,10 @@ impl Checkpoint {
         // If the order panics here, the checkpoint is created anyway, but `check` will reject it.
         let evaluated = !(stateful && batch == 0);
         let changing = schedule.changes().map(|changes| changes.now());
-        let order: &dyn Sampler = changing.as_ref().map_or_else(|| schedule.order(), |changing| changing);
+        let order: &dyn Sampler = match &changing {
+            Some(changing) => changing,
+            None => schedule.order(),
+        };
         let (epoch_samples, order) =
             if evaluated { (guarded(|| Ok(order.len(epoch))).unwrap_or(0), hash(order, epoch)) } else { (0, None) };
         let History { changes: history, known_from: history_from } = changing.map(|c| c.history()).unwrap_or_default();
