@@ -217,7 +217,7 @@ fn a_run_that_follows_losses_resumes_on_other_ranks() {
 #[test]
 fn weights_resume_with_the_history_of_their_epoch() {
     let change = |batches: &Batches<HostBatch>, step: &Step| {
-        if step.1 % 2 == 0 {
+        if step.1.is_multiple_of(2) {
             let weights: Vec<f64> = (0..60).map(|sample| ((sample + step.0 + step.1) % 7) as f64).collect();
             batches.set_weights(&weights, step.1 % 3).unwrap();
         }

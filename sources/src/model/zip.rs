@@ -295,7 +295,10 @@ mod tests {
         Arc::new(Memory::new(keys.iter().map(sample).collect()))
     }
 
-    fn read(zip: &Zip, index: usize) -> Result<(String, Option<i64>, Vec<(String, String)>)> {
+    /// The key, the label and the fields of a sample.
+    type Read = (String, Option<i64>, Vec<(String, String)>);
+
+    fn read(zip: &Zip, index: usize) -> Result<Read> {
         let mut scratch = b"bytes of an earlier sample".to_vec();
         let sample = zip.read(index, &mut scratch)?;
         let fields = sample
