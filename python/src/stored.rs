@@ -1,9 +1,19 @@
-//! A sample without augmentation, as `Loader.sample` returns it.
+//! A sample without augmentation, as `Loader.sample` returns it, and images without a loader.
 
+use std::cell::RefCell;
+use std::sync::LazyLock;
+
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes};
 use warpfeed::decode::{Codecs, Pixels, Rect, Size};
 use warpfeed::source::Sample;
+
+use crate::buffer::{Buffer, type_name};
+use crate::error::Raised as _;
+
+/// Maximum number of bytes of pixels that a thread reuses from image to image.
+const MAX_REUSED: usize = 64 << 20;
 
 /// A sample without augmentation.
 pub(crate) struct Stored {
@@ -55,4 +65,33 @@ impl<'py> IntoPyObject<'py> for Stored {
         let fields: Vec<_> = self.fields.iter().map(|(name, bytes)| (name, PyBytes::new(py, bytes))).collect();
         (self.key, self.label, image, fields).into_pyobject(py)
     }
+}
+
+/// Decodes an encoded image, and returns its height, its width and its pixels.
+#[pyfunction]
+pub(crate) fn decode_image<'py>(data: &Bound<'py, PyAny>) -> PyResult<(u32, u32, Bound<'py, PyByteArray>)> {
+    static CODECS: LazyLock<Codecs> = LazyLock::new(Codecs::new);
+    thread_local! {
+        static REUSED: RefCell<Pixels> = RefCell::new(Pixels::new());
+    }
+    let py = data.py();
+    let Some(Buffer::Bytes(encoded)) = Buffer::of(data, true)? else {
+        return Err(PyTypeError::new_err(format!(
+            "data is a value of type {}: expected the bytes of an encoded image",
+            type_name(data)
+        )));
+    };
+    let encoded = encoded.as_bytes();
+    // The cell is not borrowed meanwhile, because creating an exception may run other Python code.
+    let mut pixels = REUSED.take();
+    py.detach(|| {
+        let mut image = CODECS.open(encoded)?;
+        image.decode(Rect::full(image.size()), &mut pixels)
+    })
+    .raised(py)?;
+    let decoded = (pixels.size().height, pixels.size().width, PyByteArray::new(py, pixels.data()));
+    if pixels.capacity() <= MAX_REUSED {
+        REUSED.set(pixels);
+    }
+    Ok(decoded)
 }

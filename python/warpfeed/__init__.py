@@ -21,6 +21,7 @@ from . import metrics as metrics
 from ._augment import Augment, ColorJitter, Mix, RandomErasing
 from ._batch import Batch, FieldBatch
 from ._buckets import Buckets
+from ._decode_image import decode_image
 from ._decoder import Decoded, Decoder, Pending
 from ._dynamic_batcher import DynamicBatcher
 from ._error import ConfigError, LoaderTimeoutError, NotFoundError, StorageError, WarpfeedError
@@ -83,6 +84,7 @@ __all__ = [
     "Zip",
     "__version__",
     "boxes_to_source",
+    "decode_image",
     "merge",
     "pack",
     "pack_progress",

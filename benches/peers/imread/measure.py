@@ -1,0 +1,90 @@
+"""Compares whole-image decoders with imread-benchmark's own measurement.
+
+    python measure.py FOLDER warpfeed simplejpeg torchvision [--passes 3] [--rounds 3]
+
+Each run is a fresh process on one core. It checks that every decoder returns the pixels of the
+first one, or counts the images that differ. imread-benchmark's protocol `decode-memory` validates
+the output, warms up, and times passes over all JPEGs in memory with the garbage collector off. The
+rounds alternate between the decoders. The last table lists images per second: the median of all
+passes, and the range. This script omits the evidence bundles of a full campaign.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+from types import SimpleNamespace
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=pathlib.Path, help="a folder of JPEGs")
+    parser.add_argument("decoders", nargs="+", help="names that `imread-benchmark list-decoders` prints")
+    parser.add_argument("--passes", type=int, default=3, help="timed passes of each process")
+    parser.add_argument("--rounds", type=int, default=3, help="processes for each decoder")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        return one(options)
+    rates = {name: [] for name in options.decoders}
+    notes = {}
+    for _ in range(options.rounds):
+        for name in options.decoders:
+            command = [sys.executable, __file__, str(options.folder), name, options.decoders[0], "--one"]
+            found = subprocess.run(
+                [*command, "--passes", str(options.passes)], check=True, capture_output=True, text=True
+            )
+            result = json.loads(found.stdout.splitlines()[-1])
+            rates[name] += result["rates"]
+            notes[name] = result
+    first = statistics.median(rates[options.decoders[0]])
+    print(f"{notes[options.decoders[0]]['images']} images, one core\n")
+    print("| decoder | version | images/s (range) | relative | images that differ from the first decoder's |\n|---|---|---|---|---|")
+    for name, found in rates.items():
+        middle = statistics.median(found)
+        spread = f"{min(found):,.0f} to {max(found):,.0f}"
+        different = f"{notes[name]['different']}, by at most {notes[name]['levels']} levels" if notes[name]["different"] else "0"
+        print(f"| {name} | {notes[name]['version']} | {middle:,.0f} ({spread}) | {middle / first:.2f} | {different} |")
+
+
+def one(options):
+    """Measures one decoder, and prints the result as JSON."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    import importlib.metadata
+
+    import numpy as np
+    from imread_benchmark.decoders import REGISTRY
+    from imread_benchmark.execution.measurement import configure_decoder, run_decode_memory_measurement
+
+    name, reference = options.decoders
+    decoder, first = REGISTRY[name](), REGISTRY[reference]()
+    settable = type(decoder).set_num_threads is not REGISTRY[name].__mro__[1].set_num_threads
+    threads = configure_decoder(decoder, 1 if settable else None)
+    paths = sorted(p for p in options.folder.rglob("*") if p.suffix.lower() in (".jpg", ".jpeg"))
+    items = [SimpleNamespace(item_id=p.name, data=p.read_bytes(), compressed_bytes=p.stat().st_size) for p in paths]
+    different = levels = 0
+    for item in items:
+        found, expected = decoder.decode(item.data), first.decode(item.data)
+        if found.shape != expected.shape or not np.array_equal(found, expected):
+            different += 1
+            if found.shape == expected.shape:
+                levels = max(levels, int(np.abs(found.astype(int) - expected.astype(int)).max()))
+    configuration = SimpleNamespace(
+        protocol_id="decode-memory",
+        warmup_passes=1,
+        logical_repeat_factor=1,
+        timed_passes_per_run=options.passes,
+        minimum_timed_seconds=0.0,
+        requested_threads=threads,
+    )
+    result = run_decode_memory_measurement(decoder, items, configuration, effective_threads=threads)
+    rates = [sample.items_processed / sample.elapsed_seconds for sample in result.samples]
+    version = importlib.metadata.version(decoder.package_name)
+    print(json.dumps({"rates": rates, "images": len(items), "version": version, "different": different, "levels": levels}))
+
+
+if __name__ == "__main__":
+    main()

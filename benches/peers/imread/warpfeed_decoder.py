@@ -1,0 +1,18 @@
+"""warpfeed as a decoder of imread-benchmark (schema 2)."""
+
+from __future__ import annotations
+
+import numpy as np
+from imread_benchmark.decoders import BaseDecoder
+
+
+class WarpfeedDecoder(BaseDecoder):
+    """The decoder of :func:`warpfeed.decode_image`, which uses the calling thread only."""
+
+    name = "warpfeed"
+    package_name = "warpfeed"
+
+    def decode(self, data: bytes) -> np.ndarray:
+        import warpfeed
+
+        return warpfeed.decode_image(data)

@@ -1,0 +1,35 @@
+"""Decodes one image without a loader."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from . import _warpfeed
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["decode_image"]
+
+
+def decode_image(data: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Decodes an encoded image in any format that a loader reads.
+
+    The pixels equal the pixels that a loader with default options augments: JPEGs are decoded to
+    the bits of libjpeg-turbo, gray is repeated in three channels, alpha is dropped, and the EXIF
+    orientation is applied. Other threads run Python code while the image is decoded.
+
+    Args:
+        data: the bytes of the image, as ``bytes`` or a different bytes-like object.
+
+    Returns:
+        A writable ``uint8`` array of shape (height, width, 3), in RGB order.
+
+    Raises:
+        TypeError: if ``data`` is not bytes-like, such as a path.
+        WarpfeedError: if the image is damaged, or its format is not supported.
+    """
+    import numpy as np
+
+    height, width, pixels = _warpfeed.decode_image(data)
+    return np.frombuffer(pixels, np.uint8).reshape(height, width, 3)
