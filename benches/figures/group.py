@@ -79,7 +79,8 @@ class Group:
         ours, theirs = self.rounds(key), self.rounds(base)
         if not ours or not theirs:
             return ""
-        return of.format(statistics.median(a / b for a, b in zip(ours, theirs)))
+        middle = statistics.median(a / b for a, b in zip(ours, theirs))
+        return f"{middle:.0f}" if middle >= 99.5 else of.format(middle)
 
     def older(self):
         """Returns the paths that changed since this measurement, or an empty list if the age is unknown."""

@@ -163,11 +163,12 @@ def main():
     parser.add_argument("folders", type=pathlib.Path)
     parser.add_argument("peers", nargs="+", choices=PEERS, metavar="peer")
     parser.add_argument("--workers", type=int, default=16)
-    parser.add_argument("--batches", type=int, default=300, help="number of timed batches")
+    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--warmup", type=float, default=1, help="seconds, from the first batch")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument(
         "--hardware", type=float, nargs="+", default=[0.65], metavar="SHARE",
-        help="dali_mixed: fraction of images for the images for the JPEG engine; several shares are measured in turn",
+        help="dali_mixed: fraction of the images for the JPEG engine; several shares are measured in turn",
     )  # fmt: skip
     options = parser.parse_args()
     failed = False
