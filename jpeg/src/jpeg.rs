@@ -156,7 +156,7 @@ impl std::fmt::Debug for Jpeg<'_> {
 mod tests {
     use super::*;
 
-    /// A group of images moves up to eight of these values.
+    /// Decoding a group moves up to eight of these values.
     #[test]
     fn a_jpeg_handle_is_cheap_to_move() {
         assert!(size_of::<Jpeg<'_>>() <= 592, "{}", size_of::<Jpeg<'_>>());
