@@ -21,7 +21,7 @@ pub(crate) struct DataArgs {
     /// Cache the listing of a folder in the file FOLDER.warpfeed-index
     #[arg(long)]
     index: bool,
-    /// Folder with the masks of a folder of images, next to it; a * stands for an image's name
+    /// Folder of masks, next to the folder of images; a * stands for the name of an image
     #[arg(long, value_name = "FOLDER")]
     masks: Option<PathBuf>,
     /// Column with the image paths (tables only) [default: path, file, image, filename, file_name

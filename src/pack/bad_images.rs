@@ -72,7 +72,7 @@ pub(super) fn push_limited(to: &mut Vec<Refused>, index: u64, key: &str, reason:
     }
 }
 
-/// The images that cause the error of a pack. After the first one, no more samples are passed to
+/// The images because of which a pack fails. After the first of them, no more samples are passed to
 /// the writer.
 #[derive(Default)]
 pub(super) struct Bad {

@@ -21,9 +21,9 @@ use crate::source::{self, Location, MANIFEST_END, Source, Store, Stores};
 
 /// Packs a dataset: writes the samples of a [`Source`] to an LMDB database or to tar shards.
 ///
-/// By default, JPEGs are rewritten losslessly for fast crops, which [`recode`](Pack::recode) can
-/// change. Labels, other fields and class names are not changed. Samples are written in the order
-/// of the source.
+/// By default, JPEGs are rewritten losslessly for fast crops. [`recode`](Pack::recode) changes
+/// this. Labels, other fields and class names are not changed. Samples are written in the order of
+/// the source.
 ///
 /// ```no_run
 /// use warpfeed::pack::Pack;

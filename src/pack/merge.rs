@@ -194,8 +194,8 @@ impl Merge {
     }
 }
 
-/// Returns the error for the `bad` ones of `count` shards. If the set is `merged`, the error does
-/// not advise packing parts again, because packing would find that the set is complete.
+/// Returns the error for the shards in `bad`, out of `count` shards. If the set is `merged`, the
+/// error does not advise packing parts again, because packing would find that the set is complete.
 pub(super) fn damaged_error(destination: &dyn Destination, bad: &[String], count: usize, merged: bool) -> Error {
     let what = match (merged, destination.uploads_in_place()) {
         (false, _) => "delete them and pack their parts again",
