@@ -38,7 +38,7 @@ const LINE: usize = DecodeOps::LINE;
 /// late offers little parallel work, so the device should decode images of other parts in the
 /// meantime.
 const MAX_PARTS: usize = 4;
-/// A part has at least this many samples.
+/// Minimum number of samples per part.
 const MIN_PART_SAMPLES: usize = 64;
 /// Maximum number of parts if the batch has no long segments, because it then stalls less.
 const SHORT_PARTS: usize = 2;

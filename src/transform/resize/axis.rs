@@ -12,7 +12,7 @@ use crate::transform::interpolation::Resampling;
 
 /// The filter of one axis: the source positions that each output position reads, and their weights.
 ///
-/// The filters are those of Pillow's `Resample.c`. The weights of an output sum to 1. Weights
+/// The filters equal those in Pillow's `Resample.c`. The weights of an output sum to 1. Weights
 /// beyond the edge of the image are dropped. Without antialiasing, they are added to the weight of
 /// the edge pixel instead, as in PyTorch.
 ///
