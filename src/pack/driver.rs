@@ -138,7 +138,7 @@ impl<'a> Pack<'a> {
     }
 
     /// Sets how often a read is repeated after a [transient](Error::is_transient) error of the
-    /// source. The default is 3, and the maximum is 1,000. The delays equal those of
+    /// source. The default is 3, and the maximum is 1,000. The delays are the same as for
     /// [`Loader::retries`](crate::Loader::retries).
     pub fn retries(mut self, times: usize) -> Self {
         self.retries = times;

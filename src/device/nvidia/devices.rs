@@ -1,4 +1,4 @@
-//! Records events behind the work queued on every device that the program may be using.
+//! Records events after the work queued on every device that the program may be using.
 //!
 //! Any device can read page-locked memory, and a slice does not reveal which stream is reading it.
 //! Therefore, released memory stays in use until every device has finished the work submitted

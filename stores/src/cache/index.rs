@@ -245,7 +245,7 @@ impl Index {
     fn take(&mut self, key: Key) -> Option<BlockEntry> {
         let entry = self.entries.remove(&key)?;
         self.bytes -= entry.bytes;
-        let set = self.sets.get_mut(&entry.owner.set).expect("a set stays as long as its blocks");
+        let set = self.sets.get_mut(&entry.owner.set).expect("a set exists while it has blocks");
         match entry.rank {
             Rank::Used(rank) | Rank::Next(rank) if entry.state != set.state => {
                 let _ = set.old.iter_mut().any(|blocks| blocks.remove(&(rank, key)));
