@@ -151,7 +151,7 @@ impl Decoder {
     /// ```
     pub fn decode_group(&mut self, jobs: &mut [Job<'_>]) {
         if !self.flights.is_empty() {
-            // The previous group panicked, which means that this crate has a bug. Start over.
+            // Decoding the previous group panicked because of a bug in this crate. Start over.
             *self = Decoder::with_backend(self.backend);
         }
         let mut next = 0;

@@ -101,7 +101,7 @@ macro_rules! registry {
                 }
             }
 
-            /// Returns the record of the effect that a device reads.
+            /// Returns the effect as a record for a device.
             pub(crate) fn effect(&self) -> Effect {
                 match self {
                     $($(#[$on])* OnPixels::$peffect(effect) => Effect::new(PixelCode::$peffect as u32, effect),)+
@@ -134,7 +134,7 @@ macro_rules! registry {
                 }
             }
 
-            /// Returns the record of the effect that a device reads.
+            /// Returns the effect as a record for a device.
             pub(crate) fn effect(&self) -> Effect {
                 match self {
                     $(OnValues::$veffect(effect) => Effect::new(ValueCode::$veffect as u32, effect),)+

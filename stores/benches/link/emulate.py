@@ -12,7 +12,6 @@ Forwarding so many trains used most of a core, which left too little CPU time fo
 Therefore, both namespaces make long trains (`tcp_tso_rtt_log`), as for a nearby client. On a busy
 machine with two cores, 64 requests in flight at 30 ms used 80 % of the link before this change and
 99.9 % after it.
-at 30 ms used 80 % of the link before this change and 99.9 % after it.
 """
 
 from __future__ import annotations

@@ -350,7 +350,7 @@ impl<'a> Set<'a> {
             } else if since.elapsed() > WAIT_TIMEOUT {
                 let cause = format!(
                     "another process is downloading these files, but has received nothing for {} s: \
-                        end it if it is suspended",
+                     end it if it is suspended",
                     WAIT_TIMEOUT.as_secs()
                 );
                 return Err(Error::new(warpfeed_sources::ErrorKind::Io, cause).at_path(self.base));
