@@ -55,8 +55,7 @@ pub(crate) struct DataArgs {
 // a doc comment as the help text of the command.
 #[derive(clap::Args, Default, Clone, Copy)]
 pub(crate) struct FollowArgs {
-    /// Version of the image that was annotated, if EXIF rotates it and the declared size does not
-    /// decide
+    /// Image that annotations refer to, if EXIF rotates it and the declared size is ambiguous
     #[arg(long, value_name = "IMAGE", value_enum)]
     annotations_follow: Option<Follow>,
 }

@@ -335,7 +335,7 @@ fn concatenate_shards(destination: &dyn Destination, plan: &Plan, parts: &[PartM
 /// set.
 fn clean(destination: &dyn Destination, set: Set) -> Result<Merged> {
     let (left, id) = (Leftovers::of(&destination.suffixes()?), set.plan.id());
-    // This includes the files of processes that finished a part after the merge.
+    // `done` includes the files of processes that finished a part after the merge.
     let done = [left.staged, left.journals, left.parts].concat();
     done.iter().filter(|end| dest::id(end) == Some(&id)).try_for_each(|end| destination.remove(end))?;
     destination.remove_attempts(&left.attempts)?;

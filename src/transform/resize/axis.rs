@@ -4,7 +4,7 @@
 //! the first source position, and the weights from there on. The filter depends only on the sizes
 //! and the window, so it is reused if the next image has the same parameters. The weights are
 //! converted to 16-bit coefficients, because the vector code multiplies pairs of 16-bit integers in
-//! one instruction. They have as many fractional bits as the largest weight allows.
+//! one instruction. The coefficients have as many fractional bits as the largest weight allows.
 
 use std::ops::Range;
 

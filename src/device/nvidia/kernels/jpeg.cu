@@ -714,7 +714,8 @@ jpeg_follow(Followed* followed, u32* faults, const Built* built, const u8* arena
             if (!copied) built[n].copy<true>(tables);
             copied = true;
             const bool exact = line.first || threadIdx.x == 0;
-            // The last two decodings of this thread's line, and whether `followed` contains the last.
+            // The last two decodings of this thread's line, and whether `followed` contains the
+            // last one.
             Followed now = {~0u, 0, 0, 0, {0, {0, 0, 0}}}, earlier = now;
             bool written = true;
             extents[threadIdx.x] = line.extent;
