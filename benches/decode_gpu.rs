@@ -6,8 +6,8 @@
 //! delivered on the device as f16 (N, C, H, W). One worker runs on each core available to the
 //! process; limit the cores with `taskset -c 0-3`. "GPU ms" is the device time for decoding and
 //! converting a batch, measured with events on an otherwise idle device. "at 20,000/s" is the share
-//! of device time that decoding and converting would use at 20,000 images per second. "p99 ms" is the 99th percentile
-//! of the time that the consumer, which does no work, waits for a batch.
+//! of device time that decoding and converting would use at 20,000 images per second. "p99 ms" is
+//! the 99th percentile of the time that the consumer, which does no work, waits for a batch.
 
 use std::sync::Arc;
 use std::time::Instant;

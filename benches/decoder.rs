@@ -4,10 +4,10 @@
 //! Each request contains 1, 8, 64 or 256 JPEGs from the dataset at PATH. The resulting batches are
 //! eval crops of 224x224 pixels, normalized f16 (N, C, H, W). If there is a CUDA driver, batches
 //! are delivered in device memory and measured twice: decoded on the GPU, then on the CPU.
-//! Otherwise they stay in host memory. The columns with latencies and the first rate are for one
-//! request at a time, measured from the call until the batch is in memory: the median and the 99th
-//! percentile in ms, and images per second. "in flight" means that four requests are always in
-//! flight.
+//! Otherwise, they stay in host memory. The latencies and the first rate are measured with one
+//! request at a time, from the call until the batch is in memory. The latencies are the median and
+//! the 99th percentile in ms, and rates are in images per second. "in flight" means that four
+//! requests are always in flight.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

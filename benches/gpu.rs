@@ -295,8 +295,7 @@ impl Gpu {
     fn step(&self, nanoseconds: u64) -> Result<()> {
         let mut launch = self.stream.launch_builder(&self.spin);
         launch.arg(&nanoseconds);
-        // One block per multiprocessor leaves room for other kernels, as it is during most training
-        // kernels.
+        // One block per multiprocessor leaves room for other kernels, as most training kernels do.
         let config = LaunchConfig { grid_dim: (132, 1, 1), block_dim: (128, 1, 1), shared_mem_bytes: 0 };
         // SAFETY: the kernel takes exactly one `u64` argument.
         unsafe { launch.launch(config) }.expect("the spin kernel launches");

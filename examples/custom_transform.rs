@@ -1,7 +1,7 @@
 //! Adds a custom transform that is random, but gives the same result for any number of workers.
 //!
 //! ```text
-//! cargo run --release --example custom_transform [DATA SET]
+//! cargo run --release --example custom_transform [DATASET]
 //! ```
 
 use warpfeed::sampler::Rng;

@@ -2,7 +2,7 @@
 //! takes.
 //!
 //! ```text
-//! cargo run --release --example inspect_batch [DATA SET]
+//! cargo run --release --example inspect_batch [DATASET]
 //! ```
 
 use warpfeed::{Augment, Dtype, Layout, Loader, Normalize, Result};

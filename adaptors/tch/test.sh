@@ -1,19 +1,22 @@
 #!/usr/bin/env bash
-# Tests against the CPU part of libtorch 2.13.0, from PyTorch's wheel on PyPI (530 MB). The download stays in target/libtorch.
-# Arguments are passed to cargo: `./test.sh run --release --example train`. Without arguments it runs `cargo test`.
+# Tests against the CPU libraries of libtorch 2.13.0, from PyTorch's wheel on PyPI (530 MB). The
+# download stays in target/libtorch.
+# Arguments are passed to cargo: `./test.sh run --release --example train`. Without arguments, the
+# script runs `cargo test`.
 set -euo pipefail
 cd "$(dirname "$0")"
 home=$PWD/target/libtorch
 if [ ! -e "$home/lib/libtorch.so" ]; then
     mkdir -p "$home/lib"
-    # libtorch's CPU part loads CUDA's runtime and profiler libraries, which are small. It needs no driver.
+    # libtorch's CPU libraries load CUDA's runtime and profiler libraries, which are small. They
+    # need no driver.
     python3 -m pip install --no-deps --target "$home/wheels" \
         torch==2.13.0 "nvidia-cuda-runtime==13.0.*" "nvidia-cuda-cupti==13.0.*"
     wheels=$home/wheels
     ln -sf "$wheels"/torch/include "$home"/
     ln -sf "$wheels"/nvidia/cu13/lib/lib{cudart,cupti}.so.13 "$wheels"/torch/lib/lib{c10,torch_cpu}.so \
         "$wheels"/torch/lib/libgomp.so.1 "$home"/lib/
-    # libtorch.so only refers to its parts, including the CUDA part.
+    # libtorch.so only refers to other libraries, including the one for CUDA.
     ln -sf libtorch_cpu.so "$home"/lib/libtorch.so
 fi
 export LIBTORCH=$home LD_LIBRARY_PATH=$home/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}

@@ -16,7 +16,7 @@ use super::{TURNS, core_time, median};
 
 const BATCH: usize = 64;
 const SIDE: u32 = 224;
-/// Number of images that a worker takes at a time.
+/// Number of images that a worker decodes together.
 const GROUP: usize = 8;
 
 /// Prints each variant's time per sample, for random-resized crops with flips and `u8` output. All

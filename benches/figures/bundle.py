@@ -46,7 +46,7 @@ def make(options):
 
 
 def enlarge(photographs, out):
-    """Writes enlarged photographs, which stand for the large files of real datasets."""
+    """Writes enlarged photographs, as a substitute for the large files of real datasets."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
     for i, megapixels in enumerate(MEGAPIXELS):

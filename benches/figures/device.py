@@ -53,7 +53,7 @@ class Setup:
         self.cores = [n for n in options.cores if n <= available] or [available]
 
     def tail(self):
-        """Creates and packs class folders in which 1 % of the samples are the enlarged photographs."""
+        """Creates and packs class folders in which 1 % of the samples are enlarged photographs."""
         folder = self.folder.with_name("tail")
         packed = folder.with_suffix(".lmdb")
         if not packed.exists():
@@ -96,7 +96,7 @@ def tails(setup):
 
 
 def loaders(setup, sets, decoder, cores):
-    """Runs one turn of benches/decode_gpu.rs on datasets by name, with one way of decoding."""
+    """Runs one turn of benches/decode_gpu.rs. `sets` maps names to datasets; `decoder` is "Gpu" or "Cpu"."""
     command = [setup.bundle / "decode_gpu", *sets.values(), "--only", decoder, "--turns", 1]
     out = run([*command, "--seconds", SECONDS, "--warmup", WARMUP], cores)
     names = {str(path): name for name, path in sets.items()}

@@ -17,8 +17,8 @@ PATHS = {
     "requests": ["jpeg/src", "src/batch", "src/decode", "src/device", "src/transform"],
 }
 OLDER = "**Older than the code**:"
-# The line of a page that `older` adds. The page is valid without it, because a commit cannot change the page and be
-# the commit that the page is compared with.
+# The line of a page that `older` adds. `check` ignores this line, because it depends on commits
+# that may not exist yet when the page is committed.
 MARK = re.compile(rf"\n+- {re.escape(OLDER)}.*(?:\n  .*)*")
 
 

@@ -19,7 +19,7 @@ import sys
 import time
 
 SIDE = 224
-# Samples of an epoch, at least.
+# Minimum number of samples per epoch.
 EPOCH = 50_000
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 

@@ -16,7 +16,7 @@ import sys
 import time
 
 SIDE = 224
-# Samples of an epoch, at least.
+# Minimum number of samples per epoch.
 EPOCH = 50_000
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
@@ -145,7 +145,7 @@ def dali_mixed(options):
     return dali_batches(options, True)
 
 
-# For each peer: its function, the packages whose versions are printed, and its warm-up in batches.
+# For each peer: its function, and the packages whose versions are printed.
 PEERS = {
     "torchvision": (torchvision, ["torch", "torchvision"]),
     "pillow": (pillow, ["torch", "torchvision", "pillow"]),
@@ -168,7 +168,7 @@ def main():
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument(
         "--hardware", type=float, nargs="+", default=[0.65], metavar="SHARE",
-        help="dali_mixed: fraction of the images for the JPEG engine; several shares are measured in turn",
+        help="dali_mixed: fraction of the images for the GPU's JPEG engine; several fractions are measured in turn",
     )  # fmt: skip
     options = parser.parse_args()
     failed = False

@@ -26,7 +26,7 @@ impl Canvas {
 
     /// Returns the pixel at (x, y), which must be inside the image.
     pub(crate) fn pixel(&mut self, x: u32, y: u32) -> &mut Color {
-        debug_assert!(x < self.width, "a pixel of another row");
+        debug_assert!(x < self.width, "x is outside the row");
         &mut self.pixels[y as usize * self.width as usize + x as usize]
     }
 

@@ -21,7 +21,7 @@ pub(crate) struct DataArgs {
     /// Cache the listing of a folder in the file FOLDER.warpfeed-index
     #[arg(long)]
     index: bool,
-    /// Folder with the masks of a folder of images, next to it; a * stands for an image's name
+    /// Folder of masks, next to the folder of images; a * stands for the name of an image
     #[arg(long, value_name = "FOLDER")]
     masks: Option<PathBuf>,
     /// Column with the image paths (tables only) [default: path, file, image, filename, file_name
@@ -55,8 +55,7 @@ pub(crate) struct DataArgs {
 // a doc comment as the help text of the command.
 #[derive(clap::Args, Default, Clone, Copy)]
 pub(crate) struct FollowArgs {
-    /// Version of the image that was annotated, if EXIF rotates it and the declared size does not
-    /// decide
+    /// Image that annotations refer to, if EXIF rotates it and the declared size is ambiguous
     #[arg(long, value_name = "IMAGE", value_enum)]
     annotations_follow: Option<Follow>,
 }

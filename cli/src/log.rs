@@ -26,7 +26,7 @@ pub fn warn(message: &str) {
     say(format_args!("warpfeed: warning: {}", in_flags(message)));
 }
 
-/// Formats the library's messages like those of the tool.
+/// Formats messages of the library in the same way as messages of the tool.
 struct WarningFormat;
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N>

@@ -81,7 +81,7 @@ fn run() -> Result<()> {
             100.0 * right
         );
     }
-    // This form of the comparison also fails for NaN.
+    // This comparison is false for NaN, so NaN fails as well.
     let above = found > FOUND && right > RIGHT;
     if !above {
         let due = format!("expected more than {FOUND} and {RIGHT}");

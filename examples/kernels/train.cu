@@ -53,7 +53,7 @@ extern "C" __global__ void matmul(float* out, const float* a, const float* b, u3
     float sum[4][4] = {};
     for (u32 k0 = from; k0 < to; k0 += 16) {
         for (u32 e = t; e < 16 * 64; e += 256) {
-            // Neighboring threads read along the axis whose elements are neighbors in memory.
+            // Adjacent threads read along the axis that is contiguous in memory.
             const u32 ak = a_column == 1 ? e % 16 : e / 64, ai = a_column == 1 ? e / 16 : e % 64;
             const u32 bk = b_column == 1 ? e / 64 : e % 16, bj = b_column == 1 ? e % 64 : e / 16;
             const u32 i = first_row + ai, j = first_column + bj;

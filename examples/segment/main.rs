@@ -77,7 +77,7 @@ fn run() -> Result<()> {
         mean = mean_iou(&mut net, &mut held_out)?;
         println!("epoch {epoch}: loss {loss:.3}, held-out mean IoU {mean:.3}");
     }
-    // This form of the comparison also fails for NaN.
+    // This comparison is false for NaN, so NaN fails as well.
     let above = mean > MEAN_IOU;
     if !above {
         return Err(format!("the held-out mean IoU is {mean:.3}, expected more than {MEAN_IOU}").into());

@@ -75,7 +75,7 @@ fn run() -> Result<()> {
     println!("\n{}", batches.stats());
 
     let (first, last) = (losses[0], losses[losses.len() - 1]);
-    // This form of the comparison also fails for NaN.
+    // This comparison is false for NaN, so NaN fails as well.
     let fallen = last < LOSS_FALLS_TO * first;
     if !fallen {
         return Err(format!(

@@ -132,7 +132,7 @@ fn train(stream: &Arc<CudaStream>, data: &Arc<dyn Source>, epochs: u64) -> Resul
     println!("{}", batches.stats());
 
     let (first, last) = (losses[0], losses[losses.len() - 1]);
-    // This form of the comparison also fails for NaN.
+    // This comparison is false for NaN, so NaN fails as well.
     let fallen = last < LOSS_FALLS_TO * first;
     if !fallen {
         return Err(format!(

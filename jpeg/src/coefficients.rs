@@ -113,7 +113,7 @@ impl Coefficients {
             }
             None if !self.closed => Some(NO_EOI.to_owned()),
             None if self.is_unfinished() => {
-                Some("jpeg is progressive and lacks scans, where other decoders smooth the image".to_owned())
+                Some("jpeg is progressive and lacks scans; other decoders smooth such an image".to_owned())
             }
             None => None,
         }

@@ -37,7 +37,7 @@ impl<'a> Job<'a> {
         Job { jpeg, region, out, result: Ok(()), rows: None }
     }
 
-    /// Returns the memory for the pixels, after [`Flight::make_room`].
+    /// Returns the memory for the pixels. [`Flight::make_room`] must have allocated it.
     fn rgb(&mut self) -> &mut [u8] {
         match &mut self.rows {
             Some(rows) => rows,
@@ -51,7 +51,7 @@ pub struct Decoder {
     backend: Backend,
     machine: Machine,
     flights: Vec<Flight>,
-    /// Unused flights, which keep their memory.
+    /// Flights that are not in use. Their memory is reused.
     idle: Vec<Flight>,
     /// For each busy lane, the job and the piece that it decodes.
     lanes: Vec<(usize, Ticket)>,
@@ -151,7 +151,7 @@ impl Decoder {
     /// ```
     pub fn decode_group(&mut self, jobs: &mut [Job<'_>]) {
         if !self.flights.is_empty() {
-            // A panic, which is a bug in this crate, interrupted the previous group.
+            // Decoding the previous group panicked because of a bug in this crate. Start over.
             *self = Decoder::with_backend(self.backend);
         }
         let mut next = 0;

@@ -31,8 +31,8 @@ impl<'a> Jpeg<'a> {
     /// Reads the header of a file, from SOI to the first SOS. Does not allocate.
     ///
     /// # Errors
-    /// If the header is invalid, or if the kind of JPEG is not supported. For an invalid header, the
-    /// message states the marker and its byte offset.
+    /// If the header is invalid, or if the kind of JPEG is not supported. For an invalid header,
+    /// the message states the marker and its byte offset.
     pub fn open(bytes: &'a [u8]) -> Result<Self> {
         let header = Header::read(bytes)?;
         let layout = Layout::new(&header).map_err(|kind| unsupported(&kind))?;
@@ -98,8 +98,8 @@ impl<'a> Jpeg<'a> {
         self.header.restart_interval
     }
 
-    /// Returns whether any rows of the image can be decoded without most of the rows before them. It
-    /// is true for a sequential JPEG with at least one restart marker per row of MCUs.
+    /// Returns whether any rows of the image can be decoded without most of the rows before them.
+    /// This is true for a sequential JPEG with at least one restart marker per row of MCUs.
     #[inline]
     pub fn is_divisible(&self) -> bool {
         !self.is_progressive() && (1..=self.layout.mcus.0).contains(&self.header.restart_interval)
@@ -156,7 +156,7 @@ impl std::fmt::Debug for Jpeg<'_> {
 mod tests {
     use super::*;
 
-    /// A group of images moves up to eight of these values.
+    /// Decoding a group moves up to eight of these values.
     #[test]
     fn a_jpeg_handle_is_cheap_to_move() {
         assert!(size_of::<Jpeg<'_>>() <= 592, "{}", size_of::<Jpeg<'_>>());

@@ -119,8 +119,8 @@ impl Pixels {
     /// must write all of them.
     ///
     /// # Panics
-    /// If the allocation fails. The panic payload is an [`Error`], which a loader reports as an error
-    /// of the sample.
+    /// If the allocation fails. The panic payload is an [`Error`], which a loader reports as an
+    /// error of the sample.
     pub fn reset(&mut self, size: Size) -> &mut [u8] {
         let bytes = size.area() as usize * 3;
         if self.data.len() < bytes {

@@ -108,9 +108,9 @@ pub(crate) enum Refusal {
     Never,
 }
 
-/// Returns the size of the buffer to try first for segments with `needed` of an image's `all` MCUs,
-/// which has `bytes` bytes of data. A region of a large image needs only a small part of the data,
-/// so a buffer for all of it would take more time and memory than decoding.
+/// Returns the initial size of the stream buffer for segments with `needed` of the image's `all`
+/// MCUs. The image has `bytes` bytes of data. A region of a large image needs only a small part of
+/// this data, and a buffer for all of it would take more time and memory than decoding.
 fn first_room(bytes: usize, needed: u64, all: u64) -> usize {
     const SMALL: usize = 1 << 20;
     let share = (bytes as u64).saturating_mul(needed.min(all)) / all * 5 / 4;

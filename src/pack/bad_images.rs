@@ -72,8 +72,8 @@ pub(super) fn push_limited(to: &mut Vec<Refused>, index: u64, key: &str, reason:
     }
 }
 
-/// The images that cause the error of a pack. After the first one, no more samples are passed to
-/// the writer.
+/// The images that make a pack fail. After the first of them, no more samples are passed to the
+/// writer.
 #[derive(Default)]
 pub(super) struct Bad {
     count: u64,

@@ -42,8 +42,8 @@ use crate::source::{MANIFEST_END, PLAN_END};
 /// Suffix of the file that contains the plan of a merge.
 pub(super) const MERGE_SUFFIX: &str = ".merge.partial";
 
-/// Where a set is packed. Methods identify a file by `end`, which is the part of the file's name
-/// after `NAME`.
+/// The folder or the store to which a set is packed. Methods identify a file by `end`, which is the
+/// rest of the file's name after `NAME`.
 pub(super) trait Destination: Sync {
     /// Returns the full path or the URL of a file, for error messages.
     fn path_of(&self, end: &str) -> PathBuf;
@@ -53,7 +53,7 @@ pub(super) trait Destination: Sync {
         self.path_of(".tar")
     }
 
-    /// Returns the parts of all file names after `NAME`, sorted.
+    /// Returns the rest of every file name after `NAME`, sorted.
     fn suffixes(&self) -> Result<Vec<String>>;
 
     /// Returns the content of a small file, or `None` if the file does not exist.
@@ -119,8 +119,8 @@ pub(super) trait Attempt: Write {
     /// Flushes all data to the disk.
     fn sync(&mut self) -> io::Result<()>;
 
-    /// Gives the complete shard the name of a complete shard. If another attempt has already done
-    /// so, checks that its shard contains the same bytes.
+    /// Publishes the finished shard under the name of a complete shard. If another attempt has
+    /// already published this shard, checks that the bytes are the same.
     fn publish(self: Box<Self>, entry: &ShardEntry) -> Result<()>;
 }
 

@@ -21,9 +21,9 @@ use crate::source::{self, Location, MANIFEST_END, Source, Store, Stores};
 
 /// Packs a dataset: writes the samples of a [`Source`] to an LMDB database or to tar shards.
 ///
-/// By default, JPEGs are rewritten losslessly for fast crops, which [`recode`](Pack::recode) can
-/// change. Labels, other fields and class names are not changed. Samples are written in the order
-/// of the source.
+/// By default, JPEGs are rewritten losslessly for fast crops. [`recode`](Pack::recode) changes
+/// this. Labels, other fields and class names are not changed. Samples are written in the order of
+/// the source.
 ///
 /// ```no_run
 /// use warpfeed::pack::Pack;
@@ -138,7 +138,7 @@ impl<'a> Pack<'a> {
     }
 
     /// Sets how often a read is repeated after a [transient](Error::is_transient) error of the
-    /// source. The default is 3, and the maximum is 1,000. The delays equal those of
+    /// source. The default is 3, and the maximum is 1,000. The delays are the same as for
     /// [`Loader::retries`](crate::Loader::retries).
     pub fn retries(mut self, times: usize) -> Self {
         self.retries = times;

@@ -1,9 +1,9 @@
 //! [`Files`]: packs to a local folder.
 //!
-//! A process writes a shard under a unique name. When the shard is complete, it creates a hard link
-//! with the name of a complete shard, so that concurrent processes cannot overwrite each other's
-//! shards. Complete shards are recorded with their checksums in the journal of their part. A lock
-//! file prevents concurrent merges.
+//! A process writes a shard under a unique name. When the shard is complete, the process adds a
+//! hard link under the name of a complete shard. Unlike a rename, a hard link cannot overwrite the
+//! shard of a concurrent process. Complete shards are recorded with their checksums in the journal
+//! of their part. A lock file prevents concurrent merges.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};

@@ -16,8 +16,8 @@ const KEY_DIGITS: usize = 10;
 /// Maximum number of samples, which is ten billion.
 const MAX_SAMPLES: u64 = 10_u64.pow(KEY_DIGITS as u32);
 
-/// Number of bytes per transaction. A commit writes only a few pages in addition, so larger
-/// transactions would not be faster.
+/// Number of bytes per transaction. Apart from the data, a commit writes only a few pages, so
+/// larger transactions would not be faster.
 const COMMIT_BYTES: usize = 32 << 20;
 
 /// Initial size of the map in bytes. The size is doubled when the map is full.

@@ -194,8 +194,8 @@ impl Merge {
     }
 }
 
-/// Returns the error for the `bad` ones of `count` shards. If the set is `merged`, the error does
-/// not advise packing parts again, because packing would find that the set is complete.
+/// Returns the error for the shards in `bad`, out of `count` shards. If the set is `merged`, the
+/// error does not advise packing parts again, because packing would find that the set is complete.
 pub(super) fn damaged_error(destination: &dyn Destination, bad: &[String], count: usize, merged: bool) -> Error {
     let what = match (merged, destination.uploads_in_place()) {
         (false, _) => "delete them and pack their parts again",
@@ -335,7 +335,7 @@ fn concatenate_shards(destination: &dyn Destination, plan: &Plan, parts: &[PartM
 /// set.
 fn clean(destination: &dyn Destination, set: Set) -> Result<Merged> {
     let (left, id) = (Leftovers::of(&destination.suffixes()?), set.plan.id());
-    // This includes the files of processes that finished a part after the merge.
+    // `done` includes the files of processes that finished a part after the merge.
     let done = [left.staged, left.journals, left.parts].concat();
     done.iter().filter(|end| dest::id(end) == Some(&id)).try_for_each(|end| destination.remove(end))?;
     destination.remove_attempts(&left.attempts)?;

@@ -2,8 +2,8 @@
 //!
 //! Any number of processes may pack the same part at the same time, and any of them may be killed.
 //! The plan determines the bytes of every shard, so the first complete copy of a shard is used, and
-//! later copies must be identical. A process detects if another process merges the set while it
-//! packs.
+//! later copies must be identical. A process notices when another process has merged the set in the
+//! meantime.
 
 use super::destination::{self as dest, Attempt, Destination, Leftovers, MERGE_SUFFIX, State};
 use super::files::format_crc32;
@@ -319,7 +319,7 @@ struct ShardSequence<'a, 'b> {
     /// Number of the shard that is written next, and the position of its first sample.
     next: (u64, u64),
     entries: Vec<ShardEntry>,
-    /// The set, if another process has merged it while this process packed.
+    /// The set, if another process merged it while this process was packing.
     overtaken: Option<Set>,
 }
 

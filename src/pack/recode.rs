@@ -199,8 +199,8 @@ impl Scratch {
     }
 }
 
-/// Returns the size with the same aspect ratio whose longer side is at most `max`, rounded to whole
-/// pixels.
+/// Returns `size`, reduced so that the longer side is at most `max`. Keeps the aspect ratio, apart
+/// from rounding to whole pixels.
 fn shrink_to(size: Size, max: u32) -> Size {
     let longer = size.width.max(size.height);
     if longer <= max {

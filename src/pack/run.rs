@@ -1,8 +1,8 @@
 //! Reads and recodes samples on several threads, and delivers them in order.
 //!
 //! The threads of a pool read and recode samples. The calling thread starts these tasks, sorts the
-//! results, and writes them. Finished samples wait for all earlier samples. Their number and total
-//! size are limited, so that a slow sample cannot cause all memory to be used.
+//! results, and writes them. A finished sample waits for all earlier samples. The number and the
+//! total size of waiting samples are limited, so that one slow sample cannot exhaust the memory.
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;

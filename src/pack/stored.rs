@@ -18,11 +18,11 @@ use crate::source::{MANIFEST_END, Object, Remote, Store, Upload};
 const MAX_SMALL_FILE: u64 = 1 << 30;
 /// Number of bytes per request when a shard is read to compute its checksum.
 const CHUNK: u64 = 16 << 20;
-/// How often to look for an object that a concurrent upload may be writing.
+/// Maximum number of lookups of an object that a concurrent upload may be writing.
 const MAX_LOOKUPS: usize = 10;
 /// Interval between these lookups.
 const LOOKUP_INTERVAL: Duration = Duration::from_millis(100);
-/// How often to read a small object again if it changes while it is read.
+/// Maximum number of repeated reads of a small object that changes while it is read.
 const MAX_REREADS: usize = 5;
 
 /// A set in an object store.

@@ -36,9 +36,9 @@ const MIN_STARTS: f64 = 0.25;
 ///    The wait that slow samples cause is their excess over the time of a typical sample, or the
 ///    time in which the consumer waited for a single batch and all later batches were
 ///    [full](Stats::behind), whichever is longer. The time that workers [waited for a
-///    core](Stats::delayed_seconds) is subtracted, and samples that were slow at the same moment on
-///    several workers do not count, because the samples themselves are not the cause. Neither
-///    applies to samples with over 4 times the average number of bytes.
+///    core](Stats::delayed_seconds) is subtracted. Samples that were slow at the same moment on
+///    several workers do not count, because the samples themselves are not the cause. These
+///    two exceptions do not apply to samples with over 4 times the average number of bytes.
 /// 4. The copy stream is busy at least 80 % of the time: [`Copy`](Bottleneck::Copy). The same limit
 ///    for the convert stream: [`Convert`](Bottleneck::Convert). The same limit for decoding on the
 ///    device: [`DeviceDecode`](Bottleneck::DeviceDecode).

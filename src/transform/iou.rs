@@ -6,7 +6,7 @@ use crate::sampler::Rng;
 use crate::transform::geometry::contains_center;
 
 /// Thresholds to choose from. A threshold is the minimum intersection over union of the crop and a
-/// box, except 1, which stands for the whole image.
+/// box. The threshold 1 is an exception: it selects the whole image.
 const THRESHOLDS: [f64; 7] = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0];
 
 /// Maximum number of crops drawn per threshold.

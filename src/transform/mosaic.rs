@@ -19,16 +19,16 @@ pub(crate) const TILES: usize = 4;
 
 /// Combines the images of a sample and three partners into a mosaic, as in YOLO.
 ///
-/// Each of the four images is resized to fit into the output. They are placed around a random point
-/// of a canvas that is twice as wide and twice as high as the output. The canvas is then scaled and
-/// shifted at random, and the output is cropped from it. This equals Ultralytics' `Mosaic` followed
-/// by `RandomPerspective` without rotation and shear, except that each image is resized only once,
-/// and that its position is rounded to whole pixels.
+/// Each of the four images is resized to fit into the output. The images are placed around a random
+/// point of a canvas that is twice as wide and twice as high as the output. The canvas is then
+/// scaled and shifted at random, and the output is cropped from it. This equals Ultralytics'
+/// `Mosaic` followed by `RandomPerspective` without rotation and shear, with two differences: each
+/// image is resized only once, and its position is rounded to whole pixels.
 ///
 /// The sample's own image is to the upper left of the point. The partners are drawn with
 /// replacement from the samples of the epoch, so a [subset](crate::Loader::subset) and the weights
-/// of a weighted sampler apply to them as well. They are a function of (seed, epoch, sample), so
-/// they do not depend on the workers, the ranks or the batch size.
+/// of a weighted sampler apply to the partners as well. Partners are a function of (seed, epoch,
+/// sample), so they do not depend on the workers, the ranks or the batch size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Mosaic {

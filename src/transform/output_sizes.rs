@@ -15,7 +15,8 @@ pub(crate) struct Forms {
 }
 
 impl Forms {
-    /// Returns the forms of a loader whose images have these augmentations.
+    /// Returns the forms of a loader. `augments` contains one augmentation for each image of a
+    /// sample.
     pub(crate) fn of<'a>(augments: impl Iterator<Item = &'a Augment> + Clone) -> Self {
         let mut starts: Vec<u64> = augments.clone().flat_map(Augment::changes).chain([0]).collect();
         starts.sort_unstable();

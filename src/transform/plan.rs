@@ -35,7 +35,7 @@ pub struct Plan {
     pub crop: Rect,
     /// Size to which `crop` is resized.
     pub resized: Size,
-    /// Column and row of the resized area at which the part that the target shows begins.
+    /// Column and row, within the resized area, of the upper left pixel that the target shows.
     pub offset: (u32, u32),
     /// Area of the output that shows the image, before flips.
     pub target: Rect,

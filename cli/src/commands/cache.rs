@@ -11,9 +11,9 @@ use crate::{Outcome, progress, size};
 
 /// Show, fill, check, refresh or empty the cache of datasets in object stores
 ///
-/// A cache is a folder with data that loaders have read from stores. Loaders use it if their
-/// program sets it (Rust: Cache::open, Python: cache_dir). Processes that are using the folder can
-/// continue.
+/// A cache is a folder with data that loaders have read from stores. A loader uses a cache if its
+/// program sets one (Rust: Cache::open, Python: cache_dir). Every command can run while other
+/// processes use the folder.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -35,7 +35,8 @@ enum Action {
     Warm(Box<Warm>),
     /// Read every block and delete the damaged ones; exits with 1 if there were any
     Check(Folder),
-    /// Delete the cached listings, so that the next opening lists again and finds new objects
+    /// Delete the cached listings, so that opening a dataset lists its objects again and finds new
+    /// ones
     Refresh(Refresh),
     /// Delete all blocks and listings; other files stay
     Empty(Folder),

@@ -76,7 +76,7 @@ impl Args {
         let decoding = gpu.as_ref().map_err(Clone::clone);
         let decoding = decoding.and_then(|_| self.decode_on_gpu(&source, cores, GPU_PREFETCH, Duration::ZERO));
         let (fewest, best) = fewest_of_the_best(&runs);
-        // Decode on the GPU only if this is clearly faster, because it takes time of the device.
+        // Decode on the GPU only if this is clearly faster, because it takes time on the device.
         let on_gpu = decoding.as_ref().ok().filter(|stats| stats.samples_per_second() > 1.2 * best);
         let (workers, prefetch, stats) = match on_gpu {
             Some(stats) => (cores, GPU_PREFETCH, stats),

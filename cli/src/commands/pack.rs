@@ -99,12 +99,12 @@ pub(crate) struct Args {
     /// times as large
     #[arg(long, value_name = "SIZE", value_parser = raw_size)]
     raw: Option<RawSize>,
-    /// Convert 16-bit and float images that are re-encoded or stored as pixels to 8 bits: 16-bit
-    /// values keep the upper byte, floats from 0 to 1 are scaled; without it such images are
-    /// stored unchanged
+    /// Convert 16-bit and float images to 8 bits if they are re-encoded or stored as pixels: 16-bit
+    /// values keep the upper byte, and floats from 0 to 1 are scaled. Without this option, such
+    /// images are stored unchanged
     #[arg(long, requires = "decodes")]
     convert_to_u8: bool,
-    /// Color behind transparent pixels of images that are re-encoded or stored as pixels, such as
+    /// Color behind transparent pixels, for images that are re-encoded or stored as pixels, such as
     /// 255,255,255 [default: alpha is dropped]
     #[arg(long, value_name = "R,G,B", value_parser = color, requires = "decodes")]
     background: Option<[u8; 3]>,

@@ -44,7 +44,7 @@ pub(crate) struct Args {
     /// Seed of the shuffle and the augmentation
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Epoch of the batch; its first batch is drawn
+    /// Epoch; the sheet shows its first batch
     #[arg(long, default_value_t = 0)]
     epoch: u64,
     #[command(flatten)]

@@ -23,7 +23,7 @@ const WINDOW_BLOCKS: u64 = 64;
 const MAX_REQUEST_BYTES: u64 = 4 << 20;
 /// A server is slow if the time to the first byte is at least this number of seconds.
 const SLOW_SECONDS: f64 = 0.02;
-/// Requests of at least this number of bytes do not get faster if they get larger.
+/// Above this request size, in bytes, larger requests do not increase the throughput.
 const LARGE_REQUEST: f64 = 1e6;
 
 /// The requests of one process in an epoch.

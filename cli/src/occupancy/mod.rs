@@ -3,8 +3,8 @@
 //!
 //! The calculation follows NVIDIA's published rules: the technical specifications per compute
 //! capability in the CUDA C++ Programming Guide, and the allocation granularities of the CUDA
-//! Occupancy Calculator. It does not need a GPU or a driver. On an H200, the results equal those of
-//! the driver for every configuration in `tests/program/occupancy.rs`.
+//! Occupancy Calculator. It does not need a GPU or a driver. On an H200, the results equal the
+//! driver's for every configuration in `tests/program/occupancy.rs`.
 //!
 //! 1. `limits`: [`Limits`], the resources of a multiprocessor by compute capability.
 //! 2. `table`: [`Table`], the occupancy by block size, as text and as a plot.

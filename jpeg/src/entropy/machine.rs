@@ -184,7 +184,7 @@ impl Machine {
         }
     }
 
-    /// Releases a pattern, which no lane may use any more.
+    /// Releases a pattern. No lane may use it anymore.
     pub(crate) fn release(&mut self, pattern: usize) {
         let pattern = &mut self.patterns[pattern];
         pattern.users -= 1;
@@ -260,7 +260,7 @@ impl Machine {
         Some(slot)
     }
 
-    /// Gives back a slot, which no lane may use any more.
+    /// Frees a slot. No lane may use it anymore.
     pub(crate) fn free(&mut self, slot: Slot) {
         self.free.push(slot);
     }

@@ -216,7 +216,7 @@ unsafe fn look_up<'a>(lane: &Lane) -> &'a TableEntry {
     unsafe { &*lane.table.cast::<TableEntry>().add((lane.bits >> (64 - BITS)) as usize) }
 }
 
-/// Returns the second value of an entry, including those of its bits that are after the window.
+/// Returns the second value of an entry, including any of its bits that follow the window.
 #[inline(always)]
 fn second_value(entry: &TableEntry, bits: u64) -> i16 {
     entry.values[1].wrapping_add((bits << BITS >> 1 >> (entry.rest & 63)) as i16)
@@ -268,8 +268,8 @@ unsafe fn slow_step(memory: &Pointers, lane: &mut Lane) -> bool {
             }
         } else {
             *lane.last.offset(first) = entry.values[0];
-            // If the second symbol ends the block, the statement after the next one stores a zero
-            // at the last position, which is zero already.
+            // If the second symbol ends the block, `second` is the last position. Its value is
+            // zero, and so is the coefficient that is already there.
             let second = (first + isize::from(entry.second)).min(0);
             *lane.last.offset(second) = second_value(entry, lane.bits);
             lane.take(entry.head());

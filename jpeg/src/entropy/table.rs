@@ -135,7 +135,7 @@ impl Table {
             let single = TableEntry { length: total as u8, first: 1, second: advance, rest: NO_REST, values: [0; 2] };
             if let Some(behind @ 1..) = (total as usize).checked_sub(BITS) {
                 // The window contains the upper bits of the value. The first of them determines the
-                // sign. The lower bits are added later, which is the same for both signs.
+                // sign. The lower bits are added later, in the same way for both signs.
                 let known = BITS - length;
                 for bits in 0..if known > 0 { 1 << known } else { 0 } {
                     let least = extend((bits as u32) << behind, size) as i16;

@@ -4,8 +4,8 @@
 //! **Invariants**
 //! - Functions marked `target_feature` run only through [`kernels`], which checks the CPU for
 //!   AVX-512 F and BW.
-//! - Every pointer comes from a slice whose length was asserted, in the same function, to cover all
-//!   vectors that are read or written.
+//! - Every pointer comes from a slice. The function that creates the pointer asserts that the slice
+//!   covers all vectors that are read or written.
 
 use std::arch::x86_64::*;
 use std::arch::x86_64::{

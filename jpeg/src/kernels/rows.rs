@@ -7,8 +7,8 @@
 //!
 //! **Invariants**
 //! - Functions marked `target_feature` run only through `kernels`, which checks `is_supported`.
-//! - Every pointer comes from a slice whose length was asserted, in the same function, to cover all
-//!   vectors that are read or written.
+//! - Every pointer comes from a slice. The function that creates the pointer asserts that the slice
+//!   covers all vectors that are read or written.
 
 use crate::header::NATURAL;
 

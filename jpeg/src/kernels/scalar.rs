@@ -105,7 +105,7 @@ fn h2v2(near: &[u8], far: &[u8], n: usize, wide: &mut [u8]) {
 }
 
 fn ycc(y: &[u8], cb: &[u8], cr: &[u8], rgb: &mut [u8]) {
-    // The factors are those of JFIF 1.02, times 2^16.
+    // The factors come from JFIF 1.02, and are multiplied by 2^16.
     for (((pixel, &y), &cb), &cr) in rgb.chunks_exact_mut(3).zip(y).zip(cb).zip(cr) {
         let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);
         pixel[0] = (y + ((91881 * cr + 32768) >> 16)).clamp(0, 255) as u8;

@@ -30,8 +30,8 @@ use crate::markers::next_marker;
 ///
 /// # Errors
 /// If the coding is lossless, arithmetic, hierarchical or 12-bit; if an MCU would have more than 10
-/// blocks; or if [`Decoder::damage`](crate::Decoder::damage) finds damage, even damage that decoders
-/// accept. After an error, `out` is unchanged.
+/// blocks; or if [`Decoder::damage`](crate::Decoder::damage) finds damage, even damage that
+/// decoders accept. After an error, `out` is unchanged.
 ///
 /// ```
 /// use warpfeed_jpeg::repack;

@@ -7,7 +7,7 @@ use crate::lengths::Lengths;
 /// The reason why segments cannot be collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The markers are not those of a valid file.
+    /// The markers are missing, misplaced or invalid.
     Damaged,
     /// The bytes do not fit in the stream.
     NoRoom,

@@ -34,9 +34,9 @@ pub fn stream(ordinal: usize) -> Result<Arc<CudaStream>> {
     Ok(stream)
 }
 
-/// Wraps a stream of a different library, such as PyTorch. `stream` is the handle (`CUstream` or
-/// `cudaStream_t`), and `ordinal` is the index of the device. The handles 0 and 1 denote the legacy
-/// default stream. The stream must belong to the device's primary context.
+/// Wraps a stream that another library, such as PyTorch, has created. `stream` is the handle
+/// (`CUstream` or `cudaStream_t`), and `ordinal` is the index of the device. The handles 0 and 1
+/// denote the legacy default stream. The stream must belong to the device's primary context.
 ///
 /// ```no_run
 /// # let handle = 0;

@@ -174,8 +174,8 @@ pub struct SoftLabels {
 }
 
 impl SoftLabels {
-    /// Loads the kernel for `classes` classes. It spreads the fraction `smoothing` of each row,
-    /// from 0 to 1, evenly over the classes.
+    /// Loads the kernel for `classes` classes. The kernel spreads the fraction `smoothing` of each
+    /// row, from 0 to 1, evenly over the classes.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.

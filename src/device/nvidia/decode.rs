@@ -4,9 +4,9 @@
 //! **Invariants**
 //! 1. The parameters of each launch have the order and the widths that the entry point in `jpeg.cu`
 //!    declares.
-//! 2. The work of a launch in a [`Branch`] runs after the work that the launch has queued in the
-//!    main stream before, and before any work that is queued in the main stream after the launch,
-//!    even if the launch fails.
+//! 2. The work that a launch queues in a [`Branch`] runs after the work that the launch has already
+//!    queued in the main stream, and before any work that is queued in the main stream after the
+//!    launch. This is also true if the launch fails.
 //! 3. Addresses come from `DeviceBuffer::at`, which checks the number of bytes that the kernels
 //!    access. Where this number depends on a record, the caller of the launch guarantees it.
 
@@ -38,9 +38,9 @@ const LINE: usize = DecodeOps::LINE;
 /// late offers little parallel work, so the device should decode images of other parts in the
 /// meantime.
 const MAX_PARTS: usize = 4;
-/// A part has at least this many samples.
+/// Minimum number of samples per part.
 const MIN_PART_SAMPLES: usize = 64;
-/// Maximum number of parts if the batch has no long segments, because it then stalls less.
+/// Maximum number of parts for a batch without long segments. Such a batch stalls less.
 const SHORT_PARTS: usize = 2;
 /// Number of output rows per block of `jpeg_resize`. Must equal `ROWS` in `jpeg.cu`.
 const ROWS: usize = 8;
@@ -300,7 +300,8 @@ impl Decode {
     ///
     /// # Safety
     /// See [`launch`](Decode::launch). The previous stages must have been queued for the same
-    /// samples, and for the samples whose records these are copies of.
+    /// samples. If a record is a copy, they must also have been queued for the sample with the
+    /// original record.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails.

@@ -298,8 +298,8 @@ fn the_kernels_write_all_of_the_memory_that_they_read() {
     }
 }
 
-/// Prints how long it takes to detect this case, and for comparison, how long noise takes, which
-/// synchronizes.
+/// Also prints how long the search for the pieces takes, and for comparison, how long it takes for
+/// noise, which synchronizes.
 #[test]
 fn codes_that_never_synchronize_take_bounded_device_time() {
     let Some(context) = context() else { return };

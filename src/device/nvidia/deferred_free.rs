@@ -12,9 +12,9 @@ use super::driver::Context;
 use super::event::Event;
 use crate::device::gpu::Recorded;
 
-/// How long a failed allocation waits for memory that is about to be freed.
+/// Maximum time that a failed allocation waits for memory that is about to be freed.
 pub(super) const FREED_WITHIN: Duration = Duration::from_secs(5);
-/// How often the thread checks whether the device has finished its work.
+/// Interval at which the thread checks whether the device has finished its work.
 const POLL: Duration = Duration::from_millis(1);
 
 struct Job {
@@ -26,7 +26,7 @@ struct Job {
 /// All work that was submitted to a device up to some point in time.
 struct After {
     context: Context,
-    /// Event after this work, or `None` if there cannot be one.
+    /// Event after this work, or `None` if the driver cannot record such an event.
     mark: Option<Event>,
     /// Whether the event has been recorded.
     marked: bool,

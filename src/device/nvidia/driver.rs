@@ -221,7 +221,7 @@ pub struct Entered {
 impl Entered {
     /// Saves the state of the thread without changing the context, and makes calls of the thread
     /// harmless to captures. In the default capture mode, querying an event invalidates a capture
-    /// that a different thread has started (measured on driver 580).
+    /// that another thread has started (measured on driver 580).
     ///
     /// If the process is exiting, the result is [refused](Self::is_refused).
     pub(super) fn nowhere() -> Self {

@@ -13,8 +13,8 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long the exit of the process waits for calls in progress. Only a call that waits for work of
-/// the device takes longer than a millisecond.
+/// Maximum time that the exit of the process waits for calls in progress. Only a call that waits
+/// for work of the device takes longer than a millisecond.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Counts calls in progress, and refuses new ones once it is closed.

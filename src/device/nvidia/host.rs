@@ -38,8 +38,8 @@ pub(super) fn slot(context: &Context, bytes: usize, after_fork: AfterFork) -> Re
     Ok(unsafe { SlotMemory::pinned(base, bytes, Box::new(pinned)) })
 }
 
-/// Creates the keeper for page-locked batches, which holds their slots back while a device may
-/// still be reading them.
+/// Creates the keeper for page-locked batches. The keeper does not release the slot of a batch
+/// while a device may still be reading it.
 pub(crate) fn keeper(free: Sender<Free>) -> Result<Arc<dyn Keeper<Free>>> {
     Ok(Arc::new(Handoff::new(Devices::new(), free)?))
 }

@@ -12,7 +12,7 @@
 //!
 //! 1. `driver`: finds the driver, enters its contexts, and converts its errors. `exit`: stops
 //!    driver calls when the process exits.
-//! 2. `capture`: [`stream`] creates a stream, [`borrowed_stream`] wraps a stream of a different
+//! 2. `capture`: [`stream`] creates a stream, [`borrowed_stream`] wraps a stream of another
 //!    library, and captures of CUDA graphs are detected.
 //! 3. `event`: events that mark work. `deferred_free`: frees memory without blocking the program.
 //! 4. `pinned`: page-locked host memory. `memory`: device memory, one block per loader.

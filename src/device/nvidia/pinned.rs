@@ -39,7 +39,7 @@ const MAPPED_FROM: usize = 4 << 20;
 /// Size of huge pages.
 #[cfg(target_os = "linux")]
 const HUGE_PAGE: usize = 2 << 20;
-/// A thread that fills a block fills at least this many bytes.
+/// Minimum number of bytes of a block that one thread fills.
 #[cfg(target_os = "linux")]
 const MIN_SHARE: usize = 8 << 20;
 /// Maximum number of threads that fill a block. With eight, the operating system takes three times

@@ -61,7 +61,7 @@ impl Stream {
         Ok(Stream { raw: stream.cu_stream(), context, lender: Some(stream.clone()) })
     }
 
-    /// Wraps a stream of a different library, given its handle.
+    /// Wraps a stream that another library has created, given its handle.
     ///
     /// # Safety
     /// The stream must belong to `context`, and outlive the result.

@@ -140,8 +140,9 @@ fn a_slow_sample_is_named_unless_its_thread_had_no_core() {
     assert_eq!(Stats { delayed_seconds: 3.0, ..stats }.verdict().limit, Bottleneck::Unclear);
 }
 
-/// These numbers come from a set in which 1 % of the photographs have 7 to 24 megapixels: 16 workers
-/// prepare a batch in 1.4 ms, but one of them takes 100 ms for each of the largest.
+/// These numbers come from a set in which 1 % of the photographs have 7 to 24 megapixels. 16
+/// workers prepare a batch in 1.4 ms, but one worker takes 100 ms for each of the largest
+/// photographs.
 #[test]
 fn rare_large_samples_are_blamed_although_threads_waited_for_cores() {
     let large = |n: u64| Straggler { bytes: 9_000_000, ..slow(n, 0.06 + 0.01 * n as f64, 0.2 * n as f64) };

@@ -49,8 +49,7 @@ macro_rules! registry {
     ) => {
         registry! {
             // The effect that only tests use comes last, so that it does not change the codes of
-            // the
-        // other effects.
+            // the other effects.
             $($pmod::$peffect,)+ #[cfg(test)] $tmod::$teffect,;
             $($vmod::$veffect,)+
         }
@@ -102,7 +101,7 @@ macro_rules! registry {
                 }
             }
 
-            /// Returns the effect for a device.
+            /// Returns the effect as a record for a device.
             pub(crate) fn effect(&self) -> Effect {
                 match self {
                     $($(#[$on])* OnPixels::$peffect(effect) => Effect::new(PixelCode::$peffect as u32, effect),)+
@@ -135,7 +134,7 @@ macro_rules! registry {
                 }
             }
 
-            /// Returns the effect for a device.
+            /// Returns the effect as a record for a device.
             pub(crate) fn effect(&self) -> Effect {
                 match self {
                     $(OnValues::$veffect(effect) => Effect::new(ValueCode::$veffect as u32, effect),)+

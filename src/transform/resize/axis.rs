@@ -4,7 +4,7 @@
 //! the first source position, and the weights from there on. The filter depends only on the sizes
 //! and the window, so it is reused if the next image has the same parameters. The weights are
 //! converted to 16-bit coefficients, because the vector code multiplies pairs of 16-bit integers in
-//! one instruction. They have as many fractional bits as the largest weight allows.
+//! one instruction. The coefficients have as many fractional bits as the largest weight allows.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::transform::interpolation::Resampling;
 
 /// The filter of one axis: the source positions that each output position reads, and their weights.
 ///
-/// The filters are those of Pillow's `Resample.c`. The weights of an output sum to 1. Weights
+/// The filters equal those in Pillow's `Resample.c`. The weights of an output sum to 1. Weights
 /// beyond the edge of the image are dropped. Without antialiasing, they are added to the weight of
 /// the edge pixel instead, as in PyTorch.
 ///

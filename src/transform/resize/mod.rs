@@ -1,7 +1,7 @@
 //! Crops, resizes and flips images in one pass.
 //!
 //! 1. `axis`: the filter along one axis, as fixed-point coefficients.
-//! 2. `scalar`: the portable code, whose results the vector code reproduces bit for bit.
+//! 2. `scalar`: the portable code. The vector code reproduces its results bit for bit.
 //! 3. `table`: the filter of a row, laid out for vector instructions.
 //! 4. `kernels`: the functions that each instruction set implements.
 //! 5. `lanes`: the vector code, shared by all vector widths.

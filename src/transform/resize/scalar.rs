@@ -1,4 +1,4 @@
-//! The portable resize functions, whose results the vector code reproduces bit for bit.
+//! The portable resize functions. The vector code reproduces their results bit for bit.
 
 use super::axis::Axis;
 

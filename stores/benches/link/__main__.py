@@ -72,7 +72,8 @@ class Link:
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
         log_start = self.log.stat().st_size if self.log.exists() else 0
-        # The thread pools of the other libraries use every core that they find.
+        # Readers are not limited to some of the cores: the thread pools of the other libraries use
+        # every core that they find.
         command = in_namespace(CLIENT, self.options.python, "-W", "ignore", HERE / "readers.py", name, "--work", work)
         command += [str(word) for word in ("--server", f"http://{ADDRESS}:{PORT}", "--root", self.options.root, *more)]
         environment = {**os.environ, "HOME": str(work), "PYTHONPATH": str(self.options.path)}

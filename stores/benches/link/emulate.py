@@ -5,12 +5,13 @@ has a TUN device. A packet that leaves one namespace arrives in the other after 
 link's rate and delayed by half of the round trip. TCP is the kernel's own, with its handshake, slow
 start and windows.
 
-The kernel hands over several segments of a connection at once (up to 64 KiB, as to a network card),
-and such a train has a single header here. The rate therefore counts almost only payload bytes. For
-a distant client, the kernel makes short trains of two segments, to spare router buffers. Forwarding
-these used most of a core, which the loaders then lacked. Both namespaces therefore make long trains
-(`tcp_tso_rtt_log`), as for a nearby client. On a busy machine with two cores, 64 requests in flight
-at 30 ms used 80 % of the link before this change and 99.9 % after it.
+The kernel passes several segments of a connection at once, up to 64 KiB, as it does to a network
+card. Such a train of segments has a single header here, so the rate counts almost only payload
+bytes. For a distant client, the kernel makes short trains of two segments, to spare router buffers.
+Forwarding so many trains used most of a core, which left too little CPU time for the loaders.
+Therefore, both namespaces make long trains (`tcp_tso_rtt_log`), as for a nearby client. On a busy
+machine with two cores, 64 requests in flight at 30 ms used 80 % of the link before this change and
+99.9 % after it.
 """
 
 from __future__ import annotations

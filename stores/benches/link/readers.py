@@ -103,7 +103,7 @@ def torch_loader(dataset: object, options: Options, **more: object) -> Callable[
 
 
 def allow_http() -> None:
-    """Patches LitData so that it accepts servers without TLS. It has no option for this."""
+    """Patches LitData so that it accepts servers without TLS. LitData has no option for this."""
     from litdata.streaming import downloader
 
     downloader._OBSTORE_CLIENT_OPTIONS = {**(downloader._OBSTORE_CLIENT_OPTIONS or {}), "allow_http": True}

@@ -342,14 +342,15 @@ impl<'a> Set<'a> {
                 );
             }
             if !std::mem::replace(&mut is_logged, true) {
-                tracing::info!("{}: waiting for a different process that downloads these files", self.base);
+                tracing::info!("{}: waiting for another process, which is downloading these files", self.base);
             }
             let now = arrived();
             if now != seen {
                 (seen, since) = (now, Instant::now());
             } else if since.elapsed() > WAIT_TIMEOUT {
                 let cause = format!(
-                    "a different process downloads these files, but has received nothing for {} s: end it if it is suspended",
+                    "another process is downloading these files, but has received nothing for {} s: \
+                     end it if it is suspended",
                     WAIT_TIMEOUT.as_secs()
                 );
                 return Err(Error::new(warpfeed_sources::ErrorKind::Io, cause).at_path(self.base));

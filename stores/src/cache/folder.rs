@@ -1,8 +1,8 @@
 //! Manages the folder of a cache, which several processes may share.
 //!
 //! Every block is a separate file, so any process can find it without a list. A journal lists the
-//! blocks and their owners. With the journal, a process limits the total size and determines which
-//! block is evicted next. A process changes the journal only while it holds a file lock, which the
+//! blocks and their owners. Processes use the journal to limit the total size and to choose the
+//! block to evict. A process changes the journal only while it holds a file lock, which the
 //! system releases if the process dies.
 //!
 //! A process may be killed at any moment. A block gets its final name only when it is complete. The

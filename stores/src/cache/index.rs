@@ -196,8 +196,8 @@ impl Index {
         for set in self.sets.values() {
             let Some(follower) = set.followers.last() else { continue };
             let now = follower.time(follower.now);
-            // If the next use of more than `MAX_RANKED` blocks has passed, the rest of these blocks
-            // count as the blocks that are used soonest.
+            // If the next uses of more than `MAX_RANKED` blocks have passed, the remaining ones are
+            // not ranked again yet. They count as the blocks that are needed soonest.
             passed.extend(set.queue.iter().take_while(|(next, _)| *next < now).take(MAX_RANKED).map(|(_, key)| *key));
         }
         for key in passed {
@@ -245,7 +245,7 @@ impl Index {
     fn take(&mut self, key: Key) -> Option<BlockEntry> {
         let entry = self.entries.remove(&key)?;
         self.bytes -= entry.bytes;
-        let set = self.sets.get_mut(&entry.owner.set).expect("a set stays as long as its blocks");
+        let set = self.sets.get_mut(&entry.owner.set).expect("a set exists while it has blocks");
         match entry.rank {
             Rank::Used(rank) | Rank::Next(rank) if entry.state != set.state => {
                 let _ = set.old.iter_mut().any(|blocks| blocks.remove(&(rank, key)));

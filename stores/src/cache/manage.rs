@@ -168,7 +168,7 @@ fn drop_blocks(folder: &Folder, keys: &[Key]) -> Result<()> {
     }
     let failed = |e: &std::io::Error| Error::io(&folder.path, e);
     let busy = || {
-        Error::config("a different process holds the lock of the cache: check whether it is suspended")
+        Error::config("another process holds the lock on the cache: check whether it is suspended")
             .at_path(&folder.path)
     };
     let _lock = folder.lock().map_err(|e| failed(&e))?.ok_or_else(busy)?;

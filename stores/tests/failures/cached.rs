@@ -56,7 +56,7 @@ fn check_folder(folder: &Path, seen: &std::result::Result<String, String>) -> st
     }
     let partial = fs::read_dir(folder.join("partial")).map_or(0, Iterator::count);
     if partial > usize::from(calls::fails_now(Kind::Remove)) {
-        return wrong(&format!("{partial} partial files stay"));
+        return wrong(&format!("{partial} partial files remain"));
     }
     Ok(())
 }

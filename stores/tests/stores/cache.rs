@@ -238,7 +238,7 @@ fn processes_share_a_folder() {
     let path = folder.path().join("new/cache");
     let fillers: Vec<_> = (0..4).map(|epoch| filler(&path, limit, epoch, 3 * SAMPLES / 10)).collect();
     for mut filler in fillers {
-        assert!(filler.wait().unwrap().success(), "a process read other bytes");
+        assert!(filler.wait().unwrap().success(), "a process read wrong bytes");
     }
     assert!(!blocks(&path).is_empty());
     check_folder(&path, limit);
@@ -256,7 +256,7 @@ fn killed_processes_leave_a_valid_folder() {
         for filler in &mut fillers {
             std::thread::sleep(Duration::from_micros(rng.below(40_000)));
             filler.kill().unwrap();
-            assert!(!filler.wait().unwrap().success(), "it ended before it was killed: it read other bytes");
+            assert!(!filler.wait().unwrap().success(), "it read wrong bytes and ended before it was killed");
         }
         if path.join("warpfeed-cache").exists() {
             check_folder(&path, limit);
@@ -465,7 +465,7 @@ fn reads_continue_if_the_folder_is_read_only() {
     fs::remove_dir_all(folder.path().join("partial")).unwrap();
     fs::write(folder.path().join("partial"), "").unwrap();
     epochs(&store, BatchIndex::default(), SAMPLES / 10);
-    assert_eq!((blocks(folder.path()).len(), cache.counts().disk), (kept, 30), "what is there is read");
+    assert_eq!((blocks(folder.path()).len(), cache.counts().disk), (kept, 30), "existing blocks are still read");
 }
 
 /// This test needs the permission to mount a file system. Without this permission, only the
@@ -487,7 +487,7 @@ fn reads_continue_if_the_disk_is_full() {
         let cache = Cache::open(&path, 1 << 30).unwrap();
         epochs(&cache.store(Objects::new(1)), BatchIndex::default(), 2 * SAMPLES / 10);
         assert!(cache.counts().disk > 0 && !blocks(&path).is_empty());
-        assert!(files(&path.join("partial")).is_empty(), "no part of a block stays");
+        assert!(files(&path.join("partial")).is_empty(), "a partial block remains");
         let contents = check(&path).unwrap();
         assert_eq!((contents.damaged, contents.others.len()), (0, 0));
         assert!(mount("remount,ro"));

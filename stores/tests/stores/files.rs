@@ -283,7 +283,7 @@ fn child_process_opens_the_dataset() {
     let Ok(folder) = std::env::var("WARPFEED_TEST_FILES") else { return };
     let store = large();
     let set = with(Path::new(&folder), 1 << 30, &store).open("mem://set").unwrap();
-    assert!(samples(&*set) == samples(&*open(large_local().path()).unwrap()), "other bytes");
+    assert!(samples(&*set) == samples(&*open(large_local().path()).unwrap()), "wrong bytes");
 }
 
 fn process(folder: &Path) -> Child {

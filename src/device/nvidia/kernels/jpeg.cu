@@ -234,11 +234,11 @@ struct __align__(16) Built {
     Tables tables;
     // The following tables replace `dc` and `ac` in kernels that do not need the coefficients.
     //
-    // A DC difference as in `dc`. If the bits also contain an end-of-block code after it, the entry
-    // covers both and also contains the length of that code << 5.
+    // A DC difference as in `dc`. If the bits contain an end-of-block code right after it, the
+    // entry covers both, and contains the length of that code << 5.
     u32 dc_twice[2 << DC_BITS];
-    // One symbol as in `ac`, and in the upper 16 bits two symbols if the bits contain both,
-    // otherwise the one symbol again.
+    // The lower 16 bits contain one symbol, as in `ac`. The upper 16 bits contain two symbols if
+    // the looked-up bits contain both, and otherwise the same symbol again.
     u32 twice[2 << AC_BITS];
 
     // Copies the tables with all threads of a block.
@@ -714,7 +714,8 @@ jpeg_follow(Followed* followed, u32* faults, const Built* built, const u8* arena
             if (!copied) built[n].copy<true>(tables);
             copied = true;
             const bool exact = line.first || threadIdx.x == 0;
-            // The last two decodings of this thread's line, and whether `followed` contains the last.
+            // The last two decodings of this thread's line, and whether `followed` contains the
+            // last one.
             Followed now = {~0u, 0, 0, 0, {0, {0, 0, 0}}}, earlier = now;
             bool written = true;
             extents[threadIdx.x] = line.extent;
@@ -895,8 +896,8 @@ struct Place {
     }
 };
 
-// Starts of a sample's pieces: first those of its segments, then those of the lines of long
-// segments.
+// Starts of a sample's pieces. The pieces of its segments come first, followed by the pieces of the
+// lines of long segments.
 struct Pieces {
     const Segment* segments;
     const Start* starts;    // start of the first line
@@ -1295,8 +1296,8 @@ __device__ __forceinline__ void sum_down(uint4* lines, u32 quads, u32 x, const S
                 for (int i = 0; i < 4; i++) {
                     u32 red, green, blue;
                     if (color == YCBCR) {
-                        // The factors are those of JFIF 1.02, times 2^16. `luma` is also multiplied
-                        // by 2^16, plus one half for rounding.
+                        // The factors come from JFIF 1.02, and are multiplied by 2^16. `luma` is
+                        // multiplied by 2^16 too, plus one half for rounding.
                         const int luma = __byte_perm(one, half, 0x4054 | i << 8), cb = signed_byte(cbs, i), cr = signed_byte(crs, i);
                         red = byte((luma + 91881 * cr) >> 16);
                         green = byte((luma - 22554 * cb - 46802 * cr) >> 16);
@@ -1415,8 +1416,8 @@ jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, Sample
                         if (y >= end) break;
                         const u32 pixel = inside && y >= low && y < high ? sums[i].pixel(across.precision) : fill;
                         if (width % 4 == 0) {
-                            // Four threads have 12 bytes together, of which three threads store one
-                            // word each.
+                            // Four threads have 12 bytes in total. Three of them store one word
+                            // each.
                             const u32 part = lane % 4, other = __shfl_down_sync(~0u, pixel, 1);
                             if (part < 3 && x < width) *reinterpret_cast<u32*>(to + part) = pixel >> (8 * part) | other << (24 - 8 * part);
                         } else if (x < width) {

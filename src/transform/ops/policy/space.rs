@@ -19,8 +19,8 @@ pub(super) struct Space {
     factor: f32,
     /// Largest translation.
     translate: Translate,
-    /// Number of bits that `Posterize` keeps at the smallest magnitude, and by how much this number
-    /// decreases at the largest magnitude.
+    /// Number of bits that `Posterize` keeps at the smallest magnitude, and how many fewer it keeps
+    /// at the largest magnitude.
     bits: (f32, f32),
 }
 
