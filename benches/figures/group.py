@@ -22,15 +22,22 @@ OLDER = "**Older than the code**:"
 MARK = re.compile(rf"\n+- {re.escape(OLDER)}.*(?:\n  .*)*")
 
 
+# Lines that are only a comment in Rust, CUDA or Python.
+COMMENT = r"^[[:space:]]*(//|#[^\[])"
+
+
 def changed(group, commit):
-    """Returns the paths of a group that changed after a commit, or None if this clone does not have the commit."""
-    git = ["git", "-C", str(HERE), "log", "--format=", "--name-only", f"{commit.rstrip('+')}..HEAD", "--"]
-    git += [f":/{path}" for path in PATHS[group]]
+    """Returns the paths of a group with code that differs from a commit, or None if this clone does not have the commit.
+
+    Comments and Markdown do not count.
+    """
+    git = ["git", "-C", str(HERE), "diff", "--numstat", f"-I{COMMENT}", f"{commit.rstrip('+')}..HEAD", "--"]
+    git += [f":/{path}" for path in PATHS[group]] + [":(exclude,top)*.md"]
     try:
-        log = subprocess.run(git, capture_output=True, text=True, check=True)
+        diff = subprocess.run(git, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
-    files = set(log.stdout.splitlines())
+    files = {line.split("\t", 2)[2] for line in diff.stdout.splitlines()}
     return [path for path in PATHS[group] if any(file.startswith(f"{path}/") for file in files)]
 
 

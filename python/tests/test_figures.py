@@ -19,11 +19,11 @@ def group(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("group")
 
 
-def commit(repository: Path, name: str) -> str:
-    """Changes a file in a commit, and returns the commit."""
+def commit(repository: Path, name: str, line: str = "let a = 1;") -> str:
+    """Adds a line to a file in a commit, and returns the commit."""
     file = repository / name
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(file.read_text() + "+" if file.exists() else "")
+    file.write_text((file.read_text() if file.exists() else "") + line + "\n")
     git = ["git", "-C", str(repository), "-c", "user.name=a", "-c", "user.email=a@b.c"]
     for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", name]):
         subprocess.run([*git, *command], check=True)
@@ -37,6 +37,9 @@ def test_a_figure_older_than_its_code_is_found(
     figures = tmp_path / "benches" / "figures"
     monkeypatch.setattr(group, "HERE", figures)
     commit(tmp_path, "benches/figures/device.json")
+    assert group.changed("device", measured) == []
+    commit(tmp_path, "src/decode/a.rs", "    // A comment.")
+    commit(tmp_path, "src/device/README.md", "A page.")
     assert group.changed("device", measured) == []
     commit(tmp_path, "src/device/a.rs")
     assert group.changed("device", measured) == ["src/device"]
