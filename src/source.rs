@@ -4,7 +4,7 @@
 //! purpose. That crate can also be used on its own.
 
 #[cfg(feature = "parquet")]
-pub use warpfeed_sources::Parquet;
+pub use warpfeed_sources::{FeatureStats, LeRobot, LeRobotOptions, Parquet};
 #[cfg(feature = "arrays")]
 pub use warpfeed_sources::{Arrays, TfRecord};
 pub use warpfeed_sources::{Arrow, DATA_FORMATS, Folder, Tar, TokenFile, TokenType};

@@ -55,7 +55,7 @@ mod values;
 
 pub use error::{Error, ErrorKind, Result};
 #[cfg(feature = "parquet")]
-pub use formats::Parquet;
+pub use formats::{FeatureStats, LeRobot, LeRobotOptions, Parquet};
 #[cfg(feature = "tables")]
 pub use formats::Table;
 #[cfg(feature = "arrays")]
