@@ -15,6 +15,9 @@ pub(super) const TASK_INDEX: &str = "task_index";
 /// Maximum number of frames that a feature has in a sample.
 const MAX_FRAMES: usize = 4096;
 
+/// Maximum number of values that a feature has in a frame.
+const MAX_NUMBERS: usize = 1 << 28;
+
 /// A feature of samples.
 #[derive(Debug, Clone)]
 pub(super) struct Feature {
@@ -69,8 +72,11 @@ impl Kind {
         };
         // The library stores one number as a scalar.
         let shape = if *shape == [1] { Vec::new() } else { shape.clone() };
-        if shape.len() > AXES {
-            return Err(format!("feature {name:?} has the shape {shape:?}: expected at most {AXES} axes"));
+        let count = shape.iter().try_fold(1, |count: usize, &side| count.checked_mul(side.max(1)));
+        if shape.len() > AXES || count.is_none_or(|count| count > MAX_NUMBERS) {
+            return Err(format!(
+                "feature {name:?} has the shape {shape:?}: expected at most {AXES} axes and {MAX_NUMBERS} numbers"
+            ));
         }
         Ok(Kind::Numbers { shape, element })
     }

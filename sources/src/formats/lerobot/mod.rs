@@ -44,3 +44,7 @@ pub(crate) use row::ROW;
 pub use set::LeRobot;
 #[cfg(feature = "parquet")]
 pub use stats::FeatureStats;
+
+#[cfg(all(test, feature = "parquet"))]
+#[path = "../../../tests/fuzz/lerobot.rs"]
+mod fuzz;
