@@ -80,10 +80,10 @@ class LeRobot(Arguments):
 
     ::
 
-        data = warpfeed.LeRobot("aloha", delta_indices={"action": range(16)})
-        loader = warpfeed.Loader(data, drop_field=["image", "label"], fields={
-            "observation.state": warpfeed.NdArray("f32", [14]),
-            "action": warpfeed.NdArray("f32", [16, 14]),
+        data = warpfeed.LeRobot("arm", delta_indices={"action": range(16)})
+        loader = warpfeed.Loader(data, batch_size=64, fields={
+            "observation.state": warpfeed.NdArray("f32", [3]),
+            "action": warpfeed.NdArray("f32", [16, 4]),
             "action_is_pad": warpfeed.NdArray("u8", [16]),
             "task": warpfeed.Text(),
         })
