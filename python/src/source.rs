@@ -9,7 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMapping, PyString, PyTuple};
 use warpfeed::format::ANY_FIELDS;
 use warpfeed::source::{
-    self, Coco, Concat, LeRobot, LeRobotOptions, Options, Sample, Source, TableOptions, TokenFile, TokenType, Voc, Yolo, Zip,
+    self, Coco, Concat, LeRobot, LeRobotOptions, Options, Sample, Source, TableOptions, TokenFile, TokenType, Voc,
+    Yolo, Zip,
 };
 use warpfeed::{Error, ErrorKind, Result};
 

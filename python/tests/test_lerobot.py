@@ -42,9 +42,11 @@ def batches(data: Any, deltas: dict[str, Any], **options: Any) -> dict[str, Any]
     for name, (dtype, shape) in SHAPES.items():
         frames = [len(deltas[name])] if name in deltas else []
         fields[name] = NdArray(dtype, [*frames, *shape])
+        if name == "timestamp" and deltas:
+            del fields[name]  # A sample has at most 16 fields.
         if frames:
             fields[f"{name}_is_pad"] = NdArray("u8", frames)
-    options = {"augment": Augment.resize(5, 4), "output": "numpy", "batch_size": 100, **options}
+    options = {"augment": Augment.resize((4, 5)), "output": "numpy", "batch_size": 100, **options}
     [batch] = Loader(data, fields=fields, **options)
     return {name: batch[name] for name in fields}
 
@@ -117,7 +119,7 @@ def test_wrong_options_say_what_is_wrong(tmp_path: Path) -> None:
     assert "expected one of" in cause(ConfigError, split="test")
     assert "no feature" in cause(ConfigError, features=["motion"])
     assert "expected a list of names" in cause(TypeError, features="action")
-    assert "expected a dict such as {'action': [0, 1]}".replace("0, 1", "-1, 0") in cause(TypeError, delta_indices=[0])
+    assert "expected a dict such as {'action': [-1, 0]}" in cause(TypeError, delta_indices=[0])
     assert "expected a list such as [-1, 0]" in cause(TypeError, delta_indices={"action": [0.5]})
     assert "expected a list such as [-0.1, 0.0]" in cause(TypeError, delta_timestamps={"action": "ab"})
     shutil.copytree(SETS / "v30", tmp_path / "set")

@@ -82,6 +82,7 @@ class LeRobot(Arguments):
 
         data = warpfeed.LeRobot("arm", delta_indices={"action": range(16)})
         loader = warpfeed.Loader(data, batch_size=64, fields={
+            "observation.images.top": warpfeed.Image("observation.images.top"),
             "observation.state": warpfeed.NdArray("f32", [3]),
             "action": warpfeed.NdArray("f32", [16, 4]),
             "action_is_pad": warpfeed.NdArray("u8", [16]),

@@ -151,7 +151,8 @@ fn of_tables(home: &Home) -> Result<Listed> {
     for row in 0..rows.len() {
         let mut number = |place| {
             let number = rows.integer(row, place, &mut scratch)?;
-            u64::try_from(number).map_err(|_| rows.error(row, place, format_args!("holds {number}: expected 0 or more")))
+            u64::try_from(number)
+                .map_err(|_| rows.error(row, place, format_args!("holds {number}: expected 0 or more")))
         };
         let (first, end) = (number(from)?, number(to)?);
         let episode = Episode {
@@ -193,7 +194,8 @@ pub(super) fn tasks(home: &Home, info: &Info) -> Result<BTreeMap<i64, String>> {
         place.ok_or_else(|| Error::in_source(format!("no column with the {what} of the tasks")).at_path(&path))
     };
     // The library stores the texts as the index of a data frame, whose column has no fixed name.
-    let (index, text) = (column(&|name| name == "task_index", "index")?, column(&|name| name != "task_index", "texts")?);
+    let (index, text) =
+        (column(&|name| name == "task_index", "index")?, column(&|name| name != "task_index", "texts")?);
     let mut scratch = Vec::new();
     for row in 0..rows.len() {
         let number = rows.integer(row, index, &mut scratch)?;

@@ -43,7 +43,10 @@ pub(super) enum Kind {
     /// The text of the task.
     Task,
     /// An array with this shape in one frame. Nested lists have this type of elements.
-    Numbers { shape: Vec<usize>, element: Element },
+    Numbers {
+        shape: Vec<usize>,
+        element: Element,
+    },
 }
 
 impl Kind {
@@ -213,12 +216,13 @@ fn in_frames(name: &str, deltas: &Deltas, fps: f64, tolerance_s: f64) -> Result<
         }
     };
     if let Some(far) = frames.iter().find(|frame| frame.unsigned_abs() > i32::MAX as u64) {
-        return Err(Error::config(format!("delta_indices: feature {name:?}: {far} frames: expected at most {}", i32::MAX)));
+        return Err(Error::config(format!(
+            "delta_indices: feature {name:?}: {far} frames: expected at most {}",
+            i32::MAX
+        )));
     }
     match frames.len() {
         1..=MAX_FRAMES => Ok(frames),
-        found => Err(Error::config(format!(
-            "deltas: feature {name:?} has {found}: expected from 1 to {MAX_FRAMES}"
-        ))),
+        found => Err(Error::config(format!("deltas: feature {name:?} has {found}: expected from 1 to {MAX_FRAMES}"))),
     }
 }

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::episodes::{Episode, Episodes, data_path};
-use super::features::Feature;
 use super::info::Info;
 use super::text::Home;
 use crate::error::{Error, Result, counted, push};
@@ -146,15 +145,11 @@ pub(super) struct NeededRows {
 }
 
 impl NeededRows {
-    /// `always` are columns of which each sample also needs its own frame.
-    pub(super) fn new(frames: Arc<FrameIndex>, rows: &Rows, features: &[Feature], always: &[usize]) -> Self {
+    /// `needed` contains the frames of each column that a sample needs, relative to its own frame.
+    pub(super) fn new(frames: Arc<FrameIndex>, rows: &Rows, needed: Vec<(usize, Vec<i64>)>) -> Self {
         let mut deltas = HashMap::<usize, Vec<i64>>::new();
-        for feature in features.iter().filter(|feature| feature.has.0) {
-            let own = feature.deltas.as_deref().unwrap_or(&[0]);
-            deltas.entry(feature.place).or_default().extend(own);
-        }
-        for &place in always {
-            deltas.entry(place).or_default().push(0);
+        for (place, own) in needed {
+            deltas.entry(place).or_default().extend(own);
         }
         let by_leaf = deltas.into_iter().filter_map(|(place, mut deltas)| {
             deltas.sort_unstable();
@@ -194,5 +189,53 @@ impl SampleRows for NeededRows {
 
     fn most_samples(&self, leaf: usize) -> usize {
         self.deltas(leaf).len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three episodes of 3, 1 and 4 frames, the last of which comes first in the files.
+    fn index() -> Arc<FrameIndex> {
+        let episodes = [(0, 4, 3), (1, 9, 1), (2, 0, 4)];
+        let episodes = episodes.map(|(episode, first, len)| EpisodeRows { episode, first, len });
+        Arc::new(FrameIndex { episodes: episodes.into(), ends: vec![3, 4, 8], by_row: vec![2, 0, 1] })
+    }
+
+    #[test]
+    fn samples_and_rows_of_prefetching_are_inverse() {
+        let deltas = [-2, 0, 1, 3];
+        let needed = NeededRows { frames: index(), deltas: HashMap::from([(5, deltas.to_vec())]) };
+        let rows = [4, 5, 6, 9, 0, 1, 2, 3];
+        let of_episode = [0, 0, 0, 1, 2, 2, 2, 2];
+        let mut inverse = vec![Vec::new(); 10];
+        for (sample, &row) in rows.iter().enumerate() {
+            let mut found = Vec::new();
+            needed.rows(sample as u64, 5, &mut |row| found.push(row));
+            let mut expected = Vec::new();
+            for delta in deltas {
+                let same = |other: &usize| of_episode[*other] == of_episode[sample];
+                let (first, last) = ((0..8).find(same).unwrap(), (0..8).rfind(same).unwrap());
+                let wanted = sample as i64 + delta;
+                expected.push(rows[wanted.clamp(first as i64, last as i64) as usize]);
+                if (first as i64..=last as i64).contains(&wanted) {
+                    inverse[rows[wanted as usize]].push(sample as u64);
+                }
+            }
+            expected.dedup();
+            assert_eq!(found, expected, "sample {sample}");
+            found.clear();
+            needed.rows(sample as u64, 6, &mut |row| found.push(row));
+            assert_eq!(found, [row], "a column without deltas");
+        }
+        for (row, mut expected) in inverse.into_iter().enumerate() {
+            let mut found = Vec::new();
+            needed.samples(row, 5, &mut |sample| found.push(sample));
+            found.sort_unstable();
+            expected.sort_unstable();
+            assert_eq!(found, expected, "row {row}");
+        }
+        assert_eq!((needed.most_samples(5), needed.most_samples(6)), (4, 1));
     }
 }

@@ -103,7 +103,9 @@ impl Info {
     pub(super) fn split(&self, name: &str) -> Result<Range<u64>> {
         let Some(range) = self.splits.get(name) else {
             let names: Vec<_> = self.splits.keys().collect();
-            return Err(Error::config(format!("split={name:?}: expected one of {names:?}, which meta/info.json lists")));
+            return Err(Error::config(format!(
+                "split={name:?}: expected one of {names:?}, which meta/info.json lists"
+            )));
         };
         let parsed = range.split_once(':').and_then(|(start, end)| {
             let (start, end) = (start.trim().parse().ok()?, end.trim().parse().ok()?);
@@ -158,7 +160,9 @@ mod tests {
         let path = filled("data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet", &numbers).unwrap();
         assert_eq!(path, "data/chunk-001/episode_001234.parquet");
         assert_eq!(filled("{episode_index}-{episode_index:2d}", &numbers).unwrap(), "1234-1234");
-        for bad in ["{other}", "{episode_index", "{episode_index:x}", "{episode_index:099d}", "../{episode_index}", "/a"] {
+        for bad in
+            ["{other}", "{episode_index", "{episode_index:x}", "{episode_index:099d}", "../{episode_index}", "/a"]
+        {
             let e = filled(bad, &numbers).unwrap_err().to_string();
             assert!(e.contains("data_path=") && e.contains("expected"), "{e}");
         }

@@ -31,8 +31,6 @@ mod row;
 #[cfg(feature = "parquet")]
 mod set;
 #[cfg(feature = "parquet")]
-mod stacked;
-#[cfg(feature = "parquet")]
 mod stats;
 #[cfg(feature = "parquet")]
 mod text;

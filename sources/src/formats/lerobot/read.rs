@@ -1,18 +1,20 @@
-//! Builds samples from the values of Parquet columns.
+//! [`Reader`]: builds samples from the values of Parquet columns.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::ops::Range;
+use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
 use super::features::{Feature, Kind};
 use super::frames::Frame;
-use super::set::LeRobot;
 use crate::error::{Error, Result, append};
 use crate::format;
+use crate::formats::parquet::Rows;
 use crate::model::sample::MAX_FIELDS;
 use crate::model::value::{AXES, Element};
-use crate::model::{Numbers, Sample, Value};
+use crate::model::{Frames, Numbers, Sample, Value};
 use crate::values::record::Found;
 
 /// The content of a field, which is in the scratch buffer.
@@ -26,13 +28,90 @@ enum Content<'a> {
 /// A field of the sample that is being built.
 type Field<'a> = (&'a str, Content<'a>);
 
-impl LeRobot {
+/// The columns that are compared with the metadata when a sample is read: the index of the episode,
+/// the index of the frame in the episode, and the time in seconds.
+pub(super) const CHECKED: [&str; 3] = ["episode_index", "frame_index", "timestamp"];
+
+/// Reads the features of frames.
+pub(super) struct Reader {
+    pub(super) rows: Rows,
+    pub(super) features: Vec<Feature>,
+    /// Text of each task, by index.
+    tasks: Arc<BTreeMap<i64, String>>,
+    fps: f64,
+    tolerance_s: f64,
+    /// Places of the columns [`CHECKED`], if they exist.
+    checked: [Option<usize>; 3],
+    /// The least and the greatest delta of all features, if there are any.
+    reach: Option<(i64, i64)>,
+}
+
+impl Reader {
+    pub(super) fn new(
+        rows: Rows,
+        features: Vec<Feature>,
+        tasks: BTreeMap<i64, String>,
+        (fps, tolerance_s): (f64, f64),
+    ) -> Result<Self> {
+        let checked = CHECKED.map(|name| rows.place(name));
+        let all = Reader { rows, features: Vec::new(), tasks: Arc::new(tasks), fps, tolerance_s, checked, reach: None };
+        all.selecting(features)
+    }
+
+    /// Returns a reader that shares the files, and reads the given features.
+    pub(super) fn selecting(&self, features: Vec<Feature>) -> Result<Self> {
+        let read = || features.iter().filter(|feature| feature.has.0);
+        let deltas = || read().filter_map(|feature| feature.deltas.as_ref()).flatten().copied();
+        let reach = deltas().min().zip(deltas().max());
+        let mut places: Vec<usize> = self.compared().chain(read().map(|feature| feature.place)).collect();
+        places.extend(self.checked[2].filter(|_| reach.is_some()));
+        places.sort_unstable();
+        places.dedup();
+        Ok(Reader {
+            rows: self.rows.only(places)?,
+            features,
+            tasks: self.tasks.clone(),
+            fps: self.fps,
+            tolerance_s: self.tolerance_s,
+            checked: self.checked,
+            reach,
+        })
+    }
+
+    /// Returns the number of frames per second.
+    pub(super) fn fps(&self) -> f64 {
+        self.fps
+    }
+
+    /// Returns the names of all fields.
+    pub(super) fn field_names(&self) -> Vec<String> {
+        let names = |feature: &Feature| {
+            let field = feature.has.0.then(|| feature.field.clone());
+            let pad = (feature.has.1 && feature.deltas.is_some()).then(|| feature.pad.clone());
+            field.into_iter().chain(pad)
+        };
+        self.features.iter().flat_map(names).collect()
+    }
+
+    /// Returns the frames of each column that a sample needs, relative to its own frame.
+    pub(super) fn needed(&self) -> Vec<(usize, Vec<i64>)> {
+        let read = self.features.iter().filter(|feature| feature.has.0);
+        let own = read.map(|feature| (feature.place, feature.deltas.clone().unwrap_or_else(|| vec![0])));
+        let times = self.checked[2].zip(self.reach).map(|(place, (least, most))| (place, vec![least, most]));
+        own.chain(self.compared().map(|place| (place, vec![0]))).chain(times).collect()
+    }
+
+    /// Returns the places of the columns that are compared with the metadata in the sample's frame.
+    fn compared(&self) -> impl Iterator<Item = usize> {
+        self.checked.into_iter().take(2).flatten()
+    }
+
     /// Reads the sample of `frame`.
     ///
     /// # Errors
     /// If a value cannot be read or does not have the type and the shape that `meta/info.json`
     /// lists, or if the frame or its times are not those that the metadata lists.
-    pub(super) fn read_frame<'a>(&'a self, frame: Frame, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+    pub(super) fn read<'a>(&'a self, frame: Frame, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         self.rows.look(frame.row())?;
         scratch.clear();
         write!(scratch, "{}", key(frame)).expect("writing to a Vec succeeds");
@@ -53,7 +132,8 @@ impl LeRobot {
             }
         }
         let scratch: &'a [u8] = scratch;
-        let text = |range: &Range<usize>| std::str::from_utf8(&scratch[range.clone()]).expect("checked when it was read");
+        let text =
+            |range: &Range<usize>| std::str::from_utf8(&scratch[range.clone()]).expect("checked when it was read");
         let mut sample = Sample::new(text(&(0..key_len)));
         for (name, content) in fields {
             let value = match content {
@@ -69,7 +149,12 @@ impl LeRobot {
         Ok(sample)
     }
 
-    fn push<'a>(&self, fields: &mut ArrayVec<Field<'a>, MAX_FIELDS>, name: &'a str, content: Content<'a>) -> Result<()> {
+    fn push<'a>(
+        &self,
+        fields: &mut ArrayVec<Field<'a>, MAX_FIELDS>,
+        name: &'a str,
+        content: Content<'a>,
+    ) -> Result<()> {
         fields.try_push((name, content)).map_err(|_| {
             let all = self.field_names().len();
             Error::config(format!(
@@ -100,15 +185,16 @@ impl LeRobot {
                     self.image(row, place, scratch)?;
                     return Ok(Content::Bytes(start..scratch.len()));
                 };
-                let mut images = Vec::with_capacity(deltas.len());
+                let mut ends = Vec::with_capacity(deltas.len());
                 for &delta in deltas {
-                    let start = scratch.len();
                     self.image(frame.at(delta).0, place, scratch)?;
-                    images.push(scratch[start..].to_vec());
-                    scratch.truncate(start);
+                    ends.push(scratch.len());
                 }
-                let images: Vec<&[u8]> = images.iter().map(|image| &**image).collect();
-                super::stacked::encode(&images, scratch)?;
+                let starts = std::iter::once(start).chain(ends.iter().copied());
+                let images: Vec<&[u8]> = starts.zip(&ends).map(|(start, &end)| &scratch[start..end]).collect();
+                let encoded = Frames::encode(&images);
+                scratch.truncate(start);
+                append(scratch, &encoded)?;
                 Ok(Content::Bytes(start..scratch.len()))
             }
             Kind::Numbers { shape, element } => {
@@ -184,8 +270,11 @@ impl LeRobot {
                 return Err(self.rows.error(
                     row,
                     place,
-                    format_args!("holds {found} in the row of {}, but meta says {expected}; the episode has the rows from \
-                                  {first} on", key(frame)),
+                    format_args!(
+                        "holds {found} in the row of {}, but meta says {expected}; the episode has the rows from \
+                                  {first} on",
+                        key(frame)
+                    ),
                 ));
             }
         }
@@ -220,12 +309,16 @@ impl LeRobot {
         let found = self.rows.find(row, place, scratch)?;
         let bytes = &scratch[start..];
         let seconds = match found {
-            Found::Numbers { element: Element::F32, .. } => bytes.try_into().ok().map(f32::from_ne_bytes).map(f64::from),
+            Found::Numbers { element: Element::F32, .. } => {
+                bytes.try_into().ok().map(f32::from_ne_bytes).map(f64::from)
+            }
             Found::Numbers { element: Element::F64, .. } => bytes.try_into().ok().map(f64::from_ne_bytes),
             _ => None,
         };
         scratch.truncate(start);
-        seconds.filter(|seconds| seconds.is_finite()).ok_or_else(|| self.rows.error(row, place, "is not a time in seconds"))
+        seconds
+            .filter(|seconds| seconds.is_finite())
+            .ok_or_else(|| self.rows.error(row, place, "is not a time in seconds"))
     }
 }
 

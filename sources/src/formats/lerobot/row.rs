@@ -30,6 +30,9 @@ fn is_folder(folder: Tree<'_>) -> Result<bool> {
     folder.within("meta", |meta| {
         let lists = ["episodes.jsonl", "tasks.jsonl", "tasks.parquet"];
         Ok(meta.has_file("info.json")?
-            && (meta.has_folder("episodes")? || lists.iter().try_fold(false, |any, name| Ok::<_, crate::error::Error>(any || meta.has_file(name)?))?))
+            && (meta.has_folder("episodes")?
+                || lists
+                    .iter()
+                    .try_fold(false, |any, name| Ok::<_, crate::error::Error>(any || meta.has_file(name)?))?))
     })
 }

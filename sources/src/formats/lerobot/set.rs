@@ -6,24 +6,20 @@ use std::sync::Arc;
 
 use super::choice;
 use super::episodes::{self, Episodes};
-use super::features::{self, Feature, Kind};
+use super::features;
 use super::frames::{FrameIndex, NeededRows};
 use super::info::Info;
 use super::options::LeRobotOptions;
-use super::read::key;
+use super::read::{CHECKED, Reader, key};
 use super::stats::{self, FeatureStats};
 use super::text::Home;
 use crate::error::Result;
-use crate::formats::parquet::{Rows, SampleRows};
+use crate::formats::parquet::SampleRows;
 use crate::medium::At;
 use crate::model::sample::are_one;
 use crate::model::{Lookahead, Prefetcher, Sample, Source};
 use crate::options::Options;
 use crate::stats::NetworkStats;
-
-/// The columns that are compared with the metadata when a sample is read: the index of the episode,
-/// the index of the frame in the episode, and the time in seconds.
-const CHECKED: [&str; 3] = ["episode_index", "frame_index", "timestamp"];
 
 /// The frames of a LeRobot dataset (version 2.0, 2.1 or 3.0), either local or in an object store.
 ///
@@ -61,17 +57,8 @@ const CHECKED: [&str; 3] = ["episode_index", "frame_index", "timestamp"];
 /// the data files are cached as [`Parquet`](crate::Parquet) describes.
 pub struct LeRobot {
     home: Home,
-    pub(super) rows: Rows,
     frames: Arc<FrameIndex>,
-    pub(super) features: Vec<Feature>,
-    /// Text of each task, by index.
-    pub(super) tasks: Arc<BTreeMap<i64, String>>,
-    /// Places of the columns [`CHECKED`], if they exist.
-    pub(super) checked: [Option<usize>; 3],
-    /// The least and the greatest delta of all features, if there are any.
-    pub(super) reach: Option<(i64, i64)>,
-    pub(super) fps: f64,
-    pub(super) tolerance_s: f64,
+    reader: Reader,
 }
 
 impl LeRobot {
@@ -104,50 +91,11 @@ impl LeRobot {
             false => BTreeMap::new(),
         };
         let episodes = choice::chosen(&all, &info, &home, options)?;
-        let uses =
-            |name: &str| CHECKED.contains(&name) || chosen.iter().any(|feature| feature.column() == name);
+        let uses = |name: &str| CHECKED.contains(&name) || chosen.iter().any(|feature| feature.column() == name);
         let (rows, frames) = FrameIndex::open(&home, &info, (&all, &episodes), uses)?;
         let features = chosen.into_iter().map(|feature| feature.bound(&rows)).collect::<Result<Vec<_>>>()?;
-        let checked = CHECKED.map(|name| rows.place(name));
-        let set = LeRobot {
-            home,
-            rows,
-            frames: Arc::new(frames),
-            reach: None,
-            features: Vec::new(),
-            tasks: Arc::new(tasks),
-            checked,
-            fps: info.fps,
-            tolerance_s: options.tolerance_s,
-        };
-        set.selecting(features)
-    }
-
-    /// Returns a source that shares the files, and whose samples have the given features.
-    fn selecting(&self, features: Vec<Feature>) -> Result<Self> {
-        let deltas = || features.iter().filter(|feature| feature.has.0).filter_map(|feature| feature.deltas.as_ref());
-        let deltas = || deltas().flatten().copied();
-        let reach = deltas().min().zip(deltas().max());
-        let read = features.iter().filter(|feature| feature.has.0).map(|feature| feature.place);
-        let mut places: Vec<usize> = read.chain(self.compared(reach.is_some())).collect();
-        places.sort_unstable();
-        places.dedup();
-        Ok(LeRobot {
-            home: self.home.clone(),
-            rows: self.rows.only(places)?,
-            frames: self.frames.clone(),
-            reach,
-            features,
-            tasks: self.tasks.clone(),
-            checked: self.checked,
-            fps: self.fps,
-            tolerance_s: self.tolerance_s,
-        })
-    }
-
-    /// Returns the places of the columns that are compared with the metadata.
-    fn compared(&self, with_times: bool) -> impl Iterator<Item = usize> {
-        self.checked.into_iter().take(if with_times { 3 } else { 2 }).flatten()
+        let reader = Reader::new(rows, features, tasks, (info.fps, options.tolerance_s))?;
+        Ok(LeRobot { home, frames: Arc::new(frames), reader })
     }
 
     /// Reads the statistics of all features, including videos, for normalization. Version 2.1
@@ -179,7 +127,7 @@ impl LeRobot {
 
     /// Returns the number of frames per second.
     pub fn fps(&self) -> f64 {
-        self.fps
+        self.reader.fps()
     }
 
     /// Returns the index of each chosen episode, and the samples that are its frames.
@@ -191,16 +139,6 @@ impl LeRobot {
             (own.episode, samples)
         })
     }
-
-    /// Returns the names of all fields.
-    pub(super) fn field_names(&self) -> Vec<String> {
-        let names = |feature: &Feature| {
-            let field = feature.has.0.then(|| feature.field.clone());
-            let pad = (feature.has.1 && feature.deltas.is_some()).then(|| feature.pad.clone());
-            field.into_iter().chain(pad)
-        };
-        self.features.iter().flat_map(names).collect()
-    }
 }
 
 impl Source for LeRobot {
@@ -209,36 +147,28 @@ impl Source for LeRobot {
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        self.read_frame(self.frames.locate(index), scratch)
+        self.reader.read(self.frames.locate(index), scratch)
     }
 
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
-        let always: Vec<usize> = self.compared(false).collect();
-        let mut features = self.features.clone();
-        // The times of the first and the last frame are read.
-        if let (Some(place), Some((least, most)), Some(feature)) = (self.checked[2], self.reach, features.first().cloned())
-        {
-            let deltas = Some(vec![least, most]);
-            features.push(Feature { place, deltas, has: (true, false), kind: Kind::Text, ..feature });
-        }
-        let needed = NeededRows::new(self.frames.clone(), &self.rows, &features, &always);
-        Some(self.rows.follow(&order, &(Arc::new(needed) as Arc<dyn SampleRows>)))
+        let needed = NeededRows::new(self.frames.clone(), &self.reader.rows, self.reader.needed());
+        Some(self.reader.rows.follow(&order, &(Arc::new(needed) as Arc<dyn SampleRows>)))
     }
 
     fn ahead_bytes(&self) -> usize {
-        self.rows.ahead_bytes()
+        self.reader.rows.ahead_bytes()
     }
 
     fn check(&self) -> Result<()> {
-        self.rows.check()
+        self.reader.rows.check()
     }
 
     fn is_unchanged(&self) -> bool {
-        self.rows.is_unchanged()
+        self.reader.rows.is_unchanged()
     }
 
     fn network(&self) -> Option<NetworkStats> {
-        self.rows.network()
+        self.reader.rows.network()
     }
 
     fn label(&self, _index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
@@ -254,7 +184,7 @@ impl Source for LeRobot {
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {
-        Some(self.rows.path(self.frames.locate(index).row()).to_owned())
+        Some(self.reader.rows.path(self.frames.locate(index).row()).to_owned())
     }
 
     /// Returns false, because a dataset has several cameras: programs name the images that they
@@ -264,17 +194,18 @@ impl Source for LeRobot {
     }
 
     fn fields(&self) -> Option<Vec<String>> {
-        Some(self.field_names())
+        Some(self.reader.field_names())
     }
 
     fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
         let is_wanted = |field: &str| fields.iter().any(|wanted| are_one(field, wanted));
-        let mut features = self.features.clone();
+        let mut features = self.reader.features.clone();
         for feature in &mut features {
             feature.has = (is_wanted(&feature.field), feature.deltas.is_some() && is_wanted(&feature.pad));
         }
         features.retain(|feature| feature.has.0 || feature.has.1);
-        Some(Arc::new(self.selecting(features).ok()?))
+        let reader = self.reader.selecting(features).ok()?;
+        Some(Arc::new(LeRobot { home: self.home.clone(), frames: self.frames.clone(), reader }))
     }
 
     fn kind(&self) -> &'static str {
@@ -287,7 +218,7 @@ impl std::fmt::Debug for LeRobot {
         f.debug_struct("LeRobot")
             .field("path", &self.home.path)
             .field("samples", &self.len())
-            .field("fields", &self.field_names())
+            .field("fields", &self.reader.field_names())
             .finish_non_exhaustive()
     }
 }

@@ -76,7 +76,8 @@ fn of_raw(raw: &BTreeMap<String, BTreeMap<String, Value>>) -> Result<Stats> {
         if [min.len(), max.len(), std.len()].iter().any(|&len| len != mean.len()) {
             return Err(Error::in_source(format!("feature {name:?}: min, max, mean and std have different lengths")));
         }
-        let count = if stats.contains_key("count") { numbers("count")?.first().map(|&count| count as u64) } else { None };
+        let count =
+            if stats.contains_key("count") { numbers("count")?.first().map(|&count| count as u64) } else { None };
         all.insert(name.clone(), FeatureStats { min, max, mean, std, count });
     }
     Ok(all)
@@ -127,7 +128,8 @@ impl Combined {
         let weight = |stats: &FeatureStats| stats.count.unwrap_or(0) as f64;
         let total: f64 = self.stats.iter().map(weight).sum();
         let each = |of: &dyn Fn(usize) -> f64| (0..len).map(of).collect::<Vec<_>>();
-        let sum = |of: &dyn Fn(&FeatureStats) -> f64| self.stats.iter().map(|one| of(one) * weight(one)).sum::<f64>() / total;
+        let sum =
+            |of: &dyn Fn(&FeatureStats) -> f64| self.stats.iter().map(|one| of(one) * weight(one)).sum::<f64>() / total;
         let mean = each(&|at| sum(&|one| one.mean[at]));
         let variance = |at: usize| sum(&|one| one.std[at].powi(2) + (one.mean[at] - mean[at]).powi(2));
         FeatureStats {

@@ -240,14 +240,16 @@ impl Files {
             }
             let (mut first, mut unknown) = (None, false);
             for row in rows {
-                rows_of_samples.samples(row, leaf, &mut |sample| {
-                    match samples.next_use(sample, BatchIndex { epoch, batch: from }, 1) {
-                        NextUse::At(place) => {
-                            first = Some(first.map_or(place.batch, |first: u64| first.min(place.batch)));
-                        }
-                        NextUse::Later => {}
-                        NextUse::Unknown => unknown = true,
+                rows_of_samples.samples(row, leaf, &mut |sample| match samples.next_use(
+                    sample,
+                    BatchIndex { epoch, batch: from },
+                    1,
+                ) {
+                    NextUse::At(place) => {
+                        first = Some(first.map_or(place.batch, |first: u64| first.min(place.batch)));
                     }
+                    NextUse::Later => {}
+                    NextUse::Unknown => unknown = true,
                 });
                 if unknown {
                     return Position::Unknown;

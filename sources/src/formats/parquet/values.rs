@@ -24,12 +24,7 @@ impl Rows {
     /// # Errors
     /// If a file is damaged, if the files have different columns or no rows, or if a used column
     /// has an unsupported type.
-    pub(crate) fn open(
-        path: &Path,
-        medium: &Medium,
-        files: &[PathBuf],
-        uses: impl Fn(&str) -> bool,
-    ) -> Result<Self> {
+    pub(crate) fn open(path: &Path, medium: &Medium, files: &[PathBuf], uses: impl Fn(&str) -> bool) -> Result<Self> {
         let parts = medium.in_parallel(files, |path| Part::open(medium.open(path)?))?;
         let mut set = Parquet::without_columns(path, parts)?;
         let mut used = Vec::new();
