@@ -197,9 +197,9 @@ fn episodes_and_splits_choose_the_samples() {
     for version in VERSIONS {
         let all = answers(version);
         let items = all[0]["items"].as_array().unwrap();
-        for (episodes, expected) in [(vec![2, 0], [0..5, 8..15].as_slice()), (vec![1], &[5..8])] {
+        for (episodes, expected) in [(vec![2, 0], vec![(0, 5), (8, 15)]), (vec![1], vec![(5, 8)])] {
             let set = opened(version, &LeRobotOptions::new().episodes(episodes.clone()));
-            let expected: Vec<Json> = expected.iter().flat_map(|range| items[range.clone()].to_vec()).collect();
+            let expected: Vec<Json> = expected.iter().flat_map(|&(start, end)| items[start..end].to_vec()).collect();
             check_samples(&set, &serde_json::json!({ "items": expected }));
             let listed: Vec<_> = set.episodes().map(|(index, _)| index).collect();
             assert_eq!(listed, {
@@ -409,8 +409,11 @@ fn loader(set: impl Source + 'static) -> Loader {
         .batch_size(4)
 }
 
-/// Returns the states, the actions, the padding and the tasks of all batches of an epoch.
-fn epoch(loader: Loader) -> Vec<(Vec<f32>, Vec<f32>, Vec<u8>, Vec<String>, Vec<u8>)> {
+/// The states, the actions, the padding, the tasks and the images of a batch.
+type Contents = (Vec<f32>, Vec<f32>, Vec<u8>, Vec<String>, Vec<u8>);
+
+/// Returns all batches of an epoch.
+fn epoch(loader: Loader) -> Vec<Contents> {
     let mut batches = loader.host().unwrap();
     let read = |batch: warpfeed::Result<warpfeed::HostBatch>| {
         let batch = batch.unwrap();

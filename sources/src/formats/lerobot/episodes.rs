@@ -54,16 +54,16 @@ impl Episodes {
             Version::Two => (of_lines(home)?, home.file(EPISODES_LINES)),
             Version::Three => (of_tables(home)?, home.file(EPISODES_FOLDER)),
         };
-        let (all, rows) = found.checked().map_err(|e| if e.path().is_some() { e } else { e.at_path(&listed_in) })?;
-        if all.len() as u64 != info.total_episodes {
+        let episodes = found.checked().map_err(|e| if e.path().is_some() { e } else { e.at_path(&listed_in) })?;
+        if episodes.all.len() as u64 != info.total_episodes {
             return Err(Error::in_source(format!(
                 "{} are listed, but {INFO} says total_episodes={}; download the dataset again",
-                counted(all.len() as u64, "episode", "episodes"),
+                counted(episodes.all.len() as u64, "episode", "episodes"),
                 info.total_episodes
             ))
             .at_path(listed_in));
         }
-        Ok(Episodes { all, rows })
+        Ok(episodes)
     }
 }
 
@@ -81,12 +81,12 @@ pub(super) fn data_path(info: &Info, episode: &Episode) -> Result<String> {
 struct Listed(Vec<Episode>);
 
 impl Listed {
-    /// Sorts the episodes, and makes their first rows relative to their data files. Returns them
-    /// with the number of frames in each data file.
+    /// Sorts the episodes, makes their first rows relative to their data files, and counts the frames
+    /// in each data file.
     ///
     /// # Errors
     /// If an episode is listed twice, or if the episodes of a file leave out rows or overlap.
-    fn checked(self) -> Result<(Vec<Episode>, BTreeMap<(u64, u64), u64>)> {
+    fn checked(self) -> Result<Episodes> {
         let mut all = self.0;
         all.sort_unstable_by_key(|episode| (episode.file, episode.first, episode.len));
         let mut files = BTreeMap::<(u64, u64), (u64, u64)>::new();
@@ -107,7 +107,7 @@ impl Listed {
         if let Some(twice) = all.windows(2).find(|pair| pair[0].index == pair[1].index) {
             return Err(Error::in_source(format!("episode {} is listed twice", twice[0].index)));
         }
-        Ok((all, files.into_iter().map(|(file, (_, rows))| (file, rows)).collect()))
+        Ok(Episodes { all, rows: files.into_iter().map(|(file, (_, rows))| (file, rows)).collect() })
     }
 }
 

@@ -1,6 +1,7 @@
 //! [`FrameIndex`]: the frames of the chosen episodes, as samples and as rows of Parquet files.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -67,8 +68,8 @@ impl FrameIndex {
     ) -> Result<(Rows, Self)> {
         let (mut files, mut starts) = (Vec::<((u64, u64), PathBuf)>::new(), HashMap::new());
         for episode in chosen.iter().filter(|episode| episode.len > 0) {
-            if !starts.contains_key(&episode.file) {
-                starts.insert(episode.file, 0_usize);
+            if let Entry::Vacant(entry) = starts.entry(episode.file) {
+                entry.insert(0_usize);
                 push(&mut files, (episode.file, home.file(&data_path(info, episode)?)))?;
             }
         }

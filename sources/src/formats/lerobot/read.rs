@@ -266,16 +266,8 @@ impl Reader {
             let Some(place) = place else { continue };
             let found = self.rows.integer(row, place, scratch)?;
             if found != expected {
-                let first = frame.episode.first;
-                return Err(self.rows.error(
-                    row,
-                    place,
-                    format_args!(
-                        "holds {found} in the row of {}, but meta says {expected}; the episode has the rows from \
-                                  {first} on",
-                        key(frame)
-                    ),
-                ));
+                let cause = format!("holds {found} in the row of {}, but meta says {expected}", key(frame));
+                return Err(self.rows.error(row, place, cause));
             }
         }
         let (Some(place), Some((least, most))) = (self.checked[2], self.reach) else { return Ok(()) };
