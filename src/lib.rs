@@ -153,6 +153,7 @@ mod pages {
     page!(DataColumns, "../docs/data-columns.md");
     page!(DataArraysAndTokens, "../docs/data-arrays-and-tokens.md");
     page!(DataAnnotations, "../docs/data-annotations.md");
+    page!(VideoAndRobots, "../docs/video-and-robots.md");
     page!(ImageFormats, "../docs/image-formats.md");
     page!(ChoosingSamples, "../docs/choosing-samples.md");
     page!(BadSamples, "../docs/bad-samples.md");

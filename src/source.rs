@@ -3,17 +3,17 @@
 //! This module re-exports the crate [`warpfeed_sources`], whose documentation lists the types by
 //! purpose. That crate can also be used on its own.
 
-#[cfg(feature = "parquet")]
-pub use warpfeed_sources::Parquet;
 #[cfg(feature = "arrays")]
 pub use warpfeed_sources::{Arrays, TfRecord};
 pub use warpfeed_sources::{Arrow, DATA_FORMATS, Folder, Tar, TokenFile, TokenType};
 pub use warpfeed_sources::{BatchIndex, CancelToken, DataFormat, Dataset, Options, append_file, is_stopped, open};
 pub use warpfeed_sources::{
-    Classes, Concat, Lists, Lookahead, Memory, NextUse, Number, Numbers, OwnedSample, Prefetcher,
+    Classes, Concat, Frames, Lists, Lookahead, Memory, NextUse, Number, Numbers, OwnedSample, Prefetcher,
 };
 #[cfg(feature = "annotations")]
 pub use warpfeed_sources::{Coco, Voc, Yolo};
+#[cfg(feature = "parquet")]
+pub use warpfeed_sources::{FeatureStats, LeRobot, LeRobotOptions, Parquet};
 #[cfg(feature = "lmdb")]
 pub use warpfeed_sources::{Lmdb, MsgPack, RawValues, ValueFormat};
 pub use warpfeed_sources::{Location, Object, ObjectCache, ReadCompletion, ReadParts, Store, Tier, Upload};

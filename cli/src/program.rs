@@ -28,6 +28,7 @@ use crate::option_names::in_flags;
 ///   Pascal VOC: the folder with JPEGImages, or one of its list files
 ///   a table: .csv, .tsv or .jsonl
 ///   Parquet or Arrow files, as on the Hugging Face hub
+///   LeRobot's robot episodes: the folder with meta/info.json
 ///   MosaicML's MDS shards or LitData's chunks: the folder with index.json
 ///   FFCV's .beton, RecordIO's .rec, or TFRecord
 ///   arrays of NumPy, safetensors, PyTorch or HDF5: .npy, .npz, .safetensors, .pt or .h5

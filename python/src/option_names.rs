@@ -32,7 +32,7 @@ const OPTIONS: [&str; 16] = [
 ];
 
 /// Texts to replace, each with its replacement. If a text contains a second text, it comes first.
-const NAMES: [(&str, &str); 48] = [
+const NAMES: [(&str, &str); 49] = [
     ("call Checkpoint::any_augment", "remove \"augment\" from the state"),
     ("add .field(\"image\", Image::new())", "add fields={\"image\": Image()}"),
     ("use .host() for", "use device=\"cpu\" for"),
@@ -63,6 +63,7 @@ const NAMES: [(&str, &str); 48] = [
     ("source::Concat", "warpfeed.Concat"),
     ("use Zip::by_index if", "pass check_keys=False if"),
     ("with Zip::named", "with names=[...]"),
+    ("with LeRobotOptions::features", "with LeRobot(features=[...])"),
     ("LastBatch::Keep", "last_batch=\"keep\""),
     ("LastBatch::Drop", "last_batch=\"drop\""),
     ("LastBatch::Pad", "last_batch=\"pad\""),

@@ -9,7 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMapping, PyString, PyTuple};
 use warpfeed::format::ANY_FIELDS;
 use warpfeed::source::{
-    self, Coco, Concat, Options, Sample, Source, TableOptions, TokenFile, TokenType, Voc, Yolo, Zip,
+    self, Coco, Concat, LeRobot, LeRobotOptions, Options, Sample, Source, TableOptions, TokenFile, TokenType, Voc,
+    Yolo, Zip,
 };
 use warpfeed::{Error, ErrorKind, Result};
 
@@ -117,12 +118,51 @@ fn open_described(description: &Bound<'_, PyDict>, opening: &Options) -> PyResul
             let mapped: bool = get("mmap")?.extract()?;
             run_on_thread(py, move |_| shared(TokenFile::with(path, kind, (length, stride), mapped)))
         }
+        "lerobot" => {
+            let (options, opening) = (lerobot_options(description)?, opening.clone());
+            run_on_thread(py, move |_| shared(LeRobot::with(path, &options, &opening)))
+        }
         "voc" => {
             let from_zero: bool = get("from_zero")?.extract()?;
             run_on_thread(py, move |_| shared(if from_zero { Voc::from_zero(path) } else { Voc::open(path) }))
         }
         other => Err(PyTypeError::new_err(format!("unknown kind of dataset {other:?}"))),
     }
+}
+
+/// Converts the description of a `warpfeed.LeRobot`.
+fn lerobot_options(description: &Bound<'_, PyDict>) -> PyResult<LeRobotOptions> {
+    let mut options = LeRobotOptions::new();
+    for (name, value) in description.iter() {
+        options = match &*name.extract::<String>()? {
+            _ if value.is_none() => options,
+            "episodes" => options.episodes(value.extract::<Vec<u64>>()?),
+            "split" => options.split(value.extract::<String>()?),
+            "features" => options.features(value.extract::<Vec<String>>()?),
+            "delta_timestamps" => value
+                .extract::<Vec<(String, Vec<f64>)>>()?
+                .into_iter()
+                .fold(options, |options, (feature, seconds)| options.delta_timestamps(feature, seconds)),
+            "delta_indices" => value
+                .extract::<Vec<(String, Vec<i64>)>>()?
+                .into_iter()
+                .fold(options, |options, (feature, frames)| options.delta_indices(feature, frames)),
+            "tolerance_s" => options.tolerance_s(value.extract()?),
+            _ => options,
+        };
+    }
+    Ok(options)
+}
+
+/// Returns the statistics of the dataset that a `warpfeed.LeRobot` describes, as JSON.
+#[pyfunction]
+pub(crate) fn lerobot_stats(py: Python<'_>, description: &Bound<'_, PyDict>) -> PyResult<String> {
+    let path = description.get_item("path")?.ok_or_else(|| PyTypeError::new_err("the description has no path"))?;
+    let (path, options) = (path.extract::<PathBuf>()?, lerobot_options(description)?);
+    run_on_thread(py, move |_| {
+        let stats = LeRobot::stats_at(path, &options, &Options::new().stores(warpfeed_stores::all()))?;
+        serde_json::to_string(&stats).map_err(|e| Error::in_source(format!("the statistics are not JSON: {e}")))
+    })
 }
 
 fn shared(opened: Result<impl Source + 'static>) -> Result<Arc<dyn Source>> {

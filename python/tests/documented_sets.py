@@ -80,6 +80,11 @@ def imagenet(to: Path) -> None:
     folder(to / "val")
 
 
+@writes("arm")
+def arm(to: Path) -> None:
+    shutil.copytree(FIXTURES / "lerobot" / "v30", to)
+
+
 @writes("radiographs")
 def radiographs(to: Path) -> None:
     image = need("PIL.Image")

@@ -33,7 +33,7 @@ from ._loader import Loader
 from ._mixture import Mixture, Shares
 from ._pack import merge, pack, pack_progress
 from ._report import Report, Stats
-from ._sources import Coco, Concat, TableOptions, Tokens, Voc, Yolo, Zip
+from ._sources import Coco, Concat, LeRobot, TableOptions, Tokens, Voc, Yolo, Zip
 from ._split import split
 from ._warpfeed import Span as span
 from ._warpfeed import Tensor, version
@@ -58,6 +58,7 @@ __all__ = [
     "Geometry",
     "Keypoints",
     "Label",
+    "LeRobot",
     "Loader",
     "LoaderTimeoutError",
     "Mask",

@@ -27,7 +27,7 @@ from ._mixture import Mixture, shares_of
 from ._number_lists import Floats, SampleSelection
 from ._report import Report, Stats
 from ._samples import mixture
-from ._sources import TableOptions, Tokens, names_url
+from ._sources import LeRobot, TableOptions, Tokens, names_url
 from ._trainers import BatchSampler, Dataset, Sampler, Skipped, decoded
 from ._types import Device, Dtype, Normalize, Trace
 
@@ -73,10 +73,10 @@ class Loader(_other_names.EarlierNames):
             - The path or URL of a dataset: a folder of class folders, a flat folder, an LMDB, tar
               shards or a pattern such as ``train-{000..099}.tar``, Parquet or Arrow files (Hugging
               Face), MDS shards, LitData chunks, FFCV's ``.beton``, RecordIO, TFRecord, arrays
-              (NumPy, safetensors, PyTorch, HDF5), a table (CSV, TSV, JSON lines), or a COCO, YOLO
-              or Pascal VOC dataset.
-            - A :class:`Coco`, :class:`Yolo`, :class:`Voc`, :class:`Tokens`, :class:`Concat` or
-              :class:`Zip`.
+              (NumPy, safetensors, PyTorch, HDF5), a table (CSV, TSV, JSON lines), a COCO, YOLO or
+              Pascal VOC dataset, or robot episodes (LeRobot).
+            - A :class:`Coco`, :class:`Yolo`, :class:`Voc`, :class:`Tokens`, :class:`LeRobot`,
+              :class:`Concat` or :class:`Zip`.
             - An object with ``__len__`` and ``__getitem__`` that returns an image, ``(image,
               label)`` or a ``dict`` of fields. An image is ``bytes``, a path, an array or a tensor
               of pixels, or a Pillow image. Files, bytes and Pillow images are rotated according to
@@ -357,8 +357,10 @@ class Loader(_other_names.EarlierNames):
                 "augment and views: views replace the image; leave augment out, or add fields={'image': Image()}"
             )
         if isinstance(data, Tokens):
-            # Token files have neither images nor labels.
             fields = {"tokens": TokenIds(data.length)} if fields is None else fields
+        if isinstance(data, (Tokens, LeRobot)):
+            # These have neither labels nor an image that is the only one.
+            fields = {} if fields is None else fields
             names = [drop_field] if isinstance(drop_field, str) else drop_field
             drop_field = [*names, *(name for name in ("image", "label") if name not in names and name not in fields)]
         given = _options.checked(Loader.__init__, locals(), unknown)

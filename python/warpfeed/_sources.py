@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import operator
 import os
 from dataclasses import dataclass
-from typing import Any, Mapping, Sequence
+from typing import Any, Callable, Iterable, Mapping, Sequence
 
+from . import _warpfeed
 from ._error import ConfigError
+from ._number_lists import integers
 from ._options import Arguments, Path, name_tuple, one_of
 
-__all__ = ["Coco", "Concat", "TableOptions", "Tokens", "Voc", "Yolo", "Zip"]
+__all__ = ["Coco", "Concat", "LeRobot", "TableOptions", "Tokens", "Voc", "Yolo", "Zip"]
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,112 @@ class Voc(Arguments):
 
     def _describe_source(self) -> dict[str, Any]:
         return {"kind": "voc", "path": os.fspath(self.path), "from_zero": self.from_zero}
+
+
+@dataclass(frozen=True)
+class LeRobot(Arguments):
+    """The frames of robot episodes in a LeRobot dataset of version 2.0, 2.1 or 3.0. Each frame of an
+    episode is a sample.
+
+    ::
+
+        data = warpfeed.LeRobot("arm", delta_indices={"action": range(16)})
+        loader = warpfeed.Loader(data, batch_size=64, fields={
+            "observation.images.top": warpfeed.Image("observation.images.top"),
+            "observation.state": warpfeed.NdArray("f32", [3]),
+            "action": warpfeed.NdArray("f32", [16, 4]),
+            "action_is_pad": warpfeed.NdArray("u8", [16]),
+            "task": warpfeed.Text(),
+        })
+
+    The fields of a sample have the names of the features: numbers and ``bool`` for
+    :class:`NdArray`, images for :class:`Image`, and strings and ``task``, the text of the frame's
+    task, for :class:`Text`. Videos are not decoded: features of this type are left out, and asking
+    for one raises an error.
+
+    With deltas, a feature of T frames has the shape (T, ...), and the field ``<feature>_is_pad``,
+    u8 of shape (T,), is 1 for frames outside the episode. These repeat the first or the last frame
+    of the episode, as in the library ``lerobot``.
+
+    Args:
+        path: folder or URL of the dataset.
+        episodes: indices of the episodes to read; all by default. Samples are always in the order
+            of the dataset.
+        split: name of a split in ``meta/info.json``, such as ``"train"``.
+        features: names of the features that samples contain; all except videos by default. A sample
+            has at most 16 fields, of which a loader reads only those that it needs.
+        delta_timestamps: for each feature, the times of the frames to stack, in seconds relative to
+            the frame of the sample, as in the library ``lerobot``.
+        delta_indices: like ``delta_timestamps``, but in frames.
+        tolerance_s: how far a time may differ from a multiple of the duration of a frame, in
+            seconds. It also applies, for each frame, to the timestamps in the dataset.
+    """
+
+    path: Path
+    episodes: Sequence[int] | None = None
+    split: str | None = None
+    features: Sequence[str] | None = None
+    delta_timestamps: Mapping[str, Iterable[float]] | None = None
+    delta_indices: Mapping[str, Iterable[int]] | None = None
+    tolerance_s: float = 1e-4
+
+    def __post_init__(self) -> None:
+        if self.episodes is not None:
+            object.__setattr__(self, "episodes", tuple(integers("episodes", self.episodes)))
+        if self.features is not None:
+            object.__setattr__(self, "features", name_tuple("features", self.features))
+        for name, convert, example in (
+            ("delta_timestamps", float, [-0.1, 0.0]),
+            ("delta_indices", operator.index, [-1, 0]),
+        ):
+            deltas = getattr(self, name)
+            if deltas is None:
+                continue
+            if not isinstance(deltas, Mapping):
+                raise TypeError(f"{name}={deltas!r}: expected a dict such as {{'action': {example}}}")
+            found = {feature: _deltas(f"{name}: {feature}", given, convert, example) for feature, given in deltas.items()}
+            object.__setattr__(self, name, found)
+
+    def _describe_source(self) -> dict[str, Any]:
+        return {
+            "kind": "lerobot",
+            "path": os.fspath(self.path),
+            "episodes": self.episodes,
+            "split": self.split,
+            "features": self.features,
+            "delta_timestamps": list((self.delta_timestamps or {}).items()),
+            "delta_indices": list((self.delta_indices or {}).items()),
+            "tolerance_s": float(self.tolerance_s),
+        }
+
+    def stats(self) -> dict[str, dict[str, Any]]:
+        """Reads the statistics of all features, including videos, for normalization.
+
+        Returns:
+            for each feature, ``min``, ``max``, ``mean`` and ``std``, as lists with one number for
+            each component, or for each channel of an image with values from 0 to 1, and ``count``,
+            the number of frames that they were computed from, or None in version 2.0. Version 2.1
+            stores statistics for each episode: the result combines those of the chosen episodes.
+            The other versions store them for the whole dataset.
+        """
+        stats: dict[str, dict[str, Any]] = json.loads(_warpfeed.lerobot_stats(self._describe_source()))
+        return stats
+
+
+def _deltas(name: str, values: Any, convert: Callable[[Any], Any], example: list[Any]) -> list[Any]:
+    """Converts a list of times or of numbers of frames.
+
+    Raises:
+        TypeError: if `values` is not such a list.
+    """
+    try:
+        found = [] if isinstance(values, (str, bytes)) else [convert(value) for value in values]
+        is_text = any(isinstance(value, (str, bytes)) for value in values)
+    except (TypeError, ValueError):
+        found, is_text = [], True
+    if is_text or not found:
+        raise TypeError(f"{name}={values!r}: expected a list such as {example}")
+    return found
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,6 @@ mod stats;
 mod values;
 
 pub use error::{Error, ErrorKind, Result};
-#[cfg(feature = "parquet")]
-pub use formats::Parquet;
 #[cfg(feature = "tables")]
 pub use formats::Table;
 #[cfg(feature = "arrays")]
@@ -63,11 +61,13 @@ pub use formats::{Arrays, TfRecord};
 pub use formats::{Arrow, DATA_FORMATS, Folder, Tar, TokenFile, TokenType};
 #[cfg(feature = "annotations")]
 pub use formats::{Coco, Voc, Yolo};
+#[cfg(feature = "parquet")]
+pub use formats::{FeatureStats, LeRobot, LeRobotOptions, Parquet};
 #[cfg(feature = "lmdb")]
 pub use formats::{Lmdb, MsgPack, RawValues, ValueFormat};
 pub use machine::{CancelToken, append_file, is_stopped};
 pub use model::{
-    BatchIndex, Classes, Concat, Lists, Lookahead, Memory, NextUse, Number, Numbers, OwnedSample, Prefetcher,
+    BatchIndex, Classes, Concat, Frames, Lists, Lookahead, Memory, NextUse, Number, Numbers, OwnedSample, Prefetcher,
 };
 pub use model::{Location, Object, ObjectCache, Position, ReadCompletion, ReadParts, Store, Tier, Upload};
 pub use model::{Sample, Source, Value, Zip, labels, sample_error};

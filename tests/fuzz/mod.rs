@@ -12,6 +12,7 @@
 //! | `lmdb` | meta pages, values of MessagePack, Caffe and Python, and class names |
 //! | `sets` | COCO's JSON, YOLO's files, Pascal VOC's XML, and tables |
 //! | `columns` | Arrow and Parquet files |
+//! | `lerobot` | all files of LeRobot datasets |
 //! | `chunks` | MDS shards, LitData's chunks, FFCV's and RecordIO files |
 //! | `pickle`, `arrays`, `tfrecord` | Python's pickles; NumPy, safetensors, PyTorch and HDF5; TFRecord |
 //! | `lists` | class names, features of the Hugging Face `datasets` library, and token files |

@@ -32,7 +32,7 @@ import threading
 import time
 
 FORMATS = (
-    "arrow_files features_of_datasets parquet_files mds_files litdata_files lmdb_value lmdb_pickled lmdb_meta "
+    "arrow_files features_of_datasets parquet_files lerobot_sets mds_files litdata_files lmdb_value lmdb_pickled lmdb_meta "
     "pickles_of_python npy_files npz_files safetensors_files torch_files hdf5_files tfrecord_files beton_files "
     "recordio_files"
 ).split()

@@ -10,12 +10,13 @@ use std::path::Path;
 use warpfeed::source::DATA_FORMATS;
 
 /// The name of each format, with the word that identifies the format in the documentation.
-const WORDS: [(&str, &str); 19] = [
+const WORDS: [(&str, &str); 20] = [
     ("arrow", "Arrow"),
     ("beton", "FFCV"),
     ("coco", "COCO"),
     ("folder", "folder"),
     ("hdf5", "HDF5"),
+    ("lerobot", "LeRobot"),
     ("litdata", "LitData"),
     ("lmdb", "LMDB"),
     ("mds", "MDS"),

@@ -32,6 +32,8 @@ mod formats;
 #[cfg(feature = "hdf5")]
 mod hdf5;
 mod joined;
+#[cfg(feature = "parquet")]
+mod lerobot;
 mod litdata;
 mod lmdb_interop;
 mod lmdb_readers;

@@ -30,7 +30,7 @@ const SETS: [(&str, &[&str]); 13] = [
 ];
 
 /// Formats that have separate tests of `inspect` and `pack`.
-const OWN: [&str; 6] = ["folder", "tar", "coco", "yolo", "voc", "table"];
+const OWN: [&str; 7] = ["folder", "tar", "coco", "yolo", "voc", "table", "lerobot"];
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/formats")
@@ -92,6 +92,26 @@ fn every_format_is_inspected_and_packed() {
                 assert!(samples(&*written) == samples(&*source), "{set} in {ending}");
                 assert_eq!(written.classes(), source.classes(), "{set} in {ending}");
             }
+        }
+    }
+}
+
+/// The samples of robots have neither a label nor an image that is the only one.
+#[test]
+fn robot_episodes_are_inspected_and_packed() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    for version in ["v21", "v30"] {
+        let set = format!("lerobot/{version}");
+        copy(&fixtures().join(&set), &dir.join(&set));
+        let found = json(&ok(dir, &["inspect", &set, "--json"]));
+        assert_eq!((&found["source"], &found["samples"]), (&"lerobot".into(), &15.into()), "{found}");
+        let source = open(dir.join(&set)).unwrap();
+        for ending in ["lmdb", "tar"] {
+            let packed = format!("{version}.{ending}");
+            ok(dir, &["pack", "--from", &set, "--to", &packed, "--keep-bytes"]);
+            let written = open(dir.join(&packed)).unwrap();
+            assert!(samples(&*written) == samples(&*source), "{set} in {ending}");
         }
     }
 }

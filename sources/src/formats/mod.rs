@@ -11,6 +11,7 @@ pub(super) mod arrow;
 pub(super) mod beton;
 pub(super) mod coco;
 pub(super) mod folder;
+pub(super) mod lerobot;
 pub(super) mod litdata;
 pub(super) mod lmdb;
 pub(super) mod mds;
@@ -29,6 +30,8 @@ pub use arrow::Arrow;
 #[cfg(feature = "annotations")]
 pub use coco::Coco;
 pub use folder::Folder;
+#[cfg(feature = "parquet")]
+pub use lerobot::{FeatureStats, LeRobot, LeRobotOptions};
 #[cfg(feature = "lmdb")]
 pub use lmdb::{CLASSES_KEY, lmdb_error};
 #[cfg(feature = "lmdb")]
@@ -57,6 +60,7 @@ pub const DATA_FORMATS: &[DataFormat] = &[
     litdata::ROW,
     arrow::ROW,
     parquet::ROW,
+    lerobot::ROW,
     beton::ROW,
     recordio::ROW,
     arrays::NPY,

@@ -136,6 +136,8 @@ fn every_format_opens_from_a_store() {
         ("litdata", fixtures.join("litdata"), "index.json"),
         ("arrow", fixtures.join("arrow/saved"), ""),
         ("parquet", fixtures.join("parquet"), "pages.parquet"),
+        ("lerobot", fixtures.join("lerobot/v21"), ""),
+        ("lerobot", fixtures.join("lerobot/v30"), "train"),
         ("beton", fixtures.join("beton"), "train.beton"),
         ("recordio", fixtures.join("recordio"), "train.rec"),
         ("npy", fixtures.join("arrays/npy"), ""),

@@ -22,9 +22,38 @@ use crate::model::{BatchIndex, Lookahead, NextUse};
 use crate::values::lru_cache::Recent;
 use crate::values::record::other_columns;
 
-/// The next use of a page is computed as the earliest next use of its rows if it has at most this
-/// many rows. Pages with more rows are assumed to be in constant use.
+/// The next use of a page is computed as the earliest next use of the samples that need its rows if
+/// there are at most this many. Other pages are assumed to be in constant use.
 const MAX_ROWS: usize = 512;
+
+/// The rows that samples need.
+pub(crate) trait SampleRows: Send + Sync {
+    /// Calls `with` for each row of the leaf column `leaf` that `sample` needs.
+    fn rows(&self, sample: u64, leaf: usize, with: &mut dyn FnMut(usize));
+
+    /// Calls `with` for each sample that needs `row` of the leaf column `leaf`.
+    fn samples(&self, row: usize, leaf: usize, with: &mut dyn FnMut(u64));
+
+    /// Returns the maximum number of samples that need one row of the leaf column `leaf`.
+    fn most_samples(&self, leaf: usize) -> usize;
+}
+
+/// Each row is a sample.
+pub(super) struct OneRow;
+
+impl SampleRows for OneRow {
+    fn rows(&self, sample: u64, _leaf: usize, with: &mut dyn FnMut(usize)) {
+        with(sample as usize);
+    }
+
+    fn samples(&self, row: usize, _leaf: usize, with: &mut dyn FnMut(u64)) {
+        with(row as u64);
+    }
+
+    fn most_samples(&self, _leaf: usize) -> usize {
+        1
+    }
+}
 
 /// The files of a dataset.
 pub(super) struct Files {
@@ -167,16 +196,18 @@ impl Files {
         in_parallel(&self.parts, |part| part.load_indexes(&flat).map_err(|e| e.at_path(&part.file.path))).map(drop)
     }
 
-    /// Converts an order of samples to an order of the units that contain the given columns. The
-    /// prefetcher may hold up to `bytes` bytes, and the cache of decoded pages up to `kept` bytes.
+    /// Converts an order of samples, which need the given `rows`, to an order of the units that
+    /// contain the given columns. The prefetcher may hold up to `bytes` bytes, and the cache of
+    /// decoded pages up to `kept` bytes.
     pub(super) fn order(
         self: &Arc<Self>,
         order: &Lookahead,
-        leaf_columns: Vec<NeededLeaf>,
+        (rows_of_samples, leaf_columns): (&Arc<dyn SampleRows>, Vec<NeededLeaf>),
         bytes: usize,
         kept: usize,
     ) -> Lookahead {
         let (files, samples, recent) = (self.clone(), order.clone(), Mutex::new(CacheSimulation::default()));
+        let needed_rows = rows_of_samples.clone();
         let units = move |place| {
             let samples_of = samples.samples(place)?;
             let mut recent = recent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -187,30 +218,41 @@ impl Files {
             let mut units = Vec::new();
             for sample in samples_of {
                 for needed in &leaf_columns {
-                    // If the whole column was read recently, its pages need not be read.
-                    if recent.recent.get(files.whole_unit(sample as usize, *needed)).is_some() {
-                        continue;
-                    }
-                    files.for_each_unit(sample as usize, *needed, |unit, memory| {
-                        units.extend((!recent.record_use(unit, memory, kept)).then_some(unit));
+                    needed_rows.rows(sample, needed.leaf, &mut |row| {
+                        // If the whole column was read recently, its pages need not be read.
+                        if recent.recent.get(files.whole_unit(row, *needed)).is_some() {
+                            return;
+                        }
+                        files.for_each_unit(row, *needed, |unit, memory| {
+                            units.extend((!recent.record_use(unit, memory, kept)).then_some(unit));
+                        });
                     });
                 }
             }
             Some(units)
         };
-        let (files, samples) = (self.clone(), order.clone());
+        let (files, samples, rows_of_samples) = (self.clone(), order.clone(), rows_of_samples.clone());
         let next = move |epoch, unit, from| {
             let Some((group, leaf, unit)) = files.unit(unit) else { return Position::Absent };
             let rows = files.rows_of_unit(group, leaf, unit);
-            if rows.len() > MAX_ROWS {
+            if rows.len().saturating_mul(rows_of_samples.most_samples(leaf)) > MAX_ROWS {
                 return Position::At(from);
             }
-            let mut first = None;
+            let (mut first, mut unknown) = (None, false);
             for row in rows {
-                match samples.next_use(row as u64, BatchIndex { epoch, batch: from }, 1) {
-                    NextUse::At(place) => first = Some(first.map_or(place.batch, |first: u64| first.min(place.batch))),
+                rows_of_samples.samples(row, leaf, &mut |sample| match samples.next_use(
+                    sample,
+                    BatchIndex { epoch, batch: from },
+                    1,
+                ) {
+                    NextUse::At(place) => {
+                        first = Some(first.map_or(place.batch, |first: u64| first.min(place.batch)));
+                    }
                     NextUse::Later => {}
-                    NextUse::Unknown => return Position::Unknown,
+                    NextUse::Unknown => unknown = true,
+                });
+                if unknown {
+                    return Position::Unknown;
                 }
             }
             first.map_or(Position::Absent, Position::At)

@@ -10,7 +10,9 @@
 //! 8. `pages`: decodes pages. `block` contains decoded pages, and `nested` contains nested lists.
 //! 9. `part`: one file. Reads its pages through the cache.
 //! 10. `files`: all files of a dataset, and the order in which a loader prefetches their bytes.
+//!     `follow`: the prefetcher of a loader.
 //! 11. `cache`: the cache of decoded pages.
+//! 12. `values`: reads single values, for formats whose data is in Parquet files.
 //!
 //! The `parquet` crate ("the library") decodes footers and values. It trusts the sizes in a file,
 //! so this module checks them before it calls the library, and converts the library's panics to
@@ -29,6 +31,8 @@ mod codec;
 mod delta;
 #[cfg(feature = "parquet")]
 mod files;
+#[cfg(feature = "parquet")]
+mod follow;
 #[cfg(feature = "parquet")]
 mod footer;
 #[cfg(feature = "parquet")]
@@ -56,7 +60,13 @@ mod schema;
 mod set;
 #[cfg(feature = "parquet")]
 mod thrift;
+#[cfg(feature = "parquet")]
+mod values;
 
+#[cfg(feature = "parquet")]
+pub(crate) use files::SampleRows;
 pub(crate) use row::ROW;
 #[cfg(feature = "parquet")]
 pub use set::Parquet;
+#[cfg(feature = "parquet")]
+pub(crate) use values::Rows;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::cache::{Cache, PageLimit};
-use super::files::{Files, NeededLeaf};
+use super::files::{Files, NeededLeaf, OneRow, SampleRows};
 use super::input::{guarded, read};
 use super::pages::lists_fit;
 use super::part::{Fetch, MAX_CHUNK, Part, Unit, fits};
@@ -19,11 +19,10 @@ use crate::medium::ahead::{AHEAD, Remote};
 use crate::medium::splits;
 use crate::medium::{At, are_unchanged};
 use crate::model::value::Element;
-use crate::model::{BatchIndex, Lookahead, Prefetcher, Sample, Source};
+use crate::model::{Lookahead, Prefetcher, Sample, Source};
 use crate::options::Options;
 use crate::stats::NetworkStats;
 use crate::values::features::{Features, FileFeatures};
-use crate::values::grants::Grant;
 use crate::values::record::{Column, Columns, Found, Holds, sniffed};
 
 /// A source that reads the rows of Parquet files, either local or in an object store.
@@ -43,9 +42,9 @@ use crate::values::record::{Column, Columns, Found, Holds, sniffed};
 pub struct Parquet {
     pub(super) files: Arc<Files>,
     /// The object store that contains the files, if any.
-    remote: Option<Arc<Remote>>,
-    fields: Arc<[Field]>,
-    columns: Columns,
+    pub(super) remote: Option<Arc<Remote>>,
+    pub(super) fields: Arc<[Field]>,
+    pub(super) columns: Columns,
     /// Whether image paths may point outside the folder.
     anywhere: bool,
     pub(super) cache: Arc<Cache>,
@@ -104,48 +103,77 @@ impl Parquet {
     }
 
     fn from_parts(path: &Path, parts: Vec<Part>, features: Option<Features>, options: &Options) -> Result<Self> {
-        let first =
-            parts.first().ok_or_else(|| Error::in_source("the folder contains no .parquet files").at_path(path))?;
-        let columns = guarded(|| Ok(fields(first.meta.file_metadata().schema_descr())))?;
         let json = |part: &Part| {
             let metadata = part.meta.file_metadata().key_value_metadata()?;
             metadata.iter().find(|entry| entry.key == "huggingface")?.value.clone()
         };
         let named: Vec<_> = parts.iter().filter_map(|part| Some((part.file.path.clone(), json(part)?))).collect();
         let features = FileFeatures::new(features, &named);
-        let files = Files::new(parts, &columns)?;
-        if files.groups.is_empty() {
-            return Err(Error::in_source("the files contain no rows").at_path(path));
-        }
         let wanted = options.wanted();
-        let remote = files.parts[0].file.object().map(|(_, remote)| remote.clone());
-        let mut set = Parquet {
-            files: Arc::new(files),
-            remote,
-            fields: columns.into(),
-            columns: Columns::default(),
-            anywhere: wanted.image.is_some(),
-            cache: Arc::new(Cache::new()),
-            page_limit: Arc::default(),
-            whole: None,
-            lists: None,
-        };
+        let mut set = Self::without_columns(path, parts)?;
+        set.anywhere = wanted.image.is_some();
         let columns: Vec<Column> = (0..set.fields.len())
             .map(|place| Ok(Column::new(set.fields[place].name.clone(), set.holds(place, features.all())?)))
             .collect::<Result<_>>()?;
         set.columns = Columns::new(&columns, &wanted).map_err(|e| e.at_path(path))?;
-        set.check_counts()?;
         let names = |place: usize| &*set.fields[place].name;
         let classes = features.classes(set.columns.used().map(names), set.columns.label().map(names))?;
-        if set.remote.is_some() {
-            set.files.load_indexes(&set.needed())?;
-        }
-        set.measure()?;
+        set.prepare()?;
         let uses = std::mem::take(&mut set.columns);
         let find = |row, place, scratch: &mut Vec<u8>| set.find(row, place, scratch);
         let learned = uses.learned(&columns, classes, options.classes.as_ref(), options.lenient, set.len(), find);
         set.columns = learned.map_err(|e| e.at_path(path))?;
         Ok(set)
+    }
+
+    /// Opens the files `parts`, of which samples do not use any column yet.
+    pub(super) fn without_columns(path: &Path, parts: Vec<Part>) -> Result<Self> {
+        let first =
+            parts.first().ok_or_else(|| Error::in_source("the folder contains no .parquet files").at_path(path))?;
+        let columns = guarded(|| Ok(fields(first.meta.file_metadata().schema_descr())))?;
+        let files = Files::new(parts, &columns)?;
+        if files.groups.is_empty() {
+            return Err(Error::in_source("the files contain no rows").at_path(path));
+        }
+        let remote = files.parts[0].file.object().map(|(_, remote)| remote.clone());
+        Ok(Parquet {
+            files: Arc::new(files),
+            remote,
+            fields: columns.into(),
+            columns: Columns::default(),
+            anywhere: false,
+            cache: Arc::new(Cache::new()),
+            page_limit: Arc::default(),
+            whole: None,
+            lists: None,
+        })
+    }
+
+    /// Checks and measures the columns that samples use.
+    pub(super) fn prepare(&mut self) -> Result<()> {
+        self.check_counts()?;
+        if self.remote.is_some() {
+            self.files.load_indexes(&self.needed())?;
+        }
+        self.measure()
+    }
+
+    /// Returns a source that shares the files and the cache, and whose samples use `columns`.
+    pub(super) fn selecting(&self, columns: Columns) -> Result<Self> {
+        let mut selection = Parquet {
+            files: self.files.clone(),
+            remote: self.remote.clone(),
+            fields: self.fields.clone(),
+            columns,
+            anywhere: self.anywhere,
+            cache: self.cache.clone(),
+            // Each selection of columns has its own page limit.
+            page_limit: Arc::default(),
+            whole: None,
+            lists: None,
+        };
+        selection.measure()?;
+        Ok(selection)
     }
 
     /// Checks that each column that samples use has a value for each row, unless it contains lists.
@@ -204,16 +232,16 @@ impl Parquet {
 
     /// Returns how many of a loader's `bytes` are used for decoded pages. If the files are in a
     /// store, this is half of them, because the other half is used for prefetching.
-    fn cache_share(&self, bytes: usize) -> usize {
+    pub(super) fn cache_share(&self, bytes: usize) -> usize {
         if self.remote.is_some() { bytes - bytes / 2 } else { bytes }
     }
 
-    fn part(&self, row: usize) -> &Part {
+    pub(super) fn part(&self, row: usize) -> &Part {
         &self.files.parts[self.files.groups[self.files.locate(row).0].0 as usize]
     }
 
     /// Returns the leaf columns that samples need.
-    fn needed(&self) -> Vec<NeededLeaf> {
+    pub(super) fn needed(&self) -> Vec<NeededLeaf> {
         let used = self.columns.used().map(|place| match self.fields[place].form {
             Form::Flat(leaf) | Form::File { bytes: leaf, .. } => Some(NeededLeaf { leaf: leaf.index, lists: false }),
             Form::List { leaf, .. } => Some(NeededLeaf { leaf: leaf.index, lists: true }),
@@ -267,7 +295,7 @@ impl Parquet {
     }
 
     /// Returns the value of the column at index `place` in `row`.
-    fn find(&self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
+    pub(super) fn find(&self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
         let field = &self.fields[place];
         let plain = |leaf, scratch: &mut Vec<u8>| self.value(row, leaf, None, scratch);
         let found = match field.form {
@@ -319,27 +347,6 @@ impl Parquet {
     }
 }
 
-/// What a loader holds while it reads this source: its memory grants and, for files in a store, the
-/// prefetcher. Dropping this value releases the grants.
-struct LoaderGrants {
-    ahead: Option<Box<dyn Prefetcher>>,
-    _grants: [Grant; 2],
-}
-
-impl Prefetcher for LoaderGrants {
-    fn start(&self, batch: BatchIndex) {
-        self.ahead.iter().for_each(|ahead| ahead.start(batch));
-    }
-
-    fn done(&self, batch: BatchIndex) {
-        self.ahead.iter().for_each(|ahead| ahead.done(batch));
-    }
-
-    fn stop(&self) {
-        self.ahead.iter().for_each(|ahead| ahead.stop());
-    }
-}
-
 impl Source for Parquet {
     fn len(&self) -> usize {
         self.files.rows()
@@ -362,15 +369,7 @@ impl Source for Parquet {
     }
 
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
-        let share = self.cache_share(order.bytes());
-        let grants = [Grant::new(self.cache.clone(), share), Grant::new(self.page_limit.clone(), share)];
-        let Some(remote) = &self.remote else { return Some(Box::new(LoaderGrants { ahead: None, _grants: grants })) };
-        let ahead = order.bytes() - share;
-        // Plan for less cache than is available, because pages are not used in exactly the planned
-        // order.
-        let units = self.files.order(&order, self.needed(), ahead, share / 4 * 3);
-        let ahead = remote.follow(units, self.files.units());
-        Some(Box::new(LoaderGrants { ahead, _grants: grants }))
+        Some(self.follow_rows(&order, &(Arc::new(OneRow) as Arc<dyn SampleRows>)))
     }
 
     fn network(&self) -> Option<NetworkStats> {
@@ -393,22 +392,8 @@ impl Source for Parquet {
     }
 
     fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
-        // Each selection of columns has its own page limit.
-        let columns = self.columns.only(fields);
-        let mut selection = Parquet {
-            files: self.files.clone(),
-            remote: self.remote.clone(),
-            fields: self.fields.clone(),
-            columns,
-            anywhere: self.anywhere,
-            cache: self.cache.clone(),
-            page_limit: Arc::default(),
-            whole: None,
-            lists: None,
-        };
         // This cannot fail, because all columns were measured when the source was opened.
-        selection.measure().ok()?;
-        Some(Arc::new(selection))
+        Some(Arc::new(self.selecting(self.columns.only(fields)).ok()?))
     }
 
     fn check(&self) -> Result<()> {
@@ -474,6 +459,7 @@ impl std::fmt::Debug for Parquet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::values::grants::Grant;
 
     #[test]
     fn pages_within_the_memory_plan_are_decoded_once() {

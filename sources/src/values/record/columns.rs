@@ -198,6 +198,14 @@ impl Columns {
         Ok(columns)
     }
 
+    /// Uses the columns at `places`, whose values the caller reads by place. No samples can be
+    /// built.
+    #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
+    pub(crate) fn of_places(places: impl IntoIterator<Item = usize>) -> Self {
+        let field = |column| Field { column, name: String::new(), images: Vec::new() };
+        Columns { fields: places.into_iter().map(field).collect(), ..Columns::default() }
+    }
+
     fn check(&self) -> Result<()> {
         let names: Vec<&str> = self.fields.iter().map(|field| &*field.name).collect();
         if let Some(twice) = names.iter().enumerate().find_map(|(i, name)| names[..i].contains(name).then_some(name)) {

@@ -1,0 +1,134 @@
+"""Promise: ``LeRobot`` delivers the values that the library's own dataset class returns, with several
+frames, padding, episodes and statistics. Wrong options raise errors that say what is wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROOT
+from warpfeed import Augment, ConfigError, Image, LeRobot, Loader, NdArray, Text, WarpfeedError, split
+
+SETS = ROOT / "tests" / "fixtures" / "formats" / "lerobot"
+VERSIONS = ["v21", "v30"]
+#: The numeric features, with the type and the shape in one frame.
+SHAPES = {
+    "observation.state": ("f32", [3]),
+    "observation.grid": ("f32", [2, 3]),
+    "action": ("f32", [4]),
+    "next.reward": ("f32", []),
+    "next.done": ("u8", []),
+    "timestamp": ("f32", []),
+    "frame_index": ("i64", []),
+    "episode_index": ("i64", []),
+    "index": ("i64", []),
+    "task_index": ("i64", []),
+}
+
+
+def answers(version: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((SETS / f"{version}.json").read_text())
+    return found
+
+
+def batches(data: Any, deltas: dict[str, Any], **options: Any) -> dict[str, Any]:
+    """Returns all samples of a dataset as one batch."""
+    fields: dict[str, Any] = {"task": Text(), "wrist": Image("observation.images.wrist")}
+    for name, (dtype, shape) in SHAPES.items():
+        frames = [len(deltas[name])] if name in deltas else []
+        fields[name] = NdArray(dtype, [*frames, *shape])
+        if name == "timestamp" and deltas:
+            del fields[name]  # A sample has at most 16 fields.
+        if frames:
+            fields[f"{name}_is_pad"] = NdArray("u8", frames)
+    options = {"augment": Augment.resize((4, 5)), "output": "numpy", "batch_size": 100, **options}
+    [batch] = Loader(data, fields=fields, **options)
+    return {name: batch[name] for name in fields}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("way", [0, 1, 2], ids=["plain", "deltas", "episodes"])
+def test_the_values_are_those_of_the_librarys_dataset_class(version: str, way: int) -> None:
+    answer = answers(version)[way]
+    deltas = {
+        name: given for name, given in (answer.get("delta_timestamps") or {}).items() if "images" not in name
+    }
+    data = LeRobot(SETS / version, episodes=answer.get("episodes"), delta_timestamps=deltas)
+    found = batches(data, deltas)
+    items = answer["items"]
+    assert len(found["task"]) == len(items)
+    assert [str(task) for task in found["task"]] == [item["task"] for item in items]
+    for name in set(found) - {"task", "wrist"}:
+        expected = np.array([item[name] for item in items])
+        assert np.array_equal(np.asarray(found[name], np.float64), expected.astype(np.float64)), name
+    wrist = np.asarray(found["wrist"])
+    assert [zlib.crc32(one.tobytes()) for one in wrist] == [item["observation.images.wrist"] for item in items]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_path_and_a_split_open_the_same_samples(version: str) -> None:
+    plain = batches(SETS / version, {}, drop_field=["image", "label"])
+    for data, options in (
+        (LeRobot(SETS / version, split="train"), {}),
+        (SETS / version / "train", {"drop_field": ["image", "label"]}),
+        (LeRobot(SETS / version, delta_indices=None, features=[*SHAPES, "task", "observation.images.wrist"]), {}),
+    ):
+        other = batches(data, {}, **options)
+        assert all(np.array_equal(plain[name], other[name]) for name in plain)
+    parts = split(LeRobot(SETS / version), [0.5, 0.5], seed=1)
+    assert sorted(sum(parts, [])) == list(range(15))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("way", [0, 2], ids=["all", "episodes"])
+def test_statistics_are_those_of_the_library(version: str, way: int) -> None:
+    answer = answers(version)[way]
+    stats = LeRobot(SETS / version, episodes=answer.get("episodes")).stats()
+    assert stats.keys() == answer["stats"].keys()
+    for name, expected in answer["stats"].items():
+        for key in ("min", "max", "mean", "std"):
+            assert np.allclose(stats[name][key], np.ravel(expected[key]), rtol=1e-9, atol=1e-12), (name, key)
+        assert stats[name]["count"] == np.ravel(expected["count"])[0]
+
+
+def test_shuffled_batches_are_the_same_with_one_worker_and_with_three() -> None:
+    def run(workers: int) -> list[Any]:
+        data = LeRobot(SETS / "v30", delta_indices={"action": range(-1, 3)})
+        fields = {"action": NdArray("f32", [4, 4]), "action_is_pad": NdArray("u8", [4]), "task": Text()}
+        loader = Loader(data, batch_size=4, shuffle=True, seed=3, num_workers=workers, fields=fields, output="numpy")
+        return [(b["action"].tobytes(), b["action_is_pad"].tobytes(), list(b["task"])) for b in loader]
+
+    assert run(1) == run(3) and len(run(1)) == 4
+
+
+def test_wrong_options_say_what_is_wrong(tmp_path: Path) -> None:
+    def cause(error: type[BaseException], **options: Any) -> str:
+        with pytest.raises(error) as raised:
+            Loader(LeRobot(SETS / "v30", **options), fields={"task": Text()})
+        return str(raised.value)
+
+    message = cause(ConfigError, delta_timestamps={"action": [0.0, 0.15]})
+    assert "'action'" in message or '"action"' in message
+    assert "0.15 s is not a multiple of 1/10 s" in message and "fps=10" in message, message
+    assert "there is no episode 7" in cause(ConfigError, episodes=[7])
+    assert "expected one of" in cause(ConfigError, split="test")
+    assert "no feature" in cause(ConfigError, features=["motion"])
+    assert "expected a list of names" in cause(TypeError, features="action")
+    assert "expected a dict such as {'action': [-1, 0]}" in cause(TypeError, delta_indices=[0])
+    assert "expected a list such as [-1, 0]" in cause(TypeError, delta_indices={"action": [0.5]})
+    assert "expected a list such as [-0.1, 0.0]" in cause(TypeError, delta_timestamps={"action": "ab"})
+    shutil.copytree(SETS / "v30", tmp_path / "set")
+    info = tmp_path / "set" / "meta" / "info.json"
+    info.write_text(info.read_text().replace('"dtype": "image"', '"dtype": "video"'))
+    with pytest.raises(ConfigError, match="is a video, which warpfeed does not decode"):
+        Loader(LeRobot(tmp_path / "set", features=["observation.images.top"]), fields={})
+    [batch] = Loader(LeRobot(tmp_path / "set"), batch_size=99, fields={"action": NdArray("f32", [4])}, output="numpy")
+    assert batch["action"].shape == (15, 4)
+    info.write_text("{")
+    with pytest.raises(WarpfeedError, match="info.json"):
+        LeRobot(tmp_path / "set").stats()

@@ -1,0 +1,47 @@
+//! Chooses the episodes of a dataset.
+
+use super::episodes::{Episode, Episodes};
+use super::info::{INFO, Info};
+use super::options::LeRobotOptions;
+use super::text::Home;
+use crate::error::{Error, Result};
+
+/// Returns the episodes that the options choose, by index.
+///
+/// # Errors
+/// If an episode or the split does not exist, if an episode is chosen twice, or if a chosen episode
+/// is not in the split.
+pub(super) fn chosen(all: &Episodes, info: &Info, home: &Home, options: &LeRobotOptions) -> Result<Vec<Episode>> {
+    let split = match &options.split {
+        Some(name) => Some((name, info.split(name).map_err(|e| e.at_path(home.file(INFO)))?)),
+        None => None,
+    };
+    let Some(wanted) = &options.episodes else {
+        let inside = |episode: &&Episode| split.as_ref().is_none_or(|(_, range)| range.contains(&episode.index));
+        return Ok(all.all.iter().filter(inside).copied().collect());
+    };
+    let mut wanted = wanted.clone();
+    wanted.sort_unstable();
+    if let Some(twice) = wanted.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(Error::config(format!("episodes: {} is given twice; remove one", twice[0])));
+    }
+    let find = |&index: &u64| {
+        if let Some((name, range)) = split.as_ref().filter(|(_, range)| !range.contains(&index)) {
+            let (start, end) = (range.start, range.end);
+            return Err(Error::config(format!(
+                "episodes: {index} is not in the split {name:?}, which has the episodes from {start} to {end}, without \
+                 {end}"
+            )));
+        }
+        let found = all.all.binary_search_by_key(&index, |episode| episode.index);
+        found.map(|place| all.all[place]).map_err(|_| {
+            let (first, last) = (all.all.first(), all.all.last());
+            let range = first.zip(last).map_or_else(
+                || "there are no episodes".to_owned(),
+                |(first, last)| format!("expected indices from {} to {}", first.index, last.index),
+            );
+            Error::config(format!("episodes: there is no episode {index}: {range}"))
+        })
+    };
+    wanted.iter().map(find).collect()
+}

@@ -1,0 +1,210 @@
+//! The episodes and the tasks of a dataset.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use super::info::{INFO, Info, Version};
+use super::text::Home;
+use crate::error::{Error, Result, counted, push};
+use crate::formats::parquet::Rows;
+use crate::medium::At;
+use crate::values::record::Found;
+
+/// Files of version 2.
+const EPISODES_LINES: &str = "meta/episodes.jsonl";
+const TASKS_LINES: &str = "meta/tasks.jsonl";
+/// Folder and file of version 3.
+const EPISODES_FOLDER: &str = "meta/episodes";
+const TASKS_TABLE: &str = "meta/tasks.parquet";
+
+/// Columns of the files in [`EPISODES_FOLDER`].
+const COLUMNS: [&str; 5] =
+    ["episode_index", "data/chunk_index", "data/file_index", "dataset_from_index", "dataset_to_index"];
+
+/// An episode, and the place of its frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Episode {
+    pub(super) index: u64,
+    /// Number of frames.
+    pub(super) len: u64,
+    /// Numbers of the data file: the folder and the file. In version 2, the file is the episode.
+    pub(super) file: (u64, u64),
+    /// Row of the first frame in the data file.
+    pub(super) first: u64,
+}
+
+/// All episodes of a dataset, by index.
+#[derive(Debug)]
+pub(super) struct Episodes {
+    pub(super) all: Vec<Episode>,
+    /// Number of frames in each data file.
+    pub(super) rows: BTreeMap<(u64, u64), u64>,
+}
+
+impl Episodes {
+    /// Reads the episodes.
+    ///
+    /// # Errors
+    /// If a file is missing or damaged, or if it does not list as many episodes as
+    /// `meta/info.json`.
+    pub(super) fn read(home: &Home, info: &Info) -> Result<Self> {
+        let (found, listed_in) = match info.version()? {
+            Version::Two => (of_lines(home)?, home.file(EPISODES_LINES)),
+            Version::Three => (of_tables(home)?, home.file(EPISODES_FOLDER)),
+        };
+        let episodes = found.checked().map_err(|e| if e.path().is_some() { e } else { e.at_path(&listed_in) })?;
+        if episodes.all.len() as u64 != info.total_episodes {
+            return Err(Error::in_source(format!(
+                "{} are listed, but {INFO} says total_episodes={}; download the dataset again",
+                counted(episodes.all.len() as u64, "episode", "episodes"),
+                info.total_episodes
+            ))
+            .at_path(listed_in));
+        }
+        Ok(episodes)
+    }
+}
+
+/// Returns the path of an episode's data file, relative to the dataset.
+pub(super) fn data_path(info: &Info, episode: &Episode) -> Result<String> {
+    match info.version()? {
+        Version::Two => info.episode_path(episode.index),
+        Version::Three => info.file_path(episode.file.0, episode.file.1),
+    }
+}
+
+/// Episodes as the files list them: the first and the last index of their frames are those in the
+/// whole dataset.
+#[derive(Default)]
+struct Listed(Vec<Episode>);
+
+impl Listed {
+    /// Sorts the episodes, makes their first rows relative to their data files, and counts the frames
+    /// in each data file.
+    ///
+    /// # Errors
+    /// If an episode is listed twice, or if the episodes of a file leave out rows or overlap.
+    fn checked(self) -> Result<Episodes> {
+        let mut all = self.0;
+        all.sort_unstable_by_key(|episode| (episode.file, episode.first, episode.len));
+        let mut files = BTreeMap::<(u64, u64), (u64, u64)>::new();
+        for episode in &mut all {
+            let (start, rows) = files.entry(episode.file).or_insert((episode.first, 0));
+            if episode.first - *start != *rows {
+                return Err(Error::in_source(format!(
+                    "episode {} starts at frame {}, but the episodes before it in the same file end at {}",
+                    episode.index,
+                    episode.first,
+                    *start + *rows
+                )));
+            }
+            episode.first = *rows;
+            *rows = rows.checked_add(episode.len).ok_or_else(|| Error::in_source("too many frames"))?;
+        }
+        all.sort_unstable_by_key(|episode| episode.index);
+        if let Some(twice) = all.windows(2).find(|pair| pair[0].index == pair[1].index) {
+            return Err(Error::in_source(format!("episode {} is listed twice", twice[0].index)));
+        }
+        Ok(Episodes { all, rows: files.into_iter().map(|(file, (_, rows))| (file, rows)).collect() })
+    }
+}
+
+/// Reads the episodes of version 2, which have a data file each.
+fn of_lines(home: &Home) -> Result<Listed> {
+    #[derive(Deserialize)]
+    struct Line {
+        episode_index: u64,
+        length: u64,
+    }
+    let mut found = Listed::default();
+    home.lines(EPISODES_LINES, |_, line: Line| {
+        let Line { episode_index: index, length: len } = line;
+        push(&mut found.0, Episode { index, len, file: (0, index), first: 0 })
+    })?;
+    // In this version, two lines with the same episode also have the same file.
+    let mut seen: Vec<u64> = found.0.iter().map(|episode| episode.index).collect();
+    seen.sort_unstable();
+    match seen.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(twice) => {
+            Err(Error::in_source(format!("episode {} is listed twice", twice[0])).at_path(home.file(EPISODES_LINES)))
+        }
+        None => Ok(found),
+    }
+}
+
+/// Reads the episodes of version 3.
+fn of_tables(home: &Home) -> Result<Listed> {
+    let folder = home.file(EPISODES_FOLDER);
+    let at = At { path: folder.clone(), part: None, medium: home.medium.clone() };
+    let names = at.tree().files("parquet")?;
+    let files: Vec<PathBuf> = names.iter().map(|name| home.medium.join(&folder, name)).collect();
+    let rows = Rows::open(&folder, &home.medium, &files, |name| COLUMNS.contains(&name))?;
+    let places = COLUMNS.map(|column| {
+        rows.place(column).ok_or_else(|| Error::in_source(format!("no column {column:?}")).at_path(&files[0]))
+    });
+    let mut found = Listed::default();
+    let mut scratch = Vec::new();
+    let [index, chunk, file, from, to] = places;
+    let [index, chunk, file, from, to] = [index?, chunk?, file?, from?, to?];
+    for row in 0..rows.len() {
+        let mut number = |place| {
+            let number = rows.integer(row, place, &mut scratch)?;
+            u64::try_from(number)
+                .map_err(|_| rows.error(row, place, format_args!("holds {number}: expected 0 or more")))
+        };
+        let (first, end) = (number(from)?, number(to)?);
+        let episode = Episode {
+            index: number(index)?,
+            len: end
+                .checked_sub(first)
+                .ok_or_else(|| rows.error(row, to, format_args!("holds {end}, but the episode starts at {first}")))?,
+            file: (number(chunk)?, number(file)?),
+            first,
+        };
+        push(&mut found.0, episode)?;
+    }
+    Ok(found)
+}
+
+/// Reads the texts of the tasks, by index.
+///
+/// # Errors
+/// If the file is missing or damaged, or if a task has two texts.
+pub(super) fn tasks(home: &Home, info: &Info) -> Result<BTreeMap<i64, String>> {
+    let mut tasks = BTreeMap::new();
+    let mut add = |index: i64, task: String| match tasks.insert(index, task) {
+        Some(_) => Err(Error::in_source(format!("task {index} is listed twice"))),
+        None => Ok(()),
+    };
+    if info.version()? == Version::Two {
+        #[derive(Deserialize)]
+        struct Line {
+            task_index: i64,
+            task: String,
+        }
+        home.lines(TASKS_LINES, |_, line: Line| add(line.task_index, line.task))?;
+        return Ok(tasks);
+    }
+    let path = home.file(TASKS_TABLE);
+    let rows = Rows::open(&path, &home.medium, std::slice::from_ref(&path), |_| true)?;
+    let column = |is: &dyn Fn(&str) -> bool, what: &str| {
+        let place = rows.names().position(is);
+        place.ok_or_else(|| Error::in_source(format!("no column with the {what} of the tasks")).at_path(&path))
+    };
+    // The library stores the texts as the index of a data frame, whose column has no fixed name.
+    let (index, text) =
+        (column(&|name| name == "task_index", "index")?, column(&|name| name != "task_index", "texts")?);
+    let mut scratch = Vec::new();
+    for row in 0..rows.len() {
+        let number = rows.integer(row, index, &mut scratch)?;
+        scratch.clear();
+        let found = rows.find(row, text, &mut scratch)?;
+        let Found::Text(_) = found else {
+            return Err(rows.error(row, text, format_args!("holds {}: expected the text of a task", found.kind())));
+        };
+        add(number, String::from_utf8_lossy(&scratch).into_owned()).map_err(|e| e.at_path(&path))?;
+    }
+    Ok(tasks)
+}

@@ -1,0 +1,228 @@
+//! The features that the options choose, and the frames that each of them needs.
+
+use std::collections::BTreeSet;
+
+use super::info::{FeatureInfo, Info};
+use super::options::{Deltas, LeRobotOptions};
+use crate::error::{Error, Result};
+use crate::formats::parquet::Rows;
+use crate::model::value::{AXES, Element};
+
+/// Name of the field with the text of a frame's task, and the column with its index.
+pub(super) const TASK: &str = "task";
+pub(super) const TASK_INDEX: &str = "task_index";
+
+/// Maximum number of frames that a feature has in a sample.
+const MAX_FRAMES: usize = 4096;
+
+/// Maximum number of values that a feature has in a frame.
+const MAX_NUMBERS: usize = 1 << 28;
+
+/// A feature of samples.
+#[derive(Debug, Clone)]
+pub(super) struct Feature {
+    pub(super) kind: Kind,
+    /// Place of the column in the data files.
+    pub(super) place: usize,
+    /// The frames to stack, relative to the frame of the sample, if the options set them.
+    pub(super) deltas: Option<Vec<i64>>,
+    /// Name of the field.
+    pub(super) field: String,
+    /// Name of the field that marks frames outside the episode.
+    pub(super) pad: String,
+    /// Whether samples have the two fields.
+    pub(super) has: (bool, bool),
+}
+
+/// What a feature contains.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// An encoded image.
+    Image,
+    Text,
+    /// The text of the task.
+    Task,
+    /// An array with this shape in one frame. Nested lists have this type of elements.
+    Numbers {
+        shape: Vec<usize>,
+        element: Element,
+    },
+}
+
+impl Kind {
+    /// Returns what a feature contains, or the reason why it is not read.
+    fn of(name: &str, FeatureInfo { dtype, shape }: &FeatureInfo) -> std::result::Result<Self, String> {
+        let element = match &**dtype {
+            "image" => return Ok(Kind::Image),
+            "string" | "str" => return Ok(Kind::Text),
+            "video" => {
+                return Err(format!(
+                    "feature {name:?} is a video, which warpfeed does not decode: choose other features, or convert the \
+                     dataset so that its frames are stored as images (dtype \"image\")"
+                ));
+            }
+            "float16" | "float32" => Element::F32,
+            "float64" => Element::F64,
+            "bool" | "uint8" => Element::U8,
+            "uint16" => Element::U16,
+            "uint32" => Element::U32,
+            "uint64" => Element::U64,
+            "int8" => Element::I8,
+            "int16" => Element::I16,
+            "int32" => Element::I32,
+            "int64" => Element::I64,
+            _ => return Err(format!("feature {name:?} has dtype={dtype:?}: expected image, string, bool or numbers")),
+        };
+        // The library stores one number as a scalar.
+        let shape = if *shape == [1] { Vec::new() } else { shape.clone() };
+        let count = shape.iter().try_fold(1, |count: usize, &side| count.checked_mul(side.max(1)));
+        if shape.len() > AXES || count.is_none_or(|count| count > MAX_NUMBERS) {
+            return Err(format!(
+                "feature {name:?} has the shape {shape:?}: expected at most {AXES} axes and {MAX_NUMBERS} numbers"
+            ));
+        }
+        Ok(Kind::Numbers { shape, element })
+    }
+}
+
+/// A chosen feature, before the data files are open.
+#[derive(Debug)]
+pub(super) struct Chosen {
+    name: String,
+    kind: Kind,
+    deltas: Option<Vec<i64>>,
+}
+
+impl Chosen {
+    pub(super) fn is_task(&self) -> bool {
+        self.kind == Kind::Task
+    }
+
+    /// Returns the name of the column in the data files.
+    pub(super) fn column(&self) -> &str {
+        if self.kind == Kind::Task { TASK_INDEX } else { &self.name }
+    }
+
+    /// Finds the column in the data files.
+    ///
+    /// # Errors
+    /// If there is no such column.
+    pub(super) fn bound(self, rows: &Rows) -> Result<Feature> {
+        let column = self.column();
+        let place = rows.place(column).ok_or_else(|| {
+            let path = rows.files().next().map(|(path, _)| path.to_owned()).unwrap_or_default();
+            Error::in_source(format!("no column {column:?}, although meta/info.json lists this feature")).at_path(path)
+        })?;
+        let Chosen { name, kind, deltas } = self;
+        let field = match kind {
+            // The exact name, because the encoding of an image is known only when it is read.
+            Kind::Image => name.clone(),
+            Kind::Text | Kind::Task => format!("{name}.txt"),
+            Kind::Numbers { .. } => format!("{name}.npy"),
+        };
+        let has = (true, deltas.is_some());
+        Ok(Feature { kind, place, deltas, field, pad: format!("{name}_is_pad.npy"), has })
+    }
+}
+
+/// Returns the features that the options choose.
+///
+/// # Errors
+/// If a chosen feature does not exist or is not read, or if its deltas are invalid.
+pub(super) fn chosen(info: &Info, options: &LeRobotOptions) -> Result<Vec<Chosen>> {
+    options.check()?;
+    let mut known: Vec<&str> = info.features.keys().map(|name| &**name).collect();
+    if info.features.contains_key(TASK_INDEX) && !info.features.contains_key(TASK) {
+        known.push(TASK);
+    }
+    let kind = |name: &str| match info.features.get(name) {
+        Some(feature) => Kind::of(name, feature),
+        None => Ok(Kind::Task),
+    };
+    let check_known = |option: &str, name: &str| match known.contains(&name) {
+        true => Ok(()),
+        false => Err(Error::config(format!("{option}: no feature {name:?} among {known:?}"))),
+    };
+    let mut found = Vec::new();
+    if let Some(names) = &options.features {
+        let mut seen = BTreeSet::new();
+        for name in names {
+            check_known("features", name)?;
+            if !seen.insert(name) {
+                return Err(Error::config(format!("features: {name:?} is given twice; remove one")));
+            }
+            found.push(Chosen { name: name.clone(), kind: kind(name).map_err(Error::config)?, deltas: None });
+        }
+    } else {
+        for name in known.iter().copied() {
+            let is_video = info.features.get(name).is_some_and(|feature| feature.dtype == "video");
+            match kind(name) {
+                Ok(kind) => found.push(Chosen { name: name.to_owned(), kind, deltas: None }),
+                Err(_) if is_video => tracing::info!("skipping feature {name:?}: videos are not decoded"),
+                Err(cause) => tracing::warn!("skipping it: {cause}"),
+            }
+        }
+    }
+    for (name, deltas) in &options.deltas {
+        check_known("deltas", name)?;
+        let kind = kind(name).map_err(Error::config)?;
+        let feature = found.iter_mut().find(|feature| feature.name == *name);
+        let feature = feature.ok_or_else(|| {
+            Error::config(format!("deltas: feature {name:?} is not among the chosen features; add it to features"))
+        })?;
+        check_stacked(name, &kind)?;
+        feature.deltas = Some(in_frames(name, deltas, info.fps, options.tolerance_s)?);
+    }
+    if found.is_empty() {
+        return Err(Error::config(format!("features: expected at least one of {known:?}")));
+    }
+    Ok(found)
+}
+
+/// Checks that the values of several frames can be stacked.
+fn check_stacked(name: &str, kind: &Kind) -> Result<()> {
+    match kind {
+        Kind::Text | Kind::Task => {
+            Err(Error::config(format!("deltas: feature {name:?} is text, which cannot be stacked")))
+        }
+        Kind::Numbers { shape, .. } if shape.len() >= AXES => Err(Error::config(format!(
+            "deltas: feature {name:?} has the shape {shape:?} in each frame: with an axis for the frames, an array has at \
+             most {AXES} axes"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Converts deltas to frames.
+///
+/// # Errors
+/// If there are none or too many, or if a time is not a multiple of the duration of a frame.
+fn in_frames(name: &str, deltas: &Deltas, fps: f64, tolerance_s: f64) -> Result<Vec<i64>> {
+    let frames = match deltas {
+        Deltas::Frames(frames) => frames.clone(),
+        Deltas::Seconds(seconds) => {
+            let frame = |&delta: &f64| {
+                let frame = (delta * fps).round_ties_even();
+                if (delta * fps - frame).abs() / fps <= tolerance_s && frame.abs() <= i32::MAX.into() {
+                    return Ok(frame as i64);
+                }
+                Err(Error::config(format!(
+                    "delta_timestamps: feature {name:?}: {delta} s is not a multiple of 1/{fps} s, the duration of a frame \
+                     at fps={fps}, within tolerance_s={tolerance_s}; the nearest is {} s",
+                    frame / fps
+                )))
+            };
+            seconds.iter().map(frame).collect::<Result<_>>()?
+        }
+    };
+    if let Some(far) = frames.iter().find(|frame| frame.unsigned_abs() > i32::MAX as u64) {
+        return Err(Error::config(format!(
+            "delta_indices: feature {name:?}: {far} frames: expected at most {}",
+            i32::MAX
+        )));
+    }
+    match frames.len() {
+        1..=MAX_FRAMES => Ok(frames),
+        found => Err(Error::config(format!("deltas: feature {name:?} has {found}: expected from 1 to {MAX_FRAMES}"))),
+    }
+}

@@ -1,0 +1,242 @@
+//! [`FrameIndex`]: the frames of the chosen episodes, as samples and as rows of Parquet files.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::episodes::{Episode, Episodes, data_path};
+use super::info::Info;
+use super::text::Home;
+use crate::error::{Error, Result, counted, push};
+use crate::formats::parquet::{Rows, SampleRows};
+use crate::machine::hash::Hash;
+
+/// An episode whose frames are samples.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EpisodeRows {
+    /// Index of the episode.
+    pub(super) episode: u64,
+    /// Row of its first frame.
+    pub(super) first: usize,
+    pub(super) len: usize,
+}
+
+/// The frames of the chosen episodes.
+#[derive(Debug)]
+pub(super) struct FrameIndex {
+    episodes: Vec<EpisodeRows>,
+    /// For each episode, the sample after its last frame.
+    ends: Vec<usize>,
+    /// Indices of the episodes by the row of their first frame.
+    by_row: Vec<usize>,
+}
+
+/// A frame: a sample, and its place in the dataset.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Frame {
+    pub(super) episode: EpisodeRows,
+    /// Index in the episode.
+    pub(super) frame: usize,
+}
+
+impl Frame {
+    pub(super) fn row(self) -> usize {
+        self.episode.first + self.frame
+    }
+
+    /// Returns the row of the frame that is `delta` frames later, or that of the first or the last
+    /// frame of the episode if there is none. Also returns whether there is none.
+    pub(super) fn at(self, delta: i64) -> (usize, bool) {
+        let wanted = (self.frame as i64).saturating_add(delta);
+        let found = wanted.clamp(0, self.episode.len as i64 - 1);
+        (self.episode.first + found as usize, found != wanted)
+    }
+}
+
+impl FrameIndex {
+    /// Opens the data files of the `chosen` episodes. Only the columns for which `uses` returns
+    /// true can be read.
+    ///
+    /// # Errors
+    /// If a file is missing or damaged, or if the metadata lists a different number of frames.
+    pub(super) fn open(
+        home: &Home,
+        info: &Info,
+        (all, chosen): (&Episodes, &[Episode]),
+        uses: impl Fn(&str) -> bool,
+    ) -> Result<(Rows, Self)> {
+        let (mut files, mut starts) = (Vec::<((u64, u64), PathBuf)>::new(), HashMap::new());
+        for episode in chosen.iter().filter(|episode| episode.len > 0) {
+            if let Entry::Vacant(entry) = starts.entry(episode.file) {
+                entry.insert(0_usize);
+                push(&mut files, (episode.file, home.file(&data_path(info, episode)?)))?;
+            }
+        }
+        if files.is_empty() {
+            return Err(Error::in_source("the chosen episodes have no frames").at_path(&home.path));
+        }
+        let paths: Vec<PathBuf> = files.iter().map(|(_, path)| path.clone()).collect();
+        let rows = Rows::open(&home.path, &home.medium, &paths, uses)?;
+        let mut start = 0_usize;
+        for ((file, _), (path, found)) in files.iter().zip(rows.files()) {
+            let listed = all.rows.get(file).copied().unwrap_or(0);
+            if listed != found {
+                return Err(Error::in_source(format!(
+                    "the file has {}, but meta lists {} for its episodes; download the dataset again",
+                    counted(found, "row", "rows"),
+                    counted(listed, "frame", "frames")
+                ))
+                .at_path(path));
+            }
+            starts.insert(*file, start);
+            start += found as usize;
+        }
+        let mut index = FrameIndex { episodes: Vec::new(), ends: Vec::new(), by_row: Vec::new() };
+        let mut end = 0;
+        for episode in chosen.iter().filter(|episode| episode.len > 0) {
+            let (first, len) = (starts[&episode.file] + episode.first as usize, episode.len as usize);
+            end += len;
+            push(&mut index.episodes, EpisodeRows { episode: episode.index, first, len })?;
+            push(&mut index.ends, end)?;
+        }
+        index.by_row = (0..index.episodes.len()).collect();
+        index.by_row.sort_unstable_by_key(|&at| index.episodes[at].first);
+        Ok((rows, index))
+    }
+
+    /// Returns the number of frames.
+    pub(super) fn len(&self) -> usize {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    /// Returns the episodes.
+    pub(super) fn episodes(&self) -> &[EpisodeRows] {
+        &self.episodes
+    }
+
+    /// Returns the frame that is sample `index`.
+    pub(super) fn locate(&self, index: usize) -> Frame {
+        let at = self.ends.partition_point(|&end| end <= index);
+        let episode = self.episodes[at];
+        Frame { episode, frame: index - (self.ends[at] - episode.len) }
+    }
+
+    /// Returns the sample that is the frame in `row`, and its frame, if the episode is chosen.
+    fn sample_of(&self, row: usize) -> Option<(usize, Frame)> {
+        let after = self.by_row.partition_point(|&at| self.episodes[at].first <= row);
+        let at = self.by_row[after.checked_sub(1)?];
+        let episode = self.episodes[at];
+        let frame = row - episode.first;
+        (frame < episode.len).then(|| (self.ends[at] - episode.len + frame, Frame { episode, frame }))
+    }
+
+    /// Returns a hash of the indices and the lengths of the episodes.
+    pub(super) fn hash(&self) -> u64 {
+        let add = |hash: Hash, range: &EpisodeRows| hash.number(range.episode).number(range.len as u64);
+        self.episodes.iter().fold(Hash::default(), add).end()
+    }
+}
+
+/// The rows that each sample needs, for prefetching.
+pub(super) struct NeededRows {
+    frames: Arc<FrameIndex>,
+    /// The deltas of each leaf column that has any.
+    deltas: HashMap<usize, Vec<i64>>,
+}
+
+impl NeededRows {
+    /// `needed` contains the frames of each column that a sample needs, relative to its own frame.
+    pub(super) fn new(frames: Arc<FrameIndex>, rows: &Rows, needed: Vec<(usize, Vec<i64>)>) -> Self {
+        let mut deltas = HashMap::<usize, Vec<i64>>::new();
+        for (place, own) in needed {
+            deltas.entry(place).or_default().extend(own);
+        }
+        let by_leaf = deltas.into_iter().filter_map(|(place, mut deltas)| {
+            deltas.sort_unstable();
+            deltas.dedup();
+            Some((rows.leaf(place)?, deltas))
+        });
+        NeededRows { frames, deltas: by_leaf.collect() }
+    }
+
+    fn deltas(&self, leaf: usize) -> &[i64] {
+        self.deltas.get(&leaf).map_or(&[0], |deltas| deltas)
+    }
+}
+
+impl SampleRows for NeededRows {
+    fn rows(&self, sample: u64, leaf: usize, with: &mut dyn FnMut(usize)) {
+        let frame = self.frames.locate(sample as usize);
+        let mut last = None;
+        for &delta in self.deltas(leaf) {
+            let (row, _) = frame.at(delta);
+            if last.replace(row) != Some(row) {
+                with(row);
+            }
+        }
+    }
+
+    /// Leaves out the samples that need `row` only in place of a frame outside the episode.
+    fn samples(&self, row: usize, leaf: usize, with: &mut dyn FnMut(u64)) {
+        let Some((sample, frame)) = self.frames.sample_of(row) else { return };
+        for &delta in self.deltas(leaf) {
+            let own = frame.frame as i64 - delta;
+            if (0..frame.episode.len as i64).contains(&own) {
+                with((sample as i64 - delta) as u64);
+            }
+        }
+    }
+
+    fn most_samples(&self, leaf: usize) -> usize {
+        self.deltas(leaf).len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three episodes of 3, 1 and 4 frames, the last of which comes first in the files.
+    fn index() -> Arc<FrameIndex> {
+        let episodes = [(0, 4, 3), (1, 9, 1), (2, 0, 4)];
+        let episodes = episodes.map(|(episode, first, len)| EpisodeRows { episode, first, len });
+        Arc::new(FrameIndex { episodes: episodes.into(), ends: vec![3, 4, 8], by_row: vec![2, 0, 1] })
+    }
+
+    #[test]
+    fn samples_and_rows_of_prefetching_are_inverse() {
+        let deltas = [-2, 0, 1, 3];
+        let needed = NeededRows { frames: index(), deltas: HashMap::from([(5, deltas.to_vec())]) };
+        let rows = [4, 5, 6, 9, 0, 1, 2, 3];
+        let of_episode = [0, 0, 0, 1, 2, 2, 2, 2];
+        let mut inverse = vec![Vec::new(); 10];
+        for (sample, &row) in rows.iter().enumerate() {
+            let mut found = Vec::new();
+            needed.rows(sample as u64, 5, &mut |row| found.push(row));
+            let mut expected = Vec::new();
+            for delta in deltas {
+                let same = |other: &usize| of_episode[*other] == of_episode[sample];
+                let (first, last) = ((0..8).find(same).unwrap(), (0..8).rfind(same).unwrap());
+                let wanted = sample as i64 + delta;
+                expected.push(rows[wanted.clamp(first as i64, last as i64) as usize]);
+                if (first as i64..=last as i64).contains(&wanted) {
+                    inverse[rows[wanted as usize]].push(sample as u64);
+                }
+            }
+            expected.dedup();
+            assert_eq!(found, expected, "sample {sample}");
+            found.clear();
+            needed.rows(sample as u64, 6, &mut |row| found.push(row));
+            assert_eq!(found, [row], "a column without deltas");
+        }
+        for (row, mut expected) in inverse.into_iter().enumerate() {
+            let mut found = Vec::new();
+            needed.samples(row, 5, &mut |sample| found.push(sample));
+            found.sort_unstable();
+            expected.sort_unstable();
+            assert_eq!(found, expected, "row {row}");
+        }
+        assert_eq!((needed.most_samples(5), needed.most_samples(6)), (4, 1));
+    }
+}

@@ -1,0 +1,170 @@
+//! [`Info`]: the content of `meta/info.json`.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use serde::Deserialize;
+
+use super::text::Home;
+use crate::error::{Error, Result};
+use crate::machine::file::is_below;
+
+/// Name of the file.
+pub(super) const INFO: &str = "meta/info.json";
+/// Maximum number of digits in a file name's number.
+const MAX_WIDTH: usize = 20;
+
+/// The members of `meta/info.json` that are needed to read a dataset.
+#[derive(Debug, Deserialize)]
+pub(super) struct Info {
+    codebase_version: String,
+    pub(super) fps: f64,
+    pub(super) total_episodes: u64,
+    data_path: String,
+    /// Number of episodes in a folder of version 2.
+    #[serde(default)]
+    chunks_size: Option<u64>,
+    /// Ranges of episodes such as `0:50`, by the name of the split.
+    #[serde(default)]
+    splits: BTreeMap<String, String>,
+    pub(super) features: BTreeMap<String, FeatureInfo>,
+}
+
+/// A feature that `meta/info.json` lists.
+#[derive(Debug, Deserialize)]
+pub(super) struct FeatureInfo {
+    pub(super) dtype: String,
+    pub(super) shape: Vec<usize>,
+}
+
+/// How a dataset stores its metadata.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Version {
+    /// 2.0 and 2.1: a file for each episode.
+    Two,
+    /// 3.0: files of several episodes.
+    Three,
+}
+
+impl Info {
+    /// Reads and checks the file.
+    ///
+    /// # Errors
+    /// If the file is damaged, or the version is not supported.
+    pub(super) fn read(home: &Home) -> Result<Self> {
+        let info: Info = home.json(INFO)?;
+        info.check().map_err(|e| e.at_path(home.file(INFO)))?;
+        Ok(info)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.version()?;
+        if !(self.fps.is_finite() && self.fps > 0.0) {
+            return Err(Error::in_source(format!("fps={}: expected a positive number", self.fps)));
+        }
+        if let Some(name) = self.features.keys().find(|name| name.contains(['/', '\0']) || name.is_empty()) {
+            return Err(Error::in_source(format!("feature {name:?}: a name has no '/' and is not empty")));
+        }
+        Ok(())
+    }
+
+    /// Returns how the dataset stores its metadata.
+    ///
+    /// # Errors
+    /// If the version is not supported.
+    pub(super) fn version(&self) -> Result<Version> {
+        match self.codebase_version.trim_start_matches('v').split('.').next() {
+            Some("2") => Ok(Version::Two),
+            Some("3") => Ok(Version::Three),
+            _ => Err(Error::in_source(format!(
+                "codebase_version={:?}: expected \"v2.0\", \"v2.1\" or \"v3.0\"; convert the dataset with the library \
+                 lerobot",
+                self.codebase_version
+            ))),
+        }
+    }
+
+    /// Returns the path of the data file of an episode in version 2, relative to the folder.
+    pub(super) fn episode_path(&self, episode: u64) -> Result<String> {
+        let size = self.chunks_size.filter(|&size| size > 0).unwrap_or(1000);
+        let numbers = [("episode_chunk", episode / size), ("episode_index", episode)];
+        filled(&self.data_path, &numbers)
+    }
+
+    /// Returns the path of a data file in version 3, relative to the folder.
+    pub(super) fn file_path(&self, chunk: u64, file: u64) -> Result<String> {
+        filled(&self.data_path, &[("chunk_index", chunk), ("file_index", file)])
+    }
+
+    /// Returns the range of episodes in a split.
+    ///
+    /// # Errors
+    /// If there is no such split, or its range is damaged.
+    pub(super) fn split(&self, name: &str) -> Result<Range<u64>> {
+        let Some(range) = self.splits.get(name) else {
+            let names: Vec<_> = self.splits.keys().collect();
+            return Err(Error::config(format!(
+                "split={name:?}: expected one of {names:?}, which meta/info.json lists"
+            )));
+        };
+        let parsed = range.split_once(':').and_then(|(start, end)| {
+            let (start, end) = (start.trim().parse().ok()?, end.trim().parse().ok()?);
+            (start <= end).then_some(start..end)
+        });
+        parsed.ok_or_else(|| {
+            Error::in_source(format!("split {name:?} is {range:?}: expected a range of episodes such as \"0:50\""))
+        })
+    }
+}
+
+/// Replaces the placeholders `{name}` and `{name:06d}` in `template` by numbers. The number after
+/// the colon is the minimum number of digits.
+///
+/// # Errors
+/// If a placeholder is unknown or damaged, or if the path leads out of the dataset.
+fn filled(template: &str, numbers: &[(&str, u64)]) -> Result<String> {
+    let (mut path, mut rest) = (String::new(), template);
+    while let Some((before, after)) = rest.split_once('{') {
+        path += before;
+        let found = after.split_once('}').and_then(|(inside, after)| {
+            let (name, format) = inside.split_once(':').unwrap_or((inside, "d"));
+            let &(_, number) = numbers.iter().find(|(known, _)| *known == name)?;
+            let width = format.strip_suffix('d')?;
+            let width = if width.is_empty() { 0 } else { width.parse().ok().filter(|&width| width <= MAX_WIDTH)? };
+            Some((format!("{number:0width$}"), after))
+        });
+        let Some((number, after)) = found else {
+            let names: Vec<_> = numbers.iter().map(|(name, _)| *name).collect();
+            return Err(Error::in_source(format!(
+                "data_path={template:?}: expected placeholders such as {{{0}:03d}}, with the names {names:?}",
+                names[0]
+            )));
+        };
+        path += &number;
+        rest = after;
+    }
+    path += rest;
+    if !is_below(&path) {
+        return Err(Error::in_source(format!("data_path={template:?}: expected a relative path inside the dataset")));
+    }
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placeholders_are_replaced_and_checked() {
+        let numbers = [("episode_chunk", 1), ("episode_index", 1234)];
+        let path = filled("data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet", &numbers).unwrap();
+        assert_eq!(path, "data/chunk-001/episode_001234.parquet");
+        assert_eq!(filled("{episode_index}-{episode_index:2d}", &numbers).unwrap(), "1234-1234");
+        for bad in
+            ["{other}", "{episode_index", "{episode_index:x}", "{episode_index:099d}", "../{episode_index}", "/a"]
+        {
+            let e = filled(bad, &numbers).unwrap_err().to_string();
+            assert!(e.contains("data_path=") && e.contains("expected"), "{e}");
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Reads LeRobot datasets: episodes of a robot, versions 2.0, 2.1 and 3.0 of the format.
+//!
+//! 1. `options`: [`LeRobotOptions`], which say what a sample contains.
+//! 2. `info`: `meta/info.json`.
+//! 3. `text`: reads the files of JSON and JSON lines in `meta`, and names the file in errors.
+//! 4. `episodes`: the episodes and the tasks, from JSON lines in 2.x and from Parquet in 3.0.
+//!    `choice`: the episodes that the options choose.
+//! 5. `stats`: the statistics of each feature.
+//! 6. `features`: the features that the options choose, and the frames that each of them needs.
+//! 7. `frames`: the frames of the chosen episodes, as samples and as rows of Parquet files.
+//! 8. `set`: [`LeRobot`], the source. `read` builds its samples.
+//!
+//! The format is described at <https://huggingface.co/docs/lerobot/lerobot-dataset-v3>. `row`
+//! contains the format's entry in `DATA_FORMATS`.
+
+#[cfg(feature = "parquet")]
+mod choice;
+#[cfg(feature = "parquet")]
+mod episodes;
+#[cfg(feature = "parquet")]
+mod features;
+#[cfg(feature = "parquet")]
+mod frames;
+#[cfg(feature = "parquet")]
+mod info;
+#[cfg(feature = "parquet")]
+mod options;
+#[cfg(feature = "parquet")]
+mod read;
+mod row;
+#[cfg(feature = "parquet")]
+mod set;
+#[cfg(feature = "parquet")]
+mod stats;
+#[cfg(feature = "parquet")]
+mod text;
+
+#[cfg(feature = "parquet")]
+pub use options::LeRobotOptions;
+pub(crate) use row::ROW;
+#[cfg(feature = "parquet")]
+pub use set::LeRobot;
+#[cfg(feature = "parquet")]
+pub use stats::FeatureStats;
+
+#[cfg(all(test, feature = "parquet"))]
+#[path = "../../../tests/fuzz/lerobot.rs"]
+mod fuzz;

@@ -1,0 +1,134 @@
+//! [`LeRobotOptions`]: which episodes and features of a LeRobot dataset become samples.
+
+use std::collections::BTreeMap;
+
+use crate::error::{Error, Result};
+
+/// Options for [`LeRobot`](crate::LeRobot): which episodes become samples, and what a sample
+/// contains.
+///
+/// ```
+/// use warpfeed_sources::LeRobotOptions;
+///
+/// // The last two states, and the next 16 actions, at 10 frames per second.
+/// let options = LeRobotOptions::new()
+///     .delta_timestamps("observation.state", [-0.1, 0.0])
+///     .delta_indices("action", 0..16);
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct LeRobotOptions {
+    pub(super) episodes: Option<Vec<u64>>,
+    pub(super) split: Option<String>,
+    pub(super) features: Option<Vec<String>>,
+    pub(super) deltas: BTreeMap<String, Deltas>,
+    pub(super) tolerance_s: f64,
+    /// The first feature for which deltas were set twice.
+    pub(super) twice: Option<String>,
+}
+
+/// The frames of a feature, relative to the frame of the sample.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Deltas {
+    Seconds(Vec<f64>),
+    Frames(Vec<i64>),
+}
+
+/// Default of [`LeRobotOptions::tolerance_s`], in seconds, which is that of the library `lerobot`.
+const TOLERANCE_S: f64 = 1e-4;
+
+impl Default for LeRobotOptions {
+    fn default() -> Self {
+        LeRobotOptions {
+            episodes: None,
+            split: None,
+            features: None,
+            deltas: BTreeMap::new(),
+            tolerance_s: TOLERANCE_S,
+            twice: None,
+        }
+    }
+}
+
+impl LeRobotOptions {
+    /// Creates the default options: all episodes, and all features except videos. Each feature has
+    /// its value in the frame of the sample.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub(super) fn of_split(split: Option<String>) -> Self {
+        LeRobotOptions { split, ..Self::default() }
+    }
+
+    /// Sets the indices of the episodes to read. Samples are always in the order of the dataset.
+    #[must_use]
+    pub fn episodes(mut self, episodes: impl IntoIterator<Item = u64>) -> Self {
+        self.episodes = Some(episodes.into_iter().collect());
+        self
+    }
+
+    /// Reads the episodes of a split that `meta/info.json` lists, such as `train`. With
+    /// [`episodes`](LeRobotOptions::episodes), all of those episodes must be in the split.
+    #[must_use]
+    pub fn split(mut self, split: impl Into<String>) -> Self {
+        self.split = Some(split.into());
+        self
+    }
+
+    /// Sets the features that samples contain, such as `action`. `task` stands for the text of the
+    /// frame's task. Use this to read sets of many features, because a sample has at most 16 fields.
+    #[must_use]
+    pub fn features(mut self, features: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.features = Some(features.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Stacks the values of `feature` at the given times, in seconds relative to the frame of the
+    /// sample. Each must be a multiple of the duration of a frame, within
+    /// [`tolerance_s`](LeRobotOptions::tolerance_s).
+    ///
+    /// Times before the first frame of the episode have the value of its first frame, and times
+    /// after its last frame have the value of its last frame. The field `<feature>_is_pad` is 1 for
+    /// these times, and 0 for others.
+    #[must_use]
+    pub fn delta_timestamps(self, feature: impl Into<String>, seconds: impl IntoIterator<Item = f64>) -> Self {
+        self.with(feature.into(), Deltas::Seconds(seconds.into_iter().collect()))
+    }
+
+    /// Like [`delta_timestamps`](LeRobotOptions::delta_timestamps), but in frames instead of
+    /// seconds.
+    #[must_use]
+    pub fn delta_indices(self, feature: impl Into<String>, frames: impl IntoIterator<Item = i64>) -> Self {
+        self.with(feature.into(), Deltas::Frames(frames.into_iter().collect()))
+    }
+
+    fn with(mut self, feature: String, deltas: Deltas) -> Self {
+        if self.deltas.insert(feature.clone(), deltas).is_some() {
+            self.twice.get_or_insert(feature);
+        }
+        self
+    }
+
+    /// Sets how far a time may differ from a multiple of the duration of a frame, in seconds. The
+    /// default is 0.0001. It applies to [`delta_timestamps`](LeRobotOptions::delta_timestamps) and,
+    /// for each frame between the first and the last that a sample reads, to the timestamps in the
+    /// dataset.
+    #[must_use]
+    pub fn tolerance_s(mut self, seconds: f64) -> Self {
+        self.tolerance_s = seconds;
+        self
+    }
+
+    /// Checks the options that do not depend on the dataset.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.tolerance_s.is_nan() || self.tolerance_s < 0.0 {
+            return Err(Error::config(format!("tolerance_s={}: expected 0 or more seconds", self.tolerance_s)));
+        }
+        match &self.twice {
+            Some(feature) => Err(Error::config(format!(
+                "feature {feature:?} has deltas twice: set delta_timestamps or delta_indices once for each feature"
+            ))),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! [`Reader`]: builds samples from the values of Parquet columns.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+
+use super::features::{Feature, Kind};
+use super::frames::Frame;
+use crate::error::{Error, Result, append};
+use crate::format;
+use crate::formats::parquet::Rows;
+use crate::model::sample::MAX_FIELDS;
+use crate::model::value::{AXES, Element};
+use crate::model::{Frames, Numbers, Sample, Value};
+use crate::values::record::Found;
+
+/// The content of a field, which is in the scratch buffer.
+enum Content<'a> {
+    Bytes(Range<usize>),
+    Text(Range<usize>),
+    Task(&'a str),
+    Numbers { element: Element, shape: ArrayVec<usize, AXES>, data: Range<usize> },
+}
+
+/// A field of the sample that is being built.
+type Field<'a> = (&'a str, Content<'a>);
+
+/// The columns that are compared with the metadata when a sample is read: the index of the episode,
+/// the index of the frame in the episode, and the time in seconds.
+pub(super) const CHECKED: [&str; 3] = ["episode_index", "frame_index", "timestamp"];
+
+/// Reads the features of frames.
+pub(super) struct Reader {
+    pub(super) rows: Rows,
+    pub(super) features: Vec<Feature>,
+    /// Text of each task, by index.
+    tasks: Arc<BTreeMap<i64, String>>,
+    fps: f64,
+    tolerance_s: f64,
+    /// Places of the columns [`CHECKED`], if they exist.
+    checked: [Option<usize>; 3],
+    /// The least and the greatest delta of all features, if there are any.
+    reach: Option<(i64, i64)>,
+}
+
+impl Reader {
+    pub(super) fn new(
+        rows: Rows,
+        features: Vec<Feature>,
+        tasks: BTreeMap<i64, String>,
+        (fps, tolerance_s): (f64, f64),
+    ) -> Result<Self> {
+        let checked = CHECKED.map(|name| rows.place(name));
+        let all = Reader { rows, features: Vec::new(), tasks: Arc::new(tasks), fps, tolerance_s, checked, reach: None };
+        all.selecting(features)
+    }
+
+    /// Returns a reader that shares the files, and reads the given features.
+    pub(super) fn selecting(&self, features: Vec<Feature>) -> Result<Self> {
+        let read = || features.iter().filter(|feature| feature.has.0);
+        let deltas = || read().filter_map(|feature| feature.deltas.as_ref()).flatten().copied();
+        let reach = deltas().min().zip(deltas().max());
+        let mut places: Vec<usize> = self.compared().chain(read().map(|feature| feature.place)).collect();
+        places.extend(self.checked[2].filter(|_| reach.is_some()));
+        places.sort_unstable();
+        places.dedup();
+        Ok(Reader {
+            rows: self.rows.only(places)?,
+            features,
+            tasks: self.tasks.clone(),
+            fps: self.fps,
+            tolerance_s: self.tolerance_s,
+            checked: self.checked,
+            reach,
+        })
+    }
+
+    /// Returns the number of frames per second.
+    pub(super) fn fps(&self) -> f64 {
+        self.fps
+    }
+
+    /// Returns the names of all fields.
+    pub(super) fn field_names(&self) -> Vec<String> {
+        let names = |feature: &Feature| {
+            let field = feature.has.0.then(|| feature.field.clone());
+            let pad = (feature.has.1 && feature.deltas.is_some()).then(|| feature.pad.clone());
+            field.into_iter().chain(pad)
+        };
+        self.features.iter().flat_map(names).collect()
+    }
+
+    /// Returns the frames of each column that a sample needs, relative to its own frame.
+    pub(super) fn needed(&self) -> Vec<(usize, Vec<i64>)> {
+        let read = self.features.iter().filter(|feature| feature.has.0);
+        let own = read.map(|feature| (feature.place, feature.deltas.clone().unwrap_or_else(|| vec![0])));
+        let times = self.checked[2].zip(self.reach).map(|(place, (least, most))| (place, vec![least, most]));
+        own.chain(self.compared().map(|place| (place, vec![0]))).chain(times).collect()
+    }
+
+    /// Returns the places of the columns that are compared with the metadata in the sample's frame.
+    fn compared(&self) -> impl Iterator<Item = usize> {
+        self.checked.into_iter().take(2).flatten()
+    }
+
+    /// Reads the sample of `frame`.
+    ///
+    /// # Errors
+    /// If a value cannot be read or does not have the type and the shape that `meta/info.json`
+    /// lists, or if the frame or its times are not those that the metadata lists.
+    pub(super) fn read<'a>(&'a self, frame: Frame, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        self.rows.look(frame.row())?;
+        scratch.clear();
+        write!(scratch, "{}", key(frame)).expect("writing to a Vec succeeds");
+        let key_len = scratch.len();
+        self.check_place(frame, scratch)?;
+        let mut fields = ArrayVec::<Field<'a>, MAX_FIELDS>::new();
+        for feature in &self.features {
+            if feature.has.0 {
+                let content = self.content(feature, frame, scratch)?;
+                self.push(&mut fields, &feature.field, content)?;
+            }
+            if let (Some(deltas), true) = (&feature.deltas, feature.has.1) {
+                let start = scratch.len();
+                scratch.extend(deltas.iter().map(|&delta| u8::from(frame.at(delta).1)));
+                let shape = ArrayVec::from_iter([deltas.len()]);
+                let content = Content::Numbers { element: Element::U8, shape, data: start..scratch.len() };
+                self.push(&mut fields, &feature.pad, content)?;
+            }
+        }
+        let scratch: &'a [u8] = scratch;
+        let text =
+            |range: &Range<usize>| std::str::from_utf8(&scratch[range.clone()]).expect("checked when it was read");
+        let mut sample = Sample::new(text(&(0..key_len)));
+        for (name, content) in fields {
+            let value = match content {
+                Content::Bytes(range) => Value::Bytes(&scratch[range]),
+                Content::Text(range) => Value::Text(text(&range)),
+                Content::Task(task) => Value::Text(task),
+                Content::Numbers { element, shape, data } => Value::Numbers(
+                    Numbers::of_element(&scratch[data], element, &shape).expect("the number of values was checked"),
+                ),
+            };
+            sample.push(name, value)?;
+        }
+        Ok(sample)
+    }
+
+    fn push<'a>(
+        &self,
+        fields: &mut ArrayVec<Field<'a>, MAX_FIELDS>,
+        name: &'a str,
+        content: Content<'a>,
+    ) -> Result<()> {
+        fields.try_push((name, content)).map_err(|_| {
+            let all = self.field_names().len();
+            Error::config(format!(
+                "the dataset has {all} fields, but a sample has at most {MAX_FIELDS}: choose features with \
+                 LeRobotOptions::features"
+            ))
+        })
+    }
+
+    /// Reads the value of a feature, or stacks its values of several frames.
+    fn content<'a>(&'a self, feature: &Feature, frame: Frame, scratch: &mut Vec<u8>) -> Result<Content<'a>> {
+        let start = scratch.len();
+        let (place, row) = (feature.place, frame.row());
+        match &feature.kind {
+            Kind::Task => {
+                let index = self.rows.integer(row, place, scratch)?;
+                let task = self.tasks.get(&index).ok_or_else(|| {
+                    self.rows.error(row, place, format_args!("holds {index}, which is not among the tasks in meta"))
+                })?;
+                Ok(Content::Task(task))
+            }
+            Kind::Text => match self.rows.find(row, place, scratch)? {
+                Found::Text(_) => Ok(Content::Text(start..scratch.len())),
+                other => Err(self.rows.error(row, place, format_args!("holds {}: expected text", other.kind()))),
+            },
+            Kind::Image => {
+                let Some(deltas) = &feature.deltas else {
+                    self.image(row, place, scratch)?;
+                    return Ok(Content::Bytes(start..scratch.len()));
+                };
+                let mut ends = Vec::with_capacity(deltas.len());
+                for &delta in deltas {
+                    self.image(frame.at(delta).0, place, scratch)?;
+                    ends.push(scratch.len());
+                }
+                let starts = std::iter::once(start).chain(ends.iter().copied());
+                let images: Vec<&[u8]> = starts.zip(&ends).map(|(start, &end)| &scratch[start..end]).collect();
+                let encoded = Frames::encode(&images);
+                scratch.truncate(start);
+                append(scratch, &encoded)?;
+                Ok(Content::Bytes(start..scratch.len()))
+            }
+            Kind::Numbers { shape, element } => {
+                let mut found = None;
+                for &delta in feature.deltas.as_deref().unwrap_or(&[0]) {
+                    let row = frame.at(delta).0;
+                    let element = self.numbers(row, place, (shape, *element), scratch)?;
+                    if *found.get_or_insert(element) != element {
+                        return Err(self.rows.error(row, place, "has two types of numbers"));
+                    }
+                }
+                let frames = feature.deltas.iter().map(Vec::len);
+                let shape = frames.chain(shape.iter().copied()).collect();
+                Ok(Content::Numbers { element: found.unwrap_or(*element), shape, data: start..scratch.len() })
+            }
+        }
+    }
+
+    /// Appends the image in `row` to `scratch`.
+    fn image(&self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<()> {
+        let start = scratch.len();
+        let cause = match self.rows.find(row, place, scratch)? {
+            Found::Bytes(_) if format::of(&scratch[start..]).is_some() => return Ok(()),
+            Found::Bytes(_) => "holds bytes that are not an image in a known format".to_owned(),
+            Found::Path(_) => {
+                let path = String::from_utf8_lossy(&scratch[start..]);
+                format!("holds the path {path:?} instead of an image: store the images in the data files")
+            }
+            other => format!("holds {}: expected an image", other.kind()),
+        };
+        Err(self.rows.error(row, place, cause))
+    }
+
+    /// Appends the numbers in `row` to `scratch`, and returns their type.
+    fn numbers(
+        &self,
+        row: usize,
+        place: usize,
+        (shape, nested): (&[usize], Element),
+        scratch: &mut Vec<u8>,
+    ) -> Result<Element> {
+        let (start, expected) = (scratch.len(), shape.iter().product::<usize>());
+        let found = self.rows.find(row, place, scratch)?;
+        let wrong = |what: String| {
+            Err(self.rows.error(row, place, format_args!("{what}: expected the shape {shape:?}, as in meta/info.json")))
+        };
+        match found {
+            Found::Numbers { element, shape: found, .. } => match found.iter().product::<usize>() {
+                count if count == expected => Ok(element),
+                count => wrong(format!("holds {count} numbers")),
+            },
+            Found::Json(_) => {
+                let text = scratch.split_off(start);
+                match serde_json::from_slice(&text).is_ok_and(|value| flatten(&value, shape, nested, scratch)) {
+                    true => Ok(nested),
+                    false => wrong("holds lists with other lengths or values".to_owned()),
+                }
+            }
+            other => wrong(format!("holds {}", other.kind())),
+        }
+    }
+
+    /// Checks that the row is the frame that the metadata lists, and that the frames of the sample
+    /// are as far apart as their timestamps say.
+    fn check_place(&self, frame: Frame, scratch: &mut Vec<u8>) -> Result<()> {
+        let row = frame.row();
+        let expected = [(self.checked[0], frame.episode.episode as i64), (self.checked[1], frame.frame as i64)];
+        for (place, expected) in expected {
+            let Some(place) = place else { continue };
+            let found = self.rows.integer(row, place, scratch)?;
+            if found != expected {
+                let cause = format!("holds {found} in the row of {}, but meta says {expected}", key(frame));
+                return Err(self.rows.error(row, place, cause));
+            }
+        }
+        let (Some(place), Some((least, most))) = (self.checked[2], self.reach) else { return Ok(()) };
+        let ends = [frame.at(least).0, frame.at(most).0];
+        let mut seconds = [0.0; 2];
+        for (seconds, row) in seconds.iter_mut().zip(ends) {
+            *seconds = self.seconds(row, place, scratch)?;
+        }
+        let steps = (ends[1] - ends[0]) as f64;
+        let (found, needed) = (seconds[1] - seconds[0], steps / self.fps);
+        // The tolerance is that of each step, and the timestamps are rounded to f32.
+        let rounding = 2.0 * f64::from(f32::EPSILON) * seconds[1].abs();
+        if (found - needed).abs() <= steps * self.tolerance_s + rounding {
+            return Ok(());
+        }
+        let frames = ends.map(|row| row - frame.episode.first);
+        Err(self.rows.error(
+            row,
+            place,
+            format_args!(
+                "says that the frames {} and {} of episode {} are {found} s apart: expected {needed} s at fps={}, within \
+                 tolerance_s={} for each frame",
+                frames[0], frames[1], frame.episode.episode, self.fps, self.tolerance_s
+            ),
+        ))
+    }
+
+    /// Returns the timestamp of a row, in seconds.
+    fn seconds(&self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<f64> {
+        let start = scratch.len();
+        let found = self.rows.find(row, place, scratch)?;
+        let bytes = &scratch[start..];
+        let seconds = match found {
+            Found::Numbers { element: Element::F32, .. } => {
+                bytes.try_into().ok().map(f32::from_ne_bytes).map(f64::from)
+            }
+            Found::Numbers { element: Element::F64, .. } => bytes.try_into().ok().map(f64::from_ne_bytes),
+            _ => None,
+        };
+        scratch.truncate(start);
+        seconds
+            .filter(|seconds| seconds.is_finite())
+            .ok_or_else(|| self.rows.error(row, place, "is not a time in seconds"))
+    }
+}
+
+/// Returns the key of a frame's sample, which is the path that the library gives to its image.
+pub(super) fn key(frame: Frame) -> String {
+    format!("episode_{:06}/frame_{:06}", frame.episode.episode, frame.frame)
+}
+
+/// Appends the numbers in nested lists of the given shape as elements of type `element`. Returns
+/// whether all lists have the lengths of the shape, and contain nothing but numbers of this type.
+fn flatten(value: &serde_json::Value, shape: &[usize], element: Element, to: &mut Vec<u8>) -> bool {
+    let Some((&len, inside)) = shape.split_first() else { return number(value, element, to) };
+    let items = value.as_array().filter(|items| items.len() == len);
+    items.is_some_and(|items| items.iter().all(|item| flatten(item, inside, element, to)))
+}
+
+fn number(value: &serde_json::Value, element: Element, to: &mut Vec<u8>) -> bool {
+    fn of<const N: usize>(bytes: Option<[u8; N]>, to: &mut Vec<u8>) -> bool {
+        bytes.is_some_and(|bytes| append(to, &bytes).is_ok())
+    }
+    let flag = value.as_bool().map(i64::from);
+    let signed = || value.as_i64().or(flag);
+    let unsigned = || value.as_u64().or(flag.map(|flag| flag as u64));
+    match element {
+        Element::F32 => of(value.as_f64().map(|number| (number as f32).to_ne_bytes()), to),
+        Element::F64 => of(value.as_f64().map(f64::to_ne_bytes), to),
+        Element::U8 => of(unsigned().and_then(|n| u8::try_from(n).ok()).map(u8::to_ne_bytes), to),
+        Element::U16 => of(unsigned().and_then(|n| u16::try_from(n).ok()).map(u16::to_ne_bytes), to),
+        Element::U32 => of(unsigned().and_then(|n| u32::try_from(n).ok()).map(u32::to_ne_bytes), to),
+        Element::U64 => of(unsigned().map(u64::to_ne_bytes), to),
+        Element::I8 => of(signed().and_then(|n| i8::try_from(n).ok()).map(i8::to_ne_bytes), to),
+        Element::I16 => of(signed().and_then(|n| i16::try_from(n).ok()).map(i16::to_ne_bytes), to),
+        Element::I32 => of(signed().and_then(|n| i32::try_from(n).ok()).map(i32::to_ne_bytes), to),
+        Element::I64 => of(signed().map(i64::to_ne_bytes), to),
+    }
+}

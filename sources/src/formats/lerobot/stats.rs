@@ -1,0 +1,143 @@
+//! The statistics of each feature, which normalization needs.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::text::Home;
+use crate::error::{Error, Result};
+
+/// Statistics of the whole dataset, in versions 2.0 and 3.0.
+const WHOLE: &str = "meta/stats.json";
+/// Statistics of each episode, in version 2.1.
+const BY_EPISODE: &str = "meta/episodes_stats.jsonl";
+
+/// The statistics of a feature, with one number for each of its components, or for each channel of
+/// an image. Values of images range from 0 to 1.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FeatureStats {
+    /// Smallest value.
+    pub min: Vec<f64>,
+    /// Largest value.
+    pub max: Vec<f64>,
+    /// Mean.
+    pub mean: Vec<f64>,
+    /// Standard deviation.
+    pub std: Vec<f64>,
+    /// Number of frames that the statistics were computed from. Version 2.0 does not store it.
+    pub count: Option<u64>,
+}
+
+/// The statistics of all features.
+pub(super) type Stats = BTreeMap<String, FeatureStats>;
+
+/// Reads the statistics. In version 2.1, combines those of the episodes for which `chosen` returns
+/// true; the other versions store only the statistics of the whole dataset.
+///
+/// # Errors
+/// If the dataset has no statistics, or if they are damaged.
+pub(super) fn read(home: &Home, chosen: impl Fn(u64) -> bool) -> Result<Stats> {
+    type Raw = BTreeMap<String, BTreeMap<String, Value>>;
+    if let Some(raw) = home.json_if_any::<Raw>(WHOLE)? {
+        return of_raw(&raw).map_err(|e| e.at_path(home.file(WHOLE)));
+    }
+    #[derive(Deserialize)]
+    struct Line {
+        episode_index: u64,
+        stats: Raw,
+    }
+    let mut all = BTreeMap::<String, Combined>::new();
+    home.lines(BY_EPISODE, |_, line: Line| {
+        if chosen(line.episode_index) {
+            for (name, stats) in of_raw(&line.stats)? {
+                match all.get_mut(&name) {
+                    Some(combined) => combined.add(&name, stats)?,
+                    None => _ = all.insert(name.clone(), Combined::of(&name, stats)?),
+                }
+            }
+        }
+        Ok(())
+    })?;
+    Ok(all.into_iter().map(|(name, combined)| (name, combined.finish())).collect())
+}
+
+fn of_raw(raw: &BTreeMap<String, BTreeMap<String, Value>>) -> Result<Stats> {
+    let mut all = Stats::new();
+    for (name, stats) in raw {
+        let numbers = |key: &str| {
+            let mut numbers = Vec::new();
+            match stats.get(key).map(|value| flatten(value, &mut numbers)) {
+                Some(true) => Ok(numbers),
+                _ => Err(Error::in_source(format!("feature {name:?}: expected {key:?} with numbers"))),
+            }
+        };
+        let (min, max, mean, std) = (numbers("min")?, numbers("max")?, numbers("mean")?, numbers("std")?);
+        if [min.len(), max.len(), std.len()].iter().any(|&len| len != mean.len()) {
+            return Err(Error::in_source(format!("feature {name:?}: min, max, mean and std have different lengths")));
+        }
+        let count =
+            if stats.contains_key("count") { numbers("count")?.first().map(|&count| count as u64) } else { None };
+        all.insert(name.clone(), FeatureStats { min, max, mean, std, count });
+    }
+    Ok(all)
+}
+
+/// Appends the numbers in nested lists. Returns whether there is nothing but numbers.
+fn flatten(value: &Value, to: &mut Vec<f64>) -> bool {
+    match value {
+        Value::Array(items) => items.iter().all(|item| flatten(item, to)),
+        Value::Bool(flag) => {
+            to.push(f64::from(u8::from(*flag)));
+            true
+        }
+        Value::Number(number) => {
+            to.extend(number.as_f64());
+            true
+        }
+        _ => false,
+    }
+}
+
+/// The statistics of several episodes.
+struct Combined {
+    stats: Vec<FeatureStats>,
+}
+
+impl Combined {
+    fn of(name: &str, stats: FeatureStats) -> Result<Self> {
+        let mut combined = Combined { stats: Vec::new() };
+        combined.add(name, stats)?;
+        Ok(combined)
+    }
+
+    fn add(&mut self, name: &str, stats: FeatureStats) -> Result<()> {
+        if stats.count.is_none_or(|count| count == 0) {
+            return Err(Error::in_source(format!("feature {name:?}: expected a positive \"count\"")));
+        }
+        if self.stats.first().is_some_and(|first| first.mean.len() != stats.mean.len()) {
+            return Err(Error::in_source(format!("feature {name:?}: the episodes have different numbers of values")));
+        }
+        self.stats.push(stats);
+        Ok(())
+    }
+
+    /// Combines the means and the variances, weighted by the numbers of frames.
+    fn finish(self) -> FeatureStats {
+        let len = self.stats[0].mean.len();
+        let weight = |stats: &FeatureStats| stats.count.unwrap_or(0) as f64;
+        let total: f64 = self.stats.iter().map(weight).sum();
+        let each = |of: &dyn Fn(usize) -> f64| (0..len).map(of).collect::<Vec<_>>();
+        let sum =
+            |of: &dyn Fn(&FeatureStats) -> f64| self.stats.iter().map(|one| of(one) * weight(one)).sum::<f64>() / total;
+        let mean = each(&|at| sum(&|one| one.mean[at]));
+        let variance = |at: usize| sum(&|one| one.std[at].powi(2) + (one.mean[at] - mean[at]).powi(2));
+        FeatureStats {
+            min: each(&|at| self.stats.iter().map(|one| one.min[at]).fold(f64::INFINITY, f64::min)),
+            max: each(&|at| self.stats.iter().map(|one| one.max[at]).fold(f64::NEG_INFINITY, f64::max)),
+            std: each(&|at| variance(at).sqrt()),
+            count: Some(total as u64),
+            mean,
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Reads the files of JSON and JSON lines in the folder `meta`, and names the file in errors.
+
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+
+use crate::error::{Error, Result};
+use crate::medium::{At, Medium};
+
+/// Maximum size of a file in the folder `meta`, in bytes.
+const MAX_FILE: u64 = 1 << 30;
+
+/// A dataset's folder, and the medium that contains it.
+#[derive(Clone)]
+pub(super) struct Home {
+    pub(super) path: PathBuf,
+    pub(super) medium: Medium,
+}
+
+impl Home {
+    /// Lists the files, if the dataset is in a store.
+    pub(super) fn of(at: At) -> Self {
+        Home { medium: at.medium.listed(&at.path), path: at.path }
+    }
+
+    /// Returns the path of the file `name`, relative to the folder.
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.medium.join(&self.path, name)
+    }
+
+    /// Reads and parses the JSON file `name`.
+    ///
+    /// # Errors
+    /// If the file cannot be read or parsed. The message states the file, the line and the column.
+    pub(super) fn json<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
+        let path = self.file(name);
+        let bytes = self.medium.read(&path, MAX_FILE)?;
+        serde_json::from_slice(&bytes).map_err(|e| damaged(&path, &e))
+    }
+
+    /// Like [`json`](Home::json), but returns `None` if the file does not exist.
+    pub(super) fn json_if_any<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
+        let path = self.file(name);
+        let Some(bytes) = self.medium.find(&path, MAX_FILE)? else { return Ok(None) };
+        serde_json::from_slice(&bytes).map(Some).map_err(|e| damaged(&path, &e))
+    }
+
+    /// Reads the file of JSON lines `name`, and calls `with` with the number of each line from 1
+    /// and its content.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or a line cannot be parsed. The message states file and line.
+    pub(super) fn lines<T: DeserializeOwned>(
+        &self,
+        name: &str,
+        mut with: impl FnMut(usize, T) -> Result<()>,
+    ) -> Result<()> {
+        let path = self.file(name);
+        let bytes = self.medium.read(&path, MAX_FILE)?;
+        for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
+            if line.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            let parsed = serde_json::from_slice(line)
+                .map_err(|e| Error::in_source(format!("damaged: {e}")))
+                .and_then(|parsed| with(index + 1, parsed));
+            parsed.map_err(|e| e.at_line(&path, index + 1))?;
+        }
+        Ok(())
+    }
+}
+
+fn damaged(path: &Path, e: &serde_json::Error) -> Error {
+    Error::in_source(format!("damaged: {e}")).at_path(path)
+}

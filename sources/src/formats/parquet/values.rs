@@ -1,0 +1,144 @@
+//! [`Rows`]: single values of Parquet files, for formats whose data is in Parquet files.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::files::SampleRows;
+use super::part::Part;
+use super::schema::Form;
+use super::set::Parquet;
+use crate::error::{Error, Result};
+use crate::medium::Medium;
+use crate::model::{Lookahead, Prefetcher, Source};
+use crate::stats::NetworkStats;
+use crate::values::record::{Columns, Found};
+
+/// The rows of Parquet files, which are numbered across the files. Unlike [`Parquet`], rows are not
+/// samples: the caller decides which rows and columns a sample needs.
+pub(crate) struct Rows(Parquet);
+
+impl Rows {
+    /// Opens `files`, in this order. Only the columns for which `uses` returns true can be read.
+    ///
+    /// # Errors
+    /// If a file is damaged, if the files have different columns or no rows, or if a used column
+    /// has an unsupported type.
+    pub(crate) fn open(path: &Path, medium: &Medium, files: &[PathBuf], uses: impl Fn(&str) -> bool) -> Result<Self> {
+        let parts = medium.in_parallel(files, |path| Part::open(medium.open(path)?))?;
+        let mut set = Parquet::without_columns(path, parts)?;
+        let mut used = Vec::new();
+        for (place, field) in set.fields.iter().enumerate().filter(|(_, field)| uses(&field.name)) {
+            if let Form::Unsupported(what) = field.form {
+                let cause = format!("column {:?} holds {what}, which are not read", field.name);
+                return Err(Error::in_source(cause).at_path(files.first().map_or(path, |file| file)));
+            }
+            used.push(place);
+        }
+        set.columns = Columns::of_places(used);
+        set.prepare()?;
+        Ok(Rows(set))
+    }
+
+    /// Returns the rows of which only the columns `places` can be read.
+    ///
+    /// # Errors
+    /// If the location of a column is invalid.
+    pub(crate) fn only(&self, places: impl IntoIterator<Item = usize>) -> Result<Self> {
+        self.0.selecting(Columns::of_places(places)).map(Rows)
+    }
+
+    /// Returns the names of all columns in the files.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.fields.iter().map(|field| &*field.name)
+    }
+
+    /// Returns the place of the column `name`, by which its values are read.
+    pub(crate) fn place(&self, name: &str) -> Option<usize> {
+        self.names().position(|found| found == name)
+    }
+
+    /// Returns the leaf column that contains the values of the column at `place`, as
+    /// [`SampleRows`] numbers them.
+    pub(crate) fn leaf(&self, place: usize) -> Option<usize> {
+        match self.0.fields[place].form {
+            Form::Flat(leaf) | Form::File { bytes: leaf, .. } | Form::List { leaf, .. } => Some(leaf.index),
+            Form::Unsupported(_) => None,
+        }
+    }
+
+    /// Returns the total number of rows.
+    pub(crate) fn len(&self) -> usize {
+        self.0.files.rows()
+    }
+
+    /// Returns the path and the number of rows of each file.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (&Path, u64)> {
+        let rows = |part: &Part| part.meta.file_metadata().num_rows().try_into().unwrap_or(0);
+        self.0.files.parts.iter().map(move |part| (&*part.file.path, rows(part)))
+    }
+
+    /// Returns the file that contains `row`.
+    pub(crate) fn path(&self, row: usize) -> &Path {
+        &self.0.part(row).file.path
+    }
+
+    /// Checks that the file that contains `row` has not changed, if a check was requested.
+    ///
+    /// # Errors
+    /// If the file has changed.
+    pub(crate) fn look(&self, row: usize) -> Result<()> {
+        self.0.part(row).file.look(self.0.files.requested_checks.load(Ordering::Relaxed))
+    }
+
+    /// Returns the value of the column at `place` in `row`. Appends its bytes to `scratch`.
+    ///
+    /// # Errors
+    /// If the value cannot be read. The message names the file and the column.
+    pub(crate) fn find(&self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
+        self.0.find(row, place, scratch)
+    }
+
+    /// Returns the integer of the column at `place` in `row`.
+    ///
+    /// # Errors
+    /// As for [`find`](Rows::find), and if the value is not an integer.
+    pub(crate) fn integer(&self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<i64> {
+        let start = scratch.len();
+        let found = self.find(row, place, scratch)?;
+        let number = found.cell(scratch).map(|cell| cell.integer());
+        scratch.truncate(start);
+        number?.ok_or_else(|| self.error(row, place, format_args!("holds {}: expected an integer", found.kind())))
+    }
+
+    /// Returns an error about the value of the column at `place` in `row`.
+    pub(crate) fn error(&self, row: usize, place: usize, cause: impl std::fmt::Display) -> Error {
+        let name = self.names().nth(place).unwrap_or_default();
+        Error::in_source(format!("column {name:?} {cause}")).at_path(self.path(row))
+    }
+
+    /// Returns a prefetcher for an order of samples that need the given rows.
+    pub(crate) fn follow(&self, order: &Lookahead, rows: &Arc<dyn SampleRows>) -> Box<dyn Prefetcher> {
+        self.0.follow_rows(order, rows)
+    }
+
+    /// As [`Source::ahead_bytes`].
+    pub(crate) fn ahead_bytes(&self) -> usize {
+        self.0.ahead_bytes()
+    }
+
+    /// As [`Source::check`].
+    pub(crate) fn check(&self) -> Result<()> {
+        self.0.check()
+    }
+
+    /// As [`Source::is_unchanged`].
+    pub(crate) fn is_unchanged(&self) -> bool {
+        self.0.is_unchanged()
+    }
+
+    /// As [`Source::network`].
+    pub(crate) fn network(&self) -> Option<NetworkStats> {
+        self.0.network()
+    }
+}
