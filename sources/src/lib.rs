@@ -67,7 +67,7 @@ pub use formats::{Coco, Voc, Yolo};
 pub use formats::{Lmdb, MsgPack, RawValues, ValueFormat};
 pub use machine::{CancelToken, append_file, is_stopped};
 pub use model::{
-    BatchIndex, Classes, Concat, Lists, Lookahead, Memory, NextUse, Number, Numbers, OwnedSample, Prefetcher,
+    BatchIndex, Classes, Concat, Frames, Lists, Lookahead, Memory, NextUse, Number, Numbers, OwnedSample, Prefetcher,
 };
 pub use model::{Location, Object, ObjectCache, Position, ReadCompletion, ReadParts, Store, Tier, Upload};
 pub use model::{Sample, Source, Value, Zip, labels, sample_error};

@@ -8,12 +8,14 @@
 //!    several sources with the same samples. [`Classes`]: a class list that determines labels.
 //!    `relabel`: maps old labels to new ones.
 //! 5. `forward`: a macro that delegates methods to a wrapped source, store or file.
-//! 6. [`labels`]: reads the labels of many samples. [`sample_error`]: adds the sample to the
+//! 6. [`Frames`]: several encoded images in one field of a sample.
+//! 7. [`labels`]: reads the labels of many samples. [`sample_error`]: adds the sample to the
 //!    location of an error.
 
 pub(super) mod classes;
 pub(super) mod concat;
 pub(super) mod forward;
+pub(super) mod frames;
 pub(super) mod labels;
 pub(super) mod lookahead;
 pub(super) mod memory;
@@ -30,6 +32,7 @@ pub(super) mod zip;
 pub use classes::Classes;
 pub use concat::Concat;
 pub use concat::Join;
+pub use frames::Frames;
 pub use labels::labels;
 pub use labels::{Labels, labels_retried, no_sample};
 pub use lookahead::{BatchIndex, Lookahead, NextUse, Prefetcher};
