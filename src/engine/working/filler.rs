@@ -8,7 +8,7 @@ use arrayvec::ArrayVec;
 
 use super::meter::{Meter, Timed};
 use crate::batch::{DecodeOps, Part, Row};
-use crate::decode::{self, Bitstream, EncodedImage, Job, MAX_GROUP, MAX_PLANNED, Pixels};
+use crate::decode::{self, Bitstream, EncodedImage, Job, MAX_GROUP, MAX_PLANNED, Pixels, Rect};
 use crate::engine::reading::Fetched;
 use crate::engine::settings::Share;
 use crate::engine::state::Run;
@@ -238,7 +238,9 @@ impl<'a> PartFiller<'a> {
 
     /// Returns how many samples can be decoded together if each image has up to `tiles` tiles.
     fn max_samples(&self, tiles: usize) -> usize {
-        (MAX_PLANNED / (tiles * self.images().max(1))).clamp(1, MAX_GROUP)
+        // The frames of a clip use the buffers that the images of one sample leave.
+        let most = if self.recipe.any_fields().has_clips() { 1 } else { MAX_GROUP };
+        (MAX_PLANNED / (tiles * self.images().max(1))).clamp(1, most)
     }
 
     /// Plans the images of a sample. Returns the memory, in bytes, that decoding the images and
@@ -250,9 +252,7 @@ impl<'a> PartFiller<'a> {
         partners: Option<&Partners>,
         group: &mut Group<'a>,
     ) -> Result<(usize, Option<Box<Plan>>)> {
-        // Codecs' scratch memory matters only if memory is scarce.
         let share = self.run.scratch.share();
-        let ample = share.decode as u64 >= SMALL_IMAGE_BYTES * MAX_GROUP as u64;
         let epoch = self.part.header().epoch;
         let (fields, first) = (&self.recipe.any_fields().images, group.shots.len());
         for (index, field) in fields.iter().enumerate() {
@@ -268,13 +268,14 @@ impl<'a> PartFiller<'a> {
                 plan(other, tile).map_err(|e: Error| e.at_sample(*id, other.key()))?;
             }
         }
+        let clips = self.plan_clips(&mut group.shots[first..])?;
         // A device decodes images one at a time.
         if self.leaves != Leave::All {
             recipe::share(&mut group.shots[first..], share.decode as u64);
         }
         // `copied` is the maximum, not the sum, because images are copied for the device one at a
         // time.
-        let (mut memory, mut copied) = (0, 0);
+        let (mut memory, mut copied) = (clips, 0);
         let alone = fields.len() == 1 && others.is_empty();
         for shot in &mut group.shots[first..] {
             self.choose(shot, alone);
@@ -282,10 +283,7 @@ impl<'a> PartFiller<'a> {
             if encoded.is_plain_jpeg() {
                 self.meter.counts().plain_jpegs.bump();
             }
-            let all = encoded.size().area().saturating_mul(3);
-            let one = if ample && all <= SMALL_IMAGE_BYTES { all } else { encoded.memory(shot.region) };
-            let one = if self.recipe.strict { one.saturating_add(encoded.check_memory()) } else { one };
-            memory = usize::saturating_add(memory, usize::try_from(one).unwrap_or(usize::MAX));
+            memory = memory.saturating_add(self.decoding_memory(encoded, shot.region));
             if shot.leaves && others.is_empty() && fields[shot.field].may_be_left() {
                 copied = copied.max(encoded.bitstream_memory(shot.plan.region, self.part.encoded_room()));
             }
@@ -302,6 +300,21 @@ impl<'a> PartFiller<'a> {
         let computed = self.recipe.memory(sample, (plan.or(field_plan.as_deref()), &tiles, pasted), entry)?;
         let memory = memory.saturating_add(usize::try_from(computed).unwrap_or(usize::MAX));
         Ok((if copied > share.kept / 2 { memory.saturating_add(copied) } else { memory }, field_plan))
+    }
+
+    /// Returns the memory, in bytes, that decoding `region` of an image requires.
+    pub(super) fn decoding_memory(&self, encoded: &EncodedImage<'_>, region: Rect) -> usize {
+        let all = encoded.size().area().saturating_mul(3);
+        let one = if self.counts_pixels(all) { all } else { encoded.memory(region) };
+        let one = if self.recipe.strict { one.saturating_add(encoded.check_memory()) } else { one };
+        usize::try_from(one).unwrap_or(usize::MAX)
+    }
+
+    /// Returns whether the pixels alone count as the memory that decoding an image of `bytes` bytes
+    /// requires. Codecs' scratch memory matters only if memory is scarce.
+    pub(super) fn counts_pixels(&self, bytes: u64) -> bool {
+        let ample = self.run.scratch.share().decode as u64 >= SMALL_IMAGE_BYTES * MAX_GROUP as u64;
+        ample && bytes <= SMALL_IMAGE_BYTES
     }
 
     /// Chooses where an image is decoded, and by how many threads. `alone` is whether it is the only
@@ -411,7 +424,9 @@ impl<'a> PartFiller<'a> {
         }
         let PartFiller { recipe, pasted, part, meter, .. } = self;
         let (row, fields) = (taken.row, recipe.fields_of(part.header()));
-        part.meta(row).damaged = recipe::damaged(shots);
+        let damaged_frames = recipe::damaged_frames(shots);
+        part.meta(row).damaged = recipe::damaged(shots) + damaged_frames;
+        part.meta(row).damaged_frames = damaged_frames;
         let (plan, tiles) = recipe.shown(shots, &taken.others);
         let plan = plan.or(taken.field_plan.as_deref());
         let image = |plan: &Plan| recipe.part_with_image(plan, (!tiles.is_empty() && !pastes, pastes));
@@ -441,6 +456,10 @@ impl<'a> PartFiller<'a> {
     /// Transforms image `index` of a sample. Writes the output image if this was the last of its
     /// tiles. `first` is the index of the sample's first image in the group.
     fn image(&mut self, taken: &mut ReadSample<'a>, shots: &mut [Shot<'a>], index: usize, first: usize) -> Result<()> {
+        if shots[index].frames.is_some() {
+            let used = first + shots.len();
+            return self.clip(taken, &mut shots[index], used);
+        }
         let PartFiller { recipe, pixels, image, resizer, pasted, part, meter, .. } = self;
         let with = shots[index].with.unwrap_or(index);
         let (apart, bytes) = (shots[with].apart, shots[with].bytes);
@@ -487,7 +506,8 @@ impl<'a> PartFiller<'a> {
         let kept = |pixels: &[Pixels]| pixels.iter().map(Pixels::capacity).sum::<usize>();
         let (mut sum, mut rest) = (0_usize, &self.pixels[..]);
         for taken in samples {
-            let (own, others) = rest.split_at(taken.shot_count);
+            let own = if self.recipe.any_fields().has_clips() { rest.len() } else { taken.shot_count };
+            let (own, others) = rest.split_at(own);
             sum = sum.saturating_add(kept(own).max(taken.memory));
             rest = others;
         }
