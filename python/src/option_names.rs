@@ -68,6 +68,7 @@ const NAMES: [(&str, &str); 48] = [
     ("LastBatch::Pad", "last_batch=\"pad\""),
     ("OnError::Skip", "max_skipped=n"),
     ("Image::of(", "Image("),
+    ("Image::frames(", "Image(frames="),
     ("open it with `Codecs::open`", "open it with the registry"),
     ("Boxes::new(", "Boxes("),
     ("Ragged::new(", "Ragged("),

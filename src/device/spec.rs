@@ -474,8 +474,8 @@ mod tests {
         assert_eq!(
             full.computed,
             [
-                Step { array: 0, from: At::Staging(0), to: 0, records },
-                Step { array: 2, from: At::Slot(4352), to: 4608, records },
+                Step { array: 0, frames: 1, from: At::Staging(0), to: 0, records },
+                Step { array: 2, frames: 1, from: At::Slot(4352), to: 4608, records },
             ]
         );
         let plain = spec(Dtype::U8, false).layout();

@@ -27,7 +27,8 @@ impl<'a> PartFiller<'a> {
     pub(super) fn plan_clips(&self, shots: &mut [Shot<'a>]) -> Result<usize> {
         let mut most = 0;
         for shot in shots {
-            let (Some(frames), Some(first)) = (shot.frames, shot.opened.take()) else { continue };
+            let Some(frames) = shot.frames else { continue };
+            let first = shot.opened.take().expect("the first frame was only just opened");
             // Clips are decoded one after the other.
             most = most.max(self.clip_memory(&first, frames.len(), shot)?);
             shot.skip();
