@@ -32,7 +32,7 @@ const OPTIONS: [&str; 16] = [
 ];
 
 /// Texts to replace, each with its replacement. If a text contains a second text, it comes first.
-const NAMES: [(&str, &str); 48] = [
+const NAMES: [(&str, &str); 49] = [
     ("call Checkpoint::any_augment", "remove \"augment\" from the state"),
     ("add .field(\"image\", Image::new())", "add fields={\"image\": Image()}"),
     ("use .host() for", "use device=\"cpu\" for"),

@@ -239,13 +239,7 @@ impl Recipe {
 
     /// Like [`note_damage`](Recipe::note_damage). `at` adds the position of the image in the sample
     /// to the error that is logged.
-    pub(crate) fn note_damage_at(
-        &self,
-        id: u64,
-        key: &str,
-        pixels: &Pixels,
-        at: impl FnOnce(Error) -> Error,
-    ) -> bool {
+    pub(crate) fn note_damage_at(&self, id: u64, key: &str, pixels: &Pixels, at: impl FnOnce(Error) -> Error) -> bool {
         let Some(what) = pixels.damage() else { return false };
         self.damaged.note(id, || self.at_sample(id, key, at(Error::decode(what))));
         true

@@ -140,8 +140,7 @@ pub(crate) fn share(images: &mut [Shot<'_>], room: u64) {
 /// Returns the number of distinct damaged frames of clips among the images of a sample.
 pub(crate) fn damaged_frames(images: &[Shot<'_>]) -> u32 {
     let clips = || images.iter().filter(|image| image.damaged_frames > 0);
-    let first =
-        |(number, image): (usize, &Shot<'_>)| !clips().take(number).any(|before| before.shows_the_same(image));
+    let first = |(number, image): (usize, &Shot<'_>)| !clips().take(number).any(|before| before.shows_the_same(image));
     clips().enumerate().filter(|&(number, image)| first((number, image))).map(|(_, image)| image.damaged_frames).sum()
 }
 

@@ -55,8 +55,7 @@ fn clips(count: usize) -> Loader {
 
 /// Returns a loader of single images: frame `frame` of each clip.
 fn singles(frame: usize) -> Loader {
-    let sample =
-        |clip: usize| OwnedSample::new(clip.to_string()).field("jpg", encoded(clip, frame)).label(clip as i64);
+    let sample = |clip: usize| OwnedSample::new(clip.to_string()).field("jpg", encoded(clip, frame)).label(clip as i64);
     options(Loader::source(Memory::new((0..CLIPS).map(sample).collect())))
 }
 
@@ -186,9 +185,7 @@ fn a_run_with_clips_resumes_and_is_divided_among_ranks() {
     assert!(batches.epoch(1).next().is_some());
     let state = batches.handle().checkpoint();
     assert!(rows(loader().resume(state).workers(3), 1, "image") == whole[1][4..]);
-    let mut divided: Vec<_> = (0..2)
-        .flat_map(|rank| rows(loader().rank(rank, 2), 0, "image"))
-        .collect();
+    let mut divided: Vec<_> = (0..2).flat_map(|rank| rows(loader().rank(rank, 2), 0, "image")).collect();
     let mut all = whole[0].clone();
     divided.sort();
     all.sort();

@@ -19,7 +19,8 @@ fn clips(count: usize) -> Loader {
     let sample = |clip: u64| {
         let (width, height) = (40 + clip as u16, 60 - clip as u16);
         let frame = |number: usize| {
-            let pixels = random_bytes(&mut Rng::new(3, clip, number as u64), usize::from(width) * usize::from(height) * 3);
+            let pixels =
+                random_bytes(&mut Rng::new(3, clip, number as u64), usize::from(width) * usize::from(height) * 3);
             let mut bytes = Vec::new();
             Encoder::new(&mut bytes, 80).encode(&pixels, width, height, ColorType::Rgb).unwrap();
             bytes

@@ -9,7 +9,7 @@ use arrayvec::ArrayVec;
 
 use super::filler::{PartFiller, ReadSample};
 use crate::batch::Row;
-use crate::decode::{EncodedImage, Job, MAX_GROUP, Pixels};
+use crate::decode::{EncodedImage, Job, MAX_GROUP};
 use crate::error::{Result, guarded};
 use crate::field::ImageField;
 use crate::recipe::{Recipe, Shot, at_frame};
@@ -106,18 +106,6 @@ impl<'a> PartFiller<'a> {
             self.meter.add_time(Stage::Decode, &mut taken.timed, ns, pixels.data().len());
         }
         Ok(())
-    }
-
-    /// Frees the buffers of frames if decoding `opened` into them could exceed both the `memory`
-    /// bytes of the sample and the worker's own share.
-    fn make_room_for(&mut self, opened: &[EncodedImage<'_>], memory: usize, shot: &Shot<'_>, used: usize) {
-        let needed = |index: usize| opened.get(index).map_or(0, |encoded| self.decoding_memory(encoded, shot.region));
-        let (other, frames) = self.pixels.split_at(used);
-        let other: usize = other.iter().map(Pixels::capacity).sum();
-        let frames = frames.iter().enumerate().map(|(index, pixels)| pixels.capacity().max(needed(index)));
-        if frames.fold(other, usize::saturating_add) > memory.max(self.run.scratch.share().decode) {
-            self.pixels[used..].iter_mut().for_each(Pixels::release);
-        }
     }
 
     /// Transforms the decoded frames `group`, and writes them to the batch.

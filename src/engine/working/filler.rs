@@ -8,7 +8,7 @@ use arrayvec::ArrayVec;
 
 use super::meter::{Meter, Timed};
 use crate::batch::{DecodeOps, Part, Row};
-use crate::decode::{self, Bitstream, EncodedImage, Job, MAX_GROUP, MAX_PLANNED, Pixels, Rect};
+use crate::decode::{Bitstream, EncodedImage, Job, MAX_GROUP, MAX_PLANNED, Pixels};
 use crate::engine::reading::Fetched;
 use crate::engine::settings::Share;
 use crate::engine::state::Run;
@@ -20,10 +20,6 @@ use crate::source::Sample;
 use crate::trace::{Stage, StageMap, nanos};
 use crate::transform::{Plan, Resizer, TILES};
 
-/// Largest decoded image, in bytes, for which the pixels alone count as memory use. Decoders
-/// estimate the use of larger images. If a worker's own share cannot hold eight images of this
-/// size, decoders estimate the use of every image.
-const SMALL_IMAGE_BYTES: u64 = 1 << 20;
 /// Minimum size of decoded pixels, in bytes, and of its ratio to the average, for which idle workers
 /// help to decode an image. If all images are large, the workers have enough to do, and the rows
 /// that two bands share would cost time.
@@ -102,19 +98,6 @@ impl<'a> Group<'a> {
             (taken, own)
         })
     }
-}
-
-/// Returns how many of the first `samples` fit into a worker's own share together.
-pub(super) fn fitting(samples: &[ReadSample<'_>], share: Share) -> usize {
-    let mut sum = 0_usize;
-    samples
-        .iter()
-        .take_while(|taken| {
-            // Saturate, because a custom codec may return any estimate.
-            sum = sum.saturating_add(taken.memory);
-            sum <= share.decode
-        })
-        .count()
 }
 
 /// Fills one part of a batch with a worker's buffers.
@@ -302,21 +285,6 @@ impl<'a> PartFiller<'a> {
         Ok((if copied > share.kept / 2 { memory.saturating_add(copied) } else { memory }, field_plan))
     }
 
-    /// Returns the memory, in bytes, that decoding `region` of an image requires.
-    pub(super) fn decoding_memory(&self, encoded: &EncodedImage<'_>, region: Rect) -> usize {
-        let all = encoded.size().area().saturating_mul(3);
-        let one = if self.counts_pixels(all) { all } else { encoded.memory(region) };
-        let one = if self.recipe.strict { one.saturating_add(encoded.check_memory()) } else { one };
-        usize::try_from(one).unwrap_or(usize::MAX)
-    }
-
-    /// Returns whether the pixels alone count as the memory that decoding an image of `bytes` bytes
-    /// requires. Codecs' scratch memory matters only if memory is scarce.
-    pub(super) fn counts_pixels(&self, bytes: u64) -> bool {
-        let ample = self.run.scratch.share().decode as u64 >= SMALL_IMAGE_BYTES * MAX_GROUP as u64;
-        ample && bytes <= SMALL_IMAGE_BYTES
-    }
-
     /// Chooses where an image is decoded, and by how many threads. `alone` is whether it is the only
     /// image of its sample.
     fn choose(&self, shot: &mut Shot<'_>, alone: bool) {
@@ -492,27 +460,5 @@ impl<'a> PartFiller<'a> {
     fn entry(&self, row: usize) -> (u64, Entry) {
         let header = self.part.header();
         (header.epoch, header.entries[row])
-    }
-
-    /// Frees the pixel buffers and the scratch memory of the decoders.
-    pub(super) fn release(&mut self) {
-        self.pixels.iter_mut().for_each(Pixels::release);
-        self.bitstream.keep(0);
-        decode::release();
-    }
-
-    /// Frees all pixel buffers if decoding `samples` into them would exceed the worker's own share.
-    pub(super) fn make_room(&mut self, samples: &[ReadSample<'_>]) {
-        let kept = |pixels: &[Pixels]| pixels.iter().map(Pixels::capacity).sum::<usize>();
-        let (mut sum, mut rest) = (0_usize, &self.pixels[..]);
-        for taken in samples {
-            let own = if self.recipe.any_fields().has_clips() { rest.len() } else { taken.shot_count };
-            let (own, others) = rest.split_at(own);
-            sum = sum.saturating_add(kept(own).max(taken.memory));
-            rest = others;
-        }
-        if sum.saturating_add(kept(rest)) > self.run.scratch.share().decode {
-            self.pixels.iter_mut().for_each(Pixels::release);
-        }
     }
 }

@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use arrayvec::ArrayVec;
 
-use super::filler::{Leave, PartFiller, fitting};
+use super::filler::{Leave, PartFiller};
 use super::meter::Meter;
+use super::room::fitting;
 use super::task::{Redecode, Task};
 use crate::batch::{Full, Part};
 use crate::decode::{self, Bitstream, MAX_GROUP, MAX_IMAGES, MAX_PLANNED, Pixels, Rect};
