@@ -54,7 +54,7 @@ fn check_view(name: &str, view: &Augment, augment: &Augment) -> Result<()> {
 fn check_clip(name: &str, image: &Image, augment: &Augment) -> Result<()> {
     let Some(frames) = image.clip() else { return Ok(()) };
     if frames == 0 {
-        return Err(Error::config(format!("field {name:?}: frames(0): expected at least 1 frame")));
+        return Err(Error::config(format!("field {name:?} is a clip of 0 frames: expected at least 1")));
     }
     if augment.mixes() {
         return Err(Error::config(format!(
