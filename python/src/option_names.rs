@@ -32,7 +32,7 @@ const OPTIONS: [&str; 16] = [
 ];
 
 /// Texts to replace, each with its replacement. If a text contains a second text, it comes first.
-const NAMES: [(&str, &str); 49] = [
+const NAMES: [(&str, &str); 51] = [
     ("call Checkpoint::any_augment", "remove \"augment\" from the state"),
     ("add .field(\"image\", Image::new())", "add fields={\"image\": Image()}"),
     ("use .host() for", "use device=\"cpu\" for"),
@@ -69,6 +69,8 @@ const NAMES: [(&str, &str); 49] = [
     ("LastBatch::Pad", "last_batch=\"pad\""),
     ("OnError::Skip", "max_skipped=n"),
     ("Image::of(", "Image("),
+    ("Image::frames(", "Image(frames="),
+    ("the content that Frames::encode returns", "a list of images"),
     ("open it with `Codecs::open`", "open it with the registry"),
     ("Boxes::new(", "Boxes("),
     ("Ragged::new(", "Ragged("),

@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMapping, PyString, PyTuple};
 use warpfeed::format::ANY_FIELDS;
 use warpfeed::source::{
-    self, Coco, Concat, LeRobot, LeRobotOptions, Options, Sample, Source, TableOptions, TokenFile, TokenType, Voc,
-    Yolo, Zip,
+    self, Coco, Concat, Frames, LeRobot, LeRobotOptions, Options, Sample, Source, TableOptions, TokenFile, TokenType,
+    Voc, Yolo, Zip,
 };
 use warpfeed::{Error, ErrorKind, Result};
 
@@ -232,6 +232,12 @@ fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut 
     // Otherwise, the array is the value itself.
     let encoded = is_file || name.contains('.');
     let at = append(scratch, name.as_bytes());
+    if let Some(images) = frames(value, is_file)? {
+        let start = scratch.len();
+        Frames::append(scratch, images.len(), |number, to| frame(&images[number], number, to))?;
+        parts.fields.push((at, start..scratch.len()));
+        return Ok(());
+    }
     let value = &convert(value, is_file)?;
     if let Ok(json) = value.cast::<PyString>()
         && !is_file
@@ -270,9 +276,49 @@ fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut 
     Ok(())
 }
 
+/// Returns the frames if `value` is a clip. `is_image` is whether the name of the field is the name
+/// of an image.
+fn frames<'py>(value: &Bound<'py, PyAny>, is_image: bool) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
+    if value.is_instance_of::<PyBytes>() {
+        return Ok(None);
+    }
+    value.py().import("warpfeed._samples")?.getattr("frames")?.call1((value, is_image))?.extract()
+}
+
+/// Appends frame `number` of a clip to `to`: an encoded file, or an array as an `.npy` file.
+fn frame(value: &Bound<'_, PyAny>, number: usize, to: &mut Vec<u8>) -> PyResult<()> {
+    let py = value.py();
+    let converted = convert(value, true).map_err(|e| in_frame(py, number, e))?;
+    if let Ok(path) = converted.extract::<PathBuf>() {
+        return py.detach(|| source::append_file(&path, to).map(drop)).raised(py);
+    }
+    match Buffer::of(&converted, true)? {
+        Some(Buffer::Bytes(bytes)) => to.extend_from_slice(bytes.as_bytes()),
+        Some(Buffer::Array { header, data, axes }) if axes > 1 => {
+            to.extend_from_slice(&header);
+            to.extend_from_slice(data.as_bytes());
+        }
+        _ => {
+            let cause = format!("frame {number}: {}; expected {IMAGE}{DATASET_IMAGE}", type_name(value));
+            return Err(PyTypeError::new_err(cause));
+        }
+    }
+    Ok(())
+}
+
+/// Prefixes an error about the value of a frame with the number of the frame.
+fn in_frame(py: Python<'_>, number: usize, e: PyErr) -> PyErr {
+    prefixed(py, &format!("frame {number}"), e)
+}
+
 /// Prefixes an error about the value of a field with the name of the field.
 fn in_field(py: Python<'_>, name: &str, e: PyErr) -> PyErr {
-    let message = format!("field '{name}': {}", e.value(py));
+    prefixed(py, &format!("field '{name}'"), e)
+}
+
+/// Prefixes an error about a value with `place`.
+fn prefixed(py: Python<'_>, place: &str, e: PyErr) -> PyErr {
+    let message = format!("{place}: {}", e.value(py));
     let prefixed = match () {
         () if e.is_instance_of::<PyTypeError>(py) => PyTypeError::new_err(message),
         () if e.is_instance_of::<PyValueError>(py) => PyValueError::new_err(message),

@@ -74,11 +74,14 @@ pub(crate) struct Tensor {
     axes: Vec<usize>,
 }
 
-/// The order of axes that views (N, H, W, C) memory as (N, C, H, W).
-const CHANNELS_LAST: [usize; 4] = [0, 3, 1, 2];
-
+/// Returns the order of axes in which users see a field. With `channels_last`, (N, H, W, C) memory
+/// is viewed as (N, C, H, W), and (N, T, H, W, C) memory as (N, T, C, H, W).
 fn visible_axes(axes: usize, channels_last: bool) -> Vec<usize> {
-    if channels_last && axes == CHANNELS_LAST.len() { CHANNELS_LAST.to_vec() } else { (0..axes).collect() }
+    let mut order: Vec<usize> = (0..axes).collect();
+    if channels_last && axes >= 4 {
+        order[axes - 3..].rotate_right(1);
+    }
+    order
 }
 
 impl Tensor {

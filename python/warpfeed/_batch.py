@@ -112,7 +112,8 @@ class _BatchProperties(_other_names.EarlierNames):
         views, channels_last = [], self._delivery.image_axes == (1, 2)
         for image, (x, y, width, height) in zip(images, rects, strict=True):
             rows, columns = slice(y, y + height), slice(x, x + width)
-            views.append(image[rows, columns] if channels_last else image[:, rows, columns])
+            # The frames of a clip come first.
+            views.append(image[..., rows, columns, :] if channels_last else image[..., rows, columns])
         return views
 
     def _images(self) -> Any:
@@ -205,7 +206,11 @@ class Collated(FieldBatch):
 
     def __init__(self, fields: Any, native: Any, absent: Any, delivery: Delivery, field_types: Any) -> None:
         super().__init__(fields, native, absent, delivery)
-        self.field_types, self.image_axes = dict(field_types), delivery.image_axes
+        self.field_types = dict(field_types)
+        height, width = delivery.image_axes
+        # A clip has an axis for its frames.
+        clip = int(getattr(self.field_types.get("image"), "frames", None) is not None)
+        self.image_axes = (height + clip, width + clip)
 
     @property
     def image_size(self) -> tuple[int, int]:

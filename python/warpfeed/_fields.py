@@ -66,12 +66,27 @@ class Image(Arguments):
 
     All images of a sample get the same crop and flip. To load several views of one image, use the
     option ``views`` of the loader.
+
+    Args:
+        of: name of the sample's field; by default, the first field that is named after an image
+            format.
+        frames: makes the field a clip of exactly ``frames`` frames, such as the frames of a video
+            or of a robot's camera. The batch has an array of shape (N, T, H, W, 3) or (N, T, 3, H,
+            W). All frames share one plan: the same crop, resize, flip and effects. A dataset's
+            ``__getitem__`` returns a list of T images in this field. A sample with a different
+            number of frames, or with frames of different sizes, fails. Clips cannot be mixed
+            (MixUp, CutMix) or combined (mosaics, copy-paste).
     """
 
     of: str | None = None
+    frames: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.frames is not None and operator.index(self.frames) < 1:
+            raise ConfigError(f"Image: frames={self.frames}: expected at least 1")
 
     def _describe(self) -> dict[str, Any]:
-        return {"image": {"of": self.of}}
+        return {"image": {"of": self.of, "frames": self.frames}}
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import os
 import struct
 from typing import Any
 
-__all__ = ["field", "image", "mixture", "requested_image"]
+__all__ = ["field", "frames", "image", "mixture", "requested_image"]
 
 #: Suffixes of image files.
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
@@ -78,6 +78,19 @@ def image(value: Any) -> Any:
     if str(getattr(value, "dtype", "")) == "uint8" and (len(shape) == 2 or len(shape) == 3 and shape[2] == 1):
         return value.reshape(shape[0], shape[1], 1).repeat(3, 2)
     return value
+
+
+def frames(value: Any, is_image: bool) -> list[Any] | None:
+    """Returns the images if `value` is a clip: a list or tuple of images, or an array with an
+    additional first axis. Returns None for all other values. `is_image` is whether the name of the
+    field is the name of an image. Lists of arrays in other fields are arrays."""
+    if isinstance(value, (list, tuple)):
+        if not value:
+            return [] if is_image else None
+        encoded = isinstance(value[0], (bytes, bytearray, memoryview)) or _is_pillow_image(value[0])
+        pixels = isinstance(value[0], (str, os.PathLike)) or getattr(value[0], "ndim", 0) in (2, 3)
+        return list(value) if encoded or (is_image and pixels) else None
+    return list(value) if is_image and getattr(value, "ndim", 0) == 4 else None
 
 
 def requested_image(value: Any) -> Any:

@@ -122,7 +122,7 @@ def trim(batch: Any, *, multiple: int = 32) -> Any:
         if isinstance(kind, Mask):
             axes[name] = (1, 2)
         elif isinstance(kind, DenseMap):
-            axes[name] = (1, 2) if kind.channels is None else batch.image_axes
+            axes[name] = (1, 2) if kind.channels is None else batch._delivery.image_axes
         elif isinstance(kind, Boxes):
             if kind.masks:
                 axes[f"{name}.masks"] = (2, 3)
@@ -192,11 +192,13 @@ def _without_crowds(batch: Any, boxes: str, sample: int, count: int, crowd: bool
 
 
 def _channels_first(batch: Any) -> Any:
-    """Returns a view of the images with the shape (N, 3, H, W)."""
+    """Returns a view of the images with the shape (N, 3, H, W), or (N, T, 3, H, W) for clips."""
     images = batch["image"]
-    if batch.image_axes == (2, 3):
+    last = images.ndim - 1
+    if batch.image_axes == (last - 1, last):
         return images
-    return images.permute(0, 3, 1, 2) if hasattr(images, "permute") else images.transpose(0, 3, 1, 2)
+    axes = (*range(last - 2), last, last - 2, last - 1)
+    return images.permute(*axes) if hasattr(images, "permute") else images.transpose(*axes)
 
 
 def _convert_boxes(rows: Any, kind: Boxes, size: tuple[int, int], to: str, to_relative: bool) -> Any:

@@ -213,12 +213,23 @@ impl Part {
 pub(crate) struct Row<'a> {
     part: &'a mut Part,
     row: usize,
+    frame: usize,
 }
 
 impl<'a> Row<'a> {
     /// Returns row `row` of `part`, which must be in the part's range.
     pub(crate) fn new(part: &'a mut Part, row: usize) -> Self {
-        Row { part, row }
+        Row { part, row, frame: 0 }
+    }
+
+    /// Selects the frame of a clip that image fields write.
+    pub(crate) fn at_frame(self, frame: usize) -> Self {
+        Row { frame, ..self }
+    }
+
+    /// Returns the frame of a clip that image fields write; 0 for a single image.
+    pub(crate) fn frame(&self) -> usize {
+        self.frame
     }
 
     pub(crate) fn header(&self) -> &Header {

@@ -59,10 +59,12 @@ pub(crate) enum Origin {
     /// The array is copied unchanged from host span `span`.
     Copied { span: usize },
     /// The array is computed from the images in host span `span`, which are u8 of shape (N,
-    /// `height`, `width`, 3): the effects and the mixing in `records` are applied, and the images
+    /// `height`, `width`, 3), or (N, `frames`, `height`, `width`, 3) for clips: the effects and the mixing in `records` are applied, and the images
     /// are normalized and converted to the field's dtype and to `layout`.
     Converted {
         span: usize,
+        /// Number of images per sample: the frames of a clip, or 1.
+        frames: usize,
         height: usize,
         width: usize,
         layout: Layout,
@@ -213,8 +215,9 @@ impl Spec {
         let (mut computed, mut staging_bytes) = (Vec::new(), 0);
         for (index, array) in self.arrays.iter().enumerate() {
             let to = arrays[index];
-            let step = |from, records: Option<usize>| Step {
+            let step = |from, records: Option<usize>, frames| Step {
                 array: index,
+                frames,
                 from,
                 to,
                 records: records.map(|records| arrays[records]),
@@ -222,12 +225,12 @@ impl Spec {
             match array.origin {
                 Origin::Copied { span } if array.role == Role::Image => copied.push(Upload { span, to }),
                 Origin::Copied { span } => others.push(Upload { span, to }),
-                Origin::Converted { span, height, width, records, .. } => {
+                Origin::Converted { span, frames, height, width, records, .. } => {
                     staged.push(Upload { span, to: staging_bytes });
-                    computed.push(step(At::Staging(staging_bytes), records));
-                    staging_bytes += (self.batch * height * width * 3).next_multiple_of(ALIGN);
+                    computed.push(step(At::Staging(staging_bytes), records, frames));
+                    staging_bytes += (self.batch * frames * height * width * 3).next_multiple_of(ALIGN);
                 }
-                Origin::Shares { labels, records, .. } => computed.push(step(At::Slot(arrays[labels]), records)),
+                Origin::Shares { labels, records, .. } => computed.push(step(At::Slot(arrays[labels]), records, 1)),
             }
         }
         let images = copied.len();
@@ -310,19 +313,23 @@ impl Decoding {
 
 impl Array {
     /// Sets how an image array is produced from host span `span`, which contains u8 images of shape
-    /// (`height`, `width`, 3).
+    /// (`height`, `width`, 3), or clips with the frames as the first axis.
     fn image(mut self, span: usize, target: Target, records: Option<usize>) -> Self {
         let Target { dtype, layout, normalize, retouched } = target;
-        let [height, width, _] = self.field.shape[..] else { panic!("an image on the host has the shape (H, W, 3)") };
+        let [ref clip @ .., height, width, _] = self.field.shape[..] else {
+            panic!("an image on the host has the shape (H, W, 3)")
+        };
+        let (clip, frames) = (clip.to_vec(), clip.iter().product());
         if dtype == Dtype::U8 && layout == Layout::Nhwc && records.is_none() {
             return self;
         }
         self.field.dtype = dtype;
-        self.field.shape = match layout {
-            Layout::Nhwc => vec![height, width, 3],
-            Layout::Nchw => vec![3, height, width],
+        let image = match layout {
+            Layout::Nhwc => [height, width, 3],
+            Layout::Nchw => [3, height, width],
         };
-        self.origin = Origin::Converted { span, height, width, layout, normalize, records, retouched };
+        self.field.shape = [&clip[..], &image].concat();
+        self.origin = Origin::Converted { span, frames, height, width, layout, normalize, records, retouched };
         self
     }
 }
@@ -386,6 +393,8 @@ pub(crate) struct Upload {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) array: usize,
+    /// Number of images per sample.
+    pub(crate) frames: usize,
     pub(crate) from: At,
     pub(crate) to: usize,
     pub(crate) records: Option<usize>,
@@ -465,8 +474,8 @@ mod tests {
         assert_eq!(
             full.computed,
             [
-                Step { array: 0, from: At::Staging(0), to: 0, records },
-                Step { array: 2, from: At::Slot(4352), to: 4608, records },
+                Step { array: 0, frames: 1, from: At::Staging(0), to: 0, records },
+                Step { array: 2, frames: 1, from: At::Slot(4352), to: 4608, records },
             ]
         );
         let plain = spec(Dtype::U8, false).layout();

@@ -127,6 +127,12 @@ pub trait FieldType: Send + Sync + Debug {
         None
     }
 
+    /// Returns the number of frames if the image is a clip, whose frames share one plan
+    /// ([`Image::frames`](super::Image::frames)). By default, it is a single image.
+    fn frames(&self) -> Option<usize> {
+        None
+    }
+
     /// Returns the reader for the field's boxes, which
     /// [`Augment::iou_crop`](crate::Augment::iou_crop) uses. By default, the field has no boxes.
     fn boxes(&self) -> Option<BoxReader> {

@@ -50,6 +50,25 @@ fn check_view(name: &str, view: &Augment, augment: &Augment) -> Result<()> {
     Ok(())
 }
 
+/// Checks the image field `name` if it is a clip. `augment` is the loader's augmentation.
+fn check_clip(name: &str, image: &Image, augment: &Augment) -> Result<()> {
+    let Some(frames) = image.clip() else { return Ok(()) };
+    if frames == 0 {
+        return Err(Error::config(format!("field {name:?} is a clip of 0 frames: expected at least 1")));
+    }
+    if augment.mixes() {
+        return Err(Error::config(format!(
+            "field {name:?} is a clip of {frames} frames, and clips cannot be mixed: remove Augment::mix"
+        )));
+    }
+    if let Some(step) = augment.joins().next() {
+        return Err(Error::config(format!(
+            "field {name:?} is a clip of {frames} frames, which cannot show several samples: remove Augment::{step}"
+        )));
+    }
+    Ok(())
+}
+
 /// A field that [`FieldType::write`] writes.
 pub(crate) struct Member {
     pub(crate) name: String,
@@ -117,7 +136,7 @@ impl Fields {
         for (name, FieldKind(kind)) in fields {
             let span = arrays.len();
             if let FieldWriter::Image(of) = kind.maker() {
-                let image = Image::described(of, kind.augment());
+                let image = Image::described(of, kind.augment(), kind.frames());
                 made.add_image(name, image, &mut arrays, format, (augment, epoch), split)?;
                 continue;
             }
@@ -165,6 +184,7 @@ impl Fields {
         (augment, epoch): (&Augment, u64),
         split: Split,
     ) -> Result<()> {
+        check_clip(name, &image, augment)?;
         if let Some(view) = image.own() {
             check_view(name, view, augment)?;
         } else if self.followed.is_none() {
@@ -172,7 +192,7 @@ impl Fields {
         }
         let size = image.own().unwrap_or(augment).at_epoch(epoch).output_size();
         let (span, gray) = (arrays.len(), format.channels == 1);
-        arrays.extend(image.arrays(name, size)?.into_iter().map(|field| format.array(field)));
+        arrays.extend(image.arrays(name, size)?.into_iter().map(|field| format.array(field, image.clip())));
         let writer = BatchWriter::new(size, format.dtype, format.layout, format.normalize)?;
         let writer = if gray { writer.of_one_channel() } else { writer };
         let name = name.to_owned();
@@ -186,10 +206,11 @@ impl Fields {
         let hidden = |bytes| Field { name: String::new(), dtype: Dtype::U8, shape: vec![bytes] };
         for image in self.images.iter_mut().filter(|_| split.records) {
             image.records = Some(arrays.len());
-            arrays.push((hidden(SampleOps::BYTES), Role::Records { of: image.span }));
+            arrays.push((hidden(SampleOps::BYTES * image.images()), Role::Records { of: image.span }));
         }
         if let Some(Room { bytes, blocks }) = split.decode {
-            for image in &mut self.images {
+            // Workers decode clips.
+            for image in self.images.iter_mut().filter(|image| image.image.clip().is_none()) {
                 image.decoding = Some(arrays.len());
                 arrays.push((hidden(DecodeOps::BYTES), Role::Decoding { of: image.span }));
             }
@@ -364,6 +385,11 @@ impl Fields {
             self.with_boxes().try_for_each(|(name, of)| of.read(name, sample, original, &mut numbers, to).map(drop));
         NUMBERS.set(numbers);
         read
+    }
+
+    /// Returns whether at least one image field is a clip.
+    pub(crate) fn has_clips(&self) -> bool {
+        self.images.iter().any(|field| field.image.clip().is_some())
     }
 
     /// Returns the number of bytes of the largest image as `u8` RGB, or 0 if there are no images.

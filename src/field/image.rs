@@ -11,7 +11,7 @@ use crate::batch::{
 use crate::decode::{Bitstream, Codecs, Grid, Pixels, Size};
 use crate::error::{Error, Result, resize};
 use crate::sampler::Rng;
-use crate::source::Sample;
+use crate::source::{Frames, Sample};
 use crate::transform::{Augment, ImageMut, Mixing, Plan, Resizer, Transform};
 
 /// An image, which is decoded, cropped, resized, flipped, color-adjusted, normalized, erased and
@@ -36,6 +36,7 @@ use crate::transform::{Augment, ImageMut, Mixing, Plan, Resizer, Transform};
 pub struct Image {
     of: Option<String>,
     augment: Option<Augment>,
+    frames: Option<usize>,
 }
 
 impl Image {
@@ -47,7 +48,7 @@ impl Image {
 
     /// Reads the sample's field `name`, which need not be named after an image format.
     pub fn of(name: impl Into<String>) -> Self {
-        Image { of: Some(name.into()), augment: None }
+        Image { of: Some(name.into()), ..Self::default() }
     }
 
     /// Sets an augmentation for this field only, which makes the field a view of the image. A view
@@ -61,10 +62,49 @@ impl Image {
         self
     }
 
-    /// Creates an image field from the values that [`FieldType::maker`] and [`FieldType::augment`]
-    /// return.
-    pub(super) fn described(of: Option<&str>, augment: Option<&Augment>) -> Self {
-        Image { of: of.map(str::to_owned), augment: augment.cloned() }
+    /// Makes the field a clip of exactly `frames` frames, such as the frames of a video or of a
+    /// robot's camera. The array has the shape (N, T, H, W, 3), or (N, T, 3, H, W) with
+    /// [`Layout::Nchw`](crate::Layout::Nchw), where T is the number of frames.
+    ///
+    /// The sample's field contains a list of encoded images ([`Frames`]). All frames share one
+    /// plan: the same crop, resize, flip and effects, and the random numbers of custom transforms.
+    /// Each frame equals the image that the same plan makes of the frame alone. Masks, boxes and
+    /// other fields of the sample follow this plan.
+    ///
+    /// A sample fails if it has a different number of frames, if the frames have different sizes,
+    /// or if one frame cannot be decoded. The error names the field and the frame.
+    ///
+    /// Workers decode clips, even with [`DecodeOn::Gpu`](crate::DecodeOn::Gpu). For batches on a
+    /// device, the device casts, normalizes and transposes the frames, and runs the effects.
+    /// Opening fails if `frames` is 0, or if the loader mixes images, or combines the images of
+    /// several samples.
+    ///
+    /// ```
+    /// use warpfeed::field::Image;
+    /// use warpfeed::source::{Frames, Memory, OwnedSample};
+    /// use warpfeed::{Augment, Loader};
+    ///
+    /// let frame = std::fs::read("datasets/mini/bee/000.jpg")?;
+    /// let clip = OwnedSample::new("episode/0").field("top", Frames::encode(&[&frame, &frame]));
+    /// let loader = Loader::source(Memory::new(vec![clip]))
+    ///     .drop_field("label")
+    ///     .field("image", Image::of("top").frames(2))
+    ///     .augment(Augment::train(64));
+    /// for batch in loader.host()?.epoch(0) {
+    ///     assert_eq!(batch?.images().shape(), [1, 2, 64, 64, 3]);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn frames(mut self, frames: usize) -> Self {
+        self.frames = Some(frames);
+        self
+    }
+
+    /// Creates an image field from the values that [`FieldType::maker`], [`FieldType::augment`] and
+    /// [`FieldType::frames`] return.
+    pub(super) fn described(of: Option<&str>, augment: Option<&Augment>, frames: Option<usize>) -> Self {
+        Image { of: of.map(str::to_owned), augment: augment.cloned(), frames }
     }
 
     /// Returns the augmentation for this field only, if there is one.
@@ -72,8 +112,41 @@ impl Image {
         self.augment.as_ref()
     }
 
-    /// Returns the encoded bytes of the image in `sample`.
-    pub(crate) fn bytes<'a>(&self, sample: &Sample<'a>, codecs: &Codecs) -> Result<&'a [u8]> {
+    /// Returns the number of frames if the field is a clip.
+    pub(crate) fn clip(&self) -> Option<usize> {
+        self.frames
+    }
+
+    /// Returns the encoded bytes of the image in `sample`, or of the first frame. Returns all
+    /// frames, too, if the field, which is called `name`, is a clip.
+    pub(crate) fn encoded<'a>(
+        &self,
+        name: &str,
+        sample: &Sample<'a>,
+        codecs: &Codecs,
+    ) -> Result<(&'a [u8], Option<Frames<'a>>)> {
+        let bytes = self.bytes(sample, codecs)?;
+        let Some(expected) = self.frames else {
+            if let Some(frames) = Frames::matches(bytes).then(|| Frames::read(bytes)) {
+                let frames = frames.map_err(|e| e.settled(&format!("field {name:?}")))?.len();
+                return Err(Error::in_source(format!(
+                    "field {name:?} has {frames} frames, not one image: use Image::frames({frames})"
+                )));
+            }
+            return Ok((bytes, None));
+        };
+        let frames = Frames::read(bytes).map_err(|e| e.settled(&format!("field {name:?}")))?;
+        match frames.get(0).filter(|_| frames.len() == expected) {
+            Some(first) => Ok((first, Some(frames))),
+            None => {
+                let found = frames.len();
+                Err(Error::in_source(format!("field {name:?} has {found} frames: expected {expected}")))
+            }
+        }
+    }
+
+    /// Returns the bytes of the sample's field.
+    fn bytes<'a>(&self, sample: &Sample<'a>, codecs: &Codecs) -> Result<&'a [u8]> {
         let found = match &self.of {
             Some(name) => sample.bytes_named(|have| have == name).map(|field| field.1),
             None => codecs.image(sample).map(|(_, bytes)| bytes),
@@ -116,12 +189,14 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// Converts the array of an image to this format, and adds its role.
-    pub(super) fn array(&self, mut image: Field) -> (Field, Role) {
+    /// Converts the array of an image, or of a clip of `frames` frames, to this format, and adds its
+    /// role.
+    pub(super) fn array(&self, mut image: Field, frames: Option<usize>) -> (Field, Role) {
         image.shape[2] = self.channels;
         if self.layout == Layout::Nchw {
             image.shape.rotate_right(1);
         }
+        image.shape.splice(0..0, frames);
         (Field { dtype: self.dtype, ..image }, Role::Image)
     }
 }
@@ -143,6 +218,10 @@ impl FieldType for Image {
 
     fn augment(&self) -> Option<&Augment> {
         self.augment.as_ref()
+    }
+
+    fn frames(&self) -> Option<usize> {
+        self.frames
     }
 
     fn write(&self, _input: &Input<'_>, _place: &mut RowMut<'_>) -> Result<()> {
@@ -204,7 +283,7 @@ impl ImageField {
     /// otherwise.
     pub(crate) fn unwritten<'i>(&self, image: &'i mut [u8], row: &'i mut Row<'_>) -> &'i mut [u8] {
         if self.is_u8_in_batch(row) && !self.gray {
-            &mut row.bytes(self.span)[..self.rgb_bytes()]
+            &mut self.place(row)[..self.rgb_bytes()]
         } else {
             &mut image[..self.rgb_bytes()]
         }
@@ -238,13 +317,24 @@ impl ImageField {
             }
             if self.is_u8_in_batch(row) {
                 let bytes = self.writer.image_bytes();
-                row.bytes(self.span)[..bytes].copy_from_slice(&image[..bytes]);
+                self.place(row)[..bytes].copy_from_slice(&image[..bytes]);
             }
         }
         Ok(())
     }
 
-    /// Returns the number of bytes of the image as `u8` RGB.
+    /// Returns the bytes of the image in the batch, or of the selected frame of a clip.
+    fn place<'r>(&self, row: &'r mut Row<'_>) -> &'r mut [u8] {
+        let (each, frame) = (self.writer.sample_bytes(), row.frame());
+        &mut row.bytes(self.span)[frame * each..][..each]
+    }
+
+    /// Returns the number of images per sample: the frames of a clip, or 1.
+    pub(super) fn images(&self) -> usize {
+        self.image.frames.unwrap_or(1)
+    }
+
+    /// Returns the number of bytes of the image, or of one frame, as `u8` RGB.
     pub(crate) fn rgb_bytes(&self) -> usize {
         self.writer.image_bytes() * if self.gray { 3 } else { 1 }
     }
@@ -308,7 +398,8 @@ impl ImageField {
     fn write_ops(&self, plan: &Plan, row: &mut Row<'_>) {
         if let Some(records) = self.records {
             let ops = SampleOps::new(&plan.drawn, self.is_retouched_there(plan));
-            ops.write(record(row.bytes(records)));
+            let frame = row.frame();
+            ops.write(record(&mut row.bytes(records)[frame * SampleOps::BYTES..]));
         }
     }
 
@@ -324,15 +415,15 @@ impl ImageField {
         }
         let effects = if self.split.values() { &[][..] } else { &plan.drawn.values[..] };
         if self.writer.is_copy() {
-            self.writer.change(effects, row.bytes(self.span))?;
+            self.writer.change(effects, self.place(row))?;
         } else {
             let pixels = &image[..self.writer.image_bytes()];
-            self.writer.write_changed(UncastImage { pixels, effects }, row.bytes(self.span))?;
+            self.writer.write_changed(UncastImage { pixels, effects }, self.place(row))?;
         }
         Ok(())
     }
 
-    /// Makes the image in row `place` of a full batch black.
+    /// Makes the image in row `place` of a full batch black, or all frames of a clip.
     pub(crate) fn blank(&self, full: &mut Full, place: usize) {
         // A device does not change the pixels of an image if its records are zero.
         for span in self.records.into_iter().chain(self.decoding) {
@@ -340,8 +431,10 @@ impl ImageField {
             full.bytes_mut(span)[place * each..][..each].fill(0);
         }
         let (black, each) = (vec![0; self.writer.image_bytes()], self.writer.sample_bytes());
-        let written = self.writer.write(&black, &mut full.bytes_mut(self.span)[place * each..][..each]);
-        written.expect("the image and its row have the sizes that the writer expects");
+        for frame in place * self.images()..(place + 1) * self.images() {
+            let written = self.writer.write(&black, &mut full.bytes_mut(self.span)[frame * each..][..each]);
+            written.expect("the image and its row have the sizes that the writer expects");
+        }
     }
 
     /// Mixes the images of a full batch, and converts them from `u8` to the loader's format.

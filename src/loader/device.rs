@@ -87,8 +87,8 @@ impl Loader {
         let wanted = decode_on.unwrap_or_default() != DecodeOn::Cpu;
         // Custom transforms run on the host, after all other pixel effects.
         let own = !transforms.is_empty();
-        let images = kinds.iter().filter(|(_, FieldKind(kind))| matches!(kind.maker(), FieldWriter::Image(_)));
-        let augments: Vec<&Augment> = images.map(|(_, FieldKind(kind))| kind.augment().unwrap_or(augment)).collect();
+        let images = || kinds.iter().filter(|(_, FieldKind(kind))| matches!(kind.maker(), FieldWriter::Image(_)));
+        let augments: Vec<&Augment> = images().map(|(_, FieldKind(kind))| kind.augment().unwrap_or(augment)).collect();
         let mut host_only: Vec<_> = augments.iter().flat_map(|augment| augment.without_device_code()).collect();
         host_only.dedup();
         if own && wanted {
@@ -103,7 +103,11 @@ impl Loader {
                 "workers decode all images, because a device resizes only with Interpolation::Bilinear and antialiasing"
             );
         }
-        let decode = !own && resizes && wanted;
+        if let Some((name, _)) = images().find(|(_, FieldKind(kind))| kind.frames().is_some()).filter(|_| wanted) {
+            tracing::warn!("workers decode the frames of field {name:?}, because a device decodes only single images");
+        }
+        let only_clips = images().count() > 0 && images().all(|(_, FieldKind(kind))| kind.frames().is_some());
+        let decode = !own && resizes && wanted && !only_clips;
         let retouch = !own && augments.iter().any(|augment| augment.changes_pixels());
         // The device applies effects on values after normalization. If the images stay `u8` and the
         // host decodes them, the host applies these effects when it writes the image.

@@ -149,10 +149,11 @@ impl Recipe {
         (before, boxes): (&[Shot<'a>], &mut Vec<[f32; 4]>),
     ) -> Result<Shot<'a>> {
         guarded(|| {
-            let bytes = image.bytes(sample, &self.codecs)?;
+            let (bytes, frames) = image.encoded(name, sample, &self.codecs)?;
             let opened = before.iter().find(|image| std::ptr::eq(image.bytes, bytes));
             let opened = opened.and_then(|image| image.opened.as_ref()?.try_clone());
-            let encoded = opened.map_or_else(|| self.codecs.open(bytes), Ok)?;
+            let encoded = opened.map_or_else(|| self.codecs.open(bytes), Ok);
+            let encoded = encoded.map_err(|e| if frames.is_some() { at_frame(name, 0, e) } else { e })?;
             let oriented = encoded.oriented().annotated(self.annotated);
             let rng = self.rng(entry);
             let (augment, mut rng) = match image.own() {
@@ -185,8 +186,27 @@ impl Recipe {
                 rng = own.rng.clone();
             }
             let (tiles, tile) = tile.map_or((1, 0), |(join, tile)| (join.images(), tile));
-            Ok(Shot { tile, tiles, pastes: tiles > 1, ..Shot::new(encoded, plan, rng) })
+            Ok(Shot { frames, tile, tiles, pastes: tiles > 1, ..Shot::new(encoded, plan, rng) })
         })
+    }
+
+    /// Reads the header of frame `frame` of the clip `shot`, which belongs to the field `name`.
+    ///
+    /// # Errors
+    /// If the header is invalid, or if the frame and the first frame have different sizes, because
+    /// then they have no common plan.
+    pub(crate) fn open_frame<'a>(&'a self, name: &str, shot: &Shot<'a>, frame: usize) -> Result<EncodedImage<'a>> {
+        let bytes = shot.frames.and_then(|frames| frames.get(frame)).expect("a frame of the clip");
+        let opened = guarded(|| self.codecs.open(bytes)).map_err(|e| at_frame(name, frame, e))?;
+        let (found, expected) = (opened.size(), shot.plan.oriented.size());
+        if found == expected {
+            return Ok(opened);
+        }
+        Err(Error::decode(format!(
+            "frame {frame} of field {name:?} has {}x{} pixels, and frame 0 has {}x{}: all frames of a clip must have \
+             the same size",
+            found.width, found.height, expected.width, expected.height
+        )))
     }
 
     /// Returns an error if sample `id` exceeds the size limit.
@@ -214,8 +234,14 @@ impl Recipe {
     /// Returns whether the decoder found damage in an image of sample `id`. If it did, logs the
     /// sample.
     pub(crate) fn note_damage(&self, id: u64, key: &str, pixels: &Pixels) -> bool {
+        self.note_damage_at(id, key, pixels, |e| e)
+    }
+
+    /// Like [`note_damage`](Recipe::note_damage). `at` adds the position of the image in the sample
+    /// to the error that is logged.
+    pub(crate) fn note_damage_at(&self, id: u64, key: &str, pixels: &Pixels, at: impl FnOnce(Error) -> Error) -> bool {
         let Some(what) = pixels.damage() else { return false };
-        self.damaged.note(id, || self.at_sample(id, key, Error::decode(what)));
+        self.damaged.note(id, || self.at_sample(id, key, at(Error::decode(what))));
         true
     }
 
@@ -356,6 +382,11 @@ impl Recipe {
         }
         fields.finish(full);
     }
+}
+
+/// Adds the frame of a clip to an error. `name` is the name of the clip's field.
+pub(crate) fn at_frame(name: &str, frame: usize, error: Error) -> Error {
+    error.settled(&format!("frame {frame} of field {name:?}"))
 }
 
 /// Returns the size in bytes of the buffer in which a worker finishes an image. `fields` contains

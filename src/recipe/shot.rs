@@ -3,13 +3,18 @@
 use crate::decode::{EncodedImage, Rect};
 use crate::error::Result;
 use crate::sampler::Rng;
+use crate::source::Frames;
 use crate::transform::Plan;
 
 /// One image of a sample while a worker processes it: a complete image, or one tile of a combined
 /// image.
 pub(crate) struct Shot<'a> {
-    /// The encoded image.
+    /// The encoded image, or the first frame of a clip.
     pub(crate) bytes: &'a [u8],
+    /// All frames, if this is a clip.
+    pub(crate) frames: Option<Frames<'a>>,
+    /// Number of frames that the decoder found to be damaged.
+    pub(crate) damaged_frames: u32,
     /// The opened image. `None` after the image has been decoded, and if it is decoded together
     /// with a different image.
     pub(crate) opened: Option<EncodedImage<'a>>,
@@ -55,6 +60,8 @@ impl<'a> Shot<'a> {
         let (bytes, region) = (encoded.bytes(), plan.region);
         Shot {
             bytes,
+            frames: None,
+            damaged_frames: 0,
             opened: Some(encoded),
             encoded: bytes.len(),
             region,
@@ -128,6 +135,13 @@ pub(crate) fn share(images: &mut [Shot<'_>], room: u64) {
             (image.with, image.ns, all) = (Some(with), Some(0), then);
         }
     }
+}
+
+/// Returns the number of distinct damaged frames of clips among the images of a sample.
+pub(crate) fn damaged_frames(images: &[Shot<'_>]) -> u32 {
+    let clips = || images.iter().filter(|image| image.damaged_frames > 0);
+    let first = |(number, image): (usize, &Shot<'_>)| !clips().take(number).any(|before| before.shows_the_same(image));
+    clips().enumerate().filter(|&(number, image)| first((number, image))).map(|(_, image)| image.damaged_frames).sum()
 }
 
 /// Returns the number of distinct damaged source images among the images of a sample.

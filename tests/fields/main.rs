@@ -15,6 +15,7 @@ mod annotated_batches;
 mod annotations_follow;
 mod batch;
 mod boxes;
+mod clips;
 mod geometry;
 mod labels;
 mod mask_values;

@@ -12,6 +12,7 @@ mod require;
 mod warnings;
 
 mod batches;
+mod clips;
 mod decode;
 mod decoder;
 mod joined;

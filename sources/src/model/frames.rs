@@ -1,6 +1,6 @@
 //! [`Frames`]: several encoded images in one field of a sample.
 
-use crate::error::{Error, Result};
+use crate::error::Error;
 
 /// Signature and version of a list of frames.
 const SIGNATURE: [u8; 8] = *b"\x93FRAMES\x01";
@@ -45,15 +45,38 @@ impl<'a> Frames<'a> {
     pub fn encode<B: AsRef<[u8]>>(frames: &[B]) -> Vec<u8> {
         let bytes: usize = frames.iter().map(|frame| frame.as_ref().len()).sum();
         let mut to = Vec::with_capacity(HEADER + frames.len() * END + bytes);
-        to.extend(SIGNATURE);
-        to.extend(u32::try_from(frames.len()).expect("fewer than 2^32 frames").to_le_bytes());
-        let mut end = 0;
-        for frame in frames {
-            end += frame.as_ref().len() as u64;
-            to.extend(end.to_le_bytes());
-        }
-        frames.iter().for_each(|frame| to.extend(frame.as_ref()));
+        let added = Self::append(&mut to, frames.len(), |frame, to| {
+            to.extend(frames[frame].as_ref());
+            Ok::<(), std::convert::Infallible>(())
+        });
+        let Ok(()) = added;
         to
+    }
+
+    /// Appends the content of a field with `count` frames to `to`. `add` appends the encoded image
+    /// of the frame with the given index.
+    ///
+    /// # Errors
+    /// The first error that `add` returns.
+    ///
+    /// # Panics
+    /// If there are more than `u32::MAX` frames, or if `add` shortens its buffer.
+    pub fn append<E>(
+        to: &mut Vec<u8>,
+        count: usize,
+        mut add: impl FnMut(usize, &mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        to.extend(SIGNATURE);
+        to.extend(u32::try_from(count).expect("fewer than 2^32 frames").to_le_bytes());
+        let table = to.len();
+        let data = table + count * END;
+        to.resize(data, 0);
+        for frame in 0..count {
+            add(frame, to)?;
+            let end = to.len().checked_sub(data).expect("`add` only appends") as u64;
+            to[table + frame * END..][..END].copy_from_slice(&end.to_le_bytes());
+        }
+        Ok(())
     }
 
     /// Returns whether `bytes` starts with the signature of a list of frames.
@@ -66,7 +89,7 @@ impl<'a> Frames<'a> {
     /// # Errors
     /// If `bytes` does not start with the signature, has a different version, is truncated, has
     /// bytes after the last frame, or if a frame ends before it starts.
-    pub fn read(bytes: &'a [u8]) -> Result<Self> {
+    pub fn read(bytes: &'a [u8]) -> Result<Self, Error> {
         if !Self::matches(bytes) {
             let shown = &bytes[..bytes.len().min(8)];
             return Err(Error::decode(format!(

@@ -363,7 +363,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                 At::Slot(at) => slot.offset + at,
             };
             let (to, records) = (slot.offset + step.to, step.records.map(|at| slot.offset + at));
-            let job = Job { array: step.array, from, to, records, count: info.len() };
+            let job = Job { array: step.array, from, to, records, count: info.len() * step.frames };
             gpu.compute(&self.convert, memory, &self.kernels[info.header.form], job)?;
         }
         gpu.record(&time.end, &self.convert)?;

@@ -8,7 +8,7 @@ use arrayvec::ArrayVec;
 
 use super::meter::{Meter, Timed};
 use crate::batch::{DecodeOps, Part, Row};
-use crate::decode::{self, Bitstream, EncodedImage, Job, MAX_GROUP, MAX_PLANNED, Pixels};
+use crate::decode::{Bitstream, EncodedImage, Job, MAX_GROUP, MAX_PLANNED, Pixels};
 use crate::engine::reading::Fetched;
 use crate::engine::settings::Share;
 use crate::engine::state::Run;
@@ -20,10 +20,6 @@ use crate::source::Sample;
 use crate::trace::{Stage, StageMap, nanos};
 use crate::transform::{Plan, Resizer, TILES};
 
-/// Largest decoded image, in bytes, for which the pixels alone count as memory use. Decoders
-/// estimate the use of larger images. If a worker's own share cannot hold eight images of this
-/// size, decoders estimate the use of every image.
-const SMALL_IMAGE_BYTES: u64 = 1 << 20;
 /// Minimum size of decoded pixels, in bytes, and of its ratio to the average, for which idle workers
 /// help to decode an image. If all images are large, the workers have enough to do, and the rows
 /// that two bands share would cost time.
@@ -102,19 +98,6 @@ impl<'a> Group<'a> {
             (taken, own)
         })
     }
-}
-
-/// Returns how many of the first `samples` fit into a worker's own share together.
-pub(super) fn fitting(samples: &[ReadSample<'_>], share: Share) -> usize {
-    let mut sum = 0_usize;
-    samples
-        .iter()
-        .take_while(|taken| {
-            // Saturate, because a custom codec may return any estimate.
-            sum = sum.saturating_add(taken.memory);
-            sum <= share.decode
-        })
-        .count()
 }
 
 /// Fills one part of a batch with a worker's buffers.
@@ -238,7 +221,9 @@ impl<'a> PartFiller<'a> {
 
     /// Returns how many samples can be decoded together if each image has up to `tiles` tiles.
     fn max_samples(&self, tiles: usize) -> usize {
-        (MAX_PLANNED / (tiles * self.images().max(1))).clamp(1, MAX_GROUP)
+        // The frames of a clip use the buffers that the images of one sample leave.
+        let most = if self.recipe.any_fields().has_clips() { 1 } else { MAX_GROUP };
+        (MAX_PLANNED / (tiles * self.images().max(1))).clamp(1, most)
     }
 
     /// Plans the images of a sample. Returns the memory, in bytes, that decoding the images and
@@ -250,9 +235,7 @@ impl<'a> PartFiller<'a> {
         partners: Option<&Partners>,
         group: &mut Group<'a>,
     ) -> Result<(usize, Option<Box<Plan>>)> {
-        // Codecs' scratch memory matters only if memory is scarce.
         let share = self.run.scratch.share();
-        let ample = share.decode as u64 >= SMALL_IMAGE_BYTES * MAX_GROUP as u64;
         let epoch = self.part.header().epoch;
         let (fields, first) = (&self.recipe.any_fields().images, group.shots.len());
         for (index, field) in fields.iter().enumerate() {
@@ -268,13 +251,14 @@ impl<'a> PartFiller<'a> {
                 plan(other, tile).map_err(|e: Error| e.at_sample(*id, other.key()))?;
             }
         }
+        let clips = self.plan_clips(&mut group.shots[first..])?;
         // A device decodes images one at a time.
         if self.leaves != Leave::All {
             recipe::share(&mut group.shots[first..], share.decode as u64);
         }
         // `copied` is the maximum, not the sum, because images are copied for the device one at a
         // time.
-        let (mut memory, mut copied) = (0, 0);
+        let (mut memory, mut copied) = (clips, 0);
         let alone = fields.len() == 1 && others.is_empty();
         for shot in &mut group.shots[first..] {
             self.choose(shot, alone);
@@ -282,10 +266,7 @@ impl<'a> PartFiller<'a> {
             if encoded.is_plain_jpeg() {
                 self.meter.counts().plain_jpegs.bump();
             }
-            let all = encoded.size().area().saturating_mul(3);
-            let one = if ample && all <= SMALL_IMAGE_BYTES { all } else { encoded.memory(shot.region) };
-            let one = if self.recipe.strict { one.saturating_add(encoded.check_memory()) } else { one };
-            memory = usize::saturating_add(memory, usize::try_from(one).unwrap_or(usize::MAX));
+            memory = memory.saturating_add(self.decoding_memory(encoded, shot.region));
             if shot.leaves && others.is_empty() && fields[shot.field].may_be_left() {
                 copied = copied.max(encoded.bitstream_memory(shot.plan.region, self.part.encoded_room()));
             }
@@ -411,7 +392,9 @@ impl<'a> PartFiller<'a> {
         }
         let PartFiller { recipe, pasted, part, meter, .. } = self;
         let (row, fields) = (taken.row, recipe.fields_of(part.header()));
-        part.meta(row).damaged = recipe::damaged(shots);
+        let damaged_frames = recipe::damaged_frames(shots);
+        part.meta(row).damaged = recipe::damaged(shots) + damaged_frames;
+        part.meta(row).damaged_frames = damaged_frames;
         let (plan, tiles) = recipe.shown(shots, &taken.others);
         let plan = plan.or(taken.field_plan.as_deref());
         let image = |plan: &Plan| recipe.part_with_image(plan, (!tiles.is_empty() && !pastes, pastes));
@@ -441,6 +424,10 @@ impl<'a> PartFiller<'a> {
     /// Transforms image `index` of a sample. Writes the output image if this was the last of its
     /// tiles. `first` is the index of the sample's first image in the group.
     fn image(&mut self, taken: &mut ReadSample<'a>, shots: &mut [Shot<'a>], index: usize, first: usize) -> Result<()> {
+        if shots[index].frames.is_some() {
+            let used = first + shots.len();
+            return self.clip(taken, &mut shots[index], used);
+        }
         let PartFiller { recipe, pixels, image, resizer, pasted, part, meter, .. } = self;
         let with = shots[index].with.unwrap_or(index);
         let (apart, bytes) = (shots[with].apart, shots[with].bytes);
@@ -473,26 +460,5 @@ impl<'a> PartFiller<'a> {
     fn entry(&self, row: usize) -> (u64, Entry) {
         let header = self.part.header();
         (header.epoch, header.entries[row])
-    }
-
-    /// Frees the pixel buffers and the scratch memory of the decoders.
-    pub(super) fn release(&mut self) {
-        self.pixels.iter_mut().for_each(Pixels::release);
-        self.bitstream.keep(0);
-        decode::release();
-    }
-
-    /// Frees all pixel buffers if decoding `samples` into them would exceed the worker's own share.
-    pub(super) fn make_room(&mut self, samples: &[ReadSample<'_>]) {
-        let kept = |pixels: &[Pixels]| pixels.iter().map(Pixels::capacity).sum::<usize>();
-        let (mut sum, mut rest) = (0_usize, &self.pixels[..]);
-        for taken in samples {
-            let (own, others) = rest.split_at(taken.shot_count);
-            sum = sum.saturating_add(kept(own).max(taken.memory));
-            rest = others;
-        }
-        if sum.saturating_add(kept(rest)) > self.run.scratch.share().decode {
-            self.pixels.iter_mut().for_each(Pixels::release);
-        }
     }
 }

@@ -74,7 +74,8 @@ impl<'a> Meter<'a> {
         }
     }
 
-    fn add_time(&self, stage: Stage, sample: &mut Timed<'_>, ns: u64, bytes: usize) {
+    /// Adds the time `ns` in which `stage` of `sample` produced `bytes` bytes.
+    pub(super) fn add_time(&self, stage: Stage, sample: &mut Timed<'_>, ns: u64, bytes: usize) {
         sample.ns[stage] += ns;
         self.counters.worker(self.worker).spent(stage, ns, bytes);
     }
@@ -112,6 +113,12 @@ impl<'a> Meter<'a> {
                 }
             }
         }
+    }
+
+    /// Adds the time `ns` to a stage of `sample` that is counted separately.
+    pub(super) fn add_more_time(&self, stage: Stage, sample: &mut Timed<'_>, ns: u64) {
+        sample.ns[stage] += ns;
+        self.counters.worker(self.worker).spent_more(stage, ns);
     }
 
     /// Returns the counters of the worker.

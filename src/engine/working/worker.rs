@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use arrayvec::ArrayVec;
 
-use super::filler::{Leave, PartFiller, fitting};
+use super::filler::{Leave, PartFiller};
 use super::meter::Meter;
+use super::room::fitting;
 use super::task::{Redecode, Task};
 use crate::batch::{Full, Part};
 use crate::decode::{self, Bitstream, MAX_GROUP, MAX_IMAGES, MAX_PLANNED, Pixels, Rect};
@@ -76,7 +77,7 @@ impl Worker {
             let meta = part.meta(row);
             meta.key.clear();
             meta.clear_texts();
-            (meta.damaged, meta.replaced) = (0, None);
+            (meta.damaged, meta.damaged_frames, meta.replaced) = (0, 0, None);
             meta.shown = Rect::default();
         });
         // User code is guarded separately, so a panic here is a bug or comes from the user's
@@ -165,11 +166,12 @@ impl Worker {
         recipe.check_length(&sample, entry.sample)?;
         // Mosaics, which need several source samples, are never decoded on the device, so only this
         // sample has to be read. All of its images are decoded again, including images that a
-        // worker had decoded, so the count of damaged images starts over.
-        part.meta(row).damaged = 0;
+        // worker had decoded, so the count of damaged images starts over. Only clips keep the frames
+        // that a worker decoded.
+        part.meta(row).damaged = part.meta(row).damaged_frames;
         let buffer = share.excess_buffer(sample.memory());
         let mut damaged = ArrayVec::<&[u8], MAX_IMAGES>::new();
-        for field in &recipe.fields_of(part.header()).images {
+        for field in recipe.fields_of(part.header()).images.iter().filter(|field| field.image.clip().is_none()) {
             let shot = recipe.plan(field.described(), &sample, (epoch, &entry), None, (&[], boxes));
             let Shot { bytes, opened, plan, .. } = shot.map_err(|e| recipe.at_sample(entry.sample, sample.key(), e))?;
             let mut encoded = opened.expect("the image was only just opened, so nothing has taken it yet");

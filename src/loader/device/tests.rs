@@ -28,6 +28,7 @@ use crate::warnings::Warnings;
 
 mod batches;
 mod borders;
+mod clips;
 mod failures;
 mod joins;
 mod memory;

@@ -1,0 +1,167 @@
+"""Promise: ``Image(frames=T)`` delivers T frames of a sample that share one plan. ``__getitem__`` of
+a dataset returns a list of T images. Each frame has the bits of the same image loaded alone."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from warpfeed import Augment, ConfigError, Image, Loader, Mask, Mix, WarpfeedError, collate
+
+OPTIONS: dict[str, Any] = {"batch_size": 4, "shuffle": True, "seed": 3, "output": "numpy"}
+
+
+def pixels(clip: int, frame: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng((clip, frame)).integers(0, 256, (40 + clip, 50, 3), np.uint8)
+
+
+class Clips:
+    """Eight clips. ``as_list`` makes the value of the field from the frames of a clip."""
+
+    def __init__(self, count: int, as_list: Any = list, name: str = "image") -> None:
+        self.count, self.as_list, self.name = count, as_list, name
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {self.name: self.as_list([pixels(index, frame) for frame in range(self.count)]), "label": index}
+
+
+class Frame:
+    """Frame ``frame`` of each clip."""
+
+    def __init__(self, frame: int) -> None:
+        self.frame = frame
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        return pixels(index, self.frame), index
+
+
+def frames(count: int) -> dict[str, Any]:
+    return {"fields": {"image": Image(frames=count)}}
+
+
+def encoded(array: Any) -> bytes:
+    """Encodes an image as BMP, whose rows run from bottom to top and have a multiple of four bytes."""
+    height, width, _ = array.shape
+    rows = np.pad(array[::-1, :, ::-1].reshape(height, width * 3), ((0, 0), (0, -width * 3 % 4)))
+    words = [54 + rows.size, 0, 54, 40, width, height, 1 | 24 << 16, 0, rows.size, 2835, 2835, 0, 0]
+    return b"BM" + struct.pack("<13I", *words) + rows.tobytes()
+
+
+@pytest.mark.parametrize("count", [1, 3, 10])
+@pytest.mark.parametrize("layout", ["nhwc", "nchw", "channels_last"])
+def test_each_frame_equals_the_image_loaded_alone(count: int, layout: str) -> None:
+    options = {**OPTIONS, "augment": Augment.train(24), "layout": layout}
+    alone = [[images for images, _ in Loader(Frame(frame), **options)] for frame in range(count)]
+    for workers in (1, 3):
+        for number, (images, labels) in enumerate(Loader(Clips(count), **frames(count), num_workers=workers, **options)):
+            shape = (24, 24, 3) if layout == "nhwc" else (3, 24, 24)
+            assert images.shape == (4, count, *shape) and len(labels) == 4
+            assert all(np.array_equal(images[:, frame], alone[frame][number]) for frame in range(count))
+
+
+def test_frames_are_what_a_single_image_may_be(tmp_path: Path) -> None:
+    def paths(images: list[Any]) -> list[Path]:
+        files = [tmp_path / f"{hash(image.tobytes())}.bmp" for image in images]
+        for image, file in zip(images, files, strict=True):
+            file.write_bytes(encoded(image))
+        return files
+
+    options = {**OPTIONS, "augment": Augment.eval(40, 32)}
+    expected = [images for images, _ in Loader(Clips(2), **frames(2), **options)]
+    for as_list in (tuple, np.stack, lambda images: [encoded(images[0]), images[1]], paths):
+        found = [images for images, _ in Loader(Clips(2, as_list), **frames(2), **options)]
+        assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True)), as_list
+    # Other names are names of clips if the frames are encoded.
+    files = Clips(2, lambda images: [encoded(image) for image in images], "top")
+    batches = Loader(files, fields={"image": Image("top", frames=2)}, **options)
+    assert all(np.array_equal(a, b) for (a, _), b in zip(batches, expected, strict=True))
+
+
+def test_torch_tensors_are_frames(torch: Any) -> None:
+    options = {**OPTIONS, "augment": Augment.eval(40, 32), "output": "torch", "normalize": "imagenet"}
+
+    def as_tensor(images: list[Any]) -> Any:
+        return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2)
+
+    first = next(iter(Loader(Clips(3), **frames(3), **options)))
+    second = next(iter(Loader(Clips(3, as_tensor), **frames(3), **options)))
+    assert first[0].shape == (4, 3, 3, 32, 32) and torch.equal(first[0], second[0])
+
+
+def test_a_tuple_of_a_clip_and_a_label() -> None:
+    class Pairs(Frame):
+        def __getitem__(self, index: int) -> Any:
+            return [pixels(index, 0), pixels(index, 1)], index
+
+    for images, labels in Loader(Pairs(0), **frames(2), **OPTIONS):
+        assert images.shape[:2] == (4, 2) and labels.dtype == np.int64
+
+
+def test_several_cameras_and_a_mask() -> None:
+    class Robot(Frame):
+        def __getitem__(self, index: int) -> Any:
+            gray = [np.repeat(pixels(index, frame)[:, :, :1], 3, 2) for frame in range(3)]
+            return {"top.img": gray[:2], "wrist.img": gray[1:], "mask": gray[1][:, :, 0], "action": [0.5, index]}
+
+    augment = Augment.center_crop(20).flip(0.5).vertical_flip(0.5)
+    fields = {"image": Image("top.img", frames=2), "wrist": Image("wrist.img", frames=2), "mask": Mask("u8")}
+    for batch in Loader(Robot(0), fields=fields, augment=augment, drop_field=["label"], **OPTIONS):
+        assert np.array_equal(batch["image"][:, 1], batch["wrist"][:, 0])
+        assert np.array_equal(batch["image"][:, 1, :, :, 0], batch["mask"])
+
+
+def test_wrong_clips_are_errors() -> None:
+    def error(data: Any, count: int = 2) -> str:
+        with pytest.raises(WarpfeedError) as raised:
+            list(Loader(data, **frames(count), **{**OPTIONS, "shuffle": False}))
+        return str(raised.value)
+
+    assert "sample 0 (0): source: field \"image\" has 3 frames: expected 2" in error(Clips(3))
+    assert "field \"image\" has 0 frames: expected 2" in error(Clips(0))
+    single = error(Frame(0))
+    assert "field \"image\": not a list of frames" in single and "expected a list of images" in single
+    assert "frame 1 of field \"image\"" in error(Clips(2, lambda images: [encoded(images[0]), b"no image"]))
+    assert "frame 1 of field \"image\" has 30x20 pixels, and frame 0 has 50x40" in error(
+        Clips(2, lambda images: [images[0], images[1][:20, :30]])
+    )
+    assert "frame 1: int; expected the bytes" in error(Clips(2, lambda images: [images[0], 5]))
+    with pytest.raises(WarpfeedError, match=r"has 2 frames, not one image: use Image\(frames=2\)"):
+        list(Loader(Clips(2), **OPTIONS))
+
+
+def test_wrong_options_are_refused() -> None:
+    with pytest.raises(ConfigError, match="frames=0: expected at least 1"):
+        Image(frames=0)
+    with pytest.raises(TypeError):
+        Image(frames=1.5)  # type: ignore[arg-type]
+    mixed = Augment.train(16).mix(Mix.mixup(0.2))
+    with pytest.raises(ConfigError, match="clips cannot be mixed"):
+        Loader(Clips(2), **frames(2), augment=mixed, soft_labels=(8, 0.0), **OPTIONS)
+
+
+def test_collate_and_unpadded_know_the_axis_of_frames() -> None:
+    seen = []
+    for layout in ("nhwc", "nchw"):
+        options = {**OPTIONS, "layout": layout, "augment": Augment.own_size(64, 64)}
+        trimmed = Loader(Clips(2), **frames(2), collate=lambda batch: collate.trim(batch, multiple=1), **options)
+        for batch, (images, _) in zip(trimmed, Loader(Clips(2), **frames(2), **options), strict=True):
+            height, width = max(40 + int(label) for label in batch["label"]), 50
+            index = (..., slice(height), slice(width), slice(None)) if layout == "nhwc" else (
+                ..., slice(height), slice(width))  # fmt: skip
+            assert np.array_equal(batch["image"], images[index])
+        pixel_values = next(iter(Loader(Clips(2), **frames(2), collate=collate.hf, **options)))["pixel_values"]
+        seen.append(pixel_values)
+        batch = next(iter(Loader(Clips(2), **frames(2), drop_field=["label"], **options)))
+        label = next(iter(Loader(Clips(2), **frames(2), **options)))[1][0]
+        first = batch.unpadded[0] if layout == "nhwc" else np.moveaxis(batch.unpadded[0], 1, -1)
+        assert np.array_equal(first, np.stack([pixels(int(label), frame) for frame in range(2)]))
+    assert seen[0].shape == (4, 2, 3, 64, 64) and np.array_equal(*seen)

@@ -1,0 +1,156 @@
+//! Decodes, transforms and writes the frames of clips. All frames of a clip share one plan.
+//!
+//! A worker decodes up to eight frames at a time, so that decoders can interleave them, and reuses
+//! the buffers for the next ones. Therefore, the memory does not depend on the length of a clip.
+
+use std::ops::Range;
+
+use arrayvec::ArrayVec;
+
+use super::filler::{PartFiller, ReadSample};
+use crate::batch::Row;
+use crate::decode::{EncodedImage, Job, MAX_GROUP};
+use crate::error::{Result, guarded};
+use crate::field::ImageField;
+use crate::recipe::{Recipe, Shot, at_frame};
+use crate::trace::Stage;
+
+/// Divides the frames of a clip into groups of similar size, which are decoded together.
+fn groups(frames: usize) -> impl Iterator<Item = Range<usize>> {
+    let each = frames.div_ceil(frames.div_ceil(MAX_GROUP).max(1)).max(1);
+    (0..frames).step_by(each).map(move |start| start..frames.min(start + each))
+}
+
+impl<'a> PartFiller<'a> {
+    /// Returns the memory, in bytes, that decoding the clips among `shots` requires, and takes the
+    /// clips out of the decoding of single images.
+    pub(super) fn plan_clips(&self, shots: &mut [Shot<'a>]) -> Result<usize> {
+        let mut most = 0;
+        for shot in shots {
+            let Some(frames) = shot.frames else { continue };
+            let first = shot.opened.take().expect("the first frame was only just opened");
+            // Clips are decoded one after the other.
+            most = most.max(self.clip_memory(&first, frames.len(), shot)?);
+            shot.skip();
+            shot.ns = Some(0);
+        }
+        Ok(most)
+    }
+
+    /// Returns the memory, in bytes, that decoding a group of frames of `shot` requires. `first` is
+    /// the first frame.
+    fn clip_memory(&self, first: &EncodedImage<'_>, frames: usize, shot: &Shot<'a>) -> Result<usize> {
+        let pixels = first.size().area().saturating_mul(3);
+        let name = &self.recipe.any_fields().images[shot.field].name;
+        let mut most = 0;
+        for group in groups(frames) {
+            // All frames have the same size, so they need the same memory if only pixels count.
+            let memory = if self.counts_pixels(pixels) {
+                self.decoding_memory(first, shot.region).saturating_mul(group.len())
+            } else {
+                group.into_iter().try_fold(0_usize, |sum, frame| -> Result<usize> {
+                    let encoded = self.recipe.open_frame(name, shot, frame)?;
+                    Ok(sum.saturating_add(self.decoding_memory(&encoded, shot.region)))
+                })?
+            };
+            most = most.max(memory);
+        }
+        Ok(most)
+    }
+
+    /// Decodes, transforms and writes the frames of the clip `shot`. The first `used` pixel buffers
+    /// contain other images of the sample.
+    pub(super) fn clip(&mut self, taken: &mut ReadSample<'a>, shot: &mut Shot<'a>, used: usize) -> Result<()> {
+        let recipe = self.recipe;
+        let field = &recipe.fields_of(self.part.header()).images[shot.field];
+        let frames = shot.frames.map_or(0, |frames| frames.len());
+        for group in groups(frames) {
+            self.meter.enter(Stage::Decode, taken.timed.id);
+            self.decode_frames(taken, field, shot, used, group.clone())?;
+            self.write_frames(taken, field, shot, used, group)?;
+        }
+        Ok(())
+    }
+
+    /// Decodes the frames `group` into the pixel buffers from index `used` on.
+    fn decode_frames(
+        &mut self,
+        taken: &mut ReadSample<'a>,
+        field: &ImageField,
+        shot: &mut Shot<'a>,
+        used: usize,
+        group: Range<usize>,
+    ) -> Result<()> {
+        let (recipe, name) = (self.recipe, &*field.name);
+        let mut opened = ArrayVec::<EncodedImage<'a>, MAX_GROUP>::new();
+        for frame in group.clone() {
+            let mut encoded = recipe.open_frame(name, shot, frame)?;
+            if recipe.strict {
+                Recipe::refuse_damage(&mut encoded).map_err(|e| at_frame(name, frame, e))?;
+            }
+            opened.push(encoded);
+        }
+        self.make_room_for(&opened, taken.memory, shot, used);
+        let buffers = &mut self.pixels[used..];
+        let jobs = opened.into_iter().zip(buffers.iter_mut());
+        let mut jobs: ArrayVec<Job<'_>, MAX_GROUP> =
+            jobs.map(|(encoded, pixels)| Job::new(encoded, shot.region, pixels)).collect();
+        Recipe::decode(&mut jobs);
+        let results: ArrayVec<Result<()>, MAX_GROUP> = jobs.into_iter().map(|job| job.result).collect();
+        let ns = self.meter.lap() / group.len() as u64;
+        for ((frame, result), pixels) in group.zip(results).zip(buffers.iter()) {
+            result.map_err(|e| at_frame(name, frame, e))?;
+            let (id, key) = (taken.timed.id, taken.timed.key);
+            let damaged = recipe.note_damage_at(id, key, pixels, |e| at_frame(name, frame, e));
+            shot.damaged_frames += u32::from(damaged);
+            self.meter.add_time(Stage::Decode, &mut taken.timed, ns, pixels.data().len());
+        }
+        Ok(())
+    }
+
+    /// Transforms the decoded frames `group`, and writes them to the batch.
+    fn write_frames(
+        &mut self,
+        taken: &mut ReadSample<'a>,
+        field: &ImageField,
+        shot: &mut Shot<'a>,
+        used: usize,
+        group: Range<usize>,
+    ) -> Result<()> {
+        let PartFiller { recipe, pixels, image, resizer, part, meter, .. } = self;
+        for (frame, pixels) in group.zip(&pixels[used..]) {
+            meter.enter(Stage::Transform, taken.timed.id);
+            // Each frame uses the same random numbers.
+            let (mut rng, mut row) = (shot.rng.clone(), Row::new(part, taken.row).at_frame(frame));
+            let transformed = guarded(|| {
+                let scratch = (&mut **resizer, &mut **image);
+                field.transform(pixels, &shot.plan, &mut rng, &recipe.transforms, scratch, &mut row)
+            });
+            transformed.map_err(|e| at_frame(&field.name, frame, e))?;
+            let ns = meter.lap();
+            meter.add_time(Stage::Transform, &mut taken.timed, ns, field.rgb_bytes());
+            meter.enter(Stage::Write, taken.timed.id);
+            guarded(|| field.write(image, &shot.plan, &mut row))?;
+            let ns = meter.lap();
+            meter.add_more_time(Stage::Write, &mut taken.timed, ns);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_decoded_in_even_groups() {
+        let lengths = |frames| groups(frames).map(|group| group.len()).collect::<Vec<_>>();
+        assert_eq!(lengths(1), [1]);
+        assert_eq!(lengths(8), [8]);
+        assert_eq!(lengths(9), [5, 4]);
+        assert_eq!(lengths(17), [6, 6, 5]);
+        for frames in 1..100 {
+            assert!(groups(frames).flatten().eq(0..frames), "{frames}");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The memory of a worker's buffers: estimates what decoding requires, and frees buffers that would
+//! exceed it.
+
+use super::filler::{PartFiller, ReadSample};
+use crate::decode::{self, EncodedImage, MAX_GROUP, Pixels, Rect};
+use crate::engine::settings::Share;
+use crate::recipe::Shot;
+
+/// Largest decoded image, in bytes, for which the pixels alone count as memory use. Decoders
+/// estimate the use of larger images. If a worker's own share cannot hold eight images of this
+/// size, decoders estimate the use of every image.
+const SMALL_IMAGE_BYTES: u64 = 1 << 20;
+
+/// Returns how many of the first `samples` fit into a worker's own share together.
+pub(super) fn fitting(samples: &[ReadSample<'_>], share: Share) -> usize {
+    let mut sum = 0_usize;
+    samples
+        .iter()
+        .take_while(|taken| {
+            // Saturate, because a custom codec may return any estimate.
+            sum = sum.saturating_add(taken.memory);
+            sum <= share.decode
+        })
+        .count()
+}
+
+impl PartFiller<'_> {
+    /// Returns the memory, in bytes, that decoding `region` of an image requires.
+    pub(super) fn decoding_memory(&self, encoded: &EncodedImage<'_>, region: Rect) -> usize {
+        let all = encoded.size().area().saturating_mul(3);
+        let one = if self.counts_pixels(all) { all } else { encoded.memory(region) };
+        let one = if self.recipe.strict { one.saturating_add(encoded.check_memory()) } else { one };
+        usize::try_from(one).unwrap_or(usize::MAX)
+    }
+
+    /// Returns whether the pixels alone count as the memory that decoding an image of `bytes` bytes
+    /// requires. Codecs' scratch memory matters only if memory is scarce.
+    pub(super) fn counts_pixels(&self, bytes: u64) -> bool {
+        let ample = self.run.scratch.share().decode as u64 >= SMALL_IMAGE_BYTES * MAX_GROUP as u64;
+        ample && bytes <= SMALL_IMAGE_BYTES
+    }
+
+    /// Frees the pixel buffers and the scratch memory of the decoders.
+    pub(super) fn release(&mut self) {
+        self.pixels.iter_mut().for_each(Pixels::release);
+        self.bitstream.keep(0);
+        decode::release();
+    }
+
+    /// Frees all pixel buffers if decoding `samples` into them would exceed the worker's own share.
+    pub(super) fn make_room(&mut self, samples: &[ReadSample<'_>]) {
+        let kept = |pixels: &[Pixels]| pixels.iter().map(Pixels::capacity).sum::<usize>();
+        let (mut sum, mut rest) = (0_usize, &self.pixels[..]);
+        for taken in samples {
+            let own = if self.recipe.any_fields().has_clips() { rest.len() } else { taken.shot_count };
+            let (own, others) = rest.split_at(own);
+            sum = sum.saturating_add(kept(own).max(taken.memory));
+            rest = others;
+        }
+        if sum.saturating_add(kept(rest)) > self.run.scratch.share().decode {
+            self.pixels.iter_mut().for_each(Pixels::release);
+        }
+    }
+
+    /// Frees the buffers of frames if decoding `opened` into them could exceed both the `memory`
+    /// bytes of the sample and the worker's own share.
+    pub(super) fn make_room_for(&mut self, opened: &[EncodedImage<'_>], memory: usize, shot: &Shot<'_>, used: usize) {
+        let needed = |index: usize| opened.get(index).map_or(0, |encoded| self.decoding_memory(encoded, shot.region));
+        let (other, frames) = self.pixels.split_at(used);
+        let other: usize = other.iter().map(Pixels::capacity).sum();
+        let frames = frames.iter().enumerate().map(|(index, pixels)| pixels.capacity().max(needed(index)));
+        if frames.fold(other, usize::saturating_add) > memory.max(self.run.scratch.share().decode) {
+            self.pixels[used..].iter_mut().for_each(Pixels::release);
+        }
+    }
+}
