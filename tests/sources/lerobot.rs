@@ -151,7 +151,7 @@ fn version_2_0_is_read_with_statistics_of_the_whole_dataset() {
     edit(copy.path(), "meta/info.json", "v2.1", "v2.0");
     fs::remove_file(copy.path().join("meta/episodes_stats.jsonl")).unwrap();
     let e = LeRobot::open(copy.path()).unwrap().stats().unwrap_err().to_string();
-    assert!(e.contains("episodes_stats.jsonl"), "{e}");
+    assert!(e.contains("meta/stats.json"), "{e}");
     fs::copy(fixture("lerobot/v30/meta/stats.json"), copy.path().join("meta/stats.json")).unwrap();
     let set = LeRobot::open(copy.path()).unwrap();
     check_samples(&set, &answers("v21")[0]);

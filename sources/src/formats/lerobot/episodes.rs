@@ -119,7 +119,7 @@ fn of_lines(home: &Home) -> Result<Listed> {
         length: u64,
     }
     let mut found = Listed::default();
-    home.lines(EPISODES_LINES, |_, line: Line| {
+    home.lines(EPISODES_LINES, |line: Line| {
         let Line { episode_index: index, length: len } = line;
         push(&mut found.0, Episode { index, len, file: (0, index), first: 0 })
     })?;
@@ -184,7 +184,7 @@ pub(super) fn tasks(home: &Home, info: &Info) -> Result<BTreeMap<i64, String>> {
             task_index: i64,
             task: String,
         }
-        home.lines(TASKS_LINES, |_, line: Line| add(line.task_index, line.task))?;
+        home.lines(TASKS_LINES, |line: Line| add(line.task_index, line.task))?;
         return Ok(tasks);
     }
     let path = home.file(TASKS_TABLE);

@@ -39,16 +39,13 @@ pub(super) type Stats = BTreeMap<String, FeatureStats>;
 /// If the dataset has no statistics, or if they are damaged.
 pub(super) fn read(home: &Home, chosen: impl Fn(u64) -> bool) -> Result<Stats> {
     type Raw = BTreeMap<String, BTreeMap<String, Value>>;
-    if let Some(raw) = home.json_if_any::<Raw>(WHOLE)? {
-        return of_raw(&raw).map_err(|e| e.at_path(home.file(WHOLE)));
-    }
     #[derive(Deserialize)]
     struct Line {
         episode_index: u64,
         stats: Raw,
     }
     let mut all = BTreeMap::<String, Combined>::new();
-    home.lines(BY_EPISODE, |_, line: Line| {
+    let by_episode = home.lines_if_any(BY_EPISODE, |line: Line| {
         if chosen(line.episode_index) {
             for (name, stats) in of_raw(&line.stats)? {
                 match all.get_mut(&name) {
@@ -59,7 +56,10 @@ pub(super) fn read(home: &Home, chosen: impl Fn(u64) -> bool) -> Result<Stats> {
         }
         Ok(())
     })?;
-    Ok(all.into_iter().map(|(name, combined)| (name, combined.finish())).collect())
+    match by_episode {
+        true => Ok(all.into_iter().map(|(name, combined)| (name, combined.finish())).collect()),
+        false => of_raw(&home.json::<Raw>(WHOLE)?).map_err(|e| e.at_path(home.file(WHOLE))),
+    }
 }
 
 fn of_raw(raw: &BTreeMap<String, BTreeMap<String, Value>>) -> Result<Stats> {

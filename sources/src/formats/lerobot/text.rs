@@ -38,36 +38,37 @@ impl Home {
         serde_json::from_slice(&bytes).map_err(|e| damaged(&path, &e))
     }
 
-    /// Like [`json`](Home::json), but returns `None` if the file does not exist.
-    pub(super) fn json_if_any<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
-        let path = self.file(name);
-        let Some(bytes) = self.medium.find(&path, MAX_FILE)? else { return Ok(None) };
-        serde_json::from_slice(&bytes).map(Some).map_err(|e| damaged(&path, &e))
-    }
-
-    /// Reads the file of JSON lines `name`, and calls `with` with the number of each line from 1
-    /// and its content.
+    /// Reads the file of JSON lines `name`, and calls `with` for each line.
     ///
     /// # Errors
     /// If the file cannot be read, or a line cannot be parsed. The message states file and line.
-    pub(super) fn lines<T: DeserializeOwned>(
+    pub(super) fn lines<T: DeserializeOwned>(&self, name: &str, with: impl FnMut(T) -> Result<()>) -> Result<()> {
+        let path = self.file(name);
+        each_line(&path, &self.medium.read(&path, MAX_FILE)?, with)
+    }
+
+    /// Like [`lines`](Home::lines), but returns whether the file exists.
+    pub(super) fn lines_if_any<T: DeserializeOwned>(
         &self,
         name: &str,
-        mut with: impl FnMut(usize, T) -> Result<()>,
-    ) -> Result<()> {
+        with: impl FnMut(T) -> Result<()>,
+    ) -> Result<bool> {
         let path = self.file(name);
-        let bytes = self.medium.read(&path, MAX_FILE)?;
-        for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
-            if line.iter().all(u8::is_ascii_whitespace) {
-                continue;
-            }
-            let parsed = serde_json::from_slice(line)
-                .map_err(|e| Error::in_source(format!("damaged: {e}")))
-                .and_then(|parsed| with(index + 1, parsed));
-            parsed.map_err(|e| e.at_line(&path, index + 1))?;
-        }
-        Ok(())
+        let Some(bytes) = self.medium.find(&path, MAX_FILE)? else { return Ok(false) };
+        each_line(&path, &bytes, with).map(|()| true)
     }
+}
+
+fn each_line<T: DeserializeOwned>(path: &Path, bytes: &[u8], mut with: impl FnMut(T) -> Result<()>) -> Result<()> {
+    for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
+        if line.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        let parsed =
+            serde_json::from_slice(line).map_err(|e| Error::in_source(format!("damaged: {e}"))).and_then(&mut with);
+        parsed.map_err(|e| e.at_line(path, index + 1))?;
+    }
+    Ok(())
 }
 
 fn damaged(path: &Path, e: &serde_json::Error) -> Error {
