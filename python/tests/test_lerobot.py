@@ -71,6 +71,29 @@ def test_the_values_are_those_of_the_librarys_dataset_class(version: str, way: i
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("workers", [1, 3])
+def test_stacked_images_are_those_of_the_librarys_dataset_class(version: str, workers: int) -> None:
+    name, answer = "observation.images.top", answers(version)[1]
+    shape = json.loads((SETS / version / "meta" / "info.json").read_text())["features"][name]["shape"]
+    loader = Loader(
+        LeRobot(SETS / version, delta_timestamps={name: answer["delta_timestamps"][name]}),
+        fields={name: Image(name, frames=2), f"{name}_is_pad": NdArray("u8", [2])},
+        augment=Augment.pass_through(tuple(shape[:2])),
+        output="numpy",
+        batch_size=4,
+        num_workers=workers,
+    )
+    found, pads = [], []
+    for batch in loader:
+        assert batch[name].shape[1:] == (2, *shape)
+        found += [[zlib.crc32(np.ascontiguousarray(frame).tobytes()) for frame in clip] for clip in batch[name]]
+        pads += batch[f"{name}_is_pad"].tolist()
+    assert found == [item[name] for item in answer["items"]]
+    assert pads == [item[f"{name}_is_pad"] for item in answer["items"]]
+    assert found[0][0] == found[0][1] and pads[0] == [1, 0]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_a_path_and_a_split_open_the_same_samples(version: str) -> None:
     plain = batches(SETS / version, {}, drop_field=["image", "label"])
     for data, options in (
