@@ -84,7 +84,7 @@ impl Image {
     /// use warpfeed::source::{Frames, Memory, OwnedSample};
     /// use warpfeed::{Augment, Loader};
     ///
-    /// let frame = std::fs::read("datasets/mini/bee/000.jpg")?;
+    /// let frame = std::fs::read("datasets/mini/banded-ring/000003.jpg")?;
     /// let clip = OwnedSample::new("episode/0").field("top", Frames::encode(&[&frame, &frame]));
     /// let loader = Loader::source(Memory::new(vec![clip]))
     ///     .drop_field("label")
