@@ -250,7 +250,9 @@ impl Opened {
         let ImageOptions { decode_on, decode_share, seed, timeout, .. } = loader.images;
         let computed = fields[0].computed.iter().map(|field| field.name.clone()).collect();
         let is_decoder = loader.batch_sampler.is_some();
+        let copies = !is_decoder && fields.iter().all(|fields| copies(&*reads, fields));
         let recipe = Recipe {
+            copies,
             source,
             reads,
             codecs: loader.images.codecs(),
@@ -286,6 +288,16 @@ impl Opened {
         let shared = Shared::new((recipe, run, schedule), memory, (loader.on_error, epochs), at);
         Ok(Parts { shared, schemas, batch_sampler: loader.batch_sampler, timeout, trace: loader.images.trace })
     }
+}
+
+/// Returns whether workers can copy the samples of `source` from memory to a batch with `fields`.
+fn copies(source: &dyn Source, fields: &Fields) -> bool {
+    let found = guarded(|| {
+        let names = source.fields().unwrap_or_default();
+        let [name] = &names[..] else { return Ok(false) };
+        Ok(fields.alone(name).is_some() && !source.is_empty() && source.stored(0, &mut String::new()).is_some())
+    });
+    found.unwrap_or(false)
 }
 
 /// Creates the trace file and starts tracing. Call this as the last step of opening, so that a
