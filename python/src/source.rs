@@ -9,7 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMapping, PyString, PyTuple};
 use warpfeed::format::ANY_FIELDS;
 use warpfeed::source::{
-    self, Coco, Concat, Options, Sample, Source, TableOptions, TokenFile, TokenType, Voc, Yolo, Zip,
+    self, Coco, Concat, Options, PackedTokens, Packing, Sample, Source, TableOptions, TokenFile, TokenType, Voc, Yolo,
+    Zip,
 };
 use warpfeed::{Error, ErrorKind, Result};
 
@@ -116,6 +117,15 @@ fn open_described(description: &Bound<'_, PyDict>, opening: &Options) -> PyResul
             let (length, stride) = (get("length")?.extract()?, get("stride")?.extract()?);
             let mapped: bool = get("mmap")?.extract()?;
             run_on_thread(py, move |_| shared(TokenFile::with(path, kind, (length, stride), mapped)))
+        }
+        "packed_tokens" => {
+            let kind = if get("dtype")?.eq("u32")? { TokenType::U32 } else { TokenType::U16 };
+            let mapped: bool = get("mmap")?.extract()?;
+            let packing = Packing::new(get("length")?.extract()?, get("end")?.extract()?)
+                .window(get("window")?.extract()?)
+                .most(get("most")?.extract()?)
+                .padding(get("padding")?.extract()?);
+            run_on_thread(py, move |_| shared(PackedTokens::with(path, kind, packing, mapped)))
         }
         "voc" => {
             let from_zero: bool = get("from_zero")?.extract()?;

@@ -184,8 +184,9 @@ impl Checked {
         };
         let Loader { sampling, images: ImageOptions { seed, retries, last_batch, .. }, .. } = &self.loader;
         let global = (self.global_batch, *last_batch);
-        let (order, changes) = sampling.clone().open(&*source, mixture, *seed, global, workers, *retries)?;
-        let schedule = Schedule::new(order.clone(), self.global_batch, *last_batch, self.rank).with_changes(changes);
+        let (order, changes, budget) = sampling.clone().open(&*source, mixture, *seed, global, workers, *retries)?;
+        let schedule = Schedule::new(order.clone(), self.global_batch, *last_batch, self.rank);
+        let schedule = schedule.with_changes(changes).with_budget(budget);
         some_batches(&schedule)?;
         let schemas = Schemas::new(schedule.rows() as usize, std::mem::take(&mut self.arrays))?;
         Ok(Opened { checked: self, source, reads, order, schedule, schemas, cores, workers })

@@ -14,7 +14,7 @@ use crate::model::{Sample, Source};
 use crate::values::Npy;
 
 /// Maximum window length and maximum stride, in tokens.
-const MAX_TOKENS: usize = 1 << 24;
+pub(super) const MAX_TOKENS: usize = 1 << 24;
 
 /// Number of bytes that are read from the start of a file to detect its header and its token type.
 const DETECTION_BYTES: usize = 64 << 10;
@@ -50,14 +50,14 @@ pub enum TokenType {
 }
 
 impl TokenType {
-    fn element(self) -> Element {
+    pub(super) fn element(self) -> Element {
         match self {
             TokenType::U16 => Element::U16,
             TokenType::U32 => Element::U32,
         }
     }
 
-    fn bytes(self) -> u64 {
+    pub(super) fn bytes(self) -> u64 {
         self.element().size() as u64
     }
 
@@ -202,7 +202,7 @@ impl TokenFile {
 }
 
 /// Lists the token files at `path`.
-fn list_files(path: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn list_files(path: &Path) -> Result<Vec<PathBuf>> {
     let io = |e: std::io::Error| Error::io(path, &e);
     if !fs::metadata(path).map_err(io)?.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -223,7 +223,7 @@ fn list_files(path: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Returns the offset of the first token in a file in bytes, and the number of tokens.
-fn locate_tokens(file: &HeldFile, kind: TokenType) -> Result<(u64, u64)> {
+pub(super) fn locate_tokens(file: &HeldFile, kind: TokenType) -> Result<(u64, u64)> {
     let mut scratch = Vec::new();
     let start = file.get(0, DETECTION_BYTES as u64, &mut scratch)?;
     let (size, len) = (kind.bytes(), file.len());
