@@ -86,7 +86,8 @@ impl Packing {
 /// A sample is a row. Its field `tokens.npy` contains the tokens, padded to the length of a row. Its
 /// field `lengths.npy` contains the lengths of the documents, as u32. `field::Packed` delivers both
 /// as an array of tokens, the positions within the documents, and cumulative lengths. A key consists
-/// of the name of the file and the index of the row in the file, such as `corpus.bin/17`.
+/// of the name of the file, the index of the row in the file, and a hash of the positions of its
+/// documents, such as `corpus.bin/17-90c2ab41`.
 ///
 /// The rows depend only on the files and the options, and are found when the source is opened, which
 /// reads every token once. Therefore, orders, ranks and checkpoints work as for any other dataset.
@@ -239,6 +240,14 @@ impl Rows {
     fn len(&self) -> usize {
         self.rows.len() - 1
     }
+
+    /// Returns the key of a row. It contains what is packed, so that a checkpoint of different rows is
+    /// rejected.
+    fn key(&self, row: usize) -> String {
+        let documents = &self.documents[self.rows[row]..self.rows[row + 1]];
+        let hash = documents.iter().fold(Hash::default(), |hash, of| hash.number(of.first).number(of.len.into()));
+        format!("{}/{row}-{:08x}", self.name, hash.end() as u32)
+    }
 }
 
 /// Returns the row of each document if each is put into the first row of `length` tokens that has
@@ -272,7 +281,7 @@ impl Source for PackedTokens {
         let documents = &rows.documents[rows.rows[row]..rows.rows[row + 1]];
         let size = self.kind.bytes();
         scratch.clear();
-        scratch.extend_from_slice(format!("{}/{row}", rows.name).as_bytes());
+        scratch.extend_from_slice(rows.key(row).as_bytes());
         let key = scratch.len();
         let mut count = 0;
         for document in documents {
@@ -304,7 +313,7 @@ impl Source for PackedTokens {
 
     fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
         let (_, rows, row) = self.files.locate(index);
-        Ok(format!("{}/{row}", rows.name))
+        Ok(rows.key(row))
     }
 
     fn fingerprint(&self) -> Option<u64> {
