@@ -5,7 +5,7 @@
 
 #[cfg(feature = "arrays")]
 pub use warpfeed_sources::{Arrays, TfRecord};
-pub use warpfeed_sources::{Arrow, DATA_FORMATS, Folder, Tar, TokenFile, TokenType};
+pub use warpfeed_sources::{Arrow, DATA_FORMATS, Folder, PackedTokens, Packing, Tar, TokenFile, TokenType};
 pub use warpfeed_sources::{BatchIndex, CancelToken, DataFormat, Dataset, Options, append_file, is_stopped, open};
 pub use warpfeed_sources::{
     Classes, Concat, Frames, Lists, Lookahead, Memory, NextUse, Number, Numbers, OwnedSample, Prefetcher,

@@ -203,7 +203,8 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
         }
         "subset" => loader.subset(numbers(value, u64::from_ne_bytes)?),
         "buckets" => {
-            let (lengths, bounds): (Bound<'_, PyAny>, Vec<u32>) = value.extract()?;
+            let (lengths, bounds, budget): (Bound<'_, PyAny>, Vec<u32>, Option<u64>) = value.extract()?;
+            let loader = budget.map_or(loader.clone(), |budget| loader.budget(budget));
             // `_buckets._Lengths` accepts only numbers that fit into 32 bits.
             loader.buckets(numbers(&lengths, |bytes| u64::from_ne_bytes(bytes) as u32)?, bounds)
         }

@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMapping, PyString, PyTuple};
 use warpfeed::format::ANY_FIELDS;
 use warpfeed::source::{
-    self, Coco, Concat, Frames, LeRobot, LeRobotOptions, Options, Sample, Source, TableOptions, TokenFile, TokenType,
-    Voc, Yolo, Zip,
+    self, Coco, Concat, Frames, LeRobot, LeRobotOptions, Options, PackedTokens, Packing, Sample, Source, TableOptions,
+    TokenFile, TokenType, Voc, Yolo, Zip,
 };
 use warpfeed::{Error, ErrorKind, Result};
 
@@ -121,6 +121,15 @@ fn open_described(description: &Bound<'_, PyDict>, opening: &Options) -> PyResul
         "lerobot" => {
             let (options, opening) = (lerobot_options(description)?, opening.clone());
             run_on_thread(py, move |_| shared(LeRobot::with(path, &options, &opening)))
+        }
+        "packed_tokens" => {
+            let kind = if get("dtype")?.eq("u32")? { TokenType::U32 } else { TokenType::U16 };
+            let mapped: bool = get("mmap")?.extract()?;
+            let packing = Packing::new(get("length")?.extract()?, get("end")?.extract()?)
+                .window(get("window")?.extract()?)
+                .most(get("most")?.extract()?)
+                .padding(get("padding")?.extract()?);
+            run_on_thread(py, move |_| shared(PackedTokens::with(path, kind, packing, mapped)))
         }
         "voc" => {
             let from_zero: bool = get("from_zero")?.extract()?;

@@ -162,6 +162,41 @@ def test_documents_of_similar_lengths_share_a_batch(documents: Any) -> None:
     assert [batch.ids for batch in again.epoch_from(0, 0)] == [batch.ids for batch in loader.epoch_from(0, 0)]
 
 
+def test_batches_of_a_budget_have_as_many_documents_as_fit(tmp_path: Path) -> None:
+    random = np.random.default_rng(4)
+    lengths = [int(length) for length in random.integers(1, 60, 200)]
+    documents = [{"key": str(n), "tokens.npy": np.full(length, n, np.int64)} for n, length in enumerate(lengths)]
+
+    class Documents:
+        def __len__(self) -> int:
+            return len(documents)
+
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            return documents[index]
+
+    buckets = Buckets(lengths, [10, 20, 40], budget=240)
+    loader = Loader(
+        Documents(), batch_size=20, shuffle=True, seed=1, drop_field=["image", "label"], buckets=buckets, output="numpy",
+        fields={"tokens": Ragged("i64", (), 60)}, collate=buckets.trim("tokens"),
+    )  # fmt: skip
+    seen, sizes = [], {}
+    for batch in loader:
+        count, width = batch["tokens"].shape
+        assert count * width <= 240 and batch.ids == [int(row[0]) for row in batch["tokens"]]
+        sizes.setdefault(width, []).append(count)
+        seen += batch.ids
+    assert sorted(seen) == list(range(200))
+    longest = max(lengths)
+    for width, counts in sizes.items():
+        below = max((bound for bound in (0, 10, 20, 40) if bound < width), default=0)
+        samples = sum(below < length <= width for length in lengths)
+        full = min(20, 240 // (width if width <= 40 else longest))
+        assert sorted(counts, reverse=True) == [full] * (samples // full) + [samples % full] * (samples % full > 0)
+    with pytest.raises(ConfigError, match="expected at least"):
+        Loader(Documents(), buckets=Buckets(lengths, [10], budget=30), fields={"tokens": Ragged("i64", (), 60)},
+               drop_field=["image", "label"])  # fmt: skip
+
+
 def test_wrong_lengths_and_bounds_are_errors(documents: Any) -> None:
     texts, samples = documents
     lengths = [len(text) for text in texts]

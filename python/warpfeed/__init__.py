@@ -27,13 +27,14 @@ from ._dynamic_batcher import DynamicBatcher
 from ._error import ConfigError, LoaderTimeoutError, NotFoundError, StorageError, WarpfeedError
 from ._fields import Boxes, DenseMap, Geometry
 from ._fields import Image as Image
-from ._fields import Keypoints, Label, Mask, MultiHot, NdArray, Ragged, Text, TokenIds
+from ._fields import Keypoints, Label, Mask, MultiHot, NdArray, PackedIds, Ragged, Text, TokenIds
 from ._geometry import boxes_to_source
 from ._loader import Loader
 from ._mixture import Mixture, Shares
 from ._pack import merge, pack, pack_progress
+from ._packed import cu_seqlens
 from ._report import Report, Stats
-from ._sources import Coco, Concat, LeRobot, TableOptions, Tokens, Voc, Yolo, Zip
+from ._sources import Coco, Concat, LeRobot, PackedTokens, TableOptions, Tokens, Voc, Yolo, Zip
 from ._split import split
 from ._warpfeed import Span as span
 from ._warpfeed import Tensor, version
@@ -67,6 +68,8 @@ __all__ = [
     "MultiHot",
     "NdArray",
     "NotFoundError",
+    "PackedIds",
+    "PackedTokens",
     "Pending",
     "Ragged",
     "RandomErasing",
@@ -85,6 +88,7 @@ __all__ = [
     "Zip",
     "__version__",
     "boxes_to_source",
+    "cu_seqlens",
     "decode_image",
     "merge",
     "pack",

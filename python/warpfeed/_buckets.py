@@ -43,13 +43,19 @@ class Buckets:
             2**32. For large datasets, pass an array.
         bounds: maximum length of each bucket, in increasing order. Longer samples form an
             additional bucket.
+        budget: lets the number of samples in a batch depend on their length: as many samples of one
+            bucket as fit into this number, if each counts as much as the bound of its bucket, or
+            beyond the last bound as much as the longest sample. It has the unit of the lengths, such
+            as tokens or pixels, and applies to the global batch. ``batch_size`` is then the maximum
+            number of samples. The last batch of each bucket may be smaller, and ``drop_last`` drops
+            it.
 
     Raises:
         ConfigError: if the bounds do not increase, or if a number is out of range.
         TypeError: if a value is not an integer.
     """
 
-    def __init__(self, lengths: Iterable[int], bounds: Iterable[int]) -> None:
+    def __init__(self, lengths: Iterable[int], bounds: Iterable[int], budget: int | None = None) -> None:
         if isinstance(lengths, (str, bytes)) or not hasattr(lengths, "__iter__"):
             raise TypeError(f"lengths={lengths!r}: expected the length of each sample")
         self._lengths = _Lengths("lengths", lengths)
@@ -60,12 +66,15 @@ class Buckets:
         for before, after in zip(self.bounds, self.bounds[1:], strict=False):
             if before >= after:
                 raise ConfigError(f"bounds={self.bounds}: {after} follows {before}; expected increasing numbers")
+        #: Maximum number of samples in a batch times the bound of their bucket.
+        self.budget = None if budget is None else integers("budget", [budget], _Lengths)[0]
 
     def __len__(self) -> int:
         return len(self._lengths)
 
     def __repr__(self) -> str:
-        return f"Buckets({self._lengths!r}, {self.bounds})"
+        budget = "" if self.budget is None else f", budget={self.budget}"
+        return f"Buckets({self._lengths!r}, {self.bounds}{budget})"
 
     def width(self, ids: Iterable[int]) -> int | None:
         """Returns the bound of the bucket that contains the longest of the samples ``ids``, or None

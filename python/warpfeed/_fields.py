@@ -18,8 +18,8 @@ from ._options import Arguments, dtype_name, name_tuple, one_of
 from ._types import Dtype
 
 __all__ = [
-    "Boxes", "DenseMap", "Geometry", "Image", "Keypoints", "Label", "Mask", "MultiHot", "NdArray", "Ragged", "Text",
-    "TokenIds",
+    "Boxes", "DenseMap", "Geometry", "Image", "Keypoints", "Label", "Mask", "MultiHot", "NdArray", "PackedIds", "Ragged",
+    "Text", "TokenIds",
 ]  # fmt: skip
 
 Pairs = Sequence[tuple[int, int]]
@@ -444,6 +444,34 @@ class TokenIds(Arguments):
     def _describe(self) -> dict[str, Any]:
         described = {"length": self.length, "end": self.end, "vocabulary": self.vocabulary}
         return {"tokens": {**described, "dtype": dtype_name(self.dtype)}}
+
+
+@dataclass(frozen=True)
+class PackedIds(Arguments):
+    """The token ids of a row of :class:`PackedTokens`, as an array of shape (N, length).
+
+    The batch has three more arrays, all i32. ``<name>.document``, of shape (N, length), contains the
+    index of each token's document within the row, and -1 for padding. ``<name>.position``, of shape
+    (N, length), contains the position of each token within its document, or within the padding.
+    ``<name>.ends``, of shape (N, most + 1), contains the end of each document in the row. The
+    padding counts as a document, and the remaining elements are ``length``.
+
+    Args:
+        length: number of tokens per row.
+        most: maximum number of documents per row, as in :class:`PackedTokens`.
+        dtype: ``"i64"``, ``"i32"`` or ``"u16"``.
+        vocabulary: size of the vocabulary. A sample fails if it contains a token id outside the
+            vocabulary.
+    """
+
+    length: int
+    most: int = 128
+    dtype: Any = "i64"
+    vocabulary: int | None = None
+
+    def _describe(self) -> dict[str, Any]:
+        described = {"length": self.length, "most": min(self.most, self.length), "vocabulary": self.vocabulary}
+        return {"packed": {**described, "dtype": dtype_name(self.dtype)}}
 
 
 def check_none_follows(fields: Mapping[str, Any], moves: bool | None) -> None:

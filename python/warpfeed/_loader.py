@@ -21,13 +21,13 @@ from ._batch_transform import BatchTransform, Collate, Fields
 from ._buckets import Buckets
 from ._closing import close_at_exit
 from ._error import ConfigError, WarpfeedError
-from ._fields import DenseMap, Image, Text, TokenIds, check_images, check_none_follows
+from ._fields import DenseMap, Image, PackedIds, Text, TokenIds, check_images, check_none_follows
 from ._image_transform import ImageTransform
 from ._mixture import Mixture, shares_of
 from ._number_lists import Floats, SampleSelection
 from ._report import Report, Stats
 from ._samples import mixture
-from ._sources import LeRobot, TableOptions, Tokens, names_url
+from ._sources import LeRobot, PackedTokens, TableOptions, Tokens, names_url
 from ._trainers import BatchSampler, Dataset, Sampler, Skipped, decoded
 from ._types import Device, Dtype, Normalize, Trace
 
@@ -75,7 +75,8 @@ class Loader(_other_names.EarlierNames):
               Face), MDS shards, LitData chunks, FFCV's ``.beton``, RecordIO, TFRecord, arrays
               (NumPy, safetensors, PyTorch, HDF5), a table (CSV, TSV, JSON lines), a COCO, YOLO or
               Pascal VOC dataset, or robot episodes (LeRobot).
-            - A :class:`Coco`, :class:`Yolo`, :class:`Voc`, :class:`Tokens`, :class:`LeRobot`,
+            - A :class:`Coco`, :class:`Yolo`, :class:`Voc`, :class:`Tokens`, :class:`PackedTokens`,
+              :class:`LeRobot`,
               :class:`Concat` or :class:`Zip`.
             - An object with ``__len__`` and ``__getitem__`` that returns an image, ``(image,
               label)`` or a ``dict`` of fields. An image is ``bytes``, a path, an array or a tensor
@@ -356,9 +357,10 @@ class Loader(_other_names.EarlierNames):
             raise ConfigError(
                 "augment and views: views replace the image; leave augment out, or add fields={'image': Image()}"
             )
-        if isinstance(data, Tokens):
-            fields = {"tokens": TokenIds(data.length)} if fields is None else fields
-        if isinstance(data, (Tokens, LeRobot)):
+        if isinstance(data, (Tokens, PackedTokens)) and fields is None:
+            packed = isinstance(data, PackedTokens)
+            fields = {"tokens": PackedIds(data.length, data.most) if packed else TokenIds(data.length)}
+        if isinstance(data, (Tokens, PackedTokens, LeRobot)):
             # These have neither labels nor an image that is the only one.
             fields = {} if fields is None else fields
             names = [drop_field] if isinstance(drop_field, str) else drop_field

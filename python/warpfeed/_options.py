@@ -326,7 +326,7 @@ def state_text(state: Any, name: str = "resume") -> str:
 
 
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
-    "buckets": lambda buckets: (buckets._lengths, buckets.bounds),
+    "buckets": lambda buckets: (buckets._lengths, buckets.bounds, buckets.budget),
     "classes": list,
     "classes_file": os.fspath,
     "dtype": dtype_name,

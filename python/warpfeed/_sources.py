@@ -13,7 +13,7 @@ from ._error import ConfigError
 from ._number_lists import integers
 from ._options import Arguments, Path, name_tuple, one_of
 
-__all__ = ["Coco", "Concat", "LeRobot", "TableOptions", "Tokens", "Voc", "Yolo", "Zip"]
+__all__ = ["Coco", "Concat", "LeRobot", "PackedTokens", "TableOptions", "Tokens", "Voc", "Yolo", "Zip"]
 
 
 @dataclass(frozen=True)
@@ -207,6 +207,48 @@ class Tokens(Arguments):
         described = {"path": os.fspath(self.path), "length": self.length, "mmap": self.mmap}
         described["dtype"] = one_of("dtype", self.dtype, ("u16", "u32"))
         return {"kind": "tokens", **described, "stride": self.length if self.stride is None else self.stride}
+
+
+@dataclass(frozen=True)
+class PackedTokens(Arguments):
+    """Rows of whole documents from token files, for training language models with little padding.
+    The files are those of :class:`Tokens`.
+
+    ``Loader(PackedTokens("corpus", 4096, end=50256))`` delivers the field ``tokens``, i64 of shape
+    (N, 4096), with the arrays of :class:`PackedIds`. :func:`cu_seqlens` returns what FlashAttention
+    needs.
+
+    A document ends with the token ``end``, which is part of it, or at the end of its file. Within a
+    window of consecutive documents of a file, each document is put into the first row that has
+    enough space. A document that is longer than a row is split into pieces of the length of a row,
+    and the rest. The rows depend only on the files and these arguments, so orders, ranks and
+    checkpoints work as for any other dataset. Opening the dataset reads every token once.
+
+    Args:
+        path: a token file, or a folder of token files.
+        length: number of tokens per row.
+        end: the token that ends a document.
+        window: number of documents that are packed together.
+        most: maximum number of documents per row.
+        padding: the token that fills the rest of a row.
+        dtype: type of the stored tokens, ``"u16"`` or ``"u32"``.
+        mmap: maps the files into memory instead of reading them.
+    """
+
+    path: Path
+    length: int
+    end: int
+    window: int = 1024
+    most: int = 128
+    padding: int = 0
+    dtype: str = "u16"
+    mmap: bool = True
+
+    def _describe_source(self) -> dict[str, Any]:
+        names = ("length", "end", "window", "most", "padding", "mmap")
+        described = {name: getattr(self, name) for name in names}
+        dtype = one_of("dtype", self.dtype, ("u16", "u32"))
+        return {"kind": "packed_tokens", "path": os.fspath(self.path), "dtype": dtype, **described}
 
 
 @dataclass(frozen=True)

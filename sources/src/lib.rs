@@ -13,7 +13,7 @@
 //! 9. [`Arrow`]: files of the Hugging Face `datasets` library. `Parquet` (feature `parquet`): files
 //!    of the Hugging Face Hub.
 //! 10. [`Arrays`]: NumPy, safetensors and PyTorch arrays. [`TfRecord`]: TensorFlow records.
-//! 11. [`TokenFile`]: windows of tokens from token files.
+//! 11. [`TokenFile`]: windows of tokens from token files. [`PackedTokens`]: rows of packed documents.
 //! 12. [`Classes`]: a list of class names that assigns an index to each class.
 //! 13. [`open`]: detects the format of a path, one of [`DATA_FORMATS`], and opens the dataset.
 //! 14. [`Store`]: reads objects by URL, for example from S3. A store reports the result of a read
@@ -58,7 +58,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use formats::Table;
 #[cfg(feature = "arrays")]
 pub use formats::{Arrays, TfRecord};
-pub use formats::{Arrow, DATA_FORMATS, Folder, Tar, TokenFile, TokenType};
+pub use formats::{Arrow, DATA_FORMATS, Folder, PackedTokens, Packing, Tar, TokenFile, TokenType};
 #[cfg(feature = "annotations")]
 pub use formats::{Coco, Voc, Yolo};
 #[cfg(feature = "parquet")]

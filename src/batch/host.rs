@@ -9,7 +9,7 @@ use std::time::Instant;
 use crossbeam::channel::Sender;
 use half::{bf16, f16};
 
-use super::{BatchInfo, COUNT, Delivered, Dtype, Field, Free, Full, Role, Span};
+use super::{BatchInfo, COUNT, Delivered, Dtype, ENDS, Field, Free, Full, Role, Span};
 use crate::error::Result;
 
 /// A batch in host memory. Dereferences to [`BatchInfo`], which provides the source indices, keys
@@ -139,6 +139,34 @@ impl HostBatch {
         let named = |field: &str| field.strip_suffix(COUNT) == Some(name);
         let span = self.full().schema().spans.iter().position(|span| named(&span.field.name))?;
         self.view(span).as_i64()
+    }
+
+    /// Returns the cumulative lengths of the documents in the [`Packed`](crate::field::Packed) field
+    /// `name`, and the length of the longest, or `None` if there is no such field.
+    ///
+    /// The lengths refer to the rows of the batch, one after the other. They begin with 0, and each
+    /// further number is the end of a document, as the arguments `cu_seqlens_q` and `max_seqlen_q` of
+    /// `flash_attn_varlen_func` require. The padding of a row counts as a document.
+    ///
+    /// # Panics
+    /// If the rows have more than 2^31 - 1 tokens in total.
+    pub fn cu_seqlens(&self, name: &str) -> Option<(Vec<i32>, i32)> {
+        let named = |field: &str| field.strip_suffix(ENDS) == Some(name);
+        let span = self.full().schema().spans.iter().position(|span| named(&span.field.name))?;
+        let ends = self.view(span).elements::<i32>()?;
+        let row = self.full().schema().named(name).map(|span| self.view(span).sample_shape[0])?;
+        let mut lengths = vec![0];
+        for (index, ends) in ends.chunks_exact(ends.len() / self.len()).enumerate() {
+            let start = i32::try_from(index * row).expect("a batch has less than 2^31 tokens");
+            for &end in ends {
+                let end = start.checked_add(end).expect("a batch has less than 2^31 tokens");
+                if lengths.last() != Some(&end) {
+                    lengths.push(end);
+                }
+            }
+        }
+        let longest = lengths.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
+        Some((lengths, longest))
     }
 
     /// Returns the name, element type and shape per sample of each field of the batch.

@@ -40,7 +40,7 @@ pub(crate) use info::{Header, Largest};
 pub(crate) use memory::SlotMemory;
 pub(crate) use mix::mix;
 pub(crate) use records::{DecodeOps, Encoded, SampleOps};
-pub(crate) use schema::{ALIGN, COUNT, Role, SOFT_LABEL, Schema, Schemas, Span};
+pub(crate) use schema::{ALIGN, COUNT, ENDS, Role, SOFT_LABEL, Schema, Schemas, Span};
 pub use schema::{Dtype, Field, Layout, Normalize};
 pub(crate) use slot::{Free, Full, Part, Row, Slots};
 pub(crate) use soft::soft_label;

@@ -157,6 +157,9 @@ pub(crate) const SOFT_LABEL: &str = "soft_label";
 /// of the field.
 pub(crate) const COUNT: &str = ".count";
 
+/// Suffix of the array that contains the ends of the documents in a row of packed tokens.
+pub(crate) const ENDS: &str = ".ends";
+
 /// What a span contains, which determines how it is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {

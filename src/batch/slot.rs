@@ -112,6 +112,11 @@ impl Free {
         self.0.schemas.batch()
     }
 
+    /// Returns the size of a sample in all arrays, in bytes, which may differ in other forms.
+    pub(crate) fn sample_bytes(&self) -> usize {
+        self.0.schemas.form(0).sample_bytes()
+    }
+
     pub(crate) fn is_pinned(&self) -> bool {
         self.0.memory.is_pinned()
     }

@@ -9,7 +9,7 @@ use crate::batch::{Field, Row};
 use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::sampler::Rng;
-use crate::source::Sample;
+use crate::source::{Numbers, Sample};
 use crate::transform::{Augment, Plan};
 
 /// A field type converts a field of a sample to the sample's row in a batch.
@@ -102,6 +102,16 @@ pub trait FieldType: Send + Sync + Debug {
     /// time is part of the stage `write` in [`Stats`](crate::Stats). Otherwise, the field has its
     /// own stage in [`Stats::fields`](crate::Stats::fields). The default is false.
     fn copies(&self) -> bool {
+        false
+    }
+
+    /// Writes the arrays of a sample from `numbers`, the only field of the sample, and returns
+    /// whether it did. The result must be that of [`write`](FieldType::write), which the loader
+    /// calls if this method returns false, as it does by default. The loader calls this method if
+    /// the field is the only one of the loader and the source [stores](crate::source::Source::stored)
+    /// the numbers in memory.
+    fn write_stored(&self, numbers: Numbers<'_>, row: &mut RowMut<'_>) -> bool {
+        let _ = (numbers, row);
         false
     }
 

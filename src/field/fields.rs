@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use super::corners::BoxReader;
+use super::encoded;
 use super::field_type::Shown;
 use super::image::{ImageField, MixScratch, Written};
 use super::pasted::{Objects, Pasted};
@@ -14,7 +15,7 @@ use crate::batch::{BatchWriter, DecodeOps, Dtype, Field, Full, Part, Role, Row, 
 use crate::decode::{MAX_IMAGES, MAX_PLANNED, Oriented};
 use crate::error::{Error, Result};
 use crate::sampler::Rng;
-use crate::source::{Sample, Source};
+use crate::source::{Numbers, Sample, Source};
 use crate::transform::{Augment, Plan};
 
 /// All fields of a loader, and their spans in a batch.
@@ -91,6 +92,13 @@ impl Member {
     ) -> Result<()> {
         let mut row = RowMut::new(Row::new(part, index), self.first, self.arrays);
         self.kind.write(&Input::new(&self.name, sample, shown, rng), &mut row)
+    }
+
+    /// Writes row `index` of a part from `numbers`, the only field of the sample, if the field type
+    /// [can](FieldType::write_stored). Returns whether it did.
+    pub(crate) fn write_stored(&self, numbers: Numbers<'_>, part: &mut Part, index: usize) -> bool {
+        let mut row = RowMut::new(Row::new(part, index), self.first, self.arrays);
+        self.kind.write_stored(numbers, &mut row)
     }
 
     /// Zeroes row `index` of a full batch.
@@ -362,6 +370,17 @@ impl Fields {
     pub(crate) fn blank(&self, full: &mut Full, index: usize) {
         self.images.iter().for_each(|field| field.blank(full, index));
         self.members().for_each(|field| field.blank(full, index));
+    }
+
+    /// Returns the field if the loader has only one, which reads the field `name` of a sample, and
+    /// neither images nor labels.
+    pub(crate) fn alone(&self, name: &str) -> Option<&Member> {
+        let [field] = &self.copied[..] else { return None };
+        let has_others =
+            !self.images.is_empty() || self.shown.is_some() || self.label.is_some() || !self.computed.is_empty();
+        let is_read =
+            || Sample::new("").with_field(name, &b""[..]).is_ok_and(|sample| encoded::has(&sample, &field.name));
+        (!has_others && is_read()).then_some(field)
     }
 
     /// Returns the fields that [`FieldType::write`] writes.

@@ -16,7 +16,7 @@
 //! 10. `annotations`: [`Annotations`], which reads the boxes, masks and points of one sample
 //!     without a loader.
 //! 11. `multi_hot`: [`MultiHot`], several labels per sample.
-//! 12. `tokens`: [`Tokens`], windows of tokens.
+//! 12. `tokens`: [`Tokens`], windows of tokens. `packed`: [`Packed`], rows of packed documents.
 //! 13. `text`: [`Text`], one string per sample.
 //! 14. `split`: the steps of an image that run on a device. `fields`: all fields of a loader.
 //! 15. `geometry`: [`Geometry`], the position of the source image in the output. `builtin`
@@ -69,6 +69,7 @@ mod mask;
 mod multi_hot;
 mod nd_array;
 mod number;
+mod packed;
 mod pasted;
 mod ragged;
 mod sampler;
@@ -94,6 +95,7 @@ pub use label::Label;
 pub use mask::Mask;
 pub use multi_hot::MultiHot;
 pub use nd_array::NdArray;
+pub use packed::Packed;
 pub(crate) use pasted::{NOTHING, Pasted};
 pub use ragged::Ragged;
 #[cfg(feature = "_device")]

@@ -1,11 +1,11 @@
 //! [`Tokens`]: windows of tokens.
 
-use super::encoded::{self, Encoded};
+use super::encoded::{self, Encoded, Encoding};
 use super::{FieldType, Input, RowMut};
 use crate::batch::{Dtype, Field};
 use crate::decode::Size;
 use crate::error::{Error, Result};
-use crate::source::Value;
+use crate::source::{Numbers, Value};
 
 const NOT_TOKENS: &str = "is not an array of tokens: expected integers with one axis";
 
@@ -111,14 +111,13 @@ impl FieldType for Tokens {
                 (4, &owned[..])
             }
         };
-        if tokens.len() / size != self.length {
-            let (found, length) = (tokens.len() / size, self.length);
-            return Err(field.error(format_args!("has {found} tokens: expected {length}")));
-        }
-        match size {
-            2 => self.put(&field, tokens.as_chunks::<2>().0, u16::from_le_bytes, row),
-            _ => self.put(&field, tokens.as_chunks::<4>().0, u32::from_le_bytes, row),
-        }
+        self.put_bytes(&field, tokens, size, row)
+    }
+
+    fn write_stored(&self, numbers: Numbers<'_>, row: &mut RowMut<'_>) -> bool {
+        let (b'u', size @ (2 | 4), bytes) = numbers.parts() else { return false };
+        let field = Encoded::new("", Value::Numbers(numbers), Encoding::Typed);
+        numbers.sides().count() < 2 && self.put_bytes(&field, bytes, size, row).is_ok()
     }
 }
 
@@ -142,6 +141,19 @@ fn read_encoded(field: &Encoded<'_>) -> Result<Vec<u8>> {
 }
 
 impl Tokens {
+    /// Writes the arrays of a sample from `tokens`, each of which has `size` bytes. `field` is their
+    /// field, for errors.
+    fn put_bytes(&self, field: &Encoded<'_>, tokens: &[u8], size: usize, row: &mut RowMut<'_>) -> Result<()> {
+        if tokens.len() / size != self.length {
+            let (found, length) = (tokens.len() / size, self.length);
+            return Err(field.error(format_args!("has {found} tokens: expected {length}")));
+        }
+        match size {
+            2 => self.put(field, tokens.as_chunks::<2>().0, u16::from_le_bytes, row),
+            _ => self.put(field, tokens.as_chunks::<4>().0, u32::from_le_bytes, row),
+        }
+    }
+
     /// Writes the arrays of a sample. Each of `tokens` is stored in `N` bytes, which `read`
     /// converts.
     fn put<T: Copy + Into<u32> + Ord, const N: usize>(

@@ -86,6 +86,7 @@ impl Display for Loader {
         calls.put_some("subset", sampling.subset.as_deref());
         calls.put_some("weights", sampling.weights.as_deref());
         calls.put_some("buckets", sampling.buckets.as_ref().map(|buckets| &buckets.lengths[..]));
+        calls.add("budget", &sampling.budget, &None);
         let Loader { classes, without, soft_labels, indexed, masks, on_error, .. } = self;
         let flags = [
             ("balanced", sampling.balanced),

@@ -184,8 +184,9 @@ impl Checked {
         };
         let Loader { sampling, images: ImageOptions { seed, retries, last_batch, .. }, .. } = &self.loader;
         let global = (self.global_batch, *last_batch);
-        let (order, changes) = sampling.clone().open(&*source, mixture, *seed, global, workers, *retries)?;
-        let schedule = Schedule::new(order.clone(), self.global_batch, *last_batch, self.rank).with_changes(changes);
+        let (order, changes, budget) = sampling.clone().open(&*source, mixture, *seed, global, workers, *retries)?;
+        let schedule = Schedule::new(order.clone(), self.global_batch, *last_batch, self.rank);
+        let schedule = schedule.with_changes(changes).with_budget(budget);
         some_batches(&schedule)?;
         let schemas = Schemas::new(schedule.rows() as usize, std::mem::take(&mut self.arrays))?;
         Ok(Opened { checked: self, source, reads, order, schedule, schemas, cores, workers })
@@ -250,7 +251,9 @@ impl Opened {
         let ImageOptions { decode_on, decode_share, seed, timeout, .. } = loader.images;
         let computed = fields[0].computed.iter().map(|field| field.name.clone()).collect();
         let is_decoder = loader.batch_sampler.is_some();
+        let copies = !is_decoder && fields.iter().all(|fields| copies(&*reads, fields));
         let recipe = Recipe {
+            copies,
             source,
             reads,
             codecs: loader.images.codecs(),
@@ -286,6 +289,16 @@ impl Opened {
         let shared = Shared::new((recipe, run, schedule), memory, (loader.on_error, epochs), at);
         Ok(Parts { shared, schemas, batch_sampler: loader.batch_sampler, timeout, trace: loader.images.trace })
     }
+}
+
+/// Returns whether workers can copy the samples of `source` from memory to a batch with `fields`.
+fn copies(source: &dyn Source, fields: &Fields) -> bool {
+    let found = guarded(|| {
+        let names = source.fields().unwrap_or_default();
+        let [name] = &names[..] else { return Ok(false) };
+        Ok(fields.alone(name).is_some() && !source.is_empty() && source.stored(0, &mut String::new()).is_some())
+    });
+    found.unwrap_or(false)
 }
 
 /// Creates the trace file and starts tracing. Call this as the last step of opening, so that a

@@ -313,6 +313,37 @@ impl Loader {
         self
     }
 
+    /// Lets the number of samples in a batch depend on their length, so that all batches take about
+    /// the same amount of memory and time: as many samples of one [bucket](Loader::buckets) as fit
+    /// into `budget`, if each counts as much as the bound of its bucket.
+    ///
+    /// ```no_run
+    /// use warpfeed::field::Ragged;
+    /// use warpfeed::{Dtype, Loader};
+    ///
+    /// # fn number_of_tokens(document: usize) -> u32 { 1 }
+    /// // Batches of 128 documents of up to 64 tokens, 64 of up to 128, 32 of up to 256, or 16 longer ones.
+    /// let lengths = (0..50_000).map(|document| number_of_tokens(document).min(512));
+    /// let loader = Loader::new("documents.tar").drop_field("image").drop_field("label").shuffle(1).batch_size(128);
+    /// let loader = loader.field("tokens.npy", Ragged::new(Dtype::I64, [], 512).truncated());
+    /// let batches = loader.buckets(lengths, [64, 128, 256]).budget(8192).host()?;
+    /// # Ok::<(), warpfeed::Error>(())
+    /// ```
+    ///
+    /// The budget has the unit of the lengths, such as tokens or pixels. Samples beyond the last bound
+    /// count as much as the longest of them. The budget applies to the global batch, which is divided
+    /// evenly among the ranks, and all ranks have the same number of batches. The batch size is the
+    /// maximum number of samples. Every batch contains samples of one bucket. The last batch of each
+    /// bucket may be smaller, and [`LastBatch::Drop`](crate::LastBatch::Drop) drops it. The slots are
+    /// large enough for the largest batch.
+    ///
+    /// Opening fails without buckets, if a single sample exceeds the budget, or with
+    /// [`LastBatch::Pad`](crate::LastBatch::Pad).
+    pub fn budget(mut self, budget: u64) -> Self {
+        self.sampling.budget = Some(budget);
+        self
+    }
+
     /// Combines `passes` passes over the samples into one epoch, for small datasets; 1 by default.
     /// Epoch `e` consists of what would otherwise be epochs `e * passes` to `(e + 1) * passes - 1`,
     /// without a break between them. Opening fails if `passes` is 0.

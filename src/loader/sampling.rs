@@ -25,11 +25,13 @@ pub(super) struct Sampling {
     pub(super) keep_labels: bool,
     pub(super) repeat: Option<u64>,
     pub(super) buckets: Option<Buckets>,
+    pub(super) budget: Option<u64>,
     pub(super) mixture: Option<MixtureOptions>,
 }
 
-/// An order. If the program may change it, the second element is the same order.
-type Ordered = (Arc<dyn Sampler>, Option<Arc<Changeable>>);
+/// An order. If the program may change it, the second element is the same order. If it has a budget,
+/// the third element determines the batches.
+type Ordered = (Arc<dyn Sampler>, Option<Arc<Changeable>>, Option<Arc<Bucketed>>);
 
 /// The length of each sample, and the lengths at which the buckets end.
 #[derive(Clone)]
@@ -64,6 +66,7 @@ impl Sampling {
     ) -> Result<Ordered> {
         let samples = source.len() as u64;
         self.check(samples, mixture.is_some())?;
+        self.check_budget(last)?;
         if mixture.is_none() && self.mixture.is_some() {
             return Err(Error::config("mixture_options: this loader has one dataset, and not a mixture"));
         }
@@ -86,15 +89,16 @@ impl Sampling {
                 None => order,
             };
             let changes = Arc::new(Changeable::new(kind, order, samples, self.subset));
-            return Ok((changes.clone(), Some(changes)));
+            return Ok((changes.clone(), Some(changes), None));
         }
-        let order = match &self.buckets {
-            Some(buckets) => self.bucketed(buckets, seed, batch)?,
-            None => self.order_of(0..samples, seed, &labels)?,
-        };
+        if let Some(buckets) = &self.buckets {
+            let (order, buckets) = self.bucketed(buckets, seed, (batch, last))?;
+            return Ok((order, None, self.budget.map(|_| buckets)));
+        }
+        let order = self.order_of(0..samples, seed, &labels)?;
         Ok(match self.repeat {
-            Some(passes) => (Arc::new(Repeat::new(passes, order)), None),
-            None => (order, None),
+            Some(passes) => (Arc::new(Repeat::new(passes, order)), None, None),
+            None => (order, None, None),
         })
     }
 
@@ -159,6 +163,23 @@ impl Sampling {
         Ok(())
     }
 
+    /// Checks that the budget does not contradict the other options.
+    fn check_budget(&self, last: LastBatch) -> Result<()> {
+        let Some(budget) = self.budget else { return Ok(()) };
+        if self.buckets.is_none() {
+            return Err(Error::config(format!(
+                "budget({budget}): the number of samples in a batch depends on their bucket: set buckets as well"
+            )));
+        }
+        if last == LastBatch::Pad {
+            return Err(Error::config(format!(
+                "budget({budget}) and LastBatch::Pad: batches of the same number of samples would exceed the budget: use \
+                 LastBatch::Keep or LastBatch::Drop"
+            )));
+        }
+        Ok(())
+    }
+
     /// Creates the order for a mixture of `parts`.
     fn mixed(&self, parts: &Proportions, seed: u64, clock: Clock, labels: &Labels<'_>) -> Result<Arc<dyn Changing>> {
         let options = self.mixture.clone().unwrap_or_default();
@@ -215,18 +236,32 @@ impl Sampling {
         Some(if range.start == 0 { indices.clone() } else { indices.iter().map(|index| index - range.start).collect() })
     }
 
-    /// Creates the sampler for the selected samples, grouped into `buckets`.
-    fn bucketed(&self, buckets: &Buckets, seed: u64, global_batch: u64) -> Result<Arc<dyn Sampler>> {
+    /// Creates the sampler for the selected samples, grouped into `buckets`. The second element groups
+    /// the positions in the subset, if there is one.
+    fn bucketed(
+        &self,
+        buckets: &Buckets,
+        seed: u64,
+        (global_batch, last): (u64, LastBatch),
+    ) -> Result<(Arc<dyn Sampler>, Arc<Bucketed>)> {
         let Buckets { lengths, bounds } = buckets;
-        let order = |lengths: &[u32]| -> Result<Bucketed> {
+        let order = |lengths: &[u32]| -> Result<Arc<Bucketed>> {
             let order = Bucketed::new(lengths, bounds, global_batch)?;
-            Ok(if self.shuffle { order.shuffled(seed) } else { order })
+            let order = if self.shuffle { order.shuffled(seed) } else { order };
+            Ok(Arc::new(match self.budget {
+                Some(budget) => order.with_budget(budget, last == LastBatch::Drop)?,
+                None => order,
+            }))
         };
         Ok(match &self.subset {
-            None => Arc::new(order(&lengths[..])?),
+            None => {
+                let order = order(&lengths[..])?;
+                (order.clone(), order)
+            }
             Some(indices) => {
                 let lengths: Vec<u32> = indices.iter().map(|index| lengths[*index as usize]).collect();
-                Arc::new(Subset::new(indices.clone(), order(&lengths)?)?)
+                let order = order(&lengths)?;
+                (Arc::new(Subset::new(indices.clone(), order.clone())?), order)
             }
         })
     }

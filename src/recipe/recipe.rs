@@ -50,6 +50,8 @@ pub(crate) struct Recipe {
     pub(crate) stand_in: bool,
     /// Whether a failed sample becomes a black image, with an error, in its batch.
     pub(crate) blank: bool,
+    /// Whether the samples are arrays in memory that workers [copy](Recipe::copy).
+    pub(crate) copies: bool,
 }
 
 impl Recipe {
@@ -67,6 +69,14 @@ impl Recipe {
             let buffer = buffers.next().expect("one per attempt");
             source::within(self.sample_bytes, || self.reads.read(id as usize, buffer))
         })
+    }
+
+    /// Copies sample `id` to row `place` of `part`, if its only field is an array in memory. Returns
+    /// the number of bytes, or `None` if the sample must be read and written like any other.
+    pub(crate) fn copy(&self, id: u64, part: &mut Part, place: usize) -> Option<usize> {
+        let numbers = self.reads.stored(id as usize, &mut part.meta(place).key)?;
+        let (bytes, field) = (numbers.parts().2.len(), &self.fields_of(part.header()).copied[0]);
+        (bytes as u64 <= self.sample_bytes && field.write_stored(numbers, part, place)).then_some(bytes)
     }
 
     /// Adds the index, key and file of sample `id` to an error.

@@ -5,6 +5,7 @@
 //! constant time. Whole batches are shuffled, rather than positions, so that the samples of a batch
 //! stay together.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::permutation::{Permutation, epoch_key};
@@ -40,8 +41,23 @@ pub struct Bucketed {
     positions: Arc<[u32]>,
     /// End of each bucket in `samples`. Empty buckets are left out.
     ends: Arc<[u64]>,
+    /// Length to which the samples of each bucket are padded: its bound, or the maximum length.
+    widths: Arc<[u32]>,
     batch: u64,
+    budget: Option<Budget>,
     seed: Option<u64>,
+}
+
+/// The batches of a [`Bucketed`] with a budget.
+#[derive(Debug, Clone)]
+struct Budget {
+    budget: u64,
+    /// Number of samples in a batch of each bucket.
+    counts: Arc<[u64]>,
+    /// Number of samples in all batches.
+    samples: u64,
+    /// End of the batches of each bucket. The batches of the first bucket are numbered first.
+    ends: Arc<[u64]>,
 }
 
 impl Bucketed {
@@ -78,8 +94,92 @@ impl Bucketed {
             end += bucket.len() as u64;
             end
         });
+        let ends: Arc<[u64]> = ends.collect();
+        let longest = lengths.iter().copied().max().unwrap_or(0);
+        let width = |&end: &u64| bounds.get(bucket(&samples[end as usize - 1])).copied().unwrap_or(longest);
+        let widths = ends.iter().map(width).collect();
+        let (samples, positions) = (samples.into(), positions.into());
+        Ok(Bucketed { samples, positions, ends, widths, batch, budget: None, seed: None })
+    }
+
+    /// Limits the size of a global batch, which is its number of samples times the bound of their
+    /// bucket, or the maximum length for samples beyond the last bound. A batch has as many samples
+    /// of one bucket as fit into `budget`, and at most the global batch size. The last batch of each
+    /// bucket may have fewer, and is left out with `drop`.
+    ///
+    /// [`Loader::budget`](crate::Loader::budget) sets this. A sampler that is passed to
+    /// [`Loader::sampler`](crate::Loader::sampler) cannot determine the number of samples in a batch.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the budget is too small for a single sample.
+    pub(crate) fn with_budget(mut self, budget: u64, drop: bool) -> Result<Self> {
+        let widest = self.widths.iter().copied().max().unwrap_or(0);
+        if budget < u64::from(widest.max(1)) {
+            return Err(Error::config(format!(
+                "budget({budget}): a sample of the longest bucket counts as {widest}: expected at least {}",
+                widest.max(1)
+            )));
+        }
+        let counts: Arc<[u64]> =
+            self.widths.iter().map(|width| (budget / u64::from(*width).max(1)).min(self.batch)).collect();
+        let (mut start, mut batches, mut all) = (0, 0, 0);
+        let ends = self.ends.iter().zip(counts.iter()).map(|(end, count)| {
+            let samples = end - std::mem::replace(&mut start, *end);
+            batches += if drop { samples / count } else { samples.div_ceil(*count) };
+            all += if drop { samples - samples % count } else { samples };
+            batches
+        });
         let ends = ends.collect();
-        Ok(Bucketed { samples: samples.into(), positions: positions.into(), ends, batch, seed: None })
+        self.budget = Some(Budget { budget, counts, samples: all, ends });
+        Ok(self)
+    }
+
+    /// Returns the budget, if there is one.
+    pub(crate) fn budget(&self) -> Option<u64> {
+        Some(self.budget.as_ref()?.budget)
+    }
+
+    /// Returns the number of batches in an epoch, if there is a budget.
+    pub(crate) fn num_batches(&self) -> Option<u64> {
+        self.budget.as_ref()?.ends.last().copied()
+    }
+
+    /// Returns the maximum number of samples in a batch, if there is a budget.
+    pub(crate) fn largest(&self) -> Option<u64> {
+        self.budget.as_ref()?.counts.iter().copied().max()
+    }
+
+    /// Returns the number of samples in all batches of an epoch, if there is a budget.
+    pub(crate) fn samples(&self) -> Option<u64> {
+        Some(self.budget.as_ref()?.samples)
+    }
+
+    /// Returns the positions of batch `batch` of `epoch`, if there is a budget. With a budget,
+    /// positions are not in the order of the batches: those of a bucket are contiguous.
+    pub(crate) fn range(&self, epoch: u64, batch: u64) -> Option<Range<u64>> {
+        let batches = Permutation::new(self.num_batches()?);
+        self.range_of(self.seed.map_or(batch, |seed| batches.apply(epoch_key(seed, epoch), batch)))
+    }
+
+    /// Returns the positions of the batch with the number `batch`, before batches are shuffled.
+    fn range_of(&self, batch: u64) -> Option<Range<u64>> {
+        let Budget { counts, ends, .. } = self.budget.as_ref()?;
+        let bucket = ends.partition_point(|end| *end <= batch);
+        let before = |ends: &[u64]| bucket.checked_sub(1).map_or(0, |before| ends[before]);
+        let start = before(&self.ends) + (batch - before(ends)) * counts[bucket];
+        Some(start..self.ends[bucket].min(start + counts[bucket]))
+    }
+
+    /// Returns the batch of `epoch` that contains `position`, if there is a budget and the batch is
+    /// not left out.
+    pub(crate) fn batch_of(&self, epoch: u64, position: u64) -> Option<u64> {
+        let Budget { counts, ends, .. } = self.budget.as_ref()?;
+        let bucket = self.ends.partition_point(|end| *end <= position);
+        let before = |ends: &[u64]| bucket.checked_sub(1).map_or(0, |before| ends[before]);
+        let batch = before(ends) + (position - before(&self.ends)) / counts[bucket];
+        let batches = Permutation::new(self.num_batches()?);
+        let shuffled = || self.seed.map_or(batch, |seed| batches.invert(epoch_key(seed, epoch), batch));
+        (batch < ends[bucket]).then(shuffled)
     }
 
     /// Makes the sampler shuffle, differently in each epoch, with seed `seed`. Without this call,
@@ -114,7 +214,7 @@ impl Sampler for Bucketed {
         let Some(seed) = self.seed else { return self.samples[position as usize].into() };
         let (key, batches, batch) = (epoch_key(seed, epoch), self.batches(), position / self.batch);
         let batch = if batch < batches.len() { batches.apply(key, batch) } else { batch };
-        let place = batch * self.batch + position % self.batch;
+        let place = if self.budget.is_some() { position } else { batch * self.batch + position % self.batch };
         let (start, within, key) = self.bucket(key, place);
         self.samples[(start + within.apply(key, place - start)) as usize].into()
     }
@@ -128,6 +228,9 @@ impl Sampler for Bucketed {
         let (key, batches) = (epoch_key(seed, epoch), self.batches());
         let (start, within, of_bucket) = self.bucket(key, place);
         let place = start + within.invert(of_bucket, place - start);
+        if self.budget.is_some() {
+            return Position::not_before(place, from);
+        }
         let batch = place / self.batch;
         let batch = if batch < batches.len() { batches.invert(key, batch) } else { batch };
         Position::not_before(batch * self.batch + place % self.batch, from)
@@ -199,6 +302,28 @@ mod tests {
             batch
         };
         assert_ne!(together(&one), together(&two));
+    }
+
+    #[test]
+    fn the_batch_of_a_position_contains_it() {
+        for (count, batch, budget, drop) in [(1, 1, 300, false), (333, 9, 900, false), (500, 64, 2000, true)] {
+            let lengths = lengths(count, 5);
+            let order = Bucketed::new(&lengths, &[50, 51, 120], batch).unwrap();
+            let plain = order.with_budget(budget, drop).unwrap();
+            for (order, epoch) in [(plain.clone(), 0), (plain.clone().shuffled(3), 0), (plain.shuffled(3), 4)] {
+                let mut batches = vec![None; count as usize];
+                for batch in 0..order.num_batches().unwrap() {
+                    for position in order.range(epoch, batch).unwrap() {
+                        assert_eq!(batches[position as usize].replace(batch), None);
+                    }
+                }
+                assert_eq!(batches.iter().flatten().count() as u64, order.samples().unwrap());
+                for (position, batch) in (0..count).zip(batches) {
+                    assert_eq!(order.batch_of(epoch, position), batch);
+                    assert_eq!(order.position(epoch, order.index(epoch, position), 0), Position::At(position));
+                }
+            }
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Changeable, Occurrence, Position, Rank, Sampler};
+use super::{Bucketed, Changeable, Occurrence, Position, Rank, Sampler};
 
 /// What happens to the last batch of an epoch if there are not enough samples to fill it.
 ///
@@ -53,6 +53,9 @@ pub(crate) struct Schedule {
     order: Arc<dyn Sampler>,
     /// The same order, if the program may change it.
     changes: Option<Arc<Changeable>>,
+    /// Determines the number of samples in each batch, if there is a budget.
+    budget: Option<Arc<Bucketed>>,
+    /// Global batch size. With a budget, this is the maximum.
     batch: u64,
     last: LastBatch,
     rank: Rank,
@@ -61,13 +64,24 @@ pub(crate) struct Schedule {
 impl Schedule {
     /// Creates a schedule. `batch` is the global batch size.
     pub(crate) fn new(order: Arc<dyn Sampler>, batch: u64, last: LastBatch, rank: Rank) -> Self {
-        Schedule { order, changes: None, batch, last, rank }
+        Schedule { order, changes: None, budget: None, batch, last, rank }
     }
 
     /// Declares that the order is `changes`, if that is set.
     pub(crate) fn with_changes(mut self, changes: Option<Arc<Changeable>>) -> Self {
         self.changes = changes;
         self
+    }
+
+    /// Divides the order into the batches of `buckets`, which determine the order and have a budget.
+    pub(crate) fn with_budget(mut self, buckets: Option<Arc<Bucketed>>) -> Self {
+        self.budget = buckets;
+        self
+    }
+
+    /// Returns the budget of a batch, if there is one.
+    pub(crate) fn budget(&self) -> Option<u64> {
+        self.budget.as_ref()?.budget()
     }
 
     /// Returns the order, if the program may change it.
@@ -101,6 +115,9 @@ impl Schedule {
 
     /// Returns the number of batches in `epoch`, which is the same on all ranks.
     pub(crate) fn num_batches(&self, epoch: u64) -> u64 {
+        if let Some(batches) = self.budget.as_ref().and_then(|buckets| buckets.num_batches()) {
+            return batches;
+        }
         match self.last {
             LastBatch::Drop => self.order.len(epoch) / self.batch,
             LastBatch::Keep | LastBatch::Pad => self.order.len(epoch).div_ceil(self.batch),
@@ -109,6 +126,9 @@ impl Schedule {
 
     /// Returns the total number of samples that all ranks deliver in `epoch`.
     pub(crate) fn samples(&self, epoch: u64) -> u64 {
+        if let Some(samples) = self.budget.as_ref().and_then(|buckets| buckets.samples()) {
+            return samples;
+        }
         match self.last {
             LastBatch::Drop => self.num_batches(epoch) * self.batch,
             LastBatch::Keep | LastBatch::Pad => self.order.len(epoch),
@@ -117,7 +137,8 @@ impl Schedule {
 
     /// Returns the number of samples in a full batch of this rank, including padding.
     pub(crate) fn rows(&self) -> u64 {
-        let share = self.share(self.batch);
+        let largest = self.budget.as_ref().and_then(|buckets| buckets.largest()).unwrap_or(self.batch);
+        let share = self.share(largest);
         self.min_share().max(share.end - share.start)
     }
 
@@ -126,7 +147,8 @@ impl Schedule {
         match self.last {
             LastBatch::Pad => self.batch.div_ceil(self.rank.world_size as u64),
             LastBatch::Keep => 1,
-            LastBatch::Drop => 0,
+            // A batch of a budget may have fewer samples than there are ranks.
+            LastBatch::Drop => u64::from(self.budget.is_some()),
         }
     }
 
@@ -162,6 +184,9 @@ impl Schedule {
         if from >= batches {
             return Position::Absent;
         }
+        if let Some(buckets) = &self.budget {
+            return self.next_within(buckets, epoch, sample, from);
+        }
         let samples = |batch: u64| self.batch.min(len - batch * self.batch);
         // All full batches have the same padding.
         let padded = [from, batches - 1]
@@ -187,6 +212,26 @@ impl Schedule {
         }
     }
 
+    /// Like [`next`](Schedule::next), for the batches of `buckets`, in which a sample occurs once,
+    /// except as padding.
+    fn next_within(&self, buckets: &Bucketed, epoch: u64, sample: u64, from: u64) -> Position {
+        let machine = self.rank.machine();
+        let at = match self.order.position(epoch, sample, 0) {
+            // The first samples may pad the share of a rank in a small batch.
+            Position::At(at) if self.rank.world_size == 1 || at >= self.rank.world_size as u64 => at,
+            Position::Absent => return Position::Absent,
+            _ => return Position::Unknown,
+        };
+        let found = buckets.batch_of(epoch, at).filter(|batch| *batch >= from);
+        let own = found.filter(|batch| {
+            let Some(range) = buckets.range(epoch, *batch) else { return false };
+            let samples = range.end - range.start;
+            let first = self.share_of(machine.start, samples).start;
+            (first..self.share_of(machine.end - 1, samples).end).contains(&(at - range.start))
+        });
+        own.map_or(Position::Absent, Position::At)
+    }
+
     /// Returns whether `sample` is at one of the positions `padding`.
     fn pads(&self, epoch: u64, sample: u64, padding: Range<u64>) -> bool {
         let (len, mut position) = (self.order.len(epoch), 0);
@@ -209,10 +254,12 @@ impl Schedule {
     /// # Panics
     /// If the sampler panics, or if it returns fewer samples than before.
     pub(crate) fn fill(&self, epoch: u64, batch: u64, entries: &mut Vec<Entry>) {
-        let (len, first) = (self.order.len(epoch), batch * self.batch);
+        let len = self.order.len(epoch);
+        let all = self.budget.as_ref().and_then(|buckets| buckets.range(epoch, batch));
+        let first = all.as_ref().map_or(batch * self.batch, |all| all.start);
         assert!(first < len, "batch {batch} begins at {first}, but the sampler has {len} samples in epoch {epoch}");
-        let share = self.share(self.batch.min(len - first));
-        let padding = self.padding(self.rank.rank, self.batch.min(len - first));
+        let samples = all.map_or(self.batch.min(len - first), |all| all.end - all.start);
+        let (share, padding) = (self.share(samples), self.padding(self.rank.rank, samples));
         let entry = |position, valid| {
             let Occurrence { index: sample, variant } = self.order.at(epoch, position);
             Entry { sample, variant, valid }
@@ -255,6 +302,38 @@ mod tests {
         Schedule::new(Arc::new(order), 140, LastBatch::Keep, Rank::new(0, 1).unwrap()).fill(1, 0, &mut entries);
         assert_eq!(entries.len(), 140);
         assert_eq!(asked.load(Ordering::Relaxed), 140);
+    }
+
+    #[test]
+    fn the_next_batch_within_a_budget_equals_a_scan() {
+        let lengths: Vec<u32> = (0..60_u32).map(|n| n * 7 % 31).collect();
+        for (drop, last) in [(false, LastBatch::Keep), (true, LastBatch::Drop)] {
+            let order = Bucketed::new(&lengths, &[5, 20], 12).unwrap().shuffled(2).with_budget(70, drop).unwrap();
+            let order = Arc::new(order);
+            for (world, local) in [(1, 1), (3, 1), (4, 2), (4, 4)] {
+                let schedule = |rank: usize| {
+                    let rank = Rank { local_world_size: Some(local), ..Rank::new(rank, world).unwrap() };
+                    Schedule::new(order.clone(), 12, last, rank).with_budget(Some(order.clone()))
+                };
+                for (rank, sample) in (0..world).flat_map(|rank| (0..60).map(move |sample| (rank, sample))) {
+                    let here = schedule(rank);
+                    let reads = |batch: u64| {
+                        let mut entries = Vec::new();
+                        here.rank().machine().any(|rank| {
+                            schedule(rank).fill(1, batch, &mut entries);
+                            entries.iter().any(|entry| entry.sample == sample)
+                        })
+                    };
+                    let batches = here.num_batches(1);
+                    for from in [0, batches / 2, batches] {
+                        let scanned = (from..batches).find(|&batch| reads(batch));
+                        let found = here.next(1, sample, from);
+                        let scanned = scanned.map_or(Position::Absent, Position::At);
+                        assert!(found == scanned || (world > 1 && found == Position::Unknown), "{found:?} {scanned:?}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

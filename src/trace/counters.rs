@@ -387,6 +387,12 @@ impl WorkerCounters {
         self.stages[stage].add(ns, bytes);
     }
 
+    /// Adds the time `ns` that `count` samples took together in `stage`, and the `bytes` bytes that
+    /// the stage produced for all of them.
+    pub(crate) fn spent_on(&self, stage: Stage, count: u64, ns: u64, bytes: usize) {
+        self.stages[stage].add_each(count, ns, bytes);
+    }
+
     /// Adds the time `ns` that field `number` of a sample took, and the `bytes` bytes that the
     /// field produced.
     pub(crate) fn spent_in_field(&self, number: usize, ns: u64, bytes: usize) {

@@ -7,6 +7,7 @@ mod support;
 
 mod borders;
 mod buckets;
+mod budget;
 mod changes;
 mod combinations;
 mod determinism;

@@ -41,6 +41,7 @@ mod lmdb_writer;
 mod mds;
 mod named_files;
 mod network;
+mod packed_tokens;
 #[cfg(feature = "parquet")]
 mod parquet;
 #[cfg(feature = "parquet")]

@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::Path;
 
-use warpfeed::source::{Source, TokenFile, TokenType, Value};
-use warpfeed::{Dtype, ErrorKind, HostBatch, LastBatch, Loader, Result, field};
+use warpfeed::source::{Sample, Source, TokenFile, TokenType, Value};
+use warpfeed::{Dtype, ErrorKind, HostBatch, LastBatch, Loader, OnError, Result, field};
 
 /// The token that ends a document.
 const END: u32 = 7;
@@ -294,4 +294,77 @@ fn tokens_out_of_range_of_a_field_name_the_sample() {
     let field = field::Tokens::new(Dtype::I64, 10).end(128_001);
     let e = loader(source).field("tokens", field).into_iter().find_map(Result::err).unwrap();
     assert!(e.cause().contains("has tokens of 16 bits, which cannot hold the end token 128001"), "{e}");
+}
+
+/// Hides that the windows are in memory, so that a loader reads them one by one.
+struct OneByOne(TokenFile);
+
+impl Source for OneByOne {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        self.0.read(index, scratch)
+    }
+
+    fn path(&self, index: usize) -> Option<std::path::PathBuf> {
+        self.0.path(index)
+    }
+}
+
+#[test]
+fn copied_windows_equal_windows_read_one_by_one() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens: Vec<u32> = (0..9000_u32).map(|i| i.wrapping_mul(2_654_435_761) >> 20).collect();
+    fs::write(folder.path().join("a.bin"), stored(&tokens[..6000], TokenType::U16)).unwrap();
+    fs::write(folder.path().join("b.npy"), npy(&tokens[6000..], TokenType::U16)).unwrap();
+    for (length, stride, vocabulary) in [(64, 64, 4096), (7, 3, 4096), (1000, 900, 4096), (16, 16, 4090)] {
+        let open = || TokenFile::open(folder.path(), TokenType::U16, length, stride).unwrap();
+        for index in 0..open().len() {
+            let (source, mut key, mut scratch) = (open(), String::new(), Vec::new());
+            let stored = source.stored(index, &mut key).expect("the files are mapped");
+            let sample = source.read(index, &mut scratch)?;
+            assert_eq!((sample.value("tokens.npy"), sample.key()), (Some(Value::Numbers(stored)), &*key));
+            if index == 50 {
+                break;
+            }
+        }
+        for (batch, dtype, end) in [(1, Dtype::U16, None), (50, Dtype::I64, None), (300, Dtype::I32, Some(END))] {
+            let batches = |loader: Loader| -> Result<_> {
+                let kind = field::Tokens::new(dtype, length).vocabulary(vocabulary);
+                let kind = end.map_or_else(|| kind.clone(), |end| kind.clone().end(end));
+                let loader = loader.drop_field("image").drop_field("label").batch_size(batch).shuffle(3).workers(2);
+                let mut batches =
+                    loader.epochs(0).on_error(OnError::Skip { max_skipped: u64::MAX }).field("tokens", kind).host()?;
+                let mut found = Vec::new();
+                for batch in batches.epoch(0) {
+                    let batch = match batch {
+                        Ok(batch) => batch,
+                        Err(e) => {
+                            found.push((Vec::new(), vec![e.to_string()], Vec::new()));
+                            break;
+                        }
+                    };
+                    let bytes = batch
+                        .fields()
+                        .flat_map(|field| batch.field(&field.name).unwrap().bytes().to_vec())
+                        .collect::<Vec<u8>>();
+                    let keys = batch.keys().map(str::to_owned).collect::<Vec<_>>();
+                    found.push((bytes, keys, batch.ids().collect()));
+                }
+                let skipped: Vec<_> =
+                    batches.sample_errors().iter().map(|e| format!("{} {}", e.batch, e.error)).collect();
+                let stats = batches.stats();
+                let counts = (stats.prepared, stats.read.count, stats.read.bytes, stats.write.count, stats.write.bytes);
+                // After an error, it depends on the timing how many samples were prepared.
+                let ended_early = found.last().is_some_and(|batch| batch.2.is_empty());
+                Ok((found, skipped, (!ended_early).then_some(counts)))
+            };
+            let (copied, read) = (batches(Loader::source(open()))?, batches(Loader::source(OneByOne(open())))?);
+            assert_eq!((&copied.1, copied.2), (&read.1, read.2));
+            assert!(copied == read, "{length} every {stride}, batches of {batch}");
+        }
+    }
+    Ok(())
 }

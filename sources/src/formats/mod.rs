@@ -2,9 +2,9 @@
 //!
 //! Most folders are named after their format. The exceptions: `arrow` and `parquet` read datasets
 //! written by the Hugging Face library `datasets`, `mds` reads MosaicML shards, `litdata` reads
-//! LitData chunks, `beton` reads FFCV files, and `recordio` reads MXNet files. [`TokenFile`] is not
-//! listed in [`DATA_FORMATS`], because its files contain only numbers and therefore cannot be
-//! detected.
+//! LitData chunks, `beton` reads FFCV files, and `recordio` reads MXNet files. [`TokenFile`] and
+//! [`PackedTokens`] are not listed in [`DATA_FORMATS`], because their files contain only numbers and
+//! therefore cannot be detected.
 
 pub(super) mod arrays;
 pub(super) mod arrow;
@@ -15,6 +15,7 @@ pub(super) mod lerobot;
 pub(super) mod litdata;
 pub(super) mod lmdb;
 pub(super) mod mds;
+pub(super) mod packed_tokens;
 pub(super) mod parquet;
 pub(super) mod recordio;
 pub(super) mod table;
@@ -36,6 +37,7 @@ pub use lerobot::{FeatureStats, LeRobot, LeRobotOptions};
 pub use lmdb::{CLASSES_KEY, lmdb_error};
 #[cfg(feature = "lmdb")]
 pub use lmdb::{Lmdb, MsgPack, RawValues, ValueFormat};
+pub use packed_tokens::{PackedTokens, Packing};
 #[cfg(feature = "parquet")]
 pub use parquet::Parquet;
 #[cfg(feature = "tables")]

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::fs;
 use std::io::Write as _;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::error::{Error, Result};
 use crate::medium::{Files, HeldFile, of_files};
@@ -12,7 +14,7 @@ use crate::model::{Sample, Source};
 use crate::values::Npy;
 
 /// Maximum window length and maximum stride, in tokens.
-const MAX_TOKENS: usize = 1 << 24;
+pub(super) const MAX_TOKENS: usize = 1 << 24;
 
 /// Number of bytes that are read from the start of a file to detect its header and its token type.
 const DETECTION_BYTES: usize = 64 << 10;
@@ -22,6 +24,13 @@ const MAX_COMPARED: usize = 4096;
 
 /// No vocabulary is so large that it contains this token.
 const IMPLAUSIBLE: u32 = 1 << 24;
+
+/// Size of the parts of a memory map whose pages are loaded together, in bytes. It is half of what
+/// Linux reads around a page fault by default, so that a window does not read more than a fault.
+const CHUNK: usize = 64 << 10;
+
+/// After this number of windows from a memory map, the length of the file is checked.
+const CHECKED_EVERY: u64 = 256;
 
 /// The magic numbers of llm.c files, and the token types that they imply. An llm.c header consists
 /// of 256 32-bit integers, which start with the magic number, the version, and the number of
@@ -41,14 +50,14 @@ pub enum TokenType {
 }
 
 impl TokenType {
-    fn element(self) -> Element {
+    pub(super) fn element(self) -> Element {
         match self {
             TokenType::U16 => Element::U16,
             TokenType::U32 => Element::U32,
         }
     }
 
-    fn bytes(self) -> u64 {
+    pub(super) fn bytes(self) -> u64 {
         self.element().size() as u64
     }
 
@@ -96,6 +105,34 @@ struct Windows {
     /// The offset of the first token in the file, in bytes.
     start: u64,
     count: usize,
+    /// One bit for each [chunk](CHUNK) of the file's map, set once the pages of the chunk have been
+    /// loaded without an error.
+    loaded: Box<[AtomicU64]>,
+    /// Number of windows that were taken from the map, which may miss some.
+    taken: AtomicU64,
+}
+
+impl Windows {
+    /// Returns the bytes in `range` of the map `map` of `file`. Loads the pages of chunks that have
+    /// not been loaded before, and checks from time to time that the file has not been cut short.
+    /// Otherwise, each window would cost two system calls that take longer than copying it. Returns
+    /// `None` if that fails.
+    fn take<'a>(&self, file: &HeldFile, map: &'a [u8], range: Range<usize>) -> Option<&'a [u8]> {
+        let taken = self.taken.load(Relaxed);
+        self.taken.store(taken.wrapping_add(1), Relaxed);
+        if taken.is_multiple_of(CHECKED_EVERY) && fs::metadata(&file.path).is_ok_and(|now| now.len() < file.len()) {
+            return None;
+        }
+        for chunk in range.start / CHUNK..=(range.end - 1) / CHUNK {
+            let (word, bit) = (&self.loaded[chunk / 64], 1 << (chunk % 64));
+            if word.load(Relaxed) & bit == 0 {
+                let end = map.len().min((chunk + 1) * CHUNK);
+                file.load(&map[chunk * CHUNK..end], end as u64).ok()?;
+                word.fetch_or(bit, Relaxed);
+            }
+        }
+        map.get(range)
+    }
 }
 
 impl TokenFile {
@@ -148,7 +185,9 @@ impl TokenFile {
             let count = usize::try_from(windows).map_err(|_| {
                 Error::in_source(format!("{windows} windows exceed the address space of this machine")).at_path(&path)
             })?;
-            files.push((file, Windows { name, start, count }));
+            let chunks = file.map().map_or(0, |map| map.len().div_ceil(CHUNK));
+            let loaded = (0..chunks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+            files.push((file, Windows { name, start, count, loaded, taken: AtomicU64::new(0) }));
         }
         let files = Files::new(files, |windows| windows.count)?;
         if files.len() == 0 {
@@ -163,7 +202,7 @@ impl TokenFile {
 }
 
 /// Lists the token files at `path`.
-fn list_files(path: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn list_files(path: &Path) -> Result<Vec<PathBuf>> {
     let io = |e: std::io::Error| Error::io(path, &e);
     if !fs::metadata(path).map_err(io)?.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -184,7 +223,7 @@ fn list_files(path: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Returns the offset of the first token in a file in bytes, and the number of tokens.
-fn locate_tokens(file: &HeldFile, kind: TokenType) -> Result<(u64, u64)> {
+pub(super) fn locate_tokens(file: &HeldFile, kind: TokenType) -> Result<(u64, u64)> {
     let mut scratch = Vec::new();
     let start = file.get(0, DETECTION_BYTES as u64, &mut scratch)?;
     let (size, len) = (kind.bytes(), file.len());
@@ -280,6 +319,18 @@ fn check_type(start: &[u8], kind: TokenType) -> Result<()> {
     }
 }
 
+/// Appends `number` to `text`, in a fifth of the time of `write!`.
+fn push_decimal(text: &mut String, mut number: u64) {
+    let mut digits = [0; 20];
+    let mut first = digits.len();
+    while first == digits.len() || number > 0 {
+        first -= 1;
+        digits[first] = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
+    text.push_str(std::str::from_utf8(&digits[first..]).expect("digits are ASCII"));
+}
+
 impl Source for TokenFile {
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let (file, windows, window) = self.files.open(index)?;
@@ -294,6 +345,20 @@ impl Source for TokenFile {
         let tokens = tokens.expect("the range has `length` tokens");
         let key = std::str::from_utf8(&scratch[..key]).expect("the key was written as text");
         Sample::new(key).with_field("tokens.npy", tokens)
+    }
+
+    fn stored(&self, index: usize, key: &mut String) -> Option<Numbers<'_>> {
+        let (file, windows, window) = self.files.open(index).ok()?;
+        let first = window as u64 * self.stride;
+        let start = (windows.start + first * self.kind.bytes()) as usize;
+        let bytes = self.length * self.kind.bytes() as usize;
+        let tokens = windows.take(file, file.map()?, start..start + bytes)?;
+        key.push_str(&windows.name);
+        key.push('/');
+        push_decimal(key, first);
+        key.push_str("..");
+        push_decimal(key, first + self.length as u64);
+        Numbers::of_element(tokens, self.kind.element(), &[self.length])
     }
 
     of_files!(files);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::forward::forward;
 use super::lookahead::{Lookahead, Prefetcher};
 use super::sample::Sample;
+use super::value::Numbers;
 use crate::error::{Error, Result};
 use crate::stats::NetworkStats;
 
@@ -51,6 +52,19 @@ pub trait Source: Send + Sync {
     /// [`ErrorKind::Io`](crate::ErrorKind::Io) or [`ErrorKind::Source`](crate::ErrorKind::Source)
     /// if the sample cannot be read. The error should state the file. The loader adds the sample.
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>>;
+
+    /// Returns the only field of sample `index`, and appends the sample's key to `key`, if the field
+    /// is an array in memory that a loader can copy. The key and the array must be those that
+    /// [`read`](Source::read) returns. Returns `None`, the default, if the sample must be read.
+    ///
+    /// A loader then needs no work for each sample other than the copy. It falls back on `read` if
+    /// the result is `None`, if a trace is being recorded, or if a field type or the limit of a
+    /// sample's size rejects the array. Implement this method only if [`fields`](Source::fields)
+    /// returns a single name, and if finding the array costs no system call in most cases.
+    fn stored(&self, index: usize, key: &mut String) -> Option<Numbers<'_>> {
+        let _ = (index, key);
+        None
+    }
 
     /// Returns a prefetcher for a loader that will read in `order`. The default returns `None`,
     /// which means that the source reads samples only on demand.
@@ -256,6 +270,7 @@ impl<S: Source + ?Sized> Source for Arc<S> {
     forward! { |this| **this;
         fn len() -> usize;
         fn is_empty() -> bool;
+        fn stored(index: usize, key: &mut String) -> Option<Numbers<'_>>;
         fn follow(order: Lookahead) -> Option<Box<dyn Prefetcher>>;
         fn ahead_bytes() -> usize;
         fn check() -> Result<()>;

@@ -83,9 +83,16 @@ impl Tally {
     /// Adds an entry of `bytes` bytes that took `ns` nanoseconds.
     #[inline]
     pub fn add(&self, ns: u64, bytes: usize) {
-        bump(&self.count, 1);
+        self.add_each(1, ns, bytes);
+    }
+
+    /// Adds `count` entries, which must not be 0, of `bytes` bytes in total that took `ns`
+    /// nanoseconds together. Each entry counts with the mean time.
+    #[inline]
+    pub fn add_each(&self, count: u64, ns: u64, bytes: usize) {
+        bump(&self.count, count);
         bump(&self.bytes, bytes as u64);
-        bump(&self.buckets[bucket(ns)], 1);
+        bump(&self.buckets[bucket(ns / count)], count);
         self.add_time(ns);
     }
 

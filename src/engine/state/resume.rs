@@ -34,10 +34,10 @@ const POSITIONS: u64 = 256;
 /// [`Loader::resume`](crate::Loader::resume) accepts one. Ranks that have received the same number
 /// of batches have equal checkpoints, so one rank can save the checkpoint for all of them.
 ///
-/// A checkpoint contains the seed, the global batch size, the number of samples in the source and
-/// in the epoch, the index and key of the samples at eight positions of epoch 0, and a hash of the
-/// samples at 256 positions of the checkpoint's epoch. A loader that differs in any of these is
-/// rejected. The check detects a different seed, batch size, order, subset or set of weights, and
+/// A checkpoint contains the seed, the global batch size, the budget, the number of samples in the
+/// source and in the epoch, the index and key of the samples at eight positions of epoch 0, and a
+/// hash of the samples at 256 positions of the checkpoint's epoch. A loader that differs in any of
+/// these is rejected. The check detects a different seed, batch size, order, subset or set of weights, and
 /// added or removed samples. It detects renamed samples only if one of the eight is renamed.
 ///
 /// If the order may depend on state (`epochs(0)`; see [`Loader::epochs`](crate::Loader::epochs)),
@@ -65,6 +65,9 @@ pub struct Checkpoint {
     batch: u64,
     seed: u64,
     global_batch: u64,
+    /// Budget of a batch, or 0 if there is none.
+    #[serde(skip_serializing_if = "is_zero")]
+    budget: u64,
     samples: u64,
     /// Number of samples in the epoch, or 0 if the order was not evaluated.
     epoch_samples: u64,
@@ -107,6 +110,11 @@ impl Probe {
     }
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref)] // the signature that serde requires
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 fn differs(what: &str, saved: &dyn Display, now: &dyn Display) -> Error {
     Error::config(format!("resume: {what} differs: the checkpoint has {saved}, this loader has {now}"))
 }
@@ -125,6 +133,7 @@ impl Checkpoint {
             batch: 0,
             seed: 0,
             global_batch: 0,
+            budget: 0,
             samples: 0,
             epoch_samples: 0,
             order: None,
@@ -172,6 +181,7 @@ impl Checkpoint {
             batch,
             seed: recipe.seed,
             global_batch: schedule.global_batch(),
+            budget: schedule.budget().unwrap_or(0),
             samples: recipe.source.len() as u64,
             epoch_samples,
             order,
@@ -249,6 +259,7 @@ impl Checkpoint {
             .map_err(|e| Error::config(format!("resume: the sampler panicked for epoch {epoch}: {}", e.cause())))?;
         same("the seed", self.seed, now.seed)?;
         same("the global batch size", self.global_batch, now.global_batch)?;
+        same("the budget", self.budget, now.budget)?;
         same("the number of source samples", self.samples, now.samples)?;
         same(&format!("the number of samples in epoch {epoch}"), self.epoch_samples, now.epoch_samples)?;
         same("the number of probes", self.probes.len(), now.probes.len())?;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, Sender};
 use crossbeam::select;
 
+use super::copier;
 use super::outcome::{Ended, Outcome};
 use super::queue::WorkSender;
 use super::task::Task;
@@ -110,7 +111,10 @@ impl Coordinator {
         entries: &mut Vec<Entry>,
     ) {
         let recipe = &self.shared.recipe;
-        let group = Settings::group(slot.batch(), self.shared.run.settings.workers);
+        let mut group = Settings::group(slot.batch(), self.shared.run.settings.workers);
+        if recipe.copies && !self.stage.waits.readers_enabled() {
+            group = copier::part_len(group, slot.batch(), slot.sample_bytes());
+        }
         let parts = slot.begin(group, |header| {
             (header.run, header.seq, header.next) = (run, seq, next);
             (header.epoch, header.number) = (index.epoch, index.batch);

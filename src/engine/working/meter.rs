@@ -121,6 +121,19 @@ impl<'a> Meter<'a> {
         self.counters.worker(self.worker).spent_more(stage, ns);
     }
 
+    /// Ends the lap in which `count` samples, of which `last` is the last, were copied from memory:
+    /// `read` bytes, from which `written` bytes were made. Reading took no time of its own.
+    pub(crate) fn copied(&mut self, last: (u64, &str), count: u64, (read, written): (usize, usize)) {
+        let ns = self.lap();
+        let worker = self.counters.worker(self.worker);
+        worker.spent_on(Stage::Read, count, 0, read);
+        worker.spent_on(Stage::Write, count, ns, written);
+        worker.counts().prepared.add(count);
+        let mut each = StageMap::default();
+        each[Stage::Write] = ns / count;
+        self.counters.sample_took(each, 0, (last.0, last.1, read / count as usize));
+    }
+
     /// Returns the counters of the worker.
     pub(crate) fn counts(&self) -> &WorkerCounts {
         self.counters.worker(self.worker).counts()

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use arrayvec::ArrayVec;
 
+use super::copier;
 use super::filler::{Leave, PartFiller};
 use super::meter::Meter;
 use super::room::fitting;
@@ -207,6 +208,15 @@ impl Worker {
         let mut rows = part.range();
         let (start, mut waited) = (Instant::now(), 0);
         while !rows.is_empty() && self.run.is_wanted(part.header().run) {
+            if fetched.is_none() && self.recipe.copies {
+                let mut watch = Watch::new();
+                let before = rows.len();
+                copier::copy(&self.recipe, &self.run, self.index, part, &mut rows);
+                waited += watch.waited(before - rows.len());
+                if rows.is_empty() {
+                    break;
+                }
+            }
             waited += self.fill_group(part, fetched, &mut rows, leave);
             self.trim();
         }

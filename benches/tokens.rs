@@ -1,0 +1,124 @@
+//! Compares the time to load an epoch of token windows with the time to copy the same bytes, as many
+//! threads as the loader has workers.
+//!
+//! ```text
+//! cargo bench --bench tokens
+//! ```
+//!
+//! The copy has the addresses of all windows in advance, and copies them in the order of the loader
+//! from the same memory map to as many buffers as the loader has batches. "One by one" is the same
+//! loader with a source that does not offer its windows in memory, so that each window is read,
+//! measured and written as a sample of its own. The three take turns.
+#![allow(missing_docs)]
+
+use std::time::Instant;
+
+use warpfeed::source::{Sample, Source, TokenFile, TokenType};
+use warpfeed::{Batches, Dtype, HostBatch, Loader, field};
+
+const TOKENS: usize = 200_000_000;
+const WORKERS: usize = 2;
+const TURNS: usize = 9;
+/// Window length in tokens, windows per batch, and whether the windows are shuffled.
+const SETS: [(usize, usize, bool); 6] =
+    [(2048, 64, true), (2048, 64, false), (2048, 512, true), (8192, 32, true), (1024, 64, true), (512, 256, true)];
+/// Number of batches that exist at once.
+const SLOTS: usize = 6;
+
+/// Hides that the windows are in memory.
+struct OneByOne(TokenFile);
+
+impl Source for OneByOne {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> warpfeed::Result<Sample<'a>> {
+        self.0.read(index, scratch)
+    }
+}
+
+fn main() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tokens.bin");
+    let mut state = 1_u32;
+    let token = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        ((state >> 16) % 50_000) as u16
+    };
+    let bytes: Vec<u8> = std::iter::repeat_with(token).take(TOKENS).flat_map(u16::to_le_bytes).collect();
+    std::fs::write(&path, bytes).unwrap();
+    for set in SETS {
+        let open = || TokenFile::open(&path, TokenType::U16, set.0, set.0).unwrap();
+        let mut runs = loader(Loader::source(open()), set);
+        let mut singly = loader(Loader::source(OneByOne(open())), set);
+        let order: Vec<u64> =
+            runs.epoch_from(0, 0).flat_map(|batch| batch.unwrap().ids().collect::<Vec<_>>()).collect();
+        let source = open();
+        let window = |&index: &u64| source.stored(index as usize, &mut String::new()).unwrap().parts().2;
+        let windows: Vec<&[u8]> = order.iter().map(window).collect();
+        let mut times = [const { Vec::new() }; 4];
+        for _ in 0..TURNS {
+            times[0].push(epoch(&mut runs));
+            times[1].push(epoch(&mut singly));
+            times[2].push(copy(&windows, set, WORKERS));
+            times[3].push(copy(&windows, set, 1));
+        }
+        let (length, batch, shuffled) = set;
+        println!("{length} tokens, batches of {batch}, {}", if shuffled { "shuffled" } else { "in order" });
+        for (name, times) in ["loader", "one by one", "copy", "copy, one thread"].iter().zip(&times) {
+            show(name, times);
+        }
+        show("loader / copy", &ratios(&times[0], &times[2]));
+        show("one by one / copy", &ratios(&times[1], &times[2]));
+        show("loader / one thread", &ratios(&times[0], &times[3]));
+    }
+}
+
+/// Returns the ratio of the times of each turn.
+fn ratios(one: &[f64], other: &[f64]) -> Vec<f64> {
+    one.iter().zip(other).map(|(one, other)| one / other).collect()
+}
+
+/// Prints the median, the minimum and the maximum of `values`.
+fn show(name: &str, values: &[f64]) {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    println!("  {name:18} {:.3} ({:.3} to {:.3})", values[values.len() / 2], values[0], values[values.len() - 1]);
+}
+
+fn loader(loader: Loader, (length, batch, shuffled): (usize, usize, bool)) -> Batches<HostBatch> {
+    let loader = loader.drop_field("image").drop_field("label").batch_size(batch).workers(WORKERS);
+    let loader = if shuffled { loader.shuffle(1) } else { loader };
+    loader.epochs(0).field("tokens", field::Tokens::new(Dtype::U16, length)).host().unwrap()
+}
+
+/// Returns the duration of an epoch in seconds.
+fn epoch(batches: &mut Batches<HostBatch>) -> f64 {
+    let start = Instant::now();
+    for batch in batches.epoch_from(0, 0) {
+        std::hint::black_box(batch.unwrap().field("tokens").unwrap().bytes());
+    }
+    start.elapsed().as_secs_f64()
+}
+
+/// Returns the time to copy `windows`, in seconds.
+fn copy(windows: &[&[u8]], (_, batch, _): (usize, usize, bool), threads: usize) -> f64 {
+    let bytes = windows[0].len();
+    let mut buffers = vec![vec![1_u8; batch * bytes]; SLOTS];
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for (thread, buffers) in buffers.chunks_mut(SLOTS / threads).enumerate() {
+            scope.spawn(move || {
+                for (turn, windows) in windows.chunks(batch).skip(thread).step_by(threads).enumerate() {
+                    let slot = turn % buffers.len();
+                    for (row, window) in buffers[slot].chunks_exact_mut(bytes).zip(windows) {
+                        row.copy_from_slice(window);
+                    }
+                    std::hint::black_box(&buffers[slot]);
+                }
+            });
+        }
+    });
+    start.elapsed().as_secs_f64()
+}

@@ -1,0 +1,49 @@
+"""Cumulative lengths of packed documents."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+from ._error import ConfigError
+
+__all__ = ["cu_seqlens"]
+
+
+def cu_seqlens(batch: Mapping[str, Any], name: str = "tokens") -> tuple[Any, int]:
+    """Returns the cumulative lengths of the documents in the :class:`PackedIds` field ``name``, i32,
+    and the maximum length of a document, as ``flash_attn_varlen_func`` takes them.
+
+    ::
+
+        cu, longest = warpfeed.cu_seqlens(batch)
+        q = q.flatten(0, 1)  # (N * length, heads, size), and k and v accordingly
+        out = flash_attn_varlen_func(q, k, v, cu, cu, longest, longest, causal=True)
+
+    The lengths refer to the rows of the batch, one after the other. They begin with 0, and each
+    further number is the end of a document. The padding of a row counts as a document. The array
+    always has N * (most + 1) + 1 elements, so documents of length 0 follow the last one of a row.
+    For batches on a device, the array is computed there, and the maximum is the length of a row, so
+    that the host does not wait for the device.
+
+    Args:
+        batch: a batch of torch tensors or NumPy arrays.
+        name: name of the field.
+
+    Raises:
+        ConfigError: if the batch has no such field.
+    """
+    ends = batch.get(f"{name}.ends")
+    if ends is None:
+        raise ConfigError(f"cu_seqlens: the batch has no field {name!r} of packed documents; add PackedIds(...)")
+    rows, length = batch[name].shape[:2]
+    if hasattr(ends, "new_zeros"):
+        import torch
+
+        starts = torch.arange(0, rows * length, length, dtype=torch.int32, device=ends.device)
+        found = torch.cat([ends.new_zeros(1), (ends + starts[:, None]).flatten()])
+        return found, length if found.is_cuda else int(found.diff().max())
+    import numpy as np
+
+    starts = np.arange(0, rows * length, length, dtype=np.int32)
+    found = np.concatenate([np.zeros(1, np.int32), (np.asarray(ends) + starts[:, None]).ravel()])
+    return found, int(np.diff(found).max())

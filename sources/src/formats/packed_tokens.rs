@@ -1,0 +1,349 @@
+//! The source [`PackedTokens`], which packs the documents of token files into rows.
+
+use std::fmt;
+use std::path::Path;
+
+use super::tokens::{MAX_TOKENS, TokenType, list_files, locate_tokens};
+use crate::error::{Error, Result, push};
+use crate::machine::hash::Hash;
+use crate::medium::{Files, HeldFile, Part, of_files};
+use crate::model::value::{Element, Numbers};
+use crate::model::{Sample, Source};
+
+/// Number of bytes that are read at once to find the documents of a file.
+const SCANNED_BYTES: u64 = 1 << 20;
+
+/// How [`PackedTokens`] packs documents.
+#[derive(Debug, Clone, Copy)]
+pub struct Packing {
+    length: usize,
+    end: u32,
+    window: usize,
+    most: usize,
+    padding: u32,
+}
+
+impl Packing {
+    /// Packs documents, each of which ends with the token `end`, into rows of `length` tokens.
+    pub fn new(length: usize, end: u32) -> Self {
+        Packing { length, end, window: 1024, most: length, padding: 0 }
+    }
+
+    /// Sets the number of consecutive documents that are packed together; 1,024 by default. With
+    /// more documents, rows have less padding, but the documents of a row are further apart in the
+    /// file.
+    #[must_use]
+    pub fn window(mut self, documents: usize) -> Self {
+        self.window = documents;
+        self
+    }
+
+    /// Sets the maximum number of documents in a row. By default, there is no limit other than the
+    /// length of a row.
+    #[must_use]
+    pub fn most(mut self, documents: usize) -> Self {
+        self.most = documents;
+        self
+    }
+
+    /// Sets the token that fills the rest of a row; 0 by default.
+    #[must_use]
+    pub fn padding(mut self, token: u32) -> Self {
+        self.padding = token;
+        self
+    }
+
+    fn check(&self, kind: TokenType) -> Result<()> {
+        let Packing { length, end, window, most, padding } = *self;
+        if !(1..=MAX_TOKENS).contains(&length) || window == 0 || most == 0 {
+            return Err(Error::config(format!(
+                "rows of {length} tokens and at most {most} documents, packed from windows of {window} documents: \
+                 expected rows of 1 to {MAX_TOKENS} tokens, and at least 1 document"
+            )));
+        }
+        for (name, token) in [("end of a document", end), ("padding", padding)] {
+            if kind == TokenType::U16 && token > u32::from(u16::MAX) {
+                return Err(Error::config(format!(
+                    "the {name} is token {token}, but the tokens are u16: expected at most {}",
+                    u16::MAX
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Rows of whole documents from token files, for training language models without padding most of
+/// each row.
+///
+/// The files are those of [`TokenFile`](super::TokenFile). A document ends with a given token, which
+/// is part of it, or at the end of its file. The documents of a file are divided into windows of
+/// consecutive documents ([`Packing::window`]). Within a window, each document is put into the first
+/// row that has enough space (first-fit), in the order of the file. A document that is longer than a
+/// row is split into pieces of the length of a row, and the rest. Each piece counts as a document,
+/// in its window. Rows do not contain documents of several windows or files.
+///
+/// A sample is a row. Its field `tokens.npy` contains the tokens, padded to the length of a row. Its
+/// field `lengths.npy` contains the lengths of the documents, as u32. `field::Packed` delivers both
+/// as an array of tokens, the positions within the documents, and cumulative lengths. A key consists
+/// of the name of the file, the index of the row in the file, and a hash of the positions of its
+/// documents, such as `corpus.bin/17-90c2ab41`.
+///
+/// The rows depend only on the files and the options, and are found when the source is opened, which
+/// reads every token once. Therefore, orders, ranks and checkpoints work as for any other dataset.
+/// The index takes 16 bytes of memory for each document.
+///
+/// ```no_run
+/// use warpfeed_sources::{PackedTokens, Packing, TokenType};
+///
+/// let source = PackedTokens::open("corpus", TokenType::U16, Packing::new(4096, 50256).window(2048))?;
+/// println!("{:.1} % of the tokens are padding", 100.0 * source.padding());
+/// # Ok::<(), warpfeed_sources::Error>(())
+/// ```
+pub struct PackedTokens {
+    files: Files<Rows>,
+    kind: TokenType,
+    packing: Packing,
+    most: usize,
+}
+
+/// The rows of one file.
+struct Rows {
+    name: String,
+    /// The offset of the first token in the file, in bytes.
+    start: u64,
+    /// The documents, sorted by row.
+    documents: Vec<Document>,
+    /// Index of the first document of each row, followed by the number of documents.
+    rows: Vec<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Document {
+    /// Index of the first token in the file.
+    first: u64,
+    /// Number of tokens.
+    len: u32,
+}
+
+impl PackedTokens {
+    /// Opens the file or folder at `path`, which contains tokens of the type `kind`, and packs its
+    /// documents.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if an option is out of range, or if a file
+    ///   contains tokens of a different type.
+    /// - [`ErrorKind::Source`](crate::ErrorKind::Source) if no file contains a token, or if a file
+    ///   is damaged.
+    pub fn open(path: impl AsRef<Path>, kind: TokenType, packing: Packing) -> Result<Self> {
+        Self::with(path, kind, packing, true)
+    }
+
+    /// Like [`open`](PackedTokens::open), but maps the files into memory only if `mapped` is true.
+    ///
+    /// # Errors
+    /// As for [`open`](PackedTokens::open).
+    pub fn with(path: impl AsRef<Path>, kind: TokenType, packing: Packing, mapped: bool) -> Result<Self> {
+        let path = path.as_ref();
+        packing.check(kind)?;
+        if cfg!(target_endian = "big") {
+            return Err(Error::config(
+                "token files are little-endian and cannot be read on this machine, which is big-endian",
+            ));
+        }
+        let mut files = Vec::new();
+        for path in list_files(path)? {
+            let file = HeldFile::open(&path, mapped)?.0;
+            let rows = Rows::find(&file, kind, &packing).map_err(|e| e.at_path(&path))?;
+            files.push((file, rows));
+        }
+        let files = Files::new(files, Rows::len)?;
+        if files.len() == 0 {
+            return Err(Error::in_source("the files contain no tokens").at_path(path));
+        }
+        let most = files.each().flat_map(|(_, rows, _)| rows.rows.windows(2)).map(|row| row[1] - row[0]).max();
+        Ok(PackedTokens { files, kind, packing, most: most.unwrap_or(0) })
+    }
+
+    /// Returns the number of documents in the row that has the most, which `field::Packed` needs.
+    pub fn most_documents(&self) -> usize {
+        self.most
+    }
+
+    /// Returns the fraction of the tokens in all rows that are padding.
+    pub fn padding(&self) -> f64 {
+        let documents = self.files.each().flat_map(|(_, rows, _)| &rows.documents);
+        let tokens: u64 = documents.map(|document| u64::from(document.len)).sum();
+        1.0 - tokens as f64 / (self.files.len() as f64 * self.packing.length as f64)
+    }
+}
+
+impl Rows {
+    /// Finds the documents of `file`, and packs them.
+    fn find(file: &HeldFile, kind: TokenType, packing: &Packing) -> Result<Rows> {
+        let (start, tokens) = locate_tokens(file, kind)?;
+        let mut rows = Rows {
+            name: file.path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            start,
+            documents: Vec::new(),
+            rows: vec![0],
+        };
+        let (mut window, mut count, mut first) = (Vec::new(), 0, 0);
+        let mut end_document = |end: u64, rows: &mut Rows| -> Result<()> {
+            while first < end {
+                let len = (end - first).min(packing.length as u64);
+                push(&mut window, Document { first, len: len as u32 })?;
+                first += len;
+            }
+            count += 1;
+            if count == packing.window || end == tokens {
+                rows.pack(&window, packing)?;
+                window.clear();
+                count = 0;
+            }
+            Ok(())
+        };
+        let (size, mut scratch, mut at, mut last) = (kind.bytes(), Vec::new(), 0, 0);
+        while at < tokens {
+            let count = (tokens - at).min(SCANNED_BYTES / size);
+            let bytes = file.get(start + at * size, count * size, &mut scratch)?;
+            for (index, token) in bytes.chunks_exact(size as usize).enumerate() {
+                let token = token.iter().rev().fold(0_u32, |token, &byte| token << 8 | u32::from(byte));
+                if token == packing.end {
+                    last = at + index as u64 + 1;
+                    end_document(last, &mut rows)?;
+                }
+            }
+            at += count;
+        }
+        if last < tokens {
+            end_document(tokens, &mut rows)?;
+        }
+        Ok(rows)
+    }
+
+    /// Packs `documents` into further rows.
+    fn pack(&mut self, documents: &[Document], packing: &Packing) -> Result<()> {
+        let row_of = first_fit(documents, packing.length as u32, packing.most);
+        let mut order: Vec<usize> = (0..documents.len()).collect();
+        // The sort is stable, so the documents of a row stay in the order of the file.
+        order.sort_by_key(|&document| row_of[document]);
+        for (place, &document) in order.iter().enumerate() {
+            if place > 0 && row_of[order[place - 1]] != row_of[document] {
+                push(&mut self.rows, self.documents.len())?;
+            }
+            push(&mut self.documents, documents[document])?;
+        }
+        push(&mut self.rows, self.documents.len())
+    }
+
+    fn len(&self) -> usize {
+        self.rows.len() - 1
+    }
+
+    /// Returns the key of a row. It contains what is packed, so that a checkpoint of different rows is
+    /// rejected.
+    fn key(&self, row: usize) -> String {
+        let documents = &self.documents[self.rows[row]..self.rows[row + 1]];
+        let hash = documents.iter().fold(Hash::default(), |hash, of| hash.number(of.first).number(of.len.into()));
+        format!("{}/{row}-{:08x}", self.name, hash.end() as u32)
+    }
+}
+
+/// Returns the row of each document if each is put into the first row of `length` tokens that has
+/// space for it and fewer than `most` documents. No document is longer than a row.
+///
+/// The free space of the rows is in a tree, in which the value of a node is the maximum of its two
+/// children, so a row is found in logarithmic time.
+fn first_fit(documents: &[Document], length: u32, most: usize) -> Vec<usize> {
+    let leaves = documents.len().next_power_of_two();
+    let (mut free, mut counts) = (vec![length; 2 * leaves], vec![0; leaves]);
+    let place = |document: &Document| {
+        let mut node = 1;
+        while node < leaves {
+            node = 2 * node + usize::from(free[2 * node] < document.len);
+        }
+        let row = node - leaves;
+        counts[row] += 1;
+        free[node] = if counts[row] == most { 0 } else { free[node] - document.len };
+        while node > 1 {
+            node /= 2;
+            free[node] = free[2 * node].max(free[2 * node + 1]);
+        }
+        row
+    };
+    documents.iter().map(place).collect()
+}
+
+impl Source for PackedTokens {
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let (file, rows, row) = self.files.open(index)?;
+        let documents = &rows.documents[rows.rows[row]..rows.rows[row + 1]];
+        let size = self.kind.bytes();
+        scratch.clear();
+        scratch.extend_from_slice(rows.key(row).as_bytes());
+        let key = scratch.len();
+        let mut count = 0;
+        for document in documents {
+            let at = rows.start + document.first * size;
+            let range = at..at + u64::from(document.len) * size;
+            let part = file.part(Some(index as u64), range, scratch).map_err(|e| e.at_path(&file.path))?;
+            if let Part::Borrowed(bytes) = part {
+                scratch.extend_from_slice(bytes);
+            }
+            count += document.len as usize;
+        }
+        let padding = self.packing.padding.to_le_bytes();
+        (count..self.packing.length).for_each(|_| scratch.extend_from_slice(&padding[..size as usize]));
+        let lengths = scratch.len();
+        documents.iter().for_each(|document| scratch.extend_from_slice(&document.len.to_le_bytes()));
+        let scratch = &scratch[..];
+        let tokens = Numbers::of_element(&scratch[key..lengths], self.kind.element(), &[self.packing.length]);
+        let lengths = Numbers::of_element(&scratch[lengths..], Element::U32, &[documents.len()]);
+        let (tokens, lengths) = tokens.zip(lengths).expect("the arrays were written with these lengths");
+        let key = std::str::from_utf8(&scratch[..key]).expect("the key was written as text");
+        Sample::new(key).with_field("tokens.npy", tokens)?.with_field("lengths.npy", lengths)
+    }
+
+    of_files!(files);
+
+    fn label(&self, _index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        Ok(None)
+    }
+
+    fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
+        let (_, rows, row) = self.files.locate(index);
+        Ok(rows.key(row))
+    }
+
+    fn fingerprint(&self) -> Option<u64> {
+        let hash = Hash::default().number(self.packing.length as u64).number(self.packing.padding.into());
+        let of_file = |hash: Hash, (_, rows, _): (_, &Rows, _)| {
+            let hash = rows.rows.iter().fold(hash.text(&rows.name), |hash, &row| hash.number(row as u64));
+            rows.documents.iter().fold(hash, |hash, of| hash.number(of.first).number(of.len.into()))
+        };
+        Some(self.files.each().fold(hash, of_file).end())
+    }
+
+    fn has_images(&self) -> Option<bool> {
+        Some(false)
+    }
+
+    fn fields(&self) -> Option<Vec<String>> {
+        Some(vec!["tokens.npy".to_owned(), "lengths.npy".to_owned()])
+    }
+
+    fn kind(&self) -> &'static str {
+        "packed tokens"
+    }
+}
+
+impl fmt::Debug for PackedTokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PackedTokens")
+            .field("files", &self.files.each().len())
+            .field("rows", &self.len())
+            .field("packing", &self.packing)
+            .finish_non_exhaustive()
+    }
+}

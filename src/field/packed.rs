@@ -1,0 +1,145 @@
+//! [`Packed`]: rows of packed documents.
+
+use super::encoded;
+use super::{FieldType, Input, RowMut, Tokens};
+use crate::batch::{Dtype, ENDS, Field};
+use crate::decode::Size;
+use crate::error::{Error, Result};
+
+/// Name of the sample's field that contains the lengths of the documents.
+const LENGTHS: &str = "lengths";
+
+/// Rows of packed documents, from a [`source::PackedTokens`](crate::source::PackedTokens), as an
+/// array of shape (N, length).
+///
+/// There are three more arrays, all i32:
+/// - `<name>.document`, of shape (N, length): the index of each token's document within the row,
+///   and -1 for padding.
+/// - `<name>.position`, of shape (N, length): the position of each token within its document, or
+///   within the padding.
+/// - `<name>.ends`, of shape (N, most + 1): the end of each document in the row. The padding counts
+///   as a document, and the remaining elements are `length`.
+///
+/// [`HostBatch::cu_seqlens`](crate::HostBatch::cu_seqlens) returns the cumulative lengths of the
+/// documents of the whole batch, as FlashAttention's kernels for sequences of variable length
+/// (`flash_attn_varlen_func`) take them.
+///
+/// ```no_run
+/// use warpfeed::source::{PackedTokens, Packing, TokenType};
+/// use warpfeed::{Dtype, Loader, field};
+///
+/// let source = PackedTokens::open("corpus", TokenType::U16, Packing::new(4096, 50256))?;
+/// let tokens = field::Packed::new(Dtype::I64, 4096, source.most_documents());
+/// let loader = Loader::source(source).batch_size(4).shuffle(1).drop_field("image").drop_field("label");
+/// for batch in loader.field("tokens", tokens).host()?.epoch(0) {
+///     let batch = batch?;
+///     let tokens = batch.field("tokens").expect("added above"); // (4, 4096)
+///     let (cu_seqlens, max_seqlen) = batch.cu_seqlens("tokens").expect("the field is packed");
+/// }
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+#[derive(Debug, Clone, serde::Deserialize)]
+#[serde(from = "SerializedOptions")]
+pub struct Packed {
+    tokens: Tokens,
+    length: usize,
+    most: usize,
+}
+
+impl Packed {
+    /// Creates a field of rows of `length` tokens, with at most `most` documents
+    /// ([`most_documents`](crate::source::PackedTokens::most_documents)). `dtype` must be `U16`,
+    /// `I32` or `I64`.
+    pub fn new(dtype: Dtype, length: usize, most: usize) -> Self {
+        Packed { tokens: Tokens::new(dtype, length), length, most }
+    }
+
+    /// Sets the size of the vocabulary. A sample fails if it contains a token id outside the
+    /// vocabulary.
+    #[must_use]
+    pub fn vocabulary(mut self, tokens: u32) -> Self {
+        self.tokens = self.tokens.vocabulary(tokens);
+        self
+    }
+}
+
+/// The options of a [`Packed`] as they are serialized.
+#[derive(serde::Deserialize)]
+struct SerializedOptions {
+    dtype: Dtype,
+    length: usize,
+    most: usize,
+    vocabulary: Option<u32>,
+}
+
+impl From<SerializedOptions> for Packed {
+    fn from(SerializedOptions { dtype, length, most, vocabulary }: SerializedOptions) -> Self {
+        let packed = Packed::new(dtype, length, most);
+        vocabulary.map_or(packed.clone(), |tokens| packed.vocabulary(tokens))
+    }
+}
+
+impl FieldType for Packed {
+    fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
+        let Packed { tokens, length, most } = self;
+        if *most == 0 || most > length {
+            return Err(Error::config(format!(
+                "field {name:?}: {most} documents per row of {length} tokens: expected 1 to {length}"
+            )));
+        }
+        let mut arrays = tokens.arrays(name, output)?;
+        let parts = [(".document", *length), (".position", *length), (ENDS, most + 1)];
+        let array = |(part, size)| Field { name: format!("{name}{part}"), dtype: Dtype::I32, shape: vec![size] };
+        arrays.extend(parts.map(array));
+        Ok(arrays)
+    }
+
+    fn reads(&self, name: &str) -> Vec<String> {
+        vec![name.to_owned(), LENGTHS.to_owned()]
+    }
+
+    fn copies(&self) -> bool {
+        true
+    }
+
+    fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()> {
+        self.tokens.write(input, row)?;
+        let mut lengths = Vec::<i64>::new();
+        encoded::numbers(input.sample, LENGTHS, &mut lengths)?;
+        let field = encoded::find(input.sample, LENGTHS)?;
+        let fits = |lengths: &[i64]| {
+            let total = lengths.iter().try_fold(0_i64, |sum, length| sum.checked_add(*length));
+            lengths.iter().all(|length| *length > 0) && total.is_some_and(|total| total <= self.length as i64)
+        };
+        if lengths.len() > self.most {
+            let (found, most) = (lengths.len(), self.most);
+            return Err(field.error(format_args!(
+                "has {found} documents in a row: expected at most {most}; set PackedTokens::most_documents"
+            )));
+        }
+        if !fits(&lengths) {
+            let length = self.length;
+            return Err(field.error(format_args!(
+                "is {lengths:?}: expected positive lengths of documents that fit into a row of {length} tokens"
+            )));
+        }
+        let padding = self.length - lengths.iter().sum::<i64>() as usize;
+        let numbered = lengths.iter().zip(0_i32..).map(|(length, document)| (*length as usize, document));
+        let all = || numbered.clone().chain([(padding, -1)]);
+        let documents = all().flat_map(|(length, document)| std::iter::repeat_n(document, length));
+        put(row.bytes(1), documents);
+        put(row.bytes(2), all().flat_map(|(length, _)| 0..length as i32));
+        let mut end = 0;
+        let ends = all().map(|(length, _)| {
+            end += length as i32;
+            end
+        });
+        put(row.bytes(3), ends.chain(std::iter::repeat(self.length as i32)));
+        Ok(())
+    }
+}
+
+/// Fills `to` with `values`.
+fn put(to: &mut [u8], values: impl Iterator<Item = i32>) {
+    to.as_chunks_mut::<4>().0.iter_mut().zip(values).for_each(|(to, value)| *to = value.to_ne_bytes());
+}

@@ -1,0 +1,232 @@
+//! Tests that rows of packed documents equal naive first-fit packing, for random documents, and on
+//! any rank and after a resume.
+
+use std::fs;
+
+use warpfeed::source::{PackedTokens, Packing, Source, TokenType, Value};
+use warpfeed::{Dtype, HostBatch, LastBatch, Loader, Result, field};
+
+/// The token that ends a document.
+const END: u32 = 9;
+/// The token that fills a row.
+const PADDING: u32 = 77;
+
+/// A row: its documents, in order.
+type Row = Vec<Vec<u32>>;
+
+fn random(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    move |below| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) % below
+    }
+}
+
+/// Packs the documents of a file, one document and one row at a time.
+fn packed(file: &[u32], length: usize, window: usize, most: usize) -> Vec<Row> {
+    let documents: Vec<&[u32]> = file.split_inclusive(|token| *token == END).collect();
+    let mut all = Vec::new();
+    for window in documents.chunks(window) {
+        let mut rows: Vec<Row> = Vec::new();
+        for piece in window.iter().flat_map(|document| document.chunks(length)) {
+            let used = |row: &Row| row.iter().map(Vec::len).sum::<usize>();
+            match rows.iter_mut().find(|row| row.len() < most && used(row) + piece.len() <= length) {
+                Some(row) => row.push(piece.to_vec()),
+                None => rows.push(vec![piece.to_vec()]),
+            }
+        }
+        all.append(&mut rows);
+    }
+    all
+}
+
+/// Writes random documents to `folder`. Returns the tokens of the files in the order of their names.
+fn corpus(folder: &std::path::Path, kind: TokenType, seed: u64) -> Vec<Vec<u32>> {
+    let mut dice = random(seed);
+    let files = 1 + dice(3);
+    let longest = 1 + dice(40);
+    let written = (0..files).map(|number| {
+        let mut tokens = Vec::new();
+        for _ in 0..dice(60) {
+            tokens.extend((0..dice(longest)).map(|_| 100 + dice(900) as u32));
+            tokens.push(END);
+        }
+        // The last document of a file need not end with the token.
+        tokens.extend((0..1 + dice(5)).map(|_| 100 + dice(900) as u32));
+        let bytes = |token: &u32| match kind {
+            TokenType::U16 => (*token as u16).to_le_bytes().to_vec(),
+            _ => token.to_le_bytes().to_vec(),
+        };
+        fs::write(folder.join(format!("{number}.bin")), tokens.iter().flat_map(bytes).collect::<Vec<u8>>()).unwrap();
+        tokens
+    });
+    written.collect()
+}
+
+/// Computes the four arrays of a row naively.
+fn arrays(row: &Row, length: usize, most: usize) -> [Vec<i64>; 4] {
+    let (mut tokens, mut documents, mut positions, mut ends) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (number, document) in row.iter().enumerate() {
+        for (position, token) in document.iter().enumerate() {
+            tokens.push(i64::from(*token));
+            documents.push(number as i64);
+            positions.push(position as i64);
+        }
+        ends.push(tokens.len() as i64);
+    }
+    for position in 0..length - tokens.len() {
+        tokens.push(i64::from(PADDING));
+        documents.push(-1);
+        positions.push(position as i64);
+    }
+    ends.resize(most + 1, length as i64);
+    [tokens, documents, positions, ends]
+}
+
+fn numbers(batch: &HostBatch, name: &str) -> Vec<i64> {
+    let field = batch.field(name).unwrap();
+    match field.dtype() {
+        Dtype::U16 => field.elements::<u16>().unwrap().iter().map(|token| i64::from(*token)).collect(),
+        Dtype::I32 => field.elements::<i32>().unwrap().iter().map(|token| i64::from(*token)).collect(),
+        _ => field.as_i64().unwrap().to_vec(),
+    }
+}
+
+#[test]
+fn rows_equal_naive_first_fit() -> Result<()> {
+    for seed in 0..300 {
+        let mut dice = random(seed + 1000);
+        let kind = if dice(2) == 0 { TokenType::U16 } else { TokenType::U32 };
+        let folder = tempfile::tempdir().unwrap();
+        let files = corpus(folder.path(), kind, seed);
+        let (length, window) = (1 + dice(50) as usize, 1 + dice(30) as usize);
+        let limit = if dice(2) == 0 { 1 + dice(4) as usize } else { usize::MAX };
+        let packing = Packing::new(length, END).window(window).padding(PADDING).most(limit);
+        let source = PackedTokens::with(folder.path(), kind, packing, dice(2) == 0)?;
+        let expected: Vec<Vec<Row>> = files.iter().map(|file| packed(file, length, window, limit)).collect();
+        let all: Vec<(String, &Row)> = expected
+            .iter()
+            .enumerate()
+            .flat_map(|(file, rows)| rows.iter().enumerate().map(move |(row, of)| (format!("{file}.bin/{row}"), of)))
+            .collect();
+        assert_eq!(source.len(), all.len(), "seed {seed}");
+        let most = all.iter().map(|(_, row)| row.len()).max().unwrap();
+        assert_eq!(source.most_documents(), most);
+        let used: usize = files.iter().map(Vec::len).sum();
+        assert!((source.padding() - (1.0 - used as f64 / (all.len() * length) as f64)).abs() < 1e-12);
+        let mut scratch = Vec::new();
+        for (index, (key, row)) in all.iter().enumerate() {
+            let sample = source.read(index, &mut scratch)?;
+            assert_eq!(source.key(index, &mut Vec::new())?, sample.key());
+            assert_eq!(sample.key().rsplit_once('-').unwrap().0, key);
+            let Some(Value::Numbers(lengths)) = sample.value("lengths.npy") else { panic!("no lengths") };
+            let lengths: Vec<usize> = lengths.iter::<u32>().unwrap().map(|length| length as usize).collect();
+            assert_eq!(lengths, row.iter().map(Vec::len).collect::<Vec<_>>(), "seed {seed}, row {index}");
+        }
+        let dtype = [Dtype::U16, Dtype::I32, Dtype::I64][dice(3) as usize];
+        let tokens = field::Packed::new(dtype, length, most).vocabulary(1000);
+        let loader = Loader::source(source).drop_field("image").drop_field("label").shuffle(seed).epochs(0);
+        let mut batches = loader.batch_size(1 + dice(6) as usize).workers(2).field("tokens", tokens).host()?;
+        for batch in batches.epoch(dice(3)) {
+            let batch = batch?;
+            let found =
+                ["tokens", "tokens.document", "tokens.position", "tokens.ends"].map(|name| numbers(&batch, name));
+            let mut cumulative = vec![0];
+            for (place, id) in batch.ids().enumerate() {
+                let expected = arrays(all[id as usize].1, length, most);
+                for (found, expected) in found.iter().zip(&expected) {
+                    assert_eq!(found[place * expected.len()..][..expected.len()], expected[..], "seed {seed}");
+                }
+                cumulative.extend(all[id as usize].1.iter().scan(place * length, |end, document| {
+                    *end += document.len();
+                    Some(*end as i32)
+                }));
+                if cumulative.last() != Some(&(((place + 1) * length) as i32)) {
+                    cumulative.push(((place + 1) * length) as i32);
+                }
+            }
+            let longest = cumulative.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
+            assert_eq!(batch.cu_seqlens("tokens"), Some((cumulative, longest)), "seed {seed}");
+            assert_eq!(batch.cu_seqlens("other"), None);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn ranks_and_a_resume_see_the_rows_of_one_run() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let mut dice = random(5);
+    let tokens = (0..400).map(|_| if dice(4) == 0 { END } else { 100 + dice(900) as u32 });
+    let bytes: Vec<u8> = tokens.flat_map(|token| (token as u16).to_le_bytes()).collect();
+    fs::write(folder.path().join("a.bin"), bytes).unwrap();
+    let open = |rank: usize, ranks: usize, window: usize| -> Result<Loader> {
+        let packing = Packing::new(8, END).window(window);
+        let source = PackedTokens::open(folder.path(), TokenType::U16, packing)?;
+        let most = source.most_documents();
+        let loader = Loader::source(source).drop_field("image").drop_field("label").shuffle(2).rank(rank, ranks);
+        let loader = loader.last_batch(LastBatch::Drop).global_batch_size(4);
+        Ok(loader.field("tokens", field::Packed::new(Dtype::I64, 8, most)))
+    };
+    let rows = |loader: Loader| -> Result<Vec<Vec<i64>>> {
+        loader.into_iter().map(|batch| Ok(numbers(&batch?, "tokens"))).collect()
+    };
+    let one = rows(open(0, 1, 16)?)?;
+    assert!(one.len() > 4);
+    let shares = [rows(open(0, 2, 16)?)?, rows(open(1, 2, 16)?)?];
+    for (number, batch) in one.iter().enumerate() {
+        assert_eq!([&shares[0][number][..], &shares[1][number]].concat(), *batch, "batch {number}");
+    }
+    let mut batches = open(0, 1, 16)?.host()?;
+    batches.epoch(0).take(2).for_each(drop);
+    let state = batches.checkpoint();
+    assert_eq!(rows(open(0, 1, 16)?.resume(state.clone()))?, one[2..]);
+    let e = open(0, 1, 3)?.resume(state.clone()).host().unwrap_err();
+    assert!(e.cause().contains("the number of source samples differs"), "{e}");
+    // Different windows that result in the same number of rows.
+    let rows_of = |window| {
+        let source = PackedTokens::open(folder.path(), TokenType::U16, Packing::new(8, END).window(window)).unwrap();
+        let keys: Vec<_> = (0..source.len()).map(|row| source.key(row, &mut Vec::new()).unwrap()).collect();
+        keys
+    };
+    let first = rows_of(16);
+    let others = (17..60).map(|window| (window, rows_of(window)));
+    let same_len: Vec<_> = others.filter(|(_, keys)| keys.len() == first.len() && *keys != first).collect();
+    assert!(!same_len.is_empty());
+    let differ = |window: usize| open(0, 1, window).unwrap().resume(state.clone()).host().is_err();
+    let changed = same_len.iter().filter(|(_, keys)| keys.iter().zip(&first).filter(|(a, b)| a != b).count() > 20);
+    changed.for_each(|(window, _)| assert!(differ(*window), "window {window}"));
+    Ok(())
+}
+
+#[test]
+fn bad_packings_name_the_value_and_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.bin");
+    fs::write(&path, [5_u16, END as u16, 6, 7].map(u16::to_le_bytes).concat()).unwrap();
+    for (packing, text) in [
+        (Packing::new(0, END), "rows of 0 tokens"),
+        (Packing::new(8, END).window(0), "windows of 0 documents"),
+        (Packing::new(8, 70_000), "the end of a document is token 70000, but the tokens are u16"),
+        (Packing::new(8, END).padding(1 << 16), "the padding is token 65536"),
+    ] {
+        let e = PackedTokens::open(&path, TokenType::U16, packing).unwrap_err();
+        assert!(e.cause().contains(text), "{e}");
+    }
+    let open = || PackedTokens::open(&path, TokenType::U16, Packing::new(8, END)).unwrap();
+    for (tokens, text) in [
+        (field::Packed::new(Dtype::I64, 8, 1), "has 2 documents in a row: expected at most 1"),
+        (field::Packed::new(Dtype::I64, 9, 2), "has 8 tokens: expected 9"),
+        (field::Packed::new(Dtype::I64, 8, 2).vocabulary(7), "has the token 9"),
+        (field::Packed::new(Dtype::I64, 8, 0), "0 documents per row of 8 tokens"),
+    ] {
+        let loader = Loader::source(open()).drop_field("image").drop_field("label").field("tokens", tokens);
+        let e = loader.into_iter().next().unwrap().unwrap_err();
+        assert!(e.to_string().contains(text), "{e}");
+    }
+    fs::write(&path, []).unwrap();
+    let e = PackedTokens::open(&path, TokenType::U16, Packing::new(8, END)).unwrap_err();
+    assert!(e.cause().contains("no tokens"), "{e}");
+}
