@@ -105,12 +105,13 @@ impl Sampling {
     /// Checks that the options do not contradict each other, and that they fit a source with
     /// `samples` samples.
     fn check(&self, samples: u64, mixed: bool) -> Result<()> {
+        let buckets = if self.budget.is_some() { "buckets with a budget" } else { "buckets" };
         let chosen = [
             ("sampler", self.order.is_some()),
             ("weights", self.weights.is_some()),
             ("balanced", self.balanced),
             ("shuffle_window", self.window.is_some()),
-            ("buckets", self.buckets.is_some()),
+            (buckets, self.buckets.is_some()),
             // Weights and windows can be combined with `shuffle`, because they always shuffle, and
             // `shuffle` sets their seed.
             ("shuffle", self.shuffle && self.order.is_some()),
@@ -128,7 +129,7 @@ impl Sampling {
         if self.buckets.is_some() && (mixed || self.repeat.is_some()) {
             let other = if mixed { "mixture" } else { "repeat" };
             return Err(Error::config(format!(
-                "buckets and {other}: {other} combines samples of different buckets in a batch"
+                "{buckets} and {other}: {other} combines samples of different buckets in a batch"
             )));
         }
         if self.window == Some(0) {
@@ -173,7 +174,7 @@ impl Sampling {
         }
         if last == LastBatch::Pad {
             return Err(Error::config(format!(
-                "budget({budget}) and LastBatch::Pad: batches of the same number of samples would exceed the budget: use \
+                "budget({budget}) and last_batch(Pad): batches of the same number of samples would exceed the budget: use \
                  LastBatch::Keep or LastBatch::Drop"
             )));
         }

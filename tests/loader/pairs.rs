@@ -119,6 +119,9 @@ static SETTERS: &[Setter] = &[
     setter("buckets", Shows(|run, _| (0..2).all(|epoch| run.mixed_lengths(epoch) <= 1)), |l, w| {
         Ok(l.buckets((0..w.samples).map(length), [4]))
     }),
+    setter("budget", Shows(|run, _| (0..2).all(|epoch| run.mixed_lengths(epoch) == 0)), |l, w| {
+        Ok(l.buckets((0..w.samples).map(length), [4]).budget(1 << 20))
+    }),
     setter("split", Shows(|run, other| run.is_less_than(other, 0.9)), |l, _| {
         let [part, _] = l.split([0.8, 0.2], 1)?;
         Ok(part)
@@ -191,6 +194,7 @@ const SILENT: &[(&str, &str, &str)] = &[
     ("classes", "classes_file", LATER),
     ("batch_size", "global_batch_size", LATER),
     ("rank", "distributed", LATER),
+    ("buckets", "budget", "this call of budget needs buckets, too"),
     ("keep_labels", "mixture_options", "this call of mixture_options needs it, too"),
     ("subset", "sampler", "documented: the order must stay within the subset"),
     ("table", "drop_field label", "the column of labels is not read"),

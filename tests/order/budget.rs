@@ -198,7 +198,7 @@ fn options_incompatible_with_a_budget_are_refused() {
     let case = Case { bounds: vec![10, 60], budget: 60, subset: None, last: LastBatch::Keep, ..Case::random(3) };
     for (loader, text) in [
         (case.loader().budget(59), "budget(59): a sample of the longest bucket counts as 60: expected at least 60"),
-        (case.loader().last_batch(LastBatch::Pad), "budget(60) and LastBatch::Pad"),
+        (case.loader().last_batch(LastBatch::Pad), "budget(60) and last_batch(Pad)"),
         (
             Loader::source(Memory::new(vec![OwnedSample::new("a").field("text", vec![1; 3])])).budget(8),
             "budget(8): the number of samples in a batch depends",
