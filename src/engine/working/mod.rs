@@ -7,8 +7,8 @@
 //! 2. `outcome`: a full slot, or the end of the run.
 //! 3. `meter`: measures how long a worker spends in each stage.
 //! 4. `worker`: a worker and its buffers. `filler`: turns the samples of a part into rows of the
-//!    batch. `clips` decodes the frames of clips, and `room` plans the memory of the buffers.
-//!    `copier` copies samples that are arrays in memory.
+//!    batch. `clips`: decodes the frames of clips. `room`: the memory of the buffers. `copier`:
+//!    copies samples that are arrays in memory.
 //! 5. `pool`: the worker threads. `queue`: the queue of parts, and the pool tasks that process it.
 //! 6. `coordinator`: assigns samples to free slots, and splits the slots into parts.
 
