@@ -1,5 +1,5 @@
 //! Promise: the device decodes images to the same bits as the host, with the same errors and
-//! replacements, whatever share of the images each of them decodes.
+//! replacements, regardless of which share of the images each of them decodes.
 //!
 //! `WARPFEED_PHOTOS=PATH[:PATH..]` adds datasets to compare, and `WARPFEED_BATCHES=10000` sets how
 //! many batches are compared. `WARPFEED_DAMAGED=FOLDER` names a folder with damaged files.
