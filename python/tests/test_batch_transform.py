@@ -1,4 +1,4 @@
-"""Promise: the result of a transform becomes the batch, or else an error shows the result. The
+"""Promise: the result of a transform becomes the batch, or an error shows the invalid result. The
 random numbers of a transform depend on the batch, so a resumed run uses the same ones."""
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Promise: a table that is older than the code that it measures says so, and the check of figures does not fail."""
+"""Promise: if code has changed since a table was measured, the table says so, and the check of
+figures passes.
+"""
 
 from __future__ import annotations
 

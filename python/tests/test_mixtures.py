@@ -1,4 +1,7 @@
-"""Mixtures whose shares change, weights that change, and zipped datasets, compared with lists."""
+"""Promise: mixtures with changing shares, changing weights, and zipped datasets deliver the same
+samples as a reference that works on plain lists. This holds for any number of ranks and after
+resuming at any point.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,8 @@ def loader(data: Any, **options: Any) -> warpfeed.Loader:
     return warpfeed.Loader(data, drop_field=["image", "label"], fields=fields, output="numpy", num_workers=1, **options)
 
 
-# A mixture, implemented with lists. Only the permutations have the same algorithm as the loader.
+# The reference implementation of a mixture works on lists. It shares only the algorithm of the
+# permutations, and the order of floating-point operations, with the loader.
 
 
 def mix(x: int) -> int:
@@ -51,7 +55,7 @@ def mix(x: int) -> int:
 
 
 def shuffled(count: int, seed: int, epoch: int) -> list[int]:
-    """The order of `count` samples in an epoch: a Feistel network with cycle walking."""
+    """Returns the order of `count` samples in an epoch: a Feistel network with cycle walking."""
     key = mix(seed ^ mix(epoch ^ 0x5851F42D4C957F2D))
     half = max(1, ((max(count, 1) - 1).bit_length() + 1) // 2)
     order = []
@@ -68,7 +72,7 @@ def shuffled(count: int, seed: int, epoch: int) -> list[int]:
 
 
 def quotas(shares: list[float], draws: int) -> list[int]:
-    """The draws from each dataset: the largest remainder method, on floats as in the loader."""
+    """Returns the draws from each dataset, by the largest remainder method."""
     largest = max(shares)
     if largest == 0:
         return [0] * len(shares)
@@ -84,7 +88,8 @@ def quotas(shares: list[float], draws: int) -> list[int]:
 
 
 def normal(shares: list[float]) -> list[float]:
-    # The same operations as in the loader, because remainders may be tied.
+    # Use the loader's order of operations, because a rounding difference could break a tie of
+    # remainders differently.
     largest, total = max(shares), 0.0
     for share in shares:
         total += share / largest
@@ -92,7 +97,7 @@ def normal(shares: list[float]) -> list[float]:
 
 
 def half_cosine(x: float) -> float:
-    """(1 - cos(pi x)) / 2, with the operations of the loader."""
+    """Returns (1 - cos(pi x)) / 2, computed by the same operations as in the loader."""
     angle = math.pi / 2 * x
     term = sine = angle
     for n in range(2, 24, 2):
@@ -103,7 +108,7 @@ def half_cosine(x: float) -> float:
 
 
 def shares_at(now: int, first: list[float], schedule: list[Any], span: int) -> list[float]:
-    """The shares after `now` samples. Each entry of the schedule is (start, end, curve, shares)."""
+    """Returns the shares after `now` samples. A schedule entry is (start, end, curve, shares)."""
     found, before = first, normal(first)
     for start, end, curve, shares in schedule:
         steps = min((end - start) // span, 100)
@@ -128,7 +133,7 @@ def endless(count: int, seed: int) -> Iterator[int]:
 def draws(
     counts: list[int], shares: Any, seed: int, round_: int, unit: int, once: list[int], samples: int
 ) -> list[int]:
-    """The first samples of a mixture. ``shares(now)`` are the shares after ``now`` samples."""
+    """Returns the first samples of a mixture. ``shares(now)`` returns the current shares."""
     streams = [endless(count, mix(seed ^ mix(k))) for k, count in enumerate(counts)]
     left = [counts[k] // unit if k in once else 1 << 60 for k in range(len(counts))]
     found: list[int] = []
@@ -156,7 +161,7 @@ def draws(
 
 
 def delivered(make: Any, epochs: int, rng: random.Random, change: Any = None) -> list[int]:
-    """The samples of all ranks, with a different number of ranks after each of several stops."""
+    """Returns the samples of a run that stops at random and resumes on a random number of ranks."""
     found: list[int] = []
     state: Any = None
     step = 0
@@ -199,7 +204,7 @@ def test_a_mixture_equals_a_list_that_is_built_draw_by_draw(number: int) -> None
     unit = batch if per_set else 1
 
     def any_shares() -> list[float]:
-        # Each dataset has a share, so that the length of the run does not change.
+        # No share is 0, so that the length of the run does not change.
         return [float(rng.randint(1, 4)) for _ in counts]
 
     total = sum(counts) // unit * unit
@@ -283,7 +288,7 @@ while train.epoch < 6:
         with open(f"{folder}/{step}.{rank}.{world}.new", "w") as file:
             json.dump(ids, file)
         os.rename(f"{folder}/{step}.{rank}.{world}.new", f"{folder}/{step}.{rank}.{world}")
-        # The losses of the global batch, as an all-gather would give them.
+        # Compute the losses from the samples of all ranks, as after an all-gather.
         names = [f"{folder}/{step}.{other}.{world}" for other in range(world)]
         while not all(map(os.path.exists, names)):
             time.sleep(0.001)
@@ -300,7 +305,7 @@ while train.epoch < 6:
 
 
 def batches_of(folder: Path) -> dict[int, list[int]]:
-    """The samples of each global batch."""
+    """Returns the samples of each global batch."""
     found: dict[int, list[int]] = {}
     for path in sorted(folder.glob("*.*.*")):
         step, rank, world = path.name.split(".")[:3]

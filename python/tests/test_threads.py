@@ -620,7 +620,7 @@ def test_thread_locals_of_a_source_live_as_long_as_the_thread() -> None:
 
 
 class Holds(Images):
-    """A dataset that references its own loader."""
+    """A dataset that holds a reference to its own loader."""
 
     def __init__(self, how: str) -> None:
         super().__init__()

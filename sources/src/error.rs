@@ -381,7 +381,7 @@ pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 /// Like `guarded`, but calls `other` for panic payloads that are not an [`Error`]. `other` converts
-/// a payload into an error, or gives back a payload that it does not recognize.
+/// a payload into an error, or returns a payload that it does not recognize.
 pub fn guarded_with<T>(f: impl FnOnce() -> Result<T>, other: impl FnOnce(Panic) -> Result<Error, Panic>) -> Result<T> {
     // `AssertUnwindSafe`: a panic may leave the scratch buffer and the sample's bytes partly
     // written, but they are overwritten before they are read again.

@@ -6,15 +6,15 @@
 
 use super::{Pixels, Rect};
 
-/// Height of a band in pixels, up to which a band is not divided further. Upsampling needs one or
-/// two rows of MCUs around a band, which are decoded twice.
+/// Maximum height in pixels of a region that is not divided. Smaller bands would cost more time,
+/// because upsampling decodes one or two rows of MCUs around each band a second time.
 const ROWS: u32 = 512;
 /// Bands begin at a multiple of this many rows, so that two bands rarely share a row of MCUs.
 const ALIGN: u32 = 32;
 
 /// Decodes `region` of an image into `out`. `rows` decodes the pixels of one band, and returns
 /// whether this succeeded. Returns `false` if any band is damaged. The whole region must then be
-/// decoded at once, because the damage of one band may change the pixels of others.
+/// decoded at once, because damage in one band may change the pixels of other bands.
 pub(super) fn decode(region: Rect, out: &mut Pixels, rows: &(impl Fn(Rect, &mut [u8]) -> bool + Sync)) -> bool {
     #[cfg(test)]
     BANDED.lock().unwrap().push(region);
@@ -23,7 +23,7 @@ pub(super) fn decode(region: Rect, out: &mut Pixels, rows: &(impl Fn(Rect, &mut 
     sound
 }
 
-/// The regions that this process has decoded in bands.
+/// All regions that this process has passed to [`decode`].
 #[cfg(test)]
 pub(crate) static BANDED: std::sync::Mutex<Vec<Rect>> = std::sync::Mutex::new(Vec::new());
 
@@ -111,7 +111,7 @@ mod tests {
         for _ in 0..60 {
             let mut jpeg = jpeg.clone();
             let at = start + rng.below((jpeg.len() - start - 2) as u64) as usize;
-            // Half of the time, insert or remove a marker.
+            // Half of the cases insert or remove a marker, and the others change one byte.
             if rng.chance(0.5) {
                 jpeg.splice(at..at + 2, [0xff, 0xd0 + rng.below(8) as u8]);
             } else {

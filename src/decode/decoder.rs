@@ -76,8 +76,8 @@ impl Color {
 pub(super) struct Opened<'a> {
     /// The decoder, or `None` if it has been used.
     pub(super) decoder: Option<AnyDecoder<'a>>,
-    /// If the values can only be read by maps, the number of bytes that are needed to check them,
-    /// and otherwise 0.
+    /// Number of bytes that a check of the values needs if only a dense map can read them, and 0
+    /// otherwise.
     pub(super) check_memory: u64,
     /// Size of the stored image, before the EXIF orientation is applied.
     pub(super) stored: Size,
@@ -90,8 +90,8 @@ impl Opened<'_> {
         self.orientation.size(self.stored)
     }
 
-    /// If the values can only be read by maps, returns the number of bytes that are needed to check
-    /// them, and otherwise 0.
+    /// Returns the number of bytes that a check of the values needs if only a dense map can read
+    /// them, and 0 otherwise.
     pub(super) fn check_memory(&self) -> u64 {
         self.check_memory
     }

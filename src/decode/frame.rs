@@ -80,9 +80,10 @@ impl Oriented {
     /// Returns the frame of annotations. `declared` is the image size that they declare, if any.
     ///
     /// # Errors
-    /// If neither the stored nor the upright image has the declared size. The message states both
-    /// sizes. Also if the image is not stored upright, the annotations match both versions, and
-    /// [`annotated`](Oriented::annotated) was not called.
+    /// - If neither the stored nor the upright image has the declared size. The message states both
+    ///   sizes.
+    /// - If the image is not stored upright, the declared size does not tell which version was
+    ///   annotated, and [`annotated`](Oriented::annotated) was not called.
     pub fn frame(self, declared: Option<Size>) -> Result<Frame> {
         let Oriented { size: upright, orientation, annotated } = self;
         // Swapping the width and height twice has no effect, so the same function converts the

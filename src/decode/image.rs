@@ -1,4 +1,4 @@
-//! [`Image`]: decodes formats other than JPEG to RGB, which are PNG, WebP, BMP, TIFF and GIF.
+//! [`Image`]: decodes PNG, WebP, BMP, TIFF and GIF to RGB.
 //!
 //! Pixels are converted like in `torchvision.io.decode_image(mode="RGB")`: gray is repeated in
 //! three channels, and alpha is dropped, or blended with a background. Unlike torchvision, this
@@ -48,7 +48,7 @@ impl Image {
         Ok(Opened { decoder: Some(decoder), check_memory: 0, stored, orientation })
     }
 
-    /// Reads the header of a TIFF that only maps can read, for example because it has six bands.
+    /// Reads the header of a TIFF that only a dense map can read, such as one with six bands.
     /// Such a file can be checked, but not decoded to RGB.
     fn read_as_map<'a>(&self, bytes: &'a [u8]) -> Option<Opened<'a>> {
         let stored = self.stored(bytes)?;
@@ -57,7 +57,7 @@ impl Image {
         Some(Opened { decoder: None, check_memory, stored: stored.size(), orientation })
     }
 
-    /// Opens a TIFF to read its stored values. Returns `None` if maps cannot read it.
+    /// Opens a TIFF to read its stored values. Returns `None` if a dense map cannot read it.
     fn stored<'a>(&self, bytes: &'a [u8]) -> Option<Stored<'a>> {
         if self.format.name == format::TIFF.name { Stored::open(bytes).ok() } else { None }
     }

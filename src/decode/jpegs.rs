@@ -82,13 +82,13 @@ fn opened<'p, 'a>(image: &'p EncodedImage<'a>) -> &'p Jpeg<'a> {
     }
 }
 
-/// Frees the decoder's memory of the calling thread if it exceeds `limit` bytes. Returns the number
+/// Frees the memory of the calling thread's decoder if it exceeds `limit` bytes. Returns the number
 /// of bytes that are still allocated.
 pub(super) fn keep(limit: usize) -> usize {
     DECODER.with_borrow_mut(|decoder| decoder.keep(limit))
 }
 
-/// Frees the decoder's memory of the calling thread.
+/// Frees the memory of the calling thread's decoder.
 pub(super) fn release() {
     DECODER.take();
 }

@@ -40,7 +40,7 @@
 //! are treated as inverted, which is how Adobe's programs write them, even if the file does not
 //! have Adobe's marker. ICC profiles are ignored.
 //!
-//! Pixels equal those of Pillow's `convert("RGB")`, which is tested with the images in
+//! Pixels are equal to the pixels of Pillow's `convert("RGB")`. Tests check this with the images in
 //! `tests/fixtures/images`. In particular:
 //! - Transparent pixels of a GIF have the color of their index. If the first frame is smaller than
 //!   the canvas, the area around it has this color as well.

@@ -1,6 +1,6 @@
 //! The options of the built-in codecs.
 
-/// Default of the maximum number of pixels, which is 16,384 by 16,384.
+/// Default maximum number of pixels: 16,384 by 16,384.
 const MAX_PIXELS: u64 = 1 << 28;
 
 /// Options of the built-in codecs.

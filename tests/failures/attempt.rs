@@ -199,7 +199,7 @@ pub(crate) fn prepare() {
 }
 
 /// Returns the innermost functions of `trace` that belong to the library. If there are none,
-/// returns those of the calling crate.
+/// returns the functions of the calling crate.
 fn functions(trace: &str) -> String {
     let names = trace.lines().filter_map(|line| line.trim_start().split_once(": ").map(|(_, name)| name.trim()));
     let names: Vec<&str> = names.filter(|name| !name.contains("failures::")).collect();

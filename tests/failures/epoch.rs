@@ -35,8 +35,8 @@ fn batches(loader: Loader, count: usize) -> Result<String> {
     Ok(text)
 }
 
-/// Returns whether `text` describes the expected epoch except for replaced samples, all of which
-/// the faults name.
+/// Returns whether `text` describes the expected epoch, except for replaced samples. The faults
+/// must name all of these.
 fn is_replaced(text: &str, expected: &str) -> bool {
     let (mut lines, mut named) = (Vec::new(), Vec::new());
     for line in text.lines() {

@@ -23,8 +23,8 @@ pub(crate) struct Case<'a> {
     pub(crate) prepare: Box<dyn Fn(&Path) + 'a>,
     /// Performs the operation in a new process and a new folder. Returns a text that describes
     /// everything that must be equal in all runs. The first run receives `None`, and all later runs
-    /// receive the text of the first. After an error, the function may check what was left behind;
-    /// if it finds a problem, it returns a message that starts with `wrong`.
+    /// receive the text of the first. After an error, the function may check which files are
+    /// left. If it finds a problem, it returns a message that starts with `wrong`.
     pub(crate) run: Box<Run<'a>>,
     /// Kinds of calls that are made to fail.
     pub(crate) kinds: &'static [Kind],

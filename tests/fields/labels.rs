@@ -8,7 +8,7 @@ use warpfeed::pack::{DatasetWriter, LmdbWriter, WriteOptions};
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Dtype, ErrorKind, HostBatch, Loader, OnError, Result};
 
-/// Returns a loader of a dataset with these labels. `None` stands for a sample without a label.
+/// Returns a loader of a dataset with these labels. `None` means that a sample has no label.
 fn set(labels: &[Option<i64>]) -> Loader {
     let sample = |(i, label): (usize, &Option<i64>)| {
         let sample = OwnedSample::new(format!("set/{i}")).field("img", (i as u64).to_le_bytes());

@@ -129,7 +129,7 @@ fn a_dense_map_equals_its_values_for_every_crop_and_filter() {
             let floats = |name: &str| batch.field(name).unwrap().bytes();
             assert!(floats("image") == floats("array"), "{field} of {channels:?}: {augment:?}");
             assert!(floats("near") == floats("near_array"), "{field} of {channels:?}: {augment:?}");
-            // The memory plan equals that of a loader with an image.
+            // The memory plan is the same as for a loader with an image.
             let image = vec![OwnedSample::new("a").field("png", png(image::RgbImage::new(SIZE.width, SIZE.height))); 6];
             let image = image.into_iter().map(|plain| plain.field("values.npy", array_of(channels, &values)));
             let loader = Loader::source(Memory::new(image.collect())).augment(augment.clone()).seed(3).batch_size(6);

@@ -60,9 +60,9 @@ impl Random {
         from[self.below(from.len())]
     }
 
-    /// Returns one of the files `from` with a few mutations, some of which insert `words` of the
-    /// format or parts of other files. In a build with edge counters, inputs that reached new edges
-    /// are mutated further.
+    /// Picks one of the files `from` and returns a copy with a few mutations. Some mutations insert
+    /// one of `words`, which are tokens of the format, or a part of a different file. In a build
+    /// with edge counters, inputs that reached new edges are mutated further.
     pub(crate) fn mutated(&mut self, from: &[Vec<u8>], words: &[&[u8]]) -> Vec<u8> {
         // Use a separate generator, so that the rest of the case depends only on the seed.
         let mut random = Random::new(self.next());

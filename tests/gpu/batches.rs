@@ -130,7 +130,7 @@ fn soft_labels_belong_to_images_that_are_copied_unconverted() {
     assert_eq!(batches, 3);
 }
 
-/// Tests on a device what `tests/fields/numbers.rs` tests on the host.
+/// Repeats the tests of `tests/fields/numbers.rs` on a device.
 #[test]
 fn device_fields_equal_host_fields_for_any_image_count() {
     let Some(stream) = stream() else { return };
@@ -215,7 +215,7 @@ fn masks_boxes_and_points_on_the_device_equal_those_of_the_host() {
     }
 }
 
-/// Tests on a device what `tests/fields/labels.rs` tests on the host.
+/// Repeats the tests of `tests/fields/labels.rs` on a device.
 #[test]
 fn missing_labels_are_an_error_on_the_device() {
     let Some(stream) = stream() else { return };

@@ -1,5 +1,5 @@
 //! Promise: the device decodes images to the same bits as the host, with the same errors and
-//! replacements, whatever share of the images each of them decodes.
+//! replacements, regardless of which share of the images each of them decodes.
 //!
 //! `WARPFEED_PHOTOS=PATH[:PATH..]` adds datasets to compare, and `WARPFEED_BATCHES=10000` sets how
 //! many batches are compared. `WARPFEED_DAMAGED=FOLDER` names a folder with damaged files.
@@ -120,7 +120,7 @@ fn every_jpeg_type_decodes_to_equal_bits_on_device_and_host() {
     }
 }
 
-/// Encodes 24 megapixels that take a few megabytes.
+/// Returns a JPEG of 24 megapixels and a few megabytes.
 fn large() -> Vec<u8> {
     let (width, height) = (6000, 4000);
     let noise = |i: u32| (i.wrapping_mul(2_654_435_761) >> 28) as u8;
@@ -133,8 +133,8 @@ fn large() -> Vec<u8> {
     bytes
 }
 
-/// The size of an image among small ones does not decide where it is decoded, with restart markers
-/// or without.
+/// Checks that the device also decodes large images in a batch of mostly small ones, with and
+/// without restart markers.
 #[test]
 fn whole_images_of_24_megapixels_are_decoded_on_the_device() {
     let Some(stream) = stream() else { return };
@@ -148,7 +148,7 @@ fn whole_images_of_24_megapixels_are_decoded_on_the_device() {
     let small = compare(&of(&images), &stream, DecodeOn::Gpu, "small");
     images.extend([large, packed]);
     let all = compare(&of(&images), &stream, DecodeOn::Gpu, "large");
-    // A batch with large images has space for more encoded bytes, so more small images may fit, too.
+    // A batch with large images has space for more encoded bytes, so more small images may fit.
     assert!(all >= small + 4, "two large images in each of two epochs: {all} and {small}");
     compare(&of(&images), &stream, DecodeOn::Auto, "large");
 }

@@ -147,8 +147,7 @@ fn a_decoder_gives_the_pixels_of_a_loader() {
                 if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) }
             };
             let (expected, decoder) = (of_loader(&zoo, with), open(requests(with)));
-            // Requests of one, two, ... eight images, all submitted before the first response is
-            // taken.
+            // Submit requests of one, two, ... eight images before receiving the first response.
             let mut rest = &zoo[..];
             let mut answers = Vec::new();
             while !rest.is_empty() {
@@ -268,7 +267,7 @@ fn batches_outlive_a_decoder_dropped_with_requests_in_flight() {
             let decoder = open(requests(pixels));
             let kept = decoder.decode(images.clone()).unwrap();
             let pending: Vec<_> = (0..6).map(|_| decoder.submit(images.clone()).unwrap()).collect();
-            // Responses that are never taken.
+            // Drop a response without receiving it.
             drop(decoder.submit(images.clone()).unwrap());
             std::thread::sleep(Duration::from_millis(turn % 6));
             let since = Instant::now();

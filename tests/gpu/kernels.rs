@@ -332,14 +332,14 @@ fn pinned_memory_streams_and_events_work() {
 enum Found {
     Shared,
     Absent,
-    /// The memory is copied on write: after `fork`, the first write moves a page, and the device
-    /// continues to read the old one.
+    /// The memory is copied on write: the first write after `fork` moves the written page, but the
+    /// device continues to read the old page.
     Copied,
-    /// The system does not report mappings.
+    /// The system does not list the mappings of a process.
     Unknown,
 }
 
-/// Returns what a forked child finds at `address`.
+/// Returns the kind of memory that a forked child has at `address`.
 fn after_forks(address: usize) -> Found {
     let Ok(maps) = std::fs::read_to_string("/proc/self/smaps") else { return Found::Unknown };
     let mut is_private_here = false;

@@ -85,7 +85,8 @@ fn step(stream: &Arc<CudaStream>) -> mpsc::Sender<()> {
     }
     let (gate, open) = mpsc::channel();
     let open = Box::into_raw(Box::new(open));
-    // SAFETY: the stream is alive, and the function receives what it expects and calls no CUDA.
+    // SAFETY: the stream is alive. The function receives the argument that it expects, and makes no
+    // CUDA calls.
     unsafe { launch_host_function(stream.cu_stream(), wait, open.cast()) }.unwrap();
     gate
 }

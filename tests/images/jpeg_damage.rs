@@ -1,5 +1,5 @@
 //! Promise: a truncated JPEG fails with the same error for every crop and in every source. Other
-//! damage to the data is counted and reported, and makes a strict loader fail.
+//! damage to the data is counted and reported, and is an error in a strict loader.
 
 use std::fs;
 use std::path::Path;
@@ -166,8 +166,8 @@ fn spliced(jpeg: &[u8], at: usize, count: usize, bytes: &[u8]) -> Vec<u8> {
     changed
 }
 
-/// Tests the table of damage in the documentation of `warpfeed_jpeg`, which lists what is found and
-/// when. The last row is omitted, because libjpeg does not warn about it.
+/// Tests the table in the documentation of `warpfeed_jpeg` that lists the types of damage and when
+/// each is detected. Omits the last row, because libjpeg does not warn about this damage.
 #[test]
 fn each_documented_kind_of_damage_is_found_where_the_table_says() {
     let (plain, restarts, progressive) = (encoded(false, 0), encoded(false, 7), encoded(true, 0));

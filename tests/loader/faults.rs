@@ -61,14 +61,14 @@ fn the_first_bad_sample_in_order_is_named_for_any_workers() {
     });
 }
 
-/// A caller that continues after the error of a sample misses only the batch of that sample. A run
-/// that ends with the error resumes at the failed batch.
+/// A program that continues after the error of a sample misses only the batch with that sample. If
+/// the error ends the run, the run resumes at the failed batch.
 #[test]
 fn every_other_batch_arrives_after_a_bad_sample() {
     no_hang(|| {
         let reference: Vec<_> = loader(Numbers::new(60)).into_iter().map(|b| Content::from(&b.unwrap())).collect();
         for (workers, prefetch) in [(1, 1), (3, 4)] {
-            // These samples are in batches 0, 3, 4 and 8, of which 8 is the last of the epoch.
+            // These samples are in batches 0, 3, 4 and 8. Batch 8 is the last one of the epoch.
             let bad = || Faulty { bad: |n| [2, 25, 26, 30, 59].contains(&n), panic: false };
             let open = || loader(Numbers::new(60)).codec(bad()).workers(workers).prefetch(prefetch);
             let mut batches = open().host().unwrap();
@@ -401,8 +401,8 @@ fn jpeg() -> Vec<u8> {
     bytes
 }
 
-/// Creates a folder of images with ImageNet's file extension, one of which is truncated, and packs
-/// it as a tar and an LMDB. Returns the path of the truncated image and of both packed files.
+/// Creates a folder of images with ImageNet's file extension, truncates one of them, and packs the
+/// folder as a tar and an LMDB. Returns the paths of the truncated image and of both packed files.
 fn one_cut_short(root: &Path) -> [PathBuf; 3] {
     let set = root.join("set");
     for (name, bytes) in [("a/good.JPEG", jpeg()), ("a/trunc.JPEG", jpeg()), ("b/good.JPEG", jpeg())] {

@@ -256,7 +256,7 @@ impl Alone<'_> {
     }
 }
 
-/// Classifies the outcome of a pair, or describes what is wrong with it.
+/// Classifies the outcome of a pair, or describes why the outcome is wrong.
 fn pair(one: &Setter, other: &Setter, alone: &Alone<'_>) -> std::result::Result<&'static str, String> {
     let names = [one.name, other.name];
     let data = Data::of(&names);

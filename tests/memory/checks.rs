@@ -1,5 +1,4 @@
-//! Promise: checking an image takes no more memory than estimated for it, whatever its header
-//! declares.
+//! Promise: for any header, checking an image takes no more memory than estimated.
 
 use crate::process::alone;
 use crate::scratch::{MIB, peak};

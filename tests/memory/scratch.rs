@@ -16,8 +16,7 @@ use warpfeed::source::{Memory, OwnedSample, Sample, Source};
 use warpfeed::transform::{Mix, RandomErasing};
 use warpfeed::{Augment, Loader, Result};
 
-/// Returns the maximum number of bytes allocated during `body`, not counting those allocated
-/// before.
+/// Returns the maximum number of bytes allocated during `body`, not counting earlier allocations.
 pub(crate) fn peak<T>(body: impl FnOnce() -> T) -> (usize, T) {
     let before = LIVE.load(SeqCst);
     PEAK.store(before, SeqCst);

@@ -1,5 +1,6 @@
-//! Promise: weights and proportions change at the stated batch while the program trains, on all
-//! ranks alike and whatever is already prepared. A resumed run continues with the same changes.
+//! Promise: a training program can change weights and proportions. A change takes effect at the
+//! batch that the call returns, on all ranks and regardless of which batches have been prepared. A
+//! resumed run applies the same changes.
 
 use std::sync::{Arc, Mutex};
 
@@ -46,7 +47,7 @@ fn set(name: &str, len: u64) -> Arc<dyn Source> {
     Arc::new(Memory::new((0..len).map(sample).collect()))
 }
 
-/// A mixture of sets with 30 and 50 samples.
+/// Returns a mixture of two datasets, with 30 and 50 samples.
 fn mixture(options: MixtureOptions) -> Loader {
     let parts = [(set("a", 30), 0.5), (set("b", 50), 0.5)];
     let loader = Loader::mixture(parts).codec(Draw).augment(Augment::train(16)).global_batch_size(10).seed(6);
@@ -63,8 +64,8 @@ fn new() -> [f64; 60] {
     std::array::from_fn(|sample| if sample < 6 { 1.0 } else { 0.0 })
 }
 
-/// Draws depend only on the weights in use at their position, so an order that has the same weights
-/// all the time is the reference.
+/// Each draw depends only on the weights at its position, so orders with constant weights serve as
+/// the reference.
 #[test]
 fn new_weights_begin_at_the_stated_batch_on_all_ranks() {
     no_hang(|| {
@@ -76,7 +77,7 @@ fn new_weights_begin_at_the_stated_batch_on_all_ranks() {
                     let loader = weighted(&OLD).prefetch(prefetch).workers(workers).rank(rank, world);
                     run(loader, 3, |batches, step| {
                         if (step.0, step.1) == at {
-                            // Let workers prepare the batches that follow.
+                            // Give the workers time to prepare later batches.
                             std::thread::sleep(std::time::Duration::from_millis(10));
                             let BatchIndex { epoch, batch } = batches.set_weights(&new(), after).unwrap();
                             assert_eq!(7 * epoch + batch, effective);
@@ -115,7 +116,8 @@ fn a_change_in_a_repeated_epoch_drops_prepared_batches() {
     });
 }
 
-/// Only one rank may get the error, but all ranks have to agree on the position of the change.
+/// A failed batch may be an error on a single rank, but a change must take effect at the same batch
+/// on all ranks.
 #[test]
 fn a_failed_batch_counts_as_received() {
     let sample = |i: u64| {
@@ -141,7 +143,8 @@ fn a_failed_batch_counts_as_received() {
     assert!(failed.is_some_and(|failed| failed < 7) && received == 7, "batch {failed:?} of {received} failed");
 }
 
-/// The loop that the tests of proportions run: the loss of a set is a function of the samples seen.
+/// Sets new proportions after every third batch, as a training loop that follows losses would. The
+/// simulated losses depend only on `all`, the samples of the global batch.
 fn follow_losses(batches: &Batches<HostBatch>, step: &Step, all: &[u64]) {
     if step.1 % 3 == 1 {
         let seen = all.iter().fold(7u64, |hash, id| hash.wrapping_mul(31).wrapping_add(*id));
@@ -154,8 +157,8 @@ fn options() -> MixtureOptions {
     MixtureOptions::new().linear(At::Step(4), At::Epoch(2), [0.1, 0.9])
 }
 
-/// Runs all ranks in step, from `saved` if there is one. After `stop` batches, returns the
-/// checkpoints instead of continuing.
+/// Runs all ranks in lockstep, up to epoch 3 or for `stop` batches. Returns the global batches, and
+/// the checkpoint of each rank.
 fn train(make: impl Fn(usize) -> Loader, world: usize, stop: usize) -> (Vec<Step>, Vec<Checkpoint>) {
     let mut ranks: Vec<_> = (0..world).map(|rank| make(rank).host().unwrap()).collect();
     let mut steps = Vec::new();
@@ -202,7 +205,7 @@ fn a_run_that_follows_losses_resumes_on_other_ranks() {
             assert_eq!(state, saved[0]);
             let (rest, _) = train(|_| mixture(options()).resume(state.clone()), 1, usize::MAX);
             assert_eq!(rest, whole[stop..], "from batch {stop}");
-            // An open loader with changes of its own accepts the state, too.
+            // An open loader accepts the state even if its own proportions have been changed.
             let mut batches = mixture(options()).host().unwrap();
             batches.set_mixture(&[1.0, 0.0], 0).unwrap();
             let before = batches.checkpoint();
@@ -227,7 +230,7 @@ fn weights_resume_with_the_history_of_their_epoch() {
         for stop in [1, 5, 6, 7, 8, 15, 27] {
             let (mut saved, mut left) = (None, stop);
             run(weighted(&OLD).rank(1, 2), 4, |batches, step| {
-                // Both ranks make the same calls.
+                // All ranks must make the same calls.
                 change(batches, step);
                 left -= 1;
                 if left == 0 {
@@ -255,7 +258,7 @@ fn a_checkpoint_without_its_history_is_refused() {
     batches.epoch(0).take(2).for_each(drop);
     let plain = serde_json::to_value(batches.checkpoint()).unwrap();
     assert_eq!(plain["version"], 1, "earlier builds read checkpoints without changes");
-    // The change is far ahead, so no sample of the saved epoch shows it.
+    // The change takes effect so late that it affects no sample of the saved epoch.
     batches.set_mixture(&[1.0, 0.0], 100).unwrap();
     let saved = serde_json::to_value(batches.checkpoint()).unwrap();
     assert_eq!(saved["version"], 2, "earlier builds would ignore the history");
@@ -316,7 +319,7 @@ fn each_batch_has_samples_of_one_dataset() {
     assert_eq!(whole.len(), 5 * 8);
     let is_first = |step: &Step| step.2[0] < 30;
     assert!(whole.iter().all(|step| step.2.iter().all(|id| (*id < 30) == is_first(step)) && step.2.len() == 10));
-    // The first round of 20 batches ends in epoch 2.
+    // Each epoch has 8 batches, so the first round of 20 batches ends in epoch 2.
     let counts = [&whole[..20], &whole[20..]].map(|round| round.iter().filter(|step| is_first(step)).count());
     assert_eq!(counts, [10, 4]);
     let ranks = (0..3).map(|rank| run(mixture(options()).rank(rank, 3), 5, |_, _| ())).collect();
@@ -335,7 +338,7 @@ fn a_dataset_that_is_drawn_once_ends_and_the_others_go_on() {
     let one = run(mixture(MixtureOptions::new().once([0])), 3, |_, _| ());
     let firsts: Vec<u64> = ids(&one).into_iter().filter(|id| *id < 30).collect();
     assert_eq!((firsts, one.len()), ((0..30).collect(), 24));
-    // The run ends in the middle of an epoch.
+    // The only dataset with a proportion ends in the middle of an epoch, which ends the run.
     let parts = [(set("a", 30), 1.0), (set("b", 50), 0.0)];
     let make = || {
         let loader = Loader::mixture(parts.clone()).codec(Draw).augment(Augment::train(16)).batch_size(20);
@@ -364,11 +367,11 @@ fn invalid_options_of_a_mixture_are_refused() {
     refused(mixture(new().per_set_batches(true)).global_batch_size(100), "80 samples are less than one global batch");
 }
 
-/// The batches for which a source was told to prefetch: the position, and the samples of the next
-/// two batches.
+/// The calls of [`Prefetcher::start`]: the batch that each call names, and the samples of the two
+/// batches from there on.
 type Told = Arc<Mutex<Vec<(BatchIndex, Vec<Vec<u64>>)>>>;
 
-/// A source that prefetches.
+/// A source that records when its prefetcher is started.
 struct Ahead(Numbers, Told);
 
 struct Follows(Lookahead, Told);
@@ -403,8 +406,8 @@ fn a_source_that_prefetches_begins_again_with_the_changed_order() {
     };
     let steps = run(make(&told), 1, |batches, step| {
         if step.1 == 2 {
-            // No batch from batch 5 on has been prepared, but the source may have fetched its
-            // samples.
+            // The change takes effect at batch 5. The loader has not prepared this batch, but
+            // the source may already have prefetched its samples.
             batches.set_weights(&new(), 2).unwrap();
         }
     });

@@ -262,7 +262,7 @@ fn an_order_that_depends_on_state_is_compared_inside_its_epoch() {
     let resumed: Vec<_> =
         make().resume(between).host().unwrap().epoch(1).map(|b| b.unwrap().ids().next().unwrap()).collect();
     assert_eq!(resumed[..2], [3, 13]);
-    // A checkpoint inside an epoch compares the order of that epoch, and not that of epoch 0.
+    // A checkpoint inside an epoch compares the order of this epoch instead of epoch 0.
     for _ in batches.epoch(1).take(4) {}
     let inside = batches.checkpoint();
     assert!(make().resume(inside.clone()).host().is_ok());

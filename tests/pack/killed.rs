@@ -1,7 +1,7 @@
-//! Promise: if processes that pack or merge are killed at any time, nothing is lost or packed
-//! twice. The finished dataset has the same bytes, and it cannot be opened before it is finished.
-//! If a process is suspended while others pack its part and merge the dataset, it changes nothing
-//! when it continues.
+//! Promise: if processes that pack or merge are killed at any time, no sample is lost or packed
+//! twice. The finished dataset has the same bytes as without kills, and it cannot be opened before
+//! it is finished. If a process is suspended while other processes pack its part and merge the
+//! dataset, the suspended process changes nothing when it continues.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
@@ -151,7 +151,7 @@ fn kill(kills: u64, seed: u64, plain: bool) {
             opened += 1;
         }
         if opened > 0 || number + 1 == kills {
-            // Finish whatever the killed processes left incomplete.
+            // Complete the work of the killed processes.
             if plain {
                 let done = Pack::new(&source).shard_samples(4).to(folder.join("x.tar"));
                 assert!(done.is_ok() || opened > 0, "{done:?}");

@@ -1,6 +1,6 @@
-//! Promise: a dataset has the same bytes for any number of parts, whatever happened to the
-//! processes that packed them. Merging detects missing parts, changes and damage. A dataset can be
-//! opened only once it is complete.
+//! Promise: a dataset has the same bytes for any number of parts, even if processes that pack the
+//! parts are killed or repeated. Merging detects missing parts, changes and damage. A dataset can
+//! be opened only once it is complete.
 
 use std::collections::BTreeMap;
 use std::fs;

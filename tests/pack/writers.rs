@@ -1,5 +1,5 @@
-//! Promise: packing copies the samples of any source to any target. It copies all samples, or
-//! leaves the target unchanged.
+//! Promise: samples can be packed from any source to any target. Packing either copies all samples
+//! or leaves the target unchanged.
 
 use std::fs;
 use std::path::Path;
@@ -351,7 +351,7 @@ fn invalid_options_are_refused_before_anything_is_written() {
     assert!(names(root.path()).is_empty());
 }
 
-/// A source of 100 samples, one of which cannot be read.
+/// A source of 100 samples. One of them cannot be read.
 struct Fails {
     at: usize,
     panics: bool,
@@ -386,7 +386,7 @@ fn an_unreadable_sample_ends_packing_and_leaves_nothing_behind() {
     }
 }
 
-/// A source with so many samples that packing does not end. It counts its reads.
+/// A source with so many samples that packing never ends. Counts its reads.
 struct Slow(AtomicUsize);
 
 impl Source for Slow {

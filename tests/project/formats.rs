@@ -75,7 +75,7 @@ fn the_page_of_stores_lists_every_format_readable_there() {
 }
 
 /// Returns the names of the features in a manifest that users may set: all except `default` and
-/// those that start with `_`.
+/// names that start with `_`.
 fn features(manifest: &str) -> BTreeSet<&str> {
     let (_, section) = manifest.split_once("\n[features]\n").expect("a section of features");
     let lines = section.lines().take_while(|line| !line.starts_with('['));

@@ -130,8 +130,9 @@ impl Crate {
         panic!("the re-exports of {} form a cycle", name.join("::"));
     }
 
-    /// Returns all references between modules of the crate, except those of [`SETTERS`]: the
-    /// module, the absolute name, and whether the path reached the root through `super`.
+    /// Returns all references between modules of the crate, except the references of
+    /// [`SETTERS`]. Each consists of the module, the absolute name, and whether the path reached
+    /// the root through `super`.
     fn imports(&self) -> Vec<(Name, Name, bool)> {
         let mut imports = self.references();
         imports.retain(|(at, name, _)| !SETTERS.contains(&(&at.join("::"), &name.join("::"))));

@@ -1,5 +1,5 @@
-//! Promise: every request to a decoder is answered with its own images, rejected or cancelled,
-//! whatever the interleaving of the threads that submit, decode, receive and close.
+//! Promise: every request to a decoder is answered with its own images, rejected or cancelled. This
+//! holds for any interleaving of the threads that submit, decode, receive and close.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -60,7 +60,7 @@ fn masks_match_images_by_name_in_flat_and_class_folders() {
         Pack::new(&*source).to(at(target)).unwrap();
         assert_eq!(delivered(Loader::new(at(target))), [row("cat/1", 0, 3), row("dog/deep/2", 1, 4)], "{target}");
     }
-    // A star in the pattern stands for the name of the image.
+    // A star in the pattern represents the name of the image.
     let starred = Options::new().masks("others/*_mask").open(at("flat/train")).unwrap();
     let mut scratch = Vec::new();
     assert!((0..2).all(|index| starred.read(index, &mut scratch).unwrap().value("mask.gif").is_some()));

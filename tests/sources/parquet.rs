@@ -134,7 +134,7 @@ fn damaged_files_are_errors() {
 
 #[test]
 fn shards_with_different_class_names_name_both_files() {
-    // The second shard has a different order of classes, as after another `cast_column`.
+    // The second shard has a different order of classes, as after a second `cast_column`.
     for (folder, set, first, second) in [
         ("parquet/hub/data", "train", "train-00000-of-00002.parquet", "train-00001-of-00002.parquet"),
         ("arrow/saved", "", "dataset_info.json", "data-00001-of-00002.arrow"),

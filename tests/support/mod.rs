@@ -89,7 +89,7 @@ pub fn loader(source: Numbers) -> Loader {
     Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(7)
 }
 
-/// The content of a batch of `u8` images, to compare with that of other batches.
+/// The content of a batch of `u8` images, for comparisons with other batches.
 #[derive(Debug, PartialEq, Clone)]
 pub struct Content {
     pub ids: Vec<u64>,

@@ -1,4 +1,4 @@
-//! Formats whose writers come from optional dependencies.
+//! Formats with writers that need optional dependencies.
 #![cfg_attr(not(all(feature = "parquet", feature = "hdf5")), allow(dead_code, unused_imports))]
 
 use std::fs;

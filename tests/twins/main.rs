@@ -1,5 +1,4 @@
-//! Promise: a dataset has the same batches in every format and on every medium, whatever the
-//! options.
+//! Promise: with any options, a dataset has the same batches in every format and on every medium.
 //!
 //! Each seed generates a random dataset and random loader options. The test writes the dataset in
 //! every format that can represent it, and opens it with memory maps, without memory maps, and from
@@ -127,7 +126,7 @@ fn a_dataset_is_the_same_with_every_compression() {
     counts.end();
 }
 
-/// Tests the comparison itself: a changed label or changed pixels in one format must be reported.
+/// Tests the comparison itself: it must report a changed label or changed pixels in one format.
 #[test]
 fn a_changed_label_and_changed_pixels_are_found() {
     for (file, count) in [("labels.npy", 1), ("images.npy", usize::MAX)] {

@@ -81,7 +81,7 @@ impl Synth {
 
     /// Generates the dataset in Pascal VOC format: `JPEGImages`, `Annotations`, `SegmentationClass`
     /// with one mask per image, and the lists `train.txt` and `val.txt` in `ImageSets/Main` and
-    /// `ImageSets/Segmentation`. The images are the same as those of
+    /// `ImageSets/Segmentation`. The images are the same as with
     /// [`write_coco`](Synth::write_coco). In a mask, the value 0 is the background, and the value i
     /// + 1 is the i-th class in the order of the sorted names, counted from 0.
     ///

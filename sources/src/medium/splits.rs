@@ -59,7 +59,8 @@ pub(crate) fn split_of(name: &str, prefixed: bool) -> String {
     }
 }
 
-/// Returns what precedes a suffix such as `-00000-of-00003`, or `None` without such a suffix.
+/// Returns the text before a suffix such as `-00000-of-00003`, or `None` if there is no such
+/// suffix.
 fn numbered(stem: &str) -> Option<&str> {
     shard(stem).map(|(split, _, _)| split)
 }

@@ -14,7 +14,7 @@ use crate::stats::NetworkStats;
 /// Object index of a file that does not exist.
 const ABSENT: u32 = u32::MAX;
 
-/// The files that samples refer to, all of which are in one store.
+/// The files that samples refer to. All of them are in one store.
 pub(crate) struct Stored {
     remote: Remote,
     table: Arc<FileTable>,

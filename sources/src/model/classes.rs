@@ -15,8 +15,8 @@ use crate::stats::NetworkStats;
 /// Maximum number of names that a message lists.
 const MAX_SHOWN: usize = 10;
 
-/// A list of class names. The label of a class is the index of its name in the list, whatever label
-/// the dataset itself assigns to the class.
+/// A list of class names. The label of a class is the index of its name in the list, regardless of
+/// the label that the dataset itself assigns to the class.
 ///
 /// With a list, datasets with different classes get the same labels. For example, if a class does
 /// not occur in the validation set, the labels of the other classes do not shift.

@@ -12,7 +12,8 @@ use crate::error::{Error, Result};
 use crate::machine::hash::Hash;
 use crate::stats::NetworkStats;
 
-/// Several datasets as one: the samples of the first dataset, then those of the second, and so on.
+/// Several datasets as one: the samples of the first dataset, followed by the samples of the
+/// second, and so on.
 ///
 /// ```no_run
 /// use warpfeed_sources::{Concat, open};

@@ -325,7 +325,7 @@ impl ReadCompletion {
     }
 
     /// Returns a completion that transforms the result with `then`. For use in a store that wraps
-    /// another store.
+    /// a different store.
     #[must_use]
     pub fn map(mut self, then: impl FnOnce(Result<Vec<u8>>) -> Result<Vec<u8>> + Send + 'static) -> Self {
         let done = self.take().map(|done| -> Done { Box::new(move |bytes| done(then(bytes))) });

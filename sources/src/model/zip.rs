@@ -27,8 +27,8 @@ use crate::stats::NetworkStats;
 /// **Fields.** Reading a sample fails if two datasets have a field of the same name.
 /// [`named`](Zip::named) adds a prefix to the fields of a dataset.
 ///
-/// The key and the class names are those of the first dataset. The label comes from the first
-/// dataset in which the sample has a label. The content of each sample is copied once in memory.
+/// The first dataset determines the key and the class names. The label comes from the first dataset
+/// in which the sample has a label. The content of each sample is copied once in memory.
 pub struct Zip {
     parts: Vec<Part>,
     len: usize,
@@ -50,7 +50,7 @@ thread_local! {
 /// A range of bytes in the copy of a sample.
 type Span = Range<usize>;
 
-/// The copy of the samples with one index, whose bytes are in a buffer.
+/// A copy of the samples that have the same index in all datasets. Its bytes are in a buffer.
 #[derive(Default)]
 struct Copy {
     key: Span,

@@ -110,7 +110,7 @@ impl Options {
     /// file `a/1.png` in `folder`, or the file with the same name and the extension `.npy`, `.tif`,
     /// `.gif`, `.bmp` or `.webp`. The mask becomes the sample's field `mask`, which `field::Mask`
     /// reads. If `folder` is relative, it is resolved against the parent of the image folder. A `*`
-    /// in the last component of `folder` stands for the name of the image, as in
+    /// in the last component of `folder` represents the name of the image, as in
     /// `train_masks/*_mask`.
     ///
     /// Reading a sample that has no mask fails. Masks without an image are skipped, and a warning

@@ -37,8 +37,8 @@ pub(crate) struct Parts<'s> {
     fields: ArrayVec<(&'static str, Part<'s>), MAX_FIELDS>,
 }
 
-/// One field. If its bytes are in the scratch buffer, they end where those of the next such field
-/// start.
+/// One field. If its bytes are in the scratch buffer, they end where the bytes of the next field in
+/// the buffer start.
 enum Part<'s> {
     Borrowed(Value<'s>),
     Bytes { start: usize },

@@ -98,8 +98,8 @@ impl Candidate {
 ///
 /// # Errors
 /// If the position of the channel axis is ambiguous, if the `u8` arrays of the column `wanted` are
-/// not images, or if another column, such as one of floating-point pixels, might just as well be
-/// the image.
+/// not images, or if a different column, such as a column of floating-point pixels, is equally
+/// likely to be the image.
 pub(crate) fn choose(arrays: &[Candidate], wanted: Option<&str>) -> Result<Option<(usize, Channels)>> {
     let with_channels = |candidate: &Candidate| {
         let named = |e: Error| Error::config(format!("{:?} is {}", candidate.name, e.cause()));

@@ -37,7 +37,8 @@ impl Codec for Image {
         self.whole(image, self.options, out)
     }
 
-    /// Images that only maps can read, such as a TIFF with six bands, are not reported as damaged.
+    /// An image that only a dense map can read, such as a TIFF with six bands, does not count as
+    /// damaged.
     fn damage(&self, image: &mut EncodedImage<'_>) -> Result<Option<String>> {
         if let Some(stored) = self.only_of_maps(image) {
             stored?.check()?;
@@ -50,9 +51,9 @@ impl Codec for Image {
 }
 
 impl Image {
-    /// Opens the stored values of an image that only maps can read. Returns `None` for other
-    /// images, and an error if the values exceed a limit. The largest strip or tile may take as
-    /// much memory as the largest allowed image.
+    /// Opens the stored values of an image that only a dense map can read. Returns `None` for
+    /// other images, and an error if the values exceed a limit. The largest strip or tile may take
+    /// as much memory as the largest allowed image.
     fn only_of_maps<'a>(&self, image: &EncodedImage<'a>) -> Option<Result<Stored<'a>>> {
         let unread = matches!(&image.header, Header::Image(opened) if opened.check_memory() > 0);
         let stored = Stored::open(image.bytes()).ok().filter(|_| unread)?;

@@ -13,8 +13,9 @@ use crate::source::Sample;
 
 /// A registry of the built-in codecs and custom codecs.
 ///
-/// The first bytes of an image determine its codec, and not the name of the file or field. For what
-/// the built-in codecs support, see [Supported formats](crate::decode#supported-formats).
+/// The codec of an image is chosen by the first bytes of the image, not by the name of its file or
+/// field. [Supported formats](crate::decode#supported-formats) lists what the built-in codecs
+/// support.
 ///
 /// ```
 /// use warpfeed::decode::{Codecs, Pixels, Rect};
@@ -141,8 +142,9 @@ impl Codecs {
         self.added.iter().map(|codec| codec.format())
     }
 
-    /// Returns the name and the bytes of a sample's image. This is the first field with the name
-    /// `img` or `image`, or that is [named after](format::is_image) a format of one of the codecs.
+    /// Returns the name and the bytes of a sample's image. The image is the first field that is
+    /// called `img` or `image`, or that has the [name](format::is_image) of one of the codecs'
+    /// formats.
     pub fn image<'a>(&self, sample: &Sample<'a>) -> Option<(&'a str, &'a [u8])> {
         let is_image =
             |name: &str| format::is_image(name) || self.added.iter().any(|codec| codec.format().has_field(name));

@@ -120,8 +120,8 @@ fn read(bytes: &[u8]) -> Result<Bmp<'_>, String> {
         (0, 1 | 2 | 4 | 8) | (1, 8) | (2, 4) => {
             let (palette, end) = palette()?;
             if start == FILE_HEADER + header {
-                // The header is wrong, because the palette is there. Like Pillow, assume that the
-                // pixels follow the palette.
+                // The header wrongly says that the pixels begin where the palette begins. Like
+                // Pillow, assume that they follow the palette.
                 start = end;
             }
             if compression == 0 { Coding::Indices(bits, palette) } else { Coding::Runs(bits, palette) }
@@ -234,7 +234,7 @@ impl Bmp<'_> {
         let (width, height) = (self.size.width as usize, self.size.height as usize);
         to.fill(0);
         let mut put = |x: usize, y: usize, index: u8| to[(height - 1 - y) * width + x] = index;
-        // Returns the palette index of pixel `i` of a run, or of literal pixels.
+        // Returns the palette index of pixel `i`. A run repeats `bytes`; literal pixels do not.
         let index = |bytes: &[u8], i: usize| match bits {
             8 => bytes[i % bytes.len()],
             _ => bytes[i / 2 % bytes.len()] >> (4 * (1 - i % 2)) & 15,

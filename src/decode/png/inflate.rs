@@ -14,7 +14,7 @@ use crate::error::{Error, Result, resize};
 /// Maximum distance in bytes of a back-reference in a zlib stream.
 const HISTORY: usize = 32 << 10;
 /// Number of bytes that are decompressed before the history is moved to the front. Typical masks
-/// are smaller, so that nothing has to be moved.
+/// are smaller, so nothing has to be moved.
 const MIN_NEW_BYTES: usize = 256 << 10;
 
 /// Memory that is reused for all PNGs.

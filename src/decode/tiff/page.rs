@@ -132,7 +132,7 @@ fn common_value(directory: &Directory<'_>, (tag, channels): (u16, u16), what: &s
     }
 }
 
-/// Returns the values of `tag`, of which there must be one for each of the `parts` strips or tiles.
+/// Returns the values of `tag`. Fails unless each of the `parts` strips or tiles has one value.
 fn all(directory: &Directory<'_>, tag: u16, parts: u64) -> Result<Vec<u64>, String> {
     match directory.numbers(tag, parts)? {
         Some(values) if values.len() as u64 == parts => Ok(values),

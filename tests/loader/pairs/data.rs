@@ -39,7 +39,7 @@ impl Sampler for Own {
     }
 }
 
-/// A replacement for the PNG codec, whose images have a single color.
+/// A replacement for the PNG codec. It decodes every image to a single color.
 pub(super) struct Red;
 
 impl Codec for Red {

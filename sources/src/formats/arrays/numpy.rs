@@ -8,7 +8,7 @@ use crate::values::Npy;
 use crate::values::elements::Dtype;
 
 /// Maximum length of an array's header, in bytes. Only arrays of structured types could have longer
-/// ones.
+/// headers.
 const MAX_HEADER: u64 = 128 << 10;
 
 /// Maximum total size of the arrays that are decompressed into memory from one archive, in bytes.

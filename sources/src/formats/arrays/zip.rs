@@ -153,8 +153,8 @@ pub(super) fn verify(bytes: &dyn Bytes, member: &Member) -> Result<()> {
     Ok(())
 }
 
-/// Opening verifies the checksums of at most this many bytes per archive. Members that exceed what
-/// is left of this budget are not verified.
+/// Opening verifies the checksums of at most this many bytes per archive. Members that exceed the
+/// rest of this budget are not verified.
 pub(super) const MAX_VERIFIED: u64 = 256 << 20;
 
 /// Concatenates the pieces of an iterator into one `Read`.

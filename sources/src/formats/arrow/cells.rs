@@ -34,7 +34,8 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// Returns the form of a column. If its values are not supported, the error says what they are.
+    /// Returns the form of a column. Values that are not supported are an error, which describes
+    /// them.
     pub(super) fn for_field(field: &Field) -> Result<Form, &'static str> {
         match field.kind {
             Kind::Other { name, .. } => Err(name),
@@ -427,8 +428,8 @@ mod tests {
         for at in 0..file.len() as u64 - 8 {
             assert_eq!(get(at, 8), file[at as usize..at as usize + 8], "{at}");
         }
-        // The file has five blocks, each of which is loaded once. Values that cross the end of a
-        // block may cause one more load each.
+        // Each of the five blocks is loaded once. A value that crosses the end of a block may load
+        // one of them again.
         assert!(loads.get() <= 10, "{}", loads.get());
         assert_eq!(get(19_999, 1), file[19_999..]);
     }

@@ -221,7 +221,7 @@ fn text(bytes: &[u8]) -> Option<&str> {
 /// Returns the layout of a field that is not dictionary-encoded.
 fn kind(field: &Table<'_>) -> Option<Kind> {
     let (code, about) = (field.byte(2)?, field.table(3)?);
-    // An absent table stands for one with default values only.
+    // FlatBuffers omits a table in which all values are the defaults.
     let int = |entry| about.map_or(Some(0), |table| table.int(entry));
     let short = |entry, default| about.map_or(Some(default), |table| table.short(entry, default));
     let other = |name, buffers| Kind::Other { name, buffers };

@@ -188,7 +188,7 @@ impl Arrow {
         Ok(arrow)
     }
 
-    /// Returns what the column at index `column` contains, which decides how samples use it.
+    /// Returns the type of the values in the column at index `column`.
     fn holds(&self, column: usize, features: &Features) -> Result<Holds> {
         let field = &self.fields[column];
         let form = match Form::for_field(field) {
@@ -212,7 +212,7 @@ impl Arrow {
         })
     }
 
-    /// Detects what a column of bytes contains from its first values.
+    /// Detects the type of the values in a column of bytes from the first of them.
     fn sniff(&self, column: usize) -> Result<Holds> {
         sniffed(self.len(), |row, scratch| self.find(row, column, scratch))
     }

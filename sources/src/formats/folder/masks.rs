@@ -50,7 +50,7 @@ fn split_extension(path: &str) -> (&str, &str) {
 
 impl Masks {
     /// Finds the masks of the images `names` in the folder at `path`. The last component of `path`
-    /// may be a pattern instead, in which `*` stands for the name of the image.
+    /// may be a pattern instead, in which `*` represents the name of the image.
     ///
     /// # Errors
     /// If the folder cannot be listed, if none of the images has a mask, or if an image has two

@@ -157,8 +157,8 @@ impl Serializer {
         })
     }
 
-    /// Returns what a column with this serializer contains. `first` reads the first value of the
-    /// column.
+    /// Returns the type of the values in a column with this serializer. `first` reads the first
+    /// value.
     pub(super) fn holds(self, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<Holds> {
         Ok(match self {
             Serializer::Image | Serializer::Pil => Holds::Images,

@@ -31,7 +31,7 @@ pub trait ValueFormat: Send + Sync {
     fn sample<'a>(&self, key: &'a str, value: &'a [u8]) -> Result<Sample<'a>>;
 }
 
-/// Reads MessagePack maps from WebDataset field names to values, such as those that
+/// Reads MessagePack maps from WebDataset field names to values, such as the maps that
 /// `msgpack.packb({"__key__": "n014/x", "jpg": jpeg, "cls": 3})` writes in Python.
 ///
 /// - `cls` is the label: an integer, or decimal text. `__key__` is the key of the sample, which

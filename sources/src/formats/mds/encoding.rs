@@ -95,8 +95,8 @@ impl Encoding {
         })
     }
 
-    /// Returns what a column with this encoding contains. `first` reads the first value of the
-    /// column.
+    /// Returns the type of the values in a column with this encoding. `first` reads the first
+    /// value.
     pub(super) fn holds(&self, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<Holds> {
         Ok(match self {
             Encoding::Image | Encoding::Pil => Holds::Images,

@@ -19,7 +19,7 @@ pub(super) struct Scan {
     pub(super) first: Vec<Option<(Cell, String)>>,
     /// The first texts in each column, at most [`MAX_TEXTS`].
     pub(super) texts: Vec<Vec<String>>,
-    /// The index of the first malformed row, and what is wrong with it.
+    /// The index of the first malformed row, and its error.
     pub(super) bad: Option<(usize, String)>,
     /// Number of malformed rows.
     pub(super) bad_rows: usize,
@@ -28,8 +28,9 @@ pub(super) struct Scan {
 /// Scans all rows of `text`.
 ///
 /// # Errors
-/// If a quote is invalid or never closed, which merges rows, or if there are too many columns, each
-/// of which slows down all rows. Returns the offset in the text, and the error.
+/// If a quote is invalid or never closed, because such a quote merges rows. If there are too many
+/// columns, because each column slows down reading any row. Returns the offset in the text, and the
+/// error.
 pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<Scan, (usize, Error)> {
     let (names, starts, first, texts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut scan = Scan { names, starts, first, texts, bad: None, bad_rows: 0 };

@@ -14,8 +14,8 @@ pub(super) enum Syntax {
 
 impl Syntax {
     /// Parses the row that starts at byte `start`. `names` maps a JSON key to the index of its
-    /// column. Returns the offset of the end of the row, or `None` if there is no more row, and an
-    /// error if the row is malformed. Does not check quotes, because
+    /// column. Returns the offset of the end of the row, or `None` if there are no more rows. The
+    /// second value is an error if the row is malformed. Does not check quotes, because
     /// [`check_quotes`](Syntax::check_quotes) did so when the table was opened.
     pub(super) fn row(
         &self,

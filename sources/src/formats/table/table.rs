@@ -233,7 +233,7 @@ impl Table {
         labels.of(value).map(Some).map_err(|cause| self.at(row, cause))
     }
 
-    /// Appends the full path of the file that `cell` refers to to `page`.
+    /// Appends to `page` the full path of the file that `cell` names.
     fn locate(&self, page: &mut Page<'_>, column: usize, cell: &str) -> Range<usize> {
         let root = if Path::new(cell).is_absolute() { "" } else { &*self.root };
         let start = page.push(root.as_bytes()).start;
@@ -285,8 +285,8 @@ impl Table {
         page.read(path.clone()).map_err(|e| self.read_error(page.text(path), row, &e))
     }
 
-    /// Returns the error for a file at `path` that cannot be read. Its path is the one of this
-    /// file, not of the table.
+    /// Returns the error for a file at `path` that cannot be read. The error's path is `path`, and
+    /// its cause names the table and the line.
     fn read_error(&self, path: &str, row: usize, e: &std::io::Error) -> Error {
         Error::io(path, e).named_in(&self.file, self.line(row))
     }

@@ -3,7 +3,7 @@
 //!
 //! The crate `tar` (0.4.46) is not used, because it does not detect damage that makes an archive
 //! look shorter: it stops silently if a file is truncated between two members, or at a block of
-//! zeros that data follows. Its errors contain no offsets either.
+//! zeros that is followed by more data. Its errors contain no offsets either.
 
 use std::borrow::Cow;
 

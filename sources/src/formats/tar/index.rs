@@ -149,8 +149,8 @@ impl Index {
     /// Follows the rules of WebDataset. The path of a member up to the first dot of its base name is
     /// the key, and the rest of the name, in lower case, is the field name. Adjacent members with
     /// the same key form a sample. Folders, hidden files and files without an extension are ignored.
-    /// A link stands for the file that it refers to. Links to files outside the tar are left out and
-    /// [counted](Unresolved).
+    /// A link is read as the file that it refers to. Links to files outside the tar are left out
+    /// and [counted](Unresolved).
     ///
     /// # Errors
     /// If the tar is damaged or uses an unsupported feature. The message contains the offset. Every

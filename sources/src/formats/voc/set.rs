@@ -54,7 +54,7 @@ const CLASSES: [&str; 20] = [
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 ///
-/// - **Samples** are the images in `JPEGImages`: those in a list, in its order, or all of them,
+/// - **Samples** are images in `JPEGImages`: the images in a list, in its order, or all images,
 ///   sorted by name. A list contains one image name per line; anything after the name is ignored.
 ///   The key of a sample is the name of its image.
 /// - **Boxes**, if the dataset has the folder `Annotations`:

@@ -2,7 +2,7 @@
 //!
 //! Samples are planned in rounds (see [`round`]): whenever half of the byte budget is free, the
 //! next samples of the order are grouped into **pieces**, each of which is fetched with one
-//! request. A piece is queued until the pace allows another request; readers need not ask for it.
+//! request. A piece is queued until the pace allows one more request; readers need not ask for it.
 //! Once all samples of a piece have been read, its bytes return to the budget.
 //!
 //! No reader waits forever. A reader waits only for pieces, and every piece ends in one of three

@@ -41,7 +41,7 @@ pub(crate) enum Holds {
     Numbers,
     /// JSON text, for nested values.
     Json,
-    /// Unsupported values, which the string describes for messages. The column is skipped, but if
+    /// Unsupported values. The string describes them for messages. The column is skipped, but if
     /// the user chose it, opening fails.
     Unread(&'static str),
 }
