@@ -11,7 +11,7 @@ use crate::machine::file::is_below;
 
 /// Name of the file.
 pub(super) const INFO: &str = "meta/info.json";
-/// Maximum number of digits in a file name's number.
+/// Maximum width, in digits, that a placeholder in `data_path` may request.
 const MAX_WIDTH: usize = 20;
 
 /// The members of `meta/info.json` that are needed to read a dataset.
@@ -84,14 +84,14 @@ impl Info {
         }
     }
 
-    /// Returns the path of the data file of an episode in version 2, relative to the folder.
+    /// Returns the path of the data file of an episode in version 2, relative to the dataset.
     pub(super) fn episode_path(&self, episode: u64) -> Result<String> {
         let size = self.chunks_size.filter(|&size| size > 0).unwrap_or(1000);
         let numbers = [("episode_chunk", episode / size), ("episode_index", episode)];
         filled(&self.data_path, &numbers)
     }
 
-    /// Returns the path of a data file in version 3, relative to the folder.
+    /// Returns the path of a data file in version 3, relative to the dataset.
     pub(super) fn file_path(&self, chunk: u64, file: u64) -> Result<String> {
         filled(&self.data_path, &[("chunk_index", chunk), ("file_index", file)])
     }
@@ -117,7 +117,7 @@ impl Info {
     }
 }
 
-/// Replaces the placeholders `{name}` and `{name:06d}` in `template` by numbers. The number after
+/// Replaces the placeholders `{name}` and `{name:06d}` in `template` with numbers. The number after
 /// the colon is the minimum number of digits.
 ///
 /// # Errors
