@@ -47,8 +47,9 @@ pub(super) struct Episodes {
 impl Episodes {
     /// Reads the episodes.
     ///
-    /// # Errors If a file is missing or damaged, or if the number of episodes differs from the
-    /// number in `meta/info.json`.
+    /// # Errors
+    /// If a file is missing or damaged, or if the number of episodes differs from the number in
+    /// `meta/info.json`.
     pub(super) fn read(home: &Home, info: &Info) -> Result<Self> {
         let (found, listed_in) = match info.version()? {
             Version::Two => (of_lines(home)?, home.file(EPISODES_LINES)),
@@ -171,7 +172,8 @@ fn of_tables(home: &Home) -> Result<Listed> {
 
 /// Reads the text of each task, by the index of the task.
 ///
-/// # Errors If the file is missing or damaged, or if it lists a task twice.
+/// # Errors
+/// If the file is missing or damaged, or if it lists a task twice.
 pub(super) fn tasks(home: &Home, info: &Info) -> Result<BTreeMap<i64, String>> {
     let mut tasks = BTreeMap::new();
     let mut add = |index: i64, task: String| match tasks.insert(index, task) {

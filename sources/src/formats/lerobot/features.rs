@@ -129,7 +129,8 @@ impl Chosen {
 
 /// Returns the features that the options choose.
 ///
-/// # Errors If a chosen feature does not exist or cannot be read, or if its deltas are invalid.
+/// # Errors
+/// If a chosen feature does not exist or cannot be read, or if its deltas are invalid.
 pub(super) fn chosen(info: &Info, options: &LeRobotOptions) -> Result<Vec<Chosen>> {
     options.check()?;
     let mut known: Vec<&str> = info.features.keys().map(|name| &**name).collect();

@@ -40,8 +40,9 @@ impl Home {
 
     /// Reads the JSON Lines file `name`, and calls `with` for each line.
     ///
-    /// # Errors If the file cannot be read, or a line cannot be parsed. The message states the file
-    /// and the line.
+    /// # Errors
+    /// If the file cannot be read, or a line cannot be parsed. The message states the file and the
+    /// line.
     pub(super) fn lines<T: DeserializeOwned>(&self, name: &str, with: impl FnMut(T) -> Result<()>) -> Result<()> {
         let path = self.file(name);
         each_line(&path, &self.medium.read(&path, MAX_FILE)?, with)
