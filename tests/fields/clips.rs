@@ -1,5 +1,6 @@
-//! Promise: a clip is an image field of T frames that share one plan. Each frame has the bits of the
-//! image that the loader makes of this frame alone, for any number of workers. Errors name the frame.
+//! Promise: a clip is an image field of T frames that share one plan. Each frame is bit-identical
+//! to the image that a loader makes of this frame alone, for any number of workers. Errors name the
+//! frame.
 
 use jpeg_encoder::{ColorType, Encoder};
 use warpfeed::decode::Size;
@@ -21,8 +22,8 @@ fn pixels(clip: usize, frame: usize, size: Size) -> Vec<u8> {
     pixels.flat_map(|(x, y)| pixel(x, y).map(|v| v.wrapping_add(rng.below(9) as u8))).collect()
 }
 
-/// Encodes frame `frame` of clip `clip`. All frames of a clip have the same size. The frames of some
-/// clips have different formats.
+/// Encodes frame `frame` of clip `clip`. All frames of a clip have the same size. In some clips,
+/// the frames have different formats.
 fn encoded(clip: usize, frame: usize) -> Vec<u8> {
     let size = Size::new(40 + clip as u32 * 3, 50 - clip as u32);
     let rgb = pixels(clip, frame, size);
@@ -53,7 +54,7 @@ fn clips(count: usize) -> Loader {
     options(loader).field("image", Image::of("top").frames(count))
 }
 
-/// Returns a loader of single images: frame `frame` of each clip.
+/// Returns a loader of single images, which are frame `frame` of each clip.
 fn singles(frame: usize) -> Loader {
     let sample = |clip: usize| OwnedSample::new(clip.to_string()).field("jpg", encoded(clip, frame)).label(clip as i64);
     options(Loader::source(Memory::new((0..CLIPS).map(sample).collect())))
@@ -79,7 +80,7 @@ fn failed(loader: Loader) -> String {
     loader.host().unwrap().epoch(0).next().unwrap().unwrap_err().to_string()
 }
 
-/// Adds random noise, as a custom transform.
+/// A custom transform that adds random noise.
 fn noise(image: &mut ImageMut<'_>, rng: &mut Rng) -> Result<()> {
     image.data_mut().iter_mut().for_each(|v| *v = v.wrapping_add(rng.below(4) as u8));
     Ok(())

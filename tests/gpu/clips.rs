@@ -14,7 +14,7 @@ use warpfeed::{Augment, DecodeOn, Dtype, Loader, Normalize};
 use crate::device::noise::{DTYPES, LAYOUTS, random_bytes};
 use crate::device::stream;
 
-/// Returns a loader of clips with `count` frames, with a single image beside each of them.
+/// Returns a loader of samples that contain a clip of `count` frames and a single image.
 fn clips(count: usize) -> Loader {
     let sample = |clip: u64| {
         let (width, height) = (40 + clip as u16, 60 - clip as u16);

@@ -111,8 +111,8 @@ impl Reader {
     /// Reads the sample of `frame`.
     ///
     /// # Errors
-    /// If a value cannot be read or does not have the type and the shape that
-    /// `meta/info.json` lists, or if its episode, frame or timestamps contradict the metadata.
+    /// If a value cannot be read or does not have the type and the shape that `meta/info.json`
+    /// lists, or if its episode, frame or timestamps contradict the metadata.
     pub(super) fn read<'a>(&'a self, frame: Frame, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         self.rows.look(frame.row())?;
         scratch.clear();
