@@ -29,8 +29,8 @@ pub(super) struct Sampling {
     pub(super) mixture: Option<MixtureOptions>,
 }
 
-/// An order. If the program may change it, the second element is the same order. If it has a budget,
-/// the third element determines the batches.
+/// An order. If the program may change the order, the second element is the same order. If the
+/// order has a budget, the third element determines the batches.
 type Ordered = (Arc<dyn Sampler>, Option<Arc<Changeable>>, Option<Arc<Bucketed>>);
 
 /// The length of each sample, and the lengths at which the buckets end.
