@@ -43,11 +43,12 @@ class Buckets:
             2**32. For large datasets, pass an array.
         bounds: maximum length of each bucket, in increasing order. Longer samples form an
             additional bucket.
-        budget: maximum total length of the samples in a global batch. A batch contains as many
-            samples of one bucket as fit into the budget, and at most ``batch_size``. Each sample
-            counts with the bound of its bucket. A sample beyond the last bound counts with the
-            length of the longest sample. The budget has the unit of the lengths, such as tokens or
-            pixels. The last batch of each bucket may be smaller, and ``drop_last`` drops it.
+        budget: maximum total length of the samples in a global batch, in the unit of the lengths,
+            such as tokens or pixels. A batch contains as many samples of one bucket as fit into the
+            budget. ``batch_size`` is the maximum number of samples. Each sample counts with the
+            bound of its bucket. A sample beyond the last bound counts with the length of the
+            longest sample. The last batch of each bucket may be smaller, and ``drop_last`` drops
+            it.
 
     Raises:
         ConfigError: if the bounds do not increase, or if a number is out of range.

@@ -220,11 +220,11 @@ class PackedTokens(Arguments):
     (N, 4096), with the arrays of :class:`PackedIds`. :func:`cu_seqlens` returns the lengths of the
     documents for FlashAttention.
 
-    A document ends with the token ``end``, which belongs to the document, or at the end of its file.
-    Within a window of consecutive documents of a file, each document is put into the first row that
-    has enough space. A document that is longer than a row is split into pieces. Each piece except
-    the last fills a row. The rows depend only on the files and these arguments, so orders, ranks and
-    checkpoints work as for any other dataset. Opening the dataset reads every token once.
+    A document ends with the token ``end``, which belongs to the document, or at the end of its
+    file. Within a window of consecutive documents of a file, each document is put into the first
+    row that has enough space. A document that is longer than a row is split into pieces. Each piece
+    except the last fills a row. The rows depend only on the files and these arguments, so orders,
+    ranks and checkpoints work as for any other dataset. Opening the dataset reads every token once.
 
     Args:
         path: a token file, or a folder of token files.

@@ -115,8 +115,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Adds the time `ns` to a stage of `sample`. The caller counts the sample in this stage
-    /// separately.
+    /// Adds the time `ns` to a stage of `sample` without counting the sample.
     pub(super) fn add_more_time(&self, stage: Stage, sample: &mut Timed<'_>, ns: u64) {
         sample.ns[stage] += ns;
         self.counters.worker(self.worker).spent_more(stage, ns);
