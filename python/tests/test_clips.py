@@ -19,7 +19,7 @@ def pixels(clip: int, frame: int) -> np.ndarray[Any, Any]:
 
 
 class Clips:
-    """A dataset of eight clips. ``as_list`` converts the frames of a clip to the value of the field."""
+    """A dataset of eight clips. ``as_list`` converts the frames of a clip to a field's value."""
 
     def __init__(self, count: int, as_list: Any = list, name: str = "image") -> None:
         self.count, self.as_list, self.name = count, as_list, name

@@ -46,7 +46,7 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// Creates a field of rows of `length` tokens, with at most `most` documents
+    /// Creates a field of rows with `length` tokens and at most `most` documents
     /// ([`most_documents`](crate::source::PackedTokens::most_documents)). `dtype` must be `U16`,
     /// `I32` or `I64`.
     pub fn new(dtype: Dtype, length: usize, most: usize) -> Self {

@@ -254,7 +254,7 @@ fn a_failed_clip_is_replaced_and_damage_is_counted() {
     let each = 3 * 32 * 32 * 3;
     let bytes = batch.images().bytes();
     assert!(bytes[3 * each..][..each] == bytes[4 * each..][..each]);
-    // Two frames of each clip have the damage of the single image.
+    // In each clip, two frames have the same damage as the single image.
     let single = |clip: usize| OwnedSample::new(clip.to_string()).field("jpg", frame(clip, true)).label(0);
     let singles = Loader::source(Memory::new((0..8).filter(|clip| *clip != 3).map(single).collect()));
     let mut singles = singles.augment(Augment::eval(40, 32)).host().unwrap();
@@ -291,7 +291,7 @@ fn the_memory_of_a_clip_does_not_grow_with_its_length() {
         plan.host_bytes - plan.slots * 4 * count * 16 * 16 * 3
     };
     assert!(plan(64) <= plan(8) + 4096, "{} and {}", plan(64), plan(8));
-    // Memory for a single frame suffices.
+    // The smallest possible memory limit does not change the images.
     let limit = |bytes: usize| clips(16).augment(Augment::train(16)).prefetch(1).memory_limit(bytes);
     let least = (1..200).map(|n| n << 18).find(|&bytes| limit(bytes).host().is_ok()).unwrap();
     assert!(rows(limit(least), 0, "image") == rows(clips(16).augment(Augment::train(16)), 0, "image"));

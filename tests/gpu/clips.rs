@@ -1,4 +1,4 @@
-//! Promise: on a device, the frames of a clip have the same bits as on the host, in all types and
+//! Promise: the frames of a clip are bit-identical on a device and on the host, for all types and
 //! layouts.
 //!
 //! If there is no driver, each test prints why it was skipped.

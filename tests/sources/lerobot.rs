@@ -300,7 +300,7 @@ fn videos_are_left_out_unless_they_are_asked_for() {
     }
 }
 
-/// Returns a copy of a version's dataset that a test may change.
+/// Returns a copy of the dataset of a version. A test may change the copy.
 fn writable(version: &str) -> tempfile::TempDir {
     fn copy(from: &Path, to: &Path) {
         fs::create_dir_all(to).unwrap();
@@ -314,7 +314,7 @@ fn writable(version: &str) -> tempfile::TempDir {
     root
 }
 
-/// Replaces a text in a file.
+/// Replaces text in a file.
 fn edit(root: &Path, file: &str, from: &str, to: &str) {
     let path = root.join(file);
     let text = fs::read_to_string(&path).unwrap();

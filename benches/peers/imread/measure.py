@@ -5,9 +5,9 @@
 If any of the decoders cannot decode an image to three channels, the image is left out and counted.
 Each run is a fresh process on one core. imread-benchmark's protocol `decode-memory` validates the
 output, warms up, and times passes over all JPEGs in memory with the garbage collector off. The
-rounds alternate between the decoders. The table lists images per second, as the median and the range
-of all passes. It also counts the images that a decoder and the first decoder decode to different
-pixels. Unlike a full campaign of imread-benchmark, this script writes no evidence bundles.
+rounds alternate between the decoders. The table lists images per second, as the median and the
+range of all passes. It also counts the images that a decoder and the first decoder decode to
+different pixels. Unlike a full campaign of imread-benchmark, this script writes no evidence bundles.
 """
 
 import argparse

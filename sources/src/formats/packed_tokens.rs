@@ -84,11 +84,11 @@ impl Packing {
 /// row. A row treats each piece as a document. All documents of a row are from one window of one
 /// file.
 ///
-/// A sample is a row. Its field `tokens.npy` contains the tokens, padded to the length of a row. Its
-/// field `lengths.npy` contains the lengths of the documents, as u32. `field::Packed` delivers both
-/// as an array of tokens, the positions within the documents, and cumulative lengths. A key consists
-/// of the name of the file, the index of the row in the file, and a hash of the positions of its
-/// documents, such as `corpus.bin/17-90c2ab41`.
+/// Each row is a sample. Its field `tokens.npy` contains the tokens, padded to the length of a row.
+/// Its field `lengths.npy` contains the lengths of the documents, as u32. `field::Packed` delivers
+/// both as an array of tokens, their positions within the documents, and the ends of the documents.
+/// A key consists of the name of the file, the index of the row in the file, and a hash of the
+/// positions of its documents, such as `corpus.bin/17-90c2ab41`.
 ///
 /// The rows depend only on the files and the options. Therefore, orders, ranks and checkpoints work
 /// as for any other dataset. Opening the source reads every token once to find the rows. The index

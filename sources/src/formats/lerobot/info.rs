@@ -9,7 +9,7 @@ use super::text::Home;
 use crate::error::{Error, Result};
 use crate::machine::file::is_below;
 
-/// Name of the file.
+/// Path of the file in the dataset.
 pub(super) const INFO: &str = "meta/info.json";
 /// Maximum width, in digits, that a placeholder in `data_path` may request.
 const MAX_WIDTH: usize = 20;
@@ -37,12 +37,12 @@ pub(super) struct FeatureInfo {
     pub(super) shape: Vec<usize>,
 }
 
-/// How a dataset stores its metadata.
+/// How a dataset stores its episodes and their metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Version {
-    /// 2.0 and 2.1: a file for each episode.
+    /// 2.0 and 2.1: a data file for each episode, and metadata in JSON Lines.
     Two,
-    /// 3.0: files of several episodes.
+    /// 3.0: data files with several episodes, and metadata in Parquet.
     Three,
 }
 
@@ -68,7 +68,7 @@ impl Info {
         Ok(())
     }
 
-    /// Returns how the dataset stores its metadata.
+    /// Returns how the dataset stores its episodes and their metadata.
     ///
     /// # Errors
     /// If the version is not supported.

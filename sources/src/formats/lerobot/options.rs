@@ -89,8 +89,8 @@ impl LeRobotOptions {
     /// sample. Each time must be a multiple of the duration of a frame, within
     /// [`tolerance_s`](LeRobotOptions::tolerance_s).
     ///
-    /// Times before the first frame of the episode have the value of its first frame, and times
-    /// after its last frame have the value of its last frame. The field `<feature>_is_pad` is 1 for
+    /// Times before the first frame of the episode have the value of the first frame, and times
+    /// after the last frame have the value of the last frame. The field `<feature>_is_pad` is 1 for
     /// these times, and 0 for all other times.
     #[must_use]
     pub fn delta_timestamps(self, feature: impl Into<String>, seconds: impl IntoIterator<Item = f64>) -> Self {

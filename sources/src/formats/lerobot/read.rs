@@ -17,7 +17,7 @@ use crate::model::value::{AXES, Element};
 use crate::model::{Frames, Numbers, Sample, Value};
 use crate::values::record::Found;
 
-/// The content of a field. A range is a range of the scratch buffer.
+/// The content of a field. Ranges refer to the scratch buffer.
 enum Content<'a> {
     Bytes(Range<usize>),
     Text(Range<usize>),
@@ -215,7 +215,7 @@ impl Reader {
         }
     }
 
-    /// Appends the image in `row` to `scratch`.
+    /// Appends the encoded image in `row` to `scratch`.
     fn image(&self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<()> {
         let start = scratch.len();
         let cause = match self.rows.find(row, place, scratch)? {
@@ -317,8 +317,8 @@ impl Reader {
     }
 }
 
-/// Returns the key of a frame's sample. The library stores the image of a frame under the same
-/// path.
+/// Returns the key of a frame's sample. The library `lerobot` names the image file of a frame in
+/// the same way.
 pub(super) fn key(frame: Frame) -> String {
     format!("episode_{:06}/frame_{:06}", frame.episode.episode, frame.frame)
 }

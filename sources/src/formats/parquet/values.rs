@@ -122,22 +122,22 @@ impl Rows {
         self.0.follow_rows(order, rows)
     }
 
-    /// As [`Source::ahead_bytes`].
+    /// Same as [`Source::ahead_bytes`].
     pub(crate) fn ahead_bytes(&self) -> usize {
         self.0.ahead_bytes()
     }
 
-    /// As [`Source::check`].
+    /// Same as [`Source::check`].
     pub(crate) fn check(&self) -> Result<()> {
         self.0.check()
     }
 
-    /// As [`Source::is_unchanged`].
+    /// Same as [`Source::is_unchanged`].
     pub(crate) fn is_unchanged(&self) -> bool {
         self.0.is_unchanged()
     }
 
-    /// As [`Source::network`].
+    /// Same as [`Source::network`].
     pub(crate) fn network(&self) -> Option<NetworkStats> {
         self.0.network()
     }
