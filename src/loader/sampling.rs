@@ -236,8 +236,8 @@ impl Sampling {
         Some(if range.start == 0 { indices.clone() } else { indices.iter().map(|index| index - range.start).collect() })
     }
 
-    /// Creates the sampler for the selected samples, grouped into `buckets`. The second element groups
-    /// the positions in the subset, if there is one.
+    /// Creates the sampler for the selected samples, grouped into `buckets`. The second element is
+    /// the same grouping. If there is a subset, it groups positions in the subset.
     fn bucketed(
         &self,
         buckets: &Buckets,

@@ -52,11 +52,11 @@ pub struct Bucketed {
 #[derive(Debug, Clone)]
 struct Budget {
     budget: u64,
-    /// Number of samples in a batch of each bucket.
+    /// Number of samples in a full batch of each bucket.
     counts: Arc<[u64]>,
-    /// Number of samples in all batches.
+    /// Number of samples in all batches of an epoch.
     samples: u64,
-    /// End of the batches of each bucket. The batches of the first bucket are numbered first.
+    /// For each bucket, the number after its last batch. Batches are numbered bucket by bucket.
     ends: Arc<[u64]>,
 }
 
