@@ -1,14 +1,14 @@
-//! Compares the time to load an epoch of token windows with the time to copy the same bytes, as many
-//! threads as the loader has workers.
+//! Compares the time to load an epoch of token windows with the time to copy the same bytes. The
+//! copy uses as many threads as the loader has workers, or one.
 //!
 //! ```text
 //! cargo bench --bench tokens
 //! ```
 //!
-//! The copy has the addresses of all windows in advance, and copies them in the order of the loader
-//! from the same memory map to as many buffers as the loader has batches. "One by one" is the same
-//! loader with a source that does not offer its windows in memory, so that each window is read,
-//! measured and written as a sample of its own. The three take turns.
+//! The copy finds the addresses of all windows in advance. It copies the windows in the order of
+//! the loader, from a memory map of the same file to as many buffers as the loader has batches.
+//! "One by one" is the same loader with a source that does not offer its windows in memory.
+//! Therefore, each window is read, measured and written separately. The measurements alternate.
 #![allow(missing_docs)]
 
 use std::time::Instant;
@@ -22,10 +22,10 @@ const TURNS: usize = 9;
 /// Window length in tokens, windows per batch, and whether the windows are shuffled.
 const SETS: [(usize, usize, bool); 6] =
     [(2048, 64, true), (2048, 64, false), (2048, 512, true), (8192, 32, true), (1024, 64, true), (512, 256, true)];
-/// Number of batches that exist at once.
+/// Number of buffers that the copy fills in turn.
 const SLOTS: usize = 6;
 
-/// Hides that the windows are in memory.
+/// A token file that does not offer its windows in memory.
 struct OneByOne(TokenFile);
 
 impl Source for OneByOne {
@@ -75,7 +75,7 @@ fn main() {
     }
 }
 
-/// Returns the ratio of the times of each turn.
+/// Returns the ratio of the two times in each turn.
 fn ratios(one: &[f64], other: &[f64]) -> Vec<f64> {
     one.iter().zip(other).map(|(one, other)| one / other).collect()
 }

@@ -1,5 +1,5 @@
 """Promise: ``Image(frames=T)`` delivers T frames of a sample that share one plan. ``__getitem__`` of
-a dataset returns a list of T images. Each frame has the bits of the same image loaded alone."""
+a dataset returns a list of T images. Each frame is bit-identical to the same image loaded alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def pixels(clip: int, frame: int) -> np.ndarray[Any, Any]:
 
 
 class Clips:
-    """Eight clips. ``as_list`` makes the value of the field from the frames of a clip."""
+    """A dataset of eight clips. ``as_list`` converts the frames of a clip to a field's value."""
 
     def __init__(self, count: int, as_list: Any = list, name: str = "image") -> None:
         self.count, self.as_list, self.name = count, as_list, name
@@ -32,7 +32,7 @@ class Clips:
 
 
 class Frame:
-    """Frame ``frame`` of each clip."""
+    """A dataset of single images: frame ``frame`` of each clip."""
 
     def __init__(self, frame: int) -> None:
         self.frame = frame
@@ -49,7 +49,7 @@ def frames(count: int) -> dict[str, Any]:
 
 
 def encoded(array: Any) -> bytes:
-    """Encodes an image as BMP, whose rows run from bottom to top and have a multiple of four bytes."""
+    """Encodes an image as BMP: rows from bottom to top, each padded to a multiple of four bytes."""
     height, width, _ = array.shape
     rows = np.pad(array[::-1, :, ::-1].reshape(height, width * 3), ((0, 0), (0, -width * 3 % 4)))
     words = [54 + rows.size, 0, 54, 40, width, height, 1 | 24 << 16, 0, rows.size, 2835, 2835, 0, 0]
@@ -80,7 +80,7 @@ def test_frames_are_what_a_single_image_may_be(tmp_path: Path) -> None:
     for as_list in (tuple, np.stack, lambda images: [encoded(images[0]), images[1]], paths):
         found = [images for images, _ in Loader(Clips(2, as_list), **frames(2), **options)]
         assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True)), as_list
-    # Other names are names of clips if the frames are encoded.
+    # A field that is not named after an image is a clip only if its frames are encoded.
     files = Clips(2, lambda images: [encoded(image) for image in images], "top")
     batches = Loader(files, fields={"image": Image("top", frames=2)}, **options)
     assert all(np.array_equal(a, b) for (a, _), b in zip(batches, expected, strict=True))

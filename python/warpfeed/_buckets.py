@@ -43,11 +43,11 @@ class Buckets:
             2**32. For large datasets, pass an array.
         bounds: maximum length of each bucket, in increasing order. Longer samples form an
             additional bucket.
-        budget: lets the number of samples in a batch depend on their length: as many samples of one
-            bucket as fit into this number, if each counts as much as the bound of its bucket, or
-            beyond the last bound as much as the longest sample. It has the unit of the lengths, such
-            as tokens or pixels, and applies to the global batch. ``batch_size`` is then the maximum
-            number of samples. The last batch of each bucket may be smaller, and ``drop_last`` drops
+        budget: maximum total length of the samples in a global batch, in the unit of the lengths,
+            such as tokens or pixels. A batch contains as many samples of one bucket as fit into the
+            budget. ``batch_size`` is the maximum number of samples. Each sample counts with the
+            bound of its bucket. A sample beyond the last bound counts with the length of the
+            longest sample. The last batch of each bucket may be smaller, and ``drop_last`` drops
             it.
 
     Raises:

@@ -15,18 +15,18 @@ __all__ = ["decode_image"]
 def decode_image(data: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Decodes an encoded image in any format that a loader reads.
 
-    The pixels equal the pixels that a loader with default options augments: JPEGs are decoded to
-    the bits of libjpeg-turbo, gray is repeated in three channels, alpha is dropped, and the EXIF
-    orientation is applied. Other threads run Python code while the image is decoded.
+    The pixels equal the pixels that a loader with default options augments. JPEGs are decoded
+    bit-identically to libjpeg-turbo, gray is repeated in three channels, alpha is dropped, and the
+    EXIF orientation is applied. The function releases the GIL while it decodes.
 
     Args:
-        data: the bytes of the image, as ``bytes`` or a different bytes-like object.
+        data: the bytes of the encoded image: ``bytes`` or any bytes-like object.
 
     Returns:
         A writable ``uint8`` array of shape (height, width, 3), in RGB order.
 
     Raises:
-        TypeError: if ``data`` is not bytes-like, such as a path.
+        TypeError: if ``data`` is not bytes-like, for example a path.
         WarpfeedError: if the image is damaged, or its format is not supported.
     """
     import numpy as np

@@ -76,8 +76,7 @@ class Loader(_other_names.EarlierNames):
               (NumPy, safetensors, PyTorch, HDF5), a table (CSV, TSV, JSON lines), a COCO, YOLO or
               Pascal VOC dataset, or robot episodes (LeRobot).
             - A :class:`Coco`, :class:`Yolo`, :class:`Voc`, :class:`Tokens`, :class:`PackedTokens`,
-              :class:`LeRobot`,
-              :class:`Concat` or :class:`Zip`.
+              :class:`LeRobot`, :class:`Concat` or :class:`Zip`.
             - An object with ``__len__`` and ``__getitem__`` that returns an image, ``(image,
               label)`` or a ``dict`` of fields. An image is ``bytes``, a path, an array or a tensor
               of pixels, or a Pillow image. Files, bytes and Pillow images are rotated according to
@@ -361,7 +360,7 @@ class Loader(_other_names.EarlierNames):
             packed = isinstance(data, PackedTokens)
             fields = {"tokens": PackedIds(data.length, data.most) if packed else TokenIds(data.length)}
         if isinstance(data, (Tokens, PackedTokens, LeRobot)):
-            # These have neither labels nor an image that is the only one.
+            # These have neither labels nor a main image.
             fields = {} if fields is None else fields
             names = [drop_field] if isinstance(drop_field, str) else drop_field
             drop_field = [*names, *(name for name in ("image", "label") if name not in names and name not in fields)]

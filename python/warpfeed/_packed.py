@@ -10,8 +10,8 @@ __all__ = ["cu_seqlens"]
 
 
 def cu_seqlens(batch: Mapping[str, Any], name: str = "tokens") -> tuple[Any, int]:
-    """Returns the cumulative lengths of the documents in the :class:`PackedIds` field ``name``, i32,
-    and the maximum length of a document, as ``flash_attn_varlen_func`` takes them.
+    """Returns the cumulative lengths (i32) and the maximum length of the documents in the
+    :class:`PackedIds` field ``name``, as arguments for ``flash_attn_varlen_func``.
 
     ::
 
@@ -19,11 +19,11 @@ def cu_seqlens(batch: Mapping[str, Any], name: str = "tokens") -> tuple[Any, int
         q = q.flatten(0, 1)  # (N * length, heads, size), and k and v accordingly
         out = flash_attn_varlen_func(q, k, v, cu, cu, longest, longest, causal=True)
 
-    The lengths refer to the rows of the batch, one after the other. They begin with 0, and each
-    further number is the end of a document. The padding of a row counts as a document. The array
-    always has N * (most + 1) + 1 elements, so documents of length 0 follow the last one of a row.
-    For batches on a device, the array is computed there, and the maximum is the length of a row, so
-    that the host does not wait for the device.
+    The cumulative lengths refer to the concatenated rows of the batch: 0, followed by the end of
+    each document. The padding of a row counts as a document. The array always has N * (most + 1) +
+    1 elements, so documents of length 0 follow the last document of a row. For a batch on a device,
+    the device computes the array, and the function returns the length of a row instead of the
+    maximum, so that the host does not wait for the device.
 
     Args:
         batch: a batch of torch tensors or NumPy arrays.

@@ -104,12 +104,13 @@ class LeRobot(Arguments):
             of the dataset.
         split: name of a split in ``meta/info.json``, such as ``"train"``.
         features: names of the features that samples contain; all except videos by default. A sample
-            has at most 16 fields, of which a loader reads only those that it needs.
+            has at most 16 fields. A loader reads only the fields that it needs.
         delta_timestamps: for each feature, the times of the frames to stack, in seconds relative to
             the frame of the sample, as in the library ``lerobot``.
         delta_indices: like ``delta_timestamps``, but in frames.
-        tolerance_s: how far a time may differ from a multiple of the duration of a frame, in
-            seconds. It also applies, for each frame, to the timestamps in the dataset.
+        tolerance_s: maximum difference between a time and a multiple of the duration of a frame,
+            in seconds. It also applies to the timestamps in the dataset, for each step from frame
+            to frame.
     """
 
     path: Path
@@ -154,10 +155,11 @@ class LeRobot(Arguments):
 
         Returns:
             for each feature, ``min``, ``max``, ``mean`` and ``std``, as lists with one number for
-            each component, or for each channel of an image with values from 0 to 1, and ``count``,
+            each component, or for each channel of an image, with pixels from 0 to 1. ``count`` is
             the number of frames that they were computed from, or None in version 2.0. Version 2.1
-            stores statistics for each episode: the result combines those of the chosen episodes.
-            The other versions store them for the whole dataset.
+            stores statistics for each episode, and the result combines the statistics of the chosen
+            episodes. For the other versions, the result contains the statistics of the whole
+            dataset.
         """
         stats: dict[str, dict[str, Any]] = json.loads(_warpfeed.lerobot_stats(self._describe_source()))
         return stats
@@ -212,17 +214,17 @@ class Tokens(Arguments):
 @dataclass(frozen=True)
 class PackedTokens(Arguments):
     """Rows of whole documents from token files, for training language models with little padding.
-    The files are those of :class:`Tokens`.
+    The files have the same formats as for :class:`Tokens`.
 
     ``Loader(PackedTokens("corpus", 4096, end=50256))`` delivers the field ``tokens``, i64 of shape
-    (N, 4096), with the arrays of :class:`PackedIds`. :func:`cu_seqlens` returns what FlashAttention
-    needs.
+    (N, 4096), with the arrays of :class:`PackedIds`. :func:`cu_seqlens` returns the lengths of the
+    documents for FlashAttention.
 
-    A document ends with the token ``end``, which is part of it, or at the end of its file. Within a
-    window of consecutive documents of a file, each document is put into the first row that has
-    enough space. A document that is longer than a row is split into pieces of the length of a row,
-    and the rest. The rows depend only on the files and these arguments, so orders, ranks and
-    checkpoints work as for any other dataset. Opening the dataset reads every token once.
+    A document ends with the token ``end``, which belongs to the document, or at the end of its
+    file. Within a window of consecutive documents of a file, each document is put into the first
+    row that has enough space. A document that is longer than a row is split into pieces. Each piece
+    except the last fills a row. The rows depend only on the files and these arguments, so orders,
+    ranks and checkpoints work as for any other dataset. Opening the dataset reads every token once.
 
     Args:
         path: a token file, or a folder of token files.

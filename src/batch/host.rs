@@ -141,12 +141,13 @@ impl HostBatch {
         self.view(span).as_i64()
     }
 
-    /// Returns the cumulative lengths of the documents in the [`Packed`](crate::field::Packed) field
-    /// `name`, and the length of the longest, or `None` if there is no such field.
+    /// Returns the cumulative lengths of the documents in the [`Packed`](crate::field::Packed)
+    /// field `name`, and the maximum length of a document. Returns `None` if there is no such
+    /// field.
     ///
-    /// The lengths refer to the rows of the batch, one after the other. They begin with 0, and each
-    /// further number is the end of a document, as the arguments `cu_seqlens_q` and `max_seqlen_q` of
-    /// `flash_attn_varlen_func` require. The padding of a row counts as a document.
+    /// The cumulative lengths refer to the concatenated rows of the batch: 0, followed by the end
+    /// of each document. The padding of a row counts as a document. The results are suitable as the
+    /// arguments `cu_seqlens_q` and `max_seqlen_q` of `flash_attn_varlen_func`.
     ///
     /// # Panics
     /// If the rows have more than 2^31 - 1 tokens in total.

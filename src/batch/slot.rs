@@ -112,7 +112,8 @@ impl Free {
         self.0.schemas.batch()
     }
 
-    /// Returns the size of a sample in all arrays, in bytes, which may differ in other forms.
+    /// Returns the total size of a sample in all arrays of the first form, in bytes. Other forms
+    /// may have a different size.
     pub(crate) fn sample_bytes(&self) -> usize {
         self.0.schemas.form(0).sample_bytes()
     }
@@ -227,12 +228,12 @@ impl<'a> Row<'a> {
         Row { part, row, frame: 0 }
     }
 
-    /// Selects the frame of a clip that image fields write.
+    /// Sets the frame of a clip that image fields write to.
     pub(crate) fn at_frame(self, frame: usize) -> Self {
         Row { frame, ..self }
     }
 
-    /// Returns the frame of a clip that image fields write; 0 for a single image.
+    /// Returns the frame of a clip that image fields write to. For a single image, it is 0.
     pub(crate) fn frame(&self) -> usize {
         self.frame
     }

@@ -58,9 +58,10 @@ pub(crate) struct Array {
 pub(crate) enum Origin {
     /// The array is copied unchanged from host span `span`.
     Copied { span: usize },
-    /// The array is computed from the images in host span `span`, which are u8 of shape (N,
-    /// `height`, `width`, 3), or (N, `frames`, `height`, `width`, 3) for clips: the effects and the mixing in `records` are applied, and the images
-    /// are normalized and converted to the field's dtype and to `layout`.
+    /// The array is computed from the images in host span `span`. They are u8 of shape (N,
+    /// `height`, `width`, 3), or (N, `frames`, `height`, `width`, 3) for clips. The device applies
+    /// the effects and the mixing in `records`, normalizes the images, and converts them to the
+    /// field's dtype and to `layout`.
     Converted {
         span: usize,
         /// Number of images per sample: the frames of a clip, or 1.

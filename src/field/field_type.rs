@@ -106,10 +106,10 @@ pub trait FieldType: Send + Sync + Debug {
     }
 
     /// Writes the arrays of a sample from `numbers`, the only field of the sample, and returns
-    /// whether it did. The result must be that of [`write`](FieldType::write), which the loader
-    /// calls if this method returns false, as it does by default. The loader calls this method if
-    /// the field is the only one of the loader and the source [stores](crate::source::Source::stored)
-    /// the numbers in memory.
+    /// true. If this is not possible, returns false, and the loader calls
+    /// [`write`](FieldType::write) instead. Both methods must write the same arrays. The default
+    /// returns false. The loader calls this method only if it has no other fields, and if the
+    /// source has the numbers [in memory](crate::source::Source::stored).
     fn write_stored(&self, numbers: Numbers<'_>, row: &mut RowMut<'_>) -> bool {
         let _ = (numbers, row);
         false
@@ -137,8 +137,8 @@ pub trait FieldType: Send + Sync + Debug {
         None
     }
 
-    /// Returns the number of frames if the image is a clip, whose frames share one plan
-    /// ([`Image::frames`](super::Image::frames)). By default, it is a single image.
+    /// Returns the number of frames if the image is a [clip](super::Image::frames). All frames of a
+    /// clip share one plan. The default is `None`, a single image.
     fn frames(&self) -> Option<usize> {
         None
     }

@@ -51,7 +51,8 @@ fn check_view(name: &str, view: &Augment, augment: &Augment) -> Result<()> {
     Ok(())
 }
 
-/// Checks the image field `name` if it is a clip. `augment` is the loader's augmentation.
+/// Checks the options of the image field `name` if it is a clip. `augment` is the loader's
+/// augmentation.
 fn check_clip(name: &str, image: &Image, augment: &Augment) -> Result<()> {
     let Some(frames) = image.clip() else { return Ok(()) };
     if frames == 0 {
@@ -94,8 +95,8 @@ impl Member {
         self.kind.write(&Input::new(&self.name, sample, shown, rng), &mut row)
     }
 
-    /// Writes row `index` of a part from `numbers`, the only field of the sample, if the field type
-    /// [can](FieldType::write_stored). Returns whether it did.
+    /// Writes row `index` of a part with [`FieldType::write_stored`]. Returns whether the field
+    /// type has written it.
     pub(crate) fn write_stored(&self, numbers: Numbers<'_>, part: &mut Part, index: usize) -> bool {
         let mut row = RowMut::new(Row::new(part, index), self.first, self.arrays);
         self.kind.write_stored(numbers, &mut row)
@@ -372,8 +373,8 @@ impl Fields {
         self.members().for_each(|field| field.blank(full, index));
     }
 
-    /// Returns the field if the loader has only one, which reads the field `name` of a sample, and
-    /// neither images nor labels.
+    /// Returns the only field of the loader if it reads the field `name` of a sample. Returns
+    /// `None` if the loader has other fields, including images and labels.
     pub(crate) fn alone(&self, name: &str) -> Option<&Member> {
         let [field] = &self.copied[..] else { return None };
         let has_others =

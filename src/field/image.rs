@@ -67,9 +67,9 @@ impl Image {
     /// [`Layout::Nchw`](crate::Layout::Nchw), where T is the number of frames.
     ///
     /// The sample's field contains a list of encoded images ([`Frames`]). All frames share one
-    /// plan: the same crop, resize, flip and effects, and the random numbers of custom transforms.
-    /// Each frame equals the image that the same plan makes of the frame alone. Masks, boxes and
-    /// other fields of the sample follow this plan.
+    /// plan: they get the same crop, resize, flip and effects. Custom transforms get the same
+    /// random numbers for each frame. Each frame equals the image that the same plan makes of the
+    /// frame alone. Masks, boxes and other fields of the sample follow this plan.
     ///
     /// A sample fails if it has a different number of frames, if the frames have different sizes,
     /// or if one frame cannot be decoded. The error names the field and the frame.
@@ -117,8 +117,8 @@ impl Image {
         self.frames
     }
 
-    /// Returns the encoded bytes of the image in `sample`, or of the first frame. Returns all
-    /// frames, too, if the field, which is called `name`, is a clip.
+    /// Returns the encoded bytes of the image in `sample`. If the field `name` is a clip, returns
+    /// the encoded bytes of the first frame, and all frames.
     pub(crate) fn encoded<'a>(
         &self,
         name: &str,
@@ -145,7 +145,7 @@ impl Image {
         }
     }
 
-    /// Returns the bytes of the sample's field.
+    /// Returns the bytes of the sample's field that contains the image or the clip.
     fn bytes<'a>(&self, sample: &Sample<'a>, codecs: &Codecs) -> Result<&'a [u8]> {
         let found = match &self.of {
             Some(name) => sample.bytes_named(|have| have == name).map(|field| field.1),
@@ -423,7 +423,7 @@ impl ImageField {
         Ok(())
     }
 
-    /// Makes the image in row `place` of a full batch black, or all frames of a clip.
+    /// Makes the image, or all frames of the clip, in row `place` of a full batch black.
     pub(crate) fn blank(&self, full: &mut Full, place: usize) {
         // A device does not change the pixels of an image if its records are zero.
         for span in self.records.into_iter().chain(self.decoding) {

@@ -9,10 +9,10 @@ use crate::error::{Error, Result};
 /// Name of the sample's field that contains the lengths of the documents.
 const LENGTHS: &str = "lengths";
 
-/// Rows of packed documents, from a [`source::PackedTokens`](crate::source::PackedTokens), as an
+/// Rows of packed documents from a [`source::PackedTokens`](crate::source::PackedTokens), as an
 /// array of shape (N, length).
 ///
-/// There are three more arrays, all i32:
+/// The field has three more arrays, all i32:
 /// - `<name>.document`, of shape (N, length): the index of each token's document within the row,
 ///   and -1 for padding.
 /// - `<name>.position`, of shape (N, length): the position of each token within its document, or
@@ -21,8 +21,7 @@ const LENGTHS: &str = "lengths";
 ///   as a document, and the remaining elements are `length`.
 ///
 /// [`HostBatch::cu_seqlens`](crate::HostBatch::cu_seqlens) returns the cumulative lengths of the
-/// documents of the whole batch, as FlashAttention's kernels for sequences of variable length
-/// (`flash_attn_varlen_func`) take them.
+/// documents of the whole batch, in the format of FlashAttention's `flash_attn_varlen_func`.
 ///
 /// ```no_run
 /// use warpfeed::source::{PackedTokens, Packing, TokenType};
@@ -47,7 +46,7 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// Creates a field of rows of `length` tokens, with at most `most` documents
+    /// Creates a field of rows with `length` tokens and at most `most` documents
     /// ([`most_documents`](crate::source::PackedTokens::most_documents)). `dtype` must be `U16`,
     /// `I32` or `I64`.
     pub fn new(dtype: Dtype, length: usize, most: usize) -> Self {
@@ -63,7 +62,7 @@ impl Packed {
     }
 }
 
-/// The options of a [`Packed`] as they are serialized.
+/// The serialized options of a [`Packed`].
 #[derive(serde::Deserialize)]
 struct SerializedOptions {
     dtype: Dtype,

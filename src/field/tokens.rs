@@ -141,8 +141,8 @@ fn read_encoded(field: &Encoded<'_>) -> Result<Vec<u8>> {
 }
 
 impl Tokens {
-    /// Writes the arrays of a sample from `tokens`, each of which has `size` bytes. `field` is their
-    /// field, for errors.
+    /// Writes the arrays of a sample from `tokens`. Each token has `size` bytes. Errors name
+    /// `field`.
     fn put_bytes(&self, field: &Encoded<'_>, tokens: &[u8], size: usize, row: &mut RowMut<'_>) -> Result<()> {
         if tokens.len() / size != self.length {
             let (found, length) = (tokens.len() / size, self.length);

@@ -313,9 +313,10 @@ impl Loader {
         self
     }
 
-    /// Lets the number of samples in a batch depend on their length, so that all batches take about
-    /// the same amount of memory and time: as many samples of one [bucket](Loader::buckets) as fit
-    /// into `budget`, if each counts as much as the bound of its bucket.
+    /// Sets the maximum total length of the samples in a batch, so that all batches take about the
+    /// same amount of memory and time. A batch contains as many samples of one
+    /// [bucket](Loader::buckets) as fit into `budget`. Each sample counts with the bound of its
+    /// bucket.
     ///
     /// ```no_run
     /// use warpfeed::field::Ragged;
@@ -330,12 +331,12 @@ impl Loader {
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     ///
-    /// The budget has the unit of the lengths, such as tokens or pixels. Samples beyond the last bound
-    /// count as much as the longest of them. The budget applies to the global batch, which is divided
-    /// evenly among the ranks, and all ranks have the same number of batches. The batch size is the
-    /// maximum number of samples. Every batch contains samples of one bucket. The last batch of each
-    /// bucket may be smaller, and [`LastBatch::Drop`](crate::LastBatch::Drop) drops it. The slots are
-    /// large enough for the largest batch.
+    /// The budget has the unit of the lengths, such as tokens or pixels. A sample beyond the last
+    /// bound counts with the length of the longest sample. The budget applies to the global batch,
+    /// which is divided evenly among the ranks, and all ranks have the same number of batches. The
+    /// batch size is the maximum number of samples. Every batch contains samples of one bucket. The
+    /// last batch of each bucket may be smaller, and [`LastBatch::Drop`](crate::LastBatch::Drop)
+    /// drops it. The slots are large enough for the largest batch.
     ///
     /// Opening fails without buckets, if a single sample exceeds the budget, or with
     /// [`LastBatch::Pad`](crate::LastBatch::Pad).

@@ -29,8 +29,8 @@ pub(super) struct Sampling {
     pub(super) mixture: Option<MixtureOptions>,
 }
 
-/// An order. If the program may change it, the second element is the same order. If it has a budget,
-/// the third element determines the batches.
+/// An order. If the program may change the order, the second element is the same order. If the
+/// order has a budget, the third element determines the batches.
 type Ordered = (Arc<dyn Sampler>, Option<Arc<Changeable>>, Option<Arc<Bucketed>>);
 
 /// The length of each sample, and the lengths at which the buckets end.
@@ -237,8 +237,8 @@ impl Sampling {
         Some(if range.start == 0 { indices.clone() } else { indices.iter().map(|index| index - range.start).collect() })
     }
 
-    /// Creates the sampler for the selected samples, grouped into `buckets`. The second element groups
-    /// the positions in the subset, if there is one.
+    /// Creates the sampler for the selected samples, grouped into `buckets`. The second element is
+    /// the same grouping. If there is a subset, it groups positions in the subset.
     fn bucketed(
         &self,
         buckets: &Buckets,

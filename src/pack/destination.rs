@@ -42,8 +42,8 @@ use crate::source::{MANIFEST_END, PLAN_END};
 /// Suffix of the file that contains the plan of a merge.
 pub(super) const MERGE_SUFFIX: &str = ".merge.partial";
 
-/// The folder or the store to which a set is packed. Methods identify a file by `end`, which is the
-/// rest of the file's name after `NAME`.
+/// The folder or the store to which a set is packed. Methods identify a file by `end`, the part of
+/// the file name that follows `NAME`.
 pub(super) trait Destination: Sync {
     /// Returns the full path or the URL of a file, for error messages.
     fn path_of(&self, end: &str) -> PathBuf;
@@ -53,7 +53,7 @@ pub(super) trait Destination: Sync {
         self.path_of(".tar")
     }
 
-    /// Returns the rest of every file name after `NAME`, sorted.
+    /// Returns the `end` of every file, sorted.
     fn suffixes(&self) -> Result<Vec<String>>;
 
     /// Returns the content of a small file, or `None` if the file does not exist.

@@ -46,7 +46,7 @@ struct SourceId {
     probes: String,
 }
 
-/// The rule for where shards begin.
+/// The rule that determines where shards begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Cut {

@@ -203,8 +203,8 @@ impl Recipe {
     /// Reads the header of frame `frame` of the clip `shot`, which belongs to the field `name`.
     ///
     /// # Errors
-    /// If the header is invalid, or if the frame and the first frame have different sizes, because
-    /// then they have no common plan.
+    /// If the header is invalid, or if the frame and the first frame have different sizes. One plan
+    /// applies only to frames of the same size.
     pub(crate) fn open_frame<'a>(&'a self, name: &str, shot: &Shot<'a>, frame: usize) -> Result<EncodedImage<'a>> {
         let bytes = shot.frames.and_then(|frames| frames.get(frame)).expect("a frame of the clip");
         let opened = guarded(|| self.codecs.open(bytes)).map_err(|e| at_frame(name, frame, e))?;

@@ -52,11 +52,11 @@ pub struct Bucketed {
 #[derive(Debug, Clone)]
 struct Budget {
     budget: u64,
-    /// Number of samples in a batch of each bucket.
+    /// Number of samples in a full batch of each bucket.
     counts: Arc<[u64]>,
-    /// Number of samples in all batches.
+    /// Number of samples in all batches of an epoch.
     samples: u64,
-    /// End of the batches of each bucket. The batches of the first bucket are numbered first.
+    /// For each bucket, the number after its last batch. Batches are numbered bucket by bucket.
     ends: Arc<[u64]>,
 }
 
@@ -102,10 +102,10 @@ impl Bucketed {
         Ok(Bucketed { samples, positions, ends, widths, batch, budget: None, seed: None })
     }
 
-    /// Limits the size of a global batch, which is its number of samples times the bound of their
-    /// bucket, or the maximum length for samples beyond the last bound. A batch has as many samples
-    /// of one bucket as fit into `budget`, and at most the global batch size. The last batch of each
-    /// bucket may have fewer, and is left out with `drop`.
+    /// Limits the size of a global batch: the number of its samples times the bound of their
+    /// bucket. Samples beyond the last bound count with the maximum length. A batch contains as
+    /// many samples of one bucket as fit into `budget`, up to the global batch size. The last batch
+    /// of each bucket may have fewer samples. `drop` leaves out such a batch.
     ///
     /// [`Loader::budget`](crate::Loader::budget) sets this. A sampler that is passed to
     /// [`Loader::sampler`](crate::Loader::sampler) cannot determine the number of samples in a batch.
@@ -155,7 +155,8 @@ impl Bucketed {
     }
 
     /// Returns the positions of batch `batch` of `epoch`, if there is a budget. With a budget,
-    /// positions are not in the order of the batches: those of a bucket are contiguous.
+    /// positions are not in the order of the batches, because the positions of a bucket are
+    /// contiguous.
     pub(crate) fn range(&self, epoch: u64, batch: u64) -> Option<Range<u64>> {
         let batches = Permutation::new(self.num_batches()?);
         self.range_of(self.seed.map_or(batch, |seed| batches.apply(epoch_key(seed, epoch), batch)))

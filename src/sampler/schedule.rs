@@ -73,7 +73,8 @@ impl Schedule {
         self
     }
 
-    /// Divides the order into the batches of `buckets`, which determine the order and have a budget.
+    /// Divides the order into the batches of `buckets`. `buckets` must be the order itself, and
+    /// have a budget.
     pub(crate) fn with_budget(mut self, buckets: Option<Arc<Bucketed>>) -> Self {
         self.budget = buckets;
         self
@@ -147,7 +148,7 @@ impl Schedule {
         match self.last {
             LastBatch::Pad => self.batch.div_ceil(self.rank.world_size as u64),
             LastBatch::Keep => 1,
-            // A batch of a budget may have fewer samples than there are ranks.
+            // With a budget, a batch may have fewer samples than there are ranks.
             LastBatch::Drop => u64::from(self.budget.is_some()),
         }
     }
@@ -212,8 +213,8 @@ impl Schedule {
         }
     }
 
-    /// Like [`next`](Schedule::next), for the batches of `buckets`, in which a sample occurs once,
-    /// except as padding.
+    /// Like [`next`](Schedule::next), for the batches of `buckets`. In these batches, a sample
+    /// occurs only once, except as padding.
     fn next_within(&self, buckets: &Bucketed, epoch: u64, sample: u64, from: u64) -> Position {
         let machine = self.rank.machine();
         let at = match self.order.position(epoch, sample, 0) {

@@ -400,7 +400,7 @@ impl WorkerCounters {
         self.stages[Stage::Fields].add_time(ns);
     }
 
-    /// Adds `ns` to `stage` for a sample that has already been counted.
+    /// Adds `ns` to `stage` without counting a sample.
     pub(crate) fn spent_more(&self, stage: Stage, ns: u64) {
         self.stages[stage].add_time(ns);
     }

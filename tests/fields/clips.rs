@@ -1,5 +1,6 @@
-//! Promise: a clip is an image field of T frames that share one plan. Each frame has the bits of the
-//! image that the loader makes of this frame alone, for any number of workers. Errors name the frame.
+//! Promise: a clip is an image field of T frames that share one plan. Each frame is bit-identical
+//! to the image that a loader makes of this frame alone, for any number of workers. Errors name the
+//! frame.
 
 use jpeg_encoder::{ColorType, Encoder};
 use warpfeed::decode::Size;
@@ -21,8 +22,8 @@ fn pixels(clip: usize, frame: usize, size: Size) -> Vec<u8> {
     pixels.flat_map(|(x, y)| pixel(x, y).map(|v| v.wrapping_add(rng.below(9) as u8))).collect()
 }
 
-/// Encodes frame `frame` of clip `clip`. All frames of a clip have the same size. The frames of some
-/// clips have different formats.
+/// Encodes frame `frame` of clip `clip`. All frames of a clip have the same size. In some clips,
+/// the frames have different formats.
 fn encoded(clip: usize, frame: usize) -> Vec<u8> {
     let size = Size::new(40 + clip as u32 * 3, 50 - clip as u32);
     let rgb = pixels(clip, frame, size);
@@ -53,7 +54,7 @@ fn clips(count: usize) -> Loader {
     options(loader).field("image", Image::of("top").frames(count))
 }
 
-/// Returns a loader of single images: frame `frame` of each clip.
+/// Returns a loader of single images, which are frame `frame` of each clip.
 fn singles(frame: usize) -> Loader {
     let sample = |clip: usize| OwnedSample::new(clip.to_string()).field("jpg", encoded(clip, frame)).label(clip as i64);
     options(Loader::source(Memory::new((0..CLIPS).map(sample).collect())))
@@ -79,7 +80,7 @@ fn failed(loader: Loader) -> String {
     loader.host().unwrap().epoch(0).next().unwrap().unwrap_err().to_string()
 }
 
-/// Adds random noise, as a custom transform.
+/// A custom transform that adds random noise.
 fn noise(image: &mut ImageMut<'_>, rng: &mut Rng) -> Result<()> {
     image.data_mut().iter_mut().for_each(|v| *v = v.wrapping_add(rng.below(4) as u8));
     Ok(())
@@ -253,7 +254,7 @@ fn a_failed_clip_is_replaced_and_damage_is_counted() {
     let each = 3 * 32 * 32 * 3;
     let bytes = batch.images().bytes();
     assert!(bytes[3 * each..][..each] == bytes[4 * each..][..each]);
-    // Two frames of each clip have the damage of the single image.
+    // In each clip, two frames have the same damage as the single image.
     let single = |clip: usize| OwnedSample::new(clip.to_string()).field("jpg", frame(clip, true)).label(0);
     let singles = Loader::source(Memory::new((0..8).filter(|clip| *clip != 3).map(single).collect()));
     let mut singles = singles.augment(Augment::eval(40, 32)).host().unwrap();
@@ -290,7 +291,7 @@ fn the_memory_of_a_clip_does_not_grow_with_its_length() {
         plan.host_bytes - plan.slots * 4 * count * 16 * 16 * 3
     };
     assert!(plan(64) <= plan(8) + 4096, "{} and {}", plan(64), plan(8));
-    // Memory for a single frame suffices.
+    // The smallest possible memory limit does not change the images.
     let limit = |bytes: usize| clips(16).augment(Augment::train(16)).prefetch(1).memory_limit(bytes);
     let least = (1..200).map(|n| n << 18).find(|&bytes| limit(bytes).host().is_ok()).unwrap();
     assert!(rows(limit(least), 0, "image") == rows(clips(16).augment(Augment::train(16)), 0, "image"));

@@ -1,4 +1,4 @@
-//! Promise: on a device, the frames of a clip have the same bits as on the host, in all types and
+//! Promise: the frames of a clip are bit-identical on a device and on the host, for all types and
 //! layouts.
 //!
 //! If there is no driver, each test prints why it was skipped.
@@ -14,7 +14,7 @@ use warpfeed::{Augment, DecodeOn, Dtype, Loader, Normalize};
 use crate::device::noise::{DTYPES, LAYOUTS, random_bytes};
 use crate::device::stream;
 
-/// Returns a loader of clips with `count` frames, with a single image beside each of them.
+/// Returns a loader of samples that contain a clip of `count` frames and a single image.
 fn clips(count: usize) -> Loader {
     let sample = |clip: u64| {
         let (width, height) = (40 + clip as u16, 60 - clip as u16);

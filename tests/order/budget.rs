@@ -1,5 +1,5 @@
-//! Promise: with a budget, every batch contains as many samples of one bucket as fit into it, on any
-//! number of ranks and after resuming at any point.
+//! Promise: with a budget, every batch contains as many samples of one bucket as fit into the
+//! budget, on any number of ranks and after resuming at any point.
 
 use warpfeed::field::Ragged;
 use warpfeed::sampler::Rng;
@@ -56,8 +56,8 @@ impl Case {
         }
     }
 
-    /// Returns the samples of each bucket in the order of the source, and the number of samples in a
-    /// batch, bucket by bucket.
+    /// Returns the samples of each bucket in the order of the source, and the number of samples in
+    /// a full batch of this bucket.
     fn buckets(&self) -> Vec<(Vec<u64>, usize)> {
         let all: Vec<u64> = self.subset.clone().unwrap_or_else(|| (0..self.lengths.len() as u64).collect());
         let length = |id: &u64| self.lengths[*id as usize];
@@ -155,7 +155,7 @@ fn batches_of_random_budgets_equal_naive_ones() {
                 assert_eq!(largest, batch.len().div_ceil(world), "seed {seed}: divided evenly");
             }
         }
-        // Resume, on a different number of ranks.
+        // Resume on a different number of ranks.
         let stop = seed % (whole.len() as u64 + 1);
         let mut first = case.loader().rank(0, 2).host().unwrap();
         first.epoch_from(1, 0).take(stop as usize).for_each(drop);

@@ -17,16 +17,17 @@ use warpfeed::{Augment, Dtype, Loader};
 use crate::formats::fixture;
 use crate::stores::Objects;
 
-/// The versions of the format, as the fixtures call them.
+/// Names of the fixtures, one for each version of the format.
 const VERSIONS: [&str; 2] = ["v21", "v30"];
 
-/// What the library returns for a version: one entry for each way of opening the dataset.
+/// Reads the samples that the library returned for a version. Each entry of the list opens the
+/// dataset with different options.
 fn answers(version: &str) -> Vec<Json> {
     let file = fs::read(fixture("lerobot").join(format!("{version}.json"))).unwrap();
     serde_json::from_slice(&file).unwrap()
 }
 
-/// Returns the options of an entry.
+/// Returns the options of an entry of the answers.
 fn options(answer: &Json) -> LeRobotOptions {
     let mut options = LeRobotOptions::new();
     for (feature, deltas) in answer["delta_timestamps"].as_object().into_iter().flatten() {
@@ -57,7 +58,7 @@ fn pixels(image: &[u8]) -> u32 {
     crc32(pixels.data())
 }
 
-/// Converts a field to the JSON that describes it in the answers.
+/// Converts a field to JSON, in the form that the answers use.
 fn described(name: &str, value: Value<'_>, expected: &Json) -> Json {
     match value {
         Value::Text(text) => text.into(),
@@ -267,7 +268,7 @@ fn frames_and_seconds_are_the_same_deltas() {
     }
 }
 
-/// Returns a set whose features `top` and `wrist` are videos.
+/// Returns a dataset in which the features `top` and `wrist` are videos.
 fn with_videos(version: &str) -> tempfile::TempDir {
     let copy = writable(version);
     let path = copy.path().join("meta/info.json");
@@ -299,7 +300,7 @@ fn videos_are_left_out_unless_they_are_asked_for() {
     }
 }
 
-/// Returns a copy of a version's dataset that a test may change.
+/// Returns a copy of the dataset of a version. A test may change the copy.
 fn writable(version: &str) -> tempfile::TempDir {
     fn copy(from: &Path, to: &Path) {
         fs::create_dir_all(to).unwrap();
@@ -313,7 +314,7 @@ fn writable(version: &str) -> tempfile::TempDir {
     root
 }
 
-/// Replaces a text in a file.
+/// Replaces text in a file.
 fn edit(root: &Path, file: &str, from: &str, to: &str) {
     let path = root.join(file);
     let text = fs::read_to_string(&path).unwrap();
@@ -365,7 +366,7 @@ fn a_damaged_or_missing_file_is_named() {
 
 #[test]
 fn rows_that_contradict_the_metadata_are_errors() {
-    // The files of two episodes change places.
+    // Swap the files of two episodes.
     let copy = writable("v21");
     let file = |episode: u64| copy.path().join(format!("data/chunk-000/episode_00000{episode}.parquet"));
     fs::copy(file(0), copy.path().join("other")).unwrap();
@@ -379,7 +380,7 @@ fn rows_that_contradict_the_metadata_are_errors() {
     let wanted = "column \"episode_index\" holds 2 in the row of episode_000000/frame_000000, but meta says 0";
     assert!(e.contains(wanted) && e.contains("episode_000000.parquet"), "{e}");
     assert!(set.read(7, &mut Vec::new()).is_ok());
-    // At another rate, the timestamps do not fit.
+    // Twice the frame rate contradicts the timestamps.
     let copy = writable("v30");
     edit(copy.path(), "meta/info.json", "\"fps\": 10", "\"fps\": 20");
     let set =
@@ -388,7 +389,7 @@ fn rows_that_contradict_the_metadata_are_errors() {
     assert!(e.contains("the frames 0 and 2 of episode 0 are 0.2") && e.contains("expected 0.1 s at fps=20"), "{e}");
     let loose = LeRobotOptions::new().delta_indices("action", [0, 2]).tolerance_s(0.06);
     assert!(LeRobot::with(copy.path(), &loose, &Options::new()).unwrap().read(0, &mut Vec::new()).is_ok());
-    // A task that is not listed.
+    // Remove a task that samples use.
     let copy = writable("v21");
     edit(copy.path(), "meta/tasks.jsonl", "\"task_index\": 1", "\"task_index\": 9");
     let set = LeRobot::open(copy.path()).unwrap();

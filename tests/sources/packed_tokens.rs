@@ -1,5 +1,5 @@
-//! Tests that rows of packed documents equal naive first-fit packing, for random documents, and on
-//! any rank and after a resume.
+//! Tests that rows of packed documents equal naive first-fit packing for random documents, on any
+//! rank and after a resume.
 
 use std::fs;
 
@@ -185,7 +185,7 @@ fn ranks_and_a_resume_see_the_rows_of_one_run() -> Result<()> {
     assert_eq!(rows(open(0, 1, 16)?.resume(state.clone()))?, one[2..]);
     let e = open(0, 1, 3)?.resume(state.clone()).host().unwrap_err();
     assert!(e.cause().contains("the number of source samples differs"), "{e}");
-    // Different windows that result in the same number of rows.
+    // Find a different window that results in the same number of rows.
     let rows_of = |window| {
         let source = PackedTokens::open(folder.path(), TokenType::U16, Packing::new(8, END).window(window)).unwrap();
         let keys: Vec<_> = (0..source.len()).map(|row| source.key(row, &mut Vec::new()).unwrap()).collect();

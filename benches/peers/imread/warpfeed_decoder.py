@@ -7,7 +7,7 @@ from imread_benchmark.decoders import BaseDecoder
 
 
 class WarpfeedDecoder(BaseDecoder):
-    """The decoder of :func:`warpfeed.decode_image`, which uses the calling thread only."""
+    """Decodes with :func:`warpfeed.decode_image`, which uses only the calling thread."""
 
     name = "warpfeed"
     package_name = "warpfeed"

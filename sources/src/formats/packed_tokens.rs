@@ -24,7 +24,7 @@ pub struct Packing {
 }
 
 impl Packing {
-    /// Packs documents, each of which ends with the token `end`, into rows of `length` tokens.
+    /// Packs documents into rows of `length` tokens. The token `end` ends a document.
     pub fn new(length: usize, end: u32) -> Self {
         Packing { length, end, window: 1024, most: length, padding: 0 }
     }
@@ -76,22 +76,23 @@ impl Packing {
 /// Rows of whole documents from token files, for training language models without padding most of
 /// each row.
 ///
-/// The files are those of [`TokenFile`](super::TokenFile). A document ends with a given token, which
-/// is part of it, or at the end of its file. The documents of a file are divided into windows of
-/// consecutive documents ([`Packing::window`]). Within a window, each document is put into the first
-/// row that has enough space (first-fit), in the order of the file. A document that is longer than a
-/// row is split into pieces of the length of a row, and the rest. Each piece counts as a document,
-/// in its window. Rows do not contain documents of several windows or files.
+/// The files have the same formats as for [`TokenFile`](super::TokenFile). A document ends with a
+/// given token, which belongs to the document, or at the end of its file. The documents of a file
+/// are divided into windows of consecutive documents ([`Packing::window`]). Within a window, each
+/// document is put into the first row that has enough space (first-fit), in the order of the file.
+/// A document that is longer than a row is split into pieces. Each piece except the last fills a
+/// row. A row treats each piece as a document. All documents of a row are from one window of one
+/// file.
 ///
-/// A sample is a row. Its field `tokens.npy` contains the tokens, padded to the length of a row. Its
-/// field `lengths.npy` contains the lengths of the documents, as u32. `field::Packed` delivers both
-/// as an array of tokens, the positions within the documents, and cumulative lengths. A key consists
-/// of the name of the file, the index of the row in the file, and a hash of the positions of its
-/// documents, such as `corpus.bin/17-90c2ab41`.
+/// Each row is a sample. Its field `tokens.npy` contains the tokens, padded to the length of a row.
+/// Its field `lengths.npy` contains the lengths of the documents, as u32. `field::Packed` delivers
+/// both as an array of tokens, their positions within the documents, and the ends of the documents.
+/// A key consists of the name of the file, the index of the row in the file, and a hash of the
+/// positions of its documents, such as `corpus.bin/17-90c2ab41`.
 ///
-/// The rows depend only on the files and the options, and are found when the source is opened, which
-/// reads every token once. Therefore, orders, ranks and checkpoints work as for any other dataset.
-/// The index takes 16 bytes of memory for each document.
+/// The rows depend only on the files and the options. Therefore, orders, ranks and checkpoints work
+/// as for any other dataset. Opening the source reads every token once to find the rows. The index
+/// takes 16 bytes of memory for each document.
 ///
 /// ```no_run
 /// use warpfeed_sources::{PackedTokens, Packing, TokenType};
@@ -165,12 +166,12 @@ impl PackedTokens {
         Ok(PackedTokens { files, kind, packing, most: most.unwrap_or(0) })
     }
 
-    /// Returns the number of documents in the row that has the most, which `field::Packed` needs.
+    /// Returns the maximum number of documents in a row, for `field::Packed`.
     pub fn most_documents(&self) -> usize {
         self.most
     }
 
-    /// Returns the fraction of the tokens in all rows that are padding.
+    /// Returns the fraction of padding among the tokens of all rows.
     pub fn padding(&self) -> f64 {
         let documents = self.files.each().flat_map(|(_, rows, _)| &rows.documents);
         let tokens: u64 = documents.map(|document| u64::from(document.len)).sum();
@@ -222,7 +223,7 @@ impl Rows {
         Ok(rows)
     }
 
-    /// Packs `documents` into further rows.
+    /// Packs `documents` into new rows.
     fn pack(&mut self, documents: &[Document], packing: &Packing) -> Result<()> {
         let row_of = first_fit(documents, packing.length as u32, packing.most);
         let mut order: Vec<usize> = (0..documents.len()).collect();
@@ -241,8 +242,8 @@ impl Rows {
         self.rows.len() - 1
     }
 
-    /// Returns the key of a row. It contains what is packed, so that a checkpoint of different rows is
-    /// rejected.
+    /// Returns the key of a row. The key contains a hash of the documents, so a checkpoint for
+    /// different rows is rejected.
     fn key(&self, row: usize) -> String {
         let documents = &self.documents[self.rows[row]..self.rows[row + 1]];
         let hash = documents.iter().fold(Hash::default(), |hash, of| hash.number(of.first).number(of.len.into()));
@@ -250,11 +251,11 @@ impl Rows {
     }
 }
 
-/// Returns the row of each document if each is put into the first row of `length` tokens that has
-/// space for it and fewer than `most` documents. No document is longer than a row.
+/// Puts each document into the first row of `length` tokens that has enough space and fewer than
+/// `most` documents. Returns the row of each document. No document may be longer than a row.
 ///
-/// The free space of the rows is in a tree, in which the value of a node is the maximum of its two
-/// children, so a row is found in logarithmic time.
+/// The leaves of a binary tree contain the free space of each row, and every other node contains
+/// the maximum of its two children. Therefore, the search for a row takes logarithmic time.
 fn first_fit(documents: &[Document], length: u32, most: usize) -> Vec<usize> {
     let leaves = documents.len().next_power_of_two();
     let (mut free, mut counts) = (vec![length; 2 * leaves], vec![0; leaves]);

@@ -25,11 +25,12 @@ const MAX_COMPARED: usize = 4096;
 /// No vocabulary is so large that it contains this token.
 const IMPLAUSIBLE: u32 = 1 << 24;
 
-/// Size of the parts of a memory map whose pages are loaded together, in bytes. It is half of what
-/// Linux reads around a page fault by default, so that a window does not read more than a fault.
+/// Size, in bytes, of a chunk of a memory map. The pages of a chunk are loaded together. By
+/// default, Linux reads twice this size around a page fault, so loading a chunk does not read more
+/// than a page fault would.
 const CHUNK: usize = 64 << 10;
 
-/// After this number of windows from a memory map, the length of the file is checked.
+/// Number of windows between two checks that a mapped file has not been cut short.
 const CHECKED_EVERY: u64 = 256;
 
 /// The magic numbers of llm.c files, and the token types that they imply. An llm.c header consists
@@ -108,15 +109,15 @@ struct Windows {
     /// One bit for each [chunk](CHUNK) of the file's map, set once the pages of the chunk have been
     /// loaded without an error.
     loaded: Box<[AtomicU64]>,
-    /// Number of windows that were taken from the map, which may miss some.
+    /// Approximate number of windows that were read from the map. Concurrent updates may be lost.
     taken: AtomicU64,
 }
 
 impl Windows {
-    /// Returns the bytes in `range` of the map `map` of `file`. Loads the pages of chunks that have
-    /// not been loaded before, and checks from time to time that the file has not been cut short.
-    /// Otherwise, each window would cost two system calls that take longer than copying it. Returns
-    /// `None` if that fails.
+    /// Returns the bytes in `range` of the map `map` of `file`. Loads only chunks that have not
+    /// been loaded before, and checks only occasionally that the file has not been cut short. For
+    /// every window, these two system calls would take longer than the copy. Returns `None` if
+    /// loading or the check fails.
     fn take<'a>(&self, file: &HeldFile, map: &'a [u8], range: Range<usize>) -> Option<&'a [u8]> {
         let taken = self.taken.load(Relaxed);
         self.taken.store(taken.wrapping_add(1), Relaxed);

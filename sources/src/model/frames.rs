@@ -6,7 +6,7 @@ use crate::error::Error;
 const SIGNATURE: [u8; 8] = *b"\x93FRAMES\x01";
 /// Size of the header in bytes: the signature, and the number of frames.
 const HEADER: usize = SIGNATURE.len() + 4;
-/// Size of the position at which a frame ends.
+/// Size of the end position of a frame, in bytes.
 const END: usize = size_of::<u64>();
 
 /// The frames of a clip: several encoded images in one field of a sample. `field::Image::frames` of

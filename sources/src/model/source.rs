@@ -57,10 +57,10 @@ pub trait Source: Send + Sync {
     /// is an array in memory that a loader can copy. The key and the array must be those that
     /// [`read`](Source::read) returns. Returns `None`, the default, if the sample must be read.
     ///
-    /// A loader then needs no work for each sample other than the copy. It falls back on `read` if
-    /// the result is `None`, if a trace is being recorded, or if a field type or the limit of a
-    /// sample's size rejects the array. Implement this method only if [`fields`](Source::fields)
-    /// returns a single name, and if finding the array costs no system call in most cases.
+    /// A loader then only copies each sample. It falls back to `read` if the result is `None`, if a
+    /// trace is being recorded, if a field type rejects the array, or if the array exceeds the
+    /// maximum size of a sample. Implement this method only if [`fields`](Source::fields) returns a
+    /// single name, and if finding the array costs no system call in most cases.
     fn stored(&self, index: usize, key: &mut String) -> Option<Numbers<'_>> {
         let _ = (index, key);
         None

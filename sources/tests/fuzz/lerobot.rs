@@ -9,7 +9,7 @@ use crate::fuzz::{self, Random};
 use crate::model::{Source, Value};
 use crate::options::Options;
 
-/// Bytes to insert: members of the files in JSON, and numbers of Parquet files.
+/// Bytes to insert: members of JSON files, and numbers of Parquet files.
 const WORDS: [&[u8]; 22] = [
     b"\"fps\": 1e308",
     b"\"fps\": -1",
@@ -35,7 +35,7 @@ const WORDS: [&[u8]; 22] = [
     &[1, 0, 0, 0, 0, 0, 0, 0],
 ];
 
-/// The files of a version that are damaged.
+/// For each version, the files that a case may damage.
 const FILES: [(&str, &[&str]); 2] = [
     (
         "v21",

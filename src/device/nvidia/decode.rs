@@ -40,7 +40,8 @@ const LINE: usize = DecodeOps::LINE;
 const MAX_PARTS: usize = 4;
 /// Minimum number of samples per part.
 const MIN_PART_SAMPLES: usize = 64;
-/// Maximum number of parts for a batch without long segments. Such a batch stalls less.
+/// Maximum number of parts for a batch without long segments. Such a batch stalls the device less,
+/// so fewer parts suffice.
 const SHORT_PARTS: usize = 2;
 /// Number of output rows per block of `jpeg_resize`. Must equal `ROWS` in `jpeg.cu`.
 const ROWS: usize = 8;

@@ -298,8 +298,8 @@ fn the_kernels_write_all_of_the_memory_that_they_read() {
     }
 }
 
-/// Also prints how long the search for the pieces takes, and for comparison, how long it takes for
-/// noise, which synchronizes.
+/// Also prints the time of the search for the pieces. For comparison, prints the time of the same
+/// search in noise, which synchronizes.
 #[test]
 fn codes_that_never_synchronize_take_bounded_device_time() {
     let Some(context) = context() else { return };

@@ -26,7 +26,7 @@ struct Job {
 /// All work that was submitted to a device up to some point in time.
 struct After {
     context: Context,
-    /// Event after this work, or `None` if the driver cannot record such an event.
+    /// Event that is recorded after this work, or `None` if the driver cannot record such an event.
     mark: Option<Event>,
     /// Whether the event has been recorded.
     marked: bool,

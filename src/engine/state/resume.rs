@@ -37,8 +37,9 @@ const POSITIONS: u64 = 256;
 /// A checkpoint contains the seed, the global batch size, the budget, the number of samples in the
 /// source and in the epoch, the index and key of the samples at eight positions of epoch 0, and a
 /// hash of the samples at 256 positions of the checkpoint's epoch. A loader that differs in any of
-/// these is rejected. The check detects a different seed, batch size, order, subset or set of weights, and
-/// added or removed samples. It detects renamed samples only if one of the eight is renamed.
+/// these values is rejected. The check detects a different seed, batch size, order, subset or set
+/// of weights, and added or removed samples. It detects renamed samples only if one of the eight is
+/// renamed.
 ///
 /// If the order may depend on state (`epochs(0)`; see [`Loader::epochs`](crate::Loader::epochs)),
 /// the order is compared only if the checkpoint is inside an epoch, and the eight samples are

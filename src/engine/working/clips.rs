@@ -1,7 +1,7 @@
 //! Decodes, transforms and writes the frames of clips. All frames of a clip share one plan.
 //!
 //! A worker decodes up to eight frames at a time, so that decoders can interleave them, and reuses
-//! the buffers for the next ones. Therefore, the memory does not depend on the length of a clip.
+//! the buffers for the next frames. Therefore, the memory does not depend on the length of a clip.
 
 use std::ops::Range;
 
@@ -15,21 +15,22 @@ use crate::field::ImageField;
 use crate::recipe::{Recipe, Shot, at_frame};
 use crate::trace::Stage;
 
-/// Divides the frames of a clip into groups of similar size, which are decoded together.
+/// Divides the frames of a clip into groups of similar size. The frames of a group are decoded
+/// together.
 fn groups(frames: usize) -> impl Iterator<Item = Range<usize>> {
     let each = frames.div_ceil(frames.div_ceil(MAX_GROUP).max(1)).max(1);
     (0..frames).step_by(each).map(move |start| start..frames.min(start + each))
 }
 
 impl<'a> PartFiller<'a> {
-    /// Returns the memory, in bytes, that decoding the clips among `shots` requires, and takes the
-    /// clips out of the decoding of single images.
+    /// Returns the memory, in bytes, that decoding the clips among `shots` requires, and excludes
+    /// the clips from the decoding of single images.
     pub(super) fn plan_clips(&self, shots: &mut [Shot<'a>]) -> Result<usize> {
         let mut most = 0;
         for shot in shots {
             let Some(frames) = shot.frames else { continue };
             let first = shot.opened.take().expect("the first frame was only just opened");
-            // Clips are decoded one after the other.
+            // Clips are decoded one after the other, so their memory does not add up.
             most = most.max(self.clip_memory(&first, frames.len(), shot)?);
             shot.skip();
             shot.ns = Some(0);
@@ -44,7 +45,8 @@ impl<'a> PartFiller<'a> {
         let name = &self.recipe.any_fields().images[shot.field].name;
         let mut most = 0;
         for group in groups(frames) {
-            // All frames have the same size, so they need the same memory if only pixels count.
+            // All frames have the same size, so they need the same memory if only pixels count as
+            // memory.
             let memory = if self.counts_pixels(pixels) {
                 self.decoding_memory(first, shot.region).saturating_mul(group.len())
             } else {

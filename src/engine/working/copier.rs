@@ -1,8 +1,8 @@
 //! Copies samples that are arrays in memory, such as windows of tokens, to the rows of a batch.
 //!
 //! A copy takes less than a microsecond. Reading a sample, measuring its stages and planning its
-//! images, as `filler` does, would take twice as long as that. The samples of a part are therefore
-//! measured together.
+//! images, as `filler` does, would take twice as long. The samples of a part are therefore measured
+//! together.
 
 use std::ops::Range;
 
@@ -13,20 +13,20 @@ use crate::error::guarded;
 use crate::recipe::Recipe;
 use crate::trace::Stage;
 
-/// Number of bytes that a part contains at least, unless the batch is smaller. Passing a part to a
-/// worker takes about as long as copying 10 KB.
+/// Minimum size of a part in bytes, unless the batch is smaller. Passing a part to a worker takes
+/// about as long as copying 10 KB.
 const PART_BYTES: usize = 256 << 10;
 
-/// Returns the number of samples per part of a batch of `batch` samples, each of which has `bytes`
-/// bytes. `group` is the number for other samples.
+/// Returns the number of samples per part, for a batch of `batch` samples of `bytes` bytes each.
+/// `group` is the number of samples per part if the samples are not copied.
 pub(super) fn part_len(group: usize, batch: usize, bytes: usize) -> usize {
     (PART_BYTES / bytes.max(1)).clamp(group, batch.max(group))
 }
 
-/// Copies samples from the front of `rows`, up to the first that must be read. The caller has
-/// cleared the metadata of the rows.
+/// Copies the samples at the start of `rows`, and removes their rows from `rows`. Stops before the
+/// first sample that must be read. The caller has cleared the metadata of the rows.
 pub(super) fn copy(recipe: &Recipe, run: &Run, worker: usize, part: &mut Part, rows: &mut Range<usize>) {
-    // A trace has an entry for each sample.
+    // A trace has an entry for each sample, so samples cannot be measured together.
     if !recipe.copies || run.counters.tracing().is_some() {
         return;
     }

@@ -221,7 +221,8 @@ impl<'a> PartFiller<'a> {
 
     /// Returns how many samples can be decoded together if each image has up to `tiles` tiles.
     fn max_samples(&self, tiles: usize) -> usize {
-        // The frames of a clip use the buffers that the images of one sample leave.
+        // The frames of a clip use the buffers that the other images of the sample leave free, so
+        // only one sample is decoded at a time.
         let most = if self.recipe.any_fields().has_clips() { 1 } else { MAX_GROUP };
         (MAX_PLANNED / (tiles * self.images().max(1))).clamp(1, most)
     }

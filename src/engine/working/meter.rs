@@ -115,14 +115,15 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Adds the time `ns` to a stage of `sample` that is counted separately.
+    /// Adds the time `ns` to a stage of `sample` without counting the sample.
     pub(super) fn add_more_time(&self, stage: Stage, sample: &mut Timed<'_>, ns: u64) {
         sample.ns[stage] += ns;
         self.counters.worker(self.worker).spent_more(stage, ns);
     }
 
-    /// Ends the lap in which `count` samples, of which `last` is the last, were copied from memory:
-    /// `read` bytes, from which `written` bytes were made. Reading took no time of its own.
+    /// Ends the lap in which `count` samples were copied from memory. `last` contains the index and
+    /// the key of the last sample, `read` is the number of copied bytes, and `written` is their
+    /// size in the batch. The whole lap counts as writing.
     pub(crate) fn copied(&mut self, last: (u64, &str), count: u64, (read, written): (usize, usize)) {
         let ns = self.lap();
         let worker = self.counters.worker(self.worker);

@@ -1,5 +1,5 @@
-//! The memory of a worker's buffers: estimates what decoding requires, and frees buffers that would
-//! exceed it.
+//! Limits the memory of a worker's buffers: estimates the memory that decoding requires, and frees
+//! buffers before they exceed the worker's share.
 
 use super::filler::{PartFiller, ReadSample};
 use crate::decode::{self, EncodedImage, MAX_GROUP, Pixels, Rect};
@@ -11,7 +11,8 @@ use crate::recipe::Shot;
 /// size, decoders estimate the use of every image.
 const SMALL_IMAGE_BYTES: u64 = 1 << 20;
 
-/// Returns how many of the first `samples` fit into a worker's own share together.
+/// Returns the number of samples at the start of `samples` that fit into a worker's own share
+/// together.
 pub(super) fn fitting(samples: &[ReadSample<'_>], share: Share) -> usize {
     let mut sum = 0_usize;
     samples

@@ -167,8 +167,8 @@ impl Worker {
         recipe.check_length(&sample, entry.sample)?;
         // Mosaics, which need several source samples, are never decoded on the device, so only this
         // sample has to be read. All of its images are decoded again, including images that a
-        // worker had decoded, so the count of damaged images starts over. Only clips keep the frames
-        // that a worker decoded.
+        // worker had decoded, so the count of damaged images starts over. The frames of clips are
+        // not decoded again, so their damage still counts.
         part.meta(row).damaged = part.meta(row).damaged_frames;
         let buffer = share.excess_buffer(sample.memory());
         let mut damaged = ArrayVec::<&[u8], MAX_IMAGES>::new();

@@ -6,7 +6,7 @@ use super::options::LeRobotOptions;
 use super::text::Home;
 use crate::error::{Error, Result};
 
-/// Returns the episodes that the options choose, by index.
+/// Returns the episodes that the options choose, sorted by index.
 ///
 /// # Errors
 /// If an episode or the split does not exist, if an episode is chosen twice, or if a chosen episode

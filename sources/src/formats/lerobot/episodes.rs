@@ -23,13 +23,14 @@ const TASKS_TABLE: &str = "meta/tasks.parquet";
 const COLUMNS: [&str; 5] =
     ["episode_index", "data/chunk_index", "data/file_index", "dataset_from_index", "dataset_to_index"];
 
-/// An episode, and the place of its frames.
+/// An episode, and the location of its frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Episode {
     pub(super) index: u64,
     /// Number of frames.
     pub(super) len: u64,
-    /// Numbers of the data file: the folder and the file. In version 2, the file is the episode.
+    /// Numbers in the path of the data file: the number of the folder, then the number of the file.
+    /// Version 2 uses the index of the episode as the number of the file.
     pub(super) file: (u64, u64),
     /// Row of the first frame in the data file.
     pub(super) first: u64,
@@ -47,7 +48,7 @@ impl Episodes {
     /// Reads the episodes.
     ///
     /// # Errors
-    /// If a file is missing or damaged, or if it does not list as many episodes as
+    /// If a file is missing or damaged, or if the number of episodes differs from the number in
     /// `meta/info.json`.
     pub(super) fn read(home: &Home, info: &Info) -> Result<Self> {
         let (found, listed_in) = match info.version()? {
@@ -75,14 +76,14 @@ pub(super) fn data_path(info: &Info, episode: &Episode) -> Result<String> {
     }
 }
 
-/// Episodes as the files list them: the first and the last index of their frames are those in the
-/// whole dataset.
+/// Episodes as the metadata lists them. In version 3, `first` counts from the start of the dataset,
+/// not of the data file.
 #[derive(Default)]
 struct Listed(Vec<Episode>);
 
 impl Listed {
-    /// Sorts the episodes, makes their first rows relative to their data files, and counts the frames
-    /// in each data file.
+    /// Sorts the episodes, makes their first rows relative to the data files, and counts the frames
+    /// in each file.
     ///
     /// # Errors
     /// If an episode is listed twice, or if the episodes of a file leave out rows or overlap.
@@ -111,7 +112,7 @@ impl Listed {
     }
 }
 
-/// Reads the episodes of version 2, which have a data file each.
+/// Reads the episodes of version 2. Each episode has its own data file.
 fn of_lines(home: &Home) -> Result<Listed> {
     #[derive(Deserialize)]
     struct Line {
@@ -123,7 +124,8 @@ fn of_lines(home: &Home) -> Result<Listed> {
         let Line { episode_index: index, length: len } = line;
         push(&mut found.0, Episode { index, len, file: (0, index), first: 0 })
     })?;
-    // In this version, two lines with the same episode also have the same file.
+    // In this version, a repeated episode also repeats its data file, so `Listed::checked` would
+    // report a wrong first frame instead.
     let mut seen: Vec<u64> = found.0.iter().map(|episode| episode.index).collect();
     seen.sort_unstable();
     match seen.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -168,10 +170,10 @@ fn of_tables(home: &Home) -> Result<Listed> {
     Ok(found)
 }
 
-/// Reads the texts of the tasks, by index.
+/// Reads the text of each task, by the index of the task.
 ///
 /// # Errors
-/// If the file is missing or damaged, or if a task has two texts.
+/// If the file is missing or damaged, or if it lists a task twice.
 pub(super) fn tasks(home: &Home, info: &Info) -> Result<BTreeMap<i64, String>> {
     let mut tasks = BTreeMap::new();
     let mut add = |index: i64, task: String| match tasks.insert(index, task) {
@@ -193,7 +195,8 @@ pub(super) fn tasks(home: &Home, info: &Info) -> Result<BTreeMap<i64, String>> {
         let place = rows.names().position(is);
         place.ok_or_else(|| Error::in_source(format!("no column with the {what} of the tasks")).at_path(&path))
     };
-    // The library stores the texts as the index of a data frame, whose column has no fixed name.
+    // The library stores the texts as the index of a pandas data frame. The column of this index
+    // has no fixed name.
     let (index, text) =
         (column(&|name| name == "task_index", "index")?, column(&|name| name != "task_index", "texts")?);
     let mut scratch = Vec::new();

@@ -1,4 +1,4 @@
-//! The features that the options choose, and the frames that each of them needs.
+//! The features that the options choose, and the frames that each feature needs.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::formats::parquet::Rows;
 use crate::model::value::{AXES, Element};
 
-/// Name of the field with the text of a frame's task, and the column with its index.
+/// Field with the text of a frame's task, and column with the index of the task.
 pub(super) const TASK: &str = "task";
 pub(super) const TASK_INDEX: &str = "task_index";
 
@@ -18,11 +18,11 @@ const MAX_FRAMES: usize = 4096;
 /// Maximum number of values that a feature has in a frame.
 const MAX_NUMBERS: usize = 1 << 28;
 
-/// A feature of samples.
+/// A feature that samples contain.
 #[derive(Debug, Clone)]
 pub(super) struct Feature {
     pub(super) kind: Kind,
-    /// Place of the column in the data files.
+    /// Index of the column in the data files.
     pub(super) place: usize,
     /// The frames to stack, relative to the frame of the sample, if the options set them.
     pub(super) deltas: Option<Vec<i64>>,
@@ -30,7 +30,7 @@ pub(super) struct Feature {
     pub(super) field: String,
     /// Name of the field that marks frames outside the episode.
     pub(super) pad: String,
-    /// Whether samples have the two fields.
+    /// Whether samples contain `field`, and whether they contain `pad`.
     pub(super) has: (bool, bool),
 }
 
@@ -42,7 +42,8 @@ pub(super) enum Kind {
     Text,
     /// The text of the task.
     Task,
-    /// An array with this shape in one frame. Nested lists have this type of elements.
+    /// An array. `shape` is its shape in one frame. `element` is the type for numbers that are
+    /// stored as nested lists. All other numbers have the type of their column.
     Numbers {
         shape: Vec<usize>,
         element: Element,
@@ -50,7 +51,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Returns what a feature contains, or the reason why it is not read.
+    /// Returns what a feature contains, or the reason why it cannot be read.
     fn of(name: &str, FeatureInfo { dtype, shape }: &FeatureInfo) -> std::result::Result<Self, String> {
         let element = match &**dtype {
             "image" => return Ok(Kind::Image),
@@ -73,7 +74,7 @@ impl Kind {
             "int64" => Element::I64,
             _ => return Err(format!("feature {name:?} has dtype={dtype:?}: expected image, string, bool or numbers")),
         };
-        // The library stores one number as a scalar.
+        // The library stores an array of shape (1) as a scalar.
         let shape = if *shape == [1] { Vec::new() } else { shape.clone() };
         let count = shape.iter().try_fold(1, |count: usize, &side| count.checked_mul(side.max(1)));
         if shape.len() > AXES || count.is_none_or(|count| count > MAX_NUMBERS) {
@@ -115,7 +116,8 @@ impl Chosen {
         })?;
         let Chosen { name, kind, deltas } = self;
         let field = match kind {
-            // The exact name, because the encoding of an image is known only when it is read.
+            // The field of an image has no extension, because the encoding is known only when the
+            // image is read.
             Kind::Image => name.clone(),
             Kind::Text | Kind::Task => format!("{name}.txt"),
             Kind::Numbers { .. } => format!("{name}.npy"),
@@ -128,7 +130,7 @@ impl Chosen {
 /// Returns the features that the options choose.
 ///
 /// # Errors
-/// If a chosen feature does not exist or is not read, or if its deltas are invalid.
+/// If a chosen feature does not exist or cannot be read, or if its deltas are invalid.
 pub(super) fn chosen(info: &Info, options: &LeRobotOptions) -> Result<Vec<Chosen>> {
     options.check()?;
     let mut known: Vec<&str> = info.features.keys().map(|name| &**name).collect();
@@ -193,7 +195,7 @@ fn check_stacked(name: &str, kind: &Kind) -> Result<()> {
     }
 }
 
-/// Converts deltas to frames.
+/// Converts deltas to numbers of frames.
 ///
 /// # Errors
 /// If there are none or too many, or if a time is not a multiple of the duration of a frame.

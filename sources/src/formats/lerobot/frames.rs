@@ -26,13 +26,13 @@ pub(super) struct EpisodeRows {
 #[derive(Debug)]
 pub(super) struct FrameIndex {
     episodes: Vec<EpisodeRows>,
-    /// For each episode, the sample after its last frame.
+    /// For each episode, the index of the sample that follows its last frame.
     ends: Vec<usize>,
-    /// Indices of the episodes by the row of their first frame.
+    /// Indices into `episodes`, sorted by the row of the first frame.
     by_row: Vec<usize>,
 }
 
-/// A frame: a sample, and its place in the dataset.
+/// A frame of an episode. Each frame is a sample.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Frame {
     pub(super) episode: EpisodeRows,
@@ -45,8 +45,8 @@ impl Frame {
         self.episode.first + self.frame
     }
 
-    /// Returns the row of the frame that is `delta` frames later, or that of the first or the last
-    /// frame of the episode if there is none. Also returns whether there is none.
+    /// Returns the row of the frame that is `delta` frames later. A frame outside the episode is
+    /// replaced by the first or the last frame, and the second value is true.
     pub(super) fn at(self, delta: i64) -> (usize, bool) {
         let wanted = (self.frame as i64).saturating_add(delta);
         let found = wanted.clamp(0, self.episode.len as i64 - 1);
@@ -122,7 +122,8 @@ impl FrameIndex {
         Frame { episode, frame: index - (self.ends[at] - episode.len) }
     }
 
-    /// Returns the sample that is the frame in `row`, and its frame, if the episode is chosen.
+    /// Returns the index of the sample in `row`, and its frame. Returns `None` if the episode is
+    /// not chosen.
     fn sample_of(&self, row: usize) -> Option<(usize, Frame)> {
         let after = self.by_row.partition_point(|&at| self.episodes[at].first <= row);
         let at = self.by_row[after.checked_sub(1)?];
@@ -141,12 +142,13 @@ impl FrameIndex {
 /// The rows that each sample needs, for prefetching.
 pub(super) struct NeededRows {
     frames: Arc<FrameIndex>,
-    /// The deltas of each leaf column that has any.
+    /// The deltas of each leaf column. A column without an entry has only the delta 0.
     deltas: HashMap<usize, Vec<i64>>,
 }
 
 impl NeededRows {
-    /// `needed` contains the frames of each column that a sample needs, relative to its own frame.
+    /// For each column, `needed` contains the frames that a sample needs, relative to its own
+    /// frame.
     pub(super) fn new(frames: Arc<FrameIndex>, rows: &Rows, needed: Vec<(usize, Vec<i64>)>) -> Self {
         let mut deltas = HashMap::<usize, Vec<i64>>::new();
         for (place, own) in needed {
@@ -177,7 +179,7 @@ impl SampleRows for NeededRows {
         }
     }
 
-    /// Leaves out the samples that need `row` only in place of a frame outside the episode.
+    /// Leaves out the samples that need `row` only as a substitute for a frame outside the episode.
     fn samples(&self, row: usize, leaf: usize, with: &mut dyn FnMut(u64)) {
         let Some((sample, frame)) = self.frames.sample_of(row) else { return };
         for &delta in self.deltas(leaf) {
@@ -197,7 +199,7 @@ impl SampleRows for NeededRows {
 mod tests {
     use super::*;
 
-    /// Three episodes of 3, 1 and 4 frames, the last of which comes first in the files.
+    /// Three episodes, with 3, 1 and 4 frames. The last episode is the first in the files.
     fn index() -> Arc<FrameIndex> {
         let episodes = [(0, 4, 3), (1, 9, 1), (2, 0, 4)];
         let episodes = episodes.map(|(episode, first, len)| EpisodeRows { episode, first, len });

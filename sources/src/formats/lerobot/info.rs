@@ -9,9 +9,9 @@ use super::text::Home;
 use crate::error::{Error, Result};
 use crate::machine::file::is_below;
 
-/// Name of the file.
+/// Path of the file in the dataset.
 pub(super) const INFO: &str = "meta/info.json";
-/// Maximum number of digits in a file name's number.
+/// Maximum width, in digits, that a placeholder in `data_path` may request.
 const MAX_WIDTH: usize = 20;
 
 /// The members of `meta/info.json` that are needed to read a dataset.
@@ -37,12 +37,12 @@ pub(super) struct FeatureInfo {
     pub(super) shape: Vec<usize>,
 }
 
-/// How a dataset stores its metadata.
+/// How a dataset stores its episodes and their metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Version {
-    /// 2.0 and 2.1: a file for each episode.
+    /// 2.0 and 2.1: a data file for each episode, and metadata in JSON Lines.
     Two,
-    /// 3.0: files of several episodes.
+    /// 3.0: data files with several episodes, and metadata in Parquet.
     Three,
 }
 
@@ -68,7 +68,7 @@ impl Info {
         Ok(())
     }
 
-    /// Returns how the dataset stores its metadata.
+    /// Returns how the dataset stores its episodes and their metadata.
     ///
     /// # Errors
     /// If the version is not supported.
@@ -84,14 +84,14 @@ impl Info {
         }
     }
 
-    /// Returns the path of the data file of an episode in version 2, relative to the folder.
+    /// Returns the path of the data file of an episode in version 2, relative to the dataset.
     pub(super) fn episode_path(&self, episode: u64) -> Result<String> {
         let size = self.chunks_size.filter(|&size| size > 0).unwrap_or(1000);
         let numbers = [("episode_chunk", episode / size), ("episode_index", episode)];
         filled(&self.data_path, &numbers)
     }
 
-    /// Returns the path of a data file in version 3, relative to the folder.
+    /// Returns the path of a data file in version 3, relative to the dataset.
     pub(super) fn file_path(&self, chunk: u64, file: u64) -> Result<String> {
         filled(&self.data_path, &[("chunk_index", chunk), ("file_index", file)])
     }
@@ -117,7 +117,7 @@ impl Info {
     }
 }
 
-/// Replaces the placeholders `{name}` and `{name:06d}` in `template` by numbers. The number after
+/// Replaces the placeholders `{name}` and `{name:06d}` in `template` with numbers. The number after
 /// the colon is the minimum number of digits.
 ///
 /// # Errors

@@ -1,12 +1,12 @@
-//! Reads LeRobot datasets: episodes of a robot, versions 2.0, 2.1 and 3.0 of the format.
+//! Reads LeRobot datasets, which contain episodes of robots, in versions 2.0, 2.1 and 3.0.
 //!
-//! 1. `options`: [`LeRobotOptions`], which say what a sample contains.
+//! 1. `options`: [`LeRobotOptions`], which set what a sample contains.
 //! 2. `info`: `meta/info.json`.
-//! 3. `text`: reads the files of JSON and JSON lines in `meta`, and names the file in errors.
-//! 4. `episodes`: the episodes and the tasks, from JSON lines in 2.x and from Parquet in 3.0.
+//! 3. `text`: reads the JSON and JSON Lines files in `meta`. Errors name the file.
+//! 4. `episodes`: the episodes and the tasks, from JSON Lines in 2.x and from Parquet in 3.0.
 //!    `choice`: the episodes that the options choose.
 //! 5. `stats`: the statistics of each feature.
-//! 6. `features`: the features that the options choose, and the frames that each of them needs.
+//! 6. `features`: the features that the options choose, and the frames that each feature needs.
 //! 7. `frames`: the frames of the chosen episodes, as samples and as rows of Parquet files.
 //! 8. `set`: [`LeRobot`], the source. `read` builds its samples.
 //!

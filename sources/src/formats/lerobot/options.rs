@@ -33,7 +33,8 @@ pub(super) enum Deltas {
     Frames(Vec<i64>),
 }
 
-/// Default of [`LeRobotOptions::tolerance_s`], in seconds, which is that of the library `lerobot`.
+/// Default of [`LeRobotOptions::tolerance_s`], in seconds. The library `lerobot` has the same
+/// default.
 const TOLERANCE_S: f64 = 1e-4;
 
 impl Default for LeRobotOptions {
@@ -50,8 +51,8 @@ impl Default for LeRobotOptions {
 }
 
 impl LeRobotOptions {
-    /// Creates the default options: all episodes, and all features except videos. Each feature has
-    /// its value in the frame of the sample.
+    /// Creates the default options: all episodes, and all features except videos. A sample contains
+    /// the values of one frame.
     pub fn new() -> Self {
         Self::default()
     }
@@ -67,16 +68,17 @@ impl LeRobotOptions {
         self
     }
 
-    /// Reads the episodes of a split that `meta/info.json` lists, such as `train`. With
-    /// [`episodes`](LeRobotOptions::episodes), all of those episodes must be in the split.
+    /// Reads the episodes of a split that `meta/info.json` lists, such as `train`. If
+    /// [`episodes`](LeRobotOptions::episodes) are also set, the split must contain all of them.
     #[must_use]
     pub fn split(mut self, split: impl Into<String>) -> Self {
         self.split = Some(split.into());
         self
     }
 
-    /// Sets the features that samples contain, such as `action`. `task` stands for the text of the
-    /// frame's task. Use this to read sets of many features, because a sample has at most 16 fields.
+    /// Sets the features that samples contain, such as `action`. The name `task` chooses the text
+    /// of the frame's task. A sample has at most 16 fields, so choose features if the dataset has
+    /// more.
     #[must_use]
     pub fn features(mut self, features: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.features = Some(features.into_iter().map(Into::into).collect());
@@ -84,12 +86,12 @@ impl LeRobotOptions {
     }
 
     /// Stacks the values of `feature` at the given times, in seconds relative to the frame of the
-    /// sample. Each must be a multiple of the duration of a frame, within
+    /// sample. Each time must be a multiple of the duration of a frame, within
     /// [`tolerance_s`](LeRobotOptions::tolerance_s).
     ///
-    /// Times before the first frame of the episode have the value of its first frame, and times
-    /// after its last frame have the value of its last frame. The field `<feature>_is_pad` is 1 for
-    /// these times, and 0 for others.
+    /// Times before the first frame of the episode have the value of the first frame, and times
+    /// after the last frame have the value of the last frame. The field `<feature>_is_pad` is 1 for
+    /// these times, and 0 for all other times.
     #[must_use]
     pub fn delta_timestamps(self, feature: impl Into<String>, seconds: impl IntoIterator<Item = f64>) -> Self {
         self.with(feature.into(), Deltas::Seconds(seconds.into_iter().collect()))
@@ -109,10 +111,11 @@ impl LeRobotOptions {
         self
     }
 
-    /// Sets how far a time may differ from a multiple of the duration of a frame, in seconds. The
-    /// default is 0.0001. It applies to [`delta_timestamps`](LeRobotOptions::delta_timestamps) and,
-    /// for each frame between the first and the last that a sample reads, to the timestamps in the
-    /// dataset.
+    /// Sets the maximum difference between a time and a multiple of the duration of a frame, in
+    /// seconds. The default is 0.0001. The tolerance applies to
+    /// [`delta_timestamps`](LeRobotOptions::delta_timestamps) and to the timestamps in the dataset.
+    /// Between the first and the last frame that a sample reads, the time may differ by the
+    /// tolerance multiplied by the number of steps.
     #[must_use]
     pub fn tolerance_s(mut self, seconds: f64) -> Self {
         self.tolerance_s = seconds;

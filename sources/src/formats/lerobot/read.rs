@@ -17,7 +17,7 @@ use crate::model::value::{AXES, Element};
 use crate::model::{Frames, Numbers, Sample, Value};
 use crate::values::record::Found;
 
-/// The content of a field, which is in the scratch buffer.
+/// The content of a field. Ranges refer to the scratch buffer.
 enum Content<'a> {
     Bytes(Range<usize>),
     Text(Range<usize>),
@@ -40,9 +40,9 @@ pub(super) struct Reader {
     tasks: Arc<BTreeMap<i64, String>>,
     fps: f64,
     tolerance_s: f64,
-    /// Places of the columns [`CHECKED`], if they exist.
+    /// Indices of the columns [`CHECKED`], if they exist.
     checked: [Option<usize>; 3],
-    /// The least and the greatest delta of all features, if there are any.
+    /// The least and the greatest delta of all features, if any feature has deltas.
     reach: Option<(i64, i64)>,
 }
 
@@ -58,7 +58,7 @@ impl Reader {
         all.selecting(features)
     }
 
-    /// Returns a reader that shares the files, and reads the given features.
+    /// Returns a reader of the given features that shares the files.
     pub(super) fn selecting(&self, features: Vec<Feature>) -> Result<Self> {
         let read = || features.iter().filter(|feature| feature.has.0);
         let deltas = || read().filter_map(|feature| feature.deltas.as_ref()).flatten().copied();
@@ -93,7 +93,8 @@ impl Reader {
         self.features.iter().flat_map(names).collect()
     }
 
-    /// Returns the frames of each column that a sample needs, relative to its own frame.
+    /// Returns the columns that a sample needs. For each column, also returns the needed frames,
+    /// relative to the frame of the sample.
     pub(super) fn needed(&self) -> Vec<(usize, Vec<i64>)> {
         let read = self.features.iter().filter(|feature| feature.has.0);
         let own = read.map(|feature| (feature.place, feature.deltas.clone().unwrap_or_else(|| vec![0])));
@@ -101,7 +102,8 @@ impl Reader {
         own.chain(self.compared().map(|place| (place, vec![0]))).chain(times).collect()
     }
 
-    /// Returns the places of the columns that are compared with the metadata in the sample's frame.
+    /// Returns the indices of the columns with the episode and the frame. Each sample compares
+    /// their values with the metadata.
     fn compared(&self) -> impl Iterator<Item = usize> {
         self.checked.into_iter().take(2).flatten()
     }
@@ -110,7 +112,7 @@ impl Reader {
     ///
     /// # Errors
     /// If a value cannot be read or does not have the type and the shape that `meta/info.json`
-    /// lists, or if the frame or its times are not those that the metadata lists.
+    /// lists, or if its episode, frame or timestamps contradict the metadata.
     pub(super) fn read<'a>(&'a self, frame: Frame, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         self.rows.look(frame.row())?;
         scratch.clear();
@@ -213,7 +215,7 @@ impl Reader {
         }
     }
 
-    /// Appends the image in `row` to `scratch`.
+    /// Appends the encoded image in `row` to `scratch`.
     fn image(&self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<()> {
         let start = scratch.len();
         let cause = match self.rows.find(row, place, scratch)? {
@@ -257,8 +259,8 @@ impl Reader {
         }
     }
 
-    /// Checks that the row is the frame that the metadata lists, and that the frames of the sample
-    /// are as far apart as their timestamps say.
+    /// Checks that the row contains the expected episode and frame, and that the time between the
+    /// first and the last frame of the sample matches `fps`.
     fn check_place(&self, frame: Frame, scratch: &mut Vec<u8>) -> Result<()> {
         let row = frame.row();
         let expected = [(self.checked[0], frame.episode.episode as i64), (self.checked[1], frame.frame as i64)];
@@ -278,7 +280,8 @@ impl Reader {
         }
         let steps = (ends[1] - ends[0]) as f64;
         let (found, needed) = (seconds[1] - seconds[0], steps / self.fps);
-        // The tolerance is that of each step, and the timestamps are rounded to f32.
+        // The tolerance applies to each step from frame to frame. In addition, timestamps are
+        // rounded to f32.
         let rounding = 2.0 * f64::from(f32::EPSILON) * seconds[1].abs();
         if (found - needed).abs() <= steps * self.tolerance_s + rounding {
             return Ok(());
@@ -314,13 +317,14 @@ impl Reader {
     }
 }
 
-/// Returns the key of a frame's sample, which is the path that the library gives to its image.
+/// Returns the key of a frame's sample. The library `lerobot` names the image file of a frame in
+/// the same way.
 pub(super) fn key(frame: Frame) -> String {
     format!("episode_{:06}/frame_{:06}", frame.episode.episode, frame.frame)
 }
 
 /// Appends the numbers in nested lists of the given shape as elements of type `element`. Returns
-/// whether all lists have the lengths of the shape, and contain nothing but numbers of this type.
+/// whether all lists have the lengths of the shape, and contain only numbers of this type.
 fn flatten(value: &serde_json::Value, shape: &[usize], element: Element, to: &mut Vec<u8>) -> bool {
     let Some((&len, inside)) = shape.split_first() else { return number(value, element, to) };
     let items = value.as_array().filter(|items| items.len() == len);

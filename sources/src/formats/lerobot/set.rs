@@ -1,4 +1,4 @@
-//! The source [`LeRobot`], whose samples are the frames of robot episodes.
+//! The source [`LeRobot`]. Each frame of a robot episode is a sample.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -50,8 +50,8 @@ use crate::stats::NetworkStats;
 /// `lerobot`.
 ///
 /// **Checks.** Opening compares the number of rows of each data file with the metadata. Reading a
-/// sample checks that the row has the episode and the frame that the metadata says, and that the
-/// timestamps of its first and last frame fit `fps`.
+/// sample checks the episode and the frame of its row against the metadata. It also checks the time
+/// between its first and last frame against `fps`.
 ///
 /// **Memory.** The metadata of all data files and the list of episodes stay in memory. The pages of
 /// the data files are cached as [`Parquet`](crate::Parquet) describes.
@@ -99,8 +99,8 @@ impl LeRobot {
     }
 
     /// Reads the statistics of all features, including videos, for normalization. Version 2.1
-    /// stores them for each episode: the result combines those of the chosen episodes. The other
-    /// versions store them for the whole dataset.
+    /// stores statistics for each episode, and the result combines the statistics of the chosen
+    /// episodes. For the other versions, the result contains the statistics of the whole dataset.
     ///
     /// # Errors
     /// If the dataset has no statistics, or if they are damaged.
@@ -130,7 +130,7 @@ impl LeRobot {
         self.reader.fps()
     }
 
-    /// Returns the index of each chosen episode, and the samples that are its frames.
+    /// Returns the index of each chosen episode, and the range of its samples.
     pub fn episodes(&self) -> impl Iterator<Item = (u64, std::ops::Range<usize>)> {
         let mut start = 0;
         self.frames.episodes().iter().map(move |own| {
@@ -187,8 +187,8 @@ impl Source for LeRobot {
         Some(self.reader.rows.path(self.frames.locate(index).row()).to_owned())
     }
 
-    /// Returns false, because a dataset has several cameras: programs name the images that they
-    /// read.
+    /// Returns false, because a dataset may have several cameras. Programs name the images that
+    /// they read.
     fn has_images(&self) -> Option<bool> {
         Some(false)
     }

@@ -1,4 +1,4 @@
-//! The statistics of each feature, which normalization needs.
+//! The statistics of each feature, for normalization.
 
 use std::collections::BTreeMap;
 
@@ -32,8 +32,8 @@ pub struct FeatureStats {
 /// The statistics of all features.
 pub(super) type Stats = BTreeMap<String, FeatureStats>;
 
-/// Reads the statistics. In version 2.1, combines those of the episodes for which `chosen` returns
-/// true; the other versions store only the statistics of the whole dataset.
+/// Reads the statistics. In version 2.1, combines the statistics of the episodes for which `chosen`
+/// returns true. For the other versions, reads the statistics of the whole dataset.
 ///
 /// # Errors
 /// If the dataset has no statistics, or if they are damaged.
@@ -83,7 +83,7 @@ fn of_raw(raw: &BTreeMap<String, BTreeMap<String, Value>>) -> Result<Stats> {
     Ok(all)
 }
 
-/// Appends the numbers in nested lists. Returns whether there is nothing but numbers.
+/// Appends the numbers in nested lists. Returns whether the lists contain only numbers.
 fn flatten(value: &Value, to: &mut Vec<f64>) -> bool {
     match value {
         Value::Array(items) => items.iter().all(|item| flatten(item, to)),

@@ -1,4 +1,4 @@
-//! Reads the files of JSON and JSON lines in the folder `meta`, and names the file in errors.
+//! Reads the JSON and JSON Lines files in the folder `meta`. Errors name the file.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ pub(super) struct Home {
 }
 
 impl Home {
-    /// Lists the files, if the dataset is in a store.
+    /// Creates the home of the dataset at `at`. In a store, lists the files once.
     pub(super) fn of(at: At) -> Self {
         Home { medium: at.medium.listed(&at.path), path: at.path }
     }
@@ -38,10 +38,11 @@ impl Home {
         serde_json::from_slice(&bytes).map_err(|e| damaged(&path, &e))
     }
 
-    /// Reads the file of JSON lines `name`, and calls `with` for each line.
+    /// Reads the JSON Lines file `name`, and calls `with` for each line.
     ///
     /// # Errors
-    /// If the file cannot be read, or a line cannot be parsed. The message states file and line.
+    /// If the file cannot be read, or a line cannot be parsed. The message states the file and the
+    /// line.
     pub(super) fn lines<T: DeserializeOwned>(&self, name: &str, with: impl FnMut(T) -> Result<()>) -> Result<()> {
         let path = self.file(name);
         each_line(&path, &self.medium.read(&path, MAX_FILE)?, with)

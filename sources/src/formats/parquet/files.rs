@@ -22,11 +22,11 @@ use crate::model::{BatchIndex, Lookahead, NextUse};
 use crate::values::lru_cache::Recent;
 use crate::values::record::other_columns;
 
-/// The next use of a page is computed as the earliest next use of the samples that need its rows if
-/// there are at most this many. Other pages are assumed to be in constant use.
+/// Maximum number of samples per page for which the next use of the page is computed: the earliest
+/// next use of these samples. If more samples need a page, it is assumed to be in constant use.
 const MAX_ROWS: usize = 512;
 
-/// The rows that samples need.
+/// The relation between samples and the rows that they need.
 pub(crate) trait SampleRows: Send + Sync {
     /// Calls `with` for each row of the leaf column `leaf` that `sample` needs.
     fn rows(&self, sample: u64, leaf: usize, with: &mut dyn FnMut(usize));
@@ -38,7 +38,7 @@ pub(crate) trait SampleRows: Send + Sync {
     fn most_samples(&self, leaf: usize) -> usize;
 }
 
-/// Each row is a sample.
+/// The relation in which each row is a sample.
 pub(super) struct OneRow;
 
 impl SampleRows for OneRow {
@@ -196,9 +196,9 @@ impl Files {
         in_parallel(&self.parts, |part| part.load_indexes(&flat).map_err(|e| e.at_path(&part.file.path))).map(drop)
     }
 
-    /// Converts an order of samples, which need the given `rows`, to an order of the units that
-    /// contain the given columns. The prefetcher may hold up to `bytes` bytes, and the cache of
-    /// decoded pages up to `kept` bytes.
+    /// Converts an order of samples to an order of units. The units contain the given columns of
+    /// the rows that the samples need. The prefetcher may hold up to `bytes` bytes, and the cache
+    /// of decoded pages up to `kept` bytes.
     pub(super) fn order(
         self: &Arc<Self>,
         order: &Lookahead,

@@ -29,7 +29,7 @@ impl Prefetcher for LoaderGrants {
 }
 
 impl Parquet {
-    /// Returns a prefetcher for an order of samples that need the given rows.
+    /// Returns a prefetcher for the samples in `order`. `rows` tells which rows a sample needs.
     pub(super) fn follow_rows(&self, order: &Lookahead, rows: &Arc<dyn SampleRows>) -> Box<dyn Prefetcher> {
         let share = self.cache_share(order.bytes());
         let grants = [Grant::new(self.cache.clone(), share), Grant::new(self.page_limit.clone(), share)];

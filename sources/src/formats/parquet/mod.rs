@@ -12,7 +12,7 @@
 //! 10. `files`: all files of a dataset, and the order in which a loader prefetches their bytes.
 //!     `follow`: the prefetcher of a loader.
 //! 11. `cache`: the cache of decoded pages.
-//! 12. `values`: reads single values, for formats whose data is in Parquet files.
+//! 12. `values`: reads single values, for formats that store their data in Parquet.
 //!
 //! The `parquet` crate ("the library") decodes footers and values. It trusts the sizes in a file,
 //! so this module checks them before it calls the library, and converts the library's panics to

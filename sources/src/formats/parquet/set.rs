@@ -126,7 +126,7 @@ impl Parquet {
         Ok(set)
     }
 
-    /// Opens the files `parts`, of which samples do not use any column yet.
+    /// Creates a source of the files `parts`. Its samples do not use any columns yet.
     pub(super) fn without_columns(path: &Path, parts: Vec<Part>) -> Result<Self> {
         let first =
             parts.first().ok_or_else(|| Error::in_source("the folder contains no .parquet files").at_path(path))?;
@@ -158,7 +158,7 @@ impl Parquet {
         self.measure()
     }
 
-    /// Returns a source that shares the files and the cache, and whose samples use `columns`.
+    /// Returns a source that shares the files and the cache. Its samples use `columns`.
     pub(super) fn selecting(&self, columns: Columns) -> Result<Self> {
         let mut selection = Parquet {
             files: self.files.clone(),

@@ -1,4 +1,4 @@
-//! [`Rows`]: single values of Parquet files, for formats whose data is in Parquet files.
+//! [`Rows`]: single values of Parquet files, for formats that store their data in Parquet.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::model::{Lookahead, Prefetcher, Source};
 use crate::stats::NetworkStats;
 use crate::values::record::{Columns, Found};
 
-/// The rows of Parquet files, which are numbered across the files. Unlike [`Parquet`], rows are not
-/// samples: the caller decides which rows and columns a sample needs.
+/// The rows of Parquet files, numbered across the files. Unlike in [`Parquet`], a row is not a
+/// sample: the caller decides which rows and columns a sample needs.
 pub(crate) struct Rows(Parquet);
 
 impl Rows {
@@ -40,7 +40,7 @@ impl Rows {
         Ok(Rows(set))
     }
 
-    /// Returns the rows of which only the columns `places` can be read.
+    /// Returns the same rows, restricted to the columns `places`.
     ///
     /// # Errors
     /// If the location of a column is invalid.
@@ -53,7 +53,7 @@ impl Rows {
         self.0.fields.iter().map(|field| &*field.name)
     }
 
-    /// Returns the place of the column `name`, by which its values are read.
+    /// Returns the index of the column `name`. Other methods call this index `place`.
     pub(crate) fn place(&self, name: &str) -> Option<usize> {
         self.names().position(|found| found == name)
     }
@@ -117,27 +117,27 @@ impl Rows {
         Error::in_source(format!("column {name:?} {cause}")).at_path(self.path(row))
     }
 
-    /// Returns a prefetcher for an order of samples that need the given rows.
+    /// Returns a prefetcher for the samples in `order`. `rows` tells which rows a sample needs.
     pub(crate) fn follow(&self, order: &Lookahead, rows: &Arc<dyn SampleRows>) -> Box<dyn Prefetcher> {
         self.0.follow_rows(order, rows)
     }
 
-    /// As [`Source::ahead_bytes`].
+    /// Same as [`Source::ahead_bytes`].
     pub(crate) fn ahead_bytes(&self) -> usize {
         self.0.ahead_bytes()
     }
 
-    /// As [`Source::check`].
+    /// Same as [`Source::check`].
     pub(crate) fn check(&self) -> Result<()> {
         self.0.check()
     }
 
-    /// As [`Source::is_unchanged`].
+    /// Same as [`Source::is_unchanged`].
     pub(crate) fn is_unchanged(&self) -> bool {
         self.0.is_unchanged()
     }
 
-    /// As [`Source::network`].
+    /// Same as [`Source::network`].
     pub(crate) fn network(&self) -> Option<NetworkStats> {
         self.0.network()
     }

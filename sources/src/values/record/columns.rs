@@ -198,8 +198,8 @@ impl Columns {
         Ok(columns)
     }
 
-    /// Uses the columns at `places`, whose values the caller reads by place. No samples can be
-    /// built.
+    /// Selects the columns at `places` for a caller that reads their values by index. The result
+    /// cannot build samples.
     #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
     pub(crate) fn of_places(places: impl IntoIterator<Item = usize>) -> Self {
         let field = |column| Field { column, name: String::new(), images: Vec::new() };

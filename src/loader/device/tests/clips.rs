@@ -1,10 +1,10 @@
-//! Tests clips on a device: workers decode the frames, with the same bits as on the host.
+//! Tests that clips on a device are bit-identical to clips on the host. Workers decode the frames.
 
 use super::*;
 use crate::field::Image;
 use crate::source::Frames;
 
-/// Returns a loader of clips with a single image beside each of them. All images of a sample have
+/// Returns a loader of samples that contain a clip and a single image. All images of a sample have
 /// the same size.
 fn clips(originals: &[Vec<u8>], count: usize) -> Loader {
     let sample = |(n, bytes): (usize, &Vec<u8>)| {
@@ -25,7 +25,8 @@ fn field_on_host(loader: Loader, epoch: u64, name: &str) -> Vec<Vec<u8>> {
 #[test]
 fn clips_beside_images_that_the_device_decodes_match_the_host() {
     for damaged in [false, true] {
-        // Upright files, because `oriented` adds a second EXIF segment to the others.
+        // Use only upright files, because `oriented` would add a second EXIF segment to rotated
+        // files.
         let originals: Vec<_> = originals(damaged).into_iter().enumerate().filter(|(n, _)| n % 7 != 6).collect();
         let originals: Vec<_> = originals.into_iter().map(|(_, bytes)| bytes).collect();
         let loader = clips(&originals, 3).field("image", Image::of("jpg"));
