@@ -23,7 +23,7 @@ use crate::values::lru_cache::Recent;
 use crate::values::record::other_columns;
 
 /// Maximum number of samples per page for which the next use of the page is computed: the earliest
-/// next use of these samples. If more samples need a page, it is assumed to be in constant use.
+/// next use of these samples. A page that more samples need is assumed to be in constant use.
 const MAX_ROWS: usize = 512;
 
 /// The relation between samples and the rows that they need.
