@@ -188,7 +188,7 @@ def ratios():
             drawn.append(f'<line x1="{x}" x2="{x}" y1="{top + 38}" y2="{top + 54}" class="{kind}"/>')
         drawn.append(f'<text x="{x}" y="{bottom + 20}" text-anchor="{anchor}">{10.0**power:g}</text>')
     for top, (work, rival, dots) in zip(range(0, bottom, tall), found):
-        values = ", ".join(f"{ratio:#.2g}".rstrip(".") for _, ratio in dots)
+        values = ", ".join(f"{ratio:.0f}" if ratio >= 99.5 else f"{ratio:#.2g}".rstrip(".") for _, ratio in dots)
         said.append(f"{rival}, {work}: {values}")
         drawn.append(f'<text x="0" y="{top + 16}">{escape(rival)}</text>')
         drawn.append(f'<text x="100%" y="{top + 16}" class="value">{values}</text>')

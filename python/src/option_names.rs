@@ -12,8 +12,9 @@ use crate::options::rows;
 
 /// Setters that have the same name as their keyword argument. Options with a single value are not
 /// listed, because [`rows`] contains them.
-const OPTIONS: [&str; 16] = [
+const OPTIONS: [&str; 17] = [
     "balanced",
+    "budget",
     "classes",
     "classes_file",
     "distributed",
@@ -32,7 +33,7 @@ const OPTIONS: [&str; 16] = [
 ];
 
 /// Texts to replace, each with its replacement. If a text contains a second text, it comes first.
-const NAMES: [(&str, &str); 51] = [
+const NAMES: [(&str, &str); 52] = [
     ("call Checkpoint::any_augment", "remove \"augment\" from the state"),
     ("add .field(\"image\", Image::new())", "add fields={\"image\": Image()}"),
     ("use .host() for", "use device=\"cpu\" for"),
@@ -68,6 +69,7 @@ const NAMES: [(&str, &str); 51] = [
     ("LastBatch::Drop", "last_batch=\"drop\""),
     ("LastBatch::Pad", "last_batch=\"pad\""),
     ("OnError::Skip", "max_skipped=n"),
+    ("call PackedTokens::most_documents for the number", "set most=... of PackedTokens"),
     ("Image::of(", "Image("),
     ("Image::frames(", "Image(frames="),
     ("the content that Frames::encode returns", "a list of images"),

@@ -356,6 +356,9 @@ fn convert<'py>(value: &Bound<'py, PyAny>, is_image: bool) -> PyResult<Bound<'py
 /// wrong type.
 fn not_an_image(value: &Bound<'_, PyAny>, e: PyErr) -> PyErr {
     let message = e.value(value.py()).to_string();
+    if message.starts_with("frame ") {
+        return PyTypeError::new_err(format!("__getitem__ returned {}: {message}", type_name(value)));
+    }
     if !message.starts_with(&format!("{}; expected", type_name(value))) {
         return e;
     }

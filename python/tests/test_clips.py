@@ -4,6 +4,7 @@ a dataset returns a list of T images. Each frame is bit-identical to the same im
 from __future__ import annotations
 
 import struct
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,10 @@ def test_frames_are_what_a_single_image_may_be(tmp_path: Path) -> None:
     def paths(images: list[Any]) -> list[Path]:
         files = [tmp_path / f"{hash(image.tobytes())}.bmp" for image in images]
         for image, file in zip(images, files, strict=True):
-            file.write_bytes(encoded(image))
+            # A different thread may read the same sample at the same time.
+            partial = file.with_suffix(f".{threading.get_ident()}")
+            partial.write_bytes(encoded(image))
+            partial.replace(file)
         return files
 
     options = {**OPTIONS, "augment": Augment.eval(40, 32)}

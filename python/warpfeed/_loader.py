@@ -356,9 +356,10 @@ class Loader(_other_names.EarlierNames):
             raise ConfigError(
                 "augment and views: views replace the image; leave augment out, or add fields={'image': Image()}"
             )
-        if isinstance(data, (Tokens, PackedTokens)) and fields is None:
-            packed = isinstance(data, PackedTokens)
-            fields = {"tokens": PackedIds(data.length, data.most) if packed else TokenIds(data.length)}
+        if isinstance(data, PackedTokens):
+            fields = {"tokens": PackedIds(data.length, data.most)} if fields is None else fields
+        elif isinstance(data, Tokens):
+            fields = {"tokens": TokenIds(data.length)} if fields is None else fields
         if isinstance(data, (Tokens, PackedTokens, LeRobot)):
             # These have neither labels nor a main image.
             fields = {} if fields is None else fields

@@ -13,11 +13,8 @@ def cu_seqlens(batch: Mapping[str, Any], name: str = "tokens") -> tuple[Any, int
     """Returns the cumulative lengths (i32) and the maximum length of the documents in the
     :class:`PackedIds` field ``name``, as arguments for ``flash_attn_varlen_func``.
 
-    ::
-
-        cu, longest = warpfeed.cu_seqlens(batch)
-        q = q.flatten(0, 1)  # (N * length, heads, size), and k and v accordingly
-        out = flash_attn_varlen_func(q, k, v, cu, cu, longest, longest, causal=True)
+    With ``cu, longest = cu_seqlens(batch)`` and queries, keys and values of shape (N * length,
+    heads, size), call ``flash_attn_varlen_func(q, k, v, cu, cu, longest, longest, causal=True)``.
 
     The cumulative lengths refer to the concatenated rows of the batch: 0, followed by the end of
     each document. The padding of a row counts as a document. The array always has N * (most + 1) +

@@ -113,7 +113,7 @@ impl FieldType for Packed {
         if lengths.len() > self.most {
             let (found, most) = (lengths.len(), self.most);
             return Err(field.error(format_args!(
-                "has {found} documents in a row: expected at most {most}; set PackedTokens::most_documents"
+                "has {found} documents in a row: expected at most {most}; call PackedTokens::most_documents for the number"
             )));
         }
         if !fits(&lengths) {

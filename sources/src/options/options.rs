@@ -134,7 +134,7 @@ impl Options {
     ///
     /// ```
     /// let e = warpfeed_sources::Options::new().format("unknown").open("train").err().unwrap();
-    /// let names = "arrow, parquet, beton, recordio, npy";
+    /// let names = "beton, recordio, npy";
     /// assert!(e.to_string().contains(names));
     /// ```
     #[must_use]
