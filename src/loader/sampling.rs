@@ -174,7 +174,7 @@ impl Sampling {
         }
         if last == LastBatch::Pad {
             return Err(Error::config(format!(
-                "budget({budget}) and LastBatch::Pad: batches of the same number of samples would exceed the budget: use \
+                "budget({budget}) and last_batch(Pad): batches of the same number of samples would exceed the budget: use \
                  LastBatch::Keep or LastBatch::Drop"
             )));
         }

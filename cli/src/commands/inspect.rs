@@ -204,15 +204,19 @@ fn see(source: &dyn Source, index: usize, follow: FollowArgs, scratch: &mut Vec<
 impl Report {
     fn of(source: &dyn Source, headers: bool, follow: FollowArgs) -> Self {
         let bar = progress::bar(source.len());
+        // Samples of such a dataset are readable without an image.
+        let imageless = source.has_images() == Some(false);
         let look = |scratch: &mut Vec<u8>, index| {
             let found = if headers { None } else { verify::check(source, index, follow, scratch).found };
             let bad = found.as_ref().is_some_and(|found| !found.tolerated);
-            let seen = if bad { None } else { see(source, index, follow, scratch).ok().flatten() };
+            let seen = if bad { None } else { see(source, index, follow, scratch).ok() };
             bar.inc(1);
-            (seen, found)
+            let readable = seen.as_ref().is_some_and(|seen| seen.is_some() || imageless);
+            ((seen.flatten(), readable), found)
         };
-        let (seen, found): (Vec<Option<Seen>>, Vec<Option<Found>>) =
+        let (looked, found): (Vec<(Option<Seen>, bool)>, Vec<Option<Found>>) =
             (0..source.len()).into_par_iter().map_init(Vec::new, look).collect();
+        let (seen, readable): (Vec<Option<Seen>>, Vec<bool>) = looked.into_iter().unzip();
         bar.finish_and_clear();
 
         let all = || seen.iter().flatten();
@@ -221,7 +225,7 @@ impl Report {
             source: source.kind(),
             samples: source.len(),
             classes: source.classes().to_vec(),
-            unreadable: seen.iter().filter(|s| s.is_none()).count(),
+            unreadable: readable.iter().filter(|readable| !**readable).count(),
             damaged: found.iter().flatten().filter(|found| found.tolerated).count(),
             findings: found.iter().flatten().map(|found| found.error.to_string()).collect(),
             bytes: spread(|s| s.bytes),

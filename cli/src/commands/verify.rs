@@ -172,10 +172,13 @@ pub(crate) fn check(source: &dyn Source, index: usize, follow: FollowArgs, scrat
         let sample = source.read(index, scratch)?;
         sample.key().clone_into(&mut key);
         sample.label()?;
-        let (_, bytes) = sample.image().ok_or_else(|| {
+        let Some((_, bytes)) = sample.image() else {
+            if source.has_images() == Some(false) {
+                return other_images(&sample, &mut deep);
+            }
             let names: Vec<&str> = sample.fields().iter().map(|(name, _)| *name).collect();
-            Error::in_source(format!("no image among the fields {names:?}"))
-        })?;
+            return Err(Error::in_source(format!("no image among the fields {names:?}")));
+        };
         match condition(bytes, &mut deep) {
             Condition::Sound => annotations(source, &sample, bytes, follow).map(|()| None),
             Condition::Tolerated(what) => annotations(source, &sample, bytes, follow).map(|()| Some(what)),
@@ -193,6 +196,23 @@ pub(crate) fn check(source: &dyn Source, index: usize, follow: FollowArgs, scrat
         Err(e) => Some(Found { error: at_sample(e), tolerated: false }),
     };
     Checked { deep: deep && found.is_none(), found }
+}
+
+/// Checks the fields that contain an encoded image, such as the cameras of a robot. Returns the damage
+/// of an image that still decodes.
+fn other_images(sample: &Sample<'_>, deep: &mut bool) -> warpfeed::Result<Option<String>> {
+    let mut tolerated = None;
+    for (name, value) in sample.fields() {
+        let bytes = value.encoded(name);
+        if Info::read(&bytes).is_ok() {
+            match condition(&bytes, deep) {
+                Condition::Sound => {}
+                Condition::Tolerated(what) => tolerated = Some(format!("field {name:?}: {what}")),
+                Condition::Damaged(e) => return Err(Error::decode(format!("field {name:?}: {}", e.cause()))),
+            }
+        }
+    }
+    Ok(tolerated)
 }
 
 /// Checks an image. Sets `deep` if the image is valid but contains values that do not fit into 8
@@ -215,4 +235,23 @@ fn condition(bytes: &[u8], deep: &mut bool) -> Condition {
     let condition = decode::check(bytes);
     *deep = matches!(condition, Condition::Sound);
     condition
+}
+
+#[cfg(test)]
+mod tests {
+    use warpfeed::source::{Memory, OwnedSample};
+
+    use super::*;
+
+    #[test]
+    fn damage_of_a_camera_names_its_field() {
+        let jpeg =
+            std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../datasets/mini/banded-ring/000003.jpg")).unwrap();
+        let sample = |top: &[u8]| OwnedSample::new("0").field("wrist", jpeg.clone()).field("top", top.to_vec());
+        let samples = Memory::new(vec![sample(&jpeg), sample(&jpeg[..jpeg.len() / 2])]);
+        let check = |index| other_images(&samples.read(index, &mut Vec::new()).unwrap(), &mut false);
+        assert_eq!(check(0).unwrap(), None);
+        let e = check(1).unwrap_err().to_string();
+        assert!(e.contains("field \"top\": jpeg ends at byte"), "{e}");
+    }
 }

@@ -255,6 +255,17 @@ fn verify_counts_images_deeper_than_8_bits() {
 }
 
 #[test]
+fn verify_checks_the_cameras_of_robot_episodes() {
+    let dir = tempfile::tempdir().unwrap();
+    let set = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/formats/lerobot/v30");
+    let verified = warpfeed(dir.path(), &["verify", set.to_str().unwrap()]);
+    assert_eq!((verified.status.code(), text(&verified.stdout)), (Some(0), String::new()));
+    assert!(text(&verified.stderr).ends_with("15 samples, 0 bad\n"), "{verified:?}");
+    let inspected = warpfeed(dir.path(), &["inspect", set.to_str().unwrap()]);
+    assert!(!text(&inspected.stdout).contains("unreadable"), "{inspected:?}");
+}
+
+#[test]
 fn verify_lists_each_bad_sample_with_its_place() {
     let dir = tree();
     let good = warpfeed(dir.path(), &["verify", "set"]);
