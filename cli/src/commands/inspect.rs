@@ -212,11 +212,10 @@ impl Report {
             let seen = if bad { None } else { see(source, index, follow, scratch).ok() };
             bar.inc(1);
             let readable = seen.as_ref().is_some_and(|seen| seen.is_some() || imageless);
-            ((seen.flatten(), readable), found)
+            (seen.flatten(), (found, readable))
         };
-        let (looked, found): (Vec<(Option<Seen>, bool)>, Vec<Option<Found>>) =
-            (0..source.len()).into_par_iter().map_init(Vec::new, look).collect();
-        let (seen, readable): (Vec<Option<Seen>>, Vec<bool>) = looked.into_iter().unzip();
+        let (seen, checked): (Vec<_>, Vec<_>) = (0..source.len()).into_par_iter().map_init(Vec::new, look).collect();
+        let (found, readable): (Vec<Option<Found>>, Vec<bool>) = checked.into_iter().unzip();
         bar.finish_and_clear();
 
         let all = || seen.iter().flatten();
