@@ -45,7 +45,8 @@ def main():
     for name, found in rates.items():
         middle = statistics.median(found)
         spread = f"{min(found):,.0f} to {max(found):,.0f}"
-        different = f"{notes[name]['different']}, by at most {notes[name]['levels']} levels" if notes[name]["different"] else "0"
+        levels = f"by at most {notes[name]['levels']} levels" if notes[name]["levels"] else "in size"
+        different = f"{notes[name]['different']}, {levels}" if notes[name]["different"] else "0"
         print(f"| {name} | {notes[name]['version']} | {middle:,.0f} ({spread}) | {middle / first:.2f} | {different} |")
 
 
