@@ -27,9 +27,9 @@ COMMENT = r"^[[:space:]]*(//|#[^\[])"
 
 
 def changed(group, commit):
-    """Returns the paths of a group with code that differs from a commit, or None if this clone does not have the commit.
+    """Returns the paths of a group with code that differs from a commit. Comments and Markdown do not count.
 
-    Comments and Markdown do not count.
+    Returns None if this clone does not have the commit.
     """
     git = ["git", "-C", str(HERE), "diff", "--numstat", f"-I{COMMENT}", f"{commit.rstrip('+')}..HEAD", "--"]
     git += [f":/{path}" for path in PATHS[group]] + [":(exclude,top)*.md"]

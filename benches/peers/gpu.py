@@ -22,7 +22,10 @@ MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
 def measure(batches, options):
-    """Returns the images per second of `batches`, an endless iterator over batch sizes. The warm-up begins with the first batch."""
+    """Returns the images per second of `batches`, an endless iterator over batch sizes.
+
+    The warm-up begins with the first batch.
+    """
     import torch
 
     next(batches)

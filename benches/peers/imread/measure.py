@@ -41,7 +41,8 @@ def main():
             rates[name] += notes[name]["rates"]
     first = statistics.median(rates[options.decoders[0]])
     print(f"{notes[options.decoders[0]]['images']} images without {len(excluded)} unsupported ones, one core\n")
-    print("| decoder | version | images/s (range) | relative | images that differ from the first decoder's |\n|---|---|---|---|---|")
+    print("| decoder | version | images/s (range) | relative | images that differ from the first decoder's |")
+    print("|---|---|---|---|---|")
     for name, found in rates.items():
         middle = statistics.median(found)
         spread = f"{min(found):,.0f} to {max(found):,.0f}"
@@ -67,12 +68,12 @@ def one(options):
 
     import numpy as np
     from imread_benchmark.contracts import OutputContract, validate_output
-    from imread_benchmark.decoders import REGISTRY
+    from imread_benchmark.decoders import REGISTRY, BaseDecoder
     from imread_benchmark.execution.measurement import configure_decoder, run_decode_memory_measurement
 
     name, reference = options.decoders
     decoder, first = REGISTRY[name](), REGISTRY[reference]()
-    settable = type(decoder).set_num_threads is not REGISTRY[name].__mro__[1].set_num_threads
+    settable = type(decoder).set_num_threads is not BaseDecoder.set_num_threads
     threads = configure_decoder(decoder, 1 if settable else None)
     paths = sorted(p for p in options.folder.rglob("*") if p.suffix.lower() in (".jpg", ".jpeg"))
     items = [SimpleNamespace(item_id=p.name, data=p.read_bytes(), compressed_bytes=p.stat().st_size) for p in paths]
@@ -104,7 +105,8 @@ def one(options):
     result = run_decode_memory_measurement(decoder, items, configuration, effective_threads=threads)
     rates = [sample.items_processed / sample.elapsed_seconds for sample in result.samples]
     version = importlib.metadata.version(decoder.package_name)
-    print(json.dumps({"rates": rates, "images": len(items), "version": version, "different": different, "levels": levels}))
+    result = {"rates": rates, "images": len(items), "version": version, "different": different, "levels": levels}
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":
