@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use super::tokens::{MAX_TOKENS, TokenType, list_files, locate_tokens};
+use super::tokens::{MAX_TOKENS, TokenRange, TokenType, open_files};
 use crate::error::{Error, Result, push};
 use crate::machine::hash::Hash;
 use crate::medium::{Files, HeldFile, Part, of_files};
@@ -147,17 +147,7 @@ impl PackedTokens {
     pub fn with(path: impl AsRef<Path>, kind: TokenType, packing: Packing, mapped: bool) -> Result<Self> {
         let path = path.as_ref();
         packing.check(kind)?;
-        if cfg!(target_endian = "big") {
-            return Err(Error::config(
-                "token files are little-endian and cannot be read on this machine, which is big-endian",
-            ));
-        }
-        let mut files = Vec::new();
-        for path in list_files(path)? {
-            let file = HeldFile::open(&path, mapped)?.0;
-            let rows = Rows::find(&file, kind, &packing).map_err(|e| e.at_path(&path))?;
-            files.push((file, rows));
-        }
+        let files = open_files(path, kind, mapped, |file, tokens| Rows::find(file, tokens, kind, &packing))?;
         let files = Files::new(files, Rows::len)?;
         if files.len() == 0 {
             return Err(Error::in_source("the files contain no tokens").at_path(path));
@@ -181,14 +171,9 @@ impl PackedTokens {
 
 impl Rows {
     /// Finds the documents of `file`, and packs them.
-    fn find(file: &HeldFile, kind: TokenType, packing: &Packing) -> Result<Rows> {
-        let (start, tokens) = locate_tokens(file, kind)?;
-        let mut rows = Rows {
-            name: file.path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-            start,
-            documents: Vec::new(),
-            rows: vec![0],
-        };
+    fn find(file: &HeldFile, tokens: TokenRange, kind: TokenType, packing: &Packing) -> Result<Rows> {
+        let TokenRange { name, start, count: tokens } = tokens;
+        let mut rows = Rows { name, start, documents: Vec::new(), rows: vec![0] };
         let (mut window, mut count, mut first) = (Vec::new(), 0, 0);
         let mut end_document = |end: u64, rows: &mut Rows| -> Result<()> {
             while first < end {

@@ -166,30 +166,20 @@ impl TokenFile {
                 "window length {length}, stride {stride}: expected values from 1 to {MAX_TOKENS}"
             )));
         }
-        if cfg!(target_endian = "big") {
-            return Err(Error::config(
-                "token files are little-endian and cannot be read on this machine, which is big-endian",
-            ));
-        }
-        let mut files = Vec::new();
-        for path in list_files(path)? {
-            let file = HeldFile::open(&path, mapped)?.0;
-            let (start, tokens) = locate_tokens(&file, kind).map_err(|e| e.at_path(&path))?;
+        let files = open_files(path, kind, mapped, |file, TokenRange { name, start, count: tokens }| {
             let windows = (tokens + stride as u64).saturating_sub(length as u64) / stride as u64;
             if windows == 0 {
                 tracing::warn!(
                     "{}: the file has only {tokens} tokens, too few for a window of {length}; it is skipped",
-                    path.display()
+                    file.path.display()
                 );
             }
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let count = usize::try_from(windows).map_err(|_| {
-                Error::in_source(format!("{windows} windows exceed the address space of this machine")).at_path(&path)
-            })?;
+            let count = usize::try_from(windows)
+                .map_err(|_| Error::in_source(format!("{windows} windows exceed the address space of this machine")))?;
             let chunks = file.map().map_or(0, |map| map.len().div_ceil(CHUNK));
             let loaded = (0..chunks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-            files.push((file, Windows { name, start, count, loaded, taken: AtomicU64::new(0) }));
-        }
+            Ok(Windows { name, start, count, loaded, taken: AtomicU64::new(0) })
+        })?;
         let files = Files::new(files, |windows| windows.count)?;
         if files.len() == 0 {
             let cause = format!(
@@ -202,8 +192,44 @@ impl TokenFile {
     }
 }
 
+/// The tokens of a file.
+pub(super) struct TokenRange {
+    /// The name of the file.
+    pub(super) name: String,
+    /// The offset of the first token in the file, in bytes.
+    pub(super) start: u64,
+    /// Number of tokens.
+    pub(super) count: u64,
+}
+
+/// Opens the token files at `path`. `index` finds the samples of a file.
+///
+/// # Errors
+/// If this machine is big-endian, if a file cannot be read, or if its tokens do not have the type
+/// `kind`.
+pub(super) fn open_files<T>(
+    path: &Path,
+    kind: TokenType,
+    mapped: bool,
+    index: impl Fn(&HeldFile, TokenRange) -> Result<T>,
+) -> Result<Vec<(HeldFile, T)>> {
+    if cfg!(target_endian = "big") {
+        return Err(Error::config(
+            "token files are little-endian and cannot be read on this machine, which is big-endian",
+        ));
+    }
+    let open = |path: PathBuf| {
+        let file = HeldFile::open(&path, mapped)?.0;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let found =
+            locate_tokens(&file, kind).and_then(|(start, count)| index(&file, TokenRange { name, start, count }));
+        Ok((file, found.map_err(|e| e.at_path(&path))?))
+    };
+    list_files(path)?.into_iter().map(open).collect()
+}
+
 /// Lists the token files at `path`.
-pub(super) fn list_files(path: &Path) -> Result<Vec<PathBuf>> {
+fn list_files(path: &Path) -> Result<Vec<PathBuf>> {
     let io = |e: std::io::Error| Error::io(path, &e);
     if !fs::metadata(path).map_err(io)?.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -224,7 +250,7 @@ pub(super) fn list_files(path: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Returns the offset of the first token in a file in bytes, and the number of tokens.
-pub(super) fn locate_tokens(file: &HeldFile, kind: TokenType) -> Result<(u64, u64)> {
+fn locate_tokens(file: &HeldFile, kind: TokenType) -> Result<(u64, u64)> {
     let mut scratch = Vec::new();
     let start = file.get(0, DETECTION_BYTES as u64, &mut scratch)?;
     let (size, len) = (kind.bytes(), file.len());
