@@ -569,7 +569,7 @@ fn gaining(files: &[PathBuf]) -> Vec<String> {
 #[test]
 fn only_the_drivers_folder_and_one_opener_name_the_driver() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let sources = ["cli/src", "jpeg/src", "python/src", "sources/src", "src", "stores/src"];
+    let sources = ["cli/src", "jpeg/src", "python/src", "sources/src", "src", "stores/src", "video/src"];
     assert_eq!(namers(root, &sources), NAMES_THE_DRIVER);
 }
 
