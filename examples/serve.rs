@@ -15,7 +15,7 @@ use warpfeed::{Augment, Decoder, DynamicBatcher, Error, Loader, Normalize, Resul
 
 const CLIENTS: usize = 8;
 const IMAGES_EACH: usize = 200;
-const MOST: usize = 16;
+const MAX_BATCH: usize = 16;
 const LONGEST: Duration = Duration::from_millis(2);
 
 /// The channel for the response to a request for one image.
@@ -25,7 +25,8 @@ fn main() -> Result<()> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../datasets/mini");
     let images = source::open(folder)?;
     // The server uses the same options as the training loader.
-    let training = Loader::new(folder).batch_size(MOST).augment(Augment::eval(72, 64)).normalize(Normalize::IMAGENET);
+    let training =
+        Loader::new(folder).batch_size(MAX_BATCH).augment(Augment::eval(72, 64)).normalize(Normalize::IMAGENET);
     let expected = expected(&training)?;
     match cuda::stream(0) {
         Ok(stream) => serve(training.decoder().cuda(&stream)?, &*images, &expected, |batch| {

@@ -28,7 +28,7 @@ use warpfeed_synth::Synth;
 const FOUND: f64 = 0.7;
 const RIGHT: f64 = 0.7;
 /// Maximum number of boxes per image.
-const MOST: usize = 24;
+const MAX_BOXES: usize = 24;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -48,7 +48,7 @@ fn run() -> Result<()> {
         None => 12u64,
     };
     let set = dataset()?;
-    let boxes = || Boxes::new(MOST).column("class", Dtype::I64).min_size(2.0);
+    let boxes = || Boxes::new(MAX_BOXES).column("class", Dtype::I64).min_size(2.0);
     let json = |name: &str| {
         Loader::new(set.join("annotations").join(name))
             .dtype(Dtype::F32)
@@ -117,7 +117,7 @@ fn pairs(batch: &HostBatch) -> impl Iterator<Item = (&[f32], Vec<Truth>)> {
     let (boxes, classes) = (field("boxes").as_f32().expect("f32"), field("boxes.class").as_i64().expect("i64"));
     let counts = batch.counts("boxes").expect("the loader has this field");
     images.chunks_exact(3 * SIDE * SIDE).enumerate().map(move |(place, image)| {
-        let number = |i: usize| place * MOST + i;
+        let number = |i: usize| place * MAX_BOXES + i;
         let truth = |i: usize| Truth {
             corners: boxes[4 * number(i)..][..4].try_into().expect("four"),
             class: classes[number(i)] as usize,

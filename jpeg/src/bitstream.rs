@@ -41,7 +41,7 @@ const INITIAL_CAPACITY: usize = 256 << 10;
 /// Limit of the product of two numbers: the blocks of a component between two restarts, and the
 /// magnitude of the largest DC difference that the tables can code. Below it, every sum of
 /// differences fits into 32 bits, so the device cannot overflow where the host reports an error.
-const MOST_DC: u64 = 1 << 31;
+const MAX_DC: u64 = 1 << 31;
 
 /// The layout of an image, as a device needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -209,7 +209,7 @@ impl Bitstream {
             used.push((dc, ac));
         }
         let most = layout.parts().iter().map(|part| u64::from(part.h * part.v)).max()?;
-        if u64::from(interval) * most * self.most_difference() > MOST_DC {
+        if u64::from(interval) * most * self.most_difference() > MAX_DC {
             return None;
         }
         let orientation = jpeg.orientation();

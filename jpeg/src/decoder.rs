@@ -37,7 +37,7 @@ impl<'a> Job<'a> {
         Job { jpeg, region, out, result: Ok(()), rows: None }
     }
 
-    /// Returns the memory for the pixels. [`Flight::make_room`] must have allocated it.
+    /// Returns the memory for the pixels. [`Flight::free_buffers`] must have allocated it.
     fn rgb(&mut self) -> &mut [u8] {
         match &mut self.rows {
             Some(rows) => rows,
@@ -240,7 +240,7 @@ impl Decoder {
         };
         match started {
             Ok(()) => {
-                flight.make_room(job);
+                flight.free_buffers(job);
                 self.flights.push(flight);
             }
             Err(Refusal::Later) => {
@@ -315,7 +315,7 @@ impl Flight {
         }
     }
 
-    fn make_room(&mut self, job: &mut Job<'_>) {
+    fn free_buffers(&mut self, job: &mut Job<'_>) {
         if job.rows.is_none() {
             job.out.reset(job.region.size());
         }
@@ -357,7 +357,7 @@ impl Plain {
     fn render(&mut self, backend: Backend, flight: &mut Flight, job: &mut Job<'_>) {
         let layout = &job.jpeg.layout;
         let window = Window::new(layout, flight.region);
-        flight.make_room(job);
+        flight.free_buffers(job);
         let rgb = if flight.orientation.is_upright() { job.out.data_mut() } else { &mut flight.stored };
         let planes = self.coefficients.planes();
         let quant = std::array::from_fn(|i| planes.get(i).map_or([0; 64], |plane| plane.quant));

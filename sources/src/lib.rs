@@ -39,18 +39,18 @@
 )]
 
 // The modules in dependency order: `machine` accesses local files; `model` defines sources and
-// samples; `medium` reads from local files and from stores; `options` contains the options of
+// samples; `storage` reads local files and objects in stores; `options` contains the options of
 // `open`; `values` contains code that several formats share; `formats` has a folder per format;
 // `open` detects formats. All of these modules use `error`, `format` and `stats`.
 mod error;
 pub mod format;
 mod formats;
 mod machine;
-mod medium;
 mod model;
 mod open;
 mod options;
 mod stats;
+mod storage;
 mod values;
 
 pub use error::{Error, ErrorKind, Result};
@@ -88,9 +88,9 @@ pub mod internal {
     pub use crate::machine::{
         Hash, Pool, RETRIES, attempt, check_retries, during, reads_ahead, rename, retried, within,
     };
-    pub use crate::medium::Remote;
     pub use crate::model::{Join, Labels, Stores, are_one, labels_retried, no_sample};
     pub use crate::stats::{Count, Since, Tally, ratio};
+    pub use crate::storage::Remote;
     pub use crate::values::{MAX_AXES, Npy, Shape};
 }
 

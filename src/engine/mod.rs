@@ -20,11 +20,11 @@ pub use delivering::{Batches, Epoch, IntoIter, Replay};
 pub(crate) use delivering::{Engine, Parts};
 pub use serving::{Decoder, DynamicBatch, DynamicBatcher, Pending};
 pub(crate) use serving::{Limits, Requests};
-pub(crate) use settings::{Balance, Bounds, MOST_WORKERS, Scratch, ScratchPlan, Settings};
+pub(crate) use settings::{Balance, Bounds, MAX_WORKERS, Scratch, ScratchPlan, Settings};
 pub use settings::{DecodeOn, MemoryPlan};
 pub(crate) use state::Shared;
 pub use state::{Checkpoint, LoaderHandle, OnError, SampleError};
-pub(crate) use state::{MOST_READERS, Run, some_batches};
+pub(crate) use state::{MAX_READERS, Run, some_batches};
 pub(crate) use working::BatchSampler;
 #[cfg(test)]
 pub(crate) use working::{Leave, fill_slot};

@@ -40,7 +40,7 @@ const SPLITS: [&str; 7] = ["train", "val", "valid", "validation", "test", "dev",
 /// last.
 static OPENED: Mutex<Vec<(PathBuf, NamedClasses)>> = Mutex::new(Vec::new());
 /// Maximum length of [`OPENED`].
-const MOST_OPENED: usize = 32;
+const MAX_OPENED: usize = 32;
 
 /// Logs a warning if a class of `source` has a different label in a sibling split of `path`, or in
 /// a dataset from the same folder that this process has opened. Datasets in other folders are
@@ -65,7 +65,7 @@ pub(super) fn compare(path: Option<&Path>, source: &dyn Source) {
         tracing::warn!("{text}");
     }
     opened.push((folder, set));
-    let old = opened.len().saturating_sub(MOST_OPENED);
+    let old = opened.len().saturating_sub(MAX_OPENED);
     opened.drain(..old);
 }
 

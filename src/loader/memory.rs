@@ -181,7 +181,7 @@ fn size(bytes: usize, exact: bool) -> String {
 /// device.
 const AHEAD: usize = 2;
 /// Maximum of the automatic prefetch depth.
-const MOST_AHEAD: usize = 16;
+const MAX_AHEAD: usize = 16;
 /// Without a limit, automatic prefetching uses at most this many bytes of pageable memory, which
 /// costs nothing until it is used.
 const PAGEABLE_BYTES: usize = 1 << 30;
@@ -191,7 +191,7 @@ const LOCKED_BYTES: usize = 1 << 28;
 /// Returns the range of the automatic prefetch depth if depth `n` needs `bytes(n)` of the `limit`.
 /// Both bounds are at least 1.
 fn automatic_prefetch(limit: usize, bytes: impl Fn(usize) -> usize) -> Bounds {
-    let most = (1..=MOST_AHEAD).rev().find(|&n| bytes(n) <= limit).unwrap_or(1);
+    let most = (1..=MAX_AHEAD).rev().find(|&n| bytes(n) <= limit).unwrap_or(1);
     Bounds { least: most.min(AHEAD), most }
 }
 

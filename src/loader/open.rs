@@ -13,8 +13,8 @@ use super::memory::{Demand, Room, host_memory};
 use super::{Loader, class_list, cores, field_names};
 use crate::batch::{Field, HostBatch, Role, Schemas, Slots};
 use crate::engine::{
-    Balance, Batches, Bounds, Checkpoint, Engine, IntoIter, MOST_READERS, MOST_WORKERS, MemoryPlan, OnError, Parts,
-    Run, Scratch, ScratchPlan, Settings, Shared, some_batches,
+    Balance, Batches, Bounds, Checkpoint, Engine, IntoIter, MAX_READERS, MAX_WORKERS, MemoryPlan, OnError, Parts, Run,
+    Scratch, ScratchPlan, Settings, Shared, some_batches,
 };
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -174,10 +174,10 @@ impl Checked {
             .unwrap_or_else(|| source.clone());
         let cores = cores::cores(&self.rank);
         let workers = match self.loader.images.workers {
-            0 => cores.min(MOST_WORKERS),
-            n if n > MOST_WORKERS => {
+            0 => cores.min(MAX_WORKERS),
+            n if n > MAX_WORKERS => {
                 return Err(Error::config(format!(
-                    "workers({n}): the maximum is {MOST_WORKERS}; this process has {cores} cores, and workers(0) is automatic"
+                    "workers({n}): the maximum is {MAX_WORKERS}; this process has {cores} cores, and workers(0) is automatic"
                 )));
             }
             n => n,
@@ -307,7 +307,7 @@ pub(super) fn begin_trace(trace: Option<(PathBuf, trace::Schedule)>, shared: &Sh
     if let Some((path, schedule)) = trace {
         let (run, source) = (&shared.run, shared.recipe.source.clone());
         let network = Box::new(move || guarded(|| Ok(source.network())).unwrap_or_default());
-        run.counters.trace_to(Trace::new(&path, schedule, (run.settings.workers, MOST_READERS), network)?);
+        run.counters.trace_to(Trace::new(&path, schedule, (run.settings.workers, MAX_READERS), network)?);
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ const ROUND: u64 = 10_000;
 /// Number of batches per round, if each batch has samples of one source only.
 const ROUND_OF_BATCHES: u64 = 100;
 /// Maximum number of draws per round. Quotas are computed with `f64`.
-const MOST_PER_ROUND: u64 = 1 << 32;
+const MAX_PER_ROUND: u64 = 1 << 32;
 /// Maximum number of steps of a ramp.
 const RAMP_STEPS: u64 = 100;
 
@@ -217,8 +217,8 @@ impl MixtureOptions {
         match self.round {
             None if self.per_set_batches => Ok(ROUND_OF_BATCHES),
             None => Ok(ROUND),
-            Some(draws) if (1..=MOST_PER_ROUND).contains(&draws) => Ok(draws),
-            Some(draws) => refused(format!("round({draws}): expected 1 to {MOST_PER_ROUND} draws")),
+            Some(draws) if (1..=MAX_PER_ROUND).contains(&draws) => Ok(draws),
+            Some(draws) => refused(format!("round({draws}): expected 1 to {MAX_PER_ROUND} draws")),
         }
     }
 

@@ -107,7 +107,7 @@ impl Attempt {
 }
 
 /// A child that sends no message for this long is considered hung.
-const PATIENCE: Duration = Duration::from_secs(60);
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// Byte that ends a message. No error text contains it.
 const END: u8 = 1;
 
@@ -230,7 +230,7 @@ pub(crate) fn attempt(fails: Option<(Kind, usize)>, run: impl FnOnce() -> Result
         child_process(to, fails, run);
     }
     drop(to);
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(READ_TIMEOUT)).unwrap();
     let mut child = Child { id, stream: BufReader::new(stream), has_ended: false };
     let (mut place, mut end) = (None, None);
     while end.is_none() {

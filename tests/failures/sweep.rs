@@ -11,7 +11,7 @@ use crate::calls::Kind;
 
 /// Default number of calls of each kind to make fail per case. If a case makes more calls, some of
 /// them are chosen at random.
-const MOST: usize = 12;
+const MAX_CALLS: usize = 12;
 
 /// Prefixes of functions in other crates that abort the process if an allocation fails.
 const ABORTING_CRATES: &[&str] = &["png::", "flate2::", "fdeflate::", "roxmltree::", "serde_json::"];
@@ -169,14 +169,14 @@ impl Table {
 
 /// Selects which of the calls, numbered from 1 to `calls`, to make fail.
 fn numbers(calls: usize, name: &str, kind: usize) -> Vec<usize> {
-    if calls <= MOST || fails_every_call() {
+    if calls <= MAX_CALLS || fails_every_call() {
         return (1..=calls).collect();
     }
     let seed = name.bytes().fold(kind as u64, |seed, byte| seed.wrapping_mul(31) + u64::from(byte));
     let mut rng = Rng::new(seed, 0, 0);
     // Select the first four calls, the last two, and random ones between them.
     let mut numbers: Vec<usize> = (1..=4).chain(calls - 1..=calls).collect();
-    numbers.extend((0..MOST - 6).map(|_| 5 + rng.below(calls as u64 - 6) as usize));
+    numbers.extend((0..MAX_CALLS - 6).map(|_| 5 + rng.below(calls as u64 - 6) as usize));
     numbers.sort_unstable();
     numbers.dedup();
     numbers

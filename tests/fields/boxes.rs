@@ -12,7 +12,7 @@ use warpfeed::sampler::Rng;
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Dtype, Error, HostBatch, Loader, OnError, Result};
 
-const MOST: usize = 7;
+const MAX_BOXES: usize = 7;
 const K: usize = 4;
 const PAIRS: [(usize, usize); 1] = [(1, 3)];
 
@@ -33,7 +33,7 @@ fn truth(seed: u64) -> Truth {
     // Multiples of a quarter, so that `f32` represents sums and halves exactly.
     let mut quarters = |low: f64, high: f64| (rng.range(low, high) * 4.0).floor() / 4.0;
     let (mut boxes, mut masks, mut points) = (Vec::new(), Vec::new(), Vec::new());
-    for number in 0..seed % (MOST as u64 + 1) {
+    for number in 0..seed % (MAX_BOXES as u64 + 1) {
         let (x, y) = (quarters(0.0, width - 1.0), quarters(0.0, height - 1.0));
         boxes.push([x, y, quarters(x, width) + 0.25, quarters(y, height) + 0.25]);
         points.push(std::array::from_fn(|k| {
@@ -125,9 +125,9 @@ impl Truth {
 fn check(batch: &HostBatch, truths: &[Truth], output: Size, (share, size): (f64, f64)) {
     let get = |name: &str| batch.field(name).unwrap();
     let (area, told) = (output.area() as usize, get("plan").as_i64().unwrap());
-    assert_eq!(get("boxes").shape(), [batch.len(), MOST, 4]);
-    assert_eq!(get("boxes.masks").shape(), [batch.len(), MOST, output.height as usize, output.width as usize]);
-    assert_eq!(get("boxes.points").shape(), [batch.len(), MOST, K, 3]);
+    assert_eq!(get("boxes").shape(), [batch.len(), MAX_BOXES, 4]);
+    assert_eq!(get("boxes.masks").shape(), [batch.len(), MAX_BOXES, output.height as usize, output.width as usize]);
+    assert_eq!(get("boxes.points").shape(), [batch.len(), MAX_BOXES, K, 3]);
     for (place, id) in batch.ids().enumerate() {
         let (truth, told) = (&truths[id as usize], &told[place * 14..][..14]);
         let of_box = |i: usize| Some((i, truth.transformed_box(i, told, output)?));
@@ -136,8 +136,8 @@ fn check(batch: &HostBatch, truths: &[Truth], output: Size, (share, size): (f64,
         };
         let kept: Vec<_> = (0..truth.boxes.len()).filter_map(of_box).filter(enough).collect();
         assert_eq!(batch.counts("boxes").unwrap()[place], kept.len() as i64, "sample {id} by {told:?}");
-        for slot in 0..MOST {
-            let row = place * MOST + slot;
+        for slot in 0..MAX_BOXES {
+            let row = place * MAX_BOXES + slot;
             let corners = &get("boxes").as_f32().unwrap()[row * 4..][..4];
             let class = get("boxes.class").as_i64().unwrap()[row];
             let small = get("boxes.small").elements::<i16>().unwrap()[row];
@@ -165,7 +165,7 @@ fn check(batch: &HostBatch, truths: &[Truth], output: Size, (share, size): (f64,
 }
 
 fn kind() -> Boxes {
-    let boxes = Boxes::new(MOST).column("class", Dtype::I64).column("small", Dtype::I16);
+    let boxes = Boxes::new(MAX_BOXES).column("class", Dtype::I64).column("small", Dtype::I16);
     boxes.masks().points(K).flip_pairs(PAIRS)
 }
 
@@ -237,7 +237,7 @@ fn an_iou_crop_drops_boxes_with_centers_outside() {
         for seed in 0..6 {
             let loader =
                 Loader::source(source.clone()).augment(Augment::iou_crop(32, 24)).drop_field("label").seed(seed);
-            for batch in loader.field("boxes", Boxes::new(MOST)).field("plan", PlanRecord) {
+            for batch in loader.field("boxes", Boxes::new(MAX_BOXES)).field("plan", PlanRecord) {
                 let batch = batch.unwrap();
                 let told = batch.field("plan").unwrap().as_i64().unwrap().to_vec();
                 for (place, id) in batch.ids().enumerate() {
@@ -386,7 +386,7 @@ fn annotations_of_boxes_must_match_their_number() {
         assert!(points.contains("point 0 of set 1 is"), "{points}");
         // Without boxes, no other annotations are required.
         let sample = OwnedSample::new("x").field("boxes.json", "[]");
-        assert_eq!(plain(sample, kind()), [0.0; 4 * MOST]);
+        assert_eq!(plain(sample, kind()), [0.0; 4 * MAX_BOXES]);
         // If there are too many boxes, the first ones are kept.
         let sample = OwnedSample::new("x").field("boxes.txt", "0 0 1 1 2 2 3 3 4 4 5 5");
         assert_eq!(plain(sample, Boxes::new(2).truncated()), [0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0]);

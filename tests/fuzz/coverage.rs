@@ -111,7 +111,7 @@ fn hash(value: &(impl Hash + ?Sized)) -> u64 {
 }
 
 /// Maximum number of inputs that are stored for one list of files.
-const MOST: usize = 4096;
+const MAX_INPUTS: usize = 4096;
 
 /// Inputs that reached new edges, keyed by the address of the list of files that they were derived
 /// from.
@@ -194,7 +194,7 @@ impl Corpus {
         }
         for (place, input) in self.current.drain(..).filter(|_| new) {
             let kept = self.kept.entry(place).or_default();
-            if kept.len() == MOST {
+            if kept.len() == MAX_INPUTS {
                 continue;
             }
             if let Some((folder, _)) = self.earlier.get(&place) {

@@ -12,7 +12,7 @@ use super::{Codecs, Pass, Pixels, Png, PngScratch, Rect, Size, Stored, standard}
 use crate::fuzz::{self, Random};
 
 /// Pixel limit of the decoders. All generated images are smaller.
-const MOST: u64 = 1 << 16;
+const MAX_PIXELS: u64 = 1 << 16;
 
 const WORDS: [&[u8]; 18] = [
     b"IHDR",
@@ -93,15 +93,15 @@ fn image(originals: &[Vec<u8>], seed: u64) -> bool {
         seal(&mut file);
     }
     if let Ok(stored) = Stored::open(&file)
-        && stored.size().area().saturating_mul(stored.channels() as u64) <= MOST
+        && stored.size().area().saturating_mul(stored.channels() as u64) <= MAX_PIXELS
     {
         let (values, mut to) = (stored.size().area() as usize * stored.channels(), Vec::new());
         assert!(stored.read(&mut to).is_err() || to.len() == values, "seed {seed}");
     }
-    let codecs = Codecs::new().max_pixels(MOST);
+    let codecs = Codecs::new().max_pixels(MAX_PIXELS);
     let Ok(mut image) = codecs.open(&file) else { return false };
     let size = image.size();
-    assert!((1..=MOST).contains(&size.area()), "{size:?}");
+    assert!((1..=MAX_PIXELS).contains(&size.area()), "{size:?}");
     let mut out = Pixels::new();
     if image.decode(Rect::full(size), &mut out).is_err() {
         return false;
@@ -194,7 +194,7 @@ fn values_of(file: &[u8]) -> Option<(Size, Vec<u16>)> {
     let mut scratch = PngScratch::default();
     let mut mask = Png::open(file, &mut scratch).ok()?;
     let size = mask.size();
-    if size.area() > MOST {
+    if size.area() > MAX_PIXELS {
         return None;
     }
     let mut values = vec![0; size.area() as usize];
@@ -257,7 +257,7 @@ fn indexed(originals: &[Vec<u8>], seed: u64) -> bool {
     let file = random.mutated(originals, &WORDS);
     let Ok(mask) = Indexed::open(&file, random.below(2) == 0) else { return false };
     let (size, mut values) = (mask.size(), vec![7]);
-    if size.area() > MOST || mask.read(&mut values).is_err() {
+    if size.area() > MAX_PIXELS || mask.read(&mut values).is_err() {
         return false;
     }
     assert_eq!(values.len() as u64, size.area());

@@ -6,9 +6,9 @@ use std::path::Path;
 use super::tokens::{MAX_TOKENS, TokenRange, TokenType, open_files};
 use crate::error::{Error, Result, push};
 use crate::machine::hash::Hash;
-use crate::medium::{Files, HeldFile, Part, of_files};
 use crate::model::value::{Element, Numbers};
 use crate::model::{Sample, Source};
+use crate::storage::{Files, OpenFile, RowBytes, of_files};
 
 /// Number of bytes that are read at once to find the documents of a file.
 const SCANNED_BYTES: u64 = 1 << 20;
@@ -171,7 +171,7 @@ impl PackedTokens {
 
 impl Rows {
     /// Finds the documents of `file`, and packs them.
-    fn find(file: &HeldFile, tokens: TokenRange, kind: TokenType, packing: &Packing) -> Result<Rows> {
+    fn find(file: &OpenFile, tokens: TokenRange, kind: TokenType, packing: &Packing) -> Result<Rows> {
         let TokenRange { name, start, count: tokens } = tokens;
         let mut rows = Rows { name, start, documents: Vec::new(), rows: vec![0] };
         let (mut window, mut count, mut first) = (Vec::new(), 0, 0);
@@ -274,7 +274,7 @@ impl Source for PackedTokens {
             let at = rows.start + document.first * size;
             let range = at..at + u64::from(document.len) * size;
             let part = file.part(Some(index as u64), range, scratch).map_err(|e| e.at_path(&file.path))?;
-            if let Part::Borrowed(bytes) = part {
+            if let RowBytes::Borrowed(bytes) = part {
                 scratch.extend_from_slice(bytes);
             }
             count += document.len as usize;

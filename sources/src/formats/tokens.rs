@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::error::{Error, Result};
-use crate::medium::{Files, HeldFile, of_files};
 use crate::model::value::{Element, Numbers};
 use crate::model::{Sample, Source};
+use crate::storage::{Files, OpenFile, of_files};
 use crate::values::Npy;
 
 /// Maximum window length and maximum stride, in tokens.
@@ -118,7 +118,7 @@ impl Windows {
     /// been loaded before, and checks only occasionally that the file has not been cut short. For
     /// every window, these two system calls would take longer than the copy. Returns `None` if
     /// loading or the check fails.
-    fn take<'a>(&self, file: &HeldFile, map: &'a [u8], range: Range<usize>) -> Option<&'a [u8]> {
+    fn take<'a>(&self, file: &OpenFile, map: &'a [u8], range: Range<usize>) -> Option<&'a [u8]> {
         let taken = self.taken.load(Relaxed);
         self.taken.store(taken.wrapping_add(1), Relaxed);
         if taken.is_multiple_of(CHECKED_EVERY) && fs::metadata(&file.path).is_ok_and(|now| now.len() < file.len()) {
@@ -211,15 +211,15 @@ pub(super) fn open_files<T>(
     path: &Path,
     kind: TokenType,
     mapped: bool,
-    index: impl Fn(&HeldFile, TokenRange) -> Result<T>,
-) -> Result<Vec<(HeldFile, T)>> {
+    index: impl Fn(&OpenFile, TokenRange) -> Result<T>,
+) -> Result<Vec<(OpenFile, T)>> {
     if cfg!(target_endian = "big") {
         return Err(Error::config(
             "token files are little-endian and cannot be read on this machine, which is big-endian",
         ));
     }
     let open = |path: PathBuf| {
-        let file = HeldFile::open(&path, mapped)?.0;
+        let file = OpenFile::open(&path, mapped)?.0;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let found =
             locate_tokens(&file, kind).and_then(|(start, count)| index(&file, TokenRange { name, start, count }));
@@ -250,7 +250,7 @@ fn list_files(path: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Returns the offset of the first token in a file in bytes, and the number of tokens.
-fn locate_tokens(file: &HeldFile, kind: TokenType) -> Result<(u64, u64)> {
+fn locate_tokens(file: &OpenFile, kind: TokenType) -> Result<(u64, u64)> {
     let mut scratch = Vec::new();
     let start = file.get(0, DETECTION_BYTES as u64, &mut scratch)?;
     let (size, len) = (kind.bytes(), file.len());

@@ -64,7 +64,7 @@ fn open_any_format(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
     let at = options.at(path)?;
     let mut format = options.format.as_deref().map(DataFormat::named).transpose()?;
     if options.masks.is_some() {
-        if at.medium.is_store() {
+        if at.storage.is_store() {
             let cause = "separate masks are supported only for local folders: copy the dataset to this machine, or pack it, which includes the masks";
             return Err(Error::config(cause).at_path(path));
         }
@@ -77,7 +77,7 @@ fn open_any_format(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
             .at_path(path));
         }
     }
-    if !at.medium.is_store() {
+    if !at.storage.is_store() {
         tar::check_star(&at.path)?;
     }
     let path = at.path.clone();

@@ -8,10 +8,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format;
 use crate::formats::{DATA_FORMATS, Folder, tar};
 use crate::machine::file;
-use crate::medium::tree::{INDEX, START, Tree};
-use crate::medium::{Around, At, Medium};
 use crate::model::Source;
 use crate::options::{DataFormat, Opened, Options};
+use crate::storage::tree::{INDEX, START, Tree};
+use crate::storage::{DatasetLocation, Siblings, Storage};
 
 impl DataFormat {
     /// Returns the format called `name`.
@@ -45,34 +45,36 @@ enum Found {
 /// # Errors
 /// If nothing exists at the location, if no format is detected, if a folder cannot be listed or
 /// contains both shards and images, or if the format cannot open the dataset.
-pub(super) fn walk(mut at: At, format: Option<&'static DataFormat>, options: &Options) -> Opened {
+pub(super) fn walk(mut location: DatasetLocation, format: Option<&'static DataFormat>, options: &Options) -> Opened {
     // With an explicit format, skip the lookup in the store, unless the URL may name a part of a
     // dataset, such as `all.lmdb/train`.
-    if let Some(format) = format.filter(|format| !format.has_parts && at.medium.is_store()) {
-        return format.open(at, options);
+    if let Some(format) = format.filter(|format| !format.has_parts && location.storage.is_store()) {
+        return format.open(location, options);
     }
-    let mut found = look_up(&mut at, format)?;
+    let mut found = look_up(&mut location, format)?;
     let mut detected = None;
     if let Found::Nothing(_) = found {
-        detected = format_of_pattern(&at)?;
+        detected = format_of_pattern(&location)?;
         if detected.is_none()
-            && let Some((dataset, dataset_format)) = enclosing_dataset(&at, format)?
+            && let Some((dataset, dataset_format)) = enclosing_dataset(&location, format)?
         {
-            (at, detected, found) = (dataset, dataset_format, Found::File);
+            (location, detected, found) = (dataset, dataset_format, Found::File);
         }
     }
     match (format.or(detected), found) {
-        (Some(format), _) => format.open(at, options),
+        (Some(format), _) => format.open(location, options),
         (None, Found::File) => {
-            let start = start_of_file(&at)?;
-            let found = DATA_FORMATS.iter().find(|format| format.matches_file(&at.path, &start));
-            found.ok_or_else(|| Error::in_source(not_a_dataset(&start)).at_path(&at.path))?.open(at, options)
+            let start = start_of_file(&location)?;
+            let found = DATA_FORMATS.iter().find(|format| format.matches_file(&location.path, &start));
+            found
+                .ok_or_else(|| Error::in_source(not_a_dataset(&start)).at_path(&location.path))?
+                .open(location, options)
         }
-        (None, Found::Folder) => open_folder(at, options),
-        (None, Found::Nothing(error)) => match (error, at.medium.is_store()) {
+        (None, Found::Folder) => open_folder(location, options),
+        (None, Found::Nothing(error)) => match (error, location.storage.is_store()) {
             (Some(error), _) => Err(error),
-            (None, true) => open_folder(at, options),
-            (None, false) => Err(no_such_path(&at.path)),
+            (None, true) => open_folder(location, options),
+            (None, false) => Err(no_such_path(&location.path)),
         },
     }
 }
@@ -83,19 +85,19 @@ pub(super) fn walk(mut at: At, format: Option<&'static DataFormat>, options: &Op
 ///
 /// # Errors
 /// If the operating system or the store reports an error.
-fn look_up(at: &mut At, format: Option<&DataFormat>) -> Result<Found> {
-    let Medium::Store { remote, .. } = &at.medium else {
-        return Ok(match file::found(&at.path)? {
+fn look_up(location: &mut DatasetLocation, format: Option<&DataFormat>) -> Result<Found> {
+    let Storage::Store { remote, .. } = &location.storage else {
+        return Ok(match file::found(&location.path)? {
             None => Found::Nothing(None),
             Some(found) if found.is_dir() => Found::Folder,
             Some(_) => Found::File,
         });
     };
     let remote = remote.clone();
-    if candidates(format).any(|format| format.matches_file(&at.path, &[])) {
+    if candidates(format).any(|format| format.matches_file(&location.path, &[])) {
         return Ok(Found::File);
     }
-    let error = match at.list() {
+    let error = match location.list() {
         // The request has already been retried, so the store must be unreachable.
         Err(e) if e.kind() == ErrorKind::Io && format.is_none() => return Err(e),
         // Some stores report an error for the listing of a folder that does not exist.
@@ -103,7 +105,7 @@ fn look_up(at: &mut At, format: Option<&DataFormat>) -> Result<Found> {
         Ok(false) => None,
         Ok(true) => return Ok(Found::Folder),
     };
-    let url = at.url().to_owned();
+    let url = location.url().to_owned();
     match format.map(|_| remote.repeated(move |store| store.object(&url))) {
         Some(Ok(_)) => Ok(Found::File),
         _ => Ok(Found::Nothing(error)),
@@ -121,12 +123,12 @@ fn candidates(format: Option<&DataFormat>) -> impl Iterator<Item = &'static Data
 /// # Errors
 /// If the operating system cannot examine the path, or if the path is a pattern with the extension
 /// of a format that does not support patterns.
-fn format_of_pattern(at: &At) -> Result<Option<&'static DataFormat>> {
+fn format_of_pattern(location: &DatasetLocation) -> Result<Option<&'static DataFormat>> {
     for format in DATA_FORMATS {
-        if !(format.is_pattern)(&at.path)? {
+        if !(format.is_pattern)(&location.path)? {
             continue;
         }
-        let other = DATA_FORMATS.iter().find(|other| other.name != format.name && other.has_extension(&at.path));
+        let other = DATA_FORMATS.iter().find(|other| other.name != format.name && other.has_extension(&location.path));
         return match other {
             None => Ok(Some(format)),
             Some(other) => Err(Error::config(format!(
@@ -144,11 +146,14 @@ fn format_of_pattern(at: &At) -> Result<Option<&'static DataFormat>> {
 ///
 /// # Errors
 /// If the operating system cannot examine the path.
-fn enclosing_dataset(at: &At, format: Option<&DataFormat>) -> Result<Option<(At, Option<&'static DataFormat>)>> {
-    let part = at.path.file_name().and_then(|name| name.to_str());
-    let (Some(parent), Some(part)) = (at.medium.parent(&at.path), part) else { return Ok(None) };
-    let mut dataset = At { path: parent, part: Some(part.to_owned()), medium: at.medium.clone() };
-    let is_store = at.medium.is_store();
+fn enclosing_dataset(
+    location: &DatasetLocation,
+    format: Option<&DataFormat>,
+) -> Result<Option<(DatasetLocation, Option<&'static DataFormat>)>> {
+    let part = location.path.file_name().and_then(|name| name.to_str());
+    let (Some(parent), Some(part)) = (location.storage.parent(&location.path), part) else { return Ok(None) };
+    let mut dataset = DatasetLocation { path: parent, part: Some(part.to_owned()), storage: location.storage.clone() };
+    let is_store = location.storage.is_store();
     let found = match look_up(&mut dataset, None) {
         // The caller reports a clearer error for the URL itself.
         Err(_) if is_store => return Ok(None),
@@ -206,12 +211,12 @@ fn by_files(
 
 /// Returns the first bytes of a file. If the file is in a store, reads it only if its URL ends in
 /// `.json`, because all other formats are identified by the file name.
-fn start_of_file(at: &At) -> Result<Vec<u8>> {
-    match &at.medium {
-        Medium::Machine { .. } => file::start(&at.path, START),
-        Medium::Store { .. } if !at.url().ends_with(".json") => Ok(Vec::new()),
+fn start_of_file(location: &DatasetLocation) -> Result<Vec<u8>> {
+    match &location.storage {
+        Storage::Machine { .. } => file::start(&location.path, START),
+        Storage::Store { .. } if !location.url().ends_with(".json") => Ok(Vec::new()),
         store => {
-            let (file, mut bytes) = (store.open(&at.path)?, Vec::new());
+            let (file, mut bytes) = (store.open(&location.path)?, Vec::new());
             file.get(0, START as u64, &mut bytes)?;
             Ok(bytes)
         }
@@ -223,12 +228,12 @@ fn start_of_file(at: &At) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// If no format matches, or if the folder contains both tar shards and images.
-fn open_folder(at: At, options: &Options) -> Opened {
-    let tree = at.tree();
+fn open_folder(location: DatasetLocation, options: &Options) -> Opened {
+    let tree = location.tree();
     if let Some(format) = by_layout(tree, DATA_FORMATS.iter())? {
-        return format.open(at, options);
+        return format.open(location, options);
     }
-    let e = match Folder::with(&at, options) {
+    let e = match Folder::with(&location, options) {
         Err(e) if e.kind() == ErrorKind::Memory => return Err(e),
         Err(e) => e,
         Ok(folder) => {
@@ -240,12 +245,12 @@ fn open_folder(at: At, options: &Options) -> Opened {
                     folder.len()
                 )));
             }
-            check_unannotated(tree, folder.class_folders(at.url()))?;
+            check_unannotated(tree, folder.class_folders(location.url()))?;
             return Ok(Arc::new(folder));
         }
     };
     if let Some(format) = by_files(tree, DATA_FORMATS.iter())? {
-        return format.open(at, options);
+        return format.open(location, options);
     }
     if e.kind() != ErrorKind::Source {
         return Err(e);
@@ -258,7 +263,7 @@ fn open_folder(at: At, options: &Options) -> Opened {
         )));
     }
     tar::unmerged_in(tree)?;
-    let cause = match at.medium.is_store() {
+    let cause = match location.storage.is_store() {
         true => format!("found no .tar objects, and {}", e.cause()),
         false => format!("{}; no data.mdb, no .tar files", e.cause()),
     };
@@ -266,7 +271,7 @@ fn open_folder(at: At, options: &Options) -> Opened {
         0 => String::new(),
         count => format!("; its subfolders contain {count} .tar files: open one of the subfolders"),
     };
-    Err(Error::in_source(cause + &hint).at_path(e.path().unwrap_or(&at.path)))
+    Err(Error::in_source(cause + &hint).at_path(e.path().unwrap_or(&location.path)))
 }
 
 /// Checks that a folder of class folders is not an annotated dataset, in which folder names such as
@@ -276,7 +281,7 @@ fn open_folder(at: At, options: &Options) -> Opened {
 /// # Errors
 /// If the folder is an annotated dataset. The message names the path to open instead.
 fn check_unannotated<'a>(folder: Tree<'a>, images: impl Iterator<Item = &'a str>) -> Result<()> {
-    let around = Around::of(folder, images)?;
+    let around = Siblings::of(folder, images)?;
     for format in DATA_FORMATS {
         if let Some(found) = (format.annotates)(&around)? {
             return Err(Error::in_source(format!(

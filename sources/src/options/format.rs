@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use super::Options;
 use crate::error::{Error, Result};
-use crate::medium::download::Companions;
-use crate::medium::tree::Tree;
-use crate::medium::{Around, At};
 use crate::model::Source;
+use crate::storage::download::Companions;
+use crate::storage::tree::Tree;
+use crate::storage::{DatasetLocation, Siblings};
 
 pub(crate) type Opened = Result<Arc<dyn Source>>;
-pub(crate) type Open = fn(At, &Options) -> Opened;
+pub(crate) type Open = fn(DatasetLocation, &Options) -> Opened;
 
 /// A dataset format.
 pub struct DataFormat {
@@ -35,7 +35,7 @@ pub struct DataFormat {
     /// Looks for annotations of this format near the images of a folder that would otherwise be
     /// opened as class folders. If it finds any, returns a message that describes the annotations
     /// and names the path to open instead.
-    pub(crate) annotates: fn(&Around<'_>) -> Result<Option<String>>,
+    pub(crate) annotates: fn(&Siblings<'_>) -> Result<Option<String>>,
     /// Whether a path may name a part of a dataset, as in `all.lmdb/train`.
     pub(crate) has_parts: bool,
     /// The companion files to download, if the format can read only local files.
@@ -71,13 +71,13 @@ impl DataFormat {
     /// # Errors
     /// If `at` names a part of the dataset but the format has no parts, or if the dataset cannot be
     /// downloaded or opened.
-    pub(crate) fn open(&self, at: At, options: &Options) -> Opened {
+    pub(crate) fn open(&self, location: DatasetLocation, options: &Options) -> Opened {
         if !self.has_parts {
-            self.check_whole(&at)?;
+            self.check_whole(&location)?;
         }
         match &self.brings {
-            Some(companions) => (self.opener)(at.downloaded(companions, options.mapped)?, options),
-            None => (self.opener)(at, options),
+            Some(companions) => (self.opener)(location.downloaded(companions, options.mapped)?, options),
+            None => (self.opener)(location, options),
         }
     }
 
@@ -85,9 +85,9 @@ impl DataFormat {
     ///
     /// # Errors
     /// If `at` names a part of a dataset.
-    pub(crate) fn check_whole(&self, at: &At) -> Result<()> {
-        let Some(part) = &at.part else { return Ok(()) };
-        Err(Error::config(format!("{} datasets have no parts such as {part:?}", self.name)).at_path(&at.path))
+    pub(crate) fn check_whole(&self, location: &DatasetLocation) -> Result<()> {
+        let Some(part) = &location.part else { return Ok(()) };
+        Err(Error::config(format!("{} datasets have no parts such as {part:?}", self.name)).at_path(&location.path))
     }
 
     pub(crate) fn has_extension(&self, path: &Path) -> bool {

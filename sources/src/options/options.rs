@@ -9,9 +9,9 @@ use super::TableOptions;
 use super::Wanted;
 use crate::error::{Error, Result};
 use crate::format::Format;
-use crate::medium::At;
 use crate::model::store::{Location, Store, Stores};
 use crate::model::{Classes, Source};
+use crate::storage::DatasetLocation;
 
 /// Options for opening a dataset. [`open`](crate::open()) uses the defaults.
 ///
@@ -231,8 +231,8 @@ impl Options {
     ///
     /// # Errors
     /// If no store is registered for the URL.
-    pub(crate) fn at(&self, path: &Path) -> Result<At> {
-        At::of(path, self.mapped, &self.stores)
+    pub(crate) fn at(&self, path: &Path) -> Result<DatasetLocation> {
+        DatasetLocation::of(path, self.mapped, &self.stores)
     }
 
     /// Replaces all registered stores.

@@ -34,12 +34,12 @@ use crate::model::{Sample, Value};
 /// scratch buffer.
 pub(crate) struct Parts<'s> {
     bytes: &'s mut Vec<u8>,
-    fields: ArrayVec<(&'static str, Part<'s>), MAX_FIELDS>,
+    fields: ArrayVec<(&'static str, RowBytes<'s>), MAX_FIELDS>,
 }
 
 /// One field. If its bytes are in the scratch buffer, they end where the bytes of the next field in
 /// the buffer start.
-enum Part<'s> {
+enum RowBytes<'s> {
     Borrowed(Value<'s>),
     Bytes { start: usize },
     Numbers { start: usize, shape: ArrayVec<usize, 3>, of_bytes: OfBytes<'s> },
@@ -49,12 +49,12 @@ enum Part<'s> {
 /// Creates an array from raw bytes and a shape.
 type OfBytes<'s> = fn(&'s [u8], &[usize]) -> Option<Numbers<'s>>;
 
-impl Part<'_> {
+impl RowBytes<'_> {
     /// Returns the offset of the field's first byte, if the field is in the scratch buffer.
     fn start(&self) -> Option<usize> {
         match self {
-            Part::Borrowed(_) => None,
-            Part::Bytes { start } | Part::Numbers { start, .. } | Part::Lists { start, .. } => Some(*start),
+            RowBytes::Borrowed(_) => None,
+            RowBytes::Bytes { start } | RowBytes::Numbers { start, .. } | RowBytes::Lists { start, .. } => Some(*start),
         }
     }
 }
@@ -67,13 +67,13 @@ impl<'s> Parts<'s> {
 
     /// Adds the field `name`. The caller must append its content to the returned buffer.
     pub(crate) fn begin(&mut self, name: &'static str) -> &mut Vec<u8> {
-        self.fields.push((name, Part::Bytes { start: self.bytes.len() }));
+        self.fields.push((name, RowBytes::Bytes { start: self.bytes.len() }));
         self.bytes
     }
 
     /// Adds a value that is already in memory.
     pub(crate) fn keep(&mut self, name: &'static str, value: impl Into<Value<'s>>) {
-        self.fields.push((name, Part::Borrowed(value.into())));
+        self.fields.push((name, RowBytes::Borrowed(value.into())));
     }
 
     /// Adds an array. The number of `numbers` must match `shape`.
@@ -84,13 +84,13 @@ impl<'s> Parts<'s> {
         numbers: impl IntoIterator<Item = T>,
     ) {
         let (start, shape) = (self.bytes.len(), shape.iter().copied().collect());
-        self.fields.push((name, Part::Numbers { start, shape, of_bytes: Numbers::of_bytes::<T> }));
+        self.fields.push((name, RowBytes::Numbers { start, shape, of_bytes: Numbers::of_bytes::<T> }));
         numbers.into_iter().for_each(|number| self.bytes.extend_from_slice(bytemuck::bytes_of(&number)));
     }
 
     /// Adds variable-length lists. `ends` contains the end offset of each list in `numbers`.
     pub(crate) fn lists(&mut self, name: &'static str, ends: &[usize], numbers: &[f64]) {
-        self.fields.push((name, Part::Lists { start: self.bytes.len(), count: ends.len() }));
+        self.fields.push((name, RowBytes::Lists { start: self.bytes.len(), count: ends.len() }));
         append_lists(self.bytes, ends, numbers);
     }
 
@@ -126,12 +126,12 @@ impl<'s> Parts<'s> {
         for (index, (name, part)) in self.fields.iter().enumerate() {
             let end = self.fields[index + 1..].iter().find_map(|(_, next)| next.start()).unwrap_or(bytes.len());
             let value = match part {
-                Part::Borrowed(value) => *value,
-                Part::Bytes { start } => Value::Bytes(&bytes[*start..end]),
-                Part::Numbers { start, shape, of_bytes } => {
+                RowBytes::Borrowed(value) => *value,
+                RowBytes::Bytes { start } => Value::Bytes(&bytes[*start..end]),
+                RowBytes::Numbers { start, shape, of_bytes } => {
                     of_bytes(&bytes[*start..end], shape).expect("the number of elements matches the shape").into()
                 }
-                Part::Lists { start, count } => Lists::of_bytes(&bytes[*start..end], *count).into(),
+                RowBytes::Lists { start, count } => Lists::of_bytes(&bytes[*start..end], *count).into(),
             };
             sample.push(name, value)?;
         }

@@ -5,8 +5,8 @@ use super::layout::{MsgPack, ValueFormat, classes, detect};
 use super::pickled::{self, Pickled};
 use super::{RawValues, header};
 use crate::fuzz::{self, Random};
-use crate::medium::Part;
 use crate::options::Wanted;
+use crate::storage::RowBytes;
 use crate::values::pixels::Colors;
 
 const WORDS: [&[u8]; 16] = [
@@ -79,7 +79,7 @@ fn value(values: &[Vec<u8>], seed: u64) -> bool {
     }
     if let Ok(datum) = Datum::read(&value) {
         let mut page = b"key".to_vec();
-        let sample = datum.sample(Part::Page(0..3), Some(Colors::Bgr), &mut page);
+        let sample = datum.sample(RowBytes::Page(0..3), Some(Colors::Bgr), &mut page);
         accepted |= sample.is_ok_and(|sample| sample.label().is_ok());
     }
     if let Ok(names) = classes(&value) {
@@ -117,7 +117,7 @@ fn pickled(pickles: &[Vec<u8>], seed: u64) -> bool {
         return false;
     }
     let read = |page: &mut Vec<u8>| {
-        let sample = layout.sample(Part::Borrowed(b"key"), &value, page).ok()?;
+        let sample = layout.sample(RowBytes::Borrowed(b"key"), &value, page).ok()?;
         let fields = sample.fields().iter().map(|(name, value)| value.encoded(name).into_owned());
         Some((fields.collect::<Vec<_>>(), sample.label().ok()))
     };

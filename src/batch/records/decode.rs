@@ -117,17 +117,17 @@ impl DecodeOps {
     pub const FAULT_BYTES: usize = 4;
     /// Number of bytes that the kernels may read past the end of an image's data.
     pub(crate) const SLACK: usize = 32;
-    /// Maximum number of filter taps per output pixel and axis. Must equal `MOST_TAPS` in
+    /// Maximum number of filter taps per output pixel and axis. Must equal `MAX_TAPS` in
     /// `kernels/jpeg.cu`.
-    pub const MOST_TAPS: usize = 64;
+    pub const MAX_TAPS: usize = 64;
     /// Maximum width of a region in pixels. Each column takes 4 bytes of the 48 KiB of shared
     /// memory. The remaining shared memory holds the weights of some rows.
-    pub const MOST_COLUMNS: u32 = 43 << 8;
+    pub const MAX_COLUMNS: u32 = 43 << 8;
 
     /// Returns the number of bytes that the filter weights and the resize record of one sample
     /// take, for outputs of `height` times `width` pixels. See `axis_of` in `kernels/jpeg.cu`.
     pub fn axes_bytes(height: usize, width: usize) -> usize {
-        let axis = |n: usize| (16 + n * (8 + Self::MOST_TAPS * 2)).next_multiple_of(16);
+        let axis = |n: usize| (16 + n * (8 + Self::MAX_TAPS * 2)).next_multiple_of(16);
         Self::BYTES + axis(height) + axis(width)
     }
 
@@ -136,19 +136,19 @@ impl DecodeOps {
     pub const TABLES_BYTES: usize = 42_288;
 
     /// Number of bytes in a line. The lines of a long segment are decoded in parallel. Must equal
-    /// `LINE` in `kernels/jpeg.cu`.
-    pub(crate) const LINE: usize = 128;
+    /// `LINE_BYTES` in `kernels/jpeg.cu`.
+    pub(crate) const LINE_BYTES: usize = 128;
 
-    /// Size in bytes from which a segment is split into lines. Must equal `WORTH` in
+    /// Size in bytes from which a segment is split into lines. Must equal `MIN_SPLIT_BYTES` in
     /// `kernels/jpeg.cu`.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
-    pub(crate) const WORTH: usize = 2048;
+    pub(crate) const MIN_SPLIT_BYTES: usize = 2048;
 
     /// Returns the number of bytes of scratch memory that the decoder states take: one per line of
     /// an arena of `arena` bytes, and one for the end. Each state takes 32 bytes, the size of
     /// `Start` in `kernels/jpeg.cu`.
     pub fn starts_bytes(arena: usize) -> usize {
-        (arena / Self::LINE + 1) * 32
+        (arena / Self::LINE_BYTES + 1) * 32
     }
 
     /// Returns whether the kernels support `plan`.
@@ -160,9 +160,9 @@ impl DecodeOps {
             && border
             && plan.interpolation == Interpolation::Bilinear
             && plan.antialias
-            && plan.region.width <= Self::MOST_COLUMNS
-            && taps(across, plan.target.width) <= Self::MOST_TAPS as f64
-            && taps(down, plan.target.height) <= Self::MOST_TAPS as f64
+            && plan.region.width <= Self::MAX_COLUMNS
+            && taps(across, plan.target.width) <= Self::MAX_TAPS as f64
+            && taps(down, plan.target.height) <= Self::MAX_TAPS as f64
     }
 
     /// Creates a record that decodes the window of an image that `grid` describes, and resizes it

@@ -30,10 +30,10 @@ const TILE: u32 = 128;
 const OVERLAP: u32 = 16;
 /// Number of threads per block of `jpeg_starts`. Must equal `SUMMERS` in `jpeg.cu`.
 const SUMMERS: u32 = 256;
-/// Maximum number of Huffman tables per sample. Must equal `MOST_TABLES` in `jpeg.cu`.
+/// Maximum number of Huffman tables per sample. Must equal `MAX_TABLES` in `jpeg.cu`.
 const TABLES: u32 = 4;
 /// Number of bytes per line.
-const LINE: usize = DecodeOps::LINE;
+const LINE_BYTES: usize = DecodeOps::LINE_BYTES;
 /// Maximum number of parts of a batch that are decoded at the same time. An image that synchronizes
 /// late offers little parallel work, so the device should decode images of other parts in the
 /// meantime.
@@ -89,14 +89,14 @@ pub struct DecodeAt {
     /// Whether any record is a copy of the record of a different sample, which is then decoded
     /// twice.
     pub copied: bool,
-    /// Width of the widest region in pixels, at most [`DecodeOps::MOST_COLUMNS`].
+    /// Width of the widest region in pixels, at most [`DecodeOps::MAX_COLUMNS`].
     pub columns: usize,
 }
 
 impl DecodeAt {
     /// Returns the number of parts to decode the batch in.
     fn parts(&self) -> usize {
-        let most = if self.longest >= DecodeOps::WORTH { MAX_PARTS } else { SHORT_PARTS };
+        let most = if self.longest >= DecodeOps::MIN_SPLIT_BYTES { MAX_PARTS } else { SHORT_PARTS };
         self.parts_within(most.min(self.count / MIN_PART_SAMPLES))
     }
 
@@ -128,7 +128,7 @@ impl DecodeAt {
         let DecodeAt { ops, arena, coefficients, planes, axes, tables, starts, faults, out, columns, .. } = *self;
         let offsets = [ops, arena, coefficients, planes, axes, tables, starts, faults, out];
         assert!(offsets.iter().all(|at| at.is_multiple_of(16)), "device offsets {offsets:?} are not multiples of 16");
-        assert!(columns <= DecodeOps::MOST_COLUMNS as usize, "region of {columns} columns");
+        assert!(columns <= DecodeOps::MAX_COLUMNS as usize, "region of {columns} columns");
     }
 
     /// Returns the addresses in `memory`, for outputs of `height` times `width` pixels.
@@ -326,7 +326,7 @@ impl Decode {
         let (samples, count_of_part) = ([samples.end as u32, samples.start as u32], samples.len());
         // Twice the mean number of lines per image. If an image has more, the thread blocks loop
         // over them.
-        let lines = 2 * at.arena_bytes / count / LINE;
+        let lines = 2 * at.arena_bytes / count / LINE_BYTES;
         let kept = (blocks / count).div_ceil(BLOCK as usize).clamp(1, 256);
         macro_rules! queue {
             ($kernel:ident, $blocks:expr, $block:expr, $shared:expr, $($parameter:expr),*) => {{
@@ -375,11 +375,15 @@ mod tests {
 
     #[test]
     fn a_batch_with_a_copy_is_one_part() {
-        let long = DecodeAt { longest: DecodeOps::WORTH, ..DecodeAt::default() };
+        let long = DecodeAt { longest: DecodeOps::MIN_SPLIT_BYTES, ..DecodeAt::default() };
         for (count, parts) in [(0, 1), (1, 1), (127, 1), (128, 2), (255, 3), (256, 4), (4096, 4)] {
             let at = DecodeAt { count, ..long };
             assert_eq!(at.parts(), parts, "{count} samples");
-            assert_eq!(DecodeAt { longest: DecodeOps::WORTH - 1, ..at }.parts(), parts.min(2), "{count} samples");
+            assert_eq!(
+                DecodeAt { longest: DecodeOps::MIN_SPLIT_BYTES - 1, ..at }.parts(),
+                parts.min(2),
+                "{count} samples"
+            );
             // Tests may request parts that contain only a few samples.
             assert_eq!(at.parts_within(9), count.clamp(1, MAX_PARTS));
             let copied = DecodeAt { copied: true, ..at };
@@ -404,18 +408,18 @@ mod tests {
             assert_eq!(text.matches('{').count(), text.matches('}').count(), "{name} is cut at its end");
         }
         let source = include_str!("kernels/jpeg.cu");
-        assert!(source.contains(&format!("enum {{ MOST_TAPS = {} }};", DecodeOps::MOST_TAPS)));
+        assert!(source.contains(&format!("enum {{ MAX_TAPS = {} }};", DecodeOps::MAX_TAPS)));
         assert!(source.contains(&format!("enum {{ ROWS = {ROWS} }};")));
         assert!(source.contains(&format!("__launch_bounds__({BLOCK})")));
         assert!(source.contains(&format!("enum {{ TILE = {TILE}, OVERLAP = {OVERLAP}, ")));
         assert!(source.contains(&format!("enum {{ SUMMERS = {SUMMERS} }};")));
-        assert!(source.contains(&format!("enum {{ LINE = {LINE} }};")));
-        assert!(source.contains(&format!(", WORTH = {} }};", DecodeOps::WORTH)));
-        assert!(source.contains(&format!("enum {{ MOST_TABLES = {TABLES}, ")));
+        assert!(source.contains(&format!("enum {{ LINE_BYTES = {LINE_BYTES} }};")));
+        assert!(source.contains(&format!(", MIN_SPLIT_BYTES = {} }};", DecodeOps::MIN_SPLIT_BYTES)));
+        assert!(source.contains(&format!("enum {{ MAX_TABLES = {TABLES}, ")));
         assert!(source.contains(&format!("static_assert(sizeof(Built) == {},", DecodeOps::TABLES_BYTES)));
         assert_eq!(DecodeOps::axes_bytes(1, 3), 256 + 160 + 432);
         // A `Strip` and the widest row must fit into shared memory together.
-        let strip = 8 + ROWS * (8 + 8 * DecodeOps::MOST_TAPS);
-        assert!((DecodeOps::MOST_COLUMNS as usize + 6) * 4 + 16 + strip.next_multiple_of(16) <= 48 << 10);
+        let strip = 8 + ROWS * (8 + 8 * DecodeOps::MAX_TAPS);
+        assert!((DecodeOps::MAX_COLUMNS as usize + 6) * 4 + 16 + strip.next_multiple_of(16) <= 48 << 10);
     }
 }

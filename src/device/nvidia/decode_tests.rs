@@ -333,7 +333,7 @@ fn images_of_12_48_and_96_megapixels_equal_the_hosts() {
     let kernels = Decode::load(&context, size).unwrap();
     for ((width, height), sampling) in [((4000, 3000), (2, 2)), ((8000, 6000), (1, 1)), ((12000, 8000), (2, 1))] {
         let mut batch = Coded::new(size);
-        let (wide, high) = (width.min(DecodeOps::MOST_COLUMNS), height);
+        let (wide, high) = (width.min(DecodeOps::MAX_COLUMNS), height);
         let regions = [
             Rect::new(0, 0, wide, high),
             Rect::new(width - 2001, height - 1501, 2001, 1501),

@@ -7,7 +7,7 @@ use crate::sampler::Changes;
 use crate::source::BatchIndex;
 
 /// Maximum number of batches before a change.
-const MOST_AFTER: u64 = 1 << 24;
+const MAX_AFTER: u64 = 1 << 24;
 
 impl<B> Batches<B> {
     /// Changes the proportions of a [mixture](crate::Loader::mixture) during the run, for example
@@ -84,8 +84,8 @@ impl<B> Batches<B> {
                  remove mosaic and copy_paste"
             )));
         }
-        if after > MOST_AFTER {
-            return Err(Error::config(format!("{call}: after {after} batches; the maximum is {MOST_AFTER}")));
+        if after > MAX_AFTER {
+            return Err(Error::config(format!("{call}: after {after} batches; the maximum is {MAX_AFTER}")));
         }
         let (now, batch) = (changes.now(), schedule.global_batch());
         let first = self.first_batch_after(after)?;

@@ -10,7 +10,7 @@
 //! pause from lowering the rate of a window, the longest gap between two reads of the window is not
 //! counted.
 
-use crate::engine::state::MOST_READERS;
+use crate::engine::state::MAX_READERS;
 
 /// Initial number of readers. It is enough to saturate disks (`benches/RESULTS.md`).
 pub(super) const FIRST_READERS: usize = 32;
@@ -84,7 +84,7 @@ impl Depth {
         let starved = 4 * self.waiting >= 3 * self.samples;
         (self.since, self.longest, self.samples, self.waiting) = (now, 0, 0, 0);
         let (phase, readers) = match self.phase {
-            Phase::Resting(0) if starved && 2 * self.readers <= MOST_READERS => {
+            Phase::Resting(0) if starved && 2 * self.readers <= MAX_READERS => {
                 (Phase::Starting(rate), 2 * self.readers)
             }
             Phase::Resting(windows) => (Phase::Resting(windows.saturating_sub(1)), self.readers),

@@ -22,5 +22,5 @@ pub(crate) use balance::Balance;
 pub use balance::DecodeOn;
 pub use memory::MemoryPlan;
 pub(crate) use scratch::{Scratch, ScratchPlan, Share};
-pub(crate) use slots::{Bounds, MOST_WORKERS, Settings};
+pub(crate) use slots::{Bounds, MAX_WORKERS, Settings};
 pub(crate) use tune::Tuner;

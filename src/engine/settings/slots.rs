@@ -15,7 +15,7 @@ use super::priority;
 /// Maximum number of workers: the core count of the largest machines. Starting and ending a pool of
 /// this size takes a second, because its threads search each other's queues for work. To wait for
 /// slow storage, readers are added, not workers.
-pub(crate) const MOST_WORKERS: usize = 768;
+pub(crate) const MAX_WORKERS: usize = 768;
 
 /// The range of a setting. If the user sets a value, both limits are that value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,5 +22,5 @@ pub(crate) use handle::Shared;
 pub(crate) use length::{batches, some_batches};
 pub(crate) use process::check_process;
 pub use resume::Checkpoint;
-pub(crate) use run::{MOST_READERS, Run};
+pub(crate) use run::{MAX_READERS, Run};
 pub use sample_errors::{OnError, SampleError};

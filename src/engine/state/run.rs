@@ -11,7 +11,7 @@ use crate::source::CancelToken;
 use crate::trace::Counters;
 
 /// Maximum number of reader threads, enough for 10,000 reads per second if each takes 50 ms.
-pub(crate) const MOST_READERS: usize = 512;
+pub(crate) const MAX_READERS: usize = 512;
 
 /// State that all threads of a loader share: the current run, the counters and the settings.
 pub(crate) struct Run {
@@ -41,7 +41,7 @@ impl Run {
         balance: Balance,
         fields: Vec<String>,
     ) -> Result<Self> {
-        let counters = Counters::new(settings.workers, MOST_READERS, fields);
+        let counters = Counters::new(settings.workers, MAX_READERS, fields);
         let counters = Arc::new(counters.map_err(|e| e.settled(&format!("{} workers", settings.workers)))?);
         let wanted = Arc::new(AtomicU64::new(0));
         let now = wanted.clone();

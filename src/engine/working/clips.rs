@@ -92,7 +92,7 @@ impl<'a> PartFiller<'a> {
             }
             opened.push(encoded);
         }
-        self.make_room_for(&opened, taken.memory, shot, used);
+        self.free_frame_buffers(&opened, taken.memory, shot, used);
         let buffers = &mut self.pixels[used..];
         let jobs = opened.into_iter().zip(buffers.iter_mut());
         let mut jobs: ArrayVec<Job<'_>, MAX_GROUP> =

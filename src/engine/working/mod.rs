@@ -7,11 +7,12 @@
 //! 2. `outcome`: a full slot, or the end of the run.
 //! 3. `meter`: measures how long a worker spends in each stage.
 //! 4. `worker`: a worker and its buffers. `filler`: turns the samples of a part into rows of the
-//!    batch. `clips`: decodes the frames of clips. `room`: the memory of the buffers. `copier`:
+//!    batch. `clips`: decodes the frames of clips. `buffers`: the memory of the buffers. `copier`:
 //!    copies samples that are arrays in memory.
 //! 5. `pool`: the worker threads. `queue`: the queue of parts, and the pool tasks that process it.
 //! 6. `coordinator`: assigns samples to free slots, and splits the slots into parts.
 
+mod buffers;
 mod clips;
 mod coordinator;
 mod copier;
@@ -20,7 +21,6 @@ mod meter;
 mod outcome;
 mod pool;
 mod queue;
-mod room;
 mod task;
 mod worker;
 

@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use arrayvec::ArrayVec;
 
+use super::buffers::fitting;
 use super::copier;
 use super::filler::{Leave, PartFiller};
 use super::meter::Meter;
-use super::room::fitting;
 use super::task::{Redecode, Task};
 use crate::batch::{Full, Part};
 use crate::decode::{self, Bitstream, MAX_GROUP, MAX_IMAGES, MAX_PLANNED, Pixels, Rect};
@@ -254,7 +254,7 @@ impl Worker {
         while !group.samples.is_empty() {
             let all = group.samples.iter().fold(0, |sum: usize, taken| sum.saturating_add(taken.memory));
             if all <= share.decode {
-                filler.make_room(&group.samples);
+                filler.free_buffers(&group.samples);
                 filler.process(group);
                 break;
             }
@@ -275,7 +275,7 @@ impl Worker {
             // If nothing was reserved from the shared pool, these samples and the buffers still
             // held from earlier images must fit into the worker's own quota.
             if hold.is_none() {
-                filler.make_room(&group.samples[..count]);
+                filler.free_buffers(&group.samples[..count]);
             }
             filler.process(group.split(count));
             if first > share.decode {

@@ -12,10 +12,10 @@ use super::wide::{ROUND, level, wide};
 use crate::transform::{ImageMut, record};
 
 /// Maximum radius of the kernel in pixels.
-pub(super) const MOST_RADIUS: u32 = 31;
+pub(super) const MAX_RADIUS: u32 = 31;
 
 /// Maximum size of the kernel in pixels.
-const MAX_TAPS: usize = 2 * MOST_RADIUS as usize + 1;
+const MAX_TAPS: usize = 2 * MAX_RADIUS as usize + 1;
 
 /// Number of sums that are computed together. They fit into the vector registers.
 const BLOCK: usize = 32;
@@ -41,8 +41,8 @@ impl Blur {
     /// Returns the weights at the distances 0, 1, and so on from the center. The sum over the whole
     /// kernel is 1. The weights are computed from products and sums only, so that host and device
     /// compute identical doubles.
-    pub(super) fn weights(&self) -> [f32; MOST_RADIUS as usize + 1] {
-        let mut weights = [0.0; MOST_RADIUS as usize + 1];
+    pub(super) fn weights(&self) -> [f32; MAX_RADIUS as usize + 1] {
+        let mut weights = [0.0; MAX_RADIUS as usize + 1];
         let (mut weight, mut ratio, mut sum) = (1.0, self.near, 0.0);
         for (distance, to) in weights[..=self.radius as usize].iter_mut().enumerate() {
             *to = weight;
@@ -146,8 +146,8 @@ row! {
     probability 1.0;
     refuse |of| {
         let (kernel, (low, high)) = (of.kernel, of.sigma);
-        if kernel % 2 == 0 || kernel > 2 * MOST_RADIUS + 1 {
-            return Some(format!("a kernel of {kernel} pixels: expected an odd number up to {}", 2 * MOST_RADIUS + 1));
+        if kernel % 2 == 0 || kernel > 2 * MAX_RADIUS + 1 {
+            return Some(format!("a kernel of {kernel} pixels: expected an odd number up to {}", 2 * MAX_RADIUS + 1));
         }
         let possible = 0.0 < low && low <= high && high.is_finite();
         (!possible).then(|| format!("sigma of {low} to {high}: expected 0 < low <= high"))

@@ -102,7 +102,7 @@ pub(super) fn download(
         set.wait(|| try_exclusive(&filling))?;
         // Another process may have downloaded the files while this process was waiting.
         if !set.is_complete().map_err(failed)? {
-            make_room(folder, limit, &set)?;
+            free_buffers(folder, limit, &set)?;
             shrink();
             set.fill(read)?;
         }
@@ -142,7 +142,7 @@ fn bytes(objects: &[Object]) -> u64 {
 
 /// Removes datasets that no process is using, beginning with the oldest, until `set` fits within
 /// `limit`. Then adds the size of `set` to the total.
-fn make_room(folder: &Folder, limit: u64, set: &Set<'_>) -> Result<()> {
+fn free_buffers(folder: &Folder, limit: u64, set: &Set<'_>) -> Result<()> {
     let files = folder.path.join(FILES);
     let failed = |e: io::Error| Error::io(&files, &e);
     let room = lock_file(&files.join("room.lock")).map_err(failed)?;

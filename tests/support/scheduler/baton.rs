@@ -9,11 +9,11 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
 use super::functions::real_futex;
-use super::schedule::{MOST, On, Schedule, State, Step, next_random};
+use super::schedule::{MAX_THREADS, On, Schedule, State, Step, next_random};
 
 thread_local! {
-    /// Index of this thread in the schedule, or `MOST` if the schedule does not control it.
-    pub(super) static ME: Cell<usize> = const { Cell::new(MOST) };
+    /// Index of this thread in the schedule, or `MAX_THREADS` if the schedule does not control it.
+    pub(super) static ME: Cell<usize> = const { Cell::new(MAX_THREADS) };
     /// Whether this thread is currently executing the scheduler itself.
     pub(super) static INSIDE: Cell<bool> = const { Cell::new(false) };
     /// Number of rounds of thread-local destructors that have begun on this thread.
@@ -22,7 +22,7 @@ thread_local! {
 
 /// Returns the index of the calling thread, if the schedule controls it.
 pub(super) fn managed() -> Option<usize> {
-    Some(ME.get()).filter(|me| *me < MOST && !INSIDE.get())
+    Some(ME.get()).filter(|me| *me < MAX_THREADS && !INSIDE.get())
 }
 
 /// Runs `body` without any scheduling points.
@@ -48,7 +48,7 @@ pub(super) static ON: AtomicBool = AtomicBool::new(false);
 /// Whether the schedule has failed, so its threads must print their backtraces.
 pub(super) static FAILED: AtomicBool = AtomicBool::new(false);
 /// One futex word per thread.
-pub(super) static BATONS: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
+pub(super) static BATONS: [AtomicU32; MAX_THREADS] = [const { AtomicU32::new(0) }; MAX_THREADS];
 /// Key of a thread-local value that is destroyed after all other thread-local values.
 pub(super) static LAST: AtomicU32 = AtomicU32::new(0);
 

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use super::baton::{Held, LAST, ME, ON, SCHEDULE, exit, inside, wait};
 use super::functions::{end_key, pthread_join};
-use super::schedule::{Covered, MOST, On, Schedule, State};
+use super::schedule::{Covered, MAX_THREADS, On, Schedule, State};
 
 /// Number of schedules per process.
 const TOGETHER: u64 = 50;
@@ -36,7 +36,7 @@ fn run(seed: u64, body: impl FnOnce()) -> Covered {
         unsafe { pthread_join(handle, ptr::null_mut()) };
     }
     ON.store(false, SeqCst);
-    ME.set(MOST);
+    ME.set(MAX_THREADS);
     Held::new().covered
 }
 

@@ -10,7 +10,7 @@ use super::baton::{
     Held, INSIDE, LAST, ME, ON, ROUNDS, await_baton, hand_over, inside, managed, pass_baton, sleep, step,
     step_after_waking, wait,
 };
-use super::schedule::{MOST, On, PAGE, Stack, State, Step, next_random};
+use super::schedule::{MAX_THREADS, On, PAGE, Stack, State, Step, next_random};
 
 /// Number of cores that the library sees.
 pub(super) const CORES: usize = 2;
@@ -324,7 +324,7 @@ pub(super) extern "C" fn end(value: *mut c_void) {
         unsafe { libc::pthread_setspecific(LAST.load(SeqCst), value) };
         return;
     }
-    let me = ME.replace(MOST);
+    let me = ME.replace(MAX_THREADS);
     INSIDE.set(true);
     let next = {
         let mut schedule = Held::new();

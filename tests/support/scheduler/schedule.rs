@@ -11,11 +11,11 @@ use std::sync::atomic::Ordering::SeqCst;
 use super::baton::{FAILED, ME, Raw, report};
 
 /// Maximum number of threads in a schedule.
-pub(super) const MOST: usize = 1024;
+pub(super) const MAX_THREADS: usize = 1024;
 
 /// Virtual time in nanoseconds after which a schedule fails, because its threads apparently wait
 /// for each other.
-pub(super) const PATIENCE: u64 = 1_000_000_000_000;
+pub(super) const TIME_LIMIT: u64 = 1_000_000_000_000;
 
 /// Number of steps after which a schedule is considered endless.
 pub(super) const STEPS: u64 = 20_000_000;
@@ -159,7 +159,7 @@ impl Schedule {
             more: true,
             random,
             now: 1_000_000_000,
-            threads: Vec::with_capacity(MOST),
+            threads: Vec::with_capacity(MAX_THREADS),
             stacks: Vec::new(),
             lowest: u64::MAX / 2,
             covered: Covered::default(),
@@ -171,7 +171,7 @@ impl Schedule {
     }
 
     pub(super) fn add(&mut self) -> usize {
-        assert!(self.threads.len() < MOST, "a schedule starts more than {MOST} threads");
+        assert!(self.threads.len() < MAX_THREADS, "a schedule starts more than {MAX_THREADS} threads");
         let priority = u64::MAX / 2 + next_random(&mut self.random) / 2;
         let (state, handle, stack) = (State::Ready, None, None);
         let thread = Thread { state, timed_out: false, rare: 0, handle, stack, priority, ran: 0, waits: 0 };
@@ -202,7 +202,7 @@ impl Schedule {
         };
         let Some(first) = self.threads.iter().filter_map(deadline).min() else { return false };
         self.now = self.now.max(first + self.late);
-        if self.now > PATIENCE {
+        if self.now > TIME_LIMIT {
             self.fail("makes no progress");
         }
         let now = self.now;

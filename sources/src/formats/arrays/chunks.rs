@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::filters::Filter;
 use crate::error::{Error, Result};
-use crate::medium::HeldFile;
+use crate::storage::OpenFile;
 use crate::values::grants::{Grants, Keeps};
 use crate::values::lru_cache::Recent;
 
@@ -147,7 +147,7 @@ impl Chunks {
     ///
     /// # Errors
     /// If a chunk is damaged or cannot be read.
-    pub(super) fn read(&self, files: &[Arc<HeldFile>], index: usize, to: &mut [u8]) -> Result<()> {
+    pub(super) fn read(&self, files: &[Arc<OpenFile>], index: usize, to: &mut [u8]) -> Result<()> {
         let (dims, sides, grid) = (&self.shape[1..], &self.sides[1..], &self.grid[1..]);
         let (first, inside) = (index / self.sides[0], index % self.sides[0]);
         let cells: usize = grid.iter().product();
@@ -174,7 +174,7 @@ impl Chunks {
     }
 
     /// Returns decoded chunk `index`, from the cache if possible.
-    fn chunk(&self, files: &[Arc<HeldFile>], index: usize) -> Result<Arc<Vec<u8>>> {
+    fn chunk(&self, files: &[Arc<OpenFile>], index: usize) -> Result<Arc<Vec<u8>>> {
         let cached = self.cache.chunks().get(index).cloned();
         if let Some(chunk) = cached {
             return Ok(chunk);

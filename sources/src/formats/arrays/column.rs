@@ -9,7 +9,7 @@ use super::chunks::{ChunkCache, Chunks};
 use crate::error::{Error, Result};
 #[cfg(feature = "hdf5")]
 use crate::machine::bytes::room;
-use crate::medium::{HeldFile, Part};
+use crate::storage::{OpenFile, RowBytes};
 use crate::values::elements::Dtype;
 use crate::values::record::Found;
 
@@ -143,11 +143,11 @@ impl Column {
     /// If `index` is not less than [`len`](Column::len).
     pub(super) fn get<'a>(
         &'a self,
-        files: &'a [Arc<HeldFile>],
+        files: &'a [Arc<OpenFile>],
         index: usize,
         read: Option<u64>,
         page: &mut Vec<u8>,
-    ) -> Result<Part<'a>> {
+    ) -> Result<RowBytes<'a>> {
         let sample_size = self.sample_size();
         let stored: &'a [u8] = match &self.storage {
             Storage::Memory(bytes) => &bytes[index * sample_size..][..sample_size],
@@ -160,27 +160,27 @@ impl Column {
                     true => page.extend_from_slice(&stored),
                     false => self.dtype.convert(&stored, page),
                 }
-                return Ok(Part::since(start, page));
+                return Ok(RowBytes::since(start, page));
             }
             Storage::File { file_index, offset } => {
                 let (file, at) = (&files[*file_index], offset + index as u64 * sample_size as u64);
                 match file.part(read, at..at + sample_size as u64, page).map_err(|e| e.at_path(&file.path))? {
-                    Part::Borrowed(bytes) => bytes,
-                    Part::Page(range) if self.dtype.is_native() => return Ok(Part::Page(range)),
-                    Part::Page(range) => {
+                    RowBytes::Borrowed(bytes) => bytes,
+                    RowBytes::Page(range) if self.dtype.is_native() => return Ok(RowBytes::Page(range)),
+                    RowBytes::Page(range) => {
                         let stored = page.split_off(range.start);
                         self.dtype.convert(&stored, page);
-                        return Ok(Part::since(range.start, page));
+                        return Ok(RowBytes::since(range.start, page));
                     }
                 }
             }
         };
         if self.dtype.is_native() {
-            return Ok(Part::Borrowed(stored));
+            return Ok(RowBytes::Borrowed(stored));
         }
         let start = page.len();
         self.dtype.convert(stored, page);
-        Ok(Part::since(start, page))
+        Ok(RowBytes::since(start, page))
     }
 }
 
@@ -191,7 +191,7 @@ impl Column {
     /// If the value is damaged or cannot be read.
     pub(super) fn value<'a>(
         &'a self,
-        files: &'a [Arc<HeldFile>],
+        files: &'a [Arc<OpenFile>],
         index: usize,
         page: &mut Vec<u8>,
     ) -> Result<Found<'a>> {
@@ -213,12 +213,12 @@ impl Heap {
     ///
     /// # Errors
     /// If the reference or the heap is damaged.
-    pub(super) fn get<'a>(self, file: &'a HeldFile, reference: &[u8], page: &mut Vec<u8>) -> Result<Part<'a>> {
+    pub(super) fn get<'a>(self, file: &'a OpenFile, reference: &[u8], page: &mut Vec<u8>) -> Result<RowBytes<'a>> {
         let damaged = |what: &str| Error::in_source(format!("a variable-length value is damaged: {what}"));
         let [len, index] = [0, 12].map(|at| u32::from_le_bytes(*reference[at..].first_chunk().expect("16 bytes")));
         let address = u64::from_le_bytes(*reference[4..].first_chunk().expect("16 bytes"));
         if len == 0 {
-            return Ok(Part::Borrowed(&[]));
+            return Ok(RowBytes::Borrowed(&[]));
         }
         let start = self.base.checked_add(address).ok_or_else(|| damaged("its heap address is outside the file"))?;
         let mut scratch = Vec::new();

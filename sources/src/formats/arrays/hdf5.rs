@@ -10,7 +10,7 @@ use super::chunks::Chunks;
 use super::column::{Choose, Column, Heap, Storage};
 use super::filters::Filter;
 use crate::error::{Error, Result};
-use crate::medium::HeldFile;
+use crate::storage::OpenFile;
 use crate::values::elements::Dtype;
 
 /// Maximum depth of nested groups.
@@ -21,7 +21,7 @@ const MAX_ARRAYS: usize = 4096;
 const MAX_METADATA: usize = 256 << 20;
 
 /// Gives `hdf5_pure` access to a file, for reading its metadata.
-struct Metadata(Arc<HeldFile>);
+struct Metadata(Arc<OpenFile>);
 
 impl Source for Metadata {
     fn len(&self) -> u64 {
@@ -48,12 +48,12 @@ impl Source for Metadata {
 ///
 /// # Errors
 /// If the file is damaged, or if an array is stored in an unsupported way.
-pub(super) fn columns(file: &Arc<HeldFile>, file_index: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
+pub(super) fn columns(file: &Arc<OpenFile>, file_index: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
     let parsed = catch_unwind(AssertUnwindSafe(|| find(file, file_index, choose)));
     parsed.unwrap_or_else(|_| Err(Error::in_source("HDF5: the file is damaged")))
 }
 
-fn find(file: &Arc<HeldFile>, file_index: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
+fn find(file: &Arc<OpenFile>, file_index: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
     let opened = File::from_source(Metadata(file.clone())).map_err(library_error)?;
     let (whole, len) = (opened.superblock().eof_address, file.len());
     if whole > len {

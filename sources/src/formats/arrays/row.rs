@@ -4,9 +4,9 @@ use std::path::Path;
 
 use crate::error::Result;
 use crate::format;
-use crate::medium::download::Companions;
-use crate::medium::tree::Tree;
 use crate::options::{DataFormat, with_feature};
+use crate::storage::download::Companions;
+use crate::storage::tree::Tree;
 
 pub(crate) const NPY: DataFormat = DataFormat {
     is_folder: is_npy_folder,

@@ -15,14 +15,14 @@ use super::hdf5;
 use super::{numpy, safetensors, splits, torch};
 use crate::error::{Error, Result};
 use crate::machine::file::{has_extension, is_folder};
-use crate::medium::ahead::{Parts, Remote, ahead_of, wide};
-use crate::medium::{At, HeldFile, Part, are_unchanged};
 #[cfg(feature = "hdf5")]
 use crate::model::BatchIndex;
 use crate::model::{Lookahead, Prefetcher, Sample, Source};
 use crate::options::Options;
 use crate::options::Wanted;
 use crate::stats::NetworkStats;
+use crate::storage::ahead::{Parts, Remote, ahead_of, wide};
+use crate::storage::{DatasetLocation, OpenFile, RowBytes, are_unchanged};
 #[cfg(feature = "hdf5")]
 use crate::values::grants::Grant;
 use crate::values::pixels;
@@ -70,7 +70,7 @@ use crate::values::record::{Found, Named, Rows, Survey, is_label};
 /// are not numbers. The pickle in a `.pt` file never executes code: if it contains any object other
 /// than a tensor or a list of integers, opening fails with an error that names the object's type.
 pub struct Arrays {
-    files: Vec<Arc<HeldFile>>,
+    files: Vec<Arc<OpenFile>>,
     columns: Arc<[Column]>,
     rows: Rows,
     /// Index of the label column.
@@ -122,21 +122,21 @@ impl Arrays {
     /// splits, or if an array has an unsupported element type or memory order.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        Self::with(&At::here(path), kind_of(path)?, &Options::default())
+        Self::with(&DatasetLocation::here(path), kind_of(path)?, &Options::default())
     }
 
     /// Opens arrays in the format `kind`: `npy`, `npz`, `safetensors`, `torch` or `hdf5`.
-    pub(crate) fn with(at: &At, kind: &'static str, options: &Options) -> Result<Self> {
+    pub(crate) fn with(location: &DatasetLocation, kind: &'static str, options: &Options) -> Result<Self> {
         let wanted = options.wanted();
-        let choose = |names: &[String]| select(names, at.part.as_deref(), &wanted);
-        let (files, columns) = load(at, kind, &choose).map_err(|e| e.at_path(&at.path))?;
-        Self::from_columns(&at.path, kind, wanted, files, columns, options)
+        let choose = |names: &[String]| select(names, location.part.as_deref(), &wanted);
+        let (files, columns) = load(location, kind, &choose).map_err(|e| e.at_path(&location.path))?;
+        Self::from_columns(&location.path, kind, wanted, files, columns, options)
     }
 
     /// Opens the arrays in `bytes`, the content of a file.
     #[cfg(test)]
     pub(super) fn in_memory(bytes: Vec<u8>, kind: &'static str, part: Option<&str>) -> Result<Self> {
-        let file = Arc::new(HeldFile::in_memory("memory".into(), bytes));
+        let file = Arc::new(OpenFile::in_memory("memory".into(), bytes));
         let choose = |names: &[String]| select(names, part, &Wanted::default());
         let columns = columns(&file, kind, "x", &choose)?;
         Self::from_columns(Path::new("memory"), kind, Wanted::default(), vec![file], columns, &Options::default())
@@ -146,7 +146,7 @@ impl Arrays {
         path: &Path,
         kind: &'static str,
         mut wanted: Wanted,
-        files: Vec<Arc<HeldFile>>,
+        files: Vec<Arc<OpenFile>>,
         columns: Vec<Column>,
         options: &Options,
     ) -> Result<Self> {
@@ -247,13 +247,13 @@ fn select(names: &[String], part: Option<&str>, wanted: &Wanted) -> Result<Vec<(
 }
 
 /// Opens the files, and finds the arrays in them.
-fn load(at: &At, kind: &str, choose: Choose<'_>) -> Result<(Vec<Arc<HeldFile>>, Vec<Column>)> {
-    let (path, medium) = (&*at.path, at.medium.clone());
+fn load(location: &DatasetLocation, kind: &str, choose: Choose<'_>) -> Result<(Vec<Arc<OpenFile>>, Vec<Column>)> {
+    let (path, storage) = (&*location.path, location.storage.clone());
     let is_npy = |name: &str| has_extension(name, "npy");
     if kind == "npy" {
-        let is_folder = if medium.is_store() { !path.to_str().is_some_and(is_npy) } else { is_folder(path)? };
-        let medium = if is_folder { medium.listed(path) } else { medium };
-        let paths = if is_folder { medium.files_in(path, is_npy)? } else { vec![path.to_owned()] };
+        let is_folder = if storage.is_store() { !path.to_str().is_some_and(is_npy) } else { is_folder(path)? };
+        let storage = if is_folder { storage.listed(path) } else { storage };
+        let paths = if is_folder { storage.files_in(path, is_npy)? } else { vec![path.to_owned()] };
         if paths.is_empty() {
             return Err(Error::in_source("the folder contains no .npy files"));
         }
@@ -263,19 +263,19 @@ fn load(at: &At, kind: &str, choose: Choose<'_>) -> Result<(Vec<Arc<HeldFile>>, 
         let chosen = if is_folder { choose(&names)? } else { vec![(0, names[0].clone())] };
         let (mut files, mut columns) = (Vec::new(), Vec::new());
         for (index, name) in chosen {
-            let file = Arc::new(medium.open(&paths[index])?);
+            let file = Arc::new(storage.open(&paths[index])?);
             columns.push(numpy::npy(&*file, name, files.len()).map_err(|e| e.at_path(&paths[index]))?);
             files.push(file);
         }
         return Ok((files, columns));
     }
-    let file = Arc::new(medium.open(path)?);
+    let file = Arc::new(storage.open(path)?);
     let columns = columns(&file, kind, "", choose)?;
     Ok((vec![file], columns))
 }
 
 /// Returns the arrays in one file. If it is an `.npy` file, its array is called `name`.
-fn columns(file: &Arc<HeldFile>, kind: &str, name: &str, choose: Choose<'_>) -> Result<Vec<Column>> {
+fn columns(file: &Arc<OpenFile>, kind: &str, name: &str, choose: Choose<'_>) -> Result<Vec<Column>> {
     let bytes = &**file;
     match kind {
         "npy" => Ok(vec![numpy::npy(bytes, name.to_owned(), 0)?]),
@@ -322,7 +322,7 @@ fn check_columns(columns: &[Column]) -> Result<usize> {
 /// of the first cell's read in the loader's order.
 fn read_row<'a>(
     columns: impl IntoIterator<Item = &'a Column>,
-    files: &'a [Arc<HeldFile>],
+    files: &'a [Arc<OpenFile>],
     index: usize,
     first: Option<usize>,
     page: &mut Vec<u8>,
@@ -358,7 +358,7 @@ impl Source for Arrays {
         self.check_files()?;
         scratch.clear();
         write!(scratch, "{index}").expect("writing to a Vec succeeds");
-        let key = Part::Page(0..scratch.len());
+        let key = RowBytes::Page(0..scratch.len());
         let row = read_row(&*self.columns, &self.files, index, Some(index * self.columns.len()), scratch)
             .map_err(|e| e.at_path(&self.path))?;
         self.rows.sample(key, row, scratch).map_err(|e| e.at_path(&self.path))
@@ -403,7 +403,10 @@ impl Source for Arrays {
         scratch.clear();
         let row =
             read_row([&self.columns[label]], &self.files, index, None, scratch).map_err(|e| e.at_path(&self.path))?;
-        self.rows.sample(Part::Borrowed(b""), row, scratch).and_then(|s| s.label()).map_err(|e| e.at_path(&self.path))
+        self.rows
+            .sample(RowBytes::Borrowed(b""), row, scratch)
+            .and_then(|s| s.label())
+            .map_err(|e| e.at_path(&self.path))
     }
 
     fn path(&self, _index: usize) -> Option<PathBuf> {

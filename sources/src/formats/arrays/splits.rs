@@ -1,7 +1,7 @@
 //! Finds splits in array names, such as `train` in `train_images`.
 
 use crate::error::{Error, Result};
-use crate::medium::splits::usual;
+use crate::storage::splits::usual;
 
 /// Parses an array name such as `train_images` or `x_test`. Returns the split and the remaining
 /// name, or `None` if the name does not contain a split.

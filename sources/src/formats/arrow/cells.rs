@@ -10,9 +10,9 @@ use super::schema::{Field, Kind};
 use super::stream::Batch;
 use crate::error::{Error, Result, append};
 use crate::machine::bytes::room;
-use crate::medium::{HeldFile, Part};
 use crate::model::Value;
 use crate::model::value::{AXES, Element};
+use crate::storage::{OpenFile, RowBytes};
 use crate::values::record::Found;
 
 /// Maximum length of a nested value after conversion to JSON, in bytes. Lists may share elements,
@@ -130,7 +130,7 @@ impl Blocks {
 pub(super) struct Rows<'a, 'b> {
     /// Name of the current column, for error messages.
     pub(super) column: &'a str,
-    pub(super) file: &'a HeldFile,
+    pub(super) file: &'a OpenFile,
     pub(super) batch: &'a Batch,
     pub(super) blocks: &'b Blocks,
 }
@@ -163,7 +163,7 @@ impl<'a> Rows<'a, '_> {
             Form::Json => {
                 let start = scratch.len();
                 self.json(field, row, start, scratch)?;
-                Ok(Found::Json(Part::since(start, scratch)))
+                Ok(Found::Json(RowBytes::since(start, scratch)))
             }
         }
     }
@@ -178,7 +178,7 @@ impl<'a> Rows<'a, '_> {
             Kind::Bool | Kind::Half => {
                 let start = scratch.len();
                 let element = self.append_converted(field, row..row + 1, scratch)?;
-                Ok(Found::number(element, Part::since(start, scratch)))
+                Ok(Found::number(element, RowBytes::since(start, scratch)))
             }
             Kind::Bytes { large } | Kind::Text { large } => {
                 let (start, end) = self.value_range(field, large, row, self.batch.buffers[field.buffer + 2].1)?;
@@ -220,7 +220,7 @@ impl<'a> Rows<'a, '_> {
         let Kind::Number(element) = inner.kind else {
             let start = scratch.len();
             let element = self.append_converted(inner, range, scratch)?;
-            return Ok(Found::Numbers { element, shape, data: Part::since(start, scratch) });
+            return Ok(Found::Numbers { element, shape, data: RowBytes::since(start, scratch) });
         };
         let size = element.size() as u64;
         let data = self.take(inner.buffer + 1, range.start * size, (range.end - range.start) * size, scratch)?;
@@ -391,18 +391,18 @@ impl<'a> Rows<'a, '_> {
 
     /// Returns the `len` bytes at offset `at` of a buffer. Borrows them from the memory map, or
     /// reads them into `scratch`.
-    fn take(self, buffer: usize, at: u64, len: u64, scratch: &mut Vec<u8>) -> Result<Part<'a>> {
+    fn take(self, buffer: usize, at: u64, len: u64, scratch: &mut Vec<u8>) -> Result<RowBytes<'a>> {
         let at = self.file_offset(buffer, at, len)?;
         if len > MAX_SMALL {
             return self.file.part(None, at..at + len, scratch);
         }
         if let Some(map) = self.file.map() {
             self.with_bytes(at, len, |_| ())?;
-            return Ok(Part::Borrowed(&map[at as usize..][..len as usize]));
+            return Ok(RowBytes::Borrowed(&map[at as usize..][..len as usize]));
         }
         let start = scratch.len();
         self.with_bytes(at, len, |bytes| append(scratch, bytes))??;
-        Ok(Part::since(start, scratch))
+        Ok(RowBytes::since(start, scratch))
     }
 }
 

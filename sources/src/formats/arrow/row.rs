@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{Arrow, MAGIC};
-use crate::medium::download::Companions;
 use crate::options::DataFormat;
+use crate::storage::download::Companions;
 
 pub(crate) const ROW: DataFormat = DataFormat {
     is_folder: Arrow::is_saved,

@@ -9,12 +9,12 @@ use super::stream::{Batch, Stream};
 use crate::error::{Error, Result, push};
 use crate::machine::file::{self, is_below};
 use crate::machine::parallel::in_parallel;
-use crate::medium::splits;
-use crate::medium::tree::Tree;
-use crate::medium::{At, Files, HeldFile, of_files};
 use crate::model::value::Element;
 use crate::model::{Sample, Source};
 use crate::options::Options;
+use crate::storage::splits;
+use crate::storage::tree::Tree;
+use crate::storage::{DatasetLocation, Files, OpenFile, of_files};
 use crate::values::features::{Features, FileFeatures};
 use crate::values::record::{Column, Columns, Found, Holds, other_columns, sniffed};
 
@@ -116,14 +116,14 @@ impl Arrow {
     /// If a file is damaged, if the files have different columns, or if a folder contains several
     /// splits.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::with(&At::here(path.as_ref()), &Options::new())
+        Self::with(&DatasetLocation::here(path.as_ref()), &Options::new())
     }
 
     /// Like [`open`](Arrow::open), with options. `at.part` selects a split.
-    pub(crate) fn with(at: &At, options: &Options) -> Result<Self> {
-        let path = &*at.path;
-        let opened = in_parallel(&files(path, at.part.as_deref())?, |path| {
-            let (file, _) = HeldFile::open(path, options.mapped)?;
+    pub(crate) fn with(location: &DatasetLocation, options: &Options) -> Result<Self> {
+        let path = &*location.path;
+        let opened = in_parallel(&files(path, location.part.as_deref())?, |path| {
+            let (file, _) = OpenFile::open(path, options.mapped)?;
             let whole = 0..file.len();
             Ok((file, whole, None))
         })?;
@@ -139,7 +139,7 @@ impl Arrow {
     pub(crate) fn within(
         kind: &'static str,
         path: &Path,
-        files: Vec<(HeldFile, Range<u64>, Option<u64>)>,
+        files: Vec<(OpenFile, Range<u64>, Option<u64>)>,
         options: &Options,
     ) -> Result<Self> {
         let folder = if file::is_folder(path)? { path } else { path.parent().unwrap_or(Path::new("")) };

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use super::header::{Dtype, Field, Kind, u16_at, u64_at};
 use crate::error::{Error, Result};
-use crate::medium::Part;
 use crate::model::Numbers;
 use crate::model::value::Element;
+use crate::storage::RowBytes;
 use crate::values::items::{Layout, Places, widened};
 use crate::values::record::{Found, Holds};
 
@@ -125,17 +125,17 @@ impl Layout for BetonRows {
     fn find<'a>(&self, row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
         let field = &self.fields[column];
         let record = self.record(row, field);
-        let whole = Part::Borrowed(bytes);
+        let whole = RowBytes::Borrowed(bytes);
         let from_record = |made: &mut Vec<u8>, element| {
             let start = made.len();
             made.extend_from_slice(&record[..8]);
-            Found::number(element, Part::since(start, made))
+            Found::number(element, RowBytes::since(start, made))
         };
         Ok(match &field.kind {
             Kind::Int => from_record(made, Element::I64),
             Kind::Float => from_record(made, Element::F64),
             Kind::Bytes | Kind::Unsupported(_) => Found::Bytes(whole),
-            Kind::Json => Found::Json(Part::Borrowed(bytes.strip_suffix(b"\0").unwrap_or(bytes))),
+            Kind::Json => Found::Json(RowBytes::Borrowed(bytes.strip_suffix(b"\0").unwrap_or(bytes))),
             Kind::Array(Dtype::Half, shape) => widened(bytes, shape, made),
             Kind::Array(Dtype::Of(element), shape) => Found::array(*element, shape, whole),
             Kind::Image if record[0] == 0 => Found::Bytes(whole),
@@ -151,7 +151,7 @@ impl Layout for BetonRows {
                 let start = made.len();
                 Numbers::npy_header::<u8>(&[height, width, 3], made);
                 made.extend_from_slice(bytes);
-                Found::Bytes(Part::since(start, made))
+                Found::Bytes(RowBytes::since(start, made))
             }
             Kind::Image => {
                 return Err(Error::in_source(format!("image mode {}: expected 0 (JPEG) or 1 (raw)", record[0])));

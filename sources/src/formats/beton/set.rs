@@ -5,17 +5,17 @@ use std::sync::Arc;
 use super::header::{ALLOCATION, FIELD, Field, HEADER, Header, u64_at};
 use super::rows::BetonRows;
 use crate::error::{Error, Result, collected, copied};
-use crate::medium::{At, HeldFile};
 use crate::options::{Opened, Options};
+use crate::storage::{DatasetLocation, OpenFile};
 use crate::values::items::{Items, Rows, Samples};
 
 /// Opens a `.beton` file.
 ///
 /// # Errors
 /// If the file cannot be read, is damaged, or contains a field of an unsupported type.
-pub(crate) fn open(at: At, options: &Options) -> Opened {
-    let path = &*at.path;
-    let file = at.medium.open(path)?;
+pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
+    let path = &*location.path;
+    let file = location.storage.open(path)?;
     let (rows, spans) = read(&file).map_err(|e| e.at_path(path))?;
     let items = Items::new(vec![(file, Samples::Spans(spans))])?;
     Ok(Arc::new(Rows::new(path, items, rows, options)?))
@@ -25,7 +25,7 @@ type Spans = Vec<(u64, u64)>;
 
 /// Reads the fields, the records and the allocation table of a file. Returns them with the byte
 /// range of each sample's values.
-fn read(file: &HeldFile) -> Result<(BetonRows, Spans)> {
+fn read(file: &OpenFile) -> Result<(BetonRows, Spans)> {
     let (len, mut scratch) = (file.len(), Vec::new());
     let bytes = file.get(0, HEADER as u64, &mut scratch)?;
     let header = Header::parse(bytes, len)?;

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::machine::file;
 use crate::machine::slashes::slashed;
-use crate::medium::stored::Below;
 use crate::model::store::Stores;
+use crate::storage::stored::Below;
 use crate::values::annotated::below;
 
 /// Finds the folder that contains the image `name`, which the file `json` lists.

@@ -1,8 +1,8 @@
 //! The COCO format's entry in `DATA_FORMATS`.
 
 use crate::error::Result;
-use crate::medium::Around;
 use crate::options::{DataFormat, with_feature};
+use crate::storage::Siblings;
 
 /// Name of the annotation file that some exporters write into the image folder.
 pub(super) const COCO_JSON: &str = "_annotations.coco.json";
@@ -12,20 +12,20 @@ pub(crate) const ROW: DataFormat = DataFormat {
     annotates,
     ..DataFormat::new("coco", "a `.json` file, or a folder with `_annotations.coco.json`", &["json"], |at, options| {
         with_feature!("annotations", "a COCO dataset", at, options => {
-            let in_folder = match at.medium.is_store() {
+            let in_folder = match at.storage.is_store() {
                 true => !at.url().ends_with(".json"),
                 false => at.tree().has_file(COCO_JSON)?,
             };
             match in_folder {
-                true => super::Coco::with(&at.medium, &at.medium.join(&at.path, COCO_JSON), Some(&at.path), options)?,
-                false => super::Coco::with(&at.medium, &at.path, None, options)?,
+                true => super::Coco::with(&at.storage, &at.storage.join(&at.path, COCO_JSON), Some(&at.path), options)?,
+                false => super::Coco::with(&at.storage, &at.path, None, options)?,
             }
         })
     })
 };
 
 /// Returns a hint if the opened image folder looks like part of a COCO dataset.
-fn annotates(around: &Around<'_>) -> Result<Option<String>> {
+fn annotates(around: &Siblings<'_>) -> Result<Option<String>> {
     let open = |json: &str| Ok(Some(format!("a COCO dataset: open its annotations, such as {json:?}")));
     if let Some(json) = around.file(&["json"], is_coco)? {
         return open(json);

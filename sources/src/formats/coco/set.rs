@@ -11,10 +11,10 @@ use super::json::{self, Id, Object};
 use crate::error::{Error, Result, collected, counted, reserve, reserved};
 use crate::format::Format;
 use crate::machine::slashes::root;
-use crate::medium::stored::{Below, Stored, of_stored};
-use crate::medium::{HeldFile, Medium};
 use crate::model::{Sample, Source};
 use crate::options::Options;
+use crate::storage::stored::{Below, Stored, of_stored};
+use crate::storage::{OpenFile, Storage};
 use crate::values::annotated::{Parts, below, check_box, key_and_field};
 
 /// Images with boxes, classes, masks and keypoints from a COCO JSON file.
@@ -68,7 +68,7 @@ use crate::values::annotated::{Parts, below, check_box, key_and_field};
 #[derive(Debug)]
 pub struct Coco {
     /// The JSON file or, in an object store, the text of its segmentations.
-    json: HeldFile,
+    json: OpenFile,
     /// Folder of the images, with a trailing `/`.
     root: String,
     set: Content,
@@ -158,18 +158,18 @@ impl Coco {
     }
 
     fn here(json: &Path, folder: Option<&Path>) -> Result<Self> {
-        Self::with(&Medium::Machine { mapped: false }, json, folder, &Options::default())
+        Self::with(&Storage::Machine { mapped: false }, json, folder, &Options::default())
     }
 
-    /// Opens the annotations in `json`. The images must be on the same medium (the local machine or
+    /// Opens the annotations in `json`. The images must be on the same storage (the local machine or
     /// the same object store).
-    pub(crate) fn with(medium: &Medium, json: &Path, folder: Option<&Path>, options: &Options) -> Result<Self> {
-        let file = if medium.is_store() { medium.open(json)? } else { HeldFile::open(json, false)?.0 };
+    pub(crate) fn with(storage: &Storage, json: &Path, folder: Option<&Path>, options: &Options) -> Result<Self> {
+        let file = if storage.is_store() { storage.open(json)? } else { OpenFile::open(json, false)?.0 };
         // Read the whole file at once, so that segmentations can be borrowed instead of copied.
-        let bytes = medium.read(json, u64::MAX)?;
+        let bytes = storage.read(json, u64::MAX)?;
         let mut set = Content::parse(&bytes, json).map_err(|e| e.at_path(json))?;
         let formats = options.formats.clone();
-        if medium.is_store() {
+        if storage.is_store() {
             let (stores, url) = (&options.stores, json.to_str().unwrap_or_default());
             let root = match folder.and_then(Path::to_str) {
                 Some(folder) => format!("{}/", folder.trim_end_matches('/')),
@@ -178,7 +178,7 @@ impl Coco {
             let url = |image: &Image| below(&image.name).is_ok().then(|| format!("{root}{}", image.name));
             let urls: Vec<Option<String>> = set.images.iter().map(url).collect();
             let stored = Some(Stored::of(&urls, 1, Below::new(&root), stores)?);
-            let json = HeldFile::in_memory(json.to_owned(), set.segmentations(&bytes));
+            let json = OpenFile::in_memory(json.to_owned(), set.segmentations(&bytes));
             return Ok(Coco { json, root, set, formats, stored });
         }
         let folder = match folder {

@@ -12,11 +12,11 @@ use crate::format::{self, Format};
 use crate::machine::bytes::room;
 use crate::machine::file::{self, FIRST_READ, read_whole};
 use crate::machine::slashes::slashed;
-use crate::medium::ahead::{Parts, Remote, ahead_of, identity};
-use crate::medium::{At, Medium};
 use crate::model::{Lookahead, Object, Prefetcher, Sample, Source};
 use crate::options::Options;
 use crate::stats::NetworkStats;
+use crate::storage::ahead::{Parts, Remote, ahead_of, identity};
+use crate::storage::{DatasetLocation, Storage};
 
 /// Images in a folder.
 ///
@@ -92,17 +92,17 @@ impl Folder {
     /// no images. In the latter case, the message lists the supported extensions and the extensions
     /// that were found.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::with(&At::here(path.as_ref()), &Options::new())
+        Self::with(&DatasetLocation::here(path.as_ref()), &Options::new())
     }
 
     /// Opens a folder, or the objects below a URL, with the formats and masks in `options`. If
     /// `options` request an index for a local folder, its listing is loaded from the index file
     /// next to it. If that file is missing or stale, the folder is listed and the index is written.
-    pub(crate) fn with(at: &At, options: &Options) -> Result<Self> {
-        let path = &*at.path;
-        if let Medium::Store { remote, listed } = &at.medium {
+    pub(crate) fn with(location: &DatasetLocation, options: &Options) -> Result<Self> {
+        let path = &*location.path;
+        if let Storage::Store { remote, listed } = &location.storage {
             let (names, object_indices) =
-                select_images(at.url(), listed, &options.formats).map_err(|e| e.at_path(path))?;
+                select_images(location.url(), listed, &options.formats).map_err(|e| e.at_path(path))?;
             let files = Files::Stored {
                 objects: listed.clone(),
                 object_indices: object_indices.into(),

@@ -9,7 +9,7 @@ use super::info::{INFO, Info, Version};
 use super::text::Home;
 use crate::error::{Error, Result, counted, push};
 use crate::formats::parquet::Rows;
-use crate::medium::At;
+use crate::storage::DatasetLocation;
 use crate::values::record::Found;
 
 /// Files of version 2.
@@ -139,10 +139,10 @@ fn of_lines(home: &Home) -> Result<Listed> {
 /// Reads the episodes of version 3.
 fn of_tables(home: &Home) -> Result<Listed> {
     let folder = home.file(EPISODES_FOLDER);
-    let at = At { path: folder.clone(), part: None, medium: home.medium.clone() };
+    let at = DatasetLocation { path: folder.clone(), part: None, storage: home.storage.clone() };
     let names = at.tree().files("parquet")?;
-    let files: Vec<PathBuf> = names.iter().map(|name| home.medium.join(&folder, name)).collect();
-    let rows = Rows::open(&folder, &home.medium, &files, |name| COLUMNS.contains(&name))?;
+    let files: Vec<PathBuf> = names.iter().map(|name| home.storage.join(&folder, name)).collect();
+    let rows = Rows::open(&folder, &home.storage, &files, |name| COLUMNS.contains(&name))?;
     let places = COLUMNS.map(|column| {
         rows.place(column).ok_or_else(|| Error::in_source(format!("no column {column:?}")).at_path(&files[0]))
     });
@@ -190,7 +190,7 @@ pub(super) fn tasks(home: &Home, info: &Info) -> Result<BTreeMap<i64, String>> {
         return Ok(tasks);
     }
     let path = home.file(TASKS_TABLE);
-    let rows = Rows::open(&path, &home.medium, std::slice::from_ref(&path), |_| true)?;
+    let rows = Rows::open(&path, &home.storage, std::slice::from_ref(&path), |_| true)?;
     let column = |is: &dyn Fn(&str) -> bool, what: &str| {
         let place = rows.names().position(is);
         place.ok_or_else(|| Error::in_source(format!("no column with the {what} of the tasks")).at_path(&path))

@@ -77,7 +77,7 @@ impl FrameIndex {
             return Err(Error::in_source("the chosen episodes have no frames").at_path(&home.path));
         }
         let paths: Vec<PathBuf> = files.iter().map(|(_, path)| path.clone()).collect();
-        let rows = Rows::open(&home.path, &home.medium, &paths, uses)?;
+        let rows = Rows::open(&home.path, &home.storage, &paths, uses)?;
         let mut start = 0_usize;
         for ((file, _), (path, found)) in files.iter().zip(rows.files()) {
             let listed = all.rows.get(file).copied().unwrap_or(0);

@@ -1,8 +1,8 @@
 //! The LeRobot format's entry in `DATA_FORMATS`.
 
 use crate::error::Result;
-use crate::medium::tree::Tree;
 use crate::options::{DataFormat, with_feature};
+use crate::storage::tree::Tree;
 
 pub(crate) const ROW: DataFormat = DataFormat {
     is_folder,

@@ -15,11 +15,11 @@ use super::stats::{self, FeatureStats};
 use super::text::Home;
 use crate::error::Result;
 use crate::formats::parquet::SampleRows;
-use crate::medium::At;
 use crate::model::sample::are_one;
 use crate::model::{Lookahead, Prefetcher, Sample, Source};
 use crate::options::Options;
 use crate::stats::NetworkStats;
+use crate::storage::DatasetLocation;
 
 /// The frames of a LeRobot dataset (version 2.0, 2.1 or 3.0), either local or in an object store.
 ///
@@ -81,8 +81,8 @@ impl LeRobot {
         Self::at(opening.at(path)?, options).map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })
     }
 
-    pub(crate) fn at(at: At, options: &LeRobotOptions) -> Result<Self> {
-        let home = Home::of(at);
+    pub(crate) fn at(location: DatasetLocation, options: &LeRobotOptions) -> Result<Self> {
+        let home = Home::of(location);
         let info = Info::read(&home)?;
         let chosen = features::chosen(&info, options)?;
         let all = Episodes::read(&home, &info)?;

@@ -5,27 +5,27 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Result};
-use crate::medium::{At, Medium};
+use crate::storage::{DatasetLocation, Storage};
 
 /// Maximum size of a file in the folder `meta`, in bytes.
 const MAX_FILE: u64 = 1 << 30;
 
-/// A dataset's folder, and the medium that contains it.
+/// A dataset's folder, and the storage that contains it.
 #[derive(Clone)]
 pub(super) struct Home {
     pub(super) path: PathBuf,
-    pub(super) medium: Medium,
+    pub(super) storage: Storage,
 }
 
 impl Home {
     /// Creates the home of the dataset at `at`. In a store, lists the files once.
-    pub(super) fn of(at: At) -> Self {
-        Home { medium: at.medium.listed(&at.path), path: at.path }
+    pub(super) fn of(location: DatasetLocation) -> Self {
+        Home { storage: location.storage.listed(&location.path), path: location.path }
     }
 
     /// Returns the path of the file `name`, relative to the folder.
     pub(super) fn file(&self, name: &str) -> PathBuf {
-        self.medium.join(&self.path, name)
+        self.storage.join(&self.path, name)
     }
 
     /// Reads and parses the JSON file `name`.
@@ -34,7 +34,7 @@ impl Home {
     /// If the file cannot be read or parsed. The message states the file, the line and the column.
     pub(super) fn json<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
         let path = self.file(name);
-        let bytes = self.medium.read(&path, MAX_FILE)?;
+        let bytes = self.storage.read(&path, MAX_FILE)?;
         serde_json::from_slice(&bytes).map_err(|e| damaged(&path, &e))
     }
 
@@ -45,7 +45,7 @@ impl Home {
     /// line.
     pub(super) fn lines<T: DeserializeOwned>(&self, name: &str, with: impl FnMut(T) -> Result<()>) -> Result<()> {
         let path = self.file(name);
-        each_line(&path, &self.medium.read(&path, MAX_FILE)?, with)
+        each_line(&path, &self.storage.read(&path, MAX_FILE)?, with)
     }
 
     /// Like [`lines`](Home::lines), but returns whether the file exists.
@@ -55,7 +55,7 @@ impl Home {
         with: impl FnMut(T) -> Result<()>,
     ) -> Result<bool> {
         let path = self.file(name);
-        let Some(bytes) = self.medium.find(&path, MAX_FILE)? else { return Ok(false) };
+        let Some(bytes) = self.storage.find(&path, MAX_FILE)? else { return Ok(false) };
         each_line(&path, &bytes, with).map(|()| true)
     }
 }

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::medium::tree::INDEX;
 use crate::options::{DataFormat, with_feature};
+use crate::storage::tree::INDEX;
 
 pub(crate) const ROW: DataFormat = DataFormat {
     is_folder: |folder| Ok(is_index(Path::new(INDEX), &folder.start(INDEX)?)),

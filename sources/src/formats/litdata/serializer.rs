@@ -1,8 +1,8 @@
 //! Decodes the values in LitData chunks, which `litdata/streaming/serializers.py` encodes.
 
 use crate::error::{Error, Result};
-use crate::medium::Part;
 use crate::model::value::Element;
+use crate::storage::RowBytes;
 use crate::values::items::{decimal, pil, widened, widened_brain};
 use crate::values::record::{Found, Holds};
 
@@ -113,7 +113,7 @@ impl Dtype {
             )));
         }
         Ok(match self {
-            Dtype::Of(element) => Found::array(element, shape, Part::Borrowed(bytes)),
+            Dtype::Of(element) => Found::array(element, shape, RowBytes::Borrowed(bytes)),
             Dtype::Half => widened(bytes, shape, made),
             Dtype::Brain => widened_brain(bytes, shape, made),
         })
@@ -171,7 +171,7 @@ impl Serializer {
 
     /// Decodes the value in `bytes`.
     pub(super) fn find<'a>(self, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
-        let part = Part::Borrowed(bytes);
+        let part = RowBytes::Borrowed(bytes);
         match self {
             Serializer::Image | Serializer::Bytes => Ok(Found::Bytes(part)),
             Serializer::Pil => pil(bytes, made),

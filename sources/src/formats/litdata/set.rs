@@ -7,9 +7,9 @@ use super::index::{Chunk, Index};
 use super::rows::LitRows;
 use crate::error::{Error, Result, push};
 use crate::formats::Arrow;
-use crate::medium::download::Companions;
-use crate::medium::{At, HeldFile};
 use crate::options::{Opened, Options};
+use crate::storage::download::Companions;
+use crate::storage::{DatasetLocation, OpenFile};
 use crate::values::items::{Indexed, Items, Layout, Rows, Samples, Unpack, read_offsets, unpacked};
 
 /// Opens the LitData chunks at `at`, a folder that contains `index.json` or the file itself. Chunks
@@ -18,16 +18,16 @@ use crate::values::items::{Indexed, Items, Layout, Rows, Samples, Unpack, read_o
 /// # Errors
 /// If the index or a chunk is damaged, if a chunk is missing, or if a value that is used has an
 /// unsupported serializer.
-pub(crate) fn open(at: At, options: &Options) -> Opened {
-    let path = &*at.path;
-    let set = Indexed::read(&at)?;
+pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
+    let path = &*location.path;
+    let set = Indexed::read(&location)?;
     let index = Index::parse(&set.text).map_err(|e| e.at_path(&set.path))?;
     let compression = index.compression.as_deref();
-    let download = || open(at.downloaded(&Companions::INDEXED, options.mapped)?, options);
-    if set.medium.is_store() && compression.is_some() {
+    let download = || open(location.downloaded(&Companions::INDEXED, options.mapped)?, options);
+    if set.storage.is_store() && compression.is_some() {
         return download();
     }
-    let files = set.medium.in_parallel(&index.chunks, |chunk| open_chunk(&set, chunk, compression))?;
+    let files = set.storage.in_parallel(&index.chunks, |chunk| open_chunk(&set, chunk, compression))?;
     let (mut items, mut rows) = (Vec::new(), Vec::new());
     for ((file, content), chunk) in files.into_iter().zip(&index.chunks) {
         match content {
@@ -37,7 +37,7 @@ pub(crate) fn open(at: At, options: &Options) -> Opened {
     }
     match (items.is_empty(), rows.first()) {
         (_, None) => Ok(Arc::new(Rows::new(path, Items::new(items)?, LitRows::new(&index), options)?)),
-        (true, Some(_)) if set.medium.is_store() => download(),
+        (true, Some(_)) if set.storage.is_store() => download(),
         (true, Some(_)) => Ok(Arc::new(Arrow::within(LitRows::KIND, path, rows, options)?)),
         (false, Some((file, ..))) => {
             let cause = format!(
@@ -59,7 +59,7 @@ enum Content {
 /// The last bytes of a chunk with Arrow rows. The length of the Arrow file precedes them.
 const ARROW_END: &[u8; 8] = b"LDARW01\0";
 
-fn open_chunk(set: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result<(HeldFile, Content)> {
+fn open_chunk(set: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result<(OpenFile, Content)> {
     let mut path = set.file(&chunk.filename);
     if let Some(compression) = compression {
         let name = compression.split_once(':').map_or(compression, |(name, _level)| name);
@@ -74,7 +74,7 @@ fn open_chunk(set: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result
         let packed = std::mem::replace(&mut path, set.file(&plain));
         unpacked(&packed, &path, chunk.bytes, unpack)?;
     }
-    let file = set.medium.open(&path)?;
+    let file = set.storage.open(&path)?;
     if file.len() != chunk.bytes {
         let (len, expected) = (file.len(), chunk.bytes);
         return Err(
@@ -95,7 +95,7 @@ fn open_chunk(set: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result
 
 /// Returns the byte range of the Arrow file at the end of a chunk. The chunk's offset table ends at
 /// `start`.
-fn arrow_after(file: &HeldFile, start: u64) -> Result<Range<u64>> {
+fn arrow_after(file: &OpenFile, start: u64) -> Result<Range<u64>> {
     let damaged = || Error::in_source("the chunk contains neither samples nor Arrow rows");
     let end = file.len().checked_sub(12).filter(|&end| end >= start).ok_or_else(damaged)?;
     let mut scratch = Vec::new();

@@ -2,8 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::format;
-use crate::medium::Part;
 use crate::model::{Numbers, Sample};
+use crate::storage::RowBytes;
 use crate::values::pixels::{self, Channels, Colors};
 use crate::values::protobuf::{Field, Fields};
 
@@ -57,7 +57,7 @@ impl<'a> Datum<'a> {
     /// # Errors
     /// If the length of raw data does not match its shape, or if the data is raw pixels with 3
     /// channels and `colors` is `None`.
-    pub(super) fn sample(self, key: Part<'a>, colors: Option<Colors>, page: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+    pub(super) fn sample(self, key: RowBytes<'a>, colors: Option<Colors>, page: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let shape = [self.channels, self.height, self.width];
         let claimed = shape.iter().try_fold(1_usize, |product, &side| product.checked_mul(side));
         let start = page.len();

@@ -10,7 +10,7 @@ use lmdb::{Cursor, Transaction};
 
 use super::snapshot::Snapshot;
 use crate::error::{Error, Result};
-use crate::medium::Part;
+use crate::storage::RowBytes;
 
 /// Key under which a text recognition dataset stores its number of samples.
 const NUM_SAMPLES: &[u8] = b"num-samples";
@@ -50,7 +50,7 @@ impl Keys {
         snapshot: &'a Snapshot,
         index: usize,
         scratch: &mut Vec<u8>,
-    ) -> Result<(Part<'a>, Option<&'a [u8]>)> {
+    ) -> Result<(RowBytes<'a>, Option<&'a [u8]>)> {
         let key = self.text(index, scratch);
         let value = match self {
             Keys::Listed { .. } => snapshot.get(self.listed(index))?,
@@ -61,7 +61,7 @@ impl Keys {
 
     /// Returns the key of sample `index` as text, or in hexadecimal if the key is not text. A key
     /// that must be computed is written to `scratch`.
-    pub(super) fn text<'a>(&'a self, index: usize, scratch: &mut Vec<u8>) -> Part<'a> {
+    pub(super) fn text<'a>(&'a self, index: usize, scratch: &mut Vec<u8>) -> RowBytes<'a> {
         scratch.clear();
         match self {
             Keys::Decimal { width, .. } => write!(scratch, "{index:0width$}"),
@@ -69,13 +69,13 @@ impl Keys {
             Keys::Listed { .. } => {
                 let key = self.listed(index);
                 if std::str::from_utf8(key).is_ok_and(|text| !text.contains(char::is_control)) {
-                    return Part::Borrowed(key);
+                    return RowBytes::Borrowed(key);
                 }
                 key.iter().try_for_each(|byte| write!(scratch, "{byte:02x}"))
             }
         }
         .expect("writing to a Vec succeeds");
-        Part::Page(0..scratch.len())
+        RowBytes::Page(0..scratch.len())
     }
 
     /// Returns key `index` of [`Keys::Listed`].

@@ -4,11 +4,11 @@ use std::borrow::Cow;
 
 use crate::error::{Error, Result};
 use crate::format;
-use crate::medium::Part;
 use crate::model::Classes;
 use crate::model::Sample;
 use crate::model::value::Element;
 use crate::options::Wanted;
+use crate::storage::RowBytes;
 use crate::values::pickle::{self, Array, Id, Node, Nodes, append_json};
 use crate::values::pixels::Colors;
 use crate::values::record::{Found, Named, Rows, Survey};
@@ -101,7 +101,12 @@ impl Pickled {
     }
 
     /// Returns the sample in `value`. If `key` does not borrow its bytes, it refers to `page`.
-    pub(super) fn sample<'a>(&'a self, key: Part<'a>, value: &'a [u8], page: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+    pub(super) fn sample<'a>(
+        &'a self,
+        key: RowBytes<'a>,
+        value: &'a [u8],
+        page: &'a mut Vec<u8>,
+    ) -> Result<Sample<'a>> {
         let row = read_row(&pickle::read(value)?, &self.item_names, page)?;
         self.rows.sample(key, row, page)
     }
@@ -182,11 +187,11 @@ fn read_cell<'a>(nodes: &Nodes<'a>, name: Cow<'a, str>, id: Id, page: &mut Vec<u
     let start = page.len();
     let number = |element, bytes: [u8; 8], page: &mut Vec<u8>| {
         page.extend_from_slice(&bytes);
-        Found::number(element, Part::since(start, page))
+        Found::number(element, RowBytes::since(start, page))
     };
     let owned = |bytes: &[u8], page: &mut Vec<u8>| {
         page.extend_from_slice(bytes);
-        Part::since(start, page)
+        RowBytes::since(start, page)
     };
     let named = |e: Error| Error::in_source(format!("{name:?}: {}", e.cause()));
     let content = match &nodes[id] {
@@ -194,24 +199,24 @@ fn read_cell<'a>(nodes: &Nodes<'a>, name: Cow<'a, str>, id: Id, page: &mut Vec<u
         Node::Bool(truth) => number(Element::I64, i64::from(*truth).to_ne_bytes(), page),
         Node::Int(int) => number(Element::I64, int.to_ne_bytes(), page),
         Node::Float(float) => number(Element::F64, float.to_ne_bytes(), page),
-        Node::Bytes(Cow::Borrowed(bytes)) => Found::Bytes(Part::Borrowed(bytes)),
+        Node::Bytes(Cow::Borrowed(bytes)) => Found::Bytes(RowBytes::Borrowed(bytes)),
         Node::Bytes(bytes) => Found::Bytes(owned(bytes, page)),
-        Node::Text(Cow::Borrowed(text)) => Found::Text(Part::Borrowed(text.as_bytes())),
+        Node::Text(Cow::Borrowed(text)) => Found::Text(RowBytes::Borrowed(text.as_bytes())),
         Node::Text(text) => Found::Text(owned(text.as_bytes(), page)),
         Node::Array(array) => {
             let element = array.dtype.element().map_err(named)?;
             let data = match &nodes[array.data] {
-                Node::Bytes(Cow::Borrowed(bytes)) if array.dtype.is_native() => Part::Borrowed(bytes),
+                Node::Bytes(Cow::Borrowed(bytes)) if array.dtype.is_native() => RowBytes::Borrowed(bytes),
                 _ => {
                     array.dtype.convert(nodes.bytes(array), page);
-                    Part::since(start, page)
+                    RowBytes::since(start, page)
                 }
             };
             Found::array(element, &array.shape, data)
         }
         Node::Tuple(_) | Node::List(_) | Node::Dict(_) => {
             append_json(nodes, id, page).map_err(named)?;
-            Found::Json(Part::since(start, page))
+            Found::Json(RowBytes::since(start, page))
         }
         other => return Err(named(Error::in_source(format!("pickle: {}", other.kind())))),
     };

@@ -13,9 +13,9 @@ use crate::machine::file;
 use crate::machine::hash::Hash;
 use crate::machine::identity::Identity;
 use crate::machine::pages::{Map, fetch};
-use crate::medium::{At, Part};
 use crate::model::{Classes, Sample, Source};
 use crate::options::{Options, Wanted};
+use crate::storage::{DatasetLocation, RowBytes};
 use crate::values::pixels::Colors;
 
 /// The key under which a database may contain the class names, as a MessagePack array of strings.
@@ -328,7 +328,7 @@ impl Lmdb {
 
     /// Returns the key and the value of sample `index`. A key that must be computed or converted to
     /// text is written to `scratch`.
-    fn record<'a>(&'a self, index: usize, scratch: &mut Vec<u8>) -> Result<(Part<'a>, &'a [u8])> {
+    fn record<'a>(&'a self, index: usize, scratch: &mut Vec<u8>) -> Result<(RowBytes<'a>, &'a [u8])> {
         match self.keys.record(&self.snapshot, index, scratch)? {
             (key, Some(value)) => Ok((key, value)),
             (..) => Err(with_key(Error::in_source("the key is missing from the database"), &self.key(index))
@@ -343,7 +343,7 @@ impl Lmdb {
         String::from_utf8_lossy(key.of(&scratch)).into_owned()
     }
 
-    fn sample<'a>(&'a self, key: Part<'a>, value: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+    fn sample<'a>(&'a self, key: RowBytes<'a>, value: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         fetch(value, Map::Random)?;
         match &self.layout {
             Layout::Pickled(pickled) => return pickled.sample(key, value, scratch),
@@ -375,10 +375,10 @@ fn integer(text: &str) -> Option<i64> {
 }
 
 /// Opens the database at `at`.
-pub(super) fn open(at: &At, options: &Options) -> Result<Lmdb> {
+pub(super) fn open(location: &DatasetLocation, options: &Options) -> Result<Lmdb> {
     let (wanted, classes, lenient) = (options.wanted(), options.classes.as_ref(), options.lenient);
-    let options = LmdbOptions { name: at.part.as_deref(), wanted, classes, lenient };
-    Lmdb::with_options(&at.path, &options)
+    let options = LmdbOptions { name: location.part.as_deref(), wanted, classes, lenient };
+    Lmdb::with_options(&location.path, &options)
 }
 
 impl Source for Lmdb {

@@ -2,8 +2,8 @@
 
 use super::detect::is_lmdb;
 use crate::error::Error;
-use crate::medium::download::Companions;
 use crate::options::{DataFormat, with_feature};
+use crate::storage::download::Companions;
 
 pub(crate) const ROW: DataFormat = DataFormat {
     is_folder: |folder| folder.has_file("data.mdb"),

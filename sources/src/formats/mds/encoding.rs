@@ -2,8 +2,8 @@
 //! `streaming/base/format/mds/encodings.py`.
 
 use crate::error::{Error, Result};
-use crate::medium::Part;
 use crate::model::value::Element;
+use crate::storage::RowBytes;
 use crate::values::items::{decimal, pil, widened};
 use crate::values::record::{Found, Holds};
 
@@ -123,7 +123,7 @@ impl Encoding {
 
     /// Decodes the value in `bytes`.
     pub(super) fn find<'a>(&self, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
-        let part = Part::Borrowed(bytes);
+        let part = RowBytes::Borrowed(bytes);
         Ok(match self {
             Encoding::Image | Encoding::Bytes => Found::Bytes(part),
             Encoding::Pil => pil(bytes, made)?,
@@ -212,7 +212,7 @@ impl Array {
         }
         Ok(match dtype {
             Dtype::Half => widened(rest, shape, made),
-            Dtype::Of(element) => Found::array(element, shape, Part::Borrowed(rest)),
+            Dtype::Of(element) => Found::array(element, shape, RowBytes::Borrowed(rest)),
         })
     }
 }

@@ -14,8 +14,8 @@ use super::input::library_error;
 use super::nested::Nested;
 use super::schema::{Levels, Plain};
 use crate::error::{Error, Result, append};
-use crate::medium::Part;
 use crate::model::value::Element;
+use crate::storage::RowBytes;
 use crate::values::record::Found;
 
 /// Marks a row without a value, in place of the value's index.
@@ -101,7 +101,7 @@ impl Block {
                 value => {
                     let bytes = values[value as usize].data();
                     append(scratch, bytes)?;
-                    let found = Part::since(start, scratch);
+                    let found = RowBytes::since(start, scratch);
                     if !text {
                         return Ok(Found::Bytes(found));
                     }
@@ -114,7 +114,7 @@ impl Block {
                 number => {
                     let size = element.size();
                     append(scratch, &values[number as usize * size..][..size])?;
-                    Ok(Found::number(*element, Part::since(start, scratch)))
+                    Ok(Found::number(*element, RowBytes::since(start, scratch)))
                 }
             },
             Values::Lists { values, element, indices: lists } => match &lists[index] {
@@ -125,11 +125,11 @@ impl Block {
                 List::Numbers(range) => {
                     let size = element.size();
                     append(scratch, &values[range.start * size..range.end * size])?;
-                    Ok(Found::array(*element, &[range.end - range.start], Part::since(start, scratch)))
+                    Ok(Found::array(*element, &[range.end - range.start], RowBytes::since(start, scratch)))
                 }
             },
             Values::Nested(lists) => match lists.write(index, scratch)? {
-                true => Ok(Found::Json(Part::since(start, scratch))),
+                true => Ok(Found::Json(RowBytes::since(start, scratch))),
                 false => Ok(Found::Null),
             },
             Values::Dictionary(_) | Values::Raw(_) => {

@@ -16,9 +16,9 @@ use super::part::{MAX_CHUNK, Part, Unit};
 use super::schema::{Field, fields};
 use crate::error::{Error, Result};
 use crate::machine::parallel::in_parallel;
-use crate::medium::ahead::Parts;
 use crate::model::Position;
 use crate::model::{BatchIndex, Lookahead, NextUse};
+use crate::storage::ahead::Parts;
 use crate::values::lru_cache::Recent;
 use crate::values::record::other_columns;
 

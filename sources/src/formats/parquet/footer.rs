@@ -5,7 +5,7 @@ use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 use super::input::{self, guarded};
 use super::thrift::{Compact, MAX_DEPTH};
 use crate::error::{Error, Result};
-use crate::medium::HeldFile;
+use crate::storage::OpenFile;
 
 const MAGIC: &[u8] = b"PAR1";
 /// Maximum size of a footer, in bytes.
@@ -15,7 +15,7 @@ const MAX_FOOTER: u64 = 64 << 20;
 ///
 /// # Errors
 /// If the file is not a Parquet file, is truncated or encrypted, or has a damaged footer.
-pub(super) fn read(file: &HeldFile) -> Result<ParquetMetaData> {
+pub(super) fn read(file: &OpenFile) -> Result<ParquetMetaData> {
     let len = file.len();
     let cut = || Error::in_source("not a Parquet file, or truncated: it does not end with `PAR1`");
     let end = len.checked_sub(8).ok_or_else(cut)?;

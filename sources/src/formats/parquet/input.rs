@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::bytes::room;
-use crate::medium::HeldFile;
+use crate::storage::OpenFile;
 
 /// Maximum size of a single read, in bytes.
 const MAX_READ: u64 = 1 << 30;
@@ -16,7 +16,7 @@ const MAX_READ: u64 = 1 << 30;
 /// # Errors
 /// If the range extends past the end of the file, if it is longer than [`MAX_READ`], or if it
 /// cannot be read.
-pub(super) fn read(file: &HeldFile, at: u64, len: u64) -> Result<Cow<'_, [u8]>> {
+pub(super) fn read(file: &OpenFile, at: u64, len: u64) -> Result<Cow<'_, [u8]>> {
     if at.checked_add(len).is_none_or(|end| end > file.len()) || len > MAX_READ {
         return Err(Error::in_source(format!(
             "damaged: {len} bytes at offset {at} extend past the end of the file at {} bytes",
@@ -35,7 +35,7 @@ pub(super) fn read(file: &HeldFile, at: u64, len: u64) -> Result<Cow<'_, [u8]>> 
 /// The bytes of a file, or a part of them that has already been read, with its offset in the file.
 #[derive(Clone, Copy)]
 pub(super) enum Bytes<'a> {
-    File(&'a HeldFile),
+    File(&'a OpenFile),
     Part(u64, &'a [u8]),
 }
 

@@ -15,7 +15,7 @@ use super::input::{Bytes, guarded, read};
 use super::pages::{Column, lists_fit};
 use super::schema::{Leaf, Levels};
 use crate::error::{Error, Result};
-use crate::medium::HeldFile;
+use crate::storage::OpenFile;
 
 /// Maximum size in bytes of a column in a row group that is read from a store as a whole.
 pub(super) const MAX_CHUNK: u64 = 256 << 20;
@@ -68,7 +68,7 @@ pub(super) fn fits(len: u64, lists: bool, limit: usize) -> Result<()> {
 
 /// An open Parquet file.
 pub(super) struct Part {
-    pub(super) file: HeldFile,
+    pub(super) file: OpenFile,
     pub(super) meta: ParquetMetaData,
     /// Whether pages of version 2 are compressed even if their headers say otherwise.
     packed: bool,
@@ -101,7 +101,7 @@ fn whole_column<'c>(
 }
 
 impl Part {
-    pub(super) fn open(file: HeldFile) -> Result<Self> {
+    pub(super) fn open(file: OpenFile) -> Result<Self> {
         let meta = footer::read(&file).map_err(|e| if e.path().is_some() { e } else { e.at_path(&file.path) })?;
         let packed = mislabels_compression(meta.file_metadata().created_by());
         Ok(Part { file, meta, packed, indexes: Mutex::default() })

@@ -15,13 +15,13 @@ use super::schema::{Field, Form, Leaf, Levels, Plain, fields};
 use crate::error::{Error, Result};
 use crate::machine::bytes::room;
 use crate::machine::parallel::in_parallel;
-use crate::medium::ahead::{AHEAD, Remote};
-use crate::medium::splits;
-use crate::medium::{At, are_unchanged};
 use crate::model::value::Element;
 use crate::model::{Lookahead, Prefetcher, Sample, Source};
 use crate::options::Options;
 use crate::stats::NetworkStats;
+use crate::storage::ahead::{AHEAD, Remote};
+use crate::storage::splits;
+use crate::storage::{DatasetLocation, are_unchanged};
 use crate::values::features::{Features, FileFeatures};
 use crate::values::record::{Column, Columns, Found, Holds, sniffed};
 
@@ -79,26 +79,26 @@ impl Parquet {
     /// If a file is damaged, if the files have different columns, or if a folder contains several
     /// splits.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::with(At::here(path.as_ref()), &Options::new())
+        Self::with(DatasetLocation::here(path.as_ref()), &Options::new())
     }
 
     /// Like [`open`](Parquet::open), with options. A folder's own name may end in `.parquet`, as in
     /// Spark output. `at.part` selects a split.
-    pub(crate) fn with(mut at: At, options: &Options) -> Result<Self> {
-        let is_folder = match at.part {
-            Some(_) => at.list().map(|_| true)?,
-            None => at.is_folder()?,
+    pub(crate) fn with(mut location: DatasetLocation, options: &Options) -> Result<Self> {
+        let is_folder = match location.part {
+            Some(_) => location.list().map(|_| true)?,
+            None => location.is_folder()?,
         };
-        let path = &*at.path;
+        let path = &*location.path;
         let files = if is_folder {
-            let names = splits::below(path, at.tree().files("parquet")?, at.part.as_deref())?;
-            names.iter().map(|name| at.medium.join(path, name)).collect()
+            let names = splits::below(path, location.tree().files("parquet")?, location.part.as_deref())?;
+            names.iter().map(|name| location.storage.join(path, name)).collect()
         } else {
             vec![path.to_owned()]
         };
-        let parts = in_parallel(&files, |path| Part::open(at.medium.open(path)?))?;
+        let parts = in_parallel(&files, |path| Part::open(location.storage.open(path)?))?;
         let folder = if is_folder { path } else { path.parent().unwrap_or(Path::new("")) };
-        let features = if at.medium.is_store() { None } else { Features::in_folder(folder)? };
+        let features = if location.storage.is_store() { None } else { Features::in_folder(folder)? };
         Self::from_parts(path, parts, features, options)
     }
 

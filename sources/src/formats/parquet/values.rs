@@ -9,9 +9,9 @@ use super::part::Part;
 use super::schema::Form;
 use super::set::Parquet;
 use crate::error::{Error, Result};
-use crate::medium::Medium;
 use crate::model::{Lookahead, Prefetcher, Source};
 use crate::stats::NetworkStats;
+use crate::storage::Storage;
 use crate::values::record::{Columns, Found};
 
 /// The rows of Parquet files, numbered across the files. Unlike in [`Parquet`], a row is not a
@@ -24,8 +24,8 @@ impl Rows {
     /// # Errors
     /// If a file is damaged, if the files have different columns or no rows, or if a used column
     /// has an unsupported type.
-    pub(crate) fn open(path: &Path, medium: &Medium, files: &[PathBuf], uses: impl Fn(&str) -> bool) -> Result<Self> {
-        let parts = medium.in_parallel(files, |path| Part::open(medium.open(path)?))?;
+    pub(crate) fn open(path: &Path, storage: &Storage, files: &[PathBuf], uses: impl Fn(&str) -> bool) -> Result<Self> {
+        let parts = storage.in_parallel(files, |path| Part::open(storage.open(path)?))?;
         let mut set = Parquet::without_columns(path, parts)?;
         let mut used = Vec::new();
         for (place, field) in set.fields.iter().enumerate().filter(|(_, field)| uses(&field.name)) {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::record::{FRAME, Position, frame, padded};
 use crate::error::{Error, Result, collected, push};
 use crate::machine::index_file::{self, Decoder, Encoder};
-use crate::medium::HeldFile;
+use crate::storage::OpenFile;
 
 /// Maximum size of an `.idx` file, in bytes. This is enough for 40 million records.
 pub(super) const MAX_IDX_BYTES: u64 = 1 << 30;
@@ -27,7 +27,7 @@ pub(super) struct Entry {
 ///
 /// # Errors
 /// If the `.idx` file or the RecordIO file is damaged.
-pub(super) fn entries(file: &HeldFile, listed: Option<Vec<u8>>) -> Result<Vec<Entry>> {
+pub(super) fn entries(file: &OpenFile, listed: Option<Vec<u8>>) -> Result<Vec<Entry>> {
     let path = &*file.path;
     if let Some(text) = listed {
         let listed = path.with_extension("idx");
@@ -83,7 +83,7 @@ fn parse(text: &str, len: u64) -> Result<Vec<Entry>> {
 }
 
 /// Finds the offsets of all records by reading the headers of their frames.
-fn scan(file: &HeldFile) -> Result<Vec<u64>> {
+fn scan(file: &OpenFile) -> Result<Vec<u64>> {
     let len = file.len();
     let (mut offsets, mut at, mut scratch, mut inside) = (Vec::new(), 0, Vec::new(), false);
     while at < len {

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::record::{FRAME, Position, frame, join};
 use crate::error::{Error, Result};
-use crate::medium::Part;
 use crate::model::value::Element;
+use crate::storage::RowBytes;
 use crate::values::items::{Layout, Places};
 use crate::values::record::{Found, Holds};
 
@@ -42,7 +42,7 @@ impl RecordRows {
         match self.labels {
             Labels::Numbers => {
                 made.extend_from_slice(bytes);
-                Ok(Found::array(Element::F32, &[bytes.len() / 4], Part::since(start, made)))
+                Ok(Found::array(Element::F32, &[bytes.len() / 4], RowBytes::since(start, made)))
             }
             Labels::Integers => {
                 let label = integer(bytes).ok_or_else(|| {
@@ -54,7 +54,7 @@ impl RecordRows {
                     ))
                 })?;
                 made.extend(label.to_le_bytes());
-                Ok(Found::number(Element::I64, Part::since(start, made)))
+                Ok(Found::number(Element::I64, RowBytes::since(start, made)))
             }
         }
     }
@@ -133,11 +133,11 @@ impl Layout for RecordRows {
                 let bytes = made[start + labels.start..start + labels.end].to_vec();
                 return self.label(&bytes, made);
             }
-            return Ok(Found::Bytes(Part::Page(start + image.start..start + image.end)));
+            return Ok(Found::Bytes(RowBytes::Page(start + image.start..start + image.end)));
         }
         match column {
             LABEL => self.label(bytes, made),
-            _ => Ok(Found::Bytes(Part::Borrowed(bytes))),
+            _ => Ok(Found::Bytes(RowBytes::Borrowed(bytes))),
         }
     }
 }

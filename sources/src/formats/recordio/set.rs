@@ -6,9 +6,9 @@ use super::index::{Entry, MAX_IDX_BYTES, entries};
 use super::record::{FRAME, frame};
 use super::rows::{HEADER, Labels, RecordRows, columns, integer};
 use crate::error::{Result, collected};
-use crate::medium::download::Companions;
-use crate::medium::{At, HeldFile, Medium};
 use crate::options::{Opened, Options};
+use crate::storage::download::Companions;
+use crate::storage::{DatasetLocation, OpenFile, Storage};
 use crate::values::items::{Items, Rows, Samples};
 
 /// The optional `.idx` file next to a RecordIO file.
@@ -20,13 +20,13 @@ const COMPANIONS: Companions =
 ///
 /// # Errors
 /// If a file cannot be read or is damaged, or if there are no records.
-pub(crate) fn open(at: At, options: &Options) -> Opened {
-    let path = &*at.path;
-    let medium = &at.medium;
-    let file = medium.open(path)?;
-    let listed = medium.find(&path.with_extension("idx"), MAX_IDX_BYTES)?;
-    if medium.is_store() && listed.is_none() {
-        return open(at.downloaded(&COMPANIONS, options.mapped)?, options);
+pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
+    let path = &*location.path;
+    let storage = &location.storage;
+    let file = storage.open(path)?;
+    let listed = storage.find(&path.with_extension("idx"), MAX_IDX_BYTES)?;
+    if storage.is_store() && listed.is_none() {
+        return open(location.downloaded(&COMPANIONS, options.mapped)?, options);
     }
     let entries = entries(&file, listed)?;
     let len = file.len();
@@ -36,7 +36,7 @@ pub(crate) fn open(at: At, options: &Options) -> Opened {
     let is_image = |key: u64| images.as_ref().is_none_or(|range| range.contains(&key));
     let spans = spans.into_iter().filter(|(entry, _)| is_image(entry.key)).map(|(_, span)| Ok(span));
     let spans = collected(spans)?;
-    let labels = if options.wanted().without_label { Labels::Numbers } else { labels(medium, &file, &spans)? };
+    let labels = if options.wanted().without_label { Labels::Numbers } else { labels(storage, &file, &spans)? };
     let items = Items::new(vec![(file, Samples::Spans(spans))])?;
     Ok(Arc::new(Rows::new(path, items, RecordRows::new(labels), options)?))
 }
@@ -45,11 +45,11 @@ pub(crate) fn open(at: At, options: &Options) -> Opened {
 const MAX_SURVEYED: usize = 64;
 
 /// Determines the type of the labels from some of the records. Ignores damaged records.
-fn labels(medium: &Medium, file: &HeldFile, spans: &[(u64, u64)]) -> Result<Labels> {
+fn labels(storage: &Storage, file: &OpenFile, spans: &[(u64, u64)]) -> Result<Labels> {
     let count = spans.len().min(MAX_SURVEYED);
     // Survey evenly spaced records, including the first and the last.
     let records: Vec<usize> = (0..count).map(|n| n * (spans.len() - 1) / (count - 1).max(1)).collect();
-    let numbers = medium.in_parallel(&records, |&record| {
+    let numbers = storage.in_parallel(&records, |&record| {
         let ((start, end), mut scratch) = (spans[record], Vec::new());
         // A single label may be in the header or follow it, whereas several labels always follow
         // it.
@@ -64,7 +64,7 @@ fn labels(medium: &Medium, file: &HeldFile, spans: &[(u64, u64)]) -> Result<Labe
 /// Returns the keys of the records with images in a file written by InsightFace, or `None` for
 /// other files. In such a file, the record with the key 0 contains no image. Its first label is the
 /// end of the image keys, and the records after them describe identities.
-fn images(file: &HeldFile, spans: &[(Entry, (u64, u64))]) -> Result<Option<std::ops::Range<u64>>> {
+fn images(file: &OpenFile, spans: &[(Entry, (u64, u64))]) -> Result<Option<std::ops::Range<u64>>> {
     let Some((_, (start, end))) = spans.iter().find(|(entry, _)| entry.key == 0) else { return Ok(None) };
     let mut scratch = Vec::new();
     let head = file.get(*start, (end - start).min(64), &mut scratch)?;

@@ -6,9 +6,9 @@ use super::cells::Cell;
 use crate::error::{Error, Result};
 use crate::format::field_of_file;
 use crate::machine::file::is_below;
-use crate::medium::stored::is_url;
 use crate::model::sample::{Lacks, MAX_FIELDS};
 use crate::options::TableOptions;
+use crate::storage::stored::is_url;
 use crate::values::record::whole;
 
 /// The names that denote the image column by default, in order of preference.

@@ -17,10 +17,10 @@ use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::machine::file::{self, is_below};
 use crate::machine::slashes::slashed;
-use crate::medium::stored::{Below, Stored, is_url, of_stored, url_of};
 use crate::model::store::Stores;
 use crate::model::{Classes, Sample, Source};
 use crate::options::TableOptions;
+use crate::storage::stored::{Below, Stored, is_url, of_stored, url_of};
 use crate::values::record::Labels;
 
 /// The samples in a table, which is a CSV, TSV or JSON Lines file.

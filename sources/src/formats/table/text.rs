@@ -4,8 +4,8 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::machine::file;
-use crate::medium::ahead::Remote;
 use crate::model::store::{Location, Stores};
+use crate::storage::ahead::Remote;
 
 /// Reads the text of a local file or an object in a store.
 ///

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use crate::error::{Error, Result, collected, counted, push, reserved};
 use crate::machine::file;
-use crate::medium::tree::Tree;
+use crate::storage::tree::Tree;
 
 /// The suffix of a manifest's file name.
 pub const MANIFEST_END: &str = ".manifest.json";

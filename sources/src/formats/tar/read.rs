@@ -13,9 +13,9 @@ use crate::error::{Error, Result, counted};
 use crate::machine::bytes::room;
 use crate::machine::hash::Hash;
 use crate::machine::parallel::in_parallel;
-use crate::medium::{At, Files, HeldFile, Medium, of_files};
 use crate::model::sample::MAX_FIELDS;
 use crate::model::{Lookahead, Prefetcher, Sample, Source};
+use crate::storage::{DatasetLocation, Files, OpenFile, Storage, of_files};
 
 /// Indexes are stored for shards of at least this many bytes. Scanning a smaller shard is fast on a
 /// local disk. Larger shards may be copied to an object store together with their index, which
@@ -71,7 +71,7 @@ impl Tar {
     /// or differs from its manifest, if a folder contains several sets, unmerged parts, or tar
     /// files that do not belong to its set, or if there are no samples.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::with(&At::here(path.as_ref()))
+        Self::with(&DatasetLocation::here(path.as_ref()))
     }
 
     /// Opens shards like [`open`](Tar::open), but without memory maps: samples are copied into the
@@ -86,16 +86,17 @@ impl Tar {
     /// # Errors
     /// As for [`open`](Tar::open).
     pub fn open_unmapped(path: impl AsRef<Path>) -> Result<Self> {
-        let at = At { medium: Medium::Machine { mapped: false }, ..At::here(path.as_ref()) };
+        let at =
+            DatasetLocation { storage: Storage::Machine { mapped: false }, ..DatasetLocation::here(path.as_ref()) };
         Self::with(&at)
     }
 
     /// Opens the shards at `at`, in order. In an object store, `at` is a single shard, a pattern, a
     /// manifest, or a prefix of `.tar` objects.
-    pub(crate) fn with(at: &At) -> Result<Self> {
-        let path = &*at.path;
-        let shards = match &at.medium {
-            Medium::Machine { mapped } => in_parallel(&shards::expand(path)?, |(path, entry)| {
+    pub(crate) fn with(location: &DatasetLocation) -> Result<Self> {
+        let path = &*location.path;
+        let shards = match &location.storage {
+            Storage::Machine { mapped } => in_parallel(&shards::expand(path)?, |(path, entry)| {
                 let (file, index) = open(path, *mapped)?;
                 entry
                     .as_ref()
@@ -103,19 +104,19 @@ impl Tar {
                     .map_err(|e| e.at_path(path))?;
                 Ok((file, index))
             })?,
-            Medium::Store { remote, listed } => {
-                let opened = stored::open(at.url(), remote, listed)?;
+            Storage::Store { remote, listed } => {
+                let opened = stored::open(location.url(), remote, listed)?;
                 if opened.is_empty() {
                     return Err(Error::in_source("the store has no .tar objects below this URL").at_path(path));
                 }
-                opened.into_iter().map(|(object, index)| (HeldFile::stored(object, remote.clone()), index)).collect()
+                opened.into_iter().map(|(object, index)| (OpenFile::stored(object, remote.clone()), index)).collect()
             }
         };
         Self::from_shards(path, shards)
     }
 
-    fn from_shards(path: &Path, shards: Vec<(HeldFile, Index)>) -> Result<Self> {
-        let mut named: Option<&(HeldFile, Index)> = None;
+    fn from_shards(path: &Path, shards: Vec<(OpenFile, Index)>) -> Result<Self> {
+        let mut named: Option<&(OpenFile, Index)> = None;
         for shard in shards.iter().filter(|(_, index)| !index.classes.is_empty()) {
             let (first, index) = named.get_or_insert(shard);
             if index.classes != shard.1.classes {
@@ -146,8 +147,8 @@ impl Tar {
 }
 
 /// Opens the shard at `path`.
-fn open(path: &Path, mapped: bool) -> Result<(HeldFile, Index)> {
-    let (file, metadata) = HeldFile::open(path, mapped)?;
+fn open(path: &Path, mapped: bool) -> Result<(OpenFile, Index)> {
+    let (file, metadata) = OpenFile::open(path, mapped)?;
     let len = file.len();
     let index = match sidecar::load(path, &metadata) {
         // The file may have changed after its metadata was queried. Use the index only if the
@@ -172,7 +173,7 @@ fn open(path: &Path, mapped: bool) -> Result<(HeldFile, Index)> {
 /// # Errors
 /// If a field is repeated, if there are too many fields, or if the bytes cannot be loaded.
 fn borrow_fields<'a>(
-    file: &HeldFile,
+    file: &OpenFile,
     map: &'a [u8],
     names: &'a [String],
     fields: &[Field],
@@ -199,7 +200,7 @@ fn borrow_fields<'a>(
 
 /// Reads `fields` from `file` into `scratch`, and adds them to `sample`.
 fn copy_fields<'a>(
-    file: &HeldFile,
+    file: &OpenFile,
     names: &'a [String],
     fields: &[Field],
     scratch: &'a mut Vec<u8>,
@@ -221,7 +222,7 @@ impl Tar {
     fn load_fields<'a>(
         &'a self,
         index: usize,
-        (file, names): (&'a HeldFile, &'a [String]),
+        (file, names): (&'a OpenFile, &'a [String]),
         fields: &'a [Field],
         scratch: &'a mut Vec<u8>,
         sample: &mut Sample<'a>,

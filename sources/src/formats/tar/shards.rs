@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::manifest::{self, Entry, tars_in};
 use crate::error::{Error, Result, collected};
 use crate::machine::file;
-use crate::medium::tree::Tree;
+use crate::storage::tree::Tree;
 
 /// Maximum number of shards that a pattern may expand to. A pattern for more shards is most likely
 /// a typing error.

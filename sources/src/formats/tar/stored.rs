@@ -17,9 +17,9 @@ use crate::machine::bytes::{Bytes, room};
 use crate::machine::hash::fnv1a;
 use crate::machine::index_file;
 use crate::machine::{CancelToken, during};
-use crate::medium::HeldFile;
-use crate::medium::ahead::Remote;
 use crate::model::{Object, Sample};
+use crate::storage::OpenFile;
+use crate::storage::ahead::Remote;
 
 /// Number of threads that open shards, and thus of concurrent requests.
 const MAX_REQUESTS: usize = 128;
@@ -383,7 +383,7 @@ fn is_named(path: &[u8], key: &str, name: &str) -> bool {
 /// If a read fails, or if the shard does not contain the expected files at the offsets in the
 /// index.
 pub(super) fn read<'a>(
-    file: &HeldFile,
+    file: &OpenFile,
     index: usize,
     names: &'a [String],
     fields: &[Field],

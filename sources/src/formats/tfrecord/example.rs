@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use crate::error::{Error, Result};
-use crate::medium::Part;
 use crate::model::value::Element;
+use crate::storage::RowBytes;
 use crate::values::protobuf::{Field, Fields, varint};
 use crate::values::record::{Found, Named};
 
@@ -140,23 +140,23 @@ pub(super) fn read_row<'a>(record: &'a [u8], lists: &BTreeSet<String>, page: &mu
                     Error::in_source(format!("{name:?} is a list of bytes: expected UTF-8 text in all of its items"))
                 })?;
                 serde_json::to_writer(&mut *page, &texts).expect("writing to a Vec succeeds");
-                Found::Json(Part::since(start, page))
+                Found::Json(RowBytes::since(start, page))
             }
-            Values::Bytes(values) => Found::Bytes(Part::Borrowed(values[0])),
+            Values::Bytes(values) => Found::Bytes(RowBytes::Borrowed(values[0])),
             Values::Floats(pieces) => {
                 let data = match pieces[..] {
-                    [piece] if cfg!(target_endian = "little") => Part::Borrowed(piece),
+                    [piece] if cfg!(target_endian = "little") => RowBytes::Borrowed(piece),
                     _ => {
                         let floats = pieces.iter().flat_map(|piece| piece.as_chunks::<4>().0);
                         page.extend(floats.flat_map(|float| f32::from_le_bytes(*float).to_ne_bytes()));
-                        Part::since(start, page)
+                        RowBytes::since(start, page)
                     }
                 };
                 numbers(Element::F32, data)
             }
             Values::Ints(values) => {
                 page.extend(values.iter().flat_map(|value| value.to_ne_bytes()));
-                numbers(Element::I64, Part::since(start, page))
+                numbers(Element::I64, RowBytes::since(start, page))
             }
         };
         row.push(Named { name: Cow::Borrowed(name), content });

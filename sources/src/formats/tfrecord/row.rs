@@ -2,8 +2,8 @@
 
 use super::detect::is_records_name;
 use crate::error::Result;
-use crate::medium::tree::Tree;
 use crate::options::{DataFormat, with_feature};
+use crate::storage::tree::Tree;
 
 pub(crate) const ROW: DataFormat = DataFormat {
     is_folder: is_records_folder,

@@ -11,11 +11,11 @@ use super::example;
 use super::shard::Offsets;
 use crate::error::{Error, Result, copied};
 use crate::machine::file;
-use crate::medium::download::Companions;
-use crate::medium::splits;
-use crate::medium::{At, Files, Medium, Part, of_files};
 use crate::model::{Lookahead, Prefetcher, Sample, Source};
 use crate::options::Options;
+use crate::storage::download::Companions;
+use crate::storage::splits;
+use crate::storage::{DatasetLocation, Files, RowBytes, Storage, of_files};
 use crate::values::record::{Found, Holds, Named, Rows, Survey};
 
 /// The `tf.train.Example` messages in a TFRecord file or in a folder of shards, as samples.
@@ -60,27 +60,27 @@ impl TfRecord {
     /// If a file is damaged, compressed or missing, or if its records are not `tf.train.Example`
     /// messages.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::with(&At::here(path.as_ref()), &Options::default())
+        Self::with(&DatasetLocation::here(path.as_ref()), &Options::default())
     }
 
-    pub(crate) fn with(at: &At, options: &Options) -> Result<Self> {
-        let (path, medium) = (&*at.path, at.medium.clone());
+    pub(crate) fn with(location: &DatasetLocation, options: &Options) -> Result<Self> {
+        let (path, storage) = (&*location.path, location.storage.clone());
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let is_folder = if medium.is_store() { !is_records_name(&name) } else { file::is_folder(path)? };
-        let medium = if is_folder { medium.listed(path) } else { medium };
+        let is_folder = if storage.is_store() { !is_records_name(&name) } else { file::is_folder(path)? };
+        let storage = if is_folder { storage.listed(path) } else { storage };
         let paths = match is_folder {
-            true => shards_in(&medium, path, at.part.as_deref())?,
+            true => shards_in(&storage, path, location.part.as_deref())?,
             false => vec![path.to_owned()],
         };
-        let opened = medium.in_parallel(&paths, |path| Offsets::open(&medium, path))?;
-        let download = || Self::with(&at.downloaded(&Companions::NONE, options.mapped)?, options);
+        let opened = storage.in_parallel(&paths, |path| Offsets::open(&storage, path))?;
+        let download = || Self::with(&location.downloaded(&Companions::NONE, options.mapped)?, options);
         let Some(opened) = opened.into_iter().collect::<Option<Vec<_>>>() else { return download() };
         let shards = Arc::new(Files::new(opened, Offsets::len)?);
         if shards.len() == 0 {
             return Err(Error::in_source("the files contain no records").at_path(path));
         }
         let mut set = TfRecord { shards, names: key_names(&paths), lists: BTreeSet::new(), rows: Rows::default() };
-        match set.survey(&medium, options).map_err(|e| e.at_path(path))? {
+        match set.survey(&storage, options).map_err(|e| e.at_path(path))? {
             true => Ok(set),
             false => download(),
         }
@@ -88,13 +88,13 @@ impl TfRecord {
 
     /// Finds the columns. Returns `false` if the files must be downloaded first: labels are text,
     /// so all records must be read to find the classes.
-    fn survey(&mut self, medium: &Medium, options: &Options) -> Result<bool> {
+    fn survey(&mut self, storage: &Storage, options: &Options) -> Result<bool> {
         let all = self.len();
         let count = all.min(MAX_SURVEYED);
         // Survey evenly spaced records, including the first and the last.
         let surveyed: Vec<usize> = (0..count).map(|n| n * (all - 1) / (count - 1).max(1)).collect();
         let mut lists = BTreeSet::new();
-        let records = medium.in_parallel(&surveyed, |&index| {
+        let records = storage.in_parallel(&surveyed, |&index| {
             let mut scratch = Vec::new();
             Ok(self.record(index, &mut scratch).and_then(|part| copied(part.of(&scratch))))
         })?;
@@ -127,7 +127,7 @@ impl TfRecord {
         let mut rows = survey.finish(&wanted)?;
         let mut whole = true;
         rows.learn(options.classes.as_ref(), options.lenient, |label, see| {
-            whole = !medium.is_store();
+            whole = !storage.is_store();
             if !whole {
                 return Ok(());
             }
@@ -157,7 +157,7 @@ impl TfRecord {
         Ok(())
     }
 
-    fn record<'a>(&'a self, index: usize, page: &mut Vec<u8>) -> Result<Part<'a>> {
+    fn record<'a>(&'a self, index: usize, page: &mut Vec<u8>) -> Result<RowBytes<'a>> {
         let (file, offsets, record) = self.shards.open(index)?;
         offsets.record(file, record, index, page).map_err(|e| e.at_path(&file.path))
     }
@@ -183,9 +183,9 @@ fn key_names(paths: &[PathBuf]) -> Vec<String> {
 
 /// Lists the shards in `folder` that belong to the split `wanted`, or to the only split if `wanted`
 /// is `None`. Checks that none of them is missing.
-fn shards_in(medium: &Medium, folder: &Path, wanted: Option<&str>) -> Result<Vec<PathBuf>> {
+fn shards_in(storage: &Storage, folder: &Path, wanted: Option<&str>) -> Result<Vec<PathBuf>> {
     let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let paths = splits::choose(folder, splits::group(medium.files_in(folder, is_records_name)?, false, name), wanted)?;
+    let paths = splits::choose(folder, splits::group(storage.files_in(folder, is_records_name)?, false, name), wanted)?;
     splits::complete(folder, &paths.iter().map(name).collect::<Vec<_>>())?;
     Ok(paths)
 }
@@ -195,12 +195,12 @@ impl Source for TfRecord {
         let (shard, record) = self.shards.indices(index);
         scratch.clear();
         write!(scratch, "{}/{record}", self.names[shard]).expect("writing to a Vec succeeds");
-        let key = Part::Page(0..scratch.len());
+        let key = RowBytes::Page(0..scratch.len());
         let path = self.shards.path(index);
         let named = |e: Error| Error::in_source(format!("record {record}: {}", e.cause())).at_path(path);
         let row = match self.record(index, scratch)? {
-            Part::Borrowed(record) => example::read_row(record, &self.lists, scratch).map_err(named)?,
-            Part::Page(range) => {
+            RowBytes::Borrowed(record) => example::read_row(record, &self.lists, scratch).map_err(named)?,
+            RowBytes::Page(range) => {
                 // Copy the record out of `scratch`, because the cells borrow from it while values
                 // are appended to `scratch`.
                 let record = copied(&scratch[range.clone()])?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result, push};
 use crate::machine::bytes::Bytes;
 use crate::machine::index_file::{self, Decoder, Encoder};
-use crate::medium::{HeldFile, Medium, Part};
+use crate::storage::{OpenFile, RowBytes, Storage};
 
 /// Indexes are stored for files of at least this many bytes. Scanning a smaller file is fast.
 const MIN_INDEXED: u64 = 16 << 20;
@@ -54,13 +54,13 @@ impl Offsets {
     ///
     /// # Errors
     /// If the file is compressed, damaged or truncated.
-    pub(super) fn open(medium: &Medium, path: &Path) -> Result<Option<(HeldFile, Self)>> {
-        let Medium::Machine { mapped } = medium else {
-            let Some(index) = medium.find(&index_path(path), MAX_INDEX)? else { return Ok(None) };
-            let file = medium.open(path)?;
+    pub(super) fn open(storage: &Storage, path: &Path) -> Result<Option<(OpenFile, Self)>> {
+        let Storage::Machine { mapped } = storage else {
+            let Some(index) = storage.find(&index_path(path), MAX_INDEX)? else { return Ok(None) };
+            let file = storage.open(path)?;
             return Ok(decode(&index, file.len(), None).map(|starts| (file, Offsets(starts))));
         };
-        let (file, metadata) = HeldFile::open(path, *mapped)?;
+        let (file, metadata) = OpenFile::open(path, *mapped)?;
         let starts = match load(path, &metadata) {
             // The file may have changed after its metadata was queried. Use the index only if the
             // lengths agree, so that every record lies inside the mapping.
@@ -95,11 +95,11 @@ impl Offsets {
     /// If a checksum does not match, or if the file cannot be read.
     pub(super) fn record<'a>(
         &self,
-        file: &'a HeldFile,
+        file: &'a OpenFile,
         record: usize,
         index: usize,
         page: &mut Vec<u8>,
-    ) -> Result<Part<'a>> {
+    ) -> Result<RowBytes<'a>> {
         let range = self.range(record);
         let from = range.start;
         let part = file.part(Some(index as u64), range, page)?;
@@ -118,8 +118,8 @@ impl Offsets {
         }
         let inside = HEADER as usize..HEADER as usize + record.len();
         Ok(match part {
-            Part::Borrowed(bytes) => Part::Borrowed(&bytes[inside]),
-            Part::Page(range) => Part::Page(range.start + inside.start..range.start + inside.end),
+            RowBytes::Borrowed(bytes) => RowBytes::Borrowed(&bytes[inside]),
+            RowBytes::Page(range) => RowBytes::Page(range.start + inside.start..range.start + inside.end),
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::Result;
-use crate::medium::tree::Tree;
+use crate::storage::tree::Tree;
 
 /// Name of the folder with the images.
 pub(super) const IMAGES: &str = "JPEGImages";

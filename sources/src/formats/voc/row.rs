@@ -2,9 +2,9 @@
 
 use super::detect::{ANNOTATIONS, IMAGES, is_voc, set_of_list};
 use crate::error::Result;
-use crate::medium::Around;
-use crate::medium::download::Companions;
 use crate::options::{DataFormat, with_feature};
+use crate::storage::Siblings;
+use crate::storage::download::Companions;
 
 pub(crate) const ROW: DataFormat = DataFormat {
     is_folder: is_voc,
@@ -25,7 +25,7 @@ pub(crate) const ROW: DataFormat = DataFormat {
 };
 
 /// Returns a hint if the opened image folder looks like part of a Pascal VOC dataset.
-fn annotates(around: &Around<'_>) -> Result<Option<String>> {
+fn annotates(around: &Siblings<'_>) -> Result<Option<String>> {
     for (above, names) in &around.above {
         let set = above.trim_end_matches('/');
         if names.contains(&IMAGES) && !set.is_empty() && around.tree.within(set, is_voc)? {

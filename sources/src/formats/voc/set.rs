@@ -12,8 +12,8 @@ use crate::formats::folder::images_below;
 use crate::machine::file::{self, MAX_FILE, is_folder};
 use crate::machine::parallel::in_parallel;
 use crate::machine::slashes::root;
-use crate::medium::tree::Tree;
 use crate::model::{Numbers, Sample, Source};
+use crate::storage::tree::Tree;
 use crate::values::annotated::{Parts, key_and_field};
 
 /// Maximum size of an annotation file, in bytes. A file with a hundred objects takes about 50 kB.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{ErrorKind, Result};
 use crate::machine::file;
 use crate::machine::slashes::root;
-use crate::medium::tree::Tree;
+use crate::storage::tree::Tree;
 
 /// Name of the folder with the images.
 pub(super) const IMAGES: &str = "images";

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use super::detect::{IMAGES, LABELS, is_yolo};
 use crate::error::Result;
-use crate::medium::Around;
-use crate::medium::download::Companions;
 use crate::options::{DataFormat, with_feature};
+use crate::storage::Siblings;
+use crate::storage::download::Companions;
 
 pub(crate) const ROW: DataFormat = DataFormat {
     is_folder: is_yolo,
@@ -38,7 +38,7 @@ pub(crate) const ROW: DataFormat = DataFormat {
 };
 
 /// Returns a hint if the opened image folder looks like part of a YOLO dataset.
-fn annotates(around: &Around<'_>) -> Result<Option<String>> {
+fn annotates(around: &Siblings<'_>) -> Result<Option<String>> {
     let open = |at: &str| Ok(Some(format!("a YOLO dataset with boxes in text files: open {at:?}")));
     if let Some(yaml) = around.file(&["yaml", "yml"], is_yolo_data)? {
         return open(yaml);

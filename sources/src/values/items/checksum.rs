@@ -11,7 +11,7 @@ use twox_hash::{XxHash3_64, XxHash3_128, XxHash32, XxHash64};
 
 use crate::error::{Error, Result};
 use crate::machine::cancel;
-use crate::medium::HeldFile;
+use crate::storage::OpenFile;
 
 /// Number of bytes per read, for a local file and for a file in a store.
 const READ_SIZES: [u64; 2] = [1 << 20, 16 << 20];
@@ -89,7 +89,7 @@ impl Checksum {
     ///
     /// # Errors
     /// If the hash differs or the file cannot be read. The error names the file.
-    pub(crate) fn check(&self, file: &HeldFile) -> Result<()> {
+    pub(crate) fn check(&self, file: &OpenFile) -> Result<()> {
         let Some(mut state) = State::named(&self.name) else { return Ok(()) };
         let (mut at, mut scratch) = (0, Vec::new());
         while at < file.len() {
@@ -119,7 +119,7 @@ mod tests {
         // The expected hashes come from hashlib and xxhash. The data is the bytes 0 to 255,
         // repeated 5,000 times, which takes more than one read.
         let bytes: Vec<u8> = (0..=255).cycle().take(256 * 5000).collect();
-        let file = HeldFile::in_memory("memory".into(), bytes);
+        let file = OpenFile::in_memory("memory".into(), bytes);
         for (name, expected) in HASHES {
             let check = |expected: &str| {
                 Checksum::fastest(&[(name.to_owned(), expected.to_owned())].into()).unwrap().check(&file)
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(fastest(&[]), None);
         let unknown = Checksum { name: "blake2b".to_owned(), expected: "0".to_owned() };
         assert!(!unknown.is_known());
-        unknown.check(&HeldFile::in_memory("memory".into(), vec![1])).unwrap();
+        unknown.check(&OpenFile::in_memory("memory".into(), vec![1])).unwrap();
     }
 
     const HASHES: [(&str, &str); 11] = [

@@ -3,9 +3,9 @@
 use half::f16;
 
 use crate::error::{Error, Result};
-use crate::medium::Part;
 use crate::model::Numbers;
 use crate::model::value::Element;
+use crate::storage::RowBytes;
 use crate::values::record::Found;
 
 /// Converts an array of `f16` to `f32`.
@@ -13,14 +13,14 @@ pub(crate) fn widened(bytes: &[u8], shape: &[usize], made: &mut Vec<u8>) -> Foun
     let start = made.len();
     let widened = bytes.as_chunks::<2>().0.iter().flat_map(|two| f16::from_le_bytes(*two).to_f32().to_le_bytes());
     made.extend(widened);
-    Found::array(Element::F32, shape, Part::since(start, made))
+    Found::array(Element::F32, shape, RowBytes::since(start, made))
 }
 
 /// Converts an array of `bfloat16` to `f32`.
 pub(crate) fn widened_brain(bytes: &[u8], shape: &[usize], made: &mut Vec<u8>) -> Found<'static> {
     let start = made.len();
     made.extend(bytes.as_chunks::<2>().0.iter().flat_map(|&[low, high]| [0, 0, low, high]));
-    Found::array(Element::F32, shape, Part::since(start, made))
+    Found::array(Element::F32, shape, RowBytes::since(start, made))
 }
 
 /// Parses a decimal number, as an `i64` if `whole` is true and as an `f64` otherwise.
@@ -41,7 +41,7 @@ pub(crate) fn decimal(bytes: &[u8], whole: bool, made: &mut Vec<u8>) -> Result<F
         made.extend(text.parse::<f64>().map_err(|_| bad())?.to_le_bytes());
         Element::F64
     };
-    Ok(Found::number(element, Part::since(start, made)))
+    Ok(Found::number(element, RowBytes::since(start, made)))
 }
 
 /// Converts a Pillow image, which is stored as size, mode and pixels, to an `.npy` file with RGB
@@ -77,5 +77,5 @@ pub(crate) fn pil(bytes: &[u8], made: &mut Vec<u8>) -> Result<Found<'static>> {
         1 | 2 => pixels.chunks_exact(channels).for_each(|gray| made.extend([gray[0]; 3])),
         _ => pixels.chunks_exact(4).for_each(|pixel| made.extend_from_slice(&pixel[..3])),
     }
-    Ok(Found::Bytes(Part::since(start, made)))
+    Ok(Found::Bytes(RowBytes::since(start, made)))
 }

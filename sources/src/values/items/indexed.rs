@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Result;
 use crate::machine::file;
-use crate::medium::tree::INDEX;
-use crate::medium::{At, Medium};
+use crate::storage::tree::INDEX;
+use crate::storage::{DatasetLocation, Storage};
 
 /// Maximum size of an `index.json`. The index of a dataset with 100,000 files is about 64 MiB.
 const MAX_INDEX: u64 = 1 << 30;
 
 /// A folder with an `index.json` that lists its files.
 pub(crate) struct Indexed {
-    pub(crate) medium: Medium,
+    pub(crate) storage: Storage,
     folder: PathBuf,
     /// Path of the index.
     pub(crate) path: PathBuf,
@@ -25,17 +25,17 @@ impl Indexed {
     ///
     /// # Errors
     /// If the index cannot be read.
-    pub(crate) fn read(at: &At) -> Result<Self> {
-        let (path, medium) = (&*at.path, at.medium.clone());
-        let is_folder = if medium.is_store() { !path.ends_with(INDEX) } else { file::is_folder(path)? };
+    pub(crate) fn read(location: &DatasetLocation) -> Result<Self> {
+        let (path, storage) = (&*location.path, location.storage.clone());
+        let is_folder = if storage.is_store() { !path.ends_with(INDEX) } else { file::is_folder(path)? };
         let folder = if is_folder { path } else { path.parent().unwrap_or(Path::new("")) };
-        let index = if is_folder { medium.join(path, INDEX) } else { path.to_owned() };
-        let medium = medium.listed(folder);
-        Ok(Indexed { folder: folder.to_owned(), text: medium.read(&index, MAX_INDEX)?, path: index, medium })
+        let index = if is_folder { storage.join(path, INDEX) } else { path.to_owned() };
+        let storage = storage.listed(folder);
+        Ok(Indexed { folder: folder.to_owned(), text: storage.read(&index, MAX_INDEX)?, path: index, storage })
     }
 
     /// Returns the path of the file `name` in the folder.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
-        self.medium.join(&self.folder, name)
+        self.storage.join(&self.folder, name)
     }
 }

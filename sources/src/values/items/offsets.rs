@@ -1,7 +1,7 @@
 //! Parses the table of 32-bit offsets at the start of a file.
 
 use crate::error::{Error, Result, collected};
-use crate::medium::HeldFile;
+use crate::storage::OpenFile;
 
 /// Returns the length in bytes of the table in a file with `samples` samples. The table consists of
 /// the number of samples, the offset of each sample, and the end of the last sample. Returns `None`
@@ -46,7 +46,7 @@ pub(crate) fn offsets(head: &[u8], samples: u64, len: u64) -> Result<Vec<u64>> {
 ///
 /// # Errors
 /// If the file cannot be read, and as for [`offsets`].
-pub(crate) fn read_offsets(file: &HeldFile, samples: u64) -> Result<Vec<u64>> {
+pub(crate) fn read_offsets(file: &OpenFile, samples: u64) -> Result<Vec<u64>> {
     let (len, mut scratch) = (file.len(), Vec::new());
     let head = file.get(0, head_bytes(samples).unwrap_or(len), &mut scratch)?;
     offsets(head, samples, len).map_err(|e| e.at_path(&file.path))

@@ -9,9 +9,9 @@ use arrayvec::ArrayVec;
 use super::set::{Items, MAX_COLUMNS, Read, Row, Samples};
 use crate::error::{Error, Result};
 use crate::machine::parallel::{STORE_THREADS, on_threads};
-use crate::medium::of_files;
 use crate::model::{Lookahead, Prefetcher, Sample, Source};
 use crate::options::Options;
+use crate::storage::of_files;
 use crate::values::pixels::{self, Candidate, Channels, Colors};
 use crate::values::record::{Cell, Column, Columns, Found, Holds};
 

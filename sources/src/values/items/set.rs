@@ -11,7 +11,7 @@ use arrayvec::ArrayVec;
 use super::Checksum;
 use crate::error::{Error, Result};
 use crate::machine::bytes::room;
-use crate::medium::{Files, HeldFile};
+use crate::storage::{Files, OpenFile};
 use crate::values::record::Found;
 
 /// Maximum number of columns in a dataset.
@@ -87,7 +87,7 @@ impl Items {
     /// # Errors
     /// If the offsets of a file are not in ascending order or exceed the file. The error names the
     /// file.
-    pub(crate) fn new(files: Vec<(HeldFile, Samples)>) -> Result<Self> {
+    pub(crate) fn new(files: Vec<(OpenFile, Samples)>) -> Result<Self> {
         if let Some((file, _)) = files.iter().find(|(file, samples)| !samples.are_inside(file.len())) {
             let len = file.len();
             let cause = format!("the sample offsets are not in ascending order within its {len} bytes");
@@ -156,7 +156,7 @@ impl Items {
     fn row<'a>(
         &'a self,
         index: usize,
-        file: &'a HeldFile,
+        file: &'a OpenFile,
         span: Range<u64>,
         scratch: &mut Vec<u8>,
         parse: impl for<'i> FnOnce(&'i [u8], &mut Vec<u8>) -> Result<Row<'i>>,

@@ -7,9 +7,9 @@ use arrayvec::ArrayVec;
 use super::cells::Cell;
 use crate::error::{Error, Result};
 use crate::machine::file::{self, MAX_FILE, is_below};
-use crate::medium::Part;
 use crate::model::Numbers;
 use crate::model::value::{AXES, Element};
+use crate::storage::RowBytes;
 #[cfg(any(feature = "arrays", feature = "chunks", feature = "lmdb"))]
 use crate::values::pixels::{self, Channels, Colors};
 
@@ -19,31 +19,31 @@ use crate::values::pixels::{self, Channels, Colors};
 pub(crate) enum Found<'a> {
     /// There is no value.
     Null,
-    Bytes(Part<'a>),
+    Bytes(RowBytes<'a>),
     /// Text, which has not been checked to be UTF-8 yet.
-    Text(Part<'a>),
+    Text(RowBytes<'a>),
     /// JSON text.
-    Json(Part<'a>),
+    Json(RowBytes<'a>),
     /// Numbers in native byte order. Their count must match the shape. A scalar has no axes.
     Numbers {
         element: Element,
         shape: ArrayVec<usize, AXES>,
-        data: Part<'a>,
+        data: RowBytes<'a>,
     },
     /// UTF-8 path of the file that contains the value.
-    Path(Part<'a>),
+    Path(RowBytes<'a>),
     /// Numbers with more axes than a field supports.
     TooManyAxes(Vec<usize>),
 }
 
 impl<'a> Found<'a> {
     /// Creates a scalar.
-    pub(crate) fn number(element: Element, data: Part<'a>) -> Self {
+    pub(crate) fn number(element: Element, data: RowBytes<'a>) -> Self {
         Found::Numbers { element, shape: ArrayVec::new(), data }
     }
 
     /// Creates an array.
-    pub(crate) fn array(element: Element, shape: &[usize], data: Part<'a>) -> Self {
+    pub(crate) fn array(element: Element, shape: &[usize], data: RowBytes<'a>) -> Self {
         match shape.try_into() {
             Ok(shape) => Found::Numbers { element, shape, data },
             Err(_) => Found::TooManyAxes(shape.to_vec()),
@@ -62,7 +62,7 @@ impl<'a> Found<'a> {
     }
 
     /// Applies `f` to the bytes of the value.
-    pub(crate) fn map<'b>(self, f: impl FnOnce(Part<'a>) -> Part<'b>) -> Found<'b> {
+    pub(crate) fn map<'b>(self, f: impl FnOnce(RowBytes<'a>) -> RowBytes<'b>) -> Found<'b> {
         match self {
             Found::Null => Found::Null,
             Found::Bytes(bytes) => Found::Bytes(f(bytes)),
@@ -93,7 +93,7 @@ impl<'a> Found<'a> {
         let start = page.len();
         let file = file::open(&path).map_err(|e| Error::io(&path, &e))?;
         file::append(file, page, MAX_FILE).map_err(|e| Error::io(&path, &e))?;
-        Ok(Found::Bytes(Part::since(start, page)))
+        Ok(Found::Bytes(RowBytes::since(start, page)))
     }
 
     /// Converts a pixel array to an image in the format [`NPY`](crate::format::NPY).
@@ -105,10 +105,10 @@ impl<'a> Found<'a> {
         let start = page.len();
         match &self {
             Found::Null => return Ok(Found::Null),
-            Found::Numbers { element: Element::U8, shape, data: Part::Borrowed(pixels) } => {
+            Found::Numbers { element: Element::U8, shape, data: RowBytes::Borrowed(pixels) } => {
                 pixels::append(page, pixels, shape, channels, colors)?;
             }
-            Found::Numbers { element: Element::U8, shape, data: Part::Page(range) } => {
+            Found::Numbers { element: Element::U8, shape, data: RowBytes::Page(range) } => {
                 let pixels = page[range.clone()].to_vec();
                 pixels::append(page, &pixels, shape, channels, colors)?;
             }
@@ -117,7 +117,7 @@ impl<'a> Found<'a> {
                 return Err(Error::in_source(cause));
             }
         }
-        Ok(Found::Bytes(Part::since(start, page)))
+        Ok(Found::Bytes(RowBytes::since(start, page)))
     }
 
     /// Converts the value to a cell, which may borrow from `page`.

@@ -7,10 +7,10 @@ use super::cells::Cell;
 use super::column_value::Found;
 use super::columns::{Column, Columns, Holds};
 use crate::error::{Error, Result};
-use crate::medium::Part;
 use crate::model::value::Element;
 use crate::model::{Classes, Sample};
 use crate::options::Wanted;
+use crate::storage::RowBytes;
 use crate::values::pixels::{self, Candidate, Channels, Colors};
 
 /// A cell with its name, such as an entry of a dict.
@@ -205,7 +205,7 @@ impl Rows {
     /// If a cell does not have the type of its column, or has a name that the survey did not find.
     pub(crate) fn sample<'a>(
         &'a self,
-        key: Part<'a>,
+        key: RowBytes<'a>,
         mut row: Vec<Named<'a>>,
         page: &'a mut Vec<u8>,
     ) -> Result<Sample<'a>> {

@@ -47,13 +47,13 @@ pub(crate) fn sniffed<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::medium::Part;
+    use crate::storage::RowBytes;
 
     #[test]
     fn the_first_values_determine_the_type_of_a_column() {
-        let bytes = |bytes: &'static [u8]| Found::Bytes(Part::Borrowed(bytes));
+        let bytes = |bytes: &'static [u8]| Found::Bytes(RowBytes::Borrowed(bytes));
         let (jpeg, sound) = (bytes(b"\xff\xd8\xff\xe0"), bytes(b"RIFF\0\0\0\0WAVEfmt "));
-        let path = |path: &'static str| Found::Path(Part::Borrowed(path.as_bytes()));
+        let path = |path: &'static str| Found::Path(RowBytes::Borrowed(path.as_bytes()));
         let type_of = |values: &[Found<'static>]| sniffed(values.len(), |row, _| Ok(values[row].clone())).unwrap();
         for (values, holds) in [
             (vec![], Holds::Bytes),

@@ -3,7 +3,7 @@
 // the whole image has been processed.
 
 // Size of a tile of the blur, and its maximum radius in pixels.
-enum { BLURRED_COLUMNS = 64, BLURRED_ROWS = 16, MOST_RADIUS = 31 };
+enum { BLURRED_COLUMNS = 64, BLURRED_ROWS = 16, MAX_RADIUS = 31 };
 
 // Shared memory of the block.
 struct Scratch {
@@ -13,8 +13,8 @@ struct Scratch {
     u32 counts[3][256];
     u64 sum;
     // Weights of a blur, and the row sums of a tile.
-    float weights[MOST_RADIUS + 1];
-    float sums[BLURRED_ROWS * (BLURRED_COLUMNS + 2 * MOST_RADIUS) * 3];
+    float weights[MAX_RADIUS + 1];
+    float sums[BLURRED_ROWS * (BLURRED_COLUMNS + 2 * MAX_RADIUS) * 3];
 };
 
 // Converts to a channel value, 0 to 255. NaN becomes 0, as in Rust.

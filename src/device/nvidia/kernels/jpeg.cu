@@ -60,14 +60,14 @@ __device__ __forceinline__ const Segment* segments_of(const DecodeOps& o, const 
 
 // --- the resize filter -----------------------------------------------------------------------------------------------------------
 
-enum { MOST_TAPS = 64 };
+enum { MAX_TAPS = 64 };
 
 // Start of a table with the filter along one axis of `n` outputs. It is followed by n pairs (start,
-// taps), and then by MOST_TAPS / 2 rows of n pairs of coefficients. An odd last tap is paired with
+// taps), and then by MAX_TAPS / 2 rows of n pairs of coefficients. An odd last tap is paired with
 // 0. The sample's record for `jpeg_resize` precedes its two tables. `DecodeOps::axes_bytes`
 // computes the same size.
 struct __align__(16) Axis { u32 precision, start, end, unused; };
-__device__ __forceinline__ u32 axis_bytes(u32 n) { return (16 + n * (8 + MOST_TAPS * 2) + 15) / 16 * 16; }
+__device__ __forceinline__ u32 axis_bytes(u32 n) { return (16 + n * (8 + MAX_TAPS * 2) + 15) / 16 * 16; }
 __device__ __forceinline__ u8* axis_of(u8* axes, u32 sample, u32 axis, u32 width, u32 height) {
     const u32 across = axis_bytes(width);
     return axes + size_t(sample) * (sizeof(DecodeOps) + across + axis_bytes(height)) + sizeof(DecodeOps) + (axis ? across : 0);
@@ -141,8 +141,8 @@ jpeg_axes(u8* axes, u32* faults, const DecodeOps* all, u32 count, u32 height, u3
             atomicMax(&largest, u64(__double_as_longlong(most / sum)));
             if (output == 0) head.start = first;
             if (output == outputs - 1) head.end = first + taps;
-            if (taps > MOST_TAPS) faults[n] = 1;
-            starts[reversed ? outputs - 1 - output : output] = make_uint2(first, min(taps, u32(MOST_TAPS)));
+            if (taps > MAX_TAPS) faults[n] = 1;
+            starts[reversed ? outputs - 1 - output : output] = make_uint2(first, min(taps, u32(MAX_TAPS)));
         }
         __syncthreads();
         // The host rounds this product with ties up, so its limit of 32768 corresponds to 32767.5
@@ -159,10 +159,10 @@ jpeg_axes(u8* axes, u32* faults, const DecodeOps* all, u32 count, u32 height, u3
             i16* const to = coefficients + (reversed ? outputs - 1 - output : output) * 2;
             u32 taps = 0;
             weigh(middle, radius, narrow, length, [&](u32 tap, double weight) {
-                if (tap < MOST_TAPS) to[tap / 2 * outputs * 2 + tap % 2] = i16(weight / sum * unit + 0.5);
+                if (tap < MAX_TAPS) to[tap / 2 * outputs * 2 + tap % 2] = i16(weight / sum * unit + 0.5);
                 taps = tap + 1;
             });
-            if (taps % 2 && taps < MOST_TAPS) to[taps / 2 * outputs * 2 + 1] = 0;
+            if (taps % 2 && taps < MAX_TAPS) to[taps / 2 * outputs * 2 + 1] = 0;
         }
     }
 }
@@ -170,11 +170,11 @@ jpeg_axes(u8* axes, u32* faults, const DecodeOps* all, u32 count, u32 height, u3
 // --- Huffman decoding ------------------------------------------------------------------------------------------------------------
 
 // Only segments of LONG bytes or more are cut into pieces, and only in samples that have a segment
-// of WORTH bytes or more. Otherwise, finding the pieces would take longer than decoding in parallel
+// of MIN_SPLIT_BYTES bytes or more. Otherwise, finding the pieces would take longer than decoding in parallel
 // saves.
-enum { LONG = 1024, WORTH = 2048 };
+enum { LONG = 1024, MIN_SPLIT_BYTES = 2048 };
 
-enum { MOST_TABLES = 4, MOST_BLOCKS = 10 };     // two tables of DC differences, two of AC coefficients
+enum { MAX_TABLES = 4, MOST_BLOCKS = 10 };     // two tables of DC differences, two of AC coefficients
 // Number of bits per table lookup.
 enum { DC_BITS = 9, AC_BITS = 11 };
 // Codes of this length or longer may not fit into one lookup.
@@ -203,9 +203,9 @@ __device__ __forceinline__ u32 entry(u32 length, u32 symbol, u32 bits, u32 looke
 struct __align__(16) Tables {
     // For each code length from LONG_CODE on: `limit` is one past the last code, left-aligned in 16
     // bits, and `offset` is the difference between a code and the index of its symbol.
-    u32 limit[MOST_TABLES][17 - LONG_CODE];
-    u32 offset[MOST_TABLES][17 - LONG_CODE];
-    u8 symbols[MOST_TABLES][256];
+    u32 limit[MAX_TABLES][17 - LONG_CODE];
+    u32 offset[MAX_TABLES][17 - LONG_CODE];
+    u8 symbols[MAX_TABLES][256];
     // For each block in an MCU: offset of its table in `dc` | offset in `ac` << 12 | indices of
     // both tables << 24 and << 26 | component << 28
     u32 choice[12];
@@ -277,7 +277,7 @@ jpeg_tables(Built* all_built, const u8* arena, const DecodeOps* all, u32 count) 
         u32 follower = ~0u;
         for (u32 part = 0; part < o.count; part++) {
             const u32 ac = o.choice[part] >> 8 & 3;
-            if ((o.choice[part] & 3) == table) follower = follower == ~0u || follower == ac ? ac : MOST_TABLES;
+            if ((o.choice[part] & 3) == table) follower = follower == ~0u || follower == ac ? ac : MAX_TABLES;
         }
         const auto begin_of = [&](u32 table) {
             const u32 before = (1u << table) - 1;
@@ -336,7 +336,7 @@ jpeg_tables(Built* all_built, const u8* arena, const DecodeOps* all, u32 count) 
         };
         u32* const look = (is_dc ? tables.dc : tables.ac) + begin_of(table);
         u32* const twice = (is_dc ? all_built[n].dc_twice : all_built[n].twice) + begin_of(table);
-        const bool skips = o.longest >= WORTH;
+        const bool skips = o.longest >= MIN_SPLIT_BYTES;
         for (u32 i = threadIdx.x; i < 1u << bits; i += blockDim.x) {
             const u32 found = find(i), one = found & 0xffff, taken = found & 31;
             look[i] = found;
@@ -365,7 +365,7 @@ struct Bits {
     enum { RING = 16 };     // words
     // Maximum number of bits that a lane consumes between two calls of `fill`: three words by
     // lookup, then one code by search.
-    enum { LOOKED_UP = 96, MOST = LOOKED_UP + 31 };
+    enum { LOOKED_UP = 96, MAX_BITS = LOOKED_UP + 31 };
 
     const uint4* chunks;
     u32 last;           // last chunk that is read
@@ -401,7 +401,7 @@ struct Bits {
     }
     // Until the next call, a lane consumes at most four words, so the ring never runs empty.
     __device__ __forceinline__ void fill() {
-        static_assert(31 + MOST < 5 * 32 && 6 + 3 <= RING, "the ring has what is needed, and room for a chunk");
+        static_assert(31 + MAX_BITS < 5 * 32 && 6 + 3 <= RING, "the ring has what is needed, and room for a chunk");
         if (filled - position / 32 < 6) put();
     }
     __device__ __forceinline__ u32 peek() {
@@ -436,8 +436,8 @@ struct Rounds {
     u32 stand;
     u32 budget;
     // Maximum number of bits that a code and its value take in one lookup.
-    enum { MOST = 25 };
-    static_assert(Bits::LOOKED_UP - 1 + MOST <= WORDS * 32, "the words have all bits that are taken");
+    enum { MAX_BITS = 25 };
+    static_assert(Bits::LOOKED_UP - 1 + MAX_BITS <= WORDS * 32, "the words have all bits that are taken");
 
     __device__ __forceinline__ Rounds(Bits& bits, u32 place, u32 left) {
         const u32 first = bits.position / 32;
@@ -545,11 +545,11 @@ struct __align__(16) Start {
 // Number of bytes per line. The scratch memory contains one Start per line of the arena. Longer
 // lines need fewer passes, but each pass lasts until the line with the most symbols is decoded. On
 // compute capability 9.0, batches of photographs take 12 % less time than with 256 bytes.
-enum { LINE = 128 };
+enum { LINE_BYTES = 128 };
 
 // Returns the first line that may contain a piece.
 __device__ __forceinline__ u32 first_line(const DecodeOps& o) {
-    return (o.count * 128 + o.tables * u32(sizeof(Spec)) + o.segments * u32(sizeof(Segment))) / LINE;
+    return (o.count * 128 + o.tables * u32(sizeof(Spec)) + o.segments * u32(sizeof(Segment))) / LINE_BYTES;
 }
 
 // The part of a line that belongs to a piece.
@@ -565,13 +565,13 @@ struct Line {
         u32 low = 0, high = o.segments;
         while (high - low > 1) {
             const u32 middle = (low + high) / 2;
-            if (segments[middle].byte <= line * LINE) low = middle; else high = middle;
+            if (segments[middle].byte <= line * LINE_BYTES) low = middle; else high = middle;
         }
         segment = segments[low];
-        const u32 begin = (segment.byte + LINE - 1) / LINE, end = segment.byte + segment.bytes;
-        any = segment.bytes >= LONG && line >= begin && line * LINE < end;
+        const u32 begin = (segment.byte + LINE_BYTES - 1) / LINE_BYTES, end = segment.byte + segment.bytes;
+        any = segment.bytes >= LONG && line >= begin && line * LINE_BYTES < end;
         first = any && line == begin;
-        extent = {(first ? segment.byte : line * LINE) * 8, min((line + 1) * LINE, end) * 8};
+        extent = {(first ? segment.byte : line * LINE_BYTES) * 8, min((line + 1) * LINE_BYTES, end) * 8};
     }
 };
 
@@ -701,15 +701,15 @@ jpeg_follow(Followed* followed, u32* faults, const Built* built, const u8* arena
     u32* const ring = rings + threadIdx.x / 32 * 32 * Bits::RING + lane;
     for (u32 n = samples.first + blockIdx.y; n < samples.end; n += gridDim.y) {
         const DecodeOps& o = all[n];
-        if (o.kind == 0 || o.longest < WORTH || o.place != n) continue;
+        if (o.kind == 0 || o.longest < MIN_SPLIT_BYTES || o.place != n) continue;
         const Segment* const segments = segments_of(o, arena);
-        const u32 lines = o.bytes / LINE + 1;
+        const u32 lines = o.bytes / LINE_BYTES + 1;
         bool copied = false, lost = false;      // uniform across the threads
         for (u32 tile = blockIdx.x; own_line(o, tile) < lines && !lost; tile += gridDim.x) {
             const u32 begin = first_line(o) + tile * STEP;
             const Line line(o, segments, begin + threadIdx.x);
             if (!__syncthreads_or(line.any)) continue;
-            Followed* const results = followed + o.at / LINE + begin;
+            Followed* const results = followed + o.at / LINE_BYTES + begin;
             const bool is_own = begin + threadIdx.x >= own_line(o, tile);
             if (!copied) built[n].copy<true>(tables);
             copied = true;
@@ -808,10 +808,10 @@ jpeg_starts(Start* starts, u32* faults, const Built* built, const u8* arena, con
     u32* const ring = rings + threadIdx.x / 32 * 32 * Bits::RING + threadIdx.x % 32;
     for (u32 n = samples.first + blockIdx.y; n < samples.end; n += gridDim.y) {
         const DecodeOps& o = all[n];
-        if (o.kind == 0 || o.longest < WORTH || o.place != n || faults[n] != 0) continue;
+        if (o.kind == 0 || o.longest < MIN_SPLIT_BYTES || o.place != n || faults[n] != 0) continue;
         const Segment* const segments = segments_of(o, arena);
-        const u32 begin = first_line(o), lines = o.bytes / LINE + 1;
-        Start* const own_starts = starts + o.at / LINE;
+        const u32 begin = first_line(o), lines = o.bytes / LINE_BYTES + 1;
+        Start* const own_starts = starts + o.at / LINE_BYTES;
         Followed* const followed = reinterpret_cast<Followed*>(own_starts);
         // Each thread decodes lines of one tile again, as long as the exit state of the previous
         // line changes them. The exit state of the previous tile is final, because no thread
@@ -904,9 +904,9 @@ struct Pieces {
     u32 short_ones, count, blocks;
     bool in_one;
     __device__ __forceinline__ Pieces(const DecodeOps& o, const u8* arena, const Start* all)
-        : segments(segments_of(o, arena)), starts(all + o.at / LINE + first_line(o)), short_ones(o.segments),
-          blocks(o.blocks), in_one(o.longest < WORTH) {
-        count = short_ones + (in_one ? 0 : o.bytes / LINE + 1 - first_line(o));
+        : segments(segments_of(o, arena)), starts(all + o.at / LINE_BYTES + first_line(o)), short_ones(o.segments),
+          blocks(o.blocks), in_one(o.longest < MIN_SPLIT_BYTES) {
+        count = short_ones + (in_one ? 0 : o.bytes / LINE_BYTES + 1 - first_line(o));
     }
     // For a long segment, or for a line without a piece, the result has no blocks.
     __device__ __forceinline__ Start operator[](u32 i) const {
@@ -1261,7 +1261,7 @@ struct Strip {
     u32 starts[ROWS], ends[ROWS];
     // For each source row of an output row, its weight in that output row and in the next one, with
     // a precision of 24 bits.
-    uint2 weights[ROWS][MOST_TAPS];
+    uint2 weights[ROWS][MAX_TAPS];
 };
 
 // Writes a line of vertical sums, rounded to bytes, for each row of the strip. A thread processes
@@ -1365,8 +1365,8 @@ jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, Sample
             __syncthreads();
             if (low < high) {
                 if (threadIdx.x == 0) strip.rows = high - low, strip.reversed = flipped;
-                for (u32 k = threadIdx.x / MOST_TAPS; k < high - low; k += blockDim.x / MOST_TAPS) {
-                    const u32 tap = threadIdx.x % MOST_TAPS;
+                for (u32 k = threadIdx.x / MAX_TAPS; k < high - low; k += blockDim.x / MAX_TAPS) {
+                    const u32 tap = threadIdx.x % MAX_TAPS;
                     const auto row = [&](u32 k) { return (flipped ? high - 1 - k : low + k) - shown.y; };
                     const auto weight = [&](u32 row, u32 tap, u32 taps) {
                         return tap < taps ? u32(down_taps[(tap / 2 * shown.height + row) * 2 + tap % 2]) << (24 - down.precision) : 0;

@@ -7,12 +7,12 @@ use warpfeed_jpeg::internal::Lookup;
 use crate::batch::DecodeOps;
 
 /// Constants of the same names in `jpeg.cu`.
-const LINE: usize = DecodeOps::LINE;
+const LINE_BYTES: usize = DecodeOps::LINE_BYTES;
 const TILE: usize = 128;
 const OVERLAP: usize = 16;
 const STEP: usize = TILE - OVERLAP;
 const LONG: usize = 1024;
-const WORTH: usize = DecodeOps::WORTH;
+const MIN_SPLIT_BYTES: usize = DecodeOps::MIN_SPLIT_BYTES;
 /// Limits on the passes over a tile, and on the lines at the start of a tile that are decoded
 /// again.
 const PASSES: usize = 96;
@@ -51,10 +51,11 @@ type Ends = (State, State);
 
 impl Sample<'_> {
     pub(super) fn synchronizes(&self) -> bool {
-        if self.longest < WORTH {
+        if self.longest < MIN_SPLIT_BYTES {
             return true;
         }
-        let lines: Vec<Option<Line>> = (self.head / LINE..self.len / LINE + 1).map(|line| self.line(line)).collect();
+        let lines: Vec<Option<Line>> =
+            (self.head / LINE_BYTES..self.len / LINE_BYTES + 1).map(|line| self.line(line)).collect();
         let mut ends = Vec::with_capacity(lines.len());
         // Each tile begins with the last lines of the previous tile.
         while ends.len() < lines.len() {
@@ -123,13 +124,13 @@ impl Sample<'_> {
 
     /// Returns the line with index `line`, like `Line` in `jpeg.cu`.
     fn line(&self, line: usize) -> Option<Line> {
-        let at = self.segments.partition_point(|segment| segment.0 <= line * LINE).saturating_sub(1);
+        let at = self.segments.partition_point(|segment| segment.0 <= line * LINE_BYTES).saturating_sub(1);
         let (byte, bytes) = self.segments[at];
-        let (begin, end) = (byte.div_ceil(LINE), byte + bytes);
-        let any = bytes >= LONG && line >= begin && line * LINE < end;
+        let (begin, end) = (byte.div_ceil(LINE_BYTES), byte + bytes);
+        let any = bytes >= LONG && line >= begin && line * LINE_BYTES < end;
         let first = line == begin;
-        let from = if first { byte } else { line * LINE };
-        any.then_some(Line { from: from * 8, to: ((line + 1) * LINE).min(end) * 8, first })
+        let from = if first { byte } else { line * LINE_BYTES };
+        any.then_some(Line { from: from * 8, to: ((line + 1) * LINE_BYTES).min(end) * 8, first })
     }
 
     /// Returns the 16 bits at `bit`. Bits past the end of the arena are zeros.

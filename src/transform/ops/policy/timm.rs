@@ -6,7 +6,7 @@ use super::tables::{self, Table};
 use crate::decode::Size;
 use crate::sampler::Rng;
 use crate::transform::mix::normal;
-use crate::transform::ops::blur::{Blur as Blurred, MOST_RADIUS};
+use crate::transform::ops::blur::{Blur as Blurred, MAX_RADIUS};
 use crate::transform::ops::registry::Drawn;
 use crate::transform::ops::registry::EFFECTS_ON_PIXELS;
 use crate::transform::ops::sharpen::Sharpen;
@@ -377,7 +377,7 @@ pub(super) fn push(kind: Kind, by: f64, output: Size, sampling: Sampling, to: &m
         Invert => return to.push(Tone::invert()),
         Blur => {
             // The kernel extends to three standard deviations on each side.
-            let radius = ((3.0 * by).ceil() as u32).min(MOST_RADIUS);
+            let radius = ((3.0 * by).ceil() as u32).min(MAX_RADIUS);
             return to.push(Blurred::new(2 * radius + 1, by));
         }
         Identity => return,

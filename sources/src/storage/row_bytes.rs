@@ -1,4 +1,4 @@
-//! [`Part`]: bytes that are borrowed from a file or copied to a buffer.
+//! [`RowBytes`]: bytes that are borrowed from a file or copied to a buffer.
 
 use std::ops::Range;
 
@@ -8,15 +8,15 @@ use crate::machine::file::MAX_FILE;
 /// Bytes of a row, which are borrowed from a file or are in the page, a buffer that is filled for
 /// each row.
 #[derive(Debug, Clone)]
-pub(crate) enum Part<'a> {
+pub(crate) enum RowBytes<'a> {
     Borrowed(&'a [u8]),
     Page(Range<usize>),
 }
 
-impl<'a> Part<'a> {
+impl<'a> RowBytes<'a> {
     /// Returns the bytes that were appended to `page` since its length was `start`.
     pub(crate) fn since(start: usize, page: &[u8]) -> Self {
-        Part::Page(start..page.len())
+        RowBytes::Page(start..page.len())
     }
 
     /// Returns the bytes. `page` is the page of the row.
@@ -25,22 +25,22 @@ impl<'a> Part<'a> {
         'a: 'p,
     {
         match self {
-            Part::Borrowed(bytes) => bytes,
-            Part::Page(range) => &page[range.clone()],
+            RowBytes::Borrowed(bytes) => bytes,
+            RowBytes::Page(range) => &page[range.clone()],
         }
     }
 
-    /// Adjusts the part after `medium`, from which it may borrow, was copied to offset `start` of a
+    /// Adjusts the part after `storage`, from which it may borrow, was copied to offset `start` of a
     /// page, and the previous content of the page moved up by `moved` bytes.
-    pub(crate) fn moved<'b>(self, medium: &[u8], start: usize, moved: usize) -> Part<'b> {
+    pub(crate) fn moved<'b>(self, storage: &[u8], start: usize, moved: usize) -> RowBytes<'b> {
         match self {
-            // An empty slice may point outside `medium`.
-            Part::Borrowed([]) => Part::Borrowed(&[]),
-            Part::Borrowed(bytes) => {
-                let from = start + bytes.as_ptr().addr() - medium.as_ptr().addr();
-                Part::Page(from..from + bytes.len())
+            // An empty slice may point outside `storage`.
+            RowBytes::Borrowed([]) => RowBytes::Borrowed(&[]),
+            RowBytes::Borrowed(bytes) => {
+                let from = start + bytes.as_ptr().addr() - storage.as_ptr().addr();
+                RowBytes::Page(from..from + bytes.len())
             }
-            Part::Page(range) => Part::Page(range.start + moved..range.end + moved),
+            RowBytes::Page(range) => RowBytes::Page(range.start + moved..range.end + moved),
         }
     }
 

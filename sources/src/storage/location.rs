@@ -1,9 +1,9 @@
-//! [`At`]: the path or URL of a dataset to open, and the medium that it is on.
+//! [`DatasetLocation`]: the path or URL of a dataset to open, and the storage that it is on.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::Medium;
+use super::Storage;
 use super::ahead::Remote;
 use super::download::{Companions, download};
 use super::tree::Tree;
@@ -12,33 +12,33 @@ use crate::model::{Location, Stores};
 
 /// The location of a dataset to open: a file or a folder, or a part of the dataset in it.
 #[derive(Clone)]
-pub(crate) struct At {
+pub(crate) struct DatasetLocation {
     /// Path or URL of the file or folder.
     pub(crate) path: PathBuf,
     /// Name of the part to open, such as `train` in `all.lmdb/train`.
     pub(crate) part: Option<String>,
-    pub(crate) medium: Medium,
+    pub(crate) storage: Storage,
 }
 
-impl At {
+impl DatasetLocation {
     /// Resolves `path`, which is a local path or a URL.
     ///
     /// # Errors
     /// If no store is registered for the URL.
     pub(crate) fn of(path: &Path, mapped: bool, stores: &Stores) -> Result<Self> {
-        let (path, medium) = match Location::of(path) {
-            Location::Path(path) => (path, Medium::Machine { mapped }),
+        let (path, storage) = match Location::of(path) {
+            Location::Path(path) => (path, Storage::Machine { mapped }),
             Location::Url(url) => {
                 let remote = Arc::new(Remote::new(stores.of(&url)?.clone()));
-                (url.into(), Medium::Store { remote, listed: Arc::default() })
+                (url.into(), Storage::Store { remote, listed: Arc::default() })
             }
         };
-        Ok(At { path, part: None, medium })
+        Ok(DatasetLocation { path, part: None, storage })
     }
 
     /// Creates the location of a local path.
     pub(crate) fn here(path: &Path) -> Self {
-        At { path: path.to_owned(), part: None, medium: Medium::Machine { mapped: true } }
+        DatasetLocation { path: path.to_owned(), part: None, storage: Storage::Machine { mapped: true } }
     }
 
     /// Returns the path or URL without a trailing slash. The result is empty for a local path that
@@ -48,11 +48,11 @@ impl At {
     }
 
     /// Returns the folder, so that its files can be found. A folder in a store must have been
-    /// [listed](Medium::list).
+    /// [listed](Storage::list).
     pub(crate) fn tree(&self) -> Tree<'_> {
-        match &self.medium {
-            Medium::Machine { .. } => Tree::Local(&self.path),
-            Medium::Store { remote, listed } => Tree::Stored(self.url(), listed, remote),
+        match &self.storage {
+            Storage::Machine { .. } => Tree::Local(&self.path),
+            Storage::Store { remote, listed } => Tree::Stored(self.url(), listed, remote),
         }
     }
 
@@ -63,8 +63,8 @@ impl At {
     /// If the objects cannot be listed.
     pub(crate) fn list(&mut self) -> Result<bool> {
         let url = self.url().to_owned();
-        self.medium.list(&url)?;
-        Ok(!matches!(&self.medium, Medium::Store { listed, .. } if listed.is_empty()))
+        self.storage.list(&url)?;
+        Ok(!matches!(&self.storage, Storage::Store { listed, .. } if listed.is_empty()))
     }
 
     /// Returns whether the path or URL is a folder. Lists the objects of a folder in a store.
@@ -74,7 +74,7 @@ impl At {
     #[cfg(feature = "parquet")]
     pub(crate) fn is_folder(&mut self) -> Result<bool> {
         let url = self.url().to_owned();
-        let Medium::Store { remote, listed } = &mut self.medium else {
+        let Storage::Store { remote, listed } = &mut self.storage else {
             return crate::machine::file::is_folder(&self.path);
         };
         if !listed.is_empty() {
@@ -103,8 +103,8 @@ impl At {
     /// # Errors
     /// If nothing exists at the URL, or the download fails.
     pub(crate) fn downloaded(&self, companions: &Companions, mapped: bool) -> Result<Self> {
-        let Medium::Store { remote, .. } = &self.medium else { return Ok(self.clone()) };
+        let Storage::Store { remote, .. } = &self.storage else { return Ok(self.clone()) };
         let path = download(companions, remote, self.url()).map_err(|e| e.at_path(&self.path))?;
-        Ok(At { path, part: self.part.clone(), medium: Medium::Machine { mapped } })
+        Ok(DatasetLocation { path, part: self.part.clone(), storage: Storage::Machine { mapped } })
     }
 }

@@ -5,16 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::HeldFile;
+use super::OpenFile;
 use crate::error::{Error, Result, push};
-use crate::medium::ahead::{Parts, Remote, ahead_of};
 use crate::model::{Lookahead, Prefetcher};
 use crate::stats::NetworkStats;
+use crate::storage::ahead::{Parts, Remote, ahead_of};
 
 /// All files of a dataset, which are either local or in a single store. Samples are numbered
 /// consecutively across all files. `T` describes where the samples are in a file.
 pub(crate) struct Files<T> {
-    files: Vec<(HeldFile, T)>,
+    files: Vec<(OpenFile, T)>,
     /// Index of the first sample of each file, followed by the total number of samples.
     starts: Vec<usize>,
     /// Number of times that [`check`](Files::check) has been called.
@@ -27,7 +27,7 @@ const MAX_CHECKED: usize = 64;
 
 /// Returns whether `files` are unchanged. Does not check, and returns `true`, if this would take
 /// long: for files in a store, and for more than [`MAX_CHECKED`] files, which may be on a network.
-pub(crate) fn are_unchanged<'a>(files: impl ExactSizeIterator<Item = &'a HeldFile> + Clone, looks: u64) -> bool {
+pub(crate) fn are_unchanged<'a>(files: impl ExactSizeIterator<Item = &'a OpenFile> + Clone, looks: u64) -> bool {
     let quick = files.len() <= MAX_CHECKED && files.clone().all(|file| file.object().is_none());
     !quick || files.clone().all(|file| file.look(looks).is_ok())
 }
@@ -57,7 +57,7 @@ impl<T> Files<T> {
     ///
     /// # Errors
     /// If the total number of samples overflows.
-    pub(crate) fn new(files: Vec<(HeldFile, T)>, count: impl Fn(&T) -> usize) -> Result<Self> {
+    pub(crate) fn new(files: Vec<(OpenFile, T)>, count: impl Fn(&T) -> usize) -> Result<Self> {
         let mut starts = vec![0_usize];
         for (file, layout) in &files {
             let end = starts[starts.len() - 1].checked_add(count(layout));
@@ -72,7 +72,7 @@ impl<T> Files<T> {
     }
 
     /// Iterates over the files. Yields each file, its `T`, and the index of its first sample.
-    pub(crate) fn each(&self) -> impl ExactSizeIterator<Item = (&HeldFile, &T, usize)> + Clone {
+    pub(crate) fn each(&self) -> impl ExactSizeIterator<Item = (&OpenFile, &T, usize)> + Clone {
         self.files.iter().zip(&self.starts).map(|((file, layout), start)| (file, layout, *start))
     }
 
@@ -88,7 +88,7 @@ impl<T> Files<T> {
 
     /// Returns the file that contains sample `index`, the file's `T`, and the sample's index within
     /// the file.
-    pub(crate) fn locate(&self, index: usize) -> (&HeldFile, &T, usize) {
+    pub(crate) fn locate(&self, index: usize) -> (&OpenFile, &T, usize) {
         let (file, index) = self.indices(index);
         let (file, layout) = &self.files[file];
         (file, layout, index)
@@ -99,7 +99,7 @@ impl<T> Files<T> {
     ///
     /// # Errors
     /// If the file has changed, or the check fails.
-    pub(crate) fn open(&self, index: usize) -> Result<(&HeldFile, &T, usize)> {
+    pub(crate) fn open(&self, index: usize) -> Result<(&OpenFile, &T, usize)> {
         let found = self.locate(index);
         found.0.look(self.looks.load(Ordering::Relaxed))?;
         Ok(found)

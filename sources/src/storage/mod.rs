@@ -1,38 +1,38 @@
 //! Reads the files of a dataset, which are local or in an object store. A format determines which
-//! bytes of which file a sample needs, and reads them in the same way from both media.
+//! bytes of which file a sample needs, and reads them in the same way from both.
 //!
-//! 1. `file`: [`HeldFile`], an open file: memory-mapped, read with system calls, or an object in a
+//! 1. `file`: [`OpenFile`], an open file: memory-mapped, read with system calls, or an object in a
 //!    store.
 //! 2. `files`: [`Files`], all files of a dataset. Finds the file that contains a sample, checks for
 //!    changes, and prefetches.
-//! 3. `part`: [`Part`], bytes that are borrowed from a file or copied to a buffer.
-//! 4. `medium`: [`Medium`], which opens files on this machine or in a store.
+//! 3. `row_bytes`: [`RowBytes`], bytes that are borrowed from a file or copied to a buffer.
+//! 4. `storage`: [`Storage`], which opens files on this machine or in a store.
 //! 5. `ahead`: prefetches from stores. `stored`: reads the files in a store that the samples of a
 //!    table or of annotations refer to.
 //! 6. `download`: downloads whole files to this machine.
 //! 7. `tree`: lists a folder on this machine or in a store. `siblings`: finds the annotations near
-//!    images. `splits`: selects the files of a split. `at`: [`At`], the location of a dataset.
+//!    images. `splits`: selects the files of a split. `location`: [`DatasetLocation`], the location of a dataset.
 
 pub(super) mod ahead;
-mod at;
 pub(super) mod download;
 mod file;
 mod files;
-#[allow(clippy::module_inception)]
-mod medium;
-mod part;
+mod location;
+mod row_bytes;
 mod siblings;
 pub(super) mod splits;
+#[allow(clippy::module_inception)]
+mod storage;
 #[cfg(any(feature = "annotations", feature = "tables"))]
 pub(super) mod stored;
 pub(super) mod tree;
 
 pub use ahead::Remote;
-pub(super) use at::At;
-pub(super) use file::HeldFile;
+pub(super) use file::OpenFile;
 #[cfg(any(feature = "arrays", feature = "parquet"))]
 pub(super) use files::are_unchanged;
 pub(super) use files::{Files, of_files};
-pub(super) use medium::Medium;
-pub(super) use part::Part;
-pub(super) use siblings::Around;
+pub(super) use location::DatasetLocation;
+pub(super) use row_bytes::RowBytes;
+pub(super) use siblings::Siblings;
+pub(super) use storage::Storage;

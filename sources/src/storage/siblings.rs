@@ -13,7 +13,7 @@ const MAX_ENTRIES: usize = 16;
 const START: usize = 4096;
 
 /// The files and folders near the images in a folder.
-pub(crate) struct Around<'a> {
+pub(crate) struct Siblings<'a> {
     pub(crate) tree: Tree<'a>,
     /// Names of the files directly in the folder.
     files: Vec<String>,
@@ -22,7 +22,7 @@ pub(crate) struct Around<'a> {
     pub(crate) above: Vec<(&'a str, Vec<&'a str>)>,
 }
 
-impl<'a> Around<'a> {
+impl<'a> Siblings<'a> {
     /// Examines the folder `tree`. `images` yields the relative paths of its images.
     ///
     /// # Errors
@@ -42,7 +42,7 @@ impl<'a> Around<'a> {
                 }
             }
         }
-        Ok(Around { tree, files: tree.file_names()?, above })
+        Ok(Siblings { tree, files: tree.file_names()?, above })
     }
 
     /// Returns the first file in the folder that has one of `extensions` and for whose leading

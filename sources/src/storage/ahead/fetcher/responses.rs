@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use super::{Fetcher, LOST_CHECK_INTERVAL, State};
 use crate::error::{Error, Result};
-use crate::medium::ahead::piece::{Flight, LOST_AFTER, Outcome};
-use crate::medium::ahead::request::{MAX_ATTEMPTS, WARN_AFTER, final_error, log_retry, pause};
+use crate::storage::ahead::piece::{Flight, LOST_AFTER, Outcome};
+use crate::storage::ahead::request::{MAX_ATTEMPTS, WARN_AFTER, final_error, log_retry, pause};
 
 impl Fetcher {
     /// Handles the response to the request `flight`. `blocked` is true if the store responded

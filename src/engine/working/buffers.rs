@@ -49,7 +49,7 @@ impl PartFiller<'_> {
     }
 
     /// Frees all pixel buffers if decoding `samples` into them would exceed the worker's own share.
-    pub(super) fn make_room(&mut self, samples: &[ReadSample<'_>]) {
+    pub(super) fn free_buffers(&mut self, samples: &[ReadSample<'_>]) {
         let kept = |pixels: &[Pixels]| pixels.iter().map(Pixels::capacity).sum::<usize>();
         let (mut sum, mut rest) = (0_usize, &self.pixels[..]);
         for taken in samples {
@@ -65,7 +65,13 @@ impl PartFiller<'_> {
 
     /// Frees the buffers of frames if decoding `opened` into them could exceed both the `memory`
     /// bytes of the sample and the worker's own share.
-    pub(super) fn make_room_for(&mut self, opened: &[EncodedImage<'_>], memory: usize, shot: &Shot<'_>, used: usize) {
+    pub(super) fn free_frame_buffers(
+        &mut self,
+        opened: &[EncodedImage<'_>],
+        memory: usize,
+        shot: &Shot<'_>,
+        used: usize,
+    ) {
         let needed = |index: usize| opened.get(index).map_or(0, |encoded| self.decoding_memory(encoded, shot.region));
         let (other, frames) = self.pixels.split_at(used);
         let other: usize = other.iter().map(Pixels::capacity).sum();

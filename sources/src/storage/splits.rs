@@ -20,7 +20,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Medium;
+use super::Storage;
 use crate::error::{Error, Result};
 use crate::machine::file::has_extension;
 
@@ -188,7 +188,7 @@ pub(crate) fn group<T>(files: Vec<T>, prefixed: bool, name: impl Fn(&T) -> Strin
 /// # Errors
 /// If the folder cannot be listed.
 pub(crate) fn files_in(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
-    Medium::Machine { mapped: true }.files_in(folder, |name| has_extension(name, extension))
+    Storage::Machine { mapped: true }.files_in(folder, |name| has_extension(name, extension))
 }
 
 /// Returns the files of the split `wanted`, or of the only split if `wanted` is `None`.

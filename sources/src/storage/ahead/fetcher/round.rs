@@ -11,8 +11,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Fetcher, Piece, State};
-use crate::medium::ahead::plan::{SampleRange, adjacent_count, allowance, neighbors, pieces};
 use crate::model::{BatchIndex, ObjectCache};
+use crate::storage::ahead::plan::{SampleRange, adjacent_count, allowance, neighbors, pieces};
 
 /// Maximum number of samples that a round takes in order, and maximum number of samples that it
 /// searches for adjacent samples.

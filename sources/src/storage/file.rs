@@ -1,4 +1,4 @@
-//! [`HeldFile`]: an open file of a dataset, which is memory-mapped, read with system calls, in a
+//! [`OpenFile`]: an open file of a dataset, which is memory-mapped, read with system calls, in a
 //! store, or in memory.
 //!
 //! # Invariants
@@ -16,20 +16,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use memmap2::Mmap;
 
-use super::Part;
+use super::RowBytes;
 use crate::error::{Error, Result};
 use crate::machine::bytes::{Bytes, Unmapped, room};
 use crate::machine::identity::Identity;
 use crate::machine::pages::{Map, fetch};
-use crate::medium::ahead::Remote;
 use crate::model::Object;
+use crate::storage::ahead::Remote;
 
 /// An open file of a dataset. Detects changes to the file.
-pub(crate) struct HeldFile {
+pub(crate) struct OpenFile {
     /// Path of the file, or URL of the object.
     pub(crate) path: PathBuf,
     content: Content,
-    /// Largest value of `looks` for which [`look`](HeldFile::look) found the file unchanged.
+    /// Largest value of `looks` for which [`look`](OpenFile::look) found the file unchanged.
     checked: AtomicU64,
     /// The error that every `look` returns once it has found a change.
     changed: Mutex<Option<Error>>,
@@ -42,7 +42,7 @@ enum Content {
     Memory(Vec<u8>),
 }
 
-impl HeldFile {
+impl OpenFile {
     /// Opens the file at `path`.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ impl HeldFile {
     }
 
     fn new(path: PathBuf, content: Content) -> Self {
-        HeldFile { path, content, checked: AtomicU64::new(0), changed: Mutex::default() }
+        OpenFile { path, content, checked: AtomicU64::new(0), changed: Mutex::default() }
     }
 
     /// Returns the length that the file had when it was opened.
@@ -125,7 +125,7 @@ impl HeldFile {
         }
     }
 
-    /// Returns the largest value of `looks` for which [`look`](HeldFile::look) found the file
+    /// Returns the largest value of `looks` for which [`look`](OpenFile::look) found the file
     /// unchanged.
     #[cfg(test)]
     pub(crate) fn looked(&self) -> u64 {
@@ -140,7 +140,7 @@ impl HeldFile {
         }
     }
 
-    /// Returns the bytes of a mapped file, which the caller must [load](HeldFile::load) before
+    /// Returns the bytes of a mapped file, which the caller must [load](OpenFile::load) before
     /// using them. Returns `None` if the file is not mapped.
     pub(crate) fn map(&self) -> Option<&[u8]> {
         match &self.content {
@@ -172,11 +172,11 @@ impl HeldFile {
         }
     }
 
-    /// Like [`fill`](HeldFile::fill), but for read `index` of a loader's order, which may have been
+    /// Like [`fill`](OpenFile::fill), but for read `index` of a loader's order, which may have been
     /// prefetched.
     ///
     /// # Errors
-    /// As for [`fill`](HeldFile::fill).
+    /// As for [`fill`](OpenFile::fill).
     pub(crate) fn fill_for(&self, index: u64, at: u64, to: &mut [u8]) -> Result<()> {
         match &self.content {
             Content::Stored { object, remote } => remote.read(index, object, at, to),
@@ -188,21 +188,21 @@ impl HeldFile {
     /// the index of the read in a loader's order, or `None` if the read belongs to no order.
     ///
     /// # Errors
-    /// As for [`fill`](HeldFile::fill), and if the range exceeds the size limit of a value.
-    pub(crate) fn part(&self, index: Option<u64>, range: Range<u64>, page: &mut Vec<u8>) -> Result<Part<'_>> {
+    /// As for [`fill`](OpenFile::fill), and if the range exceeds the size limit of a value.
+    pub(crate) fn part(&self, index: Option<u64>, range: Range<u64>, page: &mut Vec<u8>) -> Result<RowBytes<'_>> {
         if let Some(map) = self.map() {
             let bytes = &map[range.start as usize..range.end as usize];
             self.load(bytes, range.end)?;
-            return Ok(Part::Borrowed(bytes));
+            return Ok(RowBytes::Borrowed(bytes));
         }
         let start = page.len();
-        Part::append(page, range.end - range.start)?;
+        RowBytes::append(page, range.end - range.start)?;
         let to = &mut page[start..];
         match index {
             Some(index) => self.fill_for(index, range.start, to)?,
             None => self.fill(range.start, to)?,
         }
-        Ok(Part::since(start, page))
+        Ok(RowBytes::since(start, page))
     }
 
     /// Reads up to `len` bytes from offset `at`. Returns fewer bytes at the end of the file. For
@@ -235,15 +235,15 @@ impl HeldFile {
     }
 }
 
-impl std::fmt::Debug for HeldFile {
+impl std::fmt::Debug for OpenFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HeldFile").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("OpenFile").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
 /// For use while a dataset is being opened. Returns the bytes of a map without first loading their
 /// pages.
-impl Bytes for HeldFile {
+impl Bytes for OpenFile {
     fn len(&self) -> u64 {
         self.len()
     }

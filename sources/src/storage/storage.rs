@@ -1,19 +1,19 @@
-//! [`Medium`]: opens the files of a dataset on this machine or in a store.
+//! [`Storage`]: opens the files of a dataset on this machine or in a store.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::HeldFile;
+use super::OpenFile;
 use crate::error::{Error, Result};
 use crate::machine::file;
 use crate::machine::parallel::{STORE_THREADS, in_parallel, on_threads};
-use crate::medium::ahead::Remote;
 use crate::model::Object;
+use crate::storage::ahead::Remote;
 
 /// Opens the files of a dataset, which are on this machine or in a store.
 #[derive(Clone)]
-pub(crate) enum Medium {
+pub(crate) enum Storage {
     /// Local files.
     Machine {
         /// Whether files are memory-mapped.
@@ -26,24 +26,24 @@ pub(crate) enum Medium {
     },
 }
 
-impl Medium {
-    /// Returns the medium after listing the objects below `folder`, if the medium is a store that
+impl Storage {
+    /// Returns the storage after listing the objects below `folder`, if the storage is a store that
     /// supports listing. The listing saves one request per file, and fixes the versions of all
     /// files at the same moment.
     pub(crate) fn listed(self, folder: &Path) -> Self {
         let url = folder.to_str().unwrap_or_default();
-        let mut medium = self;
+        let mut storage = self;
         // Ignore errors: without a listing, opening a file sends a request for its version.
-        let _ = medium.list(url);
-        medium
+        let _ = storage.list(url);
+        storage
     }
 
-    /// Lists the objects below `url`, if the medium is a store and has not listed them yet.
+    /// Lists the objects below `url`, if the storage is a store and has not listed them yet.
     ///
     /// # Errors
     /// If the objects cannot be listed.
     pub(crate) fn list(&mut self, url: &str) -> Result<()> {
-        let Medium::Store { remote, listed } = self else { return Ok(()) };
+        let Storage::Store { remote, listed } = self else { return Ok(()) };
         let url = url.trim_end_matches('/');
         let is_known = |first: &Object| first.url.strip_prefix(url).is_some_and(|rest| rest.starts_with('/'));
         if !listed.first().is_some_and(is_known) {
@@ -55,14 +55,14 @@ impl Medium {
     }
 
     pub(crate) fn is_store(&self) -> bool {
-        matches!(self, Medium::Store { .. })
+        matches!(self, Storage::Store { .. })
     }
 
     /// Returns the folder that contains `path`, or `None` if `path` is a bucket.
     pub(crate) fn parent(&self, path: &Path) -> Option<PathBuf> {
         match self {
-            Medium::Machine { .. } => path.parent().map(Path::to_owned),
-            Medium::Store { .. } => {
+            Storage::Machine { .. } => path.parent().map(Path::to_owned),
+            Storage::Store { .. } => {
                 let (parent, _) = path.to_str()?.trim_end_matches('/').rsplit_once('/')?;
                 parent.split_once("://").filter(|(_, bucket)| !bucket.is_empty()).map(|_| parent.into())
             }
@@ -72,13 +72,13 @@ impl Medium {
     /// Returns the path of the file `name` in `folder`.
     pub(crate) fn join(&self, folder: &Path, name: &str) -> PathBuf {
         match self {
-            Medium::Machine { .. } => folder.join(name),
-            Medium::Store { .. } => format!("{}/{name}", folder.display().to_string().trim_end_matches('/')).into(),
+            Storage::Machine { .. } => folder.join(name),
+            Storage::Store { .. } => format!("{}/{name}", folder.display().to_string().trim_end_matches('/')).into(),
         }
     }
 
     /// Returns the sorted paths of the files directly in `folder` for whose names `matches` returns
-    /// true. Skips hidden files. A folder in a store must have been [listed](Medium::listed).
+    /// true. Skips hidden files. A folder in a store must have been [listed](Storage::listed).
     ///
     /// # Errors
     /// If the folder cannot be listed.
@@ -86,7 +86,7 @@ impl Medium {
         let matches = |name: &str| !name.starts_with('.') && matches(name);
         let mut files = Vec::new();
         match self {
-            Medium::Machine { .. } => {
+            Storage::Machine { .. } => {
                 for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {
                     let path = entry.map_err(|e| Error::io(folder, &e))?.path();
                     if matches(&path.file_name().unwrap_or_default().to_string_lossy()) && file::is_file(&path)? {
@@ -94,7 +94,7 @@ impl Medium {
                     }
                 }
             }
-            Medium::Store { listed, .. } => {
+            Storage::Store { listed, .. } => {
                 let root = url_of(folder)?.trim_end_matches('/');
                 let name = |object: &Object| object.url.strip_prefix(root)?.strip_prefix('/').map(str::to_owned);
                 let names = listed.iter().filter_map(name).filter(|name| !name.contains('/') && matches(name));
@@ -109,10 +109,10 @@ impl Medium {
     ///
     /// # Errors
     /// If the file does not exist or cannot be opened.
-    pub(crate) fn open(&self, path: &Path) -> Result<HeldFile> {
+    pub(crate) fn open(&self, path: &Path) -> Result<OpenFile> {
         let (remote, listed) = match self {
-            Medium::Machine { mapped } => return HeldFile::open(path, *mapped).map(|(file, _)| file),
-            Medium::Store { remote, listed } => (remote, listed),
+            Storage::Machine { mapped } => return OpenFile::open(path, *mapped).map(|(file, _)| file),
+            Storage::Store { remote, listed } => (remote, listed),
         };
         let url = url_of(path)?;
         let object = match listed.binary_search_by(|object| object.url.as_str().cmp(url)) {
@@ -122,7 +122,7 @@ impl Medium {
                 remote.repeated(move |store| store.object(&url))?
             }
         };
-        Ok(HeldFile::stored(object, remote.clone()))
+        Ok(OpenFile::stored(object, remote.clone()))
     }
 
     /// Reads a whole file of at most `most` bytes.
@@ -131,17 +131,17 @@ impl Medium {
     /// If the file has more than `most` bytes or cannot be read.
     pub(crate) fn read(&self, path: &Path, most: u64) -> Result<Vec<u8>> {
         match self {
-            Medium::Machine { .. } => file::read(path, most).map_err(|e| Error::io(path, &e)),
-            Medium::Store { .. } => read_whole(&self.open(path)?, most),
+            Storage::Machine { .. } => file::read(path, most).map_err(|e| Error::io(path, &e)),
+            Storage::Store { .. } => read_whole(&self.open(path)?, most),
         }
     }
 
-    /// Like [`read`](Medium::read), but returns `None` if the file does not exist.
+    /// Like [`read`](Storage::read), but returns `None` if the file does not exist.
     ///
     /// # Errors
-    /// As for [`read`](Medium::read), and if a store does not respond.
+    /// As for [`read`](Storage::read), and if a store does not respond.
     pub(crate) fn find(&self, path: &Path, most: u64) -> Result<Option<Vec<u8>>> {
-        let Medium::Store { remote, listed } = self else {
+        let Storage::Store { remote, listed } = self else {
             return file::exists(path)?.then(|| self.read(path, most)).transpose();
         };
         let url = url_of(path)?.to_owned();
@@ -155,7 +155,7 @@ impl Medium {
             Err(e) if !e.is_transient() => Ok(None),
             found => found.map(Some),
         })?;
-        found.map(|object| read_whole(&HeldFile::stored(object, remote.clone()), most)).transpose()
+        found.map(|object| read_whole(&OpenFile::stored(object, remote.clone()), most)).transpose()
     }
 
     /// Calls `open` for each item on several threads, and returns the results in the order of the
@@ -177,7 +177,7 @@ fn url_of(path: &Path) -> Result<&str> {
 }
 
 /// Reads the whole of `file`, which may have at most `most` bytes.
-fn read_whole(file: &HeldFile, most: u64) -> Result<Vec<u8>> {
+fn read_whole(file: &OpenFile, most: u64) -> Result<Vec<u8>> {
     if file.len() > most {
         let cause = format!("the file exceeds the limit of {most} bytes");
         return Err(Error::in_source(cause).at_path(&file.path));
