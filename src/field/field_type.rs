@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use super::Patches;
 use super::corners::BoxReader;
 use super::pasted::{Objects, Pasted};
 use crate::batch::{Field, Row};
@@ -151,7 +152,7 @@ pub trait FieldType: Send + Sync + Debug {
 }
 
 /// Who writes a field.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum FieldWriter<'a> {
     /// A worker calls [`FieldType::write`]. For batches on a device, the arrays are then copied to
@@ -168,6 +169,9 @@ pub enum FieldWriter<'a> {
     /// a device, the device computes the soft labels. [`FieldType::arrays`] and
     /// [`FieldType::write`] are not called.
     Class,
+    /// A worker divides images into patches, with the loader's options for decoding. The batch
+    /// contains the patches of all samples without padding.
+    Patches(&'a Patches),
 }
 
 /// Role of a field if objects of a different sample are pasted into the image.
@@ -278,6 +282,13 @@ impl<'a> RowMut<'a> {
     pub fn bytes(&mut self, array: usize) -> &mut [u8] {
         assert!(array < self.arrays, "array {array} of a field of {}", self.arrays);
         self.row.bytes(self.first + array)
+    }
+
+    /// Counts an image of the sample that was decoded despite damage.
+    pub(super) fn add_damaged(&mut self) {
+        let meta = self.row.meta();
+        // The field is not written again if a device cannot decode an image of the sample.
+        (meta.damaged, meta.damaged_frames) = (meta.damaged + 1, meta.damaged_frames + 1);
     }
 
     /// Sets the text of the sample in the field `name`.

@@ -10,9 +10,9 @@ use super::field_type::Shown;
 use super::image::{ImageField, MixScratch, Written};
 use super::pasted::{Objects, Pasted};
 use super::split::{Room, Split};
-use super::{FieldKind, FieldType, FieldWriter, Image, Input, Label, PasteRole, RowMut};
+use super::{FieldKind, FieldType, FieldWriter, Image, Input, Label, PasteRole, Patches, RowMut};
 use crate::batch::{BatchWriter, DecodeOps, Dtype, Field, Full, Part, Role, Row, SampleOps};
-use crate::decode::{MAX_IMAGES, MAX_PLANNED, Oriented};
+use crate::decode::{Codecs, MAX_IMAGES, MAX_PLANNED, Oriented};
 use crate::error::{Error, Result};
 use crate::sampler::Rng;
 use crate::source::{Numbers, Sample, Source};
@@ -28,6 +28,8 @@ pub(crate) struct Fields {
     /// augmentation.
     pub(crate) followed: Option<usize>,
     label: Option<Label>,
+    /// Name of the first field of patches.
+    patches: Option<String>,
     /// Fields other than images and labels that [only copy bytes](FieldType::copies).
     pub(crate) copied: Vec<Member>,
     /// All other fields.
@@ -118,8 +120,8 @@ impl Member {
 
 impl Fields {
     /// Creates the fields with the given names and types. Returns them, and their arrays in a batch
-    /// of `epoch`. `augment` is the loader's augmentation, `format` is the format of images, and
-    /// `label` is the field type of labels.
+    /// of `epoch`. `augment` is the loader's augmentation, and `label` is the field type of labels.
+    /// `format` is the format of images. `codecs` decode them, and reject damage if `strict` is set.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a name is used twice, if a field type
@@ -127,7 +129,7 @@ impl Fields {
     pub(crate) fn new(
         fields: &[(String, FieldKind)],
         label: Label,
-        format: Written,
+        (format, codecs, strict): (Written, &Codecs, bool),
         (augment, epoch): (&Augment, u64),
         split: Split,
     ) -> Result<(Fields, Vec<(Field, Role)>)> {
@@ -139,6 +141,7 @@ impl Fields {
             shown: None,
             followed: None,
             label: None,
+            patches: None,
             copied: Vec::new(),
             computed: Vec::new(),
         };
@@ -150,17 +153,22 @@ impl Fields {
                 continue;
             }
             let (kind, role) = match kind.maker() {
+                FieldWriter::Patches(patches) => {
+                    made.patches.get_or_insert_with(|| name.clone());
+                    (Arc::new(patches.decoded_by(codecs, strict)) as Arc<dyn FieldType>, None)
+                }
                 FieldWriter::Class if made.label.replace(label).is_some() => {
                     return Err(Error::config(format!("field {name:?}: a loader can have only one label")));
                 }
-                FieldWriter::Class => (Arc::new(label) as Arc<dyn FieldType>, Role::Label),
-                _ => (kind.clone(), Role::Plain),
+                FieldWriter::Class => (Arc::new(label) as Arc<dyn FieldType>, Some(Role::Label)),
+                _ => (kind.clone(), Some(Role::Plain)),
             };
             let own = kind.arrays(name, size)?;
             let bytes = own.iter().map(Field::sample_bytes).sum();
             let to = if kind.copies() { &mut made.copied } else { &mut made.computed };
             to.push(Member { name: name.clone(), kind, first: span, arrays: own.len(), bytes });
-            arrays.extend(own.into_iter().map(|field| (field, role)));
+            let role = |array| role.unwrap_or_else(|| Patches::role(array, span));
+            arrays.extend(own.into_iter().enumerate().map(|(array, field)| (field, role(array))));
         }
         if made.images.is_empty() {
             let shown = made.members().find(|field| field.kind.shows_image()).map(|field| field.name.clone());
@@ -277,6 +285,15 @@ impl Fields {
                 return Err(Error::config(format!(
                     "field {name:?} follows the image, but cannot follow pixels that Loader::transform moves: use Augment instead, \
                      or add .transform_moves_pixels(false) if the transform does not move pixels"
+                )));
+            }
+        }
+        if let Some(name) = &self.patches {
+            let step = if augment.mixes() { Some("mix") } else { augment.joins().next() };
+            if let Some(step) = step {
+                return Err(Error::config(format!(
+                    "field {name:?} has the patches of one image, which cannot be combined with other images: remove \
+                     Augment::{step} or the field"
                 )));
             }
         }
@@ -440,11 +457,13 @@ impl Fields {
         self.images.iter().filter(|image| !image.split.there).try_for_each(|image| image.mix(&mixing, full, scratch))
     }
 
-    /// Writes the values that depend on the whole batch. These are the soft labels.
+    /// Writes the values that depend on the whole batch. These are the soft labels and the packed
+    /// arrays.
     pub(crate) fn finish(&self, full: &mut Full) {
         if let Some(label) = &self.label {
             label.soften(full);
         }
+        full.pack();
     }
 
     /// Computes the sizes with which the device launches its decoding kernels for this batch.

@@ -146,7 +146,7 @@ impl Image {
     }
 
     /// Returns the bytes of the sample's field that contains the image or the clip.
-    fn bytes<'a>(&self, sample: &Sample<'a>, codecs: &Codecs) -> Result<&'a [u8]> {
+    pub(super) fn bytes<'a>(&self, sample: &Sample<'a>, codecs: &Codecs) -> Result<&'a [u8]> {
         let found = match &self.of {
             Some(name) => sample.bytes_named(|have| have == name).map(|field| field.1),
             None => codecs.image(sample).map(|(_, bytes)| bytes),

@@ -16,15 +16,15 @@ impl ImageOptions {
     }
 
     /// Returns the name of the first option that was set and has an effect only on images, if there
-    /// is one.
-    pub(super) fn of_images(&self) -> Option<&'static str> {
+    /// is one. If `patches` is set, the options for decoding have an effect on patches.
+    pub(super) fn of_images(&self, patches: bool) -> Option<&'static str> {
         let options = [
             ("normalize", self.normalize.is_some()),
             ("dtype", self.dtype.is_some()),
             ("channels", self.channels != 3),
             ("layout", self.layout != Layout::default()),
-            ("background", self.background.is_some()),
-            ("convert_to_u8", self.convert_to_u8),
+            ("background", self.background.is_some() && !patches),
+            ("convert_to_u8", self.convert_to_u8 && !patches),
             ("transform", !self.transforms.is_empty()),
         ];
         options.into_iter().find(|(_, is_set)| *is_set).map(|(option, _)| option)

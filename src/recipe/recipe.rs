@@ -417,6 +417,7 @@ impl Recipe {
 
     /// Finishes a batch again after the samples in the rows `places` have been decoded again.
     pub(crate) fn finish_again(&self, full: &mut Full, places: &[usize]) {
+        full.unpack();
         if self.stand_in {
             replace_failed_samples(full);
         }
@@ -424,6 +425,7 @@ impl Recipe {
             let fields = self.fields_of(full.header());
             places.iter().for_each(|&place| blank(fields, full, place));
         }
+        full.pack();
     }
 }
 
