@@ -17,7 +17,7 @@ pub use warpfeed_sources::{FeatureStats, LeRobot, LeRobotOptions, Parquet};
 #[cfg(feature = "lmdb")]
 pub use warpfeed_sources::{Lmdb, MsgPack, RawValues, ValueFormat};
 pub use warpfeed_sources::{Location, Object, ObjectCache, ReadCompletion, ReadParts, Store, Tier, Upload};
-pub use warpfeed_sources::{Sample, Source, Value, Zip, labels, sample_error};
+pub use warpfeed_sources::{Divided, Sample, Source, Value, Zip, labels, sample_error};
 #[cfg(feature = "tables")]
 pub use warpfeed_sources::{Table, TableOptions};
 

@@ -271,6 +271,11 @@ impl Source for Zip {
         Some(all)
     }
 
+    fn images(&self) -> Vec<String> {
+        let named = |part: &Part| part.source.images().into_iter().map(|name| format!("{}{name}", part.prefix)).collect();
+        self.parts.iter().flat_map(|part| -> Vec<String> { named(part) }).collect()
+    }
+
     fn kind(&self) -> &'static str {
         "zip"
     }

@@ -22,6 +22,8 @@ const MAX_NUMBERS: usize = 1 << 28;
 #[derive(Debug, Clone)]
 pub(super) struct Feature {
     pub(super) kind: Kind,
+    /// Name of the column with its values.
+    pub(super) column: String,
     /// Index of the column in the data files.
     pub(super) place: usize,
     /// The frames to stack, relative to the frame of the sample, if the options set them.
@@ -51,6 +53,12 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    /// Returns whether the value is the content of a file, which the shards of a packed dataset
+    /// contain. All other values are numbers.
+    pub(super) fn is_encoded(&self) -> bool {
+        matches!(self, Kind::Image | Kind::Text)
+    }
+
     /// Returns what a feature contains, or the reason why it cannot be read.
     fn of(name: &str, FeatureInfo { dtype, shape }: &FeatureInfo) -> std::result::Result<Self, String> {
         let element = match &**dtype {
@@ -101,7 +109,7 @@ impl Chosen {
 
     /// Returns the name of the column in the data files.
     pub(super) fn column(&self) -> &str {
-        if self.kind == Kind::Task { TASK_INDEX } else { &self.name }
+        column_of(&self.kind, &self.name)
     }
 
     /// Finds the column in the data files.
@@ -114,6 +122,11 @@ impl Chosen {
             let path = rows.files().next().map(|(path, _)| path.to_owned()).unwrap_or_default();
             Error::in_source(format!("no column {column:?}, although meta/info.json lists this feature")).at_path(path)
         })?;
+        Ok(self.at(place))
+    }
+
+    /// Returns the feature. `place` is the index of its column, if it has one.
+    pub(super) fn at(self, place: usize) -> Feature {
         let Chosen { name, kind, deltas } = self;
         let field = match kind {
             // The field of an image has no extension, because the encoding is known only when the
@@ -123,8 +136,13 @@ impl Chosen {
             Kind::Numbers { .. } => format!("{name}.npy"),
         };
         let has = (true, deltas.is_some());
-        Ok(Feature { kind, place, deltas, field, pad: format!("{name}_is_pad.npy"), has })
+        Feature { column: column_of(&kind, &name).to_owned(), kind, place, deltas, field, pad: format!("{name}_is_pad.npy"), has }
     }
+}
+
+/// Returns the name of the column with the values of the feature `name`.
+fn column_of<'a>(kind: &Kind, name: &'a str) -> &'a str {
+    if *kind == Kind::Task { TASK_INDEX } else { name }
 }
 
 /// Returns the features that the options choose.
