@@ -16,7 +16,7 @@ use crate::transform::Augment;
 /// typical photographs need about half of it.
 const ENCODED_BYTES_PER_IMAGE: usize = 128 << 10;
 /// Average number of coefficient blocks, per image, that a device has space for.
-const BLOCKS_PER_IMAGE: usize = 10 << 10;
+const BLOCKS_PER_IMAGE: usize = 16 << 10;
 /// A decoder allocates this space for at least this many images, even if its requests are smaller,
 /// so that a photograph of 12 megapixels fits.
 const MIN_IMAGES: usize = 32;
