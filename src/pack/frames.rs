@@ -56,7 +56,7 @@ pub(super) fn divided(source: &dyn Source, target: &Path, stores: &Stores) -> Re
             }
         };
         let file = open_destination(&path, stores)?;
-        if !file.put("", bytes, true)? && file.get("")?.as_deref() != Some(bytes) {
+        if !file.put("", bytes, true)? && file.get("")?.as_deref() != Some(&bytes[..]) {
             return Err(Error::config(
                 "the file exists and belongs to a different dataset: pack to a different folder, or delete this one",
             )

@@ -100,8 +100,8 @@ fn format_of(images: &[PreparedImage]) -> Option<&'static Format> {
 /// the extension of an image format changes.
 fn renamed(name: &str, format: &Format) -> String {
     let stem = FORMATS.iter().find_map(|known| {
-        let ends = known.extensions.iter().chain([&known.field]);
-        ends.into_iter().find_map(|end| name.strip_suffix(end)?.strip_suffix('.'))
+        let mut ends = known.extensions.iter().chain([&known.field]);
+        ends.find_map(|end| name.strip_suffix(end)?.strip_suffix('.'))
     });
     stem.map_or_else(|| name.to_owned(), |stem| format!("{stem}.{}", format.field))
 }

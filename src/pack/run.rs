@@ -131,7 +131,8 @@ impl Run<'_> {
     ) -> Result<()> {
         let (workers, pool) = (self.threads(), self.pool()?);
         let source = self.source;
-        let task = Task { source, codecs: self.codecs, recode: self.recode, images: self.images, retries: self.retries };
+        let task =
+            Task { source, codecs: self.codecs, recode: self.recode, images: self.images, retries: self.retries };
         let (ended, outer) = (Arc::new(AtomicBool::new(false)), CancelToken::current());
         let stop = CancelToken::new({
             let ended = ended.clone();

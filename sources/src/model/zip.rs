@@ -272,8 +272,9 @@ impl Source for Zip {
     }
 
     fn images(&self) -> Vec<String> {
-        let named = |part: &Part| part.source.images().into_iter().map(|name| format!("{}{name}", part.prefix)).collect();
-        self.parts.iter().flat_map(|part| -> Vec<String> { named(part) }).collect()
+        let named =
+            |part: &Part| part.source.images().into_iter().map(|name| format!("{}{name}", part.prefix)).collect();
+        self.parts.iter().flat_map::<Vec<String>, _>(named).collect()
     }
 
     fn kind(&self) -> &'static str {

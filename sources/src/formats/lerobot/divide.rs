@@ -34,10 +34,10 @@ pub(super) fn divided(
         return Err(Error::config(format!(
             "deltas: feature {:?} has deltas, but each frame is packed once: pack without deltas, and set them when you \
              open the packed dataset",
-            feature.column
+            feature.name
         )));
     }
-    let is_chosen = |name: &str| features.iter().any(|feature| feature.column == name && feature.kind != Kind::Task);
+    let is_chosen = |name: &str| features.iter().any(|feature| feature.name == name && feature.kind != Kind::Task);
     if features.iter().any(|feature| feature.kind == Kind::Task) && !is_chosen(TASK_INDEX) {
         return Err(Error::config(format!(
             "features: {TASK:?} without {TASK_INDEX:?}: a packed dataset needs both, so add {TASK_INDEX:?}"
@@ -45,9 +45,9 @@ pub(super) fn divided(
     }
     let mut files = metadata(home)?;
     for feature in features.iter().filter(|feature| matches!(feature.kind, Kind::Numbers { .. })) {
-        files.push((Packed::numbers(&feature.column), numbers(set, &feature.field)?));
+        files.push((Packed::numbers(&feature.name), numbers(set, &feature.field)?));
     }
-    let names = features.iter().filter(|feature| feature.kind != Kind::Task).map(|feature| feature.column.clone());
+    let names = features.iter().filter(|feature| feature.kind != Kind::Task).map(|feature| feature.name.clone());
     let description = Packed::new(packed, episodes, names.collect());
     files.push((PACKED.to_owned(), serde_json::to_vec(&description).expect("numbers and text")));
     let encoded = features.iter().filter(|feature| feature.kind.is_encoded());

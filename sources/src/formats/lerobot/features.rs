@@ -22,8 +22,7 @@ const MAX_NUMBERS: usize = 1 << 28;
 #[derive(Debug, Clone)]
 pub(super) struct Feature {
     pub(super) kind: Kind,
-    /// Name of the column with its values.
-    pub(super) column: String,
+    pub(super) name: String,
     /// Index of the column in the data files.
     pub(super) place: usize,
     /// The frames to stack, relative to the frame of the sample, if the options set them.
@@ -34,6 +33,14 @@ pub(super) struct Feature {
     pub(super) pad: String,
     /// Whether samples contain `field`, and whether they contain `pad`.
     pub(super) has: (bool, bool),
+}
+
+impl Feature {
+    /// Returns the column with the numbers of the feature. It is the index of the task for the
+    /// feature [`TASK`].
+    pub(super) fn number_column(&self) -> &str {
+        if self.kind == Kind::Task { TASK_INDEX } else { &self.name }
+    }
 }
 
 /// What a feature contains.
@@ -109,7 +116,7 @@ impl Chosen {
 
     /// Returns the name of the column in the data files.
     pub(super) fn column(&self) -> &str {
-        column_of(&self.kind, &self.name)
+        if self.kind == Kind::Task { TASK_INDEX } else { &self.name }
     }
 
     /// Finds the column in the data files.
@@ -136,13 +143,8 @@ impl Chosen {
             Kind::Numbers { .. } => format!("{name}.npy"),
         };
         let has = (true, deltas.is_some());
-        Feature { column: column_of(&kind, &name).to_owned(), kind, place, deltas, field, pad: format!("{name}_is_pad.npy"), has }
+        Feature { kind, place, deltas, field, pad: format!("{name}_is_pad.npy"), has, name }
     }
-}
-
-/// Returns the name of the column with the values of the feature `name`.
-fn column_of<'a>(kind: &Kind, name: &'a str) -> &'a str {
-    if *kind == Kind::Task { TASK_INDEX } else { name }
 }
 
 /// Returns the features that the options choose.

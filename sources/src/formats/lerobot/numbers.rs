@@ -69,7 +69,7 @@ impl NumberFile {
     /// If the file cannot be read.
     pub(super) fn read(&self, row: usize, to: &mut Vec<u8>) -> Result<()> {
         let start = to.len();
-        resize(to, start + self.row_bytes, 0)?;
+        resize(to, start + self.row_bytes, 0);
         let at = self.start + row as u64 * self.row_bytes as u64;
         self.file.fill(at, &mut to[start..]).map_err(|e| e.at_path(&self.file.path))
     }

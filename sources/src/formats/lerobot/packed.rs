@@ -28,7 +28,7 @@ use super::numbers::NumberFile;
 use super::text::Home;
 use crate::error::{Error, Result, append};
 use crate::formats::tar::Tar;
-use crate::model::value::Element;
+use crate::model::value::{AXES, Element};
 use crate::model::{BatchIndex, Frames, Lookahead, Prefetcher, Sample, Source, Value};
 use crate::stats::NetworkStats;
 use crate::storage::DatasetLocation;
@@ -159,7 +159,7 @@ impl PackedReader {
             ))
             .at_path(path));
         }
-        let columns = features.iter().filter(|feature| !feature.kind.is_encoded()).map(|feature| &*feature.column);
+        let columns = features.iter().filter(|feature| !feature.kind.is_encoded()).map(Feature::number_column);
         let mut columns: Vec<&str> = columns.collect();
         columns.extend(packed.features.iter().map(|name| &**name).filter(|name| *name == TIMESTAMP));
         columns.sort_unstable();
@@ -168,6 +168,7 @@ impl PackedReader {
             NumberFile::open(&home.storage, &home.file(&Packed::numbers(column)), rows)
         })?;
         let numbers = columns.into_iter().map(str::to_owned).zip(opened).collect();
+        check_shapes(&features, &numbers)?;
         let (numbers, tasks) = (Arc::new(numbers), Arc::new(tasks));
         let empty = PackedReader {
             frames,
@@ -292,12 +293,12 @@ impl PackedReader {
 
     /// Reads the numbers or the task of a feature.
     fn content<'a>(&'a self, feature: &Feature, frame: Frame, scratch: &mut Vec<u8>) -> Result<Content<'a>> {
-        let numbers = &self.numbers[&feature.column];
+        let numbers = &self.numbers[feature.number_column()];
         let start = scratch.len();
         if feature.kind == Kind::Task {
             let row = frame.row();
             numbers.read(row, scratch)?;
-            let index = scratch[start..].try_into().ok().filter(|_| numbers.element == Element::I64);
+            let index = <[u8; 8]>::try_from(&scratch[start..]).ok().filter(|_| numbers.element == Element::I64);
             let task = index.map(i64::from_ne_bytes).and_then(|index| self.tasks.get(&index));
             return task
                 .map(|task| Content::Task(task))
@@ -306,8 +307,8 @@ impl PackedReader {
         for &delta in feature.deltas.as_deref().unwrap_or(&[0]) {
             numbers.read(frame.at(delta).0, scratch)?;
         }
-        let shape: ArrayVec<usize, 3> =
-            feature.deltas.iter().map(Vec::len).chain(numbers.shape.iter().copied()).take(3).collect();
+        let shape: ArrayVec<usize, AXES> =
+            feature.deltas.iter().map(Vec::len).chain(numbers.shape.iter().copied()).collect();
         Ok(Content::Numbers { element: numbers.element, shape, data: start..scratch.len() })
     }
 
@@ -380,6 +381,21 @@ impl PackedReader {
     pub(super) fn path(&self, row: usize) -> Option<std::path::PathBuf> {
         self.frames.path(row)
     }
+}
+
+/// Checks that the numbers of each feature have the shape that the metadata lists.
+///
+/// # Errors
+/// If a shape differs.
+fn check_shapes(features: &[Feature], numbers: &BTreeMap<String, NumberFile>) -> Result<()> {
+    for feature in features {
+        let (Kind::Numbers { shape, .. }, Some(file)) = (&feature.kind, numbers.get(&feature.name)) else { continue };
+        if *shape != file.shape {
+            let found = &file.shape;
+            return Err(file.error(0, format_args!("has the shape {found:?}, but meta/info.json says {shape:?}")));
+        }
+    }
+    Ok(())
 }
 
 /// The prefetchers of all groups.

@@ -8,7 +8,7 @@ use super::choice;
 use super::content::key;
 use super::divide;
 use super::episodes::{self, Episodes};
-use super::features::{self, Feature, Kind};
+use super::features::{self, Feature, Kind, TASK};
 use super::frames::FrameIndex;
 use super::info::Info;
 use super::options::LeRobotOptions;
@@ -16,7 +16,7 @@ use super::packed::{Packed, PackedReader};
 use super::read::{CHECKED, Reader};
 use super::stats::{self, FeatureStats};
 use super::text::Home;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::sample::are_one;
 use crate::model::{Divided, Lookahead, Prefetcher, Sample, Source};
 use crate::options::Options;
@@ -102,12 +102,7 @@ impl LeRobot {
 
     pub(crate) fn at(location: DatasetLocation, options: &LeRobotOptions) -> Result<Self> {
         let home = Home::of(location);
-        let mut info = Info::read(&home)?;
-        let mut all = Episodes::read(&home, &info)?;
-        let packed = Packed::find(&home)?;
-        if let Some(packed) = &packed {
-            packed.restrict(&mut info, &mut all, &home)?;
-        }
+        let (info, all, packed) = metadata(&home)?;
         let chosen = features::chosen(&info, options)?;
         let tasks = match chosen.iter().any(|feature| feature.is_task()) {
             true => episodes::tasks(&home, &info)?,
@@ -150,8 +145,8 @@ impl LeRobot {
         opening: &Options,
     ) -> Result<BTreeMap<String, FeatureStats>> {
         let home = Home::of(opening.at(path.as_ref())?);
-        let info = Info::read(&home)?;
-        let chosen = choice::chosen(&Episodes::read(&home, &info)?, &info, &home, options)?;
+        let (info, all, _) = metadata(&home)?;
+        let chosen = choice::chosen(&all, &info, &home, options)?;
         let chosen: HashSet<u64> = chosen.iter().map(|episode| episode.index).collect();
         stats::read(&home, |index| chosen.contains(&index))
     }
@@ -168,6 +163,31 @@ impl LeRobot {
         of_reader!(&self.reader, fps())
     }
 
+    /// Returns the texts of the tasks in each chosen episode, in the order of their first frames.
+    /// Reads the task of every frame.
+    ///
+    /// # Errors
+    /// If the dataset has no tasks, if the options do not choose the feature `task`, or if a frame
+    /// cannot be read.
+    pub fn tasks(&self) -> Result<Vec<Vec<String>>> {
+        let has_tasks = self.features().iter().any(|feature| feature.kind == Kind::Task);
+        let view = self.only(&[TASK.to_owned()]).filter(|_| has_tasks);
+        let view = view.ok_or_else(|| Error::config(format!("the samples have no feature {TASK:?}: choose it")))?;
+        let (field, mut scratch) = (format!("{TASK}.txt"), Vec::new());
+        let tasks = self.episodes().map(|(_, samples)| {
+            let mut found = Vec::<String>::new();
+            for index in samples {
+                let sample = view.read(index, &mut scratch)?;
+                let text = sample.field(&field).unwrap_or_default();
+                if !found.iter().any(|known| known.as_bytes() == &*text) {
+                    found.push(String::from_utf8_lossy(&text).into_owned());
+                }
+            }
+            Ok(found)
+        });
+        tasks.collect()
+    }
+
     /// Returns the index of each chosen episode, and the range of its samples.
     pub fn episodes(&self) -> impl Iterator<Item = (u64, std::ops::Range<usize>)> {
         let mut start = 0;
@@ -177,6 +197,21 @@ impl LeRobot {
             (own.episode, samples)
         })
     }
+}
+
+/// Reads the metadata. If the dataset is packed, the result contains only the packed episodes and
+/// features.
+///
+/// # Errors
+/// If a file is missing or damaged.
+fn metadata(home: &Home) -> Result<(Info, Episodes, Option<Packed>)> {
+    let mut info = Info::read(home)?;
+    let mut all = Episodes::read(home, &info)?;
+    let packed = Packed::find(home)?;
+    if let Some(packed) = &packed {
+        packed.restrict(&mut info, &mut all, home)?;
+    }
+    Ok((info, all, packed))
 }
 
 impl Source for LeRobot {
