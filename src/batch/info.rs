@@ -9,7 +9,7 @@ use crate::sampler::Entry;
 use crate::source::BatchIndex;
 use crate::transform::Mixing;
 
-/// Metadata of a batch: the keys, indices and errors of its samples, for example.
+/// Metadata of a batch, such as the keys, indices and errors of its samples.
 ///
 /// [`HostBatch`](crate::HostBatch) and batches in device memory dereference to this type.
 #[derive(Debug, Default)]

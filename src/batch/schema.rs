@@ -200,7 +200,7 @@ pub(crate) struct Schema {
     pub(crate) bytes: usize,
 }
 
-/// The schemas of a loader's batches, which are called forms. There is one form for each
+/// The schemas of a loader's batches. Each schema is called a form. There is one form for each
 /// combination of image sizes that occurs in an epoch. All forms have the same arrays, with
 /// different shapes.
 #[derive(Debug, Clone)]

@@ -104,7 +104,7 @@ impl<G: Gpu> DeviceBatch<G> {
     /// Makes `stream`, a stream handle of a different library, wait for the batch, and registers
     /// the stream as a user of the batch. After the batch is dropped, its memory is reused once the
     /// work that was submitted to all of its users before the drop is done. The loader's stream is
-    /// then no longer a user, unless it was registered, too.
+    /// then no longer a user, unless it was registered as well.
     ///
     /// # Safety
     /// `stream` must be a stream in the primary context of the batch's device, and must outlive the

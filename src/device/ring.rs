@@ -109,7 +109,8 @@ pub(crate) struct Ring<G: Gpu, B = Held<G>> {
     delivers: PhantomData<fn() -> B>,
 }
 
-/// The shared state, the kernels for each form, and the receiver of free slots.
+/// The shared state, the kernels for each form (see `engine/README.md`), and the receiver of free
+/// slots.
 type Allocated<G> = (Arc<Shared<G>>, Vec<<G as Gpu>::Kernels>, Receiver<Box<Slot<G>>>);
 
 /// Allocates the device memory and the slots. All slots are free.

@@ -182,8 +182,8 @@ pub enum PasteRole<'a> {
     Gives(&'a dyn Objects),
 }
 
-/// The plan of the image that fields follow, if any, the additional tiles of this image, and the
-/// objects that are pasted from the first of these tiles, if any.
+/// The plan of the image that fields follow, if there is one; the additional tiles of this image;
+/// and the objects that are pasted from the first of these tiles, if there are any.
 pub(crate) type Shown<'a> = (Option<&'a Plan>, &'a [Tile<'a>], Option<&'a Pasted>);
 
 /// The input of [`FieldType::write`]: a sample, and the plan of its image.

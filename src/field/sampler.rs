@@ -50,7 +50,7 @@ pub(super) struct Plane<'a, T> {
 /// Scratch memory, which is reused for all masks.
 #[derive(Default)]
 pub(super) struct Sampler {
-    /// Columns of the output, or rows if the mask is transposed, each followed by its index in a
+    /// Columns of the output (or rows, if the mask is transposed), each followed by its index in a
     /// stored row.
     columns: Vec<(u32, u32)>,
 }

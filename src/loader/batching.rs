@@ -63,9 +63,9 @@ impl Loader {
     /// exceptions at the end of the epoch.
     ///
     /// Concatenating the ranks' shares of each global batch, starting at rank 0, gives the same
-    /// samples, order and augmentation for any world size. There are two exceptions, which depend
-    /// on the world size because they only use samples of their own rank:
-    /// [`mix`](crate::Augment::mix), and the replacement samples of [`OnError::Skip`].
+    /// samples, order and augmentation for any world size. [`mix`](crate::Augment::mix) and the
+    /// replacement samples of [`OnError::Skip`] are exceptions: both use only samples of the same
+    /// rank, so their results depend on the world size.
     pub fn rank(mut self, rank: usize, world_size: usize) -> Self {
         self.rank_origin = RankOrigin::Given { rank, world: world_size };
         self

@@ -69,9 +69,9 @@ pub(super) fn compare(path: Option<&Path>, source: &dyn Source) {
     opened.drain(..old);
 }
 
-/// Describes how a sibling split of the dataset at `path` numbers the classes differently, if there
-/// is one. The comparison uses the names of the class folders, which determine the labels when that
-/// split is opened.
+/// Returns a description of the first class that a sibling split of the dataset at `path` numbers
+/// differently, if there is one. The comparison uses the names of the class folders, which
+/// determine the labels when that split is opened.
 fn split_that_differs(path: &Path, set: &NamedClasses) -> Option<String> {
     let folder = path.file_name().and_then(OsStr::to_str).filter(|name| SPLITS.contains(name))?;
     SPLITS.iter().filter(|split| **split != folder).find_map(|split| {
@@ -83,8 +83,8 @@ fn split_that_differs(path: &Path, set: &NamedClasses) -> Option<String> {
 /// Returns the names of the class folders in `folder`, in the order of their labels.
 fn class_folders(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    // Use the file type from the listing, which is known except for links, because a flat folder
-    // may contain millions of files.
+    // A flat folder may contain millions of files, so use the file type from the directory listing.
+    // Only links need a separate lookup.
     let is_folder = |entry: &fs::DirEntry| {
         entry.file_type().is_ok_and(|kind| kind.is_dir() || kind.is_symlink() && entry.path().is_dir())
     };

@@ -134,8 +134,8 @@ impl DecoderBuilder {
         let images = ImageOptions {
             prefetch: if prefetch == 0 { DEFAULT_PREFETCH } else { prefetch },
             decode_on: Some(decode_on.unwrap_or(DecodeOn::Gpu)),
-            // Not the timeout of requests, which have one each, but the interval at which these are
-            // checked while the program holds all batches.
+            // Each request has its own timeout. This one is the interval at which those timeouts
+            // are checked while the program holds all batches.
             timeout: timeout / 4,
             retries: 0,
             ..images

@@ -9,11 +9,11 @@ use crate::batch::{BatchWriter, Dtype, Layout, Normalize, Schema, Schemas, Slots
 use crate::device::{DeviceBatch, Gpu, Held, Ring, Shares, Spec, Target};
 use crate::engine::{Batches, DecodeOn, Engine, MemoryPlan, Shared};
 use crate::error::Result;
-use crate::field::{FieldKind, FieldWriter, Room, Split, Written};
+use crate::field::{FieldKind, FieldWriter, DecodeSpace, Split, Written};
 use crate::transform::Augment;
 
-/// Average size, per image, of the space for encoded data that a device decodes, in bytes. Crops of
-/// typical photographs need about half of it.
+/// Device memory for encoded data per image, in bytes, averaged over a batch. Crops of typical
+/// photographs need about half of it.
 const ENCODED_BYTES_PER_IMAGE: usize = 128 << 10;
 /// Average number of coefficient blocks, per image, that a device has space for.
 const BLOCKS_PER_IMAGE: usize = 10 << 10;
@@ -53,8 +53,8 @@ impl Loader {
 
         let specs = specs(&parts.schemas);
         specs.iter().try_for_each(Spec::check)?;
-        // Only the number of host slots adapts automatically. They are enough to even out
-        // variations, and device memory should be left to the model.
+        // Only the number of host slots adapts automatically. The host slots are enough to even out
+        // variations in speed, and device memory should be left to the model.
         let (prefetch, timeout) = (parts.shared.run.settings.prefetch.least, parts.timeout);
         let memory = parts.shared.memory;
         let (device, slots, slot_bytes) = (Spec::memory_of(&specs, prefetch), memory.slots, parts.schemas.bytes());
@@ -116,14 +116,14 @@ impl Loader {
             if self.batch_sampler.is_some() { MIN_IMAGES.div_ceil(self.batch.of_all(1)?.max(1) as usize) } else { 1 };
         Ok(Split {
             there: true,
-            decode: decode.then_some(Room { bytes: times * ENCODED_BYTES_PER_IMAGE, blocks: times * BLOCKS_PER_IMAGE }),
+            decode: decode.then_some(DecodeSpace { bytes: times * ENCODED_BYTES_PER_IMAGE, blocks: times * BLOCKS_PER_IMAGE }),
             retouch,
             records: retouch || augment.mixes() || values,
         })
     }
 
-    /// Returns the parameters with which the device computes soft labels from the labels, if there
-    /// are soft labels.
+    /// Returns the parameters for computing soft labels on the device, or `None` if the loader has
+    /// no soft labels.
     fn shares(&self, kinds: &[(String, FieldKind)]) -> Option<Shares> {
         let label = self.label();
         let has_class = kinds.iter().any(|(_, FieldKind(kind))| kind.maker() == FieldWriter::Class);

@@ -59,7 +59,7 @@ use crate::transform::Augment;
 #[derive(Clone)]
 pub struct Loader {
     pub(super) input: Input,
-    /// The open source of `input`, if an option already required it.
+    /// Source of `input`, if an option has already opened it.
     pub(super) opened: Option<Opened>,
     pub(super) classes: Listed,
     #[cfg(feature = "tables")]

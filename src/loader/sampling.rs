@@ -29,8 +29,8 @@ pub(super) struct Sampling {
     pub(super) mixture: Option<MixtureOptions>,
 }
 
-/// An order. If the program may change the order, the second element is the same order. If the
-/// order has a budget, the third element determines the batches.
+/// The order; the same order again if the program may change it; and the same order again if it has
+/// a budget, which determines the batches.
 type Ordered = (Arc<dyn Sampler>, Option<Arc<Changeable>>, Option<Arc<Bucketed>>);
 
 /// The length of each sample, and the lengths at which the buckets end.
@@ -203,7 +203,7 @@ impl Sampling {
             let order = if !is_empty && is_ready {
                 part.order_of(range, Mixture::seed_within(seed, part_index), labels).map_err(|e| match e.kind() {
                     ErrorKind::Config => Error::config(format!("mixture: source {part_index}: {}", e.cause())),
-                    // The error already names its sample.
+                    // The message already contains the number of the sample.
                     _ => e,
                 })?
             } else {
@@ -238,7 +238,7 @@ impl Sampling {
     }
 
     /// Creates the sampler for the selected samples, grouped into `buckets`. The second element is
-    /// the same grouping. If there is a subset, it groups positions in the subset.
+    /// the same sampler. With a subset, it groups positions in the subset.
     fn bucketed(
         &self,
         buckets: &Buckets,
@@ -267,8 +267,8 @@ impl Sampling {
         })
     }
 
-    /// Returns the selection within `range`, the samples of one dataset of a mixture. It is always
-    /// shuffled.
+    /// Returns the selection within `range`, which contains the samples of one dataset of a
+    /// mixture. The selection is always shuffled.
     fn within(&self, range: &Range<u64>) -> Sampling {
         let mut part = Sampling { shuffle: true, ..self.clone() };
         let positions: Option<Vec<usize>> = self

@@ -115,7 +115,7 @@ fn modeled(batch: &Coded) -> (Vec<u8>, Vec<bool>) {
     (out, faults)
 }
 
-/// Returns how many milliseconds the two stages `of` take.
+/// Returns the duration of the two stages `of` in milliseconds.
 fn milliseconds(loaded: &Loaded, kernels: &Decode, of: [Stage; 2]) -> f32 {
     let mut sum = 0.0;
     for stage in Stage::all() {

@@ -77,7 +77,7 @@ impl Gpu for Nvidia {
     }
 
     fn slot(&self, bytes: usize) -> Result<batch::SlotMemory> {
-        // A child process never needs these slots, because they do not leave the ring.
+        // A child process never needs these slots, because they never leave the ring.
         host::slot(&self.0, bytes, AfterFork::Absent)
     }
 

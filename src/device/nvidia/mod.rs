@@ -17,7 +17,8 @@
 //! 3. `event`: events that mark work. `deferred_free`: frees memory without blocking the program.
 //! 4. `pinned`: page-locked host memory. `memory`: device memory, one block per loader.
 //! 5. `stream`: streams, and copies between host and device.
-//! 6. `devices`: marks the work of all devices. `host`: page-locked memory for host batches.
+//! 6. `devices`: records events for the work of all devices. `host`: page-locked memory for host
+//!    batches.
 //! 7. `kernel`: loads and queues one entry point of the committed PTX.
 //! 8. `convert`: the kernels that convert u8 images to the input of a model, compute soft labels,
 //!    and run effects on pixels.

@@ -23,8 +23,8 @@ use crate::trace;
 /// How often a waiting consumer logs what the threads are doing.
 const STALL_LOG_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What an engine is made of: the validated options and the open source of a loader, before memory
-/// is allocated and threads are started.
+/// The parts of an engine: the validated options and the open source of a loader, before memory is
+/// allocated and threads are started.
 pub(crate) struct Parts {
     pub(crate) shared: Shared,
     pub(crate) schemas: Schemas,
@@ -60,9 +60,11 @@ pub(crate) struct Engine<B> {
     seq: u64,
     /// How long the consumer had waited when the last message was logged.
     logged: Duration,
-    /// When the next batch became the only one that is not full, if it is requested.
+    /// Since when the requested batch has been the only one that is not full; `None` if it is not
+    /// requested, or not the only one.
     behind: Option<Instant>,
-    /// Chooses the samples of each batch, if there is no schedule. The coordinator may block in it.
+    /// Chooses the samples of each batch, if there is no schedule. The call may block the
+    /// coordinator.
     batch_sampler: Option<Arc<dyn BatchSampler>>,
     timeout: Duration,
     coordinator: Option<JoinHandle<()>>,
@@ -158,8 +160,8 @@ impl<B> Engine<B> {
             starts: Some(starts),
             full,
             home,
-            // There is one entry more than slots, because the end-of-run message may also arrive
-            // early.
+            // There is one more entry than there are slots, because the end-of-run message may also
+            // arrive early.
             early: (0..=count).map(|_| None).collect(),
             run: 0,
             next: None,
@@ -275,15 +277,15 @@ impl<B> Engine<B> {
     #[cfg(feature = "_device")]
     pub(crate) fn redecode(&self, full: Full, request: &Redecode) {
         let group = Settings::group(full.schema().batch, self.shared.run.settings.workers);
-        let work = self.work.as_ref().expect("only drop takes it");
+        let work = self.work.as_ref().expect("only drop takes the sender");
         for part in full.split_again(group, &request.rows) {
             work.send(Task { part, fetched: None, redecode: Some(request.clone()) });
         }
     }
 
-    /// Applies the error policy: returns an error, and releases the slot, if a sample failed or, if
-    /// failures are skipped, if every sample failed. Failures in a batch that passes are recorded
-    /// when the program receives it ([`Shared::skip`]).
+    /// Applies the error policy. Returns an error and releases the slot if a sample failed and
+    /// failures are not skipped, or if every sample failed. If the batch passes, its failures are
+    /// recorded when the program receives it ([`Shared::skip`]).
     pub(crate) fn check_failures(&mut self, full: Full) -> Result<Full> {
         let mut failed: Vec<_> = full.info().failed().map(|(sample, error)| (sample, error.clone())).collect();
         let (None, Some((_, last))) = (&self.batch_sampler, failed.last().cloned()) else { return Ok(full) };
@@ -316,8 +318,8 @@ impl<B> Feed for Engine<B> {
         self.shared.run.balance.begin();
         (self.logged, self.behind) = (Duration::ZERO, None);
         if course.repeats && self.stage.follow.is_some() {
-            // Prepare no further epoch, because the run would repeat the epoch while the source
-            // prefetches the following one.
+            // Prepare no further epochs: the run would repeat this epoch, while the source would
+            // prefetch the next one.
             course.epochs = 0;
         }
         let starts = self.starts.as_ref().expect("open until drop");
@@ -370,8 +372,8 @@ impl<B> Feed for Engine<B> {
         }
     }
 
-    fn supplied(&self, supplied: bool) {
-        self.shared.run.balance.supplied(supplied);
+    fn set_slots_full(&self, full: bool) {
+        self.shared.run.balance.set_slots_full(full);
     }
 
     /// Returns the number of full slots that the consumer has not received yet.
@@ -404,7 +406,7 @@ impl<B> Drop for Engine<B> {
         if let Some(coordinator) = self.coordinator.take() {
             let _ = coordinator.join();
         }
-        // The readers hold a spawner, too.
+        // The readers hold a spawner as well.
         self.stage.close();
         self.work = None;
         // A `LoaderHandle` may outlive the loader, but must not keep the memory of slots alive.

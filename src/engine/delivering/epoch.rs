@@ -32,7 +32,7 @@ impl<B> Batches<B> {
     ///
     /// In a [resumed](crate::Loader::resume) loader, the saved epoch starts at the saved batch, and
     /// earlier epochs are empty, so the same loop serves new and resumed runs. Once the saved epoch
-    /// or a later one has begun, every epoch is complete again.
+    /// or a later one has begun, all epochs are complete again.
     pub fn epoch(&mut self, epoch: u64) -> Epoch<'_, B> {
         self.begin(epoch);
         Epoch { batches: self }

@@ -51,7 +51,8 @@ enum Phase {
     /// The number of readers has just been doubled from one that achieved this rate. The current
     /// window is not representative, because the new readers are only starting.
     Starting(f64),
-    /// The rate of the current window is compared with this rate, from before the doubling.
+    /// Compares the rate of the current window with this rate, which was measured before the
+    /// doubling.
     Measuring(f64),
 }
 
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
 
     /// Simulates `seconds` seconds of reading at `rate(readers)` samples per second. Returns the
-    /// initial number of readers and every later one.
+    /// successive numbers of readers, starting with the initial one.
     fn run(depth: &mut Depth, seconds: f64, waiting: bool, rate: impl Fn(usize) -> f64) -> Vec<usize> {
         let (mut now, mut readers, mut all) = (depth.last as f64, depth.readers, vec![depth.readers]);
         let end = now + 1e9 * seconds;

@@ -23,8 +23,8 @@ use crate::trace::nanos;
 /// Smallest page size of any supported system, in bytes.
 const PAGE: usize = 4096;
 
-/// The first samples of a part, each followed by the other samples of its mosaic, and the buffers
-/// that they borrow from.
+/// Buffers, and the samples that borrow from them: the samples of a part, each followed by the
+/// other samples of its mosaic.
 pub(crate) struct ReadBuffers {
     /// Each sample, with its index in the part and the duration of the read in ns. The samples
     /// borrow from the buffers (invariant 1). The capacity is one sample per buffer.
@@ -48,7 +48,7 @@ impl ReadBuffers {
         ReadBuffers { samples: Vec::with_capacity(room), buffers, source, max_bytes }
     }
 
-    /// Reads sample `id` of the source into the next free buffer, of which there must be one. If
+    /// Reads sample `id` of the source into the next free buffer. There must be a free buffer. If
     /// the read fails, it is retried up to `retries` times, as long as `may_retry` returns true.
     /// Returns the duration in ns and the size of the sample's fields in bytes.
     pub(crate) fn read(

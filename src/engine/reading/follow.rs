@@ -1,5 +1,5 @@
-//! Notifies a source that prefetches: which samples will be read, where a run starts, which batches
-//! are done, and when the run is canceled.
+//! Tells a prefetching source which samples will be read, where a run starts, which batches are
+//! done, and when the run is canceled.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -77,7 +77,7 @@ impl Following {
             changes.read_ahead();
         }
         let following = follow.map(|follow| Following { follow, run: Mutex::new(0), epochs });
-        following.map_err(|e| panicked(e, || "the source panicked when it was given the order".to_owned()))
+        following.map_err(|e| panicked(e, || "the source panicked when it received the order".to_owned()))
     }
 
     /// Returns whether the source prefetches.
@@ -94,7 +94,7 @@ impl Following {
         *now = run;
         self.epochs.fetch_max(epoch.saturating_add(1), Ordering::Relaxed);
         self.call(|follow| follow.start(first))
-            .map_err(|e| panicked(e, || format!("the source panicked when told of batch {batch} of epoch {epoch}")))
+            .map_err(|e| panicked(e, || format!("the source panicked when a run started at batch {batch} of epoch {epoch}")))
     }
 
     /// Tells the source that all samples of the batch have been read. Does nothing if the run has

@@ -238,7 +238,7 @@ impl<T> Queue<T> {
     fn put(&self, images: Vec<Owned>, value: T) -> Result<u64> {
         let images = self.limits.request(images)?;
         // Dropping images or a value runs user code, which must not run under the lock. On an
-        // error, the guard is dropped before them, because it was created last.
+        // error, the guard is dropped before the images and the value, because it was created last.
         let mut state = self.state();
         if state.closed {
             return Err(Error::config("requests are no longer accepted: close was called, or the decoder was closed"));

@@ -67,8 +67,8 @@ impl Limits {
     }
 }
 
-/// The requests without a response. As a `Source`, provides the images of the requests that have
-/// begun. As a `BatchSampler`, turns each request into one batch.
+/// The requests without a response. As a `Source`, this type provides the images of the requests
+/// that have begun. As a `BatchSampler`, it turns each request into one batch.
 pub(crate) struct Requests<B> {
     pub(super) limits: Limits,
     state: Mutex<State<B>>,
@@ -255,7 +255,7 @@ impl<B> Requests<B> {
         self.state().closed
     }
 
-    /// Closes the queue. Requests that are in it stay.
+    /// Closes the queue, but keeps the requests in it.
     pub(crate) fn close(&self) {
         self.state().closed = true;
         self.changed.notify_all();
@@ -316,7 +316,7 @@ impl<B: Send> Source for Requests<B> {
         let found = begun.and_then(|begun| Some((index - begun.first, begun.request.as_ref()?.images.clone())));
         drop(state);
         let image = found.as_ref().and_then(|(offset, images)| images.get(*offset as usize));
-        match image.ok_or_else(|| Error::in_source("the request was cancelled"))? {
+        match image.ok_or_else(|| Error::in_source("the request was canceled"))? {
             Image::Kept(image) => {
                 scratch.clear();
                 scratch.extend_from_slice((**image).as_ref());

@@ -98,8 +98,8 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Returns the maximum capacity of the buffer for a sample of `bytes` encoded bytes, because a
-    /// growing buffer may have twice the capacity of its content.
+    /// Returns the maximum capacity of the buffer for a sample of `bytes` encoded bytes. A growing
+    /// buffer may have twice the capacity of its content.
     pub(crate) fn buffer(bytes: usize) -> usize {
         bytes.saturating_mul(2)
     }

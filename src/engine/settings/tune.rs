@@ -160,7 +160,7 @@ struct Trial {
 struct Pause {
     /// Remaining blocks of the current pause.
     left: u32,
-    /// Length of the last pause, which the next one doubles.
+    /// Length of the last pause. The next pause is twice as long.
     last: u32,
 }
 
@@ -196,7 +196,7 @@ impl Climb {
         }
     }
 
-    /// Adds a window. Returns the change of the depth that it leads to, if any.
+    /// Adds a window. Returns the resulting change of the depth, if any.
     fn window(&mut self, window: Sums) -> Option<Change> {
         let (from, to) = (self.prefetch, (2 * self.prefetch).min(self.most));
         // Batches on a device may hide the wait from the consumer.

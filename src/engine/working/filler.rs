@@ -20,9 +20,9 @@ use crate::source::Sample;
 use crate::trace::{Stage, StageMap, nanos};
 use crate::transform::{Plan, Resizer, TILES};
 
-/// Minimum size of decoded pixels, in bytes, and of its ratio to the average, for which idle workers
-/// help to decode an image. If all images are large, the workers have enough to do, and the rows
-/// that two bands share would cost time.
+/// Idle workers help to decode an image if its pixels take at least `LARGE` bytes, and at least
+/// `RARE` times the average. If all images are large, no worker is idle, and the rows that two
+/// bands share would cost time.
 const LARGE: u64 = 6 << 20;
 const RARE: u64 = 12;
 
@@ -63,7 +63,7 @@ impl ReadSample<'_> {
     }
 }
 
-/// What it took to read a sample and the other samples of its mosaic.
+/// Cost of reading a sample and the other samples of its mosaic.
 #[derive(Default)]
 struct ReadCost {
     /// Number of bytes read.
@@ -153,7 +153,7 @@ impl<'a> PartFiller<'a> {
                         break;
                     }
                 }
-                // Ends the lap here, so that the time spent on the failed sample and its retries is
+                // End the lap here, so that the time spent on the failed sample and its retries is
                 // not attributed to the next sample.
                 Err(e) => {
                     group.shots.truncate(before);

@@ -33,8 +33,8 @@ pub(crate) struct Worker {
     recipe: Arc<Recipe>,
     run: Arc<Run>,
     index: usize,
-    /// One buffer per sample and read attempt. For the borrow checker, a failed read still borrows
-    /// its buffer, so a retry needs another one.
+    /// One buffer per sample and read attempt. A failed read still borrows its buffer, as far as
+    /// the borrow checker knows, so a retry needs a different buffer.
     encoded: [Box<[Vec<u8>]>; MAX_GROUP],
     /// One buffer per decoded image. Output images that are cut from the same decoded image share a
     /// buffer.

@@ -79,8 +79,8 @@ pub(in crate::loader) fn read<T: bytemuck::AnyBitPattern>(bytes: &[u8]) -> Vec<T
     bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
 }
 
-/// What a batch contains for one sample: the image, the mask, the boxes with their classes, and the
-/// points.
+/// The content of a batch for one sample: the image, the mask, the boxes with their classes, and
+/// the points.
 #[derive(Debug, PartialEq)]
 pub(in crate::loader) struct Shown {
     pub(in crate::loader) image: Vec<u8>,

@@ -88,7 +88,7 @@ fn a_batch_without_a_stream_is_taken_on_the_consumers() {
     all_right(&seen.lock().unwrap(), 1);
 }
 
-/// The simulation panics if an event or a wait gets into a capture.
+/// The simulation panics if an event or a wait becomes part of a capture.
 #[test]
 fn a_capture_of_the_users_stream_is_never_entered() {
     let sim = Sim::new(Mistake::None, 5);
