@@ -107,7 +107,10 @@ mod tests {
         let writer = BatchWriter::new(Size::new(2, 1), Dtype::U8, Layout::Nhwc, Normalize::UNIT).unwrap();
         let (sum, none) = (Mixing { weight: 0.3, cut: None }, (2, |_| []));
         let e = mix(&writer, &sum, &mut [1; 6], none, &mut [0; 6], &mut Vec::new()).unwrap_err();
-        assert_eq!(e.cause(), "cannot mix 2 images of 6 bytes each: the batch has 6 bytes, and the scratch memory has 6 bytes for an image of 6 bytes");
+        assert_eq!(
+            e.cause(),
+            "cannot mix 2 images of 6 bytes each: the batch has 6 bytes, and the scratch memory has 6 bytes for an image of 6 bytes"
+        );
         assert!(mix(&writer, &sum, &mut [1; 12], none, &mut [0; 5], &mut Vec::new()).is_err());
     }
 }

@@ -9,7 +9,7 @@ use crate::batch::{BatchWriter, Dtype, Layout, Normalize, Schema, Schemas, Slots
 use crate::device::{DeviceBatch, Gpu, Held, Ring, Shares, Spec, Target};
 use crate::engine::{Batches, DecodeOn, Engine, MemoryPlan, Shared};
 use crate::error::Result;
-use crate::field::{FieldKind, FieldWriter, DecodeSpace, Split, Written};
+use crate::field::{DecodeSpace, FieldKind, FieldWriter, Split, Written};
 use crate::transform::Augment;
 
 /// Device memory for encoded data per image, in bytes, averaged over a batch. Crops of typical
@@ -116,7 +116,8 @@ impl Loader {
             if self.batch_sampler.is_some() { MIN_IMAGES.div_ceil(self.batch.of_all(1)?.max(1) as usize) } else { 1 };
         Ok(Split {
             there: true,
-            decode: decode.then_some(DecodeSpace { bytes: times * ENCODED_BYTES_PER_IMAGE, blocks: times * BLOCKS_PER_IMAGE }),
+            decode: decode
+                .then_some(DecodeSpace { bytes: times * ENCODED_BYTES_PER_IMAGE, blocks: times * BLOCKS_PER_IMAGE }),
             retouch,
             records: retouch || augment.mixes() || values,
         })

@@ -24,7 +24,7 @@ use crate::recipe::{Damaged, Recipe, image_room};
 use crate::sampler::{Rank, Sampler, Schedule};
 use crate::source::{self, Source};
 use crate::trace::{self, Trace};
-use crate::transform::{Augment, Forms};
+use crate::transform::{Augment, OutputSizes};
 
 impl Loader {
     /// Opens the loader with batches in host memory.
@@ -107,7 +107,7 @@ struct Checked {
     rank: Rank,
     global_batch: u64,
     kinds: Vec<(String, FieldKind)>,
-    forms: Forms,
+    forms: OutputSizes,
     /// Fields of the batches, for each combination of image sizes.
     fields: Vec<Fields>,
     /// Arrays of the fields, for each combination of image sizes.
@@ -129,8 +129,9 @@ impl Checked {
         if split.there && format.channels == 1 {
             return Err(Error::config("channels(1): a device supports only 3 channels; use .host() for 1"));
         }
-        let forms =
-            Forms::of([augment].into_iter().chain(kinds.iter().filter_map(|(_, FieldKind(kind))| kind.augment())));
+        let forms = OutputSizes::of(
+            [augment].into_iter().chain(kinds.iter().filter_map(|(_, FieldKind(kind))| kind.augment())),
+        );
         let (fields, arrays) = (Vec::new(), Vec::new());
         let mut checked = Checked { loader, format, split, rank, global_batch, kinds, forms, fields, arrays };
         checked.make()?;

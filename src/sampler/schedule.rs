@@ -67,7 +67,8 @@ impl Schedule {
         Schedule { order, changes: None, budget: None, batch, last, rank }
     }
 
-    /// Declares that the order is `changes`, if that is set.
+    /// Sets the changes of the order if the program may change it. `changes` must be the order
+    /// itself.
     pub(crate) fn with_changes(mut self, changes: Option<Arc<Changeable>>) -> Self {
         self.changes = changes;
         self

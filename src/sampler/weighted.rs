@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 /// [`Unknown`](super::Position::Unknown).
 #[derive(Debug, Clone)]
 pub struct Weighted {
-    /// The weights in use from a position of the run on, by increasing position.
+    /// Tables of weights, in increasing order of the positions at which they take effect.
     tables: Vec<Table>,
     /// Position before which the weights are no longer known.
     known_from: u64,

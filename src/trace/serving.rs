@@ -17,7 +17,7 @@ impl Evidence<'_> {
         let Evidence { stats, waited, busy, .. } = *self;
         if stats.batches < MIN_BATCHES {
             let so_far =
-                format!("{} so far, at least {MIN_BATCHES} are needed", counted(stats.batches, "request", "requests"));
+                format!("{} so far; at least {MIN_BATCHES} are needed", counted(stats.batches, "request", "requests"));
             return (Bottleneck::Unclear, "too early to say".into(), vec![so_far]);
         }
         let (waits, workers) = (self.waits.clone(), self.busy_workers());

@@ -104,7 +104,7 @@ impl Crop {
                 Plan::part_of_resized(size, resized, geometry::center_box(resized, output)?, output, by)
             }
             Crop::Center => Plan::resized_crop(size, geometry::center_box(size, output)?, output, all),
-            Crop::Exact if size != output => return Err(unlike(size, "but Augment::pass_through says", output, "")),
+            Crop::Exact if size != output => return Err(unlike(size, "but Augment::pass_through expects", output, "")),
             Crop::Stretch | Crop::Exact => Plan::resized_crop(size, whole, output, all),
             Crop::Own { shrink } => {
                 let fits = size.width <= output.width && size.height <= output.height;

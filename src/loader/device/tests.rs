@@ -443,7 +443,10 @@ fn errors_do_not_depend_on_where_images_are_decoded() {
         let found = on_device(loader.clone().decode_on(decode_on), 0, 0).unwrap_err();
         assert_eq!(found.to_string(), expected.to_string());
         let (batches, left) = on_device(skipping.clone().decode_on(decode_on), 0, 0).unwrap();
-        assert!(batches == replaced && left > 0, "{decode_on:?}: a replacement contains the image of the sample that replaces it");
+        assert!(
+            batches == replaced && left > 0,
+            "{decode_on:?}: a replacement contains the image of the sample that replaces it"
+        );
     }
 }
 
@@ -553,7 +556,9 @@ fn a_response_can_be_received_after_a_capture() {
         assert_eq!(capturing.kind(), ErrorKind::Capturing);
         let mut context = task::Context::from_waker(Waker::noop());
         assert!(answers[1].is_ready_within(Duration::from_secs(30)));
-        let Poll::Ready(Err(capturing)) = Pin::new(&mut answers[1]).poll(&mut context) else { panic!("the response is ready") };
+        let Poll::Ready(Err(capturing)) = Pin::new(&mut answers[1]).poll(&mut context) else {
+            panic!("the response is ready")
+        };
         assert_eq!(capturing.kind(), ErrorKind::Capturing);
     }
     stream.consumer.capturing.store(false, Relaxed);

@@ -62,7 +62,10 @@ fn a_slot_is_reused_after_foreign_work_on_any_stream() {
     for _ in 0..5 {
         assert_eq!(torn_elsewhere(1, Registration::Exported), 0);
     }
-    assert!((0..20).any(|_| torn_elsewhere(1, Registration::Nothing) > 0), "the test detects a use that is not registered");
+    assert!(
+        (0..20).any(|_| torn_elsewhere(1, Registration::Nothing) > 0),
+        "the test detects a use that is not registered"
+    );
 }
 
 #[test]
