@@ -177,8 +177,8 @@ pub(crate) enum Role {
     /// One record per sample that tells a device how to decode the image in span `of`. Not
     /// delivered.
     Decoding { of: usize },
-    /// Entropy-coded data that a device decodes. The samples share the span, whose size is the
-    /// average per sample times the number of samples. The device has space for an average of
+    /// Entropy-coded data that a device decodes. The samples share the span. Its size is the
+    /// average size per sample times the number of samples. The device has space for an average of
     /// `blocks` blocks of coefficients per sample. Not delivered.
     Encoded { blocks: usize },
 }

@@ -38,8 +38,8 @@
 //!    thread and the batches, and the memory is freed only after the device's work.
 //! 6. While the consumer's stream is being captured into a graph, the ring records no event in it,
 //!    and does not make it wait. The slot of a batch that is dropped during the capture stays in
-//!    `deferred` until the next call of `next` or, in a ring that orders batches when they are
-//!    taken, until the next batch is taken or dropped.
+//!    `deferred` until the next call of `next`. In a ring that orders batches when they are taken,
+//!    it stays there until the next batch is taken or dropped.
 //! 7. The consumer's thread never waits for work on the device, neither for a batch nor when the
 //!    ring is dropped. The copy thread outlives the ring as long as its streams have work.
 //! 8. In a ring that orders batches when they are taken, only the threads that take or drop a batch

@@ -73,7 +73,7 @@ use crate::transform::Plan;
 ///     let batch = batch?;
 ///     let boxes = batch.field("boxes").expect("the loader has this field"); // (N, 100, 4)
 ///     let classes = batch.field("boxes.class").expect("the loader has this field"); // (N, 100)
-///     let counts = batch.counts("boxes").expect("it is there");
+///     let counts = batch.counts("boxes").expect("the loader has this field");
 /// }
 /// # Ok::<(), warpfeed::Error>(())
 /// ```

@@ -46,10 +46,11 @@ impl Loader {
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     ///
-    /// Each sample is read once and can have at most 16 images. Views are decoded together if the
-    /// smallest rectangle around their crops takes no longer to decode than the individual crops,
-    /// and if that rectangle fits into a worker's memory or needs no more memory than the
-    /// individual crops. The pixels are the same in both cases.
+    /// Each sample is read once and can have at most 16 images. Views are decoded together under
+    /// two conditions. The smallest rectangle around their crops must take no longer to decode than
+    /// the individual crops. The rectangle must also fit into a worker's memory, or need no more
+    /// memory than the individual crops. The pixels are the same whether or not views are decoded
+    /// together.
     ///
     /// Views are not mixed, and masks and boxes are not transformed together with them. For masks
     /// and boxes, add `.field("image", Image::new())`. Opening fails if the augmentation of a view

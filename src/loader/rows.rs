@@ -1,9 +1,10 @@
 //! The options that have a single value. Each has one entry, called a row.
 //!
-//! A row defines the field and its default; the setter of the loader and, if marked `both`, of the
-//! decoder; the link in the table of options; the keyword in the Python package, which is the name
-//! of the setter or the name after `as`; and how reports print the setter call. A setter that does
-//! more than assign a field is written elsewhere, and listed under `named` at the end.
+//! A row defines the field and its default, the setter of the loader (and of the decoder, if it is
+//! marked `both`), the link in the table of options, the keyword in the Python package, and how
+//! reports print the setter call. The keyword is the name of the setter, or the name after `as`. A
+//! setter that does more than assign a field is written elsewhere, and listed under `named` at the
+//! end.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -218,17 +219,17 @@ options! {
         ///
         /// With 0, the default, the number is adjusted automatically. It starts at 2. If the
         /// consumer waits while workers are idle because all slots are full, the number is doubled,
-        /// up to 16. An increase that does not raise throughput is undone, unless the consumer
-        /// waited for a single batch while all later ones were full, as happens when a few samples
-        /// are far slower than the others. A consumer that keeps batches alive gets more slots as
-        /// long as some are free.
+        /// up to 16. An increase that does not raise throughput is undone, with one exception: it
+        /// is kept if the consumer waited for a single batch while all later batches were full.
+        /// This happens when a few samples are far slower than the others. A consumer that keeps
+        /// batches alive gets more slots as long as some are free.
         ///
         /// All slots are allocated when the loader is opened, limited by
         /// [`memory_limit`](Self::memory_limit). Without a limit, automatic prefetching uses up to
         /// 1 GiB, or 256 MiB of page-locked memory, within the available memory, but at least two
-        /// batches. The operating system does not commit memory for pages that are never
-        /// touched. For batches on a device, the number on the device is fixed at 2, and only the number
-        /// of host slots is adjusted.
+        /// batches. The operating system does not commit memory for pages that are never touched.
+        /// For batches on a device, the number on the device is fixed at 2, and only the number of
+        /// host slots is adjusted.
         loader fn prefetch(batches: usize) -> usize = 0;
 
         /// Sets whether batches are in page-locked memory, from which a GPU can copy without
@@ -367,7 +368,7 @@ options! {
         /// The loader waits 5 ms before the first retry, and four times as long before each further
         /// one, up to one second. Each retry is logged as a warning and counted in
         /// [`Stats::retries`](crate::Stats::retries). Reads for [`resume`](Self::resume) and
-        /// [`balanced`](Self::balanced) are retried, too, but the retries for `balanced` are not
+        /// [`balanced`](Self::balanced) are also retried, but the retries for `balanced` are not
         /// counted. Each worker has one buffer per retry.
         ///
         /// Opening fails if `times` is greater than 1,000, because so many retries would delay a
@@ -411,8 +412,8 @@ options! {
         /// time. Automatic [`prefetch`](Self::prefetch) stays within the limit.
         ///
         /// Without a limit, opening fails if the plan needs more host memory than is available on
-        /// the machine or in the container's cgroup (Linux only), and the scratch memory of workers
-        /// is limited to half of what the slots leave free. Setting a limit replaces both rules.
+        /// the machine or in the container's cgroup (Linux only). The scratch memory of workers is
+        /// then limited to half of what the slots leave free. Setting a limit replaces both rules.
         both fn memory_limit(bytes: usize) -> Option<usize> = None;
 
         /// Limits the number of pixels that an image header may declare; 2^28 (16,384 by 16,384) by

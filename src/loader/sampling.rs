@@ -197,7 +197,7 @@ impl Sampling {
                     "mixture and subset: the subset has no sample of source {part_index}, whose proportion is {proportion}"
                 )));
             }
-            // `set_mixture` may raise a proportion of 0, so the source needs an order, too. Weights
+            // `set_mixture` may raise a proportion of 0, so the source also needs an order. Weights
             // and labels are not checked for a source that may never be drawn.
             let is_ready = is_drawn || !self.balanced && self.weights.is_none();
             let order = if !is_empty && is_ready {

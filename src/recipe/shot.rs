@@ -106,9 +106,9 @@ impl<'a> Shot<'a> {
 }
 
 /// Decides which images of a sample are decoded together. Two views of the same source image are
-/// decoded together if decoding a rectangle around both takes no longer than decoding them
-/// separately, and if the memory for decoding all images of the sample stays within `room` bytes or
-/// does not grow.
+/// decoded together under two conditions. Decoding a rectangle around both must take no longer than
+/// decoding them separately. The memory for decoding all images of the sample must stay within
+/// `room` bytes, or must not grow.
 pub(crate) fn share(images: &mut [Shot<'_>], room: u64) {
     if images.len() < 2 {
         return;

@@ -117,7 +117,7 @@ impl Changeable {
         self.now.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that the samples of the batch at `place` are chosen in run `run`. Hold the result
+    /// Records that the samples of the batch at `place` are chosen in run `run`. Hold the result
     /// while they are chosen, so that no change occurs in between.
     pub(crate) fn begin(&self, run: u64, place: BatchIndex) -> MutexGuard<'_, Begun> {
         let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);

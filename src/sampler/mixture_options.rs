@@ -144,8 +144,8 @@ impl MixtureOptions {
     }
 
     /// Changes the proportions from one point of the run to another, along half a period of a
-    /// cosine: slowly at first, fastest in the middle, and slowly at the end. The steps are like
-    /// those of [`linear`](MixtureOptions::linear).
+    /// cosine: slowly at first, fastest in the middle, and slowly at the end. The steps are the
+    /// same as for [`linear`](MixtureOptions::linear).
     #[must_use]
     pub fn cosine(self, from: At, until: At, proportions: impl IntoIterator<Item = f64>) -> Self {
         self.plan(from, Some(until), Curve::Cosine, proportions)

@@ -299,8 +299,8 @@ impl Trace {
     }
 
     /// Removes all recorded spans from the lists. If a window is waiting to be written, writes its
-    /// spans and returns the result, which the caller must log: the file and the number of spans,
-    /// or the error that ends the trace.
+    /// spans. The result contains the file and the number of spans, or the error that ends the
+    /// trace. The caller must log the result.
     fn write(&self, machine: &mut Machine) -> Option<Result<(PathBuf, usize)>> {
         let lists = self.events.iter().map(|list| list.lock().expect("nothing panics while holding it"));
         let mut events: Vec<Event> = Vec::new();

@@ -217,9 +217,9 @@ impl Gpu for Nvidia {
         match &kernels.arrays[array] {
             Kernel::None => Ok(()),
             Kernel::Convert { retouch, convert } => {
-                // SAFETY: invariant 2. Retouching overwrites the pixels, which are copied or
-                // decoded again before the next launch, and the memory that the conversion
-                // overwrites next, which is at least as large as the pixels.
+                // SAFETY: invariant 2. Retouching overwrites the pixels, and the memory that the
+                // conversion overwrites next. The pixels are copied or decoded again before the
+                // next launch, and the memory is at least as large as the pixels.
                 retouch.as_ref().map_or(Ok(()), |retouch| unsafe { retouch.launch(stream, memory, at) })?;
                 // SAFETY: invariant 2.
                 unsafe { convert.launch(stream, memory, at) }

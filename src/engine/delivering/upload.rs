@@ -1,4 +1,4 @@
-//! An engine whose full slots are uploaded to a device.
+//! An engine that uploads its full slots to a device.
 
 use std::sync::Arc;
 

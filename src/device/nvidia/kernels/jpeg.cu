@@ -1181,8 +1181,8 @@ __device__ __forceinline__ int signed_byte(u32 bytes, int i) { return (signed ch
 __device__ __forceinline__ u32 byte(int value) { return u32(max(min(value, 255), 0)); }
 
 // Weighted sums of pixels. A pixel is red | green << 8 | blue << 16, and its top byte is arbitrary.
-// Weights are not negative. A sum always rounds to a byte, because its weights, of which there are
-// at most 64, add up to at most 1 plus 32 units of 2^-14.
+// Weights are not negative. A sum always rounds to a byte, because its weights (at most 64) add up
+// to at most 1 plus 32 units of 2^-14.
 struct Sums {
     u32 red, green, blue;
     __device__ __forceinline__ void clear(u32 precision) { red = green = blue = 1u << (precision - 1); }

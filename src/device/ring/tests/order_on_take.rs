@@ -44,8 +44,8 @@ fn torn(streams: usize, wrong: bool) -> usize {
     for (number, batch) in taken.into_iter().enumerate() {
         let on = &streams[number % streams.len()];
         batch.take_on(Some(on.twin())).unwrap();
-        // Regression: the Python package once used the stream of the request instead of that of the
-        // response.
+        // Regression: the Python package once used the stream of the request instead of the stream
+        // of the response.
         let used = if wrong { &streams[(number + 1) % streams.len()] } else { on };
         read_there(used, &batch, &seen);
     }
