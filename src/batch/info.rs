@@ -37,8 +37,8 @@ pub(crate) struct Header {
     /// Index of the batch's schema in the loader's schemas, which depends only on the epoch.
     pub(crate) form: usize,
     pub(crate) entries: Vec<Entry>,
-    /// How the batch is mixed, if it is. The worker that finishes the batch mixes images in host
-    /// memory, and the conversion kernel mixes images in device memory.
+    /// Parameters for mixing the batch, if it is mixed. The worker that finishes the batch mixes
+    /// images in host memory, and the conversion kernel mixes images in device memory.
     pub(crate) mixing: Option<Mixing>,
     /// Whether the samples have labels. Set by the worker that finishes the batch.
     pub(crate) labeled: bool,
@@ -53,7 +53,7 @@ pub(crate) struct Header {
 pub(crate) struct SampleInfo {
     pub(crate) key: String,
     pub(crate) labeled: bool,
-    /// What the error message should advise if the samples have no labels.
+    /// Advice of the error message if the samples have no labels.
     pub(crate) advice: Option<Arc<str>>,
     /// Rectangle of the output image that shows the source image.
     pub(crate) shown: Rect,

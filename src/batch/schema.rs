@@ -160,7 +160,7 @@ pub(crate) const COUNT: &str = ".count";
 /// Suffix of the array that contains the ends of the documents in a row of packed tokens.
 pub(crate) const ENDS: &str = ".ends";
 
-/// What a span contains, which determines how it is handled.
+/// The content of a span, which determines how the span is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// A field that is delivered as it is.

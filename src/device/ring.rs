@@ -83,9 +83,9 @@ mod shared;
 mod thread;
 mod timing;
 
-/// How long the consumer waits for slots that a capture defers.
+/// Time that the consumer waits for slots that a capture defers.
 pub(crate) const CAPTURE: Duration = Duration::from_secs(1);
-/// How long dropping the ring waits for its streams. Work that does not depend on other streams
+/// Time that dropping the ring waits for its streams. Work that does not depend on other streams
 /// finishes earlier.
 const GRACE: Duration = Duration::from_millis(20);
 

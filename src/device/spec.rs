@@ -53,7 +53,7 @@ pub(crate) struct Array {
     pub(crate) origin: Origin,
 }
 
-/// How an array on the device is produced.
+/// The operation that produces an array on the device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Origin {
     /// The array is copied unchanged from host span `span`.
@@ -372,7 +372,7 @@ pub(crate) struct DecodeStep {
     pub(crate) span: usize,
     pub(crate) records: usize,
     pub(crate) encoded: usize,
-    /// Where the decoded images go, u8 of shape (N, H, W, 3).
+    /// Destination of the decoded images, u8 of shape (N, H, W, 3).
     pub(crate) pixels: At,
     pub(crate) coefficients: usize,
     pub(crate) planes: usize,

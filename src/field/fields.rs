@@ -346,7 +346,7 @@ impl Fields {
         Ok(())
     }
 
-    /// Returns the names of the fields whose masks define the pasted pixels, and their objects.
+    /// Returns the names of the fields with masks that define the pasted pixels, and their objects.
     fn objects(&self) -> impl Iterator<Item = (&str, &dyn Objects)> {
         self.members().filter_map(|field| match field.kind.pastes() {
             PasteRole::Gives(objects) => Some((&*field.name, objects)),

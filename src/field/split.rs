@@ -2,7 +2,7 @@
 
 use crate::transform::Augment;
 
-/// Which steps of an image run on a device instead of the host.
+/// The steps of an image that run on a device instead of the host.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Split {
     /// Whether batches are copied to a device, which then normalizes, casts, transposes and mixes

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_counted() {
+    fn the_numbers_of_a_cpu_list_are_counted() {
         assert_eq!(count("0-3,8,10-11\n"), Some(7));
         assert_eq!(count(" 5"), Some(1));
         assert_eq!([count(""), count("x"), count("3-1")], [None; 3]);

@@ -221,8 +221,8 @@ impl Opened {
     fn grant(&self, device_bytes: &dyn Fn(&Schemas, usize) -> usize) -> Result<Granted> {
         let Checked { loader: Loader { images, batch_sampler, .. }, format, split, fields, .. } = &self.checked;
         let (schemas, bound) = (&self.schemas, MemoryBound::of(images.memory_limit));
-        // What each worker needs: one output image, memory for its effects and for pasted objects
-        // and, if workers mix images, a copy of the last image of a batch.
+        // Each worker needs memory for one output image, for its effects and for pasted objects. If
+        // workers mix images, it also needs a copy of the last image of a batch.
         let image = fields.iter().map(Fields::largest_image).max().unwrap_or(0);
         let mixing = if images.augment.mixes() && !split.there { image * format.dtype.bytes() } else { 0 };
         let effects = fields[0].augments(&images.augment).map(Augment::effects_memory).max().unwrap_or(0) as usize;

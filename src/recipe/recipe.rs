@@ -408,8 +408,8 @@ pub(crate) fn image_room(fields: &[Fields], transforms: bool) -> usize {
 
 /// Repairs images that the device did not decode and left to the host.
 impl Recipe {
-    /// Returns the row of the sample whose images are in row `place` of a full batch. This is a
-    /// different row if row `place` contains a replacement for a failed sample.
+    /// Returns the row of the sample to which the images in row `place` of a full batch belong.
+    /// This is a different row if row `place` contains a replacement for a failed sample.
     #[cfg(feature = "_device")]
     pub(crate) fn shown_at(&self, full: &mut Full, place: usize) -> usize {
         self.any_fields().images.iter().find_map(|field| field.left_at(full, place)).unwrap_or(place)

@@ -23,7 +23,8 @@ pub(crate) struct Shot<'a> {
     /// Region to decode. It contains the region of the plan, and the regions of all images that are
     /// decoded together with this image.
     pub(crate) region: Rect,
-    /// Index of the image of the same sample whose decoded pixels this image uses, if any.
+    /// Index of the image from which this image takes its decoded pixels, if any. Both belong to
+    /// the same sample.
     pub(crate) with: Option<usize>,
     /// Whether images that were decoded together must be decoded again, one by one.
     pub(crate) apart: bool,

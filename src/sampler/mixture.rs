@@ -460,7 +460,7 @@ mod tests {
     /// For sources with custom orders, compares the result with a loop that takes the next quota
     /// from each source in every period.
     #[test]
-    fn each_period_has_the_next_stretch_of_every_order() {
+    fn each_round_draws_the_next_samples_of_every_order() {
         let list: Arc<[u64]> = [5, 3, 3, 9].into();
         let weights: Vec<f64> = (0..300).map(|i| f64::from(i % 3)).collect();
         let orders: [(u64, f64, Arc<dyn Sampler>); 3] = [

@@ -117,7 +117,7 @@ impl Clock {
 }
 
 impl MixtureOptions {
-    /// Creates the options of a mixture whose proportions do not change.
+    /// Creates the options of a mixture with fixed proportions.
     pub fn new() -> Self {
         Self::default()
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::{Bucketed, Changeable, Occurrence, Position, Rank, Sampler};
 
-/// What happens to the last batch of an epoch if there are not enough samples to fill it.
+/// Policy for the last batch of an epoch, if there are not enough samples to fill it.
 ///
 /// With several ranks ([`Loader::rank`](crate::Loader::rank)), this applies to the global batch, so
 /// all ranks have the same number of batches.

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_verdict_of_a_decoder_speaks_of_requests() {
+    fn the_verdict_of_a_decoder_refers_to_requests() {
         let cases = [
             (Bottleneck::Unclear, Stats { batches: 3, ..decoder() }, "too early to say\n- 3 requests"),
             (Bottleneck::Step, Stats { waited_seconds: 0.1, ..decoder() }, "requests of 4.0 images"),

@@ -346,7 +346,7 @@ impl Augment {
         self.settings.output
     }
 
-    /// Decides how to transform a sample whose image has the size `size`. The image need not be
+    /// Decides how to transform a sample with an image of size `size`. The image need not be
     /// decoded yet.
     ///
     /// Draws from `rng` in this order: random box, flip, vertical flip, erasing, then the effects

@@ -348,8 +348,8 @@ fn images_of_12_48_and_96_megapixels_equal_the_hosts() {
     }
 }
 
-/// Covers the most filter taps that the kernels support, and images whose only segment has more
-/// blocks than a 16-bit number counts.
+/// Covers the most filter taps that the kernels support, and images with a single segment that has
+/// more blocks than a 16-bit number counts.
 #[test]
 fn images_of_24_megapixels_at_224_pixels_equal_the_hosts() {
     let Some(context) = context() else { return };

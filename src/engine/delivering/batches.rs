@@ -15,7 +15,7 @@ use crate::sampler::Changing;
 use crate::source::BatchIndex;
 use crate::trace::{self, Stats, WAIT};
 
-/// How often a waiting consumer checks that its batch can still arrive.
+/// Interval at which a waiting consumer checks that its batch can still arrive.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
 /// An open loader: its workers are running, and its buffers are allocated.
@@ -41,15 +41,15 @@ pub struct Batches<B> {
     runs: u64,
     /// Number of batches that the epoch in progress has yet to deliver.
     pub(super) left: u64,
-    /// What the next call does. Meaningless once the epoch has no batches left.
+    /// Action of the next call. Meaningless once the epoch has no batches left.
     pub(super) next: Next,
     /// The epoch that was most recently delivered to its end.
     finished: Option<u64>,
-    /// How long earlier calls that gave up have waited for the next batch.
+    /// Time that earlier calls waited for the next batch before they gave up.
     given_up: Option<Duration>,
 }
 
-/// What the next call does while an epoch is in progress.
+/// Action of the next call while an epoch is in progress.
 pub(super) enum Next {
     /// Returns the next batch of the feed.
     Batch,

@@ -20,7 +20,7 @@ use crate::error::{Error, ErrorKind, Result, guarded, panicked};
 use crate::source::BatchIndex;
 use crate::trace;
 
-/// How often a waiting consumer logs what the threads are doing.
+/// Interval at which a waiting consumer logs what the threads are doing.
 const STALL_LOG_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The parts of an engine: the validated options and the open source of a loader, before memory is
@@ -31,7 +31,7 @@ pub(crate) struct Parts {
     /// If set, chooses the samples of each batch instead of the schedule, and failed samples stay
     /// in their batch.
     pub(crate) batch_sampler: Option<Arc<dyn BatchSampler>>,
-    /// How long the consumer may wait for a batch while it holds every slot.
+    /// Maximum time that the consumer may wait for a batch while it holds every slot.
     pub(crate) timeout: Duration,
     pub(crate) trace: Option<(PathBuf, trace::Schedule)>,
 }
@@ -58,7 +58,7 @@ pub(crate) struct Engine<B> {
     next: Option<BatchIndex>,
     /// Sequence number of the next batch to deliver.
     seq: u64,
-    /// How long the consumer had waited when the last message was logged.
+    /// Time that the consumer had waited when the last message was logged.
     logged: Duration,
     /// Since when the requested batch has been the only one that is not full; `None` if it is not
     /// requested, or not the only one.

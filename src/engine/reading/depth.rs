@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_stays_while_no_part_waits() {
+    fn the_number_of_readers_is_constant_while_no_part_waits() {
         assert_eq!(run(&mut Depth::new(), 10.0, false, |readers| readers as f64 / 0.05), [32]);
     }
 }

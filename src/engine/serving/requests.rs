@@ -33,7 +33,7 @@ pub(crate) struct Limits {
     pub(crate) image_bytes: u64,
     /// Maximum number of requests in the queue.
     pub(crate) queued: usize,
-    /// How long a request may wait while the program holds every batch.
+    /// Maximum time that a request may wait while the program holds every batch.
     pub(crate) timeout: Duration,
 }
 

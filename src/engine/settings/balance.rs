@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Where JPEGs are decoded for batches in device memory. The pixels are bit-identical in either
-/// case.
+/// The processor that decodes the JPEGs of batches in device memory. The pixels are bit-identical in
+/// either case.
 ///
 /// If the device decodes, a worker only copies the compressed bytes that the crop needs, and the
 /// device decodes, crops and resizes the image. This reduces the worker's time per sample to about
@@ -42,7 +42,7 @@ pub(crate) struct Balance {
     allowance: Option<Mutex<Allowance>>,
 }
 
-/// How much time the workers have for decoding, with [`DecodeOn::Auto`]. All times are in ns.
+/// The time that workers have for decoding, with [`DecodeOn::Auto`]. All times are in ns.
 ///
 /// A worker may decode a part if it can finish before the batch is needed, and if the workers have
 /// spare time. Spare time accumulates as time passes, and the cost of each part is deducted from

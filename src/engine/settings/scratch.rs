@@ -18,7 +18,7 @@ const SHARED_PER_CORE: usize = 128 << 20;
 /// photographs, twice as many as are read at once.
 const AHEAD: usize = 128 << 20;
 
-/// How the scratch memory of workers and readers is divided, in bytes.
+/// Division of the scratch memory among workers and readers, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ScratchPlan {
     pub(crate) workers: usize,
@@ -86,7 +86,7 @@ impl ScratchPlan {
     }
 }
 
-/// How a worker's own share is divided, in bytes.
+/// Division of a worker's own share, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share {
     /// For the pixels of images that are decoded together.

@@ -55,7 +55,7 @@ pub(crate) struct Settings {
     low_priority: bool,
     /// The current prefetch depth.
     depth: AtomicUsize,
-    /// Where the operating system reports the scheduling statistics of each worker.
+    /// Sources of the operating system's scheduling statistics, one per worker.
     tasks: Mutex<Vec<Task>>,
     clock: Mutex<Clock>,
     reserve: Mutex<Reserve>,

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::error::Error;
 
-/// What a loader does with samples that it cannot read, decode or transform.
+/// Policy for samples that cannot be read, decoded or transformed.
 ///
 /// A panic in a custom source, decoder or transform is treated as an error. The loader does not
 /// install a panic hook, so the program's hook reports the panic, by default on standard error.

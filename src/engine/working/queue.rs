@@ -24,10 +24,10 @@ use crate::engine::reading::ReadStage;
 use crate::engine::state::Shared;
 use crate::error::{guarded, panicked};
 
-/// How long a task waits for a part at first. Each later wait is twice as long. Between waits, the
-/// task offers its thread to the pool.
+/// Duration of the first wait of a task for a part. Each later wait is twice as long. Between
+/// waits, the task offers its thread to the pool.
 const SHORTEST_WAIT: Duration = Duration::from_micros(50);
-/// How long a task waits for a part before it ends.
+/// Duration of the longest wait for a part. If no part arrives, the task ends.
 const LONGEST_WAIT: Duration = Duration::from_millis(8);
 
 /// State that the tasks and the senders share.

@@ -256,7 +256,7 @@ fn even_samples_and_steps_do_not_raise_prefetch() {
 }
 
 #[test]
-fn a_prefetch_depth_set_by_the_user_stays() {
+fn a_prefetch_depth_set_by_the_user_does_not_change() {
     let load = Load { pause: 0.1, ..COMPUTES };
     let settings = Arc::new(Settings::new(4, 3, Bounds::exactly(5)));
     assert_eq!(settle(&mut Climb::new(&settings), &load, 200), (5, 0));
@@ -264,7 +264,7 @@ fn a_prefetch_depth_set_by_the_user_stays() {
 }
 
 #[test]
-fn an_epoch_that_follows_at_once_reuses_the_counters() {
+fn an_immediate_epoch_reuses_the_counters() {
     let settings = Arc::new(Settings::new(WORKERS, WORKERS, Bounds { least: 2, most: 16 }));
     let (tuner, counters) = (Tuner::new(&settings).unwrap(), Counters::new(1, 1, Vec::new()).unwrap());
     for (after, continues) in [(Duration::ZERO, true), (MAX_EPOCH_GAP, false)] {

@@ -22,7 +22,7 @@ fn damaged() -> Vec<Vec<u8>> {
 /// again. Images that the device cannot decode are read twice.
 struct Reads {
     samples: Samples,
-    /// What happens when a sample is read a second time.
+    /// Result of reading a sample a second time.
     second: Second,
     /// Number of reads of each sample, and the names of the threads that read a sample again.
     state: Mutex<(HashMap<usize, u32>, Vec<String>)>,
