@@ -12,13 +12,13 @@ use crate::error::Result;
 use crate::field::{DecodeSpace, FieldKind, FieldWriter, Split, Written};
 use crate::transform::Augment;
 
-/// Device memory for encoded data per image, in bytes, averaged over a batch. Crops of typical
-/// photographs need about half of it.
+/// Device memory per image for encoded data, in bytes, averaged over a batch. Crops of typical
+/// photographs need about half of this.
 const ENCODED_BYTES_PER_IMAGE: usize = 128 << 10;
-/// Average number of coefficient blocks, per image, that a device has space for.
+/// Device memory per image for coefficients, in blocks, averaged over a batch.
 const BLOCKS_PER_IMAGE: usize = 10 << 10;
-/// A decoder allocates this space for at least this many images, even if its requests are smaller,
-/// so that a photograph of 12 megapixels fits.
+/// Number of images for which a decoder always allocates this memory, even if its requests are
+/// smaller, so that a photograph of 12 megapixels fits.
 const MIN_IMAGES: usize = 32;
 
 /// A loader that has been opened on a device.
@@ -34,7 +34,7 @@ impl Loader {
         Ok(Batches::new(ring, &shared))
     }
 
-    /// Opens the loader on a device, but does not deliver batches yet.
+    /// Opens the loader on a device. The result does not deliver batches yet.
     pub(super) fn on_device<G: Gpu, B: From<Held<G>>>(self, gpu: G, consumer: G::Stream) -> Result<OnDevice<G, B>> {
         let kinds = self.fields()?;
         let this = self.with_classes()?;
@@ -85,7 +85,7 @@ impl Loader {
     fn split_for(&self, kinds: &[(String, FieldKind)], dtype: Dtype) -> Result<Split> {
         let ImageOptions { augment, transforms, decode_on, .. } = &self.images;
         let wanted = decode_on.unwrap_or_default() != DecodeOn::Cpu;
-        // Custom transforms run on the host, after all other pixel effects.
+        // Custom transforms run on the host, after all built-in effects on pixels.
         let own = !transforms.is_empty();
         let images = || kinds.iter().filter(|(_, FieldKind(kind))| matches!(kind.maker(), FieldWriter::Image(_)));
         let augments: Vec<&Augment> = images().map(|(_, FieldKind(kind))| kind.augment().unwrap_or(augment)).collect();
@@ -109,8 +109,8 @@ impl Loader {
         let only_clips = images().count() > 0 && images().all(|(_, FieldKind(kind))| kind.frames().is_some());
         let decode = !own && resizes && wanted && !only_clips;
         let retouch = !own && augments.iter().any(|augment| augment.changes_pixels());
-        // The device applies effects on values after normalization. If the images stay `u8` and the
-        // host decodes them, the host applies these effects when it writes the image.
+        // The device applies effects on values after normalization. If the images remain `u8` and
+        // the host decodes them, the host applies these effects when it writes the images.
         let values = augments.iter().any(|augment| augment.changes_values()) && (dtype != Dtype::U8 || decode);
         let times =
             if self.batch_sampler.is_some() { MIN_IMAGES.div_ceil(self.batch.of_all(1)?.max(1) as usize) } else { 1 };

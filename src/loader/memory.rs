@@ -1,7 +1,7 @@
-//! Plans the memory of a loader within a limit or within the available memory, and allocates slots.
+//! Plans the memory of a loader within a limit or the available memory, and allocates slots.
 //!
-//! The cgroup files are read here, because the crate `sysinfo` (0.40.1) counts the page cache as
-//! used memory, and the page cache contains the dataset.
+//! This module reads the cgroup files itself, because the crate `sysinfo` (0.40.1) counts the page
+//! cache as used memory. The page cache contains the dataset.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::sampler::Rank;
 pub(super) enum MemoryBound {
     /// A limit that the user set, for host and device together.
     Limit(usize),
-    /// The available host memory. It limits only host memory, because the driver reports when
+    /// The available host memory. It does not limit device memory, because the driver reports when
     /// device memory runs out.
     Available(usize),
 }
@@ -30,9 +30,9 @@ impl MemoryBound {
     /// Returns the range of the automatic prefetch depth for batches with `schemas`.
     /// `device_bytes(schemas, n)` is the device memory that depth `n` needs, in bytes.
     ///
-    /// Every depth leaves room for the scratch memory that workers cannot do without. A depth above
-    /// the initial one leaves room for all scratch memory if there is a limit, and half of the
-    /// memory if there is none.
+    /// At every depth, there is room for the scratch memory that workers need in any case. If the
+    /// depth exceeds the initial one, there is also room for all scratch memory (with a limit), or
+    /// half of the memory stays free (without a limit).
     pub(super) fn automatic_prefetch(
         self,
         pinned: bool,
@@ -72,7 +72,7 @@ impl MemoryBound {
         }
     }
 
-    /// Returns the scratch plan, shrunk to the memory that the slots leave free.
+    /// Returns the scratch plan, reduced to the memory that remains after the slots.
     pub(super) fn grant(self, demand: &Demand<'_>) -> Result<ScratchPlan> {
         let Demand { schemas, prefetch, scratch, .. } = *demand;
         let Some(need) = self.need(demand, schemas, prefetch.most).filter(|need| *need <= self.bytes()) else {
@@ -177,8 +177,7 @@ fn size(bytes: usize, exact: bool) -> String {
     }
 }
 
-/// Initial value of the automatic prefetch depth. Also the number of batches that are ready on a
-/// device.
+/// Initial automatic prefetch depth, and number of batches that are ready on a device.
 const AHEAD: usize = 2;
 /// Maximum of the automatic prefetch depth.
 const MAX_AHEAD: usize = 16;
@@ -234,8 +233,8 @@ fn machine(meminfo: &str) -> Option<u64> {
 }
 
 /// Returns the folders of all cgroups that may limit the process. `groups` is the content of
-/// `/proc/self/cgroup`, in the format of cgroup v1 or v2. The list includes the root, because in a
-/// container, the root is the container's own group, whatever name is reported.
+/// `/proc/self/cgroup`, in the format of cgroup v1 or v2. The list includes the root: inside a
+/// container, the root is the container's own group, even if the file reports a different name.
 fn folders(groups: &str) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for line in groups.lines() {

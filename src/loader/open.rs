@@ -84,8 +84,8 @@ impl Loader {
     }
 
     /// Checks the options, opens the source, and plans the memory. Workers write images in
-    /// `format`, and `split` says which steps run on the device. `device_bytes` returns the device
-    /// memory that a prefetch depth needs, in bytes.
+    /// `format`, and `split` determines which steps run on the device. `device_bytes` returns the
+    /// device memory that a prefetch depth needs, in bytes.
     pub(super) fn open(
         self,
         kinds: Vec<(String, FieldKind)>,
@@ -302,8 +302,8 @@ fn copies(source: &dyn Source, fields: &Fields) -> bool {
     found.unwrap_or(false)
 }
 
-/// Creates the trace file and starts tracing. Call this as the last step of opening, so that a
-/// loader that fails to open does not overwrite an existing file.
+/// Creates the trace file and starts tracing. This must be the last step of opening, so that a
+/// loader that cannot be opened does not overwrite an existing file.
 pub(super) fn begin_trace(trace: Option<(PathBuf, trace::Schedule)>, shared: &Shared) -> Result<()> {
     if let Some((path, schedule)) = trace {
         let (run, source) = (&shared.run, shared.recipe.source.clone());
@@ -339,8 +339,8 @@ mod tests {
     use crate::source::{Memory as Samples, OwnedSample};
     use crate::transform::{Mix, Mixing};
 
-    /// Fills a batch of four mixed samples, and finishes it after `damage` has changed the fields
-    /// of its slot. Returns the error of each sample.
+    /// Fills a batch of four mixed samples, and finishes it with the fields that `damage` has
+    /// changed. Returns the error of each sample.
     fn faults(damage: impl Fn(&mut Field, Role)) -> Vec<Option<String>> {
         let mut bmp = b"BM\x3e\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\x02\0\0\0\x01\0\0\0\x01\0\x18\0".to_vec();
         bmp.extend([0; 32]);

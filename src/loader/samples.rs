@@ -29,12 +29,12 @@ impl Loader {
     ///
     /// If a list contains both paths and sources, convert them with [`Dataset::from`].
     ///
-    /// A mixture is always shuffled with the [`seed`](Loader::seed). The proportions are exact
-    /// after every 10,000 draws. At that point, the draw counts of any two samples of a dataset
-    /// differ by at most 1; see [`sampler::Mixture`](Mixture). If a dataset has fewer samples than
-    /// its share of 10,000 draws, some of its samples are repeated before all have been drawn. The
-    /// number of draws in an epoch is the total number of samples of all datasets.
-    /// `batches.source().part(id)` returns the index of the dataset that contains the sample `id`.
+    /// A mixture is always shuffled with the [`seed`](Loader::seed). After every 10,000 draws, the
+    /// proportions are exact, and the draw counts of any two samples of a dataset differ by at most
+    /// 1; see [`sampler::Mixture`](Mixture). If a dataset has fewer samples than its share of
+    /// 10,000 draws, some of its samples are repeated before all have been drawn. An epoch has as
+    /// many draws as there are samples in all datasets together. `batches.source().part(id)`
+    /// returns the index of the dataset that contains the sample `id`.
     ///
     /// Samples keep their labels. If two datasets have different class names for the same label,
     /// opening fails unless [`match_labels_by_name`](Loader::match_labels_by_name) or
@@ -160,8 +160,8 @@ impl Loader {
         self
     }
 
-    /// Delivers only the samples with these source indices, in the given order unless shuffled,
-    /// like PyTorch's `Subset`.
+    /// Delivers only the samples with these source indices, like PyTorch's `Subset`. Unless
+    /// shuffled, they are delivered in the given order.
     ///
     /// ```
     /// # use warpfeed::Loader;

@@ -29,8 +29,8 @@ pub(super) struct Sampling {
     pub(super) mixture: Option<MixtureOptions>,
 }
 
-/// The order; the same order again if the program may change it; and the same order again if it has
-/// a budget, which determines the batches.
+/// The order, and two optional references to the same order: one if the program may change the
+/// order, and one if the order has a budget, which determines the batches.
 type Ordered = (Arc<dyn Sampler>, Option<Arc<Changeable>>, Option<Arc<Bucketed>>);
 
 /// The length of each sample, and the lengths at which the buckets end.
@@ -238,7 +238,7 @@ impl Sampling {
     }
 
     /// Creates the sampler for the selected samples, grouped into `buckets`. The second element is
-    /// the same sampler. With a subset, it groups positions in the subset.
+    /// the same grouping. If there is a subset, it groups positions in the subset.
     fn bucketed(
         &self,
         buckets: &Buckets,

@@ -29,7 +29,7 @@ impl Share {
     }
 }
 
-/// The rank of this process, or where to find it.
+/// The rank of this process, or the source from which it is read.
 #[derive(Clone, Copy)]
 pub(super) enum RankOrigin {
     Given { rank: usize, world: usize },

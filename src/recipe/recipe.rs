@@ -223,7 +223,7 @@ impl Recipe {
     pub(crate) fn check_length(&self, sample: &Sample<'_>, id: u64) -> Result<()> {
         let total = sample.memory() as u64;
         if total > self.sample_bytes {
-            let cause = format!("the sample has {total} bytes, the limit is {}", self.sample_bytes);
+            let cause = format!("the sample has {total} bytes, but the limit is {}", self.sample_bytes);
             return Err(self.at_sample(id, sample.key(), Error::in_source(cause)));
         }
         Ok(())

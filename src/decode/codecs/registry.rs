@@ -166,7 +166,7 @@ impl Codecs {
         }
         if area > self.options.max_pixels {
             return Err(Error::decode(format!(
-                "{name} header claims {width}x{height} = {area} pixels, the limit is {}",
+                "{name} header claims {width}x{height} = {area} pixels, but the limit is {}",
                 self.options.max_pixels
             )));
         }

@@ -53,8 +53,8 @@ pub struct Batches<B> {
 pub(super) enum Next {
     /// Returns the next batch of the feed.
     Batch,
-    /// Returns the next batch of the feed, which belongs to a run that began in an earlier epoch.
-    /// If that run has ended, starts the run that this variant contains.
+    /// Returns the next batch of the feed from a run that began in an earlier epoch. If that run
+    /// has ended, starts the run that this variant contains.
     Prepared(Course),
     /// Skips the batch at the current position, which failed, and returns the one after it.
     AfterFailed,
@@ -101,8 +101,8 @@ impl<B> Batches<B> {
     }
 
     /// Returns the index of the first batch that [`epoch(epoch)`](Batches::epoch) delivers. This is
-    /// 0, except for the saved epoch of a [resumed](crate::Loader::resume) loader, which starts at
-    /// the saved batch. Returns `None` if `epoch` precedes the saved epoch.
+    /// 0, except for the saved epoch of a [resumed](crate::Loader::resume) loader, where it is the
+    /// saved batch. Returns `None` if `epoch` precedes the saved epoch.
     pub fn first_batch(&self, epoch: u64) -> Option<u64> {
         let saved = self.resume;
         match epoch.cmp(&saved.epoch) {
@@ -113,9 +113,9 @@ impl<B> Batches<B> {
         }
     }
 
-    /// Begins epoch `epoch`, like [`epoch`](Batches::epoch), but without borrowing the loader,
-    /// which suits iterators in other languages. [`next`](Batches::next) returns the batches. If an
-    /// epoch is in progress, it ends.
+    /// Begins epoch `epoch`, like [`epoch`](Batches::epoch), but does not borrow the loader. This
+    /// suits iterators in other languages. [`next`](Batches::next) returns the batches. If an epoch
+    /// is in progress, it ends.
     ///
     /// ```
     /// use std::time::Duration;
@@ -214,7 +214,7 @@ impl<B> Batches<B> {
             .map_err(|e| panicked(e, || "the source panicked when it was checked".to_owned()))
     }
 
-    /// Returns whether the source is unchanged since samples were prepared ahead.
+    /// Returns whether the source is unchanged since the prepared samples were read.
     fn is_unchanged(&mut self) -> bool {
         self.feed().is_some() && guarded(|| Ok(self.shared().recipe.reads.is_unchanged())).unwrap_or(false)
     }
@@ -262,8 +262,8 @@ impl<B> Batches<B> {
     /// epoch is in progress, or if `idle` returned `None`.
     ///
     /// `idle` is called before each wait, so that the caller can check for signals. It returns the
-    /// maximum duration of that wait, or `None` to give up, in which case this method also returns
-    /// `None`. The batch is not lost: the next call continues to wait for it.
+    /// maximum duration of that wait. If `idle` returns `None`, this method gives up and also
+    /// returns `None`. The batch is not lost: the next call continues to wait for it.
     ///
     /// # Errors
     /// See [`Epoch`](crate::Epoch), which explains how to continue after each error.
@@ -461,7 +461,7 @@ impl<G: crate::device::Gpu> Batches<crate::device::DeviceBatch<G>> {
 }
 
 /// Returns the error for an order that changed the length of an epoch after the epoch was prepared.
-/// The prepared epoch ended at `next`, and `left` more batches were expected.
+/// The prepared epoch ended at `next`, but `left` more batches were expected.
 fn other_length(next: BatchIndex, left: u64) -> Error {
     let BatchIndex { epoch, batch } = next;
     let began = batch + left;

@@ -11,7 +11,7 @@ const MAX_AFTER: u64 = 1 << 24;
 
 impl<B> Batches<B> {
     /// Changes the proportions of a [mixture](crate::Loader::mixture) during the run, for example
-    /// according to losses. Returns the first batch that contains samples drawn with the new
+    /// according to losses. Returns the index of the first batch with samples drawn with the new
     /// proportions.
     ///
     /// ```no_run

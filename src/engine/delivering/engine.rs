@@ -28,7 +28,7 @@ const STALL_LOG_INTERVAL: Duration = Duration::from_secs(30);
 pub(crate) struct Parts {
     pub(crate) shared: Shared,
     pub(crate) schemas: Schemas,
-    /// If set, chooses the samples of each batch instead of the schedule, and failed samples stay
+    /// If set, chooses the samples of each batch instead of the schedule. Failed samples then stay
     /// in their batch.
     pub(crate) batch_sampler: Option<Arc<dyn BatchSampler>>,
     /// Maximum time that the consumer may wait for a batch while it holds every slot.
@@ -60,8 +60,8 @@ pub(crate) struct Engine<B> {
     seq: u64,
     /// Time that the consumer had waited when the last message was logged.
     logged: Duration,
-    /// Since when the requested batch has been the only one that is not full; `None` if it is not
-    /// requested, or not the only one.
+    /// Time since which the requested batch has been the only one that is not full. `None` if it is
+    /// not requested, or if other batches are not full either.
     behind: Option<Instant>,
     /// Chooses the samples of each batch, if there is no schedule. The call may block the
     /// coordinator.
@@ -75,8 +75,8 @@ pub(crate) struct Engine<B> {
     /// Error of a thread that has ended. The thread's work is lost, so every later batch fails with
     /// this error.
     lost: Option<Error>,
-    // Declared last, because dropping the pool joins the workers, which end only after the
-    // coordinator has dropped their channel.
+    // Declared last: dropping the pool joins the workers, and they end only after the coordinator
+    // has dropped their channel.
     _pool: Pool,
 }
 
@@ -115,7 +115,7 @@ fn stage(shared: &Shared, parts: usize, has_schedule: bool) -> Result<Arc<ReadSt
     }
     let follow = Following::new(shared)?;
     if follow.is_some() {
-        // Check the source only now, because it has just received its read-ahead budget.
+        // Check the source now, because it received its read-ahead budget only just before.
         guarded(|| shared.recipe.reads.check())?;
     }
     Ok(ReadStage::new(shared, parts, follow))
@@ -131,8 +131,8 @@ impl<B> Engine<B> {
         // a send.
         let (starts, started) = unbounded();
         let (free, freed) = bounded(count);
-        // The additional capacity is for the end-of-run messages of the current run and of a
-        // canceled one, and for one message from each thread that panics.
+        // The additional capacity is for two end-of-run messages (of the current run and of a
+        // canceled one), and for one message from each thread that panics.
         let (outcomes, full) = bounded(count + 3 + settings.workers);
         let parts = count * max_parts(&slots, &settings);
         settings.take_slots(slots, free.clone());
@@ -194,7 +194,7 @@ impl<B> Engine<B> {
     }
 
     /// Returns an error if the next batch cannot arrive because the consumer holds all slots.
-    /// `waited` is how long the consumer has waited so far. Logs long waits.
+    /// `waited` is the time that the consumer has waited so far. Logs long waits.
     fn check_stall(&mut self, waited: Duration) -> Result<()> {
         let next = self.next.map_or(0, |next| next.batch);
         let (held, keeper) = (self.home.held.load(Ordering::Relaxed), &self.home.keeper);
@@ -273,7 +273,7 @@ impl<B> Engine<B> {
     }
 
     /// Makes the workers decode the samples of `request`. The queue has room for these parts,
-    /// because the slot's earlier parts have left it.
+    /// because the workers have already taken the earlier parts of the slot.
     #[cfg(feature = "_device")]
     pub(crate) fn redecode(&self, full: Full, request: &Redecode) {
         let group = Settings::group(full.schema().batch, self.shared.run.settings.workers);
@@ -351,8 +351,7 @@ impl<B> Feed for Engine<B> {
         }))
     }
 
-    /// Cancels the run. The slots that its parts occupy return once the workers have passed the
-    /// parts on.
+    /// Cancels the run. Its slots return after the workers have passed on its parts.
     fn stop(&mut self) {
         self.shared.run.want(0);
         if self.next.take().is_some() {

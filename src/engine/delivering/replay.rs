@@ -10,9 +10,8 @@ impl<B> Batches<B> {
     /// Loads the first `n` batches of epoch 0 once, then repeats them endlessly. Use this to
     /// measure how fast a training loop would be if loading took no time.
     ///
-    /// The call blocks until the `n` batches are ready. If the epoch has fewer batches, the call
-    /// blocks until all of them are. The iterator never ends; limit it with `take`. Repeated
-    /// batches do not appear in the statistics.
+    /// The call blocks until the `n` batches are ready, or all batches if the epoch has fewer. The
+    /// iterator never ends; limit it with `take`. Repeated batches do not appear in the statistics.
     ///
     /// ```no_run
     /// # fn main() -> warpfeed::Result<()> {

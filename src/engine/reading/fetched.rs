@@ -35,8 +35,8 @@ pub(crate) struct ReadBuffers {
     max_bytes: u64,
 }
 
-/// Index of an entry within its part, and index of one of its samples: 0 for the entry's own
-/// sample, and then the other samples of a mosaic.
+/// Index of an entry within its part, and index of one of its samples. Index 0 is the entry's own
+/// sample. The other samples of a mosaic follow.
 pub(crate) type ReadIndex = (usize, usize);
 
 impl ReadBuffers {
@@ -81,8 +81,7 @@ impl ReadBuffers {
         self.samples.len()
     }
 
-    /// Returns the sample that was read for `index`, or the error, and the duration of the read in
-    /// ns.
+    /// Returns the result of reading the sample for `index`, and the duration of the read in ns.
     pub(crate) fn sample(&self, index: ReadIndex) -> Option<(Result<Sample<'_>>, u64)> {
         let (_, sample, ns) = self.samples.iter().find(|read| read.0 == index)?;
         let sample: Result<Sample<'_>> = sample.as_ref().copied().map_err(Clone::clone);

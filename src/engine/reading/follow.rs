@@ -17,12 +17,12 @@ pub(crate) struct Following {
     /// Number of the run that the source prefetches for; 0 for none. The lock is held during each
     /// call, so that no call for a canceled run reaches the source after the next run has started.
     run: Mutex<u64>,
-    /// The source may fetch the epochs before this one.
+    /// The source may fetch all epochs that precede this one.
     epochs: Arc<AtomicU64>,
 }
 
 impl Following {
-    /// Returns the value for a source that does not prefetch.
+    /// Returns a value for a source that does not prefetch.
     pub(crate) fn none() -> Self {
         Following { follow: None, run: Mutex::new(0), epochs: Arc::default() }
     }

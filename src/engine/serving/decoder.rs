@@ -48,11 +48,11 @@ const TICK: Duration = Duration::from_millis(20);
 /// # }
 /// ```
 ///
-/// - **Images** are encoded bytes in any format that a [loader reads](crate::decode#what-is-read),
+/// - **Images** are encoded bytes in any format that a [loader reads](crate::decode#supported-formats),
 ///   including progressive, rotated and CMYK JPEGs. The format is detected from the first bytes.
-/// - **Bad images** are black in the batch. [`BatchInfo::error`](crate::BatchInfo::error) returns
-///   the cause for the image's row, and [`BatchInfo::valid`](crate::BatchInfo::valid) is false for
-///   it.
+/// - **Bad images** are black in the batch. For the row of such an image,
+///   [`BatchInfo::error`](crate::BatchInfo::error) returns the cause, and
+///   [`BatchInfo::valid`](crate::BatchInfo::valid) is false.
 /// - **Threads.** Any number of threads may call [`decode`](Decoder::decode) at the same time.
 ///   While the device decodes one request, workers prepare the next. Responses become available in
 ///   the order of the requests.
@@ -119,8 +119,8 @@ impl<B: Send + 'static> Decoder<B> {
     }
 
     /// Decodes `images` into a batch, in order, and waits for the batch. On a device, the call
-    /// waits until decoding has finished, because only then is it known which images are damaged.
-    /// It does not wait for work on your stream.
+    /// waits until decoding has finished, because damaged images are detected only then. It does
+    /// not wait for work on your stream.
     ///
     /// `P` can be any type that owns bytes, such as `Vec<u8>`, `Arc<[u8]>` or `bytes::Bytes`. The
     /// bytes are not copied on the calling thread.

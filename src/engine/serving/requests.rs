@@ -217,8 +217,8 @@ impl<B> Requests<B> {
     }
 
     /// Fails the requests that have waited for longer than the timeout. Other requests continue. If
-    /// `cause` is a timeout, the error says that the program holds all `room` batches; otherwise it
-    /// is `cause`.
+    /// `cause` is a timeout, the error states that the program holds all `room` batches. Otherwise,
+    /// the error is `cause`.
     pub(crate) fn fail_late(&self, room: usize, cause: &Error) {
         let is_late = |request: &Request<B>| request.since.elapsed() >= self.limits.timeout;
         let mut late = Vec::new();

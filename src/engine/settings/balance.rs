@@ -25,7 +25,7 @@ pub enum DecodeOn {
     /// Workers decode.
     #[default]
     Cpu,
-    /// The device decodes the images that it can. Workers decode the other images.
+    /// The device decodes all images that it supports. Workers decode the other images.
     Gpu,
     /// The device decodes if the workers alone could not keep up with the consumer.
     Auto,
@@ -69,7 +69,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// Fraction of the workers' time that is planned. The remaining time allows for other threads
+    /// Fraction of the workers' time that may be used. The remaining time allows for other threads
     /// and for delays.
     const USABLE_FRACTION: f64 = 0.9;
     /// Maximum spare time, in parts per worker.
@@ -122,7 +122,7 @@ impl Pace {
         let most = Self::MAX_SPARE_PARTS * self.workers * self.decoding.max(self.copying);
         self.spare = (self.spare + grown - self.copying).clamp(-most, most);
         let more = (self.decoding - self.copying).max(0.0);
-        // A lower bound, because the device also holds batches that it has already taken.
+        // This is a lower bound, because the device also holds batches that it has already taken.
         let left = seq.saturating_sub(self.next) as f64 * self.between;
         let due = self.decoded.is_none_or(|last| now.saturating_duration_since(last) >= Self::PROBE);
         let decodes = slots_full && (due || (left > self.decoding && self.spare >= more));
@@ -346,16 +346,16 @@ mod tests {
     /// Simulates `batches` batches. `choose` decides where each part is decoded.
     fn run(machine: Machine, batches: u64, choose: &mut dyn Choice) -> Outcome {
         let Machine { workers, decodes, converts, step, slots } = machine;
-        // Per worker: when it finishes its current part, the batch of the part, and whether the
-        // device decodes it. `None` if the worker is idle.
+        // For each worker: the time at which it finishes its current part, the batch of the part,
+        // and whether the device decodes it. `None` if the worker is idle.
         let mut busy: Vec<Option<(u64, u64, bool)>> = vec![None; workers];
         let mut queue = VecDeque::new();
         let (mut begun, mut free) = (0, slots);
-        // Per batch: the number of remaining parts, and the number of parts that the device
+        // For each batch: the number of remaining parts, and the number of parts that the device
         // decodes.
         let mut parts = HashMap::<u64, (u64, u64)>::new();
-        // Batches on the device: when each becomes ready, and whether it still occupies a host
-        // slot.
+        // Batches on the device: the time at which each becomes ready, and whether it still
+        // occupies a host slot.
         let mut ring = VecDeque::<(u64, bool)>::new();
         let (mut taken, mut device_free, mut consumer_free, mut on_device) = (0, 0, 0, 0);
         let (mut delivered, mut now, mut steps) = (0, 0, VecDeque::<u64>::new());

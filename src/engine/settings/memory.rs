@@ -22,8 +22,8 @@ use super::scratch::ScratchPlan;
 ///
 /// - the threads' stacks;
 /// - the source's own memory;
-/// - encoded samples that a source copies and that exceed a quarter of a worker's share, while the
-///   worker waits for shared memory;
+/// - samples that a source copies, if their encoded bytes exceed a quarter of a worker's share,
+///   while the worker waits for shared memory;
 /// - the coefficients of a damaged JPEG while it is decoded, because the damage cannot be seen in
 ///   its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -15,7 +15,7 @@ const OWN: usize = 32 << 20;
 /// progressive JPEG of that size needs twice as much.
 const SHARED_PER_CORE: usize = 128 << 20;
 /// Size in bytes of the read-ahead budget if memory is not scarce. It holds 500 typical
-/// photographs, twice as many as are read at once.
+/// photographs, twice as many as are read at the same time.
 const AHEAD: usize = 128 << 20;
 
 /// Division of the scratch memory among workers and readers, in bytes.
@@ -104,8 +104,8 @@ impl Share {
         bytes.saturating_mul(2)
     }
 
-    /// Returns how many bytes of that buffer count toward a request for shared memory: all of them
-    /// if the buffer exceeds this share, and otherwise none.
+    /// Returns how many bytes of that buffer count toward a request for shared memory: all bytes if
+    /// the buffer exceeds this share, otherwise none.
     pub(crate) fn excess_buffer(&self, bytes: usize) -> usize {
         let buffer = Self::buffer(bytes);
         if buffer > self.encoded { buffer } else { 0 }

@@ -34,8 +34,8 @@ impl PartFiller<'_> {
         usize::try_from(one).unwrap_or(usize::MAX)
     }
 
-    /// Returns whether the pixels alone count as the memory that decoding an image of `bytes` bytes
-    /// requires. Codecs' scratch memory matters only if memory is scarce.
+    /// Returns whether only the pixels count as memory use when an image of `bytes` bytes is
+    /// decoded. The codecs' scratch memory matters only if memory is scarce.
     pub(super) fn counts_pixels(&self, bytes: u64) -> bool {
         let ample = self.run.scratch.share().decode as u64 >= SMALL_IMAGE_BYTES * MAX_GROUP as u64;
         ample && bytes <= SMALL_IMAGE_BYTES

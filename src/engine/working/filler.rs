@@ -48,7 +48,7 @@ pub(super) struct ReadSample<'a> {
     /// Memory, in bytes, that decoding the images and computing the fields requires.
     pub(super) memory: usize,
     /// Geometric plan of an image that the loader does not deliver. Set if other fields, such as
-    /// boxes, must be transformed as if it did.
+    /// boxes, must be transformed as if the image were delivered.
     field_plan: Option<Box<Plan>>,
 }
 
@@ -118,7 +118,7 @@ pub(super) struct PartFiller<'a> {
 }
 
 impl<'a> PartFiller<'a> {
-    /// Reads and plans samples from the front of `rows`, as many as fit into the buffers.
+    /// Reads and plans as many samples from the front of `rows` as fit into the buffers.
     pub(super) fn read(
         &mut self,
         encoded: &'a mut [Box<[Vec<u8>]>],
@@ -188,14 +188,13 @@ impl<'a> PartFiller<'a> {
                     cost.ahead_ns += ns;
                     sample
                 }
-                // Only these samples count as copied. Prefetched samples have a budget of their
-                // own.
+                // Only these samples count as copied. Prefetched samples have a separate budget.
                 None => recipe
                     .read(id, buffers, || run.tries_again(run_number))
                     .inspect(|read| cost.copied += read.memory()),
             };
-            // Other samples of a mosaic are named by their source index, because a number that the
-            // user assigned applies only to the first sample.
+            // Name the other samples of a mosaic by their source index: a number that the user
+            // assigned applies only to the first sample.
             let sample = sample.map_err(|e| recipe.at_sample(id, "", if tile > 0 { e.of_sample(id) } else { e }))?;
             cost.bytes += sample.memory();
             Ok(sample)
@@ -344,7 +343,7 @@ impl<'a> PartFiller<'a> {
                 let (id, key) = taken.owner(shot.tile);
                 (shot.pixels, shot.ns) = (job.out.data().len(), job.time.map(|time| time.as_nanos() as u64));
                 // Several images were cut from this decoded region, and the damage may lie outside
-                // the part that one of them needs. Decode each of them again on its own.
+                // the part that one of them needs. Decode each of these images separately.
                 shot.apart = shared && (job.result.is_err() || job.out.damage().is_some());
                 if !shot.apart {
                     shot.damaged = job.result.is_ok() && self.recipe.note_damage(id, key, job.out);

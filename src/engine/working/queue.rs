@@ -4,8 +4,8 @@
 //! threads, so nothing is spawned or allocated in the middle of an epoch. Between two parts, a task
 //! offers its thread to other tasks of the pool, such as the tasks of a transform that uses rayon.
 //!
-//! While a transform waits for its own tasks, rayon may start a queue task on its thread. That task
-//! ends immediately, so that no part begins in the middle of another.
+//! While a transform waits for its own tasks, rayon may start a queue task on the same thread. That
+//! task ends immediately, so that no part begins in the middle of a different part.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -108,9 +108,9 @@ impl WorkQueue {
         IN_TASK.set(true);
         loop {
             while let Some(task) = self.next() {
-                // A task meant for an idle thread may have started on this thread, in `next` or in
-                // the previous part, and ended immediately. Replace it before this part, which may
-                // take long, so that the other threads do not stay idle meanwhile.
+                // A task that was started for an idle thread may have run on this thread instead,
+                // in `next` or in the previous part, and ended immediately. Start a new task before
+                // this part, which may take long, so that other threads do not stay idle.
                 if !self.parts.is_empty() && self.reserve_task() {
                     let queue = self.clone();
                     rayon::spawn_fifo(move || queue.work());

@@ -278,7 +278,7 @@ fn the_device_applies_the_exif_orientation() {
     }
 }
 
-/// Marks every image of `batch` like the simulated convert kernel does.
+/// Adds the mark of the simulated convert kernel to every image of `batch`.
 fn all_converted(batch: Vec<u8>) -> Vec<u8> {
     batch.into_iter().map(|byte| converted(byte, 0)).collect()
 }

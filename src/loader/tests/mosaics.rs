@@ -228,8 +228,8 @@ fn a_mosaic_equals_four_images_loaded_separately() {
     assert!(boxes > 200, "{boxes}");
 }
 
-/// Checks that a mosaic without a random scale and shift is the center of Ultralytics' canvas,
-/// which consists of separately resized images.
+/// Without a random scale and shift, a mosaic must equal the center of Ultralytics' canvas, which
+/// consists of separately resized images.
 #[test]
 fn an_unscaled_mosaic_is_the_center_of_the_canvas() {
     let augment = Augment::letterbox(SIDE, SIDE).fill(FILL).mosaic(Mosaic::new().scale(1.0, 1.0).translate(0.0));

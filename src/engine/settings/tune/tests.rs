@@ -13,8 +13,8 @@ struct Load {
     reads: f64,
     /// Maximum throughput of the storage, in samples per second.
     storage: f64,
-    /// Duration of the consumer's long step, in seconds. One step in every [`PERIOD`] is long, and
-    /// the others take no time.
+    /// Duration of the consumer's long step, in seconds. One of every [`PERIOD`] steps is long. The
+    /// others take no time.
     pause: f64,
 }
 
@@ -135,10 +135,11 @@ struct Uneven {
     /// Average duration of the consumer's step.
     step: f64,
     rng: Rng,
-    /// When each batch is full, and when the consumer received it.
+    /// Times at which each batch became full, and at which the consumer received it.
     full: Vec<f64>,
     delivered: Vec<f64>,
-    /// When the last batch got its slot, and when the workers finished its usual samples.
+    /// Time at which the last batch got its slot, and time at which the workers finished its usual
+    /// samples.
     begun: f64,
     worked: f64,
     sums: Sums,

@@ -1,6 +1,6 @@
 //! Makes each driver call fail in turn, either alone or together with all later calls. After a
 //! failure, earlier batches must be intact, the consumer must receive the error, and no object may
-//! still refer to the device.
+//! refer to the device.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -33,7 +33,7 @@ fn encoded_bytes_for_the_device_fit_a_workers_share() {
     for (parts, most) in [(ample, usize::MAX), (scarce, 2 << 20)] {
         let slot = Slots::make(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
         let (left, kept, share) = memory_after_fill(&parts.shared, slot, 4);
-        // The device must decode all images of the batch that fit into its memory together.
+        // The device must decode all images of the batch that together fit into its memory.
         assert!(left > 1, "{left} images are left to the device");
         assert!(kept <= share && share <= most, "{kept} bytes are retained, a worker's share is {share}");
     }
