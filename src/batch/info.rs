@@ -104,8 +104,8 @@ impl SampleInfo {
     }
 }
 
-/// Maxima over the images of a batch that a device decodes, which determine the launch sizes of the
-/// kernels.
+/// Maxima and sums over the images of a batch that a device decodes, which determine the launch sizes
+/// of the kernels.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Largest {
     /// Maximum number of segments per image.
@@ -116,6 +116,10 @@ pub(crate) struct Largest {
     pub(crate) columns: u32,
     /// Number of blocks of coefficients up to the end of the last image.
     pub(crate) blocks: usize,
+    /// Number of encoded bytes of the images that have at least `DecodeOps::LARGE_BYTES`.
+    pub(crate) large_bytes: usize,
+    /// Number of blocks of the images that have at least `DecodeOps::LARGE_BLOCKS`.
+    pub(crate) large_blocks: usize,
     /// Whether at least one image must be rotated upright.
     pub(crate) turned: bool,
     /// Whether at least one record is a copy that replaces a failed sample.

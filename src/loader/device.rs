@@ -16,7 +16,7 @@ use crate::transform::Augment;
 /// photographs need about half of this.
 const ENCODED_BYTES_PER_IMAGE: usize = 128 << 10;
 /// Device memory per image for coefficients, in blocks, averaged over a batch.
-const BLOCKS_PER_IMAGE: usize = 10 << 10;
+const BLOCKS_PER_IMAGE: usize = 16 << 10;
 /// Number of images for which a decoder always allocates this memory, even if its requests are
 /// smaller, so that a photograph of 12 megapixels fits.
 const MIN_IMAGES: usize = 32;

@@ -187,7 +187,7 @@ impl Gpu for Nvidia {
     }
 
     fn decode(&self, stream: &Stream, memory: &DeviceBuffer, kernels: &Kernels, job: Decode) -> Result<()> {
-        let Largest { segments, longest, columns, blocks, turned, copied } = job.largest;
+        let Largest { segments, longest, columns, blocks, large_bytes, large_blocks, turned, copied } = job.largest;
         let at = DecodeAt {
             ops: job.records,
             arena: job.encoded,
@@ -203,6 +203,8 @@ impl Gpu for Nvidia {
             segments: segments as usize,
             longest: longest as usize,
             blocks,
+            large_bytes,
+            large_blocks,
             turned,
             copied,
             columns: columns as usize,

@@ -1,8 +1,9 @@
 // Decodes baseline JPEGs to u8 (H, W, 3): Huffman decoding, inverse DCT, upsampling, color
 // conversion, crop, resize and flip.
 //
-// Eight entry points run one after the other. blockIdx.y is the sample. Samples whose pixels are
-// already in place are skipped.
+// Eight entry points run one after the other. Samples whose pixels are already in place are skipped.
+// blockIdx.y is the sample, or one more share of a sample that is much larger than the others (see
+// `Share`).
 //   jpeg_axes      the resize filter of each axis, as tables
 //   jpeg_tables    the Huffman tables, in the form that the next three kernels use
 //   jpeg_follow    the decoder state at each line of the long segments, one thread per line
@@ -10,7 +11,7 @@
 //   jpeg_huffman   entropy-coded bytes to coefficients, one thread per short segment or line
 //   jpeg_idct      coefficients to samples, one thread per block
 //   jpeg_turn      samples to upright pixels, for images with an EXIF orientation
-//   jpeg_resize    samples to pixels of the output, one block of threads per eight rows
+//   jpeg_resize    samples to pixels of the output, one block of threads per eight rows, or fewer
 //
 // Huffman decoding is serial within a segment, so a JPEG without restart markers would occupy one
 // thread. Huffman codes are self-synchronizing, however: `jpeg_follow` decodes all lines of 128
@@ -33,8 +34,64 @@
 
 typedef signed short i16;
 
-// The samples of a launch: from `first` up to, but excluding, `end`.
-struct Samples { u32 end, first; };
+// The samples of a launch: from `first` up to, but excluding, `end`. A sample gets one more share for
+// each `heavy` units of work. If `heavy` is 0, no sample does.
+struct Samples { u32 end, first, heavy; };
+
+// The work of a sample in the kernels that process entropy-coded bytes, and in the others.
+struct Bytes { static __device__ __forceinline__ u32 of(const DecodeOps& o) { return o.bytes; } };
+struct Blocks { static __device__ __forceinline__ u32 of(const DecodeOps& o) { return o.kept; } };
+
+// The samples that a thread block processes, and its share of each.
+//
+// The number of thread blocks per sample is chosen for a sample of average size. One photograph of 24
+// megapixels has the work of a hundred samples, and the whole batch would wait for it. So the grid has
+// more rows than samples: row `y` is the first share of sample `y`, and the rows after the last sample
+// are the further shares of heavy samples, in the order of the samples. The host launches at least as
+// many rows as there are shares, because the shares of all samples are at most (sum of the work) /
+// heavy.
+struct Share {
+    u32 n;              // the sample, or `end` if there is none
+    u32 index, count;   // this share of `count`
+
+    template <class Work>
+    __device__ __forceinline__ static u32 more(const DecodeOps* all, const Samples& samples, u32 n) {
+        return samples.heavy == 0 || all[n].kind == 0 ? 0 : Work::of(all[n]) / samples.heavy;
+    }
+    template <class Work>
+    __device__ __forceinline__ static Share begin(const DecodeOps* all, const Samples& samples) {
+        const u32 rows = samples.end - samples.first, lane = threadIdx.x % 32;
+        if (blockIdx.y < rows) {
+            const u32 n = samples.first + blockIdx.y;
+            return {n, 0, 1 + more<Work>(all, samples, n)};
+        }
+        u32 before = 0;     // shares of the samples before `from`
+        const u32 wanted = blockIdx.y - rows;
+        for (u32 from = samples.first; from < samples.end; from += 32) {
+            const u32 n = from + lane, own = n < samples.end ? more<Work>(all, samples, n) : 0;
+            u32 sum = own;
+            #pragma unroll
+            for (u32 distance = 1; distance < 32; distance *= 2) {
+                const u32 other = __shfl_up_sync(~0u, sum, distance);
+                if (lane >= distance) sum += other;
+            }
+            const u32 found = __ballot_sync(~0u, wanted - before < sum);
+            if (found != 0) {
+                const u32 first = __ffs(found) - 1;
+                const u32 ended = __shfl_sync(~0u, sum - own, first), count = __shfl_sync(~0u, own, first);
+                return {from + first, 1 + wanted - before - ended, 1 + count};
+            }
+            before += __shfl_sync(~0u, sum, 31);
+        }
+        return {samples.end, 0, 1};
+    }
+    // Moves on to the next sample of this thread block. There is one only if the batch has more samples
+    // than a grid has rows; then no sample is heavy.
+    __device__ __forceinline__ void next() { n += gridDim.y; }
+    // The index of this thread block among the thread blocks of the sample, and their number.
+    __device__ __forceinline__ u32 block() const { return index * gridDim.x + blockIdx.x; }
+    __device__ __forceinline__ u32 blocks() const { return count * gridDim.x; }
+};
 
 enum Upsampling { NONE, H2V1, H1V2, H2V2, REPLICATE };
 enum Color { GRAY, YCBCR, RGB };
@@ -698,13 +755,14 @@ jpeg_follow(Followed* followed, u32* faults, const Built* built, const u8* arena
     __shared__ u32 listed;
     const u32 lane = threadIdx.x % 32;
     u32* const ring = rings + threadIdx.x / 32 * 32 * Bits::RING + lane;
-    for (u32 n = samples.first + blockIdx.y; n < samples.end; n += gridDim.y) {
+    for (Share share = Share::begin<Bytes>(all, samples); share.n < samples.end; share.next()) {
+        const u32 n = share.n;
         const DecodeOps& o = all[n];
         if (o.kind == 0 || o.longest < MIN_SPLIT_BYTES || o.place != n) continue;
         const Segment* const segments = segments_of(o, arena);
         const u32 lines = o.bytes / LINE_BYTES + 1;
         bool copied = false, lost = false;      // uniform across the threads
-        for (u32 tile = blockIdx.x; own_line(o, tile) < lines && !lost; tile += gridDim.x) {
+        for (u32 tile = share.block(); own_line(o, tile) < lines && !lost; tile += share.blocks()) {
             const u32 begin = first_line(o) + tile * STEP;
             const Line line(o, segments, begin + threadIdx.x);
             if (!__syncthreads_or(line.any)) continue;
@@ -980,7 +1038,8 @@ jpeg_huffman(i16* coefficients, u32* faults, const Built* built, const u8* arena
     __shared__ Lanes warps[4];
     Lanes& lanes = warps[threadIdx.x / 32];
     for (u32 i = threadIdx.x % 32; i < 32 * Lanes::STRIDE; i += 32) lanes.blocks[i] = 0;
-    for (u32 n = samples.first + blockIdx.y; n < samples.end; n += gridDim.y) {
+    for (Share share = Share::begin<Bytes>(all, samples); share.n < samples.end; share.next()) {
+        const u32 n = share.n;
         const DecodeOps& o = all[n];
         if (o.kind == 0) continue;
         // Other thread blocks may set the fault at the same time, so one thread decides for all
@@ -988,10 +1047,10 @@ jpeg_huffman(i16* coefficients, u32* faults, const Built* built, const u8* arena
         const bool lost = threadIdx.x == 0 && faults[o.place] != 0;
         if (lost && o.place != n) faults[n] = 1;
         const Pieces pieces(o, arena, starts);
-        const u32 first = blockIdx.x * blockDim.x;
+        const u32 first = share.block() * blockDim.x;
         if (first >= pieces.count || __syncthreads_or(lost)) continue;
         built[n].copy<false>(tables);
-        if (!decode(tables, lanes, o, pieces, first + threadIdx.x, gridDim.x * blockDim.x, arena, coefficients)) {
+        if (!decode(tables, lanes, o, pieces, first + threadIdx.x, share.blocks() * blockDim.x, arena, coefficients)) {
             faults[n] = 1;
         }
     }
@@ -1048,14 +1107,15 @@ extern "C" __global__ void __launch_bounds__(128)
 jpeg_idct(u8* planes, const i16* coefficients, const u32* faults, const u8* arena, const DecodeOps* all, Samples samples) {
     __shared__ u16 quant[3 * 64];
     constexpr u8 zigzag[64] = {ZIGZAG};
-    for (u32 n = samples.first + blockIdx.y; n < samples.end; n += gridDim.y) {
+    for (Share share = Share::begin<Blocks>(all, samples); share.n < samples.end; share.next()) {
+        const u32 n = share.n;
         const DecodeOps& o = all[n];
         if (o.kind == 0 || faults[n] != 0) continue;
         __syncthreads();
         for (u32 i = threadIdx.x; i < o.count * 64; i += blockDim.x) quant[i] = reinterpret_cast<const u16*>(arena + o.at)[i];
         __syncthreads();
         const u32 blocks = o.columns * o.rows * o.blocks;
-        for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < blocks; i += gridDim.x * blockDim.x) {
+        for (u32 i = share.block() * blockDim.x + threadIdx.x; i < blocks; i += share.blocks() * blockDim.x) {
             // Adjacent threads transform adjacent blocks of a component.
             u32 part = 0;
             if (o.count == 3) part = (i >= o.columns * o.rows * o.parts[1].first) + (i >= o.columns * o.rows * o.parts[2].first);
@@ -1204,7 +1264,8 @@ struct Sums {
 // Writes the region's upright pixels over the coefficients, which are no longer needed.
 extern "C" __global__ void __launch_bounds__(128)
 jpeg_turn(u8* turned, const u8* planes, const u32* faults, const DecodeOps* all, Samples samples) {
-    for (u32 n = samples.first + blockIdx.y; n < samples.end; n += gridDim.y) {
+    for (Share share = Share::begin<Blocks>(all, samples); share.n < samples.end; share.next()) {
+        const u32 n = share.n;
         const DecodeOps& o = all[n];
         if (o.kind == 0 || o.turned == 0 || faults[n] != 0) continue;
         const bool transposed = o.turned & TRANSPOSED, mirrored = o.turned & MIRRORED, flipped = o.turned & FLIPPED;
@@ -1213,7 +1274,7 @@ jpeg_turn(u8* turned, const u8* planes, const u32* faults, const DecodeOps* all,
         const u32 stride = (width + 7) / 8 * 8, plane = stride * ((height + 7) / 8 * 8);
         const u32 left = o.region.x / 4 * 4, quads = (o.region.x + wide - left + 3) / 4;
         u8* const out = turned + size_t(o.block) * 128;
-        const u32 first = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
+        const u32 first = share.block() * blockDim.x + threadIdx.x, step = share.blocks() * blockDim.x;
         for (u32 i = first; i < quads * high; i += step) {
             // Adjacent threads write adjacent pixels.
             const u32 quad = transposed ? i / high : i % quads, row = transposed ? i % high : i / quads;
@@ -1337,11 +1398,13 @@ __device__ __forceinline__ void sum_down(uint4* lines, u32 quads, u32 x, const S
 // widest region with both ends rounded to multiples of 4. Fewer than 7 blocks per multiprocessor
 // hide less latency; more than 7 spill too many registers (measured on an H200).
 extern "C" __global__ void __launch_bounds__(128, 7)
-jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, Samples samples, u32 height, u32 width, u32 words) {
+jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, const DecodeOps* all, Samples samples, u32 height, u32 width,
+            u32 words) {
     extern __shared__ uint4 lines[];
     __shared__ Strip strip;
     const u32 top = blockIdx.x * ROWS, bottom = min(height, top + ROWS);
-    for (u32 n = samples.first + blockIdx.y; n < samples.end; n += gridDim.y) {
+    for (Share share = Share::begin<Blocks>(all, samples); share.n < samples.end; share.next()) {
+        const u32 n = share.n;
         const DecodeOps& o = *view_of(const_cast<u8*>(axes), n, width, height);
         if (o.kind == 0 || faults[n] != 0) continue;
         const u8* const wide = axis_of(const_cast<u8*>(axes), n, 0, width, height);
@@ -1358,7 +1421,7 @@ jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, Sample
         const u32 left = (o.region.x + across.start) / 4 * 4, origin = left - o.region.x;
         const u32 quads = (across.end - origin + 3) / 4;
         const u32 most = max(min(words / 4 / quads, u32(ROWS)), 1u), fill = o.fill;
-        for (u32 from = top; from < bottom; from += most) {
+        for (u32 from = top + share.index * most; from < bottom; from += share.count * most) {
             // The rows of the output in which the image is visible.
             const u32 low = max(from, shown.y), high = min(min(from + most, bottom), shown.y + shown.height);
             __syncthreads();
