@@ -120,7 +120,7 @@ class Group:
             f"Versions: {versions}.",
             f"Data: {about['data']}, {self.megabytes()} MB of files. {source}.",
             f"Machine: {where}{load}.",
-            f"Figures: medians of {rounds} rounds in turns{long}, lowest and highest in brackets." if rounds > 1 else "",
+            f"Figures: medians of {rounds} alternating rounds{long}, lowest and highest in brackets." if rounds > 1 else "",
             about.get("note", ""),
             f"{OLDER} measured before the last change of {', '.join(older)}." if older else "",
             f"Measured {about['date']} at commit {about['commit']}: `{about['command']}`",
