@@ -27,7 +27,7 @@ COMMENT = r"^[[:space:]]*(//|#[^\[])"
 
 
 def changed(group, commit):
-    """Returns the paths of a group with code that differs from a commit. Comments and Markdown do not count.
+    """Returns the paths of a group in which code has changed since a commit. Comments and Markdown do not count.
 
     Returns None if this clone does not have the commit.
     """

@@ -93,8 +93,9 @@ impl Following {
         let mut now = self.lock();
         *now = run;
         self.epochs.fetch_max(epoch.saturating_add(1), Ordering::Relaxed);
-        self.call(|follow| follow.start(first))
-            .map_err(|e| panicked(e, || format!("the source panicked when told of batch {batch} of epoch {epoch}")))
+        self.call(|follow| follow.start(first)).map_err(|e| {
+            panicked(e, || format!("the source panicked when it was notified of batch {batch} of epoch {epoch}"))
+        })
     }
 
     /// Tells the source that all samples of the batch have been read. Does nothing if the run has
