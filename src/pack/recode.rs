@@ -60,7 +60,7 @@ pub enum RawSize {
     Exact(Size),
 }
 
-/// How an image was recoded.
+/// The operation that was applied to an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Treatment {
     Kept,

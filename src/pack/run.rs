@@ -24,7 +24,7 @@ const MAX_AHEAD_PER_WORKER: usize = 8;
 /// Maximum total size in bytes of finished samples that wait for an earlier sample. While it is
 /// exceeded, no new samples are started.
 const WAITING_BYTES: usize = 256 << 20;
-/// Maximum size in bytes of a sample whose memory is reused.
+/// Maximum size in bytes of a sample for its memory to be reused.
 const SPARE_BYTES: usize = 16 << 20;
 
 /// Maximum number of keys that an error message names.

@@ -1,7 +1,7 @@
-//! Promise: the samples of a LeRobot dataset have the values that the library's own dataset class
-//! returns: the indices, the padding, the actions, the states, the tasks and the pixels of images.
-//! An episode, a feature or a delta that does not exist, a video, and a damaged file are errors that
-//! say what is wrong.
+//! Promise: the samples of a LeRobot dataset equal the samples that the class `LeRobotDataset` of
+//! the library `lerobot` returns, including padding, tasks and pixels. Requesting a video, or an
+//! episode, feature or delta that does not exist, fails with an error that says what is wrong, and
+//! so does reading a damaged file.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -44,7 +44,7 @@ fn opened(version: &str, options: &LeRobotOptions) -> LeRobot {
     LeRobot::with(fixture("lerobot").join(version), options, &Options::new()).unwrap()
 }
 
-/// The CRC-32 of zlib.
+/// Returns the CRC-32 that zlib computes.
 fn crc32(bytes: &[u8]) -> u32 {
     let bit = |crc: u32, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
     !bytes.iter().fold(!0_u32, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), bit))
