@@ -305,7 +305,7 @@ fn videos_without_files_are_left_out_unless_they_are_asked_for() {
 }
 
 /// Returns a copy of the dataset of a version. A test may change the copy.
-fn writable(version: &str) -> tempfile::TempDir {
+pub(crate) fn writable(version: &str) -> tempfile::TempDir {
     fn copy(from: &Path, to: &Path) {
         fs::create_dir_all(to).unwrap();
         for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {

@@ -9,10 +9,11 @@ use std::path::Path;
 use serde_json::Value as Json;
 use warpfeed::decode::{Codecs, Pixels, Rect};
 use warpfeed::field::{Image, NdArray};
-use warpfeed::source::{Frames, LeRobot, LeRobotOptions, Options, Source};
+use warpfeed::source::{Frames, LeRobot, LeRobotOptions, Options, Source, Value};
 use warpfeed::{Augment, Dtype, Loader};
 
-use crate::formats::{copy, fixture};
+use crate::formats::fixture;
+use crate::lerobot::writable;
 
 const FRONT: &str = "observation.images.front";
 const WRIST: &str = "observation.images.wrist";
@@ -30,7 +31,7 @@ fn filmed() -> LeRobot {
 
 /// Returns a copy of a dataset of version 2.1, with videos of the same frames.
 fn filmed_21() -> tempfile::TempDir {
-    let folder = copy("lerobot/v21");
+    let folder = writable("v21");
     let videos = fixture("lerobot").join("v21_video/videos/chunk-000");
     for camera in [FRONT, WRIST] {
         let to = folder.path().join("videos/chunk-000").join(camera);
@@ -60,10 +61,10 @@ fn pixels(frame: &[u8]) -> Pixels {
 fn frames(set: &dyn Source, index: usize, camera: &str) -> Vec<Vec<u8>> {
     let mut scratch = Vec::new();
     let sample = set.read(index, &mut scratch).unwrap();
-    let bytes = sample.bytes(camera).unwrap();
-    match Frames::read(bytes) {
-        Ok(frames) if !bytes.starts_with(b"WFvideo") => frames.iter().map(<[u8]>::to_vec).collect(),
-        _ => vec![bytes.to_vec()],
+    let Some(Value::Bytes(bytes)) = sample.value(camera) else { panic!("{index}: no bytes in {camera}") };
+    match bytes.starts_with(b"WFvideo") {
+        true => vec![bytes.to_vec()],
+        false => Frames::read(bytes).unwrap().iter().map(<[u8]>::to_vec).collect(),
     }
 }
 
@@ -108,7 +109,7 @@ fn frames_of_videos_are_those_of_the_librarys_dataset_class() {
         }
         let mut scratch = Vec::new();
         let sample = set.read(index, &mut scratch).unwrap();
-        let pad = sample.numbers(&format!("{FRONT}_is_pad.npy")).unwrap();
+        let Some(Value::Numbers(pad)) = sample.value(&format!("{FRONT}_is_pad.npy")) else { panic!("{index}") };
         let pad: Vec<bool> = pad.iter::<u8>().unwrap().map(|pad| pad == 1).collect();
         let expected = item[format!("{FRONT}_is_pad")].as_array().unwrap();
         assert!(pad.iter().copied().eq(expected.iter().map(|pad| pad.as_bool().unwrap())), "{index}");
@@ -133,12 +134,12 @@ fn batches(loader: Loader, threads: usize, epoch: u64, skip: usize) -> Vec<Vec<u
     let mut batches = loader
         .drop_field("label")
         .field(FRONT, Image::of(FRONT).frames(4))
-        .field("wrist", Image::of(WRIST).size(32, 32))
+        .field("wrist", Image::of(WRIST).augment(Augment::resize(32, 32)))
         .field("action", NdArray::new(Dtype::F32, [2]))
-        .augment(Augment::random_resized_crop(48, 48))
+        .augment(Augment::train(48))
         .batch_size(3)
         .shuffle(7)
-        .threads(threads)
+        .workers(threads)
         .host()
         .unwrap();
     let all = |batch: warpfeed::Result<warpfeed::HostBatch>| {
