@@ -34,6 +34,8 @@ mod hdf5;
 mod joined;
 #[cfg(feature = "parquet")]
 mod lerobot;
+#[cfg(feature = "parquet")]
+mod lerobot_packed;
 #[cfg(all(feature = "parquet", feature = "video"))]
 mod lerobot_video;
 mod litdata;
