@@ -122,7 +122,7 @@ pub(super) struct Chosen {
     kind: Kind,
     deltas: Option<Vec<i64>>,
     /// Whether the options name it.
-    #[cfg_attr(not(feature = "video"), expect(dead_code, reason = "only videos need it"))]
+    #[cfg_attr(not(feature = "video"), allow(dead_code))]
     is_named: bool,
 }
 
