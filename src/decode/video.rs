@@ -153,6 +153,7 @@ mod tests {
             jobs.map(|(bytes, out)| Job::new(standard().open(bytes).unwrap(), region, out)).collect();
         decode_group(&mut jobs);
         assert!(jobs.iter().all(|job| job.result.is_ok()));
+        drop(jobs);
         assert_eq!(decoded(), 8, "eight frames of four groups have eight packets");
         assert_eq!(outs[7].origin(), (10, 5));
     }
