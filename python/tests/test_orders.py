@@ -43,7 +43,7 @@ FAULTS: dict[str, tuple[str, str, Any]] = {
     "the order of an epoch": ("plain", "shuffled", swapped),
     "windows": ("plain", "windowed", swapped),
     "draws by weight": ("plain", "drawn", lambda order: lambda w, s, e, p: order(w, s, e, p + 1)),
-    "the time of a call": ("mixture", "in_effect", lambda effect: lambda calls, now: effect(calls, now + 1)),
+    "the time of a call": ("plain", "in_effect", lambda effect: lambda calls, now: effect(calls, now + 1)),
     "the shares of a round": ("mixture", "quotas", lambda quotas: lambda s, n: sorted(quotas(s, n))),
     "steps of a schedule": ("mixture", "half_cosine", lambda curve: lambda x: x),
     "samples of a rank": ("plain", "shares_of_ranks", lambda cut: lambda *args: cut(*args)[::-1]),
