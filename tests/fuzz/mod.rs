@@ -13,7 +13,7 @@
 //! | `sets` | COCO's JSON, YOLO's files, Pascal VOC's XML, and tables |
 //! | `columns` | Arrow and Parquet files |
 //! | `lerobot` | all files of LeRobot datasets |
-//! | `chunks` | MDS shards, LitData chunks, FFCV files and RecordIO files |
+//! | `chunks` | MDS shards, LitData's chunks, FFCV's and RecordIO files |
 //! | `pickle`, `arrays`, `tfrecord` | Python's pickles; NumPy, safetensors, PyTorch and HDF5; TFRecord |
 //! | `lists` | class names, features of the Hugging Face `datasets` library, and token files |
 //!
@@ -165,9 +165,9 @@ pub(crate) fn for_long(name: &str, case: impl FnMut(u64) -> bool) {
 /// If `WARPFEED_FUZZ_LAST` names a file, the current seed is stored there, because a case may kill
 /// the process instead of panicking.
 ///
-/// In a build with edge counters, the summary line also contains the number of edges reached.
-/// Replaying a case then requires both its seed and its inputs, which are written to files if it
-/// fails.
+/// In a build with edge counters, the summary line also contains the number of edges reached. In
+/// such a build, replaying a case requires both its seed and its inputs. The inputs of a failed
+/// case are written to files.
 fn run(name: &str, first: u64, length: Duration, most: u64, mut case: impl FnMut(u64) -> bool) {
     use std::io::{Seek, Write};
     let mut last = std::env::var_os("WARPFEED_FUZZ_LAST")
@@ -209,7 +209,7 @@ fn run(name: &str, first: u64, length: Duration, most: u64, mut case: impl FnMut
         slowest.1
     );
     if let (Some(corpus), all @ 1..) = (CORPUS.take(), coverage.all()) {
-        println!("fuzz {name}: {} of {all} edges reached, {} inputs kept", coverage.edges, corpus.len());
+        println!("fuzz {name}: {} of {all} edges reached, {} inputs stored", coverage.edges, corpus.len());
     }
     assert!(
         failures.is_empty(),

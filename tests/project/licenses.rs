@@ -11,7 +11,7 @@ fn every_package_contains_both_licenses() {
         // A package contains only files in its folder. The licenses there are symbolic links, which
         // packing follows.
         for package in
-            ["cli", "jpeg", "python", "sources", "stores", "adaptors/burn", "adaptors/candle", "adaptors/tch"]
+            ["cli", "jpeg", "python", "sources", "stores", "video", "adaptors/burn", "adaptors/candle", "adaptors/tch"]
         {
             let found = fs::read_to_string(root.join(package).join(name));
             assert!(found.is_ok_and(|found| found == license), "{package}: {name} differs from the repository's");

@@ -1,0 +1,65 @@
+//! [`Codec`] and [`CodecConfig`]: what a track is encoded with.
+
+use std::fmt;
+
+/// A video codec.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Codec {
+    /// AV1 (`av01`).
+    Av1,
+    /// H.264, which is also called AVC (`avc1`, `avc3`).
+    H264,
+    /// HEVC, which is also called H.265 (`hvc1`, `hev1`).
+    Hevc,
+    /// VP8 (`vp08`).
+    Vp8,
+    /// VP9 (`vp09`).
+    Vp9,
+    /// Any other codec, by the four characters that name it in the file.
+    Other([u8; 4]),
+}
+
+impl Codec {
+    /// Returns the codec that four characters name in an MP4 file.
+    pub fn of_mp4(name: [u8; 4]) -> Self {
+        match &name {
+            b"av01" => Codec::Av1,
+            b"avc1" | b"avc3" => Codec::H264,
+            b"hvc1" | b"hev1" => Codec::Hevc,
+            b"vp08" => Codec::Vp8,
+            b"vp09" => Codec::Vp9,
+            _ => Codec::Other(name),
+        }
+    }
+}
+
+impl fmt::Display for Codec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Codec::Av1 => f.write_str("AV1"),
+            Codec::H264 => f.write_str("H.264"),
+            Codec::Hevc => f.write_str("HEVC"),
+            Codec::Vp8 => f.write_str("VP8"),
+            Codec::Vp9 => f.write_str("VP9"),
+            Codec::Other(name) => write!(f, "{:?}", name.escape_ascii().to_string()),
+        }
+    }
+}
+
+/// What a decoder of a track needs besides the packets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CodecConfig {
+    /// The codec.
+    pub codec: Codec,
+    /// Width of the frames in pixels, according to the container.
+    pub width: u32,
+    /// Height of the frames in pixels, according to the container.
+    pub height: u32,
+    /// The codec's configuration record, which is the content of the box `av1C`, `avcC`, `hvcC` or
+    /// `vpcC`. Empty if there is none.
+    pub record: Vec<u8>,
+    /// The color description in the box `colr`, if any: primaries, transfer function and matrix as
+    /// in ISO/IEC 23091-2, and whether values have the full range. A description in the packets
+    /// takes precedence.
+    pub color: Option<(u16, u16, u16, bool)>,
+}

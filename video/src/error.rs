@@ -1,0 +1,76 @@
+//! The error type of the crate.
+
+use std::fmt;
+
+/// The result type of the crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The reason why a video was rejected.
+///
+/// `Debug` prints the same text as `Display`.
+pub struct Error {
+    kind: ErrorKind,
+    text: Box<str>,
+}
+
+/// What kind of problem an [`Error`] reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The bytes are damaged.
+    Damaged,
+    /// The bytes may be valid, but this crate does not support them.
+    Unsupported,
+    /// Reading failed.
+    Io,
+    /// An allocation failed.
+    Memory,
+}
+
+impl Error {
+    /// Creates an error of the given kind.
+    pub fn new(kind: ErrorKind, text: impl Into<Box<str>>) -> Self {
+        Error { kind, text: text.into() }
+    }
+
+    pub(crate) fn damaged(text: impl Into<Box<str>>) -> Self {
+        Error::new(ErrorKind::Damaged, text)
+    }
+
+    pub(crate) fn unsupported(text: impl Into<Box<str>>) -> Self {
+        Error::new(ErrorKind::Unsupported, text)
+    }
+
+    /// Returns the kind of the problem.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+}
+
+/// Reserves capacity for `more` elements. Every allocation with a size that depends on the file
+/// uses this function, because an infallible allocation aborts the process when memory runs out.
+pub(crate) fn reserve<T>(vec: &mut Vec<T>, more: usize) -> Result<()> {
+    vec.try_reserve_exact(more).map_err(|_| {
+        let bytes = more.saturating_mul(size_of::<T>());
+        Error::new(ErrorKind::Memory, format!("cannot allocate {bytes} bytes"))
+    })
+}
+
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Self {
+        Error::new(ErrorKind::Io, error.to_string())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Error {}

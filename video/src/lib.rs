@@ -1,0 +1,47 @@
+//! Finds and decodes frames of videos by their exact presentation time.
+//!
+//! 1. [`Input`]: a file whose bytes are read by ranges.
+//! 2. [`Track`]: the sample table of a video. It maps a presentation time to a frame, and a frame to
+//!    the [packets](Packet) that must be decoded for it.
+//! 3. [`CodecConfig`]: the codec, and what its decoder needs besides the packets.
+//! 4. [`open`] reads the table of a file. [`mp4`] contains the reader of a container.
+//!
+//! ```no_run
+//! let file = std::fs::File::open("episode_000000.mp4")?;
+//! let track = warpfeed_video::open(&file)?;
+//! let frame = track.frame_at(1.5, 1e-4).expect("a frame at 1.5 s");
+//! for packet in track.needed(frame) {
+//!     println!("{} bytes from byte {}", packet.size, packet.offset);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod codec;
+mod error;
+mod input;
+pub mod mp4;
+mod track;
+
+pub use codec::{Codec, CodecConfig};
+pub use error::{Error, ErrorKind, Result};
+pub use input::Input;
+pub use track::{Packet, Time, Track};
+
+/// Reads the sample table of the first video track of a file.
+///
+/// # Errors
+/// If reading fails, if the file is damaged, or if the container is not supported.
+pub fn open(input: &dyn Input) -> Result<Track> {
+    let mut first = [0; 12];
+    let len = input.len().min(12) as usize;
+    input.read_at(0, &mut first[..len])?;
+    if first.starts_with(&[0x1a, 0x45, 0xdf, 0xa3]) {
+        return Err(Error::unsupported(
+            "Matroska and WebM files are not supported: rewrite the file as MP4, for example with `ffmpeg -i in.mkv -c copy out.mp4`",
+        ));
+    }
+    if !mp4::matches(&first[..len]) {
+        return Err(Error::unsupported("not a video file that is supported: expected MP4"));
+    }
+    mp4::read(input)
+}

@@ -1,0 +1,149 @@
+//! Boxes in memory, and the numbers in them.
+
+use crate::error::{Error, Result};
+
+/// Returns the name of a box for messages.
+pub(super) fn name(kind: [u8; 4]) -> String {
+    format!("\"{}\"", kind.escape_ascii())
+}
+
+/// A box.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Atom<'a> {
+    pub(super) kind: [u8; 4],
+    pub(super) data: &'a [u8],
+}
+
+impl<'a> Atom<'a> {
+    /// Returns a reader of the content.
+    pub(super) fn fields(self) -> Fields<'a> {
+        Fields { kind: self.kind, rest: self.data }
+    }
+
+    /// Returns a reader of the content after the version and the flags, and these two.
+    pub(super) fn full(self) -> Result<(Fields<'a>, u8, u32)> {
+        let mut fields = self.fields();
+        let word = fields.u32()?;
+        Ok((fields, (word >> 24) as u8, word & 0x00ff_ffff))
+    }
+
+    /// Returns the first box of the given kind in this box.
+    pub(super) fn child(self, kind: &[u8; 4]) -> Result<Option<Atom<'a>>> {
+        for atom in Atoms(self.data) {
+            let atom = atom?;
+            if atom.kind == *kind {
+                return Ok(Some(atom));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Like [`child`](Atom::child), but the box must exist.
+    pub(super) fn need(self, kind: &[u8; 4]) -> Result<Atom<'a>> {
+        self.child(kind)?.ok_or_else(|| Error::damaged(format!("box {} has no box {}", name(self.kind), name(*kind))))
+    }
+}
+
+/// The boxes in a sequence of bytes.
+pub(super) struct Atoms<'a>(pub(super) &'a [u8]);
+
+impl<'a> Iterator for Atoms<'a> {
+    type Item = Result<Atom<'a>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        // QuickTime ends some lists with four zero bytes.
+        if self.0.len() < 8 {
+            return None;
+        }
+        let bytes = std::mem::take(&mut self.0);
+        let mut fields = Fields { kind: *b"    ", rest: bytes };
+        let size = u64::from(fields.u32().ok()?);
+        let kind = fields.kind().ok()?;
+        let size = match size {
+            0 => bytes.len() as u64,
+            1 => fields.u64().ok()?,
+            size => size,
+        };
+        let head = bytes.len() - fields.rest.len();
+        let whole =
+            usize::try_from(size).ok().filter(|&size| size >= head).and_then(|size| bytes.split_at_checked(size));
+        let Some((atom, rest)) = whole else {
+            return Some(Err(Error::damaged(format!(
+                "box {} claims {size} bytes, but {} bytes are left in its parent",
+                name(kind),
+                bytes.len()
+            ))));
+        };
+        self.0 = rest;
+        Some(Ok(Atom { kind, data: &atom[head..] }))
+    }
+}
+
+/// Reads the fields of a box, one after the other.
+#[derive(Debug, Clone)]
+pub(super) struct Fields<'a> {
+    kind: [u8; 4],
+    pub(super) rest: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8]> {
+        let (taken, rest) = self
+            .rest
+            .split_at_checked(count)
+            .ok_or_else(|| Error::damaged(format!("box {} ends before its last field", name(self.kind))))?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        Ok(self.take(N)?.try_into().expect("it has this length"))
+    }
+
+    pub(super) fn u8(&mut self) -> Result<u8> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    pub(super) fn u16(&mut self) -> Result<u16> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    pub(super) fn i32(&mut self) -> Result<i32> {
+        self.array().map(i32::from_be_bytes)
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64> {
+        self.array().map(u64::from_be_bytes)
+    }
+
+    pub(super) fn kind(&mut self) -> Result<[u8; 4]> {
+        self.array()
+    }
+
+    /// Returns a number with 8 bytes if `wide`, otherwise with 4 bytes.
+    pub(super) fn either(&mut self, wide: bool) -> Result<u64> {
+        if wide { self.u64() } else { self.u32().map(u64::from) }
+    }
+
+    /// Returns the next `count` entries with `size` bytes each.
+    pub(super) fn entries(&mut self, count: u32, size: usize) -> Result<std::slice::ChunksExact<'a, u8>> {
+        let bytes = (count as usize).checked_mul(size).filter(|&bytes| bytes <= self.rest.len());
+        let bytes = bytes.ok_or_else(|| {
+            Error::damaged(format!(
+                "box {} claims {count} entries of {size} bytes, but has {} bytes",
+                name(self.kind),
+                self.rest.len()
+            ))
+        })?;
+        Ok(self.take(bytes)?.chunks_exact(size))
+    }
+}
+
+/// Returns the 32-bit number at a byte of an entry.
+pub(super) fn word(entry: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([entry[at], entry[at + 1], entry[at + 2], entry[at + 3]])
+}

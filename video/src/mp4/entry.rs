@@ -1,0 +1,46 @@
+//! The sample entry of a video track, which names the codec.
+
+use super::atoms::{Atom, Atoms, Fields};
+use crate::codec::{Codec, CodecConfig};
+use crate::error::{Error, Result};
+
+/// Parses the first sample entry of the box `stsd`.
+pub(super) fn parse(stsd: Atom<'_>) -> Result<CodecConfig> {
+    let (mut fields, ..) = stsd.full()?;
+    let count = fields.u32()?;
+    let entry = Atoms(fields.rest).next().transpose()?;
+    let entry = entry.filter(|_| count > 0).ok_or_else(|| Error::damaged("box \"stsd\" names no codec"))?;
+    let mut fields = entry.fields();
+    // Six reserved bytes, the index of the data reference, and 16 bytes of version and reserved.
+    fields.take(24)?;
+    let (width, height) = (fields.u16()?.into(), fields.u16()?.into());
+    // Resolution, number of frames, name of the compressor, depth.
+    fields.take(50)?;
+    let mut config = CodecConfig { codec: Codec::of_mp4(entry.kind), width, height, record: Vec::new(), color: None };
+    for atom in Atoms(fields.rest) {
+        let atom = atom?;
+        match &atom.kind {
+            b"av1C" | b"avcC" | b"hvcC" | b"vpcC" => {
+                crate::error::reserve(&mut config.record, atom.data.len())?;
+                config.record.clear();
+                config.record.extend_from_slice(atom.data);
+            }
+            b"colr" => config.color = color(atom.fields()).or(config.color),
+            _ => {}
+        }
+    }
+    Ok(config)
+}
+
+/// Returns the color description in a box `colr`. Returns `None` for an ICC profile.
+fn color(mut fields: Fields<'_>) -> Option<(u16, u16, u16, bool)> {
+    let kind = fields.kind().ok()?;
+    let mut number = || fields.u16().ok();
+    let (primaries, transfer, matrix) = (number()?, number()?, number()?);
+    match &kind {
+        b"nclx" => Some((primaries, transfer, matrix, fields.u8().ok()? & 0x80 != 0)),
+        // QuickTime's kind has no range.
+        b"nclc" => Some((primaries, transfer, matrix, false)),
+        _ => None,
+    }
+}

@@ -1,0 +1,148 @@
+//! [`Fragments`]: the boxes `moof`.
+
+use super::atoms::{Atom, Atoms};
+use super::movie::Movie;
+use super::tables::check_unlisted;
+use crate::error::{Error, Result, reserve};
+use crate::track::Packet;
+
+/// What a fragment may leave out.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Defaults {
+    duration: u32,
+    size: u32,
+    flags: u32,
+}
+
+impl Defaults {
+    /// Parses a box `trex`. Returns the identifier of the track, too.
+    pub(super) fn parse(trex: Atom<'_>) -> Result<(u32, Self)> {
+        let (mut fields, ..) = trex.full()?;
+        let track = fields.u32()?;
+        let _description = fields.u32()?;
+        Ok((track, Defaults { duration: fields.u32()?, size: fields.u32()?, flags: fields.u32()? }))
+    }
+}
+
+/// What the fragments so far determine for the next one.
+#[derive(Debug, Default)]
+pub(super) struct Fragments {
+    /// The decoding time after the last packet.
+    time: Option<i64>,
+    /// Number of packets whose size is a default.
+    unlisted: u64,
+}
+
+/// Flag of a packet that is not a key frame.
+const NOT_KEY: u32 = 1 << 16;
+
+impl Fragments {
+    /// Adds the packets of a box `moof` to `movie`. `moof` is the position of the box in the file.
+    pub(super) fn add(&mut self, movie: &mut Movie, bytes: &[u8], moof: u64, file_len: u64) -> Result<()> {
+        // Where the data of a track starts, if its header does not say so.
+        let mut base = moof;
+        for atom in Atoms(bytes) {
+            let traf = atom?;
+            if traf.kind == *b"traf" {
+                base = self.add_track(movie, traf, (moof, base), file_len)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the packets of a box `traf`, if it belongs to the video. Returns where its data ends.
+    fn add_track(&mut self, movie: &mut Movie, traf: Atom<'_>, (moof, base): (u64, u64), file_len: u64) -> Result<u64> {
+        let (mut fields, _, flags) = traf.need(b"tfhd")?.full()?;
+        let track = fields.u32()?;
+        let known = movie.defaults.iter().find(|(known, _)| *known == track);
+        let mut defaults = known.map(|(_, defaults)| *defaults).unwrap_or_default();
+        let base = match flags & 1 {
+            0 if flags & 0x2_0000 != 0 => moof,
+            0 => base,
+            _ => fields.u64()?,
+        };
+        let mut number = |flag: u32, default: u32| if flags & flag == 0 { Ok(default) } else { fields.u32() };
+        if number(2, 1)? != 1 && track == movie.track {
+            return Err(Error::unsupported(
+                "the codec changes within the video: rewrite the file, for example with `ffmpeg -i in.mp4 out.mp4`",
+            ));
+        }
+        defaults.duration = number(8, defaults.duration)?;
+        defaults.size = number(0x10, defaults.size)?;
+        defaults.flags = number(0x20, defaults.flags)?;
+        let is_video = track == movie.track;
+        if is_video && let Some(tfdt) = traf.child(b"tfdt")? {
+            let (mut fields, version, _) = tfdt.full()?;
+            self.time = Some(i64::try_from(fields.either(version == 1)?).map_err(|_| out_of_range())?);
+        }
+        let mut end = base;
+        for atom in Atoms(traf.data) {
+            let trun = atom?;
+            if trun.kind == *b"trun" {
+                end = self.add_run(movie, trun, &defaults, (base, end), is_video, file_len)?;
+            }
+        }
+        Ok(end)
+    }
+
+    /// Adds the packets of a box `trun`. Returns where its data ends.
+    fn add_run(
+        &mut self,
+        movie: &mut Movie,
+        trun: Atom<'_>,
+        defaults: &Defaults,
+        (base, end): (u64, u64),
+        is_video: bool,
+        file_len: u64,
+    ) -> Result<u64> {
+        let (mut fields, _, flags) = trun.full()?;
+        let count = fields.u32()?;
+        let mut offset = end;
+        if flags & 1 != 0 {
+            offset = base.checked_add_signed(fields.i32()?.into()).ok_or_else(out_of_range)?;
+        }
+        let first_flags = if flags & 4 == 0 { None } else { Some(fields.u32()?) };
+        let has = |flag: u32| flags & flag != 0;
+        let listed = [0x100, 0x200, 0x400, 0x800].into_iter().filter(|&flag| has(flag)).count();
+        if !has(0x200) {
+            self.unlisted = self.unlisted.saturating_add(count.into());
+            check_unlisted(self.unlisted, defaults.size, file_len)?;
+        }
+        if listed == 0 && !is_video {
+            let bytes = u64::from(count) * u64::from(defaults.size);
+            return offset.checked_add(bytes).ok_or_else(out_of_range);
+        }
+        // The numbers must fit into the box before anything is allocated for them.
+        if listed > 0 {
+            let _ = fields.clone().entries(count, listed * 4)?;
+        }
+        if is_video {
+            // A file may have many fragments, so that reserving the exact size would copy the
+            // packets for each.
+            let packets = &mut movie.packets;
+            if packets.capacity() - packets.len() < count as usize {
+                reserve(packets, packets.len().max(count as usize))?;
+            }
+        }
+        for at in 0..count {
+            let mut number = |flag: u32, default: u32| if has(flag) { fields.u32() } else { Ok(default) };
+            let duration = number(0x100, defaults.duration)?;
+            let size = number(0x200, defaults.size)?;
+            let own_flags = number(0x400, first_flags.filter(|_| at == 0).unwrap_or(defaults.flags))?;
+            let shift = number(0x800, 0)? as i32;
+            if is_video {
+                let time = self.time.unwrap_or(0);
+                let shown = time.checked_add(shift.into()).ok_or_else(out_of_range)?;
+                self.time = Some(time.checked_add(duration.into()).ok_or_else(out_of_range)?);
+                let is_key = own_flags & NOT_KEY == 0;
+                movie.packets.push(Packet { offset, time: shown, size, is_key, is_shown: true });
+            }
+            offset = offset.checked_add(size.into()).ok_or_else(out_of_range)?;
+        }
+        Ok(offset)
+    }
+}
+
+fn out_of_range() -> Error {
+    Error::damaged("the times or positions of a fragment are out of range")
+}

@@ -1,0 +1,210 @@
+//! [`Movie`]: the box `moov`.
+
+use super::atoms::{Atom, Atoms, Fields};
+use super::fragments::Defaults;
+use super::{entry, tables};
+use crate::codec::CodecConfig;
+use crate::error::{Error, Result, reserve};
+use crate::track::{Packet, Track};
+
+/// The video track of a box `moov`.
+pub(super) struct Movie {
+    /// Identifier of the track.
+    pub(super) track: u32,
+    config: CodecConfig,
+    orientation: u8,
+    /// Ticks in a second, of the movie and of the track.
+    per_second: (u32, u32),
+    edit: Edit,
+    /// Packets in decoding order, with times in the track's ticks, without the edit list.
+    pub(super) packets: Vec<Packet>,
+    /// What fragments leave out, for each track.
+    pub(super) defaults: Vec<(u32, Defaults)>,
+}
+
+/// The edit list.
+#[derive(Debug, Clone, Copy, Default)]
+struct Edit {
+    /// Whether there is a list.
+    is_listed: bool,
+    /// Time before the first frame, in ticks of the movie.
+    delay: u64,
+    /// The media time at which the edit starts, in ticks of the track.
+    start: i64,
+    /// The duration of the edit in ticks of the movie. 0 means that it does not end.
+    duration: u64,
+}
+
+impl Movie {
+    /// Parses the content of a box `moov` in a file with `file_len` bytes.
+    pub(super) fn parse(bytes: &[u8], file_len: u64) -> Result<Self> {
+        let moov = Atom { kind: *b"moov", data: bytes };
+        let mut tracks = 0;
+        for atom in Atoms(bytes) {
+            let trak = atom?;
+            if trak.kind != *b"trak" {
+                continue;
+            }
+            tracks += 1;
+            let mdia = trak.need(b"mdia")?;
+            let mut handler = mdia.need(b"hdlr")?.full()?.0;
+            handler.u32()?;
+            if handler.kind()? == *b"vide" {
+                return Movie::of(moov, trak, mdia, file_len);
+            }
+        }
+        Err(Error::unsupported(format!("the file has {tracks} tracks, but no video")))
+    }
+
+    fn of(moov: Atom<'_>, trak: Atom<'_>, mdia: Atom<'_>, file_len: u64) -> Result<Self> {
+        let movie_ticks = ticks_per_second(moov.need(b"mvhd")?)?;
+        let own_ticks = ticks_per_second(mdia.need(b"mdhd")?)?;
+        let (track, orientation) = header(trak.need(b"tkhd")?)?;
+        let minf = mdia.need(b"minf")?;
+        check_same_file(minf)?;
+        let stbl = minf.need(b"stbl")?;
+        let config = entry::parse(stbl.need(b"stsd")?)?;
+        let edit = match trak.child(b"edts")? {
+            Some(edts) => edts.child(b"elst")?.map_or(Ok(Edit::default()), edit)?,
+            None => Edit::default(),
+        };
+        let mut defaults = Vec::new();
+        if let Some(mvex) = moov.child(b"mvex")? {
+            for atom in Atoms(mvex.data) {
+                let atom = atom?;
+                if atom.kind == *b"trex" {
+                    reserve(&mut defaults, 1)?;
+                    defaults.push(Defaults::parse(atom)?);
+                }
+            }
+            // An empty list also marks a fragmented file.
+            if defaults.is_empty() {
+                defaults.push((track, Defaults::default()));
+            }
+        }
+        let packets = tables::packets(stbl, file_len)?;
+        Ok(Movie { track, config, orientation, per_second: (movie_ticks, own_ticks), edit, packets, defaults })
+    }
+
+    /// Returns whether the file may have fragments.
+    pub(super) fn is_fragmented(&self) -> bool {
+        !self.defaults.is_empty()
+    }
+
+    /// Applies the edit list, and returns the track.
+    pub(super) fn track(self) -> Result<Track> {
+        let Movie { config, orientation, per_second: (movie, own), edit, mut packets, .. } = self;
+        let out_of_range = || Error::damaged("the times of the video are out of range");
+        // The delay may not be a whole number of the track's ticks.
+        let delay = u128::from(edit.delay) * u128::from(own);
+        let factor = u128::from(movie) / gcd(delay % u128::from(movie), u128::from(movie));
+        let delay = i128::try_from(delay * factor / u128::from(movie)).map_err(|_| out_of_range())?;
+        let end = (edit.duration > 0).then(|| i128::from(edit.duration) * i128::from(own));
+        let start = i128::from(edit.start);
+        for packet in &mut packets {
+            let time = i128::from(packet.time) - start;
+            packet.is_shown = time >= 0 && end.is_none_or(|end| time * i128::from(movie) < end);
+        }
+        // The standard shows the frame before the start of the edit until the next frame. FFmpeg does
+        // not, and starts with the next frame.
+        let first = packets.iter().filter(|packet| packet.is_shown).map(|packet| i128::from(packet.time)).min();
+        let start = first.filter(|_| edit.is_listed).map_or(start, |first| first.max(start));
+        for packet in &mut packets {
+            let time = i128::from(packet.time) - start;
+            let time = time.checked_mul(factor as i128).and_then(|time| time.checked_add(delay));
+            packet.time = time.and_then(|time| i64::try_from(time).ok()).ok_or_else(out_of_range)?;
+        }
+        let per_second = u64::from(own).checked_mul(factor as u64).ok_or_else(out_of_range)?;
+        Ok(Track::new(config, per_second, packets)?.with_orientation(orientation))
+    }
+}
+
+fn gcd(a: u128, b: u128) -> u128 {
+    if a == 0 { b } else { gcd(b % a, a) }
+}
+
+/// Returns the number of ticks in a second, from a box `mvhd` or `mdhd`.
+fn ticks_per_second(atom: Atom<'_>) -> Result<u32> {
+    let (mut fields, version, _) = atom.full()?;
+    // The times of creation and modification.
+    fields.take(if version == 1 { 16 } else { 8 })?;
+    match fields.u32()? {
+        0 => Err(Error::damaged("the video has 0 ticks in a second")),
+        ticks => Ok(ticks),
+    }
+}
+
+/// Returns the identifier of a track, and its rotation as an EXIF orientation.
+fn header(tkhd: Atom<'_>) -> Result<(u32, u8)> {
+    let (mut fields, version, _) = tkhd.full()?;
+    fields.take(if version == 1 { 16 } else { 8 })?;
+    let track = fields.u32()?;
+    // A reserved field, the duration, and fields for audio and layers.
+    fields.take(if version == 1 { 12 } else { 8 } + 16)?;
+    Ok((track, orientation(fields).unwrap_or(1)))
+}
+
+/// Returns the EXIF orientation that a matrix describes. Returns `None` if it is not a rotation by
+/// quarter turns.
+fn orientation(mut fields: Fields<'_>) -> Option<u8> {
+    let mut number = || fields.i32().ok();
+    let (a, b, _, c, d) = (number()?, number()?, number()?, number()?, number()?);
+    match (a.signum(), b.signum(), c.signum(), d.signum()) {
+        (1, 0, 0, 1) => Some(1),
+        (-1, 0, 0, 1) => Some(2),
+        (-1, 0, 0, -1) => Some(3),
+        (1, 0, 0, -1) => Some(4),
+        (0, 1, 1, 0) => Some(5),
+        (0, 1, -1, 0) => Some(6),
+        (0, -1, -1, 0) => Some(7),
+        (0, -1, 1, 0) => Some(8),
+        _ => None,
+    }
+}
+
+/// Checks that the packets are in the same file.
+fn check_same_file(minf: Atom<'_>) -> Result<()> {
+    let Some(dinf) = minf.child(b"dinf")? else { return Ok(()) };
+    let Some(dref) = dinf.child(b"dref")? else { return Ok(()) };
+    let (mut fields, ..) = dref.full()?;
+    fields.u32()?;
+    for atom in Atoms(fields.rest) {
+        let atom = atom?;
+        // QuickTime's aliases have the same flag.
+        if atom.full()?.2 & 1 == 0 {
+            return Err(Error::unsupported("the packets are in a different file, which the box \"dref\" names"));
+        }
+    }
+    Ok(())
+}
+
+/// Parses the box `elst`.
+fn edit(elst: Atom<'_>) -> Result<Edit> {
+    let (mut fields, version, _) = elst.full()?;
+    let count = fields.u32()?;
+    let wide = version == 1;
+    let mut edit = Edit { is_listed: true, ..Edit::default() };
+    let mut has_media = false;
+    let entries = fields.entries(count, if wide { 20 } else { 12 })?;
+    for entry in entries {
+        let mut fields = Atom { kind: *b"elst", data: entry }.fields();
+        let duration = fields.either(wide)?;
+        let start = match wide {
+            true => fields.u64()? as i64,
+            false => fields.i32()?.into(),
+        };
+        let rate = fields.i32()?;
+        if start == -1 && !has_media {
+            edit.delay = edit.delay.checked_add(duration).ok_or_else(|| Error::damaged("the edit list is too long"))?;
+        } else if has_media || start < 0 || rate != 0x0001_0000 {
+            return Err(Error::unsupported(format!(
+                "the edit list has {count} entries: expected at most one with media, at normal speed; rewrite the file, \
+                 for example with `ffmpeg -i in.mp4 out.mp4`"
+            )));
+        } else {
+            has_media = true;
+            (edit.start, edit.duration) = (start, duration);
+        }
+    }
+    Ok(edit)
+}

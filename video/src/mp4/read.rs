@@ -1,0 +1,96 @@
+//! Finds the boxes with tables in a file.
+
+use super::atoms::name;
+use super::fragments::Fragments;
+use super::movie::Movie;
+use crate::error::{Error, Result, reserve};
+use crate::input::Input;
+use crate::track::Track;
+
+/// Maximum number of packets that are not listed one by one, because all of them have the same
+/// size.
+pub(super) const MAX_UNLISTED: u64 = 1 << 20;
+
+/// Returns whether a file is an MP4 or a QuickTime file, by its first 8 or more bytes.
+pub fn matches(bytes: &[u8]) -> bool {
+    let known: [&[u8; 4]; 8] = [b"ftyp", b"styp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot"];
+    bytes.get(4..8).is_some_and(|found| known.iter().any(|known| **known == *found))
+}
+
+/// Reads the sample table of the first video track.
+///
+/// # Errors
+/// If reading fails, if the file is damaged or has no video track, or if the track uses a feature of
+/// the format that is not supported.
+pub fn read(input: &dyn Input) -> Result<Track> {
+    let len = input.len();
+    let mut found: Option<(Movie, Fragments)> = None;
+    let mut offset = 0;
+    let mut bytes = Vec::new();
+    while offset < len {
+        let Some((kind, start, end)) = header(input, offset, len)? else { break };
+        match &kind {
+            b"moov" if found.is_none() => {
+                load(input, start, end, &mut bytes)?;
+                let movie = Movie::parse(&bytes, len)?;
+                let is_whole = !movie.is_fragmented();
+                found = Some((movie, Fragments::default()));
+                // Only fragmented files have more tables.
+                if is_whole {
+                    break;
+                }
+            }
+            b"moof" => {
+                if let Some((movie, fragments)) = &mut found {
+                    load(input, start, end, &mut bytes)?;
+                    fragments.add(movie, &bytes, offset, len)?;
+                }
+            }
+            _ => {}
+        }
+        offset = end;
+    }
+    let (movie, _) = found.ok_or_else(|| {
+        Error::damaged(format!("the file of {len} bytes has no box \"moov\", without which no packet can be found"))
+    })?;
+    movie.track()
+}
+
+/// Reads the header of the box at `offset`. Returns the kind, and where its content starts and ends.
+/// Returns `None` if fewer than eight bytes are left.
+fn header(input: &dyn Input, offset: u64, len: u64) -> Result<Option<([u8; 4], u64, u64)>> {
+    if len - offset < 8 {
+        return Ok(None);
+    }
+    let mut head = [0; 16];
+    let available = (len - offset).min(16) as usize;
+    input.read_at(offset, &mut head[..available])?;
+    let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let kind = [head[4], head[5], head[6], head[7]];
+    let (head_len, size) = match word(0) {
+        0 => (8, len - offset),
+        1 if available == 16 => (16, u64::from(word(8)) << 32 | u64::from(word(12))),
+        size => (8, u64::from(size)),
+    };
+    if size < head_len {
+        return Err(Error::damaged(format!("box {} at byte {offset} has the size {size}", name(kind))));
+    }
+    // The last box of a truncated file ends with the file.
+    let end = offset.saturating_add(size);
+    if end > len && matches!(&kind, b"moov" | b"moof") {
+        return Err(Error::damaged(format!(
+            "the file ends at byte {len}, but its box {} ends at byte {end}",
+            name(kind)
+        )));
+    }
+    Ok(Some((kind, offset + head_len, end.min(len))))
+}
+
+/// Reads the bytes from `start` to `end`.
+fn load(input: &dyn Input, start: u64, end: u64, to: &mut Vec<u8>) -> Result<()> {
+    to.clear();
+    let len = usize::try_from(end - start).map_err(|_| Error::unsupported("a box has more than 2^32 bytes"))?;
+    reserve(to, len)?;
+    to.resize(len, 0);
+    Ok(input.read_at(start, to)?)
+}

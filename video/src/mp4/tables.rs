@@ -1,0 +1,171 @@
+//! The tables in the box `stbl`: size, position, time and kind of each packet.
+
+use super::atoms::{Atom, Fields, word};
+use super::read::MAX_UNLISTED;
+use crate::error::{Error, Result, reserve};
+use crate::track::Packet;
+
+/// Returns the packets in decoding order. Their times are in ticks of the track, without the edit
+/// list.
+pub(super) fn packets(stbl: Atom<'_>, file_len: u64) -> Result<Vec<Packet>> {
+    let mut packets = sizes(stbl, file_len)?;
+    if packets.is_empty() {
+        // A fragmented file has no chunks here.
+        return Ok(packets);
+    }
+    positions(stbl, &mut packets)?;
+    times(stbl, &mut packets)?;
+    keys(stbl, &mut packets)?;
+    Ok(packets)
+}
+
+fn packet(size: u32) -> Packet {
+    Packet { offset: 0, time: 0, size, is_key: false, is_shown: true }
+}
+
+/// Creates the packets with their sizes.
+fn sizes(stbl: Atom<'_>, file_len: u64) -> Result<Vec<Packet>> {
+    let mut packets = Vec::new();
+    if let Some(stz2) = stbl.child(b"stz2")? {
+        let (mut fields, ..) = stz2.full()?;
+        let bits = fields.u32()? & 0xff;
+        let count = fields.u32()?;
+        let bytes = match bits {
+            4 => fields.entries(count.div_ceil(2), 1)?,
+            8 => fields.entries(count, 1)?,
+            16 => fields.entries(count, 2)?,
+            _ => return Err(Error::damaged(format!("box \"stz2\" has sizes of {bits} bits: expected 4, 8 or 16"))),
+        };
+        reserve(&mut packets, count as usize)?;
+        for entry in bytes {
+            match *entry {
+                [both] if bits == 4 => packets.extend([both >> 4, both & 15].map(|size| packet(size.into()))),
+                [size] => packets.push(packet(size.into())),
+                [high, low] => packets.push(packet(u16::from_be_bytes([high, low]).into())),
+                _ => {}
+            }
+        }
+        packets.truncate(count as usize);
+        return Ok(packets);
+    }
+    let (mut fields, ..) = stbl.need(b"stsz")?.full()?;
+    let (size, count) = (fields.u32()?, fields.u32()?);
+    if size == 0 {
+        let entries = fields.entries(count, 4)?;
+        reserve(&mut packets, count as usize)?;
+        packets.extend(entries.map(|entry| packet(word(entry, 0))));
+    } else {
+        check_unlisted(count.into(), size, file_len)?;
+        reserve(&mut packets, count as usize)?;
+        packets.resize(count as usize, packet(size));
+    }
+    Ok(packets)
+}
+
+/// Checks the number of packets that all have the same size.
+pub(super) fn check_unlisted(count: u64, size: u32, file_len: u64) -> Result<()> {
+    let most = (file_len / u64::from(size.max(1))).min(MAX_UNLISTED);
+    if size == 0 || count > most {
+        return Err(Error::damaged(format!(
+            "the file of {file_len} bytes claims {count} packets of {size} bytes: expected at most {most}"
+        )));
+    }
+    Ok(())
+}
+
+/// Sets the positions of the packets, from the positions of the chunks.
+fn positions(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
+    let (atom, width) = match stbl.child(b"co64")? {
+        Some(co64) => (co64, 8),
+        None => (stbl.need(b"stco")?, 4),
+    };
+    let (mut fields, ..) = atom.full()?;
+    let count = fields.u32()?;
+    let chunks = fields.entries(count, width)?;
+    let mut runs = table(stbl.need(b"stsc")?, 12)?.peekable();
+    let (mut in_chunk, mut next) = (0, 0);
+    for (chunk, entry) in (1_u32..).zip(chunks) {
+        while let Some(run) = runs.next_if(|run| word(run, 0) <= chunk) {
+            if word(run, 8) != 1 {
+                return Err(Error::unsupported(
+                    "the codec changes within the video: rewrite the file, for example with `ffmpeg -i in.mp4 out.mp4`",
+                ));
+            }
+            in_chunk = word(run, 4);
+        }
+        let mut offset = match width {
+            8 => u64::from(word(entry, 0)) << 32 | u64::from(word(entry, 4)),
+            _ => word(entry, 0).into(),
+        };
+        let end = packets.len().min(usize::saturating_add(next, in_chunk as usize));
+        for packet in &mut packets[next..end] {
+            packet.offset = offset;
+            offset = offset
+                .checked_add(packet.size.into())
+                .ok_or_else(|| Error::damaged(format!("chunk {chunk} starts at byte {offset}")))?;
+        }
+        next = end;
+    }
+    if next < packets.len() {
+        return Err(Error::damaged(format!(
+            "the chunks have {next} packets, but the table of sizes has {}",
+            packets.len()
+        )));
+    }
+    Ok(())
+}
+
+/// Sets the presentation times, from the durations and the offsets of the times.
+fn times(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
+    let (mut time, mut next) = (0_i64, 0);
+    for run in table(stbl.need(b"stts")?, 8)? {
+        let end = packets.len().min(usize::saturating_add(next, word(run, 0) as usize));
+        for packet in &mut packets[next..end] {
+            packet.time = time;
+            time = time
+                .checked_add(word(run, 4).into())
+                .ok_or_else(|| Error::damaged("the times of the video are out of range"))?;
+        }
+        next = end;
+    }
+    if next < packets.len() {
+        return Err(Error::damaged(format!(
+            "the table of times has {next} packets, but the table of sizes has {}",
+            packets.len()
+        )));
+    }
+    let Some(ctts) = stbl.child(b"ctts")? else { return Ok(()) };
+    next = 0;
+    for run in table(ctts, 8)? {
+        let end = packets.len().min(usize::saturating_add(next, word(run, 0) as usize));
+        for packet in &mut packets[next..end] {
+            // Version 0 has unsigned numbers, but writers also store negative ones in it.
+            packet.time = packet.time.saturating_add((word(run, 4) as i32).into());
+        }
+        next = end;
+    }
+    Ok(())
+}
+
+/// Sets which packets are key frames. Without a table, all of them are.
+fn keys(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
+    let Some(stss) = stbl.child(b"stss")? else {
+        packets.iter_mut().for_each(|packet| packet.is_key = true);
+        return Ok(());
+    };
+    for entry in table(stss, 4)? {
+        let number = word(entry, 0);
+        let len = packets.len();
+        let packet = (number as usize).checked_sub(1).and_then(|at| packets.get_mut(at));
+        packet.ok_or_else(|| Error::damaged(format!("packet {number} of {len} is listed as a key frame")))?.is_key =
+            true;
+    }
+    Ok(())
+}
+
+/// Returns the entries of a table that starts with their number.
+fn table<'a>(atom: Atom<'a>, size: usize) -> Result<std::slice::ChunksExact<'a, u8>> {
+    let (mut fields, ..): (Fields<'a>, _, _) = atom.full()?;
+    let count = fields.u32()?;
+    fields.entries(count, size)
+}

@@ -1,0 +1,169 @@
+//! [`Track`]: the sample table of a video.
+
+use crate::codec::CodecConfig;
+use crate::error::{Error, Result};
+
+/// An encoded frame, in the order in which a decoder needs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packet {
+    /// Position of the first byte in the file.
+    pub offset: u64,
+    /// Presentation time, in ticks of [`Track::ticks_per_second`]. The time 0 is the start of the
+    /// presentation. Frames with a negative time are decoded, but not shown.
+    pub time: i64,
+    /// Number of bytes.
+    pub size: u32,
+    /// Whether decoding can start here.
+    pub is_key: bool,
+    /// Whether the frame is shown. An edit list may hide frames.
+    pub is_shown: bool,
+}
+
+/// An exact time in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Time {
+    /// Number of ticks.
+    pub ticks: i64,
+    /// Number of ticks in a second.
+    pub per_second: u64,
+}
+
+impl Time {
+    /// Returns the nearest double-precision number of seconds.
+    pub fn seconds(self) -> f64 {
+        self.ticks as f64 / self.per_second as f64
+    }
+}
+
+/// The sample table of a video track: all packets, and the frames that they show.
+///
+/// A frame is an index in presentation order, and a packet an index in decoding order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Track {
+    config: CodecConfig,
+    ticks_per_second: u64,
+    packets: Vec<Packet>,
+    /// The shown packets in presentation order.
+    shown: Vec<u32>,
+    /// EXIF orientation.
+    orientation: u8,
+}
+
+impl Track {
+    /// Creates a table from the packets in decoding order.
+    ///
+    /// # Errors
+    /// If there are more than 2^32 packets, or if two frames have the same presentation time.
+    pub(crate) fn new(config: CodecConfig, ticks_per_second: u64, packets: Vec<Packet>) -> Result<Self> {
+        if u32::try_from(packets.len()).is_err() {
+            return Err(Error::unsupported(format!("the video has {} frames, more than 2^32", packets.len())));
+        }
+        let mut shown = Vec::new();
+        crate::error::reserve(&mut shown, packets.len())?;
+        shown.extend((0..packets.len() as u32).filter(|&packet| packets[packet as usize].is_shown));
+        shown.sort_by_key(|&packet| packets[packet as usize].time);
+        let time = |packet: u32| packets[packet as usize].time;
+        if let Some(at) = shown.windows(2).position(|pair| time(pair[0]) == time(pair[1])) {
+            return Err(Error::damaged(format!("frames {at} and {} have the same presentation time", at + 1)));
+        }
+        Ok(Track { config, ticks_per_second, packets, shown, orientation: 1 })
+    }
+
+    pub(crate) fn with_orientation(mut self, exif: u8) -> Self {
+        self.orientation = exif;
+        self
+    }
+
+    /// Returns the codec and its configuration.
+    pub fn config(&self) -> &CodecConfig {
+        &self.config
+    }
+
+    /// Returns how a frame is rotated or mirrored for display, as an EXIF orientation from 1 to 8.
+    pub fn orientation(&self) -> u8 {
+        self.orientation
+    }
+
+    /// Returns the number of ticks in a second.
+    pub fn ticks_per_second(&self) -> u64 {
+        self.ticks_per_second
+    }
+
+    /// Returns all packets in decoding order.
+    pub fn packets(&self) -> &[Packet] {
+        &self.packets
+    }
+
+    /// Returns the number of frames that are shown.
+    pub fn len(&self) -> usize {
+        self.shown.len()
+    }
+
+    /// Returns whether no frame is shown.
+    pub fn is_empty(&self) -> bool {
+        self.shown.is_empty()
+    }
+
+    /// Returns the index of the packet that contains a frame.
+    ///
+    /// # Panics
+    /// If there is no such frame.
+    pub fn packet_of(&self, frame: usize) -> usize {
+        self.shown[frame] as usize
+    }
+
+    /// Returns the presentation time of a frame.
+    ///
+    /// # Panics
+    /// If there is no such frame.
+    pub fn time(&self, frame: usize) -> Time {
+        Time { ticks: self.packets[self.packet_of(frame)].time, per_second: self.ticks_per_second }
+    }
+
+    /// Returns the frame whose presentation time is nearest to `seconds`, if it differs by less
+    /// than `tolerance`. Of two frames at the same distance, returns the first.
+    pub fn frame_at(&self, seconds: f64, tolerance: f64) -> Option<usize> {
+        let frame = self.nearest(seconds)?;
+        ((self.time(frame).seconds() - seconds).abs() <= tolerance).then_some(frame)
+    }
+
+    /// Returns the frame whose presentation time is nearest to `seconds`. Returns `None` if no
+    /// frame is shown. Of two frames at the same distance, returns the first.
+    pub fn nearest(&self, seconds: f64) -> Option<usize> {
+        let last = self.shown.len().checked_sub(1)?;
+        let distance = |frame: usize| (self.time(frame).seconds() - seconds).abs();
+        let next = self
+            .shown
+            .partition_point(|&packet| {
+                let ticks = self.packets[packet as usize].time;
+                Time { ticks, per_second: self.ticks_per_second }.seconds() < seconds
+            })
+            .min(last);
+        match next.checked_sub(1) {
+            Some(before) if distance(before) <= distance(next) => Some(before),
+            _ => Some(next),
+        }
+    }
+
+    /// Returns the index of the packet with which decoding must start, to decode a frame: the last
+    /// key frame that neither follows the frame in decoding order nor in presentation order.
+    /// Without a key frame, returns the first packet.
+    ///
+    /// # Panics
+    /// If there is no such frame.
+    pub fn start_of(&self, frame: usize) -> usize {
+        let packet = self.packet_of(frame);
+        let time = self.packets[packet].time;
+        let is_start = |packet: &Packet| packet.is_key && packet.time <= time;
+        self.packets[..=packet].iter().rposition(is_start).unwrap_or(0)
+    }
+
+    /// Returns the packets that must be decoded to show a frame, from a key frame to the packet of
+    /// the frame, in decoding order.
+    ///
+    /// # Panics
+    /// If there is no such frame.
+    pub fn needed(&self, frame: usize) -> &[Packet] {
+        &self.packets[self.start_of(frame)..=self.packet_of(frame)]
+    }
+}

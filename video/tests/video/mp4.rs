@@ -1,0 +1,166 @@
+//! The sample tables of MP4 files are equal to what ffprobe reads, and damage is an error.
+
+use crate::support::{Random, bytes, videos};
+use warpfeed_video::{Codec, ErrorKind, Input, Track, open};
+
+/// Position, size, presentation time, and whether it is a key frame and shown.
+type Listed = (u64, u32, i64, bool, bool);
+
+/// Returns the packets that ffprobe lists.
+fn listed(name: &str) -> Vec<Listed> {
+    let text = String::from_utf8(bytes(&format!("{name}.packets"))).unwrap();
+    let parse = |line: &str| {
+        let parts: Vec<&str> = line.split(',').collect();
+        let [time, size, offset, flags] = parts[..4] else { panic!("{line}") };
+        let (is_key, is_shown) = (flags.starts_with('K'), !flags.contains('D'));
+        (offset.parse().unwrap(), size.parse().unwrap(), time.parse().unwrap(), is_key, is_shown)
+    };
+    text.lines().map(parse).collect()
+}
+
+fn found(track: &Track) -> Vec<Listed> {
+    let packets = track.packets().iter();
+    packets.map(|packet| (packet.offset, packet.size, packet.time, packet.is_key, packet.is_shown)).collect()
+}
+
+#[test]
+fn tables_are_equal_to_what_ffprobe_reads() {
+    for name in videos() {
+        let track = open(&bytes(&format!("{name}.mp4"))).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(found(&track), listed(&name), "{name}");
+        let shown = track.packets().iter().filter(|packet| packet.is_shown).count();
+        assert_eq!(track.len(), shown, "{name}");
+    }
+}
+
+#[test]
+fn frames_are_found_by_their_exact_time() {
+    for name in videos() {
+        let track = open(&bytes(&format!("{name}.mp4"))).unwrap();
+        for frame in 0..track.len() {
+            let time = track.time(frame);
+            assert_eq!(track.frame_at(time.seconds(), 0.0), Some(frame), "{name} {frame}");
+            assert_eq!(track.nearest(time.seconds() + 1e-4), Some(frame), "{name} {frame}");
+            assert_eq!(track.frame_at(time.seconds() + 2e-4, 1e-4), None, "{name} {frame}");
+            // What is needed starts with a key frame, and ends with the frame.
+            let needed = track.needed(frame);
+            assert!(needed[0].is_key, "{name} {frame}");
+            assert_eq!(needed.last().unwrap().time, time.ticks);
+            assert!(frame == 0 || track.time(frame - 1).ticks < time.ticks);
+        }
+        assert_eq!(track.frame_at(1e9, 1.0), None);
+        assert_eq!(track.frame_at(f64::NAN, 1.0), None);
+    }
+}
+
+#[test]
+fn a_key_frame_every_second_frame_needs_at_most_two_packets() {
+    let track = open(&bytes("g2.mp4")).unwrap();
+    let needed: Vec<usize> = (0..track.len()).map(|frame| track.needed(frame).len()).collect();
+    assert_eq!(needed, [1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2]);
+    assert_eq!(track.config().codec, Codec::Av1);
+    assert_eq!((track.config().width, track.config().height), (96, 64));
+    assert_eq!(track.config().record[0], 0x81, "a configuration record of AV1 starts with its version");
+}
+
+#[test]
+fn codecs_are_named() {
+    for (name, codec, starts) in [("h264", "H.264", 1), ("hevc", "HEVC", 1), ("vp9", "VP9", 1)] {
+        let track = open(&bytes(&format!("{name}.mp4"))).unwrap();
+        assert_eq!(track.config().codec.to_string(), codec);
+        assert_eq!(track.config().record[0], starts, "{name}");
+    }
+    assert_eq!(Codec::Other(*b"ap\xffn").to_string(), r#""ap\\xffn""#);
+}
+
+#[test]
+fn the_color_of_the_container_is_read() {
+    let color = |name: &str| open(&bytes(name)).unwrap().config().color;
+    assert_eq!(color("bt709.mp4"), Some((1, 1, 1, false)));
+    assert_eq!(color("g2.mp4"), None);
+}
+
+/// A file of a large size that would be read only if a table justified it.
+struct Counted<'a>(&'a [u8], std::cell::Cell<u64>);
+
+impl Input for Counted<'_> {
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, to: &mut [u8]) -> std::io::Result<()> {
+        self.1.set(self.1.get() + to.len() as u64);
+        self.0.read_at(offset, to)
+    }
+}
+
+#[test]
+fn only_the_tables_are_read() {
+    let file = bytes("g2.mp4");
+    let input = Counted(&file, 0.into());
+    open(&input).unwrap();
+    let packets: u64 = listed("g2").iter().map(|packet| u64::from(packet.1)).sum();
+    assert!(input.1.get() < file.len() as u64 - packets + 100, "{} of {}", input.1.get(), file.len());
+}
+
+#[test]
+fn truncated_files_are_errors_or_have_all_packets() {
+    for name in ["g2", "frag", "h264", "vfr"] {
+        let file = bytes(&format!("{name}.mp4"));
+        let whole = open(&file).unwrap();
+        for end in 0..file.len() {
+            match open(&file[..end].to_vec()) {
+                Ok(track) => assert!(whole.packets().starts_with(track.packets()), "{name} {end}"),
+                Err(e) => assert!(!e.to_string().is_empty() && e.kind() != ErrorKind::Memory, "{name} {end}: {e}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn ten_thousand_mutations_neither_panic_nor_allocate_much() {
+    let names = videos();
+    let files: Vec<Vec<u8>> = names.iter().map(|name| bytes(&format!("{name}.mp4"))).collect();
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let (mut opened, mut failed) = (0, 0);
+    for round in 0..10_000 {
+        let mut file = files[round % files.len()].clone();
+        // The tables are at the end of most files.
+        let tables = file.windows(4).rposition(|four| four == b"moov" || four == b"moof").unwrap_or(0);
+        for _ in 0..=random.below(4) {
+            let at = if random.below(4) == 0 {
+                random.below(file.len())
+            } else {
+                tables + random.below(file.len() - tables)
+            };
+            match random.below(4) {
+                0 => file[at] ^= 1 << random.below(8),
+                1 => file[at] = [0, 1, 0x7f, 0x80, 0xff][random.below(5)],
+                2 => file.truncate(at.max(1)),
+                _ => {
+                    let end = file.len().min(at + 4);
+                    file[at..end].fill([0, 0x7f, 0xff][random.below(3)]);
+                }
+            }
+            if file.len() <= tables {
+                break;
+            }
+        }
+        match open(&file) {
+            Ok(track) => {
+                opened += 1;
+                // 2^20 packets without a size of their own, or one for each byte of a table.
+                assert!(track.packets().len() <= 1 << 20, "{}", names[round % names.len()]);
+                for frame in (0..track.len()).take(20) {
+                    assert!(!track.needed(frame).is_empty());
+                }
+            }
+            Err(e) => {
+                failed += 1;
+                assert_ne!(e.kind(), ErrorKind::Memory, "{e}");
+                assert!(e.to_string().len() > 8, "{e}");
+            }
+        }
+    }
+    assert!(opened > 1000 && failed > 1000, "{opened} opened, {failed} failed");
+}
