@@ -72,7 +72,10 @@ impl Writer<'_, '_> {
                         (_, Some(text)) => self.text(text),
                         (Node::Int(int), _) => self.text(&int.to_string()),
                         (key, _) => {
-                            return Err(Error::in_source(format!("pickle: a nested value has {} as a key", key.kind())));
+                            return Err(Error::in_source(format!(
+                                "pickle: a nested value has {} as a key",
+                                key.kind()
+                            )));
                         }
                     }
                     self.to.push(b':');
