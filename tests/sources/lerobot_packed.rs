@@ -238,7 +238,7 @@ fn options_that_a_packed_dataset_cannot_have_are_refused() {
         change(Pack::new(set).frames(true)).to(to).unwrap_err().to_string()
     };
     let set = LeRobot::open(fixture("lerobot/v30")).unwrap();
-    let same = |pack| pack;
+    let same: fn(Pack<'_>) -> Pack<'_> = |pack| pack;
     let e = cause(&set, &|pack| pack.samples([0]), root.path());
     assert!(e.contains("frames(true) packs whole episodes"), "{e}");
     let e = cause(&set, &same, &root.path().join("a.lmdb"));
