@@ -36,9 +36,9 @@
 //! In all formats, an image may have at most 2^28 pixels. [`Codecs::max_pixels`] and
 //! [`Loader::max_pixels`](crate::Loader::max_pixels) change this limit.
 //!
-//! A CMYK or YCCK image is converted like in Pillow's `convert("RGB")`. The values of a CMYK JPEG
-//! are treated as inverted, which is how Adobe's programs write them, even if the file does not
-//! have Adobe's marker. ICC profiles are ignored.
+//! A CMYK or YCCK image is converted like in Pillow's `convert("RGB")`. Adobe's programs invert the
+//! values of a CMYK JPEG, so the values are treated as inverted, even if the file does not have
+//! Adobe's marker. ICC profiles are ignored.
 //!
 //! Pixels are equal to the pixels of Pillow's `convert("RGB")`. Tests check this with the images in
 //! `tests/fixtures/images`. In particular:
@@ -50,9 +50,9 @@
 //!
 //! Pillow does not convert 16-bit values and floats to RGB, so they cannot be compared.
 //!
-//! A TIFF with several pages is rejected, because a sample has one image, and the file does not
-//! tell whether the pages are copies, slices of a volume or unrelated images. Pages that are marked
-//! as thumbnails or masks are ignored.
+//! A TIFF with several pages is rejected, because a sample has one image, and the file does not say
+//! whether the pages are copies, slices of a volume or unrelated images. Pages that are marked as
+//! thumbnails or masks are ignored.
 //!
 //! # Truncated files
 //!

@@ -18,17 +18,17 @@ use crate::formats::fixture;
 use crate::stores::Objects;
 
 /// Names of the fixtures, one for each version of the format.
-const VERSIONS: [&str; 2] = ["v21", "v30"];
+pub(crate) const VERSIONS: [&str; 2] = ["v21", "v30"];
 
 /// Reads the samples that the library returned for a version. Each entry of the list opens the
 /// dataset with different options.
-fn answers(version: &str) -> Vec<Json> {
+pub(crate) fn answers(version: &str) -> Vec<Json> {
     let file = fs::read(fixture("lerobot").join(format!("{version}.json"))).unwrap();
     serde_json::from_slice(&file).unwrap()
 }
 
 /// Returns the options of an entry of the answers.
-fn options(answer: &Json) -> LeRobotOptions {
+pub(crate) fn options(answer: &Json) -> LeRobotOptions {
     let mut options = LeRobotOptions::new();
     for (feature, deltas) in answer["delta_timestamps"].as_object().into_iter().flatten() {
         let seconds: Vec<f64> = deltas.as_array().unwrap().iter().map(|delta| delta.as_f64().unwrap()).collect();
@@ -101,7 +101,7 @@ fn check(sample: &Sample<'_>, item: &Json) {
 
 /// Checks the samples of a source against an entry of the answers. A sample has at most 16 fields,
 /// so they are read in two halves, as a loader does.
-fn check_samples(source: &dyn Source, answer: &Json) {
+pub(crate) fn check_samples(source: &dyn Source, answer: &Json) {
     let items = answer["items"].as_array().unwrap();
     assert_eq!(source.len(), items.len());
     let names: Vec<String> = items[0].as_object().unwrap().keys().cloned().collect();
@@ -301,7 +301,7 @@ fn videos_are_left_out_unless_they_are_asked_for() {
 }
 
 /// Returns a copy of the dataset of a version. A test may change the copy.
-fn writable(version: &str) -> tempfile::TempDir {
+pub(crate) fn writable(version: &str) -> tempfile::TempDir {
     fn copy(from: &Path, to: &Path) {
         fs::create_dir_all(to).unwrap();
         for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {

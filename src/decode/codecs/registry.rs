@@ -104,9 +104,9 @@ impl Codecs {
         self.rebuild()
     }
 
-    /// Sets whether the built-in codecs convert channels with more than 8 bits. Of a 16-bit value,
-    /// the upper byte is used. A float from 0 to 1 becomes a value from 0 to 255. By default, such
-    /// images cannot be decoded.
+    /// Sets whether the built-in codecs convert channels with more than 8 bits. A 16-bit value is
+    /// reduced to its upper byte, and a float from 0 to 1 becomes a value from 0 to 255. By
+    /// default, such images cannot be decoded.
     #[must_use]
     pub fn convert_to_u8(mut self, converts: bool) -> Self {
         self.options.convert_to_u8 = converts;
@@ -166,7 +166,7 @@ impl Codecs {
         }
         if area > self.options.max_pixels {
             return Err(Error::decode(format!(
-                "{name} header claims {width}x{height} = {area} pixels, the limit is {}",
+                "{name} header claims {width}x{height} = {area} pixels, but the limit is {}",
                 self.options.max_pixels
             )));
         }
