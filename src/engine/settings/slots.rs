@@ -165,8 +165,8 @@ impl Settings {
         self.clock().seconds()
     }
 
-    /// Called by each worker when it starts. Lowers its priority, if required, and collects its
-    /// statistics from now on.
+    /// Called by each worker when it starts. Lowers its priority, if required, and starts to
+    /// collect its statistics.
     pub(crate) fn register_worker(&self) {
         if self.low_priority {
             priority::lower();

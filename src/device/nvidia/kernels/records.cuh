@@ -139,7 +139,7 @@ struct Tone {
     u32 kind;
     // BRIGHTNESS: the factor. CONTRAST: the weights of the image and of its mean gray.
     // POSTERIZE: the mask of the bits that are kept. SOLARIZE: the threshold. ADD: the number
-    // that is added, and the level from which on nothing is added.
+    // that is added, and the lowest level to which nothing is added.
     float by[2];
 };
 static_assert(sizeof(Tone) == 12, "Tone");
