@@ -13,7 +13,7 @@ from ._error import ConfigError
 from ._number_lists import integers
 from ._options import Arguments, Path, name_tuple, one_of
 
-__all__ = ["Coco", "Concat", "LeRobot", "PackedTokens", "TableOptions", "Tokens", "Voc", "Yolo", "Zip"]
+__all__ = ["Coco", "Concat", "Episode", "LeRobot", "PackedTokens", "TableOptions", "Tokens", "Voc", "Yolo", "Zip"]
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,18 @@ class Voc(Arguments):
 
     def _describe_source(self) -> dict[str, Any]:
         return {"kind": "voc", "path": os.fspath(self.path), "from_zero": self.from_zero}
+
+
+@dataclass(frozen=True)
+class Episode:
+    """An episode of a :class:`LeRobot` dataset, as :meth:`LeRobot.episode_table` lists it."""
+
+    index: int
+    """Index of the episode in the dataset."""
+    samples: range
+    """Indices of its samples, one for each frame."""
+    tasks: tuple[str, ...]
+    """Texts of its tasks, in the order of their first frames."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +161,23 @@ class LeRobot(Arguments):
             "delta_indices": list((self.delta_indices or {}).items()),
             "tolerance_s": float(self.tolerance_s),
         }
+
+    def episode_table(self) -> list[Episode]:
+        """Lists the chosen episodes, in the order of their samples. Reads the task of every frame.
+
+        A list of samples is a value for the arguments ``subset``, ``weights`` and ``sampler`` of
+        :class:`Loader`::
+
+            episodes = data.episode_table()
+            # Every tenth frame of the episodes with a task about a cup:
+            subset = [i for e in episodes if "cup" in e.tasks[0] for i in e.samples[::10]]
+
+        Raises:
+            ConfigError: if the dataset has no tasks.
+        """
+        description = {**self._describe_source(), "delta_timestamps": [], "delta_indices": []}
+        found = _warpfeed.lerobot_episodes(description)
+        return [Episode(index, range(start, end), tuple(tasks)) for index, start, end, tasks in found]
 
     def stats(self) -> dict[str, dict[str, Any]]:
         """Reads the statistics of all features, including videos, for normalization.

@@ -34,6 +34,8 @@ mod hdf5;
 mod joined;
 #[cfg(feature = "parquet")]
 mod lerobot;
+#[cfg(feature = "parquet")]
+mod lerobot_packed;
 mod litdata;
 mod lmdb_interop;
 mod lmdb_readers;

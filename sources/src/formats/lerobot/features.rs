@@ -22,6 +22,7 @@ const MAX_NUMBERS: usize = 1 << 28;
 #[derive(Debug, Clone)]
 pub(super) struct Feature {
     pub(super) kind: Kind,
+    pub(super) name: String,
     /// Index of the column in the data files.
     pub(super) place: usize,
     /// The frames to stack, relative to the frame of the sample, if the options set them.
@@ -32,6 +33,14 @@ pub(super) struct Feature {
     pub(super) pad: String,
     /// Whether samples contain `field`, and whether they contain `pad`.
     pub(super) has: (bool, bool),
+}
+
+impl Feature {
+    /// Returns the column with the numbers of the feature. It is the index of the task for the
+    /// feature [`TASK`].
+    pub(super) fn number_column(&self) -> &str {
+        if self.kind == Kind::Task { TASK_INDEX } else { &self.name }
+    }
 }
 
 /// What a feature contains.
@@ -51,6 +60,12 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    /// Returns whether the value is the content of a file, which the shards of a packed dataset
+    /// contain. All other values are numbers.
+    pub(super) fn is_encoded(&self) -> bool {
+        matches!(self, Kind::Image | Kind::Text)
+    }
+
     /// Returns what a feature contains, or the reason why it cannot be read.
     fn of(name: &str, FeatureInfo { dtype, shape }: &FeatureInfo) -> std::result::Result<Self, String> {
         let element = match &**dtype {
@@ -114,6 +129,11 @@ impl Chosen {
             let path = rows.files().next().map(|(path, _)| path.to_owned()).unwrap_or_default();
             Error::in_source(format!("no column {column:?}, although meta/info.json lists this feature")).at_path(path)
         })?;
+        Ok(self.at(place))
+    }
+
+    /// Returns the feature. `place` is the index of its column, if it has one.
+    pub(super) fn at(self, place: usize) -> Feature {
         let Chosen { name, kind, deltas } = self;
         let field = match kind {
             // The field of an image has no extension, because the encoding is known only when the
@@ -123,7 +143,7 @@ impl Chosen {
             Kind::Numbers { .. } => format!("{name}.npy"),
         };
         let has = (true, deltas.is_some());
-        Ok(Feature { kind, place, deltas, field, pad: format!("{name}_is_pad.npy"), has })
+        Feature { kind, place, deltas, field, pad: format!("{name}_is_pad.npy"), has, name }
     }
 }
 
