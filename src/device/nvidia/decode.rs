@@ -253,7 +253,7 @@ impl Decode {
     pub fn load(context: &Context, (height, width): (usize, usize)) -> Result<Self> {
         if height * width == 0 || height * width > 1 << 30 {
             return Err(Error::config(format!(
-                "image size {width}x{height}: the device decodes into 1 to 2^30 pixels"
+                "the device cannot decode into images of {width}x{height}: expected 1 to 2^30 pixels"
             )));
         }
         let load = |name: &str| Kernel::load(context, name.into());
