@@ -119,7 +119,7 @@ impl Weighted {
         if draw < self.known_from {
             resume_unwind(Box::new(Error::config(format!(
                 "the weights of epoch {epoch} are no longer known: after set_weights, only the weights of the epoch in \
-                 progress and of later epochs are; open the loader again with the weights of this epoch"
+                 progress and of later epochs are known; open the loader again with the weights of this epoch"
             ))));
         }
         let table = self.tables.partition_point(|table| table.from <= draw) - 1;
