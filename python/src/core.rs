@@ -50,9 +50,8 @@ impl State {
     }
 }
 
-/// The epoch of the next iterator. It has a lock of its own, under which no Python code runs, so
-/// that signal handlers and the user's sampler function can change it while an iterator begins an
-/// epoch.
+/// The epoch of the next iterator. It has a separate lock, under which no Python code runs, so that
+/// signal handlers and the user's sampler function can change it while an iterator begins an epoch.
 #[derive(Clone, Copy)]
 struct NextEpoch {
     epoch: u64,

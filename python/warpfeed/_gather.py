@@ -15,7 +15,7 @@ from ._report import Report, Stats
 _ALIKE = 0.05
 #: Stages with their own key in the statistics. The computed fields are added by their names.
 _STAGES = ("wait", "step", "read", "ahead", "decode", "transform", "write", "copy", "convert", "device_decode", "stall")
-#: Stages of the training loop, whose times do not tell why a loader is slow.
+#: Stages of the training loop. Their times do not explain why a loader is slow.
 _OF_THE_LOOP = ("wait", "step", "stall")
 
 
@@ -63,7 +63,7 @@ def _all_gather(mine: Any) -> list[Any]:
 
 
 def _compared(ranks: list[dict[str, Any]]) -> Report:
-    # Entries carry their rank, because a program may gather over a part of the ranks.
+    # Entries carry their rank, because a program may gather only some of the ranks.
     known = {rank["rank"] for rank in ranks}
     if None in known or len(known) < len(ranks):
         for index, rank in enumerate(ranks):

@@ -103,8 +103,8 @@ class LeRobot(Arguments):
 
     The fields of a sample have the names of the features: numbers and ``bool`` for
     :class:`NdArray`, images for :class:`Image`, and strings and ``task``, the text of the frame's
-    task, for :class:`Text`. Videos are not decoded: features of this type are left out, and asking
-    for one raises an error.
+    task, for :class:`Text`. A video is read like images. Only AV1 is decoded: a video that cannot be
+    read is left out, and asking for it raises an error.
 
     With deltas, a feature of T frames has the shape (T, ...), and the field ``<feature>_is_pad``,
     u8 of shape (T,), is 1 for frames outside the episode. These repeat the first or the last frame
@@ -115,14 +115,14 @@ class LeRobot(Arguments):
         episodes: indices of the episodes to read; all by default. Samples are always in the order
             of the dataset.
         split: name of a split in ``meta/info.json``, such as ``"train"``.
-        features: names of the features that samples contain; all except videos by default. A sample
+        features: names of the features that samples contain; all by default. A sample
             has at most 16 fields. A loader reads only the fields that it needs.
         delta_timestamps: for each feature, the times of the frames to stack, in seconds relative to
             the frame of the sample, as in the library ``lerobot``.
         delta_indices: like ``delta_timestamps``, but in frames.
         tolerance_s: maximum difference between a time and a multiple of the duration of a frame,
             in seconds. It also applies to the timestamps in the dataset, for each step from frame
-            to frame.
+            to frame, and to the presentation times of videos.
     """
 
     path: Path

@@ -238,12 +238,13 @@ fn options_that_a_packed_dataset_cannot_have_are_refused() {
         change(Pack::new(set).frames(true)).to(to).unwrap_err().to_string()
     };
     let set = LeRobot::open(fixture("lerobot/v30")).unwrap();
+    let same: fn(Pack<'_>) -> Pack<'_> = |pack| pack;
     let e = cause(&set, &|pack| pack.samples([0]), root.path());
     assert!(e.contains("frames(true) packs whole episodes"), "{e}");
-    let e = cause(&set, &|pack| pack, &root.path().join("a.lmdb"));
+    let e = cause(&set, &same, &root.path().join("a.lmdb"));
     assert!(e.contains("frames are packed to tar files"), "{e}");
     let deltas = with(&fixture("lerobot/v30"), &LeRobotOptions::new().delta_indices("action", [0])).unwrap();
-    let e = cause(&deltas, &|pack| pack, root.path());
+    let e = cause(&deltas, &same, root.path());
     assert!(e.contains("feature \"action\" has deltas"), "{e}");
     let e = Pack::new(&*open("datasets/mini").unwrap()).frames(true).to(root.path()).unwrap_err().to_string();
     assert!(e.contains("requires a LeRobot dataset, but this is a dataset of the kind \"folder\""), "{e}");

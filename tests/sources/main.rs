@@ -36,6 +36,8 @@ mod joined;
 mod lerobot;
 #[cfg(feature = "parquet")]
 mod lerobot_packed;
+#[cfg(all(feature = "parquet", feature = "video"))]
+mod lerobot_video;
 mod litdata;
 mod lmdb_interop;
 mod lmdb_readers;

@@ -238,7 +238,7 @@ fn complete(dir: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     }
     let result = write(&beside).and_then(|()| {
         // On Unix, a rename replaces an empty folder. On other systems, the folder must be removed
-        // before.
+        // first.
         let _ = fs::remove_dir(dir);
         fs::rename(&beside, dir).map_err(|e| Error::io(dir, &e))
     });

@@ -13,7 +13,7 @@ use warpfeed::source::{CancelToken, Memory, Options, OwnedSample};
 use warpfeed::{Augment, Loader};
 
 /// Maximum time for closing a loader. It is shorter than the 30 seconds after which a request fails
-/// by itself, and much longer than a busy machine needs.
+/// without being closed, and much longer than a busy machine needs.
 const MOMENT: Duration = Duration::from_secs(20);
 
 /// Returns a BMP of 8 by 8 pixels.

@@ -8,9 +8,10 @@
 //! 5. `stats`: the statistics of each feature.
 //! 6. `features`: the features that the options choose, and the frames that each feature needs.
 //! 7. `frames`: the frames of the chosen episodes, as samples and as rows of Parquet files.
-//! 8. `content`: builds a sample from the contents of its fields. `read` reads them from Parquet
+//! 8. `video`: the video files of a feature, with the feature `video`.
+//! 9. `content`: builds a sample from the contents of its fields. `read` reads them from Parquet
 //!    files, and `packed` from packed datasets, with `numbers` for the numbers.
-//! 9. `set`: [`LeRobot`], the source. `divide` divides it for packing.
+//! 10. `set`: [`LeRobot`], the source. `divide` divides it for packing.
 //!
 //! The format is described at <https://huggingface.co/docs/lerobot/lerobot-dataset-v3>. `row`
 //! contains the format's entry in `DATA_FORMATS`.
@@ -44,6 +45,8 @@ mod set;
 mod stats;
 #[cfg(feature = "parquet")]
 mod text;
+#[cfg(all(feature = "parquet", feature = "video"))]
+mod video;
 
 #[cfg(feature = "parquet")]
 pub use options::LeRobotOptions;

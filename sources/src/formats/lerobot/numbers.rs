@@ -8,9 +8,9 @@ use crate::storage::{OpenFile, Storage};
 use crate::values::elements::Dtype;
 use crate::values::npy::Npy;
 
-/// Maximum size of a header in bytes.
+/// Maximum size of a header, in bytes.
 const MAX_HEADER: u64 = 4096;
-/// Maximum size of a file in a store in bytes. The file is kept in memory.
+/// Maximum size of a file in a store, in bytes. The file is kept in memory.
 const MAX_IN_MEMORY: u64 = 4 << 30;
 
 /// The numbers of a feature in all frames: an array with one row for each frame. A local file is

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::content::{Content, Fields, field_names, key, time_error};
 use super::episodes::Episodes;
-use super::features::{Feature, Kind};
+use super::features::{Feature, Kind, TIMESTAMP};
 use super::frames::{Frame, FrameIndex};
 use super::info::Info;
 use super::numbers::NumberFile;
@@ -37,8 +37,6 @@ use crate::storage::DatasetLocation;
 pub(super) const PACKED: &str = "meta/packed.json";
 /// Version of the layout.
 const VERSION: u64 = 1;
-/// Name of the column with the time of a frame in seconds.
-const TIMESTAMP: &str = "timestamp";
 
 /// The content of `meta/packed.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -117,7 +117,8 @@ impl Rows {
         Error::in_source(format!("column {name:?} {cause}")).at_path(self.path(row))
     }
 
-    /// Returns a prefetcher for the samples in `order`. `rows` tells which rows a sample needs.
+    /// Returns a prefetcher for the samples in `order`. `rows` maps each sample to the rows that it
+    /// needs.
     pub(crate) fn follow(&self, order: &Lookahead, rows: &Arc<dyn SampleRows>) -> Box<dyn Prefetcher> {
         self.0.follow_rows(order, rows)
     }

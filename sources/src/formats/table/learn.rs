@@ -9,7 +9,7 @@ use crate::model::Classes;
 use crate::values::record::{Labels, Learner, whole};
 
 impl Table {
-    /// Determines the labels of all rows. `chosen` tells whether the user chose the label column.
+    /// Determines the labels of all rows. `chosen` is true if the user chose the label column.
     pub(super) fn learn(
         &mut self,
         classes: Option<&Classes>,
@@ -111,8 +111,8 @@ impl Table {
         .at_line(&self.file, self.line(one.0))
     }
 
-    /// Returns the error for a label column with values that cannot be labels. `listed` tells
-    /// whether they are lists.
+    /// Returns the error for a label column with values that cannot be labels. `listed` is true if
+    /// they are lists.
     fn no_labels(&self, column: usize, listed: bool) -> Error {
         let mut cells = Cells::default();
         let mut of_row = |row: usize| {
