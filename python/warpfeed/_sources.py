@@ -168,6 +168,7 @@ class LeRobot(Arguments):
         A list of samples is a value for the arguments ``subset``, ``weights`` and ``sampler`` of
         :class:`Loader`::
 
+            data = warpfeed.LeRobot("arm")
             episodes = data.episode_table()
             # Every tenth frame of the episodes with a task about a cup:
             subset = [i for e in episodes if "cup" in e.tasks[0] for i in e.samples[::10]]

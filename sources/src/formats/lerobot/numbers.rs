@@ -52,10 +52,16 @@ impl NumberFile {
         };
         let row_bytes = shape.iter().try_fold(element.size(), |bytes, &side| bytes.checked_mul(side));
         let whole = row_bytes.and_then(|bytes| bytes.checked_mul(found)).map(|bytes| npy.start as u64 + bytes as u64);
-        if found != rows || whole != Some(file.len()) {
+        if found != rows {
             return Err(Error::in_source(format!(
-                "the file has {} bytes and claims {found} rows, but the dataset has {rows} frames; pack the dataset again",
-                file.len()
+                "the file has {found} rows, but the dataset has {rows} frames; pack the dataset again"
+            )));
+        }
+        if whole != Some(file.len()) {
+            return Err(Error::in_source(format!(
+                "the file has {} bytes, which do not match its header: {}; pack the dataset again",
+                file.len(),
+                npy.shown()
             )));
         }
         let (start, shape) = (npy.start as u64, shape.to_vec());
