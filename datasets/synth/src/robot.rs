@@ -1,9 +1,9 @@
 //! Generates episodes of a drawn robot arm in LeRobot format, version 2.1, with images in Parquet
 //! files.
 //!
-//! A hand moves over a table on which a red and a blue disk lie. The task says which disk it
-//! reaches. In each frame, the action is a step from the hand toward this disk, so that a policy can
-//! be learned from the image, the state and the task.
+//! A hand moves over a table on which a red and a blue disk lie. The task says which disk the hand
+//! must reach. In each frame, the action is a step from the hand toward this disk, so that a policy
+//! can be learned from the image, the state and the task.
 
 use std::collections::BTreeMap;
 use std::fs;

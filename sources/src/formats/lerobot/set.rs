@@ -292,7 +292,7 @@ impl Source for LeRobot {
 
     /// Returns the cameras.
     fn images(&self) -> Vec<String> {
-        let cameras = self.features().iter().filter(|feature| feature.has.0 && feature.kind == Kind::Image);
+        let cameras = self.features().iter().filter(|feature| feature.has.0 && feature.kind.is_camera());
         cameras.map(|feature| feature.field.clone()).collect()
     }
 
