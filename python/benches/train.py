@@ -254,7 +254,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=480, help="total time")
     parser.add_argument("--window", type=float, help="seconds per measurement; derived from --seconds by default")
-    parser.add_argument("--warmup", type=float, help="seconds before it; derived from the window by default")
+    parser.add_argument("--warmup", type=float, help="seconds of warm-up before the window; derived from the window by default")
     parser.add_argument("--json")
     args = parser.parse_args()
     if not torch.cuda.is_available():

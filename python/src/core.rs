@@ -207,7 +207,7 @@ fn closed() -> Error {
 }
 
 fn superseded<T>() -> warpfeed::Result<T> {
-    Err(Error::config("a newer iterator of this loader has begun an epoch; a loader is in one epoch at a time"))
+    Err(Error::config("a newer iterator of this loader has begun an epoch; a loader runs one epoch at a time"))
 }
 
 #[pymethods]

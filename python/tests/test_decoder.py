@@ -190,8 +190,8 @@ def test_5000_live_results_stay_within_the_memory_plan() -> None:
         decoder = Decoder(max_batch=1, augment=Augment.resize(64, 64), output="numpy", max_queued=COUNT, num_workers=2)
         plan = decoder.memory_plan()
         async def serve():
-            asked = [decoder.submit([bmp(8, 8, (n % 256, n // 256, 7))]) for n in range(COUNT)]
-            return await asyncio.gather(*asked)
+            responses = [decoder.submit([bmp(8, 8, (n % 256, n // 256, 7))]) for n in range(COUNT)]
+            return await asyncio.gather(*responses)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
         held = asyncio.run(serve())
         grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10) - before

@@ -433,7 +433,7 @@ def entry(rank: int | None, waited: float, limit: str = "read", read: float = 1.
     return {"rank": rank, "waited": waited, "limit": limit, "verdict": f"of {limit}", "stages": stages}
 
 
-def test_gather_names_ranks_and_says_if_they_are_alike() -> None:
+def test_gather_names_ranks_and_reports_similar_waits() -> None:
     from warpfeed._gather import _compared
 
     # Entries in the order of a subgroup have the ranks of the whole run.
@@ -447,7 +447,7 @@ def test_gather_names_ranks_and_says_if_they_are_alike() -> None:
     # Without known ranks, the position in the list is the rank.
     assert _compared([entry(None, 0.1), entry(None, 0.5)])["slowest"] == 1
     assert _compared([entry(0, 0.1), entry(0, 0.5)])["slowest"] == 1
-    assert str(_compared([entry(0, 0.52), entry(1, 0.5)])).startswith("all 2 ranks wait alike: rank 0 waits most")
+    assert str(_compared([entry(0, 0.52), entry(1, 0.5)])).startswith("all 2 ranks wait about equally: rank 0 waits most")
     idle = _compared([entry(0, 0.01, "step"), entry(1, 0.02, "step")])
     assert str(idle).startswith("no rank is limited by its loader: rank 1 waits most, 2 % of the time")
     missing = _compared([entry(0, 0.1), {**entry(1, 0.5), "stages": {"field mask": 3.0}}])

@@ -32,7 +32,7 @@ fn psnr(one: &[u8], two: &[u8]) -> f64 {
 }
 
 /// Two samples with a main image, two cameras, a clip and a mask.
-fn set() -> Memory {
+fn dataset() -> Memory {
     let sample = |i: u32| {
         OwnedSample::new(i.to_string())
             .field("png", png(10 * i + 1))
@@ -55,7 +55,7 @@ fn named_image_fields_are_encoded_and_other_fields_are_not() {
     let root = tempfile::tempdir().unwrap();
     for target in ["a.tar", "a.lmdb"] {
         let path = root.path().join(target);
-        let pack = Pack::new(&set())
+        let pack = Pack::new(&dataset())
             .images(["left", "right", "clip"])
             .recode(Recode::Quality { quality: 90, max_side: None })
             .to(&path);
@@ -97,7 +97,7 @@ fn named_image_fields_are_encoded_and_other_fields_are_not() {
 fn fields_that_are_not_named_stay_unchanged() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("a.tar");
-    let report = Pack::new(&set()).recode(Recode::Quality { quality: 90, max_side: None }).to(&path).unwrap();
+    let report = Pack::new(&dataset()).recode(Recode::Quality { quality: 90, max_side: None }).to(&path).unwrap();
     assert_eq!(report.encoded, 2);
     let packed = open(&path).unwrap();
     let mut scratch = Vec::new();

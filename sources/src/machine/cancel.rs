@@ -72,7 +72,7 @@ impl CancelToken {
 
 impl std::fmt::Debug for CancelToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Stop").field("is_set", &self.is_set()).finish_non_exhaustive()
+        f.debug_struct("CancelToken").field("is_set", &self.is_set()).finish_non_exhaustive()
     }
 }
 

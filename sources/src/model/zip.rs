@@ -106,8 +106,14 @@ impl Zip {
         let parts = self.parts.len();
         match self.parts.get_mut(part) {
             Some(part) if !prefix.is_empty() => part.prefix = format!("{prefix}."),
-            Some(_) => return Err(Error::config("zip: an empty prefix; leave it out to keep the names of the fields")),
-            None => return Err(Error::config(format!("zip: dataset {part} of {parts} datasets; the first is 0"))),
+            Some(_) => {
+                return Err(Error::config("zip: the prefix is empty; to keep the field names, do not call named"));
+            }
+            None => {
+                return Err(Error::config(format!(
+                    "zip: there is no dataset {part}; the {parts} datasets are numbered from 0"
+                )));
+            }
         }
         Ok(self)
     }

@@ -30,7 +30,7 @@ impl Rows {
         let mut used = Vec::new();
         for (place, field) in set.fields.iter().enumerate().filter(|(_, field)| uses(&field.name)) {
             if let Form::Unsupported(what) = field.form {
-                let cause = format!("column {:?} holds {what}, which are not read", field.name);
+                let cause = format!("column {:?} holds {what}, which are not supported", field.name);
                 return Err(Error::in_source(cause).at_path(files.first().map_or(path, |file| file)));
             }
             used.push(place);

@@ -46,8 +46,8 @@ impl Table {
             if classes.is_none() {
                 self.warn_mixed(column, &learner);
             }
-            if let Some(pair) = learner.alike(again) {
-                return Err(self.are_alike(column, pair));
+            if let Some(pair) = learner.equal_integers(again) {
+                return Err(self.equal_integers_error(column, pair));
             }
         }
         let (labels, unknown) = if listed { (None, None) } else { learner.labels(classes, again) };
@@ -99,7 +99,7 @@ impl Table {
     }
 
     /// Returns the error for two labels that are written differently but denote the same integer.
-    fn are_alike(&self, column: usize, [one, other]: [(usize, String); 2]) -> Error {
+    fn equal_integers_error(&self, column: usize, [one, other]: [(usize, String); 2]) -> Error {
         Error::config(format!(
             "column {:?}: {:?} and {:?} in line {} denote the same integer: write each class with the same digits \
              everywhere, or write distinct classes as text, such as \"c007\"",
