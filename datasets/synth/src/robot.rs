@@ -264,7 +264,9 @@ fn schema() -> parquet::errors::Result<TypePtr> {
         let list = group("list", Repetition::REPEATED, vec![element], ConvertedType::NONE)?;
         group(name, optional, vec![list], ConvertedType::LIST)
     };
-    let image = vec![leaf("bytes", Physical::BYTE_ARRAY)?, leaf("path", Physical::BYTE_ARRAY)?];
+    let path = Type::primitive_type_builder("path", Physical::BYTE_ARRAY).with_repetition(optional);
+    let path = path.with_converted_type(ConvertedType::UTF8).build()?;
+    let image = vec![leaf("bytes", Physical::BYTE_ARRAY)?, Arc::new(path)];
     let mut fields = vec![group(CAMERA, optional, image, ConvertedType::NONE)?];
     fields.extend([list("observation.state")?, list("action")?, leaf("timestamp", Physical::FLOAT)?]);
     for name in ["frame_index", "episode_index", "index", "task_index"] {
