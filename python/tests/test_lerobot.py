@@ -226,6 +226,6 @@ def test_cameras_that_are_videos_have_the_frames_of_the_librarys_dataset_class(d
         assert found.shape == expected.shape
         assert np.abs(found - expected).max() <= 3, index
     assert batch["action"][:, 0].tolist() == [0] * 5 + [1] * 3 + [2] * 7
-    # Another order and another number of workers.
+    # A different number of workers delivers the same frames.
     [other] = Loader(data, fields=fields, num_workers=1, **options)
     assert np.array_equal(batch["front"], other["front"])

@@ -231,9 +231,9 @@ fn videos_that_cannot_be_read_are_left_out_unless_they_are_asked_for() {
     let named = LeRobotOptions::new().features([FRONT]);
     for (replace, wanted) in [(true, "H.264, but only AV1 is decoded"), (false, "episode_000000.mp4")] {
         if replace {
-            drop(fs::copy(&h264, &first).unwrap())
+            fs::copy(&h264, &first).unwrap();
         } else {
-            fs::remove_file(&first).unwrap()
+            fs::remove_file(&first).unwrap();
         }
         let set = LeRobot::open(folder.path()).unwrap();
         let fields = set.fields().unwrap();
