@@ -348,7 +348,7 @@ def test_an_image_that_is_too_large_is_an_error() -> None:
     decoder = Decoder(max_sample_bytes=1000, **SMALL)
     decoded = decoder.decode([small(1)[0], bytes(1001), bytearray(5000)])
     assert set(decoded.errors) == {1, 2}
-    assert str(decoded.errors[1]) == "sample 1: source: the image has 1001 bytes, max_sample_bytes is 1000"
+    assert str(decoded.errors[1]) == "sample 1: source: the image has 1001 bytes, but max_sample_bytes is 1000"
 
 
 @needs("fork", hasattr(os, "fork"))

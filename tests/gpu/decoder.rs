@@ -436,7 +436,7 @@ fn an_oversized_image_is_released_at_once_and_fails_alone() {
         let batch = answer.wait().unwrap();
         assert!(batch.valid().eq([true, false, true]));
         let error = batch.error(1).unwrap().to_string();
-        assert_eq!(error, "sample 1: source: the image has 100001 bytes, max_sample_bytes is 100000");
+        assert_eq!(error, "sample 1: source: the image has 100001 bytes, but max_sample_bytes is 100000");
     }
     everywhere!(check);
 }

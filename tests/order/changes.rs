@@ -312,7 +312,7 @@ fn changes_that_cannot_work_are_refused() {
     refused(batches.set_mixture(&[1.0], 0), "1 proportions for 2 sources");
     refused(batches.set_mixture(&[1.0, f64::NAN], 0), "proportion 1 is NaN");
     refused(batches.set_mixture(&[0.0, 0.0], 0), "all 2 proportions are 0");
-    refused(batches.set_mixture(&[1.0, 0.01], 0), "proportion 1, 0.01, is less than one draw in 20");
+    refused(batches.set_mixture(&[1.0, 0.01], 0), "proportion 1 is 0.01, which is less than one draw in 20");
     refused(batches.set_mixture(&[1.0, 1.0], u64::MAX), "the maximum is 16777216");
     assert_eq!(batches.checkpoint(), before);
     let batches = weighted(&OLD).subset(0..30).host().unwrap();

@@ -19,7 +19,7 @@ use super::text::Home;
 use crate::error::{Error, Result, append, push};
 use crate::storage::OpenFile;
 
-/// Maximum number of packets in the tables of a feature that stay in memory. A packet takes 44 bytes.
+/// Maximum number of packets in the tables of a feature that stay in memory. A packet takes 28 bytes.
 /// The tables of the files in use may exceed the maximum.
 const MAX_PACKETS: usize = 1 << 20;
 
