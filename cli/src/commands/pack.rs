@@ -305,8 +305,7 @@ fn print_summary(to: &Path, report: &Report, set: bool) -> Outcome {
     if let Some(Psnr { mean, lowest, lowest_key, .. }) = &report.psnr {
         writeln!(
             std::io::stdout(),
-            "psnr of all {} re-encoded images: {mean:.2} dB on average, {lowest:.2} dB at worst ({lowest_key})",
-            report.encoded
+            "psnr of re-encoded images: {mean:.2} dB on average, {lowest:.2} dB at worst ({lowest_key})"
         )?;
     }
     if let Some(pattern) = pattern {
