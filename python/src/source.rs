@@ -174,13 +174,12 @@ pub(crate) fn lerobot_stats(py: Python<'_>, description: &Bound<'_, PyDict>) -> 
     })
 }
 
-/// Returns the index, the first sample, the end of the samples, and the tasks of each episode of the
-/// dataset that a `warpfeed.LeRobot` describes.
+/// An episode: its index, its first sample, the end of its samples, and its tasks.
+type EpisodeRow = (u64, usize, usize, Vec<String>);
+
+/// Returns the episodes of the dataset that a `warpfeed.LeRobot` describes.
 #[pyfunction]
-pub(crate) fn lerobot_episodes(
-    py: Python<'_>,
-    description: &Bound<'_, PyDict>,
-) -> PyResult<Vec<(u64, usize, usize, Vec<String>)>> {
+pub(crate) fn lerobot_episodes(py: Python<'_>, description: &Bound<'_, PyDict>) -> PyResult<Vec<EpisodeRow>> {
     let path = description.get_item("path")?.ok_or_else(|| PyTypeError::new_err("the description has no path"))?;
     let (path, options) = (path.extract::<PathBuf>()?, lerobot_options(description)?);
     run_on_thread(py, move |_| {
