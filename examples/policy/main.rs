@@ -72,7 +72,6 @@ fn run() -> Result<()> {
         let loss = losses.iter().sum::<f64>() / losses.len() as f64;
         println!("epoch {epoch}: loss {loss:.3}, error on held-out episodes {last:.3}");
     }
-    // This comparison is false for NaN, so NaN fails as well.
     if last.is_nan() || last >= ERROR {
         return Err(format!("the error went from {first:.3} to {last:.3}, expected less than {ERROR}").into());
     }
