@@ -2,7 +2,7 @@
 //! episodes first.
 //!
 //! ```text
-//! cargo run --release --example policy [-- EPOCHS]
+//! cargo run --release -p warpfeed-examples --features robots --example policy [-- EPOCHS]
 //! ```
 //!
 //! The first run generates a LeRobot dataset in `datasets/generated`. A hand moves to a red or a

@@ -14,6 +14,7 @@
 mod annotated;
 mod figure;
 mod ink;
+#[cfg(feature = "robot")]
 mod robot;
 mod scene;
 
@@ -23,6 +24,7 @@ use std::path::{Path, PathBuf};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use rayon::prelude::*;
 
+#[cfg(feature = "robot")]
 pub use self::robot::Robot;
 
 use self::figure::Figure;
