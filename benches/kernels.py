@@ -44,7 +44,7 @@ def dynamic():
     lines = (ROOT / "src/device/nvidia/decode.rs").read_text(encoding="utf-8")
     columns = (ROOT / "src/batch/records/decode.rs").read_text(encoding="utf-8")
     usual = int(re.search(r"const LINES_BYTES: usize = (\d+) << 10;", lines)[1]) << 10
-    most, shift = map(int, re.search(r"const MOST_COLUMNS: u32 = (\d+) << (\d+);", columns).groups())
+    most, shift = map(int, re.search(r"const MAX_COLUMNS: u32 = (\d+) << (\d+);", columns).groups())
     widest = 4 * ((most << shift) + 6)
     return usual + 16, widest + 16
 

@@ -33,7 +33,7 @@ const OPTIONS: [&str; 17] = [
 ];
 
 /// Texts to replace, each with its replacement. If a text contains a second text, it comes first.
-const NAMES: [(&str, &str); 53] = [
+const NAMES: [(&str, &str); 54] = [
     ("call Checkpoint::any_augment", "remove \"augment\" from the state"),
     ("add .field(\"image\", Image::new())", "add fields={\"image\": Image()}"),
     ("use .host() for", "use device=\"cpu\" for"),
@@ -59,13 +59,14 @@ const NAMES: [(&str, &str); 53] = [
     ("; use `Lmdb::with_layout` for other layouts", ""),
     ("call Lmdb::rgb or Lmdb::bgr", "write encoded images, as convert_imageset --encoded does"),
     (". For an order within each source, use sampler::Mixture::of", ""),
-    (", make the stream with warpfeed::cuda::stream, or give the batch back with release_on", ""),
+    (", create the stream with warpfeed::cuda::stream, or return the batch with release_on", ""),
     ("with Concat::match_labels_by_name", "with warpfeed.Concat(parts, match_labels_by_name=True)"),
     ("source::Concat", "warpfeed.Concat"),
     ("use Zip::by_index if", "pass check_keys=False if"),
     ("with Zip::named", "with names=[...]"),
     ("with LeRobotOptions::features", "with LeRobot(features=[...])"),
     ("last_batch(Pad)", "last_batch=\"pad\""),
+    ("frames(true)", "frames=True"),
     ("LastBatch::Keep", "last_batch=\"keep\""),
     ("LastBatch::Drop", "last_batch=\"drop\""),
     ("LastBatch::Pad", "last_batch=\"pad\""),

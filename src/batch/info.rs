@@ -9,7 +9,7 @@ use crate::sampler::Entry;
 use crate::source::BatchIndex;
 use crate::transform::Mixing;
 
-/// Metadata of a batch: the keys, indices and errors of its samples, for example.
+/// Metadata of a batch, such as the keys, indices and errors of its samples.
 ///
 /// [`HostBatch`](crate::HostBatch) and batches in device memory dereference to this type.
 #[derive(Debug, Default)]
@@ -31,19 +31,19 @@ pub(crate) struct Header {
     /// Index of the batch within its epoch.
     pub(crate) number: u64,
     /// Position of the next batch of the run, or `None` if this batch is the last. After the last
-    /// batch of an epoch, this is the first batch of the next epoch, even if that epoch may turn
-    /// out to be impossible to prepare.
+    /// batch of an epoch, this is the first batch of the next epoch. It is not yet known whether
+    /// that epoch can be prepared.
     pub(crate) next: Option<BatchIndex>,
     /// Index of the batch's schema in the loader's schemas, which depends only on the epoch.
     pub(crate) form: usize,
     pub(crate) entries: Vec<Entry>,
-    /// How the batch is mixed, if it is. The worker that finishes the batch mixes images in host
-    /// memory, and the conversion kernel mixes images in device memory.
+    /// Parameters for mixing the batch, if it is mixed. The worker that finishes the batch mixes
+    /// images in host memory, and the conversion kernel mixes images in device memory.
     pub(crate) mixing: Option<Mixing>,
     /// Whether the samples have labels. Set by the worker that finishes the batch.
     pub(crate) labeled: bool,
     /// Launch sizes of the decode kernels, for each image field that a device may decode, in the
-    /// order of the fields. `None` if the device decodes that field for none of the samples. Set by
+    /// order of the fields. `None` if the device does not decode the field for any sample. Set by
     /// the worker that finishes the batch.
     pub(crate) largest: Vec<Option<Largest>>,
     /// Spans that have been packed, and the length of their first axis. Set by the worker that
@@ -56,7 +56,7 @@ pub(crate) struct Header {
 pub(crate) struct SampleInfo {
     pub(crate) key: String,
     pub(crate) labeled: bool,
-    /// What the error message should advise if the samples have no labels.
+    /// Advice for the error message if the samples have no labels.
     pub(crate) advice: Option<Arc<str>>,
     /// Rectangle of the output image that shows the source image.
     pub(crate) shown: Rect,
@@ -66,7 +66,7 @@ pub(crate) struct SampleInfo {
     pub(crate) replaced: Option<u64>,
     /// Number of images of the sample that were decoded despite damage.
     pub(crate) damaged: u32,
-    /// Number of these images that are frames of clips or patches, which are never decoded again.
+    /// Number of damaged images that are frames of clips or patches, which are never decoded again.
     pub(crate) damaged_frames: u32,
     /// The sample's texts, as pairs of field name and text. Allocations are reused from batch to
     /// batch.
@@ -107,8 +107,8 @@ impl SampleInfo {
     }
 }
 
-/// Maxima over the images of a batch that a device decodes, which determine the launch sizes of the
-/// kernels.
+/// Maxima and sums over the images of a batch that a device decodes, which determine the launch
+/// sizes of the kernels.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Largest {
     /// Maximum number of segments per image.
@@ -119,6 +119,10 @@ pub(crate) struct Largest {
     pub(crate) columns: u32,
     /// Number of blocks of coefficients up to the end of the last image.
     pub(crate) blocks: usize,
+    /// Number of encoded bytes of the images that have at least `DecodeOps::LARGE_BYTES`.
+    pub(crate) large_bytes: usize,
+    /// Number of blocks of the images that have at least `DecodeOps::LARGE_BLOCKS`.
+    pub(crate) large_blocks: usize,
     /// Whether at least one image must be rotated upright.
     pub(crate) turned: bool,
     /// Whether at least one record is a copy that replaces a failed sample.
@@ -214,8 +218,8 @@ impl BatchInfo {
         self.header.mixing.as_ref()
     }
 
-    /// Returns whether the batch lacks the field with role `role` although the loader has one. This
-    /// is the case for labels if no sample of the batch has one.
+    /// Returns whether the batch lacks the field with role `role` although the loader has such a
+    /// field. This is the case for labels if no sample of the batch has one.
     pub(crate) fn hides(&self, role: Role) -> bool {
         role == Role::Label && !self.header.labeled
     }

@@ -165,7 +165,7 @@ pub(crate) const GRID_THW: &str = ".grid_thw";
 pub(crate) const IMAGES: &str = ".images";
 pub(crate) const CU_SEQLENS: &str = ".cu_seqlens";
 
-/// What a span contains, which determines how it is handled.
+/// The content of a span, which determines how the span is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// A field that is delivered as it is.
@@ -188,8 +188,8 @@ pub(crate) enum Role {
     /// One record per sample that tells a device how to decode the image in span `of`. Not
     /// delivered.
     Decoding { of: usize },
-    /// Entropy-coded data that a device decodes. The samples share the span, whose size is the
-    /// average per sample times the number of samples. The device has space for an average of
+    /// Entropy-coded data that a device decodes. The samples share the span. Its size is the
+    /// average size per sample times the number of samples. The device has space for an average of
     /// `blocks` blocks of coefficients per sample. Not delivered.
     Encoded { blocks: usize },
 }
@@ -216,7 +216,7 @@ pub(crate) struct Schema {
     pub(crate) bytes: usize,
 }
 
-/// The schemas of a loader's batches, which are called forms. There is one form for each
+/// The schemas of a loader's batches. Each schema is called a form. There is one form for each
 /// combination of image sizes that occurs in an epoch. All forms have the same arrays, with
 /// different shapes.
 #[derive(Debug, Clone)]

@@ -20,7 +20,7 @@
 //!    batch's schema. Only the holder of a [`Free`] writes it.
 //! 6. `left` is the number of unfinished parts. The part that decrements it to zero becomes the
 //!    `Full`. The decrement has acquire-release ordering, so that this part sees everything that
-//!    the others wrote.
+//!    the other parts wrote.
 
 use std::cell::UnsafeCell;
 use std::ops::Range;
@@ -403,8 +403,10 @@ mod tests {
         for parts in 1..=5 {
             let mut slot = Some(free(2 * parts));
             orders(&mut (0..parts).collect(), &mut Vec::new(), &mut |order| {
-                let mut open: Vec<_> =
-                    begin(slot.take().expect("it came back"), 2 * parts - 1, 2).into_iter().map(Some).collect();
+                let mut open: Vec<_> = begin(slot.take().expect("the slot was returned"), 2 * parts - 1, 2)
+                    .into_iter()
+                    .map(Some)
+                    .collect();
                 for (i, &part) in order.iter().enumerate() {
                     let mut part = open[part].take().expect("each once");
                     fill(&mut part, 7);
@@ -419,8 +421,8 @@ mod tests {
         }
     }
 
-    /// Checks that the last part sees what the others wrote. This depends on memory ordering, so
-    /// the test is conclusive only under Miri or ThreadSanitizer, which detect data races.
+    /// Checks that the last part sees what the other parts wrote. This depends on memory ordering,
+    /// so the test is conclusive only under Miri or ThreadSanitizer, which detect data races.
     #[test]
     fn the_last_part_sees_what_other_threads_wrote() {
         let mut slot = free(6);

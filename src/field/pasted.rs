@@ -12,7 +12,7 @@ use crate::sampler::Rng;
 use crate::source::Sample;
 use crate::transform::{Pasting, Plan};
 
-/// A field whose masks define the pixels of objects.
+/// A field with masks that define the pixels of objects.
 pub trait Objects: Debug {
     /// Selects objects of `sample`, and stores their pixels in `pasted`. `name` is the name of the
     /// field, and `plan` is the plan of the image of `sample`. `chosen` contains the generator of
@@ -158,8 +158,8 @@ impl Pasted {
     }
 }
 
-/// Sets the zeros along one row or column of a plane to 2 if they are at most `margin` away from a
-/// 1. The row or column begins at `start`, and its `length` values are `step` apart.
+/// Sets the zeros along one row or column of a plane to 2 if a 1 is at most `margin` away. The row
+/// or column begins at `start`, and its `length` values are `step` apart.
 fn widen(plane: &mut [u8], (start, step, length): (usize, usize, usize), margin: usize) {
     let mut until = 0;
     for at in 0..length {

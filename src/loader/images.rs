@@ -15,8 +15,8 @@ impl ImageOptions {
         self.max_pixels.into_iter().fold(codecs, Codecs::max_pixels)
     }
 
-    /// Returns the name of the first option that was set and has an effect only on images, if there
-    /// is one. If `patches` is set, the options for decoding have an effect on patches.
+    /// Returns the name of the first option that was set and that affects only images, if there is
+    /// one. If `patches` is set, options for decoding affect patches.
     pub(super) fn of_images(&self, patches: bool) -> Option<&'static str> {
         let options = [
             ("normalize", self.normalize.is_some()),

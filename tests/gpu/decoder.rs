@@ -202,7 +202,7 @@ fn a_bad_image_does_not_affect_the_others() {
             }
             let batch = decoder.decode([good[0].clone(), good[1].clone(), bad.clone(), good[3].clone()]).unwrap();
             let errors: Vec<_> = (0..4).map(|place| batch.error(place).map(ToString::to_string)).collect();
-            let error = errors[2].as_ref().unwrap_or_else(|| panic!("no error of {cause:?}"));
+            let error = errors[2].as_ref().unwrap_or_else(|| panic!("no error with the cause {cause:?}"));
             assert!(error.starts_with(&format!("sample 2: {cause}")), "{error}");
             assert!([0, 1, 3].iter().all(|place| errors[*place].is_none()), "{errors:?}");
             assert!(batch.valid().eq([true, true, false, true]));
@@ -213,7 +213,10 @@ fn a_bad_image_does_not_affect_the_others() {
             }
         }
         let batch = decoder.decode(vec![b"bad".to_vec(); 8]).unwrap();
-        assert!((0..8).all(|place| batch.error(place).is_some()), "a request with bad images only is answered");
+        assert!(
+            (0..8).all(|place| batch.error(place).is_some()),
+            "a request that contains only bad images is answered"
+        );
         assert!(batch.error(8).is_none());
         assert!(decoder.decode(good).unwrap().valid().all(|valid| valid));
     }
@@ -226,8 +229,8 @@ fn memory_is_reused() {
         let decoder = open(requests(pixels).prefetch(2));
         let (images, plan) = (drawn(8), decoder.memory_plan());
         let mut addresses = HashSet::new();
-        for turn in 0..100 {
-            addresses.insert(decoder.decode(images[..1 + turn % 8].to_vec()).unwrap().address());
+        for round in 0..100 {
+            addresses.insert(decoder.decode(images[..1 + round % 8].to_vec()).unwrap().address());
         }
         assert!(addresses.len() <= plan.slots, "batches at {} addresses with {plan}", addresses.len());
         assert_eq!(decoder.memory_plan(), plan);
@@ -263,13 +266,13 @@ fn batches_outlive_a_decoder_dropped_with_requests_in_flight() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let images = drawn(8);
         let expected = of_loader(&images, pixels).concat();
-        for turn in 0..12 {
+        for round in 0..12 {
             let decoder = open(requests(pixels));
             let kept = decoder.decode(images.clone()).unwrap();
             let pending: Vec<_> = (0..6).map(|_| decoder.submit(images.clone()).unwrap()).collect();
             // Drop a response without receiving it.
             drop(decoder.submit(images.clone()).unwrap());
-            std::thread::sleep(Duration::from_millis(turn % 6));
+            std::thread::sleep(Duration::from_millis(round % 6));
             let since = Instant::now();
             drop(decoder);
             assert!(since.elapsed() < Duration::from_secs(60), "{:?}", since.elapsed());
@@ -318,9 +321,9 @@ fn all_held<B: Answer>(open: &impl Fn(DecoderBuilder) -> Decoder<B>, queued: usi
     let options = Decoder::builder().batch_size(2).workers(2).augment(Augment::resize(8, 8));
     let decoder = open(options.prefetch(1).max_queued(queued));
     let plan = decoder.memory_plan();
-    let room = if plan.device_slots > 0 { plan.device_slots } else { plan.slots };
+    let slots = if plan.device_slots > 0 { plan.device_slots } else { plan.slots };
     let image = dot(0);
-    let held = (0..room).map(|_| decoder.decode([image.clone()]).unwrap()).collect();
+    let held = (0..slots).map(|_| decoder.decode([image.clone()]).unwrap()).collect();
     (decoder, held)
 }
 
@@ -433,7 +436,7 @@ fn an_oversized_image_is_released_at_once_and_fails_alone() {
         let batch = answer.wait().unwrap();
         assert!(batch.valid().eq([true, false, true]));
         let error = batch.error(1).unwrap().to_string();
-        assert_eq!(error, "sample 1: source: the image has 100001 bytes, max_sample_bytes is 100000");
+        assert_eq!(error, "sample 1: source: the image has 100001 bytes, but max_sample_bytes is 100000");
     }
     everywhere!(check);
 }

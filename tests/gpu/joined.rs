@@ -129,7 +129,7 @@ fn an_image_that_is_too_large_is_dropped_when_it_is_submitted() {
         assert_eq!(Arc::strong_count(&alive), 2, "the good image is kept");
         joined.close();
         let batch = joined.next().unwrap().pending.wait().unwrap();
-        let text = format!("the image has {} bytes, max_sample_bytes is {}", good.len() + 1, good.len());
+        let text = format!("the image has {} bytes, but max_sample_bytes is {}", good.len() + 1, good.len());
         assert!(batch.error(0).is_none() && batch.error(1).unwrap().to_string().contains(&text));
     }
     everywhere!(check);
@@ -180,12 +180,12 @@ fn closing_the_decoder_answers_joined_requests_at_once() {
 fn joined_requests_end_with_their_decoder_or_their_owner() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let alive = Arc::new(());
-        for turn in 0..6 {
+        for round in 0..6 {
             let (decoder, joined) = joined(&open, requests(pixels).prefetch(1), Duration::ZERO);
             for _ in 0..20 {
                 joined.submit(drawn(8), alive.clone()).unwrap();
             }
-            std::thread::sleep(Duration::from_millis(turn));
+            std::thread::sleep(Duration::from_millis(round));
             drop(joined);
             assert_eq!(Arc::strong_count(&alive), 1, "no thread keeps a request");
             assert!(decoder.decode(drawn(1)).is_ok());

@@ -217,6 +217,22 @@ fn a_run_that_follows_losses_resumes_on_other_ranks() {
     });
 }
 
+/// 80 samples are six batches of 12, and eight samples that are dropped. The round from sample 75 on
+/// begins among these.
+#[test]
+fn a_change_among_dropped_samples_names_the_next_epoch() {
+    let loader = mixture(MixtureOptions::new()).mixture_options(MixtureOptions::new().round(25));
+    let mut first = None;
+    let steps = run(loader.global_batch_size(12).last_batch(LastBatch::Drop), 2, |batches, step| {
+        if (step.0, step.1) == (0, 4) {
+            first = Some(batches.set_mixture(&[1.0, 0.0], 0).unwrap());
+        }
+    });
+    assert_eq!(first, Some(BatchIndex { epoch: 1, batch: 0 }));
+    let second = |step: &Step| step.2.iter().any(|&id| id >= 30);
+    assert!(steps[..6].iter().all(second) && !steps[6..].iter().any(second), "{steps:?}");
+}
+
 #[test]
 fn weights_resume_with_the_history_of_their_epoch() {
     let change = |batches: &Batches<HostBatch>, step: &Step| {
@@ -296,7 +312,7 @@ fn changes_that_cannot_work_are_refused() {
     refused(batches.set_mixture(&[1.0], 0), "1 proportions for 2 sources");
     refused(batches.set_mixture(&[1.0, f64::NAN], 0), "proportion 1 is NaN");
     refused(batches.set_mixture(&[0.0, 0.0], 0), "all 2 proportions are 0");
-    refused(batches.set_mixture(&[1.0, 0.01], 0), "proportion 1, 0.01, is less than one draw in 20");
+    refused(batches.set_mixture(&[1.0, 0.01], 0), "proportion 1 is 0.01, which is less than one draw in 20");
     refused(batches.set_mixture(&[1.0, 1.0], u64::MAX), "the maximum is 16777216");
     assert_eq!(batches.checkpoint(), before);
     let batches = weighted(&OLD).subset(0..30).host().unwrap();
@@ -369,12 +385,12 @@ fn invalid_options_of_a_mixture_are_refused() {
 
 /// The calls of [`Prefetcher::start`]: the batch that each call names, and the samples of the two
 /// batches from there on.
-type Told = Arc<Mutex<Vec<(BatchIndex, Vec<Vec<u64>>)>>>;
+type Starts = Arc<Mutex<Vec<(BatchIndex, Vec<Vec<u64>>)>>>;
 
 /// A source that records when its prefetcher is started.
-struct Ahead(Numbers, Told);
+struct Ahead(Numbers, Starts);
 
-struct Follows(Lookahead, Told);
+struct Follows(Lookahead, Starts);
 
 impl Prefetcher for Follows {
     fn start(&self, place: BatchIndex) {
@@ -399,21 +415,21 @@ impl Source for Ahead {
 
 #[test]
 fn a_source_that_prefetches_begins_again_with_the_changed_order() {
-    let told = Told::default();
-    let make = |told: &Told| {
-        let loader = Loader::source(Ahead(Numbers::new(60), told.clone())).codec(Draw).augment(Augment::train(16));
+    let starts = Starts::default();
+    let make = |starts: &Starts| {
+        let loader = Loader::source(Ahead(Numbers::new(60), starts.clone())).codec(Draw).augment(Augment::train(16));
         loader.weights(OLD).seed(4).batch_size(9).prefetch(1).workers(1)
     };
-    let steps = run(make(&told), 1, |batches, step| {
+    let steps = run(make(&starts), 1, |batches, step| {
         if step.1 == 2 {
             // The change takes effect at batch 5. The loader has not prepared this batch, but
             // the source may already have prefetched its samples.
             batches.set_weights(&new(), 2).unwrap();
         }
     });
-    let told = told.lock().unwrap();
-    assert_eq!(told.iter().map(|told| told.0.batch).collect::<Vec<_>>(), [0, 3]);
-    assert_eq!(told[1].1, [steps[3].2.clone(), steps[4].2.clone()]);
+    let starts = starts.lock().unwrap();
+    assert_eq!(starts.iter().map(|starts| starts.0.batch).collect::<Vec<_>>(), [0, 3]);
+    assert_eq!(starts[1].1, [steps[3].2.clone(), steps[4].2.clone()]);
     let (old, new_) = (run(weighted(&OLD), 1, |_, _| ()), run(weighted(&new()), 1, |_, _| ()));
     assert_eq!(steps, [&old[..5], &new_[5..]].concat());
 }

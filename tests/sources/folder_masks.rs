@@ -55,7 +55,7 @@ fn masks_match_images_by_name_in_flat_and_class_folders() {
     let source = options.open(at("deep/images")).unwrap();
     assert_eq!(source.classes(), ["cat", "dog"]);
     let plain = Options::new().format("folder").open(at("deep/images")).unwrap();
-    assert_ne!(source.fingerprint(), plain.fingerprint(), "masks belong to the set");
+    assert_ne!(source.fingerprint(), plain.fingerprint(), "the fingerprint includes the masks");
     for target in ["set.tar", "set.lmdb"] {
         Pack::new(&*source).to(at(target)).unwrap();
         assert_eq!(delivered(Loader::new(at(target))), [row("cat/1", 0, 3), row("dog/deep/2", 1, 4)], "{target}");
@@ -79,8 +79,8 @@ fn a_missing_mask_is_named_and_surplus_masks_are_counted() {
     let loader = || Loader::new(at("train")).masks("masks").drop_field("label").augment(Augment::pass_through(6, 4));
     let warnings = Warnings::default();
     tracing::subscriber::with_default(warnings.clone(), || Options::new().masks("masks").open(at("train")).unwrap());
-    let told = warnings.0.lock().unwrap();
-    assert!(told.iter().any(|text| text.contains("ignored 2 masks without an image, such as x.png")), "{told:?}");
+    let logged = warnings.0.lock().unwrap();
+    assert!(logged.iter().any(|text| text.contains("ignored 2 masks without an image, such as x.png")), "{logged:?}");
     let e = loader().field("mask", Mask::new(Dtype::U8)).into_iter().find_map(Result::err).unwrap();
     assert_eq!((e.cause(), e.path(), e.sample()), ("the mask is missing", Some(&*at("masks/b.png")), Some(1)));
     let skips = loader().field("mask", Mask::new(Dtype::U8)).on_error(OnError::Skip { max_skipped: 1 });

@@ -175,7 +175,7 @@ fn a_trace_counts_what_the_network_did_between_two_batches() {
             let of = |event: &Value, what: &str| event[what].as_f64().unwrap();
             let events = &tracks[track];
             let last = &events.last().unwrap()["args"][value];
-            assert_eq!(last.as_f64(), Some(0.0), "the last event of {track} ends the window");
+            assert_eq!(last.as_f64(), Some(0.0), "the last event of {track} is at the end of the window");
             let each = events.windows(2).map(|two| {
                 let seconds = (of(two[1], "ts") - of(two[0], "ts")) / 1e6;
                 assert!(seconds >= 0.0, "{:?}", two[1]);
@@ -262,10 +262,10 @@ fn an_outage_is_reported_once_with_url_and_cause() {
         let mut batches = loader(source).epochs(1).host().unwrap();
         assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 120);
         assert!(batches.stats().network.unwrap().retries >= 5);
-        let told = warnings.0.lock().unwrap().clone();
-        assert_eq!(told.len(), 1, "{told:?}");
+        let logged = warnings.0.lock().unwrap().clone();
+        assert_eq!(logged.len(), 1, "{logged:?}");
         for words in ["no answer after 4 of", "mem://set/s.tar", "connection refused"] {
-            assert!(told[0].contains(words), "{words}: {told:?}");
+            assert!(logged[0].contains(words), "{words}: {logged:?}");
         }
     });
 }

@@ -4,8 +4,9 @@
 //! 1. This file: enumerates and encodes the images, and writes the class folders.
 //! 2. `scene`: the content of an image: background, noise and figures.
 //! 3. `annotated`: images of several classes with their ground truth, as COCO or Pascal VOC.
-//! 4. `figure`: outlines and textures, which define the class.
-//! 5. `ink`: integer color and noise.
+//! 4. `robot`: [`Robot`], episodes of a robot arm in LeRobot format.
+//! 5. `figure`: outlines and textures, which define the class.
+//! 6. `ink`: integer color and noise.
 //!
 //! Painting and JPEG encoding use only integer arithmetic, so results do not depend on
 //! floating-point hardware or libraries.
@@ -13,6 +14,8 @@
 mod annotated;
 mod figure;
 mod ink;
+#[cfg(feature = "robot")]
+mod robot;
 mod scene;
 
 use std::fs;
@@ -20,6 +23,9 @@ use std::path::{Path, PathBuf};
 
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use rayon::prelude::*;
+
+#[cfg(feature = "robot")]
+pub use self::robot::Robot;
 
 use self::figure::Figure;
 use self::ink::draw;
@@ -159,7 +165,7 @@ impl Synth {
 
     fn check(&self) -> Result<()> {
         if !(1..=MAX_CLASSES).contains(&self.classes) {
-            return Err(Error::config(format!("synth: {} classes; must be 1 to {MAX_CLASSES}", self.classes)));
+            return Err(Error::config(format!("synth: {} classes; expected 1 to {MAX_CLASSES}", self.classes)));
         }
         if self.images < self.classes {
             let Synth { images, classes, .. } = self;
@@ -168,7 +174,7 @@ impl Synth {
             )));
         }
         if !(32..=4096).contains(&self.side) {
-            return Err(Error::config(format!("synth: a side of {} pixels; must be 32 to 4096", self.side)));
+            return Err(Error::config(format!("synth: a side of {} pixels; expected 32 to 4096", self.side)));
         }
         Ok(())
     }
@@ -234,7 +240,7 @@ fn complete(dir: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     }
     let result = write(&beside).and_then(|()| {
         // On Unix, a rename replaces an empty folder. On other systems, the folder must be removed
-        // before.
+        // first.
         let _ = fs::remove_dir(dir);
         fs::rename(&beside, dir).map_err(|e| Error::io(dir, &e))
     });
@@ -332,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_are_the_same_everywhere_and_always() {
+    fn the_generated_bytes_do_not_change() {
         let set = SMALL.memory().unwrap();
         assert_eq!(
             hash(&read(&set)),
@@ -352,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_and_folders_hold_the_same_set() {
+    fn memory_and_folders_contain_the_same_samples() {
         let dir = tempfile::tempdir().unwrap();
         let set = SMALL.images(20);
         set.write(dir.path().join("set/")).unwrap();
@@ -365,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_codings_are_spread() {
+    fn sizes_and_codings_vary() {
         let mut counts = BTreeMap::<&str, usize>::new();
         for index in 0..400 {
             let sample = SMALL.images(400).image(index).unwrap();
@@ -424,7 +430,7 @@ mod tests {
     /// Checks that a classifier by mean color fails for most held-out images, so that a model must
     /// learn shapes.
     #[test]
-    fn the_mean_color_does_not_tell_the_class() {
+    fn the_mean_color_does_not_reveal_the_class() {
         let means: Vec<[f64; 3]> = (0..SMALL.images)
             .map(|index| {
                 let pixels = decoded(&SMALL.image(index).unwrap());

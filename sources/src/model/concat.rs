@@ -275,11 +275,17 @@ impl Source for Concat {
         known.all(|other| other == Some(first)).then_some(first)
     }
 
+    /// Returns the names that any of the datasets returns.
+    fn images(&self) -> Vec<String> {
+        let names: BTreeSet<String> = self.parts.iter().flat_map(|part| part.images()).collect();
+        names.into_iter().collect()
+    }
+
     fn category_ids(&self) -> Vec<i64> {
         category_ids(&self.classes, self.parts.iter())
     }
 
-    /// Returns the fields of all datasets, if every dataset knows its fields.
+    /// Returns the fields of all datasets, if the fields of every dataset are known.
     fn fields(&self) -> Option<Vec<String>> {
         let mut all = Vec::new();
         for part in &self.parts {

@@ -5,7 +5,7 @@ use crate::decode::{Grid, Rect};
 use crate::transform::{Border, Interpolation, Plan, Record, record};
 
 record! {
-    /// How one color component is stored in the MCUs of an image.
+    /// Layout of one color component in the MCUs of an image.
     pub(crate) struct Component {
         /// Number of blocks across an MCU.
         h: u32,
@@ -28,7 +28,7 @@ record! {
 }
 
 record! {
-    /// How the kernels decode and resize one sample. There is one record per sample, which is
+    /// Instructions for decoding and resizing one sample. There is one record per sample, which is
     /// copied to the device together with the batch. Kernels skip an all-zero record, which marks a
     /// sample that was decoded on the host.
     pub struct DecodeOps align 16 {
@@ -92,7 +92,7 @@ record! {
     }
 }
 
-/// Where an image's data is in the arena, and where its coefficients will be.
+/// Position of an image's data in the arena, and of its coefficients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Encoded {
     /// Row of the image in the batch.
@@ -143,6 +143,11 @@ impl DecodeOps {
     /// `kernels/jpeg.cu`.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) const MIN_SPLIT_BYTES: usize = 2048;
+
+    /// Minimum number of encoded bytes of an image that several rows of a grid may decode.
+    pub const LARGE_BYTES: usize = 256 << 10;
+    /// Minimum number of blocks of an image that several rows of a grid may decode.
+    pub const LARGE_BLOCKS: usize = 16 << 10;
 
     /// Returns the number of bytes of scratch memory that the decoder states take: one per line of
     /// an arena of `arena` bytes, and one for the end. Each state takes 32 bytes, the size of
@@ -286,12 +291,16 @@ impl DecodeOps {
     pub(crate) fn largest(records: &[u8]) -> Option<Largest> {
         let records = records.as_chunks().0.iter().map(DecodeOps::read).enumerate();
         records.filter(|(_, ops)| ops.decodes()).fold(None, |largest, (place, ops)| {
-            let Largest { segments, longest, columns, blocks, turned, copied } = largest.unwrap_or_default();
+            let Largest { segments, longest, columns, blocks, large_bytes, large_blocks, turned, copied } =
+                largest.unwrap_or_default();
+            let if_large = |size: u32, least: usize| if size as usize >= least { size as usize } else { 0 };
             Some(Largest {
                 segments: segments.max(ops.segments()),
                 longest: longest.max(ops.longest()),
                 columns: columns.max(ops.columns()),
                 blocks: blocks.max(ops.blocks_end()),
+                large_bytes: large_bytes + if_large(ops.bytes, Self::LARGE_BYTES),
+                large_blocks: large_blocks + if_large(ops.kept, Self::LARGE_BLOCKS),
                 turned: turned || ops.is_turned(),
                 copied: copied || ops.place() != place,
             })

@@ -65,7 +65,10 @@ impl Tiff<'_> {
         let (Size { width, height }, part) = (self.size, self.part);
         let (across, down) = (width.div_ceil(part.width) as usize, height.div_ceil(part.height) as usize);
         if self.largest_part() > MAX_PART_BYTES {
-            return Err(format!("a strip or tile has {} bytes, the limit is {MAX_PART_BYTES}", self.largest_part()));
+            return Err(format!(
+                "a strip or tile has {} bytes, but the limit is {MAX_PART_BYTES}",
+                self.largest_part()
+            ));
         }
         let (mut raw, mut values) = (Vec::new(), Vec::new());
         let row = usize::try_from(self.row()).map_err(|e| e.to_string())?;
@@ -140,7 +143,7 @@ impl Tiff<'_> {
             usize::try_from(offset).ok().zip(offset.checked_add(length).and_then(|end| usize::try_from(end).ok()));
         let data = range.and_then(|(start, end)| self.file.bytes.get(start..end)).ok_or_else(|| {
             let end = self.file.bytes.len();
-            format!("strip or tile {index} has {length} bytes from byte {offset} on, the file ends at {end}")
+            format!("strip or tile {index} has {length} bytes starting at byte {offset}, but the file ends at {end}")
         })?;
         let turned: Vec<u8>;
         let data = match self.reversed && self.compression != JPEG {

@@ -4,9 +4,9 @@
 //! **Invariants**
 //! 1. The parameters of each launch have the order and the widths that the entry point in `jpeg.cu`
 //!    declares.
-//! 2. The work that a launch queues in a [`Branch`] runs after the work that the launch has already
-//!    queued in the main stream, and before any work that is queued in the main stream after the
-//!    launch. This is also true if the launch fails.
+//! 2. The work that a launch queues in a [`Branch`] runs after all work that was in the main stream
+//!    at that time, and before all work that is queued in the main stream after the launch. This is
+//!    also true if the launch fails.
 //! 3. Addresses come from `DeviceBuffer::at`, which checks the number of bytes that the kernels
 //!    access. Where this number depends on a record, the caller of the launch guarantees it.
 
@@ -48,6 +48,11 @@ const ROWS: usize = 8;
 /// Size in bytes of the shared memory for rows of the source, per block, unless a single row is
 /// longer. If fewer than [`ROWS`] rows fit, a block makes several passes.
 const LINES_BYTES: usize = 22 << 10;
+/// Work of one share of a large sample, as a multiple of an average sample's work.
+const HEAVY: usize = 4;
+/// Maximum number of samples, and of additional shares, if samples are divided. Together they must
+/// fit into one dimension of a grid, which has 65,535 rows.
+const MAX_SHARES: usize = 1 << 14;
 
 /// Arguments of a launch. All offsets in device memory must be multiples of 16.
 #[derive(Debug, Clone, Copy, Default)]
@@ -84,6 +89,10 @@ pub struct DecodeAt {
     pub longest: usize,
     /// Number of blocks of coefficients that the records use.
     pub blocks: usize,
+    /// Number of encoded bytes of the samples that have at least [`DecodeOps::LARGE_BYTES`].
+    pub large_bytes: usize,
+    /// Number of blocks of the samples that have at least [`DecodeOps::LARGE_BLOCKS`].
+    pub large_blocks: usize,
     /// Whether any record applies an EXIF orientation.
     pub turned: bool,
     /// Whether any record is a copy of the record of a different sample, which is then decoded
@@ -94,7 +103,7 @@ pub struct DecodeAt {
 }
 
 impl DecodeAt {
-    /// Returns the number of parts to decode the batch in.
+    /// Returns the number of parts in which to decode the batch.
     fn parts(&self) -> usize {
         let most = if self.longest >= DecodeOps::MIN_SPLIT_BYTES { MAX_PARTS } else { SHORT_PARTS };
         self.parts_within(most.min(self.count / MIN_PART_SAMPLES))
@@ -105,6 +114,30 @@ impl DecodeAt {
     /// the same time.
     fn parts_within(&self, most: usize) -> usize {
         if self.copied { 1 } else { most.min(MAX_PARTS).min(self.count).max(1) }
+    }
+}
+
+/// The division of samples that are much larger than the others, in one stage.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Heavy {
+    /// Work of one share. A sample has one more share for each multiple of it. 0 if no sample is
+    /// divided.
+    work: u32,
+    /// Upper bound on the number of additional shares of all samples.
+    shares: usize,
+}
+
+impl DecodeAt {
+    /// Returns how samples are divided in a stage. `all` is the work of all samples, and `large` is
+    /// the work of the samples that have at least `least`. A sample is divided if it has at least
+    /// `least` and several times the work of an average sample, or of a 256th of the batch in
+    /// batches of fewer samples.
+    fn heavy(&self, all: usize, large: usize, least: usize) -> Heavy {
+        let work = (HEAVY * all / self.count.max(256)).max(least);
+        match (u32::try_from(work), large / work) {
+            (Ok(work), shares @ 1..=MAX_SHARES) if self.count <= MAX_SHARES => Heavy { work, shares },
+            _ => Heavy::default(),
+        }
     }
 }
 
@@ -220,7 +253,7 @@ impl Decode {
     pub fn load(context: &Context, (height, width): (usize, usize)) -> Result<Self> {
         if height * width == 0 || height * width > 1 << 30 {
             return Err(Error::config(format!(
-                "image size {width}x{height}: the device decodes into 1 to 2^30 pixels"
+                "the device cannot decode into images of {width}x{height}: expected 1 to 2^30 pixels"
             )));
         }
         let load = |name: &str| Kernel::load(context, name.into());
@@ -322,15 +355,22 @@ impl Decode {
         let Addresses { ops, arena, coefficients, planes, axes, tables, starts, faults, out, planes_at } =
             at.addresses(memory, size);
         let (all, height, width) = (count as u32, size.0 as u32, size.1 as u32);
+        let whole = samples.len();
+        let heavy = match stage {
+            Stage::Follow | Stage::Huffman => at.heavy(at.arena_bytes, at.large_bytes, DecodeOps::LARGE_BYTES),
+            Stage::Idct | Stage::Turn | Stage::Resize => at.heavy(blocks, at.large_blocks, DecodeOps::LARGE_BLOCKS),
+            Stage::Clear | Stage::Axes | Stage::Tables | Stage::Starts => Heavy::default(),
+        };
+        let rows = whole + heavy.shares;
         // `Samples` in `jpeg.cu`.
-        let (samples, count_of_part) = ([samples.end as u32, samples.start as u32], samples.len());
+        let samples = [samples.end as u32, samples.start as u32, heavy.work];
         // Twice the mean number of lines per image. If an image has more, the thread blocks loop
         // over them.
         let lines = 2 * at.arena_bytes / count / LINE_BYTES;
-        let kept = (blocks / count).div_ceil(BLOCK as usize).clamp(1, 256);
+        let kept = (blocks / count).div_ceil(BLOCK as usize).clamp(1, 256.max(4096 / count));
         macro_rules! queue {
             ($kernel:ident, $blocks:expr, $block:expr, $shared:expr, $($parameter:expr),*) => {{
-                let grid = Grid { blocks: $blocks as u32, block: $block, count: count_of_part, shared: $shared as u32 };
+                let grid = Grid { blocks: $blocks as u32, block: $block, count: rows, shared: $shared as u32 };
                 // SAFETY: invariants 1 and 3, and guaranteed by the caller. The parameters are
                 // alive until the call returns.
                 unsafe {
@@ -362,7 +402,21 @@ impl Decode {
                 let line = at.columns + 6;
                 let words = (ROWS * line).min(LINES_BYTES / 4).max(line) as u32;
                 let (groups, shared) = (size.0.div_ceil(ROWS), words * 4 + 16);
-                queue!(resize, groups, BLOCK, shared, out, faults, coefficients, axes, samples, height, width, words)
+                queue!(
+                    resize,
+                    groups,
+                    BLOCK,
+                    shared,
+                    out,
+                    faults,
+                    coefficients,
+                    axes,
+                    ops,
+                    samples,
+                    height,
+                    width,
+                    words
+                )
             }
         }
     }
@@ -389,6 +443,25 @@ mod tests {
             let copied = DecodeAt { copied: true, ..at };
             assert_eq!([copied.parts(), copied.parts_within(4)], [1, 1]);
         }
+    }
+
+    #[test]
+    fn the_grid_has_a_row_for_each_share_of_a_large_sample() {
+        let (mut rng, least) = (crate::sampler::Rng::new(3, 0, 0), DecodeOps::LARGE_BLOCKS);
+        let mut divided = 0;
+        for _ in 0..2000 {
+            let count = 1 + rng.below(300) as usize;
+            let mut of = || if rng.below(40) == 0 { 1 + rng.below(2_000_000) } else { rng.below(9000) } as usize;
+            let work: Vec<usize> = (0..count).map(|_| of()).collect();
+            let large = work.iter().filter(|&&work| work >= least).sum();
+            let heavy = DecodeAt { count, ..DecodeAt::default() }.heavy(work.iter().sum(), large, least);
+            let more: usize = work.iter().map(|work| work.checked_div(heavy.work as usize).unwrap_or(0)).sum();
+            assert!(more <= heavy.shares, "{more} shares, {} rows", heavy.shares);
+            divided += usize::from(more > 0);
+        }
+        assert!(divided > 1000, "{divided} batches have a sample that is divided");
+        let many = DecodeAt { count: MAX_SHARES + 1, ..DecodeAt::default() };
+        assert_eq!(many.heavy(1 << 30, 1 << 30, least), Heavy::default());
     }
 
     #[test]

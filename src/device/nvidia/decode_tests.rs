@@ -52,6 +52,8 @@ impl Loaded {
             segments: largest.segments as usize,
             longest: largest.longest as usize,
             blocks: batch.blocks,
+            large_bytes: largest.large_bytes,
+            large_blocks: largest.large_blocks,
             turned: largest.turned,
             copied: largest.copied,
             columns: largest.columns as usize,
@@ -115,7 +117,7 @@ fn modeled(batch: &Coded) -> (Vec<u8>, Vec<bool>) {
     (out, faults)
 }
 
-/// Returns how many milliseconds the two stages `of` take.
+/// Returns the duration of the two stages `of` in milliseconds.
 fn milliseconds(loaded: &Loaded, kernels: &Decode, of: [Stage; 2]) -> f32 {
     let mut sum = 0.0;
     for stage in Stage::all() {
@@ -348,8 +350,8 @@ fn images_of_12_48_and_96_megapixels_equal_the_hosts() {
     }
 }
 
-/// Covers the most filter taps that the kernels support, and images whose only segment has more
-/// blocks than a 16-bit number counts.
+/// Covers the most filter taps that the kernels support, and images with a single segment that has
+/// more blocks than a 16-bit number counts.
 #[test]
 fn images_of_24_megapixels_at_224_pixels_equal_the_hosts() {
     let Some(context) = context() else { return };
@@ -411,6 +413,35 @@ fn whole_and_cropped_photographs_equal_the_hosts() {
             loaded.stream.synchronize().unwrap();
             let faults = loaded.faults();
             check(&batch, &loaded, &faults, &batch.expected, "photographs in parts");
+        }
+    }
+}
+
+/// Covers whole images and crops, with and without restart markers, that are divided into shares.
+#[test]
+fn large_images_among_small_ones_equal_the_hosts() {
+    let Some(context) = context() else { return };
+    let (image, output, size) = (Size::new(3000, 2000), Size::new(224, 224), (224, 224));
+    let image = if sanitize() { Size::new(1200, 900) } else { image };
+    let kernels = Decode::load(&context, size).unwrap();
+    let large =
+        [((2, 2), 0), ((1, 1), 0), ((2, 2), 4)].map(|(sampling, restart)| coded::large(image, sampling, restart));
+    let (small, area) = (coded::noise(96), Size::new(96, 96));
+    for (count, every) in [(150, 37), (65, 64), (3, 2), (1, 1)] {
+        let mut batch = Coded::new(size);
+        for i in 0..if sanitize() { count.min(20) } else { count } {
+            let (jpeg, of) = if (i + 1) % every == 0 { (&large[i / every % 3], image) } else { (&small, area) };
+            let region = if i % 2 == 0 { Rect::full(of) } else { Rect::new(5, 7, of.width - 11, of.height - 9) };
+            assert!(batch.add(jpeg, &Plan::resized_crop(of, region, output, Rect::full(output)), true), "{region:?}");
+        }
+        let loaded = Loaded::new(&context, &batch);
+        for parts in [1, 2, 4] {
+            // SAFETY: as in `run`.
+            unsafe { kernels.launch_in_parts(&loaded.stream, &loaded.memory, loaded.at, parts) }.unwrap();
+            loaded.stream.synchronize().unwrap();
+            let faults = loaded.faults();
+            assert!(!faults.contains(&true), "{count} samples in {parts} parts: {faults:?}");
+            check(&batch, &loaded, &faults, &batch.expected, &format!("{count} samples in {parts} parts"));
         }
     }
 }

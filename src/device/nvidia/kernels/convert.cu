@@ -7,8 +7,8 @@
 //   f16_nchw_ops  with records (or null); two groups of P pixels per thread
 //   f16_nchw_any  with records (or null); P = 1, for widths that are not a multiple of P
 // blockIdx.y is the sample, so all threads of a block take the same branches on a record. Records
-// are read in words of 16 bytes. Reading the fields of a record one by one delayed the pixels twice
-// as long as loading the pixels.
+// are read in words of 16 bytes, because reading their fields one by one would take twice as long as
+// reading the pixels.
 //
 // Arithmetic uses round-to-nearest intrinsics in the same order as on the host, so both produce the
 // same bits. The file is compiled without contraction of multiply-adds. `convert.ptx` is the
@@ -104,7 +104,7 @@ template <class T> union Words {
     }
 };
 
-// Computes P output pixels of one sample, from column `x` of row `y` on, before mixing.
+// Computes P output pixels of one sample before mixing, starting at column `x` of row `y`.
 template <int P>
 __device__ __forceinline__ void develop(const Raw<P>& raw, const SampleOps* ops, u32 effects, u32 x, u32 y, const Normalize& norm,
                                         float (&v)[3 * P]) {

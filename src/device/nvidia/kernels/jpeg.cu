@@ -1,8 +1,9 @@
 // Decodes baseline JPEGs to u8 (H, W, 3): Huffman decoding, inverse DCT, upsampling, color
 // conversion, crop, resize and flip.
 //
-// Eight entry points run one after the other. blockIdx.y is the sample. Samples whose pixels are
-// already in place are skipped.
+// Eight entry points run one after the other. Samples whose pixels are already in place are skipped.
+// blockIdx.y is the sample, or one more share of a sample that is much larger than the others (see
+// `Share`).
 //   jpeg_axes      the resize filter of each axis, as tables
 //   jpeg_tables    the Huffman tables, in the form that the next three kernels use
 //   jpeg_follow    the decoder state at each line of the long segments, one thread per line
@@ -10,7 +11,7 @@
 //   jpeg_huffman   entropy-coded bytes to coefficients, one thread per short segment or line
 //   jpeg_idct      coefficients to samples, one thread per block
 //   jpeg_turn      samples to upright pixels, for images with an EXIF orientation
-//   jpeg_resize    samples to pixels of the output, one block of threads per eight rows
+//   jpeg_resize    samples to pixels of the output, one block of threads per eight rows, or fewer
 //
 // Huffman decoding is serial within a segment, so a JPEG without restart markers would occupy one
 // thread. Huffman codes are self-synchronizing, however: `jpeg_follow` decodes all lines of 128
@@ -21,7 +22,7 @@
 //
 // All arithmetic is the same as on the host, in the same order, so both produce the same bits. Up
 // to the pixels, the code corresponds to `jpeg/src/kernels/scalar.rs` and `jpeg/src/rows.rs`, and
-// from there on to `transform/resize/axis.rs` and `transform/resize/scalar.rs`. The file is
+// the remaining code to `transform/resize/axis.rs` and `transform/resize/scalar.rs`. The file is
 // compiled without contraction of multiply-adds. `jpeg.ptx` is the compiled form (see README.md).
 //
 // Records come from the host and are trusted. Entropy-coded bytes are not trusted. Whatever they
@@ -33,8 +34,64 @@
 
 typedef signed short i16;
 
-// The samples of a launch: from `first` up to, but excluding, `end`.
-struct Samples { u32 end, first; };
+// The samples of a launch: from `first` up to, but excluding, `end`. A sample gets one additional
+// share for each `heavy` units of work, or none if `heavy` is 0.
+struct Samples { u32 end, first, heavy; };
+
+// The work of a sample in the kernels that process entropy-coded bytes, and in the others.
+struct Bytes { static __device__ __forceinline__ u32 of(const DecodeOps& o) { return o.bytes; } };
+struct Blocks { static __device__ __forceinline__ u32 of(const DecodeOps& o) { return o.kept; } };
+
+// The samples that a thread block processes, and its share of each.
+//
+// The number of thread blocks per sample is chosen for a sample of average size. One photograph of 24
+// megapixels has the work of a hundred samples, and the whole batch would wait for it. So the grid has
+// more rows than samples: row `y` is the first share of sample `y`, and the rows after the last sample
+// are the further shares of heavy samples, in the order of the samples. The host launches at least as
+// many rows as there are shares, because the shares of all samples are at most (sum of the work) /
+// heavy.
+struct Share {
+    u32 n;              // the sample, or `end` if there is none
+    u32 index, count;   // this share of `count`
+
+    template <class Work>
+    __device__ __forceinline__ static u32 more(const DecodeOps* all, const Samples& samples, u32 n) {
+        return samples.heavy == 0 || all[n].kind == 0 ? 0 : Work::of(all[n]) / samples.heavy;
+    }
+    template <class Work>
+    __device__ __forceinline__ static Share begin(const DecodeOps* all, const Samples& samples) {
+        const u32 rows = samples.end - samples.first, lane = threadIdx.x % 32;
+        if (blockIdx.y < rows) {
+            const u32 n = samples.first + blockIdx.y;
+            return {n, 0, 1 + more<Work>(all, samples, n)};
+        }
+        u32 before = 0;     // shares of the samples before `from`
+        const u32 wanted = blockIdx.y - rows;
+        for (u32 from = samples.first; from < samples.end; from += 32) {
+            const u32 n = from + lane, own = n < samples.end ? more<Work>(all, samples, n) : 0;
+            u32 sum = own;
+            #pragma unroll
+            for (u32 distance = 1; distance < 32; distance *= 2) {
+                const u32 other = __shfl_up_sync(~0u, sum, distance);
+                if (lane >= distance) sum += other;
+            }
+            const u32 found = __ballot_sync(~0u, wanted - before < sum);
+            if (found != 0) {
+                const u32 first = __ffs(found) - 1;
+                const u32 ended = __shfl_sync(~0u, sum - own, first), count = __shfl_sync(~0u, own, first);
+                return {from + first, 1 + wanted - before - ended, 1 + count};
+            }
+            before += __shfl_sync(~0u, sum, 31);
+        }
+        return {samples.end, 0, 1};
+    }
+    // Moves on to the next sample of this thread block. There is one only if the batch has more samples
+    // than a grid has rows; then no sample is heavy.
+    __device__ __forceinline__ void next() { n += gridDim.y; }
+    // The index of this thread block among the thread blocks of the sample, and their number.
+    __device__ __forceinline__ u32 block() const { return index * gridDim.x + blockIdx.x; }
+    __device__ __forceinline__ u32 blocks() const { return count * gridDim.x; }
+};
 
 enum Upsampling { NONE, H2V1, H1V2, H2V2, REPLICATE };
 enum Color { GRAY, YCBCR, RGB };
@@ -64,7 +121,7 @@ enum { MAX_TAPS = 64 };
 
 // Start of a table with the filter along one axis of `n` outputs. It is followed by n pairs (start,
 // taps), and then by MAX_TAPS / 2 rows of n pairs of coefficients. An odd last tap is paired with
-// 0. The sample's record for `jpeg_resize` precedes its two tables. `DecodeOps::axes_bytes`
+// a zero. The sample's record for `jpeg_resize` precedes its two tables. `DecodeOps::axes_bytes`
 // computes the same size.
 struct __align__(16) Axis { u32 precision, start, end, unused; };
 __device__ __forceinline__ u32 axis_bytes(u32 n) { return (16 + n * (8 + MAX_TAPS * 2) + 15) / 16 * 16; }
@@ -181,7 +238,7 @@ enum { DC_BITS = 9, AC_BITS = 11 };
 enum { LONG_CODE = 9 };
 
 // A position in a block is 1 + the index of the latest coefficient, or 0 before the DC difference.
-// Positions from DONE on mean that the block is complete. A valid block ends exactly at DONE or
+// Positions of at least DONE mean that the block is complete. A valid block ends exactly at DONE or
 // with an end-of-block code. ASIDE is a dummy position for values that are not coefficients.
 enum { DONE = 64, ASIDE = 65, ENDED = 128, STUCK = 192 };
 
@@ -433,7 +490,7 @@ struct Rounds {
     // The next bits. A table entry contains the number of bits to shift out, at most 25.
     u32 words[WORDS];
     // 128 - the remaining bit budget | position in the block << 8
-    u32 stand;
+    u32 progress;
     u32 budget;
     // Maximum number of bits that a code and its value take in one lookup.
     enum { MAX_BITS = 25 };
@@ -449,13 +506,13 @@ struct Rounds {
             high = low;
         }
         budget = min(u32(Bits::LOOKED_UP), left);
-        stand = 128 - budget | place << 8;
+        progress = 128 - budget | place << 8;
     }
-    __device__ __forceinline__ bool on() const { return (stand & 0xc080) == 0; }
+    __device__ __forceinline__ bool on() const { return (progress & 0xc080) == 0; }
     __device__ __forceinline__ void step(u32 found) {
         #pragma unroll
         for (u32 i = 0; i < WORDS; i++) words[i] = __funnelshift_l(i + 1 < WORDS ? words[i + 1] : 0, words[i], found);
-        stand += found & 0xff1f;
+        progress += found & 0xff1f;
     }
     // Decodes one symbol, unless the block or the bits have ended. Returns the 1-based position
     // that receives the value, or ASIDE.
@@ -464,27 +521,27 @@ struct Rounds {
         const u32 looked = look[words[0] >> shift], found = was_on ? looked : 0;
         value = __funnelshift_l(words[0], 0, found) + (found >> 16);
         step(found);
-        return was_on && stand < ASIDE << 8 ? stand >> 8 : ASIDE;
+        return was_on && progress < ASIDE << 8 ? progress >> 8 : ASIDE;
     }
     // Returns a DC difference found in `dc_twice`, or 0 if its code is not in the table. Also skips
     // an end-of-block code that follows, unless the bits end before that code.
     __device__ __forceinline__ u32 difference(const Shared& look) {
         const u32 found = look[words[0] >> (32 - DC_BITS)], end = found >> 5 & 7, own = (found & 31) - end;
         const u32 value = __funnelshift_l(words[0], 0, own) + (found >> 16);
-        const bool stops = end != 0 && ((stand + own) & 128) != 0;
+        const bool stops = end != 0 && ((progress + own) & 128) != 0;
         step(stops ? own | 1 << 8 : found);
-        return stand < STUCK << 8 ? value : 0;
+        return progress < STUCK << 8 ? value : 0;
     }
     // Skips one or two symbols without computing their values. Near the end of the block or of the
     // bits, skips only one.
     __device__ __forceinline__ void skip(const Shared& look) {
-        const bool near = ((stand + (17 << 8 | AC_BITS)) & 0xc080) != 0;
+        const bool near = ((progress + (17 << 8 | AC_BITS)) & 0xc080) != 0;
         const u32 looked = look[words[0] >> (32 - AC_BITS)] >> (near ? 0 : 16);
         step(on() ? looked : 0);
     }
-    __device__ __forceinline__ void begin() { stand &= 255; }
-    __device__ __forceinline__ u32 place() const { return stand >> 8; }
-    __device__ __forceinline__ u32 taken() const { return (stand & 255) - (128 - budget); }
+    __device__ __forceinline__ void begin() { progress &= 255; }
+    __device__ __forceinline__ u32 place() const { return progress >> 8; }
+    __device__ __forceinline__ u32 taken() const { return (progress & 255) - (128 - budget); }
 };
 
 // Number of symbols of a block that are decoded between two calls of `fill`: FEW if no lane's block
@@ -661,7 +718,7 @@ struct __align__(16) Followed {
     Gain gain;
 };
 
-static_assert(sizeof(Followed) == sizeof(Start), "one takes the place of the other");
+static_assert(sizeof(Followed) == sizeof(Start), "a Start overwrites a Followed");
 
 // A thread block decodes TILE consecutive lines. The first OVERLAP of them are also the last lines
 // of the previous tile, so that the codes have synchronized where the tile's own lines begin.
@@ -670,8 +727,8 @@ enum { TILE = 128, OVERLAP = 16, STEP = TILE - OVERLAP };
 // Limits for lines that fail to synchronize: the number of passes of `jpeg_follow` over a tile, and
 // the number of lines at the start of a tile that `jpeg_starts` decodes again. Regular patterns
 // never synchronize and would be decoded one line after the other, so the host decodes such
-// samples. Because a chain is shorter than a tile, decoding lines again never changes the end of
-// the tile.
+// samples. CHAIN is less than the number of lines in a tile, so `jpeg_starts` never changes the
+// last line of a tile.
 enum { PASSES = 96, CHAIN = 64 };
 static_assert(CHAIN < STEP, "tiles do not wait for each other");
 
@@ -687,9 +744,8 @@ __device__ __forceinline__ u32 own_line(const DecodeOps& o, u32 i) {
 // state has changed are compacted onto the first threads, so that few warps have work.
 //
 // Where codes synchronize late, which is typical of high quality, a line receives a few wrong entry
-// states in turn before the right one arrives. Therefore, each line remembers its last two
-// decodings and never repeats one of them. Of 500 photographs from ImageNet, the slowest needs 31
-// passes, and the median needs 5.
+// states before the right one. Therefore, the last two decodings of each line are stored and never
+// repeated. Of 500 photographs from ImageNet, the slowest needs 31 passes, and the median needs 5.
 extern "C" __global__ void __launch_bounds__(TILE)
 jpeg_follow(Followed* followed, u32* faults, const Built* built, const u8* arena, const DecodeOps* all, Samples samples) {
     __shared__ Tables tables;
@@ -699,13 +755,14 @@ jpeg_follow(Followed* followed, u32* faults, const Built* built, const u8* arena
     __shared__ u32 listed;
     const u32 lane = threadIdx.x % 32;
     u32* const ring = rings + threadIdx.x / 32 * 32 * Bits::RING + lane;
-    for (u32 n = samples.first + blockIdx.y; n < samples.end; n += gridDim.y) {
+    for (Share share = Share::begin<Bytes>(all, samples); share.n < samples.end; share.next()) {
+        const u32 n = share.n;
         const DecodeOps& o = all[n];
         if (o.kind == 0 || o.longest < MIN_SPLIT_BYTES || o.place != n) continue;
         const Segment* const segments = segments_of(o, arena);
         const u32 lines = o.bytes / LINE_BYTES + 1;
         bool copied = false, lost = false;      // uniform across the threads
-        for (u32 tile = blockIdx.x; own_line(o, tile) < lines && !lost; tile += gridDim.x) {
+        for (u32 tile = share.block(); own_line(o, tile) < lines && !lost; tile += share.blocks()) {
             const u32 begin = first_line(o) + tile * STEP;
             const Line line(o, segments, begin + threadIdx.x);
             if (!__syncthreads_or(line.any)) continue;
@@ -981,7 +1038,8 @@ jpeg_huffman(i16* coefficients, u32* faults, const Built* built, const u8* arena
     __shared__ Lanes warps[4];
     Lanes& lanes = warps[threadIdx.x / 32];
     for (u32 i = threadIdx.x % 32; i < 32 * Lanes::STRIDE; i += 32) lanes.blocks[i] = 0;
-    for (u32 n = samples.first + blockIdx.y; n < samples.end; n += gridDim.y) {
+    for (Share share = Share::begin<Bytes>(all, samples); share.n < samples.end; share.next()) {
+        const u32 n = share.n;
         const DecodeOps& o = all[n];
         if (o.kind == 0) continue;
         // Other thread blocks may set the fault at the same time, so one thread decides for all
@@ -989,10 +1047,10 @@ jpeg_huffman(i16* coefficients, u32* faults, const Built* built, const u8* arena
         const bool lost = threadIdx.x == 0 && faults[o.place] != 0;
         if (lost && o.place != n) faults[n] = 1;
         const Pieces pieces(o, arena, starts);
-        const u32 first = blockIdx.x * blockDim.x;
+        const u32 first = share.block() * blockDim.x;
         if (first >= pieces.count || __syncthreads_or(lost)) continue;
         built[n].copy<false>(tables);
-        if (!decode(tables, lanes, o, pieces, first + threadIdx.x, gridDim.x * blockDim.x, arena, coefficients)) {
+        if (!decode(tables, lanes, o, pieces, first + threadIdx.x, share.blocks() * blockDim.x, arena, coefficients)) {
             faults[n] = 1;
         }
     }
@@ -1049,14 +1107,15 @@ extern "C" __global__ void __launch_bounds__(128)
 jpeg_idct(u8* planes, const i16* coefficients, const u32* faults, const u8* arena, const DecodeOps* all, Samples samples) {
     __shared__ u16 quant[3 * 64];
     constexpr u8 zigzag[64] = {ZIGZAG};
-    for (u32 n = samples.first + blockIdx.y; n < samples.end; n += gridDim.y) {
+    for (Share share = Share::begin<Blocks>(all, samples); share.n < samples.end; share.next()) {
+        const u32 n = share.n;
         const DecodeOps& o = all[n];
         if (o.kind == 0 || faults[n] != 0) continue;
         __syncthreads();
         for (u32 i = threadIdx.x; i < o.count * 64; i += blockDim.x) quant[i] = reinterpret_cast<const u16*>(arena + o.at)[i];
         __syncthreads();
         const u32 blocks = o.columns * o.rows * o.blocks;
-        for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < blocks; i += gridDim.x * blockDim.x) {
+        for (u32 i = share.block() * blockDim.x + threadIdx.x; i < blocks; i += share.blocks() * blockDim.x) {
             // Adjacent threads transform adjacent blocks of a component.
             u32 part = 0;
             if (o.count == 3) part = (i >= o.columns * o.rows * o.parts[1].first) + (i >= o.columns * o.rows * o.parts[2].first);
@@ -1122,7 +1181,7 @@ struct Four {
     u32 behind, pick;
 
     // `x` is a multiple of 4. The whole row of the plane is readable.
-    __device__ __forceinline__ void stand(const DecodeOps& o, const u8* planes, u32 part, u32 up, u32 x) {
+    __device__ __forceinline__ void prepare(const DecodeOps& o, const u8* planes, u32 part, u32 up, u32 x) {
         const Component& p = o.parts[part];
         const Plane plane(o, part);
         const int left = o.column * p.h * 8, top = o.row * p.v * 8;
@@ -1182,8 +1241,8 @@ __device__ __forceinline__ int signed_byte(u32 bytes, int i) { return (signed ch
 __device__ __forceinline__ u32 byte(int value) { return u32(max(min(value, 255), 0)); }
 
 // Weighted sums of pixels. A pixel is red | green << 8 | blue << 16, and its top byte is arbitrary.
-// Weights are not negative. A sum always rounds to a byte, because its weights, of which there are
-// at most 64, add up to at most 1 plus 32 units of 2^-14.
+// Weights are not negative. A sum always rounds to a byte, because its weights (at most 64) add up
+// to at most 1 plus 32 units of 2^-14.
 struct Sums {
     u32 red, green, blue;
     __device__ __forceinline__ void clear(u32 precision) { red = green = blue = 1u << (precision - 1); }
@@ -1205,7 +1264,8 @@ struct Sums {
 // Writes the region's upright pixels over the coefficients, which are no longer needed.
 extern "C" __global__ void __launch_bounds__(128)
 jpeg_turn(u8* turned, const u8* planes, const u32* faults, const DecodeOps* all, Samples samples) {
-    for (u32 n = samples.first + blockIdx.y; n < samples.end; n += gridDim.y) {
+    for (Share share = Share::begin<Blocks>(all, samples); share.n < samples.end; share.next()) {
+        const u32 n = share.n;
         const DecodeOps& o = all[n];
         if (o.kind == 0 || o.turned == 0 || faults[n] != 0) continue;
         const bool transposed = o.turned & TRANSPOSED, mirrored = o.turned & MIRRORED, flipped = o.turned & FLIPPED;
@@ -1214,7 +1274,7 @@ jpeg_turn(u8* turned, const u8* planes, const u32* faults, const DecodeOps* all,
         const u32 stride = (width + 7) / 8 * 8, plane = stride * ((height + 7) / 8 * 8);
         const u32 left = o.region.x / 4 * 4, quads = (o.region.x + wide - left + 3) / 4;
         u8* const out = turned + size_t(o.block) * 128;
-        const u32 first = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
+        const u32 first = share.block() * blockDim.x + threadIdx.x, step = share.blocks() * blockDim.x;
         for (u32 i = first; i < quads * high; i += step) {
             // Adjacent threads write adjacent pixels.
             const u32 quad = transposed ? i / high : i % quads, row = transposed ? i % high : i / quads;
@@ -1222,7 +1282,7 @@ jpeg_turn(u8* turned, const u8* planes, const u32* faults, const DecodeOps* all,
             for (u32 part = 0; part < o.count; part++) {
                 const u32 up = o.parts[part].upsampling;
                 Four four;
-                four.stand(o, planes, part, up, left + quad * 4);
+                four.prepare(o, planes, part, up, left + quad * 4);
                 values[part] = four.at(up, o.region.y + row);
             }
             for (u32 k = 0; k < 4; k++) {
@@ -1265,8 +1325,8 @@ struct Strip {
 };
 
 // Writes a line of vertical sums, rounded to bytes, for each row of the strip. A thread processes
-// four columns from `x` on. When downscaling, it converts each source pixel only once for the two
-// output rows that use it.
+// four columns, starting at `x`. When downscaling, it converts each source pixel only once for the
+// two output rows that use it.
 template <u32 Luma, u32 Chroma, u32 Colors>
 __device__ __forceinline__ void sum_down(uint4* lines, u32 quads, u32 x, const Strip& strip, const DecodeOps& o, const u8* planes) {
     const u32 first = Luma == ANY ? o.parts[0].upsampling : Luma;
@@ -1275,8 +1335,8 @@ __device__ __forceinline__ void sum_down(uint4* lines, u32 quads, u32 x, const S
     const u32 rows = strip.rows;
     for (u32 quad = threadIdx.x; quad < quads; quad += blockDim.x) {
         Four a, b, c;
-        a.stand(o, planes, 0, first, x + quad * 4);
-        if (color != GRAY) b.stand(o, planes, 1, second, x + quad * 4), c.stand(o, planes, 2, third, x + quad * 4);
+        a.prepare(o, planes, 0, first, x + quad * 4);
+        if (color != GRAY) b.prepare(o, planes, 1, second, x + quad * 4), c.prepare(o, planes, 2, third, x + quad * 4);
         u32 y = strip.starts[0], begin = y, half = 32768;
         asm("" : "+r"(half));      // as a constant it would evict other constants from registers
         const auto clear = [&](Sums (&sums)[4]) {
@@ -1338,11 +1398,13 @@ __device__ __forceinline__ void sum_down(uint4* lines, u32 quads, u32 x, const S
 // widest region with both ends rounded to multiples of 4. Fewer than 7 blocks per multiprocessor
 // hide less latency; more than 7 spill too many registers (measured on an H200).
 extern "C" __global__ void __launch_bounds__(128, 7)
-jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, Samples samples, u32 height, u32 width, u32 words) {
+jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, const DecodeOps* all, Samples samples, u32 height, u32 width,
+            u32 words) {
     extern __shared__ uint4 lines[];
     __shared__ Strip strip;
     const u32 top = blockIdx.x * ROWS, bottom = min(height, top + ROWS);
-    for (u32 n = samples.first + blockIdx.y; n < samples.end; n += gridDim.y) {
+    for (Share share = Share::begin<Blocks>(all, samples); share.n < samples.end; share.next()) {
+        const u32 n = share.n;
         const DecodeOps& o = *view_of(const_cast<u8*>(axes), n, width, height);
         if (o.kind == 0 || faults[n] != 0) continue;
         const u8* const wide = axis_of(const_cast<u8*>(axes), n, 0, width, height);
@@ -1359,7 +1421,7 @@ jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, Sample
         const u32 left = (o.region.x + across.start) / 4 * 4, origin = left - o.region.x;
         const u32 quads = (across.end - origin + 3) / 4;
         const u32 most = max(min(words / 4 / quads, u32(ROWS)), 1u), fill = o.fill;
-        for (u32 from = top; from < bottom; from += most) {
+        for (u32 from = top + share.index * most; from < bottom; from += share.count * most) {
             // The rows of the output in which the image is visible.
             const u32 low = max(from, shown.y), high = min(min(from + most, bottom), shown.y + shown.height);
             __syncthreads();
