@@ -5,7 +5,7 @@
 //! The cost is one copy of the rows of all samples but the first.
 
 use super::slot::Full;
-use super::{Role, Schema, Span};
+use super::{Role, Span};
 
 /// Number of axes of a grid: time, height and width.
 const AXES: usize = 3;
@@ -16,33 +16,19 @@ impl Full {
     pub(crate) fn pack(&mut self) {
         let mut packed = std::mem::take(&mut self.header_mut().packed);
         packed.clear();
-        for (span, counts, row_bytes) in self.packed_spans() {
-            self.clear_failed(counts);
-            let (counts, capacity) = (self.counts(counts, span), self.schema().spans[span].sample_bytes);
-            let bytes = self.bytes_mut(span);
-            let mut end = 0;
-            for (sample, count) in counts.iter().enumerate() {
-                let start = sample * capacity;
-                if start != end {
-                    bytes.copy_within(start..start + count * row_bytes, end);
-                }
-                end += count * row_bytes;
-            }
-            packed.push((span, counts.iter().sum()));
-        }
         for span in 0..self.schema().spans.len() {
-            let Role::CuSeqlens { grids } = self.schema().spans[span].role else { continue };
-            let images = packed.iter().find(|(packed, _)| *packed == grids).map_or(0, |(_, images)| *images);
-            let (to, grids) = self.bytes_mut_beside(span, grids);
-            let grids = grids.as_chunks::<8>().0[..images * AXES].chunks_exact(AXES);
-            let mut end = 0_i64;
-            let ends = grids.map(|grid| {
-                end += grid.iter().map(|axis| i64::from_ne_bytes(*axis)).product::<i64>();
-                i32::try_from(end).unwrap_or(i32::MAX)
-            });
-            let ends = std::iter::once(0).chain(ends);
-            to.as_chunks_mut::<4>().0.iter_mut().zip(ends).for_each(|(to, end)| *to = end.to_ne_bytes());
-            packed.push((span, images + 1));
+            match self.schema().spans[span].role {
+                Role::Packed { counts } => {
+                    self.clear_failed(counts);
+                    packed.push((span, self.move_rows(span, counts, true)));
+                }
+                Role::CuSeqlens { grids } => {
+                    let images = packed.iter().find(|(packed, _)| *packed == grids).map_or(0, |(_, images)| *images);
+                    self.write_ends(span, grids, images);
+                    packed.push((span, images + 1));
+                }
+                _ => {}
+            }
         }
         self.header_mut().packed = packed;
     }
@@ -50,29 +36,55 @@ impl Full {
     /// Moves the rows of each sample of the packed fields back to where they were before
     /// [`pack`](Full::pack).
     pub(crate) fn unpack(&mut self) {
-        if std::mem::take(&mut self.header_mut().packed).is_empty() {
-            return;
-        }
-        for (span, counts, row_bytes) in self.packed_spans() {
-            let (counts, capacity) = (self.counts(counts, span), self.schema().spans[span].sample_bytes);
-            let bytes = self.bytes_mut(span);
-            let mut end = counts.iter().sum::<usize>() * row_bytes;
-            for (sample, count) in counts.iter().enumerate().rev() {
-                let start = end - count * row_bytes;
-                bytes.copy_within(start..end, sample * capacity);
-                end = start;
+        let mut packed = std::mem::take(&mut self.header_mut().packed);
+        for (span, _) in packed.drain(..) {
+            if let Role::Packed { counts } = self.schema().spans[span].role {
+                self.move_rows(span, counts, false);
             }
         }
+        self.header_mut().packed = packed;
     }
 
-    /// Returns each packed span, the span with its counts, and the number of bytes per row.
-    fn packed_spans(&self) -> Vec<(usize, usize, usize)> {
-        let Schema { spans, .. } = self.schema();
-        let packed = |(span, of): (usize, &Span)| {
-            let Role::Packed { counts } = of.role else { return None };
-            Some((span, counts, of.sample_bytes / of.field.shape[0]))
+    /// Moves the rows of each sample in `span` to the end of the rows of the previous sample, or
+    /// back if `together` is false. Span `counts` contains the number of rows of each sample.
+    /// Returns the number of rows of all samples.
+    fn move_rows(&mut self, span: usize, counts: usize, together: bool) -> usize {
+        let Span { field, sample_bytes, .. } = &self.schema().spans[span];
+        let (most, capacity) = (field.shape[0], *sample_bytes);
+        let row_bytes = capacity / most;
+        let rows = |full: &Full, sample: usize| {
+            let stored = full.bytes(counts).as_chunks().0[sample];
+            usize::try_from(i64::from_ne_bytes(stored)).unwrap_or(0).min(most)
         };
-        spans.iter().enumerate().filter_map(packed).collect()
+        let all: usize = (0..self.len()).map(|sample| rows(self, sample)).sum();
+        let mut moved = 0;
+        for number in 0..self.len() {
+            // Rows that move to the end of the array are moved last to first, so that no row is
+            // overwritten.
+            let sample = if together { number } else { self.len() - 1 - number };
+            let count = rows(self, sample);
+            let packed = if together { moved } else { all - moved - count } * row_bytes;
+            let (from, to) = if together { (sample * capacity, packed) } else { (packed, sample * capacity) };
+            if from != to {
+                self.bytes_mut(span).copy_within(from..from + count * row_bytes, to);
+            }
+            moved += count;
+        }
+        all
+    }
+
+    /// Writes the cumulative numbers of patches of `images` images, whose grids are in span `grids`,
+    /// to `span`.
+    fn write_ends(&mut self, span: usize, grids: usize, images: usize) {
+        let (to, grids) = self.bytes_mut_beside(span, grids);
+        let grids = grids.as_chunks::<8>().0[..images * AXES].chunks_exact(AXES);
+        let mut end = 0_i64;
+        let ends = grids.map(|grid| {
+            end += grid.iter().map(|axis| i64::from_ne_bytes(*axis)).product::<i64>();
+            i32::try_from(end).unwrap_or(i32::MAX)
+        });
+        let ends = std::iter::once(0).chain(ends);
+        to.as_chunks_mut::<4>().0.iter_mut().zip(ends).for_each(|(to, end)| *to = end.to_ne_bytes());
     }
 
     /// Sets the counts of failed samples in span `counts` to 0, because their rows may not have been
@@ -84,19 +96,12 @@ impl Full {
             }
         }
     }
-
-    /// Returns the number of rows of each sample in `span`, read from span `counts`.
-    fn counts(&self, counts: usize, span: usize) -> Vec<usize> {
-        let most = self.schema().spans[span].field.shape[0];
-        let stored = self.bytes(counts).as_chunks::<8>().0.iter().map(|count| i64::from_ne_bytes(*count));
-        stored.map(|count| usize::try_from(count).unwrap_or(0).min(most)).collect()
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::{Dtype, Field, Schemas, SlotMemory, Slots};
+    use crate::batch::{Dtype, Field, Schema, Schemas, SlotMemory, Slots};
     use crate::sampler::{Entry, Rng};
 
     fn field(name: &str, dtype: Dtype, shape: &[usize]) -> Field {

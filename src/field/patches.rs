@@ -7,10 +7,11 @@
 
 use std::cell::RefCell;
 
+use super::encoded::MAX_REUSED_BYTES;
 use super::patch_grid::{MAX_ASPECT, Sizing};
-use super::{FieldType, FieldWriter, Input, RowMut};
+use super::{FieldType, FieldWriter, Image, Input, RowMut};
 use crate::batch::{BatchWriter, COUNT, CU_SEQLENS, Dtype, Field, GRID_THW, IMAGES, Layout, Normalize, Role};
-use crate::decode::{Codecs, Condition, EncodedImage, Pixels, Rect, Size};
+use crate::decode::{Codecs, EncodedImage, Pixels, Rect, Size};
 use crate::error::{Error, Result, resize};
 use crate::source::{Frames, Sample};
 use crate::transform::{Interpolation, Plan, Resizer};
@@ -18,9 +19,6 @@ use crate::transform::{Interpolation, Plan, Resizer};
 /// Mean and standard deviation of CLIP, which Qwen2-VL uses as well.
 const CLIP: Normalize =
     Normalize { mean: [0.481_454_66, 0.457_827_5, 0.408_210_73], std: [0.268_629_54, 0.261_302_6, 0.275_777_1] };
-
-/// Maximum size in bytes of a buffer that a worker keeps for the next image.
-const MAX_REUSED_BYTES: usize = 16 << 20;
 
 /// Maximum number of images per sample.
 const MAX_IMAGES: usize = 1024;
@@ -336,7 +334,7 @@ impl Patches {
         codecs: &Codecs,
         mut take: impl FnMut(usize, &'a [u8]) -> Result<()>,
     ) -> Result<()> {
-        let bytes = super::Image::described(self.of.as_deref(), None, None).bytes(sample, codecs)?;
+        let bytes = Image::bytes(self.of.as_deref(), sample, codecs)?;
         if !Frames::matches(bytes) {
             return take(0, bytes);
         }
@@ -456,13 +454,15 @@ impl FieldType for Patches {
     }
 
     fn memory(&self, input: &Input<'_>) -> u64 {
-        let Some(Decoding { codecs, .. }) = self.decoding.as_deref() else { return 0 };
+        let Some(Decoding { codecs, strict }) = self.decoding.as_deref() else { return 0 };
         let mut most = 0;
         // Ignore errors, because `write` reports them.
         let _ = self.each(input.name, input.sample, codecs, |_, bytes| {
             let (image, resized) = self.open(codecs, bytes)?;
             let line = u64::from(resized.width) * u64::from(self.patch) * 3 * self.dtype.bytes() as u64;
-            most = most.max(image.memory(Rect::full(image.size())) + resized.area() * 3 + line);
+            let decoded = image.memory(Rect::full(image.size()));
+            let checked = if *strict { image.check_memory() } else { 0 };
+            most = most.max(decoded.saturating_add(resized.area() * 3 + line).max(checked));
             Ok(())
         });
         most
@@ -481,14 +481,7 @@ impl FieldType for Patches {
             let written = self.each(input.name, input.sample, codecs, |number, bytes| {
                 let (mut image, resized) = self.open(codecs, bytes)?;
                 if *strict {
-                    match image.check() {
-                        Condition::Sound => {}
-                        Condition::Tolerated(what) => {
-                            return Err(Error::decode(format!("{what}: refused, because strict is set")));
-                        }
-                        Condition::Damaged(e) => return Err(e),
-                    }
-                    image = codecs.open(bytes)?;
+                    image.refuse_damage()?;
                 }
                 let size = image.size();
                 let Buffers { resizer, pixels, resized: rgb, line } = &mut *buffers;

@@ -191,8 +191,9 @@ pub(super) fn check_images(fields: &[(String, FieldKind)], images: &ImageOptions
         return Ok(());
     }
     let patches = fields.iter().any(|(_, FieldKind(kind))| matches!(kind.maker(), FieldWriter::Patches(_)));
-    let Some(option) = images.of_images(patches) else { return Ok(()) };
     let shown = fields.iter().find(|(_, FieldKind(kind))| kind.shows_image());
+    let augment = Some("augment").filter(|_| patches && shown.is_none() && images.is_augmented());
+    let Some(option) = images.of_images(patches).or(augment) else { return Ok(()) };
     Err(Error::config(match shown {
         Some((name, _)) => format!("{option} changes images, but field {name:?} contains the image as stored"),
         None if patches => {

@@ -30,6 +30,11 @@ impl ImageOptions {
         options.into_iter().find(|(_, is_set)| *is_set).map(|(option, _)| option)
     }
 
+    /// Returns whether the augmentation differs from the default.
+    pub(super) fn is_augmented(&self) -> bool {
+        self.augment != Self::default().augment
+    }
+
     /// Returns the format of the images in a batch with layout `layout`.
     ///
     /// # Errors

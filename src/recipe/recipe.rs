@@ -12,7 +12,7 @@ use super::damage::Damaged;
 use super::partners::{Partners, partners};
 use super::shot::Shot;
 use crate::batch::{Full, Header, Part, Role, Row};
-use crate::decode::{self, AnnotationFrame, Codecs, Condition, EncodedImage, Job, Pixels, Rect};
+use crate::decode::{self, AnnotationFrame, Codecs, EncodedImage, Job, Pixels, Rect};
 use crate::error::{Error, Result, guarded};
 use crate::field::{Fields, Image, ImageField, Member, MixScratch, Pasted, Shown, Tile};
 use crate::sampler::{Entry, Rng, Sampler};
@@ -234,11 +234,7 @@ impl Recipe {
     /// # Errors
     /// If the image cannot be decoded or is damaged anywhere.
     pub(crate) fn refuse_damage(encoded: &mut EncodedImage<'_>) -> Result<()> {
-        guarded(|| match encoded.check() {
-            Condition::Sound => Ok(()),
-            Condition::Tolerated(what) => Err(Error::decode(format!("{what}: refused, because strict is set"))),
-            Condition::Damaged(e) => Err(e),
-        })
+        guarded(|| encoded.refuse_damage())
     }
 
     /// Returns whether the decoder found damage in an image of sample `id`. If it did, logs the
@@ -367,8 +363,13 @@ impl Recipe {
         part: &mut Part,
         place: usize,
     ) -> Result<()> {
-        let rng = self.rng(&part.header().entries[place]);
-        guarded(|| field.write(sample, shown, rng, part, place))
+        let (entry, before) = (part.header().entries[place], part.meta(place).damaged);
+        guarded(|| field.write(sample, shown, self.rng(&entry), part, place))?;
+        if part.meta(place).damaged > before {
+            let found = || Error::decode(format!("an image of field {:?} is damaged", field.name));
+            self.damaged.note(entry.sample, || self.at_sample(entry.sample, sample.key(), found()));
+        }
+        Ok(())
     }
 
     /// Returns the random number generator of a sample.

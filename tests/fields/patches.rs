@@ -6,11 +6,16 @@ use warpfeed::decode::{Codecs, Pixels, Rect, Size};
 use warpfeed::field::{Image, Patches};
 use warpfeed::source::{Frames, Memory, OwnedSample};
 use warpfeed::transform::{Interpolation, Mix, Mosaic, Plan, Resizer};
-use warpfeed::{Augment, Dtype, HostBatch, Loader, Normalize, OnError, Result};
+use warpfeed::{Augment, Dtype, HostBatch, LastBatch, Loader, Normalize, OnError, Result};
 
-/// Encodes an image whose size depends on `number`.
+/// Sizes of images that are tiny or very long.
+const EXTREME: [(u32, u32); 8] = [(1, 1), (1, 200), (200, 1), (3, 500), (900, 5), (2, 2), (1, 9), (201, 1)];
+
+/// Encodes an image whose size depends on `number`. From number 1000 on, the sizes are `EXTREME`.
 fn jpeg(number: usize) -> Vec<u8> {
-    let size = Size::new(20 + number as u32 * 37 % 90, 15 + number as u32 * 23 % 70);
+    let usual = (20 + number as u32 * 37 % 90, 15 + number as u32 * 23 % 70);
+    let (width, height) = if number < 1000 { usual } else { EXTREME[number - 1000] };
+    let size = Size::new(width, height);
     let pixel = |x: u32, y: u32| [x * 5 + number as u32 * 11, y * 4 + x, (x ^ y) * 3].map(|v| v as u8);
     let rgb: Vec<u8> = (0..size.height).flat_map(|y| (0..size.width).flat_map(move |x| pixel(x, y))).collect();
     let mut bytes = Vec::new();
@@ -81,13 +86,18 @@ fn i64s<'a>(batch: &'a HostBatch, name: &str) -> &'a [i64] {
     batch.field(name).unwrap().as_i64().unwrap()
 }
 
-/// Checks the arrays of a batch against the lists of images, value by value.
+/// Checks the arrays of the field `p` against the lists of images, value by value.
 fn check(batch: &HostBatch, lists: &[Vec<usize>], is_qwen: bool, filter: Interpolation) {
-    let (grids, mut expected, mut ends) = (i64s(batch, "p.grid_thw"), Vec::new(), vec![0_i32]);
+    check_field("p", batch, lists, is_qwen, filter);
+}
+
+fn check_field(name: &str, batch: &HostBatch, lists: &[Vec<usize>], is_qwen: bool, filter: Interpolation) {
+    let array = |end: &str| format!("{name}.{end}");
+    let (grids, mut expected, mut ends) = (i64s(batch, &array("grid_thw")), Vec::new(), vec![0_i32]);
     let mut grids = grids.chunks(3);
     for (row, id) in batch.ids().enumerate() {
         let list = &lists[id as usize];
-        assert_eq!(i64s(batch, "p.images")[row], list.len() as i64);
+        assert_eq!(i64s(batch, &array("images"))[row], list.len() as i64);
         let before = ends[ends.len() - 1];
         for number in list {
             let grid = grids.next().unwrap();
@@ -101,16 +111,16 @@ fn check(batch: &HostBatch, lists: &[Vec<usize>], is_qwen: bool, filter: Interpo
             });
             ends.push(ends[ends.len() - 1] + (grid[1] * grid[2]) as i32);
         }
-        assert_eq!(batch.counts("p").unwrap()[row], i64::from(ends[ends.len() - 1] - before));
+        assert_eq!(batch.counts(name).unwrap()[row], i64::from(ends[ends.len() - 1] - before));
     }
     assert!(grids.next().is_none(), "one grid for each image");
-    let patches = batch.field("p").unwrap();
+    let patches = batch.field(name).unwrap();
     let values = 8 * 8 * 3 * if is_qwen { 2 } else { 1 };
     assert_eq!(patches.shape(), [ends[ends.len() - 1] as usize, values]);
     assert!(patches.as_u8().unwrap() == expected);
     let longest = ends.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
-    assert_eq!(batch.field("p.cu_seqlens").unwrap().elements::<i32>().unwrap(), ends);
-    assert_eq!(batch.cu_seqlens("p").unwrap(), (ends, longest));
+    assert_eq!(batch.field(&array("cu_seqlens")).unwrap().elements::<i32>().unwrap(), ends);
+    assert_eq!(batch.cu_seqlens(name).unwrap(), (ends, longest));
 }
 
 fn small(is_qwen: bool) -> Patches {
@@ -150,6 +160,69 @@ fn a_sample_may_have_several_images_of_different_sizes() -> Result<()> {
             check(&batch?, &lists, is_qwen, filter);
         }
     }
+    Ok(())
+}
+
+#[test]
+fn tiny_and_long_images_have_the_size_of_their_budget() -> Result<()> {
+    let lists: Vec<Vec<usize>> = (1000..1007).map(|n| vec![n]).collect();
+    for (is_qwen, filter) in [(true, Interpolation::Bicubic), (false, Interpolation::BilinearExact)] {
+        let batches =
+            samples(&lists).batch_size(3).field("p", small(is_qwen)).host()?.epoch(0).collect::<Result<Vec<_>>>();
+        batches?.iter().for_each(|batch| check(batch, &lists, is_qwen, filter));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_batch_may_have_no_patches() -> Result<()> {
+    let lists = vec![vec![], vec![], vec![3]];
+    for batch in samples(&lists).batch_size(1).field("p", small(true).images(1)).host()?.epoch(0) {
+        check(&batch?, &lists, true, Interpolation::Bicubic);
+    }
+    Ok(())
+}
+
+/// Two fields of patches and an augmented image, whose size changes after the first epoch.
+#[test]
+fn patches_do_not_depend_on_other_fields() -> Result<()> {
+    let lists: Vec<Vec<usize>> = (0..10).map(|n| vec![n]).collect();
+    let augment = Augment::train(32).from_epoch(1, Augment::train(48));
+    let loader = samples(&lists).batch_size(4).shuffle(5).augment(augment).last_batch(LastBatch::Drop);
+    let loader = loader.field("p", small(true)).field("image", Image::new()).field("q", small(false)).workers(2);
+    let mut batches = loader.host()?;
+    for epoch in 0..3 {
+        let mut count = 0;
+        for batch in batches.epoch(epoch) {
+            let batch = batch?;
+            check_field("p", &batch, &lists, true, Interpolation::Bicubic);
+            check_field("q", &batch, &lists, false, Interpolation::BilinearExact);
+            let side = if epoch == 0 { 32 } else { 48 };
+            assert_eq!(batch.images().shape(), [4, side, side, 3]);
+            count += 1;
+        }
+        assert_eq!(count, 2);
+    }
+    Ok(())
+}
+
+#[test]
+fn damage_is_counted_or_refused() -> Result<()> {
+    let mut damaged = jpeg(5);
+    let middle = damaged.len() * 2 / 3;
+    damaged[middle..middle + 6].copy_from_slice(&[0x12, 0xef, 0x55, 0xaa, 0x31, 0x77]);
+    let sample = |(n, bytes): (usize, Vec<u8>)| OwnedSample::new(n.to_string()).field("jpg", bytes).label(0);
+    let source = Memory::new([jpeg(4), damaged.clone()].into_iter().enumerate().map(sample).collect());
+    let loader = Loader::source(source).drop_field("image").drop_field("label").batch_size(2).field("p", small(true));
+    let mut batches = loader.clone().host()?;
+    let batch = batches.epoch(0).next().unwrap()?;
+    let rows = batch.counts("p").unwrap()[0] as usize * 384;
+    let pixels = resized(&damaged, Size::new(64, 48), Interpolation::Bicubic);
+    assert!(batch.field("p").unwrap().as_u8().unwrap()[rows..] == qwen(&pixels, (48, 64), (8, 2, 2)));
+    drop(batch);
+    assert_eq!(batches.stats().damaged, 1);
+    let e = loader.strict(true).host()?.epoch(0).next().unwrap().map(drop).unwrap_err().to_string();
+    assert!(e.starts_with("sample 1 (1)") && e.contains("refused, because strict is set"), "{e}");
     Ok(())
 }
 
@@ -262,6 +335,10 @@ fn bad_options_and_images_are_errors() {
         e.contains("dtype changes images, but the loader has only patches: use the options of field::Patches"),
         "{e}"
     );
+    let e = refused(samples(&lists).batch_size(2).field("p", small(true)).augment(Augment::train(32)));
+    assert!(e.contains("augment changes images, but the loader has only patches"), "{e}");
+    let e = first(samples(&[vec![1007]]).batch_size(1).field("p", small(true)));
+    assert!(e.contains("201x1 pixels: the longer side may be at most 200 times the shorter"), "{e}");
     let both = || samples(&lists).batch_size(2).field("p", small(true)).field("image", Image::new());
     for (augment, step) in [
         (Augment::train(32).mix(Mix::mixup(0.2)), "Augment::mix"),
