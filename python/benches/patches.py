@@ -77,7 +77,8 @@ def compare(layout: str, processor: Any, files: list[Path], batches: warpfeed.Lo
         ours_grids = ours["p.grid_thw"][: len(grids), -grids.shape[1] :]
         assert ours_grids.tolist() == grids.tolist(), f"{layout}: the grids differ: {ours_grids} {grids}"
         difference = ((ours["p"][: len(theirs)] - theirs) * levels).abs()
-        worst, total, count = max(worst, float(difference.max())), total + float(difference.sum(dtype=torch.float64)), count + theirs.numel()
+        worst, count = max(worst, float(difference.max())), count + theirs.numel()
+        total += float(difference.sum(dtype=torch.float64))
         found += np.bincount(difference.round().to(torch.int64).flatten().numpy(), minlength=256)
         images += len(grids)
     shares = {level: f"{found[level] / count:.3%}" for level in np.flatnonzero(found)}
@@ -118,7 +119,8 @@ def main() -> None:
             rates.setdefault(name, []).append(rate(batches, args.seconds / 3))
         medians = {name: statistics.median(values) for name, values in rates.items()}
         for name, median in medians.items():
-            print(f"{layout} {name}: {median:.1f} images/s, warpfeed is {medians['warpfeed'] / median:.2f} times as fast", flush=True)
+            ratio = medians["warpfeed"] / median
+            print(f"{layout} {name}: {median:.1f} images/s, warpfeed is {ratio:.2f} times as fast", flush=True)
 
 
 if __name__ == "__main__":

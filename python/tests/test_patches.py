@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import warpfeed
-from PIL import Image
+from conftest import need
 from warpfeed import Augment, ConfigError, Loader, Patches, WarpfeedError
 
+Image, ImageOps = need("PIL.Image"), need("PIL.ImageOps")
 SIZES = [(90, 61), (33, 120), (64, 64), (200, 40), (17, 23)]
 
 
@@ -24,7 +25,7 @@ class Photos:
     def __len__(self) -> int:
         return len(SIZES)
 
-    def image(self, id: int) -> Image.Image:
+    def image(self, id: int) -> Any:
         width, height = SIZES[id % len(SIZES)]
         y, x = np.mgrid[:height, :width]
         return Image.fromarray(np.stack([x * 3 + id, y * 5, x ^ y], -1).astype(np.uint8))
@@ -35,10 +36,10 @@ class Photos:
         return file.getvalue()
 
     def __getitem__(self, id: int) -> dict[str, Any]:
-        return {"photo": [self.file(id + n) for n in range(id % 3)] if self.lists else self.file(id)}
+        return {"photo.jpg": [self.file(id + n) for n in range(id % 3)] if self.lists else self.file(id)}
 
 
-def naive(layout: str, image: Image.Image, grid: Any, side: int) -> Any:
+def naive(layout: str, image: Any, grid: Any, side: int) -> Any:
     """Resizes with Pillow, and divides the image with NumPy."""
     height, width = int(grid[1]) * side, int(grid[2]) * side
     filter = Image.Resampling.BICUBIC if layout == "qwen2_vl" else Image.Resampling.BILINEAR
@@ -56,7 +57,7 @@ def naive(layout: str, image: Image.Image, grid: Any, side: int) -> Any:
 def test_patches_equal_pillow_and_numpy(layout: str, lists: bool) -> None:
     photos = Photos(lists)
     budget = {"min_pixels": 1024, "max_pixels": 4096} if layout == "qwen2_vl" else {"max_patches": 50}
-    patches = Patches(layout, of="photo", patch=8, dtype="u8", images=2 if lists else None, **budget)
+    patches = Patches(layout, of="photo.jpg", patch=8, dtype="u8", images=2 if lists else None, **budget)
     loader = Loader(photos, batch_size=5, fields={"p": patches}, drop_field=["image", "label"], output="numpy")
     (batch,) = loader
     grids, images = batch["p.grid_thw"], [n % 3 if lists else 1 for n in range(5)]
@@ -72,10 +73,32 @@ def test_patches_equal_pillow_and_numpy(layout: str, lists: bool) -> None:
     assert lengths.dtype == np.int32 and int(batch["p.count"].sum()) == len(whole)
 
 
+@pytest.mark.parametrize("mode", ["L", "LA", "P", "RGBA", "CMYK", "rotated"])
+def test_images_of_any_mode_equal_pillow(mode: str) -> None:
+    """Gray is repeated, alpha is dropped, and the EXIF orientation is applied before the size is
+    computed."""
+    original = Photos().image(0)
+    image = original if mode == "rotated" else original.convert(mode)
+    if mode in ("LA", "RGBA"):
+        image.putalpha(original.getchannel(0))
+    file, exif = io.BytesIO(), Image.Exif()
+    exif[0x0112] = 6
+    options = {"exif": exif} if mode == "rotated" else {}
+    image.save(file, "JPEG" if mode in ("CMYK", "rotated") else "PNG", **options)
+    stored = Image.open(io.BytesIO(file.getvalue()))
+    upright = (ImageOps.exif_transpose(stored) or stored).convert("RGB")
+    patches = Patches("naflex", patch=8, max_patches=60, dtype="u8")
+    data = [{"img": file.getvalue()}]
+    (batch,) = Loader(data, batch_size=1, fields={"p": patches}, drop_field=["image", "label"], output="numpy")
+    expected = naive("naflex", upright, batch["p.grid_thw"][0], 8)
+    assert (batch["p.grid_thw"][0, 1] > batch["p.grid_thw"][0, 2]) == (mode == "rotated")
+    assert np.abs(np.asarray(batch["p"], np.int16) - expected).max() <= 1
+
+
 def test_defaults_equal_the_processors() -> None:
     for layout, grid, values in [("qwen2_vl", [1, 4, 6], 1176), ("naflex", [1, 13, 19], 768)]:
-        fields = {"p": Patches(layout, of="photo")}
-        (batch,) = Loader(Photos(), batch_size=1, subset=[0], fields=fields, drop_field=["image", "label"], output="numpy")
+        options = {"fields": {"p": Patches(layout, of="photo.jpg")}, "drop_field": ["image", "label"]}
+        (batch,) = Loader(Photos(), batch_size=1, subset=[0], output="numpy", **options)
         assert batch["p.grid_thw"][0].tolist() == grid and batch["p"].shape == (grid[1] * grid[2], values)
         assert batch["p"].dtype == np.float32 and -2.2 < batch["p"].min() < batch["p"].max() < 2.7
 
@@ -86,13 +109,13 @@ def test_bad_options_are_errors() -> None:
     with pytest.raises(ConfigError, match="Patches: patch=0: expected at least 1"):
         Patches(patch=0)
     for patches, text in [
-        (Patches("naflex", of="photo", max_pixels=99), "max_pixels=99 is for qwen2_vl"),
-        (Patches(of="photo", max_patches=99), "max_patches=99 is for naflex"),
+        (Patches("naflex", of="photo.jpg", max_pixels=99), "max_pixels=99 is for qwen2_vl"),
+        (Patches(of="photo.jpg", max_patches=99), "max_patches=99 is for naflex"),
     ]:
         with pytest.raises(WarpfeedError, match=text):
             Loader(Photos(), batch_size=1, fields={"p": patches}, drop_field=["image", "label"])
     with pytest.raises(ConfigError, match="augment has no effect"):
         Loader(
-            Photos(), batch_size=1, fields={"p": Patches(of="photo")}, drop_field=["image", "label"],
+            Photos(), batch_size=1, fields={"p": Patches(of="photo.jpg")}, drop_field=["image", "label"],
             augment=Augment.train(32),
         )  # fmt: skip

@@ -476,8 +476,8 @@ class PackedIds(Arguments):
 
 _PATCHES = {
     "qwen2_vl": {
-        "patch": 14, "merge": 2, "temporal": 2, "min_pixels": 56 * 56, "max_pixels": 28 * 28 * 1280, "max_patches": None,
-        "interpolation": "bicubic",
+        "patch": 14, "merge": 2, "temporal": 2, "min_pixels": 56 * 56, "max_pixels": 28 * 28 * 1280,
+        "max_patches": None, "interpolation": "bicubic",
     },
     "naflex": {
         "patch": 16, "merge": 1, "temporal": 1, "min_pixels": None, "max_pixels": None, "max_patches": 256,
@@ -524,8 +524,9 @@ class Patches(Arguments):
         dtype: ``"f32"``, ``"f16"``, ``"bf16"`` or ``"u8"``, which is not normalized.
         normalize: ``"imagenet"`` or ``(mean, std)``; by default, the normalization of the model.
         images: maximum number of images per sample. A dataset's ``__getitem__`` returns a list of
-            images in this field, which may have different sizes. By default, each sample has one
-            image.
+            images in this field, which may have different sizes. If a list may be empty, the name of
+            the field must end like an image file, as in ``"photos.jpg"``. By default, each sample
+            has one image.
     """
 
     layout: str = "qwen2_vl"
@@ -550,13 +551,14 @@ class Patches(Arguments):
 
     def _describe(self) -> dict[str, Any]:
         defaults = _PATCHES[self.layout]
-        options = {name: default if getattr(self, name) is None else getattr(self, name) for name, default in defaults.items()}
+        given = {name: getattr(self, name) for name in defaults}
+        options = {name: defaults[name] if value is None else value for name, value in given.items()}
         mean_std = None if self.normalize is None else normalization(self.normalize)
         normalize = None if mean_std is None else {"mean": mean_std[0], "std": mean_std[1]}
         return {
             "patches": {
-                **options, "of": self.of, "layout": self.layout, "dtype": dtype_name(self.dtype), "normalize": normalize,
-                "images": self.images,
+                **options, "of": self.of, "layout": self.layout, "dtype": dtype_name(self.dtype),
+                "normalize": normalize, "images": self.images,
             }
         }  # fmt: skip
 

@@ -3,11 +3,10 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use super::Patches;
 use super::corners::BoxReader;
 use super::pasted::{Objects, Pasted};
 use crate::batch::{Field, Row};
-use crate::decode::Size;
+use crate::decode::{Codecs, Size};
 use crate::error::{Error, Result};
 use crate::sampler::Rng;
 use crate::source::{Numbers, Sample};
@@ -152,7 +151,7 @@ pub trait FieldType: Send + Sync + Debug {
 }
 
 /// The code that writes a field: its field type, or the loader.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FieldWriter<'a> {
     /// A worker calls [`FieldType::write`]. For batches on a device, the arrays are then copied to
@@ -169,9 +168,10 @@ pub enum FieldWriter<'a> {
     /// a device, the device computes the soft labels. [`FieldType::arrays`] and
     /// [`FieldType::write`] are not called.
     Class,
-    /// A worker divides images into patches, with the loader's options for decoding. The batch
-    /// contains the patches of all samples without padding.
-    Patches(&'a Patches),
+    /// A worker calls [`FieldType::write`] of a [`Patches`](super::Patches), and the batch contains
+    /// the patches of all samples without padding. A field type that wraps `Patches` must return the
+    /// same arrays.
+    Patches,
 }
 
 /// Role of a field if objects of a different sample are pasted into the image.
@@ -205,7 +205,11 @@ pub struct Input<'a> {
     others: &'a [Tile<'a>],
     pasted: Option<&'a Pasted>,
     rng: Rng,
+    decoding: Decoding<'a>,
 }
+
+/// The loader's codecs, and whether images with damage are rejected.
+pub(crate) type Decoding<'a> = (&'a Codecs, bool);
 
 /// A sample that contributes its image to an output that combines several images.
 #[derive(Debug, Clone, Copy)]
@@ -228,8 +232,19 @@ impl Tile<'_> {
 
 impl<'a> Input<'a> {
     /// Creates the input for the field `name`. `rng` is the generator of the sample.
-    pub(crate) fn new(name: &'a str, sample: &'a Sample<'a>, (plan, others, pasted): Shown<'a>, rng: Rng) -> Self {
-        Input { name, sample, plan, others, pasted, rng }
+    pub(crate) fn new(
+        name: &'a str,
+        sample: &'a Sample<'a>,
+        (plan, others, pasted): Shown<'a>,
+        rng: Rng,
+        decoding: Decoding<'a>,
+    ) -> Self {
+        Input { name, sample, plan, others, pasted, rng, decoding }
+    }
+
+    /// Returns the loader's options for decoding images.
+    pub(super) fn decoding(&self) -> Decoding<'a> {
+        self.decoding
     }
 
     /// Returns the tiles of a [`mosaic`](Augment::mosaic), except the first one, which `sample` and

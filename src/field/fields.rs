@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use super::corners::BoxReader;
 use super::encoded;
-use super::field_type::Shown;
+use super::field_type::{Decoding, Shown};
 use super::image::{ImageField, MixScratch, Written};
 use super::pasted::{Objects, Pasted};
 use super::split::{DecodeSpace, Split};
 use super::{FieldKind, FieldType, FieldWriter, Image, Input, Label, PasteRole, Patches, RowMut};
 use crate::batch::{BatchWriter, DecodeOps, Dtype, Field, Full, Part, Role, Row, SampleOps};
-use crate::decode::{Codecs, MAX_IMAGES, MAX_PLANNED, Oriented};
+use crate::decode::{MAX_IMAGES, MAX_PLANNED, Oriented};
 use crate::error::{Error, Result};
 use crate::sampler::Rng;
 use crate::source::{Numbers, Sample, Source};
@@ -89,12 +89,12 @@ impl Member {
         &self,
         sample: &Sample<'_>,
         shown: Shown<'_>,
-        rng: Rng,
+        (rng, decoding): (Rng, Decoding<'_>),
         part: &mut Part,
         index: usize,
     ) -> Result<()> {
         let mut row = RowMut::new(Row::new(part, index), self.first, self.arrays);
-        self.kind.write(&Input::new(&self.name, sample, shown, rng), &mut row)
+        self.kind.write(&Input::new(&self.name, sample, shown, rng, decoding), &mut row)
     }
 
     /// Writes row `index` of a part with [`FieldType::write_stored`]. Returns whether the field
@@ -113,15 +113,15 @@ impl Member {
     }
 
     /// Returns the number of bytes that are needed to write `sample`.
-    pub(crate) fn memory(&self, sample: &Sample<'_>, shown: Shown<'_>, rng: Rng) -> u64 {
-        self.kind.memory(&Input::new(&self.name, sample, shown, rng))
+    pub(crate) fn memory(&self, sample: &Sample<'_>, shown: Shown<'_>, rng: Rng, decoding: Decoding<'_>) -> u64 {
+        self.kind.memory(&Input::new(&self.name, sample, shown, rng, decoding))
     }
 }
 
 impl Fields {
     /// Creates the fields with the given names and types. Returns them, and their arrays in a batch
-    /// of `epoch`. `augment` is the loader's augmentation, and `label` is the field type of labels.
-    /// `format` is the format of images. `codecs` decode them, and reject damage if `strict` is set.
+    /// of `epoch`. `augment` is the loader's augmentation, `format` is the format of images, and
+    /// `label` is the field type of labels.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a name is used twice, if a field type
@@ -129,7 +129,7 @@ impl Fields {
     pub(crate) fn new(
         fields: &[(String, FieldKind)],
         label: Label,
-        (format, codecs, strict): (Written, &Codecs, bool),
+        format: Written,
         (augment, epoch): (&Augment, u64),
         split: Split,
     ) -> Result<(Fields, Vec<(Field, Role)>)> {
@@ -153,9 +153,9 @@ impl Fields {
                 continue;
             }
             let (kind, role) = match kind.maker() {
-                FieldWriter::Patches(patches) => {
+                FieldWriter::Patches => {
                     made.patches.get_or_insert_with(|| name.clone());
-                    (Arc::new(patches.decoded_by(codecs, strict)) as Arc<dyn FieldType>, None)
+                    (kind.clone(), None)
                 }
                 FieldWriter::Class if made.label.replace(label).is_some() => {
                     return Err(Error::config(format!("field {name:?}: a loader can have only one label")));

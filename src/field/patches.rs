@@ -6,6 +6,7 @@
 //! Qwen2-VL and of SigLIP 2 (NaFlex) in `transformers`.
 
 use std::cell::RefCell;
+use std::sync::OnceLock;
 
 use super::encoded::MAX_REUSED_BYTES;
 use super::patch_grid::{MAX_ASPECT, Sizing};
@@ -74,14 +75,7 @@ pub struct Patches {
     normalize: Option<Normalize>,
     images: Option<usize>,
     #[serde(skip)]
-    decoding: Option<Box<Decoding>>,
-}
-
-/// The loader's options for decoding.
-#[derive(Debug, Clone)]
-struct Decoding {
-    codecs: Codecs,
-    strict: bool,
+    writer: OnceLock<BatchWriter>,
 }
 
 /// Order of the patches of an image, and of the values of a patch.
@@ -116,7 +110,7 @@ impl Patches {
             dtype: Dtype::F32,
             normalize: None,
             images: None,
-            decoding: None,
+            writer: OnceLock::new(),
         }
     }
 
@@ -205,14 +199,14 @@ impl Patches {
     /// values are 0 to 255 and are not normalized.
     #[must_use]
     pub fn dtype(mut self, dtype: Dtype) -> Self {
-        self.dtype = dtype;
+        (self.dtype, self.writer) = (dtype, OnceLock::new());
         self
     }
 
     /// Sets the normalization. The default is the normalization of the model.
     #[must_use]
     pub fn normalize(mut self, normalize: Normalize) -> Self {
-        self.normalize = Some(normalize);
+        (self.normalize, self.writer) = (Some(normalize), OnceLock::new());
         self
     }
 
@@ -223,12 +217,6 @@ impl Patches {
     pub fn images(mut self, most: usize) -> Self {
         self.images = Some(most);
         self
-    }
-
-    /// Returns the same field with the loader's options for decoding.
-    pub(super) fn decoded_by(&self, codecs: &Codecs, strict: bool) -> Self {
-        let decoding = Decoding { codecs: codecs.clone(), strict };
-        Patches { decoding: Some(Box::new(decoding)), ..self.clone() }
     }
 
     /// Returns the role of array `array` of the field, whose arrays begin with span `first`.
@@ -312,18 +300,23 @@ impl Patches {
         if self.dtype == Dtype::U8 && self.normalize.is_some() {
             return refuse("normalize needs dtype f32, f16 or bf16; dtype is u8".to_owned());
         }
-        let checked = self.normalization().check().and_then(|()| self.normalization().check_scale());
-        let writer = checked.and_then(|()| self.writer(Size::new(1, 1)));
-        writer.map(|_| ()).map_err(|e| Error::config(format!("field {name:?}: {}", e.cause())))
+        let writer = self.normalization().check_scale().and_then(|()| self.make_writer());
+        writer.map(drop).map_err(|e| Error::config(format!("field {name:?}: {}", e.cause())))
     }
 
-    /// Returns the writer for one row of patches of an image that is `size.width` pixels wide.
-    fn writer(&self, size: Size) -> Result<BatchWriter> {
+    /// Creates the writer of [`writer`](Patches::writer), for an image of any size.
+    fn make_writer(&self) -> Result<BatchWriter> {
         let layout = match self.layout {
             PatchLayout::Qwen2Vl => Layout::Nchw,
             PatchLayout::Naflex => Layout::Nhwc,
         };
-        BatchWriter::new(size, self.dtype, layout, self.normalization())
+        BatchWriter::new(Size::new(1, 1), self.dtype, layout, self.normalization())
+    }
+
+    /// Returns the writer for one row of patches of an image that is `width` pixels wide.
+    fn writer(&self, width: u32) -> BatchWriter {
+        let writer = self.writer.get_or_init(|| self.make_writer().expect("checked when the loader was opened"));
+        writer.with_size(Size::new(width, self.patch))
     }
 
     /// Calls `take` with the bytes of each image of the sample.
@@ -370,7 +363,7 @@ impl Patches {
     fn put(&self, pixels: &[u8], size: Size, line: &mut Vec<u8>, to: &mut [u8]) -> Result<()> {
         let (patch, width, each) = (self.patch as usize, size.width as usize, self.dtype.bytes());
         let (across, patch_bytes) = (width / patch, self.patch_values() * each);
-        let writer = self.writer(Size::new(size.width, self.patch))?;
+        let writer = self.writer(size.width);
         resize(line, writer.sample_bytes(), 0);
         let line = &mut line[..writer.sample_bytes()];
         let (merge, temporal) = (self.merge as usize, self.temporal as usize);
@@ -450,18 +443,18 @@ impl FieldType for Patches {
     }
 
     fn maker(&self) -> FieldWriter<'_> {
-        FieldWriter::Patches(self)
+        FieldWriter::Patches
     }
 
     fn memory(&self, input: &Input<'_>) -> u64 {
-        let Some(Decoding { codecs, strict }) = self.decoding.as_deref() else { return 0 };
+        let (codecs, strict) = input.decoding();
         let mut most = 0;
         // Ignore errors, because `write` reports them.
         let _ = self.each(input.name, input.sample, codecs, |_, bytes| {
             let (image, resized) = self.open(codecs, bytes)?;
             let line = u64::from(resized.width) * u64::from(self.patch) * 3 * self.dtype.bytes() as u64;
             let decoded = image.memory(Rect::full(image.size()));
-            let checked = if *strict { image.check_memory() } else { 0 };
+            let checked = if strict { image.check_memory() } else { 0 };
             most = most.max(decoded.saturating_add(resized.area() * 3 + line).max(checked));
             Ok(())
         });
@@ -472,15 +465,13 @@ impl FieldType for Patches {
         thread_local! {
             static BUFFERS: RefCell<Buffers> = RefCell::default();
         }
-        let Some(Decoding { codecs, strict }) = self.decoding.as_deref() else {
-            return Err(Error::config("Patches::write: only a loader can write patches"));
-        };
+        let (codecs, strict) = input.decoding();
         let patch_bytes = self.patch_values() * self.dtype.bytes();
         let (mut patches, mut images) = (0_usize, 0_usize);
         BUFFERS.with_borrow_mut(|buffers| {
             let written = self.each(input.name, input.sample, codecs, |number, bytes| {
                 let (mut image, resized) = self.open(codecs, bytes)?;
-                if *strict {
+                if strict {
                     image.refuse_damage()?;
                 }
                 let size = image.size();

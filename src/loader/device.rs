@@ -127,7 +127,7 @@ impl Loader {
     /// no soft labels.
     fn shares(&self, kinds: &[(String, FieldKind)]) -> Option<Shares> {
         let label = self.label();
-        let has_class = kinds.iter().any(|(_, FieldKind(kind))| matches!(kind.maker(), FieldWriter::Class));
+        let has_class = kinds.iter().any(|(_, FieldKind(kind))| kind.maker() == FieldWriter::Class);
         let shares = label.shares().zip(label.soft_array()).filter(|_| has_class);
         shares.map(|((_, smoothing), (field, _))| Shares { field, smoothing })
     }

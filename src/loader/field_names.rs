@@ -18,7 +18,7 @@ pub(super) fn names_read(kinds: &[(String, FieldKind)]) -> Option<Vec<String>> {
     let mut names = Vec::new();
     for (field, FieldKind(kind)) in kinds {
         let read = kind.reads(field);
-        if read.is_empty() && matches!(kind.maker(), FieldWriter::Write) && !kind.shows_image() {
+        if read.is_empty() && kind.maker() == FieldWriter::Write && !kind.shows_image() {
             return None;
         }
         names.extend(read);

@@ -190,7 +190,7 @@ pub(super) fn check_images(fields: &[(String, FieldKind)], images: &ImageOptions
     if fields.iter().any(|(_, FieldKind(kind))| matches!(kind.maker(), FieldWriter::Image(_))) {
         return Ok(());
     }
-    let patches = fields.iter().any(|(_, FieldKind(kind))| matches!(kind.maker(), FieldWriter::Patches(_)));
+    let patches = fields.iter().any(|(_, FieldKind(kind))| matches!(kind.maker(), FieldWriter::Patches));
     let shown = fields.iter().find(|(_, FieldKind(kind))| kind.shows_image());
     let augment = Some("augment").filter(|_| patches && shown.is_none() && images.is_augmented());
     let Some(option) = images.of_images(patches).or(augment) else { return Ok(()) };

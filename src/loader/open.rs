@@ -142,9 +142,7 @@ impl Checked {
     fn make(&mut self) -> Result<()> {
         let ImageOptions { augment, transform_moves_pixels: moves_pixels, transforms, .. } = &self.loader.images;
         let label = self.loader.label();
-        let (codecs, strict) = (self.loader.images.codecs(), self.loader.images.strict);
-        let format = (self.format, &codecs, strict);
-        let of = |epoch| Fields::new(&self.kinds, label, format, (augment, epoch), self.split);
+        let of = |epoch| Fields::new(&self.kinds, label, self.format, (augment, epoch), self.split);
         let made = self.forms.epochs().map(of).collect::<Result<Vec<_>>>()?;
         (self.fields, self.arrays) = made.into_iter().unzip();
         self.fields[0].check(augment, *moves_pixels && !transforms.is_empty())

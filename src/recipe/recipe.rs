@@ -348,7 +348,7 @@ impl Recipe {
         guarded(|| {
             // Fields are computed one after the other, so the result is the maximum over all
             // fields.
-            let memory = |field: &Member| field.memory(sample, shown, self.rng(entry));
+            let memory = |field: &Member| field.memory(sample, shown, self.rng(entry), (&self.codecs, self.strict));
             Ok(self.any_fields().computed.iter().map(memory).max().unwrap_or(0))
         })
     }
@@ -364,7 +364,8 @@ impl Recipe {
         place: usize,
     ) -> Result<()> {
         let (entry, before) = (part.header().entries[place], part.meta(place).damaged);
-        guarded(|| field.write(sample, shown, self.rng(&entry), part, place))?;
+        let scope = (self.rng(&entry), (&self.codecs, self.strict));
+        guarded(|| field.write(sample, shown, scope, part, place))?;
         if part.meta(place).damaged > before {
             let found = || Error::decode(format!("an image of field {:?} is damaged", field.name));
             self.damaged.note(entry.sample, || self.at_sample(entry.sample, sample.key(), found()));

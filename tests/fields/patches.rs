@@ -2,7 +2,7 @@
 //! `transformers`, packed without padding, with their grids and cumulative lengths.
 
 use jpeg_encoder::{ColorType, Encoder};
-use warpfeed::decode::{Codecs, Pixels, Rect, Size};
+use warpfeed::decode::{Codecs, Condition, Pixels, Rect, Size, check};
 use warpfeed::field::{Image, Patches};
 use warpfeed::source::{Frames, Memory, OwnedSample};
 use warpfeed::transform::{Interpolation, Mix, Mosaic, Plan, Resizer};
@@ -87,7 +87,7 @@ fn i64s<'a>(batch: &'a HostBatch, name: &str) -> &'a [i64] {
 }
 
 /// Checks the arrays of the field `p` against the lists of images, value by value.
-fn check(batch: &HostBatch, lists: &[Vec<usize>], is_qwen: bool, filter: Interpolation) {
+fn check_p(batch: &HostBatch, lists: &[Vec<usize>], is_qwen: bool, filter: Interpolation) {
     check_field("p", batch, lists, is_qwen, filter);
 }
 
@@ -141,7 +141,7 @@ fn patches_equal_the_naive_division() -> Result<()> {
             let mut seen = 0;
             for batch in batches.epoch(1) {
                 let batch = batch?;
-                check(&batch, &lists, is_qwen, filter);
+                check_p(&batch, &lists, is_qwen, filter);
                 seen += batch.len();
             }
             assert_eq!(seen, 13);
@@ -157,7 +157,7 @@ fn a_sample_may_have_several_images_of_different_sizes() -> Result<()> {
         let filter = if is_qwen { Interpolation::Nearest } else { Interpolation::Lanczos };
         let patches = small(is_qwen).images(3).interpolation(filter);
         for batch in samples(&lists).batch_size(3).field("p", patches).host()?.epoch(0) {
-            check(&batch?, &lists, is_qwen, filter);
+            check_p(&batch?, &lists, is_qwen, filter);
         }
     }
     Ok(())
@@ -169,7 +169,7 @@ fn tiny_and_long_images_have_the_size_of_their_budget() -> Result<()> {
     for (is_qwen, filter) in [(true, Interpolation::Bicubic), (false, Interpolation::BilinearExact)] {
         let batches =
             samples(&lists).batch_size(3).field("p", small(is_qwen)).host()?.epoch(0).collect::<Result<Vec<_>>>();
-        batches?.iter().for_each(|batch| check(batch, &lists, is_qwen, filter));
+        batches?.iter().for_each(|batch| check_p(batch, &lists, is_qwen, filter));
     }
     Ok(())
 }
@@ -178,7 +178,7 @@ fn tiny_and_long_images_have_the_size_of_their_budget() -> Result<()> {
 fn a_batch_may_have_no_patches() -> Result<()> {
     let lists = vec![vec![], vec![], vec![3]];
     for batch in samples(&lists).batch_size(1).field("p", small(true).images(1)).host()?.epoch(0) {
-        check(&batch?, &lists, true, Interpolation::Bicubic);
+        check_p(&batch?, &lists, true, Interpolation::Bicubic);
     }
     Ok(())
 }
@@ -209,16 +209,18 @@ fn patches_do_not_depend_on_other_fields() -> Result<()> {
 #[test]
 fn damage_is_counted_or_refused() -> Result<()> {
     let mut damaged = jpeg(5);
-    let middle = damaged.len() * 2 / 3;
-    damaged[middle..middle + 6].copy_from_slice(&[0x12, 0xef, 0x55, 0xaa, 0x31, 0x77]);
+    let middle = damaged.len() / 2;
+    damaged[middle..middle + 100].fill(0);
+    assert!(matches!(check(&damaged), Condition::Tolerated(_)));
     let sample = |(n, bytes): (usize, Vec<u8>)| OwnedSample::new(n.to_string()).field("jpg", bytes).label(0);
     let source = Memory::new([jpeg(4), damaged.clone()].into_iter().enumerate().map(sample).collect());
     let loader = Loader::source(source).drop_field("image").drop_field("label").batch_size(2).field("p", small(true));
     let mut batches = loader.clone().host()?;
     let batch = batches.epoch(0).next().unwrap()?;
     let rows = batch.counts("p").unwrap()[0] as usize * 384;
-    let pixels = resized(&damaged, Size::new(64, 48), Interpolation::Bicubic);
-    assert!(batch.field("p").unwrap().as_u8().unwrap()[rows..] == qwen(&pixels, (48, 64), (8, 2, 2)));
+    let [_, height, width] = [0, 1, 2].map(|axis| i64s(&batch, "p.grid_thw")[3 + axis] as usize * 8);
+    let pixels = resized(&damaged, Size::new(width as u32, height as u32), Interpolation::Bicubic);
+    assert!(batch.field("p").unwrap().as_u8().unwrap()[rows..] == qwen(&pixels, (height, width), (8, 2, 2)));
     drop(batch);
     assert_eq!(batches.stats().damaged, 1);
     let e = loader.strict(true).host()?.epoch(0).next().unwrap().map(drop).unwrap_err().to_string();
@@ -263,7 +265,7 @@ fn ranks_and_resumed_runs_give_the_patches_of_their_samples() -> Result<()> {
     for rank in 0..2 {
         let loader = samples(&lists).batch_size(2).shuffle(3).field("p", small(true)).rank(rank, 2);
         for batch in loader.host()?.epoch(0) {
-            check(&batch?, &lists, true, Interpolation::Bicubic);
+            check_p(&batch?, &lists, true, Interpolation::Bicubic);
         }
         let loader = samples(&lists).batch_size(2).shuffle(3).field("p", small(true)).rank(rank, 2);
         ranks.push(loader.host()?.epoch(0).map(bytes).collect::<Result<Vec<_>>>()?);
@@ -298,7 +300,7 @@ fn replaced_samples_have_the_patches_of_their_replacements() -> Result<()> {
     for batch in loader.on_error(OnError::Skip { max_skipped: 10 }).host()?.epoch(0) {
         let batch = batch?;
         assert!(batch.valid().any(|valid| !valid));
-        check(&batch, &lists, true, Interpolation::Bicubic);
+        check_p(&batch, &lists, true, Interpolation::Bicubic);
     }
     Ok(())
 }
