@@ -354,10 +354,9 @@ impl ImageField {
         self.decoding.is_some()
     }
 
-    /// Stores an encoded image in row `place` of the part, so that the device decodes it. `grid`
-    /// describes the image, and `stream` contains its entropy-coded data. Returns `false` and
-    /// stores nothing if there is no space left for the data, or if the device does not support
-    /// `plan`.
+    /// Stores an encoded image in the batch, so that the device decodes it. `grid` describes the
+    /// image, and `stream` contains its entropy-coded data. Returns `false` and stores nothing if
+    /// there is no space left for the data, or if the device does not support `plan`.
     pub(crate) fn leave(&self, grid: &Grid, stream: &Bitstream, plan: &Plan, part: &mut Part, place: usize) -> bool {
         let is_supported = DecodeOps::supports(plan) && (plan.drawn.pixels.is_empty() || self.is_retouched_there(plan));
         let Some(decoding) = self.decoding.filter(|_| is_supported) else { return false };
