@@ -57,9 +57,9 @@
 //! # }
 //! ```
 //!
-//! If the loader was opened with a different stream, libtorch's stream waits for each batch. A tensor
-//! may be dropped on any thread at any time. Its memory is not reused until the device has finished
-//! all work that was submitted before the drop.
+//! If the loader was opened with a different stream, libtorch's stream waits for each batch. A
+//! tensor may be dropped on any thread at any time. Its memory is not reused until the device has
+//! finished all work that was submitted before the drop.
 #![cfg_attr(
     not(feature = "cuda"),
     doc = "",
