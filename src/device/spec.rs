@@ -255,9 +255,9 @@ impl Spec {
         layout
     }
 
-    /// Adds what is needed to decode images. The encoded data and the records are in the staging
-    /// buffer. Intermediate data is in scratch memory, which all batches share, because they are
-    /// decoded one after the other.
+    /// Adds the offsets and copies for decoding images. The encoded data and the records are in the
+    /// staging buffer. Intermediate data is in scratch memory, which all batches share, because
+    /// batches are decoded one after the other.
     fn add_decoding(&self, decoding: &Decoding, layout: &mut SlotLayout) {
         let take = |end: &mut usize, bytes: usize| {
             let at = *end;

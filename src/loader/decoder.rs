@@ -238,7 +238,7 @@ mod tests {
             .local_world_size(8);
         let decoder = loader.global_batch_size(4096).rank(3, 64).decoder();
         assert_eq!((decoder.batch_size, decoder.images.local_world_size), (64, Some(8)));
-        assert!(decoder.images.trace.is_none(), "two loaders would write one file");
+        assert!(decoder.images.trace.is_none(), "a loader and a decoder must not write to the same file");
         assert_eq!(Loader::new("train").batch_size(48).rank(1, 2).decoder().batch_size, 48);
     }
 }

@@ -187,8 +187,8 @@ options! {
     }
 
     purpose "speed", "Performance. These options do not change the batches." {
-        /// Sets the number of worker threads, which read, decode and transform. The number affects
-        /// only speed: batches are bit-identical for any number of workers.
+        /// Sets the number of worker threads, which read, decode and transform samples. The number
+        /// affects only speed: batches are bit-identical for any number of workers.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -214,14 +214,14 @@ options! {
         /// let loader = Loader::new("train").prefetch(4);
         /// ```
         ///
-        /// The loader allocates `prefetch + 2` slots: the consumer holds one of the additional
-        /// slots, and workers fill the other. Preparing more than a few batches ahead helps only if
-        /// the time per sample or per step varies a lot.
+        /// The loader allocates `prefetch + 2` batch buffers, called slots: the consumer holds one
+        /// of the two additional slots, and workers fill the other. Preparing more than a few
+        /// batches ahead helps only if the time per sample or per step varies a lot.
         ///
         /// With 0, the default, the number is adjusted automatically. It starts at 2. If the
         /// consumer waits while workers are idle because all slots are full, the number is doubled,
         /// up to 16. An increase that does not raise throughput is undone, with one exception: it
-        /// is kept if the consumer waited for a single batch while all later batches were full.
+        /// is kept if the consumer waited for a single batch while all later batches were ready.
         /// This happens when a few samples are far slower than the others. A consumer that keeps
         /// batches alive gets more slots as long as some are free.
         ///
@@ -326,7 +326,7 @@ options! {
         ///
         /// Without this option, the loader prepares the first batches of the next epoch toward the
         /// end of each epoch, and discards them if the program does not request that epoch; see
-        /// [`Batches::epoch`]. These batches only use free slots: at most
+        /// [`Batches::epoch`]. These batches use only free slots: at most
         /// [`prefetch`](Self::prefetch) + 2 on the host, and as many again on a device.
         ///
         /// Epochs beyond this number can still be requested, and are then prepared on request. With
@@ -442,9 +442,9 @@ options! {
         /// ```
         loader fn max_sample_bytes(bytes: u64) -> u64 = 1 << 31;
 
-        /// Sets how long a request for the next batch may wait while the consumer holds every slot;
-        /// 30 s by default. After this time, the request fails. Time spent waiting for a slow
-        /// worker is logged, but does not count.
+        /// Sets how long a request for the next batch may wait while the consumer holds all
+        /// batches; 30 s by default. After this time, the request fails. Time spent waiting for a
+        /// slow worker is logged, but does not count.
         ///
         /// ```
         /// # use std::time::Duration;

@@ -58,7 +58,7 @@ fn upload(sim: &Sim, stream: &SimStream, memory: &SimMemory, number: usize, slot
     }
 }
 
-/// The way in which the consumer returns its batches.
+/// How the consumer returns its batches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     /// Drops each batch immediately.
@@ -110,7 +110,7 @@ fn torn(mistake: Mistake, driver: Driver, batches: usize, streams: usize, way: W
     let mut rng = Rng::new(seed, 0, 0);
     for number in 0..batches {
         handoff.wanted(true).unwrap();
-        let slot = freed.recv_timeout(Duration::from_secs(20)).expect("a slot comes back");
+        let slot = freed.recv_timeout(Duration::from_secs(20)).expect("a slot is freed");
         handoff.wanted(false).unwrap();
         // The worker refills the slot as soon as it is free.
         content(number).zip(&slot).for_each(|(byte, place)| place.store(byte, Relaxed));
@@ -157,7 +157,7 @@ fn slots_that_return_early_are_detected() {
     }
 }
 
-/// Blocks `stream` until the result is dropped.
+/// Blocks `stream` until the returned sender is dropped.
 fn hold(stream: &SimStream) -> Sender<()> {
     let (open, gate) = bounded(0);
     stream.run(move |_| {
@@ -268,7 +268,7 @@ fn with_an_old_driver_only_the_thread_waits() {
         handoff.wanted(true).unwrap();
         handoff.wanted(false).unwrap();
     }
-    assert_eq!((freed.len(), handoff.kept()), (0, SLOTS), "this thread did not block although the stream is blocked");
+    assert_eq!((freed.len(), handoff.kept()), (0, SLOTS), "this thread does not block although the stream is blocked");
     drop(open);
     (0..SLOTS).for_each(|_| drop(freed.recv_timeout(Duration::from_secs(20)).unwrap()));
 }

@@ -78,13 +78,13 @@ impl Loaded {
         unsafe { kernels.launch(&self.stream, &self.memory, self.at) }.unwrap();
     }
 
-    /// Returns the bytes at offset `offset`. Checks that the guard bytes after them are unchanged,
-    /// unless a sanitizer does.
+    /// Returns the bytes at offset `offset`. Checks that the guard bytes after these bytes are
+    /// unchanged, unless a sanitizer checks it.
     fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; if sanitize() { len } else { len + 256 }];
         self.stream.download(&mut bytes, &self.memory, offset).unwrap();
         let guard = &bytes[len..];
-        assert!(guard.iter().all(|&byte| byte == guard[0]), "written past the end");
+        assert!(guard.iter().all(|&byte| byte == guard[0]), "a kernel wrote past the end");
         bytes.truncate(len);
         bytes
     }
@@ -163,12 +163,15 @@ fn the_kernels_give_the_pixels_of_the_host() {
             for round in 0..2 {
                 loaded.run(&kernels);
                 let faults = loaded.faults();
-                assert_eq!(faults, left, "only intact images that do not synchronize are left to the host");
+                assert_eq!(
+                    faults, left,
+                    "of the intact images, only those that do not synchronize are left to the host"
+                );
                 check(&batch, &loaded, &faults, &batch.expected, &format!("{size:?}, {images}, round {round}"));
             }
         }
     }
-    assert!(left_to_host * 20 <= all, "nearly all images synchronize: {left_to_host} of {all} do not");
+    assert!(left_to_host * 20 <= all, "nearly all images must synchronize, but {left_to_host} of {all} do not");
 }
 
 /// Covers batches with long segments, and a batch of small images.
@@ -193,8 +196,8 @@ fn parts_of_a_batch_give_the_pixels_of_the_whole() {
     }
 }
 
-/// Tests a batch in which a long segment and its copy would be in different parts if it were
-/// decoded in three parts.
+/// Tests a batch that would have a long segment and its copy in different parts if it were decoded
+/// in three parts.
 #[test]
 fn a_batch_with_a_copy_is_decoded_whole() {
     let Some(context) = context() else { return };
@@ -300,8 +303,8 @@ fn the_kernels_write_all_of_the_memory_that_they_read() {
     }
 }
 
-/// Also prints the time of the search for the pieces. For comparison, prints the time of the same
-/// search in noise, which synchronizes.
+/// Also prints how long the search for the pieces takes, and how long the same search takes in
+/// noise, which synchronizes.
 #[test]
 fn codes_that_never_synchronize_take_bounded_device_time() {
     let Some(context) = context() else { return };
@@ -321,15 +324,15 @@ fn codes_that_never_synchronize_take_bounded_device_time() {
         let ms =
             (0..3).map(|_| milliseconds(&loaded, &kernels, [Stage::Follow, Stage::Starts])).fold(f32::MAX, f32::min);
         println!("{what}: {} bytes without restart markers, {ms:.2} ms to find where pieces begin", jpeg.len());
-        assert!(!left || sanitize() || ms < 20.0, "{what} takes the device {ms} ms");
+        assert!(!left || sanitize() || ms < 20.0, "{what}: the search takes {ms} ms on the device");
     }
 }
 
 #[test]
-fn images_of_12_48_and_96_megapixels_equal_the_hosts() {
+fn images_of_12_48_and_96_megapixels_match_the_host() {
     let Some(context) = context() else { return };
     if sanitize() {
-        return crate::require::missing("quick", "it takes minutes there");
+        return crate::require::missing("quick", "this test takes minutes under a sanitizer");
     }
     let size = (600, 800);
     let kernels = Decode::load(&context, size).unwrap();
@@ -350,13 +353,13 @@ fn images_of_12_48_and_96_megapixels_equal_the_hosts() {
     }
 }
 
-/// Covers the most filter taps that the kernels support, and images with a single segment that has
-/// more blocks than a 16-bit number counts.
+/// Covers the maximum number of filter taps that the kernels support, and images with a single
+/// segment of more than 2^16 blocks.
 #[test]
-fn images_of_24_megapixels_at_224_pixels_equal_the_hosts() {
+fn images_of_24_megapixels_at_224_pixels_match_the_host() {
     let Some(context) = context() else { return };
     if sanitize() {
-        return crate::require::missing("quick", "it takes minutes there");
+        return crate::require::missing("quick", "this test takes minutes under a sanitizer");
     }
     let (image, output, size) = (Size::new(6001, 4000), Size::new(224, 224), (224, 224));
     let kernels = Decode::load(&context, size).unwrap();
@@ -376,10 +379,10 @@ fn images_of_24_megapixels_at_224_pixels_equal_the_hosts() {
 
 /// Decodes whole photographs and crops from the folder `WARPFEED_PHOTOS`, including its subfolders.
 #[test]
-fn whole_and_cropped_photographs_equal_the_hosts() {
+fn whole_and_cropped_photographs_match_the_host() {
     let Some(context) = context() else { return };
     let Some(root) = std::env::var_os("WARPFEED_PHOTOS") else {
-        return crate::require::missing("photographs", "WARPFEED_PHOTOS names no folder");
+        return crate::require::missing("photographs", "WARPFEED_PHOTOS is not set");
     };
     let (mut folders, mut files) = (vec![PathBuf::from(root)], Vec::new());
     while let Some(folder) = folders.pop() {
@@ -419,7 +422,7 @@ fn whole_and_cropped_photographs_equal_the_hosts() {
 
 /// Covers whole images and crops, with and without restart markers, that are divided into shares.
 #[test]
-fn large_images_among_small_ones_equal_the_hosts() {
+fn large_images_among_small_ones_match_the_host() {
     let Some(context) = context() else { return };
     let (image, output, size) = (Size::new(3000, 2000), Size::new(224, 224), (224, 224));
     let image = if sanitize() { Size::new(1200, 900) } else { image };

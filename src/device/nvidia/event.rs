@@ -1,4 +1,4 @@
-//! Events, which mark a point in a stream, or all work of a context.
+//! Events, which mark a point in a stream or in all work of a context.
 //!
 //! **Invariants**
 //! 1. `drop` destroys the handle, once. The driver allows this while work is pending.
@@ -47,7 +47,7 @@ impl Event {
 
     fn with(context: &Context, flags: sys::CUevent_flags) -> Result<Self> {
         let _here = context.enter()?;
-        let raw = result::event::create(flags).doing(|| "making an event")?;
+        let raw = result::event::create(flags).doing(|| "creating an event")?;
         Ok(Event { raw, context: context.clone() })
     }
 

@@ -87,11 +87,11 @@ fn consume(sim: &Sim, spec: Spec, epochs: u64, loader_delay: u64, consumer_delay
 
 fn all_right(seen: &[(u64, u64, bool)], epochs: u64) {
     let expected = (0..epochs).flat_map(|e| (0..BATCHES).map(move |n| (e, n, true))).collect::<Vec<_>>();
-    assert_eq!(seen, expected, "every batch once, in order, whole");
+    assert_eq!(seen, expected, "every batch arrives once, in order, and complete");
 }
 
 #[test]
-fn thousands_of_batches_arrive_whole_and_in_order() {
+fn thousands_of_batches_arrive_complete_and_in_order() {
     for dtype in [CONVERTED, COPIED] {
         // Delays of the device, the loader and the consumer, so that the loader is faster than the
         // consumer, slower, or equally fast.
@@ -252,15 +252,15 @@ fn a_trace_shows_each_batch_on_the_rows_of_its_streams() {
     }
     for (batch, begin, _) in &conversions {
         if let Some((_, _, copied)) = copies.iter().find(|c| c.0 == *batch) {
-            assert!(copied <= &(begin + 2.0), "batch {batch} is converted at {begin}, copied by {copied}");
+            assert!(copied <= &(begin + 2.0), "batch {batch} is converted at {begin}, before it is copied at {copied}");
         }
     }
 }
 
 /// Each step lasts until the images of the batch that reuses its slot have been copied, so in the
-/// trace, this copy must be during the step.
+/// trace, the copy must run during the step.
 #[test]
-fn copies_appear_under_the_step_of_an_earlier_batch() {
+fn copies_run_during_the_step_of_an_earlier_batch() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace.json");
     let schedule = trace::Schedule { wait: 4, warmup: 2, active: 30, repeat: 1 };
@@ -280,7 +280,7 @@ fn copies_appear_under_the_step_of_an_earlier_batch() {
         drop(batch);
         let since = Instant::now();
         while times.stats().copy.map_or(0, |copy| copy.count) < due {
-            assert!(since.elapsed() < Duration::from_secs(60), "copy {due} does not run under a step");
+            assert!(since.elapsed() < Duration::from_secs(60), "copy {due} does not run during a step");
             std::thread::yield_now();
         }
         drop(gate);
@@ -297,8 +297,8 @@ fn copies_appear_under_the_step_of_an_earlier_batch() {
             hidden += 1;
         }
     }
-    println!("{hidden} of {} copies under the step of an earlier batch", copies.len());
-    assert!(hidden >= 20, "{hidden} of {} copies", copies.len());
+    println!("{hidden} of {} copies run during the step of an earlier batch", copies.len());
+    assert!(hidden >= 20, "only {hidden} of {} copies run during a step", copies.len());
 }
 
 #[test]

@@ -36,7 +36,7 @@ impl Coded {
         self.size.0 * self.size.1 * 3
     }
 
-    /// Adds an image, unless the device leaves it to the host. With `compare`, the host decodes the
+    /// Adds an image, unless the device cannot decode it. With `compare`, the host decodes the
     /// image as well. Returns whether the image was added.
     pub(in crate::device) fn add(&mut self, jpeg: &[u8], plan: &Plan, compare: bool) -> bool {
         let Ok(mut image) = standard().open(jpeg) else { return false };

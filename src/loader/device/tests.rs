@@ -1,5 +1,5 @@
-//! Tests loaders on a simulated device. Its kernels are plain Rust functions that take the same
-//! inputs as the real ones.
+//! Tests loaders on a simulated device, whose kernels are plain Rust functions that take the same
+//! inputs as the real kernels.
 
 use std::pin::Pin;
 #[cfg(target_os = "linux")]
@@ -163,8 +163,8 @@ fn device_decoding_is_bit_identical_to_the_host() {
                 assert!(batches == expected, "{decode_on:?}, damaged {damaged}");
                 match decode_on {
                     DecodeOn::Cpu => assert_eq!(left, 0),
-                    // Workers decode every third image, because it has one scan per component, and
-                    // all progressive images.
+                    // Workers decode the progressive images, and every third image, which has one
+                    // scan per component.
                     DecodeOn::Gpu => assert!(left > 24, "{left} images of 48"),
                     DecodeOn::Auto => assert!(left > 0),
                 }
@@ -296,7 +296,7 @@ fn workers_decode_samples_with_host_only_operations() {
 }
 
 #[test]
-fn workers_decode_mosaics_and_the_device_all_other_samples() {
+fn workers_decode_mosaics_and_the_device_decodes_the_rest() {
     let originals = originals(false);
     let plain = loader(&originals).decode_on(DecodeOn::Gpu).drop_field("label");
     let augment = || Augment::train(32).vertical_flip(0.5).jitter(ColorJitter::new().hue(0.3));
@@ -367,7 +367,7 @@ fn a_loader_reports_host_decoding_once() {
     let gpu = loader(&originals).decode_on(DecodeOn::Gpu);
     let halved = Augment::train(32).halve(0.5).jitter(ColorJitter::new().hue(0.3));
     let own = |loader: Loader| loader.transform(|_: &mut ImageMut<'_>, _: &mut Rng| Ok(()));
-    let operation = "workers decode the images that halve changes, because only the host supports it";
+    let operation = "workers decode the images that are changed by halve, because only the host supports halve";
     assert_eq!(said(gpu.clone().augment(halved.clone())), [operation]);
     let transform = "workers decode all images, because a custom transform runs on the host";
     assert_eq!(said(own(gpu.clone().augment(halved.clone()))), [transform]);
@@ -390,7 +390,7 @@ fn damaged_on_device(loader: Loader) -> (u64, u64) {
 }
 
 #[test]
-fn damage_counts_equally_on_workers_and_device() {
+fn workers_and_the_device_report_the_same_damage_count() {
     let mut originals = originals(true);
     // A segment that ends early, which is always detected if the whole image is decoded.
     for n in [3, 8, 14] {
@@ -422,7 +422,7 @@ fn damage_counts_equally_on_workers_and_device() {
         assert_eq!(
             damaged_on_device(skip.decode_on(DecodeOn::Gpu)).0,
             0,
-            "a strict loader leaves no damage to a device"
+            "a strict loader does not let the device decode damaged images"
         );
     }
 }
@@ -445,7 +445,7 @@ fn errors_do_not_depend_on_where_images_are_decoded() {
         let (batches, left) = on_device(skipping.clone().decode_on(decode_on), 0, 0).unwrap();
         assert!(
             batches == replaced && left > 0,
-            "{decode_on:?}: a replacement contains the image of the sample that replaces it"
+            "{decode_on:?}: a failed sample has the image of the sample that replaced it"
         );
     }
 }
@@ -456,7 +456,7 @@ fn resumed_and_abandoned_epochs_keep_the_pixels() {
     let loader = loader(&originals).decode_on(DecodeOn::Gpu);
     let expected = on_host(loader.clone(), 1);
     let (rest, _) = on_device(loader.clone(), 1, 4).unwrap();
-    assert!(rest == expected[4..], "the batches with number 4 and above are the same");
+    assert!(rest == expected[4..], "batches 4 and later are the same");
     // Drop the loader in the middle of an epoch, while batches are in flight.
     let sim = Sim::new(Mistake::None, 200);
     let mut on = loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap()).unwrap();
@@ -580,7 +580,7 @@ fn the_device_decodes_a_request_of_one_large_image() {
     let samples = Samples::new(vec![OwnedSample::new("x").field("jpg", large.clone())]);
     let expected = on_host(Loader::source(samples), 0);
     assert!(pixels(&sim, &decoder.decode([large]).unwrap()) == expected[0]);
-    assert_eq!(decoder.stats().decoded_on_device, 1, "a batch of one has space for a large image");
+    assert_eq!(decoder.stats().decoded_on_device, 1, "a batch of one image has space for a large image");
 }
 
 /// An encoded image that counts how often its bytes are accessed.
