@@ -157,7 +157,8 @@ impl<'a> Parts<'a> {
         if let Some((user, host)) = bucket.split_once('@')
             && (scheme.starts_with("http") || user.contains(':'))
         {
-            let cause = "the URL has a name or password, which would appear in messages; use a server without them";
+            let cause =
+                "the URL contains a user name or password, which would appear in messages; use a URL without them";
             return Err(Error::config(cause).at_path(format!("{given}://{host}/{key}")));
         }
         Ok(Parts { scheme, root: format!("{given}://{bucket}"), bucket, key })

@@ -8,9 +8,9 @@
 //! A process may be killed at any moment. A block gets its final name only when it is complete. The
 //! file of an evicted block is deleted before the journal records the removal, and a new block gets
 //! its name after the journal has recorded it. Therefore, the journal lists every block, and
-//! possibly some blocks without a file. Reading such a block is a cache miss, after which the block
-//! is written again. A power failure may leave damaged blocks, which are detected by their
-//! checksums.
+//! possibly some blocks without a file. Reading a block without a file is a cache miss, after which
+//! the block is written again. A power failure may leave damaged blocks, which are detected by
+//! their checksums.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};

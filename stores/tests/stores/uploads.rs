@@ -1,5 +1,5 @@
-//! Promise: a large upload to S3 never replaces an existing object, and a failed upload leaves
-//! neither an object nor parts. A missing object is detected without a listing.
+//! A large upload to S3 never replaces an existing object, and a failed upload leaves neither an
+//! object nor parts. A missing object is detected without a listing.
 
 use std::fs;
 use std::sync::{Arc, LazyLock};
