@@ -1,4 +1,4 @@
-//! Divides a dataset into its frames and its other files, for `warpfeed pack --frames`.
+//! Splits a dataset into its frames and its other files, for `warpfeed pack --frames`.
 
 use super::episodes::episode_tables;
 use super::features::{Feature, Kind, TASK, TASK_INDEX};
@@ -19,8 +19,8 @@ const FILES: [&str; 6] = [
     stats::BY_EPISODE,
 ];
 
-/// Divides the dataset `set` at `home`, which has the given features and episodes. `packed` is the
-/// name of the file with the frames.
+/// Splits the dataset `set` at `home`, which has the given features and episodes. `packed` is the
+/// name of the file that will contain the frames.
 ///
 /// # Errors
 /// If the dataset has deltas, or if it cannot be read.
