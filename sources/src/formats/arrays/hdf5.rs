@@ -31,7 +31,10 @@ impl Source for Metadata {
     fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<(), FormatError> {
         let failed = |e: Error| FormatError::Source(e.cause().to_owned());
         if to.len() > MAX_METADATA {
-            return Err(FormatError::Source(format!("a metadata block has {} bytes, more than the limit of 256 MiB", to.len())));
+            return Err(FormatError::Source(format!(
+                "a metadata block has {} bytes, more than the limit of 256 MiB",
+                to.len()
+            )));
         }
         let mut scratch = Vec::new();
         let bytes = self.0.get(offset, to.len() as u64, &mut scratch).map_err(failed)?;
@@ -57,9 +60,7 @@ fn find(file: &Arc<OpenFile>, file_index: usize, choose: Choose<'_>) -> Result<V
     let opened = File::from_source(Metadata(file.clone())).map_err(library_error)?;
     let (whole, len) = (opened.superblock().eof_address, file.len());
     if whole > len {
-        return Err(Error::in_source(format!(
-            "HDF5: truncated file: {len} of {whole} bytes; copy the file again"
-        )));
+        return Err(Error::in_source(format!("HDF5: truncated file: {len} of {whole} bytes; copy the file again")));
     }
     let mut paths = Vec::new();
     list_arrays(&opened.root(), "", 0, &mut paths)?;
@@ -94,7 +95,9 @@ fn list_arrays(group: &Group, path: &str, depth: usize, paths: &mut Vec<String>)
 fn library_error(e: hdf5_pure::Error) -> Error {
     let cause = e.to_string();
     let advice = match cause.contains("data layout version: 5") {
-        true => "; HDF5 2.0 writes this layout for libver=\"latest\": rewrite the file with libver=(\"v108\", \"v114\")",
+        true => {
+            "; HDF5 2.0 writes this layout for libver=\"latest\": rewrite the file with libver=(\"v108\", \"v114\")"
+        }
         false => "",
     };
     Error::in_source(format!("HDF5: {cause}{advice}"))

@@ -94,8 +94,10 @@ impl Archive<'_> {
             }
             Node::Tensor(_) => Ok(vec![("image".to_owned(), nodes.root_id())]),
             other => {
-                let cause =
-                    format!("the file contains {}: expected a tensor, or a dict, list or tuple of tensors", other.kind());
+                let cause = format!(
+                    "the file contains {}: expected a tensor, or a dict, list or tuple of tensors",
+                    other.kind()
+                );
                 Err(Error::in_source(cause))
             }
         }

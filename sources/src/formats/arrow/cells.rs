@@ -268,9 +268,9 @@ impl<'a> Rows<'a, '_> {
         };
         match (u64::try_from(start), u64::try_from(end)) {
             (Ok(start), Ok(end)) if start <= end && end <= limit => Ok((start, end)),
-            _ => {
-                Err(self.damaged(&format!("a value claims the range {start} to {end}, but the limit is {limit}: the file is damaged")))
-            }
+            _ => Err(self.damaged(&format!(
+                "a value claims the range {start} to {end}, but the limit is {limit}: the file is damaged"
+            ))),
         }
     }
 
@@ -357,7 +357,10 @@ impl<'a> Rows<'a, '_> {
         let (start, have) = self.batch.buffers[buffer];
         match at.checked_add(len) {
             Some(end) if end <= have => Ok(start + at),
-            _ => Err(self.damaged(&format!("{len} bytes at offset {at} extend past the end of a buffer of {have} bytes"))),
+            _ => {
+                Err(self
+                    .damaged(&format!("{len} bytes at offset {at} extend past the end of a buffer of {have} bytes")))
+            }
         }
     }
 

@@ -74,7 +74,9 @@ impl BetonRows {
                 let until = at.checked_add(len).filter(|&until| at >= data.start && until <= data.end);
                 let until = until.ok_or_else(|| {
                     let (name, data) = (&field.name, data.clone());
-                    Error::in_source(format!("field {name:?}: {len} bytes at byte {at} are outside the data of the file ({data:?})"))
+                    Error::in_source(format!(
+                        "field {name:?}: {len} bytes at byte {at} are outside the data of the file ({data:?})"
+                    ))
                 })?;
                 (start, end) = (start.min(at), end.max(until));
             }
@@ -84,7 +86,10 @@ impl BetonRows {
         }
         // FFCV writes all values of a sample to the same page.
         if end - start > page {
-            return Err(Error::in_source(format!("its values span {} bytes, more than a page of {page} bytes", end - start)));
+            return Err(Error::in_source(format!(
+                "its values span {} bytes, more than a page of {page} bytes",
+                end - start
+            )));
         }
         Ok((start, end))
     }

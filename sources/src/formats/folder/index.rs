@@ -67,7 +67,10 @@ pub(super) fn store(path: &Path, formats: &[Format], names: &Names, visited: &Vi
         );
     }
     if let Err(e) = index_file::store(&target, &encode(names, visited, hash(formats))) {
-        tracing::warn!("{}: cannot write the index ({e}), so the folder is listed each time it is opened", target.display());
+        tracing::warn!(
+            "{}: cannot write the index ({e}), so the folder is listed each time it is opened",
+            target.display()
+        );
     }
 }
 

@@ -118,7 +118,7 @@ impl Masks {
         if used == 0 {
             let key = missing.unwrap_or_default();
             let cause =
-                format!("masks: no image has a mask; for example, {key}.png is not among {}", counted(count, "file", "files"));
+                format!("masks: no image has a mask; looked for {key}.png among {}", counted(count, "file", "files"));
             return Err(Error::in_source(cause).at_path(folder));
         }
         let extra = found.len() - used;
