@@ -495,7 +495,8 @@ fn exhausted(code: i32) -> Option<&'static str> {
             Some("the machine has reached its limit on open files (fs.file-max): close files, or raise the limit")
         }
         code if codes::MEMORY.contains(&code) => Some(
-            "the machine is out of memory, or the process has reached its memory limit: free memory, or raise the limit",
+            "the machine is out of memory, or the process has reached its memory limit: free memory, or raise the \
+             limit",
         ),
         _ => None,
     }

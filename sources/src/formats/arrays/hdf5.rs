@@ -116,7 +116,8 @@ fn read_column(file: &File, set: &Dataset, name: String, file_index: usize, len:
         Layout::Contiguous { address: Some(at), size } => {
             if at.checked_add(size).is_none_or(|end| end > len) {
                 return Err(Error::in_source(format!(
-                    "its {size} bytes of data at byte {at} extend past the end of the file ({len} bytes): the file is truncated"
+                    "its {size} bytes of data at byte {at} extend past the end of the file ({len} bytes): the file is \
+                     truncated"
                 )));
             }
             Column::in_file(name, dtype, shape, file_index, at, size)?
@@ -179,7 +180,8 @@ fn type_of(file: &File, datatype: &Datatype) -> Result<(Dtype, Option<Heap>)> {
             let (offset, length) = (usize::from(about.offset_size), usize::from(about.length_size));
             if offset != 8 || length != 8 {
                 return Err(Error::in_source(format!(
-                    "variable-length values with {offset}-byte addresses and {length}-byte lengths: expected 8 bytes each"
+                    "variable-length values with {offset}-byte addresses and {length}-byte lengths: expected 8 bytes \
+                     each"
                 )));
             }
             // Each element is a reference: a length, a heap address and an index (see `Heap::get`).

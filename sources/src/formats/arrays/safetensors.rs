@@ -39,7 +39,8 @@ pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) 
     let length = u64::from_le_bytes(*length.first_chunk().expect("`get` returned 8 bytes"));
     if length > MAX_HEADER || length > all - 8 {
         return Err(bad(format!(
-            "the header claims {length} bytes in a file of {all} bytes: expected at most {MAX_HEADER} bytes, inside the file"
+            "the header claims {length} bytes in a file of {all} bytes: expected at most {MAX_HEADER} bytes, inside \
+             the file"
         )));
     }
     let start = 8 + length;
@@ -58,7 +59,8 @@ pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) 
         if from > to || to > all - start {
             let held = all - start;
             return Err(bad(format!(
-                "tensor {name:?} claims bytes {from} to {to}, but the file has {held} bytes of data: it is damaged or truncated"
+                "tensor {name:?} claims bytes {from} to {to}, but the file has {held} bytes of data: it is damaged or \
+                 truncated"
             )));
         }
         columns.push(Column::in_file(name, dtype_named(&dtype), shape, file_index, start + from, to - from)?);

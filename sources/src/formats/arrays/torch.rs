@@ -140,7 +140,8 @@ impl Archive<'_> {
             });
         if !contiguous && !shape.contains(&0) {
             let cause = format!(
-                "tensor {name:?} of shape {shape:?} is not contiguous (strides {strides:?}): save tensor.contiguous() instead"
+                "tensor {name:?} of shape {shape:?} is not contiguous (strides {strides:?}): save tensor.contiguous() \
+                 instead"
             );
             return Err(Error::in_source(cause));
         }
@@ -162,7 +163,8 @@ impl Archive<'_> {
         let (Some(start), Some(length), true) = (start, length, inside) else {
             let found = member.len;
             return Err(Error::in_source(format!(
-                "tensor {name:?} of shape {shape:?}, which starts at element {offset}, extends past the end of its storage ({found} bytes)"
+                "tensor {name:?} of shape {shape:?}, which starts at element {offset}, extends past the end of its \
+                 storage ({found} bytes)"
             )));
         };
         let dtype = Dtype { big_endian: self.big_endian, ..*dtype };

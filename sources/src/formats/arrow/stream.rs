@@ -52,8 +52,8 @@ impl Stream {
             let damaged = |cause: String| Error::in_source(format!("not valid Arrow at byte {start}: {cause}"));
             let cut = || {
                 damaged(format!(
-                    "the file ends after {len} bytes without an end marker: the file is truncated, or its writer was not \
-                     closed"
+                    "the file ends after {len} bytes without an end marker: the file is truncated, or its writer was \
+                     not closed"
                 ))
             };
             let mut word = |at: u64| -> Result<u32> {

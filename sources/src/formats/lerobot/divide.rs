@@ -32,8 +32,8 @@ pub(super) fn divided(
 ) -> Result<Divided> {
     if let Some(feature) = features.iter().find(|feature| feature.deltas.is_some()) {
         return Err(Error::config(format!(
-            "deltas: feature {:?} has deltas, but each frame is packed once: pack without deltas, and set them when you \
-             open the packed dataset",
+            "deltas: feature {:?} has deltas, but each frame is packed once: pack without deltas, and set them when \
+             you open the packed dataset",
             feature.name
         )));
     }

@@ -93,8 +93,8 @@ impl Kind {
             "video" if cfg!(feature = "video") => return Ok(Kind::Video),
             "video" => {
                 return Err(format!(
-                    "feature {name:?} is a video, and this build of warpfeed lacks the Cargo feature \"video\" that reads \
-                     it: select other features, or build with this Cargo feature"
+                    "feature {name:?} is a video, and this build of warpfeed lacks the Cargo feature \"video\" that \
+                     reads it: select other features, or build with this Cargo feature"
                 ));
             }
             "float16" | "float32" => Element::F32,
@@ -282,8 +282,8 @@ fn check_stacked(name: &str, kind: &Kind) -> Result<()> {
             Err(Error::config(format!("deltas: feature {name:?} is text, which cannot be stacked")))
         }
         Kind::Numbers { shape, .. } if shape.len() >= AXES => Err(Error::config(format!(
-            "deltas: feature {name:?} has the shape {shape:?} in each frame: with an axis for the frames, an array has at \
-             most {AXES} axes"
+            "deltas: feature {name:?} has the shape {shape:?} in each frame: with an axis for the frames, an array has \
+             at most {AXES} axes"
         ))),
         _ => Ok(()),
     }
@@ -304,8 +304,8 @@ fn in_frames(name: &str, deltas: &Deltas, fps: f64, tolerance_s: f64) -> Result<
                     return Ok(frame as i64);
                 }
                 Err(Error::config(format!(
-                    "delta_timestamps: feature {name:?}: {delta} s is not a multiple of 1/{fps} s, the duration of a frame \
-                     at fps={fps}, within tolerance_s={tolerance_s}; the nearest is {} s",
+                    "delta_timestamps: feature {name:?}: {delta} s is not a multiple of 1/{fps} s, the duration of a \
+                     frame at fps={fps}, within tolerance_s={tolerance_s}; the nearest is {} s",
                     frame / fps
                 )))
             };

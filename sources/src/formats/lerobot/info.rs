@@ -164,7 +164,8 @@ fn filled(option: &str, template: &str, numbers: &[(&str, u64)]) -> Result<Strin
         let Some((number, after)) = found else {
             let names: Vec<_> = numbers.iter().map(|(name, _)| *name).collect();
             return Err(Error::in_source(format!(
-                "{option}={template:?}: unknown or damaged placeholder: expected {{{0}:03d}}, for example, with the names {names:?}",
+                "{option}={template:?}: unknown or damaged placeholder: expected {{{0}:03d}}, for example, with the \
+                 names {names:?}",
                 names[0]
             )));
         };

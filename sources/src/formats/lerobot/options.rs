@@ -128,7 +128,8 @@ impl LeRobotOptions {
         }
         match &self.twice {
             Some(feature) => Err(Error::config(format!(
-                "feature {feature:?} has more than one set of deltas: set delta_timestamps or delta_indices once for each feature"
+                "feature {feature:?} has more than one set of deltas: set delta_timestamps or delta_indices once for \
+                 each feature"
             ))),
             None => Ok(()),
         }

@@ -61,8 +61,8 @@ pub(super) fn fits(len: u64, lists: bool, limit: usize) -> Result<()> {
     };
     let more = if len <= MAX_CHUNK { "raise the loader's memory_limit, " } else { "" };
     Err(Error::in_source(format!(
-        "the column chunk has {len} bytes and must be read in one piece, because it {why}: the limit is {max_len} bytes; \
-         {more}copy the file to this machine, or write it with {write}"
+        "the column chunk has {len} bytes and must be read in one piece, because it {why}: the limit is {max_len} \
+         bytes; {more}copy the file to this machine, or write it with {write}"
     )))
 }
 

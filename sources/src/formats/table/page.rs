@@ -50,7 +50,7 @@ impl<'b> Page<'b> {
     }
 }
 
-/// A sample, as ranges in a page.
+/// A sample that has been assembled in a page. All its contents are ranges of the page.
 pub(super) struct Gathered<'t> {
     pub(super) key: Range<usize>,
     pub(super) label: Option<i64>,
