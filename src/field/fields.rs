@@ -252,14 +252,14 @@ impl Fields {
         if let Some(Member { name, .. }) = self.members().find(|field| field.kind.follows_image()) {
             if self.followed.is_none() && !self.images.is_empty() {
                 return Err(Error::config(format!(
-                    "field {name:?} follows the image, but the loader has only views of it, and each view has a \
-                     different crop: add .field(\"image\", Image::new())"
+                    "field {name:?} follows the image, but the loader has only views of it, and each view has a different crop: \
+                     add .field(\"image\", Image::new())"
                 )));
             }
             if self.images.is_empty() && self.shown.is_none() {
                 return Err(Error::config(format!(
-                    "field {name:?} follows the image, but the loader has no image: remove drop_field(\"image\") or \
-                     add .field(\"image\", Image::new())"
+                    "field {name:?} follows the image, but the loader has no image: remove drop_field(\"image\") or add \
+                     .field(\"image\", Image::new())"
                 )));
             }
             if augment.repeats_borders() {
@@ -270,14 +270,13 @@ impl Fields {
             }
             if augment.mixes() {
                 return Err(Error::config(format!(
-                    "field {name:?} follows the image, but masks and boxes cannot be mixed: remove Augment::mix or the \
-                     field"
+                    "field {name:?} follows the image, but masks and boxes cannot be mixed: remove Augment::mix or the field"
                 )));
             }
             if moved {
                 return Err(Error::config(format!(
-                    "field {name:?} follows the image, but cannot follow pixels that Loader::transform moves: use \
-                     Augment instead, or add .transform_moves_pixels(false) if the transform does not move pixels"
+                    "field {name:?} follows the image, but cannot follow pixels that Loader::transform moves: use Augment instead, \
+                     or add .transform_moves_pixels(false) if the transform does not move pixels"
                 )));
             }
         }
@@ -287,9 +286,8 @@ impl Fields {
             && !label.is_soft()
         {
             return Err(Error::config(
-                "augment mixes images (mixup, cutmix), but each label is the class of one image: add \
-                 .soft_labels(classes, smoothing) and train on \"soft_label\", or use .drop_field(\"label\") to train \
-                 without labels",
+                "augment mixes images (mixup, cutmix), but each label is the class of one image: add .soft_labels(classes, smoothing) \
+                and train on \"soft_label\", or use .drop_field(\"label\") to train without labels",
             ));
         }
         if let (Some(name), Some(step)) = (&self.shown, augment.changes_colors()) {
@@ -325,8 +323,7 @@ impl Fields {
         let planned = self.images.len() - tiled + augment.ever_most_images() * tiled;
         if planned > MAX_PLANNED {
             return Err(Error::config(format!(
-                "augment: {step} with {tiled} image fields needs {planned} images per sample: expected at most \
-                 {MAX_PLANNED}"
+                "augment: {step} with {tiled} image fields needs {planned} images per sample: expected at most {MAX_PLANNED}"
             )));
         }
         let joins = |kind: &dyn FieldType| match step {

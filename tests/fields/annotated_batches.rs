@@ -138,8 +138,7 @@ fn a_pack_that_resizes_annotated_images_is_refused() {
     let e = refused(Pack::new(&*source).recode(smaller).to(root.path().join("x.lmdb")));
     assert_eq!(
         e.cause(),
-        "the image would become 16x8 instead of 20x10, but the field \"boxes.npy\" refers to pixels of the original: \
-         pack without resizing"
+        "the image would become 16x8 instead of 20x10, but the field \"boxes.npy\" refers to pixels of the original: pack without resizing"
     );
     assert_eq!(e.sample(), Some(0));
     let same = Recode::Quality { quality: 90, max_side: Some(20) };

@@ -67,8 +67,7 @@ impl Case {
         };
         let text = json!({
             "images": [{"id": 1, "file_name": "a.jpg", "width": size[0], "height": size[1]}],
-            "annotations": [annotation(0, json!([self.polygon])), annotation(1, self.code.clone()), annotation(2, \
-             json!([self.polygon]))],
+            "annotations": [annotation(0, json!([self.polygon])), annotation(1, self.code.clone()), annotation(2, json!([self.polygon]))],
             "categories": [{"id": 1, "name": "cat"}],
         });
         let root = set(&[("x.json", &text.to_string())]);

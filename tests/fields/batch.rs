@@ -100,8 +100,8 @@ fn other_fields_travel_with_the_batch() {
     let e = make(&[3]).into_iter().next().unwrap().unwrap_err();
     assert_eq!(
         e.to_string(),
-        "sample 0 (0): source: field \"emb\" has 8 bytes, but its dtype and shape need 12; it is read as an array \
-         without a header, because its name does not end in npy, json or txt"
+        "sample 0 (0): source: field \"emb\" has 8 bytes, but its dtype and shape need 12; it is read as an array without a \
+         header, because its name does not end in npy, json or txt"
     );
     let e = make(&[2]).field("mask", field::NdArray::new(Dtype::U8, [1])).into_iter().next().unwrap().unwrap_err();
     assert!(e.to_string().contains("no field \"mask\" among"), "{e}");

@@ -349,8 +349,8 @@ fn a_bad_box_is_an_error_with_both_numbers() {
         let three = "[[0,0,5,5],[0,0,5,5],[0,0,0,5],[1,1,2,2]]";
         assert_eq!(
             cause(three),
-            "field \"boxes\": 3 boxes remain after the crop, but Boxes::new(2) allows at most 2: use Boxes::new(3) or \
-             more, or .truncated()"
+            "field \"boxes\": 3 boxes remain after the crop, but Boxes::new(2) allows at most 2: use Boxes::new(3) or more, or \
+                    .truncated()"
         );
         let units = fails(&[("boxes.json", "[[0,0,1,1]]"), ("boxes.units.txt", "miles")], Boxes::new(2));
         assert!(units.cause().contains("has the units \"miles\""), "{units}");

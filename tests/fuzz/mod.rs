@@ -203,8 +203,7 @@ fn run(name: &str, first: u64, length: Duration, most: u64, mut case: impl FnMut
         }
     }
     println!(
-        "fuzz {name}: {cases} cases from seed {first}, {accepted} accepted, {} failures {failures:?}, slowest {:.1} ms \
-         (seed {})",
+        "fuzz {name}: {cases} cases from seed {first}, {accepted} accepted, {} failures {failures:?}, slowest {:.1} ms (seed {})",
         failures.len(),
         slowest.0.as_secs_f64() * 1e3,
         slowest.1

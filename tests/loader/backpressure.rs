@@ -128,8 +128,8 @@ fn too_little_memory_names_the_batch_size_that_fits() {
     let e = limited(1_200_000).host().unwrap_err();
     assert_eq!(
         e.to_string(),
-        "memory: one batch of 16 ahead needs 3 slots of 2.3 MiB = 6.9 MiB, and 147.0 KiB for one worker; memory_limit \
-         is 1.1 MiB: batch_size(2) fits"
+        "memory: one batch of 16 ahead needs 3 slots of 2.3 MiB = 6.9 MiB, and 147.0 KiB for one worker; memory_limit is 1.1 MiB: \
+         batch_size(2) fits"
     );
     limited(1_200_000).batch_size(2).host().unwrap();
     limited(1_200_000).batch_size(3).host().unwrap_err();
@@ -156,8 +156,8 @@ fn a_plan_above_the_limit_is_refused_with_settings_that_fit() {
     assert_eq!(
         e.cause(),
         format!(
-            "3 batches of 7 ahead need 5 slots of {slot} bytes = {} bytes, and {} bytes for 2 workers; memory_limit is \
-             {} bytes: prefetch(2) fits, or batch_size(6)",
+            "3 batches of 7 ahead need 5 slots of {slot} bytes = {} bytes, and {} bytes for 2 workers; memory_limit is {} bytes: \
+             prefetch(2) fits, or batch_size(6)",
             5 * slot,
             2 * IMAGE,
             least - 1
