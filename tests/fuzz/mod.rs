@@ -1,4 +1,4 @@
-//! Fuzzes parsers without any tool besides cargo. Each case is generated from a seed and can be
+//! Fuzzes parsers. Needs no tool other than cargo. Each case is generated from a seed and can be
 //! replayed. A harness runs for a given time.
 //!
 //! | file | what it mutates |
@@ -8,18 +8,18 @@
 //! | `resume` | checkpoints |
 //! | `jpeg` in `jpeg/tests/fuzz` | JPEGs, decoded and compared with libjpeg |
 //! | `repack` in `jpeg/tests/fuzz` | JPEGs, rewritten and compared with libjpeg |
-//! | `tar` and all below, in `sources/tests/fuzz` | headers and sidecar index of a shard, and the manifest of a dataset |
-//! | `lmdb` | meta pages, values of MessagePack, Caffe and Python, and class names |
+//! | `tar` and the following, in `sources/tests/fuzz` | headers and sidecar index of a shard, and the manifest of a dataset |
+//! | `lmdb` | meta pages, MessagePack, Caffe and pickle values, and class names |
 //! | `sets` | COCO's JSON, YOLO's files, Pascal VOC's XML, and tables |
 //! | `columns` | Arrow and Parquet files |
 //! | `lerobot` | all files of LeRobot datasets |
-//! | `chunks` | MDS shards, LitData's chunks, FFCV's and RecordIO files |
+//! | `chunks` | MDS shards, LitData chunks, FFCV and RecordIO files |
 //! | `pickle`, `arrays`, `tfrecord` | Python's pickles; NumPy, safetensors, PyTorch and HDF5; TFRecord |
 //! | `lists` | class names, features of the Hugging Face `datasets` library, and token files |
 //!
 //! Each file is a child of the module that it tests, so it can call private parsers. This module
 //! contains the shared code. A parser has two tests. The first runs for a second in every test run.
-//! The second, `..._for_long`, is ignored by default and runs for `WARPFEED_FUZZ_SECONDS`.
+//! The second, `..._for_long`, is ignored by default and runs for `WARPFEED_FUZZ_SECONDS` seconds.
 //! `tests/README.md` contains the commands.
 
 mod coverage;

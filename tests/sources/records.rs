@@ -19,7 +19,7 @@ fn cause(path: &Path) -> String {
 }
 
 #[test]
-fn shards_of_tensorflow_give_the_batches_of_the_folder() {
+fn tfrecord_shards_give_the_same_batches_as_the_folder() {
     agrees(fixture("tfrecord"), |loader| loader);
     agrees(fixture("tfrecord").join("train"), |loader| loader.mmap(false));
 }
@@ -60,7 +60,7 @@ fn a_missing_shard_is_an_error() {
 }
 
 #[test]
-fn several_splits_need_a_choice() {
+fn a_dataset_with_several_splits_requires_a_choice() {
     let root = tempfile::tempdir().unwrap();
     copy(root.path());
     fs::copy(fixture("tfrecord").join("train-00000-of-00002"), root.path().join("validation-00000-of-00001")).unwrap();
@@ -111,7 +111,7 @@ fn the_index_of_a_large_file_is_rebuilt_when_the_file_changes() {
     };
     let first = labels(&*open(&path).unwrap());
     assert_eq!(first.len(), 6 * times);
-    // A file of a different program with a similar name is not changed.
+    // Another program's file with a similar name is left alone.
     let foreign = root.path().join("large.tfrecord.index");
     fs::write(&foreign, "0 17\n").unwrap();
     let index = root.path().join("large.tfrecord.warpfeed-index");
