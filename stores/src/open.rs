@@ -128,10 +128,10 @@ impl<'a> Parts<'a> {
             let example = "hf://datasets/org/name/path, or hf://datasets/org/name@revision/path";
             let mut parts = rest.splitn(4, '/');
             let (Some("datasets"), Some(_), Some(name)) = (parts.next(), parts.next(), parts.next()) else {
-                return Err(error(&format!("expected the URL of a dataset on the hub: {example}")));
+                return Err(error(&format!("expected the URL of a dataset on the Hub: {example}")));
             };
             if name.is_empty() {
-                return Err(error(&format!("expected the URL of a dataset on the hub: {example}")));
+                return Err(error(&format!("expected the URL of a dataset on the Hub: {example}")));
             }
             let mut key = parts.next().unwrap_or_default();
             // The revisions of pull requests and of converted datasets contain slashes.
