@@ -3,8 +3,8 @@
 //!
 //! The consumer holds one device slot while the next batches are uploaded into the other slots. The
 //! consumer's thread never waits for the device. Instead, each stream waits, on the device, for
-//! exactly the event that it needs. This costs `prefetch + 1` slots of device memory, and about two
-//! events per batch.
+//! exactly the event that it needs. The ring needs `prefetch + 1` slots of device memory, and about
+//! two events per batch.
 //!
 //! 1. `gauge`: statistics on memory and throughput. `timing`: measures durations on the device's
 //!    clock.

@@ -1,8 +1,8 @@
 //! The arrays of a device batch, and the layout of device memory.
 //!
-//! A [`Spec`] is derived from the schema of host batches. It determines all offsets, copies and
-//! computations before the first batch, so the ring allocates one block of memory when it opens,
-//! and nothing later.
+//! A [`Spec`] is derived from the schema of host batches. The spec determines all offsets, copies
+//! and computations before the first batch, so the ring allocates one block of memory when it
+//! opens, and nothing later.
 
 use std::ops::Range;
 
@@ -58,7 +58,7 @@ pub(crate) struct Array {
 pub(crate) enum Origin {
     /// The array is copied unchanged from host span `span`.
     Copied { span: usize },
-    /// The array is computed from the images in host span `span`. They are u8 of shape (N,
+    /// The array is computed from the images in host span `span`. The images are u8 of shape (N,
     /// `height`, `width`, 3), or (N, `frames`, `height`, `width`, 3) for clips. The device applies
     /// the effects and the mixing in `records`, normalizes the images, and converts them to the
     /// field's dtype and to `layout`.

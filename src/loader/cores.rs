@@ -9,8 +9,8 @@ use std::fs;
 
 use crate::sampler::Rank;
 
-/// Returns the number of cores for this process. This is the number that the affinity mask and the
-/// cgroup allow, divided by the number of ranks if several ranks use the same cores.
+/// Returns the number of cores for this process: the number that the affinity mask and the cgroup
+/// allow, divided by the number of ranks if several ranks use the same cores.
 ///
 /// A launcher that binds ranks to cores has already divided the machine. Therefore, a rank that is
 /// bound to no more than its share of the machine uses all cores that it is bound to.

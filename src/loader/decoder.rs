@@ -56,9 +56,9 @@ impl Decoder<HostBatch> {
 
 /// Decoding on request.
 impl Loader {
-    /// Returns the options of a [`Decoder`] that produces the same pixels as this loader. They
-    /// include the batch size and the options for images, speed and limits. The dataset is not
-    /// opened.
+    /// Returns the options of a [`Decoder`] that produces the same pixels as this loader. The
+    /// returned options include the batch size and the options for images, speed and limits. The
+    /// dataset is not opened.
     ///
     /// ```
     /// use warpfeed::{Augment, Dtype, Layout, Loader, Normalize};
@@ -134,8 +134,8 @@ impl DecoderBuilder {
         let images = ImageOptions {
             prefetch: if prefetch == 0 { DEFAULT_PREFETCH } else { prefetch },
             decode_on: Some(decode_on.unwrap_or(DecodeOn::Gpu)),
-            // Each request has its own timeout. This one is the interval at which those timeouts
-            // are checked while the program holds all batches.
+            // Each request has its own timeout. The loader's timeout is the interval at which these
+            // timeouts are checked while the program holds all batches.
             timeout: timeout / 4,
             retries: 0,
             ..images

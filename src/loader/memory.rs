@@ -17,7 +17,7 @@ use crate::sampler::Rank;
 pub(super) enum MemoryBound {
     /// A limit that the user set, for host and device together.
     Limit(usize),
-    /// The available host memory. It does not limit device memory, because the driver reports when
+    /// The available host memory. Does not limit device memory, because the driver reports when
     /// device memory runs out.
     Available(usize),
 }

@@ -93,9 +93,9 @@ options! {
         /// [`DenseMap`](crate::field::DenseMap) and [`Keypoints`](crate::field::Keypoints). Some
         /// annotations declare the size of the annotated image, or have a size of their own. If
         /// this size matches exactly one of the stored and the rotated image, the option has no
-        /// effect. Otherwise, the option decides, and without it, the sample fails. This concerns
-        /// images that keep their size under the EXIF rotation (square, mirrored or rotated by 180
-        /// degrees), and coordinates without a size, as in YOLO datasets.
+        /// effect. Otherwise, the option decides, and without it, the sample fails. This case
+        /// includes images that keep their size under the EXIF rotation (square, mirrored or
+        /// rotated by 180 degrees), and coordinates without a size, as in YOLO datasets.
         ///
         /// ```
         /// # use warpfeed::{AnnotationFrame, Loader};
@@ -218,7 +218,7 @@ options! {
         /// of the two additional slots, and workers fill the other. Preparing more than a few
         /// batches ahead helps only if the time per sample or per step varies a lot.
         ///
-        /// With 0, the default, the number is adjusted automatically. It starts at 2. If the
+        /// With 0, the default, the number is adjusted automatically, starting at 2. If the
         /// consumer waits while workers are idle because all slots are full, the number is doubled,
         /// up to 16. An increase that does not raise throughput is undone, with one exception: it
         /// is kept if the consumer waited for a single batch while all later batches were ready.
@@ -380,9 +380,9 @@ options! {
         ///
         /// The decoder continues past damage inside a JPEG, as libjpeg does. By default, a loader
         /// counts such images in [`Stats::damaged`](crate::Stats::damaged), and logs one warning
-        /// per sample. It detects damage only in the data that it decodes. It does not detect
-        /// damage outside the crop, damaged codes that happen to be valid, and excess data at the
-        /// end of a segment.
+        /// per sample. The loader detects damage only in the data that it decodes. It does not
+        /// detect damage outside the crop, damaged codes that happen to be valid, or excess data at
+        /// the end of a segment.
         ///
         /// A strict loader first reads each image completely, like [`check`](crate::decode::check)
         /// and `warpfeed verify`, and rejects an image with any damage. The result depends neither

@@ -6,7 +6,7 @@
 //!
 //! The ticket also determines the *turn*: the number of the draw among all draws from its source.
 //! The turn is the offset of the ticket in the source's range, plus the source's quotas in all
-//! earlier rounds. It determines the pass over the source and the position in that pass. The
+//! earlier rounds. The turn determines the pass over the source and the position in that pass. The
 //! computation and its inverse take constant time and need no memory per sample.
 //!
 //! The inverse searches for the next position of a sample. Turns increase from round to round but

@@ -23,8 +23,8 @@ use crate::open::{self, StorePath};
 use crate::runtime::Process;
 use crate::write::Uploading;
 
-/// Timeout for a request that receives no bytes. It is longer than the client's own timeout, which
-/// has a more precise message.
+/// Timeout for a request that receives no bytes. This timeout is longer than the client's own,
+/// whose message is more precise.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(READ_TIMEOUT.as_secs() + 5);
 /// Interval at which a request checks whether it was canceled.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);

@@ -48,8 +48,8 @@ const MAX_CLASSES: usize = 1024;
 /// to 2 times the side, and aspect ratios from 1:2 to 2:1. JPEGs are encoded at quality 60 to 95,
 /// as 4:4:4 or 4:2:0; some are 4:2:2, gray or progressive. One image in twenty is a PNG.
 ///
-/// Image `i` depends only on the seed, the number of classes, the side and `i`. It belongs to class
-/// `i % classes`.
+/// Image `i` depends only on the seed, the number of classes, the side and `i`. Image `i` belongs
+/// to class `i % classes`.
 ///
 /// ```
 /// use warpfeed_synth::Synth;

@@ -68,8 +68,8 @@ impl Devices {
         Ok(Marked::At(mark))
     }
 
-    /// Returns the active contexts. They are cloned, so that the caller can wait for their work
-    /// without holding the lock.
+    /// Returns clones of the active contexts, so that the caller can wait for their work without
+    /// holding the lock.
     fn active(&self) -> Result<Vec<Context>> {
         let mut contexts = self.contexts.lock().expect("no code panics while holding this lock");
         for (ordinal, context) in contexts.iter_mut().enumerate() {

@@ -16,8 +16,8 @@ use crate::device::gpu::Recorded;
 use crate::error::ErrorKind;
 use crate::error::Result;
 
-/// An event, which marks a point in a stream. It may be recorded repeatedly. A wait refers to the
-/// most recent recording when the wait is queued.
+/// An event, which marks a point in a stream. An event may be recorded repeatedly. A wait refers to
+/// the most recent recording when the wait is queued.
 pub struct Event {
     raw: sys::CUevent,
     context: Context,

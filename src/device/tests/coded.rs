@@ -245,8 +245,8 @@ pub(in crate::device) fn large(size: Size, (h, v): (u8, u8), restart: u32) -> Ve
     encode(&draw(&mut rng, size, 3), size.width, size.height, 3, &options)
 }
 
-/// Adds an image of `size` with a restart marker after each row of MCUs. It is added once for each
-/// of `regions`, both as encoded and as [`extended`].
+/// Adds an image of `size` with a restart marker after each row of MCUs. The image is added once
+/// for each of `regions`, both as encoded and as [`extended`].
 pub(in crate::device) fn add_large(coded: &mut Coded, size: Size, (h, v): (u8, u8), regions: &[Rect]) {
     let jpeg = large(size, (h, v), size.width.div_ceil(8 * u32::from(h)));
     let output = Size::new(coded.size.1 as u32, coded.size.0 as u32);

@@ -442,7 +442,7 @@ impl Journal {
         let mut file = OpenOptions::new().write(true).open(folder.path.join(JOURNAL))?;
         file.seek(SeekFrom::Start(self.read))?;
         if let Err(e) = file.write_all(&bytes) {
-            // If the disk is full, some of the records may have been written. They are removed.
+            // If the disk is full, some of the records may have been written. Remove these records.
             let _ = file.set_len(self.read);
             return Err(e);
         }

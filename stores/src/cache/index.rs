@@ -196,8 +196,8 @@ impl Index {
         for set in self.sets.values() {
             let Some(follower) = set.followers.last() else { continue };
             let now = follower.time(follower.now);
-            // If the next uses of more than `MAX_RANKED` blocks have passed, the remaining ones are
-            // not ranked again yet. They count as the blocks that are needed soonest.
+            // If the next uses of more than `MAX_RANKED` blocks have passed, the remaining blocks
+            // are not ranked again yet, and count as the blocks that are needed soonest.
             passed.extend(set.queue.iter().take_while(|(next, _)| *next < now).take(MAX_RANKED).map(|(_, key)| *key));
         }
         for key in passed {

@@ -25,8 +25,7 @@ pub(super) struct TieredCache {
     folder: Option<Folder>,
     /// Maximum number of bytes of files and blocks in the folder.
     limit: u64,
-    /// Whether new blocks are written. This becomes false after the first error, such as a full
-    /// disk.
+    /// Whether new blocks are written. Becomes false after the first error, such as a full disk.
     writable: AtomicBool,
     memory: Mutex<MemoryTier>,
     /// The journal. A thread holds the mutex while it changes the folder, so that the process's

@@ -19,8 +19,8 @@ use warpfeed::source::{
 use warpfeed::{Error, Result};
 use warpfeed_stores::{Cache, check, empty, show};
 
-/// A store of in-memory objects that all have the same version. It counts the bytes that are read,
-/// and fails after `left` reads.
+/// A store of in-memory objects that all have the same version. The store counts the bytes that are
+/// read, and fails after `left` reads.
 struct Objects {
     objects: BTreeMap<String, Vec<u8>>,
     version: Mutex<u64>,

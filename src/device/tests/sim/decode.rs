@@ -1,6 +1,6 @@
-//! A model of the kernels in `device/nvidia/kernels/jpeg.cu` in plain Rust. It reads only the
-//! records and the arena, and decodes symbol by symbol and pixel by pixel. `follow` decides which
-//! samples are left to the host because their codes do not synchronize.
+//! A model of the kernels in `device/nvidia/kernels/jpeg.cu` in plain Rust. The model reads only
+//! the records and the arena, and decodes symbol by symbol and pixel by pixel. `follow` decides
+//! which samples are left to the host because their codes do not synchronize.
 //!
 //! The model uses the host's inverse transform and resize, which other tests compare with
 //! references.

@@ -111,7 +111,7 @@ fn damaged_images_are_decoded_by_workers() {
     assert!(threads.iter().all(|thread| thread.starts_with("warpfeed-") && thread != "warpfeed-copy"), "{threads:?}");
 }
 
-/// Returns JPEGs of all types, with random bytes overwritten. This results in invalid codes,
+/// Returns JPEGs of all types, with random bytes overwritten. The files then contain invalid codes,
 /// coefficients past the end of a block, restart markers, and codes that are valid but different.
 fn with_noise() -> Samples {
     let mut rng = Rng::new(11, 0, 0);
