@@ -250,7 +250,7 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
             return Ok(Held::new(slot, shared));
         }
         slot.handed_over = true;
-        let waited = slot.waited.as_mut().expect("every batch that was sent has one");
+        let waited = slot.waited.as_mut().expect("every sent batch has timed events");
         std::mem::swap(&mut waited.begin, &mut self.request);
         let held = Held::new(slot, shared);
         held.wait().inspect_err(|e| held.shared.fail(e))?;
@@ -292,7 +292,7 @@ impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
         (self.run, self.next) = (course.run, Some(course.first));
         self.shared.wanted.store(course.run, Ordering::Relaxed);
         // If the send fails, the thread has ended after an error, which `next` reports.
-        let _ = self.starts.as_ref().expect("open until drop").send(course);
+        let _ = self.starts.as_ref().expect("the channel is open until the ring is dropped").send(course);
     }
 
     fn at(&self) -> Option<BatchIndex> {

@@ -459,7 +459,7 @@ mod tests {
     fn a_plan_is_exact_to_the_byte() {
         let plain = spec(Dtype::U8, false);
         assert_eq!((plain.layout().arrays, plain.layout().slot_bytes), (vec![0, 1280], 1536));
-        assert_eq!(plain.memory(4).total(), 5 * 1536, "no staging without a conversion");
+        assert_eq!(plain.memory(4).total(), 5 * 1536, "no staging buffer without a conversion");
         let full = spec(Dtype::F32, true);
         // The offsets of the images, labels, soft labels and records.
         assert_eq!((full.layout().arrays, full.layout().slot_bytes), (vec![0, 4352, 4608, 8704], 9472));
@@ -499,7 +499,7 @@ mod tests {
             Spec::new(&schema, target, None).images()
         };
         assert_eq!(images(&["left", "image"]), Some(1));
-        assert_eq!(images(&["left", "right"]), Some(0), "the first if none is called image");
+        assert_eq!(images(&["left", "right"]), Some(0), "the first image array, because none is called image");
         assert_eq!(images(&[]), None);
         let many = Schema::new(1, [(field("deep", Dtype::U8, &[1; 8]), Role::Plain)]).unwrap();
         let e = Spec::new(&many, target, None).check().unwrap_err();

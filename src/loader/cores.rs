@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(cores(&Rank::ALONE), alone);
         #[cfg(target_os = "linux")]
         {
-            assert!(allowed_by_affinity().unwrap() >= alone, "a quota may be lower");
+            assert!(allowed_by_affinity().unwrap() >= alone, "the affinity allows at least as many cores as the quota");
             assert!(machine().unwrap() >= 1);
             let of_many = Rank { rank: 0, world_size: 1000, local_rank: Some(0), local_world_size: Some(1000) };
             assert_eq!(cores(&of_many), 1);

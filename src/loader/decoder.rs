@@ -232,7 +232,7 @@ mod tests {
     use crate::Loader;
 
     #[test]
-    fn a_decoder_inherits_the_loaders_share_but_no_trace() {
+    fn a_decoder_inherits_the_local_world_size_but_not_the_trace() {
         let loader = Loader::new("train")
             .trace("t.json", trace::Schedule { wait: 0, warmup: 0, active: 1, repeat: 0 })
             .local_world_size(8);

@@ -430,7 +430,7 @@ mod tests {
         while std::mem::replace(&mut after, reads.load(Relaxed)) < after {
             std::thread::sleep(Duration::from_millis(100));
         }
-        assert!(after < 62 * 64, "{after} of {} samples that fit the slots", 62 * 64);
+        assert!(after < 62 * 64, "{after} of {} samples were read after the error", 62 * 64);
         drop(epoch);
         assert_eq!(batches.epoch(1).next().unwrap().unwrap_err().kind(), ErrorKind::Cuda);
     }

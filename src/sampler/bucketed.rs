@@ -296,7 +296,7 @@ mod tests {
         let bucket = |samples: &[u64]| scanned(lengths[samples[0] as usize], &[100, 200]);
         let changes =
             one.chunks(16).zip(one.chunks(16).skip(1)).filter(|(one, two)| bucket(one) != bucket(two)).count();
-        assert!(changes > 100, "{changes} of 249 neighboring batches have different buckets");
+        assert!(changes > 100, "only {changes} of 249 neighboring batches have different buckets");
         // Samples that share a batch in one epoch are in different batches in the next.
         let together = |epoch: &[u64]| {
             let place = epoch.iter().position(|sample| *sample == 7).unwrap() / 16 * 16;

@@ -325,7 +325,7 @@ fn changing_orders_equal_lists_built_draw_by_draw() {
         samples += compare_mixture(draw);
         samples += compare_weights(draw);
     }
-    assert!(samples as u64 > 200 * count, "{samples} samples in {count} configurations");
+    assert!(samples as u64 > 200 * count, "only {samples} samples in {count} configurations");
 }
 
 #[test]

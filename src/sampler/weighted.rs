@@ -104,7 +104,7 @@ impl Weighted {
         // Except for rounding errors, each remaining cell has the mean weight. A remaining cell
         // whose sample has weight 0 is assigned to the heaviest sample, so that samples with weight
         // 0 are never drawn.
-        let heaviest = weights.iter().position(|w| *w == largest).expect("there is a largest") as u64;
+        let heaviest = weights.iter().position(|w| *w == largest).expect("the largest weight is in the list") as u64;
         for &i in waiting[..less].iter().chain(&waiting[more..]) {
             cells[i] =
                 if weights[i] > 0.0 { Cell { own: 1.0, other: i as u64 } } else { Cell { own: 0.0, other: heaviest } };

@@ -154,7 +154,7 @@ impl Args {
         }
         let (from, to) = match (&self.paths[..], &self.from, &self.to) {
             ([from, to], ..) | (_, Some(from), Some(to)) => (from, to),
-            _ => unreachable!("clap requires both"),
+            _ => unreachable!("clap requires both paths"),
         };
         let source = self.data.open(from)?;
         let recode = match self {

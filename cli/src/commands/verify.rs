@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn damage_of_a_camera_names_its_field() {
+    fn damage_in_a_camera_image_names_the_field() {
         let jpeg =
             std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../datasets/mini/banded-ring/000003.jpg")).unwrap();
         let sample = |top: &[u8]| OwnedSample::new("0").field("wrist", jpeg.clone()).field("top", top.to_vec());

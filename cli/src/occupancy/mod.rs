@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn an_impossible_launch_has_no_blocks() {
         assert_eq!(blocks("9.0", 32, 0, 1056), (0, Factor::Warps));
-        assert_eq!(blocks("9.0", 255, 0, 1024).0, 0, "1024 threads of 255 registers do not fit 65536");
+        assert_eq!(blocks("9.0", 255, 0, 1024).0, 0, "1024 threads of 255 registers exceed 65536");
         assert_eq!(blocks("9.0", 32, 227 * 1024 + 1, 128), (0, Factor::SharedMemory));
         assert_eq!(blocks("9.0", 32, 227 * 1024, 128).0, 1);
         assert_eq!(blocks("9.0", 256, 0, 32), (0, Factor::Registers));

@@ -176,7 +176,7 @@ fn synth_gives_the_same_bytes_for_the_same_options() {
     ok(dir.path(), &["synth", "--out", "other", "--images", "12", "--classes", "3", "--side", "64", "--seed", "1"]);
     let set = files(&dir.path().join("set"));
     assert_eq!(set.len(), 12);
-    assert!(set == files(&dir.path().join("again")), "the same seed");
+    assert!(set == files(&dir.path().join("again")), "the same options produce the same files");
     assert!(set != files(&dir.path().join("other")), "another seed");
 }
 
@@ -201,7 +201,7 @@ fn synth_refuses_a_folder_that_is_not_empty() {
 }
 
 #[test]
-fn inspect_counts() {
+fn inspect_prints_counts() {
     let dir = tree();
     let shown = ok(dir.path(), &["inspect", "set"]);
     for part in ["set (folder)\n", "samples      12, ", "classes      3, each with 4 samples\n", "shorter side, from\n"]
@@ -373,8 +373,8 @@ fn preview_draws_the_batch_on_a_sheet() {
             .filter(|&(x, y)| sheet.get_pixel(x, y).0 == [30, 30, 30])
             .count()
     };
-    assert!(ink(70..90) > 100, "names below the first row of images");
-    assert_eq!(ink(0..6), 0, "nothing in the margin");
+    assert!(ink(70..90) > 100, "expected names below the first row of images");
+    assert_eq!(ink(0..6), 0, "expected an empty margin");
 
     // The sheet also has cells for samples that cannot be decoded.
     spoil(&dir.path().join("set"));

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_class_has_its_own_name_and_its_own_figure() {
+    fn class_names_and_figures_are_unique() {
         for classes in [1, 8, 10, 64, 65, 1024] {
             let names: BTreeSet<_> = (0..classes).map(|c| Figure::of_class(c, classes).to_string()).collect();
             assert_eq!(names.len(), classes);

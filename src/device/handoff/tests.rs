@@ -136,7 +136,7 @@ fn torn(mistake: Mistake, driver: Driver, batches: usize, streams: usize, way: W
 }
 
 #[test]
-fn no_batch_is_torn_by_uploads_that_are_dropped_at_once() {
+fn dropping_a_batch_during_its_upload_does_not_tear_it() {
     for seed in 0..3 {
         for streams in 1..=3 {
             for way in [Way::Drop, Way::DropElsewhere, Way::Exact] {
@@ -151,7 +151,7 @@ fn no_batch_is_torn_by_uploads_that_are_dropped_at_once() {
 
 /// Shows that `torn` detects slots that are returned too early.
 #[test]
-fn slots_that_return_early_are_detected() {
+fn early_reuse_of_slots_is_detected() {
     for way in [Way::Drop, Way::DropElsewhere, Way::Exact] {
         assert!(torn(Mistake::EarlyReturn, Driver::Current, 60, 2, way, 0) > 10, "{way:?}");
     }
@@ -176,12 +176,16 @@ fn nothing_is_marked_before_a_consumer_waits() {
     let (free, freed) = bounded::<Slot>(SLOTS);
     let handoff = Handoff::new(sim.clone(), free).unwrap();
     handoff.keep(one_slot());
-    assert_eq!((sim.state().events.load(Relaxed), handoff.kept()), (0, 1), "a capture may be in progress");
+    assert_eq!(
+        (sim.state().events.load(Relaxed), handoff.kept()),
+        (0, 1),
+        "no event may be recorded, because a capture may be in progress"
+    );
     handoff.wanted(true).unwrap();
     freed.recv_timeout(Duration::from_secs(20)).unwrap();
     assert_eq!((sim.state().events.load(Relaxed), handoff.kept()), (1, 0));
     handoff.keep(one_slot());
-    freed.recv_timeout(Duration::from_secs(20)).expect("a slot returns at once while the consumer waits");
+    freed.recv_timeout(Duration::from_secs(20)).expect("a slot is freed immediately while the consumer waits");
 }
 
 #[test]
@@ -211,14 +215,14 @@ fn dropping_the_loader_frees_held_slots_later() {
     let handoff = Handoff::new(sim.clone(), free).unwrap();
     handoff.keep(one_slot());
     drop(handoff);
-    assert!(freed.is_empty(), "the stream is blocked");
+    assert!(freed.is_empty(), "no slot is freed while the stream is blocked");
     drop(open);
-    freed.recv_timeout(Duration::from_secs(20)).expect("the thread runs until the slot returns");
+    freed.recv_timeout(Duration::from_secs(20)).expect("the thread runs until the slot is freed");
     assert!(freed.recv().is_err(), "and ends");
 }
 
 #[test]
-fn a_device_error_reaches_the_consumer_and_no_slot_returns() {
+fn a_device_error_reaches_the_consumer_and_frees_no_slot() {
     let sim = Sim::new(Mistake::None, 0);
     let (free, freed) = bounded::<Slot>(SLOTS);
     let handoff = Handoff::new(sim.clone(), free).unwrap();
@@ -233,7 +237,7 @@ fn a_device_error_reaches_the_consumer_and_no_slot_returns() {
 }
 
 #[test]
-fn a_slot_that_waits_for_a_capture_returns_after_it() {
+fn a_slot_is_freed_after_the_capture_that_delayed_it() {
     let sim = Sim::new(Mistake::None, 0);
     let (free, freed) = bounded::<Slot>(SLOTS);
     let handoff = Handoff::new(sim.clone(), free).unwrap();

@@ -179,7 +179,7 @@ impl DecodeAt {
             starts: memory.at(self.starts, DecodeOps::starts_bytes(self.arena_bytes)),
             faults: memory.at(self.faults, self.count * DecodeOps::FAULT_BYTES),
             out: memory.at(self.out, self.count * height * width * 3),
-            planes_at: u32::try_from(gap / DecodeOps::PLANE_BYTES).expect("a record holds the number of blocks"),
+            planes_at: u32::try_from(gap / DecodeOps::PLANE_BYTES).expect("the number of blocks fits in a record"),
         }
     }
 }

@@ -176,7 +176,7 @@ fn the_kernels_give_the_pixels_of_the_host() {
 
 /// Covers batches with long segments, and a batch of small images.
 #[test]
-fn parts_of_a_batch_give_the_pixels_of_the_whole() {
+fn decoding_in_parts_gives_the_same_pixels() {
     let Some(context) = context() else { return };
     let (size, count) = ((48, 48), if sanitize() { 9 } else { 100 });
     let kernels = Decode::load(&context, size).unwrap();
@@ -199,7 +199,7 @@ fn parts_of_a_batch_give_the_pixels_of_the_whole() {
 /// Tests a batch that would have a long segment and its copy in different parts if it were decoded
 /// in three parts.
 #[test]
-fn a_batch_with_a_copy_is_decoded_whole() {
+fn a_batch_with_a_copied_record_is_decoded_in_one_part() {
     let Some(context) = context() else { return };
     let (size, count) = ((48, 48), if sanitize() { 45 } else { 100 });
     // Find a batch in which a long segment and its copy are far apart.
@@ -257,15 +257,15 @@ fn the_kernels_equal_their_model_for_any_data() {
         let loaded = Loaded::new(&context, &batch);
         let kernels = Decode::load(&context, size).unwrap();
         loaded.run(&kernels);
-        assert!(loaded.faults() == faults, "faults of seed {seed}");
+        assert!(loaded.faults() == faults, "the faults of seed {seed} differ");
         check(&batch, &loaded, &faults, &expected, &format!("seed {seed}"));
     }
-    assert!(sanitize() || seen.iter().all(|&n| n > 100), "intact and faulty: {seen:?}");
+    assert!(sanitize() || seen.iter().all(|&n| n > 100), "too few intact or faulty samples: {seen:?}");
 }
 
 /// Checks that the results of the kernels do not depend on what the memory contained before.
 #[test]
-fn the_kernels_write_all_of_the_memory_that_they_read() {
+fn the_kernels_do_not_read_uninitialized_memory() {
     let Some(context) = context() else { return };
     let size = (48, 48);
     let batch = coded::random_batch(9, size, if sanitize() { 10 } else { 100 }, 600);
@@ -296,7 +296,7 @@ fn the_kernels_write_all_of_the_memory_that_they_read() {
         // The end of a sample's tables is used only for long segments.
         let all = if ops.longest() < 2048 { DecodeOps::TABLES_BYTES - (20 << 10) } else { DecodeOps::TABLES_BYTES };
         let own = i * DecodeOps::TABLES_BYTES;
-        assert_eq!(differ(&first.0[own..], &second.0[own..], all, 0..1), 0, "tables of sample {i}");
+        assert_eq!(differ(&first.0[own..], &second.0[own..], all, 0..1), 0, "the tables of sample {i} differ");
         let blocks = ops.blocks_end() - ops.blocks()..ops.blocks_end();
         assert_eq!(differ(&first.1, &second.1, DecodeOps::COEFFICIENT_BYTES, blocks.clone()), 0, "sample {i}");
         assert_eq!(differ(&first.2, &second.2, DecodeOps::PLANE_BYTES, blocks), 0, "sample {i}");

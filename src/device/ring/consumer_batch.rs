@@ -95,7 +95,7 @@ impl<G: Gpu> Held<G> {
         let (Shared { gpu, consumer, .. }, slot) = (&*self.shared, self.slot());
         gpu.wait(consumer, &slot.ready)?;
         let _ = self.taken.set(None);
-        gpu.record(&slot.waited.as_ref().expect("every batch that was sent has one").end, consumer)
+        gpu.record(&slot.waited.as_ref().expect("every sent batch has timed events").end, consumer)
     }
 }
 

@@ -144,7 +144,7 @@ fn the_consumer_waits_for_its_own_batch_and_nothing_else() {
         }
         let waits = sim.state().waits.lock().unwrap();
         let mine = waits.iter().filter(|w| w.1 == 1 || w.0 == me).copied().collect::<Vec<_>>();
-        assert_eq!(mine, expected, "one wait per batch, on the consumer's stream, for that batch's event");
+        assert_eq!(mine, expected, "the consumer's stream waits once per batch, for the event of that batch");
     }
 }
 
@@ -161,7 +161,7 @@ fn steady_state_allocates_nothing_and_never_blocks_the_host() {
         let state = sim.state();
         counts.push([&state.memories, &state.events, &state.synchronizations].map(|c| c.load(Relaxed)));
     }
-    assert_eq!(counts[0][0], 1, "one block of memory");
+    assert_eq!(counts[0][0], 1, "one block of memory is allocated");
     // Two events per slot, one per staging buffer, and one per host slot.
     assert!(counts[0][1] <= SLOTS * 2 + 2 + 2, "{counts:?}");
     assert_eq!(counts[0][2], 0, "no synchronization");
@@ -332,7 +332,7 @@ fn an_interrupted_wait_keeps_its_timeout() {
             None => slices += 1,
             Some(batch) => break batch.err().unwrap(),
         }
-        assert!(since.elapsed() < Duration::from_secs(20), "the timeout is 200 ms");
+        assert!(since.elapsed() < Duration::from_secs(20), "the wait exceeded its timeout of 200 ms");
     };
     assert_eq!(error.kind(), ErrorKind::Timeout);
     assert!(slices >= 2, "{slices}");

@@ -244,7 +244,8 @@ impl Gpu for Sim {
     unsafe fn borrowed(&self, stream: usize) -> Result<SimStream> {
         self.call("borrowing a stream")?;
         let queues = self.0.queues.lock().unwrap();
-        let (id, queue) = queues.iter().find(|(id, _)| *id == stream).expect("a stream of this device").clone();
+        let (id, queue) =
+            queues.iter().find(|(id, _)| *id == stream).expect("the stream belongs to this device").clone();
         Ok(SimStream::of(id, queue))
     }
 
@@ -262,7 +263,7 @@ impl Gpu for Sim {
 
     fn elapsed_ms(&self, begin: &SimEvent, end: &SimEvent) -> Result<f32> {
         self.call("reading the time")?;
-        let at = |event: &SimEvent| *event.passed.as_ref().expect("an event with timing").lock().unwrap();
+        let at = |event: &SimEvent| *event.passed.as_ref().expect("the event is timed").lock().unwrap();
         let (begin, end) = (at(begin), at(end));
         let ms = |time: Duration| time.as_secs_f32() * 1e3;
         Ok(end.checked_duration_since(begin).map_or_else(|| -ms(begin.duration_since(end)), ms))

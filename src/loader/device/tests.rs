@@ -165,7 +165,7 @@ fn device_decoding_is_bit_identical_to_the_host() {
                     DecodeOn::Cpu => assert_eq!(left, 0),
                     // Workers decode the progressive images, and every third image, which has one
                     // scan per component.
-                    DecodeOn::Gpu => assert!(left > 24, "{left} images of 48"),
+                    DecodeOn::Gpu => assert!(left > 24, "the device decoded only {left} of 48 images"),
                     DecodeOn::Auto => assert!(left > 0),
                 }
             }
@@ -174,7 +174,7 @@ fn device_decoding_is_bit_identical_to_the_host() {
 }
 
 #[test]
-fn workers_decode_what_only_the_host_resizes() {
+fn workers_decode_images_that_only_the_host_can_resize() {
     let originals = originals(false);
     let by = |filter| Augment::train(32).interpolation(filter);
     let border = |shows| Augment::random_crop(40).padding(8).border(shows).pad_if_needed();
@@ -196,7 +196,7 @@ fn workers_decode_what_only_the_host_resizes() {
         for decode_on in [DecodeOn::Gpu, DecodeOn::Auto] {
             let (batches, left) = on_device(loader.clone().decode_on(decode_on), 2, 0).unwrap();
             assert!(batches == expected, "{decode_on:?} {augment:?}");
-            assert!(if never_left { left == 0 } else { left > 0 }, "{left} images of {augment:?}");
+            assert!(if never_left { left == 0 } else { left > 0 }, "the device decoded {left} images with {augment:?}");
         }
     }
 }
@@ -292,7 +292,7 @@ fn workers_decode_samples_with_host_only_operations() {
     let expected: Vec<Vec<u8>> = on_host(halved.clone(), 0).into_iter().map(all_converted).collect();
     let (batches, left) = on_device(halved, 0, 0).unwrap();
     assert!(batches == expected);
-    assert!(left > 8 && left + 8 < most, "{left} images, {most} without the effect");
+    assert!(left > 8 && left + 8 < most, "the device decoded {left} images, and {most} without the effect");
 }
 
 #[test]
@@ -306,7 +306,7 @@ fn workers_decode_mosaics_and_the_device_decodes_the_rest() {
         let expected: Vec<Vec<u8>> = on_host(mosaics.clone(), 0).into_iter().map(all_converted).collect();
         let (batches, left) = on_device(mosaics, 0, 0).unwrap();
         assert!(batches == expected);
-        assert!(range.contains(&left), "{left} images at {probability}, {most} without mosaics");
+        assert!(range.contains(&left), "the device decoded {left} images at {probability}, and {most} without mosaics");
     }
 }
 
@@ -519,7 +519,7 @@ fn a_device_decoder_matches_the_host_and_reports_bad_images() {
         }
     }
     let left = decoder.stats().decoded_on_device;
-    assert!(left > 3 * 24, "{left} images of 144");
+    assert!(left > 3 * 24, "the device decoded only {left} of 144 images");
     for bad in (2..48).step_by(5) {
         originals[bad].truncate(200);
     }
@@ -638,7 +638,7 @@ fn a_decoder_on_a_device_may_be_dropped_at_any_point() {
 }
 
 #[test]
-fn decode_share_limits_what_is_left_to_the_device() {
+fn decode_share_limits_decoding_on_the_device() {
     let loader = loader(&originals(false)).decode_on(DecodeOn::Gpu);
     // On the simulated device, decoding even one batch takes longer than this share allows for all
     // batches together.

@@ -417,7 +417,10 @@ mod tests {
                 let (hits, optimum) = hits(&order, limit as usize, from, epochs);
                 let reads = (epochs - from) * len / nodes;
                 let (hits, optimum) = (hits as f64 / reads as f64, optimum as f64 / reads as f64);
-                assert!((hits - optimum).abs() < 0.01, "{nodes} nodes, {limit} of {len}: {hits:.3}, best {optimum:.3}");
+                assert!(
+                    (hits - optimum).abs() < 0.01,
+                    "{nodes} nodes, {limit} of {len}: {hits:.3}, optimum {optimum:.3}"
+                );
                 assert!(hits > limit as f64 / len as f64 - 0.01);
             }
         }

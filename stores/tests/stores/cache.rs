@@ -182,7 +182,7 @@ fn reads_through_the_cache_return_the_bytes_of_the_store() {
 }
 
 #[test]
-fn a_cache_of_a_third_serves_a_third_of_the_bytes() {
+fn a_cache_of_a_third_of_the_data_serves_a_third_of_the_bytes() {
     let folder = tempfile::tempdir().unwrap();
     // Blocks occupy whole pages on disk.
     let pages: u64 = (0..SAMPLES).map(|sample| (len(sample) + 100).next_multiple_of(4096)).sum();

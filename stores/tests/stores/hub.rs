@@ -38,8 +38,8 @@ fn files(names: &[&str]) -> String {
 }
 
 #[test]
-fn a_hub_listing_is_complete_or_an_error() {
-    own_process!(a_hub_listing_is_complete_or_an_error);
+fn a_hub_listing_is_complete_or_fails() {
+    own_process!(a_hub_listing_is_complete_or_fails);
     let (server, address) = &*HUB;
     let (other, elsewhere) = Server::start();
     let options = Options::new().stores(warpfeed_stores::all());

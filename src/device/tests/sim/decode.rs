@@ -197,7 +197,7 @@ fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option
     let coefficients = head.coefficients(record, &parts)?;
     let planes: Vec<Plane> = parts.iter().enumerate().map(|part| head.plane(record, part, &coefficients)).collect();
     let pixels = upright(record, &parts, &planes);
-    Resizer::new().run(&pixels, &plan(record, output), out).expect("a valid plan");
+    Resizer::new().run(&pixels, &plan(record, output), out).expect("the plan is valid");
     Some(())
 }
 
@@ -225,7 +225,7 @@ fn upright(record: &Record, parts: &[Component], planes: &[Plane]) -> Pixels {
             (0, &[gray]) => [gray; 3],
             (1, &[y, cb, cr]) => color(y, cb, cr),
             (2, &[r, g, b]) => [r, g, b],
-            (kind, values) => panic!("color {kind} of {} parts", values.len()),
+            (kind, values) => panic!("unsupported color {kind} with {} components", values.len()),
         };
     }
     pixels

@@ -124,7 +124,7 @@ fn the_next_epoch_is_prepared_before_the_last_batch_is_taken() {
 }
 
 #[test]
-fn any_requested_epoch_equals_that_of_a_new_loader() {
+fn any_epoch_equals_the_same_epoch_of_a_new_loader() {
     let mut opened = open(&Recorded::new(), DecodeOn::Gpu, u64::MAX);
     // Compare with `epochs(1)` rather than `epochs(0)`, which would make checkpoints mark the order
     // as stateful.
