@@ -209,9 +209,9 @@ fn no_path_in_a_tar_is_opened() {
     let (mut scratch, mut links) = (Vec::new(), 0);
     for i in 0..source.len() {
         let sample = source.read(i, &mut scratch).unwrap();
-        assert_eq!(sample.field("png").unwrap(), image, "the bytes in the tar");
+        assert_eq!(sample.field("png").unwrap(), image, "the field has the bytes in the tar");
         for link in ["soft.png", "hard.png"].into_iter().filter_map(|name| sample.field(name)) {
-            assert_eq!(link, image, "the bytes in the tar");
+            assert_eq!(link, image, "the field has the bytes in the tar");
             links += 1;
         }
     }

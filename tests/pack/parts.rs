@@ -112,7 +112,7 @@ fn packed_bytes_do_not_depend_on_the_number_of_parts() {
     }
     let root = tempfile::tempdir().unwrap();
     Pack::new(&set).shard_samples(4).to(root.path().join("x.tar")).unwrap();
-    assert!(files(root.path()) == expected, "without parts");
+    assert!(files(root.path()) == expected, "packing without parts gives the same files");
     let opened = open(root.path()).unwrap();
     assert_eq!((read_all(&*opened), opened.classes()), (read_all(&set), set.classes()));
 }
