@@ -398,7 +398,7 @@ fn impossible_options_are_refused_when_opening() {
     refused(make().drop_field("emb"), "drop_field(\"emb\")");
     refused(make().batch_size(usize::MAX), "larger than the address space");
     let nothing: [(&str, f64); 0] = [];
-    refused(Loader::mixture(nothing), "mixture is empty");
+    refused(Loader::mixture(nothing), "mixture: expected at least one dataset");
     assert_eq!(loader(Numbers::new(0)).host().unwrap_err().to_string(), "source: the custom source has no samples");
 }
 

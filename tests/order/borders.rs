@@ -175,7 +175,7 @@ fn uneven(epoch: u64) -> u64 {
 }
 
 #[test]
-fn any_requested_epoch_equals_that_of_a_new_loader() {
+fn any_epoch_equals_the_same_epoch_of_a_new_loader() {
     no_hang(|| {
         for (last, seed) in [(LastBatch::Keep, 1), (LastBatch::Drop, 2), (LastBatch::Pad, 3)] {
             let mut batches = loader(&Recorded::new(), uneven).last_batch(last).seed(seed).host().unwrap();
