@@ -271,8 +271,8 @@ fn smoothing_takes_the_class_count_from_the_dataset() {
     assert!(e.cause().contains("the dataset has no class names"), "{e}");
 }
 
-/// Checks that options are rejected if no field uses them. Otherwise they would silently have no
-/// effect.
+/// Checks that options are rejected if no field uses them. Otherwise, such options would silently
+/// have no effect.
 #[test]
 fn options_that_no_field_uses_are_refused() {
     let emb = || field::NdArray::new(Dtype::F32, [2]);

@@ -290,9 +290,9 @@ fn soft_labels_are_mixed_and_smoothed() {
     }
 }
 
-/// Tests small blocks of page-locked memory, which the driver allocates, and large blocks, which
-/// the library maps and registers even if they end in the middle of a page. A forked child shares a
-/// block or has no access to it, but never gets a copy.
+/// The driver allocates small blocks of page-locked memory. The library itself maps and registers
+/// large blocks, even if a block ends in the middle of a page. A forked child shares a block or has
+/// no access to it, but never gets a copy.
 #[test]
 fn pinned_memory_streams_and_events_work() {
     let Some(stream) = stream() else { return };

@@ -69,8 +69,8 @@ fn row(document: &Value, tid: u64) -> Vec<Span> {
     spans.map(span).collect()
 }
 
-/// Returns whether `first` is not later than `then`, within the precision of the driver's times:
-/// they have a resolution of half a microsecond, and are returned as 32-bit floats.
+/// Returns whether `first` is not later than `then`, within the precision of the driver's times.
+/// These have a resolution of half a microsecond, and are returned as 32-bit floats.
 fn ordered(first: f64, then: f64) -> bool {
     first <= then + 2.0 + then.abs() * 1e-6
 }

@@ -384,8 +384,8 @@ fn colors(name: &str, len: u64, label: i64) -> Arc<dyn Source> {
     Arc::new(Memory::new((0..len).map(sample).collect()))
 }
 
-/// Checks the proportions, labels and origins of samples in a mixture, and that its global batches
-/// are the same for any number of ranks and after resuming at any point.
+/// Checks the proportions, labels and origins of samples in a mixture. The global batches must be
+/// the same for any number of ranks and after resuming at any point.
 #[test]
 fn a_mixture_keeps_its_proportions_on_any_ranks_and_after_resuming() {
     let make = || {

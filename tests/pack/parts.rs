@@ -158,7 +158,8 @@ fn finished_parts_are_skipped_and_interrupted_ones_continue() {
     };
     for plain in [true, false] {
         let root = tempfile::tempdir().unwrap();
-        // Planning reads all samples, because there are few. It succeeds, and a later read fails.
+        // Planning reads all samples, because there are few. Planning succeeds, and a later read
+        // fails.
         fail_at.store(usize::MAX, Ordering::Relaxed);
         let first = Hooked(numbers(50), {
             let reads = AtomicUsize::new(0);

@@ -1,5 +1,5 @@
 //! Tests that damaged, truncated and malicious tar and LMDB files fail with an error that names the
-//! location, and never cause a panic, a hang or a silently lost sample.
+//! location. They must never cause a panic, a hang or a silently lost sample.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
