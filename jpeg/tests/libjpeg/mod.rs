@@ -1,5 +1,5 @@
-//! Wraps libjpeg, the reference for the JPEG tests, which decodes files and writes files of every
-//! kind. The library is mozjpeg's C code without SIMD, which has the decoder of libjpeg-turbo.
+//! Wraps libjpeg, which is the reference for the JPEG tests and writes test files of every kind.
+//! The library is mozjpeg's C code without SIMD. Its decoder is the one of libjpeg-turbo.
 
 #![allow(unsafe_code, dead_code, unreachable_pub, missing_docs, clippy::undocumented_unsafe_blocks)]
 
@@ -18,7 +18,7 @@ pub struct Options {
     pub restart: u32,
     pub optimize: bool,
     pub progressive: bool,
-    /// Whether RGB or CMYK is stored without conversion, which an Adobe segment marks.
+    /// Whether RGB or CMYK is stored without conversion. If so, an Adobe segment says so.
     pub rgb: bool,
 }
 
@@ -51,8 +51,8 @@ pub struct Decoded {
     pub warnings: c_long,
 }
 
-/// The coefficients of one component: the number of blocks per row, the number of rows of blocks,
-/// and `64 * wide * high` values in natural order.
+/// The coefficients of one component: the number of blocks per row, the number of block rows, and
+/// `64 * wide * high` values in natural order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plane {
     pub wide: usize,

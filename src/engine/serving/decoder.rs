@@ -204,7 +204,7 @@ impl<B> Decoder<B> {
     }
 
     fn batchers(&self) -> MutexGuard<'_, Vec<Weak<dyn CloseWithDecoder>>> {
-        self.batchers.lock().expect("nothing panics while holding it")
+        self.batchers.lock().expect("no code panics while holding this lock")
     }
 
     /// Returns the memory plan of the decoder. The plan does not include pending requests or your

@@ -232,7 +232,7 @@ impl<T> Queue<T> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().expect("nothing panics while holding it")
+        self.state.lock().expect("no code panics while holding this lock")
     }
 
     fn put(&self, images: Vec<Owned>, value: T) -> Result<u64> {
@@ -277,7 +277,7 @@ impl<T> Queue<T> {
                 if state.closed {
                     return None;
                 }
-                state = self.changed.wait(state).expect("nothing panics while holding it");
+                state = self.changed.wait(state).expect("no code panics while holding this lock");
                 continue;
             };
             let left = self.delay.saturating_sub(first.since.elapsed());
@@ -291,7 +291,7 @@ impl<T> Queue<T> {
             if count >= self.limits.images || left.is_zero() || state.closed {
                 return Some(state.waiting.drain(..fitting).collect());
             }
-            state = self.changed.wait_timeout(state, left).expect("nothing panics while holding it").0;
+            state = self.changed.wait_timeout(state, left).expect("no code panics while holding this lock").0;
         }
     }
 }

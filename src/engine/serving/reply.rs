@@ -50,7 +50,7 @@ impl<B> State<B> {
 
 impl<B> Reply<B> {
     fn state(&self) -> MutexGuard<'_, State<B>> {
-        self.state.lock().expect("nothing panics while holding it")
+        self.state.lock().expect("no code panics while holding this lock")
     }
 
     pub(crate) fn set(&self, batch: Result<B>) {
@@ -71,13 +71,13 @@ impl<B> Reply<B> {
     /// the batch.
     pub(crate) fn wait(&self, order: impl FnOnce(&B) -> Result<()>) -> Result<B> {
         let state = self.changed.wait_while(self.state(), |state| state.is_awaited());
-        state.expect("nothing panics while holding it").take(order)
+        state.expect("no code panics while holding this lock").take(order)
     }
 
     /// Waits for the response, but at most for `timeout`. Returns whether it has been set.
     pub(crate) fn is_set(&self, timeout: Duration) -> bool {
         let state = self.changed.wait_timeout_while(self.state(), timeout, |state| state.is_awaited());
-        !state.expect("nothing panics while holding it").0.is_awaited()
+        !state.expect("no code panics while holding this lock").0.is_awaited()
     }
 
     /// Returns `Ready` if the response has been set. Otherwise, stores the waker of `context`,

@@ -144,7 +144,7 @@ impl<B> Requests<B> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<B>> {
-        self.state.lock().expect("nothing panics while holding it")
+        self.state.lock().expect("no code panics while holding this lock")
     }
 
     /// Queues a request. Returns its ticket and its reply.
@@ -195,7 +195,7 @@ impl<B> Requests<B> {
     /// Waits for a request. Returns false if the decoder is closed.
     pub(crate) fn wait(&self) -> bool {
         let idle = |state: &mut State<B>| state.queued.is_empty() && state.begun.is_empty() && !state.closed;
-        !self.changed.wait_while(self.state(), idle).expect("nothing panics while holding it").closed
+        !self.changed.wait_while(self.state(), idle).expect("no code panics while holding this lock").closed
     }
 
     /// Sets the response of the oldest request.
@@ -292,7 +292,7 @@ impl<B: Send> BatchSampler for Requests<B> {
             if let Some(begun) = found {
                 break begun;
             }
-            state = self.changed.wait(state).expect("nothing panics while holding it");
+            state = self.changed.wait(state).expect("no code panics while holding this lock");
         };
         entries.extend((*first..first + count).map(|sample| Entry { sample, variant: 0, valid: true }));
     }

@@ -158,7 +158,7 @@ impl Scratch {
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().expect("nothing panics while holding it")
+        self.queue.lock().expect("no code panics while holding this lock")
     }
 
     /// Takes `bytes` bytes of the shared memory if they are available and no other request is
@@ -181,7 +181,7 @@ impl Scratch {
         let number = queue.last;
         queue.last += 1;
         while queue.first != number || !queue.admits(bytes, self.plan.shared) {
-            queue = self.changed.wait(queue).expect("nothing panics while holding it");
+            queue = self.changed.wait(queue).expect("no code panics while holding this lock");
         }
         queue.first += 1;
         queue.taken = queue.taken.saturating_add(bytes);

@@ -112,11 +112,11 @@ impl Settings {
     }
 
     fn clock(&self) -> MutexGuard<'_, Clock> {
-        self.clock.lock().expect("nothing panics while holding it")
+        self.clock.lock().expect("no code panics while holding this lock")
     }
 
     fn reserve(&self) -> MutexGuard<'_, Reserve> {
-        self.reserve.lock().expect("nothing panics while holding it")
+        self.reserve.lock().expect("no code panics while holding this lock")
     }
 
     /// Returns the current prefetch depth.
@@ -172,13 +172,13 @@ impl Settings {
             priority::lower();
         }
         let task = Task::this();
-        self.tasks.lock().expect("nothing panics while holding it").extend(task);
+        self.tasks.lock().expect("no code panics while holding this lock").extend(task);
     }
 
     /// Returns for how many seconds in total workers were runnable but not scheduled, or 0 if the
     /// system does not report this.
     pub(crate) fn delayed(&self) -> f64 {
-        let tasks = self.tasks.lock().expect("nothing panics while holding it");
+        let tasks = self.tasks.lock().expect("no code panics while holding this lock");
         tasks.iter().filter_map(Task::delayed_seconds).sum()
     }
 

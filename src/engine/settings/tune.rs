@@ -319,7 +319,7 @@ impl Tuner {
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().expect("nothing panics while holding it")
+        self.state.lock().expect("no code panics while holding this lock")
     }
 
     /// Records that an epoch begins.

@@ -72,7 +72,7 @@ impl Shared {
     }
 
     fn lock_position(&self) -> MutexGuard<'_, BatchIndex> {
-        self.position.lock().expect("nothing panics while holding it")
+        self.position.lock().expect("no code panics while holding this lock")
     }
 
     pub(crate) fn position(&self) -> BatchIndex {
@@ -99,7 +99,7 @@ impl Shared {
         if failed.peek().is_none() || self.recipe.blank {
             return Ok(());
         }
-        let mut faults = self.faults.lock().expect("nothing panics while holding it");
+        let mut faults = self.faults.lock().expect("no code panics while holding this lock");
         let (mut last, mut skipped) = (None, Vec::new());
         for (sample, error) in failed {
             if error.is_exhausted() {
@@ -192,7 +192,7 @@ impl LoaderHandle {
     /// Returns the samples that were skipped so far; see
     /// [`Batches::sample_errors`](crate::Batches::sample_errors).
     pub fn sample_errors(&self) -> Vec<SampleError> {
-        self.0.faults.lock().expect("nothing panics while holding it").listed().to_vec()
+        self.0.faults.lock().expect("no code panics while holding this lock").listed().to_vec()
     }
 
     /// Reads sample `id` as the source stores it, and returns the result of calling `take` with the
