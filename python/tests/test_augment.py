@@ -567,7 +567,7 @@ def test_a_mosaic_combines_images_and_boxes_of_four_samples() -> None:
             most.append(max(seen))
     assert most[0] > 2 and most[1] == 1
     with_label = Labeled()
-    with pytest.raises(ConfigError, match=r'each label is the class of one: use drop_field=\["label"\]'):
+    with pytest.raises(ConfigError, match=r'a label is the class of a single sample: use drop_field=\["label"\]'):
         Loader(with_label, augment=augment, **{**options, "drop_field": []})
     # A dataset without labels does not need `drop_field`.
     for batch, bare in zip(

@@ -46,7 +46,9 @@ fn check_view(name: &str, view: &Augment, augment: &Augment) -> Result<()> {
         )));
     }
     if let Some(step) = view.joins().next() {
-        return Err(Error::config(format!("field {name:?} is a view of one image: remove Augment::{step}")));
+        return Err(Error::config(format!(
+            "field {name:?} is a view of a single sample, but {step} combines several: remove Augment::{step}"
+        )));
     }
     Ok(())
 }
@@ -333,7 +335,7 @@ impl Fields {
         let alone = |field: &&Member| field.kind.follows_image() && !joins(&*field.kind);
         if let Some(Member { name, .. }) = self.members().find(alone) {
             return Err(Error::config(format!(
-                "field {name:?} follows one image, but augment combines several: remove Augment::{step} or the field"
+                "field {name:?} is transformed with a single image, but {step} combines several: remove Augment::{step} or the field"
             )));
         }
         let objects = self.objects().count();

@@ -58,7 +58,7 @@ impl Label {
     fn check_joined(&self, label: Option<i64>) -> Result<()> {
         match self.joined.filter(|_| label.is_some()) {
             Some(step) => Err(Error::config(format!(
-                "augment combines several samples ({step}), but each label is the class of one: use .drop_field(\"label\")"
+                "augment combines several samples ({step}), but a label is the class of a single sample: use .drop_field(\"label\")"
             ))),
             None => Ok(()),
         }

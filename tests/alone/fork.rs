@@ -1,5 +1,5 @@
-//! Promise: a forked child that uses its parent's loader or decoder gets an error and does not
-//! hang. The child may drop batches. The loader and the decoder continue to work in the parent.
+//! A forked child that uses its parent's loader or decoder gets an error and does not hang. The
+//! child may drop batches. The loader and the decoder continue to work in the parent.
 #![cfg(unix)]
 #![allow(unsafe_code)]
 

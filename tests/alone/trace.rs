@@ -1,6 +1,6 @@
-//! Promise: `Loader::trace` writes valid Chrome trace events. There is one row per thread that does
-//! work, with properly nested spans. Spans that the program records are included. The file is
-//! complete once the loader has been dropped.
+//! `Loader::trace` writes valid Chrome trace events. There is one row per thread that does work,
+//! with properly nested spans. Spans that the program records are included. The file is complete
+//! once the loader has been dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -181,7 +181,7 @@ fn windows_repeat_as_often_as_requested() {
     };
     assert_eq!(seen(3, 1, 2, 2), [4, 5, 10, 11]);
     assert_eq!(seen(5, 0, 2, 0), [5, 6, 12, 13, 19]);
-    assert_eq!(seen(0, 0, 1, 0), (0..20).collect::<Vec<_>>(), "windows follow each other");
+    assert_eq!(seen(0, 0, 1, 0), (0..20).collect::<Vec<_>>(), "no batch between two windows is missing");
 }
 
 #[test]
@@ -217,10 +217,13 @@ fn a_loader_that_fails_to_open_keeps_the_previous_trace() {
     fs::write(&path, "previous run").unwrap();
     let traced = |loader: Loader| loader.trace(&path, Schedule { wait: 0, warmup: 0, active: 1, repeat: 1 }).host();
     let state = loader(Numbers::new(60)).shuffle(1).host().unwrap().checkpoint();
-    assert!(traced(loader(Numbers::new(60)).shuffle(2).resume(state)).is_err(), "a different seed");
+    assert!(
+        traced(loader(Numbers::new(60)).shuffle(2).resume(state)).is_err(),
+        "the seed differs from the checkpoint's"
+    );
     assert!(traced(loader(Numbers::new(60)).memory_limit(1)).is_err(), "no memory");
     assert!(traced(loader(Numbers::new(0))).is_err(), "no samples");
     assert_eq!(fs::read_to_string(&path).unwrap(), "previous run");
     drop(traced(loader(Numbers::new(60))).unwrap());
-    assert!(fs::read_to_string(&path).unwrap().starts_with("{"), "a loader that opens writes the file");
+    assert!(fs::read_to_string(&path).unwrap().starts_with("{"), "a successful opening overwrites the file");
 }

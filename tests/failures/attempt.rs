@@ -245,7 +245,8 @@ pub(crate) fn attempt(fails: Option<(Kind, usize)>, run: impl FnOnce() -> Result
             },
             Ok(None) => Some(End::Killed(child.wait())),
             Err(_) => {
-                // SIGABRT makes the child send its report; it can then still resolve the stack.
+                // SIGABRT makes the hung child send its report. The child can still resolve the
+                // stack afterwards.
                 child.kill(libc::SIGABRT);
                 let _ = child.message();
                 Some(End::Hung)

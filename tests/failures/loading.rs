@@ -1,6 +1,6 @@
-//! Checks that when any one system call fails while a loader is being opened or run, either the
-//! batches are unaffected or the error says where it happened. Nothing is leaked, and the next
-//! loader works.
+//! Checks that if any one system call fails while a loader is opened or run, either the batches do
+//! not change, or an error names the file, sample or option. Nothing is leaked, and the next loader
+//! works.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
-//! Promise: boxes, their masks and their keypoints are transformed together with the image. Boxes
-//! are clipped, and dropped if too little of them remains visible. Dropping a box also drops its
-//! class, columns, mask and keypoints. Batches are padded and contain the number of boxes of each
-//! sample. A sample with an invalid box, or with a box outside of the image, fails with an error
-//! that contains the coordinates.
+//! Boxes, their masks and their keypoints are transformed together with the image. Boxes are
+//! clipped, and dropped if too little of them remains visible. Dropping a box also drops its class,
+//! columns, mask and keypoints. Batches are padded and contain the number of boxes of each sample.
+//! A sample with an invalid box, or with a box outside the image, fails with an error that contains
+//! the coordinates.
 
 use crate::follow::{PlanRecord, Plane, augments, image, npy};
 use crate::support::no_hang;
@@ -261,7 +261,7 @@ fn an_iou_crop_drops_boxes_with_centers_outside() {
     });
 }
 
-/// Returns the boxes of a 40x20 image that is not transformed.
+/// Loads a sample with a 40x20 image without augmentation, and returns its boxes.
 fn plain(sample: OwnedSample, boxes: Boxes) -> Vec<f32> {
     let sample = sample.field("rgb.npy", image(Size::new(40, 20)));
     let loader = Loader::source(Memory::new(vec![sample])).augment(Augment::pass_through(40, 20)).drop_field("label");
@@ -307,7 +307,7 @@ fn every_box_format_works_in_pixels_and_relative_units() {
     });
 }
 
-/// Returns the error of a loader. Its second sample has a 40x20 image and `fields`.
+/// Returns the error of a loader whose second sample has a 40x20 image and `fields`.
 fn fails(fields: &[(&str, &str)], boxes: Boxes) -> Error {
     let size = Size::new(40, 20);
     let good = OwnedSample::new("good").field("rgb.npy", image(size)).field("boxes.json", "[]");

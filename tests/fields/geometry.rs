@@ -1,5 +1,5 @@
-//! Promise: masks, boxes, points and dense maps are transformed as torchvision v2 transforms
-//! `tv_tensors`. Masks are equal bit for bit; boxes, points and float maps agree to within 1e-4.
+//! Masks, boxes, points and dense maps are transformed in the same way as `tv_tensors` in
+//! torchvision v2. Masks are equal bit for bit; boxes, points and float maps agree to within 1e-4.
 //! `tests/fixtures/geometry/make.py` generated the expected files with torchvision.
 
 use crate::follow;
@@ -123,7 +123,7 @@ fn boxes_are_clipped_and_dropped_as_by_torchvision() {
             let [x1, y1, x2, y2] = *theirs;
             let area = (x2 - x1) * (y2 - y1);
             let Some(clipped) = clipped else {
-                assert!(area < 1e-3 && !kept, "{}: {ours:?} is {theirs:?} there", case.name);
+                assert!(area < 1e-3 && !kept, "{}: {ours:?} is dropped, but torchvision returns {theirs:?}", case.name);
                 continue;
             };
             assert!(near(&clipped.corners, theirs), "{}: {ours:?} is {clipped:?}, not {theirs:?}", case.name);
@@ -195,7 +195,7 @@ fn maps_of_floats_equal_those_of_torchvision() {
         for (place, (ours, theirs)) in ours.as_f32().unwrap().iter().zip(theirs).enumerate() {
             assert!((ours - theirs).abs() < 1e-4, "{} at {place}: {ours}, not {theirs}", case.name);
         }
-        // The same values in planar layout.
+        // Compare the same values in planar layout.
         let loader = Loader::source(source.clone()).augment(case.augment()).drop_field("label");
         let batch = loader.field("flow", DenseMap::flow().layout(Layout::Nchw)).into_iter().next().unwrap().unwrap();
         let planes = batch.field("flow").unwrap();
@@ -316,7 +316,7 @@ fn iou_crops_have_the_moments_of_torchvision() {
         let error = |deviation: f64, ours: f64, theirs: f64| 5.0 * deviation * (1.0 / ours + 1.0 / theirs).sqrt();
         assert!(
             (found - share).abs() < error((share * (1.0 - share)).sqrt(), n as f64, 5000.0),
-            "{found}, not {share}"
+            "fraction of uncropped images: {found}, not {share}"
         );
         for (column, (mean, deviation)) in columns.iter().zip(expected) {
             let n = column.len() as f64;

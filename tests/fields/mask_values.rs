@@ -1,8 +1,8 @@
-//! Promise: mask values are the loader's class indices. With `classes` and in joined datasets, the
-//! values in Pascal VOC masks are changed to the same indices as the classes of boxes, before and
-//! after packing. A map assigns class indices to values or colors. A sample fails if its mask
-//! contains a value that is not in the map, and the error contains the value. A mask has the same
-//! values in every lossless format.
+//! Mask values are the loader's class indices. With `classes` and in joined datasets, the values of
+//! Pascal VOC masks become the same indices as the classes of boxes, before and after packing. A
+//! map assigns class indices to values or colors. A sample fails if its mask contains a value that
+//! is not in the map, and the error contains the value. A mask has the same values in every
+//! lossless format.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -62,7 +62,7 @@ fn voc(names: &[&str], images: usize, seed: u64) -> (tempfile::TempDir, Vec<Vec<
     (root, masks)
 }
 
-/// Returns the class of the box, and the mask, of each sample.
+/// Returns the box's class and the mask of each sample.
 fn delivered(loader: Loader) -> Result<Vec<(i64, Vec<i64>)>> {
     let loader = loader.drop_field("label").augment(Augment::pass_through(SIDES.0, SIDES.1)).batch_size(3);
     let loader = loader.field("boxes", Boxes::new(1).column("class", Dtype::I64));
@@ -229,7 +229,7 @@ fn colors_map_to_classes_in_every_color_format() {
         assert!(e.cause().contains(&words), "{e}");
         let sample = OwnedSample::new("x").field(name, encoded(format));
         let found = Annotations::read(&sample.as_sample().unwrap(), SIZE).unwrap();
-        assert!(found.mask.is_none(), "{name}: verify accepts colors, which have no numbers yet");
+        assert!(found.mask.is_none(), "{name}: without a map, colors are not read as classes");
         let e = one(name, encoded(format), Mask::new(Dtype::I64)).unwrap_err();
         assert!(e.cause().contains("Mask::colors gives each color its number"), "{name}: {e}");
     }
@@ -240,7 +240,7 @@ fn colors_map_to_classes_in_every_color_format() {
     assert_eq!(one("mask.png", palette_png(&mask, SIDES), by_color).unwrap(), expected);
 }
 
-/// Encodes an 8-bit BMP with a palette that has no relation to the indices.
+/// Encodes an 8-bit BMP with palette colors that are unrelated to the indices.
 fn palette_bmp(values: &[u8]) -> Vec<u8> {
     let start = 54 + 1024_u32;
     let mut out = b"BM".to_vec();
@@ -301,7 +301,7 @@ fn every_lossless_format_gives_the_same_mask() {
         let deep =
             image::ImageBuffer::<image::Luma<u16>, _>::from_raw(20, 10, mask.iter().map(|&v| v.into()).collect());
         let mut gif = Vec::new();
-        // Colors that have no relation to the indices.
+        // The colors are unrelated to the indices.
         let palette: Vec<u8> = (0..768).map(|i| (i * 37) as u8).collect();
         let mut encoder = gif::Encoder::new(&mut gif, 20, 10, &palette).unwrap();
         let frame = gif::Frame { width: 20, height: 10, buffer: mask.clone().into(), ..gif::Frame::default() };

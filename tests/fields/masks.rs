@@ -1,4 +1,4 @@
-//! Promise: a mask is cropped, resized, flipped and padded together with its image. Resizing uses
+//! A mask is cropped, resized, flipped and padded together with its image. Resizing uses
 //! nearest-neighbor sampling and never interpolates values. This holds for palettes, gray values of
 //! 1 to 16 bits, interlaced PNGs, and arrays of any integer type. A sample fails if its mask has
 //! the wrong size, contains an unknown value, or is damaged.
@@ -87,7 +87,7 @@ fn png(values: &[u32], size: Size, stored: Stored, seed: u64) -> Vec<u8> {
     let sizes = [size.width.to_be_bytes(), size.height.to_be_bytes()].concat();
     chunk(b"IHDR", &[&sizes[..], &[depth, color, 0, 0, u8::from(interlaced)]].concat());
     if palette {
-        // Colors that have no relation to the indices.
+        // The colors are unrelated to the indices.
         chunk(b"PLTE", &(0..3 << depth.min(8)).map(|i| (i * 37) as u8).collect::<Vec<_>>());
     }
     chunk(b"tEXt", b"Comment\0of no matter");
@@ -411,7 +411,7 @@ fn annotation_fields_refuse_a_step_that_may_move_pixels() {
         }
         assert!(with().transform_moves_pixels(false).host().is_ok());
     }
-    assert!(plain().transform(invert).host().is_ok(), "without such a field nothing is refused");
+    assert!(plain().transform(invert).host().is_ok(), "the transform is accepted if no field follows the image");
 }
 
 #[test]

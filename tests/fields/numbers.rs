@@ -1,6 +1,6 @@
-//! Promise: a batch consists of named fields: any number of images, fixed-shape arrays,
-//! variable-length rows with counts, and custom field types. Each sample is written to its own row
-//! of the arrays, for any number of workers.
+//! A batch may contain any number of named fields: images, fixed-shape arrays, variable-length rows
+//! with counts, and custom types. Each sample is written to its row of each array, for any number
+//! of workers.
 
 use crate::support::no_hang;
 use warpfeed::batch::Field;
@@ -392,7 +392,8 @@ fn a_custom_field_type_may_wrap_any_built_in_type() {
     });
 }
 
-/// A field type that declares more memory than all workers share, and counts concurrent writes.
+/// A field type that counts concurrent writes. The field `large` declares more memory than all
+/// workers share, and other fields declare none.
 #[derive(Debug, Default, Clone)]
 struct Large(std::sync::Arc<[std::sync::atomic::AtomicUsize; 2]>);
 
@@ -419,8 +420,8 @@ impl FieldType for Large {
 #[test]
 fn memory_of_a_custom_field_is_in_the_memory_plan() {
     no_hang(|| {
-        // Returns the maximum number of concurrent writes. Stops after the first epoch in which it
-        // reached `enough`.
+        // Returns the maximum number of concurrent writes. Stops after the first epoch in which
+        // this number reached `enough`.
         let most_in = |name: &str, epochs: u64, enough: usize| {
             let (kind, source) = (Large::default(), Memory::new((0..400).map(|n| sample(n % 50)).collect()));
             let loader = Loader::source(source).drop_field("image").batch_size(32).workers(4);

@@ -1,6 +1,6 @@
-//! Promise: a text field delivers the stored string of each sample, of any length, for any number
-//! of workers and in every epoch. This includes replacements for skipped samples, and packed
-//! datasets. Samples with invalid UTF-8 fail.
+//! A text field delivers the stored string of each sample, of any length, for any number of workers
+//! and in every epoch. This includes replacements for skipped samples, and packed datasets. Samples
+//! with invalid UTF-8 fail.
 
 use crate::follow::image;
 use crate::support::no_hang;
@@ -98,7 +98,7 @@ fn a_skipped_sample_has_the_text_of_its_replacement() {
             assert_eq!(texts, [text(0), text(1), text(2), text(3), text(4), text(6), text(6)], "5 is replaced by 6");
         }
         let e = Loader::source(Memory::new(samples(1))).field("image", Text::new()).host();
-        assert!(e.is_ok(), "a text may replace the image");
+        assert!(e.is_ok(), "the field `image` may be a text");
         let twice = Loader::source(Memory::new(samples(1))).field("label.x", Text::new());
         let e = twice.field("label.x", NdArray::new(Dtype::I64, [])).host().unwrap_err();
         assert!(e.cause().contains("duplicate field \"label.x\""), "{e}");

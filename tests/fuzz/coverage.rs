@@ -24,8 +24,8 @@ extern "C" fn __sanitizer_cov_8bit_counters_init(start: *const u8, end: *const u
     }
 }
 
-/// Counters are read in blocks. Most counters are 0, and a block of zeros is checked in a few
-/// instructions.
+/// A block of counters. Most counters are 0, and a few instructions suffice to check that a whole
+/// block is 0.
 type Block = [u64; 8];
 
 /// The edges that the cases have reached so far.
@@ -149,8 +149,8 @@ impl Corpus {
         self.kept.values().map(Vec::len).sum()
     }
 
-    /// Returns the next input that an earlier run derived from the files `from`, or `None` after
-    /// the last one.
+    /// Returns the next input that an earlier run derived from the files `from`. Returns each input
+    /// once, and then `None`.
     pub(super) fn earlier(&mut self, from: &[Vec<u8>]) -> Option<Vec<u8>> {
         let root = self.folder.as_ref()?;
         let read = || {
@@ -170,7 +170,7 @@ impl Corpus {
         let number = self.current.len();
         let path = |name: &str| Some(format!("{}.{number}", std::env::var(name).ok()?));
         let input = match path("WARPFEED_FUZZ_INPUT") {
-            Some(path) => fs::read(path).expect("an input that a run has written"),
+            Some(path) => fs::read(path).expect("WARPFEED_FUZZ_INPUT names the inputs of a case"),
             None => input,
         };
         if self.last.len() <= number {
@@ -192,7 +192,7 @@ impl Corpus {
             for (number, (_, input)) in self.current.iter().enumerate() {
                 fs::write(format!("{}.{number}", path.display()), input).expect("the file can be written");
             }
-            println!("WARPFEED_FUZZ_INPUT={} contains the inputs of this case", path.display());
+            println!("set WARPFEED_FUZZ_INPUT={} to replay the inputs of this case", path.display());
         }
         for (address, input) in self.current.drain(..).filter(|_| new) {
             let kept = self.kept.entry(address).or_default();

@@ -1,4 +1,4 @@
-//! Fuzzes parsers with no tool other than cargo. Each case is generated from a seed and can be
+//! Fuzzes parsers. Needs no tool other than cargo. Each case is generated from a seed and can be
 //! replayed. A harness runs for a given time.
 //!
 //! | file | what it mutates |
@@ -8,12 +8,12 @@
 //! | `resume` | checkpoints |
 //! | `jpeg` in `jpeg/tests/fuzz` | JPEGs, decoded and compared with libjpeg |
 //! | `repack` in `jpeg/tests/fuzz` | JPEGs, rewritten and compared with libjpeg |
-//! | `tar` and all below, in `sources/tests/fuzz` | the headers and the sidecar index of a shard, and the manifest of a dataset |
-//! | `lmdb` | meta pages, values of MessagePack, Caffe and Python, and class names |
+//! | `tar` and the following, in `sources/tests/fuzz` | headers and sidecar index of a shard, and the manifest of a dataset |
+//! | `lmdb` | meta pages, MessagePack, Caffe and pickle values, and class names |
 //! | `sets` | COCO's JSON, YOLO's files, Pascal VOC's XML, and tables |
 //! | `columns` | Arrow and Parquet files |
 //! | `lerobot` | all files of LeRobot datasets |
-//! | `chunks` | MDS shards, LitData's chunks, FFCV's and RecordIO files |
+//! | `chunks` | MDS shards, LitData chunks, FFCV and RecordIO files |
 //! | `pickle`, `arrays`, `tfrecord` | Python's pickles; NumPy, safetensors, PyTorch and HDF5; TFRecord |
 //! | `lists` | class names, features of the Hugging Face `datasets` library, and token files |
 //!

@@ -1,5 +1,5 @@
-//! Promise: dynamic batching combines the requests of many clients into full batches. No request
-//! waits longer than the delay for its batch to start, and each request receives its own images.
+//! Dynamic batching combines the requests of many clients into full batches. No request waits
+//! longer than `max_delay` for its batch to start, and each request receives its own images.
 //!
 //! Every test runs in host memory and, if there is a driver, on a device.
 
@@ -22,7 +22,7 @@ fn joined<B: Answer, T: Send + 'static>(
     (decoder, joined)
 }
 
-/// Returns the values of the requests in a batch.
+/// Returns the values that were submitted with the requests in a batch.
 fn values<B, T: Copy>(batch: &DynamicBatch<B, T>) -> Vec<T> {
     batch.requests.iter().map(|(value, _)| *value).collect()
 }
@@ -88,7 +88,7 @@ fn a_batch_starts_after_the_delay_of_its_first_request() {
 }
 
 #[test]
-fn a_cancelled_request_is_in_no_batch_and_frees_its_place() {
+fn a_canceled_request_is_in_no_batch_and_frees_its_place() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let (decoder, joined) = joined(&open, requests(pixels).max_queued(2), NEVER);
         let one = joined.submit(drawn(1), "one").unwrap();
@@ -158,7 +158,7 @@ fn a_full_decoder_queue_drops_no_batched_request() {
     everywhere!(check);
 }
 
-/// Checks that closing the decoder fails waiting requests immediately, without waiting for the
+/// Checks that closing the decoder makes waiting requests fail immediately, and not only after the
 /// delay.
 #[test]
 fn closing_the_decoder_answers_joined_requests_at_once() {

@@ -1,5 +1,5 @@
-//! Promise: the kernels on a GPU produce the same bits as the host, and streams, events and
-//! page-locked memory behave as the loader assumes.
+//! The kernels on a GPU produce the same bits as the host, and streams, events and page-locked
+//! memory behave as the loader assumes.
 //!
 //! If there is no driver, each test prints why it was skipped. To find memory errors, run
 //! `compute-sanitizer --tool memcheck target/debug/deps/gpu-* kernels::`.
@@ -104,7 +104,8 @@ fn every_kernel_gives_the_bits_of_the_host() {
     }
 }
 
-/// Runs the effects of `plans` on `images` on the device and on the host, and compares.
+/// Applies the effects of `plans` to `images` on the device and on the host, and compares the
+/// results.
 fn compare_retouched(stream: &Stream, context: &Context, size: (usize, usize), images: &[u8], plans: &[Plan]) {
     let (each, count) = (size.0 * size.1 * 3, plans.len());
     let records = (images.len() + 64).next_multiple_of(256);
@@ -289,9 +290,9 @@ fn soft_labels_are_mixed_and_smoothed() {
     }
 }
 
-/// The driver allocates small blocks of page-locked memory. The library maps and registers large
-/// blocks, even if they end in the middle of a page. A forked child shares a block or has no access
-/// to it, but never gets a copy.
+/// Tests small blocks of page-locked memory, which the driver allocates, and large blocks, which
+/// the library maps and registers even if they end in the middle of a page. A forked child shares a
+/// block or has no access to it, but never gets a copy.
 #[test]
 fn pinned_memory_streams_and_events_work() {
     let Some(stream) = stream() else { return };
@@ -302,7 +303,7 @@ fn pinned_memory_streams_and_events_work() {
         [1 << 20, 4 << 20, (37 << 20) + 12_345].iter().flat_map(|len| kinds.map(|kind| (*len, kind)))
     {
         let mut pinned = Pinned::new(&context, len, after_fork).unwrap();
-        assert!(pinned.iter().all(|&byte| byte == 0), "{len} bytes are zeroed");
+        assert!(pinned.iter().all(|&byte| byte == 0), "all {len} bytes are zero");
         let found = after_forks(pinned.as_ptr() as usize);
         if after_fork == AfterFork::Shared {
             assert_ne!(found, Found::Absent, "{len} bytes");

@@ -1,5 +1,5 @@
-//! Promise: ranks and resumed runs on devices deliver the same batches as on the host. Each rank
-//! uses only the device of its local rank.
+//! Ranks and resumed runs on devices deliver the same batches as on the host. Each rank uses only
+//! the device of its local rank.
 //!
 //! If there is no driver, each test prints why it was skipped.
 #![cfg(feature = "cuda")]

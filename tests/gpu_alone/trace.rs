@@ -94,8 +94,8 @@ fn step(stream: &Arc<CudaStream>) -> mpsc::Sender<()> {
 /// Time limit of each wait in the test, far above what any device needs.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Compares no duration with a constant. Instead, each step lasts until the copy into the slot that
-/// the step released has finished, so the trace must show this copy during the step.
+/// Compares no duration with a constant. Instead, each step releases a slot and lasts until the
+/// copy into this slot has finished, so the trace must show the copy during the step.
 #[test]
 fn the_trace_shows_copies_during_the_steps_they_overlap() {
     let _alone = alone();
@@ -136,7 +136,7 @@ fn the_trace_shows_copies_during_the_steps_they_overlap() {
         let _step = span("step on the device");
         let gate = step(&stream);
         marks.push((asked, got));
-        // Return the slot. The host may use it now, and the device only after the step.
+        // Return the slot. The host may use it immediately, but the device only after the step.
         drop(batch);
         // The times of the last copy are read when the loader is dropped.
         let (due, since) = ((marks.len() as u64 + SLOTS).min(BATCHES - 1), Instant::now());
@@ -155,12 +155,13 @@ fn the_trace_shows_copies_during_the_steps_they_overlap() {
     // Each wait is between the two events that the program recorded around its request.
     let waited: f64 = marks.iter().map(|(asked, got)| f64::from(asked.elapsed_ms(got).unwrap())).sum();
     let stall = stats.stall.unwrap();
-    // The wait for a batch is read when its slot is used again.
+    // The duration of a wait is read only when the slot is reused, so the latest waits may be
+    // missing.
     assert!((BATCHES - SLOTS - 1..=BATCHES).contains(&stall.count), "{} waits", stall.count);
     let rounding = 1e-3 * stall.count as f64;
     assert!(
         1e3 * stall.seconds <= waited * (1.0 + 1e-6) + rounding,
-        "the stall is {} s, while the program waited {waited} ms by its events",
+        "the stall is {} s, but the program's events measured {waited} ms",
         stall.seconds
     );
     let (copy, bytes) = (stats.copy.unwrap(), (BATCH * 224 * 224 * 3) as u64);

@@ -1,5 +1,5 @@
-//! Promise: a custom codec adds a format or replaces the codec of a format. Folders then include
-//! files with the extensions of the codec. An image is opened only once, by a single codec.
+//! A custom codec adds a format, or replaces the codec of a built-in format. Files with its
+//! extensions are then found in folders. An image is opened only once, by a single codec.
 
 use std::fs;
 use std::sync::Arc;
@@ -108,7 +108,7 @@ fn folder() -> tempfile::TempDir {
 fn files_of_an_added_codec_are_found_in_a_folder_with_jpegs() {
     no_hang(|| {
         let (root, codec) = (folder(), Ppm::default());
-        // Without the codec, half of the files are not recognized as images.
+        // Without the codec, half of the files are not images.
         assert_eq!(Folder::open(root.path()).unwrap().len(), 6);
         let source = Options::new().formats([PPM]).open(root.path()).unwrap();
         assert_eq!(source.len(), 12);

@@ -1,5 +1,5 @@
-//! Promise: a truncated JPEG fails with the same error for every crop and in every source. Other
-//! damage to the data is counted and reported, and is an error in a strict loader.
+//! A truncated JPEG fails with the same error for every crop and in every source. Other damage to
+//! the data is counted and reported, and is an error in a strict loader.
 
 use std::fs;
 use std::path::Path;
@@ -107,8 +107,8 @@ fn a_truncated_jpeg_is_an_error_in_every_epoch_and_every_source() {
         let root = tempfile::tempdir().unwrap();
         let mut causes = Vec::new();
         for source in sets(root.path(), &whole) {
-            // Evaluation at 256 reads the center. Resized to 16, the loader needs only one or two
-            // lines.
+            // An evaluation reads only the center of the image. For a crop of 16 pixels, the loader
+            // needs only one or two lines.
             for augment in [Augment::eval(256, 16), Augment::eval(256, 224), Augment::train(64)] {
                 let loader = Loader::source(source.clone()).augment(augment).batch_size(1).shuffle(7).workers(2);
                 let mut batches = loader.host().unwrap();

@@ -1,5 +1,5 @@
-//! Promise: the public types implement `Send`, `Sync` and `Debug` as stated here. This is checked
-//! at compile time.
+//! The public types implement `Send`, `Sync` and `Debug` as listed below. This is checked at
+//! compile time.
 
 use std::fmt::Debug;
 
@@ -40,7 +40,7 @@ fn types_that_users_hold_may_go_to_other_threads() {
     both::<warpfeed::Checkpoint>();
     both::<warpfeed::Replay<warpfeed::HostBatch>>();
     both::<warpfeed::Result<()>>();
-    // Batches are requested by one thread at a time, but not necessarily always by the same one.
+    // Only one thread at a time requests batches, but not always the same thread.
     send::<warpfeed::Batches<warpfeed::HostBatch>>();
     send::<warpfeed::Epoch<'_, warpfeed::HostBatch>>();
     send::<warpfeed::IntoIter>();

@@ -1,5 +1,5 @@
-//! Promise: memory is bounded, because slots are allocated only once. While the program holds all
-//! slots, workers wait, and a request for the next batch fails with an error that gives the reason.
+//! Memory is bounded, because slots are allocated only once. While the program holds all slots,
+//! workers wait, and a request for the next batch fails with an error that gives the reason.
 
 use std::time::{Duration, Instant};
 

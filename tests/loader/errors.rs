@@ -1,4 +1,4 @@
-//! Promise: an error that `main` returns prints as a sentence, and has its cause as its source.
+//! An error that `main` returns is printed as a sentence. Its `source` is the underlying error.
 
 use std::error::Error as _;
 use std::io;

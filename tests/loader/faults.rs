@@ -1,5 +1,5 @@
-//! Promise: a sample that cannot be loaded either fails with an error that names it, or is skipped
-//! and listed. A panic in user code becomes an error. The loader stays usable.
+//! A sample that cannot be loaded either fails with an error that names it, or is skipped and
+//! listed. A panic in user code becomes an error. The loader stays usable.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -198,8 +198,8 @@ fn an_invalid_order_is_an_error_and_does_not_hang() {
     });
 }
 
-/// Checks that errors of a sampler arrive in sequence, although the loader calls the sampler ahead
-/// of time.
+/// Checks that an error of a sampler is reported instead of the batch that it concerns, although
+/// the loader calls the sampler ahead of time.
 #[test]
 fn an_order_error_arrives_in_sequence() {
     quiet();
@@ -243,7 +243,7 @@ fn an_order_that_panics_in_len_is_an_error() {
     struct Short;
     impl Sampler for Short {
         fn len(&self, epoch: u64) -> u64 {
-            assert!(epoch != 1, "no epoch 1");
+            assert!(epoch != 1, "epoch 1 has no length");
             20
         }
         fn index(&self, _: u64, position: u64) -> u64 {
@@ -278,7 +278,11 @@ fn a_bad_sample_counts_once_however_often_it_occurs() {
             assert_eq!((invalid, batches.sample_errors().len()), (2, 1), "epoch {epoch}");
         }
         let faults = batches.sample_errors();
-        assert_eq!((faults[0].epoch, faults[0].error.sample()), (0, Some(13)), "it is listed at its first occurrence");
+        assert_eq!(
+            (faults[0].epoch, faults[0].error.sample()),
+            (0, Some(13)),
+            "the sample is listed at its first occurrence"
+        );
     });
 }
 

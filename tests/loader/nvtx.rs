@@ -1,6 +1,6 @@
-//! Promise: with the feature `nvtx`, a tool named by `NVTX_INJECTION64_PATH`, such as Nsight
-//! Systems, receives the ranges of a trace. The tool in this test is a small C library that records
-//! each call with its thread. The test is skipped if there is no C compiler.
+//! With the feature `nvtx`, a tool named by `NVTX_INJECTION64_PATH`, such as Nsight Systems,
+//! receives the ranges of a trace. The tool in this test is a small C library that records each
+//! call with its thread. The test is skipped if there is no C compiler.
 #![cfg(all(feature = "nvtx", target_os = "linux"))]
 
 use std::collections::{BTreeMap, BTreeSet};

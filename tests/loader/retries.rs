@@ -1,5 +1,5 @@
-//! Promise: a read that fails with a transient error is retried a limited number of times, and
-//! retries are counted. Permanent errors are not retried.
+//! A read that fails with a transient error is retried a limited number of times, and retries are
+//! counted. Permanent errors are not retried.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,5 +1,5 @@
-//! Promise: `batches.stats()` returns a plain struct with totals for every stage of loading. The
-//! totals include every sample.
+//! `batches.stats()` returns a plain struct with totals for every stage of loading. The totals
+//! include every sample.
 
 use std::time::Duration;
 

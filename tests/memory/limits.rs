@@ -1,5 +1,5 @@
-//! Promise: sizes that a file declares are compared with limits before memory is allocated, and
-//! names stored in a file are never opened.
+//! Sizes that a file declares are compared with limits before memory is allocated, and names stored
+//! in a file are never opened.
 
 use std::fs;
 use std::path::Path;

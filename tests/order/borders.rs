@@ -1,7 +1,7 @@
-//! Promise: the consumer does not wait between epochs, because the first batches of the next epoch
-//! are prepared in free slots while the current epoch ends. If the caller requests a different
-//! epoch, the prepared batches are discarded. Batches, checkpoints, errors and statistics are the
-//! same as without preparation.
+//! The consumer does not wait between epochs, because the first batches of the next epoch are
+//! prepared in free slots while the current epoch ends. If the caller requests a different epoch,
+//! the prepared batches are discarded. Batches, checkpoints, errors and statistics are the same as
+//! without preparation.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -147,7 +147,7 @@ fn nothing_is_prepared_after_the_last_epoch() {
 
         let source = Recorded::new();
         let once = loader(&source, |_| 20).into_iter().map(|batch| batch.unwrap().len()).sum::<usize>();
-        assert_eq!((once, source.from(0)), (20, 20), "one pass in `for` is one epoch");
+        assert_eq!((once, source.from(0)), (20, 20), "one `for` loop reads one epoch");
     });
 }
 
@@ -261,7 +261,7 @@ fn errors_of_the_next_epoch_wait_for_it() {
 fn a_panic_in_the_order_of_the_next_epoch_waits_for_it() {
     no_hang(|| {
         fn fails_late(epoch: u64) -> u64 {
-            assert_ne!(epoch, 2, "no such epoch");
+            assert_ne!(epoch, 2, "epoch 2 has no length");
             20
         }
         let source = Recorded::new();
@@ -310,14 +310,14 @@ fn statistics_of_an_epoch_count_its_batches() {
             assert_eq!((stats.batches, stats.samples, stats.epochs, stats.wait.count), (5, 20, 1, 5));
             std::thread::sleep(Duration::from_millis(20));
             let later = monitor.stats();
-            assert_eq!(later.seconds, now.seconds, "time between epochs belongs to the program");
+            assert_eq!(later.seconds, now.seconds, "time between epochs is not counted");
             assert_eq!(later.slot.seconds, now.slot.seconds);
             before = later;
         }
     });
 }
 
-/// A gate that blocks the threads that wait at it while it is closed.
+/// A gate. While it is closed, it blocks the threads that wait at it.
 #[derive(Default)]
 struct Gate {
     closed: Mutex<bool>,

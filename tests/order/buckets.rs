@@ -1,5 +1,5 @@
-//! Promise: batches contain samples of similar lengths, for any number of ranks and workers, and
-//! after resuming at any point.
+//! Batches contain samples of similar lengths, for any number of ranks and workers, and after
+//! resuming at any point.
 
 use warpfeed::field::Ragged;
 use warpfeed::sampler::Rng;

@@ -1,5 +1,5 @@
-//! Promise: with a budget, every batch contains as many samples of one bucket as fit into the
-//! budget, on any number of ranks and after resuming at any point.
+//! With a budget, every batch contains as many samples of one bucket as fit into the budget, on any
+//! number of ranks and after resuming at any point.
 
 use warpfeed::field::Ragged;
 use warpfeed::sampler::Rng;
@@ -196,7 +196,7 @@ fn the_memory_plan_of_a_budget_takes_the_largest_batch() {
         let loader = Case { shuffled: false, ..Case::random(3) }.loader().buckets(lengths, [10, 60]);
         slot(loader.budget(1 << 20).global_batch_size(samples))
     };
-    assert_eq!(slot(case.loader()), plain(12), "12 samples of up to 10");
+    assert_eq!(slot(case.loader()), plain(12), "12 samples with lengths of up to 10");
 }
 
 #[test]

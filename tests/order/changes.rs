@@ -1,6 +1,6 @@
-//! Promise: a training program can change weights and proportions. A change takes effect at the
-//! batch that the call returns, on all ranks and regardless of which batches have been prepared. A
-//! resumed run applies the same changes.
+//! A training program can change weights and proportions. A change takes effect at the batch that
+//! the call returns, on all ranks and regardless of which batches have been prepared. A resumed run
+//! applies the same changes.
 
 use std::sync::{Arc, Mutex};
 
@@ -92,7 +92,7 @@ fn new_weights_begin_at_the_stated_batch_on_all_ranks() {
     });
 }
 
-/// A run that repeats an epoch prepares its first batches again, which come after the change.
+/// When an epoch is repeated, its first batches are prepared again, before the change is requested.
 #[test]
 fn a_change_in_a_repeated_epoch_drops_prepared_batches() {
     no_hang(|| {
@@ -217,8 +217,8 @@ fn a_run_that_follows_losses_resumes_on_other_ranks() {
     });
 }
 
-/// 80 samples are six batches of 12, and eight samples that are dropped. The round from sample 75 on
-/// begins among these.
+/// An epoch of 80 samples consists of six batches of 12, and eight samples that are dropped. The
+/// round that begins at sample 75 starts among the dropped samples.
 #[test]
 fn a_change_among_dropped_samples_names_the_next_epoch() {
     let loader = mixture(MixtureOptions::new()).mixture_options(MixtureOptions::new().round(25));
@@ -383,8 +383,8 @@ fn invalid_options_of_a_mixture_are_refused() {
     refused(mixture(new().per_set_batches(true)).global_batch_size(100), "80 samples are less than one global batch");
 }
 
-/// The calls of [`Prefetcher::start`]: the batch that each call names, and the samples of the two
-/// batches from there on.
+/// The calls of [`Prefetcher::start`]: the batch that each call names, and the samples of this
+/// batch and the next one.
 type Starts = Arc<Mutex<Vec<(BatchIndex, Vec<Vec<u64>>)>>>;
 
 /// A source that records when its prefetcher is started.

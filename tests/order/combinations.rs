@@ -1,6 +1,6 @@
-//! Promise: every combination of options that choose samples gives the same batches as a
-//! single-threaded reference that works on plain lists. This holds for any number of ranks and
-//! workers, for every setting of the last batch, and after resuming at any point.
+//! Every combination of options that choose samples gives the same batches as a single-threaded
+//! reference that works on plain lists. This holds for any number of ranks and workers, for every
+//! setting of the last batch, and after resuming at any point.
 
 use std::sync::Arc;
 
@@ -116,8 +116,8 @@ fn cut(draws: &Draws, global: usize, last: LastBatch, rank: usize, world: usize)
             break;
         }
         let mut ranks = vec![Vec::new(); world];
-        // Each rank gets as many samples as if they were dealt out one by one, but consecutive
-        // ones.
+        // Each rank gets as many samples as if they were dealt out one by one. However, the samples
+        // of a rank are consecutive.
         let mut counts = vec![0; world];
         (0..chunk.len()).for_each(|i| counts[i % world] += 1);
         let mut samples = chunk.iter();
@@ -257,7 +257,7 @@ fn repeated_samples_in_an_epoch_are_augmented_independently() {
             }
         }
         assert!(pairs >= 10, "{pairs} pairs");
-        assert_eq!(same, 0, "of {pairs} pairs");
+        assert_eq!(same, 0, "{same} of {pairs} pairs of repeated samples are equal");
     };
     twice(originals(loader(Numbers::new(20)).repeat(2)));
     twice(originals(loader(Numbers::new(20)).shuffle(1).subset([3; 6])));
@@ -482,7 +482,7 @@ fn a_mixture_of_subsets_and_weights_keeps_its_proportions() {
             0..300 => 75..=75,
             _ => 2500 / 14..=2500 / 14 + 1,
         };
-        assert!(expected.contains(&times), "sample {sample} came {times} times");
+        assert!(expected.contains(&times), "sample {sample} was drawn {times} times");
     }
     let windowed = times(&draws(make().shuffle_window(64)));
     assert!(windowed[..300].iter().all(|&n| n == 25) && windowed[300..].iter().all(|&n| (62..=63).contains(&n)));

@@ -1,5 +1,5 @@
-//! Promise: all ranks get the same number of batches, and each sample goes to exactly one rank,
-//! apart from padding, which is marked. The global batches are the same for any number of ranks.
+//! All ranks get the same number of batches, and each sample goes to exactly one rank, apart from
+//! padding, which is marked. The global batches are the same for any number of ranks.
 
 use std::process::{Command, Stdio};
 
@@ -127,8 +127,8 @@ fn invalid_ranks_are_refused() {
     refused(make().batch_size(usize::MAX).rank(0, 3), "the product overflows");
 }
 
-/// Prints the error of a process without a launcher, for
-/// [`real_processes_find_their_rank_under_each_launcher`].
+/// Child process of [`real_processes_find_their_rank_under_each_launcher`]: runs without a launcher
+/// and prints the error.
 #[test]
 #[ignore = "started by another test"]
 fn print_the_error_without_a_launcher() {
@@ -206,7 +206,8 @@ fn real_processes_find_their_rank_under_each_launcher() {
 }
 
 /// Checks that a process that a batch script starts without `srun` does not become a rank.
-/// Otherwise it would deliver only a share of the samples, and wait forever for the other ranks.
+/// Otherwise, the process would load only a share of the samples, and wait forever for the other
+/// ranks.
 #[test]
 fn a_batch_script_that_srun_did_not_start_is_not_a_rank() {
     let mut command = child!(print_the_error_without_a_launcher);

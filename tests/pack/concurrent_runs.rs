@@ -1,6 +1,6 @@
-//! Promise: if two runs pack to the same name at the same time, the second run is rejected or does
-//! no harm. Files that a killed run leaves behind are removed. The files of different runs are
-//! never combined into one dataset.
+//! If two runs pack to the same name at the same time, the second run is rejected or does no harm.
+//! Files that a killed run leaves behind are removed. The files of different runs are never
+//! combined into one dataset.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Promise: packing never silently changes the pixels of an image. It reduces images of more than
-//! 8 bits to 8 bits, and blends transparent pixels with a background, only on request. The manifest
+//! Packing never silently changes the pixels of an image. Only on request, images of more than 8
+//! bits are reduced to 8 bits, and transparent pixels are blended with a background. The manifest
 //! records both conversions.
 
 use std::io::Cursor;
@@ -81,7 +81,7 @@ fn images_of_16_bits_are_kept_and_listed_by_default() {
     let packed = images(&shard);
     let (size, pixels) = decoded(&Codecs::new(), &packed[0].1).unwrap();
     assert_eq!((&*packed[0].0, size), ("jpg", Size::new(60, 40)));
-    // The pixel must equal the mean of the upper bytes, up to the loss of JPEG.
+    // The pixel must equal the mean of the upper bytes, except for JPEG's loss.
     let middle = pixels[(20 * 60 + 30) * 3];
     assert!(middle.abs_diff(100) < 6, "{middle}");
     assert_eq!(packed[1].1, deep(50, 40), "an image that is not shrunk keeps its bits");

@@ -1,6 +1,6 @@
-//! Promise: a dataset has the same bytes for any number of parts, even if processes that pack the
-//! parts are killed or repeated. Merging detects missing parts, changes and damage. A dataset can
-//! be opened only once it is complete.
+//! A dataset has the same bytes for any number of parts, even if processes that pack the parts are
+//! killed or repeated. Merging detects missing parts, changes and damage. A dataset can be opened
+//! only once it is complete.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -93,7 +93,7 @@ fn packed_bytes_do_not_depend_on_the_number_of_parts() {
     for parts in [2, 5, 16] {
         let root = tempfile::tempdir().unwrap();
         let mut samples = 0;
-        // The parts are packed in a different order.
+        // Pack the parts in reverse order.
         for number in (0..parts).rev() {
             samples += part(&set, root.path(), (number, parts)).unwrap().samples;
             assert!(
@@ -108,7 +108,7 @@ fn packed_bytes_do_not_depend_on_the_number_of_parts() {
         // Merging again, or packing a part again, changes nothing.
         assert_eq!(merge(root.path()).run().unwrap(), merged);
         assert!(part(&set, root.path(), (0, parts)).unwrap().samples <= 50);
-        assert!(files(root.path()) == expected, "{parts} parts, again");
+        assert!(files(root.path()) == expected, "{parts} parts, after a second merge");
     }
     let root = tempfile::tempdir().unwrap();
     Pack::new(&set).shard_samples(4).to(root.path().join("x.tar")).unwrap();
@@ -133,7 +133,7 @@ fn shard_boundaries_by_size_do_not_depend_on_the_parts() {
     let sizes: Vec<usize> = two.iter().filter(|(name, _)| name.ends_with(".tar")).map(|(_, b)| b.len()).collect();
     let mean = sizes.iter().sum::<usize>() / sizes.len();
     assert!((30_000..50_000).contains(&mean), "{sizes:?}");
-    // Shards of a dataset packed without parts are not larger.
+    // Without parts, no shard exceeds the size either.
     let root = tempfile::tempdir().unwrap();
     Pack::new(&set).shard_size(40_000).to(root.path().join("x.tar")).unwrap();
     let sizes = files(root.path());
@@ -299,8 +299,8 @@ impl Source for Unlisted {
 
 #[test]
 fn a_sample_that_moved_between_parts_needs_no_list() {
-    // Remove one sample from the first half and add one to the second. This moves the boundary of
-    // the parts by one sample, which the plan does not probe.
+    // Remove one sample from the first half and add one to the second. This moves the boundary
+    // between the parts by one sample. The plan need not probe any of the samples that changed.
     let before: Vec<usize> = (0..6400).collect();
     let mut after = before.clone();
     after.remove(3198);

@@ -1,5 +1,5 @@
-//! Promise: samples can be packed from any source to any target. Packing either copies all samples
-//! or leaves the target unchanged.
+//! Samples can be packed from any source to any target. Packing either copies all samples or leaves
+//! the target unchanged.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Promise: the lists in the documentation are complete. docs/your-data.md lists the formats, which
-//! a test of `source::open` checks. The help of the program, the docstring of the Python class and
+//! The lists in the documentation are complete. docs/your-data.md lists the formats, and a test of
+//! `source::open` checks this list. The help of the program, the docstring of the Python class and
 //! the page about stores repeat the names of the formats. Two tables repeat the features in
 //! Cargo.toml. The documentation of `Loader` lists its options.
 

@@ -1,6 +1,6 @@
-//! Promise: modules are ordered along the data flow. A module imports only from modules upstream of
-//! it, under their original names. There are no circular dependencies between the files of a folder
-//! or between the groups of a module. A `mod.rs` contains only a table of contents. The crate
+//! Modules are ordered along the data flow. A module imports only from modules upstream of it,
+//! under their original names. There are no circular dependencies between the files of a folder or
+//! between the groups of a module. A `mod.rs` contains only a table of contents. The crate
 //! `warpfeed-sources` follows the same rules with its own order. In the crate `warpfeed-jpeg`,
 //! there are no circular dependencies between files.
 
@@ -257,7 +257,7 @@ fn add(modules: &mut BTreeMap<Name, Module>, tests: &mut Vec<Name>, name: Name, 
         if let Item::Mod(child) = item {
             let inline = below(&name, &child.ident.to_string());
             match &child.content {
-                // Includes everything below it.
+                // The entry covers all modules inside this one.
                 _ if is_test(&child.attrs) => tests.push(inline),
                 Some((_, items)) => add(modules, tests, inline, file, items),
                 None => {}

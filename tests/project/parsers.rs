@@ -1,5 +1,5 @@
-//! Promise: SECURITY.md lists the parser of every format, with its limits, its fuzz harness, and
-//! the public files on which it is compared with other libraries.
+//! SECURITY.md lists the parser of every format, with its limits, its fuzz harness, and the public
+//! files on which it is compared with other libraries.
 
 use std::collections::BTreeSet;
 use std::fs;

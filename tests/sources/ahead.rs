@@ -428,7 +428,7 @@ fn a_windowed_shuffle_block_is_one_request_if_it_fits() {
     no_hang(|| {
         let (len, size, block) = (768u64, 30_000, 8);
         let root = shards(len as usize, size);
-        // A window consists of 8 blocks.
+        // A shuffle window consists of 8 blocks.
         let window = 8 * block * size as u64;
         // The epoch has 96 blocks. Some are split at the end of a shard or of the epoch, and some
         // adjacent ones are merged.
@@ -492,7 +492,11 @@ fn a_shard_index_is_used_unless_it_does_not_match() {
         (store.clone(), Options::new().store("mem", Arc::new(store)).open("mem://set/x.tar").unwrap())
     };
     let (store, source) = with(bytes.clone());
-    assert_eq!((source.len(), store.trips.load(Ordering::SeqCst)), (len, 2), "the index, not the headers");
+    assert_eq!(
+        (source.len(), store.trips.load(Ordering::SeqCst)),
+        (len, 2),
+        "opening reads the index and not the headers"
+    );
     for index in 0..len {
         assert_eq!(owned(&*source, index).unwrap(), owned(&*local, index).unwrap());
     }

@@ -87,7 +87,7 @@ fn the_index_equals_a_listing_and_follows_changed_names() {
 fn only_the_index_is_read_while_no_folder_has_changed() {
     let root = tree(&["a/1.jpg", "a/2.jpg"]);
     same(root.path());
-    // Remove a file and restore the folder's modification time, which users must never do. The
+    // Remove a file, but restore the folder's modification time, which users must never do. The
     // stale result proves that the index was used.
     let set = root.path().join("set");
     let time = fs::metadata(set.join("a")).unwrap().modified().unwrap();
@@ -106,7 +106,7 @@ fn a_damaged_or_unwritable_index_is_ignored() {
     for damaged in [&bytes[..bytes.len() / 2], &[], b"wffoldr\x01", &[7; 300]] {
         fs::write(index(root.path()), damaged).unwrap();
         assert_eq!(same(root.path()), 2);
-        assert_eq!(fs::read(index(root.path())).unwrap(), bytes, "and is rewritten");
+        assert_eq!(fs::read(index(root.path())).unwrap(), bytes, "the damaged index is rewritten");
     }
     // The index cannot be written, because a folder has its name.
     fs::remove_file(index(root.path())).unwrap();

@@ -1,7 +1,6 @@
-//! Promise: the samples of a LeRobot dataset equal the samples that the class `LeRobotDataset` of
-//! the library `lerobot` returns, including padding, tasks and pixels. Requesting a video, or an
-//! episode, feature or delta that does not exist, fails with an error that says what is wrong, and
-//! so does reading a damaged file.
+//! The samples of a LeRobot dataset equal those that the class `LeRobotDataset` of the `lerobot`
+//! library returns, including padding, tasks and pixels. Episodes, features and deltas that do not
+//! exist, cameras without a video file, and damaged files cause errors that say what is wrong.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -27,7 +26,7 @@ pub(crate) fn answers(version: &str) -> Vec<Json> {
     serde_json::from_slice(&file).unwrap()
 }
 
-/// Returns the options of an entry of the answers.
+/// Returns the dataset options that an entry of the expected values was generated with.
 pub(crate) fn options(answer: &Json) -> LeRobotOptions {
     let mut options = LeRobotOptions::new();
     for (feature, deltas) in answer["delta_timestamps"].as_object().into_iter().flatten() {
@@ -58,7 +57,7 @@ fn pixels(image: &[u8]) -> u32 {
     crc32(pixels.data())
 }
 
-/// Converts a field to JSON, in the form that the answers use.
+/// Converts a field to JSON, in the form of the expected values.
 fn described(name: &str, value: Value<'_>, expected: &Json) -> Json {
     match value {
         Value::Text(text) => text.into(),
@@ -99,8 +98,8 @@ fn check(sample: &Sample<'_>, item: &Json) {
     }
 }
 
-/// Checks the samples of a source against an entry of the answers. A sample has at most 16 fields,
-/// so they are read in two halves, as a loader does.
+/// Checks the samples of a source against an entry of the expected values. A sample has at most 16
+/// fields, so the fields are read in two halves, as by a loader.
 pub(crate) fn check_samples(source: &dyn Source, answer: &Json) {
     let items = answer["items"].as_array().unwrap();
     assert_eq!(source.len(), items.len());
@@ -268,7 +267,8 @@ fn frames_and_seconds_are_the_same_deltas() {
     }
 }
 
-/// Returns a dataset in which the features `top` and `wrist` are videos.
+/// Returns a dataset that declares the features `top` and `wrist` as videos, but has no video
+/// files.
 fn with_videos(version: &str) -> tempfile::TempDir {
     let copy = writable(version);
     let path = copy.path().join("meta/info.json");
@@ -385,7 +385,7 @@ fn rows_that_contradict_the_metadata_are_errors() {
     let wanted = "column \"episode_index\" holds 2 in the row of episode_000000/frame_000000, but meta says 0";
     assert!(e.contains(wanted) && e.contains("episode_000000.parquet"), "{e}");
     assert!(set.read(7, &mut Vec::new()).is_ok());
-    // Twice the frame rate contradicts the timestamps.
+    // A doubled frame rate contradicts the timestamps.
     let copy = writable("v30");
     edit(copy.path(), "meta/info.json", "\"fps\": 10", "\"fps\": 20");
     let set =

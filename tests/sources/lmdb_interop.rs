@@ -95,7 +95,7 @@ fn fields_borrow_from_the_map_and_live_as_long_as_the_source() {
     }
     let mut other = Vec::new();
     let again = source.read(10, &mut other).unwrap().field("jpg").unwrap();
-    assert_eq!(again.as_ptr(), samples[10].field("jpg").unwrap().as_ptr(), "not a copy");
+    assert_eq!(again.as_ptr(), samples[10].field("jpg").unwrap().as_ptr(), "both fields borrow the mapped bytes");
 }
 
 #[test]

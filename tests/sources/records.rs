@@ -111,7 +111,7 @@ fn the_index_of_a_large_file_is_rebuilt_when_the_file_changes() {
     };
     let first = labels(&*open(&path).unwrap());
     assert_eq!(first.len(), 6 * times);
-    // A file of a different program with a similar name is not changed.
+    // Another program's file with a similar name is left alone.
     let foreign = root.path().join("large.tfrecord.index");
     fs::write(&foreign, "0 17\n").unwrap();
     let index = root.path().join("large.tfrecord.warpfeed-index");

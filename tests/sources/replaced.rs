@@ -9,8 +9,8 @@ use warpfeed::pack::{DatasetWriter, LmdbWriter, TarWriter, WriteOptions};
 use warpfeed::source::OwnedSample;
 use warpfeed::{Augment, Batches, ErrorKind, HostBatch, Loader};
 
-/// Writes a dataset of four images with a single gray value, which tells the old dataset from the
-/// new one.
+/// Writes a dataset of four images with a single gray value, which distinguishes the old dataset
+/// from the new one.
 fn write(mut writer: Box<dyn DatasetWriter>, gray: u8) {
     for i in 0..4 {
         let mut png = std::io::Cursor::new(Vec::new());

@@ -150,7 +150,7 @@ fn columns_are_found_by_name_or_by_option() {
     ];
     assert_eq!(rows(&found), expected);
     assert_eq!(found.path(1).unwrap(), root.path().join("images/./2.png"));
-    // By default, all columns are read, and the content of a file replaces its path.
+    // By default, all columns are read, and the content of a file replaces the path of the file.
     let names: Vec<String> = rows(&columns().open(&table).unwrap())[0].2.iter().map(|(name, _)| name.clone()).collect();
     assert_eq!(names, ["jpg", "id.txt", "height.txt", "weight.txt", "note.txt", "mask.png"]);
     // Without images, the key is the row number.

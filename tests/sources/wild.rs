@@ -83,7 +83,11 @@ fn dicts_become_fields_and_pack_into_tar_shards() {
         assert_eq!(sample.field("note.txt").as_deref(), odd.map(str::as_bytes));
         let size = sample.value("size.npy").unwrap();
         let warpfeed::source::Value::Numbers(size) = size else { panic!("{size:?}") };
-        assert_eq!(size.iter::<i16>().unwrap().collect::<Vec<_>>(), [i as i16, 2 * i as i16], "in this byte order");
+        assert_eq!(
+            size.iter::<i16>().unwrap().collect::<Vec<_>>(),
+            [i as i16, 2 * i as i16],
+            "the value is read in its byte order"
+        );
         assert_eq!(
             sample.image().unwrap().1.as_ptr(),
             source.read(i, &mut Vec::new()).unwrap().image().unwrap().1.as_ptr()
@@ -95,8 +99,8 @@ fn dicts_become_fields_and_pack_into_tar_shards() {
 fn keys_of_metadata_are_not_samples() {
     let root = tempfile::tempdir().unwrap();
     let source = open(copy("tuples.mdb", root.path())).unwrap();
-    assert_eq!(source.len(), 12, "neither __len__ nor __keys__");
-    assert_eq!(source.read(11, &mut Vec::new()).unwrap().key(), "11", "in the order of the numbers");
+    assert_eq!(source.len(), 12, "neither __len__ nor __keys__ is a sample");
+    assert_eq!(source.read(11, &mut Vec::new()).unwrap().key(), "11", "samples are in numerical order");
 }
 
 #[test]

@@ -1,5 +1,4 @@
-//! Promise: with any options, a dataset has the same batches in every format and in every kind of
-//! storage.
+//! With any options, a dataset has the same batches in every format and in every kind of storage.
 //!
 //! Each seed generates a random dataset and random loader options. The test writes the dataset in
 //! every format that can represent it, and opens it with memory maps, without memory maps, and from
@@ -74,8 +73,8 @@ fn a_dataset_is_the_same_in_every_format_and_storage() {
     compare_draws();
 }
 
-/// Compares all formats and kinds of storage for each seed. The environment selects whether it
-/// compares the observations with a recording instead, or writes a recording.
+/// Compares all formats and kinds of storage for each seed. Environment variables make it compare
+/// the observations with a recording instead, or write a recording.
 fn compare_draws() {
     let (mut counts, world) = (Counts::default(), &world());
     if let Some(path) = file("WARPFEED_TWINS_COMPARE") {

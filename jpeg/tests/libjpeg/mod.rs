@@ -1,5 +1,5 @@
-//! Wraps libjpeg, which is the reference for the JPEG tests and writes test files of every kind.
-//! The library is mozjpeg's C code without SIMD. Its decoder is the one of libjpeg-turbo.
+//! Wraps libjpeg, which the JPEG tests use as the reference decoder and to write files of every
+//! kind. The library is mozjpeg's C code without SIMD. Its decoder is that of libjpeg-turbo.
 
 #![allow(unsafe_code, dead_code, unreachable_pub, missing_docs, clippy::undocumented_unsafe_blocks)]
 
@@ -162,7 +162,7 @@ pub fn decode(jpeg: &[u8]) -> Result<Decoded, String> {
     })
 }
 
-/// Pillow's `cmyk2rgb` (libImaging/Convert.c) for one color. `left` is 255 minus black.
+/// Computes Pillow's `cmyk2rgb` (libImaging/Convert.c) for one channel. `left` is 255 minus black.
 fn without_ink(ink: u8, left: u8) -> u8 {
     let product = u32::from(ink) * u32::from(left);
     // The product is divided by 255 and rounded to the nearest integer.

@@ -12,8 +12,8 @@ use warpfeed::sampler::{Rng, Sampler};
 use warpfeed::transform::ImageMut;
 use warpfeed::{Dataset, Loader, Result};
 
-/// Samples of each of the two datasets. The first has nine of class `even`, then two of `odd`; the
-/// second has nine of `odd`, then two of `zero`.
+/// Number of samples in each of the two datasets. The first has nine samples of class `even`, then
+/// two of `odd`; the second has nine of `odd`, then two of `zero`.
 pub(super) const COUNT: u64 = 11;
 pub(super) const OF_FIRST: u64 = 9;
 pub(super) const SETS: [(&str, [&str; 2]); 2] = [("set", ["even", "odd"]), ("other", ["odd", "zero"])];

@@ -13,8 +13,8 @@ use super::schedule::{Covered, MAX_THREADS, On, Schedule, State};
 
 /// Number of schedules per process.
 const TOGETHER: u64 = 50;
-/// Real time in seconds after which a schedule fails, because a thread spins without reaching a
-/// scheduling point.
+/// Wall-clock limit per schedule in seconds. A schedule that exceeds it has a thread that spins
+/// without reaching a scheduling point.
 const REAL_PATIENCE: c_uint = 120;
 
 /// Runs `body` and the threads that it starts under the schedule of `seed`. Returns when all of
@@ -45,7 +45,8 @@ pub fn running() -> usize {
     Held::new().threads.iter().skip(1).filter(|thread| thread.state != State::Ended).count()
 }
 
-/// The report of a process about one schedule: the coverage, and the counts of the test.
+/// What a child process reports about one schedule: its coverage, and the counters that the test
+/// returned.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Report<const N: usize> {
@@ -54,7 +55,7 @@ struct Report<const N: usize> {
     counts: [u64; N],
 }
 
-/// Returns whether the environment selects the seeds.
+/// Returns whether `WARPFEED_SCHEDULES` selects the seeds.
 pub fn are_selected() -> bool {
     std::env::var_os("WARPFEED_SCHEDULES").is_some()
 }
@@ -70,16 +71,16 @@ pub fn seeds(usual: Range<u64>) -> Range<u64> {
 /// Results of several schedules.
 #[derive(Debug)]
 pub struct Explored<const N: usize> {
-    /// The counts of the test, summed over the schedules.
+    /// The counters that the test returned, summed over all schedules.
     pub counts: [u64; N],
     /// Sum of the hashes of the thread interleavings.
     pub order: u64,
     pub covered: String,
 }
 
-/// Runs `one` under the schedule of each seed, on all cores. The only other thread of the process
-/// must be the waiting main thread of the test harness. If a schedule fails, returns its seed as
-/// the error.
+/// Runs `one` under the schedule of each seed, on all cores. If a schedule fails, returns its seed
+/// as the error. The calling thread must be the only one in the process, apart from the waiting
+/// main thread of the test harness.
 pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N]) -> Result<Explored<N>, u64> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux").count();
     assert!(tasks <= 2, "a process with other threads cannot be forked: see `own_process`");
@@ -100,7 +101,7 @@ pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N])
             // SAFETY: no other thread of this process is running, so none holds a lock.
             match unsafe { libc::fork() } {
                 0 => child(some, core, pipe[1], &one),
-                -1 => panic!("cannot start a process: {}", std::io::Error::last_os_error()),
+                -1 => panic!("cannot fork a process: {}", std::io::Error::last_os_error()),
                 process => running.insert(process, (some.start, some, core)),
             };
         }
@@ -116,7 +117,7 @@ pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N])
             (all.threads, all.steps, all.switches) =
                 (all.threads + threads, all.steps + steps, all.switches + switches);
             orders.insert(order);
-            let of = running.values_mut().find(|(_, left, _)| left.contains(&seed)).expect("a process runs it");
+            let of = running.values_mut().find(|(_, left, _)| left.contains(&seed)).expect("a process runs this seed");
             of.1.start = seed + 1;
         }
         let Some((first, left, core)) = running.remove(&process) else { continue };
@@ -179,8 +180,8 @@ fn prepare() {
         assert_eq!(unsafe { libc::pthread_key_create(&raw mut key, Some(end_key)) }, 0);
     }
     LAST.store(key, SeqCst);
-    // Let all threads allocate from one heap that never shrinks. Threads that run one at a time
-    // gain nothing from separate heaps, and mapping new pages is slow.
+    // Let all threads allocate from one heap that never shrinks: separate heaps have no advantage
+    // for threads that run one at a time, and mapping new pages is slow.
     for (option, value) in [
         (libc::M_ARENA_MAX, 1),
         (libc::M_MMAP_THRESHOLD, 1 << 30),
