@@ -243,7 +243,7 @@ fn invalid_coco_json_fails_with_its_position() {
         (
             "/annotations/0/keypoints",
             json!([1, 2, 2]),
-            "annotation 100 has 3 keypoint values: expected 6, the x, y and visibility of 2 points",
+            "annotation 100 has 3 keypoint values: expected 6 (x, y and visibility of 2 points)",
         ),
         ("/images", json!([]), "lists no images"),
         (

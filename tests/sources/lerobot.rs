@@ -338,9 +338,9 @@ fn a_damaged_or_missing_file_is_named() {
         ("v30", info, "{chunk_index:03d}", "{chunk:03d}", "data_path=\"data/chunk-{chunk:03d}"),
         ("v30", info, "data/chunk-", "../chunk-", "expected a relative path inside the dataset"),
         ("v21", info, "\"total_episodes\": 3", "\"total_episodes\": 4", "3 episodes are listed"),
-        ("v21", info, "\"action\"", "\"actions\"", "no column \"actions\", although meta/info.json lists this feature"),
+        ("v21", info, "\"action\"", "\"actions\"", "no column \"actions\", but meta/info.json lists this feature"),
         ("v21", lines, "\"episode_index\": 1", "\"episode_index\": 0", "episode 0 is listed twice"),
-        ("v21", lines, "\"length\": 3", "\"length\": 4", "the file has 3 rows, but meta lists 4 frames"),
+        ("v21", lines, "\"length\": 3", "\"length\": 4", "the file has 3 rows, but the metadata lists 4 frames"),
         ("v21", lines, "\"length\": 3", "\"len\": 3", "missing field `length`"),
         ("v21", "meta/tasks.jsonl", "\"task_index\": 1", "\"task_index\": 0", "task 0 is listed twice"),
     ] {
@@ -382,7 +382,7 @@ fn rows_that_contradict_the_metadata_are_errors() {
     edit(copy.path(), "meta/episodes.jsonl", "\"length\": 9", "\"length\": 7");
     let set = LeRobot::open(copy.path()).unwrap();
     let e = set.read(0, &mut Vec::new()).unwrap_err().to_string();
-    let wanted = "column \"episode_index\" holds 2 in the row of episode_000000/frame_000000, but meta says 0";
+    let wanted = "column \"episode_index\" holds 2 in the row of episode_000000/frame_000000, but the metadata lists 0";
     assert!(e.contains(wanted) && e.contains("episode_000000.parquet"), "{e}");
     assert!(set.read(7, &mut Vec::new()).is_ok());
     // A doubled frame rate contradicts the timestamps.

@@ -285,7 +285,7 @@ fn damaged_files_of_a_packed_dataset_are_named() {
     let bytes = fs::read(&numbers).unwrap();
     fs::write(&numbers, &bytes[..bytes.len() - 1]).unwrap();
     let e = cause(&path);
-    assert!(e.contains("numbers/action.npy") && e.contains("367 bytes, which do not match its header"), "{e}");
+    assert!(e.contains("numbers/action.npy") && e.contains("367 bytes, which does not match its header"), "{e}");
     fs::remove_file(&numbers).unwrap();
     assert!(cause(&path).contains("numbers/action.npy"));
     let path = fresh("version");

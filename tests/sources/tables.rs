@@ -207,7 +207,7 @@ fn a_column_holds_paths_if_one_of_its_first_values_exists() {
     let table = tracing::subscriber::with_default(warnings.clone(), || Table::open(&path)).unwrap();
     assert_eq!(names(0, &table).unwrap(), ["png", "mask.txt"]);
     let warnings = warnings.0.lock().unwrap().join("\n");
-    assert!(warnings.contains("column \"mask\" looks like image paths (such as \"n/1.png\")"), "{warnings}");
+    assert!(warnings.contains("column \"mask\" seems to contain image paths (such as \"n/1.png\")"), "{warnings}");
     // The column is text if a value is not a path.
     let table = Table::open(write(root.path(), "v.csv", "path,note\n1.png,m/2.png\n2.png,none\n")).unwrap();
     assert_eq!(names(0, &table).unwrap(), ["png", "note.txt"]);
@@ -451,7 +451,7 @@ fn a_chosen_label_column_names_its_first_bad_value() {
     let e = TableOptions::new().label("age").open(&floats).unwrap_err();
     assert_eq!((e.kind(), e.path()), (ErrorKind::Config, Some(&*floats)));
     let words = "line 3: column \"age\" has no labels: \"0.5\" is neither an integer nor a class name; read the \
-                 column as a field of type Numbers";
+                 column as a field of type NdArray";
     assert_eq!(e.cause(), words);
     let lists = write(root.path(), "l.jsonl", "{\"path\": \"a.png\", \"tags\": [1]}\n");
     let e = TableOptions::new().label("tags").open(lists).unwrap_err();
