@@ -208,7 +208,7 @@ fn bytes_limit_the_reads_in_flight_and_batches_are_equal() {
 }
 
 #[test]
-fn the_next_epoch_is_fetched_while_one_ends() {
+fn the_next_epoch_is_prefetched_while_the_current_one_ends() {
     let _alone = alone();
     no_hang(|| {
         let store = Store::new(320, 200, 80);
@@ -234,7 +234,7 @@ fn the_next_epoch_is_fetched_while_one_ends() {
 }
 
 #[test]
-fn a_jump_cancels_reads_and_prefetches_from_its_position() {
+fn jumping_to_an_epoch_cancels_reads_and_prefetches_from_there() {
     let _alone = alone();
     no_hang(|| {
         let store = Store::new(320, 20, 100);
@@ -313,7 +313,7 @@ fn ranks_and_joined_datasets_prefetch_only_their_samples() {
 }
 
 #[test]
-fn a_memory_limit_bounds_what_is_fetched_ahead() {
+fn a_memory_limit_bounds_the_prefetched_bytes() {
     let _alone = alone();
     no_hang(|| {
         let store = Store::new(2_000, 1, 1 << 20);

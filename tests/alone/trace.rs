@@ -198,7 +198,7 @@ fn a_trace_that_cannot_be_written_is_an_error_when_opening() {
 }
 
 #[test]
-fn a_traced_batch_is_the_same_batch() {
+fn tracing_does_not_change_batches() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let schedule = Schedule { wait: 1, warmup: 0, active: 3, repeat: 0 };

@@ -162,7 +162,7 @@ fn a_slow_transform_is_transform_bound() {
 }
 
 #[test]
-fn fewer_workers_than_cores_are_too_few() {
+fn a_lack_of_workers_is_named() {
     let _alone = alone();
     if cores() == 1 {
         return crate::require::missing("two-cores", "with one core, more workers do not help");
@@ -319,7 +319,7 @@ fn one_slow_sample_is_named() {
 }
 
 #[test]
-fn the_start_of_short_epochs_is_named() {
+fn starts_of_short_epochs_are_named() {
     let _alone = alone();
     // Each epoch consists of one batch, which takes 12 ms; a step takes 30 ms.
     named(

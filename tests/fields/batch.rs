@@ -80,7 +80,7 @@ fn labels_ids_and_keys_belong_to_their_images() {
 }
 
 #[test]
-fn other_fields_travel_with_the_batch() {
+fn other_fields_are_delivered_with_the_batch() {
     let sample = |n: u8| {
         let embedding: Vec<u8> = [f32::from(n), 0.5].iter().flat_map(|v| v.to_le_bytes()).collect();
         OwnedSample::new(format!("{n}")).field("img", u64::from(n).to_le_bytes()).field("emb", embedding)

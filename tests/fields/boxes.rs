@@ -328,7 +328,7 @@ fn fails(fields: &[(&str, &str)], boxes: Boxes) -> Error {
 }
 
 #[test]
-fn a_bad_box_is_an_error_with_both_numbers() {
+fn a_bad_box_is_an_error_with_its_coordinates() {
     no_hang(|| {
         let cause = |text: &str| fails(&[("boxes.json", text)], Boxes::new(2)).cause().to_owned();
         let field = "field \"boxes.json\"";
@@ -360,7 +360,7 @@ fn a_bad_box_is_an_error_with_both_numbers() {
 }
 
 #[test]
-fn annotations_of_boxes_must_match_their_number() {
+fn box_annotations_must_match_the_number_of_boxes() {
     no_hang(|| {
         let two = ("boxes.json", "[[0,0,5,5],[0,0,5,5]]");
         let cause = |field, boxes| fails(&[two, field], boxes).cause().to_owned();

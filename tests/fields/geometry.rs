@@ -270,7 +270,7 @@ fn every_plan_equals_its_steps_in_sequence() {
 }
 
 #[test]
-fn scale_jitter_spans_its_factors() {
+fn scale_jitter_draws_from_its_whole_range_of_factors() {
     let augment = Augment::scale_jitter(100, 0.5, 2.0);
     let factors: Vec<f64> = (0..4000)
         .map(|sample| {
@@ -382,7 +382,7 @@ fn masks_and_maps_follow_geometric_operations() {
 }
 
 #[test]
-fn maps_are_resized_without_antialiasing_as_images_are() {
+fn maps_and_images_are_resized_alike_without_antialiasing() {
     let noise: Vec<u8> = (0..44 * 60).map(|i: u32| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let rgb: Vec<u8> = noise.iter().flat_map(|&v| [v; 3]).collect();
     let map: Vec<u8> = noise.iter().flat_map(|&v| f32::from(v).to_le_bytes()).collect();

@@ -199,7 +199,7 @@ fn a_mask_larger_than_a_decompression_step_is_complete() {
 }
 
 #[test]
-fn arrays_of_every_integer_type_are_masks() {
+fn arrays_of_every_integer_type_can_be_masks() {
     no_hang(|| {
         let size = Size::new(33, 27);
         let planes: Vec<Plane> = (0..8).map(|k| Plane::of(33, 27, |x, y| ((x * 5 + y * 3 + k) % 100) as i64)).collect();
@@ -310,7 +310,7 @@ fn fails(mask: (&str, Vec<u8>), kind: Mask) -> warpfeed::Error {
 }
 
 #[test]
-fn a_bad_mask_is_an_error_with_both_numbers() {
+fn a_bad_mask_is_an_error_with_found_and_expected_values() {
     no_hang(|| {
         let size = Size::new(16, 16);
         let kind = || Mask::new(Dtype::U8);

@@ -418,7 +418,7 @@ impl FieldType for Large {
 }
 
 #[test]
-fn memory_of_a_custom_field_is_in_the_memory_plan() {
+fn the_memory_plan_includes_the_memory_of_custom_fields() {
     no_hang(|| {
         // Returns the maximum number of concurrent writes. Stops after the first epoch in which
         // this number reached `enough`.

@@ -56,7 +56,7 @@ fn each_sample_has_its_text_for_any_workers_and_epoch() {
 }
 
 #[test]
-fn packing_keeps_texts_and_they_need_no_images_or_arrays() {
+fn packing_keeps_texts_even_without_images_and_arrays() {
     no_hang(|| {
         let root = tempfile::tempdir().unwrap();
         for target in ["set.tar", "set.lmdb"] {

@@ -240,7 +240,7 @@ fn each_epoch_has_its_size_wherever_an_image_was_decoded() {
 }
 
 #[test]
-fn custom_transforms_keep_decoding_on_workers_and_log_it() {
+fn with_custom_transforms_workers_decode_and_log_the_reason() {
     let Some(stream) = stream() else { return };
     let images = drawn(32, false);
     let invert = |image: &mut ImageMut<'_>, _: &mut Rng| {

@@ -161,7 +161,7 @@ fn a_full_decoder_queue_drops_no_batched_request() {
 /// Checks that closing the decoder makes waiting requests fail immediately, and not only after the
 /// delay.
 #[test]
-fn closing_the_decoder_answers_joined_requests_at_once() {
+fn closing_the_decoder_answers_batched_requests_at_once() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let begun = std::time::Instant::now();
         let (decoder, joined) = joined(&open, requests(pixels), Duration::from_secs(60));
@@ -177,7 +177,7 @@ fn closing_the_decoder_answers_joined_requests_at_once() {
 }
 
 #[test]
-fn joined_requests_end_with_their_decoder_or_their_owner() {
+fn batched_requests_end_with_their_decoder_or_batcher() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let alive = Arc::new(());
         for round in 0..6 {

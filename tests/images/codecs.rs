@@ -185,7 +185,7 @@ impl Codec for Takeover {
 }
 
 #[test]
-fn the_codec_added_last_replaces_its_format() {
+fn the_last_codec_added_for_a_format_is_used() {
     let codecs = Codecs::new().with(Takeover(1)).with(Takeover(2));
     assert_eq!(whole(&codecs, &jpeg(0, 9, 9)).unwrap(), vec![2; 3 * (SIDE * SIDE) as usize]);
     let png = encoded(5, 9, 7, image::ImageFormat::Png);

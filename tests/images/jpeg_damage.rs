@@ -47,7 +47,7 @@ const WHOLE: Rect = Rect { x: 0, y: 0, width: SIDE as u32, height: SIDE as u32 }
 const TOP: Rect = Rect { x: 3, y: 0, width: 20, height: 1 };
 
 #[test]
-fn a_file_that_ends_early_is_the_same_error_for_every_region() {
+fn a_truncated_file_causes_the_same_error_for_every_region() {
     for (name, whole) in files() {
         let from = data(&whole);
         for keep in (from..whole.len() - 3).step_by(97) {
@@ -150,7 +150,7 @@ fn zeroed_data_is_tolerated_and_found_by_check() {
 }
 
 #[test]
-fn data_after_the_last_mcu_is_found() {
+fn data_after_the_last_mcu_is_reported() {
     for (name, whole) in [("plain", encoded(false, 0)), ("restarts", encoded(false, 7))] {
         let mut longer = whole.clone();
         longer.splice(whole.len() - 2..whole.len() - 2, [0x12; 30]);

@@ -201,7 +201,7 @@ fn an_invalid_order_is_an_error_and_does_not_hang() {
 /// Checks that an error of a sampler is reported instead of the batch that it concerns, although
 /// the loader calls the sampler ahead of time.
 #[test]
-fn an_order_error_arrives_in_sequence() {
+fn an_error_of_the_order_is_reported_in_sequence() {
     quiet();
     /// A source that fails in batch 10.
     struct Wild(bool);

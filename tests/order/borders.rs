@@ -231,7 +231,7 @@ fn resuming_after_the_last_batch_starts_the_next_epoch() {
 }
 
 #[test]
-fn errors_of_the_next_epoch_wait_for_it() {
+fn errors_of_the_next_epoch_are_reported_in_that_epoch() {
     no_hang(|| {
         // The first sample of epoch 1 fails.
         let source = Recorded { fails: |index| index == EPOCH, ..Recorded::new() };
@@ -258,7 +258,7 @@ fn errors_of_the_next_epoch_wait_for_it() {
 }
 
 #[test]
-fn a_panic_in_the_order_of_the_next_epoch_waits_for_it() {
+fn a_panic_in_the_next_epochs_order_is_reported_in_that_epoch() {
     no_hang(|| {
         fn fails_late(epoch: u64) -> u64 {
             assert_ne!(epoch, 2, "epoch 2 has no length");

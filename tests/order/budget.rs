@@ -185,7 +185,7 @@ fn epochs_with_a_budget_differ_and_repeat() {
 }
 
 #[test]
-fn the_memory_plan_of_a_budget_takes_the_largest_batch() {
+fn the_memory_plan_of_a_budget_covers_the_largest_batch() {
     let case = Case { bounds: vec![10, 60], budget: 120, batch: 100, subset: None, ..Case::random(3) };
     let slot = |loader: Loader| {
         let plan = loader.prefetch(2).host().unwrap().memory_plan();

@@ -343,7 +343,7 @@ fn each_batch_has_samples_of_one_dataset() {
 }
 
 #[test]
-fn a_dataset_that_is_drawn_once_ends_and_the_others_go_on() {
+fn a_dataset_that_is_drawn_once_ends_and_the_others_continue() {
     let ids = |steps: &[Step]| {
         let mut ids: Vec<u64> = steps.iter().flat_map(|step| step.2.clone()).collect();
         ids.sort_unstable();

@@ -90,7 +90,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn global_batches_are_the_same_for_any_world(
+    fn global_batches_are_the_same_for_any_number_of_ranks(
         samples in 1usize..90,
         global in 1usize..40,
         last in prop_oneof![Just(LastBatch::Keep), Just(LastBatch::Drop), Just(LastBatch::Pad)],

@@ -298,7 +298,7 @@ impl Source for Unlisted {
 }
 
 #[test]
-fn a_sample_that_moved_between_parts_needs_no_list() {
+fn a_sample_that_moves_between_parts_is_detected_without_a_list() {
     // Remove one sample from the first half and add one to the second. This moves the boundary
     // between the parts by one sample. The plan need not probe any of the samples that changed.
     let before: Vec<usize> = (0..6400).collect();

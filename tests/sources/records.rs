@@ -19,7 +19,7 @@ fn cause(path: &Path) -> String {
 }
 
 #[test]
-fn shards_of_tensorflow_give_the_batches_of_the_folder() {
+fn tfrecord_shards_give_the_same_batches_as_the_folder() {
     agrees(fixture("tfrecord"), |loader| loader);
     agrees(fixture("tfrecord").join("train"), |loader| loader.mmap(false));
 }
@@ -60,7 +60,7 @@ fn a_missing_shard_is_an_error() {
 }
 
 #[test]
-fn several_splits_need_a_choice() {
+fn a_dataset_with_several_splits_requires_a_choice() {
     let root = tempfile::tempdir().unwrap();
     copy(root.path());
     fs::copy(fixture("tfrecord").join("train-00000-of-00002"), root.path().join("validation-00000-of-00001")).unwrap();

@@ -521,7 +521,7 @@ fn the_label_error_names_the_integer_columns() {
 }
 
 #[test]
-fn an_empty_cell_for_a_number_says_so() {
+fn an_empty_cell_for_a_number_is_named_as_empty() {
     let root = tempfile::tempdir().unwrap();
     image::RgbImage::new(8, 8).save(root.path().join("a.png")).unwrap();
     let table = write(root.path(), "t.csv", "path,age\na.png,\n");

@@ -292,7 +292,7 @@ fn a_different_value_fails_only_its_sample() {
 }
 
 #[test]
-fn a_database_of_refused_pickles_names_what_it_holds() {
+fn a_database_of_refused_pickles_names_the_refused_class() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.mdb");
     write(&path, None, &[(b"0", b"\x80\x04\x8c\x08__main__\x8c\x05Image\x93)\x81.".to_vec())]);
