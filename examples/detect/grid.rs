@@ -6,9 +6,11 @@ use ndarray::Array2;
 
 use crate::convolution::softmax;
 
-/// Side of an image in pixels, of a cell in pixels, and of the grid in cells.
+/// Side of an image in pixels.
 pub(crate) const SIDE: usize = 64;
+/// Side of a cell in pixels.
 const CELL: usize = 8;
+/// Side of the grid in cells.
 const CELLS: usize = SIDE / CELL;
 pub(crate) const CLASSES: usize = 3;
 /// Rows of the network's last layer: the score for an object; the center of the box as fractions of

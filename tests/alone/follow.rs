@@ -32,8 +32,9 @@ struct Store {
 struct State {
     /// Batches to prefetch next.
     ahead: Option<Box<dyn Iterator<Item = (BatchIndex, Vec<u64>)> + Send>>,
-    /// Batch that is being prefetched, and its remaining samples.
+    /// Batch that is being prefetched.
     place: BatchIndex,
+    /// Samples of this batch that have not been requested yet.
     samples: Vec<u64>,
     bound: usize,
     /// Samples that were requested but not read yet. For each batch that reads the sample: the time
@@ -81,7 +82,8 @@ impl State {
         Some(arrives)
     }
 
-    /// Drops the samples for which `keep` is false and returns their number.
+    /// Drops the samples of all batches for which `keep` is false, and returns the number of
+    /// dropped samples.
     fn drop_all_but(&mut self, keep: impl Fn(BatchIndex) -> bool) -> usize {
         let before = self.held;
         self.fetched.values_mut().for_each(|all| all.retain(|(place, _)| keep(*place)));

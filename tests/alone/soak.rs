@@ -212,7 +212,7 @@ fn nothing_grows_in_nine_seconds() {
 /// `WARPFEED_SOAK_SECONDS=3600`. To run it in the background, add `nice -n 19 taskset -c 0`, and
 /// `WARPFEED_SOAK_REST=9` to sleep nine seconds per second of work.
 #[test]
-#[ignore = "takes an hour, or WARPFEED_SOAK_SECONDS"]
+#[ignore = "takes an hour, or WARPFEED_SOAK_SECONDS seconds"]
 fn nothing_grows_in_an_hour() {
     let _alone = alone();
     let seconds = std::env::var("WARPFEED_SOAK_SECONDS").ok().and_then(|v| v.parse().ok()).unwrap_or(3600);

@@ -56,7 +56,7 @@ fn events(path: &Path) -> Vec<Value> {
     events
 }
 
-/// Returns the complete events, grouped by the name of their row.
+/// Returns the events with a duration, grouped by the name of their row.
 fn rows(events: &[Value]) -> BTreeMap<String, Vec<Value>> {
     let names: BTreeMap<_, _> = events
         .iter()

@@ -111,7 +111,7 @@ fn cores() -> usize {
     available_parallelism().unwrap().get()
 }
 
-/// Asserts that the verdict on a loader limited by `limit` names this limit and contains `words`.
+/// Asserts that the verdict on `run` is the bottleneck `limit`, and that its text contains `words`.
 ///
 /// A busy machine may stop all threads for longer than the loader sleeps. In that case, something
 /// else really is the bottleneck, so the test makes several attempts. If a rule is wrong, every

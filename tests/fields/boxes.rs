@@ -294,7 +294,7 @@ fn every_box_format_works_in_pixels_and_relative_units() {
                         parts(expected)
                     );
                     if relative {
-                        // Here the sample itself states the format of its boxes.
+                        // Here, the sample itself states the units of its boxes.
                         assert_eq!(plain(text.field("boxes.units.txt", "relative\n"), boxes), expected);
                     }
                 }

@@ -123,7 +123,7 @@ fn a_sample_without_a_label_is_skipped_like_a_damaged_one() {
     assert_eq!(faults.iter().map(|fault| fault.error.sample()).collect::<Vec<_>>(), [Some(1)]);
 }
 
-/// Checks that a sample with an image that cannot be decoded is not reported as missing a label.
+/// Checks that an image that cannot be decoded is not reported as a missing label.
 #[test]
 fn a_sample_that_failed_for_a_different_reason_keeps_its_error() {
     let bad = OwnedSample::new("bad").field("img", *b"no number");

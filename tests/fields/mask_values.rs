@@ -189,7 +189,8 @@ fn an_unmapped_mask_value_fails_with_its_coordinates() {
     let at = mask.iter().position(|&value| value == 2).unwrap();
     let place = format!("field \"mask.png\": column {}, row {}: the value 2 is not in the map", at % 20, at / 20);
     assert!(e.cause().starts_with(&place) && e.to_string().contains("deep/x"), "{e}");
-    // With a number of classes, 255 can be the ignored value, although it is not the fill value.
+    // If the number of classes is given, 255 can be the ignored value, although it is not the fill
+    // value.
     assert!(one("mask.png", stored(), kind().classes(4).ignore(255)).is_ok());
     assert!(one("mask.png", stored(), kind().classes(4)).unwrap_err().cause().contains("the value 255"));
     // Masks in arrays are checked in the same way.

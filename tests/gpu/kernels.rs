@@ -86,7 +86,7 @@ fn every_kernel_gives_the_bits_of_the_host() {
                 }
                 upload(&own, &memory, records, &bytes);
                 let expected = convert(&input, &plain, (height, width), dtype, layout, Normalize::IMAGENET);
-                // Fills the output with a pattern, and adds a guard after it.
+                // Fill the output with a pattern, and add a guard after it.
                 let mut output = vec![0xa5; expected.len() + 64];
                 upload(&own, &memory, to, &output);
                 let kernel =

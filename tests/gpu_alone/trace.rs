@@ -106,7 +106,8 @@ fn the_trace_shows_copies_during_the_steps_they_overlap() {
     const BATCH: usize = 64;
     const BATCHES: u64 = 60;
     const PREFETCH: u64 = 3;
-    /// Number of slots: each batch waits for the slot of the batch this many positions before it.
+    /// Number of slots. Each batch reuses the slot of the batch that is this many positions
+    /// earlier.
     const SLOTS: u64 = PREFETCH + 1;
     let (context, own) = (Context::of(&stream).unwrap(), Stream::lent(&stream).unwrap());
     let dir = tempfile::tempdir().unwrap();

@@ -133,7 +133,7 @@ fn files_of_an_added_codec_are_found_in_a_folder_with_jpegs() {
             assert!(found == expected, "{key}");
             seen |= 1 << (label * 6 + i64::from(seed));
         }
-        assert_eq!(seen, (1 << 12) - 1, "every file once");
+        assert_eq!(seen, (1 << 12) - 1, "every file is loaded once");
         assert_eq!((codec.opened.load(SeqCst), codec.decoded.load(SeqCst)), (6, 6), "each image is opened once");
     });
 }

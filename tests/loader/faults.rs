@@ -203,7 +203,7 @@ fn an_invalid_order_is_an_error_and_does_not_hang() {
 #[test]
 fn an_error_of_the_order_is_reported_in_sequence() {
     quiet();
-    /// A source that fails in batch 10.
+    /// A sampler that fails in batch 10.
     struct Wild(bool);
     impl Sampler for Wild {
         fn len(&self, _: u64) -> u64 {

@@ -46,8 +46,9 @@ fn memory(samples: impl IntoIterator<Item = Vec<u8>>) -> Memory {
 /// A codec that pretends to decode images of 24 megapixels.
 #[derive(Clone, Default)]
 struct Huge {
-    /// Number of images that are being decoded, and its maximum.
+    /// Number of images that are being decoded.
     now: Arc<AtomicUsize>,
+    /// Maximum of `now`.
     most: Arc<AtomicUsize>,
 }
 
@@ -209,8 +210,8 @@ impl Source for Copies {
     }
 }
 
-/// Tests the memory for the float copy of a dense map of bytes, which is converted before it is
-/// cropped.
+/// A dense map of bytes is converted to floats before it is cropped. Tests the memory for the
+/// converted map.
 #[test]
 fn maps_that_are_converted_stay_within_the_plan() {
     let _alone = alone();
@@ -354,8 +355,8 @@ fn estimates_cover_the_memory_that_decoders_use() {
     }
 }
 
-/// Damage is found only while an image is decoded. From then on, the decoder keeps all coefficients
-/// of the image until it has decoded the last one.
+/// Damage is detected only during decoding. From then on, the decoder keeps all coefficients until
+/// the whole image is decoded.
 #[test]
 fn a_damaged_image_leaves_at_most_a_workers_share_allocated() {
     let _alone = alone();

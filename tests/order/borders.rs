@@ -157,7 +157,7 @@ fn an_epoch_that_is_repeated_is_prepared_again() {
         let source = Recorded::new();
         let mut batches = loader(&source, |_| 20).host().unwrap();
         let first = contents(&mut batches, 0);
-        // The loader expected a request for epoch 1.
+        // The loader has prepared epoch 1, but the program requests epoch 0 again.
         assert!(contents(&mut batches, 0) == first);
         for pass in 3..6 {
             let wasted = source.from(1);

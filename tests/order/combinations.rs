@@ -154,7 +154,7 @@ fn original(source: &dyn Source, augment: &Augment, seed: u64, id: u64, variant:
     image
 }
 
-/// Batches in comparable form: samples with their masks, and pixels.
+/// Batches in comparable form: for each batch, the samples with their validity, and the pixels.
 type Seen = Vec<(Vec<(u64, bool)>, Vec<u8>)>;
 
 fn rest_of(loader: Loader, epochs: u64) -> Seen {
@@ -345,7 +345,7 @@ fn every_choice_uses_source_indices_even_with_a_subset() {
         let mut all = Vec::new();
         for batch in loader {
             let batch = batch.unwrap();
-            // Image and label belong to the sample number.
+            // The image and the label belong to the sample with this id.
             let drawn = original(&Numbers::new(40), &Augment::eval(16, 16), 0, batch.ids().next().unwrap(), 0);
             assert_eq!(batch.images().as_u8().unwrap()[..drawn.len()], drawn);
             assert!(batch.ids().zip(batch.labels().unwrap()).all(|(id, label)| id as i64 % 10 == *label));

@@ -42,7 +42,7 @@ fn join<'a>(parts: impl Iterator<Item = &'a (Content, Vec<bool>)>) -> Content {
 
 const WORLDS: [usize; 4] = [1, 2, 3, 8];
 
-/// Checks the promise for one configuration and all world sizes.
+/// Checks one configuration for all world sizes.
 fn check(samples: usize, global: usize, last: LastBatch, seed: Option<u64>, workers: usize) {
     let options = || {
         let loader = loader(Numbers::new(samples)).global_batch_size(global).last_batch(last).workers(workers);
@@ -135,8 +135,8 @@ fn print_the_error_without_a_launcher() {
     println!("\n{}", loader(Numbers::new(10)).distributed().host().unwrap_err());
 }
 
-/// Child process of [`real_processes_find_their_rank_under_each_launcher`]: prints
-/// the samples of an epoch.
+/// Child process of [`real_processes_find_their_rank_under_each_launcher`]: prints the samples of
+/// an epoch.
 #[test]
 #[ignore = "started by another test"]
 fn print_an_epoch_of_one_rank() {

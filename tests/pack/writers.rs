@@ -39,8 +39,8 @@ fn png(seed: u32, width: u32, height: u32) -> Vec<u8> {
     bytes.into_inner()
 }
 
-/// Creates class folders that contain JPEGs, some of them progressive, a PNG, and a file with the
-/// extension of a JPEG that is not a JPEG.
+/// Creates class folders that contain JPEGs, some of them progressive, a PNG, and a text file with
+/// the extension `.jpg`.
 fn folder(at: &Path) -> Arc<dyn Source> {
     for i in 0..24 {
         let class = at.join(["ant", "bee", "cat"][i % 3]);
@@ -583,7 +583,7 @@ fn a_transient_read_error_does_not_end_packing() {
     assert_eq!(error.kind(), ErrorKind::Config);
 }
 
-/// A source in which a read of sample 31 sets a flag and blocks until the loader cancels it.
+/// A source in which a read of sample 31 sets a flag and blocks until the read is canceled.
 struct Stuck(Memory, Arc<AtomicBool>);
 
 impl Source for Stuck {

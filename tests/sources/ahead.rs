@@ -303,8 +303,8 @@ struct Trips {
     requests: Arc<AtomicUsize>,
 }
 
-/// A round trip ends when no request has arrived for this long. It is generous, because requests of
-/// the same round trip may be delayed on a busy machine.
+/// A round trip ends when no request has arrived for this long. The time is generous, because
+/// requests of the same round trip may be delayed on a busy machine.
 const QUIET: Duration = Duration::from_millis(1000);
 
 impl Trips {

@@ -130,7 +130,7 @@ fn invalid_tar_members_are_refused() {
     assert_eq!(error.cause(), "field \"cls\" is not a number: \"three\"");
 }
 
-/// Tests a sample with a repeated field or with more than 16 fields among valid ones.
+/// Tests a sample that has a repeated field or more than 16 fields, between two valid samples.
 #[test]
 fn one_bad_tar_sample_leaves_the_others_valid() {
     let root = tempfile::tempdir().unwrap();

@@ -108,7 +108,7 @@ fn a_damaged_or_unwritable_index_is_ignored() {
         assert_eq!(same(root.path()), 2);
         assert_eq!(fs::read(index(root.path())).unwrap(), bytes, "the damaged index is rewritten");
     }
-    // The index cannot be written, because a folder has its name.
+    // Create a folder with the name of the index, so that the index cannot be written.
     fs::remove_file(index(root.path())).unwrap();
     fs::create_dir(index(root.path())).unwrap();
     fs::write(index(root.path()).join("full"), "").unwrap();

@@ -101,8 +101,8 @@ fn damaged_recordio_files_fail_with_their_location() {
 }
 
 /// Writes a file of records, each with an image of three bytes and one label. If `arrays` is false,
-/// the label is in the header. Otherwise it follows the header, as an array of one number, which is
-/// how `mx.recordio.pack` writes lists.
+/// the label is in the header. Otherwise, the label follows the header, as an array of one number.
+/// `mx.recordio.pack` writes lists in this way.
 fn with_labels(path: &std::path::Path, labels: &[f32], arrays: bool) {
     let record = |label: &f32| {
         let header = match arrays {

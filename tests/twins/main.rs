@@ -73,8 +73,8 @@ fn a_dataset_is_the_same_in_every_format_and_storage() {
     compare_draws();
 }
 
-/// Compares all formats and kinds of storage for each seed. Environment variables make it compare
-/// the observations with a recording instead, or write a recording.
+/// Compares all formats and kinds of storage for each seed. With environment variables, it compares
+/// the observations with a recording instead, or writes a recording.
 fn compare_draws() {
     let (mut counts, world) = (Counts::default(), &world());
     if let Some(path) = file("WARPFEED_TWINS_COMPARE") {
