@@ -103,8 +103,8 @@ fn with_graph(step: &mut Step, batches: &mut Batches<CudaBatch>) -> Result<(Vec<
     let mut epoch = batches.epoch(0);
     step.take(&epoch.next().ok_or("an epoch without batches")??)?;
 
-    // This is the strictest mode. Even so, driver calls from the loader's threads do not invalidate
-    // the capture.
+    // The global mode is the strictest. Even so, driver calls from the loader's threads do not
+    // invalidate the capture.
     stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL)?;
     step.launch()?;
     let refused = epoch.next();

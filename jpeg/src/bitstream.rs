@@ -220,7 +220,8 @@ impl Bitstream {
         let entries = segments::count(layout, &window, header.restart_interval).checked_mul(ENTRY_BYTES)?;
         let room = limit.checked_sub(self.entries_at())?.checked_sub(entries)?;
         segments::needed(layout, &window, header.restart_interval, data.len(), &mut self.segments)?;
-        self.collect(data, header.lengths(bytes, layout.mcus.0 * layout.mcus.1), room)?;
+        let lengths = header.lengths(bytes, layout.mcus.0 * layout.mcus.1);
+        self.collect(data, lengths, header.restart_interval > 0, room)?;
         self.streamed = self.segments.last()?.bytes.end;
         if self.len() > limit {
             return None;
@@ -240,15 +241,17 @@ impl Bitstream {
         (grid.turned == 0 || turned <= 2 * grid.kept_blocks()).then_some(grid)
     }
 
-    /// Copies the data of the segments if the data has at most `room` bytes. Starts with a small
-    /// buffer and enlarges it as needed, because the segments may be only a small part of `data`.
-    fn collect(&mut self, data: &[u8], lengths: Lengths<'_>, room: usize) -> Option<()> {
+    /// Copies the data of the segments, if it has at most `room` bytes. Starts with a small buffer
+    /// and enlarges it as needed, because the segments may be only a small part of `data`. Without
+    /// restart markers, nearly all of `data` is needed, so the buffer is enlarged only once.
+    fn collect(&mut self, data: &[u8], lengths: Lengths<'_>, has_restarts: bool, room: usize) -> Option<()> {
         let room = room.min(data.len());
         loop {
             match segments::collect(data, lengths, &mut self.segments, &mut self.stream, self.unstuff) {
                 Ok(()) => return Some(()),
                 Err(Refusal::NoRoom) if self.stream.len() < room => {
-                    let bytes = (2 * self.stream.len()).max(INITIAL_CAPACITY).min(room);
+                    let grown = if has_restarts || self.stream.is_empty() { 2 * self.stream.len() } else { room };
+                    let bytes = grown.max(INITIAL_CAPACITY).min(room);
                     // Free the old buffer and start over, because growing it would need both
                     // buffers at the same time.
                     self.stream = Vec::new();

@@ -36,8 +36,8 @@ struct Table {
     change: Option<Arc<Change>>,
 }
 
-/// A cell of the alias table, which two samples share. It returns its own sample with probability
-/// `own`, and `other` otherwise.
+/// A cell of the alias table. A draw from cell `i` returns sample `i` with probability `own`, and
+/// sample `other` otherwise.
 #[derive(Debug, Clone, Copy)]
 struct Cell {
     own: f64,
@@ -61,13 +61,16 @@ impl Weighted {
     /// Builds the alias table.
     fn cells(weights: &[f64]) -> Result<Vec<Cell>> {
         if let Some(place) = weights.iter().position(|w| !w.is_finite() || *w < 0.0) {
-            return Err(Error::config(format!("weights: weight {place} is {}", weights[place])));
+            return Err(Error::config(format!(
+                "weights: weight {place} is {}: expected a finite number of at least 0",
+                weights[place]
+            )));
         }
         // Divide by the largest weight first, so that the sum stays finite for weights near the
         // limit of f64.
         let largest = weights.iter().copied().fold(0.0, f64::max);
         if largest == 0.0 {
-            return Err(Error::config(format!("weights: all {} are 0", weights.len())));
+            return Err(Error::config(format!("weights: all {} weights are 0", weights.len())));
         }
         let sum: f64 = weights.iter().map(|w| w / largest).sum();
         let mean = sum / weights.len() as f64;
@@ -101,7 +104,7 @@ impl Weighted {
         // Except for rounding errors, each remaining cell has the mean weight. A remaining cell
         // whose sample has weight 0 is assigned to the heaviest sample, so that samples with weight
         // 0 are never drawn.
-        let heaviest = weights.iter().position(|w| *w == largest).expect("there is a largest") as u64;
+        let heaviest = weights.iter().position(|w| *w == largest).expect("the largest weight is in the list") as u64;
         for &i in waiting[..less].iter().chain(&waiting[more..]) {
             cells[i] =
                 if weights[i] > 0.0 { Cell { own: 1.0, other: i as u64 } } else { Cell { own: 0.0, other: heaviest } };
@@ -159,7 +162,7 @@ impl Changing for Weighted {
     fn changed(&self, change: Change, keep_from: u64) -> Result<(Arc<dyn Changing>, u64)> {
         let (samples, from) = (self.tables[0].cells.len(), change.from);
         if change.values.len() != samples {
-            return Err(Error::config(format!("set_weights: {} weights for {samples} samples", change.values.len())));
+            return Err(Error::config(format!("set_weights: {} weights, but {samples} samples", change.values.len())));
         }
         let cells = Arc::new(Self::cells(&change.values)?);
         let mut changed = self.clone();
@@ -229,7 +232,7 @@ mod tests {
         refused(&[1.0, -0.5], "weight 1 is -0.5");
         refused(&[f64::NAN], "weight 0 is NaN");
         refused(&[1.0, 2.0, f64::INFINITY], "weight 2 is inf");
-        refused(&[0.0, 0.0], "all 2 are 0");
-        refused(&[], "all 0 are 0");
+        refused(&[0.0, 0.0], "all 2 weights are 0");
+        refused(&[], "all 0 weights are 0");
     }
 }

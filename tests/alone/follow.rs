@@ -339,7 +339,7 @@ fn a_greedy_source_leaves_memory_to_automatic_prefetch() {
         };
         let (none, all) = (plan(0), plan(usize::MAX));
         assert!(none.slots > 10 && all.slots == none.slots, "{none} | {all}");
-        assert_eq!((none.source_bytes, all.source_bytes), (0, 1 << 28), "a quarter");
+        assert_eq!((none.source_bytes, all.source_bytes), (0, 1 << 28), "a source gets at most a quarter of the limit");
         assert_eq!(all.shared_scratch_bytes, none.shared_scratch_bytes, "{all}");
     });
 }
@@ -363,7 +363,7 @@ fn a_panicking_prefetcher_fails_the_first_batch() {
     }
     impl Prefetcher for Panics {
         fn start(&self, place: BatchIndex) {
-            assert_eq!(place.epoch, 0, "too far");
+            assert_eq!(place.epoch, 0, "only epoch 0 can be prefetched");
         }
 
         fn done(&self, _: BatchIndex) {

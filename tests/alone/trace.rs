@@ -147,7 +147,7 @@ fn the_file_is_complete_when_the_loader_is_dropped_in_a_window() {
     rows.values().for_each(|row| check_nesting(row));
     for batches in [0, 1, 2] {
         train(&path, Schedule { wait: 2, warmup: 1, active: 9, repeat: 1 }, batches);
-        assert!(events(&path).is_empty(), "dropped before the window");
+        assert!(events(&path).is_empty(), "a loader that is dropped before the window records no events");
     }
 }
 

@@ -258,8 +258,8 @@ impl Codec for Counted {
     }
 }
 
-/// The length of each step depends on the loader's progress and not on a clock, so that the
-/// expected fractions of the time also hold on a busy machine. The consumer drains the slots in
+/// The length of each step depends on the loader's progress and not on a clock. The expected
+/// fractions of the time therefore hold on a busy machine as well. The consumer drains the slots in
 /// short steps, until it has waited for as long as filling them took. Then it takes a long step.
 /// The slots fill up, and stay full for as long as draining and filling took together.
 #[test]

@@ -285,9 +285,9 @@ fn scale_jitter_draws_from_its_whole_range_of_factors() {
     assert!(factors.iter().all(|f| (0.49..=2.0).contains(f)) && (mean - 1.25).abs() < 0.03, "mean {mean}");
 }
 
-/// Statistics that `make.py` computed over 5,000 draws of torchvision: the fraction of uncropped
-/// images, then the mean and the standard deviation of width, height, left, top, and the number of
-/// remaining boxes.
+/// Statistics that `make.py` computed over 5,000 draws of torchvision. The first number is the
+/// fraction of uncropped images. Then follow the mean and the standard deviation of width, height,
+/// left, top, and the number of remaining boxes.
 type Moments = (f64, [(f64, f64); 5]);
 const FEW: Moments = (0.3502, [(123.243, 42.904), (107.34, 32.758), (52.127, 31.035), (35.02, 23.711), (1.386, 0.496)]);
 const MANY: Moments =

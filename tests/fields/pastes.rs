@@ -1,6 +1,6 @@
-//! Pasted objects are a function of (seed, epoch, sample). They are taken from samples of the same
-//! epoch, and do not depend on the number of workers or ranks. If a partner cannot be read or
-//! decoded, the sample fails, and the error names the partner.
+//! Pasted objects are a function of (seed, epoch, sample). The objects are taken from samples of
+//! the same epoch, and do not depend on the number of workers or ranks. If a partner cannot be read
+//! or decoded, the sample fails, and the error names the partner.
 
 use std::collections::BTreeMap;
 

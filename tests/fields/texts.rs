@@ -95,7 +95,11 @@ fn a_skipped_sample_has_the_text_of_its_replacement() {
         for epoch in 0..3 {
             let batch = batches.epoch(epoch).next().unwrap().unwrap();
             let texts: Vec<&str> = batch.texts("caption").unwrap().collect();
-            assert_eq!(texts, [text(0), text(1), text(2), text(3), text(4), text(6), text(6)], "5 is replaced by 6");
+            assert_eq!(
+                texts,
+                [text(0), text(1), text(2), text(3), text(4), text(6), text(6)],
+                "sample 6 replaces sample 5"
+            );
         }
         let e = Loader::source(Memory::new(samples(1))).field("image", Text::new()).host();
         assert!(e.is_ok(), "the field `image` may be a text");

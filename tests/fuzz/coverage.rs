@@ -11,7 +11,7 @@ use std::io::{Seek, Write};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-/// Address and length of each array of counters. The arrays live as long as the process.
+/// The counters of the process as address ranges. The counters live as long as the process.
 static COUNTERS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 
 #[allow(unsafe_code)]

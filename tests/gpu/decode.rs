@@ -1,5 +1,5 @@
-//! The device decodes images to the same bits as the host, with the same errors and replacements,
-//! no matter which images are decoded on the device and which on the host.
+//! The device decodes images to the same bits as the host, with the same errors and replacements.
+//! This holds no matter which images are decoded on the device and which on the host.
 //!
 //! `WARPFEED_PHOTOS=PATH[:PATH..]` adds datasets to compare, and `WARPFEED_BATCHES=10000` sets how
 //! many batches are compared. `WARPFEED_DAMAGED=FOLDER` names a folder with damaged files.

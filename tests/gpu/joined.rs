@@ -194,7 +194,7 @@ fn batched_requests_end_with_their_decoder_or_batcher() {
         decoder.close();
         let e = joined.submit(drawn(2), alive.clone()).err().unwrap();
         assert!(e.to_string().contains("the decoder was closed"), "{e}");
-        assert!(joined.next().is_none(), "nothing waits");
+        assert!(joined.next().is_none(), "no request is waiting");
         let e = decoder.decode(drawn(1)).err().unwrap();
         assert!(e.to_string().contains("the decoder was dropped"), "{e}");
     }

@@ -364,7 +364,7 @@ fn a_damaged_image_leaves_at_most_a_workers_share_allocated() {
         let mut damaged = jpeg((2400, 1800), false);
         let middle = damaged.len() / 2;
         damaged.splice(middle..middle, [0xff, 0xd0]);
-        assert!(matches!(check(&damaged), Condition::Tolerated(_)), "the plain decoder reads it");
+        assert!(matches!(check(&damaged), Condition::Tolerated(_)), "the decoder tolerates the damage");
         let loader = Loader::source(memory((0..4).map(|_| damaged.clone()))).augment(Augment::resize(16, 16));
         let mut batches = loader.batch_size(2).workers(2).prefetch(1).host().unwrap();
         let (before, share) = (LIVE.load(SeqCst), batches.memory_plan().worker_scratch_bytes);

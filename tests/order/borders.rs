@@ -175,7 +175,7 @@ fn uneven(epoch: u64) -> u64 {
 }
 
 #[test]
-fn any_requested_epoch_equals_that_of_a_new_loader() {
+fn any_epoch_equals_the_same_epoch_of_a_new_loader() {
     no_hang(|| {
         for (last, seed) in [(LastBatch::Keep, 1), (LastBatch::Drop, 2), (LastBatch::Pad, 3)] {
             let mut batches = loader(&Recorded::new(), uneven).last_batch(last).seed(seed).host().unwrap();
@@ -438,9 +438,9 @@ fn an_epoch_that_could_not_be_prepared_begins_after_a_timeout() {
 
 #[test]
 fn a_source_is_checked_while_other_threads_read_it() {
-    /// A source in which two reads wait for calls of `check`: the last read of epoch 0 waits for
-    /// the call before epoch 1, and the first read of epoch 1 waits for the call that the
-    /// consumer's request causes.
+    /// A source in which two reads wait for calls of `check`. The last read of epoch 0 waits for
+    /// the call before epoch 1. The first read of epoch 1 waits for the call that the consumer's
+    /// request causes.
     #[derive(Clone, Default)]
     struct Both {
         /// Number of checks so far, and number of reads that wait for a check.

@@ -120,8 +120,8 @@ fn invalid_ranks_are_refused() {
         assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{e}");
     };
     let make = || loader(Numbers::new(100));
-    refused(make().rank(3, 3), "rank 3 of a world of 3");
-    refused(make().rank(0, 0), "rank 0 of a world of 0");
+    refused(make().rank(3, 3), "rank 3 is not less than the world size 3");
+    refused(make().rank(0, 0), "rank 0 is not less than the world size 0");
     refused(make().global_batch_size(2).rank(0, 3), "global_batch_size(2) on 3 ranks");
     refused(make().global_batch_size(0), "global_batch_size(0)");
     refused(make().batch_size(usize::MAX).rank(0, 3), "the product overflows");

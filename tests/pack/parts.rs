@@ -112,7 +112,7 @@ fn packed_bytes_do_not_depend_on_the_number_of_parts() {
     }
     let root = tempfile::tempdir().unwrap();
     Pack::new(&set).shard_samples(4).to(root.path().join("x.tar")).unwrap();
-    assert!(files(root.path()) == expected, "without parts");
+    assert!(files(root.path()) == expected, "packing without parts gives the same files");
     let opened = open(root.path()).unwrap();
     assert_eq!((read_all(&*opened), opened.classes()), (read_all(&set), set.classes()));
 }
@@ -158,7 +158,8 @@ fn finished_parts_are_skipped_and_interrupted_ones_continue() {
     };
     for plain in [true, false] {
         let root = tempfile::tempdir().unwrap();
-        // Planning reads all samples, because there are few. It succeeds, and a later read fails.
+        // Planning reads all samples, because there are few. Planning succeeds, and a later read
+        // fails.
         fail_at.store(usize::MAX, Ordering::Relaxed);
         let first = Hooked(numbers(50), {
             let reads = AtomicUsize::new(0);

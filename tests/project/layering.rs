@@ -312,9 +312,9 @@ fn against_the_flow(all: &Crate, rules: &Rules) -> BTreeSet<String> {
     wrong
 }
 
-/// Returns all violations of the rules on groups: imports against the order of the groups or
-/// through the table of contents of their own module, files that belong to no group, and folders
-/// with too many files.
+/// Returns all violations of the rules on groups. These are imports against the order of the
+/// groups, imports through the table of contents of their module, files that belong to no group,
+/// and folders with too many files.
 fn against_the_groups(all: &Crate, rules: &Rules) -> BTreeSet<String> {
     let mut wrong = BTreeSet::new();
     let groups = |name: &Name| rules.groups.iter().find(|group| name.first().is_some_and(|first| first == group.0));

@@ -1,6 +1,6 @@
 //! Tests that a class list determines the class indices in every format and wherever labels are
-//! used, and that a class that is not in the list makes its sample fail with an error that names
-//! it.
+//! used. A class that is not in the list must make its sample fail with an error that names the
+//! class.
 
 use std::collections::HashMap;
 use std::fs;

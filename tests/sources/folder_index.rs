@@ -1,5 +1,5 @@
-//! Tests that a folder's index is rebuilt if it differs from a fresh listing, and that a file name
-//! that is not UTF-8 makes only its own sample fail.
+//! Tests that a folder's index is rebuilt if it differs from a fresh listing. A file name that is
+//! not UTF-8 must make only its own sample fail.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -189,7 +189,7 @@ fn frames_at_a_different_time_are_errors() {
 #[test]
 fn damaged_and_truncated_videos_are_errors_that_name_the_file_and_the_frame() {
     let folder = writable("v30_video");
-    // The file of the first two episodes. Its tables are at its start.
+    // Use the file of the first two episodes, which starts with its tables.
     let path = folder.path().join("videos").join(WRIST).join("chunk-000/file-000.mp4");
     let whole = fs::read(&path).unwrap();
     let track = warpfeed_video::open(&whole).unwrap();

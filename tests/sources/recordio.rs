@@ -129,7 +129,7 @@ fn one_integer_after_the_header_is_a_label_like_one_in_it() {
         assert_eq!(source.label(n, &mut Vec::new()).unwrap(), Some(label));
     }
     with_labels(&path, &[7.0, 8.5], true);
-    assert_eq!(open(&path).unwrap().label(0, &mut Vec::new()).unwrap(), None, "a fraction makes it a field");
+    assert_eq!(open(&path).unwrap().label(0, &mut Vec::new()).unwrap(), None, "a label with a fraction is a field");
 }
 
 #[test]

@@ -5,9 +5,9 @@
 //! an object store. Batches, faults and resumed runs must be identical, bit for bit, to a run on
 //! the same samples in memory. Keys must follow the format's documentation.
 //!
-//! The same seeds can compare two builds of the library. The first build records a digest of
-//! everything that a user can observe, including paths, error messages, checkpoints and packed
-//! files. The second build compares its own digest with the recording. The commands are in
+//! The same seeds can also be used to compare two builds of the library. The first build records a
+//! digest of everything that a user can observe, including paths, error messages, checkpoints and
+//! packed files. The second build compares its own digest with the recording. The commands are in
 //! `tests/README.md`.
 
 // Other test programs include these files and do not use every item.

@@ -29,7 +29,7 @@ pub(super) struct Overlay {
 
 impl Overlay {
     /// Determines the annotations from the first samples. Masks are drawn if each of these samples
-    /// has a mask. Box masks are drawn if each of these samples that has boxes also has box masks.
+    /// has a mask. Box masks are drawn if all of these samples with boxes also have box masks.
     pub(super) fn of(source: &dyn Source, follow: FollowArgs) -> Self {
         let mut overlay = Overlay { found: Annotations::default(), box_masks: true, mask: true };
         let mut scratch = Vec::new();

@@ -1,5 +1,5 @@
-//! Promise: if the disk fills up while a file is written, the error names the file, and no partial
-//! files remain. A trace that is cut off stays readable.
+//! If the disk fills up while a file is written, the error names the file, and no partial files
+//! remain. A truncated trace stays readable.
 //!
 //! The tests run the real binary with a limit on the file size. If mounting is allowed, they also
 //! run it on a file system of a few hundred KiB.
@@ -125,8 +125,8 @@ fn a_trace_that_does_not_fit_stays_readable() {
     assert!(!path.exists());
 }
 
-/// Uses a real file system that is full. It is mounted in a private namespace. If users may not
-/// create one, the test is skipped.
+/// Uses a real file system that is full, mounted in a private namespace. The test is skipped if
+/// users may not create namespaces.
 #[test]
 fn packing_onto_a_full_file_system_fails_and_leaves_no_files() {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/mini");

@@ -68,11 +68,11 @@ struct ScaleBias {
 
 impl Convert {
     /// Loads the kernel for images of `height` times `width` pixels. `normalize` is ignored for
-    /// [`Dtype::U8`]. `with_ops` is whether launches will pass records; a kernel without records is
+    /// [`Dtype::U8`]. `with_ops` must be true if launches pass records; a kernel without records is
     /// faster.
     ///
-    /// The driver compiles only this entry point, which takes some tens of milliseconds the first
-    /// time on a machine.
+    /// The driver compiles only this entry point, which takes tens of milliseconds the first time
+    /// on a machine.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if no kernel supports the dtype or the size. [`ErrorKind::Cuda`] if a
@@ -87,7 +87,9 @@ impl Convert {
     ) -> Result<Self> {
         let pixels = height * width;
         if pixels == 0 || pixels > (1 << 30) {
-            return Err(Error::config(format!("the device cannot convert images of {width}x{height} pixels")));
+            return Err(Error::config(format!(
+                "the device cannot convert images of {width}x{height}: expected 1 to 2^30 pixels"
+            )));
         }
         // Without records, treat the image as a single row, because the position of a pixel does
         // not matter.
@@ -114,7 +116,7 @@ impl Convert {
     /// # Safety
     /// The records must have been written by [`SampleOps`], with partners below `at.count`. The
     /// ranges of memory must not overlap. Streams and events must order this work with all other
-    /// accesses to them. `self` must not be dropped before the work is done.
+    /// accesses to these ranges. `self` must not be dropped before the work is done.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
@@ -166,7 +168,7 @@ impl Retouch {
     }
 }
 
-/// The kernel that computes f32 soft labels, including the mixing.
+/// The kernel that computes and mixes f32 soft labels.
 pub struct SoftLabels {
     kernel: Kernel,
     classes: u32,
@@ -268,7 +270,7 @@ unsafe fn launch<const N: usize>(
     }
     assert!(
         [from, to, records.unwrap_or(0)].iter().all(|at| at.is_multiple_of(16)),
-        "device offsets {from}, {to} and {records:?} are not multiples of 16"
+        "device offsets {from}, {to} and {records:?} must be multiples of 16"
     );
     let mut to = memory.at(to, count * bytes.to);
     let mut from = memory.at(from, count * bytes.from);
@@ -304,7 +306,7 @@ mod tests {
                         let text = entry_text(&name).unwrap_or_else(|| panic!("{name} is not in the PTX"));
                         assert_eq!(text.matches(".visible .entry").count(), 1);
                         assert!(text.starts_with("//") && text.contains(".target sm_70"));
-                        assert_eq!(text.matches('{').count(), text.matches('}').count(), "{name} is cut at its end");
+                        assert_eq!(text.matches('{').count(), text.matches('}').count(), "{name} is truncated");
                     }
                 }
             }

@@ -72,8 +72,8 @@ pub(super) fn pass() -> Option<Pass> {
 }
 
 /// Registers the exit handler, once per process. The driver must be initialized before this:
-/// handlers run in the reverse order of their registration, so the driver's handlers then run
-/// later.
+/// handlers run in the reverse order of their registration, so the driver's handlers then run after
+/// this one.
 pub(super) fn before_the_driver() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -368,16 +368,22 @@ impl<'a> PartFiller<'a> {
             for shot in shots.iter_mut().filter(|shot| shot.leaves && shot.result.is_ok()) {
                 let Some(encoded) = &shot.opened else { continue };
                 let (field, plan, start) = (&fields[shot.field], &shot.plan, Instant::now());
+                if !field.is_decoded_there(plan) {
+                    continue;
+                }
+                let room = part.encoded_room().saturating_sub(DecodeOps::SLACK);
                 let left = guarded(|| {
-                    let room = part.encoded_room().saturating_sub(DecodeOps::SLACK);
                     let grid = encoded.bitstream(plan.region, room, bitstream);
-                    Ok(grid.is_some_and(|grid| field.leave(&grid, bitstream, plan, part, taken.row)))
+                    Ok(grid.map(|grid| field.leave(&grid, bitstream, plan, part, taken.row)))
                 });
                 // If this fails, decoding on the worker fails as well, and reports the error.
-                shot.left = left.is_ok_and(|left| left);
+                let left = left.unwrap_or_default();
+                shot.left = left == Some(true);
                 if shot.left {
                     meter.counts().decoded_on_device.bump();
                     shot.ns = Some(nanos(Instant::now(), start));
+                } else if left == Some(false) || encoded.bytes().len() > room {
+                    meter.counts().device_full.bump();
                 }
             }
         }

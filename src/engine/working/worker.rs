@@ -133,6 +133,7 @@ impl Worker {
             if !request.is_wanted() {
                 break;
             }
+            self.run.counters.worker(self.index).counts().decoded_again.bump();
             let watched = request.clone();
             let stop = CancelToken::new(move || !watched.is_wanted());
             let made = guarded(|| stop.during(|| self.redecode_sample(&mut part, row, request)));
