@@ -232,7 +232,7 @@ fn colors_map_to_classes_in_every_color_format() {
         let found = Annotations::read(&sample.as_sample().unwrap(), SIZE).unwrap();
         assert!(found.mask.is_none(), "{name}: without a map, colors are not read as classes");
         let e = one(name, encoded(format), Mask::new(Dtype::I64)).unwrap_err();
-        assert!(e.cause().contains("Mask::colors gives each color its number"), "{name}: {e}");
+        assert!(e.cause().contains("to read other masks, use Mask::colors"), "{name}: {e}");
     }
     // For an image with a palette, the map applies to the palette's colors.
     let by_color = Mask::new(Dtype::I64)

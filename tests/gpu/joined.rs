@@ -99,7 +99,7 @@ fn a_canceled_request_is_in_no_batch_and_frees_its_place() {
         joined.submit(drawn(3), "three").unwrap();
         for (request, count) in [(Vec::new(), 0), (drawn(9), 9)] {
             let e = joined.submit(request, "wrong").unwrap_err();
-            assert!(e.to_string().contains(&format!("a request of {count} images: the decoder accepts 1 to 8")));
+            assert!(e.to_string().contains(&format!("a request has {count} images: the decoder accepts 1 to 8")));
         }
         joined.close();
         assert_eq!(joined.next().unwrap().requests, [("two", 0..1), ("three", 1..4)]);

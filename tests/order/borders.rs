@@ -288,7 +288,7 @@ fn a_sampler_that_changes_its_length_is_an_error() {
         let mut epoch = batches.epoch(1);
         (0..5).for_each(|_| drop(epoch.next().unwrap().unwrap()));
         let e = epoch.next().unwrap().unwrap_err();
-        assert!(e.kind() == ErrorKind::Config && e.cause().contains("when it was prepared, but"), "{e}");
+        assert!(e.kind() == ErrorKind::Config && e.cause().contains("when the epoch was prepared, but"), "{e}");
         assert!(epoch.next().is_none());
         drop(epoch);
         assert_eq!(contents(&mut batches, 1).len(), 10);

@@ -193,7 +193,8 @@ fn undecodable_images_are_named_and_nothing_is_packed() {
             let e = pack.to(root.path().join(name)).unwrap_err();
             assert_eq!((e.kind(), seen), (ErrorKind::Decode, 4), "all samples are checked: {e}");
             assert!(
-                e.cause().starts_with("2 of 4 images do not decode, so the pack was not finished: sample 1 (text): "),
+                e.cause()
+                    .starts_with("2 of 4 images cannot be decoded, so the pack was not finished: sample 1 (text): "),
                 "{e}"
             );
             assert!(
@@ -484,7 +485,7 @@ fn a_custom_writer_is_not_finished_after_a_bad_image() {
     let put = AtomicUsize::new(0);
     let e = Pack::new(&four_samples_two_bad()).to_writer(Box::new(Counts(&put))).unwrap_err();
     assert!(
-        e.cause().starts_with("2 of 4 images do not decode, so the pack was not finished: sample 1 (text): "),
+        e.cause().starts_with("2 of 4 images cannot be decoded, so the pack was not finished: sample 1 (text): "),
         "{e}"
     );
     assert_eq!(put.load(Ordering::Relaxed), 1);

@@ -354,7 +354,7 @@ fn verify_inspect_and_pack_agree_on_what_is_damaged() {
         assert!(err.contains(&format!(" ({key}): {cause}")), "{err}");
     }
     assert!(
-        err.contains("2 of 14 images do not decode, so the pack was not finished: ") && err.contains("--keep-bad"),
+        err.contains("2 of 14 images cannot be decoded, so the pack was not finished: ") && err.contains("--keep-bad"),
         "{err}"
     );
     let left: Vec<_> = files(dir.path()).into_keys().filter(|path| !path.starts_with("set")).collect();

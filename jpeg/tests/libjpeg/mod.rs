@@ -51,8 +51,8 @@ pub struct Decoded {
     pub warnings: c_long,
 }
 
-/// The coefficients of one component: the number of blocks per row, the number of rows of blocks,
-/// and `64 * wide * high` values in natural order.
+/// The coefficients of one component: the number of blocks per row, the number of block rows, and
+/// `64 * wide * high` values in natural order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plane {
     pub wide: usize,
