@@ -89,7 +89,7 @@ const NAMES: [(&str, &str); 54] = [
     ("Boxes::", "Boxes."),
     ("MultiHot::separator(", "MultiHot(separator="),
     ("MultiHot::", "MultiHot."),
-    ("Mask::colors gives each color its number", "Mask(classes={(128, 0, 0): 1}) gives each color its number"),
+    ("use Mask::colors", "use Mask(classes={(128, 0, 0): 1})"),
     ("Mask::", "Mask."),
     ("TableOptions::", "TableOptions."),
 ];

@@ -277,7 +277,10 @@ impl Tensor {
             Dtype::I64 => "<i8",
             Dtype::U16 => "<u2",
             other => {
-                return Err(PyBufferError::new_err(format!("NumPy does not support elements of type {}", other.name())));
+                return Err(PyBufferError::new_err(format!(
+                    "NumPy does not support elements of type {}",
+                    other.name()
+                )));
             }
         };
         let interface = PyDict::new(py);

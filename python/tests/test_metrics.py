@@ -33,8 +33,8 @@ NAMES = """
     slot_wait_seconds_total worker_seconds_total worker_delayed_seconds_total stage_seconds_total{stage}
     stage_samples_total{stage} field_seconds_total{field} field_samples_total{field} read_bytes_total
     readahead_seconds_total readahead_samples_total copy_seconds_total copy_bytes_total convert_seconds_total
-    device_decode_seconds_total device_decode_images_total network_requests_total network_retries_total
-    network_hedges_total network_refusals_total network_received_bytes_total network_used_bytes_total
+    device_decode_seconds_total device_decode_images_total device_full_images_total device_failed_samples_total
+    network_requests_total network_retries_total network_hedges_total network_refusals_total network_received_bytes_total network_used_bytes_total
     memory_cache_hits_total memory_cache_bytes_total disk_cache_hits_total disk_cache_bytes_total
     process_cpu_seconds_total process_disk_read_bytes_total process_major_faults_total workers cores
     prefetch_batches slots host_bytes pinned_bytes device_bytes

@@ -85,6 +85,8 @@ METRICS = tuple(
         ("convert_seconds_total", "Time of conversions on the device", "convert/seconds"),
         ("device_decode_seconds_total", "Time of decoding on the device", "device_decode/seconds"),
         ("device_decode_images_total", "Images that workers left to the device to decode", "decoded_on_device"),
+        ("device_full_images_total", "Images that workers decoded because the device memory was full", "device_full"),
+        ("device_failed_samples_total", "Samples that workers decoded again for the device", "decoded_again"),
         ("network_requests_total", "Requests to the object store, including retries", "network/requests"),
         ("network_retries_total", "Requests repeated after an error", "network/retries"),
         ("network_hedges_total", "Requests repeated because the response was late", "network/hedges"),

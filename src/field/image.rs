@@ -354,12 +354,18 @@ impl ImageField {
         self.decoding.is_some()
     }
 
+    /// Returns whether the device supports `plan`.
+    pub(crate) fn is_decoded_there(&self, plan: &Plan) -> bool {
+        let is_supported = DecodeOps::supports(plan) && (plan.drawn.pixels.is_empty() || self.is_retouched_there(plan));
+        is_supported && self.may_be_left()
+    }
+
     /// Stores an encoded image in the batch, so that the device decodes it. `grid` describes the
     /// image, and `stream` contains its entropy-coded data. Returns `false` and stores nothing if
-    /// there is no space left for the data, or if the device does not support `plan`.
+    /// there is no space left for the data. The device must [support](ImageField::is_decoded_there)
+    /// `plan`.
     pub(crate) fn leave(&self, grid: &Grid, stream: &Bitstream, plan: &Plan, part: &mut Part, place: usize) -> bool {
-        let is_supported = DecodeOps::supports(plan) && (plan.drawn.pixels.is_empty() || self.is_retouched_there(plan));
-        let Some(decoding) = self.decoding.filter(|_| is_supported) else { return false };
+        let Some(decoding) = self.decoding else { return false };
         let (bytes, blocks) = (stream.len(), grid.kept_blocks());
         let Some((at, block, to)) = part.encoded(bytes + DecodeOps::SLACK, blocks) else { return false };
         stream.write(&mut to[..bytes]);

@@ -123,6 +123,12 @@ statistics! {
         /// Images that workers left to the device; see
         /// [`Loader::decode_on`](crate::Loader::decode_on).
         decoded_on_device,
+        /// Images that workers decoded because the batch had no device memory left for their
+        /// encoded data. A large image then delays its batch.
+        device_full,
+        /// Samples with an image that the device could not decode, so that a worker decoded it
+        /// again. The batch is delayed by the decoding and by a second copy to the device.
+        decoded_again,
     }
     loader {
         /// Batches delivered to the consumer.

@@ -64,7 +64,7 @@ fn coco_returns_the_content_of_its_json() {
     );
     let all = samples(&*source);
     let keys: Vec<_> = all.iter().map(|sample| sample.as_sample().unwrap().key().to_owned()).collect();
-    assert_eq!(keys, ["deep/a.c", "b", "empty"], "sorted by id");
+    assert_eq!(keys, ["deep/a.c", "b", "empty"], "images are sorted by id");
     for sample in &all {
         assert_eq!(
             names(sample),
@@ -243,7 +243,7 @@ fn invalid_coco_json_fails_with_its_position() {
         (
             "/annotations/0/keypoints",
             json!([1, 2, 2]),
-            "annotation 100 has 3 keypoint values: expected 6, the x, y and visibility of 2 points",
+            "annotation 100 has 3 keypoint values: expected 6 (x, y and visibility of 2 points)",
         ),
         ("/images", json!([]), "lists no images"),
         (
@@ -337,8 +337,8 @@ fn yolo_returns_the_content_of_its_label_files() {
     // A list of images defines one split, and folders define the others.
     let val = Yolo::split(root.path().join("data.yaml"), "val").unwrap();
     let keys: Vec<_> = samples(&val).iter().map(|sample| sample.as_sample().unwrap().key().to_owned()).collect();
-    assert_eq!(keys, ["val/z", "val/y"], "in the order of the list");
-    assert_eq!(Yolo::open(root.path()).unwrap().len(), 6, "all below images");
+    assert_eq!(keys, ["val/z", "val/y"], "images are in the order of the list");
+    assert_eq!(Yolo::open(root.path()).unwrap().len(), 6, "all images below the folder `images`");
     let folder = open(root.path().join("images/val")).unwrap();
     assert_eq!((folder.kind(), folder.len(), folder.classes()), ("yolo", 2, train.classes()));
     assert_eq!(samples(&*folder)[1], samples(&val)[0]);
@@ -440,7 +440,11 @@ fn voc_returns_the_content_of_its_files() {
     assert_eq!(array(&b, "boxes.npy"), ("<f4 [0, 4]".to_owned(), vec![]));
     // 1 was subtracted from the left and the top edge.
     assert_eq!(array(&a, "boxes.npy"), ("<f4 [2, 4]".to_owned(), vec![0.0, 0.0, 20.0, 10.0, 2.0, 3.0, 3.0, 4.0]));
-    assert_eq!(array(&a, "boxes.class.npy"), ("<i8 [2]".to_owned(), vec![11.0, 7.0]), "of the 20 classes");
+    assert_eq!(
+        array(&a, "boxes.class.npy"),
+        ("<i8 [2]".to_owned(), vec![11.0, 7.0]),
+        "indices into the 20 standard classes"
+    );
     assert_eq!(array(&a, "boxes.difficult.npy"), ("|u1 [2]".to_owned(), vec![0.0, 1.0]));
     assert_eq!((train.classes()[11].as_str(), train.classes()[7].as_str()), ("dog", "cat"));
     assert_eq!(samples(&*open(at("ImageSets/Main/cat_train.txt")).unwrap()), [b, a.clone()]);

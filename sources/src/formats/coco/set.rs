@@ -136,9 +136,10 @@ struct Annotation {
 }
 
 impl Coco {
-    /// Opens the annotations in `json`. The images may be in the folder of the file, in a folder
-    /// that the file is named after (`train2017` for `instances_train2017.json`), or in a folder
-    /// called `images`. The latter two may be next to the file or next to the file's folder.
+    /// Opens the annotations in `json`. The images may be in the folder of the file. They may also
+    /// be in a folder called `images`, or in a folder with a name from the file name (`train2017`
+    /// for `instances_train2017.json`); these folders may be next to the file or next to the file's
+    /// folder.
     ///
     /// # Errors
     /// If the file cannot be read or is not COCO JSON (the message contains line and column), if
@@ -331,8 +332,8 @@ impl Content {
             });
             (collected(annotations)?, areas, points)
         };
-        // Sort by index too, which keeps the annotations of an image in the order of the file. A
-        // stable sort would do the same, but allocates memory.
+        // Sort by index too, to keep the annotations of an image in the order of the file. A stable
+        // sort would do the same, but would allocate memory.
         annotations.sort_unstable_by_key(|annotation| (annotation.image, annotation.index));
         let images = content.images.into_iter().enumerate().map(|(index, image)| {
             Ok(Image {
@@ -401,8 +402,8 @@ fn sort(content: &mut json::File<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Logs a warning if the file does not list the images of some annotations, for which `listed`
-/// returns `false`.
+/// Logs a warning if some annotations belong to images that the file does not list. `listed`
+/// returns whether the file lists the image of an annotation.
 ///
 /// # Errors
 /// If `listed` returns `false` for all annotations.
@@ -423,7 +424,7 @@ fn check_listed(annotations: &[Object<'_>], listed: impl Fn(&&Object<'_>) -> boo
 }
 
 impl Annotation {
-    /// Creates the annotation at `index` in the file's list. Appends its keypoints to
+    /// Creates the annotation with index `index` in the file's list. Appends its keypoints to
     /// `coordinates`. `bytes` is the content of the file.
     fn new(
         object: Object<'_>,
@@ -438,8 +439,8 @@ impl Annotation {
         if !keypoints.is_empty() && keypoints.len() != 3 * points {
             let (found, needed) = (keypoints.len(), 3 * points);
             return Err(Error::in_source(format!(
-                "annotation {id} has {found} keypoint values: expected {needed}, the x, y and visibility of {points} \
-                 points"
+                "annotation {id} has {found} keypoint values: expected {needed} (x, y and visibility of {points} \
+                 points)"
             )));
         }
         let start = (!keypoints.is_empty()).then_some(coordinates.len());
