@@ -388,7 +388,7 @@ fn invalid_yolo_files_fail_with_file_and_line() {
         (vec![("data.yaml", yaml)], "train: \"images\" does not exist; looked for "),
         (
             vec![("data.yaml", yaml), ("images/x.png", "")],
-            "none of the 1 images has a label file: expected the first at ",
+            "none of the 1 images has a label file: the first file was expected at ",
         ),
         (vec![("data.yaml", yaml), ("images/x.txt", "x")], "no images"),
         (vec![("data.yaml", "names: [a")], "not YAML: "),
@@ -486,7 +486,10 @@ fn invalid_voc_files_fail_with_file_and_line() {
     fs::remove_file(at("Annotations/b.xml")).unwrap();
     let train = open(at("ImageSets/Main/train.txt")).unwrap();
     let e = refused(train.read(1, &mut Vec::new()));
-    assert_eq!((e.cause(), e.path()), ("\"x\" has no image in JPEGImages", Some(&*at("ImageSets/Main/train.txt"))));
+    assert_eq!(
+        (e.cause(), e.path()),
+        ("there is no image \"x\" in JPEGImages", Some(&*at("ImageSets/Main/train.txt")))
+    );
     let e = refused(train.read(2, &mut Vec::new()));
     assert_eq!((e.cause(), e.path()), ("the annotation file is missing", Some(&*at("Annotations/b.xml"))));
     let e = refused(Voc::open(root.path()));
