@@ -206,7 +206,7 @@ fn a_misspelled_box_column_fails_on_opening() {
     assert_eq!((e.kind(), e.path()), (ErrorKind::Config, Some(&*path)));
     let batch = Loader::new(&path).augment(Augment::resize(8, 8)).into_iter().next().unwrap().unwrap();
     let e = batch.labels().unwrap_err();
-    assert!(e.cause().starts_with("no label: these images have classes per box"), "{e}");
+    assert!(e.cause().starts_with("no label: these images have one class per box"), "{e}");
     assert!(refused(open("box", Boxes::new(4))).cause().starts_with("no field \"box\" among "));
     // Without annotations there are no boxes, so no box column can be missing.
     let mut json = coco();
@@ -287,8 +287,8 @@ fn invalid_coco_json_fails_with_its_position() {
             json!([10, -5, 3, 4]),
             "annotation 100: y ranges from -5 to -1, but the image is 10 high",
         ),
-        ("/images/0/file_name", json!("../b.png"), "\"../b.png\" leads out of the image folder"),
-        ("/images/0/file_name", json!("/etc/passwd"), "leads out of the image folder"),
+        ("/images/0/file_name", json!("../b.png"), "\"../b.png\" points outside the image folder"),
+        ("/images/0/file_name", json!("/etc/passwd"), "points outside the image folder"),
     ] {
         let root = change(pointer, value);
         let source = Coco::open(root.path().join(path)).unwrap();
