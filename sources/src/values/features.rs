@@ -117,8 +117,8 @@ impl<'a> FileFeatures<'a> {
     }
 }
 
-/// Describes the first difference between two lists of names. The caller appends the name of the
-/// file that contains `names`.
+/// Describes the first difference between two lists of class names. The caller appends the name of
+/// the file that contains `names`.
 fn difference(names: &[String], others: &[String]) -> Option<String> {
     let len = names.len().max(others.len());
     let label = (0..len).find(|&label| names.get(label) != others.get(label))?;
