@@ -65,7 +65,8 @@ fn open_any_format(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
     let mut format = options.format.as_deref().map(DataFormat::named).transpose()?;
     if options.masks.is_some() {
         if at.storage.is_store() {
-            let cause = "separate masks are supported only for local folders: copy the dataset to this machine, or pack the dataset with its masks";
+            let cause = "separate masks are supported only for local folders: copy the dataset to this machine, or \
+                         pack the dataset with its masks";
             return Err(Error::config(cause).at_path(path));
         }
         // Do not detect the format: the folders of images and masks together may look like a
