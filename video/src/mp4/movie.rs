@@ -77,7 +77,7 @@ impl Movie {
                     defaults.push(Defaults::parse(atom)?);
                 }
             }
-            // An empty list of chunks also marks a fragmented file.
+            // An empty box `mvex` also marks a fragmented file.
             if defaults.is_empty() {
                 defaults.push((track, Defaults::default()));
             }

@@ -11,7 +11,7 @@ use crate::track::Packet;
 pub(super) fn packets(stbl: Atom<'_>, file_len: u64) -> Result<Vec<Packet>> {
     let mut packets = sizes(stbl, file_len)?;
     if packets.is_empty() {
-        // In a fragmented file, this box lists no chunks.
+        // In a fragmented file, the box `moov` lists no packets.
         return Ok(packets);
     }
     positions(stbl, &mut packets)?;
