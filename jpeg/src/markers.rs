@@ -21,7 +21,8 @@ pub(crate) fn next_marker(bytes: &[u8], at: usize) -> Result<(u8, usize)> {
 /// Returns whether the entropy-coded data that starts at byte `at` is followed by a marker other
 /// than a restart marker, such as EOI.
 ///
-/// Usually, the file ends with EOI, so this is checked first. Otherwise, searches the data.
+/// First checks whether the file ends with EOI, which is usually the case. Otherwise, searches the
+/// data.
 pub(crate) fn is_closed(bytes: &[u8], at: usize) -> bool {
     let mut from = at;
     bytes[at..].ends_with(&[0xff, 0xd9])
@@ -91,7 +92,7 @@ impl<'a> Segment<'a> {
         if self.body.len() == unread {
             return Ok(self);
         }
-        Err(self.error(format!("{} bytes instead of {unread}", self.body.len())))
+        Err(self.error(format!("has {} more bytes: expected {unread}", self.body.len())))
     }
 
     pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8]> {

@@ -62,7 +62,7 @@ def test_host_batches_ignore_decode_on_and_name_a_bad_value(packed: str) -> None
         assert contents(loader) == expected and loader.stats()["decoded_on_device"] == 0
     with pytest.raises(ValueError, match="decode_on='cuda': expected one of 'cpu', 'gpu', 'auto'"):
         Loader(packed, decode_on="cuda", **OPTIONS)
-    with pytest.raises(WarpfeedError, match=r"decode_share=2: expected 0 to 1, as a share of the device's time"):
+    with pytest.raises(WarpfeedError, match=r"decode_share=2: expected a fraction of the device's time, from 0 to 1"):
         Loader(packed, decode_share=2, **OPTIONS)
 
 

@@ -33,8 +33,8 @@ NAMES = """
     slot_wait_seconds_total worker_seconds_total worker_delayed_seconds_total stage_seconds_total{stage}
     stage_samples_total{stage} field_seconds_total{field} field_samples_total{field} read_bytes_total
     readahead_seconds_total readahead_samples_total copy_seconds_total copy_bytes_total convert_seconds_total
-    device_decode_seconds_total device_decode_images_total network_requests_total network_retries_total
-    network_hedges_total network_refusals_total network_received_bytes_total network_used_bytes_total
+    device_decode_seconds_total device_decode_images_total device_full_images_total device_failed_samples_total
+    network_requests_total network_retries_total network_hedges_total network_refusals_total network_received_bytes_total network_used_bytes_total
     memory_cache_hits_total memory_cache_bytes_total disk_cache_hits_total disk_cache_bytes_total
     process_cpu_seconds_total process_disk_read_bytes_total process_major_faults_total workers cores
     prefetch_batches slots host_bytes pinned_bytes device_bytes
@@ -388,7 +388,7 @@ def test_the_rank_with_slow_reads_is_named(tmp_path: Path) -> None:
     assert found["slowest"] == 1 and found["limit"] in ("read", "straggler"), text
     assert found["waited"] == found["ranks"][1]["waited"] > found["ranks"][0]["waited"]
     assert found["stages"]["wait"]["rank"] == 1 and text.startswith("rank 1 is slow: it waits"), text
-    assert re.search(r"\n- stage `(read|ahead)`: [\d.]+ s there, 0\.0 s on the other ranks", text), text
+    assert re.search(r"\n- stage `(read|ahead)`: [\d.]+ s, and 0\.0 s on the other ranks", text), text
     assert "\n- rank 1: " in text
 
 
@@ -441,7 +441,7 @@ def test_gather_names_ranks_and_reports_similar_waits() -> None:
     assert part["slowest"] == 4 and part["stages"]["read"] == {"rank": 4, "seconds": 9.0, "median_seconds": 5.0}
     assert str(part).splitlines() == [
         "rank 4 is slow: it waits 50 % of the time, the other ranks 10 % (median)",
-        "- stage `read`: 9.0 s there, 1.0 s on the other ranks (median)",
+        "- stage `read`: 9.0 s, and 1.0 s on the other ranks (median)",
         "- rank 4: of read",
     ]
     # Without known ranks, the position in the list is the rank.
@@ -452,4 +452,4 @@ def test_gather_names_ranks_and_reports_similar_waits() -> None:
     assert str(idle).startswith("no rank is limited by its loader: rank 1 waits most, 2 % of the time")
     missing = _compared([entry(0, 0.1), {**entry(1, 0.5), "stages": {"field mask": 3.0}}])
     assert missing["stages"]["field mask"] == {"rank": 1, "seconds": 3.0, "median_seconds": 1.5}
-    assert "stage `field mask`: 3.0 s there, 0.0 s" in str(missing)
+    assert "stage `field mask`: 3.0 s, and 0.0 s" in str(missing)

@@ -1,6 +1,6 @@
 //! [`Indexed`]: reads masks in formats other than PNG. A mask has one number per pixel. As in
-//! Pillow, this is the palette index if the image has a palette, and the gray value if it is gray.
-//! Optionally, the number is the color of the pixel.
+//! Pillow, this number is the palette index if the image has a palette, and the gray value if the
+//! image is gray. Optionally, the number is the color of the pixel.
 
 use warpfeed_sources::format;
 
@@ -20,7 +20,7 @@ pub(crate) struct Indexed<'a> {
 
 enum Form<'a> {
     /// The image is decoded to RGB. If `colors` is set, the number of a pixel is its color.
-    /// Otherwise, it is the value of its channels, which must be equal.
+    /// Otherwise, the channels of a pixel must be equal, and the number is their value.
     Colors {
         colors: bool,
     },

@@ -1,12 +1,12 @@
-//! Reads unencoded pixels. They need no decoding, but take more space than any other format.
+//! Reads unencoded pixels, which need no decoding, but take more space than any encoded format.
 //!
-//! There are two kinds. In both, the pixels are `u8` RGB in HWC order, without padding between
-//! rows:
+//! The pixels are `u8` RGB in HWC order, without padding between rows. They are stored in one of
+//! two ways:
 //!
 //! - An `.npy` file
 //!   ([NumPy's format 1.0 to 3.0](https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html))
 //!   with the shape (height, width, 3) and the type `|u1`. `numpy.save` writes such files, and
-//!   `warpfeed pack --raw` writes them to the field `rgb.npy`. In Python, read it with
+//!   `warpfeed pack --raw` writes them to the field `rgb.npy`. In Python, read this field with
 //!   `numpy.load(io.BytesIO(value))`.
 //! - Pixels without a header, if all images have the same size. See [`RawRgb`].
 //!
@@ -18,7 +18,8 @@ use crate::decode::{Codec, EncodedImage, Pixels, Rect, Size};
 use crate::error::{Error, Result};
 use crate::source::Npy as NpyFile;
 
-/// Length of [`npy_header`] in bytes. It is a multiple of 64, because NumPy aligns the data.
+/// Length of [`npy_header`] in bytes. The length is a multiple of 64, because NumPy aligns the
+/// data.
 const HEADER: usize = 128;
 
 /// Returns the header of an `.npy` file that contains `u8` pixels of shape (height, width, 3). The
@@ -70,7 +71,7 @@ fn check_length(kind: &str, pixels: &[u8], size: Size, start: usize) -> Result<(
     Ok(())
 }
 
-/// Copies `region` of an image. The pixels are at the end of its bytes.
+/// Copies `region` of an image. The pixels are at the end of the image's bytes.
 fn copy_region(image: &EncodedImage<'_>, region: Rect, out: &mut Pixels) {
     let (bytes, size) = (image.bytes(), image.size());
     let pixels = &bytes[bytes.len() - size.area() as usize * 3..];

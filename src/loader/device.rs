@@ -12,9 +12,10 @@ use crate::error::Result;
 use crate::field::{DecodeSpace, FieldKind, FieldWriter, Split, Written};
 use crate::transform::Augment;
 
-/// Device memory per image for encoded data, in bytes, averaged over a batch. Crops of typical
-/// photographs need about half of this.
-const ENCODED_BYTES_PER_IMAGE: usize = 128 << 10;
+/// Memory per image for encoded data, in bytes, averaged over a batch. Typical photographs without
+/// restart markers need 40 % of this. The remainder is for large photographs: if one of them has to
+/// be decoded by a worker, the batch waits for it.
+const ENCODED_BYTES_PER_IMAGE: usize = 256 << 10;
 /// Device memory per image for coefficients, in blocks, averaged over a batch.
 const BLOCKS_PER_IMAGE: usize = 16 << 10;
 /// Number of images for which a decoder always allocates this memory, even if its requests are

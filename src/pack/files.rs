@@ -152,7 +152,8 @@ impl Destination for Files {
     }
 
     fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, existing: &[u64]) -> Result<Set> {
-        // From now on, the folder does not contain a complete set until all shards are renamed.
+        // From now on, the folder does not contain a complete set until all shards have been
+        // renamed.
         if !dest::is_renaming(self, plan)? {
             self.remove(MANIFEST_END)?;
             // Remove the old shards before any new shard is renamed, so that the two sets are never

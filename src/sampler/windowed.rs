@@ -20,7 +20,7 @@ use super::{Position, Sampler};
 /// device. (LMDB is opened without read-ahead.)
 ///
 /// Every sample occurs once per epoch, as with [`Shuffled`](super::Shuffled). The sampler needs no
-/// memory, finds the sample at a position in constant time, and is the same for any number of
+/// memory, finds the sample at a position in constant time, and does not depend on the number of
 /// ranks. If the ranks run on several machines, each machine reads only some samples of each block.
 ///
 /// The samples of a batch come from as many unrelated regions as a window has blocks, 64 by
@@ -138,7 +138,7 @@ impl<'a> Layout<'a> {
     fn window(&self, window: u64) -> Window {
         let (start, end) = (self.windows.start(window), self.windows.start(window + 1).min(self.order.len));
         let first = window * self.order.per_window;
-        // In a window without the short block, the index is past the end.
+        // In a window without the short block, the index of the short block is past the end.
         let short = if window == self.windows.short { self.short - first } else { self.order.per_window };
         Window {
             first,
@@ -214,9 +214,9 @@ mod tests {
     }
 
     /// Checks that the class counts of a batch vary as predicted if the dataset is sorted by class.
-    /// With many blocks per window, they vary hardly more than after a full shuffle.
+    /// With many blocks per window, the counts vary barely more than after a full shuffle.
     #[test]
-    fn a_batch_mixes_classes_as_its_blocks_allow() {
+    fn class_counts_of_a_batch_vary_as_predicted() {
         let (len, classes, batch) = (100_000u64, 10u64, 250usize);
         // Returns the chi-square of the class counts of a batch, relative to equal counts, averaged
         // over the batches of an epoch. For independent draws, it is 9.

@@ -240,8 +240,8 @@ mod tests {
         augment.plan(Size::new(size.0, size.1), &mut Rng::new(2, 0, sample))
     }
 
-    /// Returns the column and row of the upper left corner of the crop, relative to the image. They
-    /// are negative if the corner is in the border.
+    /// Returns the column and row of the upper left corner of the crop, relative to the image. A
+    /// coordinate is negative if the corner is in the border.
     fn corner(plan: &Plan) -> (i64, i64) {
         assert_eq!((plan.crop.size(), plan.resized), (plan.target.size(), plan.target.size()));
         (i64::from(plan.crop.x) - i64::from(plan.target.x), i64::from(plan.crop.y) - i64::from(plan.target.y))

@@ -146,9 +146,9 @@ pub(super) fn normal(rng: &mut Rng) -> f64 {
     (-2.0 * (1.0 - rng.unit()).ln()).sqrt() * (std::f64::consts::TAU * rng.unit()).cos()
 }
 
-/// Draws the logarithm of a gamma variate with the shape `alpha`. This is a variate with the shape
-/// `alpha + 1`, multiplied by U^(1 / `alpha`), where U is uniform. The former is drawn with the
-/// method of Marsaglia and Tsang, "A simple method for generating gamma variables" (2000).
+/// Draws the logarithm of a gamma variate with the shape `alpha`. Draws a variate with the shape
+/// `alpha + 1` by the method of Marsaglia and Tsang, "A simple method for generating gamma
+/// variables" (2000), and multiplies it by U^(1 / `alpha`), where U is uniform.
 fn ln_gamma_variate(alpha: f64, rng: &mut Rng) -> f64 {
     let d = alpha + 1.0 - 1.0 / 3.0;
     let c = 1.0 / (9.0 * d).sqrt();

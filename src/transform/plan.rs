@@ -13,10 +13,10 @@ use crate::transform::{Border, ImageMut, Interpolation, Window};
 /// A plan describes the following steps, in whole pixels:
 ///
 /// First, the area [`crop`](Plan::crop) of the image is resized to [`resized`](Plan::resized).
-/// Second, a part of the result is copied to the area [`target`](Plan::target) of the output. The
-/// part begins at [`offset`](Plan::offset) and has the size of `target`. Third, the rest of the
-/// output is filled. Fourth, the output is mirrored. Finally, geometric operations such as a
-/// rotation move the pixels of the output.
+/// Second, a section of the resized area is copied to the area [`target`](Plan::target) of the
+/// output. The section begins at [`offset`](Plan::offset) and has the size of `target`. Third, the
+/// rest of the output is filled. Fourth, the output is mirrored. Finally, geometric operations such
+/// as a rotation move the pixels of the output.
 ///
 /// A custom [`FieldType`](crate::field::FieldType) can call the methods of this type to map
 /// positions in the source image to positions in the output.
@@ -143,9 +143,9 @@ impl Plan {
         Resampling { filter: self.interpolation, antialias: self.antialias }
     }
 
-    /// Returns the frame of annotations. `declared` is the image size that they declare, if any. A
-    /// custom [`FieldType`](crate::field::FieldType) uses the frame to map its annotations to the
-    /// upright image before it calls the other methods.
+    /// Returns the coordinate frame of annotations. `declared` is the image size in the
+    /// annotations, if they contain one. A custom [`FieldType`](crate::field::FieldType) uses the
+    /// frame to map annotations to the upright image before it calls the other methods.
     ///
     /// # Errors
     /// Same as [`Oriented::frame`].
@@ -194,9 +194,9 @@ impl Plan {
         self.drawn.run(image);
     }
 
-    /// Returns the rectangle that is erased after normalization, if any. If it is filled with
-    /// noise, `value` is the mean of the noise. Erasing does not change masks, boxes and points, as
-    /// in torchvision's `RandomErasing`.
+    /// Returns the rectangle that is erased after normalization, if any. If the rectangle is filled
+    /// with noise, `value` is the mean of the noise. Erasing does not change masks, boxes and
+    /// points, as in torchvision's `RandomErasing`.
     pub fn erased(&self) -> Option<Erase> {
         self.drawn.values.first().map(OnValues::erased)
     }

@@ -32,8 +32,9 @@ struct Store {
 struct State {
     /// Batches to prefetch next.
     ahead: Option<Box<dyn Iterator<Item = (BatchIndex, Vec<u64>)> + Send>>,
-    /// Batch that is being prefetched, and its remaining samples.
+    /// Batch that is being prefetched.
     place: BatchIndex,
+    /// Samples of this batch that have not been requested yet.
     samples: Vec<u64>,
     bound: usize,
     /// Samples that were requested but not read yet. For each batch that reads the sample: the time
@@ -81,7 +82,8 @@ impl State {
         Some(arrives)
     }
 
-    /// Drops the samples for which `keep` is false and returns their number.
+    /// Drops the samples of all batches for which `keep` is false, and returns the number of
+    /// dropped samples.
     fn drop_all_but(&mut self, keep: impl Fn(BatchIndex) -> bool) -> usize {
         let before = self.held;
         self.fetched.values_mut().for_each(|all| all.retain(|(place, _)| keep(*place)));
@@ -208,7 +210,7 @@ fn bytes_limit_the_reads_in_flight_and_batches_are_equal() {
 }
 
 #[test]
-fn the_next_epoch_is_fetched_while_one_ends() {
+fn the_next_epoch_is_prefetched_while_the_current_one_ends() {
     let _alone = alone();
     no_hang(|| {
         let store = Store::new(320, 200, 80);
@@ -234,7 +236,7 @@ fn the_next_epoch_is_fetched_while_one_ends() {
 }
 
 #[test]
-fn a_jump_cancels_reads_and_prefetches_from_its_position() {
+fn jumping_to_an_epoch_cancels_reads_and_prefetches_from_there() {
     let _alone = alone();
     no_hang(|| {
         let store = Store::new(320, 20, 100);
@@ -313,7 +315,7 @@ fn ranks_and_joined_datasets_prefetch_only_their_samples() {
 }
 
 #[test]
-fn a_memory_limit_bounds_what_is_fetched_ahead() {
+fn a_memory_limit_bounds_the_prefetched_bytes() {
     let _alone = alone();
     no_hang(|| {
         let store = Store::new(2_000, 1, 1 << 20);
@@ -337,7 +339,7 @@ fn a_greedy_source_leaves_memory_to_automatic_prefetch() {
         };
         let (none, all) = (plan(0), plan(usize::MAX));
         assert!(none.slots > 10 && all.slots == none.slots, "{none} | {all}");
-        assert_eq!((none.source_bytes, all.source_bytes), (0, 1 << 28), "a quarter");
+        assert_eq!((none.source_bytes, all.source_bytes), (0, 1 << 28), "a source gets at most a quarter of the limit");
         assert_eq!(all.shared_scratch_bytes, none.shared_scratch_bytes, "{all}");
     });
 }
@@ -361,7 +363,7 @@ fn a_panicking_prefetcher_fails_the_first_batch() {
     }
     impl Prefetcher for Panics {
         fn start(&self, place: BatchIndex) {
-            assert_eq!(place.epoch, 0, "too far");
+            assert_eq!(place.epoch, 0, "only epoch 0 can be prefetched");
         }
 
         fn done(&self, _: BatchIndex) {

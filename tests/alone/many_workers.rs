@@ -14,7 +14,7 @@ fn an_unrealistic_number_of_workers_is_refused() {
         let e = loader(Numbers::new(10)).workers(workers).host().unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Config);
         let expected = format!(
-            "workers({workers}): the maximum is 768; this process has {cores} cores, and workers(0) is automatic"
+            "workers({workers}): the maximum is 768; this process has {cores} cores; workers(0) starts one worker per core"
         );
         assert_eq!(e.cause(), expected);
     }

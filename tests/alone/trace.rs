@@ -56,7 +56,7 @@ fn events(path: &Path) -> Vec<Value> {
     events
 }
 
-/// Returns the complete events, grouped by the name of their row.
+/// Returns the events with a duration, grouped by the name of their row.
 fn rows(events: &[Value]) -> BTreeMap<String, Vec<Value>> {
     let names: BTreeMap<_, _> = events
         .iter()
@@ -147,7 +147,7 @@ fn the_file_is_complete_when_the_loader_is_dropped_in_a_window() {
     rows.values().for_each(|row| check_nesting(row));
     for batches in [0, 1, 2] {
         train(&path, Schedule { wait: 2, warmup: 1, active: 9, repeat: 1 }, batches);
-        assert!(events(&path).is_empty(), "dropped before the window");
+        assert!(events(&path).is_empty(), "a loader that is dropped before the window records no events");
     }
 }
 
@@ -198,7 +198,7 @@ fn a_trace_that_cannot_be_written_is_an_error_when_opening() {
 }
 
 #[test]
-fn a_traced_batch_is_the_same_batch() {
+fn tracing_does_not_change_batches() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let schedule = Schedule { wait: 1, warmup: 0, active: 3, repeat: 0 };

@@ -111,7 +111,7 @@ fn cores() -> usize {
     available_parallelism().unwrap().get()
 }
 
-/// Asserts that the verdict on a loader limited by `limit` names this limit and contains `words`.
+/// Asserts that the verdict on `run` is the bottleneck `limit`, and that its text contains `words`.
 ///
 /// A busy machine may stop all threads for longer than the loader sleeps. In that case, something
 /// else really is the bottleneck, so the test makes several attempts. If a rule is wrong, every
@@ -162,7 +162,7 @@ fn a_slow_transform_is_transform_bound() {
 }
 
 #[test]
-fn fewer_workers_than_cores_are_too_few() {
+fn a_lack_of_workers_is_named() {
     let _alone = alone();
     if cores() == 1 {
         return crate::require::missing("two-cores", "with one core, more workers do not help");
@@ -258,8 +258,8 @@ impl Codec for Counted {
     }
 }
 
-/// The length of each step depends on the loader's progress and not on a clock, so that the
-/// expected fractions of the time also hold on a busy machine. The consumer drains the slots in
+/// The length of each step depends on the loader's progress and not on a clock. The expected
+/// fractions of the time therefore hold on a busy machine as well. The consumer drains the slots in
 /// short steps, until it has waited for as long as filling them took. Then it takes a long step.
 /// The slots fill up, and stay full for as long as draining and filling took together.
 #[test]
@@ -319,7 +319,7 @@ fn one_slow_sample_is_named() {
 }
 
 #[test]
-fn the_start_of_short_epochs_is_named() {
+fn starts_of_short_epochs_are_named() {
     let _alone = alone();
     // Each epoch consists of one batch, which takes 12 ms; a step takes 30 ms.
     named(

@@ -1,6 +1,6 @@
-//! Checks that if any one system call fails while a loader is opened or run, either the batches do
-//! not change, or an error names the file, sample or option. Nothing is leaked, and the next loader
-//! works.
+//! Makes any one system call fail while a loader is opened or run. Either the batches must not
+//! change, or an error must name the file, sample or option. Nothing may leak, and the next loader
+//! must work.
 
 use std::fs;
 use std::path::{Path, PathBuf};

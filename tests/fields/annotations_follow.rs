@@ -279,7 +279,7 @@ fn boxes_and_masks_of_pascal_voc_rotate_with_the_image() {
 }
 
 /// Compares masks, depth maps and flows, stored as arrays or interlaced PNGs, with a sample that
-/// was rotated in advance. They must stay equal after flips and resizes.
+/// was rotated in advance. The results must also be equal after flips and resizes.
 #[test]
 fn masks_maps_and_points_follow_every_rotation() {
     for case in cases() {

@@ -80,7 +80,7 @@ fn labels_ids_and_keys_belong_to_their_images() {
 }
 
 #[test]
-fn other_fields_travel_with_the_batch() {
+fn other_fields_are_delivered_with_the_batch() {
     let sample = |n: u8| {
         let embedding: Vec<u8> = [f32::from(n), 0.5].iter().flat_map(|v| v.to_le_bytes()).collect();
         OwnedSample::new(format!("{n}")).field("img", u64::from(n).to_le_bytes()).field("emb", embedding)
@@ -271,8 +271,8 @@ fn smoothing_takes_the_class_count_from_the_dataset() {
     assert!(e.cause().contains("the dataset has no class names"), "{e}");
 }
 
-/// Checks that options are rejected if no field uses them. Otherwise they would silently have no
-/// effect.
+/// Checks that options are rejected if no field uses them. Otherwise, such options would silently
+/// have no effect.
 #[test]
 fn options_that_no_field_uses_are_refused() {
     let emb = || field::NdArray::new(Dtype::F32, [2]);
@@ -282,14 +282,14 @@ fn options_that_no_field_uses_are_refused() {
     };
     let no_image = || loader(Numbers::new(8)).drop_field("image").field("emb", emb());
     let keep = |_: &mut warpfeed::transform::ImageMut<'_>, _: &mut Rng| Ok(());
-    refused(no_image().normalize(Normalize::IMAGENET), "normalize changes images, but the loader has none");
+    refused(no_image().normalize(Normalize::IMAGENET), "normalize changes images, but the loader has no image field");
     refused(no_image().dtype(Dtype::F16), "dtype changes images");
     refused(no_image().channels(1), "channels changes images");
     refused(no_image().transform(keep), "transform changes images");
     no_image().field("image", field::Image::new()).dtype(Dtype::F16).transform(keep).host().unwrap();
     let no_label = || loader(Numbers::new(8)).drop_field("label");
-    refused(no_label().soft_labels(10, 0.1), "soft_labels changes labels, but the loader has none");
-    refused(no_label().soft_labels(None, 0.1), "soft_labels changes labels, but the loader has none");
+    refused(no_label().soft_labels(10, 0.1), "soft_labels changes labels, but the loader has no label field");
+    refused(no_label().soft_labels(None, 0.1), "soft_labels changes labels, but the loader has no label field");
     refused(no_label().unlabeled(true), "unlabeled changes labels");
     no_label().field("class", field::Label::new()).soft_labels(10, 0.1).host().unwrap();
 }

@@ -270,7 +270,7 @@ fn every_plan_equals_its_steps_in_sequence() {
 }
 
 #[test]
-fn scale_jitter_spans_its_factors() {
+fn scale_jitter_draws_from_its_whole_range_of_factors() {
     let augment = Augment::scale_jitter(100, 0.5, 2.0);
     let factors: Vec<f64> = (0..4000)
         .map(|sample| {
@@ -285,9 +285,9 @@ fn scale_jitter_spans_its_factors() {
     assert!(factors.iter().all(|f| (0.49..=2.0).contains(f)) && (mean - 1.25).abs() < 0.03, "mean {mean}");
 }
 
-/// Statistics that `make.py` computed over 5,000 draws of torchvision: the fraction of uncropped
-/// images, then the mean and the standard deviation of width, height, left, top, and the number of
-/// remaining boxes.
+/// Statistics that `make.py` computed over 5,000 draws of torchvision. The first number is the
+/// fraction of uncropped images. Then follow the mean and the standard deviation of width, height,
+/// left, top, and the number of remaining boxes.
 type Moments = (f64, [(f64, f64); 5]);
 const FEW: Moments = (0.3502, [(123.243, 42.904), (107.34, 32.758), (52.127, 31.035), (35.02, 23.711), (1.386, 0.496)]);
 const MANY: Moments =
@@ -382,7 +382,7 @@ fn masks_and_maps_follow_geometric_operations() {
 }
 
 #[test]
-fn maps_are_resized_without_antialiasing_as_images_are() {
+fn maps_and_images_are_resized_alike_without_antialiasing() {
     let noise: Vec<u8> = (0..44 * 60).map(|i: u32| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let rgb: Vec<u8> = noise.iter().flat_map(|&v| [v; 3]).collect();
     let map: Vec<u8> = noise.iter().flat_map(|&v| f32::from(v).to_le_bytes()).collect();

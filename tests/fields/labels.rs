@@ -123,7 +123,7 @@ fn a_sample_without_a_label_is_skipped_like_a_damaged_one() {
     assert_eq!(faults.iter().map(|fault| fault.error.sample()).collect::<Vec<_>>(), [Some(1)]);
 }
 
-/// Checks that a sample with an image that cannot be decoded is not reported as missing a label.
+/// Checks that an image that cannot be decoded is not reported as a missing label.
 #[test]
 fn a_sample_that_failed_for_a_different_reason_keeps_its_error() {
     let bad = OwnedSample::new("bad").field("img", *b"no number");
@@ -140,7 +140,7 @@ fn a_sample_that_failed_for_a_different_reason_keeps_its_error() {
 }
 
 #[test]
-fn a_label_below_zero_is_an_error_of_its_sample() {
+fn a_negative_label_fails_its_sample() {
     let e = first(set(&[Some(3), Some(-49), Some(2), Some(1)])).unwrap_err();
     assert!(e.sample() == Some(1) && e.cause().contains("label -49 is negative"), "{e}");
     let e = first(set(&[Some(0), Some(-1), None, Some(1)]).soft_labels(4, 0.1)).unwrap_err();

@@ -169,7 +169,7 @@ fn samples_outside_mosaics_keep_their_crop() {
 }
 
 #[test]
-fn effects_and_own_steps_see_the_whole_image() {
+fn effects_and_custom_transforms_run_on_the_finished_mosaic() {
     let plain = epoch(loader(), 0);
     let invert = |image: &mut ImageMut<'_>, _: &mut Rng| {
         image.data_mut().iter_mut().for_each(|v| *v = 255 - *v);
@@ -184,7 +184,7 @@ fn effects_and_own_steps_see_the_whole_image() {
 }
 
 #[test]
-fn a_bad_partner_is_a_fault_that_names_it() {
+fn a_failing_partner_is_named_in_the_error() {
     let mut bad = samples();
     bad[11] = OwnedSample::new("key11").field("rgb.npy", b"no image".to_vec()).field("boxes.txt", "");
     let shown = epoch(loader(), 0);

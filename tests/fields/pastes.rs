@@ -1,6 +1,6 @@
-//! Pasted objects are a function of (seed, epoch, sample). They are taken from samples of the same
-//! epoch, and do not depend on the number of workers or ranks. If a partner cannot be read or
-//! decoded, the sample fails, and the error names the partner.
+//! Pasted objects are a function of (seed, epoch, sample). The objects are taken from samples of
+//! the same epoch, and do not depend on the number of workers or ranks. If a partner cannot be read
+//! or decoded, the sample fails, and the error names the partner.
 
 use std::collections::BTreeMap;
 
@@ -106,7 +106,7 @@ fn a_run_with_pasted_objects_resumes() {
 /// Checks that geometric effects apply to the image after pasting. No other object covers the last
 /// object, so all pixels in its mask must have its color.
 #[test]
-fn pasted_objects_follow_the_effects_of_the_whole_image() {
+fn effects_apply_alike_to_pasted_objects_and_the_image() {
     let augment = |p| plain().copy_paste(CopyPaste::new().margin(0).probability(p)).rotate(40.0);
     let mut compared = 0;
     for (sample, of) in epoch(loader().augment(augment(1.0)), 0) {
@@ -154,7 +154,7 @@ fn samples_without_pastes_are_unchanged() {
 }
 
 #[test]
-fn a_bad_partner_is_a_fault_that_names_it() {
+fn a_failing_partner_is_named_in_the_error() {
     let mut bad = samples();
     bad[11] = OwnedSample::new("key11").field("rgb.npy", b"no image".to_vec()).field("boxes.txt", "");
     let mut batches = with(bad).on_error(OnError::Skip { max_skipped: 100 }).host().unwrap();

@@ -81,7 +81,7 @@ fn expected(open: impl Fn(Augment) -> Loader, augments: Vec<Augment>) -> Vec<Vec
 }
 
 #[test]
-fn batches_of_an_epoch_equal_a_loader_of_its_size() {
+fn batches_of_an_epoch_equal_those_of_a_loader_with_its_size() {
     no_hang(|| {
         let samples = samples();
         let plain = |augment| with_fields(&samples).augment(augment);
@@ -295,7 +295,7 @@ fn rotate(image: &mut ImageMut<'_>, _: &mut Rng) -> Result<()> {
 }
 
 #[test]
-fn a_custom_step_gets_the_image_without_its_fill() {
+fn a_custom_transform_gets_the_image_without_its_padding() {
     let samples = samples();
     for augment in [
         Augment::own_size(64, 56).fill([1, 2, 3]).flip(0.5),
@@ -333,7 +333,7 @@ fn a_custom_step_gets_the_image_without_its_fill() {
 }
 
 #[test]
-fn a_custom_step_gets_the_whole_image_with_its_padding() {
+fn a_custom_transform_gets_padding_inside_the_image() {
     let samples = samples();
     let whole = Rect::new(0, 0, 48, 48);
     for augment in [

@@ -221,7 +221,7 @@ fn files_that_do_not_fit_a_map_are_errors_that_say_what_to_do() {
 }
 
 #[test]
-fn a_header_that_claims_terabytes_of_values_is_damage() {
+fn a_header_that_declares_terabytes_of_values_is_rejected() {
     let mut file = tiff(&[0; 64], 60_000, (16, 1), 1, 1);
     for (tag, side) in [(0, 16_000_u32), (1, 16_000), (22, 16_000)] {
         let entry = file.windows(8).position(|entry| entry == [tag, 1, 4, 0, 1, 0, 0, 0]).unwrap() + 8;

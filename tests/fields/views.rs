@@ -27,7 +27,7 @@ fn refused(loader: Loader) -> String {
 }
 
 #[test]
-fn a_view_is_the_image_that_its_augmentation_makes_alone() {
+fn a_view_equals_the_image_that_its_augmentation_makes_alone() {
     let views = [
         Augment::resize(8, 12),
         Augment::eval(40, 32),

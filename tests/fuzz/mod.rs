@@ -143,27 +143,28 @@ pub(crate) fn fixtures() -> PathBuf {
     PathBuf::from(root).join("tests/fixtures/formats")
 }
 
-/// Maximum duration of one case. Parsing a few kilobytes should take less than a thousandth of it.
+/// Maximum duration of one case. Parsing a few kilobytes should take less than a thousandth of this
+/// time.
 const SLOW: Duration = Duration::from_secs(20);
 
-/// Runs `case` with seeds from 0 for one second, as part of every test run.
+/// Runs `case` for one second, with seeds that start at 0, as part of every test run.
 pub(crate) fn briefly(name: &str, case: impl FnMut(u64) -> bool) {
     run(name, 0, Duration::from_secs(1), u64::MAX, case);
 }
 
-/// Runs `case` for `WARPFEED_FUZZ_SECONDS` (default 60) with seeds from `WARPFEED_FUZZ_SEED`
-/// (default 2^32), at most `WARPFEED_FUZZ_CASES` of them.
+/// Runs `case` for `WARPFEED_FUZZ_SECONDS` seconds (default 60), with seeds that start at
+/// `WARPFEED_FUZZ_SEED` (default 2^32), but at most `WARPFEED_FUZZ_CASES` times.
 pub(crate) fn for_long(name: &str, case: impl FnMut(u64) -> bool) {
     let number = |name: &str, default| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
     let seconds = Duration::from_secs(number("WARPFEED_FUZZ_SECONDS", 60));
     run(name, number("WARPFEED_FUZZ_SEED", 1 << 32), seconds, number("WARPFEED_FUZZ_CASES", u64::MAX), case);
 }
 
-/// Runs `case` for consecutive seeds. `case` returns whether its input was accepted. Panics are
-/// counted, and a single panic at the end lists the seeds.
+/// Runs `case` for consecutive seeds. `case` returns whether its input was accepted. Panics of the
+/// cases are counted, and one panic at the end lists their seeds.
 ///
-/// If `WARPFEED_FUZZ_LAST` names a file, the current seed is stored there, because a case may kill
-/// the process instead of panicking.
+/// If `WARPFEED_FUZZ_LAST` names a file, the current seed is stored in this file, because a case
+/// may kill the process instead of panicking.
 ///
 /// In a build with edge counters, the summary line also contains the number of edges reached. In
 /// such a build, replaying a case requires both its seed and its inputs. The inputs of a failed

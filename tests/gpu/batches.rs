@@ -300,7 +300,7 @@ fn cudarc_and_dlpack_see_the_same_memory() {
             .view::<f32>()
             .unwrap_err()
             .to_string()
-            .contains("view of float32: this tensor has dtype float16")
+            .contains("cannot view this tensor as float32: its dtype is float16")
     );
 
     let (images, labels) = (batch.dlpack("image").unwrap(), batch.dlpack("label").unwrap());

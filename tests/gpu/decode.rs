@@ -1,5 +1,5 @@
-//! The device decodes images to the same bits as the host, with the same errors and replacements,
-//! no matter which images are decoded on the device and which on the host.
+//! The device decodes images to the same bits as the host, with the same errors and replacements.
+//! This holds no matter which images are decoded on the device and which on the host.
 //!
 //! `WARPFEED_PHOTOS=PATH[:PATH..]` adds datasets to compare, and `WARPFEED_BATCHES=10000` sets how
 //! many batches are compared. `WARPFEED_DAMAGED=FOLDER` names a folder with damaged files.
@@ -240,7 +240,7 @@ fn each_epoch_has_its_size_wherever_an_image_was_decoded() {
 }
 
 #[test]
-fn custom_transforms_keep_decoding_on_workers_and_log_it() {
+fn with_custom_transforms_workers_decode_and_log_the_reason() {
     let Some(stream) = stream() else { return };
     let images = drawn(32, false);
     let invert = |image: &mut ImageMut<'_>, _: &mut Rng| {

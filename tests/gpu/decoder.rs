@@ -545,8 +545,8 @@ fn invalid_requests_are_refused() {
     let decoder = requests(pixels).host().unwrap();
     assert_eq!(decoder.max_batch(), 8);
     let refused = |count| decoder.decode(vec![Vec::<u8>::new(); count]).unwrap_err().to_string();
-    assert_eq!(refused(0), "config: a request of 0 images: the decoder accepts 1 to 8");
-    assert_eq!(refused(9), "config: a request of 9 images: the decoder accepts 1 to 8");
+    assert_eq!(refused(0), "config: a request has 0 images: the decoder accepts 1 to 8");
+    assert_eq!(refused(9), "config: a request has 9 images: the decoder accepts 1 to 8");
     let options = Decoder::builder;
     let mixing = Augment::train(64).mix(Mix::mixup(0.2));
     let error = options().augment(mixing).host().unwrap_err().to_string();

@@ -86,7 +86,7 @@ fn every_kernel_gives_the_bits_of_the_host() {
                 }
                 upload(&own, &memory, records, &bytes);
                 let expected = convert(&input, &plain, (height, width), dtype, layout, Normalize::IMAGENET);
-                // Fills the output with a pattern, and adds a guard after it.
+                // Fill the output with a pattern, and add a guard after it.
                 let mut output = vec![0xa5; expected.len() + 64];
                 upload(&own, &memory, to, &output);
                 let kernel =
@@ -98,7 +98,7 @@ fn every_kernel_gives_the_bits_of_the_host() {
                 own.download(&mut output, &memory, to).unwrap();
                 let wrong = output.iter().zip(&expected).position(|(a, b)| a != b);
                 assert_eq!(wrong, None, "{dtype:?} {layout:?} {count}x{height}x{width} ops {with_ops}");
-                assert!(output[expected.len()..].iter().all(|&b| b == 0xa5), "written after the end");
+                assert!(output[expected.len()..].iter().all(|&b| b == 0xa5), "the kernel wrote past the end");
             }
         }
     }
@@ -121,7 +121,7 @@ fn compare_retouched(stream: &Stream, context: &Context, size: (usize, usize), i
     unsafe { kernel.launch(stream, &memory, Launch { from: 0, to: copies, records: Some(records), count }) }.unwrap();
     let mut found = vec![0; images.len() + 64];
     stream.download(&mut found, &memory, 0).unwrap();
-    assert!(found[images.len()..].iter().all(|&byte| byte == 0xa5), "written after the end");
+    assert!(found[images.len()..].iter().all(|&byte| byte == 0xa5), "the kernel wrote past the end");
     let mut expected = images.to_vec();
     let check = |((expected, found), plan): ((&mut [u8], &[u8]), &Plan)| {
         plan.retouch(&mut ImageMut::new(expected, size.1 as u32, size.0 as u32));
@@ -290,9 +290,9 @@ fn soft_labels_are_mixed_and_smoothed() {
     }
 }
 
-/// Tests small blocks of page-locked memory, which the driver allocates, and large blocks, which
-/// the library maps and registers even if they end in the middle of a page. A forked child shares a
-/// block or has no access to it, but never gets a copy.
+/// The driver allocates small blocks of page-locked memory. The library itself maps and registers
+/// large blocks, even if a block ends in the middle of a page. A forked child shares a block or has
+/// no access to it, but never gets a copy.
 #[test]
 fn pinned_memory_streams_and_events_work() {
     let Some(stream) = stream() else { return };

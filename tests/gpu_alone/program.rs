@@ -47,7 +47,7 @@ fn capture(stream: &Arc<CudaStream>, mode: CUstreamCaptureMode, inside: impl FnO
 }
 
 #[test]
-fn next_during_a_capture_is_an_error_and_both_continue() {
+fn next_fails_during_a_capture_and_does_not_disturb_it() {
     let _alone = alone();
     let Some(stream) = stream() else { return };
     // cudarc's event tracking would add events to the graph. SAFETY: every buffer of this test is

@@ -69,8 +69,8 @@ fn row(document: &Value, tid: u64) -> Vec<Span> {
     spans.map(span).collect()
 }
 
-/// Returns whether `first` is not later than `then`, within the precision of the driver's times:
-/// they have a resolution of half a microsecond, and are returned as 32-bit floats.
+/// Returns whether `first` is not later than `then`, within the precision of the driver's times.
+/// These have a resolution of half a microsecond, and are returned as 32-bit floats.
 fn ordered(first: f64, then: f64) -> bool {
     first <= then + 2.0 + then.abs() * 1e-6
 }
@@ -106,7 +106,8 @@ fn the_trace_shows_copies_during_the_steps_they_overlap() {
     const BATCH: usize = 64;
     const BATCHES: u64 = 60;
     const PREFETCH: u64 = 3;
-    /// Number of slots: each batch waits for the slot of the batch this many positions before it.
+    /// Number of slots. Each batch reuses the slot of the batch that is this many positions
+    /// earlier.
     const SLOTS: u64 = PREFETCH + 1;
     let (context, own) = (Context::of(&stream).unwrap(), Stream::lent(&stream).unwrap());
     let dir = tempfile::tempdir().unwrap();
@@ -180,7 +181,7 @@ fn the_trace_shows_copies_during_the_steps_they_overlap() {
         // Work that begins before the window or ends after it is truncated.
         assert!((30..=40 + SLOTS as usize).contains(&row.len()), "{} spans", row.len());
         for pair in row.windows(2) {
-            assert_eq!(pair[0].batch + 1, pair[1].batch, "each batch once, in order");
+            assert_eq!(pair[0].batch + 1, pair[1].batch, "each batch occurs once, in order");
             assert!(ordered(pair[0].end, pair[1].begin), "batch {} begins before its predecessor ends", pair[1].batch);
         }
     }

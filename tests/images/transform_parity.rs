@@ -191,7 +191,7 @@ fn bicubic_evaluation_equals_that_of_torchvision_and_pillow() {
 }
 
 /// Compares the public operations of [`Augment`] with resizing the whole image and cropping the
-/// result, for images whose sides are equal to, larger than, and smaller than the target.
+/// result. The sides of the images are equal to, larger than, and smaller than the target.
 #[test]
 fn evaluation_is_the_center_of_the_resize_for_any_size() {
     let (mut rng, mut resizer, mut drawn) = (Rng::new(2, 7, 1), Resizer::new(), [0; 3]);

@@ -28,7 +28,7 @@ macro_rules! is_sync {
 }
 
 #[test]
-fn types_that_users_hold_may_go_to_other_threads() {
+fn types_that_users_hold_can_move_to_other_threads() {
     both::<warpfeed::Loader>();
     both::<warpfeed::HostBatch>();
     both::<warpfeed::BatchInfo>();
@@ -53,7 +53,7 @@ fn types_that_users_hold_may_go_to_other_threads() {
 }
 
 #[test]
-fn the_parts_of_a_loader_may_go_to_other_threads() {
+fn the_parts_of_a_loader_can_move_to_other_threads() {
     both::<batch::Dtype>();
     both::<batch::Field>();
     both::<batch::Layout>();
@@ -122,7 +122,7 @@ fn the_parts_of_a_loader_may_go_to_other_threads() {
 }
 
 #[test]
-fn statistics_and_writers_may_go_to_other_threads() {
+fn statistics_and_writers_can_move_to_other_threads() {
     both::<trace::Interval>();
     both::<trace::Bottleneck>();
     both::<trace::ProcessStats>();
@@ -165,7 +165,7 @@ fn traits_that_users_implement_are_send_and_sync() {
 
 #[cfg(feature = "cuda")]
 #[test]
-fn device_types_may_go_to_other_threads() {
+fn device_types_can_move_to_other_threads() {
     use warpfeed::device::{CudaBatch, DlManagedTensorVersioned, DlTensor, DlpackTensor, Tensor};
     both::<CudaBatch>();
     both::<warpfeed::cuda::internal::SampleOps>();

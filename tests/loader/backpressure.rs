@@ -110,7 +110,7 @@ fn slots_are_reused_and_not_reallocated() {
     }
     assert!(
         addresses.len() <= batches.memory_plan().slots,
-        "{} buffers for {:?}",
+        "the images had {} addresses, but the plan is {:?}",
         addresses.len(),
         batches.memory_plan()
     );

@@ -88,7 +88,8 @@ fn an_error_of_user_code_is_returned_unchanged() {
     assert!(last.sample() == Some(3) && last.source().is_some_and(|source| source.is::<Refused>()), "{last}");
 }
 
-/// Checks that options are rejected if no dataset uses them. Otherwise mistakes would go unnoticed.
+/// Checks that options are rejected if no dataset uses them. Otherwise, mistakes would go
+/// unnoticed.
 #[test]
 fn an_option_for_opening_that_no_dataset_uses_is_an_error() {
     let root = tempfile::tempdir().unwrap();

@@ -201,9 +201,9 @@ fn an_invalid_order_is_an_error_and_does_not_hang() {
 /// Checks that an error of a sampler is reported instead of the batch that it concerns, although
 /// the loader calls the sampler ahead of time.
 #[test]
-fn an_order_error_arrives_in_sequence() {
+fn an_error_of_the_order_is_reported_in_sequence() {
     quiet();
-    /// A source that fails in batch 10.
+    /// A sampler that fails in batch 10.
     struct Wild(bool);
     impl Sampler for Wild {
         fn len(&self, _: u64) -> u64 {
@@ -257,7 +257,10 @@ fn an_order_that_panics_in_len_is_an_error() {
         for first in [0, 2] {
             let mut epoch = batches.epoch_from(1, first);
             let e = epoch.next().unwrap().unwrap_err();
-            assert_eq!(e.to_string(), "panic: the sampler panicked when asked for the length of epoch 1: no epoch 1");
+            assert_eq!(
+                e.to_string(),
+                "panic: the sampler panicked when asked for the length of epoch 1: epoch 1 has no length"
+            );
             assert!(epoch.next().is_none(), "an error ends the epoch");
             assert_eq!((epoch.checkpoint().epoch(), epoch.checkpoint().batch()), (1, first));
         }
@@ -297,7 +300,7 @@ fn the_list_of_skipped_samples_is_bounded() {
                 let _ = batches.epoch_from(epoch, first).count();
             }
             let listed: Vec<_> = batches.sample_errors().iter().map(|f| f.error.sample().unwrap()).collect();
-            assert_eq!(listed, [0, 3, 6, 9, 12], "the permitted number of samples, and one more");
+            assert_eq!(listed, [0, 3, 6, 9, 12], "the list has the permitted number of samples, and one more");
         }
         let e = batches.epoch(5).next().unwrap().unwrap_err();
         assert_eq!(e.kind(), ErrorKind::TooManySkipped, "the error remains: {e}");
@@ -395,7 +398,7 @@ fn impossible_options_are_refused_when_opening() {
     refused(make().drop_field("emb"), "drop_field(\"emb\")");
     refused(make().batch_size(usize::MAX), "larger than the address space");
     let nothing: [(&str, f64); 0] = [];
-    refused(Loader::mixture(nothing), "mixture is empty");
+    refused(Loader::mixture(nothing), "mixture: expected at least one dataset");
     assert_eq!(loader(Numbers::new(0)).host().unwrap_err().to_string(), "source: the custom source has no samples");
 }
 

@@ -220,7 +220,7 @@ fn samples_left_unread_by_a_panic_have_no_stale_keys() {
                 }
             }
         }
-        assert_eq!(batches.sample_errors().len(), 8, "all samples of the part");
+        assert_eq!(batches.sample_errors().len(), 8, "all samples of the part are listed");
     });
 }
 

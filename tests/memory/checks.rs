@@ -28,7 +28,7 @@ fn a_check_of_many_channels_takes_the_memory_of_one_strip() {
 }
 
 #[test]
-fn damage_in_any_strip_is_found() {
+fn damage_in_any_strip_is_detected() {
     let _alone = alone();
     let data = vec![7; VALUES];
     for (planes, rows) in [(1, 64), (12, 64)] {
@@ -46,7 +46,7 @@ fn damage_in_any_strip_is_found() {
 }
 
 #[test]
-fn a_strip_above_the_memory_of_the_largest_image_is_damage() {
+fn a_strip_larger_than_the_largest_allowed_image_is_rejected() {
     let _alone = alone();
     let data = vec![7; VALUES];
     let codecs = Codecs::new().max_pixels(SIZE.area());

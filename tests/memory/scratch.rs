@@ -46,8 +46,9 @@ fn memory(samples: impl IntoIterator<Item = Vec<u8>>) -> Memory {
 /// A codec that pretends to decode images of 24 megapixels.
 #[derive(Clone, Default)]
 struct Huge {
-    /// Number of images that are being decoded, and its maximum.
+    /// Number of images that are being decoded.
     now: Arc<AtomicUsize>,
+    /// Maximum of `now`.
     most: Arc<AtomicUsize>,
 }
 
@@ -209,8 +210,8 @@ impl Source for Copies {
     }
 }
 
-/// Tests the memory for the float copy of a dense map of bytes, which is converted before it is
-/// cropped.
+/// A dense map of bytes is converted to floats before it is cropped. Tests the memory for the
+/// converted map.
 #[test]
 fn maps_that_are_converted_stay_within_the_plan() {
     let _alone = alone();
@@ -249,7 +250,7 @@ fn an_invalid_outline_leaks_no_memory() {
         let mut batches = loader.batch_size(16).workers(8).prefetch(1).host().unwrap();
         let before = LIVE.load(SeqCst);
         let e = batches.epoch(0).next().unwrap().unwrap_err();
-        assert!(e.to_string().contains("run lengths of 7x7 pixels"), "{e}");
+        assert!(e.to_string().contains("the run lengths are for 7x7 pixels"), "{e}");
         // Other workers may still be drawing.
         let kept = || LIVE.load(SeqCst).saturating_sub(before);
         while kept() >= 24 * MIB {
@@ -354,8 +355,8 @@ fn estimates_cover_the_memory_that_decoders_use() {
     }
 }
 
-/// Damage is found only while an image is decoded. From then on, the decoder keeps all coefficients
-/// of the image until it has decoded the last one.
+/// Damage is detected only during decoding. From then on, the decoder keeps all coefficients until
+/// the whole image is decoded.
 #[test]
 fn a_damaged_image_leaves_at_most_a_workers_share_allocated() {
     let _alone = alone();
@@ -363,7 +364,7 @@ fn a_damaged_image_leaves_at_most_a_workers_share_allocated() {
         let mut damaged = jpeg((2400, 1800), false);
         let middle = damaged.len() / 2;
         damaged.splice(middle..middle, [0xff, 0xd0]);
-        assert!(matches!(check(&damaged), Condition::Tolerated(_)), "the plain decoder reads it");
+        assert!(matches!(check(&damaged), Condition::Tolerated(_)), "the decoder tolerates the damage");
         let loader = Loader::source(memory((0..4).map(|_| damaged.clone()))).augment(Augment::resize(16, 16));
         let mut batches = loader.batch_size(2).workers(2).prefetch(1).host().unwrap();
         let (before, share) = (LIVE.load(SeqCst), batches.memory_plan().worker_scratch_bytes);

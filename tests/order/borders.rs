@@ -157,7 +157,7 @@ fn an_epoch_that_is_repeated_is_prepared_again() {
         let source = Recorded::new();
         let mut batches = loader(&source, |_| 20).host().unwrap();
         let first = contents(&mut batches, 0);
-        // The loader expected a request for epoch 1.
+        // The loader has prepared epoch 1, but the program requests epoch 0 again.
         assert!(contents(&mut batches, 0) == first);
         for pass in 3..6 {
             let wasted = source.from(1);
@@ -175,7 +175,7 @@ fn uneven(epoch: u64) -> u64 {
 }
 
 #[test]
-fn any_requested_epoch_equals_that_of_a_new_loader() {
+fn any_epoch_equals_the_same_epoch_of_a_new_loader() {
     no_hang(|| {
         for (last, seed) in [(LastBatch::Keep, 1), (LastBatch::Drop, 2), (LastBatch::Pad, 3)] {
             let mut batches = loader(&Recorded::new(), uneven).last_batch(last).seed(seed).host().unwrap();
@@ -231,7 +231,7 @@ fn resuming_after_the_last_batch_starts_the_next_epoch() {
 }
 
 #[test]
-fn errors_of_the_next_epoch_wait_for_it() {
+fn errors_of_the_next_epoch_are_reported_in_that_epoch() {
     no_hang(|| {
         // The first sample of epoch 1 fails.
         let source = Recorded { fails: |index| index == EPOCH, ..Recorded::new() };
@@ -258,7 +258,7 @@ fn errors_of_the_next_epoch_wait_for_it() {
 }
 
 #[test]
-fn a_panic_in_the_order_of_the_next_epoch_waits_for_it() {
+fn a_panic_in_the_next_epochs_order_is_reported_in_that_epoch() {
     no_hang(|| {
         fn fails_late(epoch: u64) -> u64 {
             assert_ne!(epoch, 2, "epoch 2 has no length");
@@ -288,7 +288,7 @@ fn a_sampler_that_changes_its_length_is_an_error() {
         let mut epoch = batches.epoch(1);
         (0..5).for_each(|_| drop(epoch.next().unwrap().unwrap()));
         let e = epoch.next().unwrap().unwrap_err();
-        assert!(e.kind() == ErrorKind::Config && e.cause().contains("when it was prepared, but"), "{e}");
+        assert!(e.kind() == ErrorKind::Config && e.cause().contains("when the epoch was prepared, but"), "{e}");
         assert!(epoch.next().is_none());
         drop(epoch);
         assert_eq!(contents(&mut batches, 1).len(), 10);
@@ -438,9 +438,9 @@ fn an_epoch_that_could_not_be_prepared_begins_after_a_timeout() {
 
 #[test]
 fn a_source_is_checked_while_other_threads_read_it() {
-    /// A source in which two reads wait for calls of `check`: the last read of epoch 0 waits for
-    /// the call before epoch 1, and the first read of epoch 1 waits for the call that the
-    /// consumer's request causes.
+    /// A source in which two reads wait for calls of `check`. The last read of epoch 0 waits for
+    /// the call before epoch 1. The first read of epoch 1 waits for the call that the consumer's
+    /// request causes.
     #[derive(Clone, Default)]
     struct Both {
         /// Number of checks so far, and number of reads that wait for a check.

@@ -112,7 +112,7 @@ fn options_incompatible_with_buckets_are_refused() {
         (plain().repeat(2), "buckets and repeat"),
         (plain().shuffle_window(4), "shuffle_window and buckets"),
         (plain().weights([1.0; 20]), "weights and buckets"),
-        (plain().buckets([1; 19], [4]), "19 lengths for the 20 samples of the source"),
+        (plain().buckets([1; 19], [4]), "19 lengths, but the source has 20 samples"),
         (plain().buckets([1; 20], [4, 3]), "bound 3 follows bound 4"),
     ] {
         let e = loader.host().err().unwrap();

@@ -97,7 +97,7 @@ fn pack_without_end() {
 }
 
 #[test]
-fn a_run_cleans_up_once_the_other_process_was_killed() {
+fn a_run_removes_the_files_of_a_killed_process() {
     let root = tempfile::tempdir().unwrap();
     for name in ["x.lmdb", "x.tar"] {
         let folder = root.path().join(name.replace('.', "-"));

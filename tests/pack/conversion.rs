@@ -73,7 +73,7 @@ fn images_of_16_bits_are_kept_and_listed_by_default() {
     let report = pack(false);
     assert_eq!((report.encoded, report.kept, report.refused_count), (1, 1, 1));
     assert!(report.refused[0].reason.contains("convert_to_u8(true) keeps the upper 8"), "{:?}", report.refused);
-    assert_eq!(images(&shard)[0].1, deep(120, 80), "unchanged");
+    assert_eq!(images(&shard)[0].1, deep(120, 80), "the image is packed unchanged");
     assert_eq!(treatment(root.path()), json!({"how": "max_side", "max_side": 60}));
 
     let report = pack(true);

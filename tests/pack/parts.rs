@@ -112,7 +112,7 @@ fn packed_bytes_do_not_depend_on_the_number_of_parts() {
     }
     let root = tempfile::tempdir().unwrap();
     Pack::new(&set).shard_samples(4).to(root.path().join("x.tar")).unwrap();
-    assert!(files(root.path()) == expected, "without parts");
+    assert!(files(root.path()) == expected, "packing without parts gives the same files");
     let opened = open(root.path()).unwrap();
     assert_eq!((read_all(&*opened), opened.classes()), (read_all(&set), set.classes()));
 }
@@ -158,7 +158,8 @@ fn finished_parts_are_skipped_and_interrupted_ones_continue() {
     };
     for plain in [true, false] {
         let root = tempfile::tempdir().unwrap();
-        // Planning reads all samples, because there are few. It succeeds, and a later read fails.
+        // Planning reads all samples, because there are few. Planning succeeds, and a later read
+        // fails.
         fail_at.store(usize::MAX, Ordering::Relaxed);
         let first = Hooked(numbers(50), {
             let reads = AtomicUsize::new(0);
@@ -298,7 +299,7 @@ impl Source for Unlisted {
 }
 
 #[test]
-fn a_sample_that_moved_between_parts_needs_no_list() {
+fn a_sample_that_moves_between_parts_is_detected_without_a_list() {
     // Remove one sample from the first half and add one to the second. This moves the boundary
     // between the parts by one sample. The plan need not probe any of the samples that changed.
     let before: Vec<usize> = (0..6400).collect();
@@ -520,7 +521,7 @@ fn chosen_samples_keep_their_order_and_unknown_keys_fail() {
     let e = Pack::new(&set).keys(["00021", "typo", "x"]).to(root.path().join("y.tar")).unwrap_err();
     assert_eq!((e.kind(), e.cause()), (ErrorKind::Config, "no sample has the key \"typo\", \"x\""));
     let e = Pack::new(&set).samples([3, 40]).to(root.path().join("y.tar")).unwrap_err();
-    assert!(e.cause().contains("sample 40 of 40"), "{e}");
+    assert!(e.cause().contains("index 40 is out of range"), "{e}");
 }
 
 #[test]

@@ -66,7 +66,7 @@ fn the_listed_public_files_are_the_compared_ones() {
         for corpus in row[5].split(',').map(str::trim).filter(|corpus| !corpus.is_empty() && *corpus != "with bmpsuite")
         {
             let folder = if corpus == "PngSuite" { "pngsuite" } else { corpus };
-            assert!(compared.contains(&format!("Outcomes(\"{folder}\")")), "nothing is compared on {corpus}");
+            assert!(compared.contains(&format!("Outcomes(\"{folder}\")")), "no test compares the files of {corpus}");
         }
     }
 }

@@ -162,12 +162,16 @@ fn no_rust_test_returns_early_without_a_report() {
         if name != HOME && !name.starts_with("tests/project/") {
             let printed =
                 text.lines().find(|line| line.contains("println!(\"skipped") || line.contains("println!(\"not tested"));
-            assert_eq!(printed, None, "{name}: call `missing`");
+            assert_eq!(printed, None, "{name}: call `missing` instead of printing");
         }
         all.push((name, text));
     }
     let silent = silent(&all);
-    assert!(silent.is_empty(), "return `missing(word, why)`, see {HOME}:\n{}", silent.join("\n"));
+    assert!(
+        silent.is_empty(),
+        "these tests return early; return `missing(word, why)` instead (see {HOME}):\n{}",
+        silent.join("\n")
+    );
 }
 
 #[test]

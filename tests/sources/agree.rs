@@ -181,9 +181,9 @@ fn nothing_is_overwritten_unless_forced() {
         dropped.put(&OwnedSample::new("k").field("jpg", [1; 20_000]).as_sample().unwrap()).unwrap();
         assert!(names().len() > left.len(), "the temporary file is next to the target");
         drop(dropped);
-        assert_eq!(names(), left, "dropped without finish");
+        assert_eq!(names(), left, "a writer that is dropped without `finish` leaves no file");
         assert_eq!(create(options).unwrap().finish().unwrap_err().kind(), ErrorKind::Source, "no samples");
-        assert_eq!(names(), left, "failed to finish");
+        assert_eq!(names(), left, "a failed `finish` leaves no file");
 
         write(create(options).unwrap(), &set(8)).unwrap();
         left.extend(made.iter().map(|name| (*name).to_owned()));

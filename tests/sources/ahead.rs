@@ -303,8 +303,8 @@ struct Trips {
     requests: Arc<AtomicUsize>,
 }
 
-/// A round trip ends when no request has arrived for this long. It is generous, because requests of
-/// the same round trip may be delayed on a busy machine.
+/// A round trip ends when no request has arrived for this long. The time is generous, because
+/// requests of the same round trip may be delayed on a busy machine.
 const QUIET: Duration = Duration::from_millis(1000);
 
 impl Trips {
@@ -467,7 +467,7 @@ fn a_remote_shard_opens_from_the_index_written_locally() {
     let source = Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();
     assert_eq!(source.len(), 30);
     let (trips, bytes) = (store.trips.load(Ordering::SeqCst), store.direct.load(Ordering::SeqCst));
-    assert_eq!(trips, 3, "the listing, the manifest, and all indexes together");
+    assert_eq!(trips, 3, "one trip each for the listing, the manifest, and all indexes");
     assert!(bytes < 30 * 110_000 / 100, "{bytes} bytes");
 }
 

@@ -1,6 +1,6 @@
 //! Tests that a class list determines the class indices in every format and wherever labels are
-//! used, and that a class that is not in the list makes its sample fail with an error that names
-//! it.
+//! used. A class that is not in the list must make its sample fail with an error that names the
+//! class.
 
 use std::collections::HashMap;
 use std::fs;
@@ -171,7 +171,8 @@ fn an_invalid_list_is_refused_with_the_position() {
     assert!(refused(both).cause().contains("remove match_labels_by_name and keep_labels"));
 }
 
-/// A field with a second class per sample, which is mapped like the classes of boxes.
+/// A field that contains a second class of each sample. The loader maps these classes like the
+/// classes of boxes.
 #[derive(Debug)]
 struct Other;
 

@@ -1,5 +1,5 @@
 //! Tests that closing a loader, abandoning an epoch, and aborting the opening of a dataset are fast
-//! and leave nothing behind, even if the store does not respond or always fails.
+//! and leave nothing behind. This must hold even if the store does not respond or always fails.
 
 use std::collections::HashMap;
 use std::ops::Range;

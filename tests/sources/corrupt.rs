@@ -1,5 +1,5 @@
 //! Tests that damaged, truncated and malicious tar and LMDB files fail with an error that names the
-//! location, and never cause a panic, a hang or a silently lost sample.
+//! location. They must never cause a panic, a hang or a silently lost sample.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -130,7 +130,7 @@ fn invalid_tar_members_are_refused() {
     assert_eq!(error.cause(), "field \"cls\" is not a number: \"three\"");
 }
 
-/// Tests a sample with a repeated field or with more than 16 fields among valid ones.
+/// Tests a sample that has a repeated field or more than 16 fields, between two valid samples.
 #[test]
 fn one_bad_tar_sample_leaves_the_others_valid() {
     let root = tempfile::tempdir().unwrap();
@@ -239,7 +239,7 @@ fn a_stale_or_damaged_index_is_rebuilt() {
     assert_eq!(keys(), 2);
     let written = fs::read(&index).unwrap();
     assert_eq!(keys(), 2);
-    assert_eq!(fs::read(&index).unwrap(), written, "used unchanged");
+    assert_eq!(fs::read(&index).unwrap(), written, "a valid index is used unchanged");
 
     fs::write(&index, &written[..written.len() / 2]).unwrap();
     assert_eq!(keys(), 2);
@@ -253,7 +253,7 @@ fn a_stale_or_damaged_index_is_rebuilt() {
     fs::remove_file(&index).unwrap();
     fs::create_dir(&index).unwrap();
     assert_eq!(first(&Tar::open(&path).unwrap()), "c");
-    assert_eq!(fs::read_dir(root.path()).unwrap().count(), 2, "a file remains");
+    assert_eq!(fs::read_dir(root.path()).unwrap().count(), 2, "a temporary file remains");
 }
 
 proptest! {

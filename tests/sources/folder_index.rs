@@ -1,5 +1,5 @@
-//! Tests that a folder's index is rebuilt if it differs from a fresh listing, and that a file name
-//! that is not UTF-8 makes only its own sample fail.
+//! Tests that a folder's index is rebuilt if it differs from a fresh listing. A file name that is
+//! not UTF-8 must make only its own sample fail.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -108,7 +108,7 @@ fn a_damaged_or_unwritable_index_is_ignored() {
         assert_eq!(same(root.path()), 2);
         assert_eq!(fs::read(index(root.path())).unwrap(), bytes, "the damaged index is rewritten");
     }
-    // The index cannot be written, because a folder has its name.
+    // Create a folder with the name of the index, so that the index cannot be written.
     fs::remove_file(index(root.path())).unwrap();
     fs::create_dir(index(root.path())).unwrap();
     fs::write(index(root.path()).join("full"), "").unwrap();

@@ -1,5 +1,5 @@
-//! Tests that a loader over joined datasets fails with advice unless they agree on the meaning of
-//! each label, and that matching by name gives every sample the label of its class name.
+//! Tests that a loader of joined datasets fails with advice unless the datasets agree on the
+//! meaning of each label. Matching by name must give every sample the label of its class name.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -471,7 +471,7 @@ fn a_loader_reads_the_same_batches_from_files_and_from_a_store() {
 }
 
 #[test]
-fn a_sample_with_too_many_fields_says_which_option_helps() {
+fn the_error_for_too_many_fields_names_the_option_that_helps() {
     let deltas = ["action", "next.reward", "next.done", "observation.state"];
     let options = deltas.iter().fold(LeRobotOptions::new(), |options, name| options.delta_indices(*name, [0]));
     let set = opened("v30", &options);

@@ -1,6 +1,6 @@
-//! A LeRobot dataset that was packed with its frames has the samples of the original dataset: the
-//! same indices, windows, padding, numbers, texts and keys, and the pixels of the packed images. It
-//! opens by its path, from a folder or a store, in parts or at once.
+//! A LeRobot dataset that was packed with its frames, in parts or at once, has the samples of the
+//! original dataset: the same indices, windows, padding, numbers, texts and keys. Only recoded
+//! images differ. The packed dataset opens by its path, from a folder or a store.
 
 use std::collections::BTreeMap;
 use std::fs;

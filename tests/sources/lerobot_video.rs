@@ -167,7 +167,7 @@ fn batches_of_videos_do_not_depend_on_threads_or_on_what_was_decoded_before() {
 #[test]
 fn frames_at_a_different_time_are_errors() {
     let folder = filmed_21();
-    // A video with frames of growing duration.
+    // Use a video in which the duration of the frames increases.
     let vfr = Path::new(env!("CARGO_MANIFEST_DIR")).join("video/tests/fixtures/vfr.mp4");
     fs::copy(vfr, folder.path().join("videos/chunk-000").join(FRONT).join("episode_000000.mp4")).unwrap();
     let set = LeRobot::open(folder.path()).unwrap();
@@ -189,7 +189,7 @@ fn frames_at_a_different_time_are_errors() {
 #[test]
 fn damaged_and_truncated_videos_are_errors_that_name_the_file_and_the_frame() {
     let folder = writable("v30_video");
-    // The file of the first two episodes. Its tables are at its start.
+    // Use the file of the first two episodes, which starts with its tables.
     let path = folder.path().join("videos").join(WRIST).join("chunk-000/file-000.mp4");
     let whole = fs::read(&path).unwrap();
     let track = warpfeed_video::open(&whole).unwrap();

@@ -109,7 +109,7 @@ with env.begin() as txn:
     assert classes == ['null', 'eins ü'], classes
     assert txn.stat()['entries'] == 4
 ";
-    // This requires a Python interpreter with both modules. An environment variable selects the
+    // The test requires a Python interpreter with both modules. An environment variable selects the
     // interpreter.
     let python = std::env::var("WARPFEED_TEST_PYTHON").unwrap_or_else(|_| "python3".into());
     match Command::new(&python).args(["-c", "import lmdb, msgpack"]).output() {

@@ -109,7 +109,7 @@ fn a_database_grown_by_a_different_process_is_opened() {
     writer.put(8..40, 200_000);
     assert!(fs::metadata(&path).unwrap().len() > 4 * SMALL_MAP as u64, "the file has grown beyond the first map");
     let new = Lmdb::open(&path).unwrap();
-    assert_eq!((old.len(), read_all(&old)), (8, 8 * 3000), "the state at opening");
+    assert_eq!((old.len(), read_all(&old)), (8, 8 * 3000), "an open database keeps its state");
     assert_eq!((new.len(), read_all(&new)), (40, 8 * 3000 + 32 * 200_000), "reopened");
     drop(old);
     assert_eq!(read_all(&new), 8 * 3000 + 32 * 200_000, "the newer loader does not need the older one");

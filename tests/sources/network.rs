@@ -1,5 +1,5 @@
-//! Tests that the statistics count every network request, that the verdict names the network if the
-//! loader waits for it, and that the counters in a trace add up to the same counts.
+//! Tests that the statistics count every network request, and that the verdict names the network if
+//! the loader waits for it. The counters in a trace must add up to the same counts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;

@@ -191,7 +191,7 @@ fn raw_values_of_lsun_basicsr_and_openmmlab_are_read() {
     let lsun = root.path().join("lsun.mdb");
     let keys = ["00a5f3e2c0b1d4f60708090a0b0c0d0e0f101112", "f0a5f3e2c0b1d4f60708090a0b0c0d0e0f101112"];
     write(&lsun, None, &[0, 1].map(|i| (keys[i].as_bytes(), jpeg(i))));
-    // Keys of BasicSR have no extension. Its separate list of names is not needed.
+    // BasicSR's keys have no extension. Its separate list of names is not needed.
     let basic = root.path().join("x");
     fs::create_dir(&basic).unwrap();
     write(&basic.join("data.mdb"), None, &[(b"0001_s001", jpeg(0)), (b"0001_s002", jpeg(1))]);
@@ -292,7 +292,7 @@ fn a_different_value_fails_only_its_sample() {
 }
 
 #[test]
-fn a_database_of_refused_pickles_names_what_it_holds() {
+fn a_database_of_refused_pickles_names_the_refused_class() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.mdb");
     write(&path, None, &[(b"0", b"\x80\x04\x8c\x08__main__\x8c\x05Image\x93)\x81.".to_vec())]);

@@ -101,7 +101,7 @@ impl Robot {
     /// [`ErrorKind::Io`] if the folder exists or cannot be written.
     pub fn write(&self, dir: impl AsRef<Path>) -> Result<()> {
         if self.episodes == 0 || self.frames == 0 || self.side == 0 {
-            return Err(Error::new(ErrorKind::Config, format!("{self:?}: expected positive numbers")));
+            return Err(Error::new(ErrorKind::Config, format!("{self:?}: all numbers must be positive")));
         }
         complete(dir.as_ref(), |beside| {
             let data = beside.join("data/chunk-000");

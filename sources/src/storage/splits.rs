@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn several_splits_need_a_choice() {
+    fn a_dataset_with_several_splits_requires_a_choice() {
         let splits = || vec![("test".to_owned(), vec![1]), ("train".to_owned(), vec![2, 3])];
         let at = Path::new("set");
         assert_eq!(choose(at, splits(), Some("train")).unwrap(), [2, 3]);

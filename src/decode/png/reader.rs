@@ -121,7 +121,7 @@ impl<'a> Png<'a> {
         self.rows.begin((values * u64::from(self.depth)).div_ceil(8) as usize);
     }
 
-    /// Reads the next `count` rows of the pass. [`values`](Png::values) returns the last of them.
+    /// Reads the next `count` rows of the pass. [`values`](Png::values) then returns the last row.
     pub(crate) fn read(&mut self, count: u32) -> Result<()> {
         for _ in 0..count {
             self.rows.next()?;
@@ -132,9 +132,9 @@ impl<'a> Png<'a> {
         Ok(())
     }
 
-    /// Returns the values of the last row that was read. A value has one byte, or two if the values
-    /// are [wide](Png::is_wide). If several values share a byte in the file, up to seven additional
-    /// values may follow the row.
+    /// Returns the values of the last row that was read. A value takes one byte, or two bytes if
+    /// the values are [wide](Png::is_wide). If several values share a byte in the file, up to seven
+    /// additional values may follow the row.
     pub(crate) fn values(&self) -> &[u8] {
         self.rows.values()
     }

@@ -25,7 +25,7 @@ pub(super) fn inflate(data: &[u8], to: &mut [u8]) -> Result<(), String> {
     if at < to.len() { Err(ends(at, to)) } else { Ok(()) }
 }
 
-/// Decompresses LZW data. As TIFF requires, the code length grows one code earlier than in GIF.
+/// Decompresses LZW data. As required for TIFF, the code length grows one code earlier than in GIF.
 pub(super) fn lzw(data: &[u8], to: &mut [u8]) -> Result<(), String> {
     let options = decode::Configuration::with_tiff_size_switch(BitOrder::Msb, 8).with_yield_on_full_buffer(true);
     let (mut decoder, mut from, mut at) = (options.build(), 0, 0);

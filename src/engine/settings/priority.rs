@@ -9,8 +9,8 @@
 /// a tenth of that thread's time.
 const NICE: i32 = 10;
 
-/// Lowers the priority of the calling thread on Linux. Does nothing on other systems, because
-/// `nice` affects the whole process there.
+/// Lowers the priority of the calling thread on Linux. Does nothing on other systems, because on
+/// other systems, `nice` affects the whole process.
 pub(super) fn lower() {
     #[cfg(target_os = "linux")]
     // SAFETY: invariant 1. If the call fails, the thread keeps its priority.

@@ -81,8 +81,9 @@ impl<'a> Meter<'a> {
     }
 
     /// Ends the lap in which `shots` were decoded. `samples` yields their samples, each with its
-    /// number of images. Images that were decoded together have no time of their own, so the
-    /// unattributed time is divided among them in proportion to their encoded size.
+    /// number of images. Decoders do not measure the time of each image that was decoded together
+    /// with others, so the unattributed time is divided among these images in proportion to their
+    /// encoded size.
     pub(crate) fn decoded<'t, 'k: 't>(
         &mut self,
         shots: &[Shot<'_>],
@@ -146,7 +147,7 @@ impl<'a> Meter<'a> {
         self.counters.worker(self.worker).mean_bytes(Stage::Decode)
     }
 
-    /// Counts a sample that is finished or has failed.
+    /// Counts a sample that is finished or failed.
     pub(crate) fn done(&self, sample: &Timed<'_>) {
         self.counts().prepared.bump();
         self.counters.sample_took(sample.ns, sample.slowest.1, (sample.id, sample.key, sample.bytes));

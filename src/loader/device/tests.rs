@@ -390,6 +390,34 @@ fn damaged_on_device(loader: Loader) -> (u64, u64) {
 }
 
 #[test]
+fn images_that_workers_decode_for_the_device_are_counted() {
+    let stats = |originals: &[Vec<u8>]| {
+        let sim = Sim::new(Mistake::None, 20);
+        let consumer = sim.stream().unwrap();
+        let loader = loader(originals).augment(Augment::resize(70, 70)).decode_on(DecodeOn::Gpu).epochs(1);
+        let OnDevice { ring, shared } = loader.on_device::<_, Held<Sim>>(sim, consumer).unwrap();
+        let mut batches = Batches::new(ring, &shared);
+        batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
+        batches.stats()
+    };
+    let sound = stats(&originals(false));
+    assert_eq!((sound.decoded_again, sound.device_full), (0, 0));
+    let damaged = stats(&originals(true));
+    assert!(damaged.decoded_again > 0 && damaged.decoded_again <= damaged.damaged, "{damaged:?}");
+    assert_eq!(damaged.device_full, 0);
+    // One image takes more than the memory of the whole batch.
+    let mut rng = Rng::new(1, 1, 1);
+    let rgb: Vec<u8> = (0..1500 * 1500 * 3).map(|_| rng.next_u64() as u8).collect();
+    let mut large = Vec::new();
+    Encoder::new(&mut large, 95).encode(&rgb, 1500, 1500, ColorType::Rgb).unwrap();
+    assert!(large.len() > 8 * ENCODED_BYTES_PER_IMAGE);
+    let mut originals = originals(false);
+    originals[5] = large;
+    let full = stats(&originals);
+    assert_eq!((full.decoded_again, full.device_full), (0, 1), "{full:?}");
+}
+
+#[test]
 fn damage_counts_equally_on_workers_and_device() {
     let mut originals = originals(true);
     // A segment that ends early, which is always detected if the whole image is decoded.

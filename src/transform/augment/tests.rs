@@ -210,12 +210,12 @@ fn flips_have_the_configured_probability() {
     let augment = Augment::train(8).flip(0.25).vertical_flip(0.5);
     let plans = (0..4000).map(|i| augment.plan(Size::new(64, 48), &mut Rng::new(7, 0, i)).unwrap());
     let (flips, verticals) = plans.fold((0, 0), |(a, b), p| (a + u32::from(p.flip), b + u32::from(p.vertical_flip)));
-    assert!((900..1100).contains(&flips), "{flips} of 4000 at 0.25");
-    assert!((1880..2120).contains(&verticals), "{verticals} of 4000 at 0.5");
+    assert!((900..1100).contains(&flips), "{flips} of 4000 images flipped: expected about 1000");
+    assert!((1880..2120).contains(&verticals), "{verticals} of 4000 images flipped: expected about 2000");
 }
 
-/// A call of every method of [`Augment`], in the form that Python sends: the name and the arguments
-/// in order.
+/// One call of each method of [`Augment`], as Python sends it: the name, and the arguments in
+/// order.
 const CALLS: &str = r#"
     {"eval": [40, 32]} {"center_crop": [32]} {"random_crop": [32]} {"random_resize": [32, 40, 50]}
     {"shortest_size": [[20, 30], 32]} {"resize": [[24, 32]]} {"pass_through": [[24, 32]]} {"own_size": [[24, 32]]}
@@ -254,7 +254,7 @@ fn augmentations_round_trip_through_their_steps() {
         assert!(begun || made != Augment::letterbox(32, 32), "{list} does nothing");
         seen += 1;
     }
-    // Every operation must have been called, except those that the assertions name.
+    // `CALLS` must contain every operation except `halve` and `policy`.
     let missing = Op::NAMES.iter().filter(|name| !all.contains(&format!("\"{name}\":")) && **name != "halve");
     assert_eq!(missing.collect::<Vec<_>>(), [&"policy"], "policies are added by methods with different names");
     assert_eq!(seen, 44 + rows.len());

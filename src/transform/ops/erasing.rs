@@ -29,8 +29,8 @@ pub struct RandomErasing {
     fill: Fill,
 }
 
-/// Content of the rectangle. If the content is random, the variant contains its standard deviation,
-/// and its mean is `value`.
+/// Content of the rectangle. For random content, the variant contains the standard deviation, and
+/// `value` is the mean.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Fill {

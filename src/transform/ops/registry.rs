@@ -48,8 +48,8 @@ macro_rules! registry {
         tests { $tmod:ident::$teffect:ident { $($trow:tt)* }, }
     ) => {
         registry! {
-            // The effect that only tests use comes last, so that it does not change the codes of
-            // the other effects.
+            // The effect for tests comes last, so that it does not change the codes of the other
+            // effects.
             $($pmod::$peffect,)+ #[cfg(test)] $tmod::$teffect,;
             $($vmod::$veffect,)+
         }

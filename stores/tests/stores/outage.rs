@@ -1,5 +1,5 @@
-//! Promise: a loader that reads from a server closes promptly even if the server does not respond.
-//! Closing the loader cancels its requests.
+//! A loader that reads from a server closes promptly even if the server does not respond. Closing
+//! the loader cancels its requests.
 
 use std::fs;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ fn wait_until_no_request_waits(server: &Server) {
     let begun = Instant::now();
     // Idle connections may stay open for later requests, so only requests are counted.
     while server.waiting.load(Ordering::SeqCst) > 0 {
-        assert!(begun.elapsed() < MOMENT, "{} requests still wait", server.waiting.load(Ordering::SeqCst));
+        assert!(begun.elapsed() < MOMENT, "{} requests are still waiting", server.waiting.load(Ordering::SeqCst));
         thread::sleep(Duration::from_millis(10));
     }
 }

@@ -11,11 +11,10 @@ use super::baton::{Held, LAST, ME, ON, SCHEDULE, exit, inside, wait};
 use super::functions::{end_key, pthread_join};
 use super::schedule::{Covered, MAX_THREADS, On, Schedule, State};
 
-/// Number of schedules per process.
-const TOGETHER: u64 = 50;
+const SCHEDULES_PER_PROCESS: u64 = 50;
 /// Wall-clock limit per schedule in seconds. A schedule that exceeds it has a thread that spins
 /// without reaching a scheduling point.
-const REAL_PATIENCE: c_uint = 120;
+const WALL_CLOCK_LIMIT: c_uint = 120;
 
 /// Runs `body` and the threads that it starts under the schedule of `seed`. Returns when all of
 /// them have ended.
@@ -60,10 +59,10 @@ pub fn are_selected() -> bool {
     std::env::var_os("WARPFEED_SCHEDULES").is_some()
 }
 
-/// Returns the seeds that `WARPFEED_SCHEDULES` selects, for example `0..1000000`. Returns `usual`
+/// Returns the seeds that `WARPFEED_SCHEDULES` selects, for example `0..1000000`. Returns `default`
 /// if the variable is not set.
-pub fn seeds(usual: Range<u64>) -> Range<u64> {
-    let Ok(text) = std::env::var("WARPFEED_SCHEDULES") else { return usual };
+pub fn seeds(default: Range<u64>) -> Range<u64> {
+    let Ok(text) = std::env::var("WARPFEED_SCHEDULES") else { return default };
     let parse = || text.split_once("..").and_then(|(first, end)| Some(first.parse().ok()?..end.parse().ok()?));
     parse().unwrap_or_else(|| panic!("WARPFEED_SCHEDULES={text:?}: expected a range of seeds, such as 0..1000"))
 }
@@ -96,7 +95,7 @@ pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N])
             && failed.is_none()
             && let Some(core) = idle.pop()
         {
-            let some = next..(next + TOGETHER).min(seeds.end);
+            let some = next..(next + SCHEDULES_PER_PROCESS).min(seeds.end);
             next = some.end;
             // SAFETY: no other thread of this process is running, so none holds a lock.
             match unsafe { libc::fork() } {
@@ -126,7 +125,7 @@ pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N])
             let seed = left.start;
             let hangs = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGALRM;
             let how = if hangs { "spins or hangs" } else { "failed" };
-            eprintln!("schedule {seed} {how}; WARPFEED_SCHEDULES={first}..{} repeats it", seed + 1);
+            eprintln!("schedule {seed} {how}; WARPFEED_SCHEDULES={first}..{} reproduces it", seed + 1);
             failed = Some(failed.map_or(seed, |before: u64| before.min(seed)));
         }
     }
@@ -204,7 +203,7 @@ fn child<const N: usize>(seeds: Range<u64>, core: usize, to: c_int, one: impl Fn
     }
     for seed in seeds {
         // SAFETY: the call only schedules a signal, which ends this process.
-        unsafe { libc::alarm(REAL_PATIENCE) };
+        unsafe { libc::alarm(WALL_CLOCK_LIMIT) };
         let mut counts = [0; N];
         let result = catch_unwind(AssertUnwindSafe(|| run(seed, || counts = one(seed))));
         let Ok(covered) = result else {

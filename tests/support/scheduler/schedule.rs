@@ -45,8 +45,9 @@ pub(super) struct Thread {
     pub(super) timed_out: bool,
     /// Number of upcoming steps of this thread that have a high probability of a switch.
     pub(super) rare: u32,
-    /// Handle and stack, until the thread has been joined.
+    /// Handle of the thread, until the thread has been joined.
     pub(super) handle: Option<libc::pthread_t>,
+    /// Stack of the thread, until the thread has been joined.
     pub(super) stack: Option<Stack>,
     pub(super) priority: u64,
     /// Virtual time in nanoseconds that the thread has run.

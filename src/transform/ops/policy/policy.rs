@@ -125,7 +125,8 @@ impl Policy {
     /// one to three effects. Geometric effects use bilinear interpolation. See Hendrycks et al.,
     /// "AugMix: A Simple Data Processing Method to Improve Robustness and Uncertainty" (2020).
     ///
-    /// The chains do not move masks, boxes, points and maps, so these match the original image.
+    /// The chains do not move masks, boxes, points and maps, which therefore match the original
+    /// image.
     ///
     /// Devices do not support AugMix. If the batches are on a device, the worker threads decode and
     /// mix the samples.
