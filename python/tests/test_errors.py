@@ -379,7 +379,7 @@ import warpfeed
 
 class Ends(logging.Handler):
     def emit(self, record):
-        if "no answer after 4 of" in record.getMessage():
+        if "no response after 4 of" in record.getMessage():
             print("logged while it waits:", record.getMessage(), flush=True)
             os._exit(0)
 

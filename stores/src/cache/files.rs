@@ -84,8 +84,8 @@ pub(super) fn download(
     let bytes = bytes(objects);
     if bytes > limit {
         let cause = format!(
-            "the cache is too small: these files have {bytes} bytes, but its limit is {limit} (cache_bytes); raise the \
-             limit, or copy the dataset to this machine"
+            "the cache is too small: these files have {bytes} bytes, but the limit of the cache is {limit} bytes \
+             (cache_bytes); raise the limit, or copy the dataset to this machine"
         );
         return Err(Error::config(cause).at_path(base));
     }
