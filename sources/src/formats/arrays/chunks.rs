@@ -73,9 +73,9 @@ impl Keeps for ChunkCache {
 impl Chunks {
     /// Creates the chunk table of an array with the given `shape` and elements of `size` bytes.
     /// `sides` is the shape of a chunk. The chunks are in the file with index `file_index`, which
-    /// has `file_len` bytes. For each chunk, `stored` yields the position of the chunk's first
-    /// element in the array, the offset and length of the chunk in the file, and the bit mask of
-    /// filters that were not applied.
+    /// has `file_len` bytes. For each chunk, `stored` yields the position of its first element in
+    /// the array, its offset and length in the file, and the bit mask of filters that were not
+    /// applied.
     ///
     /// # Errors
     /// If a chunk is missing, is too large, or extends past the end of the file.

@@ -60,11 +60,11 @@ use crate::values::annotated::{Parts, below, check_box, key_and_field};
 /// lists the image folder once, images are prefetched, and the text of the segmentations stays in
 /// memory.
 ///
-/// **Invalid annotations.** Reading a sample fails if an annotation has an unknown category, or a
-/// box that extends beyond the image by more than one pixel or 1% of the width or height, whichever
-/// is larger. The message names the annotation. Like pycocotools, this source ignores annotations
-/// of images that the file does not list, and logs a warning with their number. If none of the
-/// annotations belongs to a listed image, opening fails.
+/// **Invalid annotations.** Reading a sample fails if an annotation has an unknown category, or if
+/// a box extends too far beyond the image. The tolerance is one pixel or 1% of the width or height,
+/// whichever is larger. The message names the annotation. Like pycocotools, this source ignores
+/// annotations of images that the file does not list, and logs a warning with their number. If none
+/// of the annotations belongs to a listed image, opening fails.
 #[derive(Debug)]
 pub struct Coco {
     /// The JSON file or, in an object store, the text of its segmentations.
@@ -137,14 +137,14 @@ struct Annotation {
 
 impl Coco {
     /// Opens the annotations in `json`. The images may be in the folder of the file. They may also
-    /// be in a folder called `images`, or in a folder with a name from the file name (`train2017`
-    /// for `instances_train2017.json`); these folders may be next to the file or next to the file's
+    /// be in a folder called `images`, or in the folder that the file name contains (`train2017`
+    /// for `instances_train2017.json`). These folders may be next to the file or next to the file's
     /// folder.
     ///
     /// # Errors
-    /// If the file cannot be read or is not COCO JSON (the message contains line and column), if
-    /// none of the annotations belongs to a listed image, if two images or two categories have the
-    /// same ID, or if the images cannot be found.
+    /// If the file cannot be read or is not COCO JSON (the message contains line and column), or if
+    /// the images cannot be found. Also if none of the annotations belongs to a listed image, or if
+    /// two images or two categories have the same ID.
     pub fn open(json: impl AsRef<Path>) -> Result<Self> {
         Self::here(json.as_ref(), None)
     }

@@ -47,8 +47,8 @@ use crate::storage::DatasetLocation;
 /// | `video` | `<feature>`, a frame of the video that a codec decodes like an image; with the Cargo feature `video` |
 ///
 /// **Several frames.** With [deltas](LeRobotOptions::delta_timestamps), a feature of T frames has
-/// the shape (T, ...), and the field `<feature>_is_pad.npy`, u8 of shape (T), is 1 for frames
-/// outside the episode. These repeat the first or the last frame of the episode, as in the library
+/// the shape (T, ...). The field `<feature>_is_pad.npy`, u8 of shape (T), is 1 for frames outside
+/// the episode. Such frames repeat the first or the last frame of the episode, as in the library
 /// `lerobot`.
 ///
 /// **Checks.** Opening compares the number of rows of each data file with the metadata. Reading a
@@ -100,8 +100,8 @@ impl LeRobot {
     ///
     /// # Errors
     ///
-    /// As for [`open`](LeRobot::open), and if an episode, a split or a feature does not exist, if a
-    /// selected video cannot be read, or if a delta is not a multiple of the duration of a frame.
+    /// As for [`open`](LeRobot::open). Also if an episode, a split or a feature does not exist, if
+    /// a selected video cannot be read, or if a delta is not a multiple of the duration of a frame.
     pub fn with(path: impl AsRef<Path>, options: &LeRobotOptions, opening: &Options) -> Result<Self> {
         let path = path.as_ref();
         Self::at(opening.at(path)?, options).map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })

@@ -125,8 +125,8 @@ const SPOT_CHECKS: usize = 1000;
 /// checks only the first key, the last key, the number of keys, and the keys at [`SPOT_CHECKS`]
 /// positions between them. These checks can miss a gap if the database also contains an unrelated
 /// key. In this case, reading the missing sample fails. Conversely, if an epoch reads all samples
-/// without an error, the keys are correct: the epoch has found `len` distinct keys in a database of
-/// `len` keys, so the database contains no other keys.
+/// without an error, the keys are correct: the epoch has found `len` distinct keys, and the
+/// database contains only `len` keys.
 fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb::Result<Option<Keys>> {
     let entries = txn.stat(database)?.entries();
     let mut cursor = txn.open_ro_cursor(database)?;

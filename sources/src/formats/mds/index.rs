@@ -80,8 +80,8 @@ impl Index {
     /// Parses the text of an `index.json`.
     ///
     /// # Errors
-    /// If the text is not the index of MDS shards in version 2, if a path points outside the
-    /// folder, if shards have different columns, or if decompressing a shard would overwrite
+    /// If the text is not the index of MDS shards in version 2, or if a path points outside the
+    /// folder. Also if shards have different columns, or if decompressing a shard would overwrite
     /// another shard.
     pub(super) fn parse(text: &[u8]) -> Result<Self> {
         let bad = |e: serde_json::Error| Error::in_source(format!("not the index of MDS shards: {e}"));

@@ -76,8 +76,8 @@ const CLASSES: [&str; 20] = [
 ///   a list from `ImageSets/Segmentation` must have masks.
 ///
 /// **Invalid annotations.** Reading a sample fails if its annotation file is missing or invalid, or
-/// if a box extends beyond the image by more than one pixel or 1% of the width or height, whichever
-/// is larger. The message contains the file and the line.
+/// if a box extends too far beyond the image. The tolerance is one pixel or 1% of the width or
+/// height, whichever is larger. The message contains the file and the line.
 ///
 /// **Memory.** Opening reads all files in `Annotations`. After that, a box takes 25 bytes, and an
 /// image about 60 bytes.
@@ -119,9 +119,9 @@ impl Voc {
     ///
     /// # Errors
     ///
-    /// If the path is neither the folder of a dataset nor a list, if a folder cannot be listed, if
-    /// there are no images, or if two image names differ only in their extension. An invalid
-    /// annotation is reported only when its sample is read.
+    /// If the path is neither the folder of a dataset nor a list, or if a folder cannot be listed.
+    /// Also if there are no images, or if two image names differ only in their extension. An
+    /// invalid annotation is reported only when its sample is read.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with_formats(path.as_ref(), Vec::new(), 1.0)
     }

@@ -71,8 +71,8 @@ impl Yolo {
     /// folder of images below `images`.
     ///
     /// # Errors
-    /// If the path is none of these, if the YAML file is invalid or refers to a folder or list that
-    /// does not exist, or if there are no images or no label files.
+    /// If the path is none of these, or if there are no images or no label files. Also if the YAML
+    /// file is invalid or refers to a folder or list that does not exist.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with_formats(path.as_ref(), "train", Vec::new())
     }

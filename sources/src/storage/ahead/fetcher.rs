@@ -6,8 +6,8 @@
 //! Once all samples of a piece have been read, its bytes return to the budget.
 //!
 //! No reader waits forever. A reader waits only for pieces, and every piece ends in one of three
-//! ways: its bytes arrive, its last attempt fails, or it is dropped, so that its samples are read
-//! directly.
+//! ways: its bytes arrive, its last attempt fails, or it is dropped. The samples of a dropped piece
+//! are read directly.
 
 mod responses;
 mod round;
