@@ -91,8 +91,8 @@ impl Free {
     /// Starts a batch and divides it into parts of `group` samples. `set` fills in the header,
     /// which still contains the values and allocations of an earlier batch.
     ///
-    /// `set` must set `header.form` to the index of a schema. It must leave at least one sample in
-    /// `header.entries`, and at most as many as a batch of that schema has.
+    /// `set` must set `header.form` to the index of a schema. `header.entries` must then contain at
+    /// least one sample, and at most as many as a batch of that schema.
     pub(crate) fn begin(self, group: usize, set: impl FnOnce(&mut Header)) -> impl Iterator<Item = Part> {
         // SAFETY: a `Free` is exclusive (invariant 2).
         let info = unsafe { &mut *self.0.info.get() };
@@ -125,8 +125,8 @@ impl Free {
 
 /// The right to fill some rows of a slot.
 ///
-/// If an unfinished part is dropped, its slot is never used again. This happens only while the
-/// loader is closing.
+/// If an unfinished part is dropped, its slot is never used again. Unfinished parts are dropped
+/// only while the loader is closing.
 pub(crate) struct Part {
     slot: Arc<Slot>,
     /// Pointer to the elements of `BatchInfo::samples`.

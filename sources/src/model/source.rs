@@ -57,10 +57,11 @@ pub trait Source: Send + Sync {
     /// copy. Appends the sample's key to `key`. The key and the array must be those that
     /// [`read`](Source::read) returns. Returns `None`, the default, if the sample must be read.
     ///
-    /// With this method, a loader only copies each sample. It calls `read` instead if the result is
-    /// `None`, if a trace is being recorded, if a field type rejects the array, or if the array is
-    /// larger than a sample may be. Implement this method only if [`fields`](Source::fields)
-    /// returns a single name, and if finding the array usually costs no system call.
+    /// With this method, a loader only copies each sample. The loader calls `read` instead if the
+    /// result is `None`, if a trace is being recorded, if a field type rejects the array, or if the
+    /// array is larger than a sample may be. Implement this method only if
+    /// [`fields`](Source::fields) returns a single name, and if finding the array usually costs no
+    /// system call.
     fn stored(&self, index: usize, key: &mut String) -> Option<Numbers<'_>> {
         let _ = (index, key);
         None

@@ -47,9 +47,9 @@ use crate::values::annotated::{Parts, below, check_box, key_and_field};
 /// - **Size**: `boxes.image_size.txt` contains the `width` and `height` that the file gives for the
 ///   image.
 ///
-/// `field::Boxes` delivers all of these fields in batches. It compares the size in the file with
-/// the actual size of the image. If EXIF data rotates the image but the annotations refer to the
-/// stored pixels, it rotates the annotations too.
+/// `field::Boxes` delivers all of these fields in batches. `field::Boxes` compares the size in the
+/// file with the actual size of the image. If EXIF data rotates the image but the annotations refer
+/// to the stored pixels, it rotates the annotations too.
 ///
 /// **Memory.** Opening loads the whole file. For example, opening a 468 MB file with 860,000
 /// annotations needed at most 617 MB. After that, each annotation takes about 110 bytes plus its

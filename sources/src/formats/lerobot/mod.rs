@@ -1,4 +1,5 @@
-//! Reads LeRobot datasets in versions 2.0, 2.1 and 3.0. They contain recorded episodes of robots.
+//! Reads LeRobot datasets in versions 2.0, 2.1 and 3.0. Such a dataset contains recorded episodes
+//! of robots.
 //!
 //! 1. `options`: [`LeRobotOptions`], which set what a sample contains.
 //! 2. `info`: `meta/info.json`.

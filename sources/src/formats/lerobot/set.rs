@@ -52,8 +52,8 @@ use crate::storage::DatasetLocation;
 /// `lerobot`.
 ///
 /// **Checks.** Opening compares the number of rows of each data file with the metadata. Reading a
-/// sample checks the episode and the frame of its row against the metadata. It also checks the time
-/// between its first and last frame against `fps`.
+/// sample checks the episode and the frame of its row against the metadata. The time between the
+/// first and the last frame of the sample is also checked against `fps`.
 ///
 /// **Videos.** A sample contains the video frame whose presentation time, according to the sample table of
 /// the file, equals the time of the row within `tolerance_s`. If there is no such frame, reading the sample

@@ -93,7 +93,7 @@ pub(super) fn label_key(image: &str) -> Option<String> {
     image.strip_prefix("image-").map(|number| format!("label-{number}"))
 }
 
-/// Detects a text recognition dataset. It contains the key `num-samples`, and pairs of
+/// Detects a text recognition dataset. Such a dataset contains the key `num-samples`, and pairs of
 /// `image-000000001` and `label-000000001` that are numbered up to the value of that key. Returns
 /// `None` for other databases.
 fn pairs(snapshot: &Snapshot) -> Result<Option<Keys>> {
@@ -113,8 +113,8 @@ fn pairs(snapshot: &Snapshot) -> Result<Option<Keys>> {
     }
 }
 
-/// Maximum number of leaf pages of a database in which every key is checked. This corresponds to 16
-/// MiB with 4 KiB pages, and to about 600,000 keys if the values are on separate pages.
+/// Maximum number of leaf pages of a database in which every key is checked. The limit corresponds
+/// to 16 MiB with 4 KiB pages, and to about 600,000 keys if the values are on separate pages.
 const FULLY_CHECKED_PAGES: usize = 4096;
 /// Number of spot checks of the keys in a larger database.
 const SPOT_CHECKS: usize = 1000;

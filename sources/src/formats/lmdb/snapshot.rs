@@ -292,8 +292,8 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let mut open = ENVIRONMENTS.lock().unwrap_or_else(PoisonError::into_inner);
         let environment = self.0.take().expect("`drop` runs once");
-        // If the count is two, only the list and this handle own the environment. It cannot be
-        // cloned now, because clones are made only under the lock.
+        // If the count is two, only the list and this handle own the environment. No thread can
+        // clone it now, because clones are made only under the lock.
         if Arc::strong_count(&environment) == 2 {
             open.retain(|(_, other)| !Arc::ptr_eq(other, &environment));
         }

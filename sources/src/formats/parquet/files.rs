@@ -185,8 +185,8 @@ impl Files {
         }
     }
 
-    /// Reads the page indexes of the given columns. Their units are then known when a loader plans
-    /// its reads.
+    /// Reads the page indexes of the given columns. The units of these columns are then known when
+    /// a loader plans its reads.
     ///
     /// # Errors
     /// If a page index is damaged or cannot be read.

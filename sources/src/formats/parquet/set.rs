@@ -384,8 +384,8 @@ impl Source for Parquet {
         };
         let all = self.chunks().map(unpacked).fold(0, u64::saturating_add);
         let all = all.clamp(1 << 20, AHEAD as u64);
-        // For a store, half of the bytes are used for the cache. It must hold a column chunk that
-        // is read in one piece and some additional pages.
+        // For a store, half of the bytes are used for the cache. The cache must hold a column chunk
+        // that is read in one piece and some additional pages.
         let whole = self.whole.map_or(0, |whole| 2 * (whole.bytes.min(MAX_CHUNK) + EXTRA_CACHE));
         let lists = self.lists.map_or(0, |lists| lists.bytes);
         let lists = if self.remote.is_some() { lists.saturating_mul(2) } else { lists };
@@ -393,7 +393,8 @@ impl Source for Parquet {
     }
 
     fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
-        // This cannot fail, because all columns were measured when the source was opened.
+        // `selecting` cannot fail here, because all columns were measured when the source was
+        // opened.
         Some(Arc::new(self.selecting(self.columns.only(fields)).ok()?))
     }
 

@@ -351,7 +351,7 @@ impl State {
         self.batches = None;
         self.pending.clear();
         self.drop_batches(|_| true);
-        // The remaining pieces have requests in flight or waiting readers. They will not be
+        // The remaining pieces have requests in flight or waiting readers. These pieces will not be
         // requested again, so wake the readers.
         let waiting: Vec<u64> = self.pieces.keys().copied().collect();
         for id in waiting {
