@@ -10,9 +10,8 @@
 //! 3. `Picture::own` comes from a successful `dav1d_get_picture`, and its reference is given back
 //!    only when the picture is dropped. Until then, its planes and its header exist and do not
 //!    change.
-//! 4. A plane has as many rows as [`Planes::size`] says, at a distance of `stride` bytes, and each
-//!    row has at least as many samples. The stride is positive, because the default allocator is
-//!    used.
+//! 4. A plane has the height and at least the width that [`Planes::size`] returns. Its rows are
+//!    `stride` bytes apart. The stride is positive, because the default allocator is used.
 #![allow(unsafe_code, reason = "see the safety invariants above")]
 
 use std::mem::MaybeUninit;

@@ -225,7 +225,7 @@ impl Arrays {
     }
 }
 
-/// Selects the arrays that belong to the split `part` and to the requested columns.
+/// Selects the arrays of the split `part` that the user has requested as columns.
 fn select(names: &[String], part: Option<&str>, wanted: &Wanted) -> Result<Vec<(usize, String)>> {
     let mut chosen = splits::choose(names, part)?;
     if let Some(columns) = &wanted.columns {

@@ -1,4 +1,4 @@
-//! Finds the folder of images that belongs to an annotation file.
+//! Finds the image folder of an annotation file.
 
 use std::path::{Path, PathBuf};
 

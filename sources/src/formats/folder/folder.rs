@@ -47,7 +47,7 @@ use crate::storage::{DatasetLocation, Storage};
 #[derive(Debug)]
 pub struct Folder {
     names: Names,
-    /// Image formats in addition to the built-in ones.
+    /// Custom image formats, in addition to the built-in formats.
     formats: Vec<Format>,
     files: Files,
 }

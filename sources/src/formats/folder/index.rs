@@ -102,8 +102,8 @@ fn encode(names: &Names, visited: &Visited, formats: u64) -> Vec<u8> {
 }
 
 /// Decodes an index into the listing, and the folders with their modification times. Returns `None`
-/// for anything that `encode` cannot have written. The bytes are untrusted: memory is reserved only
-/// for entries that exist, and every number is checked.
+/// for bytes that `encode` never writes. The bytes are untrusted: memory is reserved only for
+/// entries that exist, and every number is checked.
 fn decode(bytes: &[u8], formats: u64) -> Option<(Names, Vec<(&str, u64)>)> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
     let [formats_hash, folders, samples, classes, labels, bad, length] = rest.longs()?;

@@ -184,7 +184,7 @@ impl VideoFile {
         Ok(())
     }
 
-    /// Reads the bytes in `range`, which belong to `frame`.
+    /// Reads the bytes in `range`. `frame` is the frame that they contain, for messages.
     fn bytes<'a>(&'a self, range: Range<u64>, frame: usize, page: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         let len = self.file.len();
         if range.end > len {

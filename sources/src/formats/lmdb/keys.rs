@@ -87,8 +87,7 @@ impl Keys {
     }
 }
 
-/// Returns the key of the label that belongs to the image key `image` in a text recognition
-/// dataset.
+/// Returns the key of the label for the image key `image` in a text recognition dataset.
 pub(super) fn label_key(image: &str) -> Option<String> {
     image.strip_prefix("image-").map(|number| format!("label-{number}"))
 }

@@ -241,7 +241,7 @@ impl Lmdb {
         Ok(true)
     }
 
-    /// Returns the text that belongs to the image with the key `key` in a text recognition dataset.
+    /// Returns the text for the image with the key `key` in a text recognition dataset.
     fn label_text(&self, key: &str) -> Result<Option<&str>> {
         let Some(value) = label_key(key).map(|key| self.snapshot.get(key.as_bytes())).transpose()?.flatten() else {
             return Ok(None);

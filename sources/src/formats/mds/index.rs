@@ -63,7 +63,7 @@ pub(super) struct Column {
     pub(super) name: String,
     /// Name of the encoding.
     pub(super) encoding: String,
-    /// Size of each value in bytes, or `None` if the size varies. In the latter case, each sample
+    /// Size of each value in bytes, or `None` if the size varies. If it varies, each sample
     /// contains the length of its value.
     pub(super) size: Option<usize>,
 }

@@ -15,7 +15,7 @@ use crate::model::{BatchIndex, ObjectCache};
 use crate::storage::ahead::plan::{SampleRange, adjacent_count, allowance, neighbors, pieces};
 
 /// Maximum number of samples that a round takes in order, and maximum number of later samples that
-/// it searches for adjacent ones.
+/// it checks for adjacency.
 const MAX_SAMPLES: usize = 1 << 16;
 /// Maximum number of planned batches without samples.
 pub(super) const EMPTY: usize = 256;
