@@ -80,8 +80,8 @@ impl Decoder {
         Ok(Decoder { context: context.ok_or_else(|| Error::damaged("AV1: no decoder"))? })
     }
 
-    /// Decodes a packet, and passes each picture to show to `show`. A packet of a container shows
-    /// one picture.
+    /// Decodes a packet, and passes each shown picture to `show`. A packet of a container shows one
+    /// picture.
     ///
     /// # Errors
     /// If the data is damaged, or if a frame has more pixels than the decoder's maximum.
@@ -134,7 +134,7 @@ impl Decoder {
 pub(crate) fn size_of(packet: &[u8]) -> Option<(u32, u32)> {
     let mut header = MaybeUninit::<Dav1dSequenceHeader>::uninit();
     let start = NonNull::from(packet).cast();
-    // SAFETY: the pointer and the length are of `packet`, and the function only reads it.
+    // SAFETY: the pointer and the length refer to `packet`, and the function only reads it.
     let code =
         unsafe { c::dav1d_parse_sequence_header(Some(NonNull::from(&mut header).cast()), Some(start), packet.len()) };
     if code.0 != 0 {

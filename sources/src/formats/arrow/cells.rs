@@ -22,7 +22,7 @@ const MAX_JSON: usize = 64 << 20;
 /// How the values of a column are stored and read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Form {
-    /// A number, a text, bytes or null.
+    /// A number, text, bytes or null.
     Plain,
     /// A struct that contains the content of a file, its path, or both. `bytes` and `path` are the
     /// indices of these children.

@@ -44,12 +44,11 @@ use crate::values::annotated::{Parts, below, check_box, key_and_field};
 /// - **Keypoints**: `boxes.points.npy`, f32 of shape (n, K, 3), contains the x, y and visibility of
 ///   the K `keypoints`, or zeros for boxes without keypoints. Samples have this field if the
 ///   categories define keypoints or any annotation has keypoints.
-/// - **Size**: `boxes.image_size.txt` contains the `width` and `height` that the file gives for the
-///   image.
+/// - **Size**: `boxes.image_size.txt` contains the `width` and `height` of the image in the file.
 ///
-/// `field::Boxes` delivers all of these fields in batches. `field::Boxes` compares the size in the
-/// file with the actual size of the image. If EXIF data rotates the image but the annotations refer
-/// to the stored pixels, it rotates the annotations too.
+/// `field::Boxes` delivers all of these fields in batches, and compares the size in the file with
+/// the actual size of the image. If EXIF data rotates the image but the annotations refer to the
+/// stored pixels, `field::Boxes` rotates the annotations too.
 ///
 /// **Memory.** Opening loads the whole file. For example, opening a 468 MB file with 860,000
 /// annotations needed at most 617 MB. After that, each annotation takes about 110 bytes plus its
@@ -106,8 +105,8 @@ struct Image {
 }
 
 impl Image {
-    /// Returns the size that the file gives for the image. Some programs write 0 for an unknown
-    /// size.
+    /// Returns the size of the image in the file, or `None` if it is 0. Some programs write 0 for
+    /// an unknown size.
     fn size(&self) -> Option<(u32, u32)> {
         (self.width > 0 && self.height > 0).then_some((self.width, self.height))
     }
@@ -124,7 +123,7 @@ struct Annotation {
     category: i64,
     /// Left, top, right and bottom edge, in pixels.
     edges: [f64; 4],
-    /// Area in pixels. Equals the area of the box if the file gives no area.
+    /// Area in pixels. Equals the area of the box if the file contains no area.
     area: f32,
     crowd: bool,
     /// Offset of the segmentation in the file.

@@ -22,7 +22,7 @@ use crate::storage::{DatasetLocation, Storage};
 ///
 /// A folder with subfolders is read like torchvision's `ImageFolder`: each top-level subfolder is a
 /// class, and contains the images of its class at any depth. A label is the index of the class in a
-/// list of all class folders sorted by name. Class folders without images count too, as with
+/// list of all class folders sorted by name. Class folders without images are classes too, as with
 /// `allow_empty=True`. Samples are in the same order as in `ImageFolder`. Images next to the class
 /// folders are ignored, with a warning that states their number.
 ///
