@@ -42,7 +42,8 @@ pub struct Sample<'a> {
     label: Label<'a>,
     /// Mappings of the labels, in the order in which they are applied.
     relabels: [Option<&'a Relabel>; MAX_RELABELS],
-    /// Number of leading `relabels` that do not apply to the label, because the label was set later.
+    /// Number of leading `relabels` that do not apply to the label, because the label was set
+    /// later.
     done: usize,
     lacks: Option<&'a Lacks>,
 }

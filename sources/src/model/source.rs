@@ -243,7 +243,7 @@ pub trait Source: Send + Sync {
         Vec::new()
     }
 
-    /// Divides a dataset of robot episodes into its frames and its other files, for `pack --frames`.
+    /// Divides a dataset of robot episodes into frames and other files, for `pack --frames`.
     /// `packed` is the name of the file to which the frames will be packed. Returns `None`, the
     /// default, if the dataset has no episodes.
     ///

@@ -3,8 +3,8 @@
 //!
 //! # Safety invariants
 //!
-//! 1. `Decoder::context` comes from `dav1d_open`. It is closed only when the decoder is dropped, and
-//!    no other copy of it outlives the decoder.
+//! 1. `Decoder::context` comes from `dav1d_open`. It is closed only when the decoder is dropped,
+//!    and no other copy of it outlives the decoder.
 //! 2. A pointer that is passed to a function points to a local variable of the expected type. If
 //!    the function reads the variable, it is initialized.
 //! 3. `Picture::own` comes from a successful `dav1d_get_picture`, and its reference is given back

@@ -161,8 +161,8 @@ impl Coco {
         Self::with(&Storage::Machine { mapped: false }, json, folder, &Options::default())
     }
 
-    /// Opens the annotations in `json`. The images must be on the same storage (the local machine or
-    /// the same object store).
+    /// Opens the annotations in `json`. The images must be on the same storage (the local machine
+    /// or the same object store).
     pub(crate) fn with(storage: &Storage, json: &Path, folder: Option<&Path>, options: &Options) -> Result<Self> {
         let file = if storage.is_store() { storage.open(json)? } else { OpenFile::open(json, false)?.0 };
         // Read the whole file at once, so that segmentations can be borrowed instead of copied.

@@ -55,13 +55,14 @@ use crate::storage::DatasetLocation;
 /// sample checks the episode and the frame of its row against the metadata. The time between the
 /// first and the last frame of the sample is also checked against `fps`.
 ///
-/// **Videos.** A sample contains the video frame whose presentation time, according to the sample table of
-/// the file, equals the time of the row within `tolerance_s`. If there is no such frame, reading the sample
-/// fails. The frame is returned as its packets, starting with the packet of a key frame.
+/// **Videos.** A sample contains the video frame whose presentation time, according to the sample
+/// table of the file, equals the time of the row within `tolerance_s`. If there is no such frame,
+/// reading the sample fails. The frame is returned as its packets, starting with the packet of a
+/// key frame.
 ///
-/// **Memory.** The metadata of all data files and the list of episodes stay in memory. For each video
-/// feature, the sample tables of the most recently used files stay in memory, up to 30 MB. The pages of
-/// the data files are cached as [`Parquet`](crate::Parquet) describes.
+/// **Memory.** The metadata of all data files and the list of episodes stay in memory. For each
+/// video feature, the sample tables of the most recently used files stay in memory, up to 30 MB.
+/// The pages of the data files are cached as [`Parquet`](crate::Parquet) describes.
 pub struct LeRobot {
     home: Home,
     frames: Arc<FrameIndex>,

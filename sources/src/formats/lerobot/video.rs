@@ -54,7 +54,8 @@ impl Video {
     /// Finds the files of the feature `name` for the `chosen` episodes, and opens the first file.
     ///
     /// # Errors
-    /// If a path cannot be determined, if the first file is damaged, or if its codec is not supported.
+    /// If a path cannot be determined, if the first file is damaged, or if its codec is not
+    /// supported.
     pub(super) fn open(home: &Home, info: &Info, name: &str, chosen: &[Episode]) -> Result<Self> {
         let places = match info.version()? {
             Version::Two => None,

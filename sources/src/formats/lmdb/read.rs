@@ -146,8 +146,8 @@ impl Lmdb {
     /// no samples outside it.
     ///
     /// # Errors
-    /// As for [`open`](Lmdb::open), and if there is no database with this name. The message lists the
-    /// existing names.
+    /// As for [`open`](Lmdb::open), and if there is no database with this name. The message lists
+    /// the existing names.
     pub fn open_named(path: impl AsRef<Path>, name: &str) -> Result<Self> {
         Self::with_options(path.as_ref(), &LmdbOptions { name: Some(name), ..LmdbOptions::default() })
     }
