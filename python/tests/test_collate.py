@@ -287,10 +287,10 @@ def test_padding_does_not_contribute_to_the_loss(mini: str) -> None:
 
 def test_a_missing_boxes_field_is_an_error(mini: str) -> None:
     for collate in (warpfeed.collate.detection_targets, warpfeed.collate.yolo_targets):
-        with pytest.raises(WarpfeedError, match="no field 'boxes' of boxes; add fields=") as e:
+        with pytest.raises(WarpfeedError, match="no Boxes field 'boxes'; add fields=") as e:
             next(iter(Loader(mini, collate=collate, **OPTIONS)))
         assert isinstance(e.value.__cause__, ConfigError)
-        with pytest.raises(WarpfeedError, match="the boxes 'boxes' have no column class"):
+        with pytest.raises(WarpfeedError, match="the field 'boxes' has no column 'class'"):
             annotated(collate, "numpy", columns={})
         with pytest.raises(TypeError, match="expected the batch that a loader passes to collate"):
             collate({"boxes": np.zeros((1, 1, 4))})

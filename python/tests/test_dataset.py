@@ -169,7 +169,7 @@ def test_an_index_outside_the_subset_is_an_error_that_names_it() -> None:
     for weights in ([1.0] * 3, [1.0] * 19):
         with pytest.raises(ConfigError, match=f"{len(weights)} weights, but the source has 20 samples; even with a subset"):
             Loader(Numbered(), subset=[4, 11, 19], weights=weights, **OPTIONS)
-    with pytest.raises(ConfigError, match="labels: 3 labels for the 20 samples of the dataset"):
+    with pytest.raises(ConfigError, match="labels has 3 entries, but the dataset has 20 samples"):
         split(Loader(Numbered(), subset=[4, 11, 19], **OPTIONS).dataset, [1.0], seed=1, labels=[0, 1, 1])
 
 

@@ -214,7 +214,7 @@ def test_a_task_that_is_cancelled_cancels_its_request() -> None:
         for answer in pending:
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(answer, 0.01)
-        with pytest.raises(WarpfeedError, match="the request was cancelled"):
+        with pytest.raises(WarpfeedError, match="the request was canceled"):
             await pending[3]
         task = asyncio.ensure_future(waited(decoder.submit(small(4))))
         await asyncio.sleep(0.01)
@@ -229,7 +229,7 @@ def test_a_task_that_is_cancelled_cancels_its_request() -> None:
     # Drop some requests, and cancel one explicitly.
     answers = [decoder.submit(small(4)) for _ in range(20)]
     answers[0].cancel()
-    with pytest.raises(WarpfeedError, match="the request was cancelled"):
+    with pytest.raises(WarpfeedError, match="the request was canceled"):
         answers[0].wait()
     del answers
     held.clear()

@@ -115,7 +115,7 @@ def test_a_missing_path_or_device_fails_on_opening(tmp_path: Path) -> None:
         ({"balanced": True, "weights": [1] * 64}, WarpfeedError, "each decides the order"),
         ({"memory_limit": 1000}, WarpfeedError, "memory"),
         ({"resume": {"version": 9}}, WarpfeedError, "version 9"),
-        ({"resume": {"epoch": "x"}}, ValueError, "not a result of state_dict()"),
+        ({"resume": {"epoch": "x"}}, ValueError, "this is not a result of state_dict()"),
         ({"fields": {"emb": len}}, TypeError, "'emb' is <built-in function len>; expected a field type, such as warpfeed.NdArray"),
     ],
 )  # fmt: skip
@@ -379,7 +379,7 @@ import warpfeed
 
 class Ends(logging.Handler):
     def emit(self, record):
-        if "no answer after 4 of" in record.getMessage():
+        if "no response after 4 of" in record.getMessage():
             print("logged while it waits:", record.getMessage(), flush=True)
             os._exit(0)
 

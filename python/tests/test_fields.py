@@ -314,15 +314,15 @@ def test_field_kinds_can_be_pickled_printed_and_compared() -> None:
 @pytest.mark.parametrize(
     ("field", "error", "text"),
     [
-        (Mask("f32"), WarpfeedError, "a mask of float32: expected an integer type"),
-        (Mask("u8", fill=300), WarpfeedError, "a fill of 300"),
+        (Mask("f32"), WarpfeedError, "masks cannot have the type float32: use an integer type"),
+        (Mask("u8", fill=300), WarpfeedError, "fill=300 does not fit into uint8"),
         (Boxes(0), WarpfeedError, "expected at least 1"),
         (Boxes(3, to="yxyx"), ValueError, "to='yxyx': expected one of 'xyxy'"),
         (Boxes(3, columns={"class": "int4"}), ValueError, "dtype='int4'"),
         (Boxes(3, min_visible=2), WarpfeedError, "min_visible"),
         (MultiHot([]), WarpfeedError, "class"),
         (Keypoints(3, flip_pairs=[(0, 3)]), WarpfeedError, "3"),
-        (Ragged("u8", [], 3, padding=0.5), ValueError, "a padding of 0.5, which uint8 cannot hold"),
+        (Ragged("u8", [], 3, padding=0.5), ValueError, "the padding is 0.5, which uint8 cannot hold"),
     ],
 )  # fmt: skip
 def test_a_field_that_cannot_work_is_refused_with_its_name(mini: str, field: object, error: type, text: str) -> None:

@@ -388,7 +388,7 @@ def test_the_rank_with_slow_reads_is_named(tmp_path: Path) -> None:
     assert found["slowest"] == 1 and found["limit"] in ("read", "straggler"), text
     assert found["waited"] == found["ranks"][1]["waited"] > found["ranks"][0]["waited"]
     assert found["stages"]["wait"]["rank"] == 1 and text.startswith("rank 1 is slow: it waits"), text
-    assert re.search(r"\n- stage `(read|ahead)`: [\d.]+ s there, 0\.0 s on the other ranks", text), text
+    assert re.search(r"\n- stage `(read|ahead)`: [\d.]+ s, and 0\.0 s on the other ranks", text), text
     assert "\n- rank 1: " in text
 
 
@@ -441,7 +441,7 @@ def test_gather_names_ranks_and_reports_similar_waits() -> None:
     assert part["slowest"] == 4 and part["stages"]["read"] == {"rank": 4, "seconds": 9.0, "median_seconds": 5.0}
     assert str(part).splitlines() == [
         "rank 4 is slow: it waits 50 % of the time, the other ranks 10 % (median)",
-        "- stage `read`: 9.0 s there, 1.0 s on the other ranks (median)",
+        "- stage `read`: 9.0 s, and 1.0 s on the other ranks (median)",
         "- rank 4: of read",
     ]
     # Without known ranks, the position in the list is the rank.
@@ -452,4 +452,4 @@ def test_gather_names_ranks_and_reports_similar_waits() -> None:
     assert str(idle).startswith("no rank is limited by its loader: rank 1 waits most, 2 % of the time")
     missing = _compared([entry(0, 0.1), {**entry(1, 0.5), "stages": {"field mask": 3.0}}])
     assert missing["stages"]["field mask"] == {"rank": 1, "seconds": 3.0, "median_seconds": 1.5}
-    assert "stage `field mask`: 3.0 s there, 0.0 s" in str(missing)
+    assert "stage `field mask`: 3.0 s, and 0.0 s" in str(missing)

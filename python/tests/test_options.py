@@ -88,7 +88,7 @@ def test_signature_and_documentation_match_the_crate() -> None:
         ({"shuffle": True, "seed": 3, "weights": [1.0] * 64}, ValueError, r"^shuffle=True and weights: .* leave shuffle out, and keep seed"),
         ({"soft_labels": (-4, 0.1)}, ValueError, r"^soft_labels=\(-4, 0\.1\): .*expected \(classes, smoothing\)"),
         ({"normalize": 3}, TypeError, r"^normalize=3: expected 'imagenet' or \(mean, std\)"),
-        ({"normalize": ((0.5,), (0.5,))}, ValueError, r"expected .* each of three numbers.*, but they have 1 and 1 numbers"),
+        ({"normalize": ((0.5,), (0.5,))}, ValueError, r"expected .* each of three numbers.*; found 1 and 1 numbers"),
         ({"batchsize": 3}, TypeError, r"no argument 'batchsize'; did you mean 'batch_size'\?"),
         ({"augmentation": 3}, TypeError, r"no argument 'augmentation'; did you mean 'augment'\?"),
         ({"xyzzy": 3}, TypeError, r"no argument 'xyzzy'$"),

@@ -69,7 +69,7 @@ def test_bad_arguments_are_errors(tmp_path: Path) -> None:
         Loader(PackedTokens(tmp_path / "a.bin", 32, 70_000))
     with pytest.raises(ConfigError, match="windows of 0 documents"):
         Loader(PackedTokens(tmp_path / "a.bin", 32, END, window=0))
-    with pytest.raises(ConfigError, match="no field 'other' of packed documents"):
+    with pytest.raises(ConfigError, match="no PackedIds field 'other'"):
         warpfeed.cu_seqlens({"tokens": np.zeros((2, 3))}, "other")
     loader = Loader(
         PackedTokens(tmp_path / "a.bin", 32, END), batch_size=4, fields={"tokens": PackedIds(32, 1)}, output="numpy"

@@ -206,7 +206,7 @@ def test_wrong_lengths_and_bounds_are_errors(documents: Any) -> None:
     with pytest.raises(WarpfeedError, match=r"'tokens.npy' of sample \d+ has \d+ rows, but its length in Buckets is 0"):
         next(iter(loader))
     loader = Loader(samples, buckets=Buckets(lengths, [4]), collate=Buckets(lengths, [99]).trim("text"), **options)
-    with pytest.raises(WarpfeedError, match="the loader has no field 'text' of rows"):
+    with pytest.raises(WarpfeedError, match="the loader has no ragged field 'text'"):
         next(iter(loader))
     with pytest.raises(ConfigError, match="299 lengths, but the source has 300 samples"):
         Loader(samples, buckets=Buckets(lengths[1:], [4]), **options)

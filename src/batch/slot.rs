@@ -1,5 +1,5 @@
 //! The life cycle of a batch buffer: [`Free`] -> [`Part`]s -> [`Full`] -> [`Free`]. If a device
-//! cannot decode some samples, the slot goes from [`Full`] to [`Part`]s once more.
+//! cannot decode some samples, the slot goes from [`Full`] back to [`Part`]s once.
 //!
 //! Each step consumes the token of the previous step. Therefore, code that fills a slot while
 //! someone reads it, or reads a slot while someone fills it, does not compile.
@@ -91,8 +91,8 @@ impl Free {
     /// Starts a batch and divides it into parts of `group` samples. `set` fills in the header,
     /// which still contains the values and allocations of an earlier batch.
     ///
-    /// When `set` returns, `header.form` must be the index of a schema, and `header.entries` must
-    /// contain at least one sample and at most as many as a batch of that schema.
+    /// `set` must set `header.form` to the index of a schema. It must leave at least one sample in
+    /// `header.entries`, and at most as many as a batch of that schema has.
     pub(crate) fn begin(self, group: usize, set: impl FnOnce(&mut Header)) -> impl Iterator<Item = Part> {
         // SAFETY: a `Free` is exclusive (invariant 2).
         let info = unsafe { &mut *self.0.info.get() };
@@ -168,8 +168,8 @@ impl Part {
         unsafe { &mut *self.samples.add(row) }
     }
 
-    /// Returns the bytes of field `span` in row `row`, which must be in [`range`](Part::range).
-    /// They initially contain data of an earlier batch.
+    /// Returns the bytes of field `span` in row `row`, which must be in [`range`](Part::range). The
+    /// bytes initially contain data of an earlier batch.
     pub(crate) fn bytes(&mut self, span: usize, row: usize) -> &mut [u8] {
         assert!(self.range.contains(&row), "row {row} is not in part {:?}", self.range);
         // SAFETY: only this part accesses the bytes of its rows (invariant 3), and `&mut self`
@@ -191,8 +191,8 @@ impl Part {
         };
         let room = schema.spans[span].sample_bytes * schema.batch;
         let offset = take(&slot.encoded, len.next_multiple_of(ENCODED_ALIGN), room)?;
-        // If there is no space for the coefficients, the bytes stay reserved, and this batch does
-        // not use them.
+        // If there is no space for the coefficients, the bytes stay reserved, but are not used in
+        // this batch.
         let block = take(&slot.blocks, blocks, each * schema.batch)?;
         let all = slot.bytes(span, 0..schema.batch);
         // SAFETY: the range is inside the span (checked by `take`), and the counter assigned it to
@@ -201,7 +201,7 @@ impl Part {
         Some((offset, block, bytes))
     }
 
-    /// Returns how many bytes for entropy-coded data have not been reserved yet.
+    /// Returns the number of bytes for entropy-coded data that have not been reserved yet.
     pub(crate) fn encoded_room(&self) -> usize {
         let Some(span) = self.schema().encoded() else { return 0 };
         let room = self.schema().spans[span].sample_bytes * self.schema().batch;
@@ -228,12 +228,12 @@ impl<'a> Row<'a> {
         Row { part, row, frame: 0 }
     }
 
-    /// Sets the frame of a clip that image fields write to.
+    /// Sets the frame of a clip to which image fields write.
     pub(crate) fn at_frame(self, frame: usize) -> Self {
         Row { frame, ..self }
     }
 
-    /// Returns the frame of a clip that image fields write to. For a single image, it is 0.
+    /// Returns the frame of a clip to which image fields write, or 0 for a single image.
     pub(crate) fn frame(&self) -> usize {
         self.frame
     }
@@ -379,9 +379,9 @@ mod tests {
         }
     }
 
-    /// Threads synchronize only through one atomic decrement per part, so every interleaving is
-    /// equivalent to some order in which the parts finish. This test tries all orders of up to five
-    /// parts.
+    /// Threads synchronize only through one atomic decrement per part. Therefore, every
+    /// interleaving is equivalent to some order in which the parts finish. This test tries all
+    /// orders of up to five parts.
     #[test]
     fn only_the_last_part_to_finish_returns_the_slot() {
         fn orders(left: &mut Vec<usize>, chosen: &mut Vec<usize>, visit: &mut impl FnMut(&[usize])) {

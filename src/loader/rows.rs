@@ -247,7 +247,7 @@ options! {
         /// keeps slots in use, fewer batches are prepared ahead.
         #[cfg_attr(
             feature = "cuda",
-            doc = "\n[`HostBatch::release_on`](crate::HostBatch::release_on) names the stream that reads the batch: then the loader waits for that stream only."
+            doc = "\n[`HostBatch::release_on`](crate::HostBatch::release_on) names the stream that reads the batch, so that the loader waits only for that stream."
         )]
         ///
         /// There are two limitations:

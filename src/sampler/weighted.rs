@@ -36,11 +36,11 @@ struct Table {
     change: Option<Arc<Change>>,
 }
 
-/// A cell of the alias table. A draw from cell `i` returns sample `i` with probability `own`, and
-/// sample `other` otherwise.
+/// A cell of the alias table. A draw from cell `i` returns sample `i` with probability
+/// `probability`, and sample `other` otherwise.
 #[derive(Debug, Clone, Copy)]
 struct Cell {
-    own: f64,
+    probability: f64,
     other: u64,
 }
 
@@ -76,13 +76,16 @@ impl Weighted {
         let mean = sum / weights.len() as f64;
         // Each cell must have the mean weight. A cell below the mean is filled up from a cell above
         // the mean.
-        let mut cells: Vec<_> =
-            weights.iter().enumerate().map(|(i, w)| Cell { own: w / largest / mean, other: i as u64 }).collect();
+        let mut cells: Vec<_> = weights
+            .iter()
+            .enumerate()
+            .map(|(i, w)| Cell { probability: w / largest / mean, other: i as u64 })
+            .collect();
         // `waiting` contains two stacks: from the left, the cells below the mean; from the right,
         // all other cells.
         let (mut waiting, mut less, mut more) = (vec![0; cells.len()], 0, cells.len());
         for (i, cell) in cells.iter().enumerate() {
-            if cell.own < 1.0 {
+            if cell.probability < 1.0 {
                 waiting[less] = i;
                 less += 1;
             } else {
@@ -94,8 +97,8 @@ impl Weighted {
             less -= 1;
             let (small, large) = (waiting[less], waiting[more]);
             cells[small].other = large as u64;
-            cells[large].own -= 1.0 - cells[small].own;
-            if cells[large].own < 1.0 {
+            cells[large].probability -= 1.0 - cells[small].probability;
+            if cells[large].probability < 1.0 {
                 more += 1;
                 waiting[less] = large;
                 less += 1;
@@ -106,8 +109,11 @@ impl Weighted {
         // 0 are never drawn.
         let heaviest = weights.iter().position(|w| *w == largest).expect("the largest weight is in the list") as u64;
         for &i in waiting[..less].iter().chain(&waiting[more..]) {
-            cells[i] =
-                if weights[i] > 0.0 { Cell { own: 1.0, other: i as u64 } } else { Cell { own: 0.0, other: heaviest } };
+            cells[i] = if weights[i] > 0.0 {
+                Cell { probability: 1.0, other: i as u64 }
+            } else {
+                Cell { probability: 0.0, other: heaviest }
+            };
         }
         Ok(cells)
     }
@@ -148,8 +154,8 @@ impl Sampler for Weighted {
         let mut rng = Rng::new(mix(self.seed ^ 0x6a09_e667_f3bc_c908), epoch, position);
         let cells = self.table(epoch, position);
         let cell = rng.below(cells.len() as u64);
-        let Cell { own, other } = cells[cell as usize];
-        if rng.unit() < own { cell } else { other }
+        let Cell { probability, other } = cells[cell as usize];
+        if rng.unit() < probability { cell } else { other }
     }
 
     fn at(&self, epoch: u64, position: u64) -> Occurrence {

@@ -377,10 +377,10 @@ fn box_annotations_must_match_the_number_of_boxes() {
         let masks = cause(("boxes.masks.json", "[[[0,0,5,0,5,5]]]"), Boxes::new(2).masks());
         assert_eq!(masks, "field \"boxes.masks.json\" has 1 masks for 2 boxes");
         let masks = cause(("boxes.masks.json", "[[[0,0,5,0,5,5]], null]"), Boxes::new(2).masks());
-        assert!(masks.contains("segmentation 1: missing"), "{masks}");
+        assert!(masks.contains("segmentation 1 is missing"), "{masks}");
         let rle = "[[[0,0,5,0,5,5]], {\"size\": [20, 39], \"counts\": [780]}]";
         let masks = cause(("boxes.masks.json", rle), Boxes::new(2).masks());
-        assert!(masks.contains("run lengths of 39x20 pixels, but the image has 40x20"), "{masks}");
+        assert!(masks.contains("the run lengths are for 39x20 pixels, but the image has 40x20"), "{masks}");
         let points = cause(("boxes.points.json", "[[[1,2,2]]]"), Boxes::new(2).points(1));
         assert_eq!(points, "field \"boxes.points.json\" has the shape [1, 1, 3]: expected [2, 1, 3]");
         let points = cause(("boxes.points.txt", "1 2 2 3 NaN 1"), Boxes::new(2).points(1));
@@ -458,7 +458,10 @@ fn invalid_box_options_are_refused() {
     refused(Boxes::new(0), "Boxes::new(0): expected at least 1");
     refused(Boxes::new(1).min_visible(1.5), "min_visible=1.5");
     refused(Boxes::new(1).min_size(f64::NAN), "min_size=NaN");
-    refused(Boxes::new(1).column("class", Dtype::F32), "column \"class\" of float32: expected an integer type");
+    refused(
+        Boxes::new(1).column("class", Dtype::F32),
+        "column \"class\" has the type float32: expected an integer type",
+    );
     refused(Boxes::new(1).column("masks", Dtype::U8), "this name is reserved");
     refused(Boxes::new(1).column("a", Dtype::U8).column("a", Dtype::U8), "duplicate field");
     refused(Boxes::new(1).points(0), "0 points");

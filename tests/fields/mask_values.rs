@@ -199,7 +199,7 @@ fn an_unmapped_mask_value_fails_with_its_coordinates() {
     for (kind, words) in [
         (kind().map([(0, 9)]).classes(3), "the value 0 is mapped to 9, which the mask cannot hold"),
         (Mask::new(Dtype::U8).map([(0, 256)]), "is mapped to 256"),
-        (Mask::new(Dtype::U8).ignore(-1), "ignore=-1 for a mask of uint8"),
+        (Mask::new(Dtype::U8).ignore(-1), "ignore=-1 does not fit into uint8"),
         (kind().map([(0, 0), (0, 1)]), "the value 0 is mapped twice"),
         (kind().map([(0, 0)]).colors([([0; 3], 0)]), "a map cannot contain both values and colors"),
     ] {

@@ -347,7 +347,9 @@ fn a_bad_mask_is_an_error_with_found_and_expected_values() {
         assert_eq!(e.kind(), ErrorKind::Decode);
         let e = cause(("mask", b"GIFxxx".to_vec()), kind());
         assert!(
-            e.contains("a mask of 6 bytes that begins with \"GIFxxx\" is not in a supported format: PNG, npy, TIFF"),
+            e.contains(
+                "a mask of 6 bytes that begins with \"GIFxxx\" is not in a supported format: expected PNG, npy, TIFF"
+            ),
             "{e}"
         );
         let e = cause(("mask.npy", npy("<f4", "(16, 16)", &[0; 1024])), kind());
@@ -424,9 +426,9 @@ fn augmentations_that_masks_cannot_follow_fail_on_opening() {
     let e = refused(loader().drop_field("image"));
     assert!(e.contains("\"mask\" follows the image, but the loader has no image"), "{e}");
     let e = refused(Loader::source(source()).field("mask", Mask::new(Dtype::F32)));
-    assert!(e.contains("a mask of float32: expected an integer type"), "{e}");
+    assert!(e.contains("masks cannot have the type float32: use an integer type"), "{e}");
     let e = refused(Loader::source(source()).field("mask", Mask::new(Dtype::U8).fill(-1)));
-    assert!(e.contains("a fill of -1 for a mask of uint8, which holds 0 to 255"), "{e}");
+    assert!(e.contains("fill=-1 does not fit into uint8, which holds 0 to 255"), "{e}");
     let e = refused(loader().augment(Augment::iou_crop(8, 8)));
     assert!(e.contains("iou_crop needs a field with boxes"), "{e}");
 }

@@ -114,9 +114,9 @@ fn too_many_rows_are_an_error_unless_truncated() {
     let refused = |loader: Loader| loader.host().unwrap_err().to_string();
     assert!(
         refused(loader().field("tokens", Ragged::new(Dtype::I64, [], 0)))
-            .contains("a limit of 0 rows: expected at least 1")
+            .contains("the maximum number of rows is 0: expected at least 1")
     );
-    assert!(refused(loader().field("tokens", rows().padding(0.5_f32))).contains("a padding of float32"));
+    assert!(refused(loader().field("tokens", rows().padding(0.5_f32))).contains("the padding has the type float32"));
 }
 
 #[test]

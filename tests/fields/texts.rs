@@ -88,7 +88,7 @@ fn a_skipped_sample_has_the_text_of_its_replacement() {
         set[5] = OwnedSample::new("5").field("rgb.npy", image(Size::new(9, 7))).field("caption.txt", b"\xff".to_vec());
         let source = Memory::new(set);
         let e = loader(Loader::source(source.clone())).into_iter().find_map(Result::err).unwrap();
-        assert_eq!(e.cause(), "field \"caption.txt\" has invalid UTF-8 at byte 0, so it is not a text");
+        assert_eq!(e.cause(), "field \"caption.txt\" has invalid UTF-8 at byte 0, so it is not text");
         assert_eq!(e.sample(), Some(5));
         let skips = loader(Loader::source(source)).on_error(OnError::Skip { max_skipped: 9 });
         let mut batches = skips.host().unwrap();

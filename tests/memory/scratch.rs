@@ -250,7 +250,7 @@ fn an_invalid_outline_leaks_no_memory() {
         let mut batches = loader.batch_size(16).workers(8).prefetch(1).host().unwrap();
         let before = LIVE.load(SeqCst);
         let e = batches.epoch(0).next().unwrap().unwrap_err();
-        assert!(e.to_string().contains("run lengths of 7x7 pixels"), "{e}");
+        assert!(e.to_string().contains("the run lengths are for 7x7 pixels"), "{e}");
         // Other workers may still be drawing.
         let kept = || LIVE.load(SeqCst).saturating_sub(before);
         while kept() >= 24 * MIB {

@@ -225,15 +225,15 @@ pub(super) fn truncate(text: &str, letters: u32) -> String {
     kept.chain("..".chars()).take(letters).collect()
 }
 
-/// Draws `text` with its upper left corner at `at`, in dots of `dot` pixels. Text wider than `room`
+/// Draws `text` with its upper left corner at `at`, in dots of `dot` pixels. Text wider than `width`
 /// is truncated.
-pub(super) fn draw_text(sheet: &mut Canvas, text: &str, at: (u32, u32), room: u32, dot: u32, ink: Color) {
-    for (letter, left) in text.chars().zip((0..room).step_by((LETTER * dot) as usize)) {
+pub(super) fn draw_text(sheet: &mut Canvas, text: &str, at: (u32, u32), width: u32, dot: u32, ink: Color) {
+    for (letter, left) in text.chars().zip((0..width).step_by((LETTER * dot) as usize)) {
         let rows = BASIC_FONTS.get(letter).or_else(|| LATIN_FONTS.get(letter)).or_else(|| BASIC_FONTS.get('?'));
         let rows = rows.unwrap_or_default();
         for (x, y) in (0..LETTER * dot).flat_map(|x| (0..LETTER * dot).map(move |y| (x, y))) {
             let inked = rows[(y / dot) as usize] >> (x / dot) & 1 == 1;
-            if inked && left + x < room {
+            if inked && left + x < width {
                 *sheet.pixel(at.0 + left + x, at.1 + y) = ink;
             }
         }

@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn text_that_does_not_fit_ends_in_dots() {
-        assert_eq!([3, 5, 6, 9].map(|room| truncate("tabby cat", room)), ["t..", "tab..", "tabb..", "tabby cat"]);
-        assert_eq!([0, 1, 2].map(|room| truncate("tabby", room)), ["", ".", ".."]);
+        assert_eq!([3, 5, 6, 9].map(|letters| truncate("tabby cat", letters)), ["t..", "tab..", "tabb..", "tabby cat"]);
+        assert_eq!([0, 1, 2].map(|letters| truncate("tabby", letters)), ["", ".", ".."]);
     }
 }

@@ -200,7 +200,7 @@ fn a_slow_stream_does_not_delay_other_slots() {
         sim.record(&mark, stream).unwrap();
         handoff.keep_until(one_slot(), Some(mark));
     }
-    freed.recv_timeout(Duration::from_secs(20)).expect("the slot of the fast stream");
+    freed.recv_timeout(Duration::from_secs(20)).expect("the slot of the fast stream is freed");
     assert_eq!((freed.len(), handoff.kept(), handoff.idle_since()), (0, 1, None));
     drop(open);
     freed.recv_timeout(Duration::from_secs(20)).expect("the other");
@@ -228,11 +228,11 @@ fn a_device_error_reaches_the_consumer_and_frees_no_slot() {
     let handoff = Handoff::new(sim.clone(), free).unwrap();
     sim.fail_after(0);
     handoff.keep(one_slot());
-    let told = (0..200).find_map(|_| {
+    let error = (0..200).find_map(|_| {
         std::thread::sleep(Duration::from_millis(1));
         handoff.wanted(true).err()
     });
-    assert_eq!(told.expect("within 200 ms").kind(), ErrorKind::Cuda);
+    assert_eq!(error.expect("the consumer gets the error within 200 ms").kind(), ErrorKind::Cuda);
     assert!(freed.is_empty());
 }
 
@@ -258,7 +258,7 @@ fn a_slot_is_freed_after_the_capture_that_delayed_it() {
     assert!(over);
 }
 
-/// While it waits in an old driver, the thread holds no lock that the consumer needs.
+/// While the thread waits in an old driver, it holds no lock that the consumer needs.
 #[test]
 fn with_an_old_driver_only_the_thread_waits() {
     let sim = Sim::new(Mistake::None, 0);

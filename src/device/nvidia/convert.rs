@@ -123,12 +123,12 @@ impl Convert {
     pub unsafe fn launch(&self, stream: &Stream, memory: &DeviceBuffer, at: Launch) -> Result<()> {
         let values = self.pixels * 3;
         let (mut height, mut width, mut normalize) = (self.height, self.width, self.normalize);
-        let own = [(&raw mut height).cast(), (&raw mut width).cast(), (&raw mut normalize).cast()];
+        let extra = [(&raw mut height).cast(), (&raw mut width).cast(), (&raw mut normalize).cast()];
         let blocks = (self.pixels as u32).div_ceil(self.per_block);
         let bytes = SampleBytes { from: values, to: values * self.dtype.bytes() };
         // SAFETY: guaranteed by the caller, and invariant 1: height, width and normalization come
         // last.
-        unsafe { launch(&self.kernel, stream, memory, at, bytes, (blocks, self.block), own) }
+        unsafe { launch(&self.kernel, stream, memory, at, bytes, (blocks, self.block), extra) }
     }
 }
 
@@ -159,12 +159,12 @@ impl Retouch {
     /// [`ErrorKind::Cuda`] if a driver call fails.
     pub unsafe fn launch(&self, stream: &Stream, memory: &DeviceBuffer, at: Launch) -> Result<()> {
         let (mut height, mut width) = (self.height, self.width);
-        let own = [(&raw mut height).cast(), (&raw mut width).cast()];
+        let extra = [(&raw mut height).cast(), (&raw mut width).cast()];
         let image = self.height as usize * self.width as usize * 3;
         let bytes = SampleBytes { from: image, to: image };
         // SAFETY: guaranteed by the caller, and invariant 1: height and width come last. The kernel
         // reads and writes both ranges, with one block per sample.
-        unsafe { launch(&self.kernel, stream, memory, at, bytes, (1, RETOUCHERS), own) }
+        unsafe { launch(&self.kernel, stream, memory, at, bytes, (1, RETOUCHERS), extra) }
     }
 }
 
@@ -196,11 +196,11 @@ impl SoftLabels {
     /// [`ErrorKind::Cuda`] if a driver call fails.
     pub unsafe fn launch(&self, stream: &Stream, memory: &DeviceBuffer, at: Launch) -> Result<()> {
         let (mut classes, mut smoothing) = (self.classes, self.smoothing);
-        let own = [(&raw mut classes).cast(), (&raw mut smoothing).cast()];
+        let extra = [(&raw mut classes).cast(), (&raw mut smoothing).cast()];
         let bytes = SampleBytes { from: size_of::<i64>(), to: self.classes as usize * size_of::<f32>() };
         let size = (classes.div_ceil(MAX_BLOCK), MAX_BLOCK);
         // SAFETY: guaranteed by the caller, and invariant 1: classes and smoothing come last.
-        unsafe { launch(&self.kernel, stream, memory, at, bytes, size, own) }
+        unsafe { launch(&self.kernel, stream, memory, at, bytes, size, extra) }
     }
 }
 
@@ -252,10 +252,10 @@ struct SampleBytes {
 }
 
 /// Queues `blocks` blocks of `block` threads per sample. The parameters of each entry point are the
-/// output, the input, the records and the number of samples, followed by `own`.
+/// output, the input, the records and the number of samples, followed by `extra`.
 ///
 /// # Safety
-/// See [`Convert::launch`]. `own` must point to values of the types that the entry point declares.
+/// See [`Convert::launch`]. `extra` must point to values of the types that the entry point declares.
 unsafe fn launch<const N: usize>(
     kernel: &Kernel,
     stream: &Stream,
@@ -263,7 +263,7 @@ unsafe fn launch<const N: usize>(
     Launch { from, to, records, count }: Launch,
     bytes: SampleBytes,
     (blocks, block): (u32, u32),
-    own: [*mut c_void; N],
+    extra: [*mut c_void; N],
 ) -> Result<()> {
     if count == 0 {
         return Ok(());
@@ -277,7 +277,7 @@ unsafe fn launch<const N: usize>(
     let mut records = records.map_or(0, |at| memory.at(at, count * SampleOps::BYTES));
     let mut samples = count as u32;
     let shared = [(&raw mut to).cast(), (&raw mut from).cast(), (&raw mut records).cast(), (&raw mut samples).cast()];
-    let mut parameters: ArrayVec<*mut c_void, 8> = shared.into_iter().chain(own).collect();
+    let mut parameters: ArrayVec<*mut c_void, 8> = shared.into_iter().chain(extra).collect();
     let grid = Grid { blocks, block, count, shared: 0 };
     // SAFETY: invariants 1 and 2, and guaranteed by the caller.
     unsafe { kernel.queue(stream, memory, grid, &mut parameters) }

@@ -117,8 +117,8 @@ fn modeled(batch: &Coded) -> (Vec<u8>, Vec<bool>) {
     (out, faults)
 }
 
-/// Returns the duration of the two stages `of` in milliseconds.
-fn milliseconds(loaded: &Loaded, kernels: &Decode, of: [Stage; 2]) -> f32 {
+/// Returns the total duration of two stages in milliseconds.
+fn milliseconds(loaded: &Loaded, kernels: &Decode, stages: [Stage; 2]) -> f32 {
     let mut sum = 0.0;
     for stage in Stage::all() {
         let [begin, end] = [(); 2].map(|()| Event::timed(&loaded.context).unwrap());
@@ -127,7 +127,7 @@ fn milliseconds(loaded: &Loaded, kernels: &Decode, of: [Stage; 2]) -> f32 {
         unsafe { kernels.launch_stage(&loaded.stream, &loaded.memory, loaded.at, stage, 0..loaded.at.count) }.unwrap();
         end.record(&loaded.stream).unwrap();
         loaded.stream.synchronize().unwrap();
-        sum += if of.contains(&stage) { begin.elapsed_ms(&end).unwrap() } else { 0.0 };
+        sum += if stages.contains(&stage) { begin.elapsed_ms(&end).unwrap() } else { 0.0 };
     }
     sum
 }
@@ -295,8 +295,8 @@ fn the_kernels_do_not_read_uninitialized_memory() {
         };
         // The end of a sample's tables is used only for long segments.
         let all = if ops.longest() < 2048 { DecodeOps::TABLES_BYTES - (20 << 10) } else { DecodeOps::TABLES_BYTES };
-        let own = i * DecodeOps::TABLES_BYTES;
-        assert_eq!(differ(&first.0[own..], &second.0[own..], all, 0..1), 0, "the tables of sample {i} differ");
+        let start = i * DecodeOps::TABLES_BYTES;
+        assert_eq!(differ(&first.0[start..], &second.0[start..], all, 0..1), 0, "the tables of sample {i} differ");
         let blocks = ops.blocks_end() - ops.blocks()..ops.blocks_end();
         assert_eq!(differ(&first.1, &second.1, DecodeOps::COEFFICIENT_BYTES, blocks.clone()), 0, "sample {i}");
         assert_eq!(differ(&first.2, &second.2, DecodeOps::PLANE_BYTES, blocks), 0, "sample {i}");

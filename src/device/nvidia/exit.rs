@@ -6,7 +6,7 @@
 //! of 31 runs after the last test had passed. Therefore, an exit handler of this crate runs first.
 //! It refuses new calls, and waits until no call is in progress.
 
-// On other systems, no handler is registered, so nothing closes the gate.
+// On other systems, no handler is registered, so some functions are unused.
 #![cfg_attr(not(unix), allow(dead_code))]
 
 use std::sync::Once;

@@ -84,8 +84,8 @@ pub(super) fn download(
     let bytes = bytes(objects);
     if bytes > limit {
         let cause = format!(
-            "the cache is too small: these files have {bytes} bytes, but its limit is {limit} (cache_bytes); raise the \
-             limit, or copy the dataset to this machine"
+            "the cache is too small: these files have {bytes} bytes, but the limit of the cache is {limit} bytes \
+             (cache_bytes); raise the limit, or copy the dataset to this machine"
         );
         return Err(Error::config(cause).at_path(base));
     }
@@ -147,8 +147,8 @@ fn free_buffers(folder: &Folder, limit: u64, set: &Set<'_>) -> Result<()> {
     let failed = |e: io::Error| Error::io(&files, &e);
     let room = lock_file(&files.join("room.lock")).map_err(failed)?;
     set.wait(|| try_exclusive(&room))?;
-    let own = bytes(set.objects);
-    let (mut others, mut sum) = (Vec::new(), own);
+    let needed = bytes(set.objects);
+    let (mut others, mut sum) = (Vec::new(), needed);
     for (path, listing) in sets(folder).map_err(failed)?.into_iter().filter(|(path, _)| *path != set.path) {
         // The size of a dataset without its list is unknown, so this dataset is removed first.
         let Some(listing) = listing else {
@@ -169,9 +169,9 @@ fn free_buffers(folder: &Folder, limit: u64, set: &Set<'_>) -> Result<()> {
     }
     if sum > limit {
         let cause = format!(
-            "the cache is too small: these files have {own} bytes, files in use have {} bytes, and its limit is \
-             {limit} (cache_bytes)",
-            sum - own
+            "the cache is too small: these files have {needed} bytes, files in use have {} bytes, and the limit of \
+             the cache is {limit} bytes (cache_bytes)",
+            sum - needed
         );
         return Err(Error::config(cause).at_path(set.base));
     }
