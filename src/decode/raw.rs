@@ -1,7 +1,6 @@
 //! Reads unencoded pixels, which need no decoding, but take more space than any encoded format.
 //!
-//! The pixels are `u8` RGB in HWC order, without padding between rows. They are stored in one of
-//! two ways:
+//! The pixels are `u8` RGB in HWC order, without padding between rows. There are two formats:
 //!
 //! - An `.npy` file
 //!   ([NumPy's format 1.0 to 3.0](https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html))

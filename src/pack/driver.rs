@@ -272,7 +272,7 @@ impl<'a> Pack<'a> {
     ///
     /// Files are written under temporary names and renamed at the end, so a file with its final
     /// name is always complete. If the target consists of shards, an interrupted pack can be run
-    /// again and continues after the last complete shard, and a manifest, `OUT.manifest.json`, is
+    /// again and continues after the last complete shard. A manifest, `OUT.manifest.json`, is
     /// written at the end. A [`CancelToken`](crate::source::CancelToken) of the calling thread
     /// interrupts the pack.
     ///
@@ -284,9 +284,9 @@ impl<'a> Pack<'a> {
     ///   first sample that fails.
     /// - If the target cannot be written. The error names the file.
     /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if images cannot be decoded. This error is
-    ///   returned after all samples have been read. It contains the number of images that cannot be
-    ///   decoded, and the indices and keys of the first ten. See [`keep_bad`](Pack::keep_bad) and
-    ///   [`strict`](Pack::strict).
+    ///   returned after all samples have been read. The message states the number of images that
+    ///   cannot be decoded, and the indices and keys of the first ten. See
+    ///   [`keep_bad`](Pack::keep_bad) and [`strict`](Pack::strict).
     ///
     /// An image that can be decoded but not recoded does not cause an error. It is listed in
     /// [`Report::refused`].

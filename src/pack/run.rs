@@ -140,8 +140,8 @@ impl Run<'_> {
             move || ended.load(Ordering::Relaxed) || outer.as_ref().is_some_and(CancelToken::is_set)
         });
         let (spare, mut bad) = (Mutex::default(), Bad::default());
-        // The calling thread starts tasks, sorts the results, and writes them. It may block. The
-        // workers never block, because the channel is unbounded.
+        // The calling thread starts tasks, sorts the results, and writes them. This thread may
+        // block. The workers never block, because the channel is unbounded.
         let outcome = pool.in_place_scope(|scope| {
             let (sender, results) = channel::unbounded();
             let mut ordered = Ordered { next: positions.start, waiting: VecDeque::new(), bytes: 0 };

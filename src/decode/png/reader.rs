@@ -117,7 +117,7 @@ impl<'a> Png<'a> {
     /// Begins the next pass.
     pub(crate) fn begin(&mut self, pass: Pass) {
         let values = u64::from((self.size.width - pass.x).div_ceil(pass.across));
-        // This sets the previous row to zeros, which the filter of the first row requires.
+        // `begin` sets the previous row to zeros, which the filter of the first row requires.
         self.rows.begin((values * u64::from(self.depth)).div_ceil(8) as usize);
     }
 

@@ -205,7 +205,7 @@ impl<B> Batches<B> {
         Course { run: self.runs, first, batches, repeats, epochs: self.shared().epochs }
     }
 
-    /// Makes the source check its files. This may call user code.
+    /// Makes the source check its files. The source may be user code.
     fn check(&mut self) -> Result<()> {
         // A forked child must not take the parent's locks.
         if self.feed().is_none() {

@@ -187,7 +187,7 @@ fn effects_run_in_the_order_of_the_calls() {
 }
 
 #[test]
-fn annotations_ignore_the_chains_of_aug_mix() {
+fn the_chains_of_aug_mix_do_not_move_annotations() {
     let affine = || RandomAffine::new().rotate(-60.0, 60.0);
     let (plain, mut moved) = (plan(&Augment::resize(40, 30).affine(affine()), (80, 60)), 0);
     for policy in [Policy::aug_mix(), Policy::timm("augmix-m5-w3-d2")] {

@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_pixel_equals_the_mask() {
+    fn nearest_resizing_matches_masks() {
         let (size, mut resizers) = (Size::new(61, 47), backends());
         resizers.push(Resizer::with(None));
         let pixels = image(size, 3);
