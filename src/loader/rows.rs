@@ -285,7 +285,7 @@ options! {
         /// all images of a loader with a [`transform`](Self::transform), because transforms run on
         /// the host. [`Stats::decoded_on_device`] counts the images that the device decoded.
         ///
-        /// Decoding needs about 2.4 MB of device memory per sample of a batch, in addition to the
+        /// Decoding needs about 3.9 MB of device memory per sample of a batch, in addition to the
         /// batches themselves. [`Batches::memory_plan`] includes this memory. The option has no
         /// effect on batches in host memory.
         ///
