@@ -262,7 +262,7 @@ impl Header {
         let class = if ac { "AC" } else { "DC" };
         match self.huffman[usize::from(ac)][usize::from(index)] {
             Some(at) => {
-                Spec::read(&bytes[at + 1..]).ok_or_else(|| format!("{class} Huffman table {index} is cut short"))
+                Spec::read(&bytes[at + 1..]).ok_or_else(|| format!("{class} Huffman table {index} is truncated"))
             }
             None if index < 2 => Ok(Spec::standard(ac, index == 1)),
             None => Err(format!("{class} Huffman table {index} is not defined")),

@@ -104,7 +104,7 @@ impl Image {
         let (kind, kept) = match color.depth {
             Depth::U8 => return Ok(()),
             Depth::U16 => ("16-bit values", "keeps the upper 8"),
-            Depth::F32 => ("floats", "converts 0 to 1 to 0 to 255"),
+            Depth::F32 => ("floats", "maps the range 0 to 1 to 0 to 255"),
         };
         Err(Error::decode(format!(
             "{} of {kind}, but an image has 8 bits: field::DenseMap reads them unchanged, convert_to_u8(true) {kept}",
@@ -313,7 +313,7 @@ mod tests {
                 &floats,
                 ImageFormat::Tiff,
                 "tiff of floats, but an image has 8 bits: field::DenseMap reads them unchanged, \
-                                          convert_to_u8(true) converts 0 to 1 to 0 to 255",
+                                          convert_to_u8(true) maps the range 0 to 1 to 0 to 255",
             ),
         ] {
             let bytes = encode(image, format);

@@ -254,9 +254,9 @@ impl<'a> Pack<'a> {
     /// episodes, statistics, and windows of several frames. Images and videos are decoded once and
     /// stored as JPEGs. Without this option, each frame becomes an independent sample.
     ///
-    /// The target is a folder, which will contain the shards of `frames.tar`, the numbers of all
-    /// frames, and the metadata of the original dataset. The target may also be the path of a
-    /// `.tar` in such a folder. [`Merge`] expects the path of the `.tar`. If no
+    /// The target is a folder, which will contain the shards of `frames.tar`, the numeric features
+    /// of all frames, and the metadata of the original dataset. The target may also be the path of
+    /// a `.tar` in such a folder. [`Merge`] expects the path of the `.tar`. If no
     /// [`recode`](Pack::recode) is set, the images are encoded with quality 95.
     ///
     /// Packing fails if the source is not a LeRobot dataset, if it has deltas, or if only some of

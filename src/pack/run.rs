@@ -77,7 +77,7 @@ impl Run<'_> {
     /// Returns the indices of the samples with the given keys, in ascending order.
     ///
     /// # Errors
-    /// If the key of a sample cannot be read, or if no sample has one of the given keys.
+    /// If the key of a sample cannot be read, or if one of the given keys does not exist.
     pub(super) fn find(&self, keys: Vec<String>) -> Result<Vec<u64>> {
         let wanted: HashSet<String> = keys.into_iter().collect();
         let stop = CancelToken::current();

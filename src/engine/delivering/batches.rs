@@ -468,7 +468,8 @@ fn other_length(next: BatchIndex, left: u64) -> Error {
     let BatchIndex { epoch, batch } = next;
     let began = batch + left;
     Error::config(format!(
-        "the order returned {batch} batches for epoch {epoch} when the epoch was prepared, but {began} when it began; an order must always return the same length"
+        "the order returned {batch} batches for epoch {epoch} when the epoch was prepared, but {began} when it \
+         began; an order must always return the same length"
     ))
 }
 

@@ -42,7 +42,7 @@ pub(crate) type Deliver<B> = Box<dyn Fn(Full, &Home) -> B + Send>;
 /// A full slot, or the end of the run with the error that caused it, if any.
 type Arrival = std::result::Result<Full, Option<Error>>;
 
-/// The threads that make batches, and the buffer that puts full slots in order.
+/// The threads that produce batches, and the buffer that puts full slots in order.
 pub(crate) struct Engine<B> {
     shared: Arc<Shared>,
     pub(crate) deliver: Deliver<B>,

@@ -1,8 +1,8 @@
 //! The threads that read samples ahead of the workers when storage is slow.
 //!
 //! ```text
-//! coordinator ──────────── while reads do not wait ────────────► workers └────────► readers, in
-//! the order of the parts ────────────────┘
+//! coordinator ──────────── while reads do not wait ────────────► workers
+//!      └────────► readers, in the order of the parts ────────────────┘
 //! ```
 //!
 //! A reader takes a part, reads the samples of the part, and sends the part and the samples to the
