@@ -242,9 +242,9 @@ options! {
         /// ```
         ///
         /// Uploads from page-locked memory are asynchronous, even through cudarc's safe calls. You
-        /// may still drop a batch immediately, because the loader reuses the memory only after the
-        /// completion of all work that was submitted to any device before the drop. While such work
-        /// keeps slots in use, fewer batches are prepared ahead.
+        /// may still drop a batch immediately: the loader reuses the memory only after all devices
+        /// have finished the work that was submitted before the drop. While such work keeps slots
+        /// in use, fewer batches are prepared ahead.
         #[cfg_attr(
             feature = "cuda",
             doc = "\n[`HostBatch::release_on`](crate::HostBatch::release_on) names the stream that reads the batch, so that the loader waits only for that stream."

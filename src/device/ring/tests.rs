@@ -257,8 +257,8 @@ fn a_trace_shows_each_batch_on_the_rows_of_its_streams() {
     }
 }
 
-/// Each step lasts until the images of the batch that reuses its slot have been copied, so in the
-/// trace, the copy must run during the step.
+/// Each step lasts until the images of the batch that reuses its slot have been copied. In the
+/// trace, the copy must therefore run during the step.
 #[test]
 fn copies_run_during_the_step_of_an_earlier_batch() {
     let dir = tempfile::tempdir().unwrap();

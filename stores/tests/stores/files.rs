@@ -1,6 +1,6 @@
-//! A dataset in any format can be opened from a store, through the cache if the format needs local
-//! files, and contains the same samples as the local files. An error names the missing object or
-//! setting.
+//! A dataset in any format can be opened from a store, and contains the same samples as the local
+//! files. If the format needs local files, the dataset is opened through the cache. An error names
+//! the missing object or setting.
 
 use std::collections::BTreeMap;
 use std::fs;
