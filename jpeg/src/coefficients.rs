@@ -15,7 +15,7 @@ use crate::error::{Error, Result, resize};
 use crate::pixels::Size;
 
 /// Description of the damage of a file in which only the EOI marker is missing.
-pub(crate) const NO_EOI: &str = "jpeg has all of its pixels, but no EOI marker after them";
+pub(crate) const NO_EOI: &str = "jpeg has the data of all pixels, but no EOI marker";
 
 /// Maximum number of scans. Encoders write about ten. The limit is needed because decoding a scan
 /// of a few bytes can take as long as decoding a scan with data for the whole image.
@@ -169,7 +169,7 @@ impl Coefficients {
         let largest = frame.components().iter().map(extent).map(|(wide, high)| wide * high * 64).max();
         if largest.is_some_and(|coefficients| coefficients > u32::MAX as usize) {
             let Size { width, height } = frame.size;
-            return Err(Error::new(format!("a JPEG of {width}x{height} pixels is too large to decode")));
+            return Err(Error::new(format!("a JPEG with {width}x{height} pixels is too large to decode")));
         }
         (self.fault, self.closed) = (None, false);
         self.count = frame.components().len();

@@ -155,7 +155,7 @@ thread_local! {
 /// Extends `buffer` to at least `bytes` bytes. Returns its first `bytes` bytes.
 fn first_bytes(buffer: &mut Vec<u8>, bytes: u64) -> Result<&mut [u8]> {
     let bytes = usize::try_from(bytes)
-        .map_err(|_| Error::decode(format!("pixels of {bytes} bytes exceed the address space")))?;
+        .map_err(|_| Error::decode(format!("{bytes} bytes of pixels exceed the address space")))?;
     if buffer.len() < bytes {
         resize(buffer, bytes, 0);
     }
