@@ -93,9 +93,9 @@ options! {
         /// [`DenseMap`](crate::field::DenseMap) and [`Keypoints`](crate::field::Keypoints). Some
         /// annotations declare the size of the annotated image, or have a size of their own. If
         /// this size matches exactly one of the stored and the rotated image, the option has no
-        /// effect. Otherwise, the option decides, and without it, the sample fails. This case
-        /// includes images that keep their size under the EXIF rotation (square, mirrored or
-        /// rotated by 180 degrees), and coordinates without a size, as in YOLO datasets.
+        /// effect. Otherwise, the option decides, and without it, the sample fails. Examples are
+        /// images that keep their size under the EXIF rotation (square, mirrored or rotated by 180
+        /// degrees), and coordinates without a size, as in YOLO datasets.
         ///
         /// ```
         /// # use warpfeed::{AnnotationFrame, Loader};

@@ -140,7 +140,7 @@ impl<G: Gpu> Timing<G> {
     }
 }
 
-/// Converts the elapsed time that CUDA reports from ms to ns. Its resolution is about 0.5 us.
+/// Converts the elapsed time that CUDA reports, with a resolution of about 0.5 us, from ms to ns.
 fn ns(ms: f32) -> i64 {
     (f64::from(ms) * 1e6) as i64
 }
