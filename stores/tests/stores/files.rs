@@ -330,7 +330,7 @@ fn files_and_blocks_stay_within_the_cache_limit() {
     let held: u64 = show(folder.path()).unwrap().files.values().map(|(_, bytes)| bytes).sum();
     assert!(held <= limit, "{held}");
 
-    // Blocks are evicted to make room for files.
+    // Blocks are evicted to free space for files.
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::open(folder.path(), limit).unwrap().store(store.clone());
     let keep = cache.keep(1, &Lookahead::new(0, |_| 1, |_| Some(vec![0]))).unwrap();
