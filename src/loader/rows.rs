@@ -93,9 +93,9 @@ options! {
         /// [`DenseMap`](crate::field::DenseMap) and [`Keypoints`](crate::field::Keypoints). Some
         /// annotations declare the size of the annotated image, or have a size of their own. If
         /// this size matches exactly one of the stored and the rotated image, the option has no
-        /// effect. Otherwise, the option decides, and without it, the sample fails. This case
-        /// includes images that keep their size under the EXIF rotation (square, mirrored or
-        /// rotated by 180 degrees), and coordinates without a size, as in YOLO datasets.
+        /// effect. Otherwise, the option decides, and without it, the sample fails. Examples are
+        /// images that keep their size under the EXIF rotation (square, mirrored or rotated by 180
+        /// degrees), and coordinates without a size, as in YOLO datasets.
         ///
         /// ```
         /// # use warpfeed::{AnnotationFrame, Loader};
@@ -242,9 +242,9 @@ options! {
         /// ```
         ///
         /// Uploads from page-locked memory are asynchronous, even through cudarc's safe calls. You
-        /// may still drop a batch immediately, because the loader reuses the memory only after the
-        /// completion of all work that was submitted to any device before the drop. While such work
-        /// keeps slots in use, fewer batches are prepared ahead.
+        /// may still drop a batch immediately: the loader reuses the memory only after all devices
+        /// have finished the work that was submitted before the drop. While such work keeps slots
+        /// in use, fewer batches are prepared ahead.
         #[cfg_attr(
             feature = "cuda",
             doc = "\n[`HostBatch::release_on`](crate::HostBatch::release_on) names the stream that reads the batch, so that the loader waits only for that stream."
