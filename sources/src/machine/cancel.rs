@@ -106,7 +106,10 @@ pub(crate) fn check() -> Result<()> {
 }
 
 pub(crate) fn cancelled() -> Error {
-    Error::new(ErrorKind::Io, "the read was canceled because the loader was closed or its epoch was abandoned")
+    Error::new(
+        ErrorKind::Io,
+        "the read was canceled: the loader was closed, its epoch was abandoned, or opening the dataset was canceled",
+    )
 }
 
 /// Sleeps for `pause`.
