@@ -13,7 +13,8 @@
 //! 9. [`Arrow`]: files of the Hugging Face `datasets` library. `Parquet` (feature `parquet`): files
 //!    of the Hugging Face Hub.
 //! 10. [`Arrays`]: NumPy, safetensors and PyTorch arrays. [`TfRecord`]: TensorFlow records.
-//! 11. [`TokenFile`]: windows of tokens from token files. [`PackedTokens`]: rows of packed documents.
+//! 11. [`TokenFile`]: windows of tokens from token files. [`PackedTokens`]: rows of packed
+//!     documents.
 //! 12. [`Classes`]: a list of class names that assigns an index to each class.
 //! 13. [`open`]: detects the format of a path, one of [`DATA_FORMATS`], and opens the dataset.
 //! 14. [`Store`]: reads objects by URL, for example from S3. A store reports the result of a read

@@ -172,7 +172,11 @@ impl DlpackTensor {
     pub fn permuted(mut self, axes: &[usize]) -> Self {
         let mut sorted = axes.to_vec();
         sorted.sort_unstable();
-        assert!(sorted.into_iter().eq(0..self.shape.len()), "axes {axes:?} of {:?}", self.shape);
+        assert!(
+            sorted.into_iter().eq(0..self.shape.len()),
+            "{axes:?} is not a permutation of the axes of shape {:?}",
+            self.shape
+        );
         let taken = |from: &[i64]| axes.iter().map(|&axis| from[axis]).collect::<Vec<_>>();
         (self.shape, self.strides) = (taken(&self.shape), taken(&self.strides));
         (self.tensor.shape, self.tensor.strides) = (self.shape.as_mut_ptr(), self.strides.as_mut_ptr());

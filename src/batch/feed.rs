@@ -18,8 +18,8 @@ pub(crate) struct Course {
     /// Whether the run repeats the epoch of `first`, because the program requested it twice in a
     /// row.
     pub(crate) repeats: bool,
-    /// First epoch that must not be prepared in advance. It and later epochs are prepared only on
-    /// request.
+    /// First epoch that must not be prepared in advance. This epoch and later epochs are prepared
+    /// only on request.
     pub(crate) epochs: u64,
 }
 

@@ -42,9 +42,9 @@ pub(crate) struct Header {
     pub(crate) mixing: Option<Mixing>,
     /// Whether the samples have labels. Set by the worker that finishes the batch.
     pub(crate) labeled: bool,
-    /// For each image field that a device may decode, in the order of the fields: the launch sizes
-    /// of the decode kernels, or `None` if the device does not decode the field for any sample. Set
-    /// by the worker that finishes the batch.
+    /// Launch sizes of the decode kernels, for each image field that a device may decode, in field
+    /// order. `None` if the device does not decode the field for any sample. Set by the worker that
+    /// finishes the batch.
     pub(crate) largest: Vec<Option<Largest>>,
 }
 

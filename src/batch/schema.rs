@@ -171,8 +171,8 @@ pub(crate) enum Role {
     Image,
     /// Soft labels.
     SoftLabels,
-    /// One record per sample with the effects and the mixing that are still to be applied to the
-    /// image in span `of`, by a device or by the worker that mixes. Not delivered.
+    /// One record per sample with the remaining effects and the mixing for the image in span `of`.
+    /// A device, or the worker that mixes, applies them. Not delivered.
     Records { of: usize },
     /// One record per sample that tells a device how to decode the image in span `of`. Not
     /// delivered.

@@ -60,7 +60,7 @@ impl Slot {
     fn bytes(&self, span: usize, range: Range<usize>) -> *mut [u8] {
         let Schema { spans, batch, .. } = self.schema();
         let span = &spans[span];
-        assert!(range.start <= range.end && range.end <= *batch, "samples {range:?} of a batch of {batch}");
+        assert!(range.start <= range.end && range.end <= *batch, "rows {range:?} are not in a batch of {batch} rows");
         let start = span.offset + range.start * span.sample_bytes;
         let len = range.len() * span.sample_bytes;
         debug_assert!(start + len <= self.memory.len());
@@ -77,7 +77,7 @@ impl Slots {
     /// Creates a free slot over `memory`, which must be large enough for the largest of `schemas`.
     pub(crate) fn make(schemas: &Schemas, memory: SlotMemory) -> Free {
         let bytes = schemas.bytes();
-        assert!(memory.len() >= bytes, "slot memory of {} bytes for a schema of {bytes}", memory.len());
+        assert!(memory.len() >= bytes, "a slot has {} bytes of memory, but needs {bytes}", memory.len());
         let info = UnsafeCell::new(BatchInfo::new(schemas.batch()));
         let [form, left, encoded, blocks] = std::array::from_fn(|_| AtomicUsize::new(0));
         Free(Arc::new(Slot { schemas: schemas.clone(), form, memory, info, left, encoded, blocks }))
@@ -91,14 +91,14 @@ impl Free {
     /// Starts a batch and divides it into parts of `group` samples. `set` fills in the header,
     /// which still contains the values and allocations of an earlier batch.
     ///
-    /// `set` must set `header.form` to the index of a schema. It must leave at least one sample in
-    /// `header.entries`, and at most as many as a batch of that schema has.
+    /// `set` must set `header.form` to the index of a schema. `header.entries` must then contain at
+    /// least one sample, and at most as many as a batch of that schema.
     pub(crate) fn begin(self, group: usize, set: impl FnOnce(&mut Header)) -> impl Iterator<Item = Part> {
         // SAFETY: a `Free` is exclusive (invariant 2).
         let info = unsafe { &mut *self.0.info.get() };
         set(&mut info.header);
         let (len, batch) = (info.len(), self.0.schemas.form(info.header.form).batch);
-        assert!(0 < len && len <= batch, "{len} samples for a slot of {batch}");
+        assert!(0 < len && len <= batch, "{len} samples in a slot: expected 1 to {batch}");
         self.0.form.store(info.header.form, Ordering::Relaxed);
         self.0.left.store(len.div_ceil(group), Ordering::Relaxed);
         self.0.encoded.store(0, Ordering::Relaxed);
@@ -125,8 +125,8 @@ impl Free {
 
 /// The right to fill some rows of a slot.
 ///
-/// If an unfinished part is dropped, its slot is never used again. This happens only while the
-/// loader is closing.
+/// If an unfinished part is dropped, its slot is never used again. Unfinished parts are dropped
+/// only while the loader is closing.
 pub(crate) struct Part {
     slot: Arc<Slot>,
     /// Pointer to the elements of `BatchInfo::samples`.
@@ -141,7 +141,11 @@ impl Part {
     /// Returns a function that creates the part of `slot` with the given rows. `info` is the slot's
     /// metadata.
     fn of(slot: Arc<Slot>, info: &mut BatchInfo) -> impl Fn(Range<usize>) -> Part + use<> {
-        assert!(info.samples.len() >= slot.schema().batch, "a record for {} samples", info.samples.len());
+        assert!(
+            info.samples.len() >= slot.schema().batch,
+            "a slot has metadata for only {} samples",
+            info.samples.len()
+        );
         let samples = info.samples.as_mut_ptr();
         move |range| Part { slot: slot.clone(), samples, range }
     }
@@ -162,7 +166,7 @@ impl Part {
 
     /// Returns the metadata of the sample in row `row`, which must be in [`range`](Part::range).
     pub(crate) fn meta(&mut self, row: usize) -> &mut SampleInfo {
-        assert!(self.range.contains(&row), "row {row} is not in part {:?}", self.range);
+        assert!(self.range.contains(&row), "row {row} is not among the rows {:?} of the part", self.range);
         // SAFETY: the row exists (`of` checks the length), only this part accesses it (invariant
         // 3), and `&mut self` makes this the only borrow.
         unsafe { &mut *self.samples.add(row) }
@@ -171,7 +175,7 @@ impl Part {
     /// Returns the bytes of field `span` in row `row`, which must be in [`range`](Part::range). The
     /// bytes initially contain data of an earlier batch.
     pub(crate) fn bytes(&mut self, span: usize, row: usize) -> &mut [u8] {
-        assert!(self.range.contains(&row), "row {row} is not in part {:?}", self.range);
+        assert!(self.range.contains(&row), "row {row} is not among the rows {:?} of the part", self.range);
         // SAFETY: only this part accesses the bytes of its rows (invariant 3), and `&mut self`
         // makes this the only borrow.
         unsafe { &mut *self.slot.bytes(span, row..row + 1) }
@@ -328,7 +332,7 @@ impl Full {
     /// rows that are not in `rows`.
     #[cfg(feature = "_device")]
     pub(crate) fn split_again(mut self, group: usize, rows: &[usize]) -> impl Iterator<Item = Part> {
-        assert!(!rows.is_empty(), "no row to fill again");
+        assert!(!rows.is_empty(), "expected at least one row to fill again");
         let mut starts: Vec<usize> = rows.iter().map(|row| row / group * group).collect();
         starts.dedup();
         let (slot, len) = (self.0.clone(), self.len());

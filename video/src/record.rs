@@ -1,7 +1,7 @@
 //! [`Record`]: a self-contained encoding of one video frame.
 //!
-//! A record contains the packets from a key frame to the target frame, so that a frame of a video can
-//! be stored, sent and decoded like an encoded image.
+//! A record contains the packets from a key frame to the target frame. It can be stored, sent and
+//! decoded like an encoded image.
 //!
 //! | bytes | content |
 //! |---|---|

@@ -32,7 +32,7 @@ pub struct Scratch {
     terms: [Vec<i32>; 3],
 }
 
-/// The linear function, with [`BITS`] fractional bits.
+/// Coefficients of the linear function, with [`BITS`] fractional bits.
 #[derive(Debug, Clone, Copy)]
 struct Weights {
     /// Weight of luma.

@@ -56,7 +56,7 @@ impl Unmapped {
     }
 }
 
-/// Maximum number of bytes in one read. It equals the limit for a file in a folder.
+/// Maximum number of bytes in one read. Same as the limit for a file in a folder.
 const MAX_READ: u64 = 1 << 31;
 
 /// Returns the first `len` bytes of `scratch`, which grows if needed but never shrinks: once

@@ -14,9 +14,9 @@ thread_local! {
     static CURRENT: RefCell<Option<CancelToken>> = const { RefCell::new(None) };
 }
 
-/// Cancels the reads of a thread whose results are no longer needed, because the loader is being
-/// closed, its epoch was abandoned, or the user canceled the opening of a dataset. Once the token
-/// is set, a read from a store fails promptly, even if the store does not respond.
+/// Cancels reads of a thread if their results are no longer needed: because the loader is being
+/// closed, because its epoch was abandoned, or because the user canceled the opening of a dataset.
+/// Once the token is set, a read from a store fails promptly, even if the store does not respond.
 ///
 /// A loader sets a token for its own threads. To make the opening of a dataset cancellable, set a
 /// token yourself:
@@ -106,7 +106,10 @@ pub(crate) fn check() -> Result<()> {
 }
 
 pub(crate) fn cancelled() -> Error {
-    Error::new(ErrorKind::Io, "the read was canceled because the loader was closed or its epoch was abandoned")
+    Error::new(
+        ErrorKind::Io,
+        "the read was canceled: the loader was closed, its epoch was abandoned, or opening the dataset was canceled",
+    )
 }
 
 /// Sleeps for `pause`.

@@ -8,12 +8,13 @@
 //! truncated while a worker decodes a sample from it, the process still dies. Other systems have no
 //! such call, so on these systems, truncating an open file can always kill the process.
 //!
-//! **One read per sample.** `MADV_POPULATE_READ` loads pages one by one. This is fast if the system
-//! reads ahead around a fault. LMDB's map, however, is marked for random access, so that each page
-//! costs a separate blocking read. `MADV_WILLNEED` requests all pages in advance, but takes time
-//! even if all pages are in memory. It is therefore used for large samples. For small samples, it
-//! is used only on reader threads, which are active only when reads are slow. It makes thumbnails
-//! from a cold LMDB load 1.8 times as fast (`benches/RESULTS.md`).
+//! **One read per sample.** `MADV_POPULATE_READ` loads pages one by one, which is fast if the
+//! system reads ahead around a fault. LMDB's map, however, is marked for random access, so that
+//! each page costs a separate blocking read. `MADV_WILLNEED` requests all pages in advance, but
+//! takes time even if all pages are in memory. Therefore, `MADV_WILLNEED` is used for large
+//! samples. For small samples, it is used only on reader threads, which are active only when reads
+//! are slow. With `MADV_WILLNEED`, thumbnails from a cold LMDB load 1.8 times as fast
+//! (`benches/RESULTS.md`).
 //!
 //! # Invariants
 //! 1. Every page in a range passed to the kernel contains a part of a live slice, and the advice

@@ -35,7 +35,7 @@ impl Pool {
         match builder.num_threads(threads).spawn_handler(spawn).build() {
             Ok(pool) => Ok(Pool { pool: Some(Arc::new(pool)), threads: handles }),
             Err(e) => {
-                // rayon has told the threads that were spawned to exit.
+                // rayon has already requested the spawned threads to exit.
                 join(&handles);
                 let text = format!("cannot start {threads} worker threads: {e}");
                 Err(Error::new(ErrorKind::Io, text).with_source(e))

@@ -14,7 +14,7 @@ pub(crate) const MAX_FIELDS: usize = 16;
 /// Suffix of the field that stores the value of the first class in a mask.
 const FIRST_CLASS_OF_MASK: &str = ".first_class.txt";
 
-/// Value of mask pixels that belong to no class.
+/// Value of mask pixels without a class.
 const VOID: u8 = 255;
 
 /// Maximum number of nested sources that map the labels of a sample to new labels.
@@ -42,7 +42,8 @@ pub struct Sample<'a> {
     label: Label<'a>,
     /// Mappings of the labels, in the order in which they are applied.
     relabels: [Option<&'a Relabel>; MAX_RELABELS],
-    /// Number of leading `relabels` that do not apply to the label, because the label was set later.
+    /// Number of leading `relabels` that do not apply to the label, because the label was set
+    /// later.
     done: usize,
     lacks: Option<&'a Lacks>,
 }

@@ -57,9 +57,9 @@ pub trait Source: Send + Sync {
     /// copy. Appends the sample's key to `key`. The key and the array must be those that
     /// [`read`](Source::read) returns. Returns `None`, the default, if the sample must be read.
     ///
-    /// With this method, a loader only copies each sample. It falls back to `read` if the result is
-    /// `None`, if a trace is being recorded, if a field type rejects the array, or if the array
-    /// exceeds the maximum size of a sample. Implement this method only if
+    /// With this method, a loader only copies each sample. The loader calls `read` instead if the
+    /// result is `None`, if a trace is being recorded, if a field type rejects the array, or if the
+    /// array is larger than a sample may be. Implement this method only if
     /// [`fields`](Source::fields) returns a single name, and if finding the array usually costs no
     /// system call.
     fn stored(&self, index: usize, key: &mut String) -> Option<Numbers<'_>> {
@@ -243,7 +243,7 @@ pub trait Source: Send + Sync {
         Vec::new()
     }
 
-    /// Divides a dataset of robot episodes into its frames and its other files, for `pack --frames`.
+    /// Divides a dataset of robot episodes into frames and other files, for `pack --frames`.
     /// `packed` is the name of the file to which the frames will be packed. Returns `None`, the
     /// default, if the dataset has no episodes.
     ///

@@ -250,8 +250,8 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
 }
 
-/// Receives the result of one [`Store::fetch`]. If this value is dropped before [`done`](Self::done) is
-/// called, the read fails, so that no read waits forever.
+/// Receives the result of one [`Store::fetch`]. If this value is dropped before
+/// [`done`](Self::done) is called, the read fails, so that no read waits forever.
 ///
 /// ```
 /// use std::sync::mpsc;

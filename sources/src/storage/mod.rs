@@ -11,7 +11,8 @@
 //!    table or of annotations refer to.
 //! 6. `download`: downloads whole files to this machine.
 //! 7. `tree`: lists a folder on this machine or in a store. `siblings`: finds the annotations near
-//!    images. `splits`: selects the files of a split. `location`: [`DatasetLocation`], the location of a dataset.
+//!    images. `splits`: selects the files of a split. `location`: [`DatasetLocation`], the location
+//!    of a dataset.
 
 pub(super) mod ahead;
 pub(super) mod download;

@@ -18,7 +18,7 @@ const MAX_INFO: u64 = 64 << 20;
 pub(crate) struct Features(Value);
 
 impl Features {
-    /// Parses features in JSON. They are either at the top level or in `info`.
+    /// Parses features in JSON, which are either at the top level or in `info`.
     pub(crate) fn of(json: &str) -> Option<Self> {
         let mut value: Value = serde_json::from_str(json).ok()?;
         let top = if value.get("info").is_some() { value.get_mut("info")? } else { &mut value };

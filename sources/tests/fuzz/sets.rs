@@ -110,7 +110,7 @@ fn folder() -> tempfile::TempDir {
     root
 }
 
-/// Reads each sample twice, and checks the valid ones. Returns whether any sample is valid.
+/// Reads each sample twice, and checks the valid samples. Returns whether any sample is valid.
 fn reads(source: &dyn Source) -> bool {
     let (mut scratch, mut again) = (Vec::new(), Vec::new());
     let valid = (0..source.len()).filter(|&index| {

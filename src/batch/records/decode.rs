@@ -144,9 +144,9 @@ impl DecodeOps {
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) const MIN_SPLIT_BYTES: usize = 2048;
 
-    /// Minimum number of encoded bytes of an image whose decoding several rows of a grid may share.
+    /// Minimum number of encoded bytes of an image that several rows of a grid may decode together.
     pub const LARGE_BYTES: usize = 256 << 10;
-    /// Minimum number of blocks of an image whose decoding several rows of a grid may share.
+    /// Minimum number of blocks of an image that several rows of a grid may decode together.
     pub const LARGE_BLOCKS: usize = 16 << 10;
 
     /// Returns the number of bytes of scratch memory for the decoder states: one state per line of

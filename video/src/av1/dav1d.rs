@@ -3,16 +3,15 @@
 //!
 //! # Safety invariants
 //!
-//! 1. `Decoder::context` comes from `dav1d_open`. It is closed only when the decoder is dropped, and
-//!    no other copy of it outlives the decoder.
-//! 2. A pointer that is passed to a function points to a local variable of the type that the function
-//!    expects, which is initialized if the function reads it.
+//! 1. `Decoder::context` comes from `dav1d_open`. It is closed only when the decoder is dropped,
+//!    and no other copy of it outlives the decoder.
+//! 2. A pointer that is passed to a function points to a local variable of the expected type. If
+//!    the function reads the variable, it is initialized.
 //! 3. `Picture::own` comes from a successful `dav1d_get_picture`, and its reference is given back
 //!    only when the picture is dropped. Until then, its planes and its header exist and do not
 //!    change.
-//! 4. A plane has as many rows as [`Planes::size`] says, at a distance of `stride` bytes, and each
-//!    row has at least as many samples. The stride is positive, because the default allocator is
-//!    used.
+//! 4. A plane has the height and at least the width that [`Planes::size`] returns. Its rows are
+//!    `stride` bytes apart. The stride is positive, because the default allocator is used.
 #![allow(unsafe_code, reason = "see the safety invariants above")]
 
 use std::mem::MaybeUninit;
@@ -81,8 +80,8 @@ impl Decoder {
         Ok(Decoder { context: context.ok_or_else(|| Error::damaged("AV1: no decoder"))? })
     }
 
-    /// Decodes a packet, and passes each picture to show to `show`. A packet of a container shows
-    /// one picture.
+    /// Decodes a packet, and passes each shown picture to `show`. A packet of a container shows one
+    /// picture.
     ///
     /// # Errors
     /// If the data is damaged, or if a frame has more pixels than the decoder's maximum.
@@ -135,7 +134,7 @@ impl Decoder {
 pub(crate) fn size_of(packet: &[u8]) -> Option<(u32, u32)> {
     let mut header = MaybeUninit::<Dav1dSequenceHeader>::uninit();
     let start = NonNull::from(packet).cast();
-    // SAFETY: the pointer and the length are of `packet`, and the function only reads it.
+    // SAFETY: the pointer and the length refer to `packet`, and the function only reads it.
     let code =
         unsafe { c::dav1d_parse_sequence_header(Some(NonNull::from(&mut header).cast()), Some(start), packet.len()) };
     if code.0 != 0 {

@@ -5,8 +5,8 @@
 //! identifier that could be wrong. The last pictures of the group are kept for frames that are
 //! requested again, such as the repeated frames at the ends of an episode.
 //!
-//! **Cost.** The packets of the current group are copied once, and compared once per frame. This
-//! takes a thousandth of the time for decoding them.
+//! **Cost.** The packets of the current group are copied once, and compared once per frame. Both
+//! together take a thousandth of the time for decoding the packets.
 
 use super::dav1d::{Decoder, Picture, size_of};
 use crate::codec::Codec;

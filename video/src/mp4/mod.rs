@@ -11,9 +11,9 @@
 //! allocation is larger than the file justifies: a table must fit in its box, a box must fit in the
 //! file, and the number of packets without an entry in a table is limited.
 //!
-//! **Edit lists.** Edits without media delay the start. They may precede one edit with media at
-//! normal speed. Frames before the start or after the end of this edit are not shown, and the first
-//! shown frame has the time 0, as in FFmpeg. Longer edit lists are rejected.
+//! **Edit lists.** Edits without media delay the start. Such edits may precede one edit with media
+//! at normal speed. Frames before the start or after the end of this edit are not shown, and the
+//! first shown frame has the time 0, as in FFmpeg. Longer edit lists are rejected.
 
 mod atoms;
 mod entry;

@@ -19,8 +19,8 @@ pub fn matches(bytes: &[u8]) -> bool {
 /// Reads the sample table of the first video track.
 ///
 /// # Errors
-/// If reading fails, if the file is damaged or has no video track, or if the track uses a feature of
-/// the format that is not supported.
+/// If reading fails, if the file is damaged or has no video track, or if the track uses a feature
+/// of the format that is not supported.
 pub fn read(input: &dyn Input) -> Result<Track> {
     let len = input.len();
     let mut found: Option<(Movie, Fragments)> = None;

@@ -58,10 +58,10 @@ const CLASSES: [&str; 20] = [
 ///   sorted by name. A list contains one image name per line; anything after the name is ignored.
 ///   The key of a sample is the name of its image.
 /// - **Boxes**, if the dataset has the folder `Annotations`:
-///   - `boxes.npy`, f32 of shape (n, 4), contains the left, top, right and bottom edge of each box in
-///     pixels. The files count pixels from 1, and a box includes its last pixel. Therefore, **1 is
-///     subtracted from the left and top edge**, as in Detectron2, so that right minus left is the
-///     width. For files that count from 0, [`from_zero`](Voc::from_zero) leaves the edges
+///   - `boxes.npy`, f32 of shape (n, 4), contains the left, top, right and bottom edge of each box
+///     in pixels. The files count pixels from 1, and a box includes its last pixel. Therefore, **1
+///     is subtracted from the left and top edge**, as in Detectron2, so that right minus left is
+///     the width. For files that count from 0, [`from_zero`](Voc::from_zero) leaves the edges
 ///     unchanged.
 ///   - `boxes.class.npy`, i64 of shape (n,), and `boxes.difficult.npy`, u8 of shape (n,).
 /// - **Classes** are all class names in the files in `Annotations`, sorted, or the 20 classes of
@@ -76,8 +76,8 @@ const CLASSES: [&str; 20] = [
 ///   a list from `ImageSets/Segmentation` must have masks.
 ///
 /// **Invalid annotations.** Reading a sample fails if its annotation file is missing or invalid, or
-/// if a box extends beyond the image by more than one pixel or 1% of the width or height, whichever
-/// is larger. The message contains the file and the line.
+/// if a box extends too far beyond the image. The tolerance is one pixel or 1% of the width or
+/// height, whichever is larger. The message contains the file and the line.
 ///
 /// **Memory.** Opening reads all files in `Annotations`. After that, a box takes 25 bytes, and an
 /// image about 60 bytes.
@@ -119,9 +119,9 @@ impl Voc {
     ///
     /// # Errors
     ///
-    /// If the path is neither the folder of a dataset nor a list, if a folder cannot be listed, if
-    /// there are no images, or if two image names differ only in their extension. An invalid
-    /// annotation is reported only when its sample is read.
+    /// If the path is neither the folder of a dataset nor a list, or if a folder cannot be listed.
+    /// Also if there are no images, or if two image names differ only in their extension. An
+    /// invalid annotation is reported only when its sample is read.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with_formats(path.as_ref(), Vec::new(), 1.0)
     }

@@ -36,11 +36,12 @@ use crate::values::annotated::{Parts, append, key_and_field};
 ///   polygon instead, whose bounding box becomes the box. If `data.yaml` contains `kpt_shape`, each
 ///   box line also lists keypoints after the height.
 /// - **Fields**:
-///   - `boxes.npy`, f32 of shape (n, 4), contains the left, top, right and bottom edge of each box as
-///     **fractions of the image**. The field `boxes.units.txt` with the text `relative` marks them
-///     as fractions, which `field::Boxes` converts to pixels.
+///   - `boxes.npy`, f32 of shape (n, 4), contains the left, top, right and bottom edge of each box
+///     as **fractions of the image**. The field `boxes.units.txt` with the text `relative` marks
+///     them as fractions, which `field::Boxes` converts to pixels.
 ///   - `boxes.class.npy`, i64 of shape (n,), contains the classes.
-///   - `boxes.points.npy`, f32 of shape (n, K, 3), contains the x, y and visibility of the keypoints.
+///   - `boxes.points.npy`, f32 of shape (n, K, 3), contains the x, y and visibility of the
+///     keypoints.
 ///   - `boxes.masks.json` contains a polygon or `null` for each box, if any box of the image has a
 ///     polygon.
 /// - **Rotated images.** YOLO labels do not contain the size of the image. If images have an EXIF
@@ -71,8 +72,8 @@ impl Yolo {
     /// folder of images below `images`.
     ///
     /// # Errors
-    /// If the path is none of these, if the YAML file is invalid or refers to a folder or list that
-    /// does not exist, or if there are no images or no label files.
+    /// If the path is none of these, or if there are no images or no label files. Also if the YAML
+    /// file is invalid or refers to a folder or list that does not exist.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with_formats(path.as_ref(), "train", Vec::new())
     }

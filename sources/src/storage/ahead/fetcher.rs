@@ -6,8 +6,8 @@
 //! Once all samples of a piece have been read, its bytes return to the budget.
 //!
 //! No reader waits forever. A reader waits only for pieces, and every piece ends in one of three
-//! ways: its bytes arrive, its last attempt fails, or it is dropped, so that its samples are read
-//! directly.
+//! ways: its bytes arrive, its last attempt fails, or it is dropped. The samples of a dropped piece
+//! are read directly.
 
 mod responses;
 mod round;
@@ -351,7 +351,7 @@ impl State {
         self.batches = None;
         self.pending.clear();
         self.drop_batches(|_| true);
-        // The remaining pieces have requests in flight or waiting readers. They will not be
+        // The remaining pieces have requests in flight or waiting readers. These pieces will not be
         // requested again, so wake the readers.
         let waiting: Vec<u64> = self.pieces.keys().copied().collect();
         for id in waiting {

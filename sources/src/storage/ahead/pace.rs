@@ -46,8 +46,8 @@ const MEASURED: u32 = 2;
 /// rate over the second half of these rounds becomes the new best rate.
 const SHORT_REST: u32 = 16;
 /// Initial and minimum number of rounds before a trial with more requests is repeated. Each failed
-/// trial doubles this waiting period. It is short at first, because a trial that opens connections
-/// may fail by chance.
+/// trial doubles this waiting period. The period is short at first, because a trial that opens
+/// connections may fail by chance.
 const MIN_REST: u32 = 8;
 /// Maximum number of rounds before a trial with more requests is repeated.
 const MAX_REST: u32 = 128;

@@ -9,8 +9,9 @@ use crate::machine::cancel;
 use crate::model::BatchIndex;
 use crate::model::store::Canceller;
 
-/// A request that receives no bytes for this long is considered lost and is retried. This is a last
-/// resort for stores that never respond: stores should report a stalled connection much earlier.
+/// A request that receives no bytes for this long is considered lost and is retried. This limit is
+/// a last resort for stores that never respond: stores should report a stalled connection much
+/// earlier.
 pub(super) const LOST_AFTER: Duration = Duration::from_secs(120);
 
 /// A byte range of one object that is fetched with one request and contains one or more samples.

@@ -48,8 +48,8 @@ pub(crate) fn decimal(bytes: &[u8], whole: bool, made: &mut Vec<u8>) -> Result<F
 /// pixels. The file is then decoded like any other image.
 ///
 /// # Errors
-/// If the number of bytes does not match the size, or if the mode cannot be converted to RGB without
-/// a color profile or a palette.
+/// If the number of bytes does not match the size, or if the mode cannot be converted to RGB
+/// without a color profile or a palette.
 pub(crate) fn pil(bytes: &[u8], made: &mut Vec<u8>) -> Result<Found<'static>> {
     let bad = |cause: String| Error::in_source(format!("a Pillow image {cause}"));
     let cut = || bad(format!("is truncated after {} bytes", bytes.len()));

@@ -1,8 +1,8 @@
 //! Decompresses the files of a dataset, because random access needs uncompressed files.
 //!
 //! Each file is decompressed once, when the dataset is opened. The copy is written next to the
-//! compressed file, and has the name that the original library would use. It gets this name only
-//! when it is complete, so that no process sees a partial file. If several processes open the
+//! compressed file, and has the name that the original library would use. The copy gets this name
+//! only when it is complete, so that no process sees a partial file. If several processes open the
 //! dataset at the same time, one of them decompresses a file while the others wait.
 
 use std::collections::HashMap;

@@ -192,8 +192,8 @@ impl Columns {
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a selected column is missing or has the
-    /// wrong type, if two columns would become the same field, or if there are more columns than a
-    /// sample can have fields. The message lists the columns.
+    /// wrong type, or if two columns would become the same field. Also if there are more columns
+    /// than a sample can have fields. The message lists the columns.
     pub(crate) fn new(columns: &[Column], wanted: &Wanted) -> Result<Self> {
         let all = All(columns);
         let names = wanted.columns.as_ref();

@@ -111,8 +111,8 @@ impl Learner {
     }
 
     /// Returns two labels, if there are any, that are the same integer with different numbers of
-    /// leading zeros, such as `007` and `07`, and their rows. They may have been meant as two
-    /// classes. `again` visits values, as for [`labels`](Learner::labels).
+    /// leading zeros, such as `007` and `07`, and their rows. The two labels may have been meant as
+    /// different classes. `again` visits values, as for [`labels`](Learner::labels).
     pub(crate) fn equal_integers(
         &self,
         again: impl Fn(usize, &mut dyn FnMut(usize, &str)),

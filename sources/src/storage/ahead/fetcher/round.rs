@@ -1,11 +1,11 @@
 //! Plans a round: selects samples to prefetch, and merges them into requests.
 //!
 //! A round first takes samples in the order in which they are needed, up to half of the free bytes.
-//! It then adds samples that are needed a little later and are adjacent to one of these samples in
-//! their object. A windowed shuffle reads all samples of a block within one window, so if a window
-//! fits in the byte budget, each block becomes one request. The remaining bytes stay free for the
-//! blocks of the next window. If the order has few adjacent samples, the round instead fills the
-//! remaining bytes with the next samples of the order.
+//! The round then adds samples that are needed a little later and are adjacent, in the same object,
+//! to one of these samples. A windowed shuffle reads all samples of a block within one window, so
+//! if a window fits in the byte budget, each block becomes one request. The remaining bytes stay
+//! free for the blocks of the next window. If the order has few adjacent samples, the round instead
+//! fills the remaining bytes with the next samples of the order.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::model::{BatchIndex, ObjectCache};
 use crate::storage::ahead::plan::{SampleRange, adjacent_count, allowance, neighbors, pieces};
 
 /// Maximum number of samples that a round takes in order, and maximum number of later samples that
-/// it searches for adjacent ones.
+/// it checks for adjacency.
 const MAX_SAMPLES: usize = 1 << 16;
 /// Maximum number of planned batches without samples.
 pub(super) const EMPTY: usize = 256;
