@@ -51,7 +51,7 @@ mod waiting;
 mod wake;
 
 /// The module `warpfeed._warpfeed`. It does not rely on the GIL: shared state is immutable, atomic
-/// or protected by a mutex, and a [`stats::Span`] rejects calls from other threads.
+/// or protected by a mutex, and only the thread that created a [`stats::Span`] may call it.
 #[pyo3::pymodule(gil_used = false)]
 mod _warpfeed {
     #[pymodule_export]

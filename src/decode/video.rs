@@ -1,8 +1,8 @@
 //! The codec for frames of videos, which are [records](warpfeed_video::record) of packets.
 //!
-//! Each thread has one decoder. If a frame continues the group of the previous frame, only the
-//! packets after that frame are decoded. Therefore, decoding the frames of a clip in order takes as
-//! long as decoding the video in order.
+//! Each thread has one decoder. If a frame is in the same group of pictures as the previously
+//! decoded frame and follows it, only the packets after the previous frame are decoded. Therefore,
+//! decoding the frames of a clip in order takes as long as decoding the video in order.
 
 use std::cell::RefCell;
 
@@ -16,8 +16,8 @@ use warpfeed_video::rgb::{self, to_rgb};
 use crate::decode::{Codec, EncodedImage, Options, Pixels, Rect, Size};
 use crate::error::{Error, ErrorKind, Result, reserve};
 
-/// The codec for frames of videos. For what it supports, see the documentation of
-/// [`decode`](crate::decode).
+/// The codec for frames of videos. The documentation of [`decode`](crate::decode) lists the
+/// supported videos.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct VideoFrames(pub(super) Options);
 
@@ -28,7 +28,7 @@ struct State {
     /// Estimated memory of the decoder.
     bytes: u64,
     terms: rgb::Scratch,
-    /// Pixels before they are rotated.
+    /// Pixels before the orientation is applied.
     stored: Vec<u8>,
 }
 
@@ -155,7 +155,7 @@ mod tests {
         decode_group(&mut jobs);
         assert!(jobs.iter().all(|job| job.result.is_ok()));
         drop(jobs);
-        assert_eq!(decoded(), 8, "eight frames of four groups have eight packets");
+        assert_eq!(decoded(), 8, "four groups with two frames each have eight packets");
         assert_eq!(outs[7].origin(), (10, 5));
     }
 
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_signature_is_the_one_of_records() {
+    fn the_codec_recognizes_the_signature_of_records() {
         assert!((format::VIDEO.matches)(warpfeed_video::record::MAGIC));
     }
 }

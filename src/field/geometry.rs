@@ -18,8 +18,8 @@ use crate::transform::Plan;
 /// image. To map other predictions back, subtract the last column of the matrix, and divide by the
 /// diagonal. All other elements are 0.
 ///
-/// A sample fails if a geometric effect such as a rotation is applied to it, because the matrix
-/// cannot describe which parts of the image such an effect removes.
+/// If a geometric effect such as a rotation is applied to a sample, the sample fails, because the
+/// matrix cannot describe which parts of the image the effect removes.
 ///
 /// ```no_run
 /// use warpfeed::field::Geometry;
@@ -40,8 +40,8 @@ impl Geometry {
 
     /// Maps a box of the output image back to the source image. `corners` contains the left, upper,
     /// right and lower edge in pixels, and `matrix` is the sample's row of the field. If the image
-    /// was flipped, the edges are swapped so that the left edge is less than the right edge. The
-    /// result may extend beyond the source image.
+    /// was flipped, edges are swapped so that left is less than right, and upper is less than
+    /// lower. The result may extend beyond the source image.
     ///
     /// ```
     /// use warpfeed::field::Geometry;

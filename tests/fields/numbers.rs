@@ -1,6 +1,6 @@
-//! Promise: a batch consists of named fields: any number of images, fixed-shape arrays,
-//! variable-length rows with counts, and custom field types. Each sample is written to its own row
-//! of the arrays, for any number of workers.
+//! A batch may contain any number of named fields: images, fixed-shape arrays, variable-length rows
+//! with counts, and custom types. Each sample is written to its row of each array, for any number
+//! of workers.
 
 use crate::support::no_hang;
 use warpfeed::batch::Field;
@@ -114,9 +114,9 @@ fn too_many_rows_are_an_error_unless_truncated() {
     let refused = |loader: Loader| loader.host().unwrap_err().to_string();
     assert!(
         refused(loader().field("tokens", Ragged::new(Dtype::I64, [], 0)))
-            .contains("a limit of 0 rows: expected at least 1")
+            .contains("the maximum number of rows is 0: expected at least 1")
     );
-    assert!(refused(loader().field("tokens", rows().padding(0.5_f32))).contains("a padding of float32"));
+    assert!(refused(loader().field("tokens", rows().padding(0.5_f32))).contains("the padding has the type float32"));
 }
 
 #[test]
@@ -315,9 +315,12 @@ fn field_random_numbers_depend_on_seed_epoch_sample_and_field() {
         assert_eq!(all.len(), 50);
         assert_eq!(all.values().collect::<std::collections::HashSet<_>>().len(), 50);
         assert_eq!(thrown(open(3).workers(4).batch_size(5), 1, 0), all);
-        assert_eq!(thrown(open(3).drop_field("image"), 1, 0), all, "with and without images");
+        assert_eq!(thrown(open(3).drop_field("image"), 1, 0), all, "the numbers do not depend on the image");
         let rest = thrown(open(3).workers(3), 1, 4);
-        assert!(rest.len() == 18 && rest.iter().all(|(id, numbers)| all[id] == *numbers), "after resuming");
+        assert!(
+            rest.len() == 18 && rest.iter().all(|(id, numbers)| all[id] == *numbers),
+            "a run from batch 4 draws the same numbers"
+        );
         for (seed, epoch) in [(3, 0), (4, 1)] {
             assert!(thrown(open(seed), epoch, 0).iter().all(|(id, numbers)| all[id] != *numbers));
         }
@@ -392,7 +395,8 @@ fn a_custom_field_type_may_wrap_any_built_in_type() {
     });
 }
 
-/// A field type that declares more memory than all workers share, and counts concurrent writes.
+/// A field type that counts concurrent writes. The field `large` declares more memory than all
+/// workers share, and other fields declare none.
 #[derive(Debug, Default, Clone)]
 struct Large(std::sync::Arc<[std::sync::atomic::AtomicUsize; 2]>);
 
@@ -417,10 +421,10 @@ impl FieldType for Large {
 }
 
 #[test]
-fn memory_of_a_custom_field_is_in_the_memory_plan() {
+fn the_memory_plan_includes_the_memory_of_custom_fields() {
     no_hang(|| {
-        // Returns the maximum number of concurrent writes. Stops after the first epoch in which it
-        // reached `enough`.
+        // Returns the maximum number of concurrent writes. Stops after the first epoch in which
+        // this number reached `enough`.
         let most_in = |name: &str, epochs: u64, enough: usize| {
             let (kind, source) = (Large::default(), Memory::new((0..400).map(|n| sample(n % 50)).collect()));
             let loader = Loader::source(source).drop_field("image").batch_size(32).workers(4);

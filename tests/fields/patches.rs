@@ -224,7 +224,7 @@ fn damage_is_counted_or_refused() -> Result<()> {
     drop(batch);
     assert_eq!(batches.stats().damaged, 1);
     let e = loader.strict(true).host()?.epoch(0).next().unwrap().map(drop).unwrap_err().to_string();
-    assert!(e.starts_with("sample 1 (1)") && e.contains("refused, because strict is set"), "{e}");
+    assert!(e.starts_with("sample 1 (1)") && e.contains("rejected, because strict is set"), "{e}");
     Ok(())
 }
 
