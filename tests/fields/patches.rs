@@ -208,10 +208,13 @@ fn patches_do_not_depend_on_other_fields() -> Result<()> {
 
 #[test]
 fn damage_is_counted_or_refused() -> Result<()> {
-    let mut damaged = jpeg(5);
-    let middle = damaged.len() / 2;
-    damaged[middle..middle + 100].fill(0);
-    assert!(matches!(check(&damaged), Condition::Tolerated(_)));
+    let damage = |n: usize| {
+        let mut bytes = jpeg(n);
+        let start = bytes.len() * 3 / 4;
+        bytes[start..start + 20].fill(0);
+        matches!(check(&bytes), Condition::Tolerated(_)).then_some(bytes)
+    };
+    let damaged = (0..100).find_map(damage).expect("damage that decoders tolerate");
     let sample = |(n, bytes): (usize, Vec<u8>)| OwnedSample::new(n.to_string()).field("jpg", bytes).label(0);
     let source = Memory::new([jpeg(4), damaged.clone()].into_iter().enumerate().map(sample).collect());
     let loader = Loader::source(source).drop_field("image").drop_field("label").batch_size(2).field("p", small(true));
