@@ -39,6 +39,19 @@ class Photos:
         return {"photo.jpg": [self.file(id + n) for n in range(id % 3)] if self.lists else self.file(id)}
 
 
+class One:
+    """One sample with the image `file`."""
+
+    def __init__(self, file: bytes) -> None:
+        self.file = file
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, id: int) -> bytes:
+        return self.file
+
+
 def naive(layout: str, image: Any, grid: Any, side: int) -> Any:
     """Resizes with Pillow, and divides the image with NumPy."""
     height, width = int(grid[1]) * side, int(grid[2]) * side
@@ -88,8 +101,8 @@ def test_images_of_any_mode_equal_pillow(mode: str) -> None:
     stored = Image.open(io.BytesIO(file.getvalue()))
     upright = (ImageOps.exif_transpose(stored) or stored).convert("RGB")
     patches = Patches("naflex", patch=8, max_patches=60, dtype="u8")
-    data = [{"img": file.getvalue()}]
-    (batch,) = Loader(data, batch_size=1, fields={"p": patches}, drop_field=["image", "label"], output="numpy")
+    loader = Loader(One(file.getvalue()), fields={"p": patches}, drop_field=["image", "label"], output="numpy")
+    (batch,) = loader
     expected = naive("naflex", upright, batch["p.grid_thw"][0], 8)
     assert (batch["p.grid_thw"][0, 1] > batch["p.grid_thw"][0, 2]) == (mode == "rotated")
     assert np.abs(np.asarray(batch["p"], np.int16) - expected).max() <= 1

@@ -41,7 +41,8 @@ def cu_seqlens(batch: Mapping[str, Any], name: str = "tokens") -> tuple[Any, int
     ends = batch.get(f"{name}.ends")
     if ends is None:
         raise ConfigError(
-            f"cu_seqlens: the batch has no PackedIds or Patches field {name!r}; add fields={{{name!r}: PackedIds(...)}}"
+            f"cu_seqlens: the batch has no PackedIds field {name!r}, and no Patches field of this name; add "
+            f"fields={{{name!r}: PackedIds(...)}}"
         )
     rows, length = batch[name].shape[:2]
     if hasattr(ends, "new_zeros"):
