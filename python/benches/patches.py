@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 import warpfeed
-from PIL import Image
+from PIL import Image, ImageOps
 from transformers import Qwen2VLImageProcessor, Siglip2ImageProcessor
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.siglip2.image_processing_pil_siglip2 import Siglip2ImageProcessorPil
@@ -53,7 +53,9 @@ class Processed(torch.utils.data.Dataset[Any]):
         return -(-len(self.files) // BATCH)
 
     def __getitem__(self, batch: int) -> tuple[Any, Any]:
-        images = [Image.open(file).convert("RGB") for file in self.files[batch * BATCH : (batch + 1) * BATCH]]
+        files = self.files[batch * BATCH : (batch + 1) * BATCH]
+        # `load_image` of transformers applies the EXIF orientation, too.
+        images = [ImageOps.exif_transpose(Image.open(file)).convert("RGB") for file in files]
         made = self.processor(images=images, return_tensors="pt")
         if self.layout == "qwen2_vl":
             return made["pixel_values"], made["image_grid_thw"]
