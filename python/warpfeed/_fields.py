@@ -331,7 +331,7 @@ class Boxes(Arguments):
             height.
         to_relative: delivers coordinates as fractions of the output's width and height instead of
             pixels.
-        min_visible: drops boxes of which less than this fraction of the area is inside the crop.
+        min_visible: drops boxes if less than this fraction of their area is inside the crop.
         min_size: drops boxes whose width or height in the output is less than this many pixels.
         masks: adds a mask for each box, with 0 or 1 for each pixel of the output.
         points: adds this number of keypoints for each box. A keypoint consists of x, y and

@@ -593,9 +593,9 @@ class Loader(_other_names.EarlierNames):
         The change takes effect at the start of a round (see :class:`Mixture`): the first round that
         begins at least ``after`` batches after the last batch that the program has received. The
         round depends neither on ``prefetch`` nor on the number of ranks. Batches that are already
-        prepared are still delivered if they come before the change.
-        Later batches are dropped and prepared again. The change replaces the rest of a schedule,
-        and changes from earlier calls that have not taken effect yet.
+        prepared are still delivered if they come before the change. Later batches are dropped and
+        prepared again. The change replaces the rest of a schedule, and changes from earlier calls
+        that have not taken effect yet.
 
         Every rank must make the same calls after the same batches. With ``distributed=True``, this
         is checked. :meth:`state_dict` contains all calls.

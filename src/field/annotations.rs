@@ -132,9 +132,9 @@ impl Annotations {
         Ok(())
     }
 
-    /// Returns a field type for samples with the same annotations as this one. The field has
-    /// classes and points if this sample has them, and masks if `masks` is set and this sample has
-    /// masks. It delivers the first `most` boxes of each sample.
+    /// Returns a field type for samples with the same kinds of annotations. The field has classes
+    /// and points if this sample has them, and masks if `masks` is set and this sample has masks.
+    /// The field delivers the first `most` boxes of each sample.
     pub fn kind(&self, most: usize, masks: bool) -> Boxes {
         let mut boxes = Boxes::new(most).truncated();
         if !self.classes.is_empty() {

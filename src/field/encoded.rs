@@ -122,8 +122,8 @@ impl Encoded<'_> {
     }
 
     /// Like [`with_numbers`](Encoded::with_numbers), but returns an error if `dtype` would
-    /// [change](check_kept) a number. This is for numbers that must be exact, unlike image
-    /// coordinates.
+    /// [change](check_kept) a number. Image coordinates need not be exact, and use
+    /// [`with_numbers`](Encoded::with_numbers).
     pub(crate) fn with_kept_numbers<R>(
         &self,
         dtype: Dtype,
