@@ -98,7 +98,7 @@ pub(crate) fn numbers<T: Element>(sample: &Sample<'_>, name: &str, to: &mut Vec<
         let size = size_of::<T>();
         if !bytes.len().is_multiple_of(size) {
             let found = bytes.len();
-            return Err(field.error(format!("has {found} bytes, which is not a multiple of {size}")));
+            return Err(field.error(format!("has {found} bytes: expected a multiple of {size}")));
         }
         to.extend(bytes.chunks_exact(size).map(bytemuck::pod_read_unaligned::<T>));
         Ok(shape.cloned().unwrap_or_else(|| Shape::from_iter([bytes.len() / size])))
