@@ -102,7 +102,7 @@ class Label(Arguments):
 class Geometry(Arguments):
     """The affine transform from the source image to the output image, for mapping predictions back:
     a matrix per sample, f32 of shape (N, 2, 3). ``<name>.size``, i32 of shape (N, 2), contains the
-    height and width of the upright source image.
+    height and width of the source image after its EXIF rotation.
 
     The matrix maps (x, y, 1) in the source image to (x, y) in the output image. Coordinates are in
     pixels and are measured from the left and upper edges, so x ranges from 0 to the width. The

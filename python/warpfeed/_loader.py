@@ -743,7 +743,7 @@ class Loader(_other_names.EarlierNames):
         as in ``batch.ids``.
 
         The dict has the keys ``id``, ``key``, ``label`` (None if the sample has no label) and
-        ``image``. The image contains all pixels in upright orientation as uint8: with
+        ``image``. The image contains all pixels after the EXIF rotation, as uint8: with
         ``output="torch"`` as a tensor (3, height, width), otherwise as a NumPy array (height,
         width, 3). Other fields keep the names under which they are stored: ``x.npy`` becomes an
         array, ``x.json`` is parsed, ``x.txt`` becomes a string, and all others are bytes.
