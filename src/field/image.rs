@@ -190,8 +190,8 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// Converts the array of an image, or of a clip of `frames` frames, to this format, and adds its
-    /// role.
+    /// Converts the array of an image, or of a clip of `frames` frames, to this format. Returns the
+    /// array and the role of the array.
     pub(super) fn array(&self, mut image: Field, frames: Option<usize>) -> (Field, Role) {
         image.shape[2] = self.channels;
         if self.layout == Layout::Nchw {
