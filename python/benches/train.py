@@ -232,7 +232,7 @@ def steps(step: Step, batches: Iterator[tuple[Any, Any]], seconds: float, min_st
 
 
 def attempt(name: str, run: Callable[[], Any]) -> Any:
-    """Calls `run`. If it raises an exception, prints the error and returns None."""
+    """Calls `run`. If `run` raises an exception, prints the error and returns None."""
     try:
         return run()
     except Exception as e:

@@ -1,8 +1,8 @@
 //! Makes the interpreter's thread state of a Rust thread live as long as the thread.
 //!
 //! Normally, when a Rust thread detaches, the interpreter discards the thread's state, including
-//! values in `threading.local`. A dataset may store a file or a connection per thread there.
-//! Therefore a thread keeps its state until it exits.
+//! values in `threading.local`. But a dataset may store a file or a connection per thread in
+//! `threading.local`. Therefore a thread keeps its state until it exits.
 //!
 //! **Invariants**
 //! 1. A thread has a `KeptThreadState` only if the interpreter had no state for the thread before.
@@ -86,7 +86,7 @@ fn call_binary<'py>(
     unsafe { Bound::from_owned_ptr_or_err(first.py(), result) }
 }
 
-/// Blocks the thread forever if the interpreter ends it during shutdown.
+/// Blocks the thread forever if the interpreter is about to end the thread during shutdown.
 ///
 /// Up to CPython 3.13, if a thread returns from a wait, such as `time.sleep`, during shutdown, the
 /// interpreter calls `pthread_exit`, which unwinds the stack. Unwinding would release a thread

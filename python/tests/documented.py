@@ -189,8 +189,8 @@ def digest(batch: Any) -> str:
 class Drive:
     """Makes loops over loaders run until each loader has delivered `BATCHES` batches.
 
-    If `again` is set, finished epochs are repeated. This is for loops whose body depends on the
-    epoch.
+    If `again` is set, finished epochs are repeated. Loops with a body that depends on the epoch
+    need this.
     """
 
     def __init__(self, again: bool) -> None:

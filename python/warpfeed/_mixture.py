@@ -21,13 +21,14 @@ class Shares(Arguments):
     """A planned change of the shares of a :class:`Mixture`.
 
     ``Shares([0.5, 0.5], epoch=5)`` sets the shares at the start of epoch 5.
-    ``Shares([0.5, 0.5], epoch=(5, 10))`` changes them gradually, from the start of epoch 5 to the start of epoch 10.
+    ``Shares([0.5, 0.5], epoch=(5, 10))`` changes the shares gradually, from the start of epoch 5 to
+    the start of epoch 10.
 
     A change takes effect at the start of a round: the first round that begins at this point or later. A gradual change
     consists of equal steps, one per round and at most 100.
 
     Args:
-        shares: one share per dataset. They need not sum to 1.
+        shares: one share per dataset. The shares need not sum to 1.
         epoch: the epoch, or the first and the last epoch of a gradual change.
         step: the point or points in global batches instead, counted from the start of the run.
         sample: the point or points in samples of all ranks, counted from the start of the run.
@@ -82,11 +83,9 @@ class Mixture(Arguments):
         round: number of draws in a round: 10,000 by default, or 100 with ``per_set_batches``. The shares of each round
             are exact. Shares change between rounds, and are rounded to multiples of one draw per round.
         once: positions of the datasets whose samples are drawn once in the run. By default, each dataset is repeated.
-            When a dataset without repetition ends, samples are drawn from the other datasets
-            instead. After the last of these datasets has ended, the epoch in progress ends early,
-            and later epochs are
-        empty. per_set_batches: fills each global batch with samples of one dataset. The shares then
-        apply to batches. An epoch
+            When a dataset without repetition ends, samples are drawn from the remaining datasets instead. After the
+            last dataset has ended, the epoch in progress ends early, and later epochs are empty.
+        per_set_batches: fills each global batch with samples of one dataset. The shares then apply to batches. An epoch
             has only whole batches.
 
     Raises:
