@@ -75,7 +75,8 @@ def compare(layout: str, processor: Any, files: list[Path], batches: warpfeed.Lo
     levels = 255 * torch.tensor(processor.image_std)[torch.from_numpy(channel)]
     worst, total, count, images = 0.0, 0.0, 0, 0
     found = np.zeros(256, np.int64)
-    for (theirs, grids), ours in zip(Processed(layout, processor, files), batches, strict=False):
+    processed = Processed(layout, processor, files)
+    for (theirs, grids), ours in zip(map(processed.__getitem__, range(len(processed))), batches, strict=False):
         ours_grids = ours["p.grid_thw"][: len(grids), -grids.shape[1] :]
         assert ours_grids.tolist() == grids.tolist(), f"{layout}: the grids differ: {ours_grids} {grids}"
         difference = ((ours["p"][: len(theirs)] - theirs) * levels).abs()
