@@ -126,7 +126,7 @@ fn to_f64(number: Number<'_>) -> Result<f64, String> {
     }
 }
 
-/// Parses `true` as 1 and `false` as 0, in the spellings of common programs.
+/// Parses the common spellings of `true` as 1 and of `false` as 0.
 fn parse_bool(text: &str) -> Option<i128> {
     match text {
         "true" | "True" | "TRUE" => Some(1),

@@ -146,7 +146,7 @@ impl DecoderBuilder {
     }
 }
 
-/// Setters of the options.
+/// Option setters.
 impl DecoderBuilder {
     /// Sets the maximum number of images in a request; 32 by default.
     pub fn batch_size(mut self, images: usize) -> Self {

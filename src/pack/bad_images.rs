@@ -65,7 +65,8 @@ impl Remark {
         reason
     }
 
-    /// Returns whether the image makes the pack fail if bad images are not allowed.
+    /// Returns whether this image makes the pack fail when `keep_bad` is off. `strict` also rejects
+    /// damaged images that can be decoded.
     pub(super) fn is_bad(&self, strict: bool) -> bool {
         match self {
             Remark::Unfit(_) => false,

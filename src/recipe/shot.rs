@@ -23,9 +23,11 @@ pub(crate) struct Shot<'a> {
     /// Region to decode. It contains the region of the plan, and the regions of all images that are
     /// decoded together with this image.
     pub(crate) region: Rect,
-    /// Index of the image of the same sample whose decoded pixels this image uses, if any.
+    /// If this image uses the decoded pixels of another image, the index of that image in the
+    /// sample.
     pub(crate) with: Option<usize>,
-    /// Whether images that were decoded together must be decoded again, one by one.
+    /// Whether decoding this image together with others failed or found damage, so that each of
+    /// these images must be decoded separately.
     pub(crate) apart: bool,
     /// Whether the device should decode the image, if it can.
     pub(crate) leaves: bool,
@@ -39,10 +41,10 @@ pub(crate) struct Shot<'a> {
     pub(crate) damaged: bool,
     /// Size of the decoded pixels in bytes.
     pub(crate) pixels: usize,
-    /// Decoding time in ns, if the time of this image is known. The time is 0 for an image that
-    /// uses the decoded pixels of a different image.
+    /// Decoding time in ns, if it was measured for this image alone. 0 for an image that uses the
+    /// decoded pixels of another image.
     pub(crate) ns: Option<u64>,
-    /// Index of the field among the images of a sample.
+    /// Index of this image's field among the image fields of the sample.
     pub(crate) field: usize,
     /// Index of the tile in a mosaic.
     pub(crate) tile: usize,
@@ -108,7 +110,7 @@ impl<'a> Shot<'a> {
 /// Decides which images of a sample are decoded together. Two views of the same source image are
 /// decoded together under two conditions. First, decoding a rectangle around both views must take
 /// no longer than decoding each view separately. Second, the memory for decoding all images of the
-/// sample must stay within `room` bytes, or must not grow.
+/// sample must fit in `room` bytes, or must not exceed the memory for decoding them separately.
 pub(crate) fn share(images: &mut [Shot<'_>], room: u64) {
     if images.len() < 2 {
         return;
@@ -137,14 +139,14 @@ pub(crate) fn share(images: &mut [Shot<'_>], room: u64) {
     }
 }
 
-/// Returns the number of distinct damaged frames of clips among the images of a sample.
+/// Returns the number of damaged frames in the sample's clips. Counts each clip once.
 pub(crate) fn damaged_frames(images: &[Shot<'_>]) -> u32 {
     let clips = || images.iter().filter(|image| image.damaged_frames > 0);
     let first = |(number, image): (usize, &Shot<'_>)| !clips().take(number).any(|before| before.shows_the_same(image));
     clips().enumerate().filter(|&(number, image)| first((number, image))).map(|(_, image)| image.damaged_frames).sum()
 }
 
-/// Returns the number of distinct damaged source images among the images of a sample.
+/// Returns the number of damaged source images in the sample. Counts each source image once.
 pub(crate) fn damaged(images: &[Shot<'_>]) -> u32 {
     let damaged = || images.iter().filter(|image| image.damaged);
     let first =

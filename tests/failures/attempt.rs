@@ -198,8 +198,8 @@ pub(crate) fn prepare() {
     unsafe { libc::backtrace(address.as_mut_ptr(), 1) };
 }
 
-/// Returns the innermost functions of `trace` that belong to the library. If there are none,
-/// returns the functions of the calling crate.
+/// Returns up to four of the innermost library functions in `trace`, preceded by the outermost
+/// external function that they called. If there are none, returns the first 12 functions.
 fn functions(trace: &str) -> String {
     let names = trace.lines().filter_map(|line| line.trim_start().split_once(": ").map(|(_, name)| name.trim()));
     let names: Vec<&str> = names.filter(|name| !name.contains("failures::")).collect();

@@ -25,7 +25,7 @@ pub(crate) fn peak<T>(body: impl FnOnce() -> T) -> (usize, T) {
 }
 
 pub(crate) const MIB: usize = 1 << 20;
-/// Width and height of an image of 24 megapixels.
+/// Width and height of a 24-megapixel image.
 const LARGE: (u16, u16) = (6000, 4000);
 const LARGE_BYTES: usize = 6000 * 4000 * 3;
 
@@ -43,7 +43,7 @@ fn memory(samples: impl IntoIterator<Item = Vec<u8>>) -> Memory {
     Memory::new(samples.map(|(i, bytes)| OwnedSample::new(i.to_string()).field("jpg", bytes)).collect())
 }
 
-/// A codec that pretends to decode images of 24 megapixels.
+/// A codec that pretends to decode 24-megapixel images.
 #[derive(Clone, Default)]
 struct Huge {
     /// Number of images that are being decoded.
@@ -197,7 +197,7 @@ fn npy([height, width, channels]: [usize; 3]) -> Vec<u8> {
     bytes
 }
 
-/// A source that repeats one sample with these fields.
+/// A source that returns the same sample `.0` times. `.1` contains its fields.
 struct Copies(usize, Vec<(&'static str, Vec<u8>)>);
 
 impl Source for Copies {
@@ -323,13 +323,13 @@ fn estimates_cover_the_memory_that_decoders_use() {
     let kinds = [
         ("baseline", jpeg(size, false)),
         ("without EOI", without_eoi),
-        ("of four components", of_four),
+        ("with four components", of_four),
         ("progressive", jpeg(size, true)),
         ("turned", turned(jpeg(size, false))),
         ("progressive and turned", turned(jpeg(size, true))),
         ("png", encode(&image, png)),
         ("png with alpha", encode(&image.to_rgba8().into(), png)),
-        ("png of 16 bits", encode(&image.to_rgba16().into(), png)),
+        ("16-bit png", encode(&image.to_rgba16().into(), png)),
         ("webp", encode(&image, image::ImageFormat::WebP)),
         ("gif", encode(&image, image::ImageFormat::Gif)),
         ("bmp", encode(&image, image::ImageFormat::Bmp)),
@@ -345,7 +345,8 @@ fn estimates_cover_the_memory_that_decoders_use() {
                 codecs.open(bytes).unwrap().decode(region, &mut out).unwrap();
                 out.data().len()
             };
-            // Exclude memory that a new thread allocates regardless of the image.
+            // A new thread has no scratch memory from earlier images, so all memory is counted. The
+            // margin of 3 MiB covers what the thread itself allocates.
             let (peak, pixels) = peak(|| std::thread::scope(|scope| scope.spawn(decode).join().unwrap()));
             assert!(
                 peak >= pixels && peak <= estimate + 3 * MIB,
@@ -409,11 +410,11 @@ fn encoded_bytes_for_a_device_are_bounded_and_freed() {
     });
 }
 
-/// A codec that declares the memory estimate stored in the sample.
+/// A codec whose memory estimate is the number stored in the sample.
 #[derive(Clone, Default)]
 struct Claims {
     side: u32,
-    /// Time that decoding takes, if it is more than 2 ms.
+    /// Decoding time; at least 2 ms.
     wait: Duration,
     huge: Huge,
     asked: Arc<AtomicUsize>,

@@ -68,7 +68,7 @@ impl Limits {
     }
 }
 
-/// The requests without a response. As a `Source`, this type provides the images of the requests
+/// All requests that have not been answered. As a `Source`, this type provides the images of the requests
 /// that have begun. As a `BatchSampler`, it turns each request into one batch.
 pub(crate) struct Requests<B> {
     pub(super) limits: Limits,
@@ -88,7 +88,7 @@ struct State<B> {
     next_ticket: u64,
     /// Source index of the first image of the next request to begin.
     next_image: u64,
-    /// Epoch of the current run. After an error that ends a run, the next run is the next epoch.
+    /// Epoch of the current run. If an error ends the run, the next run uses the next epoch.
     epoch: u64,
     closed: bool,
     /// Whether the engine has ended, so that no more batches will be delivered.

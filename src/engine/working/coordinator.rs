@@ -19,7 +19,7 @@ use crate::sampler::Entry;
 use crate::source::BatchIndex;
 use crate::trace::{self, WAIT_FOR_SLOT};
 
-/// Chooses the samples of each batch when the batch begins. Replaces the schedule.
+/// Chooses the samples of each batch when the batch begins. Used instead of the schedule, if set.
 pub(crate) trait BatchSampler: Send + Sync {
     /// Replaces `entries` with the samples of batch `batch`. Blocks until these samples are known.
     /// Leaves `entries` empty if the run to which `epoch` belongs has ended.

@@ -12,12 +12,12 @@ const MAX_VALUES: usize = 5;
 /// Maximum number of rows that are searched for these values.
 const MAX_ROWS: usize = 1000;
 
-/// Determines the type of a column of bytes with `rows` rows from its first values. `find` returns
+/// Determines from its first values what a bytes column with `rows` rows contains. `find` returns
 /// the value in a row. The column contains images if most of these values are images, according to
 /// their first bytes or to the extension of their path.
 ///
 /// # Errors
-/// As for `find`.
+/// Returns any error from `find`.
 pub(crate) fn sniffed<'a>(
     rows: usize,
     mut find: impl FnMut(usize, &mut Vec<u8>) -> Result<Found<'a>>,
