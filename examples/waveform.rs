@@ -16,7 +16,7 @@ use warpfeed::pack::{DatasetWriter, TarWriter, WriteOptions};
 use warpfeed::source::Sample;
 use warpfeed::{Checkpoint, Error, HostBatch, Loader, Result};
 
-/// A random crop of `length` samples of the field `wav`, as f32 from -1 to 1.
+/// A random crop of `length` samples of the `wav` field, as f32 from -1 to 1.
 #[derive(Debug)]
 struct Waveform {
     length: usize,

@@ -102,7 +102,7 @@
 //! | `annotations` | yes | [`source::Coco`], [`source::Yolo`] and [`source::Voc`]. |
 //! | `tables` | yes | [`source::Table`]: CSV, TSV and JSON lines. |
 //! | `formats` | yes | PNG, WebP, BMP, TIFF and GIF images. |
-//! | `pack` | yes | The module [`pack`], which writes datasets. |
+//! | `pack` | yes | The [`pack`] module, which writes datasets. |
 //! | `host` | yes | All default features except `cuda`. |
 //! | `arrays` | yes | [`source::Arrays`]: NumPy, safetensors and PyTorch; [`source::TfRecord`]. |
 //! | `chunks` | yes | MDS, LitData, `.beton` and RecordIO. |

@@ -5,7 +5,7 @@
 //! 1. one quantization table per component, as 64 `u16` in natural order;
 //! 2. the Huffman tables, each as 16 counts of codes by length and 256 symbols;
 //! 3. the segments, each as four `u32`: offset, number of bytes, first MCU, number of MCUs. If the
-//!    segment continues after the needed MCUs, the flag [`CUT`] is set in the fourth number;
+//!    segment continues after the needed MCUs, the [`CUT`] flag is set in the fourth number;
 //! 4. the data of the segments, without byte stuffing and markers.
 //!
 //! Numbers are little-endian, and offsets are relative to the first byte of the output.

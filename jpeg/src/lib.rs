@@ -97,7 +97,7 @@
 //! decoder decodes only the segments that overlap the crop.
 //!
 //! A [`Decoder`] chooses the instruction set when it is created: AVX-512, AVX2, NEON or plain Rust,
-//! which all produce the same pixels. The environment variable `WARPFEED_JPEG` can be set to
+//! which all produce the same pixels. The `WARPFEED_JPEG` environment variable can be set to
 //! `scalar`, `avx2` or `avx512` to override this choice.
 //!
 //! # Why it does not decode at half size

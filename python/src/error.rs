@@ -13,7 +13,7 @@ use crate::option_names::in_python;
 /// this package supports.
 const ENOENT: i32 = 2;
 
-/// Returns the class `warpfeed.WarpfeedError`.
+/// Returns the `warpfeed.WarpfeedError` class.
 fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     CLASS.import(py, "warpfeed._error", "WarpfeedError")

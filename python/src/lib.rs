@@ -50,7 +50,7 @@ mod value;
 mod waiting;
 mod wake;
 
-/// The module `warpfeed._warpfeed`. It does not rely on the GIL: shared state is immutable, atomic
+/// The `warpfeed._warpfeed` module. It does not rely on the GIL: shared state is immutable, atomic
 /// or protected by a mutex, and only the thread that created a [`stats::Span`] may call it.
 #[pyo3::pymodule(gil_used = false)]
 mod _warpfeed {

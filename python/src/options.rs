@@ -20,7 +20,7 @@ use crate::order::PythonOrder;
 use crate::source;
 use crate::value::{from_value, parse_value};
 
-/// The option `copy`, the index of the CUDA device, and the handle of a stream of this device.
+/// The `copy` option, the index of the CUDA device, and the handle of a stream of this device.
 /// Without an index, batches are in host memory.
 pub(crate) type Delivery = (Option<bool>, Option<usize>, usize);
 

@@ -298,8 +298,8 @@ class Augment(_Calls):
 
     @classmethod
     def random_crop(cls, size: Size) -> Augment:
-        """Crops at a random position, like torchvision's ``RandomCrop(size)``. The methods
-        ``padding``, ``border`` and ``pad_if_needed`` correspond to the other arguments of
+        """Crops at a random position, like torchvision's ``RandomCrop(size)``. The
+        ``padding``, ``border`` and ``pad_if_needed`` methods correspond to the other arguments of
         ``RandomCrop``. ``size`` is a number for a square, or (height, width)."""
         return cls._cropped("random_crop", (), size)
 

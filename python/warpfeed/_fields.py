@@ -65,7 +65,7 @@ class Image(Arguments):
     loader, such as ``dtype`` and ``normalize``, apply to the field.
 
     All images of a sample get the same crop and flip. To load several views of one image, use the
-    option ``views`` of the loader.
+    ``views`` option of the loader.
 
     Args:
         of: name of the sample's field; by default, the first field that is named after an image
@@ -306,7 +306,7 @@ class Keypoints(Arguments):
 class Boxes(Arguments):
     """The boxes of a sample, with their classes, masks and keypoints.
 
-    The field ``boxes`` becomes these arrays, with ``most`` boxes per sample:
+    The ``boxes`` field becomes these arrays, with ``most`` boxes per sample:
 
     =================  ==================  ================  =======================================
     array              shape               dtype             padding
@@ -477,7 +477,7 @@ def check_none_follows(fields: Mapping[str, Any], moves: bool | None) -> None:
     """Raises an error if a field must be transformed with the image. ``image_transform`` may move
     pixels without moving the field.
 
-    `moves` is the option ``image_transform_moves_pixels``.
+    `moves` is the ``image_transform_moves_pixels`` option.
     """
     for name, kind in fields.items():
         if isinstance(kind, (Mask, DenseMap, Keypoints, Boxes, Geometry)):

@@ -44,7 +44,7 @@ _brief = reprlib.Repr()
 _brief.maxstring = _brief.maxother = 1000
 _brief.maxdict = 100
 
-#: A function of the option ``batch_transform``.
+#: A function of the ``batch_transform`` option.
 Transform = Callable[..., Any]
 
 
@@ -87,7 +87,7 @@ class Loader(_other_names.EarlierNames):
         masks: folder that contains the masks for a folder of images, relative to the parent of the
             image folder: for ``"CamVid/train"``, ``masks="trainannot"`` is ``CamVid/trainannot``.
             The mask of ``a/1.jpg`` is ``a/1.png`` in this folder, or the same path with ``.npy``,
-            ``.tif``, ``.gif``, ``.bmp`` or ``.webp``. The masks become the field ``mask``, for
+            ``.tif``, ``.gif``, ``.bmp`` or ``.webp``. The masks become the ``mask`` field, for
             :class:`Mask`. A ``*`` in the last component of ``masks`` stands for the name of the
             image, as in ``"masks/*_mask"``.
         classes: class names. The label of a class is the position of its name in this list,
@@ -189,7 +189,7 @@ class Loader(_other_names.EarlierNames):
     Args: Fields
         fields: additional fields by name: ``{"emb": NdArray("f32", [768]), "boxes": Boxes(100)}``.
         drop_field: fields to leave out: ``"label"`` or ``["image", "label"]``.
-        soft_labels: ``(classes, smoothing)`` adds the field ``soft_label``, f32 of shape (N,
+        soft_labels: ``(classes, smoothing)`` adds the ``soft_label`` field, f32 of shape (N,
             classes), and makes the batch a dict. ``classes`` is the number of classes. If the
             dataset has class names, as a folder of class folders does, you can pass only the
             smoothing, such as ``0.1``. Mixing (:class:`Mix`) requires this option.

@@ -35,7 +35,7 @@ __all__ = [
     "wait_for_calls",
 ]
 
-# The option `copy`, the index of the CUDA device, and the handle of a stream on this device.
+# The `copy` option, the index of the CUDA device, and the handle of a stream on this device.
 _Delivery: TypeAlias = tuple[bool | None, int | None, int]
 
 @final

@@ -150,7 +150,7 @@ impl HostBatch {
     ///
     /// The cumulative lengths refer to the concatenated rows of the batch: 0, followed by the end
     /// of each document. The padding of a row counts as a document. The results are suitable as the
-    /// arguments `cu_seqlens_q` and `max_seqlen_q` of `flash_attn_varlen_func`.
+    /// `cu_seqlens_q` and `max_seqlen_q` arguments of `flash_attn_varlen_func`.
     ///
     /// # Panics
     /// If the rows have more than 2^31 - 1 tokens in total.
@@ -309,7 +309,7 @@ impl<'a> TensorView<'a> {
     }
 
     /// Returns the field as an array of shape [`shape`](TensorView::shape) if its elements are of
-    /// type `T`. Requires the feature `ndarray`.
+    /// type `T`. Requires the `ndarray` feature.
     #[cfg(feature = "ndarray")]
     pub fn array<T: Element>(&self) -> Option<ndarray::ArrayViewD<'a, T>> {
         let elements = self.elements()?;

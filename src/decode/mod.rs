@@ -75,7 +75,7 @@
 //!
 //! # The JPEG decoder
 //!
-//! JPEGs are decoded by the crate [`warpfeed_jpeg`], which can be used without `warpfeed`. The
+//! JPEGs are decoded by the [`warpfeed_jpeg`] crate, which can be used without `warpfeed`. The
 //! documentation of that crate explains why the decoder is fast, and why it does not decode images
 //! at half their size: shrinking large images once, with `warpfeed pack --max-side`, saves more
 //! time. `cargo bench --bench decode` compares the decoder with libjpeg-turbo and zune-jpeg.

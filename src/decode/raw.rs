@@ -5,7 +5,7 @@
 //! - An `.npy` file
 //!   ([NumPy's format 1.0 to 3.0](https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html))
 //!   with the shape (height, width, 3) and the type `|u1`. `numpy.save` writes such files, and
-//!   `warpfeed pack --raw` writes them to the field `rgb.npy`. In Python, read this field with
+//!   `warpfeed pack --raw` writes them to the `rgb.npy` field. In Python, read this field with
 //!   `numpy.load(io.BytesIO(value))`.
 //! - Pixels without a header, if all images have the same size. See [`RawRgb`].
 //!

@@ -50,7 +50,7 @@ pub struct Annotations {
 }
 
 impl Annotations {
-    /// Reads the annotations of a sample. `image` is the field `oriented` of the image's
+    /// Reads the annotations of a sample. `image` is the `oriented` field of the image's
     /// [`Info`](crate::decode::Info). If the image has no EXIF orientation, its
     /// [`Size`](crate::decode::Size) is enough. Draws all masks of the boxes to check that the
     /// masks are valid.

@@ -51,7 +51,7 @@ use crate::transform::Plan;
 ///
 /// If an image has an EXIF orientation, the loader rotates the image accordingly. The result is
 /// called the upright image. The boxes, masks and points may have been annotated on the stored
-/// image or on the upright image. The field `boxes.image_size.txt` declares the size of the
+/// image or on the upright image. The `boxes.image_size.txt` field declares the size of the
 /// annotated image, as the text `width height`. The loader compares this size with the sizes of the
 /// stored and the upright image. [`Coco`](crate::source::Coco) and [`Voc`](crate::source::Voc)
 /// provide this field.
@@ -156,7 +156,7 @@ impl Boxes {
         self
     }
 
-    /// Adds the array `<field>.<name>` with one number of type `dtype` per box. The column `class`
+    /// Adds the array `<field>.<name>` with one number of type `dtype` per box. The `class` column
     /// must have an integer type, and is renumbered by [`Loader::classes`](crate::Loader::classes).
     #[must_use]
     pub fn column(mut self, name: impl Into<String>, dtype: Dtype) -> Self {

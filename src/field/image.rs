@@ -25,7 +25,7 @@ use crate::transform::{Augment, ImageMut, Mixing, Plan, Resizer, Transform};
 /// use warpfeed::Loader;
 /// use warpfeed::field::Image;
 ///
-/// // Samples with the fields `left.jpg` and `right.jpg`.
+/// // Samples with the `left.jpg` and `right.jpg` fields.
 /// let batches = Loader::new("stereo.tar")
 ///     .field("image", Image::of("left.jpg"))
 ///     .field("right", Image::of("right.jpg"))

@@ -168,7 +168,7 @@ impl DecoderBuilder {
         self
     }
 
-    /// Adds the field `geometry` to the batches. It contains the transform from each source image
+    /// Adds the `geometry` field to the batches. It contains the transform from each source image
     /// to its output image, so that predictions can be mapped back; see [`Geometry`]. For a bad
     /// image, all values are 0.
     ///

@@ -1,6 +1,6 @@
 //! Plans the memory of a loader within a limit or the available memory, and allocates slots.
 //!
-//! This module reads the cgroup files itself, because the crate `sysinfo` (0.40.1) counts the page
+//! This module reads the cgroup files itself, because the `sysinfo` crate (0.40.1) counts the page
 //! cache as used memory. The page cache contains the dataset.
 
 use std::fs;

@@ -230,7 +230,7 @@ impl<'a> Pack<'a> {
     }
 
     /// Adds object stores to which targets with the given URL schemes are written. The stores must
-    /// implement [`Store::create`]. The crate `warpfeed-stores` provides stores for `s3://`,
+    /// implement [`Store::create`]. The `warpfeed-stores` crate provides stores for `s3://`,
     /// `gs://` and `az://`.
     ///
     /// A dataset in a store consists of shards, so [`shard_size`](Pack::shard_size) or

@@ -16,7 +16,7 @@
 //!    `array`: determines the part that a task of an array job packs.
 //! 9. `destination`: the trait of folders and stores to which a set is packed. `files`: packs to a
 //!    folder. `stored`: packs to a store. `open`: opens a destination.
-//! 10. `writer`: the trait [`DatasetWriter`], and the lock of writers. `names`: the names of
+//! 10. `writer`: the [`DatasetWriter`] trait, and the lock of writers. `names`: the names of
 //!     shards.
 //! 11. `frames`: the metadata and the numeric features of a packed LeRobot dataset.
 //!

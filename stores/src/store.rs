@@ -1,4 +1,4 @@
-//! Implements the trait `Store` of warpfeed with `object_store`.
+//! Implements the `Store` trait of warpfeed with `object_store`.
 
 use std::future::Future;
 use std::ops::Range;

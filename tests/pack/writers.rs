@@ -40,7 +40,7 @@ fn png(seed: u32, width: u32, height: u32) -> Vec<u8> {
 }
 
 /// Creates class folders that contain JPEGs, some of them progressive, a PNG, and a text file with
-/// the extension `.jpg`.
+/// the `.jpg` extension.
 fn folder(at: &Path) -> Arc<dyn Source> {
     for i in 0..24 {
         let class = at.join(["ant", "bee", "cat"][i % 3]);

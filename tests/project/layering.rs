@@ -1,8 +1,8 @@
 //! Modules are ordered along the data flow. A module imports only from modules upstream of it,
 //! under their original names. There are no circular dependencies between the files of a folder or
-//! between the groups of a module. A `mod.rs` contains only a table of contents. The crate
-//! `warpfeed-sources` follows the same rules with its own order. In the crate `warpfeed-jpeg`,
-//! there are no circular dependencies between files.
+//! between the groups of a module. A `mod.rs` contains only a table of contents. The
+//! `warpfeed-sources` crate follows the same rules with its own order. In the `warpfeed-jpeg`
+//! crate, there are no circular dependencies between files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -235,7 +235,7 @@ fn inspect_says_how_many_samples_each_class_has() {
     }
 }
 
-/// Adds a text file with the extension `.jpg` and a truncated JPEG. Returns their keys.
+/// Adds a text file with the `.jpg` extension and a truncated JPEG. Returns their keys.
 fn spoil(set: &Path) -> [&'static str; 2] {
     fs::write(set.join("dotted-triangle/text.jpg"), "I am no image").unwrap();
     let whole = files(set).into_iter().find(|(path, _)| path.extension().is_some_and(|e| e == "jpg")).unwrap();

@@ -249,7 +249,7 @@ impl Robot {
     }
 }
 
-/// Returns the schema of the tables, in the form that the library `datasets` writes.
+/// Returns the schema of the tables, in the form that the `datasets` library writes.
 fn schema() -> parquet::errors::Result<TypePtr> {
     let leaf = |name: &str, physical: Physical| {
         Type::primitive_type_builder(name, physical).with_repetition(Repetition::OPTIONAL).build().map(Arc::new)

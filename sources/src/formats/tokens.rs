@@ -79,7 +79,7 @@ impl TokenType {
 /// - an `.npy` file with one axis.
 ///
 /// A folder may contain any number of these files, which are read in the order of their names. A
-/// sample is a window of `length` consecutive tokens of one file, in the field `tokens.npy`. It has
+/// sample is a window of `length` consecutive tokens of one file, in the `tokens.npy` field. It has
 /// no label. A window starts every `stride` tokens, and tokens after the last complete window of a
 /// file are dropped. A key consists of the file name and the range of tokens, such as
 /// `corpus.bin/1024..2049`.

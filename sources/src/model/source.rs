@@ -153,7 +153,7 @@ pub trait Source: Send + Sync {
 
     /// Verifies whole files against checksums that individual reads do not check, such as the
     /// `hashes` of MDS shards. Verifies each file whose first sample is in `samples`. Calls `found`
-    /// with an error for each file that is damaged or unreadable. The command `warpfeed verify`
+    /// with an error for each file that is damaged or unreadable. The `warpfeed verify` command
     /// calls this method; a loader never does. The default does nothing.
     fn verify(&self, samples: Range<usize>, found: &mut dyn FnMut(Error)) {
         let _ = (samples, found);
@@ -222,7 +222,7 @@ pub trait Source: Send + Sync {
     /// Returns whether samples have images. Returns `None`, the default, if the source does not
     /// know this without reading samples.
     ///
-    /// If a source has no images, a loader with other fields omits the field `image`, unless the
+    /// If a source has no images, a loader with other fields omits the `image` field, unless the
     /// program requested it.
     fn has_images(&self) -> Option<bool> {
         None

@@ -79,7 +79,7 @@ impl<'a> FileFeatures<'a> {
         &self.all
     }
 
-    /// Returns the class names of the column `label`.
+    /// Returns the class names of the `label` column.
     ///
     /// # Errors
     /// If a label in one of `columns` has different class names in two files.

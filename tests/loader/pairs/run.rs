@@ -62,7 +62,7 @@ pub(super) struct Run {
     pub(super) seed: u64,
     pub(super) indexed: bool,
     pub(super) traced: bool,
-    /// Whether the label comes from the column `species`.
+    /// Whether the label comes from the `species` column.
     pub(super) swapped: bool,
     pub(super) batches: Vec<Batch>,
     /// A checkpoint after the first batch.
@@ -153,7 +153,7 @@ impl Run {
         self.batches.iter().map(|batch| batch.ids.len()).max().unwrap_or(0)
     }
 
-    /// Returns whether the labels come from the column `species`. For data without class names,
+    /// Returns whether the labels come from the `species` column. For data without class names,
     /// returns whether they differ from the labels of `other`.
     pub(super) fn has_other_labels(&self, other: &Run) -> bool {
         if self.classes.is_empty() { self.labels().ne(other.labels()) } else { self.named(swapped) }

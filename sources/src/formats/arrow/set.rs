@@ -32,7 +32,7 @@ const SPLITS: &str = "dataset_dict.json";
 ///
 /// | column | in the sample |
 /// |---|---|
-/// | images (the feature `Image`, or bytes of a known format), preferably `image` | the image: `jpg`, `png`, ... |
+/// | images (the `Image` feature, or bytes of a known format), preferably `image` | the image: `jpg`, `png`, ... |
 /// | `label`, `labels`, `class`, ...: integers or text | the label; the names of a `ClassLabel` are the class names |
 /// | other images, such as masks | `<column>.png` or a different format |
 /// | numbers, dates and times, lists of numbers | `<column>.npy` |

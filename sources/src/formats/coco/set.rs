@@ -28,7 +28,7 @@ use crate::values::annotated::{Parts, below, check_box, key_and_field};
 ///
 /// - **Samples** are the images, sorted by ID as in torchvision's `CocoDetection`. Below, n is the
 ///   number of an image's boxes, which may be 0. The key of a sample is its `file_name` without the
-///   extension. The field `image_id.txt` contains the ID of the image.
+///   extension. The `image_id.txt` field contains the ID of the image.
 /// - **Boxes**: `boxes.npy`, f32 of shape (n, 4), contains the left, top, right and bottom edge of
 ///   each box in pixels. Boxes are in the order of the file. `boxes.crowd.npy`, u8 of shape (n,),
 ///   contains `iscrowd`.

@@ -17,7 +17,7 @@ pub(super) struct Listing {
     pub(super) others: Others,
 }
 
-/// Name of the file that marks a folder as a cache of the crate `warpfeed-stores`.
+/// Name of the file that marks a folder as a cache of the `warpfeed-stores` crate.
 const CACHE: &str = "warpfeed-cache";
 
 /// A file name as text. If `bad` is true, the name is not UTF-8, and `text` is a lossy conversion

@@ -95,7 +95,7 @@ pub(super) fn field_names(features: &[Feature]) -> Vec<String> {
     features.iter().flat_map(names).collect()
 }
 
-/// Returns the key of a frame's sample, which is the name that the library `lerobot` gives to the
+/// Returns the key of a frame's sample, which is the name that the `lerobot` library gives to the
 /// image file of the frame.
 pub(super) fn key(frame: Frame) -> String {
     format!("episode_{:06}/frame_{:06}", frame.episode.episode, frame.frame)

@@ -48,8 +48,8 @@ pub(super) struct Feature {
 }
 
 impl Feature {
-    /// Returns the name of the column that contains the feature's numbers. For the feature
-    /// [`TASK`], this column contains the index of the task.
+    /// Returns the name of the column that contains the feature's numbers. For the [`TASK`]
+    /// feature, this column contains the index of the task.
     pub(super) fn number_column(&self) -> &str {
         if self.kind == Kind::Task { TASK_INDEX } else { &self.name }
     }

@@ -9,7 +9,7 @@
 //! 5. `stats`: the statistics of each feature.
 //! 6. `features`: the features that the options select, and the frames that each feature needs.
 //! 7. `frames`: the frames of the selected episodes, as samples and as rows of Parquet files.
-//! 8. `video`: the video files of a feature, with the feature `video`.
+//! 8. `video`: the video files of a feature, with the `video` feature.
 //! 9. `content`: builds a sample from the contents of its fields. `read` reads the contents from
 //!    Parquet files, and `packed` from packed datasets. `numbers` decodes numeric fields.
 //! 10. `set`: [`LeRobot`], the source. `divide` splits it for packing.

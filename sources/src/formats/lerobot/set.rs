@@ -47,9 +47,9 @@ use crate::storage::DatasetLocation;
 /// | `video` | `<feature>`, a frame of the video that a codec decodes like an image; with the Cargo feature `video` |
 ///
 /// **Several frames.** With [deltas](LeRobotOptions::delta_timestamps), a feature of T frames has
-/// the shape (T, ...). The field `<feature>_is_pad.npy`, u8 of shape (T), is 1 for frames outside
-/// the episode. Such frames repeat the first or the last frame of the episode, as in the library
-/// `lerobot`.
+/// the shape (T, ...). The `<feature>_is_pad.npy` field, u8 of shape (T), is 1 for frames outside
+/// the episode. Such frames repeat the first or the last frame of the episode, as in the `lerobot`
+/// library.
 ///
 /// **Checks.** Opening compares the number of rows of each data file with the metadata. Reading a
 /// sample checks the episode and the frame of its row against the metadata. The time between the
@@ -177,7 +177,7 @@ impl LeRobot {
     ///
     /// # Errors
     ///
-    /// If the dataset has no tasks, if the feature `task` is not selected, or if a frame cannot be
+    /// If the dataset has no tasks, if the `task` feature is not selected, or if a frame cannot be
     /// read.
     pub fn tasks(&self) -> Result<Vec<Vec<String>>> {
         let has_tasks = self.features().iter().any(|feature| feature.kind == Kind::Task);

@@ -52,7 +52,7 @@ pub const CLASSES_KEY: &str = "__classes__";
 /// | a pickled dict | each entry is a column, which is used like a typed column of a table |
 /// | a pickled tuple or list | the image (the only item that is an image), the label (the only item that is an integer), and a column for each other item, named by its position |
 /// | Caffe's `Datum` | the label, and the encoded image or the raw pixels |
-/// | images at `image-000000001`, text at `label-000000001`, and `num-samples` | the image, and the text as the field `label.txt`; if all texts are integers, they are the labels |
+/// | images at `image-000000001`, text at `label-000000001`, and `num-samples` | the image, and the text as the `label.txt` field; if all texts are integers, they are the labels |
 ///
 /// For other values, implement [`ValueFormat`].
 ///

@@ -16,7 +16,7 @@ pub(super) const HEADER: usize = 24;
 /// Index of the label column.
 const LABEL: usize = 0;
 
-/// The layout of a record, which has the columns `label` and `image`.
+/// The layout of a record, which has the `label` and `image` columns.
 pub(super) struct RecordRows {
     names: Vec<String>,
     labels: Labels,

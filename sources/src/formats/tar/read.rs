@@ -29,7 +29,7 @@ const MIN_INDEXED: u64 = 1 << 20;
 /// - **Fields.** Adjacent files with the same path up to the first dot of the base name form a
 ///   sample: `n014/x.jpg` and `n014/x.cls` form a sample with the key `n014/x` and the fields `jpg`
 ///   and `cls`. Field names are converted to lower case, and `jpeg` becomes `jpg`.
-/// - **Labels** are decimal text in the field `cls`. **Class names** are a JSON array in the member
+/// - **Labels** are decimal text in the `cls` field. **Class names** are a JSON array in the member
 ///   `__classes__`, which WebDataset ignores. All shards that contain this member must list the
 ///   same names.
 /// - **Formats.** Supports uncompressed POSIX (ustar and PAX) and GNU tar files. Folders, hidden

@@ -28,7 +28,7 @@ use crate::values::record::{Found, Holds, Named, Rows, Survey};
 /// start at 1 in ImageNet files of this format.
 ///
 /// **Shards.** A folder may contain files such as `train-00000-of-01024`, or files with the
-/// extension `.tfrecord`, `.tfrecords` or `.tfrec`. If a shard is missing, opening fails. If the
+/// `.tfrecord`, `.tfrecords` or `.tfrec` extension. If a shard is missing, opening fails. If the
 /// folder contains several splits, append the name of a split to the path: `imagenet/train`.
 ///
 /// **Index.** Opening reads the length of each record to locate all records. For a file of 16 MiB

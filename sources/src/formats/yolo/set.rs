@@ -37,7 +37,7 @@ use crate::values::annotated::{Parts, append, key_and_field};
 ///   box line also lists keypoints after the height.
 /// - **Fields**:
 ///   - `boxes.npy`, f32 of shape (n, 4), contains the left, top, right and bottom edge of each box
-///     as **fractions of the image**. The field `boxes.units.txt` with the text `relative` marks
+///     as **fractions of the image**. The `boxes.units.txt` field with the text `relative` marks
 ///     them as fractions, which `field::Boxes` converts to pixels.
 ///   - `boxes.class.npy`, i64 of shape (n,), contains the classes.
 ///   - `boxes.points.npy`, f32 of shape (n, K, 3), contains the x, y and visibility of the
