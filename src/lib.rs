@@ -84,7 +84,7 @@
 //! # Logging
 //!
 //! The library does not print anything. It logs through [`tracing`](https://docs.rs/tracing):
-//! epochs at level `debug`, changes of automatic settings at `info`, and skipped samples and long
+//! epochs at level `debug`, changes to automatic settings at `info`, and skipped samples and long
 //! waits at `warn`.
 //!
 //! # Modules

@@ -110,7 +110,7 @@ def requests():
     sizes = [n for n in (1, 8, 64, 256) if group.rounds(f"warpfeed/{n}/ms")]
     body = [[label, *(group.cell(f"{who}/{n}/{what}") for n in sizes)] for label, who, what in REQUESTS]
     caption = group.caption(
-        "JPEGs in memory to center crops of 224 pixels, normalized `f16` NCHW on the device, on all cores"
+        "JPEGs in memory to 224-pixel center crops, normalized `f16` NCHW on the device, on all cores"
     )
     return table(["images in a request", *map(str, sizes)], body) + "\n\n" + caption
 

@@ -9,7 +9,7 @@ image is one of the 64 JPEGs of datasets/mini. Each measurement runs in a separa
 turns. Prints the median rate of each library, and the memory of its processes at the end (the proportional set size, in
 which memory that processes share counts once).
 
-order    samples of 8 bytes in batches of 1,024. Grain computes only the indices, because it can return them without
+order    8-byte samples in batches of 1,024. Grain computes only the indices, because it can return them without
          reading.
 images   JPEGs, a random-resized crop to 224 pixels and a flip, in batches of 64. All libraries except
          warpfeed use torchvision's decoder and transforms.

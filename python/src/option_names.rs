@@ -1,7 +1,7 @@
 //! Translates the crate's messages from Rust to Python spelling.
 //!
 //! The crate's messages show options as Rust users write them: `unlabeled(true)`,
-//! `.soft_labels(classes, smoothing)`. A general rule turns every call of a setter into a keyword
+//! `.soft_labels(classes, smoothing)`. A general rule turns every call to a setter into a keyword
 //! argument, and the table [`NAMES`] contains everything else. The test
 //! `python/tests/test_message_spelling.py` reads every message in the crate's source, and fails if
 //! a translation still contains Rust spelling.

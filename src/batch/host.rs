@@ -19,7 +19,7 @@ use crate::error::Result;
 /// they occupy all slots, the workers have no slot to fill.
 ///
 /// A slot in page-locked memory ([`Loader::pinned`](crate::Loader::pinned)) is reused only when all
-/// work that was submitted to any device before the next call of `next()` has completed. Therefore,
+/// work that was submitted to any device before the next call to `next()` has completed. Therefore,
 /// you can upload a batch asynchronously on any stream, with cudarc's safe calls or with candle,
 /// and drop the batch immediately.
 #[cfg_attr(feature = "cuda", doc = "[`release_on`](HostBatch::release_on) waits for only one stream.")]

@@ -38,7 +38,7 @@
 //!    thread and the batches, and the memory is freed only after the device's work.
 //! 6. While the consumer's stream is being captured into a graph, the ring records no event in it,
 //!    and does not make it wait. The slot of a batch that is dropped during the capture stays in
-//!    `deferred` until the next call of `next`. In a ring that orders batches when they are taken,
+//!    `deferred` until the next call to `next`. In a ring that orders batches when they are taken,
 //!    the slot stays in `deferred` until the next batch is taken or dropped.
 //! 7. The consumer's thread never waits for work on the device, neither for a batch nor when the
 //!    ring is dropped. The copy thread outlives the ring as long as its streams have work.

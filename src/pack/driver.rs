@@ -208,7 +208,7 @@ impl<'a> Pack<'a> {
     /// A complete part is not packed again. If a part was interrupted, packing continues after its
     /// last complete shard. Several processes may pack the same part at the same time, with the
     /// same result. Packing fails if the source differs from the source of the other parts, but a
-    /// change of only a few samples may remain undetected.
+    /// change to only a few samples may remain undetected.
     pub fn part(mut self, part: u64, parts: u64) -> Self {
         self.part = Some((part, parts));
         self

@@ -12,7 +12,7 @@ use warpfeed_sources::BatchIndex;
 use super::{Occurrence, Position, Sampler};
 use crate::error::{Error, Result};
 
-/// A change of the weights or proportions.
+/// A change to the weights or proportions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Change {
     /// Number of samples of the run that precede the change, on all ranks.
@@ -24,7 +24,7 @@ pub(crate) struct Change {
 // The values are finite, so equality is reflexive.
 impl Eq for Change {}
 
-/// The changes of an order.
+/// The changes to an order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct History {
     /// The changes, in increasing order of their positions.

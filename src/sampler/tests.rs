@@ -9,7 +9,7 @@ use super::quotas::apportioned;
 use super::schedule::{Entry, Schedule};
 use super::{LastBatch, Mixture, Occurrence, Position, Rank, Repeat, Rng, Sampler, Shuffled, Subset, Weighted};
 
-/// A planned change of the proportions: its range in samples, whether it follows a cosine, and the
+/// A planned change to the proportions: its range in samples, whether it follows a cosine, and the
 /// new proportions.
 type Planned = (u64, u64, bool, Vec<f64>);
 

@@ -117,7 +117,7 @@ pub(super) fn letterboxed(size: Size, output: Size) -> Rect {
 
 /// Draws the size of torchvision's `ScaleJitter`: the largest size that fits into `output`,
 /// multiplied by a factor that is drawn uniformly from `factors`. Sides are rounded down and
-/// clamped to 1 to `max_side`. Draws one number.
+/// clamped to `1..=max_side`. Draws one number.
 pub(super) fn jittered(size: Size, output: Size, factors: Interval, max_side: u32, rng: &mut Rng) -> Size {
     let [w, h] = [size.width, size.height].map(f64::from);
     let fits = (f64::from(output.width) / w).min(f64::from(output.height) / h);

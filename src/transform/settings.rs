@@ -101,7 +101,7 @@ impl Setting {
 }
 
 impl Settings {
-    /// Applies one recorded call of a constructor or setter.
+    /// Applies one recorded call to a constructor or setter.
     pub(super) fn set(&mut self, setting: &Setting) {
         match (setting, &mut self.crop) {
             (Setting::ShrinkLarger {}, Crop::Own { shrink }) => *shrink = true,

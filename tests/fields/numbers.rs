@@ -270,7 +270,7 @@ fn a_custom_field_type_receives_the_plan_of_the_image() {
     });
 }
 
-/// A field of four random numbers. Each call of `rng` must start the same sequence.
+/// A field of four random numbers. Each call to `rng` must start the same sequence.
 #[derive(Debug)]
 struct Dice;
 

@@ -5,7 +5,7 @@ use crate::scratch::{MIB, peak};
 use crate::tiff::tiff;
 use warpfeed::decode::{Codecs, Condition, Rect, Size, check};
 
-/// Size of an image with twelve channels of 16 bits. A pixel takes 24 bytes, compared with 3 bytes
+/// Size of an image with twelve 16-bit channels. A pixel takes 24 bytes, compared with 3 bytes
 /// in 8-bit RGB.
 const SIZE: Size = Size { width: 1024, height: 1024 };
 const VALUES: usize = 1024 * 1024 * 24;

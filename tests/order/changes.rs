@@ -386,7 +386,7 @@ fn invalid_options_of_a_mixture_are_refused() {
     );
 }
 
-/// The calls of [`Prefetcher::start`]: the batch that each call names, and the samples of this
+/// The calls to [`Prefetcher::start`]: the batch that each call names, and the samples of this
 /// batch and the next one.
 type Starts = Arc<Mutex<Vec<(BatchIndex, Vec<Vec<u64>>)>>>;
 

@@ -68,7 +68,7 @@ type Name = Vec<String>;
 
 /// A module of the crate: a file, or an inline module in a file.
 struct Module {
-    /// Path below `src`.
+    /// Path under `src`.
     file: PathBuf,
     seen: Seen,
 }

@@ -16,7 +16,7 @@ fn tree() -> TempDir {
     dir
 }
 
-/// Returns the relative path and the content of every file below `dir`.
+/// Returns the relative path and the content of every file under `dir`.
 fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let (mut found, mut left) = (BTreeMap::new(), vec![dir.to_owned()]);
     while let Some(folder) = left.pop() {

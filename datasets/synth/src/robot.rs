@@ -63,7 +63,7 @@ struct Frame {
 }
 
 impl Robot {
-    /// Creates 100 episodes of 20 frames, with images of 64x64 pixels and seed 0.
+    /// Creates 100 episodes of 20 frames, with 64x64 images and seed 0.
     pub fn new() -> Self {
         Robot { episodes: 100, frames: 20, side: 64, seed: 0 }
     }

@@ -17,7 +17,7 @@ use crate::stats::NetworkStats;
 /// use warpfeed_sources::Result;
 /// use warpfeed_sources::{Sample, Source};
 ///
-/// /// 1,000 gray images of 8 by 8 pixels, encoded as BMP on each read.
+/// /// 1,000 gray 8x8 images, encoded as BMP on each read.
 /// struct Gray;
 ///
 /// impl Source for Gray {

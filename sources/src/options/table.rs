@@ -41,7 +41,7 @@ impl TableOptions {
     }
 
     /// Sets the column with the image paths. These paths may point anywhere. Without this option,
-    /// image paths must stay below the table's folder.
+    /// image paths must stay inside the table's folder.
     #[must_use]
     pub fn image(mut self, column: impl Into<String>) -> Self {
         self.image = Some(column.into());
@@ -82,7 +82,7 @@ impl TableOptions {
     /// Declares a column that contains the paths of files, such as masks. The content of the file
     /// becomes the sample's field `<column>.<extension>`, such as `mask.png`. Columns that are not
     /// declared are treated in the same way if their first 32 values are paths with an extension,
-    /// and at least one of these files exists below the table's folder.
+    /// and at least one of these files exists under the table's folder.
     #[must_use]
     pub fn file(mut self, column: impl Into<String>) -> Self {
         self.files.push(column.into());

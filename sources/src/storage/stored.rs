@@ -49,7 +49,7 @@ pub(crate) fn url_of(root: &str, cell: &str) -> String {
     if is_url(cell) { cell.to_owned() } else { format!("{root}{}", cell.strip_prefix("./").unwrap_or(cell)) }
 }
 
-/// The objects below the URL of a folder. They are listed on first use.
+/// The objects under the URL of a folder. They are listed on first use.
 pub(crate) struct Below<'a> {
     root: &'a str,
     listed: OnceCell<Vec<Object>>,
@@ -60,7 +60,7 @@ impl<'a> Below<'a> {
         Below { root, listed: OnceCell::new() }
     }
 
-    /// Returns whether an object exists at `url`, which must be below the folder.
+    /// Returns whether an object exists at `url`, which must be under the folder.
     ///
     /// # Errors
     /// If the objects cannot be listed.
@@ -72,7 +72,7 @@ impl<'a> Below<'a> {
     }
 }
 
-/// Lists the objects below a folder, sorted by URL.
+/// Lists the objects under a folder, sorted by URL.
 fn list_sorted(remote: &Remote, folder: &str) -> Result<Vec<Object>> {
     let mut objects = remote.list(folder)?;
     objects.sort_by(|a, b| a.url.cmp(&b.url));

@@ -12,7 +12,7 @@ use crate::machine::file;
 use crate::machine::slashes::slashed;
 use crate::model::Object;
 
-/// Maximum depth below a folder at which files are searched for.
+/// Maximum depth under a folder at which files are searched for.
 const MAX_DEPTH: usize = 2;
 /// Maximum number of folders that are searched at one depth. If there are more, the folders are
 /// classes instead of splits.

@@ -161,7 +161,7 @@ pub(crate) fn key_and_field<'a>(name: &'a str, formats: &[Format]) -> (&'a str, 
     (&name[..dot], format::field_of_file(extension, formats).unwrap_or("img"))
 }
 
-/// Checks that a file name in an annotation stays below the image folder.
+/// Checks that a file name in an annotation stays inside the image folder.
 ///
 /// # Errors
 /// If the name is absolute or contains `..`.

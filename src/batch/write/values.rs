@@ -177,7 +177,7 @@ mod tests {
     const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::Bf16];
     const LAYOUTS: [Layout; 2] = [Layout::Nhwc, Layout::Nchw];
 
-    /// Returns two images of 256 x 256 pixels. Across all positions, corresponding pixels take
+    /// Returns two 256x256 images. Across all positions, corresponding pixels take
     /// every pair of byte values, in all three channels.
     fn all_pairs() -> [Vec<u8>; 2] {
         let pair = |i: usize| [(i % 256) as u8, (i / 256) as u8];

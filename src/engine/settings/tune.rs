@@ -128,7 +128,7 @@ impl AddAssign for Sums {
     }
 }
 
-/// A change of the prefetch depth.
+/// A change to the prefetch depth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Change {
     from: usize,
@@ -198,7 +198,7 @@ impl Climb {
         }
     }
 
-    /// Adds a window. Returns the resulting change of the depth, if any.
+    /// Adds a window. Returns the resulting change to the depth, if any.
     fn window(&mut self, window: Sums) -> Option<Change> {
         let (from, to) = (self.prefetch, (2 * self.prefetch).min(self.most));
         // With batches on a device, a late batch does not delay the consumer while it has uploaded
@@ -299,7 +299,7 @@ struct State {
     ended: Option<(Instant, Sums)>,
     /// Time of the next read of the counters.
     due: Instant,
-    /// Number of batches to ignore, because they were begun before the last change of the depth.
+    /// Number of batches to ignore, because they were begun before the last change to the depth.
     skip: f64,
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct Shared {
     /// The samples that a checkpoint identifies by their keys. Read when the first checkpoint is
     /// requested.
     pub(crate) probes: OnceLock<Vec<Probe>>,
-    /// Set when a change of the order affects batches that are already prepared.
+    /// Set when a change to the order affects batches that are already prepared.
     changed: AtomicBool,
 }
 

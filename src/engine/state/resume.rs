@@ -80,7 +80,7 @@ pub struct Checkpoint {
     probes: Vec<Probe>,
     /// Augmentations of all images, as JSON, or `None` to accept any augmentation.
     augment: Option<String>,
-    /// Changes of the proportions or weights.
+    /// Changes to the proportions or weights.
     history: Vec<Change>,
     /// Position before which `history` is incomplete.
     history_from: u64,

@@ -214,7 +214,7 @@ fn flips_have_the_configured_probability() {
     assert!((1880..2120).contains(&verticals), "{verticals} of 4000 images flipped: expected about 2000");
 }
 
-/// One call of each method of [`Augment`], as Python sends it: the name, and the arguments in
+/// One call to each method of [`Augment`], as Python sends it: the name, and the arguments in
 /// order.
 const CALLS: &str = r#"
     {"eval": [40, 32]} {"center_crop": [32]} {"random_crop": [32]} {"random_resize": [32, 40, 50]}

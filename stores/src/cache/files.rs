@@ -58,7 +58,7 @@ pub(super) fn used(folder: &Folder) -> io::Result<u64> {
     Ok(bytes.and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?))).unwrap_or(0))
 }
 
-/// The objects of a dataset below the URL `base`, and their local files.
+/// The objects of a dataset under the URL `base`, and their local files.
 struct Set<'a> {
     base: &'a str,
     objects: &'a [Object],

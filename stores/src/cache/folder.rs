@@ -435,7 +435,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Appends records. The lock must have been held since the last call of
+    /// Appends records. The lock must have been held since the last call to
     /// [`news`](Journal::news). The caller must apply the records to the index.
     pub(super) fn append(&mut self, folder: &Folder, records: &[Record]) -> io::Result<()> {
         let bytes: Vec<u8> = records.iter().flat_map(|record| record.encode()).collect();

@@ -363,7 +363,7 @@ impl TieredCache {
         let _ = fs::remove_file(&partial);
     }
 
-    /// Returns the objects of `store` below `prefix`, and whether the listing came from the cache.
+    /// Returns the objects of `store` under `prefix`, and whether the listing came from the cache.
     ///
     /// # Errors
     /// If the objects cannot be listed.
@@ -374,7 +374,7 @@ impl TieredCache {
         }
     }
 
-    /// Downloads `objects`, which are below the URL `base`, and returns the local folder.
+    /// Downloads `objects`, which are under the URL `base`, and returns the local folder.
     ///
     /// # Errors
     /// If the cache has no folder, if the files do not fit, or if the objects cannot be read.

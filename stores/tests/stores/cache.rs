@@ -123,7 +123,7 @@ fn open_as_another_process(folder: &Path, limit: u64) -> Cache {
     Cache::with_memory(folder, limit, 1 + MEMORY.fetch_add(1, Relaxed) % 40).unwrap()
 }
 
-/// Returns all files below a folder and their lengths.
+/// Returns all files under a folder and their lengths.
 fn files(path: &Path) -> Vec<(PathBuf, u64)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()) {

@@ -36,7 +36,7 @@ impl Objects {
         Arc::new(Objects { objects, version, bytes, left, changed: None })
     }
 
-    /// Creates objects from the files of a folder, below `mem://set/`.
+    /// Creates objects from the files of a folder, under `mem://set/`.
     fn below(folder: &Path) -> Arc<Self> {
         let (mut objects, mut folders) = (BTreeMap::new(), vec![folder.to_owned()]);
         while let Some(inside) = folders.pop() {
@@ -262,7 +262,7 @@ fn an_error_names_the_missing_object_or_setting() {
     let e = cause(with(folder.path(), 1 << 20, &store), "mem://set");
     assert!(e.contains("the cache is too small") && e.contains("1048576"), "{e}");
     let e = cause(with(folder.path(), 1 << 30, &store), "mem://absent/x.yaml");
-    assert!(e.contains("no object exists at or below this URL"), "{e}");
+    assert!(e.contains("no object exists at or under this URL"), "{e}");
     store.left.store(1, SeqCst);
     let e = cause(with(folder.path(), 1 << 30, &store), "mem://set");
     assert!(e.contains("refused"), "{e}");

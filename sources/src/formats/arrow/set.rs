@@ -274,7 +274,7 @@ fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
     let names = listed.map(|entry| entry["filename"].as_str().filter(|name| is_below(name)));
     let names: Vec<&str> = names
         .collect::<Option<_>>()
-        .ok_or_else(|| Error::in_source("`_data_files` must list files below the folder").at_path(&state))?;
+        .ok_or_else(|| Error::in_source("`_data_files` must list files under the folder").at_path(&state))?;
     let mapped = json["_indices_data_files"].as_array().is_some_and(|files| !files.is_empty())
         || json["_indices_files"].as_array().is_some_and(|files| !files.is_empty());
     if mapped {

@@ -62,7 +62,7 @@ enum Files {
         masks: Option<Masks>,
     },
     Stored {
-        /// All objects below the URL.
+        /// All objects under the URL.
         objects: Arc<[Object]>,
         /// Index of each sample's object in `objects`.
         object_indices: Arc<[u32]>,
@@ -96,7 +96,7 @@ impl Folder {
         Self::with(&DatasetLocation::here(path.as_ref()), &Options::new())
     }
 
-    /// Opens a folder, or the objects below a URL, with the formats and masks in `options`. If
+    /// Opens a folder, or the objects under a URL, with the formats and masks in `options`. If
     /// `options` requests an index and the folder is local, its listing is read from the index file
     /// next to the folder. If that file is missing or stale, the folder is listed and the index is
     /// written.

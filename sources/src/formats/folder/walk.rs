@@ -140,7 +140,7 @@ pub(super) fn list(path: &Path, formats: &[Format]) -> Result<Listing> {
     Ok(listing)
 }
 
-/// Lists the images at any depth below `path`. Returns their relative paths, in the order of
+/// Lists the images at any depth under `path`. Returns their relative paths, in the order of
 /// [`Folder`](super::Folder).
 ///
 /// # Errors

@@ -111,7 +111,7 @@ impl Tar {
             Storage::Store { remote, listed } => {
                 let opened = stored::open(location.url(), remote, listed)?;
                 if opened.is_empty() {
-                    return Err(Error::in_source("the store has no .tar objects below this URL").at_path(path));
+                    return Err(Error::in_source("the store has no .tar objects under this URL").at_path(path));
                 }
                 opened.into_iter().map(|(object, index)| (OpenFile::stored(object, remote.clone()), index)).collect()
             }

@@ -71,7 +71,7 @@ type Pair = (Object, Option<Object>);
 
 /// Opens the shards at `url`, which is a single shard, a pattern, a manifest, or a prefix. Below a
 /// prefix, opens the shards of the manifest if there is one, and all `.tar` objects otherwise.
-/// `listed` contains the objects below the prefix, or is empty if they are not known yet.
+/// `listed` contains the objects under the prefix, or is empty if they are not known yet.
 ///
 /// The index of a shard is loaded from the local index cache, or from the object `NAME.tar.index`
 /// next to the shard. If neither exists, the whole shard is read once to build the index.
@@ -111,7 +111,7 @@ fn find<'a>(objects: &'a [Object], url: &str) -> Option<&'a Object> {
     Some(&objects[objects.binary_search_by(|object| object.url.as_str().cmp(url)).ok()?])
 }
 
-/// Lists the objects below `url`, sorted by URL, because sample indices must not depend on the
+/// Lists the objects under `url`, sorted by URL, because sample indices must not depend on the
 /// order in which the store lists objects.
 fn list_sorted(remote: &Remote, url: &str) -> Result<Vec<Object>> {
     let mut below = remote.list(url)?;
@@ -152,7 +152,7 @@ fn look_up(url: &str, urls: &[String], remote: &Remote) -> Result<Vec<Pair>> {
 }
 
 /// If `url` is a manifest, returns its shards and entries. Otherwise, returns the shards below
-/// `url` and, if there is a manifest below `url`, its entries.
+/// `url` and, if there is a manifest under `url`, its entries.
 fn below(url: &str, remote: &Remote, listed: &[Object]) -> Result<(Vec<Pair>, Vec<Entry>)> {
     let is_manifest = manifest::is_named_manifest(Path::new(url));
     let base = if is_manifest { url.rfind('/').map_or("", |slash| &url[..slash]) } else { url };

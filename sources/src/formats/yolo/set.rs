@@ -69,7 +69,7 @@ pub struct Yolo {
 
 impl Yolo {
     /// Opens the split `train` of a `data.yaml`, a folder that contains `images` and `labels`, or a
-    /// folder of images below `images`.
+    /// folder of images under `images`.
     ///
     /// # Errors
     /// If the path is none of these, or if there are no images or no label files. Also if the YAML

@@ -128,7 +128,7 @@ impl Remote {
         }
     }
 
-    /// Lists the objects below `url`.
+    /// Lists the objects under `url`.
     ///
     /// # Errors
     /// If the objects cannot be listed.
