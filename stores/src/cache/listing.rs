@@ -213,8 +213,7 @@ fn current(path: &Path, store: &dyn Store, prefix: &str) -> Result<Option<Vec<Ob
         return Ok(None);
     }
     tracing::info!(
-        "{prefix}: using the cached listing of {count} objects, which is {age} s old; after `warpfeed cache refresh`, the next \
-         opening lists again"
+        "{prefix}: using the cached listing of {count} objects, which is {age} s old; to list again, run `warpfeed cache refresh`"
     );
     Ok(Some(cached.objects))
 }
