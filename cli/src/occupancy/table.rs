@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(text.lines().count(), 3 + 32 + 2, "{text}");
         assert!(text.contains("    256       8   64/64    100.0 %  warps  *\n"), "{text}");
         assert!(text.contains("     32      32   32/64     50.0 %  blocks\n"), "{text}");
-        assert!(text.ends_with("the largest such block has 1024 threads"), "{text}");
+        assert!(text.ends_with("the largest of these block sizes is 1024 threads"), "{text}");
         assert!(table(255, 0).best().is_some_and(|o| o.block == 256));
         assert!(table(32, 1 << 20).to_string().ends_with("the kernel cannot be launched with any block size"));
     }

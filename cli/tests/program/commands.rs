@@ -556,7 +556,7 @@ fn occupancy_prints_a_table_and_draws_a_plot() {
     let dir = TempDir::new().unwrap();
     let table = ok(dir.path(), &["occupancy", "--regs", "40", "--smem", "4KiB", "--cc", "9.0", "--out", "plot.svg"]);
     assert!(
-        table.contains("40 registers") && table.contains("4096 bytes") && table.contains("* most warps"),
+        table.contains("40 registers") && table.contains("4096 bytes") && table.contains("* highest occupancy"),
         "{table}"
     );
     assert!(fs::read_to_string(dir.path().join("plot.svg")).unwrap().starts_with("<svg "));
