@@ -18,7 +18,7 @@ from . import _delivery, _options, _other_names, _ranks, _warpfeed
 from ._augment import Augment
 from ._batch import Batch, Collated, FieldBatch, properties_of
 from ._batch_transform import BatchTransform, Collate, Fields
-from ._buckets import Buckets
+from ._buckets import Buckets, SizeBuckets
 from ._closing import close_at_exit
 from ._error import ConfigError, WarpfeedError
 from ._fields import DenseMap, Image, PackedIds, Text, TokenIds, check_images, check_none_follows
@@ -140,8 +140,9 @@ class Loader(_other_names.EarlierNames):
         weights: weight of each sample of the whole dataset. Samples are drawn with replacement; if
             ``subset`` is set, only from the subset. For large datasets, pass an array.
         balanced: draws samples so that all classes are equally frequent.
-        buckets: lengths of the samples, to group samples of similar lengths into batches. See
-            :class:`Buckets`.
+        buckets: lengths of the samples, to group samples of similar lengths into batches
+            (:class:`Buckets`), or sizes of the images, to group them by aspect ratio
+            (:class:`SizeBuckets`).
         repeat: number of passes over the samples in an epoch.
         epochs: number of epochs that will be used. Toward the end of each of these epochs except
             the last, the loader already prepares the first batches of the next epoch. More epochs
@@ -288,7 +289,7 @@ class Loader(_other_names.EarlierNames):
         subset: Iterable[int] | None = None,
         weights: Iterable[float] | None = None,
         balanced: bool = False,
-        buckets: Buckets | None = None,
+        buckets: Buckets | SizeBuckets | None = None,
         repeat: int | None = None,
         epochs: int | None = None,
         resume: Mapping[str, Any] | None = None,

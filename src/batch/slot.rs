@@ -107,15 +107,9 @@ impl Free {
         (0..len).step_by(group).map(move |start| part(start..len.min(start + group)))
     }
 
-    /// Returns the number of samples in a full batch.
-    pub(crate) fn batch(&self) -> usize {
-        self.0.schemas.batch()
-    }
-
-    /// Returns the total size of a sample in all arrays of the first form, in bytes. Other forms
-    /// may have a different size.
-    pub(crate) fn sample_bytes(&self) -> usize {
-        self.0.schemas.form(0).sample_bytes()
+    /// Returns the schemas of the batches that the slot can contain.
+    pub(crate) fn schemas(&self) -> &Schemas {
+        &self.0.schemas
     }
 
     pub(crate) fn is_pinned(&self) -> bool {

@@ -104,7 +104,7 @@ impl Image {
 
     /// Creates an image field from the values that [`FieldType::maker`], [`FieldType::augment`] and
     /// [`FieldType::frames`] return.
-    pub(super) fn described(of: Option<&str>, augment: Option<&Augment>, frames: Option<usize>) -> Self {
+    pub(crate) fn described(of: Option<&str>, augment: Option<&Augment>, frames: Option<usize>) -> Self {
         Image { of: of.map(str::to_owned), augment: augment.cloned(), frames }
     }
 

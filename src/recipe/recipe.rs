@@ -26,6 +26,9 @@ pub(crate) struct Recipe {
     pub(crate) reads: Arc<dyn Source>,
     pub(crate) codecs: Codecs,
     pub(crate) augment: Augment,
+    /// If the batches are grouped by image size: the augmentation of each form, which replaces
+    /// `augment`.
+    pub(crate) sized: Vec<Augment>,
     /// The order, from which partners are drawn.
     pub(crate) order: Arc<dyn Sampler>,
     pub(crate) transforms: Vec<Arc<dyn Transform>>,
@@ -109,9 +112,15 @@ impl Recipe {
         &self.fields[header.form]
     }
 
-    /// Returns the augmentation of each image field.
+    /// Returns the augmentation of the images that have no augmentation of their own, in batches of
+    /// the form `form`.
+    pub(crate) fn augment_of(&self, form: usize) -> &Augment {
+        self.sized.get(form).unwrap_or(&self.augment)
+    }
+
+    /// Returns the augmentation of each image field, and the augmentation of each bucket.
     pub(crate) fn augments(&self) -> impl Iterator<Item = &Augment> {
-        self.any_fields().augments(&self.augment)
+        self.any_fields().augments(&self.augment).chain(&self.sized)
     }
 
     /// Returns the fields of the first form, for callers that do not depend on the size of images.
@@ -147,7 +156,8 @@ impl Recipe {
         self.augment.ever_most_images()
     }
 
-    /// Finds the image `name` of a sample in `epoch`, reads its header and creates its plan. If
+    /// Finds the image `name` of a sample in a batch of `epoch` that has the form `form`, reads its
+    /// header and creates its plan. If
     /// `tile` is set, the image is the tile with index `tile.1` in a combined image. `before`
     /// contains the sample's earlier images, of which the last one is the previous tile. `boxes` is
     /// a scratch buffer.
@@ -155,7 +165,7 @@ impl Recipe {
         &'a self,
         (image, name): (&Image, &str),
         sample: &Sample<'a>,
-        (epoch, entry): (u64, &Entry),
+        (form, epoch, entry): (usize, u64, &Entry),
         tile: Option<(&Join, usize)>,
         (before, boxes): (&[Shot<'a>], &mut Vec<[f32; 4]>),
     ) -> Result<Shot<'a>> {
@@ -169,7 +179,7 @@ impl Recipe {
             let rng = self.rng(entry);
             let (augment, mut rng) = match image.own() {
                 Some(own) => (own, rng.named(name)),
-                None => (&self.augment, rng),
+                None => (self.augment_of(form), rng),
             };
             let augment = augment.at_epoch(epoch);
             if let Some((Join::Tiles(tiling), tile)) = tile {

@@ -218,7 +218,7 @@ fn flips_have_the_configured_probability() {
 /// order.
 const CALLS: &str = r#"
     {"eval": [40, 32]} {"center_crop": [32]} {"random_crop": [32]} {"random_resize": [32, 40, 50]}
-    {"shortest_size": [[20, 30], 32]} {"resize": [[24, 32]]} {"pass_through": [[24, 32]]} {"own_size": [[24, 32]]}
+    {"shortest_size": [[20, 30], 32]} {"resize": [[24, 32]]} {"cover": [[24, 32]]} {"pass_through": [[24, 32]]} {"own_size": [[24, 32]]}
     {"letterbox": [[24, 32]]} {"scale_jitter": [32, 0.1, 2]} {"iou_crop": [[24, 32]]} {"train": [32]}
     {"preset": ["classification-v2", 32]}
     {"output": [[24, 40]]} {"scale": [0.2, 0.9]} {"ratio": [0.5, 2]} {"flip": [0.25]} {"vertical_flip": [0.25]}
