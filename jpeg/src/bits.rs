@@ -138,7 +138,7 @@ impl<'a> Bits<'a> {
         }
     }
 
-    /// Reads one more bit of a nonzero coefficient. `one` is the value of this bit.
+    /// Reads one more bit of a nonzero coefficient. `one` is the value of a bit at this position.
     pub(super) fn refine(&mut self, coefficient: &mut i16, one: i16) {
         if self.take(1) == 1 && *coefficient & one == 0 {
             *coefficient = coefficient.wrapping_add(if *coefficient >= 0 { one } else { -one });

@@ -1,5 +1,5 @@
-//! [`Bitstream`]: the data that a device needs to decode a region of an image. It consists of the
-//! image's tables and of the restart segments that contain the region.
+//! [`Bitstream`]: the data that a device needs to decode a region of an image, which consists of
+//! the image's tables and of the restart segments that contain the region.
 //!
 //! [`Bitstream::write`] writes, in this order:
 //! 1. one quantization table per component, as 64 `u16` in natural order;
@@ -38,9 +38,9 @@ pub const CUT: u32 = 1 << 31;
 const MAX_BYTES: usize = 1 << 28;
 /// Initial capacity for the data of the segments, in bytes.
 const INITIAL_CAPACITY: usize = 256 << 10;
-/// Limit of the product of two numbers: the blocks of a component between two restarts, and the
-/// magnitude of the largest DC difference that the tables can code. Below this limit, every sum of
-/// differences fits into 32 bits, so sums on the device cannot overflow.
+/// Limit of the product of two numbers: the number of blocks of a component between two restarts,
+/// and the magnitude of the largest DC difference that the tables can code. Below this limit, every
+/// sum of differences fits into 32 bits, so sums on the device cannot overflow.
 const MAX_DC: u64 = 1 << 31;
 
 /// The layout of an image, as a device needs it.
@@ -178,7 +178,8 @@ impl Bitstream {
 
     /// Collects the data that is needed to decode `region` of the upright image. Returns `None` if
     /// the region is not inside the image, if the data exceeds `limit` bytes, or if devices cannot
-    /// decode the image because it is progressive, visibly damaged or in an unsupported format.
+    /// decode the image. Devices do not decode images that are progressive, visibly damaged or in
+    /// an unsupported format.
     pub fn take(&mut self, jpeg: &Jpeg<'_>, region: Rect, limit: usize) -> Option<Grid> {
         let Jpeg { bytes, header, layout, closed } = jpeg;
         region.fits(jpeg.size()).then_some(())?;
@@ -241,9 +242,10 @@ impl Bitstream {
         (grid.turned == 0 || turned <= 2 * grid.kept_blocks()).then_some(grid)
     }
 
-    /// Copies the data of the segments, if it has at most `room` bytes. Starts with a small buffer
-    /// and enlarges it as needed, because the segments may be only a small part of `data`. Without
-    /// restart markers, nearly all of `data` is needed, so the buffer is enlarged only once.
+    /// Copies the data of the segments if the data has at most `room` bytes. Starts with a small
+    /// buffer, which grows as needed, because the segments may be only a small part of `data`.
+    /// Without restart markers, nearly all of `data` is needed, so the buffer is enlarged only
+    /// once.
     fn collect(&mut self, data: &[u8], lengths: Lengths<'_>, has_restarts: bool, room: usize) -> Option<()> {
         let room = room.min(data.len());
         loop {
@@ -388,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_image_takes_no_memory() {
+    fn rejecting_an_image_allocates_no_memory() {
         let jpeg = gray(1500, 0);
         assert!(jpeg.len() > 1 << 20);
         let mut stream = Bitstream::default();
@@ -401,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn large_images_without_restart_markers_are_for_devices() {
+    fn devices_accept_large_images_without_restart_markers() {
         let mut jpeg = gray(2400, 0);
         assert!(
             take(&mut Bitstream::default(), &jpeg, usize::MAX).is_some(),
@@ -418,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_needed_bytes_of_a_file_take_memory() {
+    fn memory_depends_only_on_the_needed_bytes() {
         let mut jpeg = gray(64, 0);
         jpeg.resize(20 << 20, 7);
         let mut stream = Bitstream::default();

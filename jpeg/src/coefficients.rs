@@ -1,9 +1,9 @@
 //! [`Coefficients`]: the plain decoder, which decodes every scan of a Huffman-coded file into
 //! planes of quantized coefficients.
 //!
-//! The plain decoder is slower than decoding in lanes, but supports every kind of file. It treats
-//! damage like libjpeg: an invalid code counts as symbol 0, a segment that ends early is extended
-//! with zero bits, and decoding resynchronizes at misplaced restart markers.
+//! The plain decoder is slower than decoding in lanes, but supports every kind of file. Damage has
+//! the same effect as in libjpeg: an invalid code counts as symbol 0, a segment that ends early is
+//! extended with zero bits, and decoding resynchronizes at misplaced restart markers.
 //! [`Coefficients::damage`] reports such damage. There is one exception: if a file ends early,
 //! decoding fails, whereas libjpeg fills the rest of the image with gray.
 
@@ -15,7 +15,7 @@ use crate::error::{Error, Result, resize};
 use crate::pixels::Size;
 
 /// Description of the damage of a file in which only the EOI marker is missing.
-pub(crate) const NO_EOI: &str = "jpeg has all of its pixels, but no EOI marker after them";
+pub(crate) const NO_EOI: &str = "jpeg has the data of all pixels, but no EOI marker";
 
 /// Maximum number of scans. Encoders write about ten. The limit is needed because decoding a scan
 /// of a few bytes can take as long as decoding a scan with data for the whole image.
@@ -100,9 +100,9 @@ impl Coefficients {
 
     /// Describes the damage of the decoded file. Returns `None` for a valid file.
     ///
-    /// Damage is what libjpeg warns about, a missing EOI marker, and data that libjpeg silently
-    /// accepts although T.81 forbids it: coefficients beyond the end of a block, and
-    /// coefficients with more bits than 8-bit images can have.
+    /// The following counts as damage: everything that libjpeg warns about, a missing EOI marker,
+    /// coefficients beyond the end of a block, and coefficients with more bits than 8-bit images
+    /// can have. libjpeg silently accepts the last two, although T.81 forbids them.
     pub(crate) fn damage(&self) -> Option<String> {
         match self.fault {
             Some(Fault { scan: 1, mcu, mcu_count }) => {
@@ -169,7 +169,7 @@ impl Coefficients {
         let largest = frame.components().iter().map(extent).map(|(wide, high)| wide * high * 64).max();
         if largest.is_some_and(|coefficients| coefficients > u32::MAX as usize) {
             let Size { width, height } = frame.size;
-            return Err(Error::new(format!("a JPEG of {width}x{height} pixels is too large to decode")));
+            return Err(Error::new(format!("a JPEG with {width}x{height} pixels is too large to decode")));
         }
         (self.fault, self.closed) = (None, false);
         self.count = frame.components().len();

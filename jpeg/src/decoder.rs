@@ -26,7 +26,7 @@ pub struct Job<'a> {
     pub out: &'a mut Pixels,
     /// The result of decoding.
     pub result: Result<()>,
-    /// Receives the pixels instead of `out`.
+    /// Buffer that receives the pixels instead of `out`.
     rows: Option<&'a mut [u8]>,
 }
 

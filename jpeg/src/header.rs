@@ -262,7 +262,7 @@ impl Header {
         let class = if ac { "AC" } else { "DC" };
         match self.huffman[usize::from(ac)][usize::from(index)] {
             Some(at) => {
-                Spec::read(&bytes[at + 1..]).ok_or_else(|| format!("{class} Huffman table {index} is cut short"))
+                Spec::read(&bytes[at + 1..]).ok_or_else(|| format!("{class} Huffman table {index} is truncated"))
             }
             None if index < 2 => Ok(Spec::standard(ac, index == 1)),
             None => Err(format!("{class} Huffman table {index} is not defined")),
@@ -289,7 +289,7 @@ impl Header {
             at = offset + 2;
             match marker {
                 0x01 | 0xd0..=0xd7 => continue,
-                0xd8 => return Err(Error::new(format!("jpeg SOI at byte {offset}: SOI occurs twice"))),
+                0xd8 => return Err(Error::new(format!("jpeg SOI at byte {offset}: expected only one SOI"))),
                 0xd9 => return Ok(false),
                 _ => {}
             }
@@ -394,7 +394,7 @@ impl Header {
             let (wide, index) = (which >> 4, usize::from(which & 15));
             if index > 3 || wide > 1 {
                 return Err(s.error(format!(
-                    "table {index} with precision {wide}: expected table 0 to 3 and precision 0 or 1"
+                    "the table has the index {index} and the precision {wide}: expected 0 to 3, and 0 or 1"
                 )));
             }
             s.take(if wide == 1 { 128 } else { 64 })?;
@@ -408,7 +408,9 @@ impl Header {
             let (at, which) = (s.position(), s.u8()?);
             let (class, index) = (which >> 4, usize::from(which & 15));
             if index > 3 || class > 1 {
-                return Err(s.error(format!("table {index} of class {class}: expected table 0 to 3 and class 0 or 1")));
+                return Err(s.error(format!(
+                    "the table has the index {index} and the class {class}: expected 0 to 3, and 0 or 1"
+                )));
             }
             let bits: [u8; 16] = s.take(16)?.try_into().expect("16 bytes were taken");
             let count = bits.iter().map(|&n| usize::from(n)).sum();

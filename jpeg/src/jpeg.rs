@@ -99,7 +99,8 @@ impl<'a> Jpeg<'a> {
     }
 
     /// Returns whether decoding can start at any row of MCUs without decoding most of the earlier
-    /// rows. This is true for a sequential JPEG with at least one restart marker per row of MCUs.
+    /// rows. Decoding can start at any row if the JPEG is sequential and has at least one restart
+    /// marker per row of MCUs.
     #[inline]
     pub fn is_divisible(&self) -> bool {
         !self.is_progressive() && (1..=self.layout.mcus.0).contains(&self.header.restart_interval)

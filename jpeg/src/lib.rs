@@ -32,9 +32,9 @@
 //! # Supported files
 //!
 //! The decoder supports Huffman-coded 8-bit JPEGs that are baseline, extended or progressive, in
-//! gray, YCbCr, RGB, CMYK or YCCK, with any sampling factors that divide the largest one. It
-//! rejects arithmetic-coded, lossless, hierarchical and 12-bit JPEGs, JPEG-LS, files with two
-//! components, and other sampling factors, with an error that names the reason.
+//! gray, YCbCr, RGB, CMYK or YCCK, with any sampling factors that divide the largest one. All other
+//! files are rejected with an error that names the reason: arithmetic-coded, lossless, hierarchical
+//! and 12-bit JPEGs, JPEG-LS, files with two components, and other sampling factors.
 //!
 //! Gray is repeated in three channels. CMYK and YCCK are converted as by Pillow's `convert("RGB")`.
 //! The stored values are assumed to be inverted, because Adobe's programs write inverted values.
@@ -75,7 +75,8 @@
 //! | coefficients beyond the end of a block, or with more bits than 8-bit images can have | none | not always |
 //!
 //! libjpeg also warns about bytes between the markers of a header, about an unknown Adobe transform
-//! or JFIF version, and about band limits in a sequential scan. These do not count as damage.
+//! or JFIF version, and about band limits in a sequential scan. Such anomalies do not count as
+//! damage.
 //!
 //! In a sequential file, decoding does not always detect the damage in the last row of the table,
 //! about which libjpeg does not warn either. The decoder decodes two symbols at a time, and
@@ -93,7 +94,7 @@
 //! symbol at a time, and decode every symbol even if only a region or a smaller version of the
 //! image is needed. This decoder decodes several streams interleaved, two symbols at a time. The
 //! streams are the restart segments of a packed file, or several plain files. In a packed file, the
-//! decoder decodes only the segments that the crop touches.
+//! decoder decodes only the segments that overlap the crop.
 //!
 //! A [`Decoder`] chooses the instruction set when it is created: AVX-512, AVX2, NEON or plain Rust,
 //! which all produce the same pixels. The environment variable `WARPFEED_JPEG` can be set to

@@ -127,8 +127,8 @@ fn exif_orientation(tiff: &[u8]) -> Option<u8> {
 mod tests {
     use super::*;
 
-    /// For each tag value, `expected` contains the upright version of a 2 x 3 image with the pixels
-    /// 0 1 / 2 3 / 4 5, according to the EXIF standard.
+    /// The image has 2 x 3 pixels: 0 1 / 2 3 / 4 5. For each tag value, `expected` contains its
+    /// upright version, according to the EXIF standard.
     #[test]
     fn every_tag_rotates_as_in_the_exif_standard() {
         let size = Size::new(2, 3);

@@ -36,7 +36,7 @@ either! {
     Open of Batches
 }
 
-/// State that only one thread uses at a time, while it is detached from the interpreter.
+/// State that only one thread uses at a time, while that thread is detached from the interpreter.
 struct State {
     /// `None` once the loader is closed.
     open: Option<Open>,
@@ -50,9 +50,9 @@ impl State {
     }
 }
 
-/// The epoch of the next iterator. Its lock is separate and never held while Python code runs, so
-/// that signal handlers and the user's sampler function can change the epoch while an iterator
-/// begins one.
+/// The epoch of the next iterator. It has its own lock, which is never held while Python code runs.
+/// Therefore signal handlers and the user's sampler function can change the epoch while an iterator
+/// begins an epoch.
 #[derive(Clone, Copy)]
 struct NextEpoch {
     epoch: u64,
@@ -187,8 +187,8 @@ impl Core {
         (before, next.generation)
     }
 
-    /// Returns the index of the first batch to deliver in `epoch`. If `start` is set, this is its
-    /// batch. Returns `None` if a resumed run is already past the epoch.
+    /// Returns the index of the first batch to deliver in `epoch`. This is the batch in `start`, if
+    /// `start` is set. Returns `None` if a resumed run is already past the epoch.
     fn first(&self, py: Python<'_>, epoch: u64, start: Option<(u64, u64)>) -> PyResult<Option<u64>> {
         match start {
             Some((_, first)) => Ok(Some(first)),

@@ -6,9 +6,9 @@
 //!    bytes and arrays. `order` uses a Python function as a sampler, and `function` runs a
 //!    per-image function in worker processes.
 //! 2. `core` is an open loader, `batch` is one of its batches, and `tensor` is a field of a batch,
-//!    which it shares through DLPack. `stored` is a sample without augmentation, or one image
-//!    without a loader. `decoder` decodes one batch per request, `dynamic_batcher` combines requests
-//!    into batches, and `answer` is a response that may not be ready yet. `either` defines types with
+//!    shared through DLPack. `stored` is a sample without augmentation, or one image without a
+//!    loader. `decoder` decodes one batch per request, `dynamic_batcher` combines requests into
+//!    batches, and `answer` is a response that may not be ready yet. `either` defines types with
 //!    variants for host batches and for device batches. `gpu` is the only file that depends on the
 //!    GPU vendor.
 //! 3. `error` converts errors to `warpfeed.WarpfeedError`, and `log` passes messages to `logging`.

@@ -108,7 +108,7 @@ fn input(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Loade
             }
         };
     };
-    // If all parts are paths, the loader opens them itself.
+    // If all parts are paths, the loader opens the datasets itself.
     if let Ok(paths) = parts.extract::<Vec<(PathBuf, f64)>>() {
         return opened_with(Loader::mixture(paths), options);
     }

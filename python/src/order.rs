@@ -40,7 +40,7 @@ pub(crate) struct PythonOrder {
 struct Orders {
     /// Epochs with their orders, oldest first.
     cached: VecDeque<(u64, Arc<[Occurrence]>)>,
-    /// Epoch that the run has reached, if it has begun.
+    /// Epoch that the run has reached, or `None` before the run begins.
     position: Option<u64>,
     /// Epoch that is being replayed, if any.
     replayed: Option<u64>,

@@ -1,8 +1,8 @@
 //! Makes the interpreter's thread state of a Rust thread live as long as the thread.
 //!
 //! Normally, when a Rust thread detaches, the interpreter discards the thread's state, including
-//! values in `threading.local`. A dataset may store a file or a connection per thread there.
-//! Therefore a thread keeps its state until it exits.
+//! values in `threading.local`. But a dataset may store a file or a connection per thread in
+//! `threading.local`. Therefore a thread keeps its state until it exits.
 //!
 //! **Invariants**
 //! 1. A thread has a `KeptThreadState` only if the interpreter had no state for the thread before.

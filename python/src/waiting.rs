@@ -40,9 +40,9 @@ pub(crate) fn wait_interruptibly<T: Send>(
 /// Time for which work may continue after a request to stop, to remove its files.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Background threads, each with its process id: threads of calls that a signal has interrupted,
-/// and threads that close a loader on behalf of one of its own threads. These threads may still be
-/// reading one of the user's datasets.
+/// Background threads, each with its process id. They run calls that a signal has interrupted, or
+/// close a loader on behalf of one of the loader's own threads. They may still be reading one of
+/// the user's datasets.
 static STILL_RUNNING: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(Vec::new());
 
 /// Runs `work` on a new thread and waits for it. A signal ends the wait, tells `work` to stop, and
@@ -119,8 +119,8 @@ fn run_with_grace<T: Send + 'static>(
 /// Runs `work`, which stops a loader's threads, while this thread is detached from the interpreter.
 ///
 /// The garbage collector may call this function on any thread that runs Python code, including the
-/// loader's threads. There, `work` would wait forever for the calling thread, so it runs on a new
-/// thread instead.
+/// loader's threads. On a loader's thread, `work` would wait forever for that thread to end, so
+/// `work` runs on a new thread instead.
 pub(crate) fn end_threads(py: Python<'_>, work: impl FnOnce() + Send + 'static) {
     if !is_loader_thread() {
         return py.detach(work);

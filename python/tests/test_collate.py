@@ -1,7 +1,7 @@
-"""Promise: ``collate`` determines the final form of a batch. The function receives all fields and
-metadata, and the loop receives its result, even after a resume and with ``replay``. An exception in
-the function becomes an error that names the batch. The built-in functions return the boxes, classes
-and masks of each sample, for every box format of the loader."""
+"""``collate`` determines the final form of a batch. The function receives all fields and metadata,
+and the loop receives the result of the function, even after a resume and with ``replay``. An
+exception in the function becomes an error that names the batch. The built-in functions return the
+boxes, classes and masks of each sample, for every box format of the loader."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_loop_receives_the_result_of_collate(mini: str) -> None:
 
 
 class _Named(dict[str, Any]):
-    """Returns two fields of a batch, with its metadata."""
+    """A dict of two fields of a batch, with the batch's metadata as attributes."""
 
 
 def _dict(batch: Any) -> Any:

@@ -1,5 +1,5 @@
-"""Promise: an error says where it occurred, and the error for an invalid option names the
-alternative. If a Python source fails, the cause of the error is the source's exception."""
+"""An error states where it occurred, and the error for an invalid option names the alternative. If
+a Python source fails, the cause of the error is the source's exception."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_damage_is_counted_named_and_an_error_if_strict(
         loader = Loader(tmp_path / "set", **options)
         assert sum(len(batch.images) for batch in loader) == 64 and loader.stats()["damaged"] == 1
         list(loader)
-        assert loader.stats()["damaged"] == 2, "counted each time it is decoded"
+        assert loader.stats()["damaged"] == 2, "damage must be counted each time an image is decoded"
         loader.close()
     named = [record for record in caplog.records if "damaged" in record.message and str(original) in record.message]
     assert len(named) == 1, caplog.records
@@ -124,7 +124,7 @@ def test_an_invalid_option_is_refused_with_the_reason(mini: str, options: dict, 
         Loader(mini, **{"output": "numpy", **options})
 
 
-def test_messages_name_things_as_python_does(mini: str, tmp_path: Path) -> None:
+def test_messages_use_python_names(mini: str, tmp_path: Path) -> None:
     if not has_driver():
         with pytest.raises(WarpfeedError, match='; use device="cpu" for batches in host memory'):
             Loader(mini, device="cuda", output="dlpack")
@@ -148,7 +148,7 @@ def test_messages_name_things_as_python_does(mini: str, tmp_path: Path) -> None:
 
 
 def has_driver() -> bool:
-    """Whether this machine has an NVIDIA driver."""
+    """Returns whether this machine has an NVIDIA driver."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -379,7 +379,7 @@ import warpfeed
 
 class Ends(logging.Handler):
     def emit(self, record):
-        if "no answer after 4 of" in record.getMessage():
+        if "no response after 4 of" in record.getMessage():
             print("logged while it waits:", record.getMessage(), flush=True)
             os._exit(0)
 

@@ -1,4 +1,4 @@
-"""Promise: every field type, table and annotated dataset of the Rust loader is available in Python,
+"""Every field type, table and annotated dataset of the Rust loader is available in Python,
 and delivers batches that are bit-identical to the batches of the Rust loader."""
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import warpfeed
 from conftest import Images, bmp, contents, rust_batches
 from warpfeed import Augment, Boxes, DenseMap, Keypoints, Loader, Mask, MultiHot, NdArray, Ragged, TableOptions, WarpfeedError
 
-#: Sets of options that the function `recipe` in the Rust example `raw_batches` defines under the
-#: same names.
+#: Sets of options. The function `recipe` in the Rust example `raw_batches` defines the same sets
+#: under the same names.
 RECIPES = {
     "boxes": {
         "unlabeled": True,
@@ -94,7 +94,7 @@ def npy(array: np.ndarray) -> bytes:
 
 
 def shard(path: Path) -> None:
-    """A tar of images with maps and points."""
+    """Writes a tar of images with maps and points."""
     random = np.random.default_rng(3)
     with tarfile.open(path, "w") as tar:
         for number in range(12):
@@ -149,7 +149,7 @@ def test_fields_equal_the_rust_loader_bit_for_bit(data: Path, recipe: str) -> No
     loader = Loader(data, output="numpy", num_workers=1, batch_size=5, shuffle=True, seed=7, **RECIPES[recipe])
     found = contents(loader, 2)
     assert found == expected and len(found) >= 4
-    assert set(found[0][3]) > set(RECIPES[recipe]["fields"]), "with counts, images and labels"
+    assert set(found[0][3]) > set(RECIPES[recipe]["fields"]), "counts, images and labels must be delivered as well"
     # Every field must have nonzero values, except crowd flags, which `synth` does not generate.
     for name in set(found[0][3]) - {"boxes.crowd"}:
         assert any(set(batch[3][name]) - {0} for batch in found), name

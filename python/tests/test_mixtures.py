@@ -1,4 +1,4 @@
-"""Promise: mixtures with changing shares, changing weights, and zipped datasets deliver the same
+"""Mixtures with changing shares, changing weights, and zipped datasets deliver the same
 samples as a reference that works on plain lists. This holds for any number of ranks and after
 resuming at any point.
 """

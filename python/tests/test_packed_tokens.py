@@ -1,4 +1,5 @@
-"""Promise: packed rows contain whole documents, packed first-fit, with cumulative lengths."""
+"""Packed rows contain whole documents, placed first-fit, and ``cu_seqlens`` returns their
+cumulative lengths."""
 
 from __future__ import annotations
 

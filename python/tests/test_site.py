@@ -1,4 +1,4 @@
-"""Promise: the documentation site shows the measured figures, and its build finds dead links."""
+"""The documentation site shows the measured results, and its build finds dead links."""
 
 from __future__ import annotations
 

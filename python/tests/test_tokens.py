@@ -1,4 +1,4 @@
-"""Promise: token windows are slices of the files. The loader also delivers the document and the
+"""Token windows are slices of the files. The loader also delivers the document and the
 position of each token."""
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def test_windows_are_slices_of_the_files(corpus: Any) -> None:
     assert np.array_equal(loader.dataset[2]["tokens.npy"], expected[2])
     assert loader.dataset[0]["key"] == "a.bin/0..33" and loader.dataset[0]["label"] is None
     whole = Loader(Tokens(path, 50, dtype=dtype), batch_size=100, output="numpy")
-    assert np.array_equal(next(iter(whole))["tokens"], windows(files, 50, 50)), "the stride is the length"
+    assert np.array_equal(next(iter(whole))["tokens"], windows(files, 50, 50)), "the stride must equal the length"
 
 
 def test_documents_and_positions_give_a_mask(corpus: Any, torch: Any) -> None:

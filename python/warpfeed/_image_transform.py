@@ -251,8 +251,7 @@ def _anonymous_file() -> IO[bytes]:
 
 
 class _Descriptor:
-    """A file descriptor. Pickling it for a new process duplicates the descriptor into the
-    process."""
+    """A file descriptor. When it is pickled for a new process, that process gets a duplicate."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd

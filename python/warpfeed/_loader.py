@@ -591,10 +591,10 @@ class Loader(_other_names.EarlierNames):
                 ...
                 loader.set_mixture([0.8, 0.2], after=10)
 
-        The change takes effect at the start of a round (see :class:`Mixture`). Counted from the
-        last batch that the program has received, it is the first round that begins at least
-        ``after`` batches later. The round depends neither on ``prefetch`` nor on the number of
-        ranks. Batches that are already prepared are still delivered if they come before the change.
+        The change takes effect at the start of a round (see :class:`Mixture`): the first round that
+        begins at least ``after`` batches after the last batch that the program has received. The
+        round depends neither on ``prefetch`` nor on the number of ranks. Batches that are already
+        prepared are still delivered if they come before the change.
         Later batches are dropped and prepared again. The change replaces the rest of a schedule,
         and changes from earlier calls that have not taken effect yet.
 
@@ -602,7 +602,7 @@ class Loader(_other_names.EarlierNames):
         is checked. :meth:`state_dict` contains all calls.
 
         Args:
-            shares: one share per dataset. They need not sum to 1.
+            shares: one share per dataset. The shares need not sum to 1.
             after: number of batches before the change.
 
         Returns:

@@ -21,13 +21,14 @@ class Shares(Arguments):
     """A planned change of the shares of a :class:`Mixture`.
 
     ``Shares([0.5, 0.5], epoch=5)`` sets the shares at the start of epoch 5.
-    ``Shares([0.5, 0.5], epoch=(5, 10))`` changes them gradually, from the start of epoch 5 to the start of epoch 10.
+    ``Shares([0.5, 0.5], epoch=(5, 10))`` changes the shares gradually, from the start of epoch 5 to
+    the start of epoch 10.
 
     A change takes effect at the start of a round: the first round that begins at this point or later. A gradual change
     consists of equal steps, one per round and at most 100.
 
     Args:
-        shares: one share per dataset. They need not sum to 1.
+        shares: one share per dataset. The shares need not sum to 1.
         epoch: the epoch, or the first and the last epoch of a gradual change.
         step: the point or points in global batches instead, counted from the start of the run.
         sample: the point or points in samples of all ranks, counted from the start of the run.

@@ -26,8 +26,8 @@ __all__ = ["METRICS", "Collector", "Metric", "as_dict", "observe", "prometheus_t
 
 #: The worker stages, which are the values of the label ``stage``.
 _STAGES = ("read", "decode", "transform", "write")
-#: Seconds for which the instruments of OpenTelemetry, which each have a callback, share the same
-#: statistics.
+#: Each instrument of OpenTelemetry has a callback. Callbacks that run within this number of seconds
+#: share the same statistics.
 _SHARED_SECONDS = 0.05
 
 

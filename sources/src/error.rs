@@ -197,7 +197,7 @@ impl Error {
         self
     }
 
-    /// Sets the file that the error belongs to, unless a file is already set. Inner callers set the
+    /// Sets the file that the error concerns, unless a file is already set. Inner callers set the
     /// file first, and they know it most precisely.
     #[must_use]
     pub fn at_path(mut self, path: impl Into<PathBuf>) -> Self {
@@ -223,7 +223,7 @@ impl Error {
         self
     }
 
-    /// Sets the sample that the error belongs to, unless a sample is already set.
+    /// Sets the sample that the error concerns, unless a sample is already set.
     /// [`source::sample_error`](crate::sample_error) sets both the sample and its file.
     #[must_use]
     pub fn at_sample(mut self, id: u64, key: &str) -> Self {
@@ -267,7 +267,7 @@ impl Error {
     }
 
     /// Returns the batch's failed samples, each with its own error. The result is empty if the
-    /// error does not belong to a batch.
+    /// error does not concern a batch.
     #[doc(hidden)]
     pub fn failed(&self) -> &[(u64, Error)] {
         &self.0.failed
@@ -286,17 +286,17 @@ impl Error {
         self.0.kind
     }
 
-    /// Returns the sample's index in its source, if the error belongs to a sample.
+    /// Returns the sample's index in its source, if the error concerns a sample.
     pub fn sample(&self) -> Option<u64> {
         self.0.sample
     }
 
-    /// Returns the sample's key, if the error belongs to a sample and the key could be read.
+    /// Returns the sample's key, if the error concerns a sample and the key could be read.
     pub fn key(&self) -> Option<&str> {
         self.0.key.as_deref()
     }
 
-    /// Returns the file or folder that the error belongs to. For the error of a sample, this is the
+    /// Returns the file or folder that the error concerns. For the error of a sample, this is the
     /// file that contains the sample, if the source [knows](crate::Source::path) which file it is.
     pub fn path(&self) -> Option<&Path> {
         self.0.path.as_deref()

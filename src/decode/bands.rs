@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_anywhere_in_the_region_is_noticed() {
+    fn damage_anywhere_in_the_region_is_detected() {
         let (size, mut rng) = (Size::new(300, 1400), Rng::new(4, 0, 0));
         let jpeg = photo(size, &Options { restart: 3, ..Options::new(85, 2, 2) });
         let start = jpeg.windows(2).position(|marker| marker == [0xff, 0xda]).unwrap() + 14;

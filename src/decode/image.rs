@@ -104,7 +104,7 @@ impl Image {
         let (kind, kept) = match color.depth {
             Depth::U8 => return Ok(()),
             Depth::U16 => ("16-bit values", "keeps the upper 8"),
-            Depth::F32 => ("floats", "converts 0 to 1 to 0 to 255"),
+            Depth::F32 => ("floats", "maps the range 0 to 1 to 0 to 255"),
         };
         Err(Error::decode(format!(
             "{} of {kind}, but an image has 8 bits: field::DenseMap reads them unchanged, convert_to_u8(true) {kept}",
@@ -155,7 +155,7 @@ thread_local! {
 /// Extends `buffer` to at least `bytes` bytes. Returns its first `bytes` bytes.
 fn first_bytes(buffer: &mut Vec<u8>, bytes: u64) -> Result<&mut [u8]> {
     let bytes = usize::try_from(bytes)
-        .map_err(|_| Error::decode(format!("pixels of {bytes} bytes exceed the address space")))?;
+        .map_err(|_| Error::decode(format!("{bytes} bytes of pixels exceed the address space")))?;
     if buffer.len() < bytes {
         resize(buffer, bytes, 0);
     }
@@ -313,7 +313,7 @@ mod tests {
                 &floats,
                 ImageFormat::Tiff,
                 "tiff of floats, but an image has 8 bits: field::DenseMap reads them unchanged, \
-                                          convert_to_u8(true) converts 0 to 1 to 0 to 255",
+                                          convert_to_u8(true) maps the range 0 to 1 to 0 to 255",
             ),
         ] {
             let bytes = encode(image, format);

@@ -75,10 +75,10 @@
 //!
 //! # The JPEG decoder
 //!
-//! JPEGs are decoded by the crate [`warpfeed_jpeg`], which can be used on its own. Its
-//! documentation explains why it is fast, and why it does not decode images at half their size:
-//! shrinking large images once, with `warpfeed pack --max-side`, saves more time.
-//! `cargo bench --bench decode` compares the decoder with libjpeg-turbo and zune-jpeg.
+//! JPEGs are decoded by the crate [`warpfeed_jpeg`], which can be used without `warpfeed`. The
+//! documentation of that crate explains why the decoder is fast, and why it does not decode images
+//! at half their size: shrinking large images once, with `warpfeed pack --max-side`, saves more
+//! time. `cargo bench --bench decode` compares the decoder with libjpeg-turbo and zune-jpeg.
 
 // Internal modules: `jpegs` is the JPEG codec, which calls `warpfeed_jpeg`. `formats` contains the
 // decoders of the other formats, which implement the trait in `decoder`; the TIFF reader is in

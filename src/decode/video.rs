@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_signature_is_the_one_of_records() {
+    fn the_codec_recognizes_the_signature_of_records() {
         assert!((format::VIDEO.matches)(warpfeed_video::record::MAGIC));
     }
 }

@@ -281,9 +281,9 @@ impl HostBatch {
     /// done.
     ///
     /// A batch in page-locked memory ([`Loader::pinned`](crate::Loader::pinned)) may be dropped at
-    /// any time, but its memory is reused only after all work that was submitted to any device
-    /// before the drop is done. With this method, the loader knows which stream reads the batch,
-    /// and reuses the memory as soon as the upload is done:
+    /// any time. By default, its memory is reused only after all devices have finished the work
+    /// that was submitted before the drop. With this method, the loader knows which stream reads
+    /// the batch, and reuses the memory as soon as the upload is done:
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -42,8 +42,8 @@
 //!    the slot stays in `deferred` until the next batch is taken or dropped.
 //! 7. The consumer's thread never waits for work on the device, neither for a batch nor when the
 //!    ring is dropped. The copy thread outlives the ring as long as its streams have work.
-//! 8. In a ring that orders batches when they are taken, only the threads that take or drop a batch
-//!    make device calls for a stream of the consumer. The thread that calls `next` makes none.
+//! 8. In a ring that orders batches when they are taken, the thread that calls `next` makes no
+//!    device calls for a stream of the consumer. Only the threads that take or drop a batch do.
 //! 9. The copy thread never waits for workers. A batch with images that workers decode again stays
 //!    in the queue while later batches are uploaded. Workers never wait for a device slot, so they
 //!    always return the batch.

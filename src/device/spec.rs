@@ -313,8 +313,8 @@ impl Decoding {
 }
 
 impl Array {
-    /// Sets how an image array is produced from host span `span`, which contains u8 images of shape
-    /// (`height`, `width`, 3), or clips with the frames as the first axis.
+    /// Sets how an image array is produced from host span `span`. The span contains u8 images of
+    /// shape (`height`, `width`, 3), or clips with the frames as the first axis.
     fn image(mut self, span: usize, target: Target, records: Option<usize>) -> Self {
         let Target { dtype, layout, normalize, retouched } = target;
         let [ref clip @ .., height, width, _] = self.field.shape[..] else {

@@ -52,9 +52,9 @@ use crate::transform::Plan;
 /// If an image has an EXIF orientation, the loader rotates the image accordingly. The result is
 /// called the upright image. The boxes, masks and points may have been annotated on the stored
 /// image or on the upright image. The field `boxes.image_size.txt` declares the size of the
-/// annotated image, as the text `width height`. The loader compares it with the sizes of the stored
-/// and the upright image. [`Coco`](crate::source::Coco) and [`Voc`](crate::source::Voc) provide
-/// this field.
+/// annotated image, as the text `width height`. The loader compares this size with the sizes of the
+/// stored and the upright image. [`Coco`](crate::source::Coco) and [`Voc`](crate::source::Voc)
+/// provide this field.
 ///
 /// Annotations of the stored image are rotated together with the image, and
 /// [`flip_pairs`](Boxes::flip_pairs) are swapped if the orientation mirrors the image. If the

@@ -60,7 +60,7 @@ impl BoxReader {
     /// Appends the boxes in the field `name` of the sample to `to`, as (x1, y1, x2, y2) in pixels
     /// of the upright image, clipped to this image. Returns the coordinate system of the sample's
     /// boxes, which is that of the stored or the upright image, and the factors that convert
-    /// coordinates to its pixels. `numbers` is scratch memory.
+    /// coordinates to pixels of that image. `numbers` is scratch memory.
     ///
     /// # Errors
     /// If the field is not an array of boxes, if the declared size differs from the size of the

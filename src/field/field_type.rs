@@ -253,8 +253,8 @@ impl<'a> Input<'a> {
         self.rng.named(self.name)
     }
 
-    /// Returns the plan of the image. Panics if there is none, so only field types that follow the
-    /// image may call this method.
+    /// Returns the plan of the image. Panics if the sample has no image, so only field types that
+    /// follow the image may call this method.
     pub(super) fn image(&self) -> &'a Plan {
         self.plan.expect("a loader without images rejects field types that follow the image")
     }

@@ -69,7 +69,7 @@ impl Ragged {
         self
     }
 
-    /// If a sample has more than `most` rows, delivers only the first `most` of them. By default,
+    /// If a sample has more than `most` rows, delivers only the first `most` rows. By default,
     /// such a sample fails.
     #[must_use]
     pub fn truncated(mut self) -> Self {

@@ -27,7 +27,7 @@ macro_rules! integer {
 
 integer!(u8, u16, i16, i32, i64);
 
-/// The destination of a mask, its transformation, and the values that it may contain.
+/// The destination of a mask, its transformation, and the allowed values.
 pub(super) struct Plane<'a, T> {
     pub(super) plan: &'a Plan,
     /// Orientation of the mask relative to the upright image.

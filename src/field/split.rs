@@ -11,7 +11,7 @@ pub(crate) struct Split {
     /// Space in a batch for images that the device decodes and resizes, or `None` if the device
     /// does not decode images.
     pub(crate) decode: Option<DecodeSpace>,
-    /// Whether the device runs a sample's effects on pixels, provided that it supports all of them.
+    /// Whether the device runs a sample's effects on pixels, if it supports all of these effects.
     /// Requires `records`.
     pub(crate) retouch: bool,
     /// Whether a batch contains a record of the operations on each image. The effects on values are

@@ -88,7 +88,7 @@ impl Loader {
         self
     }
 
-    /// Resumes an earlier run after the last batch that it delivered. This takes constant time.
+    /// Resumes an earlier run after the last batch that it delivered. Resuming takes constant time.
     ///
     /// ```no_run
     /// # use warpfeed::{Checkpoint, Loader};

@@ -93,9 +93,9 @@ options! {
         /// [`DenseMap`](crate::field::DenseMap) and [`Keypoints`](crate::field::Keypoints). Some
         /// annotations declare the size of the annotated image, or have a size of their own. If
         /// this size matches exactly one of the stored and the rotated image, the option has no
-        /// effect. Otherwise, the option decides, and without it, the sample fails. This case
-        /// includes images that keep their size under the EXIF rotation (square, mirrored or
-        /// rotated by 180 degrees), and coordinates without a size, as in YOLO datasets.
+        /// effect. Otherwise, the option decides, and without it, the sample fails. Examples are
+        /// images that keep their size under the EXIF rotation (square, mirrored or rotated by 180
+        /// degrees), and coordinates without a size, as in YOLO datasets.
         ///
         /// ```
         /// # use warpfeed::{AnnotationFrame, Loader};
@@ -242,9 +242,9 @@ options! {
         /// ```
         ///
         /// Uploads from page-locked memory are asynchronous, even through cudarc's safe calls. You
-        /// may still drop a batch immediately, because the loader reuses the memory only after the
-        /// completion of all work that was submitted to any device before the drop. While such work
-        /// keeps slots in use, fewer batches are prepared ahead.
+        /// may still drop a batch immediately: the loader reuses the memory only after all devices
+        /// have finished the work that was submitted before the drop. While such work keeps slots
+        /// in use, fewer batches are prepared ahead.
         #[cfg_attr(
             feature = "cuda",
             doc = "\n[`HostBatch::release_on`](crate::HostBatch::release_on) names the stream that reads the batch, so that the loader waits only for that stream."
@@ -285,7 +285,7 @@ options! {
         /// all images of a loader with a [`transform`](Self::transform), because transforms run on
         /// the host. [`Stats::decoded_on_device`] counts the images that the device decoded.
         ///
-        /// Decoding needs about 2.4 MB of device memory per sample of a batch, in addition to the
+        /// Decoding needs about 3.9 MB of device memory per sample of a batch, in addition to the
         /// batches themselves. [`Batches::memory_plan`] includes this memory. The option has no
         /// effect on batches in host memory.
         ///

@@ -254,9 +254,9 @@ impl<'a> Pack<'a> {
     /// episodes, statistics, and windows of several frames. Images and videos are decoded once and
     /// stored as JPEGs. Without this option, each frame becomes an independent sample.
     ///
-    /// The target is a folder, which will contain the shards of `frames.tar`, the numbers of all
-    /// frames, and the metadata of the original dataset. The target may also be the path of a
-    /// `.tar` in such a folder. [`Merge`] expects the path of the `.tar`. If no
+    /// The target is a folder, which will contain the shards of `frames.tar`, the numeric features
+    /// of all frames, and the metadata of the original dataset. The target may also be the path of
+    /// a `.tar` in such a folder. [`Merge`] expects the path of the `.tar`. If no
     /// [`recode`](Pack::recode) is set, the images are encoded with quality 95.
     ///
     /// Packing fails if the source is not a LeRobot dataset, if it has deltas, or if only some of
@@ -272,7 +272,7 @@ impl<'a> Pack<'a> {
     ///
     /// Files are written under temporary names and renamed at the end, so a file with its final
     /// name is always complete. If the target consists of shards, an interrupted pack can be run
-    /// again and continues after the last complete shard, and a manifest, `OUT.manifest.json`, is
+    /// again and continues after the last complete shard. A manifest, `OUT.manifest.json`, is
     /// written at the end. A [`CancelToken`](crate::source::CancelToken) of the calling thread
     /// interrupts the pack.
     ///
@@ -284,9 +284,9 @@ impl<'a> Pack<'a> {
     ///   first sample that fails.
     /// - If the target cannot be written. The error names the file.
     /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if images cannot be decoded. This error is
-    ///   returned after all samples have been read. It contains the number of images that cannot be
-    ///   decoded, and the indices and keys of the first ten. See [`keep_bad`](Pack::keep_bad) and
-    ///   [`strict`](Pack::strict).
+    ///   returned after all samples have been read. The message states the number of images that
+    ///   cannot be decoded, and the indices and keys of the first ten. See
+    ///   [`keep_bad`](Pack::keep_bad) and [`strict`](Pack::strict).
     ///
     /// An image that can be decoded but not recoded does not cause an error. It is listed in
     /// [`Report::refused`].

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_holds_the_lock_and_no_file_remains() {
+    fn the_lock_is_exclusive_and_leaves_no_file() {
         let root = tempfile::tempdir().unwrap();
         let files = Files::new(&root.path().join("x.tar"));
         let held = std::sync::atomic::AtomicUsize::new(0);

@@ -61,7 +61,7 @@ impl LmdbWriter {
     /// to `target`. Removes the files that interrupted writers have left behind.
     ///
     /// # Errors
-    /// If the target exists and either `force` is not set or the target is not a folder with a
+    /// If the target exists and `force` is not set, if the target exists and is not a folder with a
     /// database, if another process is packing to the same target, or if writing fails.
     pub fn create(target: impl AsRef<Path>, options: &WriteOptions) -> Result<Self> {
         let target = without_slash(target.as_ref());

@@ -1,7 +1,7 @@
 //! Formats a sample as the members of a tar file.
 //!
-//! This module writes tar headers without the crate `tar`, because warpfeed parses tar headers
-//! without it as well (see `source::tar`).
+//! Headers are written without the crate `tar`, because warpfeed does not use this crate to parse
+//! headers either (see `source::tar`).
 
 use crate::error::{Error, Result, reserve};
 use crate::source::{CLASSES_MEMBER, KEY_RECORD, Sample};

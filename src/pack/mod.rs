@@ -18,7 +18,7 @@
 //!    folder. `stored`: packs to a store. `open`: opens a destination.
 //! 10. `writer`: the trait [`DatasetWriter`], and the lock of writers. `names`: the names of
 //!     shards.
-//! 11. `frames`: the metadata and the numbers of a packed LeRobot dataset.
+//! 11. `frames`: the metadata and the numeric features of a packed LeRobot dataset.
 //!
 //! Files are written under names that end in `.partial`, and renamed when they are complete.
 //! Therefore, a file with the name of the target is always complete.

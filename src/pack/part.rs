@@ -276,8 +276,8 @@ impl Packer<'_> {
     /// Removes the plan if it is the only file. In this case, there is no shard after which a later
     /// run could continue.
     fn remove_empty_plan(&self) -> Result<()> {
-        // Keep the plan in a store. An upload may have succeeded even if its response was lost, and
-        // shards in a store have their final names, so without the plan, they would look like a
+        // Keep the plan in a store. An upload may have succeeded even if its response was lost.
+        // Shards in a store have their final names, so without the plan, they would look like a
         // complete set.
         if self.destination.uploads_in_place() {
             return Ok(());

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longer_side_is_limited() {
+    fn shrinking_limits_the_longer_side() {
         assert_eq!(shrink_to(Size::new(1000, 600), 500), Size::new(500, 300));
         assert_eq!(shrink_to(Size::new(333, 500), 400), Size::new(266, 400));
         assert_eq!(shrink_to(Size::new(500, 333), 500), Size::new(500, 333));

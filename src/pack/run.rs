@@ -77,7 +77,7 @@ impl Run<'_> {
     /// Returns the indices of the samples with the given keys, in ascending order.
     ///
     /// # Errors
-    /// If the key of a sample cannot be read, or if no sample has one of the given keys.
+    /// If the key of a sample cannot be read, or if one of the given keys does not exist.
     pub(super) fn find(&self, keys: Vec<String>) -> Result<Vec<u64>> {
         let wanted: HashSet<String> = keys.into_iter().collect();
         let stop = CancelToken::current();
@@ -140,8 +140,8 @@ impl Run<'_> {
             move || ended.load(Ordering::Relaxed) || outer.as_ref().is_some_and(CancelToken::is_set)
         });
         let (spare, mut bad) = (Mutex::default(), Bad::default());
-        // The calling thread starts tasks, sorts the results, and writes them. It may block. The
-        // workers never block, because the channel is unbounded.
+        // The calling thread starts tasks, sorts the results, and writes them. This thread may
+        // block. The workers never block, because the channel is unbounded.
         let outcome = pool.in_place_scope(|scope| {
             let (sender, results) = channel::unbounded();
             let mut ordered = Ordered { next: positions.start, waiting: VecDeque::new(), bytes: 0 };

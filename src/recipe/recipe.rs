@@ -48,7 +48,7 @@ pub(crate) struct Recipe {
     pub(crate) sample_bytes: u64,
     /// Whether damage that decoders tolerate makes a sample fail.
     pub(crate) strict: bool,
-    /// Samples whose damaged images were decoded nevertheless.
+    /// Samples with damaged images that decoders tolerated.
     pub(crate) damaged: Damaged,
     /// Whether a failed sample is replaced by a copy of a different sample of the same batch.
     pub(crate) stand_in: bool,

@@ -40,7 +40,7 @@ pub(crate) struct Shot<'a> {
     /// Size of the decoded pixels in bytes.
     pub(crate) pixels: usize,
     /// Decoding time in ns, if the time of this image is known. The time is 0 for an image that
-    /// uses the decoded pixels of another image.
+    /// uses the decoded pixels of a different image.
     pub(crate) ns: Option<u64>,
     /// Index of the field among the images of a sample.
     pub(crate) field: usize,

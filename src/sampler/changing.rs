@@ -1,8 +1,8 @@
 //! Orders whose weights or proportions the program can change during training.
 //!
 //! A changeable order is a pure function of (seed, epoch, position, history). The history is the
-//! list of the changes. A sample depends only on the changes at or before its position, so a batch
-//! before a change is the same whether it was prepared before or after the call.
+//! list of the changes. A sample depends only on the changes at or before its position. Therefore,
+//! a batch before a change is the same whether it was prepared before or after the call.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 

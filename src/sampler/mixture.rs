@@ -44,8 +44,8 @@ use crate::error::{Error, Result};
 ///
 /// Each source may have its own sampler, for example a subset, windows or weights; see
 /// [`of`](Mixture::of). [`MixtureOptions`] schedule changes of the proportions, and set the length
-/// of the rounds, which sources are repeated, and whether a batch may contain samples of several
-/// sources.
+/// of the rounds. They also set which sources are repeated, and whether a batch may contain samples
+/// of several sources.
 #[derive(Clone)]
 pub struct Mixture {
     parts: Arc<[Component]>,

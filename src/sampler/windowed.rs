@@ -233,8 +233,8 @@ mod tests {
         };
         let full = scatter(&crate::sampler::Shuffled::new(len, 5));
         assert!((8.5..9.5).contains(&full), "full shuffle: {full:.2}");
-        // For a batch of 250 samples from a window of k blocks, the prediction is the sum of 9 for
-        // drawing from the window, and 9 * 250 / k for the classes of the k blocks.
+        // For a batch of 250 samples from a window of k blocks, the prediction is the sum of two
+        // terms: 9 for drawing from the window, and 9 * 250 / k for the classes of the k blocks.
         for (window, blocks) in [(10_000, 1000), (10_000, 250), (10_000, 64), (2000, 20)] {
             let mean = scatter(&Windowed::with_block(len, 5, window, window / blocks));
             let theory = 9.0 * (1.0 - batch as f64 / window as f64) + 9.0 * batch as f64 / blocks as f64;

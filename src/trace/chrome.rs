@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 /// TensorBoard's profiler plug-in recognizes steps by this prefix.
 pub(super) const STEP: &str = "ProfilerStep#";
 
-/// End of the JSON document. The next window overwrites it.
+/// End of the JSON document. The next window overwrites this end.
 const TAIL: &[u8] = b"\n]}\n";
 
 /// The row of the trace in which a span is shown.

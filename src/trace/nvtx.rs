@@ -136,7 +136,7 @@ mod tool {
     }
 
     /// Loads the tool at the path in `NVTX_INJECTION64_PATH`. Returns `None` if the variable is not
-    /// set, if the tool cannot be loaded, or if it does not record ranges.
+    /// set, if the tool cannot be loaded, or if the tool does not record ranges.
     fn load() -> Option<Tool> {
         let path = std::env::var_os("NVTX_INJECTION64_PATH")?;
         let failed = |e: &dyn std::fmt::Display| tracing::warn!("NVTX_INJECTION64_PATH={}: {e}", path.display());

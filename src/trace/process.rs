@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sleeping_counts_as_waiting_and_computing_does_not() {
+    fn sleeping_counts_as_blocked_but_computing_does_not() {
         let before = ThreadUsage::now().unwrap();
         let begun = std::time::Instant::now();
         while begun.elapsed() < std::time::Duration::from_millis(20) {}

@@ -18,8 +18,8 @@ pub(super) trait Listener: Send + Sync {
     fn span_ended(&self, name: &'static str, start: Instant, end: Instant);
 }
 
-/// Starts a span of your own code in the trace. The span ends when the returned guard is dropped.
-/// It appears in the row of the calling thread.
+/// Starts a span of your own code in the trace. The span ends when the returned guard is dropped,
+/// and appears in the row of the calling thread.
 ///
 /// The span is recorded in every trace ([`Loader::trace`](crate::Loader::trace)) that has an open
 /// window. If no window is open, a span costs one memory load. With the feature `nvtx`, the span is

@@ -81,7 +81,8 @@ impl Timeline {
     }
 
     /// Calls `add` for each interval that overlaps the time from `from` to `to`, with the fraction
-    /// of this time that lies in the interval. The last interval includes the time after it.
+    /// of this time that lies in the interval. Time after the last interval counts as part of the
+    /// last interval.
     fn spread(&mut self, from: f64, to: f64, mut add: impl FnMut(&mut Interval, f64)) {
         let Some(last) = self.intervals.len().checked_sub(1) else { return };
         let first = ((from.max(0.0) / self.width) as usize).min(last);

@@ -18,15 +18,15 @@ const PACKED_SPEEDUP: f64 = 2.0;
 /// Minimum average number of reads in flight for which reading can be the bottleneck.
 const MIN_READS: f64 = 2.0;
 /// If the waits for the first batches of epochs are at least this fraction of all waits, the
-/// verdict mentions them in addition to the bottleneck.
+/// verdict mentions these waits in addition to the bottleneck.
 const MIN_STARTS: f64 = 0.25;
 
 /// The bottleneck of a loader, with the evidence. `Display` prints [`text`](Verdict::text).
 ///
 /// The first matching rule decides. *Waited* is the fraction of time in which the consumer's stream
 /// waited on the device, provided that at least half of the batches were timed on the device. For
-/// batches in host memory, it is the fraction of time in which the consumer waited on the host.
-/// *Busy* is the fraction of the workers' time that they spent in their stages.
+/// batches in host memory, *waited* is the fraction of time in which the consumer waited on the
+/// host. *Busy* is the fraction of their time that the workers spent in their stages.
 ///
 /// 1. Fewer than 4 batches were delivered: [`Unclear`](Bottleneck::Unclear).
 /// 2. Waited less than 5 %: [`Step`](Bottleneck::Step).

@@ -148,17 +148,17 @@ impl Augment {
     /// ratio, and centers it. The rest of the output has the [fill color](Augment::fill).
     ///
     /// The size and position of the image equal those in Ultralytics' `LetterBox((height, width))`.
-    /// The image spans the output along at least one axis. Its length along the other axis is
-    /// rounded half to even. If the padding is odd, the extra pixel is on the right or at the
-    /// bottom.
+    /// The image spans the output along at least one axis. Along the other axis, the length of the
+    /// image is rounded half to even. If the padding is odd, the extra pixel is on the right or at
+    /// the bottom.
     pub fn letterbox(width: u32, height: u32) -> Self {
         Self::begin(Setting::Letterbox { size: Sides { height, width } })
     }
 
     /// Resizes the whole image to the largest size that fits into `side` by `side` pixels,
     /// multiplied by a factor that is drawn uniformly from `low` to `high`. If the result is larger
-    /// than the output, a random area of it is cropped. If it is smaller, it is placed in the upper
-    /// left corner, and the rest of the output has the [fill color](Augment::fill).
+    /// than the output, a random area of it is cropped. If the result is smaller, it is placed in
+    /// the upper left corner, and the rest of the output has the [fill color](Augment::fill).
     ///
     /// Equals torchvision's `ScaleJitter((side, side), (low, high))`, followed by `FixedSizeCrop`
     /// from torchvision's reference training. Ghiasi et al., "Simple Copy-Paste is a Strong Data

@@ -116,7 +116,7 @@ impl Crop {
             Crop::Own { shrink } => {
                 let fits = size.width <= output.width && size.height <= output.height;
                 if !fits && !shrink {
-                    const HINT: &str = ": raise it, or add Augment::shrink_larger";
+                    const HINT: &str = ": raise this size, or add Augment::shrink_larger";
                     return Err(unlike(size, "but Augment::own_size allows at most", output, HINT));
                 }
                 let shown = if fits { size } else { geometry::fit_into(size, output) };
@@ -172,7 +172,7 @@ fn check_padding(padding: u32, border: Border, output: Size) -> Result<()> {
         return Ok(());
     }
     Err(Error::config(format!(
-        "augment: a padding of {padding} ({}) for crops of {}x{}: {factor} * padding must be less than {side}",
+        "augment: a padding of {padding} ({}) is too large for crops of {}x{}: {factor} * padding must be less than {side}",
         border.name(),
         output.width,
         output.height

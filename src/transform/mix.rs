@@ -33,10 +33,10 @@ impl Mix {
         Mix { mixup: Some(alpha), cutmix: None, probability: 1.0 }
     }
 
-    /// Pastes a rectangle of one image into the other. The fraction of the area that the rectangle
-    /// leaves uncovered is drawn from Beta(`alpha`, `alpha`). Recipes use an `alpha` of 1. See Yun
-    /// et al., "CutMix: Regularization Strategy to Train Strong Classifiers with Localizable
-    /// Features" (2019).
+    /// Pastes a rectangle of one image into another image. The fraction of the area that the
+    /// rectangle leaves uncovered is drawn from Beta(`alpha`, `alpha`). Recipes use an `alpha` of
+    /// 1. See Yun et al., "CutMix: Regularization Strategy to Train Strong Classifiers with
+    /// Localizable Features" (2019).
     pub fn cutmix(alpha: f64) -> Self {
         Mix { mixup: None, cutmix: Some(alpha), probability: 1.0 }
     }
@@ -104,7 +104,8 @@ pub struct Mixing {
 
 impl Mixing {
     /// Returns the index of the sample that is mixed with sample `index` in a batch of `count`
-    /// samples. This is the previous sample. The partner of the first sample is the last one.
+    /// samples. The partner is the previous sample. The partner of the first sample is the last
+    /// sample.
     pub fn partner(index: usize, count: usize) -> usize {
         if index == 0 { count - 1 } else { index - 1 }
     }
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn either_chooses_each_for_half_of_the_batches() {
+    fn either_uses_mixup_and_cutmix_equally_often() {
         let mix = Mix::either(0.2, 1.0).probability(0.5);
         let drawn: Vec<_> = (0..4000).filter_map(|batch| mix.draw(1, 0, batch, Size::new(8, 8))).collect();
         let cuts = drawn.iter().filter(|m| m.cut.is_some()).count();

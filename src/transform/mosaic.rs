@@ -21,9 +21,9 @@ pub(crate) const TILES: usize = 4;
 ///
 /// Each of the four images is resized to fit into the output. The images are placed around a random
 /// point of a canvas that is twice as wide and twice as high as the output. The canvas is then
-/// scaled and shifted at random, and the output is cropped from it. This equals Ultralytics'
+/// scaled and shifted at random, and the output is cropped from it. The result equals Ultralytics'
 /// `Mosaic` followed by `RandomPerspective` without rotation and shear, with two differences: each
-/// image is resized only once, and its position is rounded to whole pixels.
+/// image is resized only once, and the position of each image is rounded to whole pixels.
 ///
 /// The sample's own image is to the upper left of the point. The partners are drawn with
 /// replacement from the samples of the epoch, so a [subset](crate::Loader::subset) and the weights

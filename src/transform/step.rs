@@ -79,7 +79,7 @@ pub(super) enum Setting {
     Mosaic(Mosaic),
     CopyPaste(CopyPaste),
 
-    // These calls are replaced by the steps that they add.
+    // The calls below are replaced by the steps that they add.
     Rotate { degrees: f64 },
     ThreeAugment {},
     Simclr {},

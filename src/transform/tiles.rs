@@ -17,9 +17,9 @@ impl Augment {
     ///
     /// [Boxes](crate::field::Boxes) with their columns, masks and points, and
     /// [masks](crate::field::Mask) come from all four images. All other fields come from the sample
-    /// itself. A loader rejects two kinds of fields, because they cannot be combined: labels,
-    /// because a label is the class of a single image, and all other field types that are
-    /// transformed with the image.
+    /// itself. A loader rejects two kinds of fields, which cannot be combined. The first kind is
+    /// labels, because a label is the class of a single image. The second kind is all other field
+    /// types that are transformed with the image.
     ///
     /// For each mosaic, the worker threads read and decode four images. If a partner cannot be read
     /// or decoded, the sample fails, and the error names the partner.

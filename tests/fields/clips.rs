@@ -222,7 +222,7 @@ fn errors_name_the_field_and_the_frame() {
     }
     let cut = Frames::encode(&good);
     let text = failed(one("top", cut[..cut.len() - 1].to_vec()).field("image", Image::of("top").frames(10)));
-    assert!(text.contains("field \"image\": frame 9: occupies the bytes"), "{text}");
+    assert!(text.contains("field \"image\": frame 9 claims bytes"), "{text}");
     let text = failed(one("top", encoded(0, 0)).field("image", Image::of("top").frames(1)));
     assert!(text.contains("field \"image\": not a list of frames: it starts with \"\\xff\\xd8"), "{text}");
     let text = failed(one("image", Frames::encode(&good)));

@@ -200,7 +200,7 @@ impl Corpus {
                 continue;
             }
             if let Some((folder, _)) = self.earlier.get(&address) {
-                // Write under a temporary name and then rename, because another process may be
+                // Write under a temporary name and then rename, because a concurrent process may be
                 // reading the folder.
                 let name = format!("{:016x}", hash(&input));
                 let unfinished = folder.with_extension(std::process::id().to_string());

@@ -259,7 +259,7 @@ fn an_order_that_panics_in_len_is_an_error() {
             let e = epoch.next().unwrap().unwrap_err();
             assert_eq!(
                 e.to_string(),
-                "panic: the sampler panicked when asked for the length of epoch 1: epoch 1 has no length"
+                "panic: the sampler panicked while computing the length of epoch 1: epoch 1 has no length"
             );
             assert!(epoch.next().is_none(), "an error ends the epoch");
             assert_eq!((epoch.checkpoint().epoch(), epoch.checkpoint().batch()), (1, first));
@@ -348,7 +348,7 @@ fn a_loader_without_a_batch_is_refused_with_advice() {
         }
     }
     let e = make().sampler(Lost).host().map(|_| "opened").unwrap_err();
-    assert_eq!(e.to_string(), "panic: the sampler panicked when asked for the length of epoch 0: no list");
+    assert_eq!(e.to_string(), "panic: the sampler panicked while computing the length of epoch 0: no list");
 }
 
 /// A source may return an error of kind `Timeout`. The loader must not mistake it for a timeout of

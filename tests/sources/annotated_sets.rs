@@ -206,7 +206,7 @@ fn a_misspelled_box_column_fails_on_opening() {
     assert_eq!((e.kind(), e.path()), (ErrorKind::Config, Some(&*path)));
     let batch = Loader::new(&path).augment(Augment::resize(8, 8)).into_iter().next().unwrap().unwrap();
     let e = batch.labels().unwrap_err();
-    assert!(e.cause().starts_with("no label: these images have classes per box"), "{e}");
+    assert!(e.cause().starts_with("no label: these images have one class per box"), "{e}");
     assert!(refused(open("box", Boxes::new(4))).cause().starts_with("no field \"box\" among "));
     // Without annotations there are no boxes, so no box column can be missing.
     let mut json = coco();
@@ -287,8 +287,8 @@ fn invalid_coco_json_fails_with_its_position() {
             json!([10, -5, 3, 4]),
             "annotation 100: y ranges from -5 to -1, but the image is 10 high",
         ),
-        ("/images/0/file_name", json!("../b.png"), "\"../b.png\" leads out of the image folder"),
-        ("/images/0/file_name", json!("/etc/passwd"), "leads out of the image folder"),
+        ("/images/0/file_name", json!("../b.png"), "\"../b.png\" points outside the image folder"),
+        ("/images/0/file_name", json!("/etc/passwd"), "points outside the image folder"),
     ] {
         let root = change(pointer, value);
         let source = Coco::open(root.path().join(path)).unwrap();
@@ -388,7 +388,7 @@ fn invalid_yolo_files_fail_with_file_and_line() {
         (vec![("data.yaml", yaml)], "train: \"images\" does not exist; looked for "),
         (
             vec![("data.yaml", yaml), ("images/x.png", "")],
-            "none of the 1 images has a label file: expected the first at ",
+            "none of the 1 images has a label file: the first file was expected at ",
         ),
         (vec![("data.yaml", yaml), ("images/x.txt", "x")], "no images"),
         (vec![("data.yaml", "names: [a")], "not YAML: "),
@@ -486,7 +486,10 @@ fn invalid_voc_files_fail_with_file_and_line() {
     fs::remove_file(at("Annotations/b.xml")).unwrap();
     let train = open(at("ImageSets/Main/train.txt")).unwrap();
     let e = refused(train.read(1, &mut Vec::new()));
-    assert_eq!((e.cause(), e.path()), ("\"x\" has no image in JPEGImages", Some(&*at("ImageSets/Main/train.txt"))));
+    assert_eq!(
+        (e.cause(), e.path()),
+        ("there is no image \"x\" in JPEGImages", Some(&*at("ImageSets/Main/train.txt")))
+    );
     let e = refused(train.read(2, &mut Vec::new()));
     assert_eq!((e.cause(), e.path()), ("the annotation file is missing", Some(&*at("Annotations/b.xml"))));
     let e = refused(Voc::open(root.path()));

@@ -216,11 +216,16 @@ fn episodes_and_splits_choose_the_samples() {
         check_samples(&test, &serde_json::json!({ "items": items[8..] }));
         let cause = |options: LeRobotOptions| with(options).unwrap_err().to_string();
         let e = cause(LeRobotOptions::new().split("train").episodes([0, 2]));
-        assert!(e.contains("episodes: 2 is not in the split \"train\", which has the episodes from 0 to 2"), "{e}");
+        assert!(
+            e.contains(
+                "episodes: 2 is not in the split \"train\", which starts at episode 0 and ends before episode 2"
+            ),
+            "{e}"
+        );
         let e = cause(LeRobotOptions::new().episodes([3]));
         assert!(e.contains("there is no episode 3: expected indices from 0 to 2"), "{e}");
         let e = cause(LeRobotOptions::new().episodes([1, 1]));
-        assert!(e.contains("episodes: 1 is given twice"), "{e}");
+        assert!(e.contains("episodes: 1 is listed twice"), "{e}");
     }
 }
 
@@ -244,10 +249,10 @@ fn deltas_must_be_multiples_of_the_duration_of_a_frame() {
         (new().delta_indices("action", [i64::MIN]), "expected at most 2147483647"),
         (new().delta_indices("motion", [0]), "deltas: no feature \"motion\" among [\"action\""),
         (new().delta_indices("task", [0]), "feature \"task\" is text, which cannot be stacked"),
-        (new().features(["task"]).delta_indices("action", [0]), "\"action\" is not among the chosen features"),
-        (new().delta_indices("action", [0]).delta_timestamps("action", [0.0]), "has deltas twice"),
+        (new().features(["task"]).delta_indices("action", [0]), "\"action\" is not selected"),
+        (new().delta_indices("action", [0]).delta_timestamps("action", [0.0]), "has more than one set of deltas"),
         (new().tolerance_s(-1.0), "tolerance_s=-1: expected 0 or more seconds"),
-        (new().features(["action", "action"]), "features: \"action\" is given twice"),
+        (new().features(["action", "action"]), "features: \"action\" is listed twice"),
         (new().features(["motion"]), "features: no feature \"motion\" among [\"action\""),
         (new().features([""; 0]), "features: expected at least one of"),
     ] {

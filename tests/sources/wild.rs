@@ -176,7 +176,7 @@ fn a_path_names_a_database_and_an_error_lists_the_names() {
     let table = root.path().join("t.csv");
     fs::write(&table, "path\n").unwrap();
     let inside = cause(&table.join("train"));
-    assert!(inside.contains("table datasets have no parts such as \"train\""), "{inside}");
+    assert!(inside.contains("table datasets have no parts: remove \"train\""), "{inside}");
 
     let one = root.path().join("one.mdb");
     write(&one, Some("only"), &[(b"a", jpeg(3))]);

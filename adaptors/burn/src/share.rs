@@ -151,7 +151,7 @@ impl BurnBatch {
         };
         let part = FieldBytes { batch: self.0.clone(), field: name.to_owned() };
         // `Pinned` prevents CubeCL from first copying the data to its own page-locked memory. If
-        // the batch is pageable, the driver makes such a copy anyway, so set it for all batches.
+        // the batch is pageable, the driver makes such a copy anyway, so all batches use `Pinned`.
         let bytes = Bytes::from_shared(bytes::Bytes::from_owner(part), AllocationProperty::Pinned);
         Ok(TensorData::from_bytes(bytes, view.shape(), dtype))
     }

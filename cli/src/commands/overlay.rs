@@ -208,7 +208,7 @@ fn color(class: i64) -> Color {
     COLORS[class.rem_euclid(10) as usize]
 }
 
-/// Returns a dark color or white, whichever is more readable on `color`.
+/// Returns a dark color or white, whichever is more readable on the given background.
 fn contrast([r, g, b]: Color) -> Color {
     let luma = (299 * u32::from(r) + 587 * u32::from(g) + 114 * u32::from(b)) / 1000;
     if luma > 140 { [20; 3] } else { [255; 3] }

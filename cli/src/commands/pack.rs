@@ -15,9 +15,9 @@ use crate::{Outcome, progress};
 
 /// Pack a dataset of any format into an LMDB or tar shards
 ///
-/// By default, JPEGs are rewritten losslessly so that crops decode faster. Other programs can still
-/// read them. The new files are written under temporary names and renamed at the end, so an
-/// interrupted run never leaves an incomplete file. With shards, the same command continues an
+/// By default, JPEGs are rewritten losslessly so that crops can be decoded faster. Other programs
+/// can still read them. The new files are written under temporary names and renamed at the end, so
+/// an interrupted run never leaves an incomplete file. With shards, the same command continues an
 /// interrupted run. If images cannot be decoded, the command lists them and does not finish
 /// packing; see --keep-bad.
 ///

@@ -96,9 +96,9 @@ impl Limits {
         let by_warps = if fits { self.warps / warps } else { 0 };
 
         // Registers are allocated to whole warps in units of 256, and each of the four partitions
-        // has a quarter of the register file. A launch fails if a block does not fit into the
-        // register file after its number of warps has been rounded up to a multiple of the number
-        // of partitions.
+        // has a quarter of the register file. The number of warps of a block is rounded up to a
+        // multiple of the number of partitions. If the block then does not fit into the register
+        // file, the launch fails.
         let per_warp = (usage.registers * self.warp_size).next_multiple_of(self.register_unit);
         let assumed = per_warp * warps.next_multiple_of(self.partitions);
         let by_registers = if usage.registers > self.registers_per_thread || assumed > self.registers {

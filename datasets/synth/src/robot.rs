@@ -92,9 +92,9 @@ impl Robot {
         self
     }
 
-    /// Writes the dataset to the new folder `dir`, with the features `observation.images.top`,
-    /// `observation.state` (the position of the hand), `action` (its next step), and the features
-    /// that every LeRobot dataset has.
+    /// Writes the dataset to the new folder `dir`. The features are `observation.images.top`,
+    /// `observation.state` (the position of the hand), `action` (the hand's next step), and the
+    /// features that every LeRobot dataset has.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if there are no episodes or frames, or if an image would be empty.

@@ -121,7 +121,8 @@ fn steps(window: __m512i, entry: __m512i) -> [__m512i; 3] {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2,lzcnt")]
 unsafe fn long_steps(memory: &Pointers, slow: u16, step: [__m512i; 3], bit: __m512i, table: __m512i) -> [__m512i; 3] {
     let (mut steps, mut bits, mut tables) = ([[0u32; LANES]; 3], [0u32; LANES], [0u32; LANES]);
-    // SAFETY: the arrays have sixteen numbers each, and the caller guarantees the rest.
+    // SAFETY: the arrays have sixteen numbers each, and the caller guarantees all other
+    // requirements.
     unsafe {
         for (to, from) in steps.iter_mut().zip(step) {
             _mm512_storeu_si512(to.as_mut_ptr().cast(), from);

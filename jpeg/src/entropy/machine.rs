@@ -383,7 +383,7 @@ mod tests {
     /// The image has ten blocks per MCU, and uses its first tables again only after its last tables
     /// have been created.
     #[test]
-    fn a_table_is_not_evicted_by_its_own_image() {
+    fn an_image_does_not_evict_its_own_tables() {
         let mut machine = Machine::new(Backend::scalar());
         // Each table has a single code of one bit, with a different symbol.
         let spec = |symbol: u8| Spec::new(std::array::from_fn(|i| u8::from(i == 0)), &[symbol]);

@@ -2,9 +2,9 @@
 //!
 //! A symbol and its value take five bits on average, so a window of 11 bits often contains two
 //! symbols. An entry contains everything that depends on the window: the total length, both
-//! advances and both values. This halves the number of dependent lookups, which are the bottleneck
-//! of Huffman decoding. However, a table has 2048 entries, which are slow to compute, so common
-//! tables are cached.
+//! advances and both values. Decoding two symbols at a time halves the number of dependent lookups,
+//! which are the bottleneck of Huffman decoding. However, a table has 2048 entries, which are slow
+//! to compute, so common tables are cached.
 
 use crate::error::Result;
 use crate::huffman::{Code, Spec, extend};
@@ -23,8 +23,9 @@ pub(super) struct Table {
     /// Entries of one or two symbols, for decoding in plain registers.
     pub(super) pairs: [TableEntry; 1 << BITS],
     /// Entries of one symbol, for decoding in vectors. An entry consists of four numbers of 8 bits:
-    /// total length, advance, length of the code, and 32 minus the size of the value. It is 0 if
-    /// the code is longer than the index, or if code and value are longer than [`WINDOW`] in total.
+    /// total length, advance, length of the code, and 32 minus the size of the value. The entry is
+    /// 0 if the code is longer than the index, or if code and value are longer than [`WINDOW`] in
+    /// total.
     pub(super) codes: [u32; 1 << CODE_BITS],
     /// For each length, the largest code plus one, left-aligned in 16 bits, or 0 if no code has
     /// this length.

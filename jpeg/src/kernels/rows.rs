@@ -1,7 +1,7 @@
 //! Blocks and rows of samples, written once for AVX2 and NEON.
 //!
-//! The file for each instruction set defines what this code uses: everything that
-//! [`idct`](super::idct) needs; `BLOCKS` and `SAMPLES`, the number of blocks and the number of
+//! The module of each instruction set defines the following, in addition to the items that
+//! [`idct`](super::idct) needs: `BLOCKS`, the number of blocks per vector; `SAMPLES`, the number of
 //! 16-bit elements per vector; `Bytes`, a vector of the same width with twice as many samples; and
 //! the operations that load, pack and store samples.
 //!

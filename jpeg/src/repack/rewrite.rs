@@ -12,13 +12,14 @@ use crate::markers::next_marker;
 /// appends the result to `out`. The coefficients stay the same, so every decoder produces the same
 /// pixels.
 ///
-/// The result is a sequential JPEG with one scan. It is baseline unless a quantization table has
-/// 16-bit values. A restart marker follows every eighth of an MCU row, but the distance between
-/// markers is at least 32 and at most 64 pixels, or a whole row if the image is narrower. An APP9
-/// segment lists the lengths of the data between the markers, so that a decoder need not search
-/// for the markers. The Huffman tables are the standard tables, except where a table optimized for
-/// the image saves more than 512 bytes. Decoders cache the standard tables. For a small image,
-/// building an optimized table takes longer than decoding the bytes that it saves.
+/// The result is a sequential JPEG with one scan, and baseline unless a quantization table has
+/// 16-bit values. Each MCU row has about eight restart markers. However, the distance between two
+/// markers is at least 32 and at most 64 pixels. If the image is narrower than that, the distance
+/// is a whole row. An APP9 segment lists the lengths of the data between the markers, so that a
+/// decoder need not search for the markers. The Huffman tables are the standard tables, except
+/// where a table optimized for the image saves more than 512 bytes. Decoders cache the standard
+/// tables. For a small image, building an optimized table takes longer than decoding the bytes that
+/// it saves.
 ///
 /// The result retains everything that affects pixels: the JFIF segment without its thumbnail,
 /// Adobe's color transform, and the EXIF orientation, as the only entry of an EXIF segment. ICC

@@ -14,7 +14,7 @@ const MIN_SAVING: u64 = 512;
 
 /// Returns the table for symbols that occur `counts[symbol]` times, for AC coefficients if `ac` is
 /// true and DC coefficients otherwise, of chrominance if `chroma` is true and luminance otherwise.
-/// This is the standard table unless an optimized table saves more than [`MIN_SAVING`].
+/// Returns the standard table unless an optimized table saves more than [`MIN_SAVING`].
 pub(super) fn choose(counts: &[u32; 256], ac: bool, chroma: bool) -> Spec {
     let (standard, optimized) = (Spec::standard(ac, chroma), optimal(counts));
     match (bits(&standard, counts, ac), bits(&optimized, counts, ac)) {
@@ -39,12 +39,12 @@ fn bits(spec: &Spec, counts: &[u32; 256], ac: bool) -> Option<u64> {
 const LONGEST: usize = 128;
 
 /// Builds the optimal table for symbols that occur `counts[symbol]` times, with codes of at most 16
-/// bits, as libjpeg's `jpeg_gen_optimal_table` does. Symbols that do not occur get no code. Codes
+/// bits, as libjpeg's `jpeg_gen_optimal_table` does. Symbols that do not occur have no code. Codes
 /// that consist only of ones stay unused.
 fn optimal(counts: &[u32; 256]) -> Spec {
     // Figure K.1 searches for the two smallest weights. Here, two sorted queues, one for the
     // symbols and one for the new nodes, replace this search. The reserved symbol 256 keeps the
-    // code that consists only of ones unused: this symbol is the rarest, and therefore gets one of
+    // code that consists only of ones unused: this symbol is the rarest, and therefore has one of
     // the longest codes.
     let weight_of = |s: usize| counts.get(s).map_or(1, |&n| u64::from(n) << 16);
     let mut leaves: Vec<(u64, usize)> = (0..257).map(|s| (weight_of(s), s)).filter(|&(n, _)| n > 0).collect();
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn one_symbol_has_a_code_of_one_bit() {
+    fn a_single_symbol_gets_a_one_bit_code() {
         let mut counts = [0; 256];
         counts[0x42] = 7;
         assert_eq!(check(&counts), 7);

@@ -1,4 +1,4 @@
-//! Tests files with bits after the last MCU of a segment. These bits do not change any pixel, and
+//! Tests files with bits after the last MCU of a segment. Such bits do not change any pixel, and
 //! libjpeg only warns about them. Every backend detects such bits in the segments that it decodes
 //! to the end.
 

@@ -112,14 +112,16 @@ fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> 
     match (&region, &all) {
         (Err(region), Err(all)) => assert_eq!(region.to_string(), all.to_string(), "seed {seed}"),
         (Ok(_), Err(all)) => assert!(all.to_string().contains("exceeds 32 bits"), "seed {seed}: {all}"),
-        (Err(region), Ok(_)) => panic!("seed {seed}: {region}"),
+        (Err(region), Ok(_)) => panic!("seed {seed}: the whole image can be decoded, but a region cannot: {region}"),
         (Ok(_), Ok(_)) => {}
     }
     match (condition(&jpeg), &all) {
         (Err(a), Err(b)) => assert_eq!(a, *b, "seed {seed}"),
         (Ok(_), Ok((_, None))) => {}
         (Ok(Some(a)), Ok((_, Some(b)))) => assert_eq!(a, *b, "seed {seed}"),
-        (condition, all) => panic!("seed {seed}: {condition:?}, but decoding says {:?}", all.as_ref().err()),
+        (condition, all) => {
+            panic!("seed {seed}: the check found {condition:?}, but decoding returned {:?}", all.as_ref().err())
+        }
     }
     let Ok((rgb, damage)) = all else { return false };
     counts[1] += 1;

@@ -7,8 +7,8 @@ use crate::libjpeg;
 
 const FROM_A_SET: &[u8] = include_bytes!("../fixtures/triangle.jpg");
 
-/// Checks that a damaged file is either rejected without any output, or rewritten to a file that
-/// has the same pixels and that a second rewrite does not change. Returns whether the file was
+/// Checks that a damaged file is either rejected without any output or rewritten to a file with the
+/// same pixels. Rewriting that file again must not change it. Returns whether the file was
 /// rewritten.
 fn check_repacked(seed: u64) -> bool {
     let random = &mut Random::new(seed);

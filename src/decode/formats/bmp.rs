@@ -109,7 +109,7 @@ fn read(bytes: &[u8]) -> Result<Bmp<'_>, String> {
         let most = 1 << bits;
         let colors = if colors == 0 { most } else { colors.min(most) } as usize;
         let (from, mut palette) = (FILE_HEADER + header, Box::new([[0; 3]; 256]));
-        let stored = bytes.get(from..from + colors * each).ok_or("the file ends in the palette")?;
+        let stored = bytes.get(from..from + colors * each).ok_or("the file ends inside the palette")?;
         for (color, stored) in palette.iter_mut().zip(stored.chunks_exact(each)) {
             *color = [stored[2], stored[1], stored[0]];
         }

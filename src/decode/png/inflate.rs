@@ -77,7 +77,8 @@ impl<'a> Inflated<'a> {
         row.copy_from_slice(filtered);
         self.from += bytes;
         let undo = if self.depth == 16 { filter::undo::<2> } else { filter::undo::<1> };
-        undo(kind, row, above).ok_or_else(|| Error::decode(format!("png row filter {kind}: expected 0 to 4")))
+        undo(kind, row, above)
+            .ok_or_else(|| Error::decode(format!("the png has the row filter {kind}: expected 0 to 4")))
     }
 
     /// Decompresses more data, after making space in the window for a row of `bytes` bytes.
@@ -102,7 +103,7 @@ impl<'a> Inflated<'a> {
             }
         }
         let read = self.inflater.read(self.data, &mut window[..room], self.to, !more);
-        let (consumed, produced) = read.map_err(|e| Error::decode(format!("png: damaged data: {e:?}")))?;
+        let (consumed, produced) = read.map_err(|e| Error::decode(format!("the data of the png is damaged: {e:?}")))?;
         (self.data, self.to) = (&self.data[consumed..], self.to + produced);
         if consumed == 0 && produced == 0 && (!more || self.inflater.is_done()) {
             return Err(Error::decode("png: the data ends before the last row"));

@@ -179,7 +179,7 @@ impl<'a> Tiff<'a> {
             false => Size::new(size.width, number(278, u64::MAX)?.min(size.height.into()) as u32),
         };
         if part.height == 0 {
-            return Err("strips of 0 rows".into());
+            return Err("the strips have 0 rows".into());
         }
         let planes = if planar { u64::from(channels) } else { 1 };
         let parts = u64::from(size.width.div_ceil(part.width)) * u64::from(size.height.div_ceil(part.height));

@@ -79,7 +79,7 @@ pub(super) fn jpeg(
     let bytes = match tables {
         Some(tables) => {
             // The tables begin with SOI and end with EOI, and the data begins with SOI. Concatenate
-            // both without the EOI and the second SOI.
+            // both, leaving out the EOI and the second SOI.
             let tables = tables.strip_suffix(&[0xff, 0xd9]).unwrap_or(tables);
             joined = [tables, data.get(2..).unwrap_or_default()].concat();
             &joined[..]

@@ -4,9 +4,9 @@
 //! **Invariants**
 //! 1. The parameters of each launch have the order and the widths that the entry point in `jpeg.cu`
 //!    declares.
-//! 2. The work that a launch queues in a [`Branch`] runs after all work that was in the main stream
-//!    at that time, and before all work that is queued in the main stream after the launch. Both
-//!    hold even if the launch fails.
+//! 2. The work that a launch queues in a [`Branch`] runs after the work that was in the main stream
+//!    before the launch. Work that is queued in the main stream after the launch runs after the
+//!    work in the branches. Both hold even if the launch fails.
 //! 3. Addresses come from `DeviceBuffer::at`, which checks the number of bytes that the kernels
 //!    access. Where this number depends on a record, the caller of the launch guarantees it.
 
@@ -109,8 +109,8 @@ impl DecodeAt {
         self.parts_within(most.min(self.count / MIN_PART_SAMPLES))
     }
 
-    /// Returns the largest possible number of parts up to `most`. If a record is a copy, this is 1,
-    /// because a copy shares scratch memory with the original, and two parts would write to it at
+    /// Returns the largest possible number of parts up to `most`. If a record is a copy, this is 1:
+    /// a copy shares scratch memory with the original, and two parts would write to this memory at
     /// the same time.
     fn parts_within(&self, most: usize) -> usize {
         if self.copied { 1 } else { most.min(MAX_PARTS).min(self.count).max(1) }

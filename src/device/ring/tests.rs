@@ -257,8 +257,8 @@ fn a_trace_shows_each_batch_on_the_rows_of_its_streams() {
     }
 }
 
-/// Each step lasts until the images of the batch that reuses its slot have been copied, so in the
-/// trace, the copy must run during the step.
+/// Each step lasts until the images of the batch that reuses its slot have been copied. In the
+/// trace, the copy must therefore run during the step.
 #[test]
 fn copies_run_during_the_step_of_an_earlier_batch() {
     let dir = tempfile::tempdir().unwrap();
@@ -413,8 +413,8 @@ fn a_driver_error_is_reported_once_and_ends_the_ring() {
         let made = sim.state().calls.load(Relaxed);
         assert!(errors >= 1 || made < n + 20, "call {n} of {made}: {errors} errors");
         drop(ring);
-        // Two streams are synchronized at the end, and both the thread and the consumer may be in
-        // the middle of a call when the other's call fails.
+        // Two streams are synchronized at the end. When a call of the thread fails, the consumer
+        // may be in the middle of a call, and vice versa.
         assert!(sim.calls_after_failure() <= 4, "call {n}: {} calls after the error", sim.calls_after_failure());
     }
 }

@@ -184,7 +184,7 @@ pub(in crate::device) fn extended(jpeg: &[u8]) -> Vec<u8> {
 }
 
 /// Encodes a square image of four-pixel boxes, without restart markers or with one every `restart`
-/// MCUs. Its codes repeat, so decoding from a wrong position never synchronizes.
+/// MCUs. The codes of the image repeat, so decoding from a wrong position never synchronizes.
 pub(in crate::device) fn pattern(side: u32, restart: Option<u32>) -> Vec<u8> {
     let pixel = |i: u32| if (i % side / 4 + i / side / 4).is_multiple_of(2) { [250, 240, 200] } else { [0; 3] };
     let pixels: Vec<u8> = (0..side * side).flat_map(pixel).collect();

@@ -205,7 +205,7 @@ impl<B> Batches<B> {
         Course { run: self.runs, first, batches, repeats, epochs: self.shared().epochs }
     }
 
-    /// Makes the source check its files. This may call user code.
+    /// Makes the source check its files. The source may be user code.
     fn check(&mut self) -> Result<()> {
         // A forked child must not take the parent's locks.
         if self.feed().is_none() {
@@ -468,7 +468,8 @@ fn other_length(next: BatchIndex, left: u64) -> Error {
     let BatchIndex { epoch, batch } = next;
     let began = batch + left;
     Error::config(format!(
-        "the order returned {batch} batches for epoch {epoch} when the epoch was prepared, but {began} when it began; an order must always return the same length"
+        "the order returned {batch} batches for epoch {epoch} when the epoch was prepared, but {began} when it \
+         began; an order must always return the same length"
     ))
 }
 

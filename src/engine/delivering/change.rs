@@ -28,12 +28,12 @@ impl<B> Batches<B> {
     /// # }
     /// ```
     ///
-    /// The change takes effect at the start of a [round](crate::sampler::MixtureOptions::round): of
-    /// the first round that is at least `after` batches ahead of the last batch that the program
-    /// has received. The point at which the change takes effect depends on neither the prefetch
-    /// depth nor the number of ranks. Prepared batches from before the change are still delivered.
-    /// Later prepared batches are dropped and prepared again. The change replaces the remaining
-    /// schedule and all earlier changes that have not taken effect yet.
+    /// The change takes effect at the start of a [round](crate::sampler::MixtureOptions::round).
+    /// This is the first round that begins at least `after` batches later than the last batch that
+    /// the program has received. The point at which the change takes effect depends on neither the
+    /// prefetch depth nor the number of ranks. Prepared batches from before the change are still
+    /// delivered. Later prepared batches are dropped and prepared again. The change replaces the
+    /// remaining schedule and all earlier changes that have not taken effect yet.
     ///
     /// Every rank must make the same calls after the same batches. [Checkpoints](crate::Checkpoint)
     /// contain all calls.
@@ -105,8 +105,8 @@ impl<B> Batches<B> {
         let draws = now.draws().max(1);
         let mut place = BatchIndex { epoch: effective / draws, batch: effective % draws / batch };
         // If the change takes effect among the samples that `LastBatch::Drop` drops, the first
-        // affected batch is batch 0 of the next epoch. An epoch without batches means that the run
-        // is over, so the index stays there.
+        // affected batch is batch 0 of the next epoch. If that epoch has no batches, the run is
+        // over, and the index is not moved.
         if (1..=place.batch).contains(&schedule.num_batches(place.epoch)) {
             place = BatchIndex { epoch: place.epoch + 1, batch: 0 };
         }

@@ -42,15 +42,15 @@ pub(crate) type Deliver<B> = Box<dyn Fn(Full, &Home) -> B + Send>;
 /// A full slot, or the end of the run with the error that caused it, if any.
 type Arrival = std::result::Result<Full, Option<Error>>;
 
-/// The threads that make batches, and the buffer that puts full slots in order.
+/// The threads that produce batches, and the buffer that puts full slots in order.
 pub(crate) struct Engine<B> {
     shared: Arc<Shared>,
     pub(crate) deliver: Deliver<B>,
     starts: Option<Sender<Course>>,
     full: Receiver<Outcome>,
     home: Home,
-    /// Full slots that arrived out of order and wait for an earlier batch. The index of a slot is
-    /// the sequence number of its batch, modulo the length.
+    /// Full slots, and possibly the end of the run, that arrived out of order and wait for an
+    /// earlier batch. The index of an entry is the sequence number of its batch, modulo the length.
     early: Box<[Option<Arrival>]>,
     /// Number of the current run.
     run: u64,
@@ -274,7 +274,7 @@ impl<B> Engine<B> {
         }
     }
 
-    /// Sends the samples of `request` back to the workers. This does not block: the workers have
+    /// Sends the samples of `request` back to the workers. Sending does not block: the workers have
     /// already taken the original parts of the slot from the queue.
     #[cfg(feature = "_device")]
     pub(crate) fn redecode(&self, full: Full, request: &Redecode) {

@@ -1,8 +1,8 @@
 //! The threads that read samples ahead of the workers when storage is slow.
 //!
 //! ```text
-//! coordinator ──────────── while reads do not wait ────────────► workers └────────► readers, in
-//! the order of the parts ────────────────┘
+//! coordinator ──────────── while reads do not wait ────────────► workers
+//!      └────────► readers, in the order of the parts ────────────────┘
 //! ```
 //!
 //! A reader takes a part, reads the samples of the part, and sends the part and the samples to the
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_must_fit_into_the_budget_except_a_single_one() {
+    fn only_a_single_part_may_exceed_the_budget() {
         let mut budget = budget(100);
         budget.typical = 1000;
         assert!(budget.admits(), "a part larger than the budget");
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_buffers_make_room_for_used_ones() {
+    fn idle_buffers_are_freed_to_make_room() {
         let mut budget = budget(100);
         for _ in 0..3 {
             budget.parts += 1;

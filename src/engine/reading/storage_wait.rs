@@ -145,7 +145,7 @@ mod tests {
     const US: u64 = 1000;
 
     #[test]
-    fn readers_start_after_several_parts_with_a_wait() {
+    fn readers_start_after_reads_blocked_in_several_parts() {
         let waits = Waits::new();
         waits.record_worker(900_000 * US, 1_000_000 * US);
         assert!(!waits.readers_enabled(), "a single slow sample does not start readers");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_stop_when_reads_no_longer_wait() {
+    fn readers_stop_when_reads_no_longer_block() {
         let waits = Waits::new();
         (0..3).for_each(|_| waits.record_worker(US, US));
         for _ in 0..100 {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn sleeping_counts_as_waiting_and_computing_does_not() {
+    fn sleeping_counts_as_blocked_but_computing_does_not() {
         let mut watch = Watch::new();
         std::thread::sleep(std::time::Duration::from_millis(4));
         assert!(watch.waited(1) >= 3_000_000);

@@ -60,7 +60,7 @@ const BATCHES_AHEAD: usize = 2;
 /// # }
 /// ```
 ///
-/// - **Bad images** do not affect other images, even those of the same request.
+/// - **Bad images** do not affect other images, including other images of the same request.
 /// - **Overload.** Two batches are decoded ahead of the consumer, and further requests are queued.
 ///   If the queue contains [`max_queued`](crate::DecoderBuilder::max_queued) requests, the next
 ///   request is rejected with [`ErrorKind::Busy`].

@@ -42,7 +42,7 @@ impl Limits {
     /// Checks the number of images in a request, and drops the bytes of images that are too large.
     ///
     /// # Errors
-    /// If there are no images or too many.
+    /// If there are no images, or too many images.
     pub(super) fn request(&self, images: Vec<Owned>) -> Result<Vec<Image>> {
         let (count, most) = (images.len(), self.images);
         if count == 0 || count > most {
@@ -151,7 +151,7 @@ impl<B> Requests<B> {
     /// Queues a request. Returns its ticket and its reply.
     ///
     /// # Errors
-    /// If there are no images or too many, or if the queue is full.
+    /// If there are no images, if there are too many images, or if the queue is full.
     pub(crate) fn submit(&self, images: Vec<Owned>) -> Result<(u64, Arc<Reply<B>>)> {
         let images = self.limits.request(images)?;
         let state = self.state();

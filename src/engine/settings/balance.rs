@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 /// either case.
 ///
 /// If the device decodes, a worker only copies the compressed bytes that the crop needs, and the
-/// device decodes, crops and resizes the image. This reduces the worker's time per sample to about
-/// a tenth, and costs a few microseconds of device time. See
+/// device decodes, crops and resizes the image. Decoding on the device reduces the worker's time
+/// per sample to about a tenth, and costs a few microseconds of device time. See
 /// [`Loader::decode_on`](crate::Loader::decode_on).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_the_option_decides() {
+    fn without_a_limit_decode_on_decides() {
         assert!(Balance::new(DecodeOn::Gpu, 1.0, 2).device_decodes(0, u64::MAX));
         assert!(!Balance::new(DecodeOn::Cpu, 1.0, 2).device_decodes(0, 0));
         let auto = Balance::new(DecodeOn::Auto, 1.0, 2);

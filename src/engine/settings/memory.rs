@@ -14,7 +14,7 @@ use super::scratch::ScratchPlan;
 /// ([`Codec::memory`](crate::decode::Codec::memory)). An image that needs more than a worker's own
 /// share waits until it may use `shared_scratch_bytes`.
 ///
-/// An image that needs more than all of the shared memory waits until no other image uses that
+/// An image that needs more than all shared memory waits until no other image uses that
 /// memory, and then exceeds the plan. Set [`Loader::max_pixels`](crate::Loader::max_pixels) to
 /// reject such images.
 ///

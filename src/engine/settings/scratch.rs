@@ -89,11 +89,11 @@ impl ScratchPlan {
 /// Division of a worker's own share, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// For the pixels of images that are decoded together.
+    /// Memory for the pixels of images that are decoded together.
     pub(crate) decode: usize,
-    /// For the encoded bytes of the current samples.
+    /// Memory for the encoded bytes of the current samples.
     pub(crate) encoded: usize,
-    /// For memory that decoders keep from image to image.
+    /// Memory that decoders keep from image to image.
     pub(crate) kept: usize,
 }
 

@@ -233,7 +233,7 @@ impl Settings {
 }
 
 impl Reserve {
-    /// Puts slots into use until `slots` of them are in use, not counting lent slots.
+    /// Puts slots into use until `slots` slots are in use, not counting lent slots.
     fn fill(&mut self, slots: usize) {
         let Some(free) = &self.free else { return };
         while self.in_use < slots + self.lent

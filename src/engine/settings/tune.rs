@@ -272,8 +272,8 @@ impl Climb {
         if !is_over || from == to || wait < MIN_WAIT || !idle || blocked < MIN_WAIT * seconds {
             return Some(None);
         }
-        // At best, the trial eliminates all waiting. Require a quarter of that gain, but at most 3
-        // %.
+        // At best, the trial eliminates all waiting. Require a quarter of that gain, but no more
+        // than 3 %.
         let min_gain = 1.0 + (0.25 * wait).min(0.03);
         let change = Change { from, to, kind: Kind::Trial };
         self.trial = Some(Trial { change, before: std::mem::take(&mut self.steady), min_gain });

@@ -7,7 +7,7 @@ use crate::sampler::Schedule;
 /// panics.
 pub(crate) fn batches(schedule: &Schedule, epoch: u64) -> Result<u64> {
     guarded(|| Ok(schedule.num_batches(epoch)))
-        .map_err(|e| panicked(e, || format!("the sampler panicked when asked for the length of epoch {epoch}")))
+        .map_err(|e| panicked(e, || format!("the sampler panicked while computing the length of epoch {epoch}")))
 }
 
 /// Returns an error if epoch 0 has no batches. Without this check, the run would end immediately

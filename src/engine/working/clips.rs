@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_decoded_in_even_groups() {
+    fn clips_are_divided_into_groups_of_similar_size() {
         let lengths = |frames| groups(frames).map(|group| group.len()).collect::<Vec<_>>();
         assert_eq!(lengths(1), [1]);
         assert_eq!(lengths(8), [8]);

@@ -21,8 +21,8 @@ use crate::trace::{Stage, StageMap, nanos};
 use crate::transform::{Plan, Resizer, TILES};
 
 /// Idle workers help to decode an image if its pixels take at least `LARGE` bytes, and at least
-/// `RARE` times as much as the average. If all images are large, no worker is idle, and the rows
-/// that two bands share would cost time.
+/// `RARE` times as much as the average. If all images are large, no worker is idle, and
+/// decoding the rows that two bands share would only take additional time.
 const LARGE: u64 = 6 << 20;
 const RARE: u64 = 12;
 

@@ -21,7 +21,7 @@ pub(crate) struct Timed<'a> {
     pub(crate) id: u64,
     /// Key of the sample, empty until the sample has been read.
     pub(crate) key: &'a str,
-    /// Number of bytes read for the sample and its partners.
+    /// Number of bytes read for the sample and the samples that are combined with it.
     pub(crate) bytes: usize,
     /// Time spent in each stage so far, in ns.
     pub(crate) ns: StageMap<u64>,

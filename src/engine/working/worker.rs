@@ -28,7 +28,7 @@ use crate::trace::{Stage, nanos};
 use crate::transform::Resizer;
 
 /// A worker and its buffers. Buffers are reused from sample to sample. Capacity beyond the worker's
-/// memory quota ([`Scratch`](crate::engine::Scratch)) is freed.
+/// share of the memory ([`Scratch`](crate::engine::Scratch)) is freed.
 pub(crate) struct Worker {
     recipe: Arc<Recipe>,
     run: Arc<Run>,
@@ -274,8 +274,8 @@ impl Worker {
             if !run.is_wanted(filler.part.header().run) {
                 return waited;
             }
-            // If nothing was reserved from the shared pool, these samples and the buffers still
-            // held from earlier images must fit into the worker's own quota.
+            // If no shared memory was reserved, these samples and the buffers still
+            // held from earlier images must fit into the worker's own share.
             if hold.is_none() {
                 filler.free_buffers(&group.samples[..count]);
             }
@@ -354,7 +354,7 @@ pub(crate) fn left_to_device(shared: &Shared, slot: crate::batch::Free, samples:
 }
 
 /// Fills a slot with the first sample, and decodes its images again, as if a device had failed to
-/// decode them. Returns how many bytes the second decode took from the shared pool.
+/// decode them. Returns how many bytes the second decode took from the shared memory.
 #[cfg(all(test, feature = "_device"))]
 pub(crate) fn redecode_memory(shared: &Shared, slot: crate::batch::Free) -> usize {
     let run = &shared.run;

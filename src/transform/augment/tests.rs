@@ -57,7 +57,7 @@ fn own_size_keeps_rejects_or_shrinks_images() {
     let e = own().plan(Size::new(41, 9), &mut Rng::new(0, 0, 0)).unwrap_err();
     assert_eq!(
         e.cause(),
-        "the image is 41x9, but Augment::own_size allows at most 40x30: raise it, or add Augment::shrink_larger"
+        "the image is 41x9, but Augment::own_size allows at most 40x30: raise this size, or add Augment::shrink_larger"
     );
     assert_eq!(part(&own().shrink_larger(), (80, 20)), (all(80, 20), all(40, 10), output));
     assert_eq!(part(&own().shrink_larger(), (20, 90)), (all(20, 90), all(6, 30), output));
@@ -94,7 +94,7 @@ fn invalid_options_are_refused() {
     refused(Augment::train(224).fill([114; 3]), "fill needs letterbox, scale_jitter, random_crop");
     refused(Augment::scale_jitter(640, 0.0, 2.0), "scale_jitter of 0 to 2");
     refused(Augment::scale_jitter(640, 0.1, f64::INFINITY), "scale_jitter of 0.1 to inf");
-    refused(Augment::random_crop(32).padding(32), "padding of 32 (constant) for crops of 32x32");
+    refused(Augment::random_crop(32).padding(32), "padding of 32 (constant) is too large for crops of 32x32");
     refused(Augment::random_crop(32).padding(16).border(Border::Reflect), "2 * padding must be less than 32");
     refused(Augment::train(32).shrink_larger(), "shrink_larger needs Augment::own_size");
     refused(Augment::train(32).padding(4), "padding needs Augment::random_crop");
@@ -187,7 +187,7 @@ fn effects_run_in_the_order_of_the_calls() {
 }
 
 #[test]
-fn annotations_ignore_the_chains_of_aug_mix() {
+fn the_chains_of_aug_mix_do_not_move_annotations() {
     let affine = || RandomAffine::new().rotate(-60.0, 60.0);
     let (plain, mut moved) = (plan(&Augment::resize(40, 30).affine(affine()), (80, 60)), 0);
     for policy in [Policy::aug_mix(), Policy::timm("augmix-m5-w3-d2")] {
@@ -272,7 +272,7 @@ fn steps_print_as_calls_and_errors_name_them() {
         let e = serde_json::from_str::<Augment>(json).unwrap_err().to_string();
         assert!(e.contains(words), "{json}: {e}");
     };
-    refused("[]", "no steps: begin with a step such as train");
+    refused("[]", "there are no steps: begin with a step such as train");
     refused(r#"[{"flip": [0.5]}]"#, "flip(probability=0.5) cannot be the first step");
     refused(r#"[{"train": [32]}, {"eval": [40, 32]}]"#, "eval(shorter=40, side=32) can only be the first step");
     refused(r#"[{"train": [32]}, {"flop": [0.5]}]"#, "unknown variant `flop`");

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn without_antialiasing_weights_match_pytorch() {
+    fn weights_without_antialiasing_match_pytorch() {
         let (mut rng, mut axis) = (Rng::new(3, 1, 4), Axis::default());
         for case in 0..3000 {
             let most = [3, 20, 300][case % 3];

@@ -86,16 +86,20 @@ impl Resizer {
             let (found, output) = (dst.len(), plan.output);
             return Err(Error::new(
                 ErrorKind::Transform,
-                format!("{found} bytes for an image of {}x{}: expected {expected}", output.width, output.height),
+                format!(
+                    "the buffer has {found} bytes, but an image of {}x{} needs {expected}",
+                    output.width, output.height
+                ),
             ));
         }
         let Some((across, down)) = plan.filter() else {
-            let cause = format!("the window is empty: {:?} in {:?}", plan.window, plan.region);
+            let cause = format!("the plan's window is empty: {:?} in {:?}", plan.window, plan.region);
             return Err(Error::new(ErrorKind::Transform, cause));
         };
         if !plan.target.fits(plan.output) {
             let (target, output) = (plan.target, plan.output);
-            let cause = format!("target {target:?} is not inside the output of {}x{}", output.width, output.height);
+            let cause =
+                format!("the plan's target {target:?} is not inside the output of {}x{}", output.width, output.height);
             return Err(Error::new(ErrorKind::Transform, cause));
         }
         let filter = plan.interpolation;
@@ -142,7 +146,7 @@ impl Resizer {
                 .map(|y| plan.row(y).and_then(|y| y.checked_sub(region.y)).unwrap_or(u32::MAX - 1)),
         );
         if outside(&self.across, region.width) || outside(&self.down, region.height) {
-            let cause = format!("crop {:?} is not inside the region {region:?}", plan.crop);
+            let cause = format!("the plan's crop {:?} is not inside its region {region:?}", plan.crop);
             return Err(Error::new(ErrorKind::Transform, cause));
         }
         Ok(())
@@ -434,8 +438,9 @@ mod tests {
                 Resizer::with(None).run(&pixels, &plan, &mut whole).unwrap();
                 whole
             };
-            // With the default filter, only the crop determines how coefficients are rounded, on
-            // the host as on a device. Therefore, each of the two passes may round differently.
+            // With the default filter, the host rounds coefficients in the same way as a device,
+            // which considers only the crop. Therefore, each of the two passes may round
+            // differently.
             let most = if filter.resizes_horizontally_first() { 0 } else { 2 };
             for resizer in &mut resizers {
                 let mut ours = vec![0; part.size().area() as usize * 3];
@@ -454,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_pixel_equals_the_mask() {
+    fn nearest_resizing_matches_masks() {
         let (size, mut resizers) = (Size::new(61, 47), backends());
         resizers.push(Resizer::with(None));
         let pixels = image(size, 3);
@@ -513,7 +518,7 @@ mod tests {
         let pixels = image(Size::new(8, 8), 0);
         let mut plan = plan(Rect::new(0, 0, 8, 8), Rect::new(0, 0, 8, 8).into(), Size::new(4, 4));
         let e = Resizer::new().run(&pixels, &plan, &mut [0; 47]).unwrap_err();
-        assert_eq!(e.cause(), "47 bytes for an image of 4x4: expected 48");
+        assert_eq!(e.cause(), "the buffer has 47 bytes, but an image of 4x4 needs 48");
         plan.window.width = 0.0;
         assert!(Resizer::new().run(&pixels, &plan, &mut [0; 48]).is_err());
         plan.window.width = f64::NAN;

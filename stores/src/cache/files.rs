@@ -3,8 +3,8 @@
 //!
 //! The files of a dataset are in the folder `files/KEY`, where the key is a hash of the names and
 //! versions of the objects. This folder contains the list of the objects in `objects`, the files in
-//! `data`, the journal of received parts in `arrived`, and, once all parts have been received, the
-//! checksums of the files in `complete`.
+//! `data`, and the journal of received parts in `arrived`. Once all parts have been received, it
+//! also contains the checksums of the files in `complete`.
 //!
 //! A process that uses the files holds a shared lock on `files/KEY.lock` until it ends, so files in
 //! use are never removed. The process that downloads the files also locks `files/KEY.fill`. A
@@ -84,8 +84,8 @@ pub(super) fn download(
     let bytes = bytes(objects);
     if bytes > limit {
         let cause = format!(
-            "the cache is too small: these files have {bytes} bytes, but its limit is {limit} (cache_bytes); raise the \
-             limit, or copy the dataset to this machine"
+            "the cache is too small: these files have {bytes} bytes, but the limit of the cache is {limit} bytes \
+             (cache_bytes); raise the limit, or copy the dataset to this machine"
         );
         return Err(Error::config(cause).at_path(base));
     }

@@ -1,10 +1,10 @@
 //! Chooses the blocks to keep.
 //!
-//! If the order is known, the block whose next use is farthest in the future is evicted first, and
-//! a new block is not admitted if it would be evicted first. This is Belady's optimal algorithm ("A
-//! study of replacement algorithms for a virtual-storage computer", 1966), extended by bypassing.
-//! Next uses are not stored but computed with the inverse of the order. If the order is not known,
-//! the least recently used block is evicted first.
+//! If the order is known, the block whose next use is farthest in the future is evicted first. A
+//! new block is not admitted if it would be the first to be evicted. This is Belady's optimal
+//! algorithm ("A study of replacement algorithms for a virtual-storage computer", 1966), extended
+//! by bypassing. Next uses are not stored but computed with the inverse of the order. If the order
+//! is not known, the least recently used block is evicted first.
 //!
 //! Next uses in different datasets are compared by their distance in epochs, because training and
 //! validation data alternate once per epoch.

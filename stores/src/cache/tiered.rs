@@ -267,8 +267,8 @@ impl TieredCache {
         false
     }
 
-    /// Offers `bytes`, which begin at offset `at` of `object`, to the cache. Their next use is in
-    /// batch `from` or later.
+    /// Offers `bytes`, which begin at offset `at` of `object`, to the cache. The next use of the
+    /// bytes is in batch `from` or later.
     pub(super) fn offer(&self, object: &Object, at: u64, bytes: &[u8], owner: Owner, from: Option<BatchIndex>) {
         if !self.is_own_process() || !is_versioned(object) {
             return;

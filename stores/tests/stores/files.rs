@@ -1,6 +1,6 @@
-//! A dataset in any format can be opened from a store, through the cache if the format needs local
-//! files, and contains the same samples as the local files. An error names the missing object or
-//! setting.
+//! A dataset in any format can be opened from a store, and contains the same samples as the local
+//! files. If the format needs local files, the dataset is opened through the cache. An error names
+//! the missing object or setting.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -330,7 +330,7 @@ fn files_and_blocks_stay_within_the_cache_limit() {
     let held: u64 = show(folder.path()).unwrap().files.values().map(|(_, bytes)| bytes).sum();
     assert!(held <= limit, "{held}");
 
-    // Blocks are evicted to make room for files.
+    // Blocks are evicted to free space for files.
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::open(folder.path(), limit).unwrap().store(store.clone());
     let keep = cache.keep(1, &Lookahead::new(0, |_| 1, |_| Some(vec![0]))).unwrap();

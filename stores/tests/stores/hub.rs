@@ -1,8 +1,8 @@
 //! A listing on the Hugging Face Hub is either complete or fails. Refused requests and truncated
 //! pages are retried. Loops of pages, and pages that are not listings, are rejected with an error
-//! that names the page, and the token is sent only to the Hub. All requests of a process use the
-//! same commit. A folder or table on the Hub has the same samples, keys and classes as its local
-//! copy, for any file names.
+//! that names the page. The token is sent only to the Hub. All requests of a process use the same
+//! commit. A folder or table on the Hub has the same samples, keys and classes as its local copy,
+//! for any file names.
 #![allow(unsafe_code)]
 
 use std::fs;

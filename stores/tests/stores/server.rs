@@ -1,5 +1,5 @@
-//! A loader reads exactly the same shards and images from an HTTP or S3 server as from local files,
-//! even if the server truncates bodies, refuses requests and responds late. The same holds after a
+//! A loader reads exactly the same shards and images from an HTTP or S3 server as from local files.
+//! This holds even if the server truncates bodies, refuses requests and responds late, and after a
 //! `fork`. Error messages say what to do.
 #![allow(unsafe_code)]
 

@@ -14,9 +14,9 @@ use crate::values::lru_cache::Recent;
 
 /// Maximum size of a decoded chunk, in bytes.
 const MAX_CHUNK: u64 = 256 << 20;
-/// Cache size per array, in bytes. Loaders are asked to grant this much. It is also the limit if no
-/// loader has granted memory. The most recently used chunk always stays in the cache, even if that
-/// chunk is larger.
+/// Cache size per array, in bytes. Loaders are asked to grant this much. The same limit applies if
+/// no loader has granted memory. The most recently used chunk always stays in the cache, even if
+/// that chunk is larger.
 const CACHE_BYTES: usize = 32 << 20;
 /// Number of bytes by which the output of a filter may exceed the size of a chunk, because the
 /// output may still contain checksums.
@@ -73,9 +73,9 @@ impl Keeps for ChunkCache {
 impl Chunks {
     /// Creates the chunk table of an array with the given `shape` and elements of `size` bytes.
     /// `sides` is the shape of a chunk. The chunks are in the file with index `file_index`, which
-    /// has `file_len` bytes. For each chunk, `stored` yields the position of the chunk's first
-    /// element in the array, the offset and length of the chunk in the file, and the bit mask of
-    /// filters that were not applied.
+    /// has `file_len` bytes. For each chunk, `stored` yields the position of its first element in
+    /// the array, its offset and length in the file, and the bit mask of filters that were not
+    /// applied.
     ///
     /// # Errors
     /// If a chunk is missing, is too large, or extends past the end of the file.
@@ -117,8 +117,8 @@ impl Chunks {
                 let cell = usize::try_from(*first).ok()? / side;
                 (cell < grid).then_some(cell)
             };
-            // Skip chunks outside the shape. They may remain in the file after an array has been
-            // shrunk.
+            // Skip chunks outside the shape. Such chunks may remain in the file after an array has
+            // been shrunk.
             let axes: Option<Vec<usize>> = first.iter().zip(sides.iter().zip(&grid)).map(inside).collect();
             let Some(axes) = axes.filter(|axes| axes.len() == grid.len()) else { continue };
             if at.checked_add(length).is_none_or(|end| end > file_len) {

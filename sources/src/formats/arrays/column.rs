@@ -130,8 +130,8 @@ impl Column {
 
     /// Returns the size of a sample, in bytes.
     fn sample_size(&self) -> usize {
-        // This cannot overflow, because the size of the array was checked against the length of the
-        // file.
+        // The product cannot overflow, because the size of the array was checked against the length
+        // of the file.
         self.shape[1..].iter().product::<usize>() * self.dtype.size
     }
 

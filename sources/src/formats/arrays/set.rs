@@ -39,11 +39,11 @@ use crate::values::record::{Found, Named, Rows, Survey, is_label};
 ///
 /// **Columns.** Each array is a column. The image array has the type `uint8` and the shape (n,
 /// height, width, channels), (n, channels, height, width) or (n, height, width), with 1, 3 or 4
-/// channels. If it is not clear which array contains the images (for example, with `float32` images
-/// and `uint8` masks), opening fails with an error that asks you to choose one. The label array is
-/// called `label`, `labels`, `target`, `y`, ... and contains one integer per sample. Other arrays
-/// become fields called `<name>.npy`, and may have up to three axes per sample. Scalars are
-/// ignored. The key of a sample is its index.
+/// channels. If it is not clear which array contains the images, opening fails with an error that
+/// asks you to choose one. This happens, for example, with `float32` images and `uint8` masks. The
+/// label array is called `label`, `labels`, `target`, `y`, ... and contains one integer per sample.
+/// Other arrays become fields called `<name>.npy`, and may have up to three axes per sample.
+/// Scalars are ignored. The key of a sample is its index.
 ///
 /// **Splits.** If every array name begins or ends with the name of a split such as `train`, `val`
 /// or `test` (for example, `train_images` or `x_test`), the dataset has splits. To select a split,
@@ -67,7 +67,7 @@ use crate::values::record::{Found, Named, Rows, Survey, is_label};
 /// `label` is the name of the sample's class.
 ///
 /// **Not supported:** arrays in Fortran order, tensors that are not contiguous, and elements that
-/// are not numbers. The pickle in a `.pt` file never executes code: if it contains any object other
+/// are not numbers. The pickle in a `.pt` file never executes code. If it contains any object other
 /// than a tensor or a list of integers, opening fails with an error that names the object's type.
 pub struct Arrays {
     files: Vec<Arc<OpenFile>>,
@@ -117,8 +117,8 @@ impl Arrays {
     /// contain `.npy` files.
     ///
     /// # Errors
-    /// If a file is damaged, if the arrays have different numbers of samples, if there are several
-    /// splits, or if an array has an unsupported element type or memory order.
+    /// If a file is damaged, if there are several splits, or if the arrays have different numbers
+    /// of samples. Also if an array has an unsupported element type or memory order.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         Self::with(&DatasetLocation::here(path), kind_of(path)?, &Options::default())
@@ -225,7 +225,7 @@ impl Arrays {
     }
 }
 
-/// Selects the arrays that belong to the split `part` and to the requested columns.
+/// Selects the arrays of the split `part` that the user has requested as columns.
 fn select(names: &[String], part: Option<&str>, wanted: &Wanted) -> Result<Vec<(usize, String)>> {
     let mut chosen = splits::choose(names, part)?;
     if let Some(columns) = &wanted.columns {

@@ -82,7 +82,8 @@ pub(super) fn members(bytes: &dyn Bytes) -> Result<Vec<Member>> {
         let offset = local + 30 + (u16_at(&header, 26) + u16_at(&header, 28)) as u64;
         if offset.checked_add(stored).is_none_or(|end| end > archive.bytes.len()) || (!deflated && stored != len) {
             return Err(bad(&format!(
-                "{name:?} claims {stored} bytes at byte {offset}, and {len} bytes after decompression"
+                "{name:?} claims {stored} bytes at byte {offset}, and {len} bytes after decompression: the archive is \
+                 damaged or truncated"
             )));
         }
         at += 46 + rest.len();

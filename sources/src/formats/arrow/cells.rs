@@ -22,7 +22,7 @@ const MAX_JSON: usize = 64 << 20;
 /// How the values of a column are stored and read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Form {
-    /// A number, a text, bytes or null.
+    /// A number, text, bytes or null.
     Plain,
     /// A struct that contains the content of a file, its path, or both. `bytes` and `path` are the
     /// indices of these children.
@@ -91,8 +91,8 @@ type Loaded = (ArrayVec<(Range<u64>, Vec<u8>), BLOCKS>, usize);
 
 impl Blocks {
     /// Calls `with` with the `len` bytes at offset `at` of a file that ends at `end`. `len` is at
-    /// most the size of a block. `load` loads a byte range of the file into its buffer. It returns
-    /// the bytes, or nothing if the file is mapped.
+    /// most the size of a block. `load` returns the bytes in a range of the file, or nothing if the
+    /// file is mapped.
     fn with<T>(
         &self,
         at: u64,

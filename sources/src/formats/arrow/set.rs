@@ -43,8 +43,8 @@ const SPLITS: &str = "dataset_dict.json";
 ///
 /// If a value is null, the sample lacks this field or label. If there are class names, a negative
 /// label means that the sample has no label, as in `datasets`. If a row contains the path of an
-/// image instead of its bytes, the path is relative to the folder of the Arrow file. It must not
-/// point outside that folder unless [`TableOptions::image`] names the column.
+/// image instead of its bytes, the path is relative to the folder of the Arrow file. The path must
+/// not point outside that folder unless [`TableOptions::image`] names the column.
 ///
 /// **Zero-copy.** Fields borrow from the memory map, except for 16-bit floats, which are converted
 /// to `f32`, and booleans, which are converted to `u8`.

@@ -141,8 +141,8 @@ impl Message {
         }
         let header = message.table(2).ok_or(DAMAGED)?.ok_or("a message has no header")?;
         match (message.byte(1).ok_or(DAMAGED)?, stream) {
-            // Version V4 is encoded as 3. It was introduced in 2017 with Arrow 0.8, and V5 in 2020
-            // with Arrow 1.0.
+            // Version V4, which is encoded as 3, was introduced in 2017 with Arrow 0.8, and V5 in
+            // 2020 with Arrow 1.0.
             _ if !(3..=4).contains(&version) => {
                 return Err(format!("unsupported format version {}: expected 4 or 5", version + 1).into());
             }

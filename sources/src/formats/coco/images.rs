@@ -1,4 +1,4 @@
-//! Finds the folder of images that belongs to an annotation file.
+//! Finds the image folder of an annotation file.
 
 use std::path::{Path, PathBuf};
 
@@ -97,9 +97,9 @@ fn resolved(url: &Path) -> Option<String> {
 }
 
 /// Returns the folders that may contain the images, in the order in which they are tried. First
-/// comes the folder of the file. Three names are then looked up next to that folder, and after that
-/// in the folder itself: the name in the file name (`train2017` for `instances_train2017.json`),
-/// the same name in `images`, and `images`.
+/// comes the folder of the file. The other candidates are next to that folder, and then in it. Both
+/// times, these are the folder in the file's name (`train2017` for `instances_train2017.json`), the
+/// same folder in `images`, and `images` itself.
 fn candidates(json: &Path) -> Vec<PathBuf> {
     let beside = json.parent().unwrap_or(Path::new("")).to_owned();
     let above = if beside.as_os_str().is_empty() { PathBuf::from("..") } else { beside.join("..") };

@@ -44,12 +44,11 @@ use crate::values::annotated::{Parts, below, check_box, key_and_field};
 /// - **Keypoints**: `boxes.points.npy`, f32 of shape (n, K, 3), contains the x, y and visibility of
 ///   the K `keypoints`, or zeros for boxes without keypoints. Samples have this field if the
 ///   categories define keypoints or any annotation has keypoints.
-/// - **Size**: `boxes.image_size.txt` contains the `width` and `height` that the file gives for the
-///   image.
+/// - **Size**: `boxes.image_size.txt` contains the `width` and `height` of the image in the file.
 ///
-/// `field::Boxes` delivers all of these fields in batches. It compares the size in the file with
+/// `field::Boxes` delivers all of these fields in batches, and compares the size in the file with
 /// the actual size of the image. If EXIF data rotates the image but the annotations refer to the
-/// stored pixels, it rotates the annotations too.
+/// stored pixels, `field::Boxes` rotates the annotations too.
 ///
 /// **Memory.** Opening loads the whole file. For example, opening a 468 MB file with 860,000
 /// annotations needed at most 617 MB. After that, each annotation takes about 110 bytes plus its
@@ -60,11 +59,11 @@ use crate::values::annotated::{Parts, below, check_box, key_and_field};
 /// lists the image folder once, images are prefetched, and the text of the segmentations stays in
 /// memory.
 ///
-/// **Invalid annotations.** Reading a sample fails if an annotation has an unknown category, or a
-/// box that extends beyond the image by more than one pixel or 1% of the width or height, whichever
-/// is larger. The message names the annotation. Like pycocotools, this source ignores annotations
-/// of images that the file does not list, and logs a warning with their number. If none of the
-/// annotations belongs to a listed image, opening fails.
+/// **Invalid annotations.** Reading a sample fails if an annotation has an unknown category, or if
+/// a box extends too far beyond the image. The tolerance is one pixel or 1% of the width or height,
+/// whichever is larger. The message names the annotation. Like pycocotools, this source ignores
+/// annotations of images that the file does not list, and logs a warning with their number. If none
+/// of the annotations belongs to a listed image, opening fails.
 #[derive(Debug)]
 pub struct Coco {
     /// The JSON file or, in an object store, the text of its segmentations.
@@ -106,8 +105,8 @@ struct Image {
 }
 
 impl Image {
-    /// Returns the size that the file gives for the image. Some programs write 0 for an unknown
-    /// size.
+    /// Returns the size of the image in the file, or `None` if it is 0. Some programs write 0 for
+    /// an unknown size.
     fn size(&self) -> Option<(u32, u32)> {
         (self.width > 0 && self.height > 0).then_some((self.width, self.height))
     }
@@ -124,7 +123,7 @@ struct Annotation {
     category: i64,
     /// Left, top, right and bottom edge, in pixels.
     edges: [f64; 4],
-    /// Area in pixels. Equals the area of the box if the file gives no area.
+    /// Area in pixels. Equals the area of the box if the file contains no area.
     area: f32,
     crowd: bool,
     /// Offset of the segmentation in the file.
@@ -137,14 +136,14 @@ struct Annotation {
 
 impl Coco {
     /// Opens the annotations in `json`. The images may be in the folder of the file. They may also
-    /// be in a folder called `images`, or in a folder with a name from the file name (`train2017`
-    /// for `instances_train2017.json`); these folders may be next to the file or next to the file's
+    /// be in a folder called `images`, or in the folder that the file name contains (`train2017`
+    /// for `instances_train2017.json`). These folders may be next to the file or next to the file's
     /// folder.
     ///
     /// # Errors
-    /// If the file cannot be read or is not COCO JSON (the message contains line and column), if
-    /// none of the annotations belongs to a listed image, if two images or two categories have the
-    /// same ID, or if the images cannot be found.
+    /// If the file cannot be read or is not COCO JSON (the message contains line and column), or if
+    /// the images cannot be found. Also if none of the annotations belongs to a listed image, or if
+    /// two images or two categories have the same ID.
     pub fn open(json: impl AsRef<Path>) -> Result<Self> {
         Self::here(json.as_ref(), None)
     }
@@ -162,8 +161,8 @@ impl Coco {
         Self::with(&Storage::Machine { mapped: false }, json, folder, &Options::default())
     }
 
-    /// Opens the annotations in `json`. The images must be on the same storage (the local machine or
-    /// the same object store).
+    /// Opens the annotations in `json`. The images must be on the same storage (the local machine
+    /// or the same object store).
     pub(crate) fn with(storage: &Storage, json: &Path, folder: Option<&Path>, options: &Options) -> Result<Self> {
         let file = if storage.is_store() { storage.open(json)? } else { OpenFile::open(json, false)?.0 };
         // Read the whole file at once, so that segmentations can be borrowed instead of copied.

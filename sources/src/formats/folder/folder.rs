@@ -22,7 +22,7 @@ use crate::storage::{DatasetLocation, Storage};
 ///
 /// A folder with subfolders is read like torchvision's `ImageFolder`: each top-level subfolder is a
 /// class, and contains the images of its class at any depth. A label is the index of the class in a
-/// list of all class folders sorted by name. Class folders without images count too, as with
+/// list of all class folders sorted by name. Class folders without images are classes too, as with
 /// `allow_empty=True`. Samples are in the same order as in `ImageFolder`. Images next to the class
 /// folders are ignored, with a warning that states their number.
 ///
@@ -35,9 +35,9 @@ use crate::storage::{DatasetLocation, Storage};
 ///   extensions, and `tif` for both TIFF extensions.
 /// - Files with other extensions, such as `.ppm`, `.heic` and `.txt`, are ignored, with a warning
 ///   that states their number.
-/// - The key of a sample is the path of its image relative to the folder, without the extension,
-///   and with `/` as the separator on every system. Files that differ only in their extension are
-///   separate samples with the same key; `pack` reports the number of such keys.
+/// - The key of a sample is the path of its image relative to the folder, without the extension.
+///   The separator is `/` on every system. Files that differ only in their extension are separate
+///   samples with the same key; `pack` reports the number of such keys.
 /// - Files and folders with a name that starts with a dot are ignored. Reading a sample fails if
 ///   its name is not UTF-8. Symbolic links are followed, except those that point to a folder that
 ///   contains the link.
@@ -47,7 +47,7 @@ use crate::storage::{DatasetLocation, Storage};
 #[derive(Debug)]
 pub struct Folder {
     names: Names,
-    /// Image formats in addition to the built-in ones.
+    /// Custom image formats, in addition to the built-in formats.
     formats: Vec<Format>,
     files: Files,
 }

@@ -1,6 +1,7 @@
 //! Caches the listing of a folder `x` in the index file `x.warpfeed-index` next to it.
 //!
-//! [`index_file`] frames the content, which consists of the following parts:
+//! [`index_file`] adds a magic number and a hash to the content, which consists of the following
+//! parts:
 //! 1. seven `u64`s: a hash of the known formats, the numbers of folders, samples, classes, labels
 //!    and names that are not UTF-8, and the total length of all paths;
 //! 2. for each folder, its modification time in ns as a `u64`, and its name;
@@ -27,9 +28,9 @@ use crate::machine::index_file::{self, Decoder, Encoder};
 
 const MAGIC: [u8; 8] = *b"wffoldr\x01";
 
-/// Minimum age of the last change of every folder for an index to be written. File systems round
-/// times, so a folder that was changed more recently could change again without a new modification
-/// time.
+/// An index is written only if the last change of every folder is at least this old. File systems
+/// round times, so a folder that was changed more recently could change again without a new
+/// modification time.
 const MIN_AGE: Duration = Duration::from_secs(2);
 
 /// Returns the path of the index for the folder at `path`.
@@ -102,8 +103,8 @@ fn encode(names: &Names, visited: &Visited, formats: u64) -> Vec<u8> {
 }
 
 /// Decodes an index into the listing, and the folders with their modification times. Returns `None`
-/// for anything that `encode` cannot have written. The bytes are untrusted: memory is reserved only
-/// for entries that exist, and every number is checked.
+/// for bytes that `encode` never writes. The bytes are untrusted: memory is reserved only for
+/// entries that exist, and every number is checked.
 fn decode(bytes: &[u8], formats: u64) -> Option<(Names, Vec<(&str, u64)>)> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
     let [formats_hash, folders, samples, classes, labels, bad, length] = rest.longs()?;

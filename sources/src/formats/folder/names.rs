@@ -13,8 +13,8 @@ use crate::machine::parallel::in_parallel;
 /// The images in a folder, with their labels and classes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Names {
-    /// The paths of all images relative to the root, concatenated. This avoids an allocation per
-    /// path: each sample takes the length of its path plus 12 bytes.
+    /// The paths of all images relative to the root, concatenated. Concatenating them avoids an
+    /// allocation per path: each sample takes the length of its path plus 12 bytes.
     pub(super) paths: String,
     /// The end of each image's path in `paths`.
     pub(super) ends: Vec<usize>,

@@ -103,8 +103,8 @@ pub(super) fn list(path: &Path, formats: &[Format]) -> Result<Listing> {
     for entry in fs::read_dir(path).map_err(|e| Error::io(path, &e))? {
         let entry = entry.map_err(|e| Error::io(path, &e))?;
         let name = entry.file_name();
-        // Only links need an additional system call, because a directory entry says whether it is a
-        // file or a folder. Treat a dangling link as a file, so that reading its sample fails;
+        // Only links need an additional system call, because a directory entry states whether it is
+        // a file or a folder. Treat a dangling link as a file, so that reading its sample fails;
         // otherwise the sample would be missing without an error. Skip pipes and devices, because
         // opening them could block.
         let mut kind = entry.file_type().map_err(|e| Error::io(entry.path(), &e))?;

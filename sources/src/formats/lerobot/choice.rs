@@ -30,8 +30,8 @@ pub(super) fn chosen(all: &Episodes, info: &Info, home: &Home, options: &LeRobot
         if let Some((name, range)) = split.as_ref().filter(|(_, range)| !range.contains(&index)) {
             let (start, end) = (range.start, range.end);
             return Err(Error::config(format!(
-                "episodes: {index} is not in the split {name:?}, which has the episodes from {start} to {end}, without \
-                 {end}"
+                "episodes: {index} is not in the split {name:?}, which starts at episode {start} and ends \
+                 before episode {end}"
             )));
         }
         let found = all.all.binary_search_by_key(&index, |episode| episode.index);

@@ -119,7 +119,7 @@ pub(super) fn time_error(
     }
     let frames = ends.map(|row| row - frame.episode.first);
     Some(format!(
-        "places the frames {} and {} of episode {} {found} s apart: expected {needed} s at fps={fps}, within \
+        "says that the frames {} and {} of episode {} are {found} s apart: expected {needed} s at fps={fps}, within \
          tolerance_s={tolerance_s} for each frame",
         frames[0], frames[1], frame.episode.episode
     ))

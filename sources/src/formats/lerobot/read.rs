@@ -246,7 +246,7 @@ impl Reader {
                 let text = scratch.split_off(start);
                 match serde_json::from_slice(&text).is_ok_and(|value| flatten(&value, shape, nested, scratch)) {
                     true => Ok(nested),
-                    false => wrong("holds lists with other lengths or values".to_owned()),
+                    false => wrong("holds lists of a different shape, or values of a different type".to_owned()),
                 }
             }
             other => wrong(format!("holds {}", other.kind())),

@@ -47,21 +47,22 @@ use crate::storage::DatasetLocation;
 /// | `video` | `<feature>`, a frame of the video that a codec decodes like an image; with the Cargo feature `video` |
 ///
 /// **Several frames.** With [deltas](LeRobotOptions::delta_timestamps), a feature of T frames has
-/// the shape (T, ...), and the field `<feature>_is_pad.npy`, u8 of shape (T), is 1 for frames
-/// outside the episode. These repeat the first or the last frame of the episode, as in the library
+/// the shape (T, ...). The field `<feature>_is_pad.npy`, u8 of shape (T), is 1 for frames outside
+/// the episode. Such frames repeat the first or the last frame of the episode, as in the library
 /// `lerobot`.
 ///
 /// **Checks.** Opening compares the number of rows of each data file with the metadata. Reading a
-/// sample checks the episode and the frame of its row against the metadata. It also checks the time
-/// between its first and last frame against `fps`.
+/// sample checks the episode and the frame of its row against the metadata. The time between the
+/// first and the last frame of the sample is also checked against `fps`.
 ///
-/// **Videos.** A sample contains the video frame whose presentation time, according to the sample table of
-/// the file, equals the time of the row within `tolerance_s`. If there is no such frame, reading the sample
-/// fails. The frame is returned as its packets, starting with the packet of a key frame.
+/// **Videos.** A sample contains the video frame whose presentation time, according to the sample
+/// table of the file, equals the time of the row within `tolerance_s`. If there is no such frame,
+/// reading the sample fails. The frame is returned as its packets, starting with the packet of a
+/// key frame.
 ///
-/// **Memory.** The metadata of all data files and the list of episodes stay in memory. For each video
-/// feature, the sample tables of the most recently used files stay in memory, up to 30 MB. The pages of
-/// the data files are cached as [`Parquet`](crate::Parquet) describes.
+/// **Memory.** The metadata of all data files and the list of episodes stay in memory. For each
+/// video feature, the sample tables of the most recently used files stay in memory, up to 30 MB.
+/// The pages of the data files are cached as [`Parquet`](crate::Parquet) describes.
 pub struct LeRobot {
     home: Home,
     frames: Arc<FrameIndex>,
@@ -100,8 +101,8 @@ impl LeRobot {
     ///
     /// # Errors
     ///
-    /// As for [`open`](LeRobot::open), and if an episode, a split or a feature does not exist, if a
-    /// selected video cannot be read, or if a delta is not a multiple of the duration of a frame.
+    /// As for [`open`](LeRobot::open). Also if an episode, a split or a feature does not exist, if
+    /// a selected video cannot be read, or if a delta is not a multiple of the duration of a frame.
     pub fn with(path: impl AsRef<Path>, options: &LeRobotOptions, opening: &Options) -> Result<Self> {
         let path = path.as_ref();
         Self::at(opening.at(path)?, options).map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })

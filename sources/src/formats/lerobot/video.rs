@@ -54,7 +54,8 @@ impl Video {
     /// Finds the files of the feature `name` for the `chosen` episodes, and opens the first file.
     ///
     /// # Errors
-    /// If a path cannot be determined, if the first file is damaged, or if its codec is not supported.
+    /// If a path cannot be determined, if the first file is damaged, or if its codec is not
+    /// supported.
     pub(super) fn open(home: &Home, info: &Info, name: &str, chosen: &[Episode]) -> Result<Self> {
         let places = match info.version()? {
             Version::Two => None,
@@ -184,7 +185,7 @@ impl VideoFile {
         Ok(())
     }
 
-    /// Reads the bytes in `range`, which belong to `frame`.
+    /// Reads the bytes in `range`. `frame` is the frame that they contain, for messages.
     fn bytes<'a>(&'a self, range: Range<u64>, frame: usize, page: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         let len = self.file.len();
         if range.end > len {

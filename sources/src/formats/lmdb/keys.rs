@@ -87,13 +87,12 @@ impl Keys {
     }
 }
 
-/// Returns the key of the label that belongs to the image key `image` in a text recognition
-/// dataset.
+/// Returns the key of the label for the image key `image` in a text recognition dataset.
 pub(super) fn label_key(image: &str) -> Option<String> {
     image.strip_prefix("image-").map(|number| format!("label-{number}"))
 }
 
-/// Detects a text recognition dataset. It contains the key `num-samples`, and pairs of
+/// Detects a text recognition dataset. Such a dataset contains the key `num-samples`, and pairs of
 /// `image-000000001` and `label-000000001` that are numbered up to the value of that key. Returns
 /// `None` for other databases.
 fn pairs(snapshot: &Snapshot) -> Result<Option<Keys>> {
@@ -113,8 +112,8 @@ fn pairs(snapshot: &Snapshot) -> Result<Option<Keys>> {
     }
 }
 
-/// Maximum number of leaf pages of a database in which every key is checked. This corresponds to 16
-/// MiB with 4 KiB pages, and to about 600,000 keys if the values are on separate pages.
+/// Maximum number of leaf pages of a database in which every key is checked. The limit corresponds
+/// to 16 MiB with 4 KiB pages, and to about 600,000 keys if the values are on separate pages.
 const FULLY_CHECKED_PAGES: usize = 4096;
 /// Number of spot checks of the keys in a larger database.
 const SPOT_CHECKS: usize = 1000;
@@ -125,8 +124,8 @@ const SPOT_CHECKS: usize = 1000;
 /// checks only the first key, the last key, the number of keys, and the keys at [`SPOT_CHECKS`]
 /// positions between them. These checks can miss a gap if the database also contains an unrelated
 /// key. In this case, reading the missing sample fails. Conversely, if an epoch reads all samples
-/// without an error, the keys are correct: the epoch has found `len` distinct keys in a database of
-/// `len` keys, so the database contains no other keys.
+/// without an error, the keys are correct: the epoch has found `len` distinct keys, and the
+/// database contains only `len` keys.
 fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb::Result<Option<Keys>> {
     let entries = txn.stat(database)?.entries();
     let mut cursor = txn.open_ro_cursor(database)?;

@@ -37,7 +37,7 @@ pub const CLASSES_KEY: &str = "__classes__";
 ///
 /// **Keys.** If the keys are zero-padded decimals of the same width, from `0` to `n - 1` without a
 /// gap, they are the indices of the samples. Opening checks all keys if they occupy at most 16 MiB
-/// of pages; in larger databases, it checks only the first key, the last key and a thousand
+/// of pages. In larger databases, it checks only the first key, the last key and a thousand
 /// positions between them. If this check misses a gap, reading the missing sample fails. For all
 /// other keys, opening lists them once. Samples are then in database order, except that decimal
 /// keys without padding are sorted numerically. Keys of the form `__name__` do not denote samples.
@@ -71,8 +71,8 @@ pub const CLASSES_KEY: &str = "__classes__";
 /// keeps reading the state that the database had on opening. To see newer commits, open the
 /// database again, which reads only a few pages. LMDB registers readers in a lock file next to the
 /// data. If the lock file cannot be written (for example, on a read-only file system), the database
-/// is opened without it, and no process may write to the database while it is open. If an open file
-/// is overwritten or truncated, reads return undefined data or crash the process, as with any
+/// is opened without it. No process may then write to the database while it is open. If an open
+/// file is overwritten or truncated, reads return undefined data or crash the process, as with any
 /// memory-mapped file. A process may open a database several times, but only through the same copy
 /// of the LMDB library.
 ///
@@ -132,9 +132,9 @@ impl Lmdb {
     /// `data.mdb`, or a database in a single file.
     ///
     /// # Errors
-    /// If the database does not exist, is not an LMDB database, is truncated or has no samples, if
-    /// the layout of the first value is not supported, or if the file contains several named
-    /// databases.
+    /// If the database does not exist, is not an LMDB database, is truncated or has no samples.
+    /// Also if the layout of the first value is not supported, or if the file contains several
+    /// named databases.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with_options(path.as_ref(), &LmdbOptions::default())
     }
@@ -146,8 +146,8 @@ impl Lmdb {
     /// no samples outside it.
     ///
     /// # Errors
-    /// As for [`open`](Lmdb::open), and if there is no database with this name. The message lists the
-    /// existing names.
+    /// As for [`open`](Lmdb::open), and if there is no database with this name. The message lists
+    /// the existing names.
     pub fn open_named(path: impl AsRef<Path>, name: &str) -> Result<Self> {
         Self::with_options(path.as_ref(), &LmdbOptions { name: Some(name), ..LmdbOptions::default() })
     }
@@ -241,7 +241,7 @@ impl Lmdb {
         Ok(true)
     }
 
-    /// Returns the text that belongs to the image with the key `key` in a text recognition dataset.
+    /// Returns the text for the image with the key `key` in a text recognition dataset.
     fn label_text(&self, key: &str) -> Result<Option<&str>> {
         let Some(value) = label_key(key).map(|key| self.snapshot.get(key.as_bytes())).transpose()?.flatten() else {
             return Ok(None);

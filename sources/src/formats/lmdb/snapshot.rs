@@ -8,11 +8,11 @@
 //!    shared or closed.
 //! 2. *Transactions end before their environment closes.* `Snapshot` declares `slots` before
 //!    `environment`, and fields are dropped in the order of their declaration.
-//! 3. *Slices live as long as the snapshot, even after the lock is released.* A page that a
-//!    transaction can see is neither changed nor reused until the last transaction that sees this
-//!    or an older state has ended. The map never moves, because nothing resizes the map of an
-//!    environment that is open for reading. All transactions of a snapshot live until the snapshot
-//!    is dropped, so the bytes stay valid until then.
+//! 3. *Slices live as long as the snapshot, even after the lock is released.* LMDB neither changes
+//!    nor reuses a page until all transactions that can see the page have ended. The map never
+//!    moves, because nothing resizes the map of an environment that is open for reading. All
+//!    transactions of a snapshot live until the snapshot is dropped, so the bytes stay valid until
+//!    then.
 //! 4. *At most one thread uses a transaction at a time*, because each transaction is behind a
 //!    mutex. With `NO_TLS`, a transaction is not tied to the thread that began it.
 //!
@@ -41,7 +41,7 @@ const MAX_READERS: u32 = 1024;
 const MAX_ATTEMPTS: usize = 64;
 
 /// Minimum size of a memory map, in bytes. The spare size allows other processes to enlarge the
-/// database, because the map cannot grow later: the map of an environment in use must not move
+/// database. The map cannot grow later, because the map of an environment in use must not move
 /// (invariant 3), and a file must not have a second environment (invariant 1). Reserving address
 /// space uses no memory, and an x86-64 process has 128 times this much.
 const MIN_MAP_SIZE: u64 = 1 << 40;
@@ -292,8 +292,8 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let mut open = ENVIRONMENTS.lock().unwrap_or_else(PoisonError::into_inner);
         let environment = self.0.take().expect("`drop` runs once");
-        // If the count is two, only the list and this handle own the environment. It cannot be
-        // cloned now, because clones are made only under the lock.
+        // If the count is two, only the list and this handle own the environment. No thread can
+        // clone it now, because clones are made only under the lock.
         if Arc::strong_count(&environment) == 2 {
             open.retain(|(_, other)| !Arc::ptr_eq(other, &environment));
         }

@@ -63,7 +63,7 @@ pub(super) struct Column {
     pub(super) name: String,
     /// Name of the encoding.
     pub(super) encoding: String,
-    /// Size of each value in bytes, or `None` if the size varies. In the latter case, each sample
+    /// Size of each value in bytes, or `None` if the size varies. If it varies, each sample
     /// contains the length of its value.
     pub(super) size: Option<usize>,
 }
@@ -80,8 +80,8 @@ impl Index {
     /// Parses the text of an `index.json`.
     ///
     /// # Errors
-    /// If the text is not the index of MDS shards in version 2, if a path points outside the
-    /// folder, if shards have different columns, or if decompressing a shard would overwrite
+    /// If the text is not the index of MDS shards in version 2, or if a path points outside the
+    /// folder. Also if shards have different columns, or if decompressing a shard would overwrite
     /// another shard.
     pub(super) fn parse(text: &[u8]) -> Result<Self> {
         let bad = |e: serde_json::Error| Error::in_source(format!("not the index of MDS shards: {e}"));

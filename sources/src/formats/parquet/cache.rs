@@ -26,8 +26,8 @@ const LOCKS: usize = 64;
 const DEFAULT_BUDGET: usize = 32 << 20;
 /// Maximum decoded size of a page if no loader reads the dataset, in bytes.
 const DEFAULT_PAGE_LIMIT: usize = 512 << 20;
-/// Minimum of the limit on the decoded size of a page, in bytes. It applies even if a memory plan
-/// is smaller.
+/// Minimum of the limit on the decoded size of a page, in bytes. This minimum applies even if a
+/// memory plan is smaller.
 const MIN_PAGE_LIMIT: usize = 64 << 20;
 /// Pages with a larger decoded size, in bytes, are decoded one at a time.
 const LARGE_PAGE: usize = 16 << 20;

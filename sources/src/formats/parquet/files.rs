@@ -1,8 +1,8 @@
 //! The files of a dataset, and the **units** of bytes that a loader prefetches from them.
 //!
-//! A unit is what is read from an object store at once: a page, the dictionary of a column chunk,
-//! or a whole column chunk if the offsets of its pages are unknown. (A column chunk is the part of
-//! a column that is in one row group.) Units are numbered across the dataset like the samples of
+//! A **column chunk** is the part of a column that is in one row group. A unit is what is read from
+//! an object store at once: a page, the dictionary of a column chunk, or a whole column chunk if
+//! the offsets of its pages are unknown. Units are numbered across the dataset like the samples of
 //! other sources, so the same code can prefetch, cache and count them. Several samples may need the
 //! same unit, but its decoded page is cached. The prefetch order therefore omits units that are
 //! probably still cached in decoded form.
@@ -185,8 +185,8 @@ impl Files {
         }
     }
 
-    /// Reads the page indexes of the given columns. Their units are then known when a loader plans
-    /// its reads.
+    /// Reads the page indexes of the given columns. The units of these columns are then known when
+    /// a loader plans its reads.
     ///
     /// # Errors
     /// If a page index is damaged or cannot be read.

@@ -1,8 +1,9 @@
 //! Converts nested lists of numbers to JSON.
 //!
 //! The levels of a value follow the Dremel encoding. The repetition level is the number of
-//! enclosing lists that this value continues instead of starting anew. The definition level is the
-//! number of the value's optional or repeated ancestors that are present.
+//! enclosing lists, counted from the outermost, that the value continues. All inner lists are new.
+//! The definition level is the number of the value's optional or repeated ancestors that are
+//! present.
 
 use super::schema::Levels;
 use crate::error::{Error, Result};

@@ -437,8 +437,8 @@ mod tests {
     /// Replaces occurrences of the 64-bit number `from` in the footer with `to`. `from` must occur
     /// `count` times. `which` contains the indices of the occurrences to replace.
     fn with_numbers(bytes: &[u8], [from, to]: [u16; 2], count: usize, which: &[usize]) -> Vec<u8> {
-        // A field of type 6 directly after the field with the preceding number. Its value is a
-        // varint of two bytes.
+        // A field of type 6 directly after the field with the preceding number. The value of the
+        // field is a varint of two bytes.
         let field = |number: u16| [0x16, (2 * number) as u8 | 0x80, ((2 * number) >> 7) as u8];
         let size = u32::from_le_bytes(*bytes[..bytes.len() - 4].last_chunk().unwrap()) as usize;
         let start = bytes.len() - 8 - size;

@@ -183,8 +183,8 @@ fn leaf_form(column: &Type, index: usize, levels: Levels) -> Result<Form, &'stat
     }
 }
 
-/// Returns the form of the struct in which Hugging Face's `datasets` stores files. It contains
-/// `bytes`, an optional `path`, and no other field. Returns `None` for other structs.
+/// Returns the form of the struct in which Hugging Face's `datasets` stores files. This struct
+/// contains `bytes`, an optional `path`, and no other field. Returns `None` for other structs.
 fn file_form(children: &[TypePtr], first: usize) -> Option<Form> {
     let child = |name: &str, wanted: Plain| {
         let position = children.iter().position(|child| child.name() == name)?;

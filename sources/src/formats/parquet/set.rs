@@ -28,8 +28,8 @@ use crate::values::record::{Column, Columns, Found, Holds, sniffed};
 /// A source that reads the rows of Parquet files, either local or in an object store.
 ///
 /// Each row is a sample, and its key is the row number. Columns become fields by the same rules as
-/// for [`Arrow`](crate::Arrow) files. Lists of bytes or text, maps and decimals are not supported:
-/// columns of these types are ignored with a warning; if such a column was selected explicitly,
+/// for [`Arrow`](crate::Arrow) files. Lists of bytes or text, maps and decimals are not supported.
+/// Columns of these types are ignored with a warning. If such a column was selected explicitly,
 /// opening fails.
 ///
 /// **Pages.** Values are compressed in pages of about 1 MB, so reading one image means decoding a
@@ -230,8 +230,9 @@ impl Parquet {
         sniffed(self.len(), |row, scratch| self.find(row, place, scratch))
     }
 
-    /// Returns the share of a loader's `bytes` that is used for decoded pages: all of it for local
-    /// files, and half for files in a store, because the other half is used for prefetching.
+    /// Returns the share of a loader's `bytes` that is used for decoded pages. For local files,
+    /// this is all of them. For files in a store, it is half, because the other half is used for
+    /// prefetching.
     pub(super) fn cache_share(&self, bytes: usize) -> usize {
         if self.remote.is_some() { bytes - bytes / 2 } else { bytes }
     }
@@ -383,7 +384,7 @@ impl Source for Parquet {
         };
         let all = self.chunks().map(unpacked).fold(0, u64::saturating_add);
         let all = all.clamp(1 << 20, AHEAD as u64);
-        // For a store, half of the bytes are used for the cache, which must hold a column chunk
+        // For a store, half of the bytes are used for the cache. The cache must hold a column chunk
         // that is read in one piece and some additional pages.
         let whole = self.whole.map_or(0, |whole| 2 * (whole.bytes.min(MAX_CHUNK) + EXTRA_CACHE));
         let lists = self.lists.map_or(0, |lists| lists.bytes);
@@ -392,7 +393,8 @@ impl Source for Parquet {
     }
 
     fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
-        // This cannot fail, because all columns were measured when the source was opened.
+        // `selecting` cannot fail here, because all columns were measured when the source was
+        // opened.
         Some(Arc::new(self.selecting(self.columns.only(fields)).ok()?))
     }
 

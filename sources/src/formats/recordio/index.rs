@@ -90,9 +90,7 @@ fn scan(file: &OpenFile) -> Result<Vec<u64>> {
         let head = file.get(at, FRAME as u64, &mut scratch)?;
         let part = frame(head).filter(|(_, position)| inside != matches!(position, Position::Whole | Position::First));
         let Some((part, position)) = part else {
-            return Err(Error::in_source(format!(
-                "there is no record at byte {at}, and the file has {len} bytes: it is damaged or truncated"
-            )));
+            return Err(Error::in_source(format!("no record at byte {at} of {len}: the file is damaged or truncated")));
         };
         if !inside {
             push(&mut offsets, at)?;

@@ -103,9 +103,9 @@ impl Header<'_> {
     }
 }
 
-/// Returns whether the column `name` contains paths, which is the case if all of `texts`, its first
-/// values, look like paths and at least one of them exists in the table's folder. Logs a warning if
-/// all of them look like image paths but none of them exists.
+/// Returns whether the column `name` contains paths. `texts` are its first values: all of them must
+/// look like paths, and at least one must exist in the table's folder. Logs a warning if all of
+/// them look like image paths but none of them exists.
 ///
 /// # Errors
 /// Returns any error from `is_file`.
@@ -138,8 +138,8 @@ impl Columns {
     ///
     /// # Errors
     ///
-    /// If `is_file` fails, if the table lacks a column that the options name, if two columns have
-    /// the same name, or if there would be more fields than a sample can have.
+    /// If `is_file` fails, or if the table lacks a column that the options name. Also if two
+    /// columns have the same name, or if there would be more fields than a sample can have.
     pub(super) fn new(
         names: Vec<String>,
         first: &[Option<(Cell, String)>],

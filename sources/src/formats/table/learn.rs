@@ -87,7 +87,7 @@ impl Table {
         );
     }
 
-    /// Logs a warning if the name of a class may be meant to denote a missing label.
+    /// Logs a warning if the name of a class may denote a missing label.
     fn warn_doubtful(&self, column: usize, labels: Option<&Labels>) {
         if let Some(name) = labels.and_then(Labels::doubtful) {
             let (file, column) = (self.file.display(), &self.columns.names[column]);

@@ -54,7 +54,7 @@ use crate::values::record::Labels;
 /// cell in the label column means that the sample has no label.
 ///
 /// **Files.** Paths are relative to the folder of the table, or to [`TableOptions::root`]. In a
-/// column that is detected by its name or content, paths must not point outside this folder: if a
+/// column that is detected by its name or content, paths must not point outside this folder. If a
 /// path is absolute or contains `..`, reading its sample fails. In a column that you name with
 /// [`TableOptions::image`] or [`TableOptions::file`], paths may point anywhere. Only regular files
 /// of up to 2 GiB are read. Paths may omit the image extension, as in many tables with the columns

@@ -2,7 +2,7 @@
 //! (`pax`) and GNU tar's `tar.h` describe the formats.
 //!
 //! The crate `tar` (0.4.46) is not used, because it does not detect damage that makes an archive
-//! look shorter: it stops silently if a file is truncated between two members, or at a block of
+//! look shorter. It stops silently if a file is truncated between two members, or at a block of
 //! zeros that is followed by more data. In addition, its errors contain no offsets.
 
 use std::borrow::Cow;

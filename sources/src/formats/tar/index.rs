@@ -49,8 +49,8 @@ pub(super) struct Field {
 }
 
 impl Field {
-    /// Returns `None` if the offset is not a multiple of [`BLOCK`] or not below 32 TiB, if the
-    /// length is not below 64 GiB, or if `name` is not below [`MAX_NAMES`].
+    /// Returns `None` if a value is out of range. The offset must be a multiple of [`BLOCK`] and
+    /// below 32 TiB, the length must be below 64 GiB, and `name` must be below [`MAX_NAMES`].
     pub(super) fn new(offset: u64, len: u64, name: u32) -> Option<Self> {
         let block = offset / BLOCK as u64;
         let fits = offset.is_multiple_of(BLOCK as u64) && block >> 36 == 0 && len >> 36 == 0 && name < MAX_NAMES;
@@ -146,11 +146,11 @@ impl Index {
 
     /// Builds the index of the tar in `bytes` from its headers.
     ///
-    /// Uses the rules of WebDataset. The path of a member up to the first dot of its base name is
-    /// the key, and the rest of the name, in lower case, is the field name. Adjacent members with
-    /// the same key form a sample. Folders, hidden files and files without an extension are
-    /// ignored. A link is read as the file that it refers to. Links to files outside the tar are
-    /// omitted and [counted](Unresolved).
+    /// Uses the rules of WebDataset. The key is the path of a member up to the first dot of its
+    /// base name. The field name is the rest of the name, in lower case. Adjacent members with the
+    /// same key form a sample. Folders, hidden files and files without an extension are ignored. A
+    /// link is read as the file that it refers to. Links to files outside the tar are omitted and
+    /// [counted](Unresolved).
     ///
     /// # Errors
     /// If the tar is damaged or uses an unsupported feature. The message contains the offset. Every

@@ -41,8 +41,8 @@ const MIN_INDEXED: u64 = 1 << 20;
 ///
 /// **Changes.** In each epoch, the first worker that reads from a shard checks whether the file has
 /// changed. If so, this read and all later reads from the shard fail. Shards that are not read are
-/// not checked. Since batches may be prepared before their epoch is requested, the shards are
-/// checked again when the epoch starts, unless there are more than 64 of them or they are in an
+/// not checked. Batches may be prepared before their epoch is requested. Therefore, the shards are
+/// checked again when the epoch starts, unless there are more than 64 shards or they are in an
 /// object store.
 ///
 /// **Index.** Opening reads the headers of all shards in parallel. For shards of 1 MiB or more, it
@@ -64,10 +64,10 @@ pub struct Tar {
 }
 
 impl Tar {
-    /// Opens a tar file, all `*.tar` files of a folder in the order of their names, the shards of a
-    /// manifest, or the shards that match a pattern such as `train-{000..099}.tar`. A pattern may
-    /// contain several pairs of braces, including lists such as `{a,b}`. If a folder contains a
-    /// manifest, only the shards that it lists are opened.
+    /// Opens a tar file, all `*.tar` files of a folder sorted by name, the shards of a manifest, or
+    /// the shards that match a pattern such as `train-{000..099}.tar`. A pattern may contain
+    /// several pairs of braces, including lists such as `{a,b}`. If a folder contains a manifest,
+    /// only the shards that it lists are opened.
     ///
     /// # Errors
     ///

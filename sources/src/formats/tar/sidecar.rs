@@ -1,7 +1,8 @@
 //! Stores the index of `x.tar` in the file `x.tar.index`, so that the tar's headers are scanned
 //! only once.
 //!
-//! [`index_file`] frames the content, which consists of the following parts:
+//! [`index_file`] adds a magic number and a hash to the content, which consists of the following
+//! parts:
 //! 1. eight `u64`s: the length of the tar, its modification time in ns, the numbers of samples,
 //!    fields, field names and classes, the total length of the keys, and the number of links that
 //!    were left out;

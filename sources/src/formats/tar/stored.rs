@@ -345,9 +345,8 @@ pub(super) fn verify_field<'a>(bytes: &'a [u8], start: u64, key: &str, name: &st
     let file = || {
         let at = usize::try_from(field.offset().checked_sub(start)?).ok()?;
         let header = Header::parse(bytes.get(at.checked_sub(BLOCK)?..at)?.first_chunk()?).ok()?;
-        // The actual size of a huge file, or the full name if it is long, is in a preceding PAX
-        // A preceding PAX header contains the actual size of a huge file, and the full name of a
-        // file with a long name.
+        // The actual size of a huge file, and a name that is too long for this header, are in a
+        // preceding PAX header.
         let huge = field.len() > MAX_OCTAL && matches!(header.size, 0 | MAX_OCTAL);
         let same = (header.size == field.len() || huge)
             && matches!(header.kind, b'0' | b'7' | 0)

@@ -97,7 +97,7 @@ fn slow_reads_raise_prefetch_until_storage_is_saturated() {
 }
 
 #[test]
-fn a_consumer_that_does_not_wait_changes_nothing() {
+fn prefetch_does_not_change_if_the_consumer_never_waits() {
     let calm = Sums { seconds: 1.0, batches: 20.0, samples: 640.0, busy: 2.0, blocked: 0.5, ..Sums::default() };
     let mut climb = climb();
     assert!((0..200).all(|_| climb.window(calm).is_none()));
@@ -265,7 +265,7 @@ fn a_prefetch_depth_set_by_the_user_does_not_change() {
 }
 
 #[test]
-fn an_immediate_epoch_reuses_the_counters() {
+fn an_epoch_that_begins_immediately_reuses_the_counters() {
     let settings = Arc::new(Settings::new(WORKERS, WORKERS, Bounds { least: 2, most: 16 }));
     let (tuner, counters) = (Tuner::new(&settings).unwrap(), Counters::new(1, 1, Vec::new()).unwrap());
     for (after, continues) in [(Duration::ZERO, true), (MAX_EPOCH_GAP, false)] {

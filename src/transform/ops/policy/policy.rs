@@ -166,9 +166,9 @@ impl Policy {
     /// Sets the largest magnitude of [`aug_mix`](Policy::aug_mix). It must be 1 to 10. The default
     /// is 3.
     #[must_use]
-    pub fn severity(mut self, max_effects: u32) -> Self {
+    pub fn severity(mut self, max_magnitude: u32) -> Self {
         match &mut self.form {
-            Form::Mix { severity, .. } => *severity = max_effects,
+            Form::Mix { severity, .. } => *severity = max_magnitude,
             _ => self.misuse = Some("severity needs aug_mix"),
         }
         self
