@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import warpfeed
+from conftest import need
 from warpfeed import Augment, ConfigError, Loader, SizeBuckets, image_sizes
 
-Image = pytest.importorskip("PIL.Image")
+Image = need("PIL.Image")
 
 SIZES = [(32, 32), (24, 40), (40, 24), (64, 64)]
 

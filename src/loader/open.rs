@@ -315,7 +315,10 @@ impl Opened {
 
 /// Checks that the augmentations support [size buckets](Loader::size_buckets), if there are any.
 fn check_sizes(sampling: &Sampling, augment: &Augment, kinds: &[(String, FieldKind)]) -> Result<()> {
-    let Some(size) = sampling.buckets.as_ref().and_then(|buckets| buckets.sizes().first()) else { return Ok(()) };
+    let sizes = sampling.buckets.as_ref().map_or(&[][..], Buckets::sizes);
+    if sizes.is_empty() {
+        return Ok(());
+    }
     if augment.joins().next().is_some() {
         return Err(Error::config(
             "size_buckets and mosaic or copy_paste cannot be combined: the combined images may belong to different buckets",
@@ -327,7 +330,7 @@ fn check_sizes(sampling: &Sampling, augment: &Augment, kinds: &[(String, FieldKi
             "size_buckets and Augment::from_epoch cannot be combined: each of them decides the image size of a batch",
         ));
     }
-    augment.clone().output(size.width, size.height).check()
+    sizes.iter().try_for_each(|size| augment.clone().output(size.width, size.height).check())
 }
 
 /// Returns whether workers can copy the samples of `source` from memory to a batch with `fields`.

@@ -53,11 +53,14 @@ impl Buckets {
         }
     }
 
-    /// Returns the name of the option that sets the buckets.
-    fn name(&self) -> &'static str {
-        match self {
-            Buckets::Lengths { .. } => "buckets",
-            Buckets::Sizes { .. } => "size_buckets",
+    /// Returns the names of the options that set the buckets and, if `has_budget` is set, their
+    /// budget.
+    fn name(&self, has_budget: bool) -> &'static str {
+        match (self, has_budget) {
+            (Buckets::Lengths { .. }, false) => "buckets",
+            (Buckets::Lengths { .. }, true) => "buckets with a budget",
+            (Buckets::Sizes { .. }, false) => "size_buckets",
+            (Buckets::Sizes { .. }, true) => "size_buckets with a budget",
         }
     }
 
@@ -74,16 +77,12 @@ impl Buckets {
         if sizes.is_empty() || sizes.len() > MAX_SIZES {
             return Err(Error::config(format!("size_buckets: {} sizes: expected 1 to {MAX_SIZES}", sizes.len())));
         }
-        for (index, size) in sizes.iter().enumerate() {
-            let shown = format!("{}x{}", size.width, size.height);
-            if size.area() == 0 || size.width > MAX_SIDE || size.height > MAX_SIDE {
-                return Err(Error::config(format!(
-                    "size_buckets: size {index} is {shown}: expected a width and a height from 1 to {MAX_SIDE}"
-                )));
-            }
-            if sizes[..index].contains(size) {
-                return Err(Error::config(format!("size_buckets: {shown} is listed twice: remove one of the two")));
-            }
+        let repeated = sizes.iter().enumerate().find(|(index, size)| sizes[..*index].contains(size));
+        if let Some((_, size)) = repeated {
+            return Err(Error::config(format!(
+                "size_buckets: {}x{} is listed twice: remove one of the two",
+                size.width, size.height
+            )));
         }
         Ok(())
     }
@@ -91,8 +90,6 @@ impl Buckets {
 
 /// Maximum number of image sizes. A device loads kernels for each of them.
 const MAX_SIZES: usize = 256;
-/// Maximum side of an output image in pixels, so that the area fits into 32 bits.
-const MAX_SIDE: u32 = 65_535;
 
 /// Returns the index of the size that fits `image` best. This is a size with the closest aspect
 /// ratio, measured by the logarithm. Of several such sizes, it is the largest one that has at most
@@ -177,7 +174,7 @@ impl Sampling {
     /// Checks that the options do not contradict each other, and that they fit a source with
     /// `samples` samples.
     fn check(&self, samples: u64, mixed: bool) -> Result<()> {
-        let buckets = self.buckets.as_ref().map_or("buckets", Buckets::name);
+        let buckets = self.buckets.as_ref().map_or("buckets", |buckets| buckets.name(self.budget.is_some()));
         let chosen = [
             ("sampler", self.order.is_some()),
             ("weights", self.weights.is_some()),
@@ -228,6 +225,7 @@ impl Sampling {
         let Some(given) = &self.buckets else { return Ok(()) };
         if given.len() as u64 != samples {
             let what = if given.sizes().is_empty() { "lengths" } else { "image sizes" };
+            let buckets = given.name(false);
             return Err(Error::config(format!(
                 "{buckets}: {} {what}, but the source has {samples} samples",
                 given.len()

@@ -238,8 +238,20 @@ fn augmentations_round_trip_through_their_steps() {
     let rows: Vec<String> = row_descriptions().iter().map(RowDescription::step).collect();
     let all = format!("{CALLS} {}", rows.join(" "));
     let calls = serde_json::Deserializer::from_str(&all).into_iter::<serde_json::Value>().map(Result::unwrap);
-    let begins =
-        ["train", "eval", "center_crop", "random_", "shortest", "resize", "pass", "own", "letter", "scale_j", "iou"];
+    let begins = [
+        "train",
+        "eval",
+        "center_crop",
+        "random_",
+        "shortest",
+        "resize",
+        "cover",
+        "pass",
+        "own",
+        "letter",
+        "scale_j",
+        "iou",
+    ];
     let mut seen = 0;
     for call in calls {
         let text = call.to_string();
@@ -257,7 +269,7 @@ fn augmentations_round_trip_through_their_steps() {
     // `CALLS` must contain every operation except `halve` and `policy`.
     let missing = Op::NAMES.iter().filter(|name| !all.contains(&format!("\"{name}\":")) && **name != "halve");
     assert_eq!(missing.collect::<Vec<_>>(), [&"policy"], "policies are added by methods with different names");
-    assert_eq!(seen, 44 + rows.len());
+    assert_eq!(seen, 45 + rows.len());
 }
 
 #[test]
