@@ -205,6 +205,7 @@ const SILENT: &[(&str, &str, &str)] = &[
     ("keep_labels", "mixture_options", "this call of mixture_options also needs keep_labels"),
     ("subset", "sampler", "documented: the order must stay within the subset"),
     ("table", "drop_field label", "the column of labels is not read"),
+    ("augment", "size_buckets", "documented: the size of the bucket replaces the output size"),
     ("augment", "views", "documented: each view has its own augmentation"),
     ("augment", "drop_field image", "documented: no image is decoded"),
     ("codec", "drop_field image", "no image is decoded"),
@@ -226,7 +227,7 @@ fn words(name: &str) -> &[&str] {
         "mixture_options" => &["mixture", "keep_labels"],
         "classes_file" => &["classes"],
         "split" | "split_by_class" => &["split", "subset"],
-        "drop_field label" | "drop_field image" => &["drop_field", "the loader has none"],
+        "drop_field label" | "drop_field image" => &["drop_field", "the loader has no image field", "the loader has no label field"],
         _ => &[],
     }
 }
