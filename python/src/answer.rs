@@ -85,8 +85,8 @@ impl Answer {
         Ok(self.shared.lending.lend(taken.raised(py)?))
     }
 
-    /// If the response is not ready yet, arranges for a separate thread to call `callback` when it
-    /// is, and returns true. Otherwise, returns false without calling `callback`.
+    /// If the response is not ready yet, returns true, and a separate thread calls `callback` once
+    /// the response is ready. Otherwise, returns false without calling `callback`.
     fn when_ready(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<bool> {
         let waker = self.shared.caller.waker(callback).raised(py)?;
         let pending = self.pending().raised(py)?;

@@ -114,7 +114,8 @@ impl PythonOrder {
         if e.is_instance_of::<PyException>(py) { raised(py, &self.sampler_error(py, epoch, e)) } else { e }
     }
 
-    /// If `renewed` is set, replaces the order of `epoch` with it. The order must not be in use.
+    /// If `renewed` is set, replaces the order of `epoch` with `renewed`. The order must not be in
+    /// use.
     pub(crate) fn replace(&self, epoch: u64, renewed: Option<Arc<[Occurrence]>>) {
         if let Some(renewed) = renewed {
             let mut orders = self.lock();

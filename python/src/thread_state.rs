@@ -86,7 +86,7 @@ fn call_binary<'py>(
     unsafe { Bound::from_owned_ptr_or_err(first.py(), result) }
 }
 
-/// Blocks the thread forever if the interpreter ends it during shutdown.
+/// Blocks the thread forever if the interpreter is about to end the thread during shutdown.
 ///
 /// Up to CPython 3.13, if a thread returns from a wait, such as `time.sleep`, during shutdown, the
 /// interpreter calls `pthread_exit`, which unwinds the stack. Unwinding would release a thread

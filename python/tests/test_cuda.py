@@ -1,5 +1,6 @@
-"""Device batches are equal to host batches. They are ready for use on torch's current
-stream, and their memory is reused only after the work on that stream. Skipped without a device."""
+"""Device batches are equal to host batches. They are ready for use on torch's current stream, and
+their memory is reused only after that stream has finished its work on the batches. Skipped without
+a device."""
 
 from __future__ import annotations
 

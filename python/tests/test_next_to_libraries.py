@@ -334,7 +334,7 @@ def check(batch: Any, samples: list[dict[str, Any]]) -> None:
                 found = found[:count]
             close = name == "boxes"
             same = np.allclose(found, expected, atol=1e-4) if close else np.array_equal(found, expected)
-            assert same, f"{name} of sample {id}: {found} for {expected}"
+            assert same, f"{name} of sample {id}: {found} instead of {expected}"
 
 
 COVERED: list[str] = []

@@ -128,7 +128,7 @@ class _BatchProperties(_other_names.EarlierNames):
 
 
 class _CopiedProperties:
-    """A copy of the properties of a native batch. It does not keep the native batch alive."""
+    """A copy of the properties of a native batch. The copy does not keep the native batch alive."""
 
     def __init__(self, native: Any) -> None:
         self.epoch, self.number = native.epoch, native.number

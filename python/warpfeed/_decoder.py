@@ -63,8 +63,8 @@ class Decoded:
 
     @property
     def sizes(self) -> Any:
-        """Height and width of each upright source image, i32 of shape (n, 2). Both are zero for a
-        bad image.
+        """Height and width of each source image after its EXIF rotation, i32 of shape (n, 2). Both
+        are zero for a bad image.
 
         Raises:
             ConfigError: if the decoder was opened without ``geometry=True``.

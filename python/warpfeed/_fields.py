@@ -102,7 +102,7 @@ class Label(Arguments):
 class Geometry(Arguments):
     """The affine transform from the source image to the output image, for mapping predictions back:
     a matrix per sample, f32 of shape (N, 2, 3). ``<name>.size``, i32 of shape (N, 2), contains the
-    height and width of the upright source image.
+    height and width of the source image after its EXIF rotation.
 
     The matrix maps (x, y, 1) in the source image to (x, y) in the output image. Coordinates are in
     pixels and are measured from the left and upper edges, so x ranges from 0 to the width. The
@@ -331,7 +331,7 @@ class Boxes(Arguments):
             height.
         to_relative: delivers coordinates as fractions of the output's width and height instead of
             pixels.
-        min_visible: drops boxes of which less than this fraction of the area is inside the crop.
+        min_visible: drops boxes if less than this fraction of their area is inside the crop.
         min_size: drops boxes whose width or height in the output is less than this many pixels.
         masks: adds a mask for each box, with 0 or 1 for each pixel of the output.
         points: adds this number of keypoints for each box. A keypoint consists of x, y and

@@ -594,9 +594,9 @@ class Loader(_other_names.EarlierNames):
         The change takes effect at the start of a round (see :class:`Mixture`): the first round that
         begins at least ``after`` batches after the last batch that the program has received. The
         round depends neither on ``prefetch`` nor on the number of ranks. Batches that are already
-        prepared are still delivered if they come before the change.
-        Later batches are dropped and prepared again. The change replaces the rest of a schedule,
-        and changes from earlier calls that have not taken effect yet.
+        prepared are still delivered if they come before the change. Later batches are dropped and
+        prepared again. The change replaces the rest of a schedule, and changes from earlier calls
+        that have not taken effect yet.
 
         Every rank must make the same calls after the same batches. With ``distributed=True``, this
         is checked. :meth:`state_dict` contains all calls.
@@ -744,7 +744,7 @@ class Loader(_other_names.EarlierNames):
         as in ``batch.ids``.
 
         The dict has the keys ``id``, ``key``, ``label`` (None if the sample has no label) and
-        ``image``. The image contains all pixels in upright orientation as uint8: with
+        ``image``. The image contains all pixels after the EXIF rotation, as uint8: with
         ``output="torch"`` as a tensor (3, height, width), otherwise as a NumPy array (height,
         width, 3). Other fields keep the names under which they are stored: ``x.npy`` becomes an
         array, ``x.json`` is parsed, ``x.txt`` becomes a string, and all others are bytes.

@@ -83,11 +83,9 @@ class Mixture(Arguments):
         round: number of draws in a round: 10,000 by default, or 100 with ``per_set_batches``. The shares of each round
             are exact. Shares change between rounds, and are rounded to multiples of one draw per round.
         once: positions of the datasets whose samples are drawn once in the run. By default, each dataset is repeated.
-            When a dataset without repetition ends, samples are drawn from the other datasets
-            instead. After the last of these datasets has ended, the epoch in progress ends early,
-            and later epochs are
-        empty. per_set_batches: fills each global batch with samples of one dataset. The shares then
-        apply to batches. An epoch
+            When a dataset without repetition ends, samples are drawn from the remaining datasets instead. After the
+            last dataset has ended, the epoch in progress ends early, and later epochs are empty.
+        per_set_batches: fills each global batch with samples of one dataset. The shares then apply to batches. An epoch
             has only whole batches.
 
     Raises:

@@ -68,8 +68,8 @@ def pack(
         raw: stores images as arrays of pixels, resized to a shorter side of this length, or to
             (height, width).
         images: names of the fields that contain images in addition to the main image, such as
-            ``["left", "right"]``. These images are recoded as well. By default, these are the
-            cameras of a :class:`LeRobot` dataset.
+            ``["left", "right"]``. These images are recoded as well. The default is the cameras of a
+            :class:`LeRobot` dataset.
         convert_to_u8: converts 16-bit images by taking their upper byte, and float images by
             scaling the range 0 to 1 to 0 to 255, if ``quality``, ``max_side`` or ``raw`` requires
             decoding them. By default, 16-bit and float images are stored unchanged and counted in

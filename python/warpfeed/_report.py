@@ -34,9 +34,8 @@ class Stats(Report):
       device's stream waited for batches.
     - ``read``, ``decode``, ``transform`` and ``write``: the stages of the workers. ``fields`` has a
       stage for each field that requires computation, such as masks and boxes. ``step`` is the time
-      from receiving a batch to requesting the next batch. Every stage has ``count`` and
-    ``seconds``. - ``workers``, ``prefetch`` and ``slots``: the current numbers of worker threads,
-    prefetched
+      from receiving a batch to requesting the next batch. Every stage has ``count`` and ``seconds``.
+    - ``workers``, ``prefetch`` and ``slots``: the current numbers of worker threads, prefetched
       batches and batch buffers.
     - ``host_bytes``, ``pinned_bytes`` and ``device_bytes``: memory use.
     - ``damaged``, ``retries`` and ``slowest``: the number of damaged images, the number of repeated

@@ -168,7 +168,7 @@ def _is_transparent(value: Any) -> bool:
 
 def _exif_rotation(value: Any) -> bytes:
     """Returns EXIF data that contains only the orientation of a Pillow image, or empty bytes if the
-    image is upright."""
+    image needs no rotation."""
     # Load the image before reading its orientation, because loading may already rotate it.
     value.load()
     if not value.info.get("exif"):

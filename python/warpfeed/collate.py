@@ -145,8 +145,8 @@ def trim(batch: Any, *, multiple: int = 32) -> Any:
 
 def hf(batch: Any) -> dict[str, Any]:
     """Returns the arguments of Hugging Face's vision models: ``pixel_values`` of shape (N, 3, H,
-    W), and ``labels``. If the loader delivers soft labels, ``labels`` contains them. Otherwise it
-    contains the class indices. A batch without labels has only ``pixel_values``.
+    W), and ``labels``: the soft labels if the loader delivers them, and the class indices
+    otherwise. A batch without labels has only ``pixel_values``.
 
     Samples that are not valid, such as the padding of a last batch, do not contribute to the loss:
     their class index is -100, and their soft labels are 0."""

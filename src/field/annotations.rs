@@ -99,7 +99,8 @@ impl Annotations {
             encoded::numbers(sample, name, &mut numbers)?;
             if numbers.len() != all {
                 let found = numbers.len();
-                return Err(Error::in_source(format!("field {name:?} has {found} numbers for {all} boxes")));
+                let cause = format!("field {name:?} has {found} numbers: expected {all}, one for each box");
+                return Err(Error::in_source(cause));
             }
             Ok(numbers)
         };
@@ -110,7 +111,7 @@ impl Annotations {
             let at_field = |e: Error| Error::in_source(format!("field \"boxes.masks.json\": {}", e.cause()));
             let found = segments.read(masks).map_err(at_field)?;
             if found != all {
-                return Err(at_field(Error::in_source(format!("{found} masks for {all} boxes"))));
+                return Err(at_field(Error::in_source(format!("{found} masks: expected {all}, one for each box"))));
             }
             for index in (0..all).filter(|&index| segments.has(index)).collect::<Vec<_>>() {
                 segments.draw(index, frame.size(), units, &mut mask).map_err(at_field)?;
@@ -132,9 +133,9 @@ impl Annotations {
         Ok(())
     }
 
-    /// Returns a field type for samples with the same annotations as this one. The field has
-    /// classes and points if this sample has them, and masks if `masks` is set and this sample has
-    /// masks. It delivers the first `most` boxes of each sample.
+    /// Returns a field type for samples with the same kinds of annotations. The field has classes
+    /// and points if this sample has them, and masks if `masks` is set and this sample has masks.
+    /// The field delivers the first `most` boxes of each sample.
     pub fn kind(&self, most: usize, masks: bool) -> Boxes {
         let mut boxes = Boxes::new(most).truncated();
         if !self.classes.is_empty() {
@@ -198,8 +199,8 @@ mod tests {
     fn errors_state_the_found_and_the_expected_value() {
         for (fields, words) in [
             (&[("boxes.txt", "0 0 30 5")][..], "box 0: x ranges from 0 to 30, but the image is 20 wide"),
-            (&[("boxes.txt", "0 0 3 5"), ("boxes.class.txt", "1 2")], "has 2 numbers for 1 boxes"),
-            (&[("boxes.txt", "0 0 3 5"), ("boxes.masks.json", "[]")], "0 masks for 1 boxes"),
+            (&[("boxes.txt", "0 0 3 5"), ("boxes.class.txt", "1 2")], "has 2 numbers: expected 1, one for each box"),
+            (&[("boxes.txt", "0 0 3 5"), ("boxes.masks.json", "[]")], "0 masks: expected 1, one for each box"),
             (
                 &[("boxes.txt", "0 0 3 5"), ("boxes.masks.json", "[{\"size\":[5,5],\"counts\":[25]}]")],
                 "the run lengths are for 5x5 pixels, but the image has 20x10",

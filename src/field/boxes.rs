@@ -141,8 +141,7 @@ impl Boxes {
         self
     }
 
-    /// Drops boxes of which less than the fraction `share` of the area is visible. The default is
-    /// 0.
+    /// Drops boxes if less than the fraction `share` of their area is visible. The default is 0.
     #[must_use]
     pub fn min_visible(mut self, share: f64) -> Self {
         self.min_visible = share;

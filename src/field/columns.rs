@@ -64,7 +64,7 @@ impl Column {
         field.with_numbers(read, |bytes, _| {
             if bytes.len() != all * read.bytes() {
                 let found = bytes.len() as f64 / read.bytes() as f64;
-                return Err(field.error(format_args!("has {found} numbers for {all} boxes")));
+                return Err(field.error(format_args!("has {found} numbers: expected {all}, one for each box")));
             }
             for (index, to) in kept.zip(to.chunks_exact_mut(size)) {
                 let number = &bytes[index * read.bytes()..][..read.bytes()];

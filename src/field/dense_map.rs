@@ -289,7 +289,7 @@ impl DenseMap {
                 let (Size { width, height }, image) = (turned.size(), plan.oriented.size());
                 if turned.size() != image {
                     return Err(Error::in_source(format!(
-                        "has {width}x{height} pixels after its EXIF rotation, but its image has {}x{}",
+                        "has {width}x{height} pixels after its EXIF rotation, but the image has {}x{}",
                         image.width, image.height
                     )));
                 }

@@ -98,7 +98,7 @@ pub(crate) fn numbers<T: Element>(sample: &Sample<'_>, name: &str, to: &mut Vec<
         let size = size_of::<T>();
         if !bytes.len().is_multiple_of(size) {
             let found = bytes.len();
-            return Err(field.error(format!("has {found} bytes, which is not a multiple of {size}")));
+            return Err(field.error(format!("has {found} bytes: expected a multiple of {size}")));
         }
         to.extend(bytes.chunks_exact(size).map(bytemuck::pod_read_unaligned::<T>));
         Ok(shape.cloned().unwrap_or_else(|| Shape::from_iter([bytes.len() / size])))
@@ -122,8 +122,8 @@ impl Encoded<'_> {
     }
 
     /// Like [`with_numbers`](Encoded::with_numbers), but returns an error if `dtype` would
-    /// [change](check_kept) a number. This is for numbers that must be exact, unlike image
-    /// coordinates.
+    /// [change](check_kept) a number. Image coordinates need not be exact, and use
+    /// [`with_numbers`](Encoded::with_numbers).
     pub(crate) fn with_kept_numbers<R>(
         &self,
         dtype: Dtype,

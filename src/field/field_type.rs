@@ -83,8 +83,8 @@ pub trait FieldType: Send + Sync + Debug {
 
     /// Returns whether the field supports images that combine several samples, such as a
     /// [`mosaic`](Augment::mosaic). If it does, [`write`](FieldType::write) must also handle the
-    /// samples in [`Input::others`]. If it does not, a loader that creates mosaics rejects the
-    /// field if it [follows the image](FieldType::follows_image). The default is false.
+    /// samples in [`Input::others`]. A loader that creates mosaics rejects fields that [follow the
+    /// image](FieldType::follows_image) but do not support mosaics. The default is false.
     fn joins_images(&self) -> bool {
         false
     }
@@ -125,8 +125,8 @@ pub trait FieldType: Send + Sync + Debug {
         0
     }
 
-    /// Returns what writes the field. By default, a worker calls [`write`](FieldType::write). A
-    /// field type can let the loader write the field instead. The loader may use the device.
+    /// Returns which code writes the field. By default, a worker calls [`write`](FieldType::write).
+    /// A field type can let the loader write the field instead. The loader may use the device.
     fn maker(&self) -> FieldWriter<'_> {
         FieldWriter::Write
     }
@@ -183,8 +183,8 @@ pub enum PasteRole<'a> {
     Gives(&'a dyn Objects),
 }
 
-/// The plan of the image that fields follow, if the loader has such an image; the additional tiles
-/// of this image; and the objects that are pasted from the first additional tile, if any.
+/// The plan of the image that other fields follow, if the loader has such an image; the additional
+/// tiles of this image; and the objects that are pasted from the first additional tile, if any.
 pub(crate) type Shown<'a> = (Option<&'a Plan>, &'a [Tile<'a>], Option<&'a Pasted>);
 
 /// The input of [`FieldType::write`]: a sample, and the plan of its image.
@@ -279,7 +279,7 @@ impl<'a> RowMut<'a> {
     /// # Panics
     /// If the field has no such array.
     pub fn bytes(&mut self, array: usize) -> &mut [u8] {
-        assert!(array < self.arrays, "array {array} of a field of {}", self.arrays);
+        assert!(array < self.arrays, "array {array}: the field has {} arrays", self.arrays);
         self.row.bytes(self.first + array)
     }
 

@@ -376,8 +376,8 @@ impl Fields {
         self.members().for_each(|field| field.blank(full, index));
     }
 
-    /// If the loader has exactly one field, which is neither an image nor a label, and this field
-    /// reads the field `name` of a sample, returns the loader's field.
+    /// Returns the loader's only field, if it copies the field `name` of a sample and is neither an
+    /// image nor a label. Returns `None` if the loader has other fields.
     pub(crate) fn alone(&self, name: &str) -> Option<&Member> {
         let [field] = &self.copied[..] else { return None };
         let has_others =

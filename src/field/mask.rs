@@ -45,8 +45,8 @@ const SUFFIXES: [&str; 8] = ["", ".png", ".npy", ".tif", ".tiff", ".gif", ".bmp"
 /// unchanged. A loader that mixes images ([`Augment::mix`](crate::Augment::mix)) rejects masks.
 ///
 /// A mask must have the size of the image. If EXIF rotates the image, a mask that has the size of
-/// the unrotated image is rotated with it. A mask that already has the size of the rotated image is
-/// not. If the rotation does not change the size of the image,
+/// the unrotated image is rotated as well. A mask that already has the size of the rotated image is
+/// not rotated. If the rotation does not change the size of the image,
 /// [`Loader::annotations_follow`](crate::Loader::annotations_follow) decides.
 ///
 /// ```no_run

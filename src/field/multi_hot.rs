@@ -175,7 +175,7 @@ impl MultiHot {
                 let (indices, rest) = bytes.as_chunks::<8>();
                 if !rest.is_empty() {
                     let found = bytes.len();
-                    return Err(field.error(format_args!("has {found} bytes, which is not a multiple of 8")));
+                    return Err(field.error(format_args!("has {found} bytes: expected 8 bytes for each label")));
                 }
                 let mut labels = indices.iter().map(|label| self.check_index(i64::from_ne_bytes(*label)));
                 labels.try_for_each(|index| index.map(&mut mark)).map_err(|cause| field.error(cause))

@@ -109,7 +109,8 @@ impl FieldType for Ragged {
             return Err(Error::config(format!("field {name:?}: the maximum number of rows is 0: expected at least 1")));
         }
         if self.row.contains(&0) {
-            return Err(Error::config(format!("field {name:?}: rows of shape {:?} are empty", self.row)));
+            let cause = format!("rows have the shape {:?}: expected at least one element", self.row);
+            return Err(Error::config(format!("field {name:?}: {cause}")));
         }
         if let Some((dtype, _)) = self.padding.as_ref().filter(|(dtype, _)| *dtype != self.dtype) {
             let (padding, rows) = (dtype.name(), self.dtype.name());
@@ -147,12 +148,11 @@ impl Ragged {
         let row_bytes = to.len() / self.most;
         // An array with one axis may contain the rows one after another.
         if let Some(shape) = shape.filter(|shape| shape.len() > 1 && shape[1..] != self.row[..] && !bytes.is_empty()) {
-            return Err(field.error(format_args!("has the shape {shape:?}: expected rows of {:?}", self.row)));
+            return Err(field.error(format_args!("has the shape {shape:?}: expected rows of shape {:?}", self.row)));
         }
         if !bytes.len().is_multiple_of(row_bytes) {
             let found = bytes.len();
-            return Err(field
-                .error(format_args!("has {found} bytes, which is not a multiple of the {row_bytes} bytes of a row")));
+            return Err(field.error(format_args!("has {found} bytes: expected {row_bytes} bytes for each row")));
         }
         let found = bytes.len() / row_bytes;
         if found > self.most && !self.truncated {

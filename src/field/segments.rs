@@ -393,9 +393,9 @@ impl<'de> Visitor<'de> for Counts<'_> {
     }
 
     /// Reads counts that COCO packed into text. Subtract `0` from each character to get five bits
-    /// of a number, lowest bits first, plus 32 if more characters of the number follow. The sign is
-    /// the bit 16 of the last character. From the fourth run on, a number is the difference from
-    /// the run two positions earlier.
+    /// of a number, lowest bits first, plus 32 if more characters of the number follow. In the last
+    /// character, the bit of value 16 is the sign. From the fourth run on, a number is the
+    /// difference from the run two positions earlier.
     fn visit_str<E: de::Error>(self, text: &str) -> Result<(), E> {
         let first = self.0.len();
         let (mut number, mut bits) = (0i64, 0);

@@ -134,7 +134,7 @@ fn read_encoded(field: &Encoded<'_>) -> Result<Vec<u8>> {
         for (index, token) in bytes.as_chunks::<8>().0.iter().enumerate() {
             let token = i64::from_ne_bytes(*token);
             let token = u32::try_from(token)
-                .map_err(|_| field.error(format_args!("has {token} at index {index}, which is not a token")))?;
+                .map_err(|_| field.error(format_args!("has {token} at index {index}: expected 0 to {}", u32::MAX)))?;
             tokens.extend_from_slice(&token.to_le_bytes());
         }
         Ok(())

@@ -263,7 +263,7 @@ impl Counters {
         let (longest, _) = ns.iter().max_by_key(|(_, ns)| **ns).expect("a sample has at least one stage");
         let longest = if longest == Stage::Fields { self.field(slowest) } else { longest.name() };
         let (seconds, at) = (total as f64 * 1e-9, self.opened.elapsed().as_secs_f64());
-        let mut slowest = self.slowest.lock().expect("nothing panics while holding it");
+        let mut slowest = self.slowest.lock().expect("no code panics while holding this lock");
         if let Some(known) = slowest.iter_mut().find(|s| s.of.sample == sample) {
             known.of.times += 1;
             known.of.total_seconds += seconds;
@@ -332,7 +332,7 @@ impl Counters {
         let read = stage(Stage::Read);
         let busy = self.busy();
         let mut consumer = self.consumer();
-        let slowest = self.slowest.lock().expect("nothing panics while holding it");
+        let slowest = self.slowest.lock().expect("no code panics while holding this lock");
         let mut slowest: Vec<Straggler> = slowest.iter().map(|slow| slow.of.clone()).collect();
         slowest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         let seen = consumer.ready.iter().rposition(|&n| n > 0).map_or(0, |last| last + 1);

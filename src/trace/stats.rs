@@ -11,9 +11,10 @@ use crate::error::counted;
 
 /// Defines [`Stats`] and the counters behind it from one list. To add a statistic, add an entry to
 /// this list, and the code that updates the statistic. `workers` and `loader` list counts. If a
-/// count has a string, nonzero counts are printed with it. `times` lists times that one thread
-/// measures, and `device` lists times that are `None` without a device. `sums` lists other values
-/// that never decrease, and `state` lists values that [`Stats::since`] does not subtract.
+/// count has a string and is not 0, the table contains the count and the string. `times` lists
+/// times that one thread measures, and `device` lists times that are `None` without a device.
+/// `sums` lists other values that never decrease, and `state` lists values that [`Stats::since`]
+/// does not subtract.
 macro_rules! statistics {
     (
         $(#[$of:meta])*

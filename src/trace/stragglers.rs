@@ -58,7 +58,7 @@ impl Evidence<'_> {
     }
 
     /// Returns the judgment for a loader with slow samples. `first` is the sample with the greatest
-    /// excess, which is `most`.
+    /// excess, and `most` is this excess.
     fn straggled(&self, slow: &[(&Straggler, f64)], first: &Straggler, most: f64) -> Judgment {
         let (stats, large) = (self.stats, self.is_large(first));
         let (ms, usual) = (1e3 * first.seconds, 1e3 * self.usual());

@@ -365,7 +365,10 @@ fn box_annotations_must_match_the_number_of_boxes() {
         let two = ("boxes.json", "[[0,0,5,5],[0,0,5,5]]");
         let cause = |field, boxes| fails(&[two, field], boxes).cause().to_owned();
         let class = || Boxes::new(2).column("class", Dtype::U8);
-        assert_eq!(cause(("boxes.class.json", "[1]"), class()), "field \"boxes.class.json\" has 1 numbers for 2 boxes");
+        assert_eq!(
+            cause(("boxes.class.json", "[1]"), class()),
+            "field \"boxes.class.json\" has 1 numbers: expected 2, one for each box"
+        );
         assert_eq!(
             cause(("boxes.class.txt", "0 256"), class()),
             "field \"boxes.class.txt\": box 1 has class 256, which uint8 cannot hold"
@@ -375,7 +378,7 @@ fn box_annotations_must_match_the_number_of_boxes() {
             "no field \"boxes.class\" among [\"rgb.npy\", \"boxes.json\", \"other\"]"
         );
         let masks = cause(("boxes.masks.json", "[[[0,0,5,0,5,5]]]"), Boxes::new(2).masks());
-        assert_eq!(masks, "field \"boxes.masks.json\" has 1 masks for 2 boxes");
+        assert_eq!(masks, "field \"boxes.masks.json\" has 1 masks: expected 2, one for each box");
         let masks = cause(("boxes.masks.json", "[[[0,0,5,0,5,5]], null]"), Boxes::new(2).masks());
         assert!(masks.contains("segmentation 1 is missing"), "{masks}");
         let rle = "[[[0,0,5,0,5,5]], {\"size\": [20, 39], \"counts\": [780]}]";

@@ -107,10 +107,7 @@ fn too_many_rows_are_an_error_unless_truncated() {
     let cut = all(loader().field("tokens", rows().truncated()));
     assert_eq!(cut[0].counts("tokens").unwrap(), [0, 1, 2, 3, 4, 4, 4, 0]);
     let e = loader().field("tokens", Ragged::new(Dtype::I64, [2], 4)).into_iter().find_map(Result::err).unwrap();
-    assert_eq!(
-        (e.sample(), e.cause()),
-        (Some(1), "field \"tokens\" has 8 bytes, which is not a multiple of the 16 bytes of a row")
-    );
+    assert_eq!((e.sample(), e.cause()), (Some(1), "field \"tokens\" has 8 bytes: expected 16 bytes for each row"));
     let refused = |loader: Loader| loader.host().unwrap_err().to_string();
     assert!(
         refused(loader().field("tokens", Ragged::new(Dtype::I64, [], 0)))
@@ -237,7 +234,7 @@ fn a_field_name_suffix_determines_the_number_format() {
     let numbers = open(name, bytes).field("x", NdArray::new(Dtype::F32, [2, 3]));
     assert_eq!(cause(numbers), "field \"x.npy\" has the shape [3, 2]: expected [2, 3]");
     let rows = open(name, bytes).field("x", Ragged::new(Dtype::F32, [3], 4));
-    assert_eq!(cause(rows), "field \"x.npy\" has the shape [3, 2]: expected rows of [3]");
+    assert_eq!(cause(rows), "field \"x.npy\" has the shape [3, 2]: expected rows of shape [3]");
     let whole = open("x.txt", b"1 2.5").field("x", Ragged::new(Dtype::I64, [], 4));
     assert_eq!(cause(whole), "field \"x.txt\": element 1 is 2.5, which int64 cannot hold");
 }

@@ -172,7 +172,7 @@ fn a_failing_partner_is_named_in_the_error() {
     wrong[11] = OwnedSample::new("key11").field("rgb.npy", image(Size::new(40, 40))).field("boxes.txt", "0 0 9 9");
     wrong[11] = wrong[11].clone().field("boxes.class.txt", "11").field("boxes.masks.json", "[]");
     let e = with(wrong).host().unwrap().epoch(0).find_map(Result::err).unwrap();
-    assert!(e.to_string().contains("has 0 masks for 1 boxes"), "{e}");
+    assert!(e.to_string().contains("has 0 masks: expected 1, one for each box"), "{e}");
 }
 
 #[test]

@@ -33,8 +33,8 @@ use warpfeed::{Batches, Error, HostBatch, Result};
 /// ```
 ///
 /// For several devices, open one loader per device with [`Loader::rank`](warpfeed::Loader::rank).
-/// If you pass a single loader, burn splits it into ranges of samples. Each range then returns an
-/// error.
+/// If you pass a single loader, burn splits the loader into ranges of samples. Each range then
+/// returns an error.
 pub fn data_loader<O: Send + 'static>(
     batches: Batches<HostBatch>,
     device: Device,

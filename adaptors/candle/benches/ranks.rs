@@ -134,9 +134,9 @@ impl Trainer {
         Ok(self.sgd.step(&gradients, 1e-3)?)
     }
 
-    /// Returns the maximum of each of `figures` over all processes. Waits for all queued work.
-    fn largest<const N: usize>(&self, figures: [f32; N]) -> Result<[f32; N]> {
-        let largest = self.group.largest(&Tensor::new(&figures[..], &self.device)?)?.to_vec1::<f32>()?;
+    /// Returns the maximum of each value over all processes. Waits for all queued work.
+    fn largest<const N: usize>(&self, values: [f32; N]) -> Result<[f32; N]> {
+        let largest = self.group.largest(&Tensor::new(&values[..], &self.device)?)?.to_vec1::<f32>()?;
         Ok(largest.try_into().expect("a reduction preserves the shape"))
     }
 }
@@ -171,9 +171,9 @@ fn train(options: &Options, place: Rank) -> Result<()> {
                 None => measure_repeated(options, &mut trainer)?,
                 Some(decode_on) => measure_loader(options, decode_on, &mut trainer)?,
             };
-            let figures = [found.seconds, found.cores, found.first, found.stall, found.pinned, found.device];
+            let values = [found.seconds, found.cores, found.first, found.stall, found.pinned, found.device];
             let [seconds, cores, first, stall, pinned, on_device] =
-                trainer.largest(figures.map(|figure| figure as f32))?;
+                trainer.largest(values.map(|value| value as f32))?;
             let rate = (found.steps * options.batch * place.world_size) as f64 / f64::from(seconds);
             if decode_on.is_none() {
                 repeated.push(rate);

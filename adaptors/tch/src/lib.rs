@@ -20,10 +20,10 @@
 //! # }
 //! ```
 //!
-//! A tensor shares the loader's memory without a copy. It keeps the buffer ("slot") of its batch in
-//! use, as does every tensor that shares its storage (`shallow_clone`, `view`, `narrow`, tensors
-//! that a graph saved for the backward pass). The slot is refilled after the last of these tensors
-//! is dropped.
+//! A tensor shares the loader's memory without a copy. Each tensor keeps the buffer ("slot") of its
+//! batch in use, as does every tensor that shares its storage (`shallow_clone`, `view`, `narrow`,
+//! tensors that a graph saved for the backward pass). The slot is refilled after the last of these
+//! tensors is dropped.
 //!
 //! - Every tensor that you hold keeps a slot in use. While all slots are in use, workers have no
 //!   slot to fill, and the loader returns an error after

@@ -1,7 +1,7 @@
 //! Tests that tensors of device batches share the batch's memory and are bit-identical to host
 //! batches, whichever stream the loader uses. The memory of a tensor is not reused until the device
-//! has finished all work that reads the memory. A slot stays in use until the last tensor that
-//! shares its storage is dropped. Uploads from page-locked batches are bit-identical as well.
+//! has finished all work that reads the memory. A slot stays in use until the last tensor that uses
+//! the slot's memory is dropped. Uploads from page-locked batches are bit-identical as well.
 //!
 //! Without the feature `cuda` or without a driver, the tests do nothing.
 #![cfg(feature = "cuda")]

@@ -118,7 +118,7 @@ fn read_masks<'a>(
     let field = encoded::find(sample, name)?;
     let found = segments.read(field.value).map_err(|e| field.at_field(&e))?;
     if found != all {
-        return Err(field.error(format_args!("has {found} masks for {all} boxes")));
+        return Err(field.error(format_args!("has {found} masks: expected {all}, one for each box")));
     }
     Ok(field)
 }

@@ -182,7 +182,7 @@ fn damaged_arrays_are_errors() {
     let fortran = [&good[..10], fortran.as_bytes()].concat();
     assert!(cause::<f32>("x.npy", fortran).contains("in C order"));
     assert!(cause::<f32>("x.npy", npy("<f4", &[usize::MAX, 2], &[])).contains("which is too large"));
-    assert_eq!(cause::<i64>("x", [0; 9]), "field \"x\" has 9 bytes, which is not a multiple of 8");
+    assert_eq!(cause::<i64>("x", [0; 9]), "field \"x\" has 9 bytes: expected a multiple of 8");
 }
 
 #[test]
