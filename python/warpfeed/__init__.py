@@ -27,7 +27,7 @@ from ._dynamic_batcher import DynamicBatcher
 from ._error import ConfigError, LoaderTimeoutError, NotFoundError, StorageError, WarpfeedError
 from ._fields import Boxes, DenseMap, Geometry
 from ._fields import Image as Image
-from ._fields import Keypoints, Label, Mask, MultiHot, NdArray, PackedIds, Ragged, Text, TokenIds
+from ._fields import Keypoints, Label, Mask, MultiHot, NdArray, PackedIds, Patches, Ragged, Text, TokenIds
 from ._geometry import boxes_to_source
 from ._loader import Loader
 from ._mixture import Mixture, Shares
@@ -70,6 +70,7 @@ __all__ = [
     "NdArray",
     "NotFoundError",
     "PackedIds",
+    "Patches",
     "PackedTokens",
     "Pending",
     "Ragged",

@@ -80,7 +80,8 @@ class Loader(_other_names.EarlierNames):
             - An object with ``__len__`` and ``__getitem__`` that returns an image, ``(image,
               label)`` or a ``dict`` of fields. An image is ``bytes``, a path, an array or a tensor
               of pixels, or a Pillow image. Files, bytes and Pillow images are rotated according to
-              their EXIF orientation. The field of an ``Image(frames=T)`` is a list of T images.
+              their EXIF orientation. The field of an ``Image(frames=T)`` is a list of T images,
+              and the field of a ``Patches(images=n)`` is a list of up to n images.
             - A mixture, ``[(data, share), ...]``, which draws samples from each dataset in
               proportion to its share, or a :class:`Mixture` with options.
         table: what each column of a table contains. Datasets without columns reject this option.

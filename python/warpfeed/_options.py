@@ -261,7 +261,7 @@ def _list_sampler(sampler: Callable[[int], Any]) -> Callable[[int], list[int]]:
     return indices
 
 
-def _normalization(normalize: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def normalization(normalize: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Returns the means and the standard deviations of the channels, on a scale of 0 to 1."""
     if isinstance(normalize, str):
         if normalize != "imagenet":
@@ -332,7 +332,7 @@ _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
     "classes_file": os.fspath,
     "dtype": dtype_name,
     "fields": _fields,
-    "normalize": _normalization,
+    "normalize": normalization,
     "sampler": _list_sampler,
     "resume": state_text,
     "soft_labels": _soft_labels,

@@ -160,6 +160,11 @@ pub(crate) const COUNT: &str = ".count";
 /// Suffix of the array that contains the ends of the documents in a row of packed tokens.
 pub(crate) const ENDS: &str = ".ends";
 
+/// Suffixes of the arrays that a field of patches has in addition to the patches.
+pub(crate) const GRID_THW: &str = ".grid_thw";
+pub(crate) const IMAGES: &str = ".images";
+pub(crate) const CU_SEQLENS: &str = ".cu_seqlens";
+
 /// The content of a span, which determines how the span is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -169,6 +174,12 @@ pub(crate) enum Role {
     Label,
     /// An image. It is `u8` (H, W, 3) until a device converts it to its final type.
     Image,
+    /// A field with a variable number of elements along its first axis. When the batch is finished,
+    /// the elements of all samples are moved together. Span `counts` contains the number of elements
+    /// of each sample, as i64.
+    Packed { counts: usize },
+    /// The cumulative numbers of patches of the images with the grids in span `grids`.
+    CuSeqlens { grids: usize },
     /// Soft labels.
     SoftLabels,
     /// One record per sample with the remaining effects and the mixing for the image in span `of`.
@@ -184,6 +195,11 @@ pub(crate) enum Role {
 }
 
 impl Role {
+    /// Returns whether the array is packed when the batch is finished.
+    pub(crate) fn is_packed(self) -> bool {
+        matches!(self, Role::Packed { .. } | Role::CuSeqlens { .. })
+    }
+
     /// Returns whether the consumer receives the array.
     pub(crate) fn is_delivered(self) -> bool {
         !matches!(self, Role::Records { .. } | Role::Decoding { .. } | Role::Encoded { .. })

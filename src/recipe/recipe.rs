@@ -12,7 +12,7 @@ use super::damage::Damaged;
 use super::partners::{Partners, partners};
 use super::shot::Shot;
 use crate::batch::{Full, Header, Part, Role, Row};
-use crate::decode::{self, AnnotationFrame, Codecs, Condition, EncodedImage, Job, Pixels, Rect};
+use crate::decode::{self, AnnotationFrame, Codecs, EncodedImage, Job, Pixels, Rect};
 use crate::error::{Error, Result, guarded};
 use crate::field::{Fields, Image, ImageField, Member, MixScratch, Pasted, Shown, Tile};
 use crate::sampler::{Entry, Rng, Sampler};
@@ -245,11 +245,7 @@ impl Recipe {
     /// # Errors
     /// If the image cannot be decoded or is damaged anywhere.
     pub(crate) fn refuse_damage(encoded: &mut EncodedImage<'_>) -> Result<()> {
-        guarded(|| match encoded.check() {
-            Condition::Sound => Ok(()),
-            Condition::Tolerated(what) => Err(Error::decode(format!("{what}: rejected, because strict is set"))),
-            Condition::Damaged(e) => Err(e),
-        })
+        guarded(|| encoded.refuse_damage())
     }
 
     /// Returns whether the decoder found damage in an image of sample `id`. If so, logs the sample.
@@ -363,7 +359,7 @@ impl Recipe {
         guarded(|| {
             // Fields are computed one after the other, so the result is the maximum over all
             // fields.
-            let memory = |field: &Member| field.memory(sample, shown, self.rng(entry));
+            let memory = |field: &Member| field.memory(sample, shown, self.rng(entry), (&self.codecs, self.strict));
             Ok(self.any_fields().computed.iter().map(memory).max().unwrap_or(0))
         })
     }
@@ -378,8 +374,14 @@ impl Recipe {
         part: &mut Part,
         place: usize,
     ) -> Result<()> {
-        let rng = self.rng(&part.header().entries[place]);
-        guarded(|| field.write(sample, shown, rng, part, place))
+        let (entry, before) = (part.header().entries[place], part.meta(place).damaged);
+        let scope = (self.rng(&entry), (&self.codecs, self.strict));
+        guarded(|| field.write(sample, shown, scope, part, place))?;
+        if part.meta(place).damaged > before {
+            let found = || Error::decode(format!("an image of field {:?} is damaged", field.name));
+            self.damaged.note(entry.sample, || self.at_sample(entry.sample, sample.key(), found()));
+        }
+        Ok(())
     }
 
     /// Returns the random number generator of a sample.
@@ -428,6 +430,7 @@ impl Recipe {
 
     /// Finishes a batch again after the samples in the rows `places` have been decoded again.
     pub(crate) fn finish_again(&self, full: &mut Full, places: &[usize]) {
+        full.unpack();
         if self.stand_in {
             replace_failed_samples(full);
         }
@@ -435,6 +438,7 @@ impl Recipe {
             let fields = self.fields_of(full.header());
             places.iter().for_each(|&place| blank(fields, full, place));
         }
+        full.pack();
     }
 }
 
