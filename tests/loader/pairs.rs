@@ -227,7 +227,9 @@ fn words(name: &str) -> &[&str] {
         "mixture_options" => &["mixture", "keep_labels"],
         "classes_file" => &["classes"],
         "split" | "split_by_class" => &["split", "subset"],
-        "drop_field label" | "drop_field image" => &["drop_field", "the loader has no image field", "the loader has no label field"],
+        "drop_field label" | "drop_field image" => {
+            &["drop_field", "the loader has no image field", "the loader has no label field"]
+        }
         _ => &[],
     }
 }
