@@ -77,8 +77,8 @@ impl Table {
             }
             for number in numbers(calls, &case.name, index) {
                 let mut seen = run(Some((kind, number)), Some(&expected));
-                // The threads share the calls differently in each run, so a run may not reach the
-                // selected call.
+                // Each run divides the calls differently among the threads, so a run may not reach
+                // the selected call.
                 if seen.place.is_some() {
                     self.note(case, (kind, number), &mut seen, (&expected, &clean));
                 }

@@ -21,9 +21,13 @@ fn a_check_of_many_channels_takes_the_memory_of_one_strip() {
         let (took, condition) = peak(|| check(&file));
         assert!(matches!(condition, Condition::Sound), "{condition:?}");
         let strip = VALUES * rows as usize / 1024 / usize::from(planes);
-        assert!(opening < MIB, "{opening} bytes to read the header");
-        assert!((strip..strip + MIB).contains(&took), "{took} bytes for strips of {strip}");
-        assert!(strip as u64 <= image.memory(Rect::full(SIZE)), "{strip} bytes, more than the estimate");
+        assert!(opening < MIB, "reading the header took {opening} bytes");
+        assert!(
+            (strip..strip + MIB).contains(&took),
+            "checking took {took} bytes: expected {strip} to {}",
+            strip + MIB
+        );
+        assert!(strip as u64 <= image.memory(Rect::full(SIZE)), "a strip has {strip} bytes, more than the estimate");
     }
 }
 

@@ -70,7 +70,7 @@ impl Codec for Huge {
     }
 }
 
-/// Images that become patches take memory from the same plan as other images.
+/// Images that are cut into patches count toward the memory plan like other images.
 #[test]
 fn large_images_of_patches_fit_the_plan() {
     let _alone = alone();
@@ -87,7 +87,7 @@ fn large_images_of_patches_fit_the_plan() {
         let (one, most) = (LARGE_BYTES.saturating_sub(plan.shared_scratch_bytes), decoder.most.load(SeqCst));
         let all = plan.host_bytes + plan.scratch_bytes + one + 24 * MIB;
         assert!(peak <= all && peak >= LARGE_BYTES, "{} MiB taken, {} MiB planned: {plan}", peak / MIB, all / MIB);
-        assert!(most <= (plan.shared_scratch_bytes / LARGE_BYTES).max(1), "{most} at once with {plan}");
+        assert!(most <= (plan.shared_scratch_bytes / LARGE_BYTES).max(1), "{most} images at once: {plan}");
     });
 }
 
@@ -124,7 +124,7 @@ fn images_of_24_megapixels_with_64_workers_fit_the_plan() {
             let one = LARGE_BYTES.saturating_sub(plan.shared_scratch_bytes);
             let all = plan.host_bytes + plan.scratch_bytes + one + 24 * MIB;
             assert!(peak <= all, "{} MiB taken, {} MiB planned: {plan}", peak / MIB, all / MIB);
-            assert!(most <= (plan.shared_scratch_bytes / LARGE_BYTES).max(1), "{most} at once with {plan}");
+            assert!(most <= (plan.shared_scratch_bytes / LARGE_BYTES).max(1), "{most} images at once: {plan}");
             assert!(peak >= LARGE_BYTES, "the images were not decoded");
         }
     });
@@ -149,7 +149,7 @@ fn large_jpegs_stay_within_the_limit_and_their_memory_is_freed() {
         assert_eq!(count, 16);
         assert!(
             (LARGE_BYTES..limit).contains(&peak),
-            "{} MiB of {}: {}",
+            "{} MiB taken, limit {} MiB: {}",
             peak / MIB,
             limit / MIB,
             batches.memory_plan()
@@ -173,7 +173,7 @@ fn small_views_of_a_large_jpeg_skip_the_area_between_them() {
         let (peak, count) =
             peak(|| (0..3).map(|epoch| batches.epoch(epoch).map(|b| b.unwrap().len()).sum::<usize>()).sum::<usize>());
         assert_eq!(count, 3);
-        assert!(peak < limit, "{} MiB of {}: {}", peak / MIB, limit / MIB, batches.memory_plan());
+        assert!(peak < limit, "{} MiB taken, limit {} MiB: {}", peak / MIB, limit / MIB, batches.memory_plan());
     });
 }
 
@@ -490,7 +490,7 @@ fn small_images_are_estimated_when_memory_is_scarce() {
             (decoder.asked.load(SeqCst), decoder.huge.most.load(SeqCst), batches.memory_plan())
         };
         let (asked, most, plan) = run(4 * MIB);
-        assert!((asked, most) == (64, 1), "{asked} of 64 were estimated, {most} at once with {plan}");
+        assert!((asked, most) == (64, 1), "{asked} of 64 images were estimated, {most} decoded at once: {plan}");
         let (asked, _, plan) = run(1 << 30);
         assert_eq!(asked, 0, "eight small images fit in a worker's share: {plan}");
     });

@@ -89,7 +89,7 @@ fn with(folder: &Path, limit: u64, store: &Arc<Objects>) -> Options {
     Options::new().store("mem", Cache::open(folder, limit).unwrap().store(store.clone()))
 }
 
-/// Creates a folder of images with annotations in the formats of YOLO and Pascal VOC.
+/// Creates a folder of images with annotations in YOLO and Pascal VOC format.
 fn annotated() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let put = |name: &str, bytes: &[u8]| {
@@ -178,7 +178,7 @@ fn every_format_opens_from_a_store() {
         seen.push(kind);
     }
     for format in DATA_FORMATS {
-        assert!(seen.contains(&format.name), "{} is not tried", format.name);
+        assert!(seen.contains(&format.name), "{} was not tried", format.name);
     }
 }
 
@@ -405,6 +405,6 @@ fn opening_can_be_canceled_while_another_process_evicts() {
     });
     thread::sleep(Duration::from_millis(200));
     given_up.store(1, SeqCst);
-    let e = opened.recv_timeout(Duration::from_secs(60)).expect("the opening is canceled").unwrap_err();
+    let e = opened.recv_timeout(Duration::from_secs(60)).expect("opening is canceled").unwrap_err();
     assert!(e.cause().contains("cancel"), "{e}");
 }
