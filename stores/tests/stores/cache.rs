@@ -579,7 +579,7 @@ fn a_lower_limit_shrinks_the_cache_in_bounded_steps() {
     let small = of(1 << 30, 1);
     (0..600).for_each(|number| small(number * 4000, 3000));
     assert_eq!(blocks(folder.path()).len(), 600);
-    // The new limit is one block. Blocks that no open cache uses are evicted first.
+    // The new limit is one block. Blocks that no loader needs are evicted first.
     drop(small);
     let less = of(5000, 2);
     let left: Vec<_> = (0..4)
