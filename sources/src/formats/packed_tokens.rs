@@ -142,7 +142,7 @@ impl PackedTokens {
     /// Like [`open`](PackedTokens::open), but maps the files into memory only if `mapped` is true.
     ///
     /// # Errors
-    /// As for [`open`](PackedTokens::open).
+    /// See [`open`](PackedTokens::open).
     pub fn with(path: impl AsRef<Path>, kind: TokenType, packing: Packing, mapped: bool) -> Result<Self> {
         let path = path.as_ref();
         packing.check(kind)?;

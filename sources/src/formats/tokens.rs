@@ -154,7 +154,7 @@ impl TokenFile {
     /// Otherwise, each read copies its tokens.
     ///
     /// # Errors
-    /// As for [`open`](TokenFile::open).
+    /// See [`open`](TokenFile::open).
     pub fn with(
         path: impl AsRef<Path>,
         kind: TokenType,

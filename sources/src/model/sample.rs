@@ -211,7 +211,7 @@ impl<'a> Sample<'a> {
     /// are not classes and are returned unchanged.
     ///
     /// # Errors
-    /// As for [`class`](Sample::class), and if the new value would be 255.
+    /// Fails like [`class`](Sample::class), and if the new value would be 255.
     #[doc(hidden)]
     pub fn mask_value(&self, value: i64, first: i64) -> Result<i64> {
         if value < first || value == i64::from(VOID) {

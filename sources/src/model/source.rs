@@ -172,7 +172,7 @@ pub trait Source: Send + Sync {
     /// the sample.
     ///
     /// # Errors
-    /// As for [`read`](Source::read), and if the label is not a number.
+    /// Fails like [`read`](Source::read), and if the label is not a number.
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         self.read(index, scratch)?.label()
     }
@@ -181,7 +181,7 @@ pub trait Source: Send + Sync {
     /// method if the source can find keys without reading samples. The default reads the sample.
     ///
     /// # Errors
-    /// As for [`read`](Source::read).
+    /// See [`read`](Source::read).
     fn key(&self, index: usize, scratch: &mut Vec<u8>) -> Result<String> {
         Ok(self.read(index, scratch)?.key().to_owned())
     }

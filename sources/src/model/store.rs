@@ -86,7 +86,7 @@ pub trait Store: Send + Sync {
     /// validated against the server again.
     ///
     /// # Errors
-    /// As for [`list`](Store::list).
+    /// See [`list`](Store::list).
     fn list_now(&self, prefix: &str) -> Result<Vec<Object>> {
         self.list(prefix)
     }
@@ -112,7 +112,7 @@ pub trait Store: Send + Sync {
     /// ranges one by one, so a store with high latency should override it.
     ///
     /// # Errors
-    /// As for [`read`](Store::read).
+    /// See [`read`](Store::read).
     fn read_ranges(&self, object: &Object, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
         ranges.iter_mut().try_for_each(|(at, to)| self.read(object, *at, to))
     }

@@ -176,7 +176,7 @@ impl OpenFile {
     /// prefetched.
     ///
     /// # Errors
-    /// As for [`fill`](OpenFile::fill).
+    /// See [`fill`](OpenFile::fill).
     pub(crate) fn fill_for(&self, index: u64, at: u64, to: &mut [u8]) -> Result<()> {
         match &self.content {
             Content::Stored { object, remote } => remote.read(index, object, at, to),
@@ -188,7 +188,7 @@ impl OpenFile {
     /// the index of the read in a loader's order, or `None` for reads outside a loader's order.
     ///
     /// # Errors
-    /// As for [`fill`](OpenFile::fill), and if the range exceeds the size limit of a value.
+    /// Fails like [`fill`](OpenFile::fill), and if the range exceeds the size limit of a value.
     pub(crate) fn part(&self, index: Option<u64>, range: Range<u64>, page: &mut Vec<u8>) -> Result<RowBytes<'_>> {
         if let Some(map) = self.map() {
             let bytes = &map[range.start as usize..range.end as usize];

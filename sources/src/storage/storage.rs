@@ -140,7 +140,7 @@ impl Storage {
     /// Like [`read`](Storage::read), but returns `None` if the file does not exist.
     ///
     /// # Errors
-    /// As for [`read`](Storage::read), and if a store does not respond.
+    /// Fails like [`read`](Storage::read), and if a store does not respond.
     pub(crate) fn find(&self, path: &Path, most: u64) -> Result<Option<Vec<u8>>> {
         let Storage::Store { remote, listed } = self else {
             return file::exists(path)?.then(|| self.read(path, most)).transpose();

@@ -125,7 +125,7 @@ impl<'a> Tree<'a> {
     /// Like [`start`](Tree::start), but returns up to `len` bytes.
     ///
     /// # Errors
-    /// As for [`start`](Tree::start).
+    /// See [`start`](Tree::start).
     pub(crate) fn start_of(self, name: &str, len: usize) -> Result<Vec<u8>> {
         match self {
             Tree::Local(folder) => {

@@ -43,7 +43,7 @@ impl BatchWriter {
     /// Applies `effects` to an image that was written unchanged ([`BatchWriter::is_copy`]).
     ///
     /// # Errors
-    /// As for [`write_changed`](BatchWriter::write_changed).
+    /// See [`write_changed`](BatchWriter::write_changed).
     pub(crate) fn change(&self, effects: &[OnValues], image: &mut [u8]) -> Result<()> {
         self.check("an image's row in the batch", image.len(), self.image_bytes())?;
         self.check_effects(effects)?;

@@ -118,7 +118,7 @@ impl Arrays {
     ///
     /// # Errors
     /// If a file is damaged, if there are several splits, or if the arrays have different numbers
-    /// of samples. Also if an array has an unsupported element type or memory order.
+    /// of samples. Also fails if an array has an unsupported element type or memory order.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         Self::with(&DatasetLocation::here(path), kind_of(path)?, &Options::default())

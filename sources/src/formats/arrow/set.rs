@@ -135,7 +135,8 @@ impl Arrow {
     /// rows. `kind` is the format of the dataset at `path`.
     ///
     /// # Errors
-    /// As for [`open`](Arrow::open), and if a file does not contain the expected number of rows.
+    /// Fails like [`open`](Arrow::open), and if a file does not contain the expected number of
+    /// rows.
     pub(crate) fn within(
         kind: &'static str,
         path: &Path,

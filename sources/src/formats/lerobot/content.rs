@@ -53,7 +53,7 @@ impl<'a> Fields<'a> {
     /// Adds the field that marks frames outside the episode, if the feature has such a field.
     ///
     /// # Errors
-    /// As for [`push`](Fields::push).
+    /// See [`push`](Fields::push).
     pub(super) fn push_pad(&mut self, feature: &'a Feature, frame: Frame, scratch: &mut Vec<u8>) -> Result<()> {
         let (Some(deltas), true) = (&feature.deltas, feature.has.1) else { return Ok(()) };
         let start = scratch.len();

@@ -28,7 +28,7 @@ pub(super) struct Info {
     /// Number of episodes per folder in version 2.
     #[serde(default)]
     chunks_size: Option<u64>,
-    /// Ranges of episodes, such as `0:50`, by the name of the split.
+    /// Ranges of episodes, such as `0:50`, keyed by split name.
     #[serde(default)]
     splits: BTreeMap<String, String>,
     pub(super) features: BTreeMap<String, FeatureInfo>,

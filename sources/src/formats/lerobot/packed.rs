@@ -123,7 +123,7 @@ impl Group {
 /// Reads the features of packed frames.
 pub(super) struct PackedReader {
     frames: Tar,
-    /// The numbers, by the name of the column.
+    /// The numbers, keyed by column name.
     numbers: Arc<BTreeMap<String, NumberFile>>,
     pub(super) features: Vec<Feature>,
     groups: Vec<Group>,

@@ -101,8 +101,9 @@ impl LeRobot {
     ///
     /// # Errors
     ///
-    /// As for [`open`](LeRobot::open). Also if an episode, a split or a feature does not exist, if
-    /// a selected video cannot be read, or if a delta is not a multiple of the duration of a frame.
+    /// Fails like [`open`](LeRobot::open), and if an episode, a split or a feature does not exist,
+    /// if a selected video cannot be read, or if a delta is not a multiple of the duration of a
+    /// frame.
     pub fn with(path: impl AsRef<Path>, options: &LeRobotOptions, opening: &Options) -> Result<Self> {
         let path = path.as_ref();
         Self::at(opening.at(path)?, options).map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })
@@ -147,7 +148,7 @@ impl LeRobot {
     /// Like [`stats`](LeRobot::stats), but opens only the metadata of the dataset at `path`.
     ///
     /// # Errors
-    /// As for [`stats`](LeRobot::stats), and if an episode or a split does not exist.
+    /// Fails like [`stats`](LeRobot::stats), and if an episode or a split does not exist.
     pub fn stats_at(
         path: impl AsRef<Path>,
         options: &LeRobotOptions,

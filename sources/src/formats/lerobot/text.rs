@@ -42,7 +42,7 @@ impl Home {
     /// Like [`json`](Home::json), but returns `None` if the file does not exist.
     ///
     /// # Errors
-    /// As for [`json`](Home::json).
+    /// See [`json`](Home::json).
     pub(super) fn json_if_any<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
         let path = self.file(name);
         let Some(bytes) = self.storage.find(&path, MAX_FILE)? else { return Ok(None) };

@@ -133,8 +133,8 @@ impl Lmdb {
     ///
     /// # Errors
     /// If the database does not exist, is not an LMDB database, is truncated or has no samples.
-    /// Also if the layout of the first value is not supported, or if the file contains several
-    /// named databases.
+    /// Also fails if the layout of the first value is not supported, or if the file contains
+    /// several named databases.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with_options(path.as_ref(), &LmdbOptions::default())
     }
@@ -146,8 +146,8 @@ impl Lmdb {
     /// no samples outside it.
     ///
     /// # Errors
-    /// As for [`open`](Lmdb::open), and if there is no database with this name. The message lists
-    /// the existing names.
+    /// Fails like [`open`](Lmdb::open), and if there is no database with this name. The message
+    /// lists the existing names.
     pub fn open_named(path: impl AsRef<Path>, name: &str) -> Result<Self> {
         Self::with_options(path.as_ref(), &LmdbOptions { name: Some(name), ..LmdbOptions::default() })
     }
@@ -156,8 +156,8 @@ impl Lmdb {
     ///
     /// # Errors
     ///
-    /// As for [`open`](Lmdb::open), except that the layout of the values is not checked, because
-    /// opening does not read values.
+    /// Fails like [`open`](Lmdb::open), except that the layout of the values is not checked,
+    /// because opening does not read values.
     pub fn with_layout(path: impl AsRef<Path>, layout: impl ValueFormat + 'static) -> Result<Self> {
         let mut source = Self::new(path.as_ref(), None)?;
         source.layout = Layout::Custom(Box::new(layout));
@@ -255,7 +255,7 @@ impl Lmdb {
     /// three channels in a Caffe `Datum` require this call or [`bgr`](Lmdb::bgr).
     ///
     /// # Errors
-    /// As for [`bgr`](Lmdb::bgr).
+    /// See [`bgr`](Lmdb::bgr).
     pub fn rgb(self) -> Result<Self> {
         self.with_colors(Colors::Rgb, "rgb")
     }

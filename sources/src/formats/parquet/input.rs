@@ -45,7 +45,7 @@ impl<'a> Bytes<'a> {
     ///
     /// # Errors
     ///
-    /// As for [`read`], and if the bytes are outside the range that has been read.
+    /// Fails like [`read`], and if the bytes are outside the range that has been read.
     pub(super) fn get(self, at: u64, len: u64) -> Result<Cow<'a, [u8]>> {
         let (start, part) = match self {
             Bytes::File(file) => return read(file, at, len),

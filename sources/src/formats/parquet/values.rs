@@ -102,7 +102,7 @@ impl Rows {
     /// Returns the integer of the column at `place` in `row`.
     ///
     /// # Errors
-    /// As for [`find`](Rows::find), and if the value is not an integer.
+    /// Fails like [`find`](Rows::find), and if the value is not an integer.
     pub(crate) fn integer(&self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<i64> {
         let start = scratch.len();
         let found = self.find(row, place, scratch)?;

@@ -101,7 +101,7 @@ impl Table {
     /// Opens the table at `path` with the default options.
     ///
     /// # Errors
-    /// As for [`TableOptions::open`].
+    /// See [`TableOptions::open`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         TableOptions::new().open(path)
     }

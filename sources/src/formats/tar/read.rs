@@ -72,8 +72,8 @@ impl Tar {
     /// # Errors
     ///
     /// If a shard does not exist, is not a tar file, is damaged (the message contains the offset)
-    /// or differs from its manifest. Also if there are no samples, or if a folder contains several
-    /// sets, unmerged parts, or tar files that do not belong to its set.
+    /// or differs from its manifest. Also fails if there are no samples, or if a folder contains
+    /// several sets, unmerged parts, or tar files that do not belong to its set.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with(&DatasetLocation::here(path.as_ref()))
     }
@@ -88,7 +88,7 @@ impl Tar {
     /// thousands of shards require a higher limit on open files (`ulimit -n`).
     ///
     /// # Errors
-    /// As for [`open`](Tar::open).
+    /// See [`open`](Tar::open).
     pub fn open_unmapped(path: impl AsRef<Path>) -> Result<Self> {
         let at =
             DatasetLocation { storage: Storage::Machine { mapped: false }, ..DatasetLocation::here(path.as_ref()) };

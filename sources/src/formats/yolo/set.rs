@@ -72,8 +72,8 @@ impl Yolo {
     /// folder of images under `images`.
     ///
     /// # Errors
-    /// If the path is none of these, or if there are no images or no label files. Also if the YAML
-    /// file is invalid or refers to a folder or list that does not exist.
+    /// If the path is none of these, or if there are no images or no label files. Also fails if the
+    /// YAML file is invalid or refers to a folder or list that does not exist.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with_formats(path.as_ref(), "train", Vec::new())
     }
@@ -81,7 +81,7 @@ impl Yolo {
     /// Opens the split `split` of the `data.yaml` at `yaml`. `split` is `train`, `val` or `test`.
     ///
     /// # Errors
-    /// As for [`open`](Yolo::open), and if the dataset does not have this split.
+    /// Fails like [`open`](Yolo::open), and if the dataset does not have this split.
     pub fn split(yaml: impl AsRef<Path>, split: &str) -> Result<Self> {
         Self::with_formats(yaml.as_ref(), split, Vec::new())
     }

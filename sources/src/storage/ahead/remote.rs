@@ -77,7 +77,7 @@ impl Remote {
     /// bytes.
     ///
     /// # Errors
-    /// As for [`read`](Remote::read).
+    /// See [`read`](Remote::read).
     pub(crate) fn direct(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
         if cancel::CancelToken::current().is_some() {
             // If this read is canceled, the store may still be writing after the call has returned,
@@ -92,7 +92,7 @@ impl Remote {
     /// bytes.
     ///
     /// # Errors
-    /// As for [`read`](Remote::read).
+    /// See [`read`](Remote::read).
     pub fn bytes(&self, object: &Object, at: u64, len: u64) -> Result<Vec<u8>> {
         self.attempts(object, at..at + len, || {
             let (store, object) = (self.store.clone(), object.clone());

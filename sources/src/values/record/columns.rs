@@ -192,8 +192,8 @@ impl Columns {
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a selected column is missing or has the
-    /// wrong type, or if two columns would become the same field. Also if there are more columns
-    /// than a sample can have fields. The message lists the columns.
+    /// wrong type, or if two columns would become the same field. Also fails if there are more
+    /// columns than a sample can have fields. The message lists the columns.
     pub(crate) fn new(columns: &[Column], wanted: &Wanted) -> Result<Self> {
         let all = All(columns);
         let names = wanted.columns.as_ref();
@@ -278,7 +278,7 @@ impl Columns {
     /// [`learn`](Columns::learn).
     ///
     /// # Errors
-    /// As for `find` and [`learn`](Columns::learn).
+    /// Returns any error from `find` and [`learn`](Columns::learn).
     pub(crate) fn learned<'a>(
         mut self,
         columns: &[Column],
@@ -374,7 +374,7 @@ impl Columns {
     /// the row.
     ///
     /// # Errors
-    /// As for `find` and [`sample`](Columns::sample).
+    /// Returns any error from `find` and [`sample`](Columns::sample).
     pub(crate) fn read<'a>(
         &'a self,
         row: usize,
@@ -400,7 +400,7 @@ impl Columns {
     /// the row.
     ///
     /// # Errors
-    /// As for `cell`, and if the label is neither an integer nor a class name.
+    /// Fails like `cell`, and if the label is neither an integer nor a class name.
     pub(crate) fn sample<'a>(
         &'a self,
         key: &'a str,

@@ -115,7 +115,7 @@ impl Survey {
     /// Ends the survey and decides how samples use each column.
     ///
     /// # Errors
-    /// As for [`Columns::new`], and if the layout of pixel arrays is ambiguous.
+    /// Fails like [`Columns::new`], and if the layout of pixel arrays is ambiguous.
     pub(crate) fn finish(mut self, wanted: &Wanted) -> Result<Rows> {
         let encoded = self.columns.iter().any(|column| column.holds == Holds::Images);
         let candidates = self.columns.iter().zip(&self.shapes).enumerate();
@@ -162,7 +162,7 @@ impl Rows {
     /// is the name of the label column.
     ///
     /// # Errors
-    /// As for [`Columns::learn`].
+    /// See [`Columns::learn`].
     pub(crate) fn learn(
         &mut self,
         classes: Option<&Classes>,
