@@ -30,7 +30,7 @@ use crate::source::Sample;
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Annotations {
-    /// Whether the sample has a field `boxes`, even if it is empty.
+    /// Whether the sample has a `boxes` field, even if it is empty.
     pub has_boxes: bool,
     /// Left, upper, right and lower edge of each box in pixels, clipped to the image.
     pub boxes: Vec<[f32; 4]>,

@@ -19,9 +19,9 @@ use crate::transform::Plan;
 /// The boxes of a sample, with their classes, masks and keypoints. Boxes are cropped, resized and
 /// flipped together with the image.
 ///
-/// The batch field `boxes` reads the sample's field `boxes`, an f32 array of shape (n, 4) in any
+/// The `boxes` batch field reads the sample's `boxes` field, an f32 array of shape (n, 4) in any
 /// [encoding](super). By default, a box is (x1, y1, x2, y2) in pixels of the source image. If the
-/// sample has a field `boxes.units.txt` that contains `relative`, the numbers are fractions of the
+/// sample has a `boxes.units.txt` field that contains `relative`, the numbers are fractions of the
 /// image's width and height instead. In the batch, each sample has `most` rows:
 ///
 /// | array | shape | dtype | padding | from the sample's field |

@@ -83,8 +83,8 @@ impl Packing {
 /// row, and counts as a document. All documents of a row are from one window of one
 /// file.
 ///
-/// Each row is a sample. Its field `tokens.npy` contains the tokens, padded to the length of a row.
-/// Its field `lengths.npy` contains the lengths of the documents, as u32. `field::Packed` delivers
+/// Each row is a sample. Its `tokens.npy` field contains the tokens, padded to the length of a row.
+/// Its `lengths.npy` field contains the lengths of the documents, as u32. `field::Packed` delivers
 /// both as an array of tokens, their positions within the documents, and the ends of the documents.
 /// A key consists of the name of the file, the index of the row in the file, and a hash of the
 /// positions of its documents, such as `corpus.bin/17-90c2ab41`.

@@ -23,7 +23,7 @@ const MAX_RELABELS: usize = 4;
 /// One sample, borrowed from its source: a key, a few named fields, and an optional label.
 ///
 /// Field names are lower-case WebDataset extensions: `jpg`, `png`, `json`, `emb.npy`. A field
-/// contains bytes or a typed [`Value`]. The label is not a field: a field `cls` becomes the
+/// contains bytes or a typed [`Value`]. The label is not a field: a `cls` field becomes the
 /// [`label`](Sample::label). Therefore, an image in a class folder and an image with a `cls` file
 /// next to it result in the same sample.
 ///

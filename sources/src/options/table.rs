@@ -80,7 +80,7 @@ impl TableOptions {
     }
 
     /// Declares a column that contains the paths of files, such as masks. The content of the file
-    /// becomes the sample's field `<column>.<extension>`, such as `mask.png`. Columns that are not
+    /// becomes the sample's `<column>.<extension>` field, such as `mask.png`. Columns that are not
     /// declared are treated in the same way if their first 32 values are paths with an extension,
     /// and at least one of these files exists under the table's folder.
     #[must_use]

@@ -84,7 +84,7 @@ fn find(objects: &[Object], url: &str) -> Option<u32> {
     u32::try_from(objects.binary_search_by(|object| object.url.as_str().cmp(url)).ok()?).ok()
 }
 
-/// Implements the methods of a [`Source`](crate::Source) that delegate to its field `stored`, an
+/// Implements the methods of a [`Source`](crate::Source) that delegate to its `stored` field, an
 /// `Option<Stored>`.
 macro_rules! of_stored {
     () => {

@@ -31,7 +31,7 @@ use crate::values::record::{Found, Named, Rows, Survey, is_label};
 /// A dataset of arrays. The first axis of each array is the sample index.
 ///
 /// Reads `.npy` files, folders of `.npy` files, `.npz` archives, `.safetensors` files, `.pt` and
-/// `.pth` files written by `torch.save`, and, with the Cargo feature `hdf5`, HDF5 files.
+/// `.pth` files written by `torch.save`, and, with the `hdf5` Cargo feature, HDF5 files.
 ///
 /// ```python
 /// numpy.savez("train.npz", images=images, labels=labels)  # (n, height, width, 3) and (n,)

@@ -44,7 +44,7 @@ use crate::storage::DatasetLocation;
 /// | `image` | `<feature>`, the encoded image |
 /// | `string` | `<feature>.txt` |
 /// | the task of the frame | `task.txt`, its text |
-/// | `video` | `<feature>`, a frame of the video that a codec decodes like an image; with the Cargo feature `video` |
+/// | `video` | `<feature>`, a frame of the video that a codec decodes like an image; with the `video` Cargo feature |
 ///
 /// **Several frames.** With [deltas](LeRobotOptions::delta_timestamps), a feature of T frames has
 /// the shape (T, ...). The `<feature>_is_pad.npy` field, u8 of shape (T), is 1 for frames outside
