@@ -180,7 +180,7 @@ class Mask(Arguments):
     """An integer for each pixel of the image, such as a class index, as an array of shape (N, H,
     W). Masks are resized with nearest-neighbor interpolation.
 
-    The batch field ``mask`` is read from the sample's field ``mask``, ``mask.png`` (1- to 16-bit
+    The ``mask`` batch field is read from the sample's field ``mask``, ``mask.png`` (1- to 16-bit
     grayscale, or palette indices), ``mask.npy`` (booleans or integers), ``mask.tif``,
     ``mask.tiff``, ``mask.gif``, ``mask.bmp`` (palette indices) or ``mask.webp`` (lossless).
 

@@ -78,7 +78,7 @@ struct Saved {
 
 fn saved() -> Vec<Saved> {
     let source = |first: u64| -> Arc<dyn Source> {
-        // The images are arrays of 2x2 pixels.
+        // The images are 2x2 arrays.
         let npy = [&crate::decode::raw::npy_header(crate::decode::Size::new(2, 2))[..], &[7; 12]].concat();
         let sample = |i| OwnedSample::new(format!("class/{i}")).field("rgb.npy", npy.clone()).label(i as i64 % 3);
         Arc::new(Memory::new((first..first + SAMPLES).map(sample).collect()))

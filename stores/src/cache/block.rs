@@ -65,7 +65,7 @@ impl Range<'_> {
         header
     }
 
-    /// Returns the number of bytes that the block occupies on a disk with pages of 4 KiB.
+    /// Returns the number of bytes that the block occupies on a disk with 4 KiB pages.
     pub(super) fn bytes(&self) -> u64 {
         (self.len + (FIXED + self.names() + 4) as u64).next_multiple_of(4096)
     }

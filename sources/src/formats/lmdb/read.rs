@@ -79,7 +79,7 @@ pub const CLASSES_KEY: &str = "__classes__";
 /// **Growth of the file.** A source holds read transactions until it is dropped, and a loader keeps
 /// its source alive. In the meantime, writers cannot reuse pages that were freed after the source
 /// was opened, so every page that they write makes the file grow. Each commit adds its new values
-/// and the tree pages above them, usually 3 or 4 pages of 4 KiB, even if the values replace
+/// and the tree pages above them, usually three or four 4 KiB pages, even if the values replace
 /// existing ones. For example, appending 1,000 samples in one commit adds little more than their
 /// size, whereas replacing the same 1,000 samples a hundred times adds a hundred times their size.
 /// Once the source has been dropped, later commits reuse the freed pages, but the file never

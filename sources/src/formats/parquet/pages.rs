@@ -509,7 +509,7 @@ mod tests {
                 assert_eq!(read(&path, row).unwrap(), values[row].data(), "{encoding}");
             }
         }
-        // The 2,000 values of 50 kB take 100 MB, although the file is smaller than 200 kB.
+        // The 2,000 values, 50 kB each, take 100 MB, although the file is smaller than 200 kB.
         write(&path, Encoding::DELTA_BYTE_ARRAY, &vec![vec![b'x'; 50_000].into(); 2000]);
         assert!(std::fs::metadata(&path).unwrap().len() < 200_000);
         let set = Parquet::open(&path).unwrap();

@@ -136,7 +136,7 @@ mod tests {
         let m = 1 << 20;
         let near = [want(1, 5, 0, 512..1000), want(0, 6, 0, 2048..m), want(0, 7, 1, 0..9), want(2, 5, 0, 512..1000)];
         assert_eq!(merged(&near), [(0, 512..m, 0, 3), (1, 0..9, 0, 1)]);
-        // Merging across a gap of 64 KiB is worthwhile for about 4 MiB of samples, but not for 20
+        // Merging across a 64 KiB gap is worthwhile for about 4 MiB of samples, but not for 20
         // kB.
         let gap = |len: u64| [want(0, 0, 0, 0..len), want(0, 1, 0, len + 65_536..2 * len + 65_536)];
         assert_eq!(merged(&gap(10_000)).len(), 2);
