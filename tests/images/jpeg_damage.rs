@@ -159,7 +159,7 @@ fn data_after_the_last_mcu_is_reported() {
     }
 }
 
-/// Replaces `count` bytes at `at` by `bytes`.
+/// Replaces `count` bytes at `at` with `bytes`.
 fn spliced(jpeg: &[u8], at: usize, count: usize, bytes: &[u8]) -> Vec<u8> {
     let mut changed = jpeg.to_vec();
     changed.splice(at..at + count, bytes.iter().copied());
