@@ -353,7 +353,7 @@ fn a_dataset_that_is_drawn_once_ends_and_the_others_continue() {
     let one = run(mixture(MixtureOptions::new().once([0])), 3, |_, _| ());
     let firsts: Vec<u64> = ids(&one).into_iter().filter(|id| *id < 30).collect();
     assert_eq!((firsts, one.len()), ((0..30).collect(), 24));
-    // The only dataset with a nonzero proportion ends in the middle of an epoch, which ends the run.
+    // The only dataset with a nonzero proportion ends inside an epoch, which ends the run.
     let parts = [(set("a", 30), 1.0), (set("b", 50), 0.0)];
     let make = || {
         let loader = Loader::mixture(parts.clone()).codec(Draw).augment(Augment::train(16)).batch_size(20);

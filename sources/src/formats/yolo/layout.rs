@@ -1,8 +1,8 @@
 //! Lists the images of a dataset, and finds the paths of their label files.
 //!
-//! The path of an image's label file is the path of the image with two changes: the last folder
-//! `images` is replaced with `labels`, and the extension with `.txt`. If the path contains no folder
-//! `images`, the label file is next to the image.
+//! The path of an image's label file is the path of the image with two changes: the last `images`
+//! folder is replaced with `labels`, and the extension with `.txt`. If the path contains no `images`
+//! folder, the label file is next to the image.
 
 use std::path::{Path, PathBuf};
 
