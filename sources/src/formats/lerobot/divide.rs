@@ -9,7 +9,7 @@ use crate::error::{Error, Result, append};
 use crate::model::value::npy_header;
 use crate::model::{Divided, Source, Value};
 
-/// The files in the folder `meta` that a dataset may have, apart from the tables of episodes.
+/// The files in the `meta` folder that a dataset may have, apart from the tables of episodes.
 const FILES: [&str; 6] = [
     "meta/info.json",
     "meta/episodes.jsonl",
@@ -60,7 +60,7 @@ pub(super) fn divided(
     Ok(Divided { frames, files })
 }
 
-/// Reads the files in the folder `meta`.
+/// Reads the files in the `meta` folder.
 fn metadata(home: &Home) -> Result<Vec<(String, Vec<u8>)>> {
     let mut files = Vec::new();
     for name in FILES {

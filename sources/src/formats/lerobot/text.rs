@@ -1,4 +1,4 @@
-//! Reads the JSON and JSON Lines files in the folder `meta`. Errors name the file.
+//! Reads the JSON and JSON Lines files in the `meta` folder. Errors name the file.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use crate::error::{Error, Result};
 use crate::storage::{DatasetLocation, Storage};
 
-/// Maximum size in bytes of a file in the folder `meta`.
+/// Maximum size in bytes of a file in the `meta` folder.
 pub(super) const MAX_FILE: u64 = 1 << 30;
 
 /// A dataset's folder, and the storage that contains it.

@@ -57,7 +57,7 @@ const CLASSES: [&str; 20] = [
 /// - **Samples** are images in `JPEGImages`: the images in a list, in list order, or all images,
 ///   sorted by name. A list contains one image name per line; anything after the name is ignored.
 ///   The key of a sample is the name of its image.
-/// - **Boxes**, if the dataset has the folder `Annotations`:
+/// - **Boxes**, if the dataset has an `Annotations` folder:
 ///   - `boxes.npy`, f32 of shape (n, 4), contains the left, top, right and bottom edge of each box
 ///     in pixels. The files count pixels from 1, and a box includes its last pixel. Therefore, **1
 ///     is subtracted from the left and top edge**, as in Detectron2, so that right minus left is
