@@ -81,7 +81,7 @@ impl Pasted {
         self.chosen.len()
     }
 
-    /// Returns the index of the box of the selected object at `position`.
+    /// Returns the box index of the selected object at `position`.
     pub(super) fn object(&self, position: usize) -> usize {
         self.chosen[position]
     }

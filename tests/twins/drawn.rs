@@ -84,7 +84,7 @@ pub struct Set {
     pub classes: Vec<String>,
     /// Whether formats that support class names store labels as names.
     pub named: bool,
-    /// Random number that selects one of the variants of a format.
+    /// Random number that selects a variant of the format.
     pub variant: u64,
     /// The samples, sorted by class and then by name.
     pub samples: Vec<One>,

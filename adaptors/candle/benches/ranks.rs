@@ -151,7 +151,7 @@ struct Found {
     cores: f64,
     /// Seconds from opening to the first batch.
     first: f64,
-    /// 99th percentile of the stalls of the training stream, in ms.
+    /// 99th percentile of the training stream's stalls, in ms.
     stall: f64,
     pinned: f64,
     device: f64,

@@ -21,7 +21,7 @@ pub(super) struct Info {
     pub(super) fps: f64,
     pub(super) total_episodes: u64,
     data_path: String,
-    /// Path template of the files of a video feature.
+    /// Path template of a video feature's files.
     #[serde(default)]
     #[cfg_attr(not(feature = "video"), expect(dead_code, reason = "only videos need it"))]
     video_path: Option<String>,
