@@ -56,7 +56,7 @@ impl Loader {
         specs.iter().try_for_each(Spec::check)?;
         // Only the number of host slots adapts automatically. Host slots suffice to even out
         // variations in speed, and device memory should be left to the model.
-        let (prefetch, timeout) = (parts.shared.run.settings.prefetch.least, parts.timeout);
+        let (prefetch, timeout) = (parts.shared.run.settings.prefetch.min, parts.timeout);
         let memory = parts.shared.memory;
         let (device, slots, slot_bytes) = (Spec::memory_of(&specs, prefetch), memory.slots, parts.schemas.bytes());
         parts.shared.memory = MemoryPlan {

@@ -20,7 +20,7 @@ use crate::engine::{
 use crate::error::ErrorKind;
 use crate::error::{Error, Result, guarded};
 use crate::field::{FieldKind, Fields, Pasted, Split, Written};
-use crate::recipe::{Damaged, Recipe, image_room};
+use crate::recipe::{Damaged, Recipe, image_buffer_bytes};
 use crate::sampler::{Rank, Sampler, Schedule};
 use crate::source::{self, Source};
 use crate::trace::{self, Trace};
@@ -229,8 +229,8 @@ impl Opened {
         let pasted = images.augment.pasted_outputs().map(Pasted::memory).max().unwrap_or(0);
         let transforms = images.transforms.iter().map(|transform| transform.memory(image));
         let transforms = transforms.fold(0, usize::saturating_add);
-        let rooms = image_room(fields, !images.transforms.is_empty());
-        let scratch = ScratchPlan::ample(self.workers, self.cores, rooms + effects + mixing + pasted)
+        let image_buffer = image_buffer_bytes(fields, !images.transforms.is_empty());
+        let scratch = ScratchPlan::ample(self.workers, self.cores, image_buffer + effects + mixing + pasted)
             .with_transforms(transforms)
             .with_source(bound.for_source(self.reads.ahead_bytes()));
         // A decoder has no readers, because the images of requests are already in memory.
@@ -284,7 +284,7 @@ impl Opened {
         if let (Some(changed), Some(changes)) = (changed, schedule.changes()) {
             changes.set(changed);
         }
-        let memory = MemoryPlan::of(Settings::slots_for(prefetch.most), schemas.bytes(), &scratch);
+        let memory = MemoryPlan::of(Settings::slots_for(prefetch.max), schemas.bytes(), &scratch);
         // All requests belong to one epoch.
         let epochs = if is_decoder { 0 } else { loader.images.epochs };
         let shared = Shared::new((recipe, run, schedule), memory, (loader.on_error, epochs), at);

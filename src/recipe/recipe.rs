@@ -122,8 +122,8 @@ impl Recipe {
     /// Returns the size in bytes of the buffer in which a worker finishes an image. The buffer
     /// holds the largest image of any epoch as `u8` RGB, and the part of this image that custom
     /// transforms receive. Without images, the size is 0.
-    pub(crate) fn image_room(&self) -> usize {
-        image_room(&self.fields, !self.transforms.is_empty())
+    pub(crate) fn image_buffer_bytes(&self) -> usize {
+        image_buffer_bytes(&self.fields, !self.transforms.is_empty())
     }
 
     /// Returns the area of an output image with this `plan` that shows the source image. If custom
@@ -402,7 +402,7 @@ pub(crate) fn at_frame(name: &str, frame: usize, error: Error) -> Error {
 
 /// Returns the size in bytes of the buffer in which a worker finishes an image. `fields` contains
 /// the fields of each form.
-pub(crate) fn image_room(fields: &[Fields], transforms: bool) -> usize {
+pub(crate) fn image_buffer_bytes(fields: &[Fields], transforms: bool) -> usize {
     let largest = fields.iter().map(Fields::largest_image).max().unwrap_or(0);
     largest * if transforms { 2 } else { 1 }
 }

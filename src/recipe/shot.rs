@@ -108,8 +108,8 @@ impl<'a> Shot<'a> {
 /// Decides which images of a sample are decoded together. Two views of the same source image are
 /// decoded together under two conditions. First, decoding a rectangle around both views must take
 /// no longer than decoding each view separately. Second, the memory for decoding all images of the
-/// sample must stay within `room` bytes, or must not grow.
-pub(crate) fn share(images: &mut [Shot<'_>], room: u64) {
+/// sample must stay within `max_memory` bytes, or must not grow.
+pub(crate) fn share(images: &mut [Shot<'_>], max_memory: u64) {
     if images.len() < 2 {
         return;
     }
@@ -127,7 +127,7 @@ pub(crate) fn share(images: &mut [Shot<'_>], room: u64) {
             let more = encoded.cost(both).saturating_sub(encoded.cost(other.region));
             let apart = memory(other).saturating_add(memory(image));
             let then = all.saturating_sub(apart).saturating_add(encoded.memory(both));
-            (more <= alone && then <= all.max(room)).then_some((more, with, both, then))
+            (more <= alone && then <= all.max(max_memory)).then_some((more, with, both, then))
         });
         if let Some((_, with, both, then)) = joined.min_by_key(|(more, ..)| *more) {
             before[with].region = both;
@@ -161,7 +161,7 @@ mod tests {
 
     /// Applies `share` to images that show the given `regions` of one source image. For each image,
     /// returns the image with which it is decoded, and the region that is decoded.
-    fn shared(file: &[u8], regions: &[Rect], room: u64) -> Vec<(Option<usize>, Rect)> {
+    fn shared(file: &[u8], regions: &[Rect], max_memory: u64) -> Vec<(Option<usize>, Rect)> {
         let codecs = Codecs::new();
         let shot = |&region: &Rect| {
             let encoded = codecs.open(file).unwrap();
@@ -169,7 +169,7 @@ mod tests {
             Shot::new(encoded, plan, Rng::new(0, 0, 0))
         };
         let mut images: Vec<_> = regions.iter().map(shot).collect();
-        share(&mut images, room);
+        share(&mut images, max_memory);
         for image in &images {
             assert_eq!(image.opened.is_some(), image.with.is_none());
             let with = image.with.map_or(image.region, |with| images[with].region);
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(shared(&large, &[whole, inside], 0), [(None, whole), (Some(0), inside)]);
         // The limit applies to all images of the sample.
         let top = Rect::new(8000, 0, 400, 400);
-        let second = |room| shared(&large, &[left, right, top], room)[1].0;
+        let second = |max_memory| shared(&large, &[left, right, top], max_memory)[1].0;
         assert_eq!([0, encoded.memory(top)].map(|more| second(together + more)), [None, Some(0)]);
     }
 

@@ -173,7 +173,7 @@ impl LoaderHandle {
         stats.workers = settings.workers;
         stats.on_request = recipe.blank;
         stats.network = guarded(|| Ok(recipe.source.network())).unwrap_or_default();
-        (stats.prefetch, stats.most_prefetch) = (settings.prefetch(), settings.prefetch.most);
+        (stats.prefetch, stats.most_prefetch) = (settings.prefetch(), settings.prefetch.max);
         (stats.seconds, stats.cores) = (settings.seconds(), settings.cores);
         stats.worker_seconds = stats.seconds * stats.workers as f64;
         stats.delayed_seconds = settings.delayed();

@@ -270,7 +270,7 @@ impl<'a> PartFiller<'a> {
             }
             memory = memory.saturating_add(self.decoding_memory(encoded, shot.region));
             if shot.leaves && others.is_empty() && fields[shot.field].may_be_left() {
-                copied = copied.max(encoded.bitstream_memory(shot.plan.region, self.part.encoded_room()));
+                copied = copied.max(encoded.bitstream_memory(shot.plan.region, self.part.free_encoded_bytes()));
             }
         }
         let field_plan = match &self.recipe.any_fields().shown {
@@ -371,9 +371,9 @@ impl<'a> PartFiller<'a> {
                 if !field.is_decoded_there(plan) {
                     continue;
                 }
-                let room = part.encoded_room().saturating_sub(DecodeOps::SLACK);
+                let free = part.free_encoded_bytes().saturating_sub(DecodeOps::SLACK);
                 let left = guarded(|| {
-                    let grid = encoded.bitstream(plan.region, room, bitstream);
+                    let grid = encoded.bitstream(plan.region, free, bitstream);
                     Ok(grid.map(|grid| field.leave(&grid, bitstream, plan, part, taken.row)))
                 });
                 // If this fails, decoding on the worker fails as well, and reports the error.
@@ -382,7 +382,7 @@ impl<'a> PartFiller<'a> {
                 if shot.left {
                     meter.counts().decoded_on_device.bump();
                     shot.ns = Some(nanos(Instant::now(), start));
-                } else if left == Some(false) || encoded.bytes().len() > room {
+                } else if left == Some(false) || encoded.bytes().len() > free {
                     meter.counts().device_full.bump();
                 }
             }

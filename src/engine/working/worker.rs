@@ -56,7 +56,7 @@ impl Worker {
             index,
             encoded: std::array::from_fn(|_| vec![Vec::new(); recipe.retries + 1].into_boxed_slice()),
             pixels: Default::default(),
-            image: vec![0; recipe.image_room()],
+            image: vec![0; recipe.image_buffer_bytes()],
             resizer: Resizer::new(),
             pasted: Pasted::default(),
             mixing: MixScratch::default(),

@@ -16,8 +16,8 @@ fn noise() -> Vec<u8> {
 /// Opens `loader` for a device that decodes JPEGs.
 fn open(loader: Loader) -> Parts {
     let host = loader.images.written(Layout::Nhwc).unwrap();
-    let room = DecodeSpace { bytes: ENCODED_BYTES_PER_IMAGE, blocks: BLOCKS_PER_IMAGE };
-    let split = Split { there: true, decode: Some(room), retouch: false, records: false };
+    let space = DecodeSpace { bytes: ENCODED_BYTES_PER_IMAGE, blocks: BLOCKS_PER_IMAGE };
+    let split = Split { there: true, decode: Some(space), retouch: false, records: false };
     loader.clone().open(loader.fields().unwrap(), host, split, |_, _| 0).unwrap()
 }
 
