@@ -219,10 +219,10 @@ impl Bitstream {
         let data = &bytes[scan.data..];
         let limit = limit.min(MAX_BYTES);
         let entries = segments::count(layout, &window, header.restart_interval).checked_mul(ENTRY_BYTES)?;
-        let room = limit.checked_sub(self.entries_at())?.checked_sub(entries)?;
+        let free = limit.checked_sub(self.entries_at())?.checked_sub(entries)?;
         segments::needed(layout, &window, header.restart_interval, data.len(), &mut self.segments)?;
         let lengths = header.lengths(bytes, layout.mcus.0 * layout.mcus.1);
-        self.collect(data, lengths, header.restart_interval > 0, room)?;
+        self.collect(data, lengths, header.restart_interval > 0, free)?;
         self.streamed = self.segments.last()?.bytes.end;
         if self.len() > limit {
             return None;
@@ -242,18 +242,18 @@ impl Bitstream {
         (grid.turned == 0 || turned <= 2 * grid.kept_blocks()).then_some(grid)
     }
 
-    /// Copies the data of the segments if the data has at most `room` bytes. Starts with a small
+    /// Copies the data of the segments if the data has at most `max_bytes` bytes. Starts with a small
     /// buffer, which grows as needed, because the segments may be only a small part of `data`.
     /// Without restart markers, nearly all of `data` is needed, so the buffer is enlarged only
     /// once.
-    fn collect(&mut self, data: &[u8], lengths: Lengths<'_>, has_restarts: bool, room: usize) -> Option<()> {
-        let room = room.min(data.len());
+    fn collect(&mut self, data: &[u8], lengths: Lengths<'_>, has_restarts: bool, max_bytes: usize) -> Option<()> {
+        let max_bytes = max_bytes.min(data.len());
         loop {
             match segments::collect(data, lengths, &mut self.segments, &mut self.stream, self.unstuff) {
                 Ok(()) => return Some(()),
-                Err(Refusal::NoRoom) if self.stream.len() < room => {
-                    let grown = if has_restarts || self.stream.is_empty() { 2 * self.stream.len() } else { room };
-                    let bytes = grown.max(INITIAL_CAPACITY).min(room);
+                Err(Refusal::BufferFull) if self.stream.len() < max_bytes => {
+                    let grown = if has_restarts || self.stream.is_empty() { 2 * self.stream.len() } else { max_bytes };
+                    let bytes = grown.max(INITIAL_CAPACITY).min(max_bytes);
                     // Free the old buffer and start over, because growing it would need both
                     // buffers at the same time.
                     self.stream = Vec::new();
@@ -394,9 +394,9 @@ mod tests {
         let jpeg = gray(1500, 0);
         assert!(jpeg.len() > 1 << 20);
         let mut stream = Bitstream::default();
-        let room = 100_000;
-        assert!(take(&mut stream, &jpeg, room).is_none());
-        assert!(stream.memory() <= room + 100, "{} bytes", stream.memory());
+        let limit = 100_000;
+        assert!(take(&mut stream, &jpeg, limit).is_none());
+        assert!(stream.memory() <= limit + 100, "{} bytes", stream.memory());
         assert!(take(&mut stream, &jpeg, usize::MAX).is_some());
         stream.keep(1 << 20);
         assert_eq!(stream.memory(), 0);

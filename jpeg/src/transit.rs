@@ -111,7 +111,7 @@ pub(crate) enum Refusal {
 /// Returns the initial size of the stream buffer for segments with `needed` of the image's `all`
 /// MCUs. The image has `bytes` bytes of data. A region of a large image needs only a small part of
 /// the data, and allocating a buffer for all data would take more time and memory than decoding.
-fn first_room(bytes: usize, needed: u64, all: u64) -> usize {
+fn first_capacity(bytes: usize, needed: u64, all: u64) -> usize {
     const SMALL: usize = 1 << 20;
     let share = (bytes as u64).saturating_mul(needed.min(all)) / all * 5 / 4;
     bytes.min(SMALL.saturating_add(share as usize))
@@ -172,7 +172,7 @@ impl Transit {
         let target = if interval <= layout.mcus.0 { BAND_BLOCKS } else { PLAIN_BAND_BLOCKS };
         let band_rows = (target / row_blocks).clamp(1, window.rows.end);
         let pieces = (band_rows * layout.mcus.0).div_ceil(interval) as usize + 1;
-        let band_blocks = (band_rows * row_blocks) as usize + pieces * Machine::room(0);
+        let band_blocks = (band_rows * row_blocks) as usize + pieces * Machine::blocks_to_reserve(0);
 
         let pattern = pattern(machine, jpeg)?;
         let Some((slot, found)) = self.collect(machine, backend, jpeg, BANDS * band_blocks) else {
@@ -211,15 +211,15 @@ impl Transit {
         let Jpeg { bytes, header, layout, .. } = jpeg;
         let (data, all) = (&bytes[header.scan.data..], layout.mcus.0 * layout.mcus.1);
         let interval = if header.restart_interval == 0 { all } else { header.restart_interval };
-        let mut room = first_room(data.len(), self.segments.len() as u64 * u64::from(interval), all.into());
+        let mut capacity = first_capacity(data.len(), self.segments.len() as u64 * u64::from(interval), all.into());
         loop {
-            let slot = machine.reserve(room, blocks)?;
+            let slot = machine.reserve(capacity, blocks)?;
             let (lengths, stream) = (header.lengths(bytes, all), machine.stream(&slot));
             match segments::collect(data, lengths, &mut self.segments, stream, backend.unstuff()) {
-                Err(segments::Refusal::NoRoom) if room < data.len() => machine.free(slot),
+                Err(segments::Refusal::BufferFull) if capacity < data.len() => machine.free(slot),
                 found => return Some((slot, found.is_ok())),
             }
-            room = room.saturating_mul(2).min(data.len());
+            capacity = capacity.saturating_mul(2).min(data.len());
         }
     }
 
@@ -266,7 +266,7 @@ impl Transit {
                     band.offsets[index] = ((block + ((mcu - first) * blocks) as usize) * 64) as u32;
                 }
             }
-            block += Machine::room(((end - first) * blocks) as usize);
+            block += Machine::blocks_to_reserve(((end - first) * blocks) as usize);
         }
         self.next_row = rows.end;
         band.rows = rows;

@@ -147,7 +147,7 @@ impl Run<'_> {
             let mut ordered = Ordered { next: positions.start, waiting: VecDeque::new(), bytes: 0 };
             let mut packed = Ok(());
             while packed.is_ok() {
-                while ordered.next_to_start() < positions.end && ordered.has_room(workers) {
+                while ordered.next_to_start() < positions.end && ordered.may_start(workers) {
                     let (position, index) = (ordered.next_to_start(), chosen.index(ordered.next_to_start()));
                     let (sender, spare, stop) = (sender.clone(), &spare, &stop);
                     scope.spawn(move |_| {
@@ -225,7 +225,7 @@ impl Ordered {
         self.next + self.waiting.len()
     }
 
-    fn has_room(&self, workers: usize) -> bool {
+    fn may_start(&self, workers: usize) -> bool {
         self.waiting.len() < workers * MAX_AHEAD_PER_WORKER && (self.bytes < WAITING_BYTES || self.waiting.is_empty())
     }
 

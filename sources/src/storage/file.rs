@@ -18,7 +18,7 @@ use memmap2::Mmap;
 
 use super::RowBytes;
 use crate::error::{Error, Result};
-use crate::machine::bytes::{Bytes, Unmapped, room};
+use crate::machine::bytes::{Bytes, Unmapped, grow_to};
 use crate::machine::identity::Identity;
 use crate::machine::pages::{Map, fetch};
 use crate::model::Object;
@@ -217,7 +217,7 @@ impl OpenFile {
                 let bytes = &map[start as usize..end as usize];
                 self.load(bytes, end).map(|()| bytes)
             }
-            None => room(scratch, end - start).and_then(|to| self.fill(start, to).map(|()| &*to)),
+            None => grow_to(scratch, end - start).and_then(|to| self.fill(start, to).map(|()| &*to)),
         };
         read.map_err(|e| e.at_path(&self.path))
     }
@@ -253,7 +253,7 @@ impl Bytes for OpenFile {
         if let Some(map) = self.map() {
             return Ok(&map[at as usize..][..len]);
         }
-        let to = room(scratch, len as u64)?;
+        let to = grow_to(scratch, len as u64)?;
         self.fill(at, to)?;
         Ok(to)
     }

@@ -183,12 +183,12 @@ pub(crate) fn below(name: &str) -> Result<()> {
 /// If an edge is NaN or lies outside the image, or if two opposite edges are swapped. The message
 /// states both edges.
 pub(crate) fn check_box([x1, y1, x2, y2]: [f64; 4], width: f64, height: f64, pixel: f64) -> Result<()> {
-    for (axis, side, low, high, room) in [("x", "wide", x1, x2, width), ("y", "high", y1, y2, height)] {
-        let rounding = pixel.max(room / 100.0);
+    for (axis, side, low, high, image_side) in [("x", "wide", x1, x2, width), ("y", "high", y1, y2, height)] {
+        let rounding = pixel.max(image_side / 100.0);
         // Negate the condition, so that NaN fails.
-        if !(low <= high && low >= -rounding && high <= room + rounding) {
+        if !(low <= high && low >= -rounding && high <= image_side + rounding) {
             return Err(Error::in_source(format!(
-                "{axis} ranges from {low} to {high}, but the image is {room} {side}"
+                "{axis} ranges from {low} to {high}, but the image is {image_side} {side}"
             )));
         }
     }

@@ -13,7 +13,7 @@ use super::pages::lists_fit;
 use super::part::{Fetch, MAX_CHUNK, Part, Unit, fits};
 use super::schema::{Field, Form, Leaf, Levels, Plain, fields};
 use crate::error::{Error, Result};
-use crate::machine::bytes::room;
+use crate::machine::bytes::grow_to;
 use crate::machine::parallel::in_parallel;
 use crate::model::value::Element;
 use crate::model::{Lookahead, Prefetcher, Sample, Source};
@@ -332,7 +332,7 @@ impl Parquet {
                 return read(&part.file, at.start, at.end - at.start).map(Cow::into_owned);
             }
             let mut bytes = Vec::new();
-            part.file.fill_for(number_of(unit), at.start, room(&mut bytes, at.end - at.start)?)?;
+            part.file.fill_for(number_of(unit), at.start, grow_to(&mut bytes, at.end - at.start)?)?;
             Ok(bytes)
         };
         let is_planned = |unit| self.remote.as_ref().is_some_and(|remote| remote.is_planned(number_of(unit)));

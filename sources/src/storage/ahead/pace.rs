@@ -182,7 +182,7 @@ impl Pace {
 
     /// Returns whether one more request may be sent while `requests` requests with the total weight
     /// `weight` are in flight.
-    pub(super) fn has_room(&self, requests: usize, weight: usize) -> bool {
+    pub(super) fn may_send(&self, requests: usize, weight: usize) -> bool {
         requests == 0 || requests < MAX_REQUESTS && weight < self.window as usize
     }
 
@@ -349,7 +349,7 @@ mod tests {
             let (mut count, mut bytes, size) = (0, 0, self.size as f64);
             while now < 10.0 + seconds {
                 let ahead = |count, open: &BTreeSet<u64>| (count - open.first().unwrap_or(&count)) * self.size;
-                while pace.has_room(in_flight.len(), in_flight.len() * weight(self.size)) && ahead(count, &open) < AHEAD
+                while pace.may_send(in_flight.len(), in_flight.len() * weight(self.size)) && ahead(count, &open) < AHEAD
                 {
                     let cold = if in_flight.len() < warm { 0.0 } else { COLD * self.delay };
                     warm = warm.max(in_flight.len() + 1);
@@ -433,9 +433,9 @@ mod tests {
     fn large_requests_weigh_more_than_small_ones() {
         assert_eq!([0, 1, UNIT, UNIT + 1, 4 << 20].map(weight), [1, 1, 1, 2, 16]);
         let (pace, first) = (Pace::new(), INITIAL_WINDOW as usize);
-        assert!(pace.has_room(first - 1, first - 1) && !pace.has_room(first, first));
-        assert!(pace.has_room(7, 7 * 16) && !pace.has_room(8, 8 * 16));
-        assert!(pace.has_room(0, 0));
+        assert!(pace.may_send(first - 1, first - 1) && !pace.may_send(first, first));
+        assert!(pace.may_send(7, 7 * 16) && !pace.may_send(8, 8 * 16));
+        assert!(pace.may_send(0, 0));
     }
 
     #[test]
@@ -449,7 +449,7 @@ mod tests {
         assert!(pace.window > INITIAL_WINDOW / 2.0, "{}", pace.window);
         (0..40).for_each(|n| pace.refused(at(20_000.0 + 2.0 * f64::from(n))));
         assert_eq!(pace.window, 1.0);
-        assert!(pace.has_room(0, 0) && !pace.has_room(1, 1));
+        assert!(pace.may_send(0, 0) && !pace.may_send(1, 1));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::fetcher::{Fetcher, FetcherHandle};
 use super::request::{Counts, MAX_ATTEMPTS, Parts, final_error, log_retry, pause};
 use crate::error::{Error, Result};
-use crate::machine::bytes::room;
+use crate::machine::bytes::grow_to;
 use crate::machine::cancel;
 use crate::model::{Lookahead, Object, Prefetcher, Store};
 use crate::stats::NetworkStats;
@@ -98,7 +98,7 @@ impl Remote {
             let (store, object) = (self.store.clone(), object.clone());
             cancel::cancellable(move || {
                 let mut bytes = Vec::new();
-                store.read(&object, at, room(&mut bytes, len)?)?;
+                store.read(&object, at, grow_to(&mut bytes, len)?)?;
                 Ok(bytes)
             })
         })
