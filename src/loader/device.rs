@@ -100,7 +100,7 @@ impl Loader {
                 "workers decode the images that are changed by {names}, because only the host supports {names}"
             );
         }
-        let resizes = augments.is_empty() || augments.iter().any(|augment| augment.resizes_there());
+        let resizes = augments.is_empty() || augments.iter().any(|augment| augment.device_can_resize());
         if !own && !resizes && wanted {
             tracing::warn!(
                 "workers decode all images, because a device resizes only with Interpolation::Bilinear and antialiasing"
@@ -118,7 +118,7 @@ impl Loader {
         let times =
             if self.batch_sampler.is_some() { MIN_IMAGES.div_ceil(self.batch.of_all(1)?.max(1) as usize) } else { 1 };
         Ok(Split {
-            there: true,
+            on_device: true,
             decode: decode
                 .then_some(DecodeSpace { bytes: times * ENCODED_BYTES_PER_IMAGE, blocks: times * BLOCKS_PER_IMAGE }),
             retouch,

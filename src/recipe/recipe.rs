@@ -48,9 +48,9 @@ pub(crate) struct Recipe {
     /// Samples with damaged images that decoders tolerated.
     pub(crate) damaged: Damaged,
     /// Whether a failed sample is replaced by a copy of a different sample of the same batch.
-    pub(crate) stand_in: bool,
+    pub(crate) replaces_failed: bool,
     /// Whether a failed sample becomes a black image, with an error, in its batch.
-    pub(crate) blank: bool,
+    pub(crate) blanks_failed: bool,
     /// Whether the samples are arrays in memory that workers [copy](Recipe::copy).
     pub(crate) copies: bool,
 }
@@ -138,12 +138,12 @@ impl Recipe {
     }
 
     /// Returns the maximum number of samples that are combined into an image in `epoch`.
-    pub(crate) fn most_tiles(&self, epoch: u64) -> usize {
+    pub(crate) fn max_tiles(&self, epoch: u64) -> usize {
         self.augment.at_epoch(epoch).max_images()
     }
 
     /// Returns the maximum number of samples that are combined into an image in any epoch.
-    pub(crate) fn ever_most_tiles(&self) -> usize {
+    pub(crate) fn max_tiles_ever(&self) -> usize {
         self.augment.ever_most_images()
     }
 
@@ -182,7 +182,7 @@ impl Recipe {
                 }
                 return Ok(shot);
             }
-            if augment.sees_boxes() {
+            if augment.needs_boxes() {
                 self.any_fields().boxes(sample, oriented, boxes)?;
             }
             // A partner has its own crop and flips, but effects and custom transforms apply to the
@@ -381,10 +381,10 @@ impl Recipe {
     pub(crate) fn finish(&self, full: &mut Full, scratch: &mut MixScratch) {
         let fields = self.fields_of(full.header());
         fields.judge(&*self.source, full);
-        if self.stand_in {
+        if self.replaces_failed {
             replace_failed_samples(full);
         }
-        if self.blank {
+        if self.blanks_failed {
             blank_failed(fields, full);
         }
         if let Err(e) = guarded(|| fields.mix(full, scratch)) {
@@ -413,15 +413,15 @@ impl Recipe {
     /// The row differs from `place` if row `place` contains a replacement for a failed sample.
     #[cfg(feature = "_device")]
     pub(crate) fn shown_at(&self, full: &mut Full, place: usize) -> usize {
-        self.any_fields().images.iter().find_map(|field| field.left_at(full, place)).unwrap_or(place)
+        self.any_fields().images.iter().find_map(|field| field.encoded_row(full, place)).unwrap_or(place)
     }
 
     /// Finishes a batch again after the samples in the rows `places` have been decoded again.
     pub(crate) fn finish_again(&self, full: &mut Full, places: &[usize]) {
-        if self.stand_in {
+        if self.replaces_failed {
             replace_failed_samples(full);
         }
-        if self.blank {
+        if self.blanks_failed {
             let fields = self.fields_of(full.header());
             places.iter().for_each(|&place| blank(fields, full, place));
         }

@@ -24,13 +24,13 @@ pub(crate) struct Shot<'a> {
     /// decoded together with this image.
     pub(crate) region: Rect,
     /// Index of the image of the same sample whose decoded pixels this image uses, if any.
-    pub(crate) with: Option<usize>,
+    pub(crate) shared_with: Option<usize>,
     /// Whether images that were decoded together must be decoded again, one by one.
-    pub(crate) apart: bool,
+    pub(crate) separately: bool,
     /// Whether the device should decode the image, if it can.
-    pub(crate) leaves: bool,
+    pub(crate) wants_device: bool,
     /// Whether the device will decode the image.
-    pub(crate) left: bool,
+    pub(crate) on_device: bool,
     /// Whether several workers may decode parts of the image.
     pub(crate) divided: bool,
     /// Result of processing the image. The worker later moves the error to the sample.
@@ -65,10 +65,10 @@ impl<'a> Shot<'a> {
             opened: Some(encoded),
             encoded: bytes.len(),
             region,
-            with: None,
-            apart: false,
-            leaves: false,
-            left: false,
+            shared_with: None,
+            separately: false,
+            wants_device: false,
+            on_device: false,
             divided: false,
             result: Ok(()),
             damaged: false,
@@ -122,17 +122,17 @@ pub(crate) fn share(images: &mut [Shot<'_>], max_memory: u64) {
         let alone = encoded.cost(image.region);
         let joined = before.iter().enumerate();
         let joined = joined.filter(|(_, other)| other.shows_the_same(image) && other.is_shown());
-        let joined = joined.filter_map(|(with, other)| {
+        let joined = joined.filter_map(|(source, other)| {
             let (encoded, both) = (other.opened.as_ref()?, other.region.around(image.region));
             let more = encoded.cost(both).saturating_sub(encoded.cost(other.region));
-            let apart = memory(other).saturating_add(memory(image));
-            let then = all.saturating_sub(apart).saturating_add(encoded.memory(both));
-            (more <= alone && then <= all.max(max_memory)).then_some((more, with, both, then))
+            let separate = memory(other).saturating_add(memory(image));
+            let then = all.saturating_sub(separate).saturating_add(encoded.memory(both));
+            (more <= alone && then <= all.max(max_memory)).then_some((more, source, both, then))
         });
-        if let Some((_, with, both, then)) = joined.min_by_key(|(more, ..)| *more) {
-            before[with].region = both;
+        if let Some((_, source, both, then)) = joined.min_by_key(|(more, ..)| *more) {
+            before[source].region = both;
             image.skip();
-            (image.with, image.ns, all) = (Some(with), Some(0), then);
+            (image.shared_with, image.ns, all) = (Some(source), Some(0), then);
         }
     }
 }
@@ -171,11 +171,11 @@ mod tests {
         let mut images: Vec<_> = regions.iter().map(shot).collect();
         share(&mut images, max_memory);
         for image in &images {
-            assert_eq!(image.opened.is_some(), image.with.is_none());
-            let with = image.with.map_or(image.region, |with| images[with].region);
-            assert!(with.around(image.plan.region) == with, "the decoded region contains the image's region");
+            assert_eq!(image.opened.is_some(), image.shared_with.is_none());
+            let decoded = image.shared_with.map_or(image.region, |source| images[source].region);
+            assert!(decoded.around(image.plan.region) == decoded, "the decoded region contains the image's region");
         }
-        images.iter().map(|image| (image.with, image.region)).collect()
+        images.iter().map(|image| (image.shared_with, image.region)).collect()
     }
 
     #[test]
