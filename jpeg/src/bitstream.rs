@@ -242,10 +242,10 @@ impl Bitstream {
         (grid.turned == 0 || turned <= 2 * grid.kept_blocks()).then_some(grid)
     }
 
-    /// Copies the data of the segments if the data has at most `max_bytes` bytes. Starts with a small
-    /// buffer, which grows as needed, because the segments may be only a small part of `data`.
-    /// Without restart markers, nearly all of `data` is needed, so the buffer is enlarged only
-    /// once.
+    /// Copies the data of the segments if the data has at most `max_bytes` bytes. Starts with a
+    /// small buffer, which grows as needed, because the segments may be only a small part of
+    /// `data`. Without restart markers, nearly all of `data` is needed, so the buffer is enlarged
+    /// only once.
     fn collect(&mut self, data: &[u8], lengths: Lengths<'_>, has_restarts: bool, max_bytes: usize) -> Option<()> {
         let max_bytes = max_bytes.min(data.len());
         loop {

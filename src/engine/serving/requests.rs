@@ -218,7 +218,8 @@ impl<B> Requests<B> {
     }
 
     /// Fails the requests that have waited longer than the timeout. If `cause` is a timeout, their
-    /// error states that the program holds all `capacity` batches. Otherwise, their error is `cause`.
+    /// error states that the program holds all `capacity` batches. Otherwise, their error is
+    /// `cause`.
     pub(crate) fn fail_late(&self, capacity: usize, cause: &Error) {
         let is_late = |request: &Request<B>| request.since.elapsed() >= self.limits.timeout;
         let mut late = Vec::new();

@@ -67,9 +67,9 @@ impl Worker {
         }
     }
 
-    /// Fills the part of `task`, unless the part's run has been canceled. `device_images` selects the
-    /// images that the device decodes. The last worker to finish a part of the batch returns the
-    /// full slot.
+    /// Fills the part of `task`, unless the part's run has been canceled. `device_images` selects
+    /// the images that the device decodes. The last worker to finish a part of the batch returns
+    /// the full slot.
     pub(crate) fn run(&mut self, task: Task, waits: &Waits, device_images: DeviceImages) -> Option<Full> {
         let Task { mut part, fetched, .. } = task;
         // Clear the metadata of the slot's previous batch. Otherwise, a row left unfilled by a
