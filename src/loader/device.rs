@@ -6,7 +6,7 @@ use super::Loader;
 use super::images::ImageOptions;
 use super::open::begin_trace;
 use crate::batch::{BatchWriter, Dtype, Layout, Normalize, Schema, Schemas, Slots};
-use crate::device::{DeviceBatch, Gpu, Held, Ring, Shares, Spec, Target};
+use crate::device::{DeviceBatch, Gpu, Held, Ring, SoftLabels, Spec, Target};
 use crate::engine::{Batches, DecodeOn, Engine, MemoryPlan, Shared};
 use crate::error::Result;
 use crate::field::{DecodeSpace, FieldKind, FieldWriter, Split, Written};
@@ -44,8 +44,8 @@ impl Loader {
         BatchWriter::new(this.images.augment.output_size(), dtype, layout, normalize)?;
         let split = this.split_for(&kinds, dtype)?;
         let target = Target { dtype, layout, normalize, retouched: split.retouch };
-        let shares = this.shares(&kinds);
-        let spec = |schema: &Schema| Spec::new(schema, target, shares.clone());
+        let soft_labels = this.soft_labels(&kinds);
+        let spec = |schema: &Schema| Spec::new(schema, target, soft_labels.clone());
         let specs = |schemas: &Schemas| schemas.iter().map(spec).collect::<Vec<_>>();
         let beside = |schemas: &Schemas, prefetch| Spec::memory_of(&specs(schemas), prefetch).total();
         let host = Written { dtype: Dtype::U8, layout: Layout::Nhwc, normalize: Normalize::UNIT, ..format };
@@ -128,11 +128,11 @@ impl Loader {
 
     /// Returns the parameters for computing soft labels on the device, or `None` if the loader has
     /// no soft labels.
-    fn shares(&self, kinds: &[(String, FieldKind)]) -> Option<Shares> {
+    fn soft_labels(&self, kinds: &[(String, FieldKind)]) -> Option<SoftLabels> {
         let label = self.label();
         let has_class = kinds.iter().any(|(_, FieldKind(kind))| kind.maker() == FieldWriter::Class);
         let shares = label.shares().zip(label.soft_array()).filter(|_| has_class);
-        shares.map(|((_, smoothing), (field, _))| Shares { field, smoothing })
+        shares.map(|((_, smoothing), (field, _))| SoftLabels { field, smoothing })
     }
 }
 
