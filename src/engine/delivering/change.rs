@@ -88,7 +88,7 @@ impl<B> Batches<B> {
         if delay > MAX_DELAY {
             return Err(Error::config(format!("{call}: after={delay} is too large; the maximum is {MAX_DELAY}")));
         }
-        let (current, batch) = (changes.now(), schedule.global_batch());
+        let (current, batch) = (changes.current(), schedule.global_batch());
         let first = self.first_batch_after(delay)?;
         let samples = |index: BatchIndex| {
             let before = index.epoch.checked_mul(current.draws())?;
