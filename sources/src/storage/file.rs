@@ -29,9 +29,10 @@ pub(crate) struct OpenFile {
     /// Path of the file, or URL of the object.
     pub(crate) path: PathBuf,
     content: Content,
-    /// Largest value of `looks` for which [`look`](OpenFile::look) has found the file unchanged.
+    /// Largest value of `requested_checks` for which [`check_once`](OpenFile::check_once) has found
+    /// the file unchanged.
     checked: AtomicU64,
-    /// The error that `look` returns from then on, once it has found a change.
+    /// The error that `check_once` returns from then on, once it has found a change.
     changed: Mutex<Option<Error>>,
 }
 
@@ -88,20 +89,20 @@ impl OpenFile {
     }
 
     /// Checks that the file is unchanged, unless it has already been checked for this value of
-    /// `looks`. If the check fails with a transient error, the next call checks again. Only threads
-    /// that read this file wait for the check.
+    /// `requested_checks`. If the check fails with a transient error, the next call checks again.
+    /// Only threads that read this file wait for the check.
     ///
     /// # Errors
     /// If the file has changed, or the check fails.
-    pub(crate) fn look(&self, looks: u64) -> Result<()> {
+    pub(crate) fn check_once(&self, requested_checks: u64) -> Result<()> {
         // Relaxed suffices, because the check concerns only the file and publishes no memory.
-        if self.checked.load(Ordering::Relaxed) >= looks {
+        if self.checked.load(Ordering::Relaxed) >= requested_checks {
             return Ok(());
         }
         let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
-        if changed.is_none() && self.checked.load(Ordering::Relaxed) < looks {
+        if changed.is_none() && self.checked.load(Ordering::Relaxed) < requested_checks {
             match self.check() {
-                Ok(()) => self.checked.store(looks, Ordering::Relaxed),
+                Ok(()) => self.checked.store(requested_checks, Ordering::Relaxed),
                 // The next check may succeed, so do not store the error.
                 Err(e) if e.is_transient() => return Err(e),
                 Err(e) => *changed = Some(e),
@@ -125,10 +126,10 @@ impl OpenFile {
         }
     }
 
-    /// Returns the largest value of `looks` for which [`look`](OpenFile::look) has found the file
-    /// unchanged.
+    /// Returns the largest value of `requested_checks` for which
+    /// [`check_once`](OpenFile::check_once) has found the file unchanged.
     #[cfg(test)]
-    pub(crate) fn looked(&self) -> u64 {
+    pub(crate) fn checked(&self) -> u64 {
         self.checked.load(Ordering::Relaxed)
     }
 

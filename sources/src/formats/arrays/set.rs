@@ -221,7 +221,7 @@ impl Arrays {
     /// If a check was requested since the last call, returns an error if a file has changed.
     fn check_files(&self) -> Result<()> {
         let requested_checks = self.requested_checks.load(Ordering::Relaxed);
-        self.files.iter().try_for_each(|file| file.look(requested_checks))
+        self.files.iter().try_for_each(|file| file.check_once(requested_checks))
     }
 }
 

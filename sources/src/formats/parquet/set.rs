@@ -355,7 +355,7 @@ impl Source for Parquet {
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let file = &self.part(index).file;
-        file.look(self.files.requested_checks.load(Ordering::Relaxed))?;
+        file.check_once(self.files.requested_checks.load(Ordering::Relaxed))?;
         let root = file.path.parent().unwrap_or(Path::new(""));
         let stored = file.object().is_some();
         let sample = self.columns.read(index, scratch, |place, scratch| {
@@ -422,7 +422,7 @@ impl Source for Parquet {
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         let Some(place) = self.columns.label() else { return Ok(None) };
         let file = &self.part(index).file;
-        file.look(self.files.requested_checks.load(Ordering::Relaxed))?;
+        file.check_once(self.files.requested_checks.load(Ordering::Relaxed))?;
         scratch.clear();
         let found = self.find(index, place, scratch)?;
         found.cell(scratch).and_then(|cell| self.columns.label_of(cell)).map_err(|e| e.at_path(&file.path))

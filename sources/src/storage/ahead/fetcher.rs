@@ -175,7 +175,7 @@ impl Fetcher {
             }
             Outcome::Failed(e) => Err(e),
             Outcome::Dropped => Ok(false),
-            Outcome::Cancelled => Err(cancel::cancelled()),
+            Outcome::Canceled => Err(cancel::canceled()),
         };
         drop(answer);
         let mut state = self.lock();
@@ -259,7 +259,7 @@ impl Fetcher {
         let reply =
             ReadCompletion::new(move |bytes| fetcher.answered(flight, bytes, std::thread::current().id() == thread));
         let weight = weight(range.end - range.start);
-        state.flights.insert(flight, Flight { piece: id, weight, sent_at, cancel: reply.canceller() });
+        state.flights.insert(flight, Flight { piece: id, weight, sent_at, cancel: reply.canceler() });
         state.weight += weight;
         state.pace.sent();
         self.counts.requests.fetch_add(1, Ordering::Relaxed);
