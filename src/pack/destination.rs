@@ -8,7 +8,7 @@
 //! | `NAME.plan.partial` | the plan, written by the first part |
 //! | `NAME-000017.tar.PLAN.partial` | a complete shard, or in a store the manifest entry of a complete shard |
 //! | `NAME.part-00003-of-00064.PLAN.json` | the manifest of a complete part |
-//! | `NAME-000017.tar`, `NAME.manifest.json` | the merged dataset; in a store, shards get their final names earlier |
+//! | `NAME-000017.tar`, `NAME.manifest.json` | the merged dataset; in a store, shards have these names before the merge |
 //!
 //! The following files exist only in a folder:
 //!

@@ -232,8 +232,8 @@ impl<B> Requests<B> {
         for Request { since, reply, .. } in late {
             let text = || {
                 format!(
-                    "the request waited {:.1} s for a batch: the program holds all {capacity} batches of the decoder; drop some \
-                     before requesting more, or raise prefetch",
+                    "the request waited {:.1} s for a batch: the program holds all {capacity} batches of the decoder; drop \
+                     some before requesting more, or raise prefetch",
                     since.elapsed().as_secs_f64()
                 )
             };
