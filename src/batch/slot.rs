@@ -187,8 +187,8 @@ impl Part {
             let next = |taken: usize| taken.checked_add(count).filter(|&end| end <= most);
             counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
         };
-        let room = schema.spans[span].sample_bytes * schema.batch;
-        let offset = take(&slot.encoded, len.next_multiple_of(ENCODED_ALIGN), room)?;
+        let capacity = schema.spans[span].sample_bytes * schema.batch;
+        let offset = take(&slot.encoded, len.next_multiple_of(ENCODED_ALIGN), capacity)?;
         // If there is no space for the coefficients, the bytes stay reserved, but are not used in
         // this batch.
         let block = take(&slot.blocks, blocks, each * schema.batch)?;
@@ -200,10 +200,10 @@ impl Part {
     }
 
     /// Returns the number of bytes for entropy-coded data that have not been reserved yet.
-    pub(crate) fn encoded_room(&self) -> usize {
+    pub(crate) fn free_encoded_bytes(&self) -> usize {
         let Some(span) = self.schema().encoded() else { return 0 };
-        let room = self.schema().spans[span].sample_bytes * self.schema().batch;
-        room.saturating_sub(self.slot.encoded.load(Ordering::Relaxed))
+        let capacity = self.schema().spans[span].sample_bytes * self.schema().batch;
+        capacity.saturating_sub(self.slot.encoded.load(Ordering::Relaxed))
     }
 
     /// Finishes the part. Returns the full slot if this was its last unfinished part.

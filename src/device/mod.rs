@@ -59,4 +59,4 @@ pub(crate) use locked::page_locked;
 #[cfg(test)]
 pub(crate) use ring::Form;
 pub(crate) use ring::{CAPTURE, FullSlot, Gauge, Held, HostFeed, Repair, Ring};
-pub(crate) use spec::{Shares, Spec, Target};
+pub(crate) use spec::{SoftLabels, Spec, Target};

@@ -15,7 +15,7 @@ pub(super) enum Number<'a> {
 impl Number<'_> {
     /// Creates a number from the little-endian bytes of an array element. `kind` is NumPy's
     /// character code of the element type.
-    pub(super) fn of_bytes(kind: u8, word: &[u8]) -> Self {
+    pub(super) fn from_bytes(kind: u8, word: &[u8]) -> Self {
         let mut wide = [0; 8];
         wide[..word.len()].copy_from_slice(word);
         let bits = u64::from_le_bytes(wide);

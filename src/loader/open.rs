@@ -21,7 +21,7 @@ use crate::engine::{
 use crate::error::ErrorKind;
 use crate::error::{Error, Result, guarded};
 use crate::field::{FieldKind, Fields, Pasted, Split, Written};
-use crate::recipe::{Damaged, Recipe, image_room};
+use crate::recipe::{Damaged, Recipe, image_buffer_bytes};
 use crate::sampler::{Rank, Sampler, Schedule};
 use crate::source::{self, Source};
 use crate::trace::{self, Trace};
@@ -127,7 +127,7 @@ impl Checked {
         let rank = loader.rank_origin.rank(*local_world_size)?;
         let global_batch = loader.batch.of_all(rank.world_size)?;
         augment.check()?;
-        if split.there && format.channels == 1 {
+        if split.on_device && format.channels == 1 {
             return Err(Error::config("channels(1): a device supports only 3 channels; use .host() for 1"));
         }
         check_sizes(&loader.sampling, augment, &kinds)?;
@@ -241,21 +241,21 @@ impl Opened {
         // Each worker needs memory for one output image, for its effects and for pasted objects. If
         // workers mix images, it also needs a copy of the last image of a batch.
         let image = fields.iter().map(Fields::largest_image).max().unwrap_or(0);
-        let mixing = if images.augment.mixes() && !split.there { image * format.dtype.bytes() } else { 0 };
+        let mixing = if images.augment.mixes() && !split.on_device { image * format.dtype.bytes() } else { 0 };
         let sized = self.checked.sized();
         let augments = fields[0].augments(&images.augment).chain(&sized);
         let effects = augments.map(Augment::effects_memory).max().unwrap_or(0) as usize;
         let pasted = images.augment.pasted_outputs().map(Pasted::memory).max().unwrap_or(0);
         let transforms = images.transforms.iter().map(|transform| transform.memory(image));
         let transforms = transforms.fold(0, usize::saturating_add);
-        let rooms = image_room(fields, !images.transforms.is_empty());
-        let scratch = ScratchPlan::ample(self.workers, self.cores, rooms + effects + mixing + pasted)
+        let image_buffer = image_buffer_bytes(fields, !images.transforms.is_empty());
+        let scratch = ScratchPlan::ample(self.workers, self.cores, image_buffer + effects + mixing + pasted)
             .with_transforms(transforms)
             .with_source(bound.for_source(self.reads.ahead_bytes()));
         // A decoder has no readers, because the images of requests are already in memory.
         let scratch = if batch_sampler.is_some() { scratch.without_readers() } else { scratch };
         let prefetch = match images.prefetch {
-            0 => bound.automatic_prefetch(split.there || images.pinned, schemas, &scratch, device_bytes),
+            0 => bound.automatic_prefetch(split.on_device || images.pinned, schemas, &scratch, device_bytes),
             n => Bounds::exactly(n),
         };
         let scratch = bound.grant(&Demand { schemas, prefetch, scratch, device_bytes })?;
@@ -291,13 +291,13 @@ impl Opened {
             sample_bytes: loader.images.max_sample_bytes,
             strict: loader.images.strict,
             damaged: Damaged::default(),
-            blank: is_decoder,
-            stand_in: !is_decoder && matches!(loader.on_error, OnError::Skip { .. }),
+            blanks_failed: is_decoder,
+            replaces_failed: !is_decoder && matches!(loader.on_error, OnError::Skip { .. }),
         };
         let mut settings = Settings::new(cores, workers, prefetch);
         settings.options = options;
         // The workers of a decoder keep their priority, because callers wait for the responses.
-        let settings = if split.there && !is_decoder { settings.for_device() } else { settings };
+        let settings = if split.on_device && !is_decoder { settings.for_device() } else { settings };
         let balance = Balance::new(decode_on.unwrap_or_default(), decode_share, workers);
         let run = Run::new(Arc::new(settings), Scratch::new(scratch), balance, computed)?;
         let resume = loader.resume.map(|state| state.check(&recipe, &run.counters, &schedule)).transpose()?;
@@ -305,7 +305,7 @@ impl Opened {
         if let (Some(changed), Some(changes)) = (changed, schedule.changes()) {
             changes.set(changed);
         }
-        let memory = MemoryPlan::of(Settings::slots_for(prefetch.most), schemas.bytes(), &scratch);
+        let memory = MemoryPlan::of(Settings::slots_for(prefetch.max), schemas.bytes(), &scratch);
         // All requests belong to one epoch.
         let epochs = if is_decoder { 0 } else { loader.images.epochs };
         let shared = Shared::new((recipe, run, schedule), memory, (loader.on_error, epochs), at);
@@ -375,7 +375,7 @@ mod tests {
 
     use super::*;
     use crate::batch::{Dtype, Free, Keeper, Layout, Schema, SlotMemory};
-    use crate::engine::{Leave, fill_slot};
+    use crate::engine::{DeviceImages, fill_slot};
     use crate::error::ErrorKind;
     use crate::source::{Memory as Samples, OwnedSample};
     use crate::transform::{Mix, Mixing};
@@ -399,7 +399,7 @@ mod tests {
         let schemas = Schemas::one(Schema::new(4, arrays).unwrap());
         let slot = Slots::make(&schemas, SlotMemory::heap(schemas.bytes()).unwrap());
         let mixing = Some(Mixing { weight: 0.5, cut: None });
-        let full = fill_slot(&parts.shared, slot, 4, mixing, Leave::Nothing).0;
+        let full = fill_slot(&parts.shared, slot, 4, mixing, DeviceImages::None).0;
         (0..4).map(|row| full.meta(row).fault.as_ref().map(ToString::to_string)).collect()
     }
 

@@ -51,9 +51,9 @@ pub(crate) struct Recipe {
     /// Samples with damaged images that decoders tolerated.
     pub(crate) damaged: Damaged,
     /// Whether a failed sample is replaced by a copy of a different sample of the same batch.
-    pub(crate) stand_in: bool,
+    pub(crate) replaces_failed: bool,
     /// Whether a failed sample becomes a black image, with an error, in its batch.
-    pub(crate) blank: bool,
+    pub(crate) blanks_failed: bool,
     /// Whether the samples are arrays in memory that workers [copy](Recipe::copy).
     pub(crate) copies: bool,
 }
@@ -131,8 +131,8 @@ impl Recipe {
     /// Returns the size in bytes of the buffer in which a worker finishes an image. The buffer
     /// holds the largest image of any epoch as `u8` RGB, and the part of this image that custom
     /// transforms receive. Without images, the size is 0.
-    pub(crate) fn image_room(&self) -> usize {
-        image_room(&self.fields, !self.transforms.is_empty())
+    pub(crate) fn image_buffer_bytes(&self) -> usize {
+        image_buffer_bytes(&self.fields, !self.transforms.is_empty())
     }
 
     /// Returns the area of an output image with this `plan` that shows the source image. If custom
@@ -147,12 +147,12 @@ impl Recipe {
     }
 
     /// Returns the maximum number of samples that are combined into an image in `epoch`.
-    pub(crate) fn most_tiles(&self, epoch: u64) -> usize {
+    pub(crate) fn max_tiles(&self, epoch: u64) -> usize {
         self.augment.at_epoch(epoch).max_images()
     }
 
     /// Returns the maximum number of samples that are combined into an image in any epoch.
-    pub(crate) fn ever_most_tiles(&self) -> usize {
+    pub(crate) fn max_tiles_ever(&self) -> usize {
         self.augment.ever_most_images()
     }
 
@@ -192,7 +192,7 @@ impl Recipe {
                 }
                 return Ok(shot);
             }
-            if augment.sees_boxes() {
+            if augment.needs_boxes() {
                 self.any_fields().boxes(sample, oriented, boxes)?;
             }
             // A partner has its own crop and flips, but effects and custom transforms apply to the
@@ -393,10 +393,10 @@ impl Recipe {
     pub(crate) fn finish(&self, full: &mut Full, scratch: &mut MixScratch) {
         let fields = self.fields_of(full.header());
         fields.judge(&*self.source, full);
-        if self.stand_in {
+        if self.replaces_failed {
             replace_failed_samples(full);
         }
-        if self.blank {
+        if self.blanks_failed {
             blank_failed(fields, full);
         }
         if let Err(e) = guarded(|| fields.mix(full, scratch)) {
@@ -414,7 +414,7 @@ pub(crate) fn at_frame(name: &str, frame: usize, error: Error) -> Error {
 
 /// Returns the size in bytes of the buffer in which a worker finishes an image. `fields` contains
 /// the fields of each form.
-pub(crate) fn image_room(fields: &[Fields], transforms: bool) -> usize {
+pub(crate) fn image_buffer_bytes(fields: &[Fields], transforms: bool) -> usize {
     let largest = fields.iter().map(Fields::largest_image).max().unwrap_or(0);
     largest * if transforms { 2 } else { 1 }
 }
@@ -425,16 +425,16 @@ impl Recipe {
     /// The row differs from `place` if row `place` contains a replacement for a failed sample.
     #[cfg(feature = "_device")]
     pub(crate) fn shown_at(&self, full: &mut Full, place: usize) -> usize {
-        self.any_fields().images.iter().find_map(|field| field.left_at(full, place)).unwrap_or(place)
+        self.any_fields().images.iter().find_map(|field| field.encoded_row(full, place)).unwrap_or(place)
     }
 
     /// Finishes a batch again after the samples in the rows `places` have been decoded again.
     pub(crate) fn finish_again(&self, full: &mut Full, places: &[usize]) {
         full.unpack();
-        if self.stand_in {
+        if self.replaces_failed {
             replace_failed_samples(full);
         }
-        if self.blank {
+        if self.blanks_failed {
             let fields = self.fields_of(full.header());
             places.iter().for_each(|&place| blank(fields, full, place));
         }

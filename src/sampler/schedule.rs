@@ -100,7 +100,7 @@ impl Schedule {
 
     /// Returns this schedule with the order as it was before any change.
     pub(crate) fn without_changes(&self) -> Self {
-        self.changes.as_ref().map_or_else(|| self.clone(), |changes| self.with_order(changes.first()))
+        self.changes.as_ref().map_or_else(|| self.clone(), |changes| self.with_order(changes.original()))
     }
 
     pub(crate) fn order(&self) -> &dyn Sampler {

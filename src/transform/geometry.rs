@@ -156,7 +156,9 @@ pub(super) fn jittered(size: Size, output: Size, factors: Interval, max_side: u3
 /// it covers the whole image. Draws one number, which determines the position along both axes.
 pub(super) fn corner_or_random_area(size: Size, output: Size, rng: &mut Rng) -> Rect {
     let position = rng.unit();
-    let span = |length: u32, room: u32| ((f64::from(length.saturating_sub(room)) * position) as u32, length.min(room));
+    let span = |length: u32, output_side: u32| {
+        ((f64::from(length.saturating_sub(output_side)) * position) as u32, length.min(output_side))
+    };
     let ((x, width), (y, height)) = (span(size.width, output.width), span(size.height, output.height));
     Rect::new(x, y, width, height)
 }
@@ -176,9 +178,9 @@ pub(super) fn shortest_size(size: Size, sides: &[u32], longest: u32, rng: &mut R
 /// For each axis along which the image is larger than the output, draws one number: first for the
 /// vertical axis, then for the horizontal one.
 pub(super) fn random_area(size: Size, output: Size, rng: &mut Rng) -> Rect {
-    let mut span = |length: u32, room: u32| {
-        let start = if length > room { rng.below(u64::from(length - room) + 1) as u32 } else { 0 };
-        (start, length.min(room))
+    let mut span = |length: u32, output_side: u32| {
+        let start = if length > output_side { rng.below(u64::from(length - output_side) + 1) as u32 } else { 0 };
+        (start, length.min(output_side))
     };
     let (y, height) = span(size.height, output.height);
     let (x, width) = span(size.width, output.width);

@@ -114,7 +114,7 @@ impl Settings {
             (Setting::PadIfNeeded {}, Crop::Padded { if_needed, .. }) => *if_needed = true,
             (&Setting::Scale { low, high }, Crop::Random { scale, .. }) => *scale = [low, high],
             (&Setting::Ratio { low, high }, Crop::Random { ratio, .. }) => *ratio = [low, high],
-            (&Setting::Fill { red, green, blue }, crop) if crop.leaves_room() || self.mosaic.is_some() => {
+            (&Setting::Fill { red, green, blue }, crop) if crop.may_leave_uncovered() || self.mosaic.is_some() => {
                 self.fill = [red, green, blue];
             }
             (&Setting::Interpolation { filter }, _) => self.interpolation = filter,

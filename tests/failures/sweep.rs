@@ -130,10 +130,12 @@ impl Table {
                 if !done.panics.is_empty() {
                     wrong.push(format!("a panic: {}", done.panics));
                 }
-                if done.left != clean.left {
+                if done.leaked != clean.leaked {
                     let error = done.result.as_ref().err();
-                    wrong
-                        .push(format!("leaked {:?}, but {:?} without a failed call; {error:?}", done.left, clean.left));
+                    wrong.push(format!(
+                        "leaked {:?}, but {:?} without a failed call; {error:?}",
+                        done.leaked, clean.leaked
+                    ));
                 }
             }
         }

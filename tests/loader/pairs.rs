@@ -26,7 +26,7 @@ use warpfeed::{AnnotationFrame, Augment, DecodeOn, Dtype, LastBatch, Layout, Loa
 use self::data::{
     COUNT, Data, LISTED, LISTED_IN_FILE, OF_FIRST, ORDER, Own, Red, SUBSET, World, darker, length, write,
 };
-use self::run::{Pixel, Run};
+use self::run::{ImageValues, Run};
 use crate::process::{OWN, child};
 use crate::store::Objects;
 
@@ -77,7 +77,7 @@ static SETTERS: &[Setter] = &[
     setter("classes_file", Shows(|run, _| run.classes == LISTED_IN_FILE && run.named(run.truth())), |l, w| {
         Ok(l.classes_file(w.root.join("classes.txt")))
     }),
-    setter("codec", Shows(|run, _| run.images().iter().all(Pixel::is_flat)), |l, _| Ok(l.codec(Red))),
+    setter("codec", Shows(|run, _| run.images().iter().all(ImageValues::is_flat)), |l, _| Ok(l.codec(Red))),
     setter("batch_size", Shows(|run, _| run.sizes(0)[0] == 3), |l, _| Ok(l.batch_size(3))),
     setter("global_batch_size", Shows(|run, _| run.largest() == if run.ranks == 2 { 3 } else { 6 }), |l, _| {
         Ok(l.global_batch_size(6))
@@ -157,7 +157,7 @@ static SETTERS: &[Setter] = &[
         Ok(l.layout(Layout::Nchw))
     }),
     setter("channels", Shows(|run, _| run.images().iter().all(|image| image.channels == 1)), |l, _| Ok(l.channels(1))),
-    setter("background", Shows(|run, _| run.images().iter().all(Pixel::is_flat_above)), |l, _| {
+    setter("background", Shows(|run, _| run.images().iter().all(ImageValues::is_flat_above)), |l, _| {
         Ok(l.background([9, 99, 199]))
     }),
     setter("convert_to_u8", Nothing, |l, _| Ok(l.convert_to_u8(true))),

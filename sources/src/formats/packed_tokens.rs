@@ -283,8 +283,8 @@ impl Source for PackedTokens {
         let lengths = scratch.len();
         documents.iter().for_each(|document| scratch.extend_from_slice(&document.len.to_le_bytes()));
         let scratch = &scratch[..];
-        let tokens = Numbers::of_element(&scratch[key..lengths], self.kind.element(), &[self.packing.length]);
-        let lengths = Numbers::of_element(&scratch[lengths..], Element::U32, &[documents.len()]);
+        let tokens = Numbers::from_element(&scratch[key..lengths], self.kind.element(), &[self.packing.length]);
+        let lengths = Numbers::from_element(&scratch[lengths..], Element::U32, &[documents.len()]);
         let (tokens, lengths) = tokens.zip(lengths).expect("the arrays were written with these lengths");
         let key = std::str::from_utf8(&scratch[..key]).expect("the key was written as text");
         Sample::new(key).with_field("tokens.npy", tokens)?.with_field("lengths.npy", lengths)

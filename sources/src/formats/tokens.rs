@@ -370,7 +370,7 @@ impl Source for TokenFile {
         write!(scratch, "{}/{first}..{}", windows.name, first + self.length as u64).expect("writing to a Vec succeeds");
         let key = scratch.len();
         let tokens = file.part(Some(index as u64), at..at + bytes, scratch).map_err(|e| e.at_path(&file.path))?;
-        let tokens = Numbers::of_element(tokens.of(scratch), self.kind.element(), &[self.length]);
+        let tokens = Numbers::from_element(tokens.of(scratch), self.kind.element(), &[self.length]);
         let tokens = tokens.expect("the range has `length` tokens");
         let key = std::str::from_utf8(&scratch[..key]).expect("the key was written as text");
         Sample::new(key).with_field("tokens.npy", tokens)
@@ -387,7 +387,7 @@ impl Source for TokenFile {
         push_decimal(key, first);
         key.push_str("..");
         push_decimal(key, first + self.length as u64);
-        Numbers::of_element(tokens, self.kind.element(), &[self.length])
+        Numbers::from_element(tokens, self.kind.element(), &[self.length])
     }
 
     of_files!(files);

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::options::Wanted;
+use crate::options::ColumnChoice;
 
 /// Describes the columns of a table.
 ///
@@ -128,8 +128,8 @@ impl TableOptions {
     }
 
     /// Returns the selection of columns.
-    pub(crate) fn wanted(&self) -> Wanted {
-        Wanted {
+    pub(crate) fn column_choice(&self) -> ColumnChoice {
+        ColumnChoice {
             image: self.image.clone(),
             label: self.label.clone(),
             without_label: self.without_label,

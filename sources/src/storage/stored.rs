@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::ahead::{Parts, Remote, ahead_of, wide};
 use crate::error::{Error, Result};
-use crate::machine::bytes::room;
+use crate::machine::bytes::grow_to;
 use crate::model::store::Stores;
 use crate::model::{Lookahead, Object, Prefetcher};
 use crate::stats::NetworkStats;
@@ -152,7 +152,7 @@ impl Stored {
         let Some((object, range)) = self.table.range(file) else {
             return Err(Error::in_source("the object does not exist").at_path(url));
         };
-        let to = room(scratch, range.end)?;
+        let to = grow_to(scratch, range.end)?;
         self.remote.read(file, &self.table.objects[object as usize], 0, to)?;
         Ok(to)
     }

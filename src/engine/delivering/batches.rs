@@ -358,7 +358,7 @@ impl<B> Batches<B> {
         match &batch {
             Ok(batch) => {
                 *next = Next::Batch;
-                shared.run.delivered((self.info)(batch), feed.held_up_since(since));
+                shared.run.delivered((self.info)(batch), feed.delayed_since(since));
             }
             Err(_) if only_samples => *next = Next::AfterFailed,
             Err(_) => {}

@@ -218,8 +218,9 @@ impl<B> Requests<B> {
     }
 
     /// Fails the requests that have waited longer than the timeout. If `cause` is a timeout, their
-    /// error states that the program holds all `room` batches. Otherwise, their error is `cause`.
-    pub(crate) fn fail_late(&self, room: usize, cause: &Error) {
+    /// error states that the program holds all `capacity` batches. Otherwise, their error is
+    /// `cause`.
+    pub(crate) fn fail_late(&self, capacity: usize, cause: &Error) {
         let is_late = |request: &Request<B>| request.since.elapsed() >= self.limits.timeout;
         let mut late = Vec::new();
         let mut state = self.state();
@@ -231,8 +232,8 @@ impl<B> Requests<B> {
         for Request { since, reply, .. } in late {
             let text = || {
                 format!(
-                    "the request waited {:.1} s for a batch: the program holds all {room} batches of the decoder; drop some before \
-                     requesting more, or raise prefetch",
+                    "the request waited {:.1} s for a batch: the program holds all {capacity} batches of the decoder; drop \
+                     some before requesting more, or raise prefetch",
                     since.elapsed().as_secs_f64()
                 )
             };

@@ -169,7 +169,7 @@ impl Checkpoint {
         let BatchIndex { epoch, batch } = next;
         // If the order panics here, the checkpoint is created anyway, but `check` will reject it.
         let evaluated = !(stateful && batch == 0);
-        let changing = schedule.changes().map(|changes| changes.now());
+        let changing = schedule.changes().map(|changes| changes.current());
         let order: &dyn Sampler = match &changing {
             Some(changing) => changing,
             None => schedule.order(),

@@ -142,15 +142,15 @@ fn listed(folder: &Folder) -> Result<(Contents, Blocks)> {
         contents.blocks += 1;
         contents.bytes += bytes;
         let url = &header.object.url;
-        let set = url.rsplit_once('/').map_or(&url[..], |(set, _)| set);
+        let dataset = url.rsplit_once('/').map_or(&url[..], |(dataset, _)| dataset);
         let server = header.object.server.as_ref().map(|server| format!(" at {server}")).unwrap_or_default();
-        let set = contents.sets.entry(format!("{set}{server}")).or_default();
-        *set = (set.0 + 1, set.1 + bytes);
+        let total = contents.sets.entry(format!("{dataset}{server}")).or_default();
+        *total = (total.0 + 1, total.1 + bytes);
     }
-    for (set, (files, bytes)) in files::contents(folder).map_err(|e| Error::io(&folder.path, &e))? {
+    for (dataset, (files, bytes)) in files::contents(folder).map_err(|e| Error::io(&folder.path, &e))? {
         // The folder may contain several versions of a dataset.
-        let set = contents.files.entry(set).or_default();
-        *set = (set.0 + files, set.1 + bytes);
+        let total = contents.files.entry(dataset).or_default();
+        *total = (total.0 + files, total.1 + bytes);
     }
     for path in listing::all(folder).map_err(|e| Error::io(&folder.path, &e))? {
         if let Some(listing) = Listing::load(&path).map_err(|e| Error::io(&path, &e))? {

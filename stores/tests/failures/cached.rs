@@ -9,7 +9,7 @@ use std::sync::Arc;
 use warpfeed::{Augment, Error, ErrorKind, Loader, Result};
 use warpfeed_stores::{Cache, check, empty, show};
 
-use crate::attempt::{Done, End, attempt, settled};
+use crate::attempt::{Done, End, attempt, wait_for_loader_threads};
 use crate::calls::{self, Kind};
 use crate::epoch::{names_a_place, twice};
 use crate::process::{alone, own_process};
@@ -107,7 +107,7 @@ fn a_failing_cache_disk_changes_no_batch() {
             }
             // Wait until the loader's last thread has ended. Otherwise, the next loader would share
             // the old loader's in-memory index of the folder.
-            settled();
+            wait_for_loader_threads();
             check_folder(&folder, &seen)?;
             // A thread that waits too long for the lock of the folder does not cache its block. On a
             // busy machine, it may take more than one loader to fill the cache.

@@ -27,13 +27,13 @@ pub(super) struct Batch {
 }
 
 /// An image. Its values are from 0 to 1, unless it is normalized.
-pub(super) struct Pixel {
+pub(super) struct ImageValues {
     pub(super) width: usize,
     pub(super) channels: usize,
     pub(super) values: Vec<f32>,
 }
 
-impl Pixel {
+impl ImageValues {
     pub(super) fn is_flat(&self) -> bool {
         self.values.chunks(self.channels).all(|pixel| pixel == &self.values[..self.channels])
     }
@@ -197,7 +197,7 @@ impl Run {
         self.arrays().filter(|array| array.name == "image" || array.name.starts_with("views."))
     }
 
-    pub(super) fn images(&self) -> Vec<Pixel> {
+    pub(super) fn images(&self) -> Vec<ImageValues> {
         self.image_arrays().flat_map(Array::images).collect()
     }
 
@@ -259,7 +259,7 @@ impl Batch {
 }
 
 impl Array {
-    pub(super) fn images(&self) -> Vec<Pixel> {
+    pub(super) fn images(&self) -> Vec<ImageValues> {
         let values: Vec<f32> = match self.dtype {
             Dtype::U8 => self.bytes.iter().map(|byte| f32::from(*byte) / 255.0).collect(),
             Dtype::F16 => {
@@ -270,7 +270,7 @@ impl Array {
         let &[count, a, width, c] = &self.shape[..] else { panic!("{:?}", self.shape) };
         let is_planar = matches!(a, 1 | 3);
         let (channels, area) = if is_planar { (a, width * c) } else { (c, a * width) };
-        let image = |values: &[f32]| Pixel {
+        let image = |values: &[f32]| ImageValues {
             width,
             channels,
             values: match is_planar {

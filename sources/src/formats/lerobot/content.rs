@@ -76,7 +76,7 @@ impl<'a> Fields<'a> {
                 Content::Text(range) => Value::Text(text(&range)),
                 Content::Task(task) => Value::Text(task),
                 Content::Numbers { element, shape, data } => Value::Numbers(
-                    Numbers::of_element(&scratch[data], element, &shape).expect("the number of values was checked"),
+                    Numbers::from_element(&scratch[data], element, &shape).expect("the number of values was checked"),
                 ),
             };
             sample.push(name, value)?;

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use serde::Deserialize;
 
-use super::text::Home;
+use super::text::DatasetFolder;
 use crate::error::{Error, Result};
 use crate::machine::file::is_below;
 
@@ -55,9 +55,9 @@ impl Info {
     ///
     /// # Errors
     /// If the file is damaged, or the version is not supported.
-    pub(super) fn read(home: &Home) -> Result<Self> {
-        let info: Info = home.json(INFO)?;
-        info.check().map_err(|e| e.at_path(home.file(INFO)))?;
+    pub(super) fn read(root: &DatasetFolder) -> Result<Self> {
+        let info: Info = root.json(INFO)?;
+        info.check().map_err(|e| e.at_path(root.file(INFO)))?;
         Ok(info)
     }
 

@@ -15,7 +15,7 @@ use super::options::LeRobotOptions;
 use super::packed::{Packed, PackedReader};
 use super::read::{CHECKED, Reader};
 use super::stats::{self, FeatureStats};
-use super::text::Home;
+use super::text::DatasetFolder;
 use crate::error::{Error, Result};
 use crate::model::sample::are_one;
 use crate::model::{Divided, Lookahead, Prefetcher, Sample, Source};
@@ -64,7 +64,7 @@ use crate::storage::DatasetLocation;
 /// video feature, the sample tables of the most recently used files stay in memory, up to 30 MB.
 /// The pages of the data files are cached as [`Parquet`](crate::Parquet) describes.
 pub struct LeRobot {
-    home: Home,
+    root: DatasetFolder,
     frames: Arc<FrameIndex>,
     reader: FrameReader,
 }
@@ -110,28 +110,28 @@ impl LeRobot {
     }
 
     pub(crate) fn at(location: DatasetLocation, options: &LeRobotOptions) -> Result<Self> {
-        let home = Home::of(location);
-        let (info, all, packed) = metadata(&home)?;
+        let root = DatasetFolder::of(location);
+        let (info, all, packed) = metadata(&root)?;
         let chosen = features::chosen(&info, options)?;
         let tasks = match chosen.iter().any(|feature| feature.is_task()) {
-            true => episodes::tasks(&home, &info)?,
+            true => episodes::tasks(&root, &info)?,
             false => BTreeMap::new(),
         };
-        let episodes = choice::chosen(&all, &info, &home, options)?;
+        let episodes = choice::chosen(&all, &info, &root, options)?;
         let rate = (info.fps, options.tolerance_s);
         if let Some(packed) = packed {
             let frames = FrameIndex::of(&episodes, |episode| episode.first as usize)?;
             let rows = all.all.iter().map(|episode| episode.len as usize).sum();
             let features = chosen.into_iter().map(|feature| feature.at(0)).collect();
-            let reader = PackedReader::open(&home, (&packed, rows), features, tasks, rate)?;
-            return Ok(LeRobot { home, frames: Arc::new(frames), reader: FrameReader::Packed(reader) });
+            let reader = PackedReader::open(&root, (&packed, rows), features, tasks, rate)?;
+            return Ok(LeRobot { root, frames: Arc::new(frames), reader: FrameReader::Packed(reader) });
         }
         let uses = |name: &str| CHECKED.contains(&name) || chosen.iter().any(|feature| feature.column() == name);
-        let (rows, frames) = FrameIndex::open(&home, &info, (&all, &episodes), uses)?;
-        let bound = chosen.into_iter().map(|feature| feature.bound(&rows, (&home, &info, &episodes)));
+        let (rows, frames) = FrameIndex::open(&root, &info, (&all, &episodes), uses)?;
+        let bound = chosen.into_iter().map(|feature| feature.bound(&rows, (&root, &info, &episodes)));
         let features = bound.filter_map(Result::transpose).collect::<Result<Vec<_>>>()?;
         let reader = Reader::new(rows, features, tasks, rate)?;
-        Ok(LeRobot { home, frames: Arc::new(frames), reader: FrameReader::Tables(reader) })
+        Ok(LeRobot { root, frames: Arc::new(frames), reader: FrameReader::Tables(reader) })
     }
 
     /// Reads the statistics of all features, including videos, for normalization. Version 2.1
@@ -142,7 +142,7 @@ impl LeRobot {
     /// If the dataset has no statistics, or if they are damaged.
     pub fn stats(&self) -> Result<BTreeMap<String, FeatureStats>> {
         let chosen: HashSet<u64> = self.frames.episodes().iter().map(|own| own.episode).collect();
-        stats::read(&self.home, |index| chosen.contains(&index))
+        stats::read(&self.root, |index| chosen.contains(&index))
     }
 
     /// Like [`stats`](LeRobot::stats), but opens only the metadata of the dataset at `path`.
@@ -154,11 +154,11 @@ impl LeRobot {
         options: &LeRobotOptions,
         opening: &Options,
     ) -> Result<BTreeMap<String, FeatureStats>> {
-        let home = Home::of(opening.at(path.as_ref())?);
-        let (info, all, _) = metadata(&home)?;
-        let chosen = choice::chosen(&all, &info, &home, options)?;
+        let root = DatasetFolder::of(opening.at(path.as_ref())?);
+        let (info, all, _) = metadata(&root)?;
+        let chosen = choice::chosen(&all, &info, &root, options)?;
         let chosen: HashSet<u64> = chosen.iter().map(|episode| episode.index).collect();
-        stats::read(&home, |index| chosen.contains(&index))
+        stats::read(&root, |index| chosen.contains(&index))
     }
 
     fn features(&self) -> &[Feature] {
@@ -217,12 +217,12 @@ impl LeRobot {
 ///
 /// # Errors
 /// If a file is missing or damaged.
-fn metadata(home: &Home) -> Result<(Info, Episodes, Option<Packed>)> {
-    let mut info = Info::read(home)?;
-    let mut all = Episodes::read(home, &info)?;
-    let packed = Packed::find(home)?;
+fn metadata(root: &DatasetFolder) -> Result<(Info, Episodes, Option<Packed>)> {
+    let mut info = Info::read(root)?;
+    let mut all = Episodes::read(root, &info)?;
+    let packed = Packed::find(root)?;
     if let Some(packed) = &packed {
-        packed.restrict(&mut info, &mut all, home)?;
+        packed.restrict(&mut info, &mut all, root)?;
     }
     Ok((info, all, packed))
 }
@@ -293,7 +293,7 @@ impl Source for LeRobot {
             FrameReader::Tables(reader) => FrameReader::Tables(reader.selecting(features).ok()?),
             FrameReader::Packed(reader) => FrameReader::Packed(reader.selecting(features)),
         };
-        Some(Arc::new(LeRobot { home: self.home.clone(), frames: self.frames.clone(), reader }))
+        Some(Arc::new(LeRobot { root: self.root.clone(), frames: self.frames.clone(), reader }))
     }
 
     /// Returns the cameras.
@@ -304,7 +304,7 @@ impl Source for LeRobot {
 
     fn divided(&self, packed: &str) -> Result<Option<Divided>> {
         let episodes = self.frames.episodes().iter().map(|own| own.episode).collect();
-        divide::divided(self, (&self.home, self.features()), episodes, packed).map(Some)
+        divide::divided(self, (&self.root, self.features()), episodes, packed).map(Some)
     }
 
     fn kind(&self) -> &'static str {
@@ -315,7 +315,7 @@ impl Source for LeRobot {
 impl std::fmt::Debug for LeRobot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("LeRobot")
-            .field("path", &self.home.path)
+            .field("path", &self.root.path)
             .field("samples", &self.len())
             .field("fields", &self.fields())
             .finish_non_exhaustive()

@@ -14,7 +14,7 @@ use crate::machine::hash::Hash;
 use crate::machine::identity::Identity;
 use crate::machine::pages::{Map, fetch};
 use crate::model::{Classes, Sample, Source};
-use crate::options::{Options, Wanted};
+use crate::options::{ColumnChoice, Options};
 use crate::storage::{DatasetLocation, RowBytes};
 use crate::values::pixels::Colors;
 
@@ -118,7 +118,7 @@ enum Layout {
 #[derive(Default)]
 pub(crate) struct LmdbOptions<'a> {
     pub(crate) name: Option<&'a str>,
-    pub(crate) wanted: Wanted,
+    pub(crate) choice: ColumnChoice,
     pub(crate) classes: Option<&'a Classes>,
     /// Whether an unknown class makes reading its sample fail, instead of opening the database.
     pub(crate) lenient: bool,
@@ -222,7 +222,7 @@ impl Lmdb {
                 let count = len.min(MAX_SURVEYED);
                 // Survey evenly spaced samples, including the first and the last.
                 let indices = (0..count).map(|n| n * (len - 1) / (count - 1).max(1));
-                let mut pickled = Pickled::new(indices.map(value), &options.wanted).map_err(named)?;
+                let mut pickled = Pickled::new(indices.map(value), &options.choice).map_err(named)?;
                 pickled.learn((0..len).map(value), options.classes, options.lenient)?;
                 Layout::Pickled(Box::new(pickled))
             }
@@ -383,8 +383,8 @@ fn integer(text: &str) -> Option<i64> {
 
 /// Opens the database at `location`.
 pub(super) fn open(location: &DatasetLocation, options: &Options) -> Result<Lmdb> {
-    let (wanted, classes, lenient) = (options.wanted(), options.classes.as_ref(), options.lenient);
-    let options = LmdbOptions { name: location.part.as_deref(), wanted, classes, lenient };
+    let (choice, classes, lenient) = (options.column_choice(), options.classes.as_ref(), options.lenient);
+    let options = LmdbOptions { name: location.part.as_deref(), choice, classes, lenient };
     Lmdb::with_options(&location.path, &options)
 }
 

@@ -11,7 +11,7 @@ use super::index::{Field, Index};
 use super::manifest::check_samples;
 use super::{shards, sidecar, stored};
 use crate::error::{Error, Result, counted};
-use crate::machine::bytes::room;
+use crate::machine::bytes::grow_to;
 use crate::machine::hash::Hash;
 use crate::machine::parallel::in_parallel;
 use crate::model::sample::MAX_FIELDS;
@@ -211,7 +211,7 @@ fn copy_fields<'a>(
     sample: &mut Sample<'a>,
 ) -> Result<()> {
     let total = fields.iter().fold(0u64, |sum, field| sum.saturating_add(field.len()));
-    let mut rest = room(scratch, total)?;
+    let mut rest = grow_to(scratch, total)?;
     for field in fields {
         let (bytes, after) = rest.split_at_mut(field.len() as usize);
         file.fill(field.offset(), bytes)?;

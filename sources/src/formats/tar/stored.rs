@@ -13,7 +13,7 @@ use super::manifest::{self, Entry, Manifest};
 use super::{shards, sidecar};
 use crate::error::{Error, ErrorKind, Result, counted};
 use crate::format;
-use crate::machine::bytes::{Bytes, room};
+use crate::machine::bytes::{Bytes, grow_to};
 use crate::machine::hash::fnv1a;
 use crate::machine::index_file;
 use crate::machine::{CancelToken, during};
@@ -395,7 +395,7 @@ pub(super) fn read<'a>(
     let separate = fields.iter().filter(|field| is_separate(field));
     let more = separate.clone().fold(0u64, |sum, field| sum.saturating_add(BLOCK as u64 + field.len()));
     let mut len = (span.end - span.start) as usize;
-    let buffer = room(scratch, (len as u64).saturating_add(more))?;
+    let buffer = grow_to(scratch, (len as u64).saturating_add(more))?;
     file.fill_for(index as u64, span.start, &mut buffer[..len])?;
     for field in separate {
         let to = &mut buffer[len..][..BLOCK + field.len() as usize];

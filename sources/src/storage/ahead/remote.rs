@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::fetcher::{Fetcher, FetcherHandle};
 use super::request::{Counts, MAX_ATTEMPTS, Parts, final_error, log_retry, pause};
 use crate::error::{Error, Result};
-use crate::machine::bytes::room;
+use crate::machine::bytes::grow_to;
 use crate::machine::cancel;
 use crate::model::{Lookahead, Object, Prefetcher, Store};
 use crate::stats::NetworkStats;
@@ -96,9 +96,9 @@ impl Remote {
     pub fn bytes(&self, object: &Object, at: u64, len: u64) -> Result<Vec<u8>> {
         self.attempts(object, at..at + len, || {
             let (store, object) = (self.store.clone(), object.clone());
-            cancel::cancellable(move || {
+            cancel::cancelable(move || {
                 let mut bytes = Vec::new();
-                store.read(&object, at, room(&mut bytes, len)?)?;
+                store.read(&object, at, grow_to(&mut bytes, len)?)?;
                 Ok(bytes)
             })
         })
@@ -159,7 +159,7 @@ impl Remote {
         loop {
             self.counts.requests.fetch_add(1, Ordering::Relaxed);
             let (store, request) = (self.store.clone(), request.clone());
-            let answer = cancel::cancellable(move || request(&*store));
+            let answer = cancel::cancelable(move || request(&*store));
             if answer.as_ref().is_err_and(Error::is_throttled) {
                 self.counts.refusals.fetch_add(1, Ordering::Relaxed);
             }

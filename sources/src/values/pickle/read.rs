@@ -189,7 +189,7 @@ impl<'a> Machine<'a> {
             b't' => Node::Tuple(self.marked()?),
             b'd' => Node::Dict(pairs(&self.marked()?)?),
             _ => {
-                let from = self.room(usize::from(opcode - 0x84))?;
+                let from = self.len_without(usize::from(opcode - 0x84))?;
                 Node::Tuple(self.stack.split_off(from))
             }
         };
@@ -289,19 +289,19 @@ impl<'a> Machine<'a> {
 
     /// Returns the length of the stack without its last `count` values. Fails if any of these
     /// values is below the last mark.
-    fn room(&self, count: usize) -> std::result::Result<usize, String> {
+    fn len_without(&self, count: usize) -> std::result::Result<usize, String> {
         let floor = self.marks.last().copied().unwrap_or(0);
         let from = self.stack.len().checked_sub(count).filter(|&from| from >= floor);
         from.ok_or_else(|| "the stack is empty".to_owned())
     }
 
     fn pop(&mut self) -> std::result::Result<Id, String> {
-        self.room(1)?;
+        self.len_without(1)?;
         Ok(self.stack.pop().expect("not empty"))
     }
 
     fn top(&self) -> std::result::Result<Id, String> {
-        self.room(1).map(|last| self.stack[last])
+        self.len_without(1).map(|last| self.stack[last])
     }
 
     /// Removes and returns the values above the last mark.
