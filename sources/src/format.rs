@@ -60,8 +60,13 @@ pub const TIFF: Format = Format {
     matches: |b| matches!(b.get(..4), Some(b"II*\0" | b"MM\0*" | b"II+\0" | b"MM\0+")),
 };
 
+/// A frame of a video, with the packets that its decoder needs. Sources create such frames from videos;
+/// they are not files. Decoding them requires the Cargo feature `video`.
+pub const VIDEO: Format =
+    Format { name: "video", field: "wfvideo", extensions: &[], matches: |b| b.starts_with(b"WFvideo\x01") };
+
 /// All built-in formats.
-pub const FORMATS: &[Format] = &[JPEG, NPY, PNG, WEBP, GIF, BMP, TIFF];
+pub const FORMATS: &[Format] = &[JPEG, NPY, PNG, WEBP, GIF, BMP, TIFF, VIDEO];
 
 /// Names of fields that may contain an image in any format.
 pub const ANY_FIELDS: [&str; 2] = ["img", "image"];
@@ -114,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_name_or_signature_matches_one_format() {
-        let signatures: [&[u8]; 10] = [
+        let signatures: [&[u8]; 11] = [
             b"\xff\xd8\xff",
             b"\x93NUMPY",
             b"\x89PNG\r\n\x1a\n",
@@ -125,6 +130,7 @@ mod tests {
             b"MM\0*",
             b"II+\0",
             b"MM\0+",
+            b"WFvideo\x01",
         ];
         for bytes in signatures {
             let matching: Vec<_> = FORMATS.iter().filter(|f| (f.matches)(bytes)).map(|f| f.name).collect();

@@ -11,6 +11,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub struct Error {
     kind: ErrorKind,
     text: Box<str>,
+    io: Option<std::io::Error>,
 }
 
 /// What kind of problem an [`Error`] reports.
@@ -29,7 +30,7 @@ pub enum ErrorKind {
 impl Error {
     /// Creates an error of the given kind.
     pub fn new(kind: ErrorKind, text: impl Into<Box<str>>) -> Self {
-        Error { kind, text: text.into() }
+        Error { kind, text: text.into(), io: None }
     }
 
     pub(crate) fn damaged(text: impl Into<Box<str>>) -> Self {
@@ -38,6 +39,11 @@ impl Error {
 
     pub(crate) fn unsupported(text: impl Into<Box<str>>) -> Self {
         Error::new(ErrorKind::Unsupported, text)
+    }
+
+    /// Returns the error of the [`Input`](crate::Input), if reading failed.
+    pub fn into_io(self) -> Option<std::io::Error> {
+        self.io
     }
 
     /// Returns the kind of the problem.
@@ -57,7 +63,8 @@ pub(crate) fn reserve<T>(vec: &mut Vec<T>, more: usize) -> Result<()> {
 
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Self {
-        Error::new(ErrorKind::Io, error.to_string())
+        let text = error.to_string();
+        Error { io: Some(error), ..Error::new(ErrorKind::Io, text) }
     }
 }
 

@@ -5,6 +5,9 @@
 //!    the [packets](Packet) that must be decoded for it.
 //! 3. [`CodecConfig`]: the codec, and what its decoder needs besides the packets.
 //! 4. [`open`] reads the table of a file. [`mp4`] contains the reader of a container.
+//! 5. [`record`]: a frame as bytes that can be decoded alone.
+//! 6. `av1`: decodes AV1, with the feature `av1`.
+//! 7. [`rgb`]: converts decoded [`Planes`] to RGB.
 //!
 //! ```no_run
 //! let file = std::fs::File::open("episode_000000.mp4")?;
@@ -16,14 +19,20 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#[cfg(feature = "av1")]
+pub mod av1;
 mod codec;
 mod error;
+mod frame;
 mod input;
 pub mod mp4;
+pub mod record;
+pub mod rgb;
 mod track;
 
 pub use codec::{Codec, CodecConfig};
 pub use error::{Error, ErrorKind, Result};
+pub use frame::{Coding, Layout, Plane, Planes};
 pub use input::Input;
 pub use track::{Packet, Time, Track};
 

@@ -9,6 +9,7 @@ use super::info::{INFO, Info, Version};
 use super::text::Home;
 use crate::error::{Error, Result, counted, push};
 use crate::formats::parquet::Rows;
+use crate::model::value::Element;
 use crate::storage::DatasetLocation;
 use crate::values::record::Found;
 
@@ -138,18 +139,10 @@ fn of_lines(home: &Home) -> Result<Listed> {
 
 /// Reads the episodes of version 3.
 fn of_tables(home: &Home) -> Result<Listed> {
-    let folder = home.file(EPISODES_FOLDER);
-    let at = DatasetLocation { path: folder.clone(), part: None, storage: home.storage.clone() };
-    let names = at.tree().files("parquet")?;
-    let files: Vec<PathBuf> = names.iter().map(|name| home.storage.join(&folder, name)).collect();
-    let rows = Rows::open(&folder, &home.storage, &files, |name| COLUMNS.contains(&name))?;
-    let places = COLUMNS.map(|column| {
-        rows.place(column).ok_or_else(|| Error::in_source(format!("no column {column:?}")).at_path(&files[0]))
-    });
+    let (rows, places) = episode_rows(home, &COLUMNS)?;
     let mut found = Listed::default();
     let mut scratch = Vec::new();
-    let [index, chunk, file, from, to] = places;
-    let [index, chunk, file, from, to] = [index?, chunk?, file?, from?, to?];
+    let [index, chunk, file, from, to] = places[..] else { unreachable!("each column has a place") };
     for row in 0..rows.len() {
         let mut number = |place| {
             let number = rows.integer(row, place, &mut scratch)?;
@@ -168,6 +161,67 @@ fn of_tables(home: &Home) -> Result<Listed> {
         push(&mut found.0, episode)?;
     }
     Ok(found)
+}
+
+/// The location of an episode in the files of a video.
+#[cfg(feature = "video")]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct VideoPlace {
+    /// Numbers in the path of the file, as in [`Episode::file`].
+    pub(super) file: (u64, u64),
+    /// The time at which the episode starts in the file, in seconds.
+    pub(super) start: f64,
+}
+
+/// Reads where version 3 stores the episodes of the video `name`, by the index of the episode.
+///
+/// # Errors
+/// If a file is damaged or has no columns for the video.
+#[cfg(feature = "video")]
+pub(super) fn video_places(home: &Home, name: &str) -> Result<std::collections::HashMap<u64, VideoPlace>> {
+    let columns = ["chunk_index", "file_index", "from_timestamp"].map(|column| format!("videos/{name}/{column}"));
+    let columns = [COLUMNS[0].to_owned()].into_iter().chain(columns).collect::<Vec<_>>();
+    let (rows, places) = episode_rows(home, &columns)?;
+    let mut found = std::collections::HashMap::new();
+    let mut scratch = Vec::new();
+    for row in 0..rows.len() {
+        let mut number = |place: usize| {
+            let number = rows.integer(row, place, &mut scratch)?;
+            u64::try_from(number)
+                .map_err(|_| rows.error(row, place, format_args!("holds {number}: expected 0 or more")))
+        };
+        let (episode, file) = (number(places[0])?, (number(places[1])?, number(places[2])?));
+        found.insert(episode, VideoPlace { file, start: seconds(&rows, row, places[3], &mut scratch)? });
+    }
+    Ok(found)
+}
+
+/// Opens the files that list the episodes of version 3. Returns the index of each of the `columns`.
+fn episode_rows(home: &Home, columns: &[impl AsRef<str>]) -> Result<(Rows, Vec<usize>)> {
+    let folder = home.file(EPISODES_FOLDER);
+    let at = DatasetLocation { path: folder.clone(), part: None, storage: home.storage.clone() };
+    let names = at.tree().files("parquet")?;
+    let files: Vec<PathBuf> = names.iter().map(|name| home.storage.join(&folder, name)).collect();
+    let rows = Rows::open(&folder, &home.storage, &files, |name| columns.iter().any(|column| column.as_ref() == name))?;
+    let place = |column: &str| {
+        rows.place(column).ok_or_else(|| Error::in_source(format!("no column {column:?}")).at_path(&files[0]))
+    };
+    let places = columns.iter().map(|column| place(column.as_ref())).collect::<Result<_>>()?;
+    Ok((rows, places))
+}
+
+/// Returns the time in a row, in seconds.
+pub(super) fn seconds(rows: &Rows, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<f64> {
+    let start = scratch.len();
+    let found = rows.find(row, place, scratch)?;
+    let bytes = &scratch[start..];
+    let seconds = match found {
+        Found::Numbers { element: Element::F32, .. } => bytes.try_into().ok().map(f32::from_ne_bytes).map(f64::from),
+        Found::Numbers { element: Element::F64, .. } => bytes.try_into().ok().map(f64::from_ne_bytes),
+        _ => None,
+    };
+    scratch.truncate(start);
+    seconds.filter(|seconds| seconds.is_finite()).ok_or_else(|| rows.error(row, place, "is not a time in seconds"))
 }
 
 /// Reads the text of each task, by the index of the task.

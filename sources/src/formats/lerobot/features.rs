@@ -1,9 +1,15 @@
 //! The features that the options choose, and the frames that each feature needs.
 
 use std::collections::BTreeSet;
+#[cfg(feature = "video")]
+use std::sync::Arc;
 
+use super::episodes::Episode;
 use super::info::{FeatureInfo, Info};
 use super::options::{Deltas, LeRobotOptions};
+use super::text::Home;
+#[cfg(feature = "video")]
+use super::video::Video;
 use crate::error::{Error, Result};
 use crate::formats::parquet::Rows;
 use crate::model::value::{AXES, Element};
@@ -11,6 +17,8 @@ use crate::model::value::{AXES, Element};
 /// Field with the text of a frame's task, and column with the index of the task.
 pub(super) const TASK: &str = "task";
 pub(super) const TASK_INDEX: &str = "task_index";
+/// Column with the time of a frame in its episode, in seconds.
+pub(super) const TIMESTAMP: &str = "timestamp";
 
 /// Maximum number of frames that a feature has in a sample.
 const MAX_FRAMES: usize = 4096;
@@ -19,7 +27,7 @@ const MAX_FRAMES: usize = 4096;
 const MAX_NUMBERS: usize = 1 << 28;
 
 /// A feature that samples contain.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct Feature {
     pub(super) kind: Kind,
     /// Index of the column in the data files.
@@ -32,6 +40,9 @@ pub(super) struct Feature {
     pub(super) pad: String,
     /// Whether samples contain `field`, and whether they contain `pad`.
     pub(super) has: (bool, bool),
+    /// The files of a video.
+    #[cfg(feature = "video")]
+    pub(super) video: Option<Arc<Video>>,
 }
 
 /// What a feature contains.
@@ -39,6 +50,8 @@ pub(super) struct Feature {
 pub(super) enum Kind {
     /// An encoded image.
     Image,
+    /// A frame of a video. Its column contains the time of the frame.
+    Video,
     Text,
     /// The text of the task.
     Task,
@@ -56,10 +69,11 @@ impl Kind {
         let element = match &**dtype {
             "image" => return Ok(Kind::Image),
             "string" | "str" => return Ok(Kind::Text),
+            "video" if cfg!(feature = "video") => return Ok(Kind::Video),
             "video" => {
                 return Err(format!(
-                    "feature {name:?} is a video, which warpfeed does not decode: choose other features, or convert the \
-                     dataset so that its frames are stored as images (dtype \"image\")"
+                    "feature {name:?} is a video, and this build of warpfeed lacks the Cargo feature \"video\" that reads \
+                     it: choose other features, or build with this feature"
                 ));
             }
             "float16" | "float32" => Element::F32,
@@ -92,6 +106,9 @@ pub(super) struct Chosen {
     name: String,
     kind: Kind,
     deltas: Option<Vec<i64>>,
+    /// Whether the options name it.
+    #[cfg_attr(not(feature = "video"), expect(dead_code, reason = "only videos need it"))]
+    is_named: bool,
 }
 
 impl Chosen {
@@ -101,29 +118,69 @@ impl Chosen {
 
     /// Returns the name of the column in the data files.
     pub(super) fn column(&self) -> &str {
-        if self.kind == Kind::Task { TASK_INDEX } else { &self.name }
+        match self.kind {
+            Kind::Task => TASK_INDEX,
+            Kind::Video => TIMESTAMP,
+            _ => &self.name,
+        }
     }
 
-    /// Finds the column in the data files.
+    /// Opens the files of a video. Returns `None` for other features.
     ///
     /// # Errors
-    /// If there is no such column.
-    pub(super) fn bound(self, rows: &Rows) -> Result<Feature> {
+    /// If the files cannot be opened.
+    #[cfg(feature = "video")]
+    fn video(&self, home: &Home, info: &Info, episodes: &[Episode]) -> Result<Option<Arc<Video>>> {
+        match self.kind {
+            Kind::Video => Video::open(home, info, &self.name, episodes).map(|video| Some(Arc::new(video))),
+            _ => Ok(None),
+        }
+    }
+
+    /// Finds the column in the data files, and the files of a video. Returns `None` for a video that
+    /// cannot be read and that the options do not name.
+    ///
+    /// # Errors
+    /// If there is no such column, or if a named video cannot be read.
+    pub(super) fn bound(
+        self,
+        rows: &Rows,
+        #[cfg_attr(not(feature = "video"), expect(unused_variables, reason = "only videos need it"))]
+        (home, info, episodes): (&Home, &Info, &[Episode]),
+    ) -> Result<Option<Feature>> {
+        #[cfg(feature = "video")]
+        let video = match self.video(home, info, episodes) {
+            Ok(video) => video,
+            Err(e) if self.is_named => return Err(e),
+            Err(e) => {
+                tracing::warn!("skipping feature {:?}: {e}", self.name);
+                return Ok(None);
+            }
+        };
         let column = self.column();
         let place = rows.place(column).ok_or_else(|| {
             let path = rows.files().next().map(|(path, _)| path.to_owned()).unwrap_or_default();
             Error::in_source(format!("no column {column:?}, although meta/info.json lists this feature")).at_path(path)
         })?;
-        let Chosen { name, kind, deltas } = self;
+        let Chosen { name, kind, deltas, .. } = self;
         let field = match kind {
             // The field of an image has no extension, because the encoding is known only when the
             // image is read.
-            Kind::Image => name.clone(),
+            Kind::Image | Kind::Video => name.clone(),
             Kind::Text | Kind::Task => format!("{name}.txt"),
             Kind::Numbers { .. } => format!("{name}.npy"),
         };
         let has = (true, deltas.is_some());
-        Ok(Feature { kind, place, deltas, field, pad: format!("{name}_is_pad.npy"), has })
+        Ok(Some(Feature {
+            kind,
+            place,
+            deltas,
+            field,
+            pad: format!("{name}_is_pad.npy"),
+            has,
+            #[cfg(feature = "video")]
+            video,
+        }))
     }
 }
 
@@ -153,14 +210,19 @@ pub(super) fn chosen(info: &Info, options: &LeRobotOptions) -> Result<Vec<Chosen
             if !seen.insert(name) {
                 return Err(Error::config(format!("features: {name:?} is given twice; remove one")));
             }
-            found.push(Chosen { name: name.clone(), kind: kind(name).map_err(Error::config)?, deltas: None });
+            found.push(Chosen {
+                name: name.clone(),
+                kind: kind(name).map_err(Error::config)?,
+                deltas: None,
+                is_named: true,
+            });
         }
     } else {
         for name in known.iter().copied() {
             let is_video = info.features.get(name).is_some_and(|feature| feature.dtype == "video");
             match kind(name) {
-                Ok(kind) => found.push(Chosen { name: name.to_owned(), kind, deltas: None }),
-                Err(_) if is_video => tracing::info!("skipping feature {name:?}: videos are not decoded"),
+                Ok(kind) => found.push(Chosen { name: name.to_owned(), kind, deltas: None, is_named: false }),
+                Err(_) if is_video => tracing::info!("skipping feature {name:?}: this build does not read videos"),
                 Err(cause) => tracing::warn!("skipping it: {cause}"),
             }
         }
@@ -173,6 +235,7 @@ pub(super) fn chosen(info: &Info, options: &LeRobotOptions) -> Result<Vec<Chosen
             Error::config(format!("deltas: feature {name:?} is not among the chosen features; add it to features"))
         })?;
         check_stacked(name, &kind)?;
+        feature.is_named = true;
         feature.deltas = Some(in_frames(name, deltas, info.fps, options.tolerance_s)?);
     }
     if found.is_empty() {

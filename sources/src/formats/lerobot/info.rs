@@ -21,6 +21,10 @@ pub(super) struct Info {
     pub(super) fps: f64,
     pub(super) total_episodes: u64,
     data_path: String,
+    /// Path of the files of a video feature.
+    #[serde(default)]
+    #[cfg_attr(not(feature = "video"), expect(dead_code, reason = "only videos need it"))]
+    video_path: Option<String>,
     /// Number of episodes in a folder of version 2.
     #[serde(default)]
     chunks_size: Option<u64>,
@@ -88,12 +92,30 @@ impl Info {
     pub(super) fn episode_path(&self, episode: u64) -> Result<String> {
         let size = self.chunks_size.filter(|&size| size > 0).unwrap_or(1000);
         let numbers = [("episode_chunk", episode / size), ("episode_index", episode)];
-        filled(&self.data_path, &numbers)
+        filled("data_path", &self.data_path, &numbers)
     }
 
     /// Returns the path of a data file in version 3, relative to the dataset.
     pub(super) fn file_path(&self, chunk: u64, file: u64) -> Result<String> {
-        filled(&self.data_path, &[("chunk_index", chunk), ("file_index", file)])
+        filled("data_path", &self.data_path, &[("chunk_index", chunk), ("file_index", file)])
+    }
+
+    /// Returns the path of a file of the video feature `key`, relative to the dataset. `file` consists
+    /// of the numbers of the folder and of the file. Version 2 has a file for each episode.
+    ///
+    /// # Errors
+    /// If `meta/info.json` has no `video_path`, or if it is damaged.
+    #[cfg(feature = "video")]
+    pub(super) fn video_file(&self, key: &str, episode: u64, file: (u64, u64)) -> Result<String> {
+        let path = self.video_path.as_ref().ok_or_else(|| Error::in_source("video_path is missing"))?;
+        let path = path.replace("{video_key}", key);
+        let size = self.chunks_size.filter(|&size| size > 0).unwrap_or(1000);
+        match self.version()? {
+            Version::Two => {
+                filled("video_path", &path, &[("episode_chunk", episode / size), ("episode_index", episode)])
+            }
+            Version::Three => filled("video_path", &path, &[("chunk_index", file.0), ("file_index", file.1)]),
+        }
     }
 
     /// Returns the range of episodes in a split.
@@ -122,7 +144,7 @@ impl Info {
 ///
 /// # Errors
 /// If a placeholder is unknown or damaged, or if the path leads out of the dataset.
-fn filled(template: &str, numbers: &[(&str, u64)]) -> Result<String> {
+fn filled(option: &str, template: &str, numbers: &[(&str, u64)]) -> Result<String> {
     let (mut path, mut rest) = (String::new(), template);
     while let Some((before, after)) = rest.split_once('{') {
         path += before;
@@ -136,7 +158,7 @@ fn filled(template: &str, numbers: &[(&str, u64)]) -> Result<String> {
         let Some((number, after)) = found else {
             let names: Vec<_> = numbers.iter().map(|(name, _)| *name).collect();
             return Err(Error::in_source(format!(
-                "data_path={template:?}: expected placeholders such as {{{0}:03d}}, with the names {names:?}",
+                "{option}={template:?}: expected placeholders such as {{{0}:03d}}, with the names {names:?}",
                 names[0]
             )));
         };
@@ -145,7 +167,7 @@ fn filled(template: &str, numbers: &[(&str, u64)]) -> Result<String> {
     }
     path += rest;
     if !is_below(&path) {
-        return Err(Error::in_source(format!("data_path={template:?}: expected a relative path inside the dataset")));
+        return Err(Error::in_source(format!("{option}={template:?}: expected a relative path inside the dataset")));
     }
     Ok(path)
 }
@@ -157,13 +179,14 @@ mod tests {
     #[test]
     fn placeholders_are_replaced_and_checked() {
         let numbers = [("episode_chunk", 1), ("episode_index", 1234)];
-        let path = filled("data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet", &numbers).unwrap();
+        let path = filled("data_path", "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet", &numbers)
+            .unwrap();
         assert_eq!(path, "data/chunk-001/episode_001234.parquet");
-        assert_eq!(filled("{episode_index}-{episode_index:2d}", &numbers).unwrap(), "1234-1234");
+        assert_eq!(filled("data_path", "{episode_index}-{episode_index:2d}", &numbers).unwrap(), "1234-1234");
         for bad in
             ["{other}", "{episode_index", "{episode_index:x}", "{episode_index:099d}", "../{episode_index}", "/a"]
         {
-            let e = filled(bad, &numbers).unwrap_err().to_string();
+            let e = filled("data_path", bad, &numbers).unwrap_err().to_string();
             assert!(e.contains("data_path=") && e.contains("expected"), "{e}");
         }
     }

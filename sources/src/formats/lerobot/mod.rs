@@ -8,7 +8,8 @@
 //! 5. `stats`: the statistics of each feature.
 //! 6. `features`: the features that the options choose, and the frames that each feature needs.
 //! 7. `frames`: the frames of the chosen episodes, as samples and as rows of Parquet files.
-//! 8. `set`: [`LeRobot`], the source. `read` builds its samples.
+//! 8. `video`: the video files of a feature, with the feature `video`.
+//! 9. `set`: [`LeRobot`], the source. `read` builds its samples.
 //!
 //! The format is described at <https://huggingface.co/docs/lerobot/lerobot-dataset-v3>. `row`
 //! contains the format's entry in `DATA_FORMATS`.
@@ -34,6 +35,8 @@ mod set;
 mod stats;
 #[cfg(feature = "parquet")]
 mod text;
+#[cfg(all(feature = "parquet", feature = "video"))]
+mod video;
 
 #[cfg(feature = "parquet")]
 pub use options::LeRobotOptions;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
-use super::features::{Feature, Kind};
+use super::episodes::seconds;
+use super::features::{Feature, Kind, TIMESTAMP};
 use super::frames::Frame;
 use crate::error::{Error, Result, append};
 use crate::format;
@@ -30,7 +31,7 @@ type Field<'a> = (&'a str, Content<'a>);
 
 /// The columns that are compared with the metadata when a sample is read: the index of the episode,
 /// the index of the frame in the episode, and the time in seconds.
-pub(super) const CHECKED: [&str; 3] = ["episode_index", "frame_index", "timestamp"];
+pub(super) const CHECKED: [&str; 3] = ["episode_index", "frame_index", TIMESTAMP];
 
 /// Reads the features of frames.
 pub(super) struct Reader {
@@ -76,6 +77,15 @@ impl Reader {
             checked: self.checked,
             reach,
         })
+    }
+
+    /// Checks that the files are unchanged.
+    pub(super) fn check(&self) -> Result<()> {
+        #[cfg(feature = "video")]
+        for video in self.features.iter().filter_map(|feature| feature.video.as_ref()) {
+            video.check()?;
+        }
+        self.rows.check()
     }
 
     /// Returns the number of frames per second.
@@ -182,14 +192,14 @@ impl Reader {
                 Found::Text(_) => Ok(Content::Text(start..scratch.len())),
                 other => Err(self.rows.error(row, place, format_args!("holds {}: expected text", other.kind()))),
             },
-            Kind::Image => {
+            Kind::Image | Kind::Video => {
                 let Some(deltas) = &feature.deltas else {
-                    self.image(row, place, scratch)?;
+                    self.encoded(feature, frame, row, scratch)?;
                     return Ok(Content::Bytes(start..scratch.len()));
                 };
                 let mut ends = Vec::with_capacity(deltas.len());
                 for &delta in deltas {
-                    self.image(frame.at(delta).0, place, scratch)?;
+                    self.encoded(feature, frame, frame.at(delta).0, scratch)?;
                     ends.push(scratch.len());
                 }
                 let starts = std::iter::once(start).chain(ends.iter().copied());
@@ -213,6 +223,18 @@ impl Reader {
                 Ok(Content::Numbers { element: found.unwrap_or(*element), shape, data: start..scratch.len() })
             }
         }
+    }
+
+    /// Appends the encoded image or the frame of a video that belongs to `row`, a row of the episode of
+    /// `frame`.
+    fn encoded(&self, feature: &Feature, frame: Frame, row: usize, scratch: &mut Vec<u8>) -> Result<()> {
+        #[cfg(feature = "video")]
+        if let Some(video) = &feature.video {
+            let seconds = self.seconds(row, feature.place, scratch)?;
+            return video.frame(frame.episode.episode, seconds, self.tolerance_s, scratch);
+        }
+        let _ = frame;
+        self.image(row, feature.place, scratch)
     }
 
     /// Appends the encoded image in `row` to `scratch`.
@@ -300,20 +322,7 @@ impl Reader {
 
     /// Returns the timestamp of a row, in seconds.
     fn seconds(&self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<f64> {
-        let start = scratch.len();
-        let found = self.rows.find(row, place, scratch)?;
-        let bytes = &scratch[start..];
-        let seconds = match found {
-            Found::Numbers { element: Element::F32, .. } => {
-                bytes.try_into().ok().map(f32::from_ne_bytes).map(f64::from)
-            }
-            Found::Numbers { element: Element::F64, .. } => bytes.try_into().ok().map(f64::from_ne_bytes),
-            _ => None,
-        };
-        scratch.truncate(start);
-        seconds
-            .filter(|seconds| seconds.is_finite())
-            .ok_or_else(|| self.rows.error(row, place, "is not a time in seconds"))
+        seconds(&self.rows, row, place, scratch)
     }
 }
 

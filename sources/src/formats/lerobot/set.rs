@@ -42,7 +42,7 @@ use crate::storage::DatasetLocation;
 /// | `image` | `<feature>`, the encoded image |
 /// | `string` | `<feature>.txt` |
 /// | the task of the frame | `task.txt`, its text |
-/// | `video` | none: videos are not decoded |
+/// | `video` | `<feature>`, a frame of the video that a codec decodes like an image; with the Cargo feature `video` |
 ///
 /// **Several frames.** With [deltas](LeRobotOptions::delta_timestamps), a feature of T frames has
 /// the shape (T, ...), and the field `<feature>_is_pad.npy`, u8 of shape (T), is 1 for frames
@@ -53,7 +53,12 @@ use crate::storage::DatasetLocation;
 /// sample checks the episode and the frame of its row against the metadata. It also checks the time
 /// between its first and last frame against `fps`.
 ///
-/// **Memory.** The metadata of all data files and the list of episodes stay in memory. The pages of
+/// **Videos.** The frame of a video is the frame whose presentation time is the time of the row, as the
+/// sample table of the file says, within `tolerance_s`. Otherwise, reading the sample is an error that
+/// names both times. The frame is returned with the packets from its key frame on.
+///
+/// **Memory.** The metadata of all data files and the list of episodes stay in memory. For each video
+/// feature, the sample tables of the files that were used last stay in memory, up to 46 MB. The pages of
 /// the data files are cached as [`Parquet`](crate::Parquet) describes.
 pub struct LeRobot {
     home: Home,
@@ -62,7 +67,8 @@ pub struct LeRobot {
 }
 
 impl LeRobot {
-    /// Opens the dataset in the folder `path`: all episodes, and all features except videos.
+    /// Opens the dataset in the folder `path`: all episodes, and all features. Leaves out videos that
+    /// cannot be read.
     ///
     /// # Errors
     /// If a file is missing or damaged, if the version is not supported, or if the files contradict
@@ -75,7 +81,7 @@ impl LeRobot {
     ///
     /// # Errors
     /// As for [`open`](LeRobot::open), and if an episode, a split or a feature does not exist, if a
-    /// chosen feature is a video, or if a delta is not a multiple of the duration of a frame.
+    /// chosen video cannot be read, or if a delta is not a multiple of the duration of a frame.
     pub fn with(path: impl AsRef<Path>, options: &LeRobotOptions, opening: &Options) -> Result<Self> {
         let path = path.as_ref();
         Self::at(opening.at(path)?, options).map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })
@@ -93,7 +99,8 @@ impl LeRobot {
         let episodes = choice::chosen(&all, &info, &home, options)?;
         let uses = |name: &str| CHECKED.contains(&name) || chosen.iter().any(|feature| feature.column() == name);
         let (rows, frames) = FrameIndex::open(&home, &info, (&all, &episodes), uses)?;
-        let features = chosen.into_iter().map(|feature| feature.bound(&rows)).collect::<Result<Vec<_>>>()?;
+        let bound = chosen.into_iter().map(|feature| feature.bound(&rows, (&home, &info, &episodes)));
+        let features = bound.filter_map(Result::transpose).collect::<Result<Vec<_>>>()?;
         let reader = Reader::new(rows, features, tasks, (info.fps, options.tolerance_s))?;
         Ok(LeRobot { home, frames: Arc::new(frames), reader })
     }
@@ -160,7 +167,7 @@ impl Source for LeRobot {
     }
 
     fn check(&self) -> Result<()> {
-        self.reader.rows.check()
+        self.reader.check()
     }
 
     fn is_unchanged(&self) -> bool {

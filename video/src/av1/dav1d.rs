@@ -1,0 +1,201 @@
+//! A safe interface to the functions of `rav1d`, which are the functions of the C library dav1d.
+//!
+//! # Safety invariants
+//!
+//! 1. `Decoder::context` comes from `dav1d_open`. It is closed only when the decoder is dropped, and
+//!    no other copy of it outlives the decoder.
+//! 2. A pointer that is passed to a function points to a local variable of the type that the function
+//!    expects, which is initialized if the function reads it.
+//! 3. `Picture::own` comes from a successful `dav1d_get_picture`, and its reference is given back
+//!    only when the picture is dropped. Until then, its planes and its header exist and do not
+//!    change.
+//! 4. A plane has as many rows as [`Planes::size`] says, at a distance of `stride` bytes, and each
+//!    row has at least as many samples. The stride is positive, because the default allocator is
+//!    used.
+#![allow(unsafe_code, reason = "see the safety invariants above")]
+
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+use std::slice;
+
+use rav1d::include::dav1d::data::Dav1dData;
+use rav1d::include::dav1d::dav1d::{Dav1dContext, Dav1dSettings};
+use rav1d::include::dav1d::headers::{
+    DAV1D_PIXEL_LAYOUT_I400, DAV1D_PIXEL_LAYOUT_I420, DAV1D_PIXEL_LAYOUT_I422, Dav1dSequenceHeader,
+};
+use rav1d::include::dav1d::picture::Dav1dPicture;
+use rav1d::src::lib as c;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::frame::{Coding, Layout, Plane, Planes};
+
+/// An AV1 decoder that runs in the thread that calls it.
+pub struct Decoder {
+    context: Dav1dContext,
+}
+
+/// A decoded picture. It shares its memory with the decoder, so that it costs nothing to keep.
+pub struct Picture {
+    own: Dav1dPicture,
+}
+
+/// Returns the pointer that the functions expect.
+fn to<T>(value: &mut T) -> Option<NonNull<T>> {
+    Some(NonNull::from(value))
+}
+
+/// Converts the number that a function returned.
+fn checked(code: i32, what: &str) -> Result<()> {
+    match -code {
+        0 => Ok(()),
+        libc::ENOMEM => Err(Error::new(ErrorKind::Memory, format!("{what}: out of memory"))),
+        libc::ENOPROTOOPT => Err(Error::unsupported(format!("{what}: a kind of AV1 that is not supported"))),
+        libc::ERANGE => Err(Error::damaged(format!("{what}: the frame is too large"))),
+        _ => Err(Error::damaged(format!("{what}: the data is damaged"))),
+    }
+}
+
+impl Decoder {
+    /// Creates a decoder of frames with at most `max_pixels` pixels.
+    ///
+    /// # Errors
+    /// If an allocation fails.
+    pub fn new(max_pixels: u32) -> Result<Self> {
+        let mut settings = MaybeUninit::<Dav1dSettings>::uninit();
+        // SAFETY: invariant 2; the function initializes the settings.
+        let mut settings = unsafe {
+            c::dav1d_default_settings(NonNull::from(&mut settings).cast());
+            settings.assume_init()
+        };
+        settings.n_threads = 1;
+        settings.max_frame_delay = 1;
+        settings.all_layers = 0;
+        settings.frame_size_limit = max_pixels;
+        // SAFETY: there is no callback that could be unsafe to call.
+        settings.logger = unsafe { rav1d::include::dav1d::dav1d::Dav1dLogger::new(None, None) };
+        let mut context = None;
+        // SAFETY: invariant 2.
+        let code = unsafe { c::dav1d_open(to(&mut context), to(&mut settings)) };
+        checked(code.0, "AV1")?;
+        Ok(Decoder { context: context.ok_or_else(|| Error::damaged("AV1: no decoder"))? })
+    }
+
+    /// Decodes a packet, and passes each picture that it shows to `show`. A packet of a container
+    /// shows one picture.
+    ///
+    /// # Errors
+    /// If the data is damaged, or if a frame has more pixels than the decoder's maximum.
+    pub fn decode(&mut self, packet: &[u8], mut show: impl FnMut(Picture)) -> Result<()> {
+        if packet.is_empty() {
+            return Err(Error::damaged("AV1: the packet is empty"));
+        }
+        let mut data = Dav1dData::default();
+        // SAFETY: invariant 2.
+        let bytes = unsafe { c::dav1d_data_create(to(&mut data), packet.len()) };
+        let bytes = NonNull::new(bytes)
+            .ok_or_else(|| Error::new(ErrorKind::Memory, format!("cannot allocate {} bytes", packet.len())))?;
+        // SAFETY: the function allocated as many bytes, which nothing else refers to yet.
+        unsafe { bytes.copy_from_nonoverlapping(NonNull::from(packet).cast(), packet.len()) };
+        let mut result = Ok(());
+        while data.sz > 0 && result.is_ok() {
+            // SAFETY: invariants 1 and 2.
+            let code = unsafe { c::dav1d_send_data(Some(self.context), to(&mut data)) }.0;
+            if code != -libc::EAGAIN {
+                result = checked(code, "AV1");
+            }
+            loop {
+                let mut own = Dav1dPicture::default();
+                // SAFETY: invariants 1 and 2.
+                let code = unsafe { c::dav1d_get_picture(Some(self.context), to(&mut own)) }.0;
+                match code {
+                    0 => show(Picture { own }),
+                    code if code == -libc::EAGAIN => break,
+                    code => {
+                        result = result.and(checked(code, "AV1"));
+                        break;
+                    }
+                }
+            }
+        }
+        // SAFETY: invariant 2. What is left of the data is given back.
+        unsafe { c::dav1d_data_unref(to(&mut data)) };
+        result
+    }
+
+    /// Forgets all frames, so that the next packet must be a key frame.
+    pub fn flush(&mut self) {
+        // SAFETY: invariant 1.
+        unsafe { c::dav1d_flush(self.context) };
+    }
+}
+
+/// Returns the maximum width and height of the frames that follow a sequence header in `packet`, or
+/// `None` if it contains none.
+pub(crate) fn size_of(packet: &[u8]) -> Option<(u32, u32)> {
+    let mut header = MaybeUninit::<Dav1dSequenceHeader>::uninit();
+    let start = NonNull::from(packet).cast();
+    // SAFETY: the pointer and the length are of `packet`, and the function only reads it.
+    let code =
+        unsafe { c::dav1d_parse_sequence_header(Some(NonNull::from(&mut header).cast()), Some(start), packet.len()) };
+    if code.0 != 0 {
+        return None;
+    }
+    // SAFETY: the function initializes the header if it returns 0.
+    let header = unsafe { header.assume_init() };
+    Some((header.max_width.try_into().ok()?, header.max_height.try_into().ok()?))
+}
+
+impl Drop for Decoder {
+    fn drop(&mut self) {
+        let mut context = Some(self.context);
+        // SAFETY: invariants 1 and 2.
+        unsafe { c::dav1d_close(to(&mut context)) };
+    }
+}
+
+impl Drop for Picture {
+    fn drop(&mut self) {
+        // SAFETY: invariants 2 and 3.
+        unsafe { c::dav1d_picture_unref(to(&mut self.own)) };
+    }
+}
+
+impl Picture {
+    /// Returns the samples.
+    ///
+    /// # Errors
+    /// If the layout is unknown.
+    pub fn planes(&self) -> Result<Planes<'_>> {
+        let own = &self.own;
+        // SAFETY: invariant 3.
+        let header = own.seq_hdr.map(|header| unsafe { header.as_ref() });
+        let header = header.ok_or_else(|| Error::damaged("AV1: a picture without a sequence header"))?;
+        let layout = match own.p.layout {
+            DAV1D_PIXEL_LAYOUT_I400 => Layout::Gray,
+            DAV1D_PIXEL_LAYOUT_I420 => Layout::Yuv420,
+            DAV1D_PIXEL_LAYOUT_I422 => Layout::Yuv422,
+            _ => Layout::Yuv444,
+        };
+        let coding =
+            Coding { matrix: header.mtrx as u16, is_full_range: header.color_range != 0, bits: own.p.bpc as u8 };
+        let (width, height) = (own.p.w as usize, own.p.h as usize);
+        let mut planes = Planes { width, height, layout, coding, planes: [Plane::Bits8(&[], 0); 3] };
+        let count = if layout == Layout::Gray { 1 } else { 3 };
+        for plane in 0..count {
+            let (columns, rows) = planes.size(plane);
+            let stride = own.stride[usize::from(plane > 0)] as usize;
+            let start = own.data[plane].ok_or_else(|| Error::damaged("AV1: a picture without samples"))?;
+            planes.planes[plane] = if own.p.bpc == 8 {
+                let len = stride * (rows - 1) + columns;
+                // SAFETY: invariants 3 and 4.
+                Plane::Bits8(unsafe { slice::from_raw_parts(start.as_ptr().cast(), len) }, stride)
+            } else {
+                let stride = stride / 2;
+                let len = stride * (rows - 1) + columns;
+                // SAFETY: invariants 3 and 4. Planes are aligned to 64 bytes.
+                Plane::Bits16(unsafe { slice::from_raw_parts(start.as_ptr().cast(), len) }, stride)
+            };
+        }
+        Ok(planes)
+    }
+}

@@ -1,0 +1,168 @@
+//! [`FrameDecoder`]: decodes the frames of records.
+//!
+//! **Idea.** A decoder has already decoded a part of a group of pictures if the packets of the next
+//! record start with the packets that it was given. The packets are compared, so that no identifier of
+//! a group can be wrong. The last pictures of the group are kept for frames that are wanted again,
+//! such as the repeated frames at the ends of an episode.
+//!
+//! **Cost.** The packets of the current group are copied once, and compared once for each frame, which
+//! takes a thousandth of the time of decoding them.
+
+use super::dav1d::{Decoder, Picture, size_of};
+use crate::codec::Codec;
+use crate::error::{Error, Result};
+use crate::frame::Planes;
+use crate::record::{Record, unsupported};
+
+/// Number of pictures that are kept.
+const MAX_PICTURES: usize = 4;
+
+/// Decodes the frames of records. If a record continues the group of the record before it, only its
+/// new packets are decoded.
+pub struct FrameDecoder {
+    max_pixels: u32,
+    decoder: Option<Decoder>,
+    /// The body of the record whose packets were decoded.
+    body: Vec<u8>,
+    /// How many packets of `body` were decoded.
+    count: usize,
+    /// The last pictures, with the index of their packet and the end of the packet in `body`.
+    pictures: Vec<(usize, usize, Picture)>,
+    /// Number of packets decoded so far.
+    decoded: u64,
+}
+
+impl FrameDecoder {
+    /// Creates a decoder of frames with at most `max_pixels` pixels. Memory is allocated for the
+    /// first frame.
+    pub fn new(max_pixels: u32) -> Self {
+        FrameDecoder { max_pixels, decoder: None, body: Vec::new(), count: 0, pictures: Vec::new(), decoded: 0 }
+    }
+
+    /// Returns the number of packets that were decoded since the decoder was created.
+    pub fn decoded(&self) -> u64 {
+        self.decoded
+    }
+
+    /// Estimates how many bytes decoding a frame of this size allocates: the eight reference frames,
+    /// the current frame, the kept pictures, and tables, at 16 bits and without subsampling.
+    pub fn memory(width: u32, height: u32) -> u64 {
+        (u64::from(width) * u64::from(height)).saturating_mul(64).saturating_add(4 << 20)
+    }
+
+    /// Forgets all frames, and frees their memory.
+    pub fn release(&mut self) {
+        *self = FrameDecoder { decoded: self.decoded, ..FrameDecoder::new(self.max_pixels) };
+    }
+
+    /// Decodes the frame of a record, and passes it to `show`.
+    ///
+    /// # Errors
+    /// If the codec is not AV1, or if a packet is damaged. The message names the file and the frame.
+    pub fn decode<T>(&mut self, record: &Record<'_>, show: impl FnOnce(&Planes<'_>) -> Result<T>) -> Result<T> {
+        let result = self.try_decode(record, show);
+        if result.is_err() {
+            self.release();
+        }
+        result.map_err(|e| match record.label {
+            "" => e,
+            label => Error::new(e.kind(), format!("{label}: {e}")),
+        })
+    }
+
+    fn try_decode<T>(&mut self, record: &Record<'_>, show: impl FnOnce(&Planes<'_>) -> Result<T>) -> Result<T> {
+        if record.codec != Codec::Av1 {
+            return Err(Error::unsupported(unsupported(record.codec)));
+        }
+        let wanted = record.count() - 1;
+        if !self.continues(record) {
+            self.start(record)?;
+        }
+        // The position of the packet in the body.
+        let mut end = record.config.len();
+        for (at, packet) in record.packets().enumerate() {
+            end += 4 + packet.len();
+            if at >= self.count {
+                self.next(record, at, packet, end)?;
+            }
+        }
+        let picture = self.pictures.iter().find(|(at, ..)| *at == wanted);
+        let (.., picture) = picture
+            .ok_or_else(|| Error::damaged(format!("packet {} of {} shows no frame", wanted + 1, record.count())))?;
+        let planes = picture.planes()?;
+        if (planes.width, planes.height) != (record.width as usize, record.height as usize) {
+            return Err(Error::damaged(format!(
+                "the frame has {}x{} pixels, but the file says {}x{}",
+                planes.width, planes.height, record.width, record.height
+            )));
+        }
+        show(&planes)
+    }
+
+    /// Returns whether the decoded packets are the first ones of `record`, or whether its picture is
+    /// among those that were kept.
+    fn continues(&self, record: &Record<'_>) -> bool {
+        if self.decoder.is_none() || self.count == 0 {
+            return false;
+        }
+        if record.count() >= self.count {
+            return record.body().starts_with(&self.body);
+        }
+        // An earlier frame of the same group.
+        let picture = self.pictures.iter().find(|(at, ..)| at + 1 == record.count());
+        picture.is_some_and(|(_, end, _)| self.body.get(..*end) == Some(record.body()))
+    }
+
+    /// Forgets the group before, and prepares to decode the packets of `record`.
+    fn start(&mut self, record: &Record<'_>) -> Result<()> {
+        self.body.clear();
+        self.pictures.clear();
+        self.count = 0;
+        match &mut self.decoder {
+            Some(decoder) => decoder.flush(),
+            None => self.decoder = Some(Decoder::new(self.max_pixels)?),
+        }
+        crate::error::reserve(&mut self.body, record.config.len())?;
+        self.body.extend_from_slice(record.config);
+        // The configuration has four bytes, then headers that packets may leave out.
+        if let Some(headers) = record.config.get(4..).filter(|headers| !headers.is_empty()) {
+            check_size(headers, record)?;
+            let decoder = self.decoder.as_mut().expect("created above");
+            decoder.decode(headers, |_| {})?;
+        }
+        Ok(())
+    }
+
+    /// Decodes packet `at`, which ends at byte `end` of the body.
+    fn next(&mut self, record: &Record<'_>, at: usize, packet: &[u8], end: usize) -> Result<()> {
+        let decoder = self.decoder.as_mut().ok_or_else(|| Error::damaged("no decoder"))?;
+        check_size(packet, record)?;
+        let mut shown = None;
+        let result = decoder.decode(packet, |picture| shown = Some(picture));
+        result.map_err(|e| Error::new(e.kind(), format!("packet {} of {}: {e}", at + 1, record.count())))?;
+        self.decoded += 1;
+        if let Some(picture) = shown {
+            if self.pictures.len() == MAX_PICTURES {
+                self.pictures.remove(0);
+            }
+            self.pictures.push((at, end, picture));
+        }
+        let start = self.body.len();
+        crate::error::reserve(&mut self.body, end - start)?;
+        self.body.extend_from_slice(&record.body()[start..end]);
+        self.count = at + 1;
+        Ok(())
+    }
+}
+
+/// Checks that packets do not announce larger frames than the record, before memory is allocated for
+/// them.
+fn check_size(packet: &[u8], record: &Record<'_>) -> Result<()> {
+    match size_of(packet) {
+        Some((width, height)) if width > record.width || height > record.height => Err(Error::damaged(format!(
+            "the frames have up to {width}x{height} pixels, but the file says {}x{}",
+            record.width, record.height
+        ))),
+        _ => Ok(()),
+    }
+}

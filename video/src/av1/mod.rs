@@ -1,0 +1,7 @@
+//! Decodes AV1 with the crate `rav1d`.
+
+mod dav1d;
+mod frames;
+
+pub use dav1d::{Decoder, Picture};
+pub use frames::FrameDecoder;

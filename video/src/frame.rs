@@ -1,0 +1,86 @@
+//! [`Planes`]: the samples of a decoded frame before the conversion to RGB.
+
+/// How the planes of a frame are subsampled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Layout {
+    /// Only luma.
+    Gray,
+    /// Chroma has half of the width and half of the height.
+    Yuv420,
+    /// Chroma has half of the width.
+    Yuv422,
+    /// Chroma has the size of luma.
+    Yuv444,
+}
+
+impl Layout {
+    /// Returns by how many bits the horizontal and the vertical index are shifted for chroma.
+    /// Returns `None` if there is no chroma.
+    pub fn shifts(self) -> Option<(u32, u32)> {
+        match self {
+            Layout::Gray => None,
+            Layout::Yuv420 => Some((1, 1)),
+            Layout::Yuv422 => Some((1, 0)),
+            Layout::Yuv444 => Some((0, 0)),
+        }
+    }
+}
+
+/// What the samples of a frame mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Coding {
+    /// The matrix coefficients, as in ISO/IEC 23091-2. 2 means that they are unspecified.
+    pub matrix: u16,
+    /// Whether 8-bit luma has values from 0 to 255 instead of 16 to 235.
+    pub is_full_range: bool,
+    /// Bits in a sample: 8, 10 or 12.
+    pub bits: u8,
+}
+
+/// A row-major plane of samples.
+#[derive(Debug, Clone, Copy)]
+pub enum Plane<'a> {
+    /// 8-bit samples, and the distance between rows.
+    Bits8(&'a [u8], usize),
+    /// Samples with more bits, and the distance between rows.
+    Bits16(&'a [u16], usize),
+}
+
+/// A decoded frame.
+#[derive(Debug, Clone, Copy)]
+pub struct Planes<'a> {
+    /// Width in pixels.
+    pub width: usize,
+    /// Height in pixels.
+    pub height: usize,
+    /// How chroma is subsampled.
+    pub layout: Layout,
+    /// What the samples mean.
+    pub coding: Coding,
+    /// Luma, and two planes of chroma. A gray frame has only the first.
+    pub planes: [Plane<'a>; 3],
+}
+
+impl Planes<'_> {
+    /// Returns the width and height of a plane, 0 to 2.
+    pub fn size(&self, plane: usize) -> (usize, usize) {
+        if plane == 0 {
+            return (self.width, self.height);
+        }
+        match self.layout.shifts() {
+            Some((x, y)) => ((self.width + (1 << x) - 1) >> x, (self.height + (1 << y) - 1) >> y),
+            None => (0, 0),
+        }
+    }
+
+    /// Returns a sample of a plane. Slow: for tests and tools.
+    ///
+    /// # Panics
+    /// If there is no such sample.
+    pub fn sample(&self, plane: usize, x: usize, y: usize) -> u16 {
+        match self.planes[plane] {
+            Plane::Bits8(samples, stride) => samples[y * stride + x].into(),
+            Plane::Bits16(samples, stride) => samples[y * stride + x],
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! [`Record`]: a frame as bytes that can be decoded alone.
+//!
+//! A record contains the packets from a key frame to the wanted frame, so that a frame of a video can
+//! be stored, sent and decoded like an encoded image.
+//!
+//! | bytes | content |
+//! |---|---|
+//! | 8 | [`MAGIC`] |
+//! | 1 | codec: 1 AV1, 2 H.264, 3 HEVC, 4 VP8, 5 VP9 |
+//! | 1 | EXIF orientation |
+//! | 2 | length of the label |
+//! | 4, 4 | width and height of the stored frame |
+//! | 4 | number of packets |
+//! | 4 | length of the codec's configuration record |
+//! | | the label, UTF-8 text that names the file and the frame in messages |
+//! | | the codec's configuration record |
+//! | | for each packet: its length (4 bytes), and its bytes |
+//!
+//! Numbers are little-endian. The wanted frame is the frame of the last packet. The record of a later
+//! frame of the same group starts with the same packets, so that a decoder can continue.
+
+use crate::codec::{Codec, CodecConfig};
+use crate::error::{Error, Result, reserve};
+
+/// The first bytes of a record.
+pub const MAGIC: &[u8; 8] = b"WFvideo\x01";
+
+/// Length of the fields before the label.
+const HEAD: usize = 28;
+
+/// The codecs in the order of their numbers, from 1.
+const CODECS: [Codec; 5] = [Codec::Av1, Codec::H264, Codec::Hevc, Codec::Vp8, Codec::Vp9];
+
+/// A frame as bytes that can be decoded alone.
+#[derive(Debug, Clone, Copy)]
+pub struct Record<'a> {
+    /// The codec.
+    pub codec: Codec,
+    /// Width of the stored frame.
+    pub width: u32,
+    /// Height of the stored frame.
+    pub height: u32,
+    /// How the frame is rotated or mirrored for display, as an EXIF orientation from 1 to 8.
+    pub orientation: u8,
+    /// Names the file and the frame in messages.
+    pub label: &'a str,
+    /// The codec's configuration record.
+    pub config: &'a [u8],
+    /// Number of packets.
+    count: u32,
+    /// The configuration record and the packets with their lengths.
+    body: &'a [u8],
+}
+
+/// Appends the part of a record before its packets.
+///
+/// # Errors
+/// If the codec has no number, or if an allocation fails.
+pub fn start(config: &CodecConfig, orientation: u8, label: &str, count: u32, to: &mut Vec<u8>) -> Result<()> {
+    let codec = CODECS.iter().position(|codec| *codec == config.codec);
+    let codec = codec.ok_or_else(|| Error::unsupported(unsupported(config.codec)))? as u8 + 1;
+    // A label is only for messages.
+    let cut = (0..=label.len().min(usize::from(u16::MAX))).rev().find(|&at| label.is_char_boundary(at)).unwrap_or(0);
+    let label = &label[..cut];
+    reserve(to, HEAD + label.len() + config.record.len())?;
+    to.extend_from_slice(MAGIC);
+    to.extend_from_slice(&[codec, orientation]);
+    to.extend_from_slice(&(label.len() as u16).to_le_bytes());
+    for number in [config.width, config.height, count, config.record.len() as u32] {
+        to.extend_from_slice(&number.to_le_bytes());
+    }
+    to.extend_from_slice(label.as_bytes());
+    to.extend_from_slice(&config.record);
+    Ok(())
+}
+
+/// Says that a codec cannot be decoded, and what to do.
+pub fn unsupported(codec: Codec) -> String {
+    format!(
+        "the video is encoded with {codec}, but only AV1 is decoded: re-encode it, for example with `ffmpeg -i in.mp4 \
+         -c:v libsvtav1 -g 2 -crf 30 out.mp4`, or store its frames as images"
+    )
+}
+
+/// Splits the packet from bytes that start with its length.
+fn packet(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, rest) = bytes.split_first_chunk()?;
+    rest.split_at_checked(u32::from_le_bytes(*len) as usize)
+}
+
+impl<'a> Record<'a> {
+    /// Parses a record.
+    ///
+    /// # Errors
+    /// If it is damaged.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self> {
+        let damaged = |what: &str| Error::damaged(format!("the frame of a video has {what}"));
+        let head = bytes.get(..HEAD).filter(|head| head.starts_with(MAGIC));
+        let head = head.ok_or_else(|| damaged("no complete header"))?;
+        let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let codec = usize::from(head[8]).checked_sub(1).and_then(|at| CODECS.get(at));
+        let codec = *codec.ok_or_else(|| damaged(&format!("the unknown codec {}", head[8])))?;
+        let orientation = head[9];
+        if !(1..=8).contains(&orientation) {
+            return Err(damaged(&format!("the orientation {orientation}")));
+        }
+        let label_len = usize::from(u16::from_le_bytes([head[10], head[11]]));
+        let (label, body) =
+            bytes[HEAD..].split_at_checked(label_len).ok_or_else(|| damaged("a label longer than its bytes"))?;
+        let label = std::str::from_utf8(label).map_err(|_| damaged("a label that is not UTF-8"))?;
+        let config = body.get(..number(24) as usize).ok_or_else(|| damaged("a configuration longer than its bytes"))?;
+        let count = number(20);
+        let (mut rest, mut found) = (&body[config.len()..], 0);
+        while let Some((_, next)) = packet(rest) {
+            (rest, found) = (next, found + 1);
+        }
+        if found != count || count == 0 || !rest.is_empty() {
+            return Err(damaged(&format!("{found} complete packets, but its header says {count}")));
+        }
+        let (width, height) = (number(12), number(16));
+        if width == 0 || height == 0 {
+            return Err(damaged(&format!("{width}x{height} pixels")));
+        }
+        Ok(Record { codec, width, height, orientation, label, config, count, body })
+    }
+
+    /// Returns the number of packets.
+    pub fn count(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Returns the packets in decoding order.
+    pub fn packets(&self) -> impl Iterator<Item = &'a [u8]> {
+        let mut rest = &self.body[self.config.len()..];
+        std::iter::from_fn(move || {
+            let (found, next) = packet(rest)?;
+            rest = next;
+            Some(found)
+        })
+    }
+
+    /// Returns the configuration record and the packets with their lengths. If it starts with the
+    /// body of a different record, its group starts with the same packets.
+    pub fn body(&self) -> &'a [u8] {
+        self.body
+    }
+}

@@ -1,0 +1,277 @@
+//! Converts decoded frames to RGB.
+//!
+//! **Idea.** A pixel is a linear function of its luma and its chroma. The function depends on the
+//! matrix and the range of the stream. It is computed in fixed point with 20 fractional bits, and the
+//! result is rounded once. Each chroma sample counts for all pixels that it covers, without
+//! interpolation. For 8-bit video of even size, swscale does the same, unless flags ask for more, and
+//! so do torchcodec and PyAV.
+//!
+//! **Cost.** Three multiplications for a luma sample and four for a chroma sample. The terms of a row
+//! of chroma are computed once for the rows of pixels that share it.
+//!
+//! **Source.** ITU-T H.273, sections 8.3 and 8.4.
+//!
+//! # Safety invariants
+//!
+//! 1. A function with a target feature is called only after the feature was detected.
+#![allow(unsafe_code, reason = "see the safety invariants above")]
+
+use crate::error::{Error, Result, reserve};
+use crate::frame::{Coding, Plane, Planes};
+
+/// Number of fractional bits.
+const BITS: u32 = 20;
+
+/// An area of a frame, in pixels: left, top, width, height.
+pub type Area = (usize, usize, usize, usize);
+
+/// Memory that conversions reuse.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    /// What chroma adds to red, green and blue, for each pixel of a row.
+    terms: [Vec<i32>; 3],
+}
+
+/// The linear function, with [`BITS`] fractional bits.
+#[derive(Debug, Clone, Copy)]
+struct Weights {
+    /// Of luma.
+    luma: i32,
+    /// The luma of black.
+    black: i32,
+    /// The sample of chroma that means no color.
+    center: i32,
+    /// Red and green from the second plane of chroma, green and blue from the first.
+    red_v: i32,
+    green_v: i32,
+    green_u: i32,
+    blue_u: i32,
+}
+
+/// Returns the weights of red and blue in luma.
+fn luma_weights(matrix: u16) -> Result<(f64, f64)> {
+    Ok(match matrix {
+        1 => (0.2126, 0.0722),
+        // Unspecified means BT.601, as in swscale.
+        2 | 5 | 6 => (0.299, 0.114),
+        4 => (0.30, 0.11),
+        7 => (0.212, 0.087),
+        9 | 10 => (0.2627, 0.0593),
+        _ => {
+            return Err(Error::unsupported(format!(
+                "matrix_coefficients={matrix}: expected 0 (RGB), 1 (BT.709), 2 (unspecified), 4 (FCC), 5 or 6 (BT.601), \
+                 7 (SMPTE 240M), 9 or 10 (BT.2020)"
+            )));
+        }
+    })
+}
+
+impl Weights {
+    fn new(coding: Coding) -> Result<Self> {
+        let (red, blue) = luma_weights(coding.matrix)?;
+        let green = 1.0 - red - blue;
+        let scale = f64::from(1 << (coding.bits - 8));
+        let most = f64::from((1 << coding.bits) - 1);
+        // How many levels of 8 bits a step of a sample is.
+        let (luma, chroma) = match coding.is_full_range {
+            true => (255.0 / most, 255.0 / most),
+            false => (255.0 / (219.0 * scale), 255.0 / (224.0 * scale)),
+        };
+        let fixed = |weight: f64| (weight * f64::from(1 << BITS)).round() as i32;
+        Ok(Weights {
+            luma: fixed(luma),
+            black: if coding.is_full_range { 0 } else { 16 << (coding.bits - 8) },
+            center: 128 << (coding.bits - 8),
+            red_v: fixed(2.0 * (1.0 - red) * chroma),
+            green_v: fixed(-2.0 * red * (1.0 - red) / green * chroma),
+            green_u: fixed(-2.0 * blue * (1.0 - blue) / green * chroma),
+            blue_u: fixed(2.0 * (1.0 - blue) * chroma),
+        })
+    }
+}
+
+/// A sample of any size.
+trait Sample: Copy {
+    fn get(self) -> i32;
+}
+
+impl Sample for u8 {
+    #[inline(always)]
+    fn get(self) -> i32 {
+        self.into()
+    }
+}
+
+impl Sample for u16 {
+    #[inline(always)]
+    fn get(self) -> i32 {
+        self.into()
+    }
+}
+
+/// Computes what a row of chroma adds to the pixels. `skipped` pixels of the first sample are left of
+/// the area.
+#[inline(always)]
+fn add_chroma<S: Sample>(u: &[S], v: &[S], shift: u32, skipped: usize, weights: &Weights, terms: &mut [Vec<i32>; 3]) {
+    let [red, green, blue] = terms;
+    // Half is added here, so that the sum only has to be shifted.
+    let start = (1 << (BITS - 1)) - weights.black * weights.luma;
+    let terms_of = |u: S, v: S| {
+        let (u, v) = (u.get() - weights.center, v.get() - weights.center);
+        [start + v * weights.red_v, start + v * weights.green_v + u * weights.green_u, start + u * weights.blue_u]
+    };
+    if shift == 0 {
+        let to = red.iter_mut().zip(green.iter_mut()).zip(blue.iter_mut());
+        for (((red, green), blue), (&u, &v)) in to.zip(u.iter().zip(v)) {
+            [*red, *green, *blue] = terms_of(u, v);
+        }
+        return;
+    }
+    let mut at = 0;
+    let mut samples = u.iter().zip(v);
+    if skipped > 0
+        && let Some((&u, &v)) = samples.next()
+    {
+        [red[0], green[0], blue[0]] = terms_of(u, v);
+        at = 1;
+    }
+    let to = red[at..].chunks_mut(2).zip(green[at..].chunks_mut(2)).zip(blue[at..].chunks_mut(2));
+    for (((red, green), blue), (&u, &v)) in to.zip(samples) {
+        let [r, g, b] = terms_of(u, v);
+        red.fill(r);
+        green.fill(g);
+        blue.fill(b);
+    }
+}
+
+/// Writes a row of pixels.
+#[inline(always)]
+fn write_row<S: Sample>(luma: &[S], weight: i32, terms: &[Vec<i32>; 3], to: &mut [u8]) {
+    let [red, green, blue] = terms;
+    let terms = red.iter().zip(green).zip(blue);
+    for ((pixel, &luma), ((&red, &green), &blue)) in to.as_chunks_mut::<3>().0.iter_mut().zip(luma).zip(terms) {
+        let luma = luma.get() * weight;
+        *pixel = [red, green, blue].map(|term| ((luma + term) >> BITS).clamp(0, 255) as u8);
+    }
+}
+
+/// Converts the rows of an area.
+#[inline(always)]
+fn convert<S: Sample>(
+    planes: [(&[S], usize); 3],
+    shifts: Option<(u32, u32)>,
+    (left, top, width, height): Area,
+    weights: &Weights,
+    terms: &mut [Vec<i32>; 3],
+    out: &mut [u8],
+) {
+    let [luma, u, v] = planes;
+    if shifts.is_none() {
+        let start = (1 << (BITS - 1)) - weights.black * weights.luma;
+        terms.iter_mut().for_each(|terms| terms.fill(start));
+    }
+    let mut last = None;
+    for (y, to) in (top..top + height).zip(out.chunks_exact_mut(width * 3)) {
+        if let Some((x_shift, y_shift)) = shifts {
+            let row = y >> y_shift;
+            if last != Some(row) {
+                last = Some(row);
+                let (first, end) = (left >> x_shift, ((left + width - 1) >> x_shift) + 1);
+                let part = |stride: usize| row * stride + first..row * stride + end;
+                let skipped = left & ((1 << x_shift) - 1);
+                add_chroma(&u.0[part(u.1)], &v.0[part(v.1)], x_shift, skipped, weights, terms);
+            }
+        }
+        write_row(&luma.0[y * luma.1 + left..][..width], weights.luma, terms, to);
+    }
+}
+
+/// Like [`convert`], with the instructions of AVX2.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn convert_avx2<S: Sample>(
+    planes: [(&[S], usize); 3],
+    shifts: Option<(u32, u32)>,
+    area: Area,
+    weights: &Weights,
+    terms: &mut [Vec<i32>; 3],
+    out: &mut [u8],
+) {
+    convert(planes, shifts, area, weights, terms, out);
+}
+
+fn convert_best<S: Sample>(
+    planes: [(&[S], usize); 3],
+    shifts: Option<(u32, u32)>,
+    area: Area,
+    weights: &Weights,
+    terms: &mut [Vec<i32>; 3],
+    out: &mut [u8],
+) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: invariant 1.
+        return unsafe { convert_avx2(planes, shifts, area, weights, terms, out) };
+    }
+    convert(planes, shifts, area, weights, terms, out);
+}
+
+/// Converts an area of a frame to RGB, three bytes for a pixel, without padding between rows.
+///
+/// # Errors
+/// If the matrix is not supported, or an allocation fails.
+///
+/// # Panics
+/// If the area is empty or not inside the frame, or if `out` does not have its size.
+pub fn to_rgb(frame: &Planes<'_>, area: Area, scratch: &mut Scratch, out: &mut [u8]) -> Result<()> {
+    let (left, top, width, height) = area;
+    assert!(width > 0 && height > 0, "the area is empty");
+    assert!(left + width <= frame.width && top + height <= frame.height, "the area is not inside the frame");
+    assert_eq!(out.len(), width * height * 3, "the length of the output");
+    if frame.coding.matrix == 0 && frame.layout.shifts() == Some((0, 0)) {
+        return from_planes(frame, area, out);
+    }
+    let weights = match frame.layout.shifts() {
+        // The matrix does not matter without chroma.
+        None => Weights::new(Coding { matrix: 2, ..frame.coding })?,
+        Some(_) => Weights::new(frame.coding)?,
+    };
+    for terms in &mut scratch.terms {
+        reserve(terms, width.saturating_sub(terms.len()))?;
+        terms.resize(width, 0);
+    }
+    let (shifts, terms) = (frame.layout.shifts(), &mut scratch.terms);
+    match frame.planes[0] {
+        Plane::Bits8(..) => {
+            let planes = frame.planes.map(|plane| match plane {
+                Plane::Bits8(samples, stride) => (samples, stride),
+                Plane::Bits16(..) => (&[][..], 0),
+            });
+            convert_best(planes, shifts, area, &weights, terms, out);
+        }
+        Plane::Bits16(..) => {
+            let planes = frame.planes.map(|plane| match plane {
+                Plane::Bits16(samples, stride) => (samples, stride),
+                Plane::Bits8(..) => (&[][..], 0),
+            });
+            convert_best(planes, shifts, area, &weights, terms, out);
+        }
+    }
+    Ok(())
+}
+
+/// Copies a frame whose planes are green, blue and red.
+fn from_planes(frame: &Planes<'_>, (left, top, width, height): Area, out: &mut [u8]) -> Result<()> {
+    // The range applies to each of the three, so that a plane is converted like luma.
+    let weights = Weights::new(Coding { matrix: 2, ..frame.coding })?;
+    let start = (1 << (BITS - 1)) - weights.black * weights.luma;
+    for (plane, channel) in [(0, 1), (1, 2), (2, 0)] {
+        for (y, to) in (top..top + height).zip(out.chunks_exact_mut(width * 3)) {
+            for (x, to) in (left..left + width).zip(to.as_chunks_mut::<3>().0) {
+                let sample = i32::from(frame.sample(plane, x, y));
+                to[channel] = ((sample * weights.luma + start) >> BITS).clamp(0, 255) as u8;
+            }
+        }
+    }
+    Ok(())
+}
