@@ -7,7 +7,8 @@
 //! 4. [`open`] reads the table of a file. [`mp4`] contains the reader of a container.
 //! 5. [`record`]: a frame as bytes that can be decoded alone.
 //! 6. `av1`: decodes AV1, with the feature `av1`.
-//! 7. [`rgb`]: converts decoded [`Planes`] to RGB.
+//! 7. `nvdec`: decodes H.264, HEVC and VP9 on a GPU, with the feature `nvdec`.
+//! 8. [`rgb`]: converts decoded [`Planes`] to RGB.
 //!
 //! ```no_run
 //! let file = std::fs::File::open("episode_000000.mp4")?;
@@ -26,6 +27,8 @@ mod error;
 mod frame;
 mod input;
 pub mod mp4;
+#[cfg(feature = "nvdec")]
+pub mod nvdec;
 pub mod record;
 pub mod rgb;
 mod track;

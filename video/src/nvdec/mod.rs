@@ -1,0 +1,31 @@
+//! Decodes H.264, HEVC and VP9 on the video engines of an NVIDIA GPU (NVDEC).
+//!
+//! The libraries of the driver are opened at run time: neither building nor running needs a CUDA
+//! toolkit or FFmpeg.
+//!
+//! 1. `bitstream`: rewrites H.264 and HEVC packets of MP4 files as the driver expects them.
+//! 2. `vp9`: finds the frame that a VP9 packet shows.
+//! 3. `ffi`: the functions and structures of the driver.
+//! 4. [`Device`]: a GPU.
+//! 5. [`Decoder`]: decodes packets, starting at a key frame, and reads [`Frame`]s.
+//! 6. [`FrameDecoder`]: decodes the frames of [records](crate::record).
+
+mod bitstream;
+mod decoder;
+mod device;
+mod ffi;
+mod frame;
+mod frames;
+mod images;
+#[cfg(test)]
+mod simulation;
+mod vp9;
+
+pub use decoder::Decoder;
+pub use device::{Capabilities, Chroma, Device};
+pub use frame::{Frame, Scratch};
+pub use frames::FrameDecoder;
+
+/// What to do if a GPU cannot decode a video.
+const ALTERNATIVES: &str = "re-encode the videos as AV1, which needs no GPU (`ffmpeg -i in.mp4 -c:v libsvtav1 out.mp4`), \
+     or convert the dataset to images once with `warpfeed pack --frames`";
