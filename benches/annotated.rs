@@ -6,8 +6,8 @@
 //! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench annotated    # with a folder of images instead of synthetic ones
 //! ```
 //!
-//! Each image has a generated mask of its own size, and twelve generated boxes with classes. The
-//! loaders that a turn measures read the same LMDB and differ only in their fields. With
+//! Each image has a generated mask of the same size, and twelve generated boxes with classes. All
+//! loaders in a round read the same LMDB, and differ only in their fields. With
 //! `WARPFEED_LISTED=FOLDER`, the benchmark also writes the images and a `boxes.json` to FOLDER, for
 //! `benches/peers/detection.py`.
 #![allow(missing_docs)]
@@ -25,8 +25,8 @@ use warpfeed::source::{Memory, OwnedSample, Source, open};
 use warpfeed::{AnnotationFrame, Augment, Dtype, Loader};
 use warpfeed_synth::Synth;
 
-const TURNS: usize = 7;
-/// Boxes per image, and images per turn.
+const ROUNDS: usize = 7;
+/// Boxes per image, and images per round.
 const BOXES: usize = 12;
 const IMAGES: usize = 2000;
 
@@ -120,11 +120,11 @@ fn median(mut values: Vec<f64>) -> f64 {
 type With = Box<dyn Fn(Loader) -> Loader>;
 
 /// Measures all `ways` alternately. Prints the rate of each, and its ratio to the first one in the
-/// same turn.
+/// same round.
 fn compare(title: &str, path: &Path, batch: usize, ways: &[(&str, With)]) {
-    println!("\n{title}: images/s, medians of {TURNS} turns, and of the ratios to the first line");
+    println!("\n{title}: images/s, and ratios to the first line; medians of {ROUNDS} rounds");
     let mut rates = vec![Vec::new(); ways.len()];
-    for _ in 0..TURNS {
+    for _ in 0..ROUNDS {
         for (rates, (_, with)) in rates.iter_mut().zip(ways) {
             rates.push(IMAGES as f64 / seconds(path, batch, with));
         }

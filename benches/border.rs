@@ -19,9 +19,9 @@ use warpfeed::source::open;
 use warpfeed::{Augment, Batches, Loader};
 use warpfeed_synth::Synth;
 
-/// The datasets: the number of samples, the batch size, and the number of epochs in each turn.
+/// The datasets: the number of samples, the batch size, and the number of epochs in each round.
 const SETS: [(u64, usize, u64); 4] = [(64, 32, 24), (500, 256, 12), (500, 500, 12), (50_000, 256, 3)];
-const TURNS: usize = 3;
+const ROUNDS: usize = 3;
 
 /// Waits in seconds, at epoch boundaries and inside epochs.
 #[derive(Default)]
@@ -69,7 +69,7 @@ type Set = (u64, usize, u64);
 /// number of epochs to prepare.
 fn compare<F: FnMut(Set, Duration) -> Waits>(place: &str, set: Set, open: impl Fn(u64) -> F) {
     let (samples, batch, epochs) = set;
-    println!("\n{samples} samples, batches of {batch}, {epochs} epochs, {TURNS} turns, {place}");
+    println!("\n{samples} samples, batches of {batch}, {epochs} epochs, {ROUNDS} rounds, {place}");
     let mut loaders = [("ahead", open(u64::MAX)), ("on request", open(0))];
     // Warm up the loader and measure the time per batch.
     let begun = Instant::now();
@@ -77,7 +77,7 @@ fn compare<F: FnMut(Set, Duration) -> Waits>(place: &str, set: Set, open: impl F
     let each = begun.elapsed() / (first.border.len() + first.inside.len() + 1) as u32;
     for (name, step) in [("no steps", Duration::ZERO), ("steps of 1.5 batches", each.mul_f64(1.5))] {
         let mut all: [Waits; 2] = Default::default();
-        for _ in 0..TURNS {
+        for _ in 0..ROUNDS {
             for (sum, (_, run)) in all.iter_mut().zip(&mut loaders) {
                 let Waits { border, inside } = run(set, step);
                 sum.border.extend(border);
@@ -111,7 +111,7 @@ fn waits<B>(batches: &mut Batches<B>, (_, _, epochs): Set, step: Duration, arriv
         for batch in batches.epoch(number) {
             let batch = batch.unwrap();
             arrived(&batch);
-            // The first epoch of a turn is always prepared on request.
+            // The first epoch of a round is always prepared on request.
             if number > 0 || !is_first {
                 let to = if is_first { &mut waits.border } else { &mut waits.inside };
                 to.push(asked.elapsed().as_secs_f64());

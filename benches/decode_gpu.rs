@@ -1,6 +1,6 @@
 //! Measures the throughput of decoding on the workers, on the device, and on both. The variants are
 //! measured alternately. Run with
-//! `cargo bench --bench decode_gpu -- PATH.. [--seconds N] [--warmup N] [--turns N] [--only Gpu]`.
+//! `cargo bench --bench decode_gpu -- PATH.. [--seconds N] [--warmup N] [--rounds N] [--only Gpu]`.
 //!
 //! Each PATH is a dataset of JPEGs, repeated as needed. Batches of 256 crops of 224x224 pixels are
 //! delivered on the device as f16 (N, C, H, W). One worker runs on each core available to the
@@ -23,9 +23,10 @@ fn main() -> Result<()> {
         let at = arguments.iter().position(|a| a == name);
         at.and_then(|i| arguments.get(i + 1)).map_or(default, |n| n.parse().expect("a number"))
     };
-    let (seconds, warmup, turns) = (option("--seconds", 3.0), option("--warmup", 1.0), option("--turns", 2.0) as usize);
+    let (seconds, warmup, rounds) =
+        (option("--seconds", 3.0), option("--warmup", 1.0), option("--rounds", 2.0) as usize);
     let only = arguments.iter().position(|a| a == "--only").and_then(|i| arguments.get(i + 1));
-    let options: Vec<usize> = ["--seconds", "--warmup", "--turns", "--only"]
+    let options: Vec<usize> = ["--seconds", "--warmup", "--rounds", "--only"]
         .iter()
         .filter_map(|name| arguments.iter().position(|a| a == name))
         .flat_map(|at| [at, at + 1])
@@ -39,10 +40,10 @@ fn main() -> Result<()> {
         }
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    println!("{cores} cores, {turns} turns of {seconds} s");
+    println!("{cores} cores, {rounds} rounds of {seconds} s");
     for path in paths {
         println!(
-            "{path}\n  decoded on   images/s (each turn)          GPU ms  at 20,000/s  on the device  busy cores  p99 ms"
+            "{path}\n  decoded on   images/s (each round)         GPU ms  at 20,000/s  on the device  busy cores  p99 ms"
         );
         let choices = [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto];
         let mut open = choices
@@ -50,14 +51,14 @@ fn main() -> Result<()> {
             .filter(|on| only.is_none_or(|only| *only == format!("{on:?}")))
             .map(|&on| Ok((on, loader(path, on).cuda(&stream)?, Vec::new())))
             .collect::<Result<Vec<_>>>()?;
-        for _ in 0..turns {
+        for _ in 0..rounds {
             for (_, batches, rates) in &mut open {
                 rates.push(rate(batches, &stream, warmup, seconds)?);
             }
         }
         for (on, batches, rates) in &open {
             let stats = batches.stats();
-            let each: Vec<String> = rates.iter().map(|turn| format!("{:.0}", turn.images)).collect();
+            let each: Vec<String> = rates.iter().map(|round| format!("{:.0}", round.images)).collect();
             let of_gpu = [&stats.device_decode, &stats.convert];
             let gpu =
                 of_gpu.into_iter().flatten().map(|stage| stage.seconds).sum::<f64>() / stats.batches.max(1) as f64;
@@ -68,8 +69,8 @@ fn main() -> Result<()> {
                 gpu * 1e3,
                 gpu * 20_000.0 / BATCH as f64 * 100.0,
                 stats.decoded_on_device as f64 / stats.prepared.max(1) as f64 * 100.0,
-                rates.iter().map(|turn| turn.cores).fold(0.0, f64::max),
-                rates.iter().map(|turn| turn.late).fold(0.0, f64::max),
+                rates.iter().map(|round| round.cores).fold(0.0, f64::max),
+                rates.iter().map(|round| round.wait_p99).fold(0.0, f64::max),
             );
         }
         if let Some((.., batches, _)) = open.last() {
@@ -92,18 +93,18 @@ fn loader(path: &str, on: DecodeOn) -> Loader {
         .decode_on(on)
 }
 
-/// One turn of a variant.
-struct Turn {
+/// One round of a variant.
+struct Round {
     /// Images per second.
     images: f64,
     /// Number of cores that the process kept busy.
     cores: f64,
     /// 99th percentile of the wait for a batch, in ms.
-    late: f64,
+    wait_p99: f64,
 }
 
 /// Measures for `seconds`, after a warm-up that begins with the first batch.
-fn rate(batches: &mut Batches<CudaBatch>, stream: &Arc<CudaStream>, warmup: f64, seconds: f64) -> Result<Turn> {
+fn rate(batches: &mut Batches<CudaBatch>, stream: &Arc<CudaStream>, warmup: f64, seconds: f64) -> Result<Round> {
     let monitor = batches.handle();
     let mut epoch = batches.epoch(0);
     epoch.next().expect("a batch")?;
@@ -121,9 +122,9 @@ fn rate(batches: &mut Batches<CudaBatch>, stream: &Arc<CudaStream>, warmup: f64,
     stream.synchronize().expect("the stream synchronizes");
     let took = since.elapsed().as_secs_f64();
     waits.sort_by(f64::total_cmp);
-    Ok(Turn {
+    Ok(Round {
         images: samples as f64 / took,
         cores: monitor.stats().since(&before).process.cpu_seconds / took,
-        late: waits.get(waits.len() * 99 / 100).copied().unwrap_or_default(),
+        wait_p99: waits.get(waits.len() * 99 / 100).copied().unwrap_or_default(),
     })
 }

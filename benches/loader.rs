@@ -8,7 +8,7 @@
 //!
 //! "Cold" means that the files are evicted from the page cache before each epoch, while no process
 //! maps them. Random reads of the same sizes, at the best queue depth, measure the bandwidth of the
-//! disk in the same turn. The time to open a loader is not included. `TMPDIR` selects the disk.
+//! disk in the same round. The time to open a loader is not included. `TMPDIR` selects the disk.
 #![allow(missing_docs, unsafe_code)] // the latter for posix_fadvise
 
 use std::fs::{self, File};
@@ -45,7 +45,7 @@ const SETS: [Set; 2] = [
     Set { name: "photographs", images: 400, files: 3200, drawn_side: 640, max_side: None, crop: 224 },
     Set { name: "thumbnails", images: 500, files: 16_000, drawn_side: 80, max_side: Some(96), crop: 64 },
 ];
-const TURNS: usize = 5;
+const ROUNDS: usize = 5;
 const DEPTHS: [usize; 4] = [8, 16, 32, 64];
 
 fn main() {
@@ -104,15 +104,15 @@ impl Set {
         let files = files_under(&paths[0]);
         let sizes: Vec<usize> = files.iter().map(|file| fs::metadata(file).unwrap().len() as usize).collect();
         let kilobytes = sizes.iter().sum::<usize>() as f64 / sizes.len() as f64 / 1e3;
-        println!("\n{} {} of {kilobytes:.1} KB, samples/s, {TURNS} turns", files.len(), self.name);
+        println!("\n{} {} of {kilobytes:.1} KB, samples/s, {ROUNDS} rounds", files.len(), self.name);
         let per_second = |seconds: f64| files.len() as f64 / seconds;
         // The first pass warms up the threads, the page cache and the slots.
         let mut raw = vec![Vec::new(); DEPTHS.len()];
         let mut rates: [[Vec<f64>; 3]; 3] = Default::default();
-        for turn in 0..=TURNS {
+        for round in 0..=ROUNDS {
             for (rates, depth) in raw.iter_mut().zip(DEPTHS) {
                 forget(&paths[2]);
-                rates.push(per_second(random_reads(&paths[2], &sizes, depth, turn as u64)));
+                rates.push(per_second(random_reads(&paths[2], &sizes, depth, round as u64)));
             }
             for (kind, path) in paths.iter().enumerate() {
                 let alone = |loader: Loader| loader.codec(Nothing).augment(Augment::resize(8, 8));
@@ -129,8 +129,9 @@ impl Set {
         for (rates, depth) in raw.iter().zip(DEPTHS) {
             println!("  random reads of one file, queue depth {depth:>3}: {:>8.0}", median(rates));
         }
-        let best: Vec<f64> = (0..TURNS).map(|turn| raw.iter().map(|rates| rates[turn]).fold(0.0, f64::max)).collect();
-        println!("  the best of them, turn by turn: {:.0}", median(&best));
+        let best: Vec<f64> =
+            (0..ROUNDS).map(|round| raw.iter().map(|rates| rates[round]).fold(0.0, f64::max)).collect();
+        println!("  best queue depth of each round: {:.0}", median(&best));
         println!("  {:<26}{:>20}{:>20}{:>20}", "", KINDS[0], KINDS[1], KINDS[2]);
         let row = |name: &str, rates: &[Vec<f64>; 3], to: &dyn Fn(usize) -> Option<Vec<f64>>| {
             let cells = (0..3).map(|kind| {

@@ -242,7 +242,7 @@ def main():
         chosen = options.cases or [*cases, "ranks"]
         print(f"{sizes}, {os.cpu_count()} cores\n")
         print(
-            "| case | open | core | first batch | memory | at most | checkpoint |\n|---|---|---|---|---|---|---|"
+            "| case | opening | CPU | first batch | memory | peak memory | checkpoint |\n|---|---|---|---|---|---|---|"
         )
         for case in [case for case in cases if case in chosen]:
             process = started(case, options)
@@ -257,7 +257,7 @@ def main():
             print("| " + " | ".join(cells) + " |", flush=True)
         if "ranks" in chosen:
             print(
-                "\n| ranks | case | all have a batch after | CPU time of each, to open | RSS of each | PSS of each |"
+                "\n| ranks | case | time until all have a batch | CPU per rank, to open | RSS per rank | PSS per rank |"
             )
             print("|---|---|---|---|---|---|")
             for case in ("shard", "table", "COCO"):

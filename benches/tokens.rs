@@ -7,8 +7,8 @@
 //!
 //! The copy finds the addresses of all windows in advance. It copies the windows in the order of
 //! the loader, from a memory map of the same file to as many buffers as the loader has batches.
-//! "One by one" is the same loader with a source that does not offer its windows in memory.
-//! Therefore, each window is read, measured and written separately. The measurements alternate.
+//! "One by one" is the same loader with a source that hides that its windows are in memory. The
+//! loader then reads, measures and writes each window separately. The measurements alternate.
 #![allow(missing_docs)]
 
 use std::time::Instant;
@@ -18,14 +18,14 @@ use warpfeed::{Batches, Dtype, HostBatch, Loader, field};
 
 const TOKENS: usize = 200_000_000;
 const WORKERS: usize = 2;
-const TURNS: usize = 9;
+const ROUNDS: usize = 9;
 /// Window length in tokens, windows per batch, and whether the windows are shuffled.
 const SETS: [(usize, usize, bool); 6] =
     [(2048, 64, true), (2048, 64, false), (2048, 512, true), (8192, 32, true), (1024, 64, true), (512, 256, true)];
 /// Number of buffers that the copy fills in turn.
 const SLOTS: usize = 6;
 
-/// A token file that does not offer its windows in memory.
+/// A token file that hides that its windows are in memory, so that each one is read separately.
 struct OneByOne(TokenFile);
 
 impl Source for OneByOne {
@@ -58,7 +58,7 @@ fn main() {
         let window = |&index: &u64| source.stored(index as usize, &mut String::new()).unwrap().parts().2;
         let windows: Vec<&[u8]> = order.iter().map(window).collect();
         let mut times = [const { Vec::new() }; 4];
-        for _ in 0..TURNS {
+        for _ in 0..ROUNDS {
             times[0].push(epoch(&mut runs));
             times[1].push(epoch(&mut singly));
             times[2].push(copy(&windows, set, WORKERS));
@@ -75,7 +75,7 @@ fn main() {
     }
 }
 
-/// Returns the ratio of the two times in each turn.
+/// Returns the ratio of the two times in each round.
 fn ratios(one: &[f64], other: &[f64]) -> Vec<f64> {
     one.iter().zip(other).map(|(one, other)| one / other).collect()
 }
@@ -110,8 +110,8 @@ fn copy(windows: &[&[u8]], (_, batch, _): (usize, usize, bool), threads: usize) 
     std::thread::scope(|scope| {
         for (thread, buffers) in buffers.chunks_mut(SLOTS / threads).enumerate() {
             scope.spawn(move || {
-                for (turn, windows) in windows.chunks(batch).skip(thread).step_by(threads).enumerate() {
-                    let slot = turn % buffers.len();
+                for (round, windows) in windows.chunks(batch).skip(thread).step_by(threads).enumerate() {
+                    let slot = round % buffers.len();
                     for (row, window) in buffers[slot].chunks_exact_mut(bytes).zip(windows) {
                         row.copy_from_slice(window);
                     }

@@ -14,10 +14,10 @@ use warpfeed::{Augment, Batches, HostBatch, Loader, source};
 use warpfeed_sources::internal::Tally;
 use warpfeed_synth::Synth;
 
-const TURNS: usize = 15;
+const ROUNDS: usize = 15;
 
 fn main() {
-    println!("{:.1} ns an entry, the clock included", an_entry());
+    println!("{:.1} ns per update of a counter, including reading the clock", update_cost());
     let root = tempfile::tempdir().unwrap();
     for (name, images, side, crop) in [("photographs", 400, 500, 224), ("thumbnails", 4000, 64, 48)] {
         let folder = root.path().join(name);
@@ -34,28 +34,28 @@ fn main() {
             ("inside", traced("inside.json", 0)),
         ];
         let mut ratios = [const { Vec::new() }; 3];
-        for turn in 0..=TURNS {
-            let times = all.each_mut().map(|(_, batches)| epoch(batches, turn as u64));
-            // The first turn is a warm-up.
-            if turn > 0 {
+        for round in 0..=ROUNDS {
+            let times = all.each_mut().map(|(_, batches)| epoch(batches, round as u64));
+            // The first round is a warm-up.
+            if round > 0 {
                 ratios.iter_mut().zip(times).for_each(|(ratios, time)| ratios.push(time / times[0]));
             }
         }
         println!(
-            "{name} ({images} of {side} pixels), CPU time of an epoch relative to that without a trace, {TURNS} turns"
+            "{name} ({images} of {side} pixels), CPU time of an epoch relative to an epoch without a trace, {ROUNDS} rounds"
         );
         for ((what, _), ratios) in all.iter().zip(&mut ratios).skip(1) {
             ratios.sort_by(f64::total_cmp);
-            println!("  {what:<8} median {:.3}, {:.3} to {:.3}", ratios[TURNS / 2], ratios[0], ratios[TURNS - 1]);
+            println!("  {what:<8} median {:.3}, {:.3} to {:.3}", ratios[ROUNDS / 2], ratios[0], ratios[ROUNDS - 1]);
         }
     }
 }
 
-/// Returns the time in nanoseconds of one update of a counter, as the minimum over all turns.
-fn an_entry() -> f64 {
+/// Returns the time in nanoseconds of one update of a counter, as the minimum over all rounds.
+fn update_cost() -> f64 {
     const ENTRIES: u32 = 1_000_000;
     let tally = Tally::default();
-    let turn = |_| {
+    let round = |_| {
         let start = Instant::now();
         let mut last = start;
         for _ in 0..ENTRIES {
@@ -65,7 +65,7 @@ fn an_entry() -> f64 {
         }
         start.elapsed().as_nanos() as f64 / f64::from(ENTRIES)
     };
-    (0..TURNS).map(turn).fold(f64::INFINITY, f64::min)
+    (0..ROUNDS).map(round).fold(f64::INFINITY, f64::min)
 }
 
 /// Returns the CPU seconds of an epoch. On a shared machine, CPU time varies less than elapsed

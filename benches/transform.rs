@@ -50,12 +50,12 @@ fn with_fir(resizer: &mut fir::Resizer, pixels: &Pixels, plan: &Plan, dst: &mut 
     }
 }
 
-/// Prints the medians of nine turns. The two variants alternate, so that both run at the same clock
-/// rate and under the same load.
+/// Prints the medians of nine rounds. The two variants alternate, so that both run at the same
+/// clock rate and under the same load.
 fn side_by_side(name: &str, pixels: &Pixels, plans: &[Plan]) {
     let (mut ours, mut theirs) = (Resizer::new(), fir::Resizer::new());
     let mut dst = vec![0; 224 * 224 * 3];
-    let mut turn = |run: &mut dyn FnMut(&Plan, &mut [u8])| {
+    let mut round = |run: &mut dyn FnMut(&Plan, &mut [u8])| {
         let start = Instant::now();
         for plan in plans {
             run(plan, black_box(&mut dst));
@@ -64,8 +64,8 @@ fn side_by_side(name: &str, pixels: &Pixels, plans: &[Plan]) {
     };
     let (mut a, mut b) = (Vec::new(), Vec::new());
     for _ in 0..10 {
-        a.push(turn(&mut |plan, dst| ours.run(pixels, plan, dst).unwrap()));
-        b.push(turn(&mut |plan, dst| with_fir(&mut theirs, pixels, plan, dst)));
+        a.push(round(&mut |plan, dst| ours.run(pixels, plan, dst).unwrap()));
+        b.push(round(&mut |plan, dst| with_fir(&mut theirs, pixels, plan, dst)));
     }
     let median = |times: &mut Vec<f64>| {
         times.remove(0);
@@ -79,7 +79,7 @@ fn side_by_side(name: &str, pixels: &Pixels, plans: &[Plan]) {
 fn benches(c: &mut Criterion) {
     let pixels = image();
     let train = plans(&Augment::train(224));
-    println!("crop, resize and flip to 224 x 224, medians of nine turns A B A B:");
+    println!("crop, resize and flip to 224 x 224, medians of nine alternating rounds:");
     side_by_side("random-resized-crop", &pixels, &train);
     side_by_side("resize and center crop", &pixels, &plans(&Augment::eval(256, 224)));
 

@@ -18,9 +18,9 @@ use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Batches, HostBatch, Loader, Result, source};
 use warpfeed_synth::Synth;
 
-const TURNS: usize = 9;
+const ROUNDS: usize = 9;
 const CELL: Duration = Duration::from_millis(600);
-const TURN: Duration = Duration::from_millis(700);
+const ROUND: Duration = Duration::from_millis(700);
 const SETTLE: Duration = Duration::from_secs(14);
 
 /// A source with reads that block for a fixed duration, like reads from a network.
@@ -130,23 +130,23 @@ impl Load {
         }
         let path: Vec<_> = found.iter().map(|(at, (w, p))| format!("{w}/{p} at {at:.1} s")).collect();
         println!("  automatic workers/prefetch: {}", path.join(", "));
-        let mut ratios: Vec<f64> = (0..TURNS)
+        let mut ratios: Vec<f64> = (0..ROUNDS)
             .map(|_| {
-                let a = Run::new(&mut automatic, step).rate(TURN);
-                let b = Run::new(&mut chosen, step).rate(TURN);
+                let a = Run::new(&mut automatic, step).rate(ROUND);
+                let b = Run::new(&mut chosen, step).rate(ROUND);
                 a / b
             })
             .collect();
         ratios.sort_by(f64::total_cmp);
         println!(
-            "  automatic (now {}/{}) compared with the best of the grid ({}/{}): {:.3}, {:.3} to {:.3}, {TURNS} turns",
+            "  automatic (now {}/{}) compared with the best of the grid ({}/{}): {:.3}, {:.3} to {:.3}, {ROUNDS} rounds",
             automatic.workers(),
             automatic.prefetch(),
             best.1,
             best.2,
-            ratios[TURNS / 2],
+            ratios[ROUNDS / 2],
             ratios[0],
-            ratios[TURNS - 1]
+            ratios[ROUNDS - 1]
         );
     }
 }

@@ -124,11 +124,11 @@ fn run_client<B>(
     joined: &DynamicBatcher<B, Answer>,
 ) -> Result<Vec<Duration>> {
     let (mut scratch, mut took) = (Vec::new(), Vec::new());
-    for turn in 0..IMAGES_EACH {
-        let number = (client * 37 + turn * 5) % expected.len();
+    for round in 0..IMAGES_EACH {
+        let number = (client * 37 + round * 5) % expected.len();
         let sample = images.read(number, &mut scratch)?;
         let mut image = sample.fields()[0].1.memory().to_vec();
-        let bad = (client + turn) % 25 == 24;
+        let bad = (client + round) % 25 == 24;
         if bad {
             image.truncate(image.len() / 2);
         }

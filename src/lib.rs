@@ -63,11 +63,11 @@
 //!
 //! # Errors name the sample
 //!
-//! If a sample is bad, the iterator returns an error instead of its batch, for example
-//! `sample 18231 (n01440764/x): train/n01440764/x.JPEG: decode: jpeg ends at byte 4096 in MCU 61 of 132`.
+//! If a sample is bad, the iterator returns an error instead of its batch, for example `sample
+//! 18231 (n01440764/x): train/n01440764/x.JPEG: decode: jpeg ends at byte 4096 in MCU 61 of 132`.
 //! If the program keeps iterating, it receives the next batch. A panic in a custom source, codec or
-//! transform becomes such an error, too. With [`OnError::Skip`], another sample of the batch takes
-//! the place of the bad one, and [`Batches::sample_errors`] lists the error.
+//! transform is converted into such an error. With [`OnError::Skip`], another sample of the batch
+//! takes the place of the bad one, and [`Batches::sample_errors`] lists the error.
 //!
 //! # Memory and waiting
 //!
@@ -97,7 +97,7 @@
 //!
 //! | feature | default | what it adds |
 //! |---|---|---|
-//! | `cuda` | yes | `Loader::cuda`: batches in device memory; page-locked host memory. The driver is looked up at run time. Neither building nor running needs a CUDA toolkit. |
+//! | `cuda` | yes | `Loader::cuda` for batches in device memory, and page-locked host memory. The driver is looked up at run time. Neither building nor running needs a CUDA toolkit. |
 //! | `lmdb` | yes | [`source::Lmdb`], and its writer. LMDB is compiled from C. |
 //! | `annotations` | yes | [`source::Coco`], [`source::Yolo`] and [`source::Voc`]. |
 //! | `tables` | yes | [`source::Table`]: CSV, TSV and JSON lines. |
@@ -108,6 +108,8 @@
 //! | `chunks` | yes | MDS, LitData, `.beton` and RecordIO. |
 //! | `hdf5` | no | HDF5 files, in [`source::Arrays`]. |
 //! | `parquet` | no | `source::Parquet`. Zstandard is compiled from C. |
+//! | `video` | no | Videos: AV1 in MP4 files; see [`guides::VideoAndRobots`]. |
+//! | `nvdec` | no | Videos: H.264, HEVC and VP9, decoded on an NVIDIA GPU. |
 //! | `ndarray` | no | `TensorView::array`: a field as an `ndarray` view. |
 //! | `nvtx` | no | NVTX ranges for Nsight Systems, with the same names as the spans of a trace. |
 //!
@@ -173,7 +175,7 @@ mod pages {
 }
 
 #[cfg(test)]
-#[allow(dead_code)] // the harnesses of other crates use the rest
+#[allow(dead_code)] // other crates use the remaining functions
 #[path = "../tests/fuzz/mod.rs"]
 mod fuzz;
 

@@ -12,7 +12,7 @@
 //! chosen as in torchvision's RandomResizedCrop. libjpeg-turbo decodes both the full file and the
 //! file cut down to the segments of the crop.
 //!
-//! The printed numbers are medians of five turns, in microseconds of CPU time per image on one
+//! The printed numbers are medians of five rounds, in microseconds of CPU time per image on one
 //! thread.
 
 mod images;
@@ -31,7 +31,7 @@ use zune_jpeg::zune_core::bytestream::ZCursor;
 use images::Image;
 use turbo::Turbo;
 
-const TURNS: usize = 5;
+const ROUNDS: usize = 5;
 /// Number of images per call of `decode_group`.
 const GROUP: usize = 16;
 
@@ -77,7 +77,7 @@ fn measure() {
     ]
     .map(|name| (name, Vec::new()))
     .into();
-    for _ in 0..TURNS {
+    for _ in 0..ROUNDS {
         let mut row = rows.iter_mut();
         let mut time = |body: &mut dyn FnMut()| {
             let before = core_time(libc::CLOCK_THREAD_CPUTIME_ID);

@@ -12,7 +12,7 @@ use warpfeed::transform::Resizer;
 use warpfeed::{Augment, Loader};
 
 use super::images::Image;
-use super::{TURNS, core_time, median};
+use super::{ROUNDS, core_time, median};
 
 const BATCH: usize = 64;
 const SIDE: u32 = 224;
@@ -48,12 +48,12 @@ pub(super) fn measure(images: &[Image]) {
     let count = files.len() as f64;
 
     let (mut alone, mut whole, mut wall) = (Vec::new(), Vec::new(), [Vec::new(), Vec::new()]);
-    for epoch in 0..=TURNS as u64 {
+    for epoch in 0..=ROUNDS as u64 {
         let before = core_time(libc::CLOCK_THREAD_CPUTIME_ID);
         decode_and_resize(&files, epoch);
         alone.push((core_time(libc::CLOCK_THREAD_CPUTIME_ID) - before).as_secs_f64() * 1e6 / count);
         let before = core_time(libc::CLOCK_PROCESS_CPUTIME_ID);
-        let turn = |times: &mut Vec<f64>, loader: &mut warpfeed::Batches<_>| {
+        let round = |times: &mut Vec<f64>, loader: &mut warpfeed::Batches<_>| {
             let start = Instant::now();
             for batch in loader.epoch(epoch) {
                 let batch: warpfeed::HostBatch = batch.expect("a batch");
@@ -61,11 +61,11 @@ pub(super) fn measure(images: &[Image]) {
             }
             times.push(start.elapsed().as_secs_f64() * 1e6 / count);
         };
-        turn(&mut wall[0], &mut one);
+        round(&mut wall[0], &mut one);
         whole.push((core_time(libc::CLOCK_PROCESS_CPUTIME_ID) - before).as_secs_f64() * 1e6 / count);
-        turn(&mut wall[1], &mut two);
+        round(&mut wall[1], &mut two);
     }
-    // The first turn is a warm-up.
+    // The first round is a warm-up.
     let [alone, whole] = [&mut alone, &mut whole].map(|times| median(&mut times[1..]));
     let [one, two] = wall.each_mut().map(|times| median(&mut times[1..]));
     println!("\npacked LMDB to u8 batches of {BATCH}, us per sample");

@@ -11,15 +11,14 @@
     python3 benches/figures render                             writes the tables into the Markdown
     python3 benches/figures check                              fails if a table differs from the measurement
 
-`measure` stores the result of every round in benches/figures/GROUP.json, with machine, date and commit. Tables are
-between `<!-- figures:NAME -->` and `<!-- /figures -->`. `render` copies tables that are
-marked with `<!-- result:NAME -->` from benches/RESULTS.md. `check` also fails if a page states a rate, a latency or a
-speed-up outside of these tables. `render` marks tables that are older than the code that they measure, and `check`
-lists them.
+`measure` stores the result of every round in benches/figures/GROUP.json, with machine, date and commit. `render` writes
+the tables between `<!-- figures:NAME -->` and `<!-- /figures -->`. It copies tables that are marked with
+`<!-- result:NAME -->` in benches/RESULTS.md, and marks tables that are older than the code that they measure. `check`
+lists these tables, and also fails if a page states a rate, a latency or a speed-up outside of the tables.
 
 DIR is any folder of JPEGs. Other loaders are measured if the interpreter given by `--python` has their packages;
-otherwise their cells stay empty.
-`all` needs Rust. On a machine with a GPU it also needs maturin and Pillow, and takes half an hour.
+otherwise their cells stay empty. `all` needs Rust. On a machine with a GPU, it also needs maturin and Pillow, and takes
+half an hour.
 """
 
 import argparse
@@ -63,7 +62,7 @@ def main():
         one.add_argument("--out", type=pathlib.Path, default=pages.HERE, help="folder for GROUP.json")
         one.add_argument("--rounds", type=int, default=0, help="default: 3")
         one.add_argument("--cores", type=cores, default=(16, 4, 1), help="device, training: default: 16,4,1")
-        one.add_argument("--add", action="store_true", help="add to GROUP.json, for example other numbers of cores")
+        one.add_argument("--add", action="store_true", help="add figures to GROUP.json, such as other numbers of cores")
         one.add_argument("--limit", type=float, default=limit, help="seconds after which no step is started")
     options = parser.parse_args()
     if options.command == "check":

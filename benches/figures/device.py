@@ -96,8 +96,8 @@ def tails(setup):
 
 
 def loaders(setup, sets, decoder, cores):
-    """Runs one turn of benches/decode_gpu.rs. `sets` maps names to datasets; `decoder` is "Gpu" or "Cpu"."""
-    command = [setup.bundle / "decode_gpu", *sets.values(), "--only", decoder, "--turns", 1]
+    """Runs one round of benches/decode_gpu.rs. `sets` maps names to datasets; `decoder` is "Gpu" or "Cpu"."""
+    command = [setup.bundle / "decode_gpu", *sets.values(), "--only", decoder, "--rounds", 1]
     out = run([*command, "--seconds", SECONDS, "--warmup", WARMUP], cores)
     names = {str(path): name for name, path in sets.items()}
     name, found = None, []
@@ -152,7 +152,7 @@ def requests(options):
 
 
 def decoder(setup):
-    """Runs one turn of benches/decoder.rs: requests decoded by the device, one at a time and four in flight."""
+    """Runs one round of benches/decoder.rs: requests decoded by the device, one at a time and four in flight."""
     out = run([setup.bundle / "decoder", setup.photographs, "--seconds", 0.5])
     for line in out.splitlines():
         if found := re.match(r"Gpu\s+(\d+)\s+([\d.]+)\s+([\d.]+)\s+(\d+)\s+(\d+)", line):

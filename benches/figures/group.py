@@ -27,7 +27,7 @@ COMMENT = r"^[[:space:]]*(//|#[^\[])"
 
 
 def changed(group, commit):
-    """Returns the paths of a group with code that differs from a commit. Comments and Markdown do not count.
+    """Returns the paths of a group in which code has changed since a commit. Comments and Markdown do not count.
 
     Returns None if this clone does not have the commit.
     """
@@ -120,7 +120,7 @@ class Group:
             f"Versions: {versions}.",
             f"Data: {about['data']}, {self.megabytes()} MB of files. {source}.",
             f"Machine: {where}{load}.",
-            f"Figures: medians of {rounds} rounds in turns{long}, lowest and highest in brackets." if rounds > 1 else "",
+            f"Figures: medians of {rounds} alternating rounds{long}, lowest and highest in brackets." if rounds > 1 else "",
             about.get("note", ""),
             f"{OLDER} measured before the last change of {', '.join(older)}." if older else "",
             f"Measured {about['date']} at commit {about['commit']}: `{about['command']}`",

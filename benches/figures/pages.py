@@ -154,7 +154,8 @@ def summary():
     head += ["warpfeed, packed", "FFCV, its own format"]
     kept = [i for i in range(len(head)) if i == 0 or any(row[i] for row in body)]
     older = [f"{i}" for i, group in enumerate(groups, 1) if group.older()]
-    mark = f"\n\n- {OLDER} measured before its last change: row{'s' * (len(older) > 1)} {', '.join(older)}." if older else ""
+    which = f"rows {', '.join(older)} were" if len(older) > 1 else f"row {''.join(older)} was"
+    mark = f"\n\n- {OLDER} {which} measured before the last change of the measured code." if older else ""
     return table([head[i] for i in kept], [[row[i] for i in kept] for row in body]) + mark
 
 

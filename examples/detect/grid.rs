@@ -1,5 +1,5 @@
 //! Interprets the output of the network for an image. For each cell of a grid, the network predicts
-//! whether the cell contains the center of a figure, and the box and class of that figure. This is
+//! whether the cell contains the center of an object, and the box and class of that object. This is
 //! the head of YOLO ("You Only Look Once", 2016), with one box per cell.
 
 use ndarray::Array2;
@@ -11,23 +11,23 @@ pub(crate) const SIDE: usize = 64;
 const CELL: usize = 8;
 const CELLS: usize = SIDE / CELL;
 pub(crate) const CLASSES: usize = 3;
-/// Rows of the network's last layer: the score for a figure; the center of the box as fractions of
+/// Rows of the network's last layer: the score for an object; the center of the box as fractions of
 /// the cell; the logarithms of its width and height in cells; the class scores.
 pub(crate) const ROWS: usize = 5 + CLASSES;
-/// Minimum probability of a figure for the cell to count as a detection.
+/// Minimum probability of an object for the cell to count as a detection.
 const SURE: f32 = 0.5;
 /// Maximum intersection over union of two detections. If two detections overlap more, the less
 /// certain one is dropped.
 const SAME: f32 = 0.45;
 
-/// Ground truth for one figure. The box is (x1, y1, x2, y2) in pixels.
+/// Ground truth for one object. The box is (x1, y1, x2, y2) in pixels.
 #[derive(Debug, Clone)]
 pub(crate) struct Truth {
     pub(crate) corners: [f32; 4],
     pub(crate) class: usize,
 }
 
-/// A figure that the network detected.
+/// An object that the network detected.
 #[derive(Debug, Clone)]
 pub(crate) struct Found {
     pub(crate) corners: [f32; 4],
@@ -43,15 +43,15 @@ fn sigmoid(score: f32) -> f32 {
 pub(crate) fn loss(scores: &Array2<f32>, truth: &[Truth]) -> (f32, Array2<f32>) {
     let (mut loss, mut grad) = (0.0, Array2::zeros(scores.dim()));
     let mut owners: Vec<Option<&Truth>> = vec![None; CELLS * CELLS];
-    for figure in truth {
-        let [x1, y1, x2, y2] = figure.corners;
+    for object in truth {
+        let [x1, y1, x2, y2] = object.corners;
         let cell = |low: f32, high: f32| (((low + high) / 2.0) as usize / CELL).min(CELLS - 1);
-        owners[cell(y1, y2) * CELLS + cell(x1, x2)] = Some(figure);
+        owners[cell(y1, y2) * CELLS + cell(x1, x2)] = Some(object);
     }
     for (cell, owner) in owners.into_iter().enumerate() {
         let sure = sigmoid(scores[[0, cell]]);
         let is = f32::from(owner.is_some());
-        // Cross-entropy. Most cells contain no figure, so those cells get a lower weight.
+        // Cross-entropy. Most cells contain no object, so those cells get a lower weight.
         let weight = if owner.is_some() { 1.0 } else { 0.5 };
         loss -= weight * (is * sure.max(1e-9).ln() + (1.0 - is) * (1.0 - sure).max(1e-9).ln());
         grad[[0, cell]] = weight * (sure - is);
@@ -74,7 +74,7 @@ pub(crate) fn loss(scores: &Array2<f32>, truth: &[Truth]) -> (f32, Array2<f32>) 
     (loss, grad)
 }
 
-/// Returns the detected figures, most certain first.
+/// Returns the detected objects, most certain first.
 pub(crate) fn found(scores: &Array2<f32>) -> Vec<Found> {
     let read = |cell: usize| {
         let at = |row: usize| scores[[row, cell]];

@@ -1,5 +1,5 @@
-//! Trains a small network on the CPU to detect figures in a COCO dataset. Images and boxes are
-//! cropped and flipped together.
+//! Trains a small network on the CPU to detect drawn objects in a COCO dataset. Images and boxes
+//! are cropped and flipped together.
 //!
 //! ```text
 //! cargo run --release --example detect [-- EPOCHS]
@@ -7,7 +7,7 @@
 //!
 //! The first run generates the dataset in `datasets/generated`. To view it, run
 //! `warpfeed preview datasets/generated/detect/annotations/instances_train.json --out grid.png`.
-//! The exit code is 0 if enough held-out figures are detected, and 1 otherwise. A figure counts as
+//! The exit code is 0 if enough held-out objects are detected, and 1 otherwise. An object counts as
 //! detected if the predicted class is right, and the intersection over union of the predicted box
 //! and the true box is at least 0.5.
 
@@ -24,7 +24,7 @@ use warpfeed::field::Boxes;
 use warpfeed::{Augment, Batches, Dtype, HostBatch, Layout, Loader, Normalize};
 use warpfeed_synth::Synth;
 
-/// Minimum recall and precision on the held-out figures. A run of 12 epochs reaches 0.82 and 0.86.
+/// Minimum recall and precision on the held-out objects. A run of 12 epochs reaches 0.82 and 0.86.
 const FOUND: f64 = 0.7;
 const RIGHT: f64 = 0.7;
 /// Maximum number of boxes per image.
@@ -56,7 +56,7 @@ fn run() -> Result<()> {
             .normalize(Normalize::IMAGENET)
             .batch_size(16)
     };
-    // Drop boxes of which less than a third is visible, because they say little about the figure.
+    // Drop boxes of which less than a third is visible, because they say little about the object.
     let augment = Augment::scale_jitter(SIDE as u32, 0.8, 1.3).flip(0.5);
     let train = json("instances_train.json").shuffle(42).augment(augment);
     let mut train = train.field("boxes", boxes().min_visible(0.3)).host()?;
@@ -76,7 +76,7 @@ fn run() -> Result<()> {
         let loss = train_epoch(&mut net, &mut train, epoch, rate)?;
         (found, right) = score(&mut net, &mut held_out)?;
         println!(
-            "epoch {epoch}: loss {loss:.3}; {:.1} % of the held-out figures are found, {:.1} % of the detections are right",
+            "epoch {epoch}: loss {loss:.3}; {:.1} % of the held-out objects are found, {:.1} % of the detections are right",
             100.0 * found,
             100.0 * right
         );
@@ -86,7 +86,7 @@ fn run() -> Result<()> {
     if !above {
         let due = format!("expected more than {FOUND} and {RIGHT}");
         return Err(format!(
-            "{found:.3} of the held-out figures are found, {right:.3} of the detections are right; {due}"
+            "{found:.3} of the held-out objects are found, {right:.3} of the detections are right; {due}"
         )
         .into());
     }
@@ -126,9 +126,9 @@ fn pairs(batch: &HostBatch) -> impl Iterator<Item = (&[f32], Vec<Truth>)> {
     })
 }
 
-/// Returns recall and precision on the held-out figures.
+/// Returns recall and precision on the held-out objects.
 fn score(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<(f64, f64)> {
-    let (mut hits, mut figures, mut found) = (0.0, 0.0, 0.0);
+    let (mut hits, mut objects, mut found) = (0.0, 0.0, 0.0);
     for batch in batches.epoch(0) {
         let batch = batch?;
         for (image, truth) in pairs(&batch) {
@@ -141,11 +141,11 @@ fn score(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<(f64, f64)> 
                     hits += 1.0;
                 }
             }
-            figures += truth.len() as f64;
+            objects += truth.len() as f64;
             found += named.len() as f64;
         }
     }
-    Ok((hits / figures, hits / found))
+    Ok((hits / objects, hits / found))
 }
 
 /// Returns the path of the dataset, and generates it if it does not exist.

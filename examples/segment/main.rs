@@ -23,7 +23,7 @@ use warpfeed::{Augment, Batches, Dtype, HostBatch, Layout, Loader, Normalize};
 use warpfeed_synth::Synth;
 
 const SIDE: usize = 64;
-/// Number of classes: the background and three kinds of figures.
+/// Number of classes: the background and three kinds of objects.
 const CLASSES: usize = 4;
 /// Downscaling factor of the network's last layer, per direction.
 const PART: usize = 4;

@@ -296,5 +296,5 @@ fn small(number: usize) -> u32 {
 }
 
 fn holds(len: usize, needed: usize) {
-    assert!(len >= needed, "a buffer of {len} elements; the kernel needs {needed}");
+    assert!(len >= needed, "a buffer of {len} elements is too small: the kernel needs {needed}");
 }

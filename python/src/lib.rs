@@ -75,7 +75,7 @@ mod _warpfeed {
     #[pymodule_export]
     use super::program::{in_python, labels, rank_from_env, run_program, split, version};
     #[pymodule_export]
-    use super::source::lerobot_stats;
+    use super::source::{lerobot_episodes, lerobot_stats};
     #[pymodule_export]
     use super::stats::{Span, report, stats_since, verdict_of};
     #[pymodule_export]

@@ -59,7 +59,7 @@ const NAMES: [(&str, &str); 53] = [
     ("; use `Lmdb::with_layout` for other layouts", ""),
     ("call Lmdb::rgb or Lmdb::bgr", "write encoded images, as convert_imageset --encoded does"),
     (". For an order within each source, use sampler::Mixture::of", ""),
-    (", make the stream with warpfeed::cuda::stream, or give the batch back with release_on", ""),
+    (", create the stream with warpfeed::cuda::stream, or return the batch with release_on", ""),
     ("with Concat::match_labels_by_name", "with warpfeed.Concat(parts, match_labels_by_name=True)"),
     ("source::Concat", "warpfeed.Concat"),
     ("use Zip::by_index if", "pass check_keys=False if"),

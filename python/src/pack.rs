@@ -35,7 +35,9 @@ pub(crate) fn pack<'py>(
     let get = |name: &str| {
         options.get_item(name).and_then(|value| value.ok_or_else(|| PyTypeError::new_err(format!("no {name}"))))
     };
-    let recode = recode(&get("recode")?)?;
+    let recode = options.get_item("recode")?.map(|description| recode(&description)).transpose()?;
+    let (frames, images): (bool, Option<Vec<String>>) =
+        (get("frames")?.extract()?, options.get_item("images")?.map(|names| names.extract()).transpose()?);
     let workers: Option<usize> = options.get_item("num_workers")?.map(|threads| threads.extract()).transpose()?;
     let shard_size: Option<u64> = options.get_item("shard_size")?.map(|bytes| bytes.extract()).transpose()?;
     let shard_samples: Option<u64> = options.get_item("shard_samples")?.map(|number| number.extract()).transpose()?;
@@ -54,8 +56,14 @@ pub(crate) fn pack<'py>(
             counters[1].store(done.total, Ordering::Relaxed);
             counters[0].store(done.samples, Ordering::Release);
         };
-        let pack = Pack::new(&*source).recode(recode).workers(workers.unwrap_or(0)).force(force).keep_bad(keep_bad);
+        let pack = Pack::new(&*source).frames(frames).workers(workers.unwrap_or(0)).force(force).keep_bad(keep_bad);
         let mut pack = pack.strict(strict).retries(retries).convert_to_u8(convert_to_u8).stores(warpfeed_stores::all());
+        if let Some(recode) = recode {
+            pack = pack.recode(recode);
+        }
+        if let Some(names) = images {
+            pack = pack.images(names);
+        }
         if let Some(color) = background {
             pack = pack.background(color);
         }
@@ -156,6 +164,8 @@ fn report_dict<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyD
     let list = |found: &[Refused]| -> Vec<(u64, String, String)> {
         found.iter().map(|image| (image.index, image.key.clone(), in_python(&image.reason))).collect()
     };
+    let psnr = report.psnr.as_ref().map(|psnr| (psnr.mean, psnr.lowest, psnr.lowest_key.clone()));
+    dict.set_item("psnr", psnr)?;
     dict.set_item("refused", list(&report.refused))?;
     dict.set_item("damaged", list(&report.damaged))?;
     dict.set_item("paths", &report.written.paths)?;

@@ -174,6 +174,26 @@ pub(crate) fn lerobot_stats(py: Python<'_>, description: &Bound<'_, PyDict>) -> 
     })
 }
 
+/// Returns the index, the first sample, the end of the samples, and the tasks of each episode of the
+/// dataset that a `warpfeed.LeRobot` describes.
+#[pyfunction]
+pub(crate) fn lerobot_episodes(
+    py: Python<'_>,
+    description: &Bound<'_, PyDict>,
+) -> PyResult<Vec<(u64, usize, usize, Vec<String>)>> {
+    let path = description.get_item("path")?.ok_or_else(|| PyTypeError::new_err("the description has no path"))?;
+    let (path, options) = (path.extract::<PathBuf>()?, lerobot_options(description)?);
+    run_on_thread(py, move |_| {
+        let set = LeRobot::with(path, &options.features(["task"]), &Options::new().stores(warpfeed_stores::all()))?;
+        let tasks = set.tasks()?;
+        Ok(set
+            .episodes()
+            .zip(tasks)
+            .map(|((index, samples), tasks)| (index, samples.start, samples.end, tasks))
+            .collect())
+    })
+}
+
 fn shared(opened: Result<impl Source + 'static>) -> Result<Arc<dyn Source>> {
     Ok(Arc::new(opened?))
 }

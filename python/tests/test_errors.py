@@ -129,7 +129,7 @@ def test_messages_name_things_as_python_does(mini: str, tmp_path: Path) -> None:
         with pytest.raises(WarpfeedError, match='; use device="cpu" for batches in host memory'):
             Loader(mini, device="cuda", output="dlpack")
     passed = Loader(mini, batch_size=16, augment=Augment.pass_through(8, 8), output="numpy")
-    with pytest.raises(WarpfeedError, match="but Augment.pass_through says 8x8"):
+    with pytest.raises(WarpfeedError, match="but Augment.pass_through expects 8x8"):
         list(passed)
     # Open the loaders in a new process, which has not opened any other datasets.
     for name in ("train/b", "train/z", "val/z"):

@@ -148,10 +148,32 @@ def test_wrong_options_say_what_is_wrong(tmp_path: Path) -> None:
     shutil.copytree(SETS / "v30", tmp_path / "set")
     info = tmp_path / "set" / "meta" / "info.json"
     info.write_text(info.read_text().replace('"dtype": "image"', '"dtype": "video"'))
-    with pytest.raises(ConfigError, match="is a video, which warpfeed does not decode"):
+    with pytest.raises(WarpfeedError, match="video_path is missing"):
         Loader(LeRobot(tmp_path / "set", features=["observation.images.top"]), fields={})
     [batch] = Loader(LeRobot(tmp_path / "set"), batch_size=99, fields={"action": NdArray("f32", [4])}, output="numpy")
     assert batch["action"].shape == (15, 4)
     info.write_text("{")
     with pytest.raises(WarpfeedError, match="info.json"):
         LeRobot(tmp_path / "set").stats()
+
+
+@pytest.mark.parametrize("deltas", [None, [-0.2, -0.1, 0.0, 0.1]], ids=["plain", "deltas"])
+def test_cameras_that_are_videos_have_the_frames_of_the_librarys_dataset_class(deltas: list[float] | None) -> None:
+    camera = "observation.images.front"
+    answer = answers("v30_video")[0 if deltas is None else 1]
+    data = LeRobot(SETS / "v30_video", delta_timestamps=None if deltas is None else {camera: deltas})
+    fields: dict[str, Any] = {
+        "front": Image(camera) if deltas is None else Image(camera, frames=4),
+        "action": NdArray("f32", [2]),
+    }
+    options: dict[str, Any] = {"augment": Augment.resize((64, 96)), "batch_size": 15, "output": "numpy"}
+    [batch] = Loader(data, fields=fields, **options)
+    for index, item in enumerate(answer["items"]):
+        expected = np.array(item[camera], np.int16)
+        found = batch["front"][index][..., ::16, ::16, :].astype(np.int16)
+        assert found.shape == expected.shape
+        assert np.abs(found - expected).max() <= 3, index
+    assert batch["action"][:, 0].tolist() == [0] * 5 + [1] * 3 + [2] * 7
+    # Another order and another number of workers.
+    [other] = Loader(data, fields=fields, num_workers=1, **options)
+    assert np.array_equal(batch["front"], other["front"])

@@ -176,7 +176,7 @@ def test_an_epoch_that_is_resumed_keeps_its_order(mini: str) -> None:
     order.shift = 30
     assert sum((batch.ids for batch in resumed), []) == left
     order.shift = 16
-    with pytest.raises(ConfigError, match="the order of epoch 3 differs .* depends on state: before the loader, restore"):
+    with pytest.raises(ConfigError, match="the order of epoch 3 differs .* depends on state: before you resume, restore"):
         Loader(mini, sampler=order, resume=state, **OPTIONS)
     # Here the sampler is called before the program restores its state.
     resumed = Loader(mini, sampler=order, **OPTIONS)

@@ -34,7 +34,7 @@ from ._mixture import Mixture, Shares
 from ._pack import merge, pack, pack_progress
 from ._packed import cu_seqlens
 from ._report import Report, Stats
-from ._sources import Coco, Concat, LeRobot, PackedTokens, TableOptions, Tokens, Voc, Yolo, Zip
+from ._sources import Coco, Concat, Episode, LeRobot, PackedTokens, TableOptions, Tokens, Voc, Yolo, Zip
 from ._split import split
 from ._warpfeed import Span as span
 from ._warpfeed import Tensor, version
@@ -55,6 +55,7 @@ __all__ = [
     "Decoder",
     "DenseMap",
     "DynamicBatcher",
+    "Episode",
     "FieldBatch",
     "Geometry",
     "Keypoints",

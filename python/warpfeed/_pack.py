@@ -8,6 +8,7 @@ from typing import Any, Callable, Iterable, Literal, NoReturn
 from . import _options, _warpfeed
 from ._error import ConfigError
 from ._number_lists import integers
+from ._options import name_tuple
 from ._sources import TableOptions
 
 __all__ = ["merge", "pack", "pack_progress"]
@@ -18,9 +19,11 @@ def pack(
     target: _options.Path,
     *,
     recode: Literal["lossless", "keep_bytes"] = "lossless",
+    frames: bool = False,
     quality: int | None = None,
     max_side: int | None = None,
     raw: int | tuple[int, int] | None = None,
+    images: Iterable[str] | None = None,
     convert_to_u8: bool = False,
     background: tuple[int, int, int] | None = None,
     num_workers: int | None = None,
@@ -55,11 +58,18 @@ def pack(
             store, as in ``"s3://bucket/train.tar"``.
         recode: ``"lossless"`` rewrites JPEGs so that they can be cropped faster, without changing
             their pixels; ``"keep_bytes"`` stores files unchanged.
-        quality: re-encodes every image as a JPEG of this quality (1 to 100). This is lossy.
+        frames: packs a :class:`LeRobot` dataset as a LeRobot dataset, with episodes and statistics.
+            ``target`` is a folder, or the path of a ``.tar`` in it. Images and videos are decoded
+            once, and stored as JPEGs with ``quality``, which is 95 by default.
+        quality: re-encodes every image, including the cameras of robots, as a JPEG of this quality
+            (1 to 100), with 4:2:0 chroma subsampling. This is lossy.
         max_side: shrinks images whose longer side exceeds this number of pixels, and re-encodes
             them with ``quality``, which is 90 by default.
         raw: stores images as arrays of pixels, resized to a shorter side of this length, or to
             (height, width).
+        images: names of the fields that contain images in addition to the main image, such as
+            ``["left", "right"]``. These images are recoded as well. By default, these are the
+            cameras of a :class:`LeRobot` dataset.
         convert_to_u8: converts 16-bit images by taking their upper byte, and float images by
             scaling the range 0 to 1 to 0 to 255, if ``quality``, ``max_side`` or ``raw`` requires
             decoding them. By default, such images are stored unchanged and counted in ``refused``.
@@ -87,7 +97,8 @@ def pack(
 
     Returns:
         The statistics of the run: ``samples``, ``bytes``, ``paths``, ``refused``, ``damaged`` and
-        others.
+        others. ``psnr`` contains the mean and the lowest PSNR in dB of all re-encoded images, and
+        the key of the sample with the lowest one, or is None.
 
     Raises:
         WarpfeedError: if a sample cannot be read, an image cannot be decoded, or the target exists
@@ -109,8 +120,11 @@ def pack(
         method = ("max_side", max_side, None)
     else:
         method = (recode, None, None)
-    options = _options.to_native(given, leave_out=("quality", "max_side", "raw", "progress", "part"))
-    options["recode"] = method
+    options = _options.to_native(given, leave_out=("recode", "quality", "max_side", "raw", "images", "progress", "part"))
+    if method[0] != "lossless":
+        options["recode"] = method
+    if images is not None:
+        options["images"] = list(name_tuple("images", images))
     if samples is not None:
         options["samples"] = integers("samples", samples)
     if keys is not None:

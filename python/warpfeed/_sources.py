@@ -13,7 +13,7 @@ from ._error import ConfigError
 from ._number_lists import integers
 from ._options import Arguments, Path, name_tuple, one_of
 
-__all__ = ["Coco", "Concat", "LeRobot", "PackedTokens", "TableOptions", "Tokens", "Voc", "Yolo", "Zip"]
+__all__ = ["Coco", "Concat", "Episode", "LeRobot", "PackedTokens", "TableOptions", "Tokens", "Voc", "Yolo", "Zip"]
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,18 @@ class Voc(Arguments):
 
 
 @dataclass(frozen=True)
+class Episode:
+    """An episode of a :class:`LeRobot` dataset, as :meth:`LeRobot.episode_table` lists it."""
+
+    index: int
+    """Index of the episode in the dataset."""
+    samples: range
+    """Indices of its samples, one for each frame."""
+    tasks: tuple[str, ...]
+    """Texts of its tasks, in the order of their first frames."""
+
+
+@dataclass(frozen=True)
 class LeRobot(Arguments):
     """The frames of robot episodes in a LeRobot dataset of version 2.0, 2.1 or 3.0. Each frame of an
     episode is a sample.
@@ -91,8 +103,8 @@ class LeRobot(Arguments):
 
     The fields of a sample have the names of the features: numbers and ``bool`` for
     :class:`NdArray`, images for :class:`Image`, and strings and ``task``, the text of the frame's
-    task, for :class:`Text`. Videos are not decoded: features of this type are left out, and asking
-    for one raises an error.
+    task, for :class:`Text`. A video is read like images. Only AV1 is decoded: a video that cannot be
+    read is left out, and asking for it raises an error.
 
     With deltas, a feature of T frames has the shape (T, ...), and the field ``<feature>_is_pad``,
     u8 of shape (T,), is 1 for frames outside the episode. These repeat the first or the last frame
@@ -103,14 +115,14 @@ class LeRobot(Arguments):
         episodes: indices of the episodes to read; all by default. Samples are always in the order
             of the dataset.
         split: name of a split in ``meta/info.json``, such as ``"train"``.
-        features: names of the features that samples contain; all except videos by default. A sample
+        features: names of the features that samples contain; all by default. A sample
             has at most 16 fields. A loader reads only the fields that it needs.
         delta_timestamps: for each feature, the times of the frames to stack, in seconds relative to
             the frame of the sample, as in the library ``lerobot``.
         delta_indices: like ``delta_timestamps``, but in frames.
         tolerance_s: maximum difference between a time and a multiple of the duration of a frame,
             in seconds. It also applies to the timestamps in the dataset, for each step from frame
-            to frame.
+            to frame, and to the presentation times of videos.
     """
 
     path: Path
@@ -149,6 +161,23 @@ class LeRobot(Arguments):
             "delta_indices": list((self.delta_indices or {}).items()),
             "tolerance_s": float(self.tolerance_s),
         }
+
+    def episode_table(self) -> list[Episode]:
+        """Lists the chosen episodes, in the order of their samples. Reads the task of every frame.
+
+        A list of samples is a value for the arguments ``subset``, ``weights`` and ``sampler`` of
+        :class:`Loader`::
+
+            episodes = data.episode_table()
+            # Every tenth frame of the episodes with a task about a cup:
+            subset = [i for e in episodes if "cup" in e.tasks[0] for i in e.samples[::10]]
+
+        Raises:
+            ConfigError: if the dataset has no tasks.
+        """
+        description = {**self._describe_source(), "delta_timestamps": [], "delta_indices": []}
+        found = _warpfeed.lerobot_episodes(description)
+        return [Episode(index, range(start, end), tuple(tasks)) for index, start, end, tasks in found]
 
     def stats(self) -> dict[str, dict[str, Any]]:
         """Reads the statistics of all features, including videos, for normalization.

@@ -81,7 +81,7 @@ pub struct DlpackTensor {
     memory: Backing,
 }
 
-/// Whatever keeps a tensor's memory alive.
+/// The value that keeps a tensor's memory alive.
 struct Backing(#[allow(dead_code)] Box<dyn Send + Sync>);
 
 impl std::fmt::Debug for Backing {
@@ -104,7 +104,7 @@ pub enum DlDevice {
 unsafe impl Send for DlpackTensor {}
 
 struct Owner<M> {
-    /// The struct that the receiver gets.
+    /// The struct that is passed to the receiver.
     managed: M,
     _shape: Vec<i64>,
     _strides: Vec<i64>,

@@ -118,8 +118,8 @@ pub(crate) trait Feed: Send {
         received
     }
 
-    /// Tells the feed whether the consumer currently has no room for more batches.
-    fn supplied(&self, _supplied: bool) {}
+    /// Sets whether all slots of the consumer are full.
+    fn set_slots_full(&self, _full: bool) {}
 
     /// Returns the number of batches that can be received without waiting.
     fn ready(&self) -> usize;

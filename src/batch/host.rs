@@ -28,7 +28,7 @@ pub struct HostBatch {
     home: Home,
 }
 
-/// Where dropped batches return their slots.
+/// The destination of the slots of dropped batches.
 #[derive(Clone)]
 pub(crate) struct Home {
     pub(crate) free: Sender<Free>,

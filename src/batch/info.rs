@@ -9,7 +9,7 @@ use crate::sampler::Entry;
 use crate::source::BatchIndex;
 use crate::transform::Mixing;
 
-/// Metadata of a batch: the keys, indices and errors of its samples, for example.
+/// Metadata of a batch, such as the keys, indices and errors of its samples.
 ///
 /// [`HostBatch`](crate::HostBatch) and batches in device memory dereference to this type.
 #[derive(Debug, Default)]
@@ -31,19 +31,19 @@ pub(crate) struct Header {
     /// Index of the batch within its epoch.
     pub(crate) number: u64,
     /// Position of the next batch of the run, or `None` if this batch is the last. After the last
-    /// batch of an epoch, this is the first batch of the next epoch, even if that epoch may turn
-    /// out to be impossible to prepare.
+    /// batch of an epoch, this is the first batch of the next epoch. It is not yet known whether
+    /// that epoch can be prepared.
     pub(crate) next: Option<BatchIndex>,
     /// Index of the batch's schema in the loader's schemas, which depends only on the epoch.
     pub(crate) form: usize,
     pub(crate) entries: Vec<Entry>,
-    /// How the batch is mixed, if it is. The worker that finishes the batch mixes images in host
-    /// memory, and the conversion kernel mixes images in device memory.
+    /// Parameters for mixing the batch, if it is mixed. The worker that finishes the batch mixes
+    /// images in host memory, and the conversion kernel mixes images in device memory.
     pub(crate) mixing: Option<Mixing>,
     /// Whether the samples have labels. Set by the worker that finishes the batch.
     pub(crate) labeled: bool,
     /// Launch sizes of the decode kernels, for each image field that a device may decode, in the
-    /// order of the fields. `None` if the device decodes that field for none of the samples. Set by
+    /// order of the fields. `None` if the device does not decode the field for any sample. Set by
     /// the worker that finishes the batch.
     pub(crate) largest: Vec<Option<Largest>>,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Header {
 pub(crate) struct SampleInfo {
     pub(crate) key: String,
     pub(crate) labeled: bool,
-    /// What the error message should advise if the samples have no labels.
+    /// Advice for the error message if the samples have no labels.
     pub(crate) advice: Option<Arc<str>>,
     /// Rectangle of the output image that shows the source image.
     pub(crate) shown: Rect,

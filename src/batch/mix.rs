@@ -28,7 +28,8 @@ pub(crate) fn mix<E: AsRef<[OnValues]>>(
     if count.checked_mul(row_bytes) != Some(images.len()) || own.len() != image {
         let (found, scratch) = (images.len(), own.len());
         let cause = format!(
-            "{count} images of {row_bytes} bytes each in {found} bytes, with scratch of {scratch} for {image} bytes"
+            "cannot mix {count} images of {row_bytes} bytes each: the batch has {found} bytes, and the scratch memory has \
+             {scratch} bytes for an image of {image} bytes"
         );
         return Err(Error::new(ErrorKind::Transform, cause));
     }
@@ -106,7 +107,10 @@ mod tests {
         let writer = BatchWriter::new(Size::new(2, 1), Dtype::U8, Layout::Nhwc, Normalize::UNIT).unwrap();
         let (sum, none) = (Mixing { weight: 0.3, cut: None }, (2, |_| []));
         let e = mix(&writer, &sum, &mut [1; 6], none, &mut [0; 6], &mut Vec::new()).unwrap_err();
-        assert_eq!(e.cause(), "2 images of 6 bytes each in 6 bytes, with scratch of 6 for 6 bytes");
+        assert_eq!(
+            e.cause(),
+            "cannot mix 2 images of 6 bytes each: the batch has 6 bytes, and the scratch memory has 6 bytes for an image of 6 bytes"
+        );
         assert!(mix(&writer, &sum, &mut [1; 12], none, &mut [0; 5], &mut Vec::new()).is_err());
     }
 }

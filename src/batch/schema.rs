@@ -160,7 +160,7 @@ pub(crate) const COUNT: &str = ".count";
 /// Suffix of the array that contains the ends of the documents in a row of packed tokens.
 pub(crate) const ENDS: &str = ".ends";
 
-/// What a span contains, which determines how it is handled.
+/// The content of a span, which determines how the span is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// A field that is delivered as it is.
@@ -177,8 +177,8 @@ pub(crate) enum Role {
     /// One record per sample that tells a device how to decode the image in span `of`. Not
     /// delivered.
     Decoding { of: usize },
-    /// Entropy-coded data that a device decodes. The samples share the span, whose size is the
-    /// average per sample times the number of samples. The device has space for an average of
+    /// Entropy-coded data that a device decodes. The samples share the span. Its size is the
+    /// average size per sample times the number of samples. The device has space for an average of
     /// `blocks` blocks of coefficients per sample. Not delivered.
     Encoded { blocks: usize },
 }
@@ -200,7 +200,7 @@ pub(crate) struct Schema {
     pub(crate) bytes: usize,
 }
 
-/// The schemas of a loader's batches, which are called forms. There is one form for each
+/// The schemas of a loader's batches. Each schema is called a form. There is one form for each
 /// combination of image sizes that occurs in an epoch. All forms have the same arrays, with
 /// different shapes.
 #[derive(Debug, Clone)]

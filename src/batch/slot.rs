@@ -397,8 +397,10 @@ mod tests {
         for parts in 1..=5 {
             let mut slot = Some(free(2 * parts));
             orders(&mut (0..parts).collect(), &mut Vec::new(), &mut |order| {
-                let mut open: Vec<_> =
-                    begin(slot.take().expect("it came back"), 2 * parts - 1, 2).into_iter().map(Some).collect();
+                let mut open: Vec<_> = begin(slot.take().expect("the slot was returned"), 2 * parts - 1, 2)
+                    .into_iter()
+                    .map(Some)
+                    .collect();
                 for (i, &part) in order.iter().enumerate() {
                     let mut part = open[part].take().expect("each once");
                     fill(&mut part, 7);

@@ -22,7 +22,7 @@ pub(super) trait Decoder {
     /// Returns the EXIF orientation, from 1 to 8. Any other value means that the image is upright.
     fn orientation(&self) -> u8;
 
-    /// Decodes all pixels into `to`, which must have exactly their size in bytes.
+    /// Decodes all pixels into `to`, which must have exactly the size of the pixels in bytes.
     fn read(self: Box<Self>, to: &mut [u8]) -> Result<(), String>;
 
     /// Returns whether each pixel is stored as a palette index, or as a gray value, of at most 8

@@ -221,6 +221,16 @@ impl<'a> EncodedImage<'a> {
         self.codec.map_or(0, |codec| codec.memory(self, region))
     }
 
+    /// Returns whether decoding the whole image finds all damage that
+    /// [`check`](EncodedImage::check) finds.
+    #[cfg(feature = "pack")]
+    pub(crate) fn is_checked_by_decoding(&self) -> bool {
+        #[cfg(feature = "formats")]
+        return matches!(self.header, Header::Image(_));
+        #[cfg(not(feature = "formats"))]
+        false
+    }
+
     /// Estimates how many bytes [`check`](EncodedImage::check) allocates.
     pub(crate) fn check_memory(&self) -> u64 {
         // The memory for all pixels, or for the coefficients of up to four components, which is

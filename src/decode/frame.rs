@@ -82,7 +82,7 @@ impl Oriented {
     /// # Errors
     /// - If neither the stored nor the upright image has the declared size. The message states both
     ///   sizes.
-    /// - If the image is not stored upright, the declared size does not tell which version was
+    /// - If the image is not stored upright, the declared size does not show which version was
     ///   annotated, and [`annotated`](Oriented::annotated) was not called.
     pub fn frame(self, declared: Option<Size>) -> Result<Frame> {
         let Oriented { size: upright, orientation, annotated } = self;
@@ -99,7 +99,7 @@ impl Oriented {
                 let Size { width, height } = declared.unwrap_or(upright);
                 let turned = match stored == upright {
                     true => String::new(),
-                    false => format!(", or {}x{} before EXIF turns it", stored.width, stored.height),
+                    false => format!(", or {}x{} before EXIF rotates it", stored.width, stored.height),
                 };
                 return Err(Error::in_source(format!(
                     "annotations are for {width}x{height} pixels, but the image has {}x{}{turned}",
@@ -218,7 +218,7 @@ mod tests {
         let e = oriented(1).frame(Some(upright)).unwrap_err();
         assert_eq!(e.cause(), "annotations are for 4x6 pixels, but the image has 6x4");
         let e = oriented(6).annotated(Some(AnnotationFrame::Stored)).frame(Some(Size::new(3, 2))).unwrap_err();
-        assert_eq!(e.cause(), "annotations are for 3x2 pixels, but the image has 4x6, or 6x4 before EXIF turns it");
+        assert_eq!(e.cause(), "annotations are for 3x2 pixels, but the image has 4x6, or 6x4 before EXIF rotates it");
     }
 
     #[test]

@@ -376,7 +376,7 @@ mod tests {
         bmp[18..22].copy_from_slice(&60_000u32.to_le_bytes());
         bmp[22..26].copy_from_slice(&60_000u32.to_le_bytes());
         let e = decode(&bmp).unwrap_err();
-        assert_eq!(e.cause(), "bmp header claims 60000x60000 = 3600000000 pixels, the limit is 268435456");
+        assert_eq!(e.cause(), "bmp header claims 60000x60000 = 3600000000 pixels, but the limit is 268435456");
         let mut jpeg = encode(&original(), ImageFormat::Jpeg);
         let sof = jpeg.windows(2).position(|w| w == [0xff, 0xc0]).unwrap();
         jpeg[sof + 5..sof + 9].copy_from_slice(&[0xea, 0x60, 0xea, 0x60]);
@@ -385,7 +385,7 @@ mod tests {
         let png = encode(&original(), ImageFormat::Png);
         let codecs = Codecs::new().max_pixels(100);
         let small = codecs.open(&png).unwrap_err();
-        assert_eq!(small.cause(), "png header claims 13x9 = 117 pixels, the limit is 100");
+        assert_eq!(small.cause(), "png header claims 13x9 = 117 pixels, but the limit is 100");
     }
 
     #[test]

@@ -26,6 +26,7 @@
 //! | WebP | lossy, lossless, with alpha; the first frame of an animation | |
 //! | BMP | palettes, run-length encoding; 16, 24 and 32 bits; any bit masks | embedded JPEG or PNG, CMYK |
 //! | TIFF, BigTIFF | one page: gray, RGB and palettes of 1 to 8 bits; gray, RGB and CMYK of 8 or 16 bits; floats; strips or tiles; interleaved or planar; uncompressed, LZW, deflate, PackBits, JPEG | several pages, 12 bits, signed values, CIELab, YCbCr without JPEG compression, CCITT, Zstandard and other compression methods |
+//! | a frame of a video | AV1 with 8, 10 or 12 bits, 4:2:0, 4:2:2, 4:4:4 or gray; with the Cargo feature `video` | other codecs |
 //! | `.npy` | `\|u1` of shape (height, width, 3) | any other type or shape |
 //!
 //! Gray is repeated in three channels. Alpha is dropped, or blended with a background color
@@ -36,9 +37,9 @@
 //! In all formats, an image may have at most 2^28 pixels. [`Codecs::max_pixels`] and
 //! [`Loader::max_pixels`](crate::Loader::max_pixels) change this limit.
 //!
-//! A CMYK or YCCK image is converted like in Pillow's `convert("RGB")`. The values of a CMYK JPEG
-//! are treated as inverted, which is how Adobe's programs write them, even if the file does not
-//! have Adobe's marker. ICC profiles are ignored.
+//! A CMYK or YCCK image is converted like in Pillow's `convert("RGB")`. Adobe's programs invert the
+//! values of a CMYK JPEG, so the values are treated as inverted, even if the file does not have
+//! Adobe's marker. ICC profiles are ignored.
 //!
 //! Pixels are equal to the pixels of Pillow's `convert("RGB")`. Tests check this with the images in
 //! `tests/fixtures/images`. In particular:
@@ -50,9 +51,9 @@
 //!
 //! Pillow does not convert 16-bit values and floats to RGB, so they cannot be compared.
 //!
-//! A TIFF with several pages is rejected, because a sample has one image, and the file does not
-//! tell whether the pages are copies, slices of a volume or unrelated images. Pages that are marked
-//! as thumbnails or masks are ignored.
+//! A TIFF with several pages is rejected, because a sample has one image, and the file does not say
+//! whether the pages are copies, slices of a volume or unrelated images. Pages that are marked as
+//! thumbnails or masks are ignored.
 //!
 //! # Truncated files
 //!
@@ -81,7 +82,7 @@
 // Internal modules: `jpegs` is the JPEG codec, which calls `warpfeed_jpeg`. `formats` contains the
 // decoders of the other formats, which implement the trait in `decoder`; the TIFF reader is in
 // `tiff`. `image` converts their output to RGB. `frame` transforms annotations by the EXIF
-// orientation. `raw` reads unencoded pixels, `png` and `indexed` read masks, and `stored` reads
+// orientation. `raw` reads unencoded pixels, `video` decodes frames of videos, `png` and `indexed` read masks, and `stored` reads
 // maps. `group` decodes several images together, and `bands` one image on several threads.
 // `condition` defines the result of `check`, and `info` the content of a header. `standard` provides
 // the registry with default options. `scratch` manages memory that the codecs of a thread reuse.
@@ -110,6 +111,8 @@ mod standard;
 mod stored;
 #[cfg(feature = "formats")]
 mod tiff;
+#[cfg(feature = "video")]
+mod video;
 
 #[cfg(test)]
 pub(crate) use bands::BANDED;

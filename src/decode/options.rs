@@ -5,7 +5,7 @@ const MAX_PIXELS: u64 = 1 << 28;
 
 /// Options of the built-in codecs.
 #[derive(Debug, Clone, Copy)]
-#[cfg_attr(not(feature = "formats"), allow(dead_code))]
+#[cfg_attr(not(all(feature = "formats", feature = "video")), allow(dead_code))]
 pub(super) struct Options {
     /// Maximum number of pixels per image.
     pub(super) max_pixels: u64,

@@ -3,11 +3,15 @@
 #[cfg(feature = "formats")]
 use super::image;
 use super::jpegs;
+#[cfg(feature = "video")]
+use super::video;
 
 /// Frees memory of the codecs of the calling thread, so that at most `limit` bytes remain
 /// allocated.
 pub(crate) fn keep(limit: usize) {
     let kept = jpegs::keep(limit);
+    #[cfg(feature = "video")]
+    let kept = kept + video::keep(limit - kept);
     #[cfg(feature = "formats")]
     image::keep(limit - kept);
     #[cfg(not(feature = "formats"))]
@@ -19,4 +23,6 @@ pub(crate) fn release() {
     jpegs::release();
     #[cfg(feature = "formats")]
     image::release();
+    #[cfg(feature = "video")]
+    video::release();
 }

@@ -90,7 +90,7 @@ impl<'a> Stored<'a> {
         }
     }
 
-    /// Decodes all values to check them. Of a TIFF, only one strip or tile is in memory at a time.
+    /// Decodes all values to check them. For a TIFF, only one strip or tile is in memory at a time.
     ///
     /// # Errors
     /// If the data is damaged.

@@ -16,8 +16,8 @@ use crate::error::Result;
 ///
 /// Work that is queued in the loader's stream after the batch was delivered may use the tensors:
 /// that stream waits for the copy to the device, but the host does not. Dropping the batch records
-/// an event in the stream, and the memory is reused once all work that was queued before the event
-/// is done. Therefore, drop the batch after launching the last kernel that reads it. If a different
+/// an event in the stream. The memory is reused once all work that was queued before the event is
+/// done. Therefore, drop the batch after launching the last kernel that reads it. If a different
 /// stream uses the batch, make the loader's stream wait for that stream, with an event, before you
 /// drop the batch.
 ///
@@ -104,7 +104,7 @@ impl<G: Gpu> DeviceBatch<G> {
     /// Makes `stream`, a stream handle of a different library, wait for the batch, and registers
     /// the stream as a user of the batch. After the batch is dropped, its memory is reused once the
     /// work that was submitted to all of its users before the drop is done. The loader's stream is
-    /// then no longer a user, unless it was registered, too.
+    /// then no longer a user, unless it was registered as well.
     ///
     /// # Safety
     /// `stream` must be a stream in the primary context of the batch's device, and must outlive the
@@ -119,8 +119,8 @@ impl<G: Gpu> DeviceBatch<G> {
     }
 
     /// Declares that any stream may use the batch. After the batch is dropped, its memory is reused
-    /// once all work that was submitted to the device before the drop is done. This call makes no
-    /// stream wait for the batch, so the caller must order the accesses.
+    /// once all work that was submitted to the device before the drop is done. This call does not
+    /// make any stream wait for the batch, so the caller must order the accesses.
     pub fn use_anywhere(&self) {
         self.0.export();
     }

@@ -3,8 +3,8 @@
 //! **Invariants**
 //! 1. The stream waits for the batch before the copy. The batch's slot is reused only after the
 //!    copy, because `use_on` has registered the stream as a user of the batch.
-//! 2. The memory is freed only after all work that was submitted to the device before the drop
-//!    (`Gpu::memory`), whichever streams used it.
+//! 2. The memory is freed only after all work that was submitted to the device before the drop, on
+//!    any stream (`Gpu::memory`).
 
 #![allow(unsafe_code)]
 

@@ -17,8 +17,8 @@ pub trait Gpu: Clone + Send + Sync + 'static {
     type Kernels: Send + Sync;
     /// Host memory for the fault flags of decoded images.
     type Faults: Send;
-    /// A guard that makes calls from the thread that created it cheaper. It does not delay the exit
-    /// of the process.
+    /// A guard that makes calls from the thread that created it cheaper, and does not delay the
+    /// exit of the process.
     type Stay;
 
     /// Returns the DLPack device for the index of a device.

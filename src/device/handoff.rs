@@ -26,7 +26,7 @@ use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use crate::batch::{HostBatch, Keeper};
 use crate::error::{Error, ErrorKind, Result};
 
-/// How often the thread checks whether marks have completed.
+/// Interval at which the thread checks whether marks have completed.
 const POLL: Duration = Duration::from_micros(200);
 
 /// The result of marking all submitted work.
@@ -220,7 +220,7 @@ impl<W: Watch, T> Thread<W, T> {
         }
     }
 
-    /// Frees the slots whose marks have completed.
+    /// Frees the slots with completed marks.
     fn check_marks(&mut self) {
         let (mut index, mut capturing) = (0, false);
         while let Some((_, mark)) = self.held.get_mut(index) {

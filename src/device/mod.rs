@@ -9,7 +9,7 @@
 //! 2. `gpu`: the trait `Gpu`, through which the ring and its batches use a device.
 //! 3. `ring`: the thread that uploads batches ahead of the consumer, and the events that order the
 //!    work.
-//! 4. `handoff`: holds the slots of page-locked host batches back while a device may still be
+//! 4. `handoff`: holds back the slots of page-locked host batches while a device may still be
 //!    reading them. `locked`: allocates these slots.
 //! 5. `batch`: [`DeviceBatch`], which the consumer holds, and its [`DeviceTensor`]s.
 //! 6. `dlpack`: shares the memory of a batch with other frameworks. `copy`: copies a field to
@@ -19,7 +19,7 @@
 //! The ring and its batches depend only on the trait `Gpu`. Tests run them on a simulated device
 //! (`tests::sim`) with one thread per stream and random delays.
 
-// Without the feature of a vendor, only tests use the ring.
+// If no vendor's feature is enabled, only tests use the ring.
 #![cfg_attr(not(feature = "_device"), allow(dead_code, unused_imports))]
 
 mod batch;

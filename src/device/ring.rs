@@ -38,8 +38,8 @@
 //!    thread and the batches, and the memory is freed only after the device's work.
 //! 6. While the consumer's stream is being captured into a graph, the ring records no event in it,
 //!    and does not make it wait. The slot of a batch that is dropped during the capture stays in
-//!    `deferred` until the next call of `next` or, in a ring that orders batches when they are
-//!    taken, until the next batch is taken or dropped.
+//!    `deferred` until the next call of `next`. In a ring that orders batches when they are taken,
+//!    it stays there until the next batch is taken or dropped.
 //! 7. The consumer's thread never waits for work on the device, neither for a batch nor when the
 //!    ring is dropped. The copy thread outlives the ring as long as its streams have work.
 //! 8. In a ring that orders batches when they are taken, only the threads that take or drop a batch
@@ -83,9 +83,9 @@ mod shared;
 mod thread;
 mod timing;
 
-/// How long the consumer waits for slots that a capture defers.
+/// Time that the consumer waits for slots that a capture defers.
 pub(crate) const CAPTURE: Duration = Duration::from_secs(1);
-/// How long dropping the ring waits for its streams. Work that does not depend on other streams
+/// Time that dropping the ring waits for its streams. Work that does not depend on other streams
 /// finishes earlier.
 const GRACE: Duration = Duration::from_millis(20);
 
@@ -109,7 +109,8 @@ pub(crate) struct Ring<G: Gpu, B = Held<G>> {
     delivers: PhantomData<fn() -> B>,
 }
 
-/// The shared state, the kernels for each form, and the receiver of free slots.
+/// The shared state, the kernels for each form (see `engine/README.md`), and the receiver of free
+/// slots.
 type Allocated<G> = (Arc<Shared<G>>, Vec<<G as Gpu>::Kernels>, Receiver<Box<Slot<G>>>);
 
 /// Allocates the device memory and the slots. All slots are free.

@@ -28,7 +28,7 @@ pub(crate) struct Decoding {
     /// Index of the host span that contains the encoded bytes.
     pub(crate) encoded: usize,
     /// Maximum number of encoded bytes per batch.
-    pub(crate) room: usize,
+    pub(crate) encoded_bytes: usize,
     /// Maximum number of coefficient blocks per batch.
     pub(crate) blocks: usize,
     pub(crate) images: Vec<DecodedImage>,
@@ -53,7 +53,7 @@ pub(crate) struct Array {
     pub(crate) origin: Origin,
 }
 
-/// How an array on the device is produced.
+/// The operation that produces an array on the device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Origin {
     /// The array is copied unchanged from host span `span`.
@@ -264,13 +264,13 @@ impl Spec {
             *end += bytes.next_multiple_of(ALIGN);
             at
         };
-        let encoded = take(&mut layout.staging_bytes, decoding.room);
+        let encoded = take(&mut layout.staging_bytes, decoding.encoded_bytes);
         layout.staged.push(Upload { span: decoding.encoded, to: encoded });
         let coefficients = take(&mut layout.scratch_bytes, decoding.blocks * DecodeOps::COEFFICIENT_BYTES);
         let planes = take(&mut layout.scratch_bytes, decoding.blocks * DecodeOps::PLANE_BYTES);
         let sizes = decoding.images.iter().map(|image| DecodeOps::axes_bytes(image.height, image.width));
         let axes = take(&mut layout.scratch_bytes, self.batch * sizes.max().unwrap_or(0));
-        let starts = take(&mut layout.scratch_bytes, DecodeOps::starts_bytes(decoding.room));
+        let starts = take(&mut layout.scratch_bytes, DecodeOps::starts_bytes(decoding.encoded_bytes));
         let tables = take(&mut layout.scratch_bytes, self.batch * DecodeOps::TABLES_BYTES);
         let faults = layout.scratch_bytes;
         for image in &decoding.images {
@@ -306,9 +306,9 @@ impl Decoding {
             let [height, width, _] = schema.spans[of].field.shape[..] else { return None };
             Some(DecodedImage { array, records, height, width })
         };
-        let room = schema.batch * schema.spans[encoded].sample_bytes;
+        let encoded_bytes = schema.batch * schema.spans[encoded].sample_bytes;
         let images = schema.spans.iter().enumerate().filter_map(image).collect();
-        Some(Decoding { encoded, room, blocks: schema.batch * blocks, images })
+        Some(Decoding { encoded, encoded_bytes, blocks: schema.batch * blocks, images })
     }
 }
 
@@ -372,7 +372,7 @@ pub(crate) struct DecodeStep {
     pub(crate) span: usize,
     pub(crate) records: usize,
     pub(crate) encoded: usize,
-    /// Where the decoded images go, u8 of shape (N, H, W, 3).
+    /// Destination of the decoded images, u8 of shape (N, H, W, 3).
     pub(crate) pixels: At,
     pub(crate) coefficients: usize,
     pub(crate) planes: usize,

@@ -71,9 +71,9 @@ use crate::transform::Plan;
 /// let mut batches = Loader::new("coco.tar").augment(augment).field("boxes", boxes).host()?;
 /// for batch in batches.epoch(0) {
 ///     let batch = batch?;
-///     let boxes = batch.field("boxes").expect("it is there"); // (N, 100, 4)
-///     let classes = batch.field("boxes.class").expect("it is there"); // (N, 100)
-///     let counts = batch.counts("boxes").expect("it is there");
+///     let boxes = batch.field("boxes").expect("the loader has this field"); // (N, 100, 4)
+///     let classes = batch.field("boxes.class").expect("the loader has this field"); // (N, 100)
+///     let counts = batch.counts("boxes").expect("the loader has this field");
 /// }
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
@@ -317,7 +317,7 @@ fn join_name<'a>(full: &'a mut String, name: &str, end: &str) -> &'a str {
 }
 
 impl Boxes {
-    /// Writes the boxes of `tile`, or of the sample itself if `tile` is `None`, behind the first
+    /// Writes the boxes of `tile`, or of the sample itself if `tile` is `None`, after the first
     /// `count` boxes of the row. Stops writing when the row is full, but returns the number of
     /// boxes including those that did not fit.
     fn write_sample(

@@ -307,8 +307,8 @@ impl DenseMap {
         }
         let channels = self.channels.unwrap_or(1);
         let values = bytes.as_chunks::<4>().0;
-        // Number of stored pixels from a pixel to its right neighbor, and to its lower neighbor, in
-        // the upright image.
+        // Distance, in stored pixels, between a pixel of the upright image and its right neighbor,
+        // and between the pixel and its lower neighbor.
         let (first_x, first_y) = frame.pixel(0, 0);
         let (across, down) = if frame.is_transposed() { (width, 1) } else { (1, width) };
         let signed = |step: usize, first: u32| if first > 0 { step.wrapping_neg() } else { step };

@@ -16,7 +16,7 @@ const SUFFIXES: [(&str, Encoding); 3] = [(".npy", Encoding::Npy), (".json", Enco
 /// Maximum size in bytes of scratch memory that is reused. Larger buffers are freed after each use.
 pub(super) const MAX_REUSED_BYTES: usize = 1 << 20;
 
-/// How the numbers of a field are encoded.
+/// Encoding of the numbers of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
     /// A little-endian array without a header.

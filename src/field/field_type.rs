@@ -150,7 +150,7 @@ pub trait FieldType: Send + Sync + Debug {
     }
 }
 
-/// Who writes a field.
+/// The code that writes a field: its field type, or the loader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FieldWriter<'a> {
@@ -182,8 +182,8 @@ pub enum PasteRole<'a> {
     Gives(&'a dyn Objects),
 }
 
-/// The plan of the image that fields follow, if any, the additional tiles of this image, and the
-/// objects that are pasted from the first of these tiles, if any.
+/// The plan of the image that fields follow, if there is one; the additional tiles of this image;
+/// and the objects that are pasted from the first of these tiles, if there are any.
 pub(crate) type Shown<'a> = (Option<&'a Plan>, &'a [Tile<'a>], Option<&'a Pasted>);
 
 /// The input of [`FieldType::write`]: a sample, and the plan of its image.
@@ -234,7 +234,8 @@ impl<'a> Input<'a> {
         if self.pasted.is_none() { self.others } else { &[] }
     }
 
-    /// Returns the tiles of a mosaic, except the first one, or the sample whose objects are pasted.
+    /// Returns the tiles of a mosaic, except the first one. If objects are pasted, returns the
+    /// sample from which they come.
     pub(super) fn tiles(&self) -> &'a [Tile<'a>] {
         self.others
     }

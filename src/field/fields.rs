@@ -9,7 +9,7 @@ use super::encoded;
 use super::field_type::Shown;
 use super::image::{ImageField, MixScratch, Written};
 use super::pasted::{Objects, Pasted};
-use super::split::{Room, Split};
+use super::split::{DecodeSpace, Split};
 use super::{FieldKind, FieldType, FieldWriter, Image, Input, Label, PasteRole, RowMut};
 use crate::batch::{BatchWriter, DecodeOps, Dtype, Field, Full, Part, Role, Row, SampleOps};
 use crate::decode::{MAX_IMAGES, MAX_PLANNED, Oriented};
@@ -217,7 +217,7 @@ impl Fields {
             image.records = Some(arrays.len());
             arrays.push((hidden(SampleOps::BYTES * image.images()), Role::Records { of: image.span }));
         }
-        if let Some(Room { bytes, blocks }) = split.decode {
+        if let Some(DecodeSpace { bytes, blocks }) = split.decode {
             // Workers decode clips.
             for image in self.images.iter_mut().filter(|image| image.image.clip().is_none()) {
                 image.decoding = Some(arrays.len());
@@ -346,7 +346,7 @@ impl Fields {
         Ok(())
     }
 
-    /// Returns the names of the fields whose masks define the pasted pixels, and their objects.
+    /// Returns the names of the fields with masks that define the pasted pixels, and their objects.
     fn objects(&self) -> impl Iterator<Item = (&str, &dyn Objects)> {
         self.members().filter_map(|field| match field.kind.pastes() {
             PasteRole::Gives(objects) => Some((&*field.name, objects)),
@@ -434,13 +434,13 @@ impl Fields {
         }
     }
 
-    /// Mixes the images of a full batch, if they are mixed and the host mixes them.
+    /// Mixes the images of a full batch if the host has to mix them.
     pub(crate) fn mix(&self, full: &mut Full, scratch: &mut MixScratch) -> Result<()> {
         let Some(mixing) = full.header().mixing else { return Ok(()) };
         self.images.iter().filter(|image| !image.split.there).try_for_each(|image| image.mix(&mixing, full, scratch))
     }
 
-    /// Writes the values that depend on the whole batch. These are the soft labels.
+    /// Writes the soft labels, which depend on the whole batch.
     pub(crate) fn finish(&self, full: &mut Full) {
         if let Some(label) = &self.label {
             label.soften(full);

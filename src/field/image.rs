@@ -68,8 +68,9 @@ impl Image {
     ///
     /// The sample's field contains a list of encoded images ([`Frames`]). All frames share one
     /// plan: they get the same crop, resize, flip and effects. Custom transforms get the same
-    /// random numbers for each frame. Each frame equals the image that the same plan makes of the
-    /// frame alone. Masks, boxes and other fields of the sample follow this plan.
+    /// random numbers for each frame. Each frame is identical to the image that the same plan
+    /// produces from this frame alone. Masks, boxes and other fields of the sample follow this
+    /// plan.
     ///
     /// A sample fails if it has a different number of frames, if the frames have different sizes,
     /// or if one frame cannot be decoded. The error names the field and the frame.
@@ -404,7 +405,7 @@ impl ImageField {
     }
 
     /// Converts the finished image to the loader's format, runs the effects on values, and writes
-    /// the result to the batch. Skips what the device does, or what is done when the batch is full.
+    /// the result to the batch. Skips the steps that run on the device or when the batch is full.
     pub(crate) fn write(&self, image: &[u8], plan: &Plan, row: &mut Row<'_>) -> Result<()> {
         self.write_ops(plan, row);
         if let Some(decoding) = self.decoding {

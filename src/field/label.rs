@@ -150,7 +150,7 @@ impl FieldType for Label {
             (Some(label), _) if label < 0 && !self.unlabeled => {
                 return Err(Error::in_source(format!(
                     "label {label} is negative, but classes start at 0: a sample without a class needs no label, \
-                     or a negative one with unlabeled(true); for other numbers use a field of type Numbers"
+                     or a negative one with unlabeled(true); for other numbers use a field of type NdArray"
                 )));
             }
             (Some(label), Some((classes, _))) if label >= classes as i64 => {

@@ -99,7 +99,7 @@ pub use packed::Packed;
 pub(crate) use pasted::{NOTHING, Pasted};
 pub use ragged::Ragged;
 #[cfg(feature = "_device")]
-pub(crate) use split::Room;
+pub(crate) use split::DecodeSpace;
 pub(crate) use split::Split;
 pub use text::Text;
 pub use tokens::Tokens;

@@ -12,7 +12,7 @@ use crate::sampler::Rng;
 use crate::source::Sample;
 use crate::transform::{Pasting, Plan};
 
-/// A field whose masks define the pixels of objects.
+/// A field with masks that define the pixels of objects.
 pub trait Objects: Debug {
     /// Selects objects of `sample`, and stores their pixels in `pasted`. `name` is the name of the
     /// field, and `plan` is the plan of the image of `sample`. `chosen` contains the generator of

@@ -31,8 +31,8 @@ use crate::source::Shape;
 ///     .host()?;
 /// for batch in batches.epoch(0) {
 ///     let batch = batch?;
-///     let tokens = batch.field("tokens").expect("the loader has it"); // (N, 512)
-///     let counts = batch.counts("tokens").expect("and their numbers");
+///     let tokens = batch.field("tokens").expect("the loader has this field"); // (N, 512)
+///     let counts = batch.counts("tokens").expect("the loader has this field");
 /// }
 /// # Ok::<(), warpfeed::Error>(())
 /// ```

@@ -27,10 +27,10 @@ macro_rules! integer {
 
 integer!(u8, u16, i16, i32, i64);
 
-/// Where to write a mask, how to transform it, and which values it may contain.
+/// The destination of a mask, its transformation, and the values that it may contain.
 pub(super) struct Plane<'a, T> {
     pub(super) plan: &'a Plan,
-    /// How the mask is oriented relative to the upright image.
+    /// Orientation of the mask relative to the upright image.
     pub(super) frame: Frame,
     pub(super) to: &'a mut [T],
     /// Value of pixels outside the image. It is allowed inside the image as well.
@@ -50,7 +50,7 @@ pub(super) struct Plane<'a, T> {
 /// Scratch memory, which is reused for all masks.
 #[derive(Default)]
 pub(super) struct Sampler {
-    /// Columns of the output, or rows if the mask is transposed, each followed by its index in a
+    /// Columns of the output (or rows, if the mask is transposed), each followed by its index in a
     /// stored row.
     columns: Vec<(u32, u32)>,
 }

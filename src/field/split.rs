@@ -2,7 +2,7 @@
 
 use crate::transform::Augment;
 
-/// Which steps of an image run on a device instead of the host.
+/// The steps of an image that run on a device instead of the host.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Split {
     /// Whether batches are copied to a device, which then normalizes, casts, transposes and mixes
@@ -10,7 +10,7 @@ pub(crate) struct Split {
     pub(crate) there: bool,
     /// Space in a batch for images that the device decodes and resizes, or `None` if it does not
     /// decode images.
-    pub(crate) decode: Option<Room>,
+    pub(crate) decode: Option<DecodeSpace>,
     /// Whether the device runs the effects on pixels if it supports all effects of a sample.
     /// Requires `records`.
     pub(crate) retouch: bool,
@@ -35,7 +35,7 @@ impl Split {
 
 /// Space that a batch reserves per sample for images that a device decodes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Room {
+pub(crate) struct DecodeSpace {
     /// Number of encoded bytes.
     pub(crate) bytes: usize,
     /// Number of coefficient blocks.

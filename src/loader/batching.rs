@@ -14,8 +14,8 @@ use crate::sampler::{LastBatch, Rank};
 
 /// Setters for the batch size, this process's rank, and the position at which a run resumes.
 impl Loader {
-    /// Sets the batch size N, which is the number of samples per batch; 32 by default. Opening
-    /// fails if it is 0. The memory of each batch is allocated for N samples.
+    /// Sets the batch size: the number N of samples per batch; 32 by default. Opening fails if it
+    /// is 0. The memory of each batch is allocated for N samples.
     ///
     /// With several [ranks](Loader::rank), this is the batch size of each rank, like PyTorch's
     /// `batch_size` under `DistributedSampler`, so the global batch grows with the world size. To
@@ -35,7 +35,7 @@ impl Loader {
     /// [ranks](Loader::rank). The global batches are then identical for any number of ranks.
     ///
     /// Each rank gets an equal share. If `samples` is not divisible by the world size, the first
-    /// ranks get one sample more than the others, so weight the gradients by
+    /// ranks get one more sample than the others, so weight the gradients by
     /// [`BatchInfo::len`](crate::BatchInfo::len). With [`LastBatch::Pad`], the other ranks get a
     /// padding sample, which makes all shares equal. Opening fails if `samples` is less than the
     /// number of ranks.
@@ -63,9 +63,9 @@ impl Loader {
     /// exceptions at the end of the epoch.
     ///
     /// Concatenating the ranks' shares of each global batch, starting at rank 0, gives the same
-    /// samples, order and augmentation for any world size. There are two exceptions, which depend
-    /// on the world size because they only use samples of their own rank:
-    /// [`mix`](crate::Augment::mix), and the replacement samples of [`OnError::Skip`].
+    /// samples, order and augmentation for any world size. [`mix`](crate::Augment::mix) and the
+    /// replacement samples of [`OnError::Skip`] are exceptions: both use only samples of the same
+    /// rank, so their results depend on the world size.
     pub fn rank(mut self, rank: usize, world_size: usize) -> Self {
         self.rank_origin = RankOrigin::Given { rank, world: world_size };
         self
@@ -79,8 +79,8 @@ impl Loader {
     /// let loader = Loader::new("train").batch_size(64).shuffle(42).distributed();
     /// ```
     ///
-    /// If [`workers`](Loader::workers) is left automatic, the ranks on one machine split its cores
-    /// between them. The number of ranks on the machine is read from the launcher's variables
+    /// If [`workers`](Loader::workers) is not set, the ranks on one machine divide its cores among
+    /// themselves. The number of ranks on the machine is read from the launcher's variables
     /// (`LOCAL_WORLD_SIZE`, `OMPI_COMM_WORLD_LOCAL_SIZE`, `SLURM_NTASKS_PER_NODE`). A rank that the
     /// launcher has bound to certain cores uses those cores.
     pub fn distributed(mut self) -> Self {
@@ -88,7 +88,7 @@ impl Loader {
         self
     }
 
-    /// Resumes an earlier run at the batch after the last one delivered. This takes constant time.
+    /// Resumes an earlier run after the last batch that it delivered. This takes constant time.
     ///
     /// ```no_run
     /// # use warpfeed::{Checkpoint, Loader};
@@ -111,7 +111,7 @@ impl Loader {
     /// [`global_batch_size`](Loader::global_batch_size).
     ///
     /// [`Batches::epoch`] starts the saved epoch at the saved batch. The count of skipped samples
-    /// ([`OnError::Skip`]) starts at 0 again.
+    /// ([`OnError::Skip`]) restarts at 0.
     ///
     /// # Errors
     /// Opening fails with [`ErrorKind::Config`] if the seed, the global batch, the order or the

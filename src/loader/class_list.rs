@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use crate::error::{Result, guarded};
 use crate::source::{Classes, Source};
 
-/// The option that sets the class list of a loader.
+/// Source of the class list of a loader: the option that the user set.
 #[derive(Clone, Default)]
 pub(super) enum Listed {
     #[default]
@@ -19,8 +19,8 @@ pub(super) enum Listed {
 }
 
 impl Listed {
-    /// Returns the class list, which is read from the file if necessary. Returns `None` if no list
-    /// was set.
+    /// Returns the class list, or `None` if no list was set. Reads the file if the list is in a
+    /// file.
     pub(super) fn open(&self) -> Result<Option<Classes>> {
         match self {
             Listed::No => Ok(None),
@@ -36,8 +36,7 @@ type NamedClasses = (String, Vec<String>);
 /// Usual names of the folders that contain the splits of a dataset.
 const SPLITS: [&str; 7] = ["train", "val", "valid", "validation", "test", "dev", "eval"];
 
-/// The datasets that this process has opened, each with its parent folder. The most recent one is
-/// last.
+/// The datasets that this process has opened, each with its parent folder, oldest first.
 static OPENED: Mutex<Vec<(PathBuf, NamedClasses)>> = Mutex::new(Vec::new());
 /// Maximum length of [`OPENED`].
 const MAX_OPENED: usize = 32;
@@ -57,7 +56,8 @@ pub(super) fn compare(path: Option<&Path>, source: &dyn Source) {
     let folder =
         std::path::absolute(&path_or_file).ok().and_then(|path| Some(path.parent()?.to_owned())).unwrap_or_default();
     let split = path.filter(|_| source.kind() == "folder").and_then(|path| split_that_differs(path, &set));
-    // Do not block, because in a forked child, a lock that was held at `fork` is never released.
+    // Do not wait for the lock: in a forked child, a lock that was held at `fork` is never
+    // released.
     let Ok(mut opened) = OPENED.try_lock() else { return };
     opened.retain(|(_, (name, _))| *name != set.0);
     let mut near = opened.iter().rev().filter(|(other, _)| *other == folder);
@@ -69,9 +69,9 @@ pub(super) fn compare(path: Option<&Path>, source: &dyn Source) {
     opened.drain(..old);
 }
 
-/// Describes how a sibling split of the dataset at `path` numbers the classes differently, if there
-/// is one. The comparison uses the names of the class folders, which determine the labels when that
-/// split is opened.
+/// Returns a description of the first class that a sibling split of the dataset at `path` numbers
+/// differently, if there is one. The comparison uses the names of the class folders, which
+/// determine the labels when that split is opened.
 fn split_that_differs(path: &Path, set: &NamedClasses) -> Option<String> {
     let folder = path.file_name().and_then(OsStr::to_str).filter(|name| SPLITS.contains(name))?;
     SPLITS.iter().filter(|split| **split != folder).find_map(|split| {
@@ -83,8 +83,8 @@ fn split_that_differs(path: &Path, set: &NamedClasses) -> Option<String> {
 /// Returns the names of the class folders in `folder`, in the order of their labels.
 fn class_folders(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    // Use the file type from the listing, which is known except for links, because a flat folder
-    // may contain millions of files.
+    // A flat folder may contain millions of files, so use the file type from the directory listing.
+    // Only links need a separate lookup.
     let is_folder = |entry: &fs::DirEntry| {
         entry.file_type().is_ok_and(|kind| kind.is_dir() || kind.is_symlink() && entry.path().is_dir())
     };

@@ -1,8 +1,9 @@
 //! Determines how many cores this process may use.
 //!
 //! For a single process, `std::thread::available_parallelism` is enough: it returns the minimum of
-//! the affinity and the quota. Ranks on the same machine share the quota, but each rank may have its
-//! own affinity, so with several ranks both are read separately, from files.
+//! the affinity and the quota. Ranks on the same machine share the quota, but each rank may have
+//! its own affinity. With several ranks, this module therefore reads the affinity and the quota
+//! separately, from files.
 
 use std::fs;
 
@@ -25,8 +26,8 @@ pub(super) fn cores(rank: &Rank) -> usize {
     share(allowed, quota.or_else(machine).unwrap_or(allowed), ranks)
 }
 
-/// Returns the number of cores for one of `ranks` ranks on a machine with `all` cores, of which the
-/// rank may use `allowed`.
+/// Returns the number of cores for one of `ranks` ranks. The machine has `all` cores, and the rank
+/// may use `allowed` of them.
 fn share(allowed: usize, all: usize, ranks: usize) -> usize {
     allowed.min(all / ranks).max(1)
 }
@@ -37,8 +38,8 @@ fn allowed_by_affinity() -> Option<usize> {
     status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).and_then(count)
 }
 
-/// Returns the number of cores of the machine or the container, from the files of cgroup v2 or, in
-/// a container, of cgroup v1.
+/// Returns the number of cores of the machine or the container, according to the files of cgroup v2
+/// (or v1, in a container).
 fn machine() -> Option<usize> {
     let path = fs::read_to_string("/proc/self/cgroup").ok().and_then(|groups| {
         let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?.trim_matches('/').to_owned();
@@ -66,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_counted() {
+    fn the_numbers_of_a_cpu_list_are_counted() {
         assert_eq!(count("0-3,8,10-11\n"), Some(7));
         assert_eq!(count(" 5"), Some(1));
         assert_eq!([count(""), count("x"), count("3-1")], [None; 3]);

@@ -73,8 +73,8 @@ impl Loader {
     pub fn decoder(&self) -> DecoderBuilder {
         // The loader and the decoder must not write to the same trace.
         let images = ImageOptions { trace: None, ..self.images.clone() };
-        // Ignore an invalid rank: here, the rank only affects how many samples of a global batch
-        // this process gets, and opening the loader reports the error.
+        // Ignore an invalid rank. Here, the rank affects only this process's share of a global
+        // batch, and opening the loader reports the error.
         let rank = self.rank_origin.rank(self.images.local_world_size).unwrap_or(Rank::ALONE);
         let batch_size = match self.batch {
             Share::Rank(samples) => samples,
@@ -134,8 +134,8 @@ impl DecoderBuilder {
         let images = ImageOptions {
             prefetch: if prefetch == 0 { DEFAULT_PREFETCH } else { prefetch },
             decode_on: Some(decode_on.unwrap_or(DecodeOn::Gpu)),
-            // Not the timeout of requests, which have one each, but the interval at which these are
-            // checked while the program holds all batches.
+            // Each request has its own timeout. This one is the interval at which those timeouts
+            // are checked while the program holds all batches.
             timeout: timeout / 4,
             retries: 0,
             ..images
@@ -168,9 +168,9 @@ impl DecoderBuilder {
         self
     }
 
-    /// Adds the field `geometry` to the batches, with the transform from each source image to its
-    /// output image, so that predictions can be mapped back; see [`Geometry`]. For a bad image, all
-    /// values are 0.
+    /// Adds the field `geometry` to the batches. It contains the transform from each source image
+    /// to its output image, so that predictions can be mapped back; see [`Geometry`]. For a bad
+    /// image, all values are 0.
     ///
     /// ```
     /// # use warpfeed::{Augment, Decoder};

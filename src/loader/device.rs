@@ -9,16 +9,16 @@ use crate::batch::{BatchWriter, Dtype, Layout, Normalize, Schema, Schemas, Slots
 use crate::device::{DeviceBatch, Gpu, Held, Ring, Shares, Spec, Target};
 use crate::engine::{Batches, DecodeOn, Engine, MemoryPlan, Shared};
 use crate::error::Result;
-use crate::field::{FieldKind, FieldWriter, Room, Split, Written};
+use crate::field::{DecodeSpace, FieldKind, FieldWriter, Split, Written};
 use crate::transform::Augment;
 
-/// Average size, per image, of the space for encoded data that a device decodes, in bytes. Crops of
-/// typical photographs need about half of it.
+/// Device memory per image for encoded data, in bytes, averaged over a batch. Crops of typical
+/// photographs need about half of this.
 const ENCODED_BYTES_PER_IMAGE: usize = 128 << 10;
-/// Average number of coefficient blocks, per image, that a device has space for.
+/// Device memory per image for coefficients, in blocks, averaged over a batch.
 const BLOCKS_PER_IMAGE: usize = 16 << 10;
-/// A decoder allocates this space for at least this many images, even if its requests are smaller,
-/// so that a photograph of 12 megapixels fits.
+/// Number of images for which a decoder always allocates this memory, even if its requests are
+/// smaller, so that a photograph of 12 megapixels fits.
 const MIN_IMAGES: usize = 32;
 
 /// A loader that has been opened on a device.
@@ -34,7 +34,7 @@ impl Loader {
         Ok(Batches::new(ring, &shared))
     }
 
-    /// Opens the loader on a device, but does not deliver batches yet.
+    /// Opens the loader on a device. The result does not deliver batches yet.
     pub(super) fn on_device<G: Gpu, B: From<Held<G>>>(self, gpu: G, consumer: G::Stream) -> Result<OnDevice<G, B>> {
         let kinds = self.fields()?;
         let this = self.with_classes()?;
@@ -53,8 +53,8 @@ impl Loader {
 
         let specs = specs(&parts.schemas);
         specs.iter().try_for_each(Spec::check)?;
-        // Only the number of host slots adapts automatically. They are enough to even out
-        // variations, and device memory should be left to the model.
+        // Only the number of host slots adapts automatically. The host slots are enough to even out
+        // variations in speed, and device memory should be left to the model.
         let (prefetch, timeout) = (parts.shared.run.settings.prefetch.least, parts.timeout);
         let memory = parts.shared.memory;
         let (device, slots, slot_bytes) = (Spec::memory_of(&specs, prefetch), memory.slots, parts.schemas.bytes());
@@ -85,7 +85,7 @@ impl Loader {
     fn split_for(&self, kinds: &[(String, FieldKind)], dtype: Dtype) -> Result<Split> {
         let ImageOptions { augment, transforms, decode_on, .. } = &self.images;
         let wanted = decode_on.unwrap_or_default() != DecodeOn::Cpu;
-        // Custom transforms run on the host, after all other pixel effects.
+        // Custom transforms run on the host, after all built-in effects on pixels.
         let own = !transforms.is_empty();
         let images = || kinds.iter().filter(|(_, FieldKind(kind))| matches!(kind.maker(), FieldWriter::Image(_)));
         let augments: Vec<&Augment> = images().map(|(_, FieldKind(kind))| kind.augment().unwrap_or(augment)).collect();
@@ -109,21 +109,22 @@ impl Loader {
         let only_clips = images().count() > 0 && images().all(|(_, FieldKind(kind))| kind.frames().is_some());
         let decode = !own && resizes && wanted && !only_clips;
         let retouch = !own && augments.iter().any(|augment| augment.changes_pixels());
-        // The device applies effects on values after normalization. If the images stay `u8` and the
-        // host decodes them, the host applies these effects when it writes the image.
+        // The device applies effects on values after normalization. If the images remain `u8` and
+        // the host decodes them, the host applies these effects when it writes the images.
         let values = augments.iter().any(|augment| augment.changes_values()) && (dtype != Dtype::U8 || decode);
         let times =
             if self.batch_sampler.is_some() { MIN_IMAGES.div_ceil(self.batch.of_all(1)?.max(1) as usize) } else { 1 };
         Ok(Split {
             there: true,
-            decode: decode.then_some(Room { bytes: times * ENCODED_BYTES_PER_IMAGE, blocks: times * BLOCKS_PER_IMAGE }),
+            decode: decode
+                .then_some(DecodeSpace { bytes: times * ENCODED_BYTES_PER_IMAGE, blocks: times * BLOCKS_PER_IMAGE }),
             retouch,
             records: retouch || augment.mixes() || values,
         })
     }
 
-    /// Returns the parameters with which the device computes soft labels from the labels, if there
-    /// are soft labels.
+    /// Returns the parameters for computing soft labels on the device, or `None` if the loader has
+    /// no soft labels.
     fn shares(&self, kinds: &[(String, FieldKind)]) -> Option<Shares> {
         let label = self.label();
         let has_class = kinds.iter().any(|(_, FieldKind(kind))| kind.maker() == FieldWriter::Class);

@@ -32,7 +32,7 @@ impl Calls {
         write!(self.0, ".{name}({value})").expect("writing to a string cannot fail");
     }
 
-    /// Adds a call with the number of values instead of the values themselves.
+    /// Adds a call that shows the number of values instead of the values themselves.
     fn put_some<T>(&mut self, name: &str, values: Option<&[T]>) {
         if let Some(values) = values {
             self.put(name, format_args!("{} values", values.len()));

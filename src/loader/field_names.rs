@@ -26,8 +26,8 @@ pub(super) fn names_read(kinds: &[(String, FieldKind)]) -> Option<Vec<String>> {
     Some(names)
 }
 
-/// Checks that the source has each field that `kinds` read, if the source knows its fields. This
-/// way, a typo in a name is reported when the loader is opened rather than for every sample.
+/// Checks that the source has each field that `kinds` read, if the source knows its fields. A
+/// misspelled name is then reported when the loader is opened, rather than for every sample.
 ///
 /// # Errors
 /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a field is missing. The error lists the
@@ -68,8 +68,9 @@ fn closest<'a>(wanted: &str, names: &[&'a str]) -> Option<&'a str> {
     (distance <= wanted.chars().count().div_ceil(3)).then_some(name)
 }
 
-/// Returns the optimal string alignment distance of two names: the number of characters to insert,
-/// remove, replace, or swap with a neighbor, in order to turn one name into the other.
+/// Returns the optimal string alignment distance of two names: the number of edits that turn one
+/// name into the other. An edit inserts, removes or replaces a character, or swaps two adjacent
+/// characters.
 fn distance(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];

@@ -13,8 +13,8 @@ impl Loader {
     /// Adds the field `name`. `kind` is a type from [`field`](crate::field), or your own. A field
     /// named `image` or `label` replaces the default field.
     ///
-    /// [`HostBatch::field`] returns the field by this name. A sample that does not have the field,
-    /// or has invalid bytes in it, fails.
+    /// [`HostBatch::field`] returns the field by this name. A sample fails if it does not have the
+    /// field, or if the field contains invalid bytes.
     ///
     /// ```no_run
     /// use warpfeed::field::NdArray;
@@ -46,10 +46,11 @@ impl Loader {
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     ///
-    /// Each sample is read once and can have at most 16 images. Views are decoded together if the
-    /// smallest rectangle around their crops takes no longer to decode than the individual crops,
-    /// and if that rectangle fits into a worker's memory or needs no more memory than the
-    /// individual crops. The pixels are the same in both cases.
+    /// Each sample is read once and can have at most 16 images. Views are decoded together under
+    /// two conditions. The smallest rectangle around their crops must take no longer to decode than
+    /// the individual crops. The rectangle must also fit into a worker's memory, or need no more
+    /// memory than the individual crops. The pixels are the same whether or not views are decoded
+    /// together.
     ///
     /// Views are not mixed, and masks and boxes are not transformed together with them. For masks
     /// and boxes, add `.field("image", Image::new())`. Opening fails if the augmentation of a view
@@ -60,10 +61,10 @@ impl Loader {
     }
 
     /// Removes a default field: `image` or `label`. Without `image`, the loader does not decode
-    /// images, [`augment`](Loader::augment) has no effect, and opening fails if image options such
-    /// as [`normalize`](Loader::normalize) are set. If a dataset [has no
-    /// images](crate::source::Source::has_images), such as a table of numbers, and fields are
-    /// added, `image` is removed automatically.
+    /// images, and [`augment`](Loader::augment) has no effect. Opening then fails if image options
+    /// such as [`normalize`](Loader::normalize) are set. `image` is removed automatically if other
+    /// fields are added to a dataset that [has no images](crate::source::Source::has_images), such
+    /// as a table of numbers.
     ///
     /// ```no_run
     /// use warpfeed::field::Ragged;
@@ -99,8 +100,8 @@ impl Loader {
     /// A sample fails if its label is `classes` or more, or if it has no label and
     /// [`unlabeled`](Loader::unlabeled) is not set. The row of a negative label contains no class.
     ///
-    /// With `None`, the number of classes comes from the dataset, which must have class names:
-    /// `.soft_labels(None, 0.1)`.
+    /// With `None`, the number of classes is taken from the class names of the dataset, which are
+    /// then required: `.soft_labels(None, 0.1)`.
     ///
     /// Opening fails if `classes` is 0 or unknown, if `smoothing` is not from 0 to 1, or if there
     /// is no label field.
@@ -109,8 +110,8 @@ impl Loader {
         self
     }
 
-    /// Returns whether the field `image` may be omitted if the dataset has no images: other fields
-    /// were added, and `image` was not requested explicitly.
+    /// Returns whether to omit the field `image` if the dataset has no images. This is true if
+    /// other fields were added and `image` was not requested explicitly.
     pub(super) fn spare_image(&self) -> bool {
         let requested = self.fields.iter().any(|(name, _)| name == "image") || !self.views.is_empty();
         !requested && !self.fields.is_empty() && !self.without.iter().any(|name| name == "image")
@@ -143,7 +144,7 @@ impl Loader {
     /// Returns the names and types of all fields, with the default fields first.
     ///
     /// # Errors
-    /// If a dropped field is not a default field, or if an option affects none of the fields.
+    /// If a dropped field is not a default field, or if an option does not apply to any field.
     pub(super) fn fields(&self) -> Result<Vec<(String, FieldKind)>> {
         let views = self.views.iter().enumerate();
         let mut fields: Vec<(String, FieldKind)> =

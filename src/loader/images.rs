@@ -15,8 +15,8 @@ impl ImageOptions {
         self.max_pixels.into_iter().fold(codecs, Codecs::max_pixels)
     }
 
-    /// Returns the name of the first option that was set and has an effect only on images, if there
-    /// is one.
+    /// Returns the name of the first option that was set and that affects only images, if there is
+    /// one.
     pub(super) fn of_images(&self) -> Option<&'static str> {
         let options = [
             ("normalize", self.normalize.is_some()),

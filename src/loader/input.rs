@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::source::{self, Concat, Dataset, Join, Source};
 
-/// Where the samples of a loader come from.
+/// Origin of the samples of a loader.
 #[derive(Clone)]
 pub(super) enum Input {
     Path(PathBuf),

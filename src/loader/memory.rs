@@ -1,7 +1,7 @@
-//! Plans the memory of a loader within a limit or within the available memory, and allocates slots.
+//! Plans the memory of a loader within a limit or the available memory, and allocates slots.
 //!
-//! The cgroup files are read here, because the crate `sysinfo` (0.40.1) counts the page cache as
-//! used memory, and the page cache contains the dataset.
+//! This module reads the cgroup files itself, because the crate `sysinfo` (0.40.1) counts the page
+//! cache as used memory. The page cache contains the dataset.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,25 +14,25 @@ use crate::sampler::Rank;
 
 /// The memory that a loader may use, in bytes.
 #[derive(Clone, Copy)]
-pub(super) enum Room {
+pub(super) enum MemoryBound {
     /// A limit that the user set, for host and device together.
     Limit(usize),
-    /// The available host memory. It limits only host memory, because the driver reports when
+    /// The available host memory. It does not limit device memory, because the driver reports when
     /// device memory runs out.
     Available(usize),
 }
 
-impl Room {
+impl MemoryBound {
     pub(super) fn of(limit: Option<usize>) -> Self {
-        limit.map_or_else(|| Room::Available(available().unwrap_or(usize::MAX)), Room::Limit)
+        limit.map_or_else(|| MemoryBound::Available(available().unwrap_or(usize::MAX)), MemoryBound::Limit)
     }
 
     /// Returns the range of the automatic prefetch depth for batches with `schemas`.
     /// `device_bytes(schemas, n)` is the device memory that depth `n` needs, in bytes.
     ///
-    /// Every depth leaves room for the scratch memory that workers cannot do without. A depth above
-    /// the initial one leaves room for all scratch memory if there is a limit, and half of the
-    /// memory if there is none.
+    /// At every depth, there is room for the scratch memory that workers need in any case. If the
+    /// depth exceeds the initial one, there is also room for all scratch memory (with a limit), or
+    /// half of the memory stays free (without a limit).
     pub(super) fn automatic_prefetch(
         self,
         pinned: bool,
@@ -42,11 +42,11 @@ impl Room {
     ) -> Bounds {
         let host = |prefetch: usize| Settings::slots_for(prefetch).saturating_mul(schemas.bytes());
         match self {
-            Room::Limit(limit) => automatic_prefetch(limit, |prefetch| {
+            MemoryBound::Limit(limit) => automatic_prefetch(limit, |prefetch| {
                 let scratch = if prefetch > AHEAD { scratch.total() } else { scratch.needed() };
                 host(prefetch).saturating_add(device_bytes(schemas, prefetch.min(AHEAD))).saturating_add(scratch)
             }),
-            Room::Available(left) => {
+            MemoryBound::Available(left) => {
                 let most = if pinned { LOCKED_BYTES } else { PAGEABLE_BYTES };
                 // Device memory does not matter here, because the number of batches on the device
                 // is fixed.
@@ -68,11 +68,11 @@ impl Room {
 
     fn bytes(self) -> usize {
         match self {
-            Room::Limit(bytes) | Room::Available(bytes) => bytes,
+            MemoryBound::Limit(bytes) | MemoryBound::Available(bytes) => bytes,
         }
     }
 
-    /// Returns the scratch plan, shrunk to the memory that the slots leave free.
+    /// Returns the scratch plan, reduced to the memory that remains after the slots.
     pub(super) fn grant(self, demand: &Demand<'_>) -> Result<ScratchPlan> {
         let Demand { schemas, prefetch, scratch, .. } = *demand;
         let Some(need) = self.need(demand, schemas, prefetch.most).filter(|need| *need <= self.bytes()) else {
@@ -80,7 +80,7 @@ impl Room {
         };
         let left = self.bytes() - need;
         // Without a limit, leave half of the memory to the program.
-        let left = if let Room::Available(_) = self { left / 2 } else { left };
+        let left = if let MemoryBound::Available(_) = self { left / 2 } else { left };
         Ok(scratch.within(left.saturating_add(scratch.needed())))
     }
 
@@ -92,7 +92,7 @@ impl Room {
         let fixed = demand.scratch.needed();
         // Without a limit, the driver checks device memory.
         let all = host.checked_add(device)?.checked_add(fixed)?;
-        Some(if let Room::Limit(_) = self { all } else { host + fixed })
+        Some(if let MemoryBound::Limit(_) = self { all } else { host + fixed })
     }
 
     /// Returns the error for a plan that does not fit. The message contains the required memory,
@@ -126,8 +126,8 @@ impl Room {
             text += &format!(", and {} for transforms", size(scratch.transforms));
         }
         text += &match self {
-            Room::Limit(limit) => format!("; memory_limit is {}: ", size(limit)),
-            Room::Available(left) => format!("; this machine or container has {} free: ", size(left)),
+            MemoryBound::Limit(limit) => format!("; memory_limit is {}: ", size(limit)),
+            MemoryBound::Available(left) => format!("; this machine or container has {} free: ", size(left)),
         };
         let fits =
             |schemas: &Schemas, ahead| self.need(demand, schemas, ahead).is_some_and(|need| need <= self.bytes());
@@ -177,8 +177,7 @@ fn size(bytes: usize, exact: bool) -> String {
     }
 }
 
-/// Initial value of the automatic prefetch depth. Also the number of batches that are ready on a
-/// device.
+/// Initial automatic prefetch depth, and number of batches that are ready on a device.
 const AHEAD: usize = 2;
 /// Maximum of the automatic prefetch depth.
 const MAX_AHEAD: usize = 16;
@@ -195,8 +194,9 @@ fn automatic_prefetch(limit: usize, bytes: impl Fn(usize) -> usize) -> Bounds {
     Bounds { least: most.min(AHEAD), most }
 }
 
-/// Allocates the memory of `slots` slots. If `pinned` is true, tries to lock the pages, logs a
-/// warning if that fails, and returns a keeper for the slots if it succeeds.
+/// Allocates the memory of `slots` slots. If `pinned` is true, tries to lock the pages, and logs a
+/// warning if that fails. If it succeeds, also returns a function that creates the
+/// [`Keeper`](crate::batch::Keeper), which holds slots back while a device may still read them.
 pub(super) fn host_memory(
     bytes: usize,
     slots: usize,
@@ -233,8 +233,8 @@ fn machine(meminfo: &str) -> Option<u64> {
 }
 
 /// Returns the folders of all cgroups that may limit the process. `groups` is the content of
-/// `/proc/self/cgroup`, in the format of cgroup v1 or v2. The list includes the root, because in a
-/// container, the root is the container's own group, whatever name is reported.
+/// `/proc/self/cgroup`, in the format of cgroup v1 or v2. The list includes the root: inside a
+/// container, the root is the container's own group, even if the file reports a different name.
 fn folders(groups: &str) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for line in groups.lines() {
@@ -291,7 +291,7 @@ mod tests {
         let least = Settings::slots_for(1) * schemas.bytes() + scratch.needed();
         assert!(scratch.needed() > schemas.bytes());
         for left in (0..200).map(|halves| halves << 19).chain([least - 1, least, usize::MAX]) {
-            for room in [Room::Available(left), Room::Limit(left)] {
+            for room in [MemoryBound::Available(left), MemoryBound::Limit(left)] {
                 let prefetch = room.automatic_prefetch(false, &schemas, &scratch, device_bytes);
                 let demand = Demand { schemas: &schemas, prefetch, scratch, device_bytes: &device_bytes };
                 assert_eq!(room.grant(&demand).is_ok(), least <= left, "{left}: {prefetch:?}");

@@ -1,4 +1,4 @@
-//! The options of a loader, and how it is opened.
+//! The options of a loader, and the code that opens it.
 //!
 //! 1. Data: `input`, the datasets; `class_list`, the list of classes, which determines the labels;
 //!    `sampling`, the selection and order of samples; `share`, the batch size and the rank.
@@ -12,8 +12,8 @@
 //! 4. Resources: `memory` plans the memory of a loader, and `cores` determines how many cores it
 //!    may use.
 
-/// Defines setters on both [`Loader`] and [`DecoderBuilder`]. The body of a setter modifies `self`,
-/// which the setter then returns.
+/// Defines setters on both [`Loader`] and [`DecoderBuilder`]. Each setter runs its body, which
+/// modifies `self`, and then returns `self`.
 macro_rules! shared_setters {
     ($($(#[$meta:meta])* pub fn $name:ident(mut $this:ident, $arg:ident: $type:ty) -> Self $set:block)*) => {
         impl Loader {
@@ -30,8 +30,9 @@ macro_rules! shared_setters {
     };
 }
 
-/// Defines the options in `rows`. Generates a setter for each option, and a field in the options
-/// that loaders and decoders share. The setter of a `named` option is written elsewhere.
+/// Defines the options in `rows`. For each option, generates a setter and a field of the options
+/// that loaders and decoders share. The setters of `named` options are written by hand in other
+/// modules.
 macro_rules! options {
     (
         $(#[$about:meta])* $fields:ident { $($field:ident: $field_type:ty = $field_default:expr,)* }
@@ -80,7 +81,7 @@ macro_rules! options {
 
         impl crate::loader::Loader {
             /// The single-valued options. Each entry consists of the name of the setter, the
-            /// keyword in the Python package if that differs, the type and the default.
+            /// keyword in the Python package if it is different, the type and the default.
             #[doc(hidden)]
             pub const OPTIONS: &[[&str; 4]] = &[
                 $($([stringify!($name), concat!("" $(, stringify!($keyword))?), stringify!($kept), stringify!($default)],)*)*

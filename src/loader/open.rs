@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::fields::check_images;
 use super::images::ImageOptions;
-use super::memory::{Demand, Room, host_memory};
+use super::memory::{Demand, MemoryBound, host_memory};
 use super::{Loader, class_list, cores, field_names};
 use crate::batch::{Field, HostBatch, Role, Schemas, Slots};
 use crate::engine::{
@@ -24,7 +24,7 @@ use crate::recipe::{Damaged, Recipe, image_room};
 use crate::sampler::{Rank, Sampler, Schedule};
 use crate::source::{self, Source};
 use crate::trace::{self, Trace};
-use crate::transform::{Augment, Forms};
+use crate::transform::{Augment, OutputSizes};
 
 impl Loader {
     /// Opens the loader with batches in host memory.
@@ -84,8 +84,8 @@ impl Loader {
     }
 
     /// Checks the options, opens the source, and plans the memory. Workers write images in
-    /// `format`, and `split` says which steps run on the device. `device_bytes` returns the device
-    /// memory that a prefetch depth needs, in bytes.
+    /// `format`, and `split` determines which steps run on the device. `device_bytes` returns the
+    /// device memory that a prefetch depth needs, in bytes.
     pub(super) fn open(
         self,
         kinds: Vec<(String, FieldKind)>,
@@ -107,10 +107,10 @@ struct Checked {
     rank: Rank,
     global_batch: u64,
     kinds: Vec<(String, FieldKind)>,
-    forms: Forms,
-    /// Fields of the batches, per form.
+    forms: OutputSizes,
+    /// Fields of the batches, for each combination of image sizes.
     fields: Vec<Fields>,
-    /// Arrays of the fields, per form.
+    /// Arrays of the fields, for each combination of image sizes.
     arrays: Vec<Vec<(Field, Role)>>,
 }
 
@@ -129,8 +129,9 @@ impl Checked {
         if split.there && format.channels == 1 {
             return Err(Error::config("channels(1): a device supports only 3 channels; use .host() for 1"));
         }
-        let forms =
-            Forms::of([augment].into_iter().chain(kinds.iter().filter_map(|(_, FieldKind(kind))| kind.augment())));
+        let forms = OutputSizes::of(
+            [augment].into_iter().chain(kinds.iter().filter_map(|(_, FieldKind(kind))| kind.augment())),
+        );
         let (fields, arrays) = (Vec::new(), Vec::new());
         let mut checked = Checked { loader, format, split, rank, global_batch, kinds, forms, fields, arrays };
         checked.make()?;
@@ -219,9 +220,9 @@ impl Opened {
     /// If the plan exceeds the limit or the available memory.
     fn grant(&self, device_bytes: &dyn Fn(&Schemas, usize) -> usize) -> Result<Granted> {
         let Checked { loader: Loader { images, batch_sampler, .. }, format, split, fields, .. } = &self.checked;
-        let (schemas, room) = (&self.schemas, Room::of(images.memory_limit));
-        // What each worker needs: one output image, memory for its effects and for pasted objects
-        // and, if workers mix images, a copy of the last image of a batch.
+        let (schemas, bound) = (&self.schemas, MemoryBound::of(images.memory_limit));
+        // Each worker needs memory for one output image, for its effects and for pasted objects. If
+        // workers mix images, it also needs a copy of the last image of a batch.
         let image = fields.iter().map(Fields::largest_image).max().unwrap_or(0);
         let mixing = if images.augment.mixes() && !split.there { image * format.dtype.bytes() } else { 0 };
         let effects = fields[0].augments(&images.augment).map(Augment::effects_memory).max().unwrap_or(0) as usize;
@@ -231,18 +232,18 @@ impl Opened {
         let rooms = image_room(fields, !images.transforms.is_empty());
         let scratch = ScratchPlan::ample(self.workers, self.cores, rooms + effects + mixing + pasted)
             .with_transforms(transforms)
-            .with_source(room.for_source(self.reads.ahead_bytes()));
+            .with_source(bound.for_source(self.reads.ahead_bytes()));
         // A decoder has no readers, because the images of requests are already in memory.
         let scratch = if batch_sampler.is_some() { scratch.without_readers() } else { scratch };
         let prefetch = match images.prefetch {
-            0 => room.automatic_prefetch(split.there || images.pinned, schemas, &scratch, device_bytes),
+            0 => bound.automatic_prefetch(split.there || images.pinned, schemas, &scratch, device_bytes),
             n => Bounds::exactly(n),
         };
-        let scratch = room.grant(&Demand { schemas, prefetch, scratch, device_bytes })?;
+        let scratch = bound.grant(&Demand { schemas, prefetch, scratch, device_bytes })?;
         Ok(Granted { prefetch, scratch })
     }
 
-    /// Creates what an engine is made of, without allocating slots or starting threads.
+    /// Creates the parts of an engine, without allocating slots or starting threads.
     fn parts(self, granted: Granted) -> Result<Parts> {
         let Opened { checked, source, reads, order, schedule, schemas, cores, workers } = self;
         let Checked { loader, split, fields, forms, .. } = checked;
@@ -301,8 +302,8 @@ fn copies(source: &dyn Source, fields: &Fields) -> bool {
     found.unwrap_or(false)
 }
 
-/// Creates the trace file and starts tracing. Call this as the last step of opening, so that a
-/// loader that fails to open does not overwrite an existing file.
+/// Creates the trace file and starts tracing. This must be the last step of opening, so that a
+/// loader that cannot be opened does not overwrite an existing file.
 pub(super) fn begin_trace(trace: Option<(PathBuf, trace::Schedule)>, shared: &Shared) -> Result<()> {
     if let Some((path, schedule)) = trace {
         let (run, source) = (&shared.run, shared.recipe.source.clone());
@@ -338,8 +339,8 @@ mod tests {
     use crate::source::{Memory as Samples, OwnedSample};
     use crate::transform::{Mix, Mixing};
 
-    /// Fills a batch of four mixed samples in a slot whose fields `damage` has changed, so that the
-    /// batch cannot be finished. Returns the error of each sample.
+    /// Fills a batch of four mixed samples, and finishes it with the fields that `damage` has
+    /// changed. Returns the error of each sample.
     fn faults(damage: impl Fn(&mut Field, Role)) -> Vec<Option<String>> {
         let mut bmp = b"BM\x3e\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\x02\0\0\0\x01\0\0\0\x01\0\x18\0".to_vec();
         bmp.extend([0; 32]);
@@ -361,7 +362,7 @@ mod tests {
         (0..4).map(|row| full.meta(row).fault.as_ref().map(ToString::to_string)).collect()
     }
 
-    /// A keeper that never returns a slot, and reports a device error from the third request on.
+    /// Keeps every slot, and reports a device error from the third request on.
     #[derive(Default)]
     struct Fails(AtomicUsize, Mutex<Vec<Free>>);
 

@@ -59,7 +59,7 @@ use crate::transform::Augment;
 #[derive(Clone)]
 pub struct Loader {
     pub(super) input: Input,
-    /// The open source of `input`, if an option already required it.
+    /// Source of `input`, if an option has already opened it.
     pub(super) opened: Option<Opened>,
     pub(super) classes: Listed,
     #[cfg(feature = "tables")]
@@ -146,8 +146,8 @@ impl Loader {
     }
 
     /// Sets whether to store the list of files of a folder in an index file next to the folder; off
-    /// by default. With the index file, a folder with millions of files can be opened without
-    /// listing them. Opening fails if the dataset is not a folder; see
+    /// by default. With the index file, a folder of millions of files opens without listing the
+    /// files. Opening fails if the dataset is not a folder; see
     /// [`source::Options::index`](crate::source::Options::index).
     ///
     /// ```

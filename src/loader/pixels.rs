@@ -39,7 +39,7 @@ shared_setters! {
         self.images.transforms.push(Arc::new(transform));
     }
 
-    /// Adds a custom codec to the [built-in ones](crate::decode#what-is-read). The codec takes
+    /// Adds a custom codec to the [built-in ones](crate::decode#supported-formats). The codec takes
     /// precedence over built-in codecs and over codecs that were added earlier, so it can replace a
     /// built-in format.
     ///

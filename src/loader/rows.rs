@@ -1,9 +1,10 @@
 //! The options that have a single value. Each has one entry, called a row.
 //!
-//! A row defines the field and its default; the setter of the loader and, if marked `both`, of the
-//! decoder; the link in the table of options; the keyword in the Python package, which is the name
-//! of the setter or the name after `as`; and how reports print the setter call. A setter that does
-//! more than assign a field is written elsewhere, and listed under `named` at the end.
+//! A row defines the field and its default, the setter of the loader (and of the decoder, if it is
+//! marked `both`), the link in the table of options, the keyword in the Python package, and how
+//! reports print the setter call. The keyword is the name of the setter, or the name after `as`. A
+//! setter that does more than assign a field is written elsewhere, and listed under `named` at the
+//! end.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -43,9 +44,9 @@ options! {
     }
 
     purpose "batches", "The ranks of a machine, and the last batch." {
-        /// Sets the number of ranks on this machine, including this one. The ranks split the cores
-        /// of the machine between them: if [`workers`](Self::workers) is left automatic, each rank
-        /// starts one worker for each core that it gets. Opening fails if the number is 0.
+        /// Sets the number of ranks on this machine, including this one. The ranks divide the cores
+        /// of the machine among themselves: if [`workers`](Self::workers) is not set, each rank
+        /// starts one worker for each of its cores. Opening fails if the number is 0.
         ///
         /// By default, the number comes from the launcher's environment ([`Rank::from_env`]). Set
         /// it if the ranks are started differently, for example by a program that spawns itself.
@@ -77,7 +78,8 @@ options! {
         /// By default, a batch must have labels for all of its samples or for none:
         ///
         /// - If no sample of the batch has a label, as in a flat folder of images,
-        ///   [`HostBatch::labels`](crate::HostBatch::labels) fails. All other fields can be read.
+        ///   [`HostBatch::labels`](crate::HostBatch::labels) fails, but all other fields can be
+        ///   read.
         /// - If only some samples have a label, each sample without a label fails, and the error
         ///   names the sample and its file. [`on_error`](Self::on_error) sets the policy.
         ///
@@ -85,15 +87,15 @@ options! {
         loader fn unlabeled(unlabeled: bool) -> bool = false;
 
         /// Sets whether annotations refer to the stored pixels or to the image after its EXIF
-        /// rotation, for images where this cannot be determined from the size. Unset by default.
+        /// rotation, if the size does not determine this. Unset by default.
         ///
         /// The option applies to boxes with their masks and points, [`Mask`](crate::field::Mask),
         /// [`DenseMap`](crate::field::DenseMap) and [`Keypoints`](crate::field::Keypoints). Some
         /// annotations declare the size of the annotated image, or have a size of their own. If
-        /// this size matches either the stored or the rotated image but not both, the option has no
-        /// effect. In all other cases, the option decides, and if it is unset, the sample fails.
-        /// Such cases are images whose size the EXIF rotation does not change (square, mirrored or
-        /// rotated by 180 degrees), and coordinates without a size, as in YOLO datasets.
+        /// this size matches exactly one of the stored and the rotated image, the option has no
+        /// effect. Otherwise, the option decides, and without it, the sample fails. This concerns
+        /// images that keep their size under the EXIF rotation (square, mirrored or rotated by 180
+        /// degrees), and coordinates without a size, as in YOLO datasets.
         ///
         /// ```
         /// # use warpfeed::{AnnotationFrame, Loader};
@@ -105,8 +107,8 @@ options! {
 
     purpose "images", "Pixels and their layout in the batch." {
         /// Sets whether the steps of [`transform`](Self::transform) may move pixels; true by
-        /// default. Masks, boxes and other fields that are transformed together with the image
-        /// require steps that do not move pixels, such as color changes.
+        /// default. Masks, boxes and other fields that are transformed together with the image can
+        /// only be combined with steps that do not move pixels, such as color changes.
         ///
         /// ```
         /// # use warpfeed::{Dtype, Loader, field::Mask, sampler::Rng, transform::ImageMut};
@@ -194,11 +196,11 @@ options! {
         /// ```
         ///
         /// 0, the default, means one thread per core that this process may use. Use more workers if
-        /// a decoder or a transform blocks. Slow storage does not need more workers: if reads block
-        /// on a disk or a network, reader threads read ahead for the workers. The loader starts 32
-        /// readers once several reads have blocked, and up to 512 as long as more readers make
-        /// reading faster. Readers sleep while reads do not block. The samples that they hold are
-        /// part of [`Batches::memory_plan`].
+        /// a decoder or a transform blocks. Slow storage does not require more workers: if reads
+        /// block on a disk or a network, reader threads read ahead for the workers. The loader
+        /// starts 32 readers once several reads have blocked, and up to 512 as long as more readers
+        /// make reading faster. Readers sleep while reads do not block. The samples that they hold
+        /// are part of [`Batches::memory_plan`].
         ///
         /// Each worker uses a thread and scratch memory for its images. Opening fails with more
         /// than 768 workers.
@@ -212,23 +214,23 @@ options! {
         /// let loader = Loader::new("train").prefetch(4);
         /// ```
         ///
-        /// The loader allocates `prefetch + 2` slots, because the consumer holds the slot of one
-        /// batch while another slot is being filled. Preparing more than a few batches ahead helps
-        /// only if the time per sample or per step varies a lot.
+        /// The loader allocates `prefetch + 2` slots: the consumer holds one of the additional
+        /// slots, and workers fill the other. Preparing more than a few batches ahead helps only if
+        /// the time per sample or per step varies a lot.
         ///
         /// With 0, the default, the number is adjusted automatically. It starts at 2. If the
         /// consumer waits while workers are idle because all slots are full, the number is doubled,
-        /// up to 16. An increase that does not raise throughput is undone, unless the consumer
-        /// waited for a single batch while all later ones were full, as happens when a few samples
-        /// are far slower than the others. A consumer that keeps batches alive gets more slots as
-        /// long as some are free.
+        /// up to 16. An increase that does not raise throughput is undone, with one exception: it
+        /// is kept if the consumer waited for a single batch while all later batches were full.
+        /// This happens when a few samples are far slower than the others. A consumer that keeps
+        /// batches alive gets more slots as long as some are free.
         ///
         /// All slots are allocated when the loader is opened, limited by
         /// [`memory_limit`](Self::memory_limit). Without a limit, automatic prefetching uses up to
         /// 1 GiB, or 256 MiB of page-locked memory, within the available memory, but at least two
-        /// batches. The operating system does not commit memory for pages that are never
-        /// touched. For batches on a device, the number on the device is fixed at 2, and only the number
-        /// of host slots is adjusted.
+        /// batches. The operating system does not commit memory for pages that are never touched.
+        /// For batches on a device, the number on the device is fixed at 2, and only the number of
+        /// host slots is adjusted.
         loader fn prefetch(batches: usize) -> usize = 0;
 
         /// Sets whether batches are in page-locked memory, from which a GPU can copy without
@@ -240,9 +242,9 @@ options! {
         /// ```
         ///
         /// Uploads from page-locked memory are asynchronous, even through cudarc's safe calls. You
-        /// may still drop a batch immediately: the loader reuses the memory only after all work
-        /// that was submitted to any device before the drop has completed. While such work keeps
-        /// slots in use, fewer batches are prepared ahead.
+        /// may still drop a batch immediately, because the loader reuses the memory only after the
+        /// completion of all work that was submitted to any device before the drop. While such work
+        /// keeps slots in use, fewer batches are prepared ahead.
         #[cfg_attr(
             feature = "cuda",
             doc = "\n[`HostBatch::release_on`](crate::HostBatch::release_on) names the stream that reads the batch: then the loader waits for that stream only."
@@ -254,7 +256,7 @@ options! {
         ///   device. Programs with such contexts must call `release_on`.
         /// - When a batch is dropped, the loader records an event for all work in the context. If a
         ///   CUDA graph is being captured on a stream that the loader does not know, this can
-        ///   invalidate the capture, which the driver reports when the capture ends. The loader
+        ///   invalidate the capture. The driver reports this when the capture ends. The loader
         ///   knows the streams from [`cuda::stream`](crate::cuda::stream) and the streams passed to
         ///   `release_on`.
         ///
@@ -283,9 +285,9 @@ options! {
         /// all images of a loader with a [`transform`](Self::transform), because transforms run on
         /// the host. [`Stats::decoded_on_device`] counts the images that the device decoded.
         ///
-        /// Besides the batches themselves, decoding needs about 2.4 MB of device memory per sample
-        /// of a batch, which [`Batches::memory_plan`] includes. The option has no effect on batches
-        /// in host memory.
+        /// Decoding needs about 2.4 MB of device memory per sample of a batch, in addition to the
+        /// batches themselves. [`Batches::memory_plan`] includes this memory. The option has no
+        /// effect on batches in host memory.
         ///
         /// [`Stats::decoded_on_device`]: crate::Stats::decoded_on_device
         loader fn decode_on(decode_on: DecodeOn) -> Option<DecodeOn> = None;
@@ -313,9 +315,9 @@ options! {
         /// [`Stats::device_decode`]: crate::Stats::device_decode
         both fn decode_share(share: f64) -> f64 = 1.0;
 
-        /// Sets the number of epochs that the program uses; unlimited by default. The loader does
-        /// not prepare epoch `epochs` or later epochs ahead, so a run with this many epochs ends
-        /// without unnecessary reads.
+        /// Sets the number of epochs that the program uses; unlimited by default. The loader never
+        /// prepares later epochs ahead, so a run with this many epochs ends without unnecessary
+        /// reads.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -327,8 +329,8 @@ options! {
         /// [`Batches::epoch`]. These batches only use free slots: at most
         /// [`prefetch`](Self::prefetch) + 2 on the host, and as many again on a device.
         ///
-        /// Later epochs can still be requested, and are then prepared on request. With 0, every
-        /// epoch is prepared on request. Choose 0 if your own code, such as a
+        /// Epochs beyond this number can still be requested, and are then prepared on request. With
+        /// 0, every epoch is prepared on request. Choose 0 if your own code, such as a
         /// [`transform`](Self::transform), depends on state that the program changes between
         /// epochs.
         loader fn epochs(epochs: u64) -> u64 = u64::MAX;
@@ -367,7 +369,7 @@ options! {
         /// The loader waits 5 ms before the first retry, and four times as long before each further
         /// one, up to one second. Each retry is logged as a warning and counted in
         /// [`Stats::retries`](crate::Stats::retries). Reads for [`resume`](Self::resume) and
-        /// [`balanced`](Self::balanced) are retried, too, but the retries for `balanced` are not
+        /// [`balanced`](Self::balanced) are also retried, but the retries for `balanced` are not
         /// counted. Each worker has one buffer per retry.
         ///
         /// Opening fails if `times` is greater than 1,000, because so many retries would delay a
@@ -378,8 +380,8 @@ options! {
         ///
         /// The decoder continues past damage inside a JPEG, as libjpeg does. By default, a loader
         /// counts such images in [`Stats::damaged`](crate::Stats::damaged), and logs one warning
-        /// per sample. It detects damage only in the data that it decodes. Damage outside the crop
-        /// goes unnoticed, and so do damaged codes that happen to be valid, and excess data at the
+        /// per sample. It detects damage only in the data that it decodes. It does not detect
+        /// damage outside the crop, damaged codes that happen to be valid, and excess data at the
         /// end of a segment.
         ///
         /// A strict loader first reads each image completely, like [`check`](crate::decode::check)
@@ -398,21 +400,21 @@ options! {
         /// [`on_error`](Self::on_error) sets what happens to such a sample.
         both fn strict(strict: bool) -> bool = false;
 
-        /// Limits the total memory of the loader on host and device, in bytes. This includes the
-        /// slots and the scratch memory of workers; see [`MemoryPlan`](crate::MemoryPlan).
+        /// Limits the total memory of the loader on host and device, in bytes. The total includes
+        /// the slots and the scratch memory of workers; see [`MemoryPlan`](crate::MemoryPlan).
         ///
         /// ```
         /// # use warpfeed::Loader;
         /// let loader = Loader::new("train").memory_limit(4 << 30);
         /// ```
         ///
-        /// Opening fails if the slots need more than the limit. Workers use the memory that remains
-        /// as scratch memory; the less there is, the fewer large images are decoded at the same
+        /// Opening fails if the slots need more than the limit. Workers use the remaining memory as
+        /// scratch memory. The less memory remains, the fewer large images are decoded at the same
         /// time. Automatic [`prefetch`](Self::prefetch) stays within the limit.
         ///
         /// Without a limit, opening fails if the plan needs more host memory than is available on
-        /// the machine or in the container's cgroup (Linux only), and the scratch memory of workers
-        /// is limited to half of what the slots leave free. Setting a limit replaces both rules.
+        /// the machine or in the container's cgroup (Linux only). The scratch memory of workers is
+        /// then limited to half of what the slots leave free. Setting a limit replaces both rules.
         both fn memory_limit(bytes: usize) -> Option<usize> = None;
 
         /// Limits the number of pixels that an image header may declare; 2^28 (16,384 by 16,384) by

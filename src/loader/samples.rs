@@ -29,11 +29,11 @@ impl Loader {
     ///
     /// If a list contains both paths and sources, convert them with [`Dataset::from`].
     ///
-    /// A mixture is always shuffled with the [`seed`](Loader::seed). Every 10,000 draws have the
-    /// exact proportions, and after these draws, the draw counts of any two samples of a dataset
-    /// differ by at most 1; see [`sampler::Mixture`](Mixture). If a dataset has fewer samples than
-    /// its share of 10,000 draws, some of its samples are repeated before all have been drawn. An
-    /// epoch has as many draws as all datasets together have samples. `batches.source().part(id)`
+    /// A mixture is always shuffled with the [`seed`](Loader::seed). After every 10,000 draws, the
+    /// proportions are exact, and the draw counts of any two samples of a dataset differ by at most
+    /// 1; see [`sampler::Mixture`](Mixture). If a dataset has fewer samples than its share of
+    /// 10,000 draws, some of its samples are repeated before all have been drawn. An epoch has as
+    /// many draws as there are samples in all datasets together. `batches.source().part(id)`
     /// returns the index of the dataset that contains the sample `id`.
     ///
     /// Samples keep their labels. If two datasets have different class names for the same label,
@@ -121,9 +121,9 @@ impl Loader {
     /// let hard_disk = Loader::new("train.tar").shuffle_window(50_000).seed(42);
     /// ```
     ///
-    /// Larger windows shuffle better, but a window that exceeds the page cache does not speed up
-    /// reads. In a [mixture](Loader::mixture), each dataset has its own windows, and windows with
-    /// fewer than 10,000 samples hardly help.
+    /// Larger windows shuffle better, but reading is no faster than with a full shuffle if a window
+    /// exceeds the page cache. In a [mixture](Loader::mixture), each dataset has its own windows,
+    /// and windows with fewer than 10,000 samples hardly make reading faster.
     pub fn shuffle_window(mut self, samples: u64) -> Self {
         self.sampling.window = Some(samples);
         self
@@ -160,8 +160,8 @@ impl Loader {
         self
     }
 
-    /// Delivers only the samples with these source indices, in the given order unless shuffled,
-    /// like PyTorch's `Subset`.
+    /// Delivers only the samples with these source indices, like PyTorch's `Subset`. Unless
+    /// shuffled, they are delivered in the given order.
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -331,12 +331,13 @@ impl Loader {
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     ///
-    /// The budget has the unit of the lengths, such as tokens or pixels. A sample beyond the last
-    /// bound counts with the length of the longest sample. The budget applies to the global batch,
-    /// which is divided evenly among the ranks, and all ranks have the same number of batches. The
-    /// batch size is the maximum number of samples. Every batch contains samples of one bucket. The
-    /// last batch of each bucket may be smaller, and [`LastBatch::Drop`](crate::LastBatch::Drop)
-    /// drops it. The slots are large enough for the largest batch.
+    /// The budget has the unit of the lengths, such as tokens or pixels. A sample that is longer
+    /// than the last bound counts with the length of the longest sample. The budget applies to the
+    /// global batch, which is divided evenly among the ranks, and all ranks have the same number of
+    /// batches. The batch size limits the number of samples. Every batch contains samples of one
+    /// bucket. The last batch of each bucket may be smaller, and
+    /// [`LastBatch::Drop`](crate::LastBatch::Drop) drops it. The slots are large enough for the
+    /// largest batch.
     ///
     /// Opening fails without buckets, if a single sample exceeds the budget, or with
     /// [`LastBatch::Pad`](crate::LastBatch::Pad).
@@ -346,8 +347,9 @@ impl Loader {
     }
 
     /// Combines `passes` passes over the samples into one epoch, for small datasets; 1 by default.
-    /// Epoch `e` consists of what would otherwise be epochs `e * passes` to `(e + 1) * passes - 1`,
-    /// without a break between them. Opening fails if `passes` is 0.
+    /// Epoch `e` then contains the batches that epochs `e * passes` to `(e + 1) * passes - 1`
+    /// contain without this option, with no break between the passes. Opening fails if `passes` is
+    /// 0.
     ///
     /// ```
     /// # use warpfeed::Loader;

@@ -29,8 +29,8 @@ pub(super) struct Sampling {
     pub(super) mixture: Option<MixtureOptions>,
 }
 
-/// An order. If the program may change the order, the second element is the same order. If the
-/// order has a budget, the third element determines the batches.
+/// The order, and two optional references to the same order: one if the program may change the
+/// order, and one if the order has a budget, which determines the batches.
 type Ordered = (Arc<dyn Sampler>, Option<Arc<Changeable>>, Option<Arc<Bucketed>>);
 
 /// The length of each sample, and the lengths at which the buckets end.
@@ -197,13 +197,13 @@ impl Sampling {
                     "mixture and subset: the subset has no sample of source {part_index}, whose proportion is {proportion}"
                 )));
             }
-            // `set_mixture` may raise a proportion of 0, so the source needs an order, too. Weights
+            // `set_mixture` may raise a proportion of 0, so the source also needs an order. Weights
             // and labels are not checked for a source that may never be drawn.
             let is_ready = is_drawn || !self.balanced && self.weights.is_none();
             let order = if !is_empty && is_ready {
                 part.order_of(range, Mixture::seed_within(seed, part_index), labels).map_err(|e| match e.kind() {
                     ErrorKind::Config => Error::config(format!("mixture: source {part_index}: {}", e.cause())),
-                    // The error already names its sample.
+                    // The message already contains the number of the sample.
                     _ => e,
                 })?
             } else {
@@ -267,8 +267,8 @@ impl Sampling {
         })
     }
 
-    /// Returns the selection within `range`, the samples of one dataset of a mixture. It is always
-    /// shuffled.
+    /// Returns the selection within `range`, which contains the samples of one dataset of a
+    /// mixture. The selection is always shuffled.
     fn within(&self, range: &Range<u64>) -> Sampling {
         let mut part = Sampling { shuffle: true, ..self.clone() };
         let positions: Option<Vec<usize>> = self

@@ -29,7 +29,7 @@ impl Share {
     }
 }
 
-/// The rank of this process, or where to find it.
+/// The rank of this process, or the source from which it is read.
 #[derive(Clone, Copy)]
 pub(super) enum RankOrigin {
     Given { rank: usize, world: usize },
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_given_number_of_local_ranks_is_kept() {
+    fn an_explicit_number_of_local_ranks_has_precedence() {
         let origin = RankOrigin::Given { rank: 1, world: 4 };
         assert_eq!(origin.rank(Some(2)).unwrap().local_world_size, Some(2));
         assert_eq!(origin.rank(None).unwrap().local_world_size, None);

@@ -50,6 +50,16 @@ impl Remark {
         })
     }
 
+    /// Adds the name of the image's field to the reason.
+    pub(super) fn of_field(self, name: &str) -> Self {
+        let named = |reason: String| format!("field {name:?}: {reason}");
+        match self {
+            Remark::Unfit(reason) => Remark::Unfit(named(reason)),
+            Remark::Damaged(reason) => Remark::Damaged(named(reason)),
+            Remark::Undecodable(reason) => Remark::Undecodable(named(reason)),
+        }
+    }
+
     pub(super) fn reason(&self) -> &str {
         let (Remark::Unfit(reason) | Remark::Damaged(reason) | Remark::Undecodable(reason)) = self;
         reason
@@ -76,12 +86,19 @@ pub(super) fn push_limited(to: &mut Vec<Refused>, index: u64, key: &str, reason:
 /// writer.
 #[derive(Default)]
 pub(super) struct Bad {
+    /// Number of images that were read, including valid ones.
+    images: u64,
     count: u64,
     undecodable: u64,
     first: Vec<Refused>,
 }
 
 impl Bad {
+    /// Counts an image that was read.
+    pub(super) fn count_image(&mut self) {
+        self.images += 1;
+    }
+
     pub(super) fn add(&mut self, index: u64, key: &str, remark: &Remark) {
         self.count += 1;
         self.undecodable += u64::from(matches!(remark, Remark::Undecodable(_)));
@@ -94,13 +111,12 @@ impl Bad {
         self.count == 0
     }
 
-    /// Returns an error if there are such images. `samples` is the number of samples that were
-    /// read.
+    /// Returns an error if there are such images.
     ///
     /// # Errors
     /// If there are such images. The error names the first ones, and the option that stores them
     /// unchanged.
-    pub(super) fn check(&self, samples: u64) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         if self.is_empty() {
             return Ok(());
         }
@@ -113,9 +129,10 @@ impl Bad {
         Err(Error::new(
             ErrorKind::Decode,
             format!(
-                "{} of {samples} images {what}, so the pack was not finished: {}{more}; to store such images unchanged, use \
+                "{} of {} images {what}, so the pack was not finished: {}{more}; to store such images unchanged, use \
                  keep_bad(true)",
                 self.count,
+                self.images,
                 named.collect::<Vec<_>>().join("; ")
             ),
         ))

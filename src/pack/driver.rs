@@ -6,6 +6,7 @@ use std::sync::Arc;
 #[cfg(feature = "lmdb")]
 use super::LmdbWriter;
 use super::destination::Destination;
+use super::frames;
 use super::merge::{self, Merge, not_replaced_error};
 use super::open::open_destination;
 use super::part::Packer;
@@ -36,13 +37,15 @@ use crate::source::{self, Location, MANIFEST_END, Source, Store, Stores};
 #[must_use = "nothing is packed until `to` is called"]
 pub struct Pack<'a> {
     source: &'a dyn Source,
-    recode: Recode,
+    recode: Option<Recode>,
     workers: usize,
     force: bool,
     keep_bad: bool,
     strict: bool,
     retries: usize,
     codecs: Codecs,
+    images: Vec<String>,
+    frames: bool,
     shard_size: Option<u64>,
     shard_samples: Option<u64>,
     part: Option<(u64, u64)>,
@@ -71,13 +74,15 @@ impl<'a> Pack<'a> {
     pub fn new(source: &'a dyn Source) -> Self {
         Pack {
             source,
-            recode: Recode::default(),
+            recode: None,
             workers: 0,
             force: false,
             keep_bad: false,
             strict: false,
             retries: source::RETRIES,
             codecs: Codecs::new(),
+            images: source.images(),
+            frames: false,
             shard_size: None,
             shard_samples: None,
             part: None,
@@ -90,7 +95,7 @@ impl<'a> Pack<'a> {
 
     /// Sets how images are recoded. The default is [`Recode::Lossless`].
     pub fn recode(mut self, recode: Recode) -> Self {
-        self.recode = recode;
+        self.recode = Some(recode);
         self
     }
 
@@ -106,6 +111,16 @@ impl<'a> Pack<'a> {
     /// The default is false.
     pub fn force(mut self, force: bool) -> Self {
         self.force = force;
+        self
+    }
+
+    /// Sets the names of the fields that contain images in addition to the main image, such as the
+    /// cameras of a robot. These images are recoded as well. The names may omit the extension. By
+    /// default, these are the fields that the source [knows](Source::images) to contain images.
+    ///
+    /// Fields with masks or depth maps must not be named, because lossy encoding destroys them.
+    pub fn images(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.images = names.into_iter().map(Into::into).collect();
         self
     }
 
@@ -235,6 +250,22 @@ impl<'a> Pack<'a> {
         self
     }
 
+    /// Packs the frames of a LeRobot dataset so that the result opens as a LeRobot dataset: with
+    /// episodes, statistics, and windows of several frames. Images and videos are decoded once and
+    /// stored as JPEGs. Without this option, each frame becomes an independent sample.
+    ///
+    /// The target is a folder, which contains the shards of `frames.tar`, the numbers of all frames,
+    /// and the metadata of the original dataset. It may also be the path of a `.tar` in such a
+    /// folder. [`Merge`] expects this path. If no [`recode`](Pack::recode) is set, the images have
+    /// the quality 95.
+    ///
+    /// Packing fails if the source is not a LeRobot dataset, if it has deltas, or if only some of its
+    /// samples are packed. Existing metadata is not replaced, even with [`force`](Pack::force).
+    pub fn frames(mut self, frames: bool) -> Self {
+        self.frames = frames;
+        self
+    }
+
     /// Packs to `target`. If the name ends in `.lmdb`, writes an LMDB database. If it ends in
     /// `.tar`, writes tar shards.
     ///
@@ -259,9 +290,15 @@ impl<'a> Pack<'a> {
     /// An image that can be decoded but not recoded does not cause an error. It is listed in
     /// [`Report::refused`].
     pub fn to(self, target: impl AsRef<Path>) -> Result<Report> {
-        let target = target.as_ref();
+        if self.frames {
+            return self.frames_to(target.as_ref());
+        }
+        self.samples_to(target.as_ref())
+    }
+
+    fn samples_to(self, target: &Path) -> Result<Report> {
         // Check all options before any file is created.
-        self.recode.check(&self.codecs)?;
+        self.recode.unwrap_or_default().check(&self.codecs)?;
         source::check_retries(self.retries)?;
         if self.shard_samples == Some(0) {
             return Err(Error::config("shard_samples(0): expected at least 1"));
@@ -314,6 +351,21 @@ impl<'a> Pack<'a> {
             Err(Error::config("the name of the target must end in .lmdb or .tar, which determines the format")
                 .at_path(target))
         }
+    }
+
+    /// Packs the frames of a LeRobot dataset.
+    fn frames_to(mut self, target: &Path) -> Result<Report> {
+        if self.indices.is_some() || self.keys.is_some() {
+            return Err(Error::config(
+                "frames(true) packs whole episodes: remove samples or keys, and choose episodes when you open the dataset",
+            ));
+        }
+        let recode = *self.recode.get_or_insert(Recode::Quality { quality: frames::QUALITY, max_side: None });
+        recode.check(&self.codecs)?;
+        let target = frames::target(target)?;
+        let frames = frames::divided(self.source, &target, &self.stores)?;
+        let images = frames.images();
+        Pack { source: &*frames, images, frames: false, ..self }.samples_to(&target)
     }
 
     /// Packs to an LMDB database.
@@ -386,7 +438,7 @@ impl<'a> Pack<'a> {
     /// passed to the writer. The writer is dropped without a call to
     /// [`finish`](DatasetWriter::finish).
     pub fn to_writer(mut self, mut writer: Box<dyn DatasetWriter + '_>) -> Result<Report> {
-        self.recode.check(&self.codecs)?;
+        self.recode.unwrap_or_default().check(&self.codecs)?;
         source::check_retries(self.retries)?;
         let chosen = self.choose()?;
         let (mut tally, mut counts) = (Tally::new(chosen.len() as u64, self.progress.take()), Counts::default());
@@ -405,7 +457,8 @@ impl<'a> Pack<'a> {
         Run {
             source: self.source,
             codecs: &self.codecs,
-            recode: self.recode,
+            recode: self.recode.unwrap_or_default(),
+            images: &self.images,
             retries: self.retries,
             workers: self.workers,
             keep_bad: self.keep_bad,

@@ -43,7 +43,7 @@ pub struct Merge {
 }
 
 /// Result of a [`Merge`].
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub struct Merged {
     /// Report of the whole dataset. Duplicate keys are not counted.

@@ -18,6 +18,7 @@
 //!    folder. `stored`: packs to a store. `open`: opens a destination.
 //! 10. `writer`: the trait [`DatasetWriter`], and the lock of writers. `names`: the names of
 //!     shards.
+//! 11. `frames`: the metadata and the numbers of a packed LeRobot dataset.
 //!
 //! Files are written under names that end in `.partial`, and renamed when they are complete. So a
 //! file with the name of the target is always complete.
@@ -27,6 +28,7 @@ mod bad_images;
 mod destination;
 mod driver;
 mod files;
+mod frames;
 mod jpeg;
 #[cfg(feature = "lmdb")]
 mod lmdb;
@@ -57,6 +59,6 @@ pub use lmdb::LmdbWriter;
 pub use merge::{Merge, Merged};
 pub use overview::Overview;
 pub use recode::{RawSize, Recode};
-pub use report::{Progress, Report};
+pub use report::{Progress, Psnr, Report};
 pub use tar::TarWriter;
 pub use writer::{DatasetWriter, WriteOptions, Written};

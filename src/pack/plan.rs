@@ -24,11 +24,11 @@ pub(super) struct Plan {
     /// Number of samples to pack.
     pub(super) samples: u64,
     source: SourceId,
-    /// How images are recoded.
+    /// The recoding of images.
     recode: Value,
-    /// Where shards begin.
+    /// The rule that determines where shards begin.
     pub(super) cut: Cut,
-    /// How often a complete set was packed again with the same plan.
+    /// Number of times that a complete set was packed again with the same plan.
     pub(super) repeated: u64,
 }
 

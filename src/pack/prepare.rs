@@ -2,12 +2,14 @@
 
 use std::ops::Range;
 
+use warpfeed_sources::format::{FORMATS, Format};
+
 use super::bad_images::Remark;
 use super::recode::{Recode, Treatment};
 use super::renumber::renumber;
 use crate::decode::Codecs;
 use crate::error::{Error, ErrorKind, Result, append, guarded};
-use crate::source::{self, Sample, Source, is_stopped};
+use crate::source::{self, Frames, Sample, Source, are_one, is_stopped};
 
 /// A sample that was read and recoded. Its memory is reused for later samples.
 #[derive(Default)]
@@ -17,14 +19,20 @@ pub(super) struct Prepared {
     /// The name of each field, and the range of its content in `bytes`.
     fields: Vec<(String, Range<usize>)>,
     pub(super) bytes: Vec<u8>,
-    pub(super) treatment: Option<Treatment>,
-    pub(super) refused: bool,
-    pub(super) remark: Option<Remark>,
-    pub(super) image_in: usize,
-    pub(super) image_out: usize,
+    /// The images of the sample, in the order of the fields.
+    pub(super) images: Vec<PreparedImage>,
     /// A buffer for each attempt to read the sample. An attempt that failed may still borrow its
     /// buffer.
     scratch: Vec<Vec<u8>>,
+}
+
+/// An image that was recoded.
+pub(super) struct PreparedImage {
+    /// How the image was recoded. `None` if it was refused.
+    pub(super) treatment: Option<Treatment>,
+    pub(super) remark: Option<Remark>,
+    /// Size in bytes before and after recoding.
+    pub(super) bytes: (usize, usize),
 }
 
 impl Prepared {
@@ -40,7 +48,7 @@ impl Prepared {
     }
 
     fn fill(&mut self, task: Task<'_>, index: usize) -> Result<()> {
-        let Task { source, codecs, recode, retries } = task;
+        let Task { source, codecs, images, retries, .. } = task;
         self.scratch.resize_with(retries + 1, Vec::new);
         let (mut buffers, may_retry) = (self.scratch.iter_mut(), || !is_stopped());
         let read = || source.read(index, buffers.next().expect("there is a buffer for every attempt"));
@@ -50,44 +58,52 @@ impl Prepared {
         self.label = sample.label()?;
         self.fields.clear();
         self.bytes.clear();
-        (self.treatment, self.refused, self.remark) = (None, false, None);
-        (self.image_in, self.image_out) = (0, 0);
-        let image = codecs.image(&sample).map(|(name, _)| name);
+        self.images.clear();
+        let main = codecs.image(&sample).map(|(name, _)| name);
         for &(name, value) in sample.fields() {
             let bytes = &*value.encoded(name);
             let start = self.bytes.len();
-            let mut stored_as = name;
-            if Some(name) == image {
-                match recode.apply(codecs, bytes, &mut self.bytes) {
-                    Ok((treatment, renamed)) => {
-                        if matches!(treatment, Treatment::Encoded | Treatment::Raw) {
-                            check_annotations(codecs, &sample, bytes, &self.bytes[start..])?;
-                        }
-                        self.treatment = Some(treatment);
-                        stored_as = renamed.unwrap_or(name);
-                        // An image that was repacked is valid. Check all others.
-                        if treatment != Treatment::Repacked {
-                            self.remark = Remark::of(codecs, bytes, None)?;
-                            self.refused = matches!(self.remark, Some(Remark::Undecodable(_)));
-                        }
-                    }
-                    // If memory ran out, the image is not the cause.
-                    Err(e) if e.kind() == ErrorKind::Memory => return Err(e),
-                    Err(e) => {
-                        self.bytes.truncate(start);
-                        append(&mut self.bytes, bytes)?;
-                        (self.remark, self.refused) = (Remark::of(codecs, bytes, Some(e))?, true);
-                    }
+            let mut stored_as = name.to_owned();
+            if Some(name) == main {
+                let found = self.images.len();
+                task.recode_image(&sample, bytes, &mut self.bytes, &mut self.images)?;
+                if let Some(format) = format_of(&self.images[found..]) {
+                    format.field.clone_into(&mut stored_as);
                 }
-                (self.image_in, self.image_out) = (bytes.len(), self.bytes.len() - start);
+            } else if images.iter().any(|image| are_one(name, image)) {
+                let found = self.images.len();
+                task.recode_field(&sample, bytes, &mut self.bytes, &mut self.images)?;
+                for image in &mut self.images[found..] {
+                    image.remark = image.remark.take().map(|remark| remark.of_field(name));
+                }
+                if let Some(format) = format_of(&self.images[found..]) {
+                    stored_as = renamed(name, format);
+                }
             } else {
                 append(&mut self.bytes, bytes)?;
                 renumber(&sample, name, &mut self.bytes, start)?;
             }
-            self.fields.push((stored_as.to_owned(), start..self.bytes.len()));
+            self.fields.push((stored_as, start..self.bytes.len()));
         }
         Ok(())
     }
+}
+
+/// Returns the new format of the images of a field, if all of them have been recoded to it.
+fn format_of(images: &[PreparedImage]) -> Option<&'static Format> {
+    let mut formats = images.iter().map(|image| image.treatment.and_then(Treatment::format));
+    let first = formats.next()??;
+    formats.all(|format| format.is_some_and(|format| format.name == first.name)).then_some(first)
+}
+
+/// Returns the name of a field after its images were recoded to `format`. Only a name that ends in
+/// the extension of an image format changes.
+fn renamed(name: &str, format: &Format) -> String {
+    let stem = FORMATS.iter().find_map(|known| {
+        let mut ends = known.extensions.iter().chain([&known.field]);
+        ends.find_map(|end| name.strip_suffix(end)?.strip_suffix('.'))
+    });
+    stem.map_or_else(|| name.to_owned(), |stem| format!("{stem}.{}", format.field))
 }
 
 /// Checks that annotations in pixels remain valid if `image` is replaced with `recoded`.
@@ -119,6 +135,8 @@ pub(super) struct Task<'a> {
     pub(super) source: &'a dyn Source,
     pub(super) codecs: &'a Codecs,
     pub(super) recode: Recode,
+    /// Fields that contain images, in addition to the main image.
+    pub(super) images: &'a [String],
     pub(super) retries: usize,
 }
 
@@ -129,5 +147,68 @@ impl Task<'_> {
         let filled = guarded(|| prepared.fill(self, index));
         filled.map_err(|e| source::sample_error(self.source, index, &prepared.key, e))?;
         Ok(prepared)
+    }
+
+    /// Recodes the image, or each of the [`Frames`], in the field of a sample, and appends the
+    /// result to `out`.
+    ///
+    /// # Errors
+    /// If memory runs out, or if the image would no longer match the annotations. An image that
+    /// cannot be recoded is not an error, and is appended unchanged.
+    fn recode_field(
+        self,
+        sample: &Sample<'_>,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+        images: &mut Vec<PreparedImage>,
+    ) -> Result<()> {
+        if !Frames::matches(bytes) {
+            return self.recode_image(sample, bytes, out, images);
+        }
+        let frames = Frames::read(bytes)?;
+        Frames::append(out, frames.len(), |frame, out| {
+            self.recode_image(sample, frames.get(frame).expect("less than the number of frames"), out, images)
+        })
+    }
+
+    /// Recodes one image, and appends the result to `out`.
+    ///
+    /// # Errors
+    /// As for [`recode_field`](Task::recode_field).
+    fn recode_image(
+        self,
+        sample: &Sample<'_>,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+        images: &mut Vec<PreparedImage>,
+    ) -> Result<()> {
+        let start = out.len();
+        let (treatment, remark) = match self.recode.apply(self.codecs, bytes, out) {
+            Ok(treatment) => {
+                let remark = match treatment {
+                    // An image that was repacked is valid.
+                    Treatment::Repacked => None,
+                    Treatment::Kept => Remark::of(self.codecs, bytes, None)?,
+                    Treatment::Encoded(_) | Treatment::Raw => {
+                        check_annotations(self.codecs, sample, bytes, &out[start..])?;
+                        match self.codecs.open(bytes)?.is_checked_by_decoding() {
+                            true => None,
+                            false => Remark::of(self.codecs, bytes, None)?,
+                        }
+                    }
+                };
+                let refused = matches!(remark, Some(Remark::Undecodable(_)));
+                (Some(treatment).filter(|_| !refused), remark)
+            }
+            // If memory ran out, the image is not the cause.
+            Err(e) if e.kind() == ErrorKind::Memory => return Err(e),
+            Err(e) => {
+                out.truncate(start);
+                append(out, bytes)?;
+                (None, Remark::of(self.codecs, bytes, Some(e))?)
+            }
+        };
+        images.push(PreparedImage { treatment, remark, bytes: (bytes.len(), out.len() - start) });
+        Ok(())
     }
 }

@@ -1,9 +1,10 @@
 //! [`Recode`]: how images are recoded.
 
 use std::cell::RefCell;
+use std::sync::LazyLock;
 
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
-use warpfeed_sources::format;
+use warpfeed_sources::format::{self, Format};
 
 use super::repack_jpeg;
 use crate::decode::raw::npy_header;
@@ -11,10 +12,16 @@ use crate::decode::{Codecs, Pixels, Rect, Size};
 use crate::error::{Error, Result, append, resize};
 use crate::transform::{Plan, Resizer, shorter_to};
 
+/// The codecs that decode an encoded image again. Custom codecs may accept arbitrary bytes.
+static JPEGS: LazyLock<Codecs> = LazyLock::new(Codecs::new);
+
 /// JPEG quality of images that [`Recode::MaxSide`] shrinks.
 const MAX_SIDE_QUALITY: u8 = 90;
 
-/// How [`Pack`](super::Pack) recodes the images of samples. Other fields are not changed.
+/// How [`Pack`](super::Pack) recodes the images of samples: the main image, and the fields that
+/// [`Source::images`](crate::source::Source::images) and [`Pack::images`](super::Pack::images) name.
+/// If a field contains several [`Frames`](crate::source::Frames), each frame is recoded. Other
+/// fields are not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Recode {
@@ -53,13 +60,50 @@ pub enum RawSize {
     Exact(Size),
 }
 
-/// How an image was recoded.
+/// The operation that was applied to an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Treatment {
     Kept,
     Repacked,
-    Encoded,
+    /// The image was decoded and encoded again.
+    Encoded(Psnr),
     Raw,
+}
+
+impl Treatment {
+    /// Returns the format of the recoded image, or `None` if the format has not changed.
+    pub(super) fn format(self) -> Option<&'static Format> {
+        match self {
+            Treatment::Kept | Treatment::Repacked => None,
+            Treatment::Encoded(_) => Some(&format::JPEG),
+            Treatment::Raw => Some(&format::NPY),
+        }
+    }
+}
+
+/// The peak signal-to-noise ratio of an image that was encoded, compared with the pixels before
+/// encoding, in hundredths of dB. Identical pixels count as [`Psnr::MAX`].
+///
+/// PSNR = 10 log10(255² / MSE), where MSE is the mean of the squared differences of all RGB values.
+/// Integers make the mean of many images independent of the order of additions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Psnr(pub(super) u32);
+
+impl Psnr {
+    /// The value for identical pixels: 100 dB.
+    const MAX: f64 = 10_000.0;
+
+    fn of(one: &[u8], two: &[u8]) -> Self {
+        let square = |(&a, &b): (&u8, &u8)| u32::from(a.abs_diff(b)).pow(2);
+        // A sum of 256 squares fits in 32 bits, which vectorizes better than 64 bits.
+        let chunks = one.chunks(256).zip(two.chunks(256));
+        let sum: u64 = chunks.map(|(one, two)| u64::from(one.iter().zip(two).map(square).sum::<u32>())).sum();
+        if sum == 0 {
+            return Psnr(Self::MAX as u32);
+        }
+        let decibels = 10.0 * (255.0_f64.powi(2) * one.len() as f64 / sum as f64).log10();
+        Psnr((100.0 * decibels).round().clamp(0.0, Self::MAX) as u32)
+    }
 }
 
 /// An encoded image, preceded by the codecs that can open it.
@@ -72,6 +116,8 @@ struct Scratch {
     resizer: Resizer,
     resized: Vec<u8>,
     jpeg: Vec<u8>,
+    /// The pixels of `jpeg`.
+    encoded: Pixels,
 }
 
 impl Recode {
@@ -102,22 +148,17 @@ impl Recode {
     }
 
     /// Recodes the image `bytes`, and appends the result to `out`. Returns how the image was
-    /// recoded, and the new name of the field if the format has changed.
+    /// recoded.
     ///
     /// # Errors
     /// If the image cannot be recoded. After an error, arbitrary bytes may have been appended to
     /// `out`.
-    pub(super) fn apply(
-        self,
-        codecs: &Codecs,
-        bytes: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<(Treatment, Option<&'static str>)> {
+    pub(super) fn apply(self, codecs: &Codecs, bytes: &[u8], out: &mut Vec<u8>) -> Result<Treatment> {
         thread_local!(static SCRATCH: RefCell<Scratch> = RefCell::default());
-        let keep = |out: &mut Vec<u8>| append(out, bytes).map(|()| (Treatment::Kept, None));
+        let keep = |out: &mut Vec<u8>| append(out, bytes).map(|()| Treatment::Kept);
         let lossless = |out: &mut Vec<u8>| {
             if (format::JPEG.matches)(bytes) {
-                repack_jpeg(bytes, out).map(|()| (Treatment::Repacked, None))
+                repack_jpeg(bytes, out).map(|()| Treatment::Repacked)
             } else {
                 keep(out)
             }
@@ -130,16 +171,10 @@ impl Recode {
                 if size.width.max(size.height) <= max {
                     return lossless(out);
                 }
-                scratch
-                    .encode((codecs, bytes), out, MAX_SIDE_QUALITY, Some(max))
-                    .map(|()| (Treatment::Encoded, Some(format::JPEG.field)))
+                scratch.encode((codecs, bytes), out, MAX_SIDE_QUALITY, Some(max))
             }
-            Recode::Quality { quality, max_side } => scratch
-                .encode((codecs, bytes), out, quality, max_side)
-                .map(|()| (Treatment::Encoded, Some(format::JPEG.field))),
-            Recode::Raw(to) => {
-                scratch.raw((codecs, bytes), out, to).map(|()| (Treatment::Raw, Some(format::NPY.field)))
-            }
+            Recode::Quality { quality, max_side } => scratch.encode((codecs, bytes), out, quality, max_side),
+            Recode::Raw(to) => scratch.raw((codecs, bytes), out, to),
         })
     }
 }
@@ -170,8 +205,8 @@ impl Scratch {
         Ok((output, &self.resized))
     }
 
-    fn encode(&mut self, image: Image<'_>, out: &mut Vec<u8>, quality: u8, max_side: Option<u32>) -> Result<()> {
-        let mut jpeg = std::mem::take(&mut self.jpeg);
+    fn encode(&mut self, image: Image<'_>, out: &mut Vec<u8>, quality: u8, max_side: Option<u32>) -> Result<Treatment> {
+        let (mut jpeg, mut encoded) = (std::mem::take(&mut self.jpeg), std::mem::take(&mut self.encoded));
         jpeg.clear();
         let (size, rgb) = self.resized(image, |size| max_side.map_or(size, |max| shrink_to(size, max)))?;
         let side = |pixels: u32| {
@@ -183,19 +218,21 @@ impl Scratch {
         let mut encoder = Encoder::new(&mut jpeg, quality);
         encoder.set_sampling_factor(SamplingFactor::F_2_2);
         encoder.encode(rgb, width, height, ColorType::Rgb).map_err(|e| Error::decode(format!("jpeg encoder: {e}")))?;
+        JPEGS.open(&jpeg)?.decode(Rect::full(size), &mut encoded)?;
+        let psnr = Psnr::of(rgb, encoded.data());
         repack_jpeg(&jpeg, out)?;
-        self.jpeg = jpeg;
-        Ok(())
+        (self.jpeg, self.encoded) = (jpeg, encoded);
+        Ok(Treatment::Encoded(psnr))
     }
 
-    fn raw(&mut self, image: Image<'_>, out: &mut Vec<u8>, to: RawSize) -> Result<()> {
+    fn raw(&mut self, image: Image<'_>, out: &mut Vec<u8>, to: RawSize) -> Result<Treatment> {
         let (size, rgb) = self.resized(image, |size| match to {
             RawSize::Shorter(side) => shorter_to(size, side),
             RawSize::Exact(size) => size,
         })?;
         out.extend_from_slice(&npy_header(size));
         out.extend_from_slice(rgb);
-        Ok(())
+        Ok(Treatment::Raw)
     }
 }
 
@@ -216,6 +253,14 @@ fn shrink_to(size: Size, max: u32) -> Size {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn psnr_follows_its_definition() {
+        assert_eq!(Psnr::of(&[7; 999], &[7; 999]), Psnr(10_000));
+        // A mean squared error of 1 is 48.13 dB, and the greatest error is 0 dB.
+        assert_eq!(Psnr::of(&[7; 999], &[8; 999]), Psnr(4_813));
+        assert_eq!(Psnr::of(&[0; 70_000], &[255; 70_000]), Psnr(0));
+    }
 
     #[test]
     fn the_longer_side_is_limited() {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Written;
 use super::bad_images::{Refused, Remark, push_limited};
-use super::prepare::Prepared;
+use super::prepare::{Prepared, PreparedImage};
 use super::recode::Treatment;
 
 /// A callback that receives the progress of packing.
@@ -28,8 +28,21 @@ pub struct Progress {
     pub bytes_out: u64,
 }
 
+/// The peak signal-to-noise ratios of images that were encoded as JPEGs, in dB. Each image is
+/// compared with its pixels before encoding, after shrinking. Identical images count as 100 dB.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Psnr {
+    /// Mean of all images.
+    pub mean: f64,
+    /// Lowest value of an image.
+    pub lowest: f64,
+    /// Key of the sample with this image.
+    pub lowest_key: String,
+}
+
 /// Result of a [`Pack`](crate::pack::Pack).
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub struct Report {
     /// Number of samples that were stored.
@@ -47,8 +60,11 @@ pub struct Report {
     /// Number of images that were stored unchanged as requested or because they are not JPEGs, plus
     /// the number of samples without an image. Does not include images in `refused_count`.
     ///
-    /// The sum of `repacked`, `encoded`, `raw`, `kept` and `refused_count` is `samples`.
+    /// If no sample has several images, the sum of `repacked`, `encoded`, `raw`, `kept` and
+    /// `refused_count` is `samples`.
     pub kept: u64,
+    /// How much the images in `encoded` have changed, or `None` if there are none.
+    pub psnr: Option<Psnr>,
     /// Number of images that were stored unchanged because they could not be recoded or decoded.
     pub refused_count: u64,
     /// The first 10,000 images that `refused_count` includes, and the reasons.
@@ -79,6 +95,12 @@ pub(super) struct Counts {
     pub(super) encoded: u64,
     pub(super) raw: u64,
     pub(super) kept: u64,
+    /// Sum of the PSNRs of all encoded images, in hundredths of dB.
+    #[serde(default)]
+    pub(super) psnr_sum: u64,
+    /// The lowest PSNR, and the key of its sample.
+    #[serde(default)]
+    pub(super) lowest_psnr: Option<(u32, String)>,
     pub(super) refused_count: u64,
     pub(super) refused: Vec<Refused>,
     pub(super) undecodable_count: u64,
@@ -90,23 +112,35 @@ impl Counts {
     /// Adds sample `index`.
     pub(super) fn add(&mut self, index: u64, done: &Prepared) {
         self.samples += 1;
-        self.bytes_in += done.image_in as u64;
-        self.bytes_out += done.image_out as u64;
-        if let Some(Remark::Damaged(how)) = &done.remark {
-            self.damaged_count += 1;
-            push_limited(&mut self.damaged, index, &done.key, how);
-        }
-        if done.refused {
-            self.refused_count += 1;
-            self.undecodable_count += u64::from(matches!(done.remark, Some(Remark::Undecodable(_))));
-            push_limited(&mut self.refused, index, &done.key, done.remark.as_ref().map_or("", Remark::reason));
-        } else {
-            match done.treatment {
-                Some(Treatment::Repacked) => self.repacked += 1,
-                Some(Treatment::Encoded) => self.encoded += 1,
-                Some(Treatment::Raw) => self.raw += 1,
-                Some(Treatment::Kept) | None => self.kept += 1,
+        self.kept += u64::from(done.images.is_empty());
+        for PreparedImage { treatment, remark, bytes } in &done.images {
+            self.bytes_in += bytes.0 as u64;
+            self.bytes_out += bytes.1 as u64;
+            if let Some(Remark::Damaged(how)) = remark {
+                self.damaged_count += 1;
+                push_limited(&mut self.damaged, index, &done.key, how);
             }
+            match treatment {
+                Some(Treatment::Repacked) => self.repacked += 1,
+                Some(Treatment::Encoded(psnr)) => {
+                    self.encoded += 1;
+                    self.psnr_sum += u64::from(psnr.0);
+                    self.add_lowest(psnr.0, &done.key);
+                }
+                Some(Treatment::Raw) => self.raw += 1,
+                Some(Treatment::Kept) => self.kept += 1,
+                None => {
+                    self.refused_count += 1;
+                    self.undecodable_count += u64::from(matches!(remark, Some(Remark::Undecodable(_))));
+                    push_limited(&mut self.refused, index, &done.key, remark.as_ref().map_or("", Remark::reason));
+                }
+            }
+        }
+    }
+
+    fn add_lowest(&mut self, psnr: u32, key: &str) {
+        if self.lowest_psnr.as_ref().is_none_or(|(lowest, _)| psnr < *lowest) {
+            self.lowest_psnr = Some((psnr, key.to_owned()));
         }
     }
 
@@ -119,6 +153,10 @@ impl Counts {
         self.encoded += later.encoded;
         self.raw += later.raw;
         self.kept += later.kept;
+        self.psnr_sum += later.psnr_sum;
+        if let Some((psnr, key)) = &later.lowest_psnr {
+            self.add_lowest(*psnr, key);
+        }
         self.refused_count += later.refused_count;
         self.undecodable_count += later.undecodable_count;
         self.damaged_count += later.damaged_count;
@@ -132,6 +170,11 @@ impl Counts {
     }
 
     pub(super) fn report(self, duplicate_keys: u64, written: Written) -> Report {
+        let psnr = self.lowest_psnr.map(|(lowest, lowest_key)| Psnr {
+            mean: self.psnr_sum as f64 / self.encoded as f64 / 100.0,
+            lowest: f64::from(lowest) / 100.0,
+            lowest_key,
+        });
         Report {
             samples: self.samples,
             bytes_in: self.bytes_in,
@@ -140,6 +183,7 @@ impl Counts {
             encoded: self.encoded,
             raw: self.raw,
             kept: self.kept,
+            psnr,
             refused_count: self.refused_count,
             refused: self.refused,
             undecodable_count: self.undecodable_count,
@@ -178,8 +222,10 @@ impl<'a> Tally<'a> {
         done.key.hash(&mut hasher);
         self.duplicate_keys += u64::from(!self.keys.insert(hasher.finish()));
         self.progress.samples += 1;
-        self.progress.bytes_in += done.image_in as u64;
-        self.progress.bytes_out += done.image_out as u64;
+        for image in &done.images {
+            self.progress.bytes_in += image.bytes.0 as u64;
+            self.progress.bytes_out += image.bytes.1 as u64;
+        }
         self.report_progress();
     }
 

@@ -24,7 +24,7 @@ const MAX_AHEAD_PER_WORKER: usize = 8;
 /// Maximum total size in bytes of finished samples that wait for an earlier sample. While it is
 /// exceeded, no new samples are started.
 const WAITING_BYTES: usize = 256 << 20;
-/// Maximum size in bytes of a sample whose memory is reused.
+/// Maximum size in bytes of a sample for its memory to be reused.
 const SPARE_BYTES: usize = 16 << 20;
 
 /// Maximum number of keys that an error message names.
@@ -60,6 +60,8 @@ pub(super) struct Run<'a> {
     pub(super) source: &'a dyn Source,
     pub(super) codecs: &'a Codecs,
     pub(super) recode: Recode,
+    /// Fields that contain images, in addition to the main image.
+    pub(super) images: &'a [String],
     pub(super) retries: usize,
     pub(super) workers: usize,
     pub(super) keep_bad: bool,
@@ -129,14 +131,14 @@ impl Run<'_> {
     ) -> Result<()> {
         let (workers, pool) = (self.threads(), self.pool()?);
         let source = self.source;
-        let task = Task { source, codecs: self.codecs, recode: self.recode, retries: self.retries };
+        let task =
+            Task { source, codecs: self.codecs, recode: self.recode, images: self.images, retries: self.retries };
         let (ended, outer) = (Arc::new(AtomicBool::new(false)), CancelToken::current());
         let stop = CancelToken::new({
             let ended = ended.clone();
             move || ended.load(Ordering::Relaxed) || outer.as_ref().is_some_and(CancelToken::is_set)
         });
         let (spare, mut bad) = (Mutex::default(), Bad::default());
-        let samples = positions.len() as u64;
         // The calling thread starts tasks, sorts the results, and writes them. It may block. The
         // workers never block, because the channel is unbounded.
         let outcome = pool.in_place_scope(|scope| {
@@ -169,7 +171,7 @@ impl Run<'_> {
             packed
         });
         outcome?;
-        bad.check(samples)
+        bad.check()
     }
 
     /// Passes the next samples to `put` until one has not been finished, and records bad images.
@@ -183,8 +185,11 @@ impl Run<'_> {
     ) -> Result<()> {
         while let Some((position, ready)) = ordered.take() {
             let (index, prepared) = (chosen.index(position), ready?);
-            if let Some(remark) = prepared.remark.as_ref().filter(|it| !self.keep_bad && it.is_bad(self.strict)) {
-                bad.add(index as u64, &prepared.key, remark);
+            for image in &prepared.images {
+                bad.count_image();
+                if let Some(remark) = image.remark.as_ref().filter(|it| !self.keep_bad && it.is_bad(self.strict)) {
+                    bad.add(index as u64, &prepared.key, remark);
+                }
             }
             put(index as u64, &prepared, bad.is_empty()).map_err(|e| match e.path() {
                 // Writing to the target failed, so the sample is not the cause.

@@ -9,7 +9,7 @@ use crate::error::Error;
 /// the statistics.
 const MAX_NAMED: usize = 100;
 
-/// The samples of a loader whose damaged images have been logged.
+/// The samples of a loader for which damaged images have been logged.
 #[derive(Debug, Default)]
 pub(crate) struct Damaged {
     named: Mutex<HashSet<u64>>,

@@ -1,7 +1,7 @@
 //! Processes samples and complete batches. The result for a sample depends only on (seed, epoch,
 //! sample). This module contains no threads and no counters.
 //!
-//! 1. `recipe`: [`Recipe`]: the steps that read, plan, decode, transform and write a sample.
+//! 1. `recipe`: [`Recipe`], the steps that read, plan, decode, transform and write a sample.
 //! 2. `shot`: the images of a sample with their plans, and which of them are decoded together.
 //! 3. `partners`: the samples that are combined into one image.
 //! 4. `damage`: logs the names of samples with damaged images.

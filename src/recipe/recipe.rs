@@ -17,7 +17,7 @@ use crate::error::{Error, Result, guarded};
 use crate::field::{Fields, Image, ImageField, Member, MixScratch, Pasted, Shown, Tile};
 use crate::sampler::{Entry, Rng, Sampler};
 use crate::source::{self, Sample, Source};
-use crate::transform::{Augment, Forms, Join, Pasting, Plan, Resizer, TILES, Transform};
+use crate::transform::{Augment, Join, OutputSizes, Pasting, Plan, Resizer, TILES, Transform};
 
 /// The steps that process each sample, shared by all workers.
 pub(crate) struct Recipe {
@@ -33,8 +33,8 @@ pub(crate) struct Recipe {
     pub(crate) moves_pixels: bool,
     /// The fields of a batch, for each form. All forms have the same field types.
     pub(crate) fields: Vec<Fields>,
-    /// Returns the form of the batches in an epoch.
-    pub(crate) forms: Forms,
+    /// The form of the batches in each epoch.
+    pub(crate) forms: OutputSizes,
     /// The version of an image to which annotations refer, if their size does not determine it.
     pub(crate) annotated: Option<AnnotationFrame>,
     pub(crate) seed: u64,
@@ -223,7 +223,7 @@ impl Recipe {
     pub(crate) fn check_length(&self, sample: &Sample<'_>, id: u64) -> Result<()> {
         let total = sample.memory() as u64;
         if total > self.sample_bytes {
-            let cause = format!("the sample has {total} bytes, the limit is {}", self.sample_bytes);
+            let cause = format!("the sample has {total} bytes, but the limit is {}", self.sample_bytes);
             return Err(self.at_sample(id, sample.key(), Error::in_source(cause)));
         }
         Ok(())
@@ -387,7 +387,7 @@ impl Recipe {
             blank_failed(fields, full);
         }
         if let Err(e) = guarded(|| fields.mix(full, scratch)) {
-            // Some samples have possibly been mixed already, so all samples of the batch fail.
+            // Some samples may have been mixed already, so all samples of the batch fail.
             (0..full.len()).for_each(|place| full.meta_mut(place).fault = Some(e.clone()));
         }
         fields.finish(full);
@@ -408,8 +408,8 @@ pub(crate) fn image_room(fields: &[Fields], transforms: bool) -> usize {
 
 /// Repairs images that the device did not decode and left to the host.
 impl Recipe {
-    /// Returns the row of the sample whose images are in row `place` of a full batch. This is a
-    /// different row if row `place` contains a replacement for a failed sample.
+    /// Returns the row of the sample to which the images in row `place` of a full batch belong.
+    /// This is a different row if row `place` contains a replacement for a failed sample.
     #[cfg(feature = "_device")]
     pub(crate) fn shown_at(&self, full: &mut Full, place: usize) -> usize {
         self.any_fields().images.iter().find_map(|field| field.left_at(full, place)).unwrap_or(place)

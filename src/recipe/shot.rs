@@ -23,7 +23,8 @@ pub(crate) struct Shot<'a> {
     /// Region to decode. It contains the region of the plan, and the regions of all images that are
     /// decoded together with this image.
     pub(crate) region: Rect,
-    /// Index of the image of the same sample whose decoded pixels this image uses, if any.
+    /// Index of the image from which this image takes its decoded pixels, if any. Both belong to
+    /// the same sample.
     pub(crate) with: Option<usize>,
     /// Whether images that were decoded together must be decoded again, one by one.
     pub(crate) apart: bool,
@@ -106,9 +107,9 @@ impl<'a> Shot<'a> {
 }
 
 /// Decides which images of a sample are decoded together. Two views of the same source image are
-/// decoded together if decoding a rectangle around both takes no longer than decoding them
-/// separately, and if the memory for decoding all images of the sample stays within `room` bytes or
-/// does not grow.
+/// decoded together under two conditions. Decoding a rectangle around both must take no longer than
+/// decoding them separately. The memory for decoding all images of the sample must stay within
+/// `room` bytes, or must not grow.
 pub(crate) fn share(images: &mut [Shot<'_>], room: u64) {
     if images.len() < 2 {
         return;

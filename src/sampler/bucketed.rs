@@ -56,7 +56,8 @@ struct Budget {
     counts: Arc<[u64]>,
     /// Number of samples in all batches of an epoch.
     samples: u64,
-    /// For each bucket, the number after its last batch. Batches are numbered bucket by bucket.
+    /// For each bucket, one past the number of its last batch. Batches are numbered bucket by
+    /// bucket.
     ends: Arc<[u64]>,
 }
 

@@ -1,4 +1,4 @@
-//! Orders whose weights or proportions a program changes while it trains.
+//! Orders with weights or proportions that the program changes while it trains.
 //!
 //! Such an order is a pure function of (seed, epoch, position, history). The history is the list of
 //! the changes. A sample depends only on the changes at or before its position, so batches before a
@@ -64,7 +64,7 @@ impl<O: Changing + ?Sized> Changing for Arc<O> {
     }
 }
 
-/// What a program can change.
+/// The values that a program can change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Changes {
     Proportions,
@@ -84,7 +84,7 @@ pub(crate) struct Changeable {
     begun: Mutex<Begun>,
 }
 
-/// The run in progress, and the last batch whose samples have been chosen in it.
+/// The run in progress, and the last of its batches for which samples have been chosen.
 #[derive(Default)]
 pub(crate) struct Begun {
     run: u64,
@@ -117,7 +117,7 @@ impl Changeable {
         self.now.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that the samples of the batch at `place` are chosen in run `run`. Hold the result
+    /// Records that the samples of the batch at `place` are chosen in run `run`. Hold the result
     /// while they are chosen, so that no change occurs in between.
     pub(crate) fn begin(&self, run: u64, place: BatchIndex) -> MutexGuard<'_, Begun> {
         let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);

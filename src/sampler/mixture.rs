@@ -2,10 +2,7 @@
 //!
 //! Each draw in a round gets a ticket. A keyed permutation assigns the round's tickets, 10,000 by
 //! default, to the draws, and each source owns a range of tickets whose length is the source's
-//! quota. Therefore, each round has the exact proportions in random order. The offset of a ticket
-//! in its source's range, plus the source's quotas of all earlier rounds, is called the turn of the
-//! source. The turn determines the pass over the source and the position in that pass. In both
-//! directions, the computation takes constant time and needs no memory per sample.
+//! quota. Therefore, each round has the exact proportions in random order.
 //!
 //! The ticket also determines the number of the draw among all draws from the source, which is
 //! called the *turn*: the offset of the ticket in the source's range, plus the quotas of all
@@ -463,7 +460,7 @@ mod tests {
     /// For sources with custom orders, compares the result with a loop that takes the next quota
     /// from each source in every period.
     #[test]
-    fn each_period_has_the_next_stretch_of_every_order() {
+    fn each_round_draws_the_next_samples_of_every_order() {
         let list: Arc<[u64]> = [5, 3, 3, 9].into();
         let weights: Vec<f64> = (0..300).map(|i| f64::from(i % 3)).collect();
         let orders: [(u64, f64, Arc<dyn Sampler>); 3] = [

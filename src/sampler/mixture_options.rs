@@ -96,8 +96,8 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Returns the number of samples of the run before `at`. `draws` is the number of samples per
-    /// pass. The number of a point that is too far away to be reached is `u64::MAX`.
+    /// Returns the number of samples of the run before `at`, or `u64::MAX` for a point that is too
+    /// far away to be reached. `draws` is the number of samples per pass.
     fn samples(self, at: At, draws: u64) -> u64 {
         let epoch = draws.saturating_mul(self.passes);
         match at {
@@ -117,7 +117,7 @@ impl Clock {
 }
 
 impl MixtureOptions {
-    /// Creates the options of a mixture whose proportions do not change.
+    /// Creates the options of a mixture with fixed proportions.
     pub fn new() -> Self {
         Self::default()
     }
@@ -136,15 +136,16 @@ impl MixtureOptions {
     ///
     /// A ramp changes the proportions in equal steps, one per [round](MixtureOptions::round) and at
     /// most 100. Each step has the proportions at its middle. Proportions are normalized at both
-    /// ends of the ramp, and source weights that round to no draw in a round are not drawn.
+    /// ends of the ramp. A source is not drawn in a round in which its proportion rounds to no
+    /// draw.
     #[must_use]
     pub fn linear(self, from: At, until: At, proportions: impl IntoIterator<Item = f64>) -> Self {
         self.plan(from, Some(until), Curve::Linear, proportions)
     }
 
     /// Changes the proportions from one point of the run to another, along half a period of a
-    /// cosine: slowly at first, fastest in the middle, and slowly at the end. The steps are like
-    /// those of [`linear`](MixtureOptions::linear).
+    /// cosine: slowly at first, fastest in the middle, and slowly at the end. The steps are the
+    /// same as for [`linear`](MixtureOptions::linear).
     #[must_use]
     pub fn cosine(self, from: At, until: At, proportions: impl IntoIterator<Item = f64>) -> Self {
         self.plan(from, Some(until), Curve::Cosine, proportions)

@@ -7,11 +7,11 @@ use super::{Position, Sampler};
 /// epoch.
 ///
 /// Instead of a shuffled list, the sampler uses a keyed permutation: a balanced Feistel network
-/// (Luby and Rackoff, 1988) over the smallest even number of bits that can represent `len` values,
-/// applied until the result is less than `len` (cycle walking: Black and Rogaway, "Ciphers with
-/// arbitrary finite domains", 2002). On average, fewer than four applications are needed. The
-/// sampler needs no memory, and finding the sample at position 10^12 takes no longer than at
-/// position 0.
+/// (Luby and Rackoff, 1988) over the smallest even number of bits that can represent `len` values.
+/// The network is applied until the result is less than `len` (cycle walking: Black and Rogaway,
+/// "Ciphers with arbitrary finite domains", 2002). On average, fewer than four applications are
+/// needed. The sampler needs no memory, and finding the sample at position 10^12 takes no longer
+/// than at position 0.
 #[derive(Debug, Clone, Copy)]
 pub struct Shuffled {
     permutation: Permutation,
@@ -184,9 +184,9 @@ mod tests {
         }
     }
 
-    /// Checks with 2^40 samples that the high and low bits of the sample indices, the differences
-    /// between consecutive samples, and the samples at one position over many epochs are uniformly
-    /// distributed, and that the samples at neighboring positions are independent.
+    /// Checks that a shuffle of 2^40 samples is uniform: the high and low bits of the indices, the
+    /// differences between consecutive samples, and the samples at one position over many epochs.
+    /// Also checks that the samples at neighboring positions are independent.
     #[test]
     fn a_huge_source_is_shuffled_uniformly() {
         const CELLS: u64 = 64;

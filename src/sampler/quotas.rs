@@ -93,8 +93,8 @@ impl Quotas {
         }
     }
 
-    /// Returns the quotas of a round in which a source ends. `left` contains the number of draws
-    /// that are left of each source. Sources that do not end share the remaining draws.
+    /// Returns the quotas of a round in which a source ends. `left` contains the number of
+    /// remaining draws from each source. Sources that do not end share the remaining draws.
     fn last_round(&self, left: &[u64], mut open: Vec<f64>) -> Vec<u64> {
         let mut ending = vec![0; left.len()];
         loop {

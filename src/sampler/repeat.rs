@@ -16,7 +16,7 @@ pub struct Repeat<O> {
 }
 
 impl<O: Sampler> Repeat<O> {
-    /// Creates a sampler whose epochs consist of `passes` epochs of `inner` each.
+    /// Creates a sampler in which each epoch consists of `passes` epochs of `inner`.
     pub fn new(passes: u64, inner: O) -> Self {
         Repeat { inner, passes }
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::{Bucketed, Changeable, Occurrence, Position, Rank, Sampler};
 
-/// What happens to the last batch of an epoch if there are not enough samples to fill it.
+/// Policy for the last batch of an epoch, if there are not enough samples to fill it.
 ///
 /// With several ranks ([`Loader::rank`](crate::Loader::rank)), this applies to the global batch, so
 /// all ranks have the same number of batches.
@@ -67,7 +67,8 @@ impl Schedule {
         Schedule { order, changes: None, budget: None, batch, last, rank }
     }
 
-    /// Declares that the order is `changes`, if that is set.
+    /// Sets the changes of the order if the program may change it. `changes` must be the order
+    /// itself.
     pub(crate) fn with_changes(mut self, changes: Option<Arc<Changeable>>) -> Self {
         self.changes = changes;
         self

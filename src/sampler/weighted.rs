@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 /// [`Unknown`](super::Position::Unknown).
 #[derive(Debug, Clone)]
 pub struct Weighted {
-    /// The weights in use from a position of the run on, by increasing position.
+    /// Tables of weights, in increasing order of the positions at which they take effect.
     tables: Vec<Table>,
     /// Position before which the weights are no longer known.
     known_from: u64,
@@ -75,8 +75,8 @@ impl Weighted {
         // the mean.
         let mut cells: Vec<_> =
             weights.iter().enumerate().map(|(i, w)| Cell { own: w / largest / mean, other: i as u64 }).collect();
-        // `waiting` contains two stacks: the cells below the mean, which grow from the left, and
-        // the other cells, which grow from the right.
+        // `waiting` contains two stacks: from the left, the cells below the mean; from the right,
+        // all other cells.
         let (mut waiting, mut less, mut more) = (vec![0; cells.len()], 0, cells.len());
         for (i, cell) in cells.iter().enumerate() {
             if cell.own < 1.0 {

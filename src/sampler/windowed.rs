@@ -62,7 +62,7 @@ struct Run {
     entry: u64,
     /// Index of the short window or block.
     short: u64,
-    /// How many samples the short one has less than the others.
+    /// Number of samples that the short window or block lacks.
     missing: u64,
 }
 

@@ -35,7 +35,7 @@ const TAIL: &[u8] = b"\n]}\n";
 /// The row of the trace in which a span is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Row {
-    /// A thread of the program, such as the consumer, by its number.
+    /// A thread of the program, such as the consumer, identified by a number.
     Thread(u64),
     Coordinator,
     Worker(usize),
@@ -138,7 +138,8 @@ struct Machine {
     /// Start of the window that is open or waiting to be written.
     begin: u64,
     /// End of the window that is waiting to be written, and the number of delivered batches at
-    /// which it is written. The delay is needed because the device's times arrive later.
+    /// which it is written. The window is written with a delay, because the device reports its
+    /// times later.
     closed: Option<(u64, u64)>,
     /// Time and network counters at the end of the previous interval.
     network: Option<(u64, NetworkStats)>,
@@ -299,8 +300,8 @@ impl Trace {
     }
 
     /// Removes all recorded spans from the lists. If a window is waiting to be written, writes its
-    /// spans and returns the result, which the caller must log: the file and the number of spans,
-    /// or the error that ends the trace.
+    /// spans. The result contains the file and the number of spans, or the error that ends the
+    /// trace. The caller must log the result.
     fn write(&self, machine: &mut Machine) -> Option<Result<(PathBuf, usize)>> {
         let lists = self.events.iter().map(|list| list.lock().expect("nothing panics while holding it"));
         let mut events: Vec<Event> = Vec::new();

@@ -140,8 +140,8 @@ mod tool {
     fn load() -> Option<Tool> {
         let path = std::env::var_os("NVTX_INJECTION64_PATH")?;
         let failed = |e: &dyn std::fmt::Display| tracing::warn!("NVTX_INJECTION64_PATH={}: {e}", path.display());
-        // SAFETY: loading the library runs its initializers. Whoever sets the variable requests
-        // this.
+        // SAFETY: loading the library runs its initializers. The user who sets the variable
+        // requests this.
         let library = unsafe { libloading::Library::new(&path) }.inspect_err(|e| failed(e)).ok()?;
         let library: &'static libloading::Library = Box::leak(Box::new(library));
         type Initialize = extern "C" fn(extern "C" fn(u32) -> *const c_void) -> c_int;

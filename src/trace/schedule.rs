@@ -12,10 +12,10 @@ use crate::error::{Error, Result};
 pub struct Schedule {
     /// Number of batches per cycle that are not traced.
     pub wait: u64,
-    /// Number of batches per cycle whose trace is discarded, to exclude the start-up cost of
+    /// Number of traced batches per cycle that are discarded, to exclude the start-up cost of
     /// tracing.
     pub warmup: u64,
-    /// Number of batches per cycle whose trace is written. It must be at least 1.
+    /// Number of batches per cycle that are written to the trace. It must be at least 1.
     pub active: u64,
     /// Number of cycles. If it is 0, tracing continues until the loader is closed.
     pub repeat: u64,

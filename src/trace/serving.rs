@@ -17,7 +17,7 @@ impl Evidence<'_> {
         let Evidence { stats, waited, busy, .. } = *self;
         if stats.batches < MIN_BATCHES {
             let so_far =
-                format!("{} so far, at least {MIN_BATCHES} are needed", counted(stats.batches, "request", "requests"));
+                format!("{} so far; at least {MIN_BATCHES} are needed", counted(stats.batches, "request", "requests"));
             return (Bottleneck::Unclear, "too early to say".into(), vec![so_far]);
         }
         let (waits, workers) = (self.waits.clone(), self.busy_workers());
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_verdict_of_a_decoder_speaks_of_requests() {
+    fn the_verdict_of_a_decoder_refers_to_requests() {
         let cases = [
             (Bottleneck::Unclear, Stats { batches: 3, ..decoder() }, "too early to say\n- 3 requests"),
             (Bottleneck::Step, Stats { waited_seconds: 0.1, ..decoder() }, "requests of 4.0 images"),

@@ -21,8 +21,8 @@ macro_rules! stages {
             /// All stages, in order.
             pub const ALL: [Stage; [$($name),*].len()] = [$(Stage::$stage),*];
 
-            /// Returns the name of the stage in statistics, traces and verdicts: `read`, `decode`,
-            /// ......
+            /// Returns the name of the stage in statistics, traces and verdicts, such as `read` or
+            /// `decode`.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Stage::$stage => $name,)*

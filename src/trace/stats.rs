@@ -145,8 +145,8 @@ statistics! {
         /// The consumer's waits for batches, on the host.
         wait,
         /// Waits for a single batch while all batches prefetched after it were full. Such a batch
-        /// contains a sample that takes longer than a batch. For a device, these are the waits of
-        /// the thread that copies.
+        /// contains a sample that takes longer than a batch. For batches on a device, these are the
+        /// waits of the copy thread.
         behind,
         /// The consumer's time from receiving a batch to requesting the next one: the training step
         /// as the host sees it. The step after the last batch of an epoch is excluded.

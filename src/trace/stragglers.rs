@@ -1,4 +1,4 @@
-//! The rule for loaders whose batches wait for slow samples.
+//! The rule for loaders with batches that wait for slow samples.
 
 use warpfeed_sources::internal::ratio;
 

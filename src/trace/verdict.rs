@@ -129,7 +129,7 @@ impl Evidence<'_> {
         let Evidence { stats, waited, busy, waits } = self;
         if stats.batches < MIN_BATCHES {
             let so_far =
-                format!("{} so far, at least {MIN_BATCHES} are needed", counted(stats.batches, "batch", "batches"));
+                format!("{} so far; at least {MIN_BATCHES} are needed", counted(stats.batches, "batch", "batches"));
             return (Bottleneck::Unclear, "too early to say".into(), vec![so_far]);
         }
         if *waited < STALLED {

@@ -91,7 +91,7 @@ impl Augment {
     }
 
     /// Resizes the shorter side to one of `sides`, chosen at random for each sample. If the longer
-    /// side would then exceed `longest`, the image is made smaller still, so that it fits. Equals
+    /// side would then exceed `longest`, the image is shrunk further, so that it fits. Equals
     /// torchvision's `RandomShortestSize(sides, longest)`. The output has `longest` by `longest`
     /// pixels. The image is in its upper left corner, even if it is mirrored, and the rest of the
     /// output has the [fill color](Augment::fill).
@@ -286,9 +286,9 @@ impl Augment {
         self.later(epoch, augment)
     }
 
-    /// Returns the augmentation that applies in `epoch`. This is `self`, unless
-    /// [`from_epoch`](Augment::from_epoch) added one for `epoch` or an earlier epoch, of which the
-    /// last one applies.
+    /// Returns the augmentation that applies in `epoch`. This is the last one that
+    /// [`from_epoch`](Augment::from_epoch) added for `epoch` or an earlier epoch, or `self` if
+    /// there is none.
     pub fn at_epoch(&self, epoch: u64) -> &Augment {
         self.later.iter().rev().find(|(first, _)| *first <= epoch).map_or(self, |(_, augment)| augment)
     }
@@ -346,7 +346,7 @@ impl Augment {
         self.settings.output
     }
 
-    /// Decides how to transform a sample whose image has the size `size`. The image need not be
+    /// Decides how to transform a sample with an image of size `size`. The image need not be
     /// decoded yet.
     ///
     /// Draws from `rng` in this order: random box, flip, vertical flip, erasing, then the effects

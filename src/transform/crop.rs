@@ -78,7 +78,7 @@ impl Crop {
         }
     }
 
-    /// Plans the crop and the resize of an image of `size` whose sample has `boxes`. The plan has
+    /// Plans the crop and the resize of an image of `size` in a sample with `boxes`. The plan has
     /// no flips and no effects yet.
     pub(super) fn plan(
         &self,
@@ -104,7 +104,7 @@ impl Crop {
                 Plan::part_of_resized(size, resized, geometry::center_box(resized, output)?, output, by)
             }
             Crop::Center => Plan::resized_crop(size, geometry::center_box(size, output)?, output, all),
-            Crop::Exact if size != output => return Err(unlike(size, "but Augment::pass_through says", output, "")),
+            Crop::Exact if size != output => return Err(unlike(size, "but Augment::pass_through expects", output, "")),
             Crop::Stretch | Crop::Exact => Plan::resized_crop(size, whole, output, all),
             Crop::Own { shrink } => {
                 let fits = size.width <= output.width && size.height <= output.height;
@@ -149,8 +149,8 @@ impl Crop {
     }
 }
 
-/// Returns the error for an image whose size the crop does not support. `says` connects the two
-/// sizes in the message.
+/// Returns the error for an image with a size that the crop does not support. `says` connects the
+/// two sizes in the message.
 fn unlike(found: Size, says: &str, size: Size, hint: &str) -> Error {
     let text = format!("the image is {}x{}, {says} {}x{}{hint}", found.width, found.height, size.width, size.height);
     Error::new(ErrorKind::Transform, text)

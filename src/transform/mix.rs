@@ -90,8 +90,8 @@ impl Mix {
     }
 }
 
-/// How to mix the images and labels of one batch. The mixed label of a sample gives the weight
-/// `weight` to the sample's own class, and `1 - weight` to the class of its
+/// Parameters for mixing the images and labels of one batch. The mixed label of a sample gives the
+/// weight `weight` to the sample's own class, and `1 - weight` to the class of its
 /// [`partner`](Mixing::partner).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mixing {

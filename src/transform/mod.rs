@@ -64,7 +64,7 @@ pub use ops::{AutoAugment, ColorJitter, Erase, Policy, RandomAffine, RandomErasi
 pub(crate) use ops::{Drawn, EFFECTS_ON_PIXELS, EFFECTS_ON_VALUES, Effect, OnPixels, OnValues};
 #[cfg(test)]
 pub(crate) use ops::{Scratch, declarations, dispatch, numbers};
-pub(crate) use output_sizes::Forms;
+pub(crate) use output_sizes::OutputSizes;
 pub use paste::CopyPaste;
 pub(crate) use paste::Pasting;
 pub use plan::{Clipped, Plan};

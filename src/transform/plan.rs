@@ -7,8 +7,8 @@ use crate::transform::interpolation::Resampling;
 use crate::transform::ops::{Drawn, Erase, OnValues, Warp};
 use crate::transform::{Border, ImageMut, Interpolation, Window};
 
-/// How the image of one sample is transformed. [`Augment::plan`](crate::transform::Augment::plan)
-/// decides this before the image is decoded.
+/// The transformation of the image of one sample, as decided by
+/// [`Augment::plan`](crate::transform::Augment::plan) before the image is decoded.
 ///
 /// A plan describes the following steps, in whole pixels:
 ///

@@ -37,11 +37,11 @@ impl Augment {
     /// | name | steps |
     /// |---|---|
     /// | `classification` | [`train`](Augment::train)`(side)` |
-    /// | `classification-ra`, `-ta_wide`, `-augmix`, `-imagenet`, `-cifar10`, `-svhn` | the same, then the policy, bilinear |
+    /// | `classification-ra`, `-ta_wide`, `-augmix`, `-imagenet`, `-cifar10`, `-svhn` | the same, followed by the policy with bilinear interpolation |
     /// | `classification-v2` | `classification-ta_wide`, random erasing with probability 0.1, MixUp (0.2) or CutMix (1) |
     /// | `classification-eval` | [`eval`](Augment::eval)`(side * 8 / 7, side)` |
-    /// | `detection-hflip` | the shorter side becomes 800 / 1333 of `side`, unless the longer one exceeds it, filled with the mean color; flip |
-    /// | `detection-multiscale` | the same with shorter sides of 480, 512, ... to 800 of 1333 |
+    /// | `detection-hflip` | the shorter side becomes 800 / 1333 of `side`, or less if the longer side would exceed `side`; filled with the mean color; flip |
+    /// | `detection-multiscale` | the same, with a random shorter side of 480, 512, ..., 800 (of 1333) |
     /// | `detection-eval` | `detection-hflip` without the flip |
     /// | `detection-lsj` | [`scale_jitter`](Augment::scale_jitter)`(side, 0.1, 2)`, filled with the mean color; flip |
     /// | `detection-ssd` | [`photometric_distort`](Augment::photometric_distort)`(0.5)` and [`zoom_out`](Augment::zoom_out)`(0.5, 1, 4)`, filled with the mean color; then `detection-ssdlite` |

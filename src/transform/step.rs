@@ -1,4 +1,4 @@
-//! [`Step`]: a call that builds an augmentation, as data.
+//! [`Step`]: represents a call that builds an augmentation as data.
 
 use std::fmt;
 
@@ -130,7 +130,7 @@ impl<'de> Visitor<'de> for StepVisitor {
     }
 }
 
-/// Gives access to a call after its name has been read.
+/// Deserializes the arguments of a call after the name of the call has been read.
 struct NamedCall<A>(String, A);
 
 impl<'de, A: serde::de::VariantAccess<'de>> EnumAccess<'de> for NamedCall<A> {

@@ -48,8 +48,8 @@ impl Zoom {
     }
 }
 
-/// Plans torchvision's `RandomZoomOut`, `RandomIoUCrop` and `Resize` for an image of `size` whose
-/// sample has `boxes`.
+/// Plans torchvision's `RandomZoomOut`, `RandomIoUCrop` and `Resize` for an image of `size` in a
+/// sample with `boxes`.
 pub(super) fn plan(zoom: Option<Zoom>, size: Size, output: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Plan {
     let (place, canvas) = zoom.map_or((Rect::full(size), size), |zoom| zoom.draw(size, rng));
     let crop = if canvas == size {

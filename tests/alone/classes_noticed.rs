@@ -78,24 +78,24 @@ fn conflicting_class_indices_warn_in_packs_and_tables() {
     let val = packed("third", &["packed-b", "packed-c"]);
     let table = root.path().join("rows.csv");
     fs::write(&table, "path,label\nthird/packed-c/0.png,packed-c\nthird/packed-b/0.png,packed-x\n").unwrap();
-    let told = |loader: Loader| {
+    let warnings_of = |loader: Loader| {
         let warnings = Warnings::default();
         tracing::subscriber::with_default(warnings.clone(), || drop(small(loader).host().unwrap()));
         std::mem::take(&mut *warnings.0.lock().unwrap())
     };
-    assert!(told(Loader::new(&train)).is_empty() && told(Loader::new(&same)).is_empty());
-    let [text] = &*told(Loader::new(&val)) else { panic!("one warning") };
+    assert!(warnings_of(Loader::new(&train)).is_empty() && warnings_of(Loader::new(&same)).is_empty());
+    let [text] = &*warnings_of(Loader::new(&val)) else { panic!("one warning") };
     let (second, third) = (same.display(), val.display());
     assert!(text.starts_with(&format!("class \"packed-b\" is 0 in {third} and 1 in {second}; ")), "{text}");
-    let [text] = &*told(Loader::new(&table)) else { panic!("one warning") };
+    let [text] = &*warnings_of(Loader::new(&table)) else { panic!("one warning") };
     assert!(text.starts_with("class \"packed-c\" is 0 in ") && text.contains("rows.csv and 1 in "), "{text}");
     // Sources that are still open are compared as well.
-    let [text] = &*told(Loader::source(source::open(&train).unwrap())) else { panic!("one warning") };
+    let [text] = &*warnings_of(Loader::source(source::open(&train).unwrap())) else { panic!("one warning") };
     assert!(text.starts_with("class \"packed-c\" is 2 in "), "{text}");
-    assert!(told(Loader::new(&val).classes(["packed-a", "packed-b", "packed-c"])).is_empty());
-    // The same files in another folder are an unrelated dataset.
+    assert!(warnings_of(Loader::new(&val).classes(["packed-a", "packed-b", "packed-c"])).is_empty());
+    // The same file in a different folder is an unrelated dataset.
     let elsewhere = root.path().join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
     fs::copy(&val, elsewhere.join("third.tar")).unwrap();
-    assert!(told(Loader::new(elsewhere.join("third.tar"))).is_empty());
+    assert!(warnings_of(Loader::new(elsewhere.join("third.tar"))).is_empty());
 }

@@ -371,7 +371,7 @@ fn a_panicking_prefetcher_fails_the_first_batch() {
         let results: Vec<_> = batches.epoch(4).collect();
         let e = results[0].as_ref().unwrap_err();
         assert_eq!((results.len(), e.kind()), (1, ErrorKind::Panic));
-        assert!(e.to_string().contains("the source panicked when told of batch 0 of epoch 4"), "{e}");
+        assert!(e.to_string().contains("the source panicked when a run started at batch 0 of epoch 4"), "{e}");
         assert!(batches.epoch(0).all(|batch| batch.is_ok()));
     });
 }

@@ -217,7 +217,7 @@ fn a_loader_that_fails_to_open_keeps_the_previous_trace() {
     fs::write(&path, "previous run").unwrap();
     let traced = |loader: Loader| loader.trace(&path, Schedule { wait: 0, warmup: 0, active: 1, repeat: 1 }).host();
     let state = loader(Numbers::new(60)).shuffle(1).host().unwrap().checkpoint();
-    assert!(traced(loader(Numbers::new(60)).shuffle(2).resume(state)).is_err(), "another seed");
+    assert!(traced(loader(Numbers::new(60)).shuffle(2).resume(state)).is_err(), "a different seed");
     assert!(traced(loader(Numbers::new(60)).memory_limit(1)).is_err(), "no memory");
     assert!(traced(loader(Numbers::new(0))).is_err(), "no samples");
     assert_eq!(fs::read_to_string(&path).unwrap(), "previous run");

@@ -34,8 +34,8 @@ fn list_files(folder: &Path) -> String {
     files(folder).iter().map(|(name, hash)| format!("{name} {hash}\n")).collect()
 }
 
-/// Calls `pack` with a new folder. If it fails, checks the files that it left behind and calls it a
-/// second time.
+/// Calls `pack` with a new folder. If the call fails, checks the files that it left behind, and
+/// calls `pack` again.
 fn twice(
     pack: &dyn Fn(&Path) -> Result<()>,
     folder: &Path,

@@ -119,7 +119,7 @@ impl Table {
                 match &done.result {
                     Ok(_) if kind == Kind::Sync => wrong.push("an unreported error".into()),
                     Ok(text) if text == expected => row.same += 1,
-                    Ok(text) => wrong.push(format!("another result: {}", difference(text, expected))),
+                    Ok(text) => wrong.push(format!("a different result: {}", difference(text, expected))),
                     // The LMDB library treats a short write as a full disk, and a short read as a
                     // damaged file.
                     Err(_) if kind.is_short() && case.name.contains("LMDB") => row.errors += 1,

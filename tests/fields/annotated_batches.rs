@@ -22,7 +22,7 @@ fn arrays(loader: Loader) -> Vec<Vec<(String, Vec<u8>)>> {
 
 /// Packs a dataset into an LMDB and a tar, asserts that all three have equal batches, and returns
 /// the batches.
-fn batches_alike(path: &Path, folder: &Path, fields: impl Fn(Loader) -> Loader) -> Vec<Vec<(String, Vec<u8>)>> {
+fn packed_batches(path: &Path, folder: &Path, fields: impl Fn(Loader) -> Loader) -> Vec<Vec<(String, Vec<u8>)>> {
     let augment = || Augment::train(48).scale(0.2, 1.0);
     let loader = |path: &Path| fields(Loader::new(path).batch_size(5).shuffle(7).augment(augment()).unlabeled(true));
     let expected = arrays(loader(path));
@@ -52,14 +52,14 @@ fn packed_sets_give_the_same_batches_bit_for_bit() {
     let boxes = || Boxes::new(20).column("class", Dtype::I64).min_visible(0.1);
     let coco = root.path().join("coco/annotations/instances_train.json");
     let all = || boxes().column("crowd", Dtype::U8).masks().points(3).flip_pairs([(1, 2)]);
-    let batches = batches_alike(&coco, root.path(), |loader| loader.field("boxes", all()));
+    let batches = packed_batches(&coco, root.path(), |loader| loader.field("boxes", all()));
     assert!(
         ["boxes", "boxes.count", "boxes.class", "boxes.masks", "boxes.points"]
             .iter()
             .all(|name| count_nonzero(&batches, name) > 10)
     );
     let voc = root.path().join("voc/ImageSets/Segmentation/train.txt");
-    let batches = batches_alike(&voc, root.path(), |loader| {
+    let batches = packed_batches(&voc, root.path(), |loader| {
         loader.field("boxes", boxes().column("difficult", Dtype::U8)).field("mask", Mask::new(Dtype::U8).fill(255))
     });
     assert!(count_nonzero(&batches, "mask") > 1000 && count_nonzero(&batches, "boxes") > 40);
@@ -88,7 +88,7 @@ fn packed_sets_give_the_same_batches_bit_for_bit() {
         ("labels/x.txt", "0 0.5 0.5 1 1 0.5 0.25 2\n1 0.25 0.5 0.25 0.5 0.2 0.2 1"),
     ]);
     let batches =
-        batches_alike(&root.path().join("data.yaml"), root.path(), |loader| loader.field("boxes", boxes().points(1)));
+        packed_batches(&root.path().join("data.yaml"), root.path(), |loader| loader.field("boxes", boxes().points(1)));
     assert!(count_nonzero(&batches, "boxes") > 0);
     let whole = |path: &Path, boxes: Boxes| {
         let loader = Loader::new(path).augment(Augment::pass_through(20, 10)).unlabeled(true).field("boxes", boxes);

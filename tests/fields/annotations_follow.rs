@@ -76,26 +76,26 @@ impl Case {
         (root, json)
     }
 
-    /// Checks the boxes, the masks of the first two boxes, and the points. If `turned` is set, they
-    /// must be rotated as torchvision rotates them; otherwise they must be unchanged.
-    fn check(&self, batch: &HostBatch, turned: bool) {
+    /// Checks the boxes, the masks of the first two boxes, and the points. If `rotated` is set,
+    /// they must match torchvision's rotated annotations; otherwise they must be unchanged.
+    fn check(&self, batch: &HostBatch, rotated: bool) {
         let name = &self.name;
         let [width, height] = self.upright.map(|side| side as usize);
         assert_eq!(batch.images().shape(), [1, height, width, 3]);
         assert_eq!(batch.images().as_u8().unwrap()[..3], self.first_pixel, "{name}: torchvision's first pixel");
-        let (boxes, points) = match turned {
+        let (boxes, points) = match rotated {
             true => (&self.boxes_upright, &self.points_upright),
             false => (&self.boxes, &self.points),
         };
         assert_eq!(batch.counts("boxes").unwrap(), [3], "{name}");
         assert_eq!(batch.field("boxes").unwrap().as_f32().unwrap(), boxes.as_flattened(), "{name}");
         let mut expected: Vec<[f32; 3]> = points.iter().map(|&[x, y]| [x, y, 2.0]).collect();
-        if turned && self.is_mirrored() {
+        if rotated && self.is_mirrored() {
             expected.swap(0, 1);
         }
         let found = batch.field("boxes.points").unwrap().as_f32().unwrap();
         assert_eq!(found[..9], *expected.as_flattened(), "{name}");
-        if turned {
+        if rotated {
             let masks = batch.field("boxes.masks").unwrap().bytes();
             for (mask, runs) in masks.chunks_exact(width * height).zip(&self.masks_upright) {
                 assert!(runs_of(mask, width, height) == *runs, "{name}");
@@ -267,11 +267,11 @@ fn boxes_and_masks_of_pascal_voc_rotate_with_the_image() {
         if case.fits_both() {
             names_the_option(load(None));
         }
-        let turned = load(Some(AnnotationFrame::Stored)).unwrap();
-        assert_eq!(turned.field("boxes").unwrap().as_f32().unwrap(), case.boxes_upright.as_flattened());
+        let rotated = load(Some(AnnotationFrame::Stored)).unwrap();
+        assert_eq!(rotated.field("boxes").unwrap().as_f32().unwrap(), case.boxes_upright.as_flattened());
         let frame =
             Info::read(&case.jpeg()).unwrap().oriented.annotated(Some(AnnotationFrame::Stored)).frame(None).unwrap();
-        let pixels = turned.field("mask").unwrap().bytes();
+        let pixels = rotated.field("mask").unwrap().bytes();
         for (pixel, place) in pixels.iter().zip(0..) {
             let (x, y) = frame.pixel(place % case.upright[0], place / case.upright[0]);
             assert_eq!(*pixel, value(x, y), "{}: pixel {place}", case.name);

@@ -86,9 +86,10 @@ impl Truth {
             .field("boxes.masks.json", self.segmentations())
     }
 
-    /// Applies the plan `told` to box `i`: crop, resize, crop, pad, flip. Each crop clips the box.
-    fn transformed_box(&self, i: usize, told: &[i64], output: Size) -> Option<([f64; 4], f64)> {
-        let t: Vec<f64> = told.iter().map(|&v| v as f64).collect();
+    /// Applies a plan, as encoded by [`PlanRecord`], to box `i`: crop, resize, crop, pad, flip.
+    /// Each crop clips the box.
+    fn transformed_box(&self, i: usize, plan: &[i64], output: Size) -> Option<([f64; 4], f64)> {
+        let t: Vec<f64> = plan.iter().map(|&v| v as f64).collect();
         let axis = |from: f64, to: f64, a: usize, mirrored: bool, side: f64| {
             let clip = |v: f64, most: f64| v.max(0.0).min(most);
             let crop = |v: f64| clip(v - t[a], t[a + 2]);
@@ -98,22 +99,22 @@ impl Truth {
             if mirrored { (side - high, side - low) } else { (low, high) }
         };
         let [x1, y1, x2, y2] = self.boxes[i];
-        let (x1, x2) = axis(x1, x2, 0, told[12] == 1, output.width.into());
-        let (y1, y2) = axis(y1, y2, 1, told[13] == 1, output.height.into());
+        let (x1, x2) = axis(x1, x2, 0, plan[12] == 1, output.width.into());
+        let (y1, y2) = axis(y1, y2, 1, plan[13] == 1, output.height.into());
         let [a, b, c, d] = self.boxes[i];
         let all = (c - a) * (d - b) * t[4] / t[2] * t[5] / t[3];
         (x1 < x2 && y1 < y2).then(|| ([x1, y1, x2, y2], (x2 - x1) * (y2 - y1) / all))
     }
 
-    fn point(&self, [x, y, v]: [f64; 3], told: &[i64], output: Size) -> [f64; 3] {
-        let t: Vec<f64> = told.iter().map(|&v| v as f64).collect();
+    fn point(&self, [x, y, v]: [f64; 3], plan: &[i64], output: Size) -> [f64; 3] {
+        let t: Vec<f64> = plan.iter().map(|&v| v as f64).collect();
         let along = |v: f64, a: usize| (v - t[a]) * t[a + 4] / t[a + 2] - t[a + 6] + t[a + 8];
         let (mut x, mut y) = (along(x, 0), along(y, 1));
         let (mut left, mut top) = (t[8], t[9]);
-        if told[12] == 1 {
+        if plan[12] == 1 {
             (x, left) = (f64::from(output.width) - 1.0 - x, f64::from(output.width) - t[8] - t[10]);
         }
-        if told[13] == 1 {
+        if plan[13] == 1 {
             (y, top) = (f64::from(output.height) - 1.0 - y, f64::from(output.height) - t[9] - t[11]);
         }
         (x, y) = ((x as f32).into(), (y as f32).into());
@@ -124,18 +125,18 @@ impl Truth {
 
 fn check(batch: &HostBatch, truths: &[Truth], output: Size, (share, size): (f64, f64)) {
     let get = |name: &str| batch.field(name).unwrap();
-    let (area, told) = (output.area() as usize, get("plan").as_i64().unwrap());
+    let (area, plan) = (output.area() as usize, get("plan").as_i64().unwrap());
     assert_eq!(get("boxes").shape(), [batch.len(), MAX_BOXES, 4]);
     assert_eq!(get("boxes.masks").shape(), [batch.len(), MAX_BOXES, output.height as usize, output.width as usize]);
     assert_eq!(get("boxes.points").shape(), [batch.len(), MAX_BOXES, K, 3]);
     for (place, id) in batch.ids().enumerate() {
-        let (truth, told) = (&truths[id as usize], &told[place * 14..][..14]);
-        let of_box = |i: usize| Some((i, truth.transformed_box(i, told, output)?));
+        let (truth, plan) = (&truths[id as usize], &plan[place * 14..][..14]);
+        let of_box = |i: usize| Some((i, truth.transformed_box(i, plan, output)?));
         let enough = |(_, ([x1, y1, x2, y2], visible)): &(usize, ([f64; 4], f64))| {
             *visible >= share && x2 - x1 >= size && y2 - y1 >= size
         };
         let kept: Vec<_> = (0..truth.boxes.len()).filter_map(of_box).filter(enough).collect();
-        assert_eq!(batch.counts("boxes").unwrap()[place], kept.len() as i64, "sample {id} by {told:?}");
+        assert_eq!(batch.counts("boxes").unwrap()[place], kept.len() as i64, "sample {id} by {plan:?}");
         for slot in 0..MAX_BOXES {
             let row = place * MAX_BOXES + slot;
             let corners = &get("boxes").as_f32().unwrap()[row * 4..][..4];
@@ -151,15 +152,15 @@ fn check(batch: &HostBatch, truths: &[Truth], output: Size, (share, size): (f64,
             let near = |a: f32, b: f64| (f64::from(a) - b).abs() < 1e-4;
             assert!(corners.iter().zip(expected).all(|(a, b)| near(*a, b)), "{corners:?}, not {expected:?}");
             assert_eq!((class, small), (truth.classes[i], truth.classes[i] as i16));
-            let expected = truth.masks[i].follow(told, output, 0);
+            let expected = truth.masks[i].follow(plan, output, 0);
             assert!(mask.iter().zip(&expected.values).all(|(a, b)| i64::from(*a) == *b), "mask {i} of sample {id}");
-            let mut expected = truth.points[i].map(|point| truth.point(point, told, output));
-            if told[12] != told[13] {
+            let mut expected = truth.points[i].map(|point| truth.point(point, plan, output));
+            if plan[12] != plan[13] {
                 PAIRS.iter().for_each(|&(a, b)| expected.swap(a, b));
             }
             let expected: Vec<f64> = expected.into_iter().flatten().collect();
             let same = points.iter().zip(&expected).all(|(a, b)| near(*a, *b));
-            assert!(same, "points {i} of sample {id}: {points:?}, not {expected:?} by {told:?}");
+            assert!(same, "points {i} of sample {id}: {points:?}, not {expected:?} by {plan:?}");
         }
     }
 }
@@ -239,17 +240,17 @@ fn an_iou_crop_drops_boxes_with_centers_outside() {
                 Loader::source(source.clone()).augment(Augment::iou_crop(32, 24)).drop_field("label").seed(seed);
             for batch in loader.field("boxes", Boxes::new(MAX_BOXES)).field("plan", PlanRecord) {
                 let batch = batch.unwrap();
-                let told = batch.field("plan").unwrap().as_i64().unwrap().to_vec();
+                let plan = batch.field("plan").unwrap().as_i64().unwrap().to_vec();
                 for (place, id) in batch.ids().enumerate() {
-                    let (truth, told) = (&truths[id as usize], &told[place * 14..][..14]);
-                    let [x, y, width, height] = [0, 1, 2, 3].map(|i| told[i] as f64);
+                    let (truth, plan) = (&truths[id as usize], &plan[place * 14..][..14]);
+                    let [x, y, width, height] = [0, 1, 2, 3].map(|i| plan[i] as f64);
                     let whole = (width, height) == (truth.size.width.into(), truth.size.height.into());
                     let inside = |of: &[f64; 4]| {
                         let (cx, cy) = ((of[0] + of[2]) / 2.0, (of[1] + of[3]) / 2.0);
                         whole || (x < cx && cx < x + width && y < cy && cy < y + height)
                     };
                     let expected = truth.boxes.iter().filter(|of| inside(of)).count();
-                    assert_eq!(batch.counts("boxes").unwrap()[place], expected as i64, "sample {id} by {told:?}");
+                    assert_eq!(batch.counts("boxes").unwrap()[place], expected as i64, "sample {id} by {plan:?}");
                     assert!(truth.boxes.is_empty() || expected > 0);
                     dropped += truth.boxes.len() - expected;
                     cropped += usize::from(!whole);
@@ -425,14 +426,14 @@ fn points_of_the_image_follow_it() {
             for batch in loader.field("b", Keypoints::new(K).flip_pairs(PAIRS)) {
                 let batch = batch.unwrap();
                 let get = |name: &str| batch.field(name).unwrap().as_f32().unwrap();
-                let told = batch.field("plan").unwrap().as_i64().unwrap();
+                let plan = batch.field("plan").unwrap().as_i64().unwrap();
                 for (place, id) in batch.ids().enumerate() {
-                    let (truth, told) = (&truths[id as usize], &told[place * 14..][..14]);
-                    let mirrored = told[12] != told[13];
+                    let (truth, plan) = (&truths[id as usize], &plan[place * 14..][..14]);
+                    let mirrored = plan[12] != plan[13];
                     for k in 0..K {
                         let from = if mirrored { [0, 3, 2, 1][k] } else { k };
                         let [x, y, v] = truth.points[0][from];
-                        let expected = truth.point([x.min(10.0), y, v], told, output);
+                        let expected = truth.point([x.min(10.0), y, v], plan, output);
                         let found = &get("a")[(place * K + k) * 3..][..3];
                         let near = |(a, b): (&f32, &f64)| (f64::from(*a) - b).abs() < 1e-4;
                         assert!(found.iter().zip(&expected).all(near), "{found:?}, not {expected:?}");

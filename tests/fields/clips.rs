@@ -139,7 +139,7 @@ fn the_frames_are_an_axis_of_the_batch() {
 }
 
 #[test]
-fn cameras_views_and_masks_of_a_sample() {
+fn cameras_and_masks_of_a_sample_share_its_crop() {
     let size = Size::new(24, 20);
     let sample = |clip: usize| {
         let level = |n: usize| pixels(clip, n, size).chunks(3).map(|rgb| rgb[0]).collect::<Vec<u8>>();

@@ -177,7 +177,7 @@ fn masks_of_every_encoding_use_the_nearest_pixel() {
 }
 
 #[test]
-fn a_mask_above_the_decompression_step_is_complete() {
+fn a_mask_larger_than_a_decompression_step_is_complete() {
     no_hang(|| {
         // The last mask is small, and is decoded in memory that held larger masks before.
         let cases = [(1300, 700, 0), (901, 1100, 3), (700, 600, 10), (65_535, 9, 11), (60, 50, 0)];

@@ -234,7 +234,7 @@ fn too_many_boxes_in_a_mosaic_are_an_error_or_truncated() {
     }
 }
 
-/// A source that records its reads, and the upcoming reads that the loader announced.
+/// A source that records its reads, and the sample order that it receives from the loader.
 struct Noted {
     samples: Memory,
     order: Arc<Mutex<Option<Lookahead>>>,
@@ -264,7 +264,7 @@ impl Source for Noted {
 }
 
 #[test]
-fn a_prefetching_source_is_told_mosaic_partners() {
+fn a_prefetching_source_receives_mosaic_partners() {
     let (order, read) = (Arc::default(), Arc::<Mutex<Vec<u64>>>::default());
     let noted = Noted { samples: Memory::new(samples()), order: Arc::clone(&order), read: read.clone() };
     let plain = Augment::letterbox(32, 32).fill([255, 0, 0]);

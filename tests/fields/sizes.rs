@@ -288,7 +288,7 @@ fn only_axis_lengths_may_depend_on_the_image_size() {
 }
 
 /// A step that moves pixels: rotates its input by 180 degrees.
-fn turn(image: &mut ImageMut<'_>, _: &mut Rng) -> Result<()> {
+fn rotate(image: &mut ImageMut<'_>, _: &mut Rng) -> Result<()> {
     let pixels = image.data().as_chunks::<3>().0.to_vec();
     image.pixels_mut().zip(pixels.into_iter().rev()).for_each(|(to, from)| *to = from);
     Ok(())
@@ -309,14 +309,14 @@ fn a_custom_step_gets_the_image_without_its_fill() {
                 let width = augment.output_size().width as usize;
                 let each = dtype.bytes() * channels;
                 let mut filled = 0;
-                for (plain, turned) in loader().into_iter().zip(loader().transform(turn)) {
-                    let (plain, turned) = (plain.unwrap(), turned.unwrap());
-                    assert!(plain.shown().eq(turned.shown()));
+                for (plain, rotated) in loader().into_iter().zip(loader().transform(rotate)) {
+                    let (plain, rotated) = (plain.unwrap(), rotated.unwrap());
+                    assert!(plain.shown().eq(rotated.shown()));
                     let image = augment.output_size().area() as usize * each;
-                    let images = plain.images().bytes().chunks(image).zip(turned.images().bytes().chunks(image));
-                    for (part, (plain, turned)) in plain.shown().zip(images) {
+                    let images = plain.images().bytes().chunks(image).zip(rotated.images().bytes().chunks(image));
+                    for (part, (plain, rotated)) in plain.shown().zip(images) {
                         let Rect { x, y, width: w, height: h } = part;
-                        for (place, pixel) in turned.chunks(each).enumerate() {
+                        for (place, pixel) in rotated.chunks(each).enumerate() {
                             let at = ((place % width) as u32, (place / width) as u32);
                             let inside = (x..x + w).contains(&at.0) && (y..y + h).contains(&at.1);
                             let (column, row) = if inside { (2 * x + w - 1 - at.0, 2 * y + h - 1 - at.1) } else { at };

@@ -179,7 +179,8 @@ fn a_dense_map_may_be_png_or_tiff_and_follows_exif() {
         let file = tiff(&bytes_of(&values), 1, (16, 1), 1, orientation);
         let one = sample("tif", &file, None, &floats);
         let loader = Loader::source(Memory::new(vec![one])).augment(augment.clone());
-        // Only the array needs the name of its image.
+        // The array does not store an orientation, so this loader must state that the array refers
+        // to the stored image.
         let shown = first(loader.clone().field("image", DenseMap::new().image())).unwrap();
         let array =
             loader.annotations_follow(AnnotationFrame::Stored).convert_to_u8(true).field("values", DenseMap::new());

@@ -165,8 +165,9 @@ pub(crate) fn for_long(name: &str, case: impl FnMut(u64) -> bool) {
 /// If `WARPFEED_FUZZ_LAST` names a file, the current seed is stored there, because a case may kill
 /// the process instead of panicking.
 ///
-/// In a build with edge counters, the summary line also contains the number of edges reached. To
-/// replay a case then takes both its seed and its inputs, which are written to files if it fails.
+/// In a build with edge counters, the summary line also contains the number of edges reached. In
+/// such a build, replaying a case requires both its seed and its inputs. The inputs of a failed
+/// case are written to files.
 fn run(name: &str, first: u64, length: Duration, most: u64, mut case: impl FnMut(u64) -> bool) {
     use std::io::{Seek, Write};
     let mut last = std::env::var_os("WARPFEED_FUZZ_LAST")
@@ -208,7 +209,7 @@ fn run(name: &str, first: u64, length: Duration, most: u64, mut case: impl FnMut
         slowest.1
     );
     if let (Some(corpus), all @ 1..) = (CORPUS.take(), coverage.all()) {
-        println!("fuzz {name}: {} of {all} edges reached, {} inputs kept", coverage.edges, corpus.len());
+        println!("fuzz {name}: {} of {all} edges reached, {} inputs stored", coverage.edges, corpus.len());
     }
     assert!(
         failures.is_empty(),

@@ -137,7 +137,7 @@ def work(runs):
 
 
 def table(runs):
-    print("| harness | cases | accepted | edges | failures | core seconds |\n|---|---|---|---|---|---|")
+    print("| harness | cases | accepted | edges | failures | CPU seconds |\n|---|---|---|---|---|---|")
     for harness in runs.harnesses:
         parts = [part for part in runs.parts if part["harness"] == harness]
         sums = {column: sum(part[column] for part in parts) for column in ("cases", "accepted", "failures", "seconds")}

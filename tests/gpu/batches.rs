@@ -230,8 +230,8 @@ fn missing_labels_are_an_error_on_the_device() {
     let e = batch.labels().err().unwrap();
     assert_eq!((e.kind(), e.sample(), e.key()), (ErrorKind::Source, Some(0), Some("flat/0")));
     drop(batch);
-    let told = open(samples.clone()).unlabeled(true).cuda(&stream).unwrap().epoch(0).next().unwrap().unwrap();
-    assert_eq!(integers(told.labels().unwrap().download().unwrap()), [-1; 4]);
+    let unlabeled = open(samples.clone()).unlabeled(true).cuda(&stream).unwrap().epoch(0).next().unwrap().unwrap();
+    assert_eq!(integers(unlabeled.labels().unwrap().download().unwrap()), [-1; 4]);
     let mut some = samples;
     some[1] = some[1].clone().label(3);
     let e = open(some).cuda(&stream).unwrap().epoch(0).next().unwrap().err().unwrap();

@@ -226,8 +226,8 @@ fn memory_is_reused() {
         let decoder = open(requests(pixels).prefetch(2));
         let (images, plan) = (drawn(8), decoder.memory_plan());
         let mut addresses = HashSet::new();
-        for turn in 0..100 {
-            addresses.insert(decoder.decode(images[..1 + turn % 8].to_vec()).unwrap().address());
+        for round in 0..100 {
+            addresses.insert(decoder.decode(images[..1 + round % 8].to_vec()).unwrap().address());
         }
         assert!(addresses.len() <= plan.slots, "batches at {} addresses with {plan}", addresses.len());
         assert_eq!(decoder.memory_plan(), plan);
@@ -263,13 +263,13 @@ fn batches_outlive_a_decoder_dropped_with_requests_in_flight() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let images = drawn(8);
         let expected = of_loader(&images, pixels).concat();
-        for turn in 0..12 {
+        for round in 0..12 {
             let decoder = open(requests(pixels));
             let kept = decoder.decode(images.clone()).unwrap();
             let pending: Vec<_> = (0..6).map(|_| decoder.submit(images.clone()).unwrap()).collect();
             // Drop a response without receiving it.
             drop(decoder.submit(images.clone()).unwrap());
-            std::thread::sleep(Duration::from_millis(turn % 6));
+            std::thread::sleep(Duration::from_millis(round % 6));
             let since = Instant::now();
             drop(decoder);
             assert!(since.elapsed() < Duration::from_secs(60), "{:?}", since.elapsed());
@@ -318,9 +318,9 @@ fn all_held<B: Answer>(open: &impl Fn(DecoderBuilder) -> Decoder<B>, queued: usi
     let options = Decoder::builder().batch_size(2).workers(2).augment(Augment::resize(8, 8));
     let decoder = open(options.prefetch(1).max_queued(queued));
     let plan = decoder.memory_plan();
-    let room = if plan.device_slots > 0 { plan.device_slots } else { plan.slots };
+    let slots = if plan.device_slots > 0 { plan.device_slots } else { plan.slots };
     let image = dot(0);
-    let held = (0..room).map(|_| decoder.decode([image.clone()]).unwrap()).collect();
+    let held = (0..slots).map(|_| decoder.decode([image.clone()]).unwrap()).collect();
     (decoder, held)
 }
 

@@ -180,12 +180,12 @@ fn closing_the_decoder_answers_joined_requests_at_once() {
 fn joined_requests_end_with_their_decoder_or_their_owner() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let alive = Arc::new(());
-        for turn in 0..6 {
+        for round in 0..6 {
             let (decoder, joined) = joined(&open, requests(pixels).prefetch(1), Duration::ZERO);
             for _ in 0..20 {
                 joined.submit(drawn(8), alive.clone()).unwrap();
             }
-            std::thread::sleep(Duration::from_millis(turn));
+            std::thread::sleep(Duration::from_millis(round));
             drop(joined);
             assert_eq!(Arc::strong_count(&alive), 1, "no thread keeps a request");
             assert!(decoder.decode(drawn(1)).is_ok());

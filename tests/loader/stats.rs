@@ -1,5 +1,5 @@
-//! Promise: `batches.stats()` returns a plain struct with totals for every stage of loading. They
-//! include every sample.
+//! Promise: `batches.stats()` returns a plain struct with totals for every stage of loading. The
+//! totals include every sample.
 
 use std::time::Duration;
 
@@ -102,8 +102,8 @@ fn statistics_count_sample_bytes_and_slot_memory() {
 }
 
 /// A source in which samples 3 and 13 fail. Sample 3 fails after several retries, and is followed
-/// by other samples of its part. Sample 13 is the last one of its part. Reading it takes about as
-/// long, and then it has no image.
+/// by other samples of its part. Sample 13 is the last one of its part, takes about as long to
+/// read, and does not contain a valid image.
 struct FailsTwice(Numbers);
 
 impl Source for FailsTwice {
@@ -124,7 +124,7 @@ impl Source for FailsTwice {
 }
 
 #[test]
-fn a_failed_sample_alone_is_charged_its_time() {
+fn the_time_of_a_failed_sample_counts_only_for_this_sample() {
     no_hang(|| {
         let loader = Loader::source(FailsTwice(Numbers::new(14))).codec(Draw).augment(Augment::train(16)).batch_size(7);
         // Pauses of 5 ms, 20 ms and 80 ms before the last attempt.

@@ -48,7 +48,7 @@ fn an_image_above_the_pixel_limit_is_a_failed_sample() {
             "png" => "png",
             _ => "npy",
         };
-        let cause = format!("{kind} header claims 30x20 = 600 pixels, the limit is 599");
+        let cause = format!("{kind} header claims 30x20 = 600 pixels, but the limit is 599");
         assert_eq!(e.to_string(), format!("sample 0 (0): decode: {cause}"));
     }
 }
@@ -80,7 +80,7 @@ fn a_limit_above_the_default_admits_larger_images() {
     for field in ["jpg", "bmp"] {
         let bytes = boasting(field);
         let e = Codecs::new().open(&bytes).unwrap_err();
-        assert!(e.cause().ends_with("header claims 20000x20000 = 400000000 pixels, the limit is 268435456"), "{e}");
+        assert!(e.cause().ends_with("header claims 20000x20000 = 400000000 pixels, but the limit is 268435456"), "{e}");
         let codecs = Codecs::new().max_pixels(1 << 30);
         assert_eq!(codecs.open(&bytes).unwrap().size(), Size::new(20_000, 20_000));
         // With a higher limit, the loader passes the image to the decoder, which fails because the
@@ -104,7 +104,7 @@ fn the_pixel_limit_of_a_registry_applies_to_every_format() {
         };
         decode(600).unwrap();
         let e = decode(599).unwrap_err();
-        assert!(e.cause().ends_with(" header claims 30x20 = 600 pixels, the limit is 599"), "{e}");
+        assert!(e.cause().ends_with(" header claims 30x20 = 600 pixels, but the limit is 599"), "{e}");
     }
 }
 
@@ -135,7 +135,7 @@ fn a_sample_above_the_byte_limit_is_refused_or_skipped() {
     let (small, large) = (image(4, 4), [image(4, 4), vec![0; 10_000]].concat());
     let e = error(loader(&[("png", small.clone()), ("png", large.clone())]).max_sample_bytes(5000));
     let len = large.len();
-    assert_eq!(e.to_string(), format!("sample 1 (1): source: the sample has {len} bytes, the limit is 5000"));
+    assert_eq!(e.to_string(), format!("sample 1 (1): source: the sample has {len} bytes, but the limit is 5000"));
     let mut batches = loader(&[("png", small), ("png", large)])
         .batch_size(2)
         .max_sample_bytes(5000)

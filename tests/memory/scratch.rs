@@ -182,8 +182,8 @@ fn effects_that_wait_for_mixing_are_in_the_plan() {
         (0..2).for_each(|epoch| batches.epoch(epoch).for_each(|batch| assert!(batch.unwrap().mixing().is_some())));
         let all = LIVE.load(SeqCst) - before;
         // A sample's metadata (entry, key, error) is not part of the plan.
-        let beside = plan.slots * 10_000 * 128 + 2 * MIB;
-        assert!(all <= plan.host_bytes + beside, "{} MiB are held: {plan}", all / MIB);
+        let metadata = plan.slots * 10_000 * 128 + 2 * MIB;
+        assert!(all <= plan.host_bytes + metadata, "{} MiB are held: {plan}", all / MIB);
     });
 }
 
@@ -280,13 +280,13 @@ fn batches_are_the_same_for_any_scratch_limit() {
         let (samples, augment) = (200, Augment::train(16));
         let expected = reference(&Numbers::new(samples), Draw, &augment, Some(5), 0, 40);
         // Test memory for no scratch, for the scratch of a few images, and for more than enough.
-        for room in [0, 30_000, 1 << 30] {
+        for spare in [0, 30_000, 1 << 30] {
             let loader = || support::loader(Numbers::new(samples)).batch_size(40).shuffle(5).workers(3).prefetch(2);
             let plan = loader().host().unwrap().memory_plan();
             let least = plan.host_bytes + 3 * 16 * 16 * 3;
-            let mut batches = loader().memory_limit(least + room).host().unwrap();
+            let mut batches = loader().memory_limit(least + spare).host().unwrap();
             let scratch = batches.memory_plan().scratch_bytes;
-            assert!(scratch <= room + 3 * 16 * 16 * 3, "{}", batches.memory_plan());
+            assert!(scratch <= spare + 3 * 16 * 16 * 3, "{}", batches.memory_plan());
             let found: Vec<_> = batches.epoch(0).map(|batch| Content::from(&batch.unwrap())).collect();
             assert_eq!(found, expected, "with {scratch} bytes");
         }

@@ -512,16 +512,16 @@ fn an_abandoned_epoch_is_not_prepared_again() {
 /// A source that records how the loader announces upcoming reads.
 struct Followed {
     numbers: Numbers,
-    told: Arc<Mutex<Vec<String>>>,
+    calls: Arc<Mutex<Vec<String>>>,
 }
 
-struct Tells(Lookahead, Arc<Mutex<Vec<String>>>);
+struct RecordsCalls(Lookahead, Arc<Mutex<Vec<String>>>);
 
-impl Prefetcher for Tells {
+impl Prefetcher for RecordsCalls {
     fn start(&self, place: BatchIndex) {
         let last = self.0.from(place).take(100).last().map(|(place, _)| place);
-        let told = format!("start {}.{} to {:?}", place.epoch, place.batch, last.map(|last| (last.epoch, last.batch)));
-        self.1.lock().unwrap().push(told);
+        let call = format!("start {}.{} to {:?}", place.epoch, place.batch, last.map(|last| (last.epoch, last.batch)));
+        self.1.lock().unwrap().push(call);
     }
 
     fn stop(&self) {
@@ -539,28 +539,28 @@ impl Source for Followed {
     }
 
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
-        Some(Box::new(Tells(order, self.told.clone())))
+        Some(Box::new(RecordsCalls(order, self.calls.clone())))
     }
 }
 
 #[test]
-fn a_prefetching_source_is_told_the_start_and_end_of_a_run() {
+fn a_prefetching_source_learns_when_a_run_starts_and_ends() {
     no_hang(|| {
-        let told = Arc::<Mutex<Vec<String>>>::default();
-        let source = || Followed { numbers: Numbers::new(20), told: told.clone() };
+        let calls = Arc::<Mutex<Vec<String>>>::default();
+        let source = || Followed { numbers: Numbers::new(20), calls: calls.clone() };
         let open = || Loader::source(source()).codec(Draw).augment(Augment::train(16)).batch_size(4).prefetch(2);
-        let heard = || std::mem::take(&mut *told.lock().unwrap());
+        let new_calls = || std::mem::take(&mut *calls.lock().unwrap());
         let mut batches = open().epochs(3).host().unwrap();
         (0..3).for_each(|epoch| assert_eq!(contents(&mut batches, epoch).len(), 5));
-        assert_eq!(heard(), ["start 0.0 to Some((2, 4))"]);
+        assert_eq!(new_calls(), ["start 0.0 to Some((2, 4))"]);
         // Prefetching does not stop inside an epoch, even after the last epoch.
         assert_eq!(contents(&mut batches, 6).len(), 5);
         drop(batches.epoch(1).next());
-        assert_eq!(heard(), ["start 6.0 to Some((6, 4))", "start 1.0 to Some((6, 4))", "stop"]);
+        assert_eq!(new_calls(), ["start 6.0 to Some((6, 4))", "start 1.0 to Some((6, 4))", "stop"]);
         // A repeated epoch is not prepared, because the source prefetches the epoch after it.
         let mut batches = open().host().unwrap();
         (0..3).for_each(|_| assert_eq!(contents(&mut batches, 0).len(), 5));
         let all = "start 0.0 to Some((19, 4))";
-        assert_eq!(heard(), [all, "stop", all, all]);
+        assert_eq!(new_calls(), [all, "stop", all, all]);
     });
 }

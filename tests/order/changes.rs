@@ -369,12 +369,12 @@ fn invalid_options_of_a_mixture_are_refused() {
 
 /// The calls of [`Prefetcher::start`]: the batch that each call names, and the samples of the two
 /// batches from there on.
-type Told = Arc<Mutex<Vec<(BatchIndex, Vec<Vec<u64>>)>>>;
+type Starts = Arc<Mutex<Vec<(BatchIndex, Vec<Vec<u64>>)>>>;
 
 /// A source that records when its prefetcher is started.
-struct Ahead(Numbers, Told);
+struct Ahead(Numbers, Starts);
 
-struct Follows(Lookahead, Told);
+struct Follows(Lookahead, Starts);
 
 impl Prefetcher for Follows {
     fn start(&self, place: BatchIndex) {
@@ -399,21 +399,21 @@ impl Source for Ahead {
 
 #[test]
 fn a_source_that_prefetches_begins_again_with_the_changed_order() {
-    let told = Told::default();
-    let make = |told: &Told| {
-        let loader = Loader::source(Ahead(Numbers::new(60), told.clone())).codec(Draw).augment(Augment::train(16));
+    let starts = Starts::default();
+    let make = |starts: &Starts| {
+        let loader = Loader::source(Ahead(Numbers::new(60), starts.clone())).codec(Draw).augment(Augment::train(16));
         loader.weights(OLD).seed(4).batch_size(9).prefetch(1).workers(1)
     };
-    let steps = run(make(&told), 1, |batches, step| {
+    let steps = run(make(&starts), 1, |batches, step| {
         if step.1 == 2 {
             // The change takes effect at batch 5. The loader has not prepared this batch, but
             // the source may already have prefetched its samples.
             batches.set_weights(&new(), 2).unwrap();
         }
     });
-    let told = told.lock().unwrap();
-    assert_eq!(told.iter().map(|told| told.0.batch).collect::<Vec<_>>(), [0, 3]);
-    assert_eq!(told[1].1, [steps[3].2.clone(), steps[4].2.clone()]);
+    let starts = starts.lock().unwrap();
+    assert_eq!(starts.iter().map(|starts| starts.0.batch).collect::<Vec<_>>(), [0, 3]);
+    assert_eq!(starts[1].1, [steps[3].2.clone(), steps[4].2.clone()]);
     let (old, new_) = (run(weighted(&OLD), 1, |_, _| ()), run(weighted(&new()), 1, |_, _| ()));
     assert_eq!(steps, [&old[..5], &new_[5..]].concat());
 }

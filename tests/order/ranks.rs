@@ -67,7 +67,10 @@ fn check(samples: usize, global: usize, last: LastBatch, seed: Option<u64>, work
         let ranks: Vec<_> = (0..world).map(|rank| epoch(options().rank(rank, world), 2)).collect();
         for (number, expected) in whole.iter().enumerate() {
             let parts = || ranks.iter().map(|rank| &rank[number]);
-            assert!(join(parts()) == *expected, "batch {number} of {world} ranks differs from that of one rank");
+            assert!(
+                join(parts()) == *expected,
+                "batch {number} of {world} ranks differs from the batch of a single rank"
+            );
             let sizes: Vec<_> = parts().map(|part| part.0.ids.len()).collect();
             let (least, most) = (*sizes.iter().min().unwrap(), *sizes.iter().max().unwrap());
             let padding = parts().flat_map(|part| &part.1).filter(|valid| !**valid).count();
@@ -202,8 +205,8 @@ fn real_processes_find_their_rank_under_each_launcher() {
     }
 }
 
-/// Checks that a process that a batch script runs without `srun` does not become a rank. It would
-/// deliver only a share of the samples, and wait forever for the other ranks.
+/// Checks that a process that a batch script starts without `srun` does not become a rank.
+/// Otherwise it would deliver only a share of the samples, and wait forever for the other ranks.
 #[test]
 fn a_batch_script_that_srun_did_not_start_is_not_a_rank() {
     let mut command = child!(print_the_error_without_a_launcher);

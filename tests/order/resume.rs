@@ -270,7 +270,7 @@ fn an_order_that_depends_on_state_is_compared_inside_its_epoch() {
     let e = make().resume(inside.clone()).host().unwrap_err();
     assert!(
         e.cause().contains("the order of epoch 1 differs")
-            && e.cause().contains("before the loader, restore the state"),
+            && e.cause().contains("before you resume, restore the state"),
         "{e}"
     );
     order.shift.store(3, Relaxed);

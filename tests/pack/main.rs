@@ -5,6 +5,7 @@ mod process;
 
 mod concurrent_runs;
 mod conversion;
+mod image_fields;
 mod killed;
 mod overview;
 mod parts;

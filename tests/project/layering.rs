@@ -20,7 +20,8 @@ struct Rules {
     /// Modules that are divided into groups, and the order of the groups. A group imports only from
     /// groups before it, and names them.
     groups: &'static [(&'static str, &'static [&'static str])],
-    /// Whether all folders have at most [`MAX_FILES`] files and folders, or only modules with groups.
+    /// Whether all folders have at most [`MAX_FILES`] files and folders, or only modules with
+    /// groups.
     small: bool,
 }
 
@@ -286,25 +287,25 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
 fn against_the_flow(all: &Crate, rules: &Rules) -> BTreeSet<String> {
     let mut wrong = BTreeSet::new();
     for (at, name, left) in all.imports() {
-        let room = at[0].as_str();
+        let module_name = at[0].as_str();
         let path = name.join("::");
         if left {
             wrong.insert(format!("{}: `super` leaves the folder for {path}", all.file(&at)));
         }
         let named = name.first().map_or("", |first| first);
         if !all.modules.contains_key(&name[..1.min(name.len())]) || name.is_empty() {
-            wrong.insert(format!("{}: crate::{path} is named through the root", all.file(&at)));
+            wrong.insert(format!("{}: crate::{path} is imported through the crate root", all.file(&at)));
         }
         let home = all.home(&name);
         for import in [Some(named), home.first().map(|first| &**first)].into_iter().flatten() {
-            let outside = rules.outside.iter().find(|(module, _)| *module == room).map(|(_, imports)| *imports);
-            let allowed = match rules.flow.iter().position(|flow| *flow == room) {
+            let outside = rules.outside.iter().find(|(module, _)| *module == module_name).map(|(_, imports)| *imports);
+            let allowed = match rules.flow.iter().position(|flow| *flow == module_name) {
                 Some(place) => &rules.flow[..=place],
-                None => outside.unwrap_or_else(|| panic!("{}: {room} is not in the flow", all.file(&at))),
+                None => outside.unwrap_or_else(|| panic!("{}: {module_name} is not in the flow", all.file(&at))),
             };
             let known = all.modules.contains_key(&[import.to_owned()][..]);
             if known && !allowed.contains(&import) {
-                wrong.insert(format!("{}: {room} imports {import}", all.file(&at)));
+                wrong.insert(format!("{}: {module_name} imports {import}", all.file(&at)));
             }
         }
     }
@@ -336,7 +337,7 @@ fn against_the_groups(all: &Crate, rules: &Rules) -> BTreeSet<String> {
         let (Some(here), true) = (place(flow, &at), name[0] == *module) else { continue };
         match place(flow, &name) {
             None => {
-                wrong.insert(format!("{}: {} is named through {module}", all.file(&at), name.join("::")));
+                wrong.insert(format!("{}: {} is imported through {module}", all.file(&at), name.join("::")));
             }
             Some(there) if there > here => {
                 wrong.insert(format!("{}: {} imports {}", all.file(&at), flow[here], flow[there]));
@@ -464,7 +465,7 @@ fn each_kind_of_violation_is_detected() {
     let expected = [
         "engine/alone.rs: not in a group of engine: settings, state, reading, working, delivering, serving",
         "engine/state.rs: state imports working",
-        "engine/working.rs: engine::Run is named through engine",
+        "engine/working.rs: engine::Run is imported through engine",
         "engine/state: 26 files and folders, more than 25",
         "engine: state, working depend on each other",
         "sampler/rank.rs: sampler imports decode",
@@ -472,7 +473,7 @@ fn each_kind_of_violation_is_detected() {
         "sampler/tests_of.rs: `super` leaves the folder for loader",
         "sampler/tests_of.rs: sampler imports loader",
         "sampler: rank, rng depend on each other",
-        "source/lmdb.rs: crate::Rank is named through the root",
+        "source/lmdb.rs: crate::Rank is imported through the crate root",
         "source/lmdb.rs: source imports loader",
         "source/mod.rs: functions in a table of contents",
         "transform/ops: list, mod, tone depend on each other",

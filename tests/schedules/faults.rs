@@ -192,7 +192,7 @@ impl Schedule {
         if self.grows && epoch > 0 { SIDE + 2 } else { SIDE }
     }
 
-    /// Fails or waits if the schedule has this fate for `sample` at stage `place`.
+    /// Fails, panics or sleeps if the schedule says so for `sample` at the stage `place`.
     fn meet(&self, sample: u64, place: Stage) -> Result<()> {
         if self.calm.load(Ordering::Relaxed) {
             return Ok(());

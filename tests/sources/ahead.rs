@@ -82,10 +82,10 @@ struct Faulty {
     files: Files,
     seed: u64,
     requests: Arc<AtomicU64>,
-    /// Number of attempts for each object and first byte. It makes every request succeed
-    /// eventually.
+    /// Number of attempts for each object and first byte. From the third attempt on, a request
+    /// succeeds.
     attempts: Arc<Mutex<HashMap<(String, u64), u64>>>,
-    /// The offset in one object from which on reads fail permanently.
+    /// Offset in one of the objects. Reads beyond this offset fail permanently.
     permanent_from: Option<u64>,
 }
 
@@ -374,12 +374,12 @@ fn round_trips_are_bounded_at_the_start_and_epoch_boundary() {
         for epoch in 1..3 {
             let begun = trips();
             batches.epoch(epoch).next().unwrap().unwrap();
-            assert!(trips() - begun <= 2, "{} round trips to another epoch", trips() - begun);
+            assert!(trips() - begun <= 2, "{} round trips to a different epoch", trips() - begun);
             let rest = batches.epoch(epoch);
             assert_eq!(rest.map(|batch| batch.unwrap().len()).sum::<usize>(), 400);
             let ended = trips();
             batches.epoch(epoch + 1).next().unwrap().unwrap();
-            assert!(trips() - ended <= 2, "{} round trips at the border", trips() - ended);
+            assert!(trips() - ended <= 2, "{} round trips at the epoch boundary", trips() - ended);
         }
         drop(batches);
         let mut batches = loader(store.clone()).host().unwrap();

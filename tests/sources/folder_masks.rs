@@ -79,8 +79,8 @@ fn a_missing_mask_is_named_and_surplus_masks_are_counted() {
     let loader = || Loader::new(at("train")).masks("masks").drop_field("label").augment(Augment::pass_through(6, 4));
     let warnings = Warnings::default();
     tracing::subscriber::with_default(warnings.clone(), || Options::new().masks("masks").open(at("train")).unwrap());
-    let told = warnings.0.lock().unwrap();
-    assert!(told.iter().any(|text| text.contains("ignored 2 masks without an image, such as x.png")), "{told:?}");
+    let logged = warnings.0.lock().unwrap();
+    assert!(logged.iter().any(|text| text.contains("ignored 2 masks without an image, such as x.png")), "{logged:?}");
     let e = loader().field("mask", Mask::new(Dtype::U8)).into_iter().find_map(Result::err).unwrap();
     assert_eq!((e.cause(), e.path(), e.sample()), ("the mask is missing", Some(&*at("masks/b.png")), Some(1)));
     let skips = loader().field("mask", Mask::new(Dtype::U8)).on_error(OnError::Skip { max_skipped: 1 });

@@ -1,7 +1,7 @@
-//! Promise: the samples of a LeRobot dataset have the values that the library's own dataset class
-//! returns: the indices, the padding, the actions, the states, the tasks and the pixels of images.
-//! An episode, a feature or a delta that does not exist, a video, and a damaged file are errors that
-//! say what is wrong.
+//! Promise: the samples of a LeRobot dataset equal the samples that the class `LeRobotDataset` of
+//! the library `lerobot` returns, including padding, tasks and pixels. Requesting a video, or an
+//! episode, feature or delta that does not exist, fails with an error that says what is wrong, and
+//! so does reading a damaged file.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,17 +18,17 @@ use crate::formats::fixture;
 use crate::stores::Objects;
 
 /// Names of the fixtures, one for each version of the format.
-const VERSIONS: [&str; 2] = ["v21", "v30"];
+pub(crate) const VERSIONS: [&str; 2] = ["v21", "v30"];
 
 /// Reads the samples that the library returned for a version. Each entry of the list opens the
 /// dataset with different options.
-fn answers(version: &str) -> Vec<Json> {
+pub(crate) fn answers(version: &str) -> Vec<Json> {
     let file = fs::read(fixture("lerobot").join(format!("{version}.json"))).unwrap();
     serde_json::from_slice(&file).unwrap()
 }
 
 /// Returns the options of an entry of the answers.
-fn options(answer: &Json) -> LeRobotOptions {
+pub(crate) fn options(answer: &Json) -> LeRobotOptions {
     let mut options = LeRobotOptions::new();
     for (feature, deltas) in answer["delta_timestamps"].as_object().into_iter().flatten() {
         let seconds: Vec<f64> = deltas.as_array().unwrap().iter().map(|delta| delta.as_f64().unwrap()).collect();
@@ -44,7 +44,7 @@ fn opened(version: &str, options: &LeRobotOptions) -> LeRobot {
     LeRobot::with(fixture("lerobot").join(version), options, &Options::new()).unwrap()
 }
 
-/// The CRC-32 of zlib.
+/// Returns the CRC-32 that zlib computes.
 fn crc32(bytes: &[u8]) -> u32 {
     let bit = |crc: u32, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
     !bytes.iter().fold(!0_u32, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), bit))
@@ -101,7 +101,7 @@ fn check(sample: &Sample<'_>, item: &Json) {
 
 /// Checks the samples of a source against an entry of the answers. A sample has at most 16 fields,
 /// so they are read in two halves, as a loader does.
-fn check_samples(source: &dyn Source, answer: &Json) {
+pub(crate) fn check_samples(source: &dyn Source, answer: &Json) {
     let items = answer["items"].as_array().unwrap();
     assert_eq!(source.len(), items.len());
     let names: Vec<String> = items[0].as_object().unwrap().keys().cloned().collect();
@@ -281,7 +281,7 @@ fn with_videos(version: &str) -> tempfile::TempDir {
 }
 
 #[test]
-fn videos_are_left_out_unless_they_are_asked_for() {
+fn videos_without_files_are_left_out_unless_they_are_asked_for() {
     for version in VERSIONS {
         let copy = with_videos(version);
         let set = LeRobot::open(copy.path()).unwrap();
@@ -291,8 +291,12 @@ fn videos_are_left_out_unless_they_are_asked_for() {
         let top = "observation.images.top";
         for options in [LeRobotOptions::new().features([top]), LeRobotOptions::new().delta_indices(top, [0])] {
             let e = LeRobot::with(copy.path(), &options, &Options::new()).unwrap_err().to_string();
-            let wanted = "feature \"observation.images.top\" is a video, which warpfeed does not decode: choose other \
-                          features, or convert the dataset so that its frames are stored as images (dtype \"image\")";
+            let wanted = match cfg!(feature = "video") {
+                true => "video_path is missing",
+                false => {
+                    "feature \"observation.images.top\" is a video, and this build of warpfeed lacks the Cargo feature"
+                }
+            };
             assert!(e.contains(wanted), "{e}");
         }
         let e = Loader::source(set).drop_field("label").field("top", Image::of(top)).host().err().unwrap().to_string();
@@ -301,7 +305,7 @@ fn videos_are_left_out_unless_they_are_asked_for() {
 }
 
 /// Returns a copy of the dataset of a version. A test may change the copy.
-fn writable(version: &str) -> tempfile::TempDir {
+pub(crate) fn writable(version: &str) -> tempfile::TempDir {
     fn copy(from: &Path, to: &Path) {
         fs::create_dir_all(to).unwrap();
         for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {

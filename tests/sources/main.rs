@@ -34,6 +34,10 @@ mod hdf5;
 mod joined;
 #[cfg(feature = "parquet")]
 mod lerobot;
+#[cfg(feature = "parquet")]
+mod lerobot_packed;
+#[cfg(all(feature = "parquet", feature = "video"))]
+mod lerobot_video;
 mod litdata;
 mod lmdb_interop;
 mod lmdb_readers;

@@ -67,8 +67,8 @@ fn unsupported_hashes_cause_only_a_warning() {
         tracing::subscriber::with_default(warnings.clone(), || source.verify(0..12, &mut |e| found.push(e)));
         assert!(found.is_empty(), "{found:?}");
         let warnings = warnings.0.lock().unwrap().concat();
-        let told = warnings.contains("only the unsupported hash blake2b");
-        assert_eq!(told, hashes["blake2b"].is_string(), "{warnings}");
+        let logged = warnings.contains("only the unsupported hash blake2b");
+        assert_eq!(logged, hashes["blake2b"].is_string(), "{warnings}");
     }
 }
 

@@ -1,6 +1,6 @@
-//! Tests that the files that a dataset refers to cannot hang a worker or exhaust memory, because
-//! only regular files are read, that paths in columns that no option names stay inside the table's
-//! folder, and that warnings count the files that are left out.
+//! Tests that only regular files are read, so that a file that a dataset refers to cannot hang a
+//! worker or exhaust memory. Paths in automatically detected columns must stay inside the table's
+//! folder. Warnings must state how many files were left out.
 
 use std::fs;
 use std::path::Path;

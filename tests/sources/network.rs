@@ -262,10 +262,10 @@ fn an_outage_is_reported_once_with_url_and_cause() {
         let mut batches = loader(source).epochs(1).host().unwrap();
         assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 120);
         assert!(batches.stats().network.unwrap().retries >= 5);
-        let told = warnings.0.lock().unwrap().clone();
-        assert_eq!(told.len(), 1, "{told:?}");
+        let logged = warnings.0.lock().unwrap().clone();
+        assert_eq!(logged.len(), 1, "{logged:?}");
         for words in ["no answer after 4 of", "mem://set/s.tar", "connection refused"] {
-            assert!(told[0].contains(words), "{words}: {told:?}");
+            assert!(logged[0].contains(words), "{words}: {logged:?}");
         }
     });
 }

@@ -100,9 +100,9 @@ fn damaged_recordio_files_fail_with_their_location() {
     }
 }
 
-/// Writes a file of records, each with an image of three bytes and one label. The label is in the
-/// header. If `arrays` is true, it follows the header as an array of one number, as
-/// `mx.recordio.pack` writes lists.
+/// Writes a file of records, each with an image of three bytes and one label. If `arrays` is false,
+/// the label is in the header. Otherwise it follows the header, as an array of one number, which is
+/// how `mx.recordio.pack` writes lists.
 fn with_labels(path: &std::path::Path, labels: &[f32], arrays: bool) {
     let record = |label: &f32| {
         let header = match arrays {
@@ -148,7 +148,7 @@ fn recordio_labels_with_fractions_are_a_field_of_every_record() {
         (0..count).map(value).collect()
     };
     let field = |label: f32| (None, Some((vec![1], vec![label])));
-    // The first label is an integer, but it has the type of the others.
+    // The first label is an integer, but it becomes a field as well, because the other labels do.
     with_labels(&path, &[1.0, 2.5, -3.0], false);
     assert_eq!(values(Options::new(), 3), [field(1.0), field(2.5), field(-3.0)]);
     with_labels(&path, &[1.0, 2.0], false);

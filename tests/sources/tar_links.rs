@@ -87,8 +87,11 @@ fn links_read_their_targets_and_broken_ones_are_counted() {
         assert_eq!(samples(&source), expected());
         let labels: Vec<_> = (0..4).map(|i| source.label(i, &mut Vec::new()).unwrap()).collect();
         assert_eq!(labels, [Some(3), Some(4), None, Some(3)]);
-        let told = warnings.0.lock().unwrap().clone();
-        assert!(told.len() == 1 && told[0].contains("ignored 2 links") && told[0].contains("a/5.jpg"), "{told:?}");
+        let logged = warnings.0.lock().unwrap().clone();
+        assert!(
+            logged.len() == 1 && logged[0].contains("ignored 2 links") && logged[0].contains("a/5.jpg"),
+            "{logged:?}"
+        );
     }
     assert_eq!(samples(&Tar::open_unmapped(&path).unwrap()), expected());
 }

@@ -86,8 +86,8 @@ impl Plane {
     }
 
     /// Applies a plan, as encoded by [`PlanRecord`], to the whole plane, one step at a time.
-    pub fn follow(&self, told: &[i64], output: Size, fill: i64) -> Self {
-        let n: Vec<usize> = told.iter().map(|&v| v as usize).collect();
+    pub fn follow(&self, plan: &[i64], output: Size, fill: i64) -> Self {
+        let n: Vec<usize> = plan.iter().map(|&v| v as usize).collect();
         let resized = self.crop(n[0], n[1], n[2], n[3]).resize(n[4], n[5]);
         let part = resized.crop(n[6], n[7], n[10], n[11]);
         let padded = part.pad(n[8], n[9], output.width as usize, output.height as usize, fill);

@@ -1,4 +1,5 @@
-//! Promise: with any options, a dataset has the same batches in every format and on every medium.
+//! Promise: with any options, a dataset has the same batches in every format and in every kind of
+//! storage.
 //!
 //! Each seed generates a random dataset and random loader options. The test writes the dataset in
 //! every format that can represent it, and opens it with memory maps, without memory maps, and from
@@ -44,8 +45,9 @@ fn file(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).map(PathBuf::from)
 }
 
-/// Returns the media to test: local files with and without memory maps, and an in-memory store.
-fn media(format: &'static Format, folder: &Path, name: &str) -> Vec<Member> {
+/// Returns the kinds of storage to test: local files with and without memory maps, and an in-memory
+/// store.
+fn storages(format: &'static Format, folder: &Path, name: &str) -> Vec<Member> {
     let path = if name.is_empty() { folder.to_owned() } else { folder.join(name) };
     let path = path.to_str().unwrap().to_owned();
     let url = if name.is_empty() { "mem://set".to_owned() } else { format!("mem://set/{name}") };
@@ -58,8 +60,8 @@ fn media(format: &'static Format, folder: &Path, name: &str) -> Vec<Member> {
 }
 
 fn world() -> World<'static> {
-    let may_refuse = |place: &Opened| place.medium == "store" && !formats::BY_RANGES.contains(&place.format);
-    World { formats: formats::FORMATS.iter().chain(features::FORMATS).collect(), media: &media, may_refuse }
+    let may_refuse = |place: &Opened| place.storage == "store" && !formats::BY_RANGES.contains(&place.format);
+    World { formats: formats::FORMATS.iter().chain(features::FORMATS).collect(), storages: &storages, may_refuse }
 }
 
 /// Number of seeds in an ordinary run, starting at 0.
@@ -68,12 +70,12 @@ const DRAWS: u64 = 60;
 const RECORDED: u64 = 150;
 
 #[test]
-fn a_dataset_is_the_same_in_every_format_and_medium() {
+fn a_dataset_is_the_same_in_every_format_and_storage() {
     compare_draws();
 }
 
-/// Compares all formats and media for each seed. The environment selects whether it compares the
-/// observations with a recording instead, or writes a recording.
+/// Compares all formats and kinds of storage for each seed. The environment selects whether it
+/// compares the observations with a recording instead, or writes a recording.
 fn compare_draws() {
     let (mut counts, world) = (Counts::default(), &world());
     if let Some(path) = file("WARPFEED_TWINS_COMPARE") {
@@ -117,7 +119,7 @@ const COMPRESSED: u64 = 16;
 #[test]
 fn a_dataset_is_the_same_with_every_compression() {
     let formats = compressed::FORMATS.iter().collect();
-    let world = World { formats, media: &media, may_refuse: |place| place.medium == "store" };
+    let world = World { formats, storages: &storages, may_refuse: |place| place.storage == "store" };
     let mut counts = Counts::default();
     match number("WARPFEED_TWINS_SEED") {
         Some(seed) => counts.run(&world, seed..seed + number("WARPFEED_TWINS_DRAWS").unwrap_or(1), Duration::MAX),
@@ -134,10 +136,10 @@ fn a_changed_label_and_changed_pixels_are_found() {
             let mut bytes = fs::read(folder.join(file)).unwrap();
             bytes[128..].iter_mut().take(count).for_each(|byte| *byte ^= 1); // after the header
             fs::write(folder.join(file), bytes).unwrap();
-            media(format, folder, name)
+            storages(format, folder, name)
         };
         let formats = formats::FORMATS.iter().filter(|format| format.name == "npy").collect();
-        let world = World { formats, media: &changed, may_refuse: |place| place.medium == "store" };
+        let world = World { formats, storages: &changed, may_refuse: |place| place.storage == "store" };
         let mut counts = Counts::default();
         counts.run(&world, 0..40, Duration::MAX);
         assert!(counts.found() > 0, "{file}");

@@ -12,10 +12,10 @@ use warpfeed::{Batches, Checkpoint, Error, HostBatch, Loader, Result};
 
 use super::drawn::{Choice, EPOCHS, Random};
 
-/// A dataset that was opened in one format from one medium.
+/// A dataset that was opened in one format from one kind of storage.
 pub struct Member {
     pub format: &'static str,
-    pub medium: &'static str,
+    pub storage: &'static str,
     pub open: Box<dyn Fn() -> Result<Arc<dyn Source>>>,
     pub load: Box<dyn Fn() -> Loader>,
 }

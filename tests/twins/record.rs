@@ -8,7 +8,7 @@ use std::path::Path;
 use super::observe::{Seen, hash};
 use super::twins::Opened;
 
-/// Writes one line per combination of seed, format and medium.
+/// Writes one line per combination of seed, format and storage.
 pub struct Record(fs::File);
 
 /// Returns the digest of each category.
@@ -21,7 +21,7 @@ fn digests(seen: &Seen) -> Vec<(String, String)> {
 fn line(seed: u64, place: &Opened, seen: &Seen) -> String {
     let parts: Vec<_> = digests(seen).iter().map(|(part, digest)| format!("{part}={digest}")).collect();
     let state = if seen.is_refused { "refused" } else { "opened" };
-    format!("{seed}\t{}\t{}\t{state}\t{}", place.format, place.medium, parts.join(" "))
+    format!("{seed}\t{}\t{}\t{state}\t{}", place.format, place.storage, parts.join(" "))
 }
 
 /// If `WARPFEED_TWINS_SHOW` names a file, appends the complete observations to it.
@@ -30,7 +30,7 @@ fn show(seed: u64, place: &Opened, seen: &Seen) {
     let mut file = fs::File::options().create(true).append(true).open(path).unwrap();
     for (part, lines) in seen.parts() {
         for line in lines {
-            writeln!(file, "{seed} {}, {} {part}: {line}", place.format, place.medium).unwrap();
+            writeln!(file, "{seed} {}, {} {part}: {line}", place.format, place.storage).unwrap();
         }
     }
 }
@@ -74,8 +74,8 @@ impl Known {
 
     pub fn compare(&mut self, seed: u64, place: &Opened, seen: &Seen) {
         show(seed, place, seen);
-        let Some(before) = self.lines.remove(&(seed, place.format.to_owned(), place.medium.to_owned())) else {
-            return self.differences.push(format!("seed {seed}, {} ({}): not recorded", place.format, place.medium));
+        let Some(before) = self.lines.remove(&(seed, place.format.to_owned(), place.storage.to_owned())) else {
+            return self.differences.push(format!("seed {seed}, {} ({}): not recorded", place.format, place.storage));
         };
         let now = line(seed, place, seen);
         if before == now {
@@ -91,15 +91,15 @@ impl Known {
                 .filter(|(before, now)| before != now)
                 .map(|(before, now)| format!("{before}, now {}", now.rsplit('=').next().unwrap_or_default()));
             let other = other.collect::<Vec<_>>().join("; ");
-            self.differences.push(format!("seed {seed}, {} ({}): {other}", place.format, place.medium));
+            self.differences.push(format!("seed {seed}, {} ({}): {other}", place.format, place.storage));
         }
     }
 
     /// # Panics
     /// If a digest differs.
     pub fn end(mut self) {
-        for (seed, format, medium) in self.lines.keys() {
-            self.differences.push(format!("seed {seed}, {format} ({medium}): recorded, but no longer present"));
+        for (seed, format, storage) in self.lines.keys() {
+            self.differences.push(format!("seed {seed}, {format} ({storage}): recorded, but no longer present"));
         }
         println!(
             "twins: {} combinations are unchanged, {} could not be opened before, {} differ",

@@ -1,5 +1,5 @@
-//! Tests one seed: writes its dataset in all formats, opens each from all media, and compares the
-//! observations.
+//! Tests one seed: writes its dataset in all formats, opens each from every kind of storage, and
+//! compares the observations.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,19 +16,19 @@ use super::drawn::{Choice, Random, Set};
 use super::formats::{FOLDER_WITH_MASKS, Format, MASKS, memory};
 use super::observe::{Member, Seen, observe};
 
-/// The format and the medium of an opened dataset.
+/// The format and the storage of an opened dataset.
 #[derive(Debug, Clone)]
 pub struct Opened {
     pub format: &'static str,
-    pub medium: &'static str,
+    pub storage: &'static str,
 }
 
-/// The formats to write, and the media to open them from.
+/// The formats to write, and the kinds of storage to open them from.
 pub struct World<'a> {
     pub formats: Vec<&'static Format>,
-    /// Opens the path, which is relative to the folder, from every medium.
-    pub media: &'a dyn Fn(&'static Format, &Path, &str) -> Vec<Member>,
-    /// Returns whether opening the format from the medium may fail.
+    /// Opens the path, which is relative to the folder, from every kind of storage.
+    pub storages: &'a dyn Fn(&'static Format, &Path, &str) -> Vec<Member>,
+    /// Returns whether opening the format from this storage may fail.
     pub may_refuse: fn(&Opened) -> bool,
 }
 
@@ -46,7 +46,7 @@ pub struct Counts {
 /// Opens the dataset of `format` at `path`, or at a URL of `store`.
 pub fn member(
     format: &'static Format,
-    medium: &'static str,
+    storage: &'static str,
     path: String,
     store: Option<Arc<dyn Store>>,
     mapped: bool,
@@ -62,7 +62,7 @@ pub fn member(
         let loader = if mapped { loader } else { loader.mmap(false) };
         masks.into_iter().fold(loader, Loader::masks)
     };
-    Member { format: format.name, medium, open: Box::new(open), load: Box::new(load) }
+    Member { format: format.name, storage, open: Box::new(open), load: Box::new(load) }
 }
 
 fn scheme(url: &str) -> Option<String> {
@@ -87,7 +87,7 @@ pub fn draw(seed: u64, world: &World<'_>, counts: &mut Counts) -> Vec<(Opened, S
     let (open, load) = (samples.clone(), samples);
     let expected = see(&Member {
         format: "memory",
-        medium: "machine",
+        storage: "machine",
         open: Box::new(move || Ok(open.clone())),
         load: Box::new(move || Loader::source(load.clone())),
     });
@@ -95,15 +95,15 @@ pub fn draw(seed: u64, world: &World<'_>, counts: &mut Counts) -> Vec<(Opened, S
     if let Some(difference) = resumed_difference(&expected) {
         counts.differences.push(format!("seed {seed}: {difference}\n    {choice:?}"));
     }
-    let mut told = false;
+    let mut reported = false;
     for format in world.formats.iter().filter(|format| (format.holds)(&set)) {
         let folder = root.join(format.name.replace(' ', "-"));
         fs::create_dir(&folder).unwrap();
         let name = (format.write)(&set, &folder);
-        for member in (world.media)(format, &folder, &name) {
+        for member in (world.storages)(format, &folder, &name) {
             let found = see(&member);
-            let place = Opened { format: member.format, medium: member.medium };
-            let words = format!("{}, {}", place.format, place.medium);
+            let place = Opened { format: member.format, storage: member.storage };
+            let words = format!("{}, {}", place.format, place.storage);
             counts.combinations += 1;
             if found.is_refused && (world.may_refuse)(&place) {
                 *counts.refused.entry(words).or_default() += 1;
@@ -111,15 +111,15 @@ pub fn draw(seed: u64, world: &World<'_>, counts: &mut Counts) -> Vec<(Opened, S
                 *counts.by_format.entry(words).or_default() += 1;
                 if let Some(difference) = difference(&set, format, &expected, &found) {
                     // Describe only the first difference of a seed in full.
-                    let what = if told { "differs, too".into() } else { format!("{difference}\n    {choice:?}") };
-                    told = true;
-                    counts.differences.push(format!("seed {seed}, {} ({}): {what}", place.format, place.medium));
+                    let what = if reported { "differs, too".into() } else { format!("{difference}\n    {choice:?}") };
+                    reported = true;
+                    counts.differences.push(format!("seed {seed}, {} ({}): {what}", place.format, place.storage));
                 }
             }
             all.push((place, found));
         }
     }
-    all.push((Opened { format: "memory", medium: "machine" }, expected));
+    all.push((Opened { format: "memory", storage: "machine" }, expected));
     all
 }
 
@@ -194,7 +194,7 @@ impl fmt::Display for Counts {
         let of = |all: &BTreeMap<String, u64>| {
             all.iter().map(|(word, count)| format!("{word}: {count}")).collect::<Vec<_>>().join("; ")
         };
-        writeln!(f, "formats and media: {}", of(&self.by_format))?;
+        writeln!(f, "formats and storage: {}", of(&self.by_format))?;
         writeln!(f, "options: {}", of(&self.by_option))?;
         write!(f, "refused without a cache: {}", of(&self.refused))
     }

@@ -88,7 +88,7 @@ pub struct BatchLoader<O> {
 }
 
 impl<O: Send + 'static> DataLoader<O> for BatchLoader<O> {
-    /// Requests the next epoch. Iterators of one loader run one after another: each starts when the
+    /// Requests the next epoch. Iterators of one loader run in sequence: each starts when the
     /// previous one has been dropped.
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
         let (to, batches) = mpsc::sync_channel(0);

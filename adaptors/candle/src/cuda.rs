@@ -19,7 +19,7 @@ const PER_THREAD: usize = 2;
 /// # Errors
 /// If `device` is not a CUDA device, or uses the per-thread default stream, as devices from
 /// `Device::new_cuda` do. The per-thread handle denotes a different stream on each thread, so a
-/// batch that is dropped on another thread would record its event on the wrong stream.
+/// batch that is dropped on a different thread would record its event on the wrong stream.
 /// `Device::new_cuda_with_stream` creates a device with its own stream.
 pub fn stream(device: &Device) -> Result<Arc<CudaStream>> {
     let stream = device.as_cuda_device()?.cuda_stream();

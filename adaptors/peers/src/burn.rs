@@ -66,8 +66,8 @@ pub(crate) struct Peer {
     loader: Arc<dyn DataLoader<Batch>>,
 }
 
-/// Lets the correctness check and the loader share one dataset, because burn takes datasets by
-/// value.
+/// A shared dataset, because burn takes datasets by value, and both the correctness check and the
+/// loader need this dataset.
 struct Shared(Arc<Pipeline>);
 
 impl Dataset<Image> for Shared {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use warpfeed::decode::Size;
-use warpfeed::pack::{Merge, Overview, Pack, RawSize, Recode, Refused, Report};
+use warpfeed::pack::{Merge, Overview, Pack, Psnr, RawSize, Recode, Refused, Report};
 
 use crate::data::{DataArgs, stores};
 use crate::log::say;
@@ -42,6 +42,8 @@ Examples:
   warpfeed pack scans small.tar --max-side 500 --convert-to-u8
   # Into an object store:
   warpfeed pack photos s3://bucket/train.tar --shard-size 1GB
+  # Episodes of a robot, with cameras as JPEGs; opened as 'packed':
+  warpfeed pack arm packed --frames --quality 95
   # Decoded pixels of small images:
   warpfeed pack --from images --to raw.lmdb --raw 64x64")]
 pub(crate) struct Args {
@@ -89,9 +91,18 @@ pub(crate) struct Args {
     /// Leave images unchanged, byte for byte
     #[arg(long, conflicts_with_all = ["quality", "max_side", "raw"])]
     keep_bytes: bool,
-    /// Re-encode every image as JPEG with this quality, 1 to 100 (lossy)
+    /// Re-encode every image, including cameras of robots, as JPEG with this quality, 1 to 100
+    /// (lossy)
     #[arg(long, value_name = "Q", value_parser = clap::value_parser!(u8).range(1..=100), conflicts_with = "raw")]
     quality: Option<u8>,
+    /// Pack a LeRobot dataset as a LeRobot dataset: decode each frame once, and store it as JPEG with
+    /// --quality, 95 by default. OUT is a folder, or the path of a .tar in it
+    #[arg(long, conflicts_with = "keys")]
+    frames: bool,
+    /// Fields that contain images, in addition to the main image, such as left,right; by default,
+    /// the cameras of a LeRobot dataset
+    #[arg(long, value_name = "FIELDS", value_delimiter = ',')]
+    images: Option<Vec<String>>,
     /// Shrink images with a longer side than this (lossy)
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "raw")]
     max_side: Option<u32>,
@@ -147,15 +158,15 @@ impl Args {
         };
         let source = self.data.open(from)?;
         let recode = match self {
-            Args { keep_bytes: true, .. } => Recode::KeepBytes,
-            Args { raw: Some(size), .. } => Recode::Raw(size),
-            Args { quality: Some(quality), max_side, .. } => Recode::Quality { quality, max_side },
-            Args { max_side: Some(side), .. } => Recode::MaxSide(side),
-            _ => Recode::Lossless,
+            Args { keep_bytes: true, .. } => Some(Recode::KeepBytes),
+            Args { raw: Some(size), .. } => Some(Recode::Raw(size)),
+            Args { quality: Some(quality), max_side, .. } => Some(Recode::Quality { quality, max_side }),
+            Args { max_side: Some(side), .. } => Some(Recode::MaxSide(side)),
+            _ => None,
         };
         let bar = progress::bar(source.len());
         let mut pack = Pack::new(&*source)
-            .recode(recode)
+            .frames(self.frames)
             .workers(self.workers)
             .force(self.force)
             .keep_bad(self.keep_bad)
@@ -163,6 +174,12 @@ impl Args {
             .convert_to_u8(self.convert_to_u8)
             .stores(stores())
             .progress(|progress| bar.set_position(progress.samples));
+        if let Some(recode) = recode {
+            pack = pack.recode(recode);
+        }
+        if let Some(fields) = self.images {
+            pack = pack.images(fields);
+        }
         if let Some(color) = self.background {
             pack = pack.background(color);
         }
@@ -182,7 +199,7 @@ impl Args {
         let report = pack.to(to);
         bar.finish_and_clear();
         let report = report?;
-        print_summary(to, &report, self.part.is_none())
+        print_summary(to, &report, self.part.is_none() && !self.frames)
     }
 }
 
@@ -252,7 +269,8 @@ fn progress(target: &Path) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints a summary of the pack at `to`. `set` is false if the pack is only a part of a dataset.
+/// Prints a summary of the pack at `to`. `set` is false if the shards are not opened by a pattern,
+/// because they are only a part of a dataset.
 fn print_summary(to: &Path, report: &Report, set: bool) -> Outcome {
     warn("could not be recoded and were stored unchanged", report.refused_count, &report.refused);
     warn("are damaged but decode", report.damaged_count, &report.damaged);
@@ -284,6 +302,13 @@ fn print_summary(to: &Path, report: &Report, set: bool) -> Outcome {
         bytes(report.bytes_in),
         done.collect::<Vec<_>>().join(", ")
     )?;
+    if let Some(Psnr { mean, lowest, lowest_key, .. }) = &report.psnr {
+        writeln!(
+            std::io::stdout(),
+            "psnr of all {} re-encoded images: {mean:.2} dB on average, {lowest:.2} dB at worst ({lowest_key})",
+            report.encoded
+        )?;
+    }
     if let Some(pattern) = pattern {
         writeln!(std::io::stdout(), "open as '{pattern}'")?;
     }

@@ -4,8 +4,9 @@
 //! 1. This file: enumerates and encodes the images, and writes the class folders.
 //! 2. `scene`: the content of an image: background, noise and figures.
 //! 3. `annotated`: images of several classes with their ground truth, as COCO or Pascal VOC.
-//! 4. `figure`: outlines and textures, which define the class.
-//! 5. `ink`: integer color and noise.
+//! 4. `robot`: [`Robot`], episodes of a robot arm in LeRobot format.
+//! 5. `figure`: outlines and textures, which define the class.
+//! 6. `ink`: integer color and noise.
 //!
 //! Painting and JPEG encoding use only integer arithmetic, so results do not depend on
 //! floating-point hardware or libraries.
@@ -13,6 +14,7 @@
 mod annotated;
 mod figure;
 mod ink;
+mod robot;
 mod scene;
 
 use std::fs;
@@ -20,6 +22,8 @@ use std::path::{Path, PathBuf};
 
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use rayon::prelude::*;
+
+pub use self::robot::Robot;
 
 use self::figure::Figure;
 use self::ink::draw;

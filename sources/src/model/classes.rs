@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::forward::forward;
 use super::relabel::Relabel;
+use super::source::Divided;
 use super::{Lookahead, Prefetcher, Sample, Source};
 use crate::error::{Error, Result};
 use crate::machine::file::{self, MAX_FILE};
@@ -196,6 +197,8 @@ impl Source for Relabeled {
         fn part(index: usize) -> usize;
         fn has_images() -> Option<bool>;
         fn fields() -> Option<Vec<String>>;
+        fn images() -> Vec<String>;
+        fn divided(packed: &str) -> Result<Option<Divided>>;
         fn network() -> Option<NetworkStats>;
         fn kind() -> &'static str;
     }

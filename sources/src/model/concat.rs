@@ -275,6 +275,12 @@ impl Source for Concat {
         known.all(|other| other == Some(first)).then_some(first)
     }
 
+    /// Returns the names that any of the datasets returns.
+    fn images(&self) -> Vec<String> {
+        let names: BTreeSet<String> = self.parts.iter().flat_map(|part| part.images()).collect();
+        names.into_iter().collect()
+    }
+
     fn category_ids(&self) -> Vec<i64> {
         category_ids(&self.classes, self.parts.iter())
     }

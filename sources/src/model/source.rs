@@ -236,6 +236,23 @@ pub trait Source: Send + Sync {
         None
     }
 
+    /// Returns the names of the fields that contain images in addition to the main image, such as
+    /// the cameras of a robot. `pack` recodes these images as well. The default returns no names.
+    fn images(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Divides a dataset of robot episodes into its frames and its other files, for `pack --frames`.
+    /// `packed` is the name of the file to which the frames will be packed. Returns `None`, the
+    /// default, if the dataset has no episodes.
+    ///
+    /// # Errors
+    /// If the dataset cannot be read, or if its options prevent that it is packed.
+    fn divided(&self, packed: &str) -> Result<Option<Divided>> {
+        let _ = packed;
+        Ok(None)
+    }
+
     /// Returns a view of the dataset that may omit all fields except the image, the label and
     /// `fields`. The names in `fields` may omit the extension. Returns `None`, the default, if
     /// reading fewer fields saves nothing.
@@ -258,6 +275,22 @@ pub trait Source: Send + Sync {
     /// `memory`, or your own name.
     fn kind(&self) -> &'static str {
         "custom"
+    }
+}
+
+/// A dataset of robot episodes, divided by [`Source::divided`].
+pub struct Divided {
+    /// The images and texts of each frame. Each frame is a sample.
+    pub frames: Arc<dyn Source>,
+    /// All other files of the dataset: their paths, relative to the folder of the dataset, and
+    /// their contents.
+    pub files: Vec<(String, Vec<u8>)>,
+}
+
+impl std::fmt::Debug for Divided {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let files: Vec<_> = self.files.iter().map(|(path, _)| path).collect();
+        f.debug_struct("Divided").field("frames", &self.frames.len()).field("files", &files).finish()
     }
 }
 
@@ -285,6 +318,8 @@ impl<S: Source + ?Sized> Source for Arc<S> {
         fn category_ids() -> Vec<i64>;
         fn has_images() -> Option<bool>;
         fn fields() -> Option<Vec<String>>;
+        fn images() -> Vec<String>;
+        fn divided(packed: &str) -> Result<Option<Divided>>;
         fn only(fields: &[String]) -> Option<Arc<dyn Source>>;
         fn network() -> Option<NetworkStats>;
         fn kind() -> &'static str;

@@ -251,6 +251,11 @@ impl<'a> Numbers<'a> {
         self.shape.into_iter().take(self.axes.into()).map(|side| side as usize)
     }
 
+    /// Returns the type of the elements.
+    pub(crate) fn element(&self) -> Element {
+        self.element
+    }
+
     /// Returns the elements, if they have the type `T`.
     pub fn iter<T: Number>(&self) -> Option<impl Iterator<Item = T> + 'a> {
         let elements = self.bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned);
@@ -337,7 +342,7 @@ impl<'a> Numbers<'a> {
 }
 
 /// Appends the header of an `.npy` file in format 1.0.
-fn npy_header(to: &mut Vec<u8>, element: Element, shape: impl Iterator<Item = usize>) {
+pub(crate) fn npy_header(to: &mut Vec<u8>, element: Element, shape: impl Iterator<Item = usize>) {
     let (kind, size) = element.kind_and_size();
     let order = match size {
         1 => '|',

@@ -271,6 +271,12 @@ impl Source for Zip {
         Some(all)
     }
 
+    fn images(&self) -> Vec<String> {
+        let named =
+            |part: &Part| part.source.images().into_iter().map(|name| format!("{}{name}", part.prefix)).collect();
+        self.parts.iter().flat_map::<Vec<String>, _>(named).collect()
+    }
+
     fn kind(&self) -> &'static str {
         "zip"
     }

@@ -10,7 +10,7 @@
 
 #[cfg(feature = "annotations")]
 pub(super) mod annotated;
-#[cfg(any(feature = "arrays", feature = "lmdb"))]
+#[cfg(any(feature = "arrays", feature = "lmdb", feature = "parquet"))]
 pub(super) mod elements;
 pub(super) mod features;
 #[cfg(any(feature = "hdf5", feature = "parquet"))]

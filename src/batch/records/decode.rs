@@ -5,7 +5,7 @@ use crate::decode::{Grid, Rect};
 use crate::transform::{Border, Interpolation, Plan, Record, record};
 
 record! {
-    /// How one color component is stored in the MCUs of an image.
+    /// Layout of one color component in the MCUs of an image.
     pub(crate) struct Component {
         /// Number of blocks across an MCU.
         h: u32,
@@ -28,7 +28,7 @@ record! {
 }
 
 record! {
-    /// How the kernels decode and resize one sample. There is one record per sample, which is
+    /// Instructions for decoding and resizing one sample. There is one record per sample, which is
     /// copied to the device together with the batch. Kernels skip an all-zero record, which marks a
     /// sample that was decoded on the host.
     pub struct DecodeOps align 16 {
@@ -92,7 +92,7 @@ record! {
     }
 }
 
-/// Where an image's data is in the arena, and where its coefficients will be.
+/// Position of an image's data in the arena, and of its coefficients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Encoded {
     /// Row of the image in the batch.

@@ -8,9 +8,9 @@ use crate::transform::{
 };
 
 record! {
-    /// What is done with one sample in addition to normalizing it. There is one record per sample,
-    /// which is copied to the device together with the batch. If the host mixes the batch, the
-    /// record stores the effects on values until then.
+    /// The operations on one sample in addition to normalization. There is one record per sample,
+    /// which is copied to the device together with the batch. If the host mixes the batch, it reads
+    /// the effects on values from the record.
     ///
     /// The order of the operations is fixed: effects on pixels, normalization, effects on values,
     /// and mixing. The partner that a sample is mixed with has its own record.

@@ -1,8 +1,8 @@
-//! How pixels are converted to elements of the batch, and the interface of the vector paths.
+//! The conversion of pixels to elements of the batch, and the interface of the vector paths.
 
 use crate::batch::Layout;
 
-/// How pixels are normalized, cast and laid out.
+/// Settings for normalizing, casting and laying out pixels.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cast {
     pub(super) kind: Kind,

@@ -32,8 +32,8 @@ impl BatchWriter {
     pub(crate) fn write_changed(&self, image: UncastImage<'_>, dst: &mut [u8]) -> Result<()> {
         self.write(image.pixels, dst)?;
         self.check_effects(image.effects)?;
-        // `write` ignores effects, because few images have any, so overwrite the pixels that they
-        // change.
+        // `write` ignores effects, so overwrite the pixels that they change. Few images have
+        // effects.
         for effect in image.effects {
             self.write_rect(effect.area(), dst, |at| self.value(image, at));
         }

@@ -65,7 +65,7 @@ impl Image {
             if bytes > limit {
                 let name = self.format.name;
                 return Some(Err(Error::decode(format!(
-                    "{name} header claims {what} of {bytes} bytes, the limit is {limit}"
+                    "{name} header claims {what} of {bytes} bytes, but the limit is {limit}"
                 ))));
             }
         }

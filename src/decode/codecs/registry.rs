@@ -7,6 +7,8 @@ use warpfeed_sources::format::{self, Format};
 use super::unsupported::unsupported;
 use crate::decode::jpegs::Jpegs;
 use crate::decode::raw::Npy;
+#[cfg(feature = "video")]
+use crate::decode::video::VideoFrames;
 use crate::decode::{Codec, EncodedImage, Options, Size};
 use crate::error::{Error, Result};
 use crate::source::Sample;
@@ -40,11 +42,13 @@ pub struct Codecs {
 
 /// Returns the built-in codecs in order of precedence. To add a codec, write its file, and add a
 /// line to this function and to the table of formats.
-#[cfg_attr(not(feature = "formats"), allow(unused_variables))]
+#[cfg_attr(not(any(feature = "formats", feature = "video")), allow(unused_variables))]
 fn built_in(options: Options) -> Vec<Arc<dyn Codec>> {
     let own: [Arc<dyn Codec>; 2] = [Arc::new(Jpegs), Arc::new(Npy)];
     #[cfg(feature = "formats")]
     let own = own.into_iter().chain(images(options));
+    #[cfg(feature = "video")]
+    let own = own.into_iter().chain([Arc::new(VideoFrames(options)) as Arc<dyn Codec>]);
     own.into_iter().collect()
 }
 
@@ -104,9 +108,9 @@ impl Codecs {
         self.rebuild()
     }
 
-    /// Sets whether the built-in codecs convert channels with more than 8 bits. Of a 16-bit value,
-    /// the upper byte is used. A float from 0 to 1 becomes a value from 0 to 255. By default, such
-    /// images cannot be decoded.
+    /// Sets whether the built-in codecs convert channels with more than 8 bits. A 16-bit value is
+    /// reduced to its upper byte, and a float from 0 to 1 becomes a value from 0 to 255. By
+    /// default, such images cannot be decoded.
     #[must_use]
     pub fn convert_to_u8(mut self, converts: bool) -> Self {
         self.options.convert_to_u8 = converts;
@@ -166,7 +170,7 @@ impl Codecs {
         }
         if area > self.options.max_pixels {
             return Err(Error::decode(format!(
-                "{name} header claims {width}x{height} = {area} pixels, the limit is {}",
+                "{name} header claims {width}x{height} = {area} pixels, but the limit is {}",
                 self.options.max_pixels
             )));
         }

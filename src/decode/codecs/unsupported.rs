@@ -10,6 +10,9 @@ pub(super) fn unsupported(bytes: &[u8]) -> Error {
         return Error::decode("0 bytes, not an image");
     }
     match name_of(bytes) {
+        Some(("video", true)) if cfg!(not(feature = "video")) => Error::decode(
+            "this is a frame of a video, and this build of warpfeed lacks the Cargo feature \"video\" that decodes it",
+        ),
         // The registry may not contain the codec of a known format.
         Some((name, true)) if cfg!(not(feature = "formats")) => Error::decode(format!(
             "this is a {name}, and this build of warpfeed lacks the Cargo feature \"formats\" that decodes it"

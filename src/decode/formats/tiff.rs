@@ -36,7 +36,7 @@ pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<AnyDecoder<'
     };
     let largest = tiff.largest_part();
     if largest > limit as u64 {
-        return Err(format!("the header claims a strip or tile of {largest} bytes, the limit is {limit}"));
+        return Err(format!("the header claims a strip or tile of {largest} bytes, but the limit is {limit}"));
     }
     let palette = if tiff.meaning == Meaning::Palette { tiff.palette()? } else { Vec::new() };
     Ok(Box::new(Page { tiff, color: Color { channels, depth }, palette }))

@@ -1,4 +1,4 @@
-//! Decodes WebP with the `image-webp` crate. Of an animation, only the first frame is read.
+//! Decodes WebP with the `image-webp` crate. Only the first frame of an animation is read.
 
 use std::io::Cursor;
 

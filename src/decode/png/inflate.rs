@@ -1,8 +1,8 @@
 //! Decompresses a PNG row by row, with limited memory.
 //!
-//! A window contains the last 32 KiB of decompressed data, to which deflate may refer, followed by
-//! newly decompressed rows. When the window is full, the last 32 KiB are moved to the front. So the
-//! memory depends only on the width of the image, and rows after the last requested row are not
+//! A window contains the last 32 KiB of decompressed data, which later data may refer to, followed
+//! by newly decompressed rows. When the window is full, the last 32 KiB are moved to the front. So
+//! the memory depends only on the width of the image, and rows after the last requested row are not
 //! decompressed.
 
 use fdeflate::Decompressor;

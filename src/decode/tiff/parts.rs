@@ -65,7 +65,10 @@ impl Tiff<'_> {
         let (Size { width, height }, part) = (self.size, self.part);
         let (across, down) = (width.div_ceil(part.width) as usize, height.div_ceil(part.height) as usize);
         if self.largest_part() > MAX_PART_BYTES {
-            return Err(format!("a strip or tile has {} bytes, the limit is {MAX_PART_BYTES}", self.largest_part()));
+            return Err(format!(
+                "a strip or tile has {} bytes, but the limit is {MAX_PART_BYTES}",
+                self.largest_part()
+            ));
         }
         let (mut raw, mut values) = (Vec::new(), Vec::new());
         let row = usize::try_from(self.row()).map_err(|e| e.to_string())?;

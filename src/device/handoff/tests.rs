@@ -58,7 +58,7 @@ fn upload(sim: &Sim, stream: &SimStream, memory: &SimMemory, number: usize, slot
     }
 }
 
-/// How the consumer returns its batches.
+/// The way in which the consumer returns its batches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     /// Drops each batch immediately.
@@ -69,7 +69,7 @@ enum Way {
     Exact,
 }
 
-/// What the simulated driver supports.
+/// Capabilities of the simulated driver.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Driver {
     /// Can mark all work.
@@ -185,7 +185,7 @@ fn nothing_is_marked_before_a_consumer_waits() {
 }
 
 #[test]
-fn a_slot_that_waits_for_a_slow_stream_holds_up_no_other() {
+fn a_slow_stream_does_not_delay_other_slots() {
     let sim = Sim::new(Mistake::None, 0);
     let (slow, quick) = (sim.stream().unwrap(), sim.stream().unwrap());
     let (free, freed) = bounded::<Slot>(SLOTS);

@@ -4,9 +4,9 @@
 //! **Invariants**
 //! 1. The parameters of each launch have the order and the widths that the entry point in `jpeg.cu`
 //!    declares.
-//! 2. The work that a launch queues in a [`Branch`] runs after the work that the launch has already
-//!    queued in the main stream, and before any work that is queued in the main stream after the
-//!    launch. This is also true if the launch fails.
+//! 2. The work that a launch queues in a [`Branch`] runs after all work that was in the main stream
+//!    at that time, and before all work that is queued in the main stream after the launch. This is
+//!    also true if the launch fails.
 //! 3. Addresses come from `DeviceBuffer::at`, which checks the number of bytes that the kernels
 //!    access. Where this number depends on a record, the caller of the launch guarantees it.
 

@@ -117,7 +117,7 @@ fn modeled(batch: &Coded) -> (Vec<u8>, Vec<bool>) {
     (out, faults)
 }
 
-/// Returns how many milliseconds the two stages `of` take.
+/// Returns the duration of the two stages `of` in milliseconds.
 fn milliseconds(loaded: &Loaded, kernels: &Decode, of: [Stage; 2]) -> f32 {
     let mut sum = 0.0;
     for stage in Stage::all() {
@@ -350,8 +350,8 @@ fn images_of_12_48_and_96_megapixels_equal_the_hosts() {
     }
 }
 
-/// Covers the most filter taps that the kernels support, and images whose only segment has more
-/// blocks than a 16-bit number counts.
+/// Covers the most filter taps that the kernels support, and images with a single segment that has
+/// more blocks than a 16-bit number counts.
 #[test]
 fn images_of_24_megapixels_at_224_pixels_equal_the_hosts() {
     let Some(context) = context() else { return };

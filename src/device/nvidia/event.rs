@@ -79,7 +79,7 @@ impl Event {
             WARNED.call_once(|| {
                 tracing::warn!(
                     "a page-locked batch invalidated the CUDA graph capture of a stream that the loader does not know: drop \
-                     batches and take new ones outside of captures, make the stream with warpfeed::cuda::stream, or give the batch back \
+                     batches and take new ones outside of captures, create the stream with warpfeed::cuda::stream, or return the batch \
                      with release_on"
                 );
             });

@@ -77,7 +77,7 @@ impl Gpu for Nvidia {
     }
 
     fn slot(&self, bytes: usize) -> Result<batch::SlotMemory> {
-        // A child process never needs these slots, because they do not leave the ring.
+        // A child process never needs these slots, because they never leave the ring.
         host::slot(&self.0, bytes, AfterFork::Absent)
     }
 
@@ -219,9 +219,9 @@ impl Gpu for Nvidia {
         match &kernels.arrays[array] {
             Kernel::None => Ok(()),
             Kernel::Convert { retouch, convert } => {
-                // SAFETY: invariant 2. Retouching overwrites the pixels, which are copied or
-                // decoded again before the next launch, and the memory that the conversion
-                // overwrites next, which is at least as large as the pixels.
+                // SAFETY: invariant 2. Retouching overwrites the pixels, and the memory that the
+                // conversion overwrites next. The pixels are copied or decoded again before the
+                // next launch, and the memory is at least as large as the pixels.
                 retouch.as_ref().map_or(Ok(()), |retouch| unsafe { retouch.launch(stream, memory, at) })?;
                 // SAFETY: invariant 2.
                 unsafe { convert.launch(stream, memory, at) }

@@ -2,7 +2,7 @@
 //!
 //! The CUDA toolkit is not needed: the driver is loaded at run time, and the kernels are committed
 //! as PTX, next to their source. Without a driver, every function returns an
-//! [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) error that says so, and none panics.
+//! [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) error that says so. No function panics.
 //!
 //! The public interface uses types of [`cudarc`] only where they are useful to the program: the
 //! stream of [`Loader::cuda`](crate::Loader::cuda),
@@ -12,12 +12,13 @@
 //!
 //! 1. `driver`: finds the driver, enters its contexts, and converts its errors. `exit`: stops
 //!    driver calls when the process exits.
-//! 2. `capture`: [`stream`] creates a stream, [`borrowed_stream`] wraps a stream of another
-//!    library, and captures of CUDA graphs are detected.
+//! 2. `capture`: creates streams ([`stream`]), wraps streams of other libraries
+//!    ([`borrowed_stream`]), and detects captures of CUDA graphs.
 //! 3. `event`: events that mark work. `deferred_free`: frees memory without blocking the program.
 //! 4. `pinned`: page-locked host memory. `memory`: device memory, one block per loader.
 //! 5. `stream`: streams, and copies between host and device.
-//! 6. `devices`: marks the work of all devices. `host`: page-locked memory for host batches.
+//! 6. `devices`: records events for the work of all devices. `host`: page-locked memory for host
+//!    batches.
 //! 7. `kernel`: loads and queues one entry point of the committed PTX.
 //! 8. `convert`: the kernels that convert u8 images to the input of a model, compute soft labels,
 //!    and run effects on pixels.

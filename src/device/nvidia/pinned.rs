@@ -47,7 +47,7 @@ const MIN_SHARE: usize = 8 << 20;
 #[cfg(target_os = "linux")]
 const MAX_THREADS: usize = 4;
 
-/// What happens to page-locked memory in a child process created by `fork`.
+/// Visibility of page-locked memory in a child process created by `fork`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterFork {
     /// The child shares the memory. For memory that the program may still hold after a fork.

@@ -18,8 +18,8 @@ pub(crate) struct Held<G: Gpu> {
     taken: OnceLock<Option<G::Stream>>,
     /// Whether a different framework has the address of the batch.
     exported: AtomicBool,
-    /// The streams that use the batch. If the list is empty, it is the stream that the batch was
-    /// taken on.
+    /// The streams that use the batch. If the list is empty, the only user is the stream that the
+    /// batch was taken on.
     users: Mutex<Vec<G::Stream>>,
 }
 
@@ -42,15 +42,16 @@ impl<G: Gpu> Held<G> {
         Ok(())
     }
 
-    /// Records that a different framework may use the batch on unknown streams. After the drop, the
-    /// slot is reused once all work that was submitted to the device before is done.
+    /// Records that a different framework may use the batch on unknown streams. After the batch is
+    /// dropped, the slot is reused once all work that was submitted to the device before the drop
+    /// is done.
     pub(crate) fn export(&self) {
         self.exported.store(true, Ordering::Relaxed);
     }
 
-    /// Makes `stream` wait for the batch, and registers the stream as a user. After the drop, the
-    /// slot is reused once the work that was submitted to its users before is done. If no stream is
-    /// registered, the only user is the stream that the batch was taken on.
+    /// Makes `stream` wait for the batch, and registers the stream as a user. After the batch is
+    /// dropped, the slot is reused once the work that was submitted to its users before the drop is
+    /// done. If no stream is registered, the only user is the stream that the batch was taken on.
     pub(crate) fn use_on(&self, stream: G::Stream) -> Result<()> {
         self.shared.check()?;
         let mut users = self.users.lock().expect("nothing panics while holding it");

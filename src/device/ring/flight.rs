@@ -32,7 +32,7 @@ pub(super) struct Load<G: Gpu, H> {
     pub(super) host: H,
     /// Completes once the device no longer reads the slot.
     pub(super) done: G::Event,
-    /// Where the fault flags of the images arrive, if the device decodes any.
+    /// Host memory for the fault flags of the images, if the device decodes any.
     pub(super) faults: Option<G::Faults>,
 }
 
@@ -86,7 +86,7 @@ impl<G: Gpu, H> Flight<G, H> {
             if !gpu.is_done(&load.done)? {
                 return Ok(POLL);
             }
-            let load = self.in_flight.pop_front().expect("there is a front");
+            let load = self.in_flight.pop_front().expect("the queue is not empty");
             self.free(load);
         }
         Ok(TICK)

@@ -21,8 +21,8 @@ pub(crate) trait HostFeed: Feed<Batch: FullSlot> {
     fn repaired(&mut self, batch: Self::Batch) -> Result<Self::Batch>;
 }
 
-/// A handle to a batch with images that workers are decoding again. Dropping the handle cancels
-/// this.
+/// A handle to a batch with images that workers are decoding again. Dropping the handle cancels the
+/// decoding.
 pub(crate) struct Repair<B> {
     receiver: Receiver<B>,
     /// `None` until the batch has arrived, and `Some(None)` if the workers have ended.

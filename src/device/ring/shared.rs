@@ -13,14 +13,14 @@ use crate::device::gpu::{Gpu, Recorded};
 use crate::device::spec::{DeviceMemory, SlotLayout, Spec};
 use crate::error::{Error, ErrorKind, Result};
 
-/// How often the thread checks copies in flight. Copying a batch takes several hundred
+/// Interval at which the thread checks copies in flight. Copying a batch takes several hundred
 /// microseconds.
 pub(super) const POLL: Duration = Duration::from_micros(100);
-/// How often the thread checks a request that the device is decoding. Decoding an image takes about
-/// 300 microseconds.
+/// Interval at which the thread checks a request that the device is decoding. Decoding an image
+/// takes about 300 microseconds.
 pub(super) const POLL_REQUEST: Duration = Duration::from_micros(10);
-/// How often the thread checks whether its run is canceled, and how often the consumer checks
-/// whether the thread has failed.
+/// Interval at which the thread checks whether its run is canceled, and the consumer checks whether
+/// the thread has failed.
 pub(super) const TICK: Duration = Duration::from_millis(20);
 
 /// A full host slot in page-locked memory. Dropping it frees the slot.

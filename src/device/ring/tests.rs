@@ -44,7 +44,7 @@ fn read(batch: &Held<Sim>, seen: &Seen) {
     let arrived = arrived(&shared.form(info).spec, epoch, number);
     let (memory, seen) = (shared.memory.clone(), seen.clone());
     let offsets: Vec<usize> = shared.form(info).layout.arrays.iter().map(|at| slot.offset + at).collect();
-    // The metadata of the batch must be correct, too.
+    // The metadata of the batch must also be correct.
     let keys = info.keys().enumerate().all(|(place, found)| found == key(number, place));
     let told = keys && info.mixing() == mixing(number).as_ref() && info.header.labeled == (number % 3 == 1);
     shared.consumer.run(move |pace| {

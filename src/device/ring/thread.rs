@@ -126,7 +126,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     fn deliver(&mut self, run: u64) -> Result<()> {
         self.advance()?;
         while let Some(Stage::Sent | Stage::Failed(_)) = self.queue.front().map(|queued| &queued.stage) {
-            let Queued { mut slot, stage } = self.queue.pop_front().expect("there is a front");
+            let Queued { mut slot, stage } = self.queue.pop_front().expect("the queue is not empty");
             if let Stage::Failed(e) = stage {
                 slot.taken_back = true;
                 let _ = self.shared.free.send(slot);
@@ -160,7 +160,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             if !queued.stage.is_due(gpu).inspect_err(|e| self.shared.fail(e))? {
                 continue;
             }
-            let Queued { slot, stage } = self.queue.remove(place).expect("the place is in the queue");
+            let Queued { slot, stage } = self.queue.remove(place).expect("the index is in the queue");
             let queued = match stage {
                 Stage::Decoding(load) => self.check(load, slot),
                 Stage::Repairing(repair) => self.repaired(repair, slot)?,
@@ -210,9 +210,9 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         self.flight.free_completed(&self.shared.gpu).inspect_err(|e| self.shared.fail(e))?;
         let mut slot = self.freed.try_recv().ok();
         if slot.is_none() {
-            self.feed().supplied(true);
+            self.feed().set_slots_full(true);
             let waited = self.wait_for_slot(run);
-            self.feed().supplied(false);
+            self.feed().set_slots_full(false);
             slot = waited?;
         }
         if let Some(slot) = &mut slot {
@@ -395,7 +395,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                 size: step.size,
                 records: staging + step.records,
                 encoded: staging + step.encoded,
-                encoded_bytes: spec.decoding.as_ref().map_or(0, |decoding| decoding.room),
+                encoded_bytes: spec.decoding.as_ref().map_or(0, |decoding| decoding.encoded_bytes),
                 pixels,
                 coefficients: scratch + step.coefficients,
                 planes: scratch + step.planes,
@@ -414,7 +414,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
 
 impl<G: Gpu, F: HostFeed> Drop for Thread<G, F> {
     /// Upholds invariants 1, 5 and 7 even if a panic ends the thread. After a driver error, the
-    /// waits fail immediately, but nothing more is copied either.
+    /// waits fail immediately, and nothing more is copied.
     fn drop(&mut self) {
         // Take the batches back before dropping the feed, so that workers do not decode images of
         // canceled batches.

@@ -114,8 +114,8 @@ impl<G: Gpu> Timing<G> {
         Ok(())
     }
 
-    /// Sets the clock if a trace window has begun. Only here does the host wait for the device, and
-    /// only for a stream that has no other work.
+    /// Sets the clock if a trace window has begun. This is the only place where the host waits for
+    /// the device, and it waits only for a stream that has no other work.
     fn set_clock(&mut self, gpu: &G) -> Result<()> {
         let Some(trace) = self.counters.trace() else { return Ok(()) };
         let Some(window) = trace.window().filter(|w| self.clock.as_ref().is_none_or(|clock| clock.window != *w)) else {

@@ -7,7 +7,7 @@ use crate::libjpeg::{Options, encode, with_rest};
 use crate::sampler::Rng;
 use crate::transform::{Augment, Plan, Resizer};
 
-/// A batch as it crosses the bus.
+/// A batch as it is uploaded.
 #[derive(Default)]
 pub(in crate::device) struct Coded {
     /// Height and width of the output.
@@ -74,7 +74,7 @@ impl Coded {
         self.data.push(0..0);
     }
 
-    /// Replaces each copied record by one that says that the pixels are already in place.
+    /// Replaces each copied record with a record for a sample whose pixels are already in place.
     pub(in crate::device) fn drop_copies(&mut self) {
         for (place, record) in self.records.as_chunks_mut().0.iter_mut().enumerate() {
             if DecodeOps::read(record).place() != place {

@@ -460,7 +460,7 @@ impl Gpu for Sim {
         stream.run(move |pace| {
             if let (Some(size), Some(records)) = (retouched, records) {
                 pace.pause();
-                // Overwrite the output, as effects do that first copy the image there.
+                // Overwrite the output, because some effects first copy the image there.
                 memory[to..to + count * of].iter().for_each(|byte| byte.store(0xa5, Relaxed));
                 (0..count).for_each(|n| retouch(&memory, from + n * of, records + n * SampleOps::BYTES, size));
             }

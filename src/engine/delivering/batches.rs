@@ -1,7 +1,7 @@
 //! The open loader, which delivers batches to the program.
 //!
-//! `Batches` starts and stops the runs of its feed, and keeps track of the position; see *Cursors
-//! of a run* and *States of an epoch* in `engine/README.md`.
+//! `Batches` starts and stops the runs of its feed, and tracks the position; see *Cursors of a run*
+//! and *States of an epoch* in `engine/README.md`.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::sampler::Changing;
 use crate::source::BatchIndex;
 use crate::trace::{self, Stats, WAIT};
 
-/// How often a waiting consumer checks that its batch can still arrive.
+/// Interval at which a waiting consumer checks that its batch can still arrive.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
 /// An open loader: its workers are running, and its buffers are allocated.
@@ -33,7 +33,7 @@ pub struct Batches<B> {
     info: fn(&B) -> &BatchInfo,
     monitor: LoaderHandle,
     process: u32,
-    /// The first epoch that the program should request.
+    /// Epoch with which the program should begin.
     first_epoch: u64,
     /// Position from which a resumed loader continues. Reset when an epoch begins.
     resume: BatchIndex,
@@ -41,20 +41,20 @@ pub struct Batches<B> {
     runs: u64,
     /// Number of batches that the epoch in progress has yet to deliver.
     pub(super) left: u64,
-    /// What the next call does. Has no meaning once the epoch has no batches left.
+    /// Action of the next call. Meaningless once the epoch has no batches left.
     pub(super) next: Next,
     /// The epoch that was most recently delivered to its end.
     finished: Option<u64>,
-    /// How long earlier calls have waited for the next batch, if they gave up.
+    /// Time that earlier calls waited for the next batch before they gave up.
     given_up: Option<Duration>,
 }
 
-/// What the next call does while an epoch is in progress.
+/// Action of the next call while an epoch is in progress.
 pub(super) enum Next {
     /// Returns the next batch of the feed.
     Batch,
-    /// Returns the next batch of the feed, whose run began in an earlier epoch. If that run has
-    /// ended, starts the run that this variant contains.
+    /// Returns the next batch of the feed from a run that began in an earlier epoch. If that run
+    /// has ended, starts the run that this variant contains.
     Prepared(Course),
     /// Skips the batch at the current position, which failed, and returns the one after it.
     AfterFailed,
@@ -101,8 +101,8 @@ impl<B> Batches<B> {
     }
 
     /// Returns the index of the first batch that [`epoch(epoch)`](Batches::epoch) delivers. This is
-    /// 0, except for the saved epoch of a [resumed](crate::Loader::resume) loader, which starts at
-    /// the saved batch. Returns `None` if `epoch` precedes the saved epoch.
+    /// 0, except for the saved epoch of a [resumed](crate::Loader::resume) loader, where it is the
+    /// saved batch. Returns `None` if `epoch` precedes the saved epoch.
     pub fn first_batch(&self, epoch: u64) -> Option<u64> {
         let saved = self.resume;
         match epoch.cmp(&saved.epoch) {
@@ -113,9 +113,9 @@ impl<B> Batches<B> {
         }
     }
 
-    /// Begins epoch `epoch`, like [`epoch`](Batches::epoch), but without borrowing the loader,
-    /// which suits iterators in other languages. [`next`](Batches::next) returns the batches. If an
-    /// epoch is in progress, it ends.
+    /// Begins epoch `epoch`, like [`epoch`](Batches::epoch), but does not borrow the loader. This
+    /// suits iterators in other languages. [`next`](Batches::next) returns the batches. If an epoch
+    /// is in progress, it ends.
     ///
     /// ```
     /// use std::time::Duration;
@@ -163,8 +163,8 @@ impl<B> Batches<B> {
     }
 
     /// Begins `epoch` at batch `first`, or at the end of the epoch if `first` is too large. If the
-    /// feed's run delivers this batch next, that run continues; otherwise a new run starts. Returns
-    /// the index of the first batch.
+    /// current run of the feed delivers this batch next, that run continues; otherwise a new run
+    /// starts. Returns the index of the first batch.
     pub(super) fn start(&mut self, epoch: u64, first: u64) -> u64 {
         self.end();
         let end = match state::batches(&self.shared().schedule, epoch).and_then(|end| self.check().and(Ok(end))) {
@@ -214,7 +214,7 @@ impl<B> Batches<B> {
             .map_err(|e| panicked(e, || "the source panicked when it was checked".to_owned()))
     }
 
-    /// Returns whether the samples that were prepared ahead have not changed in the source since.
+    /// Returns whether the source is unchanged since the prepared samples were read.
     fn is_unchanged(&mut self) -> bool {
         self.feed().is_some() && guarded(|| Ok(self.shared().recipe.reads.is_unchanged())).unwrap_or(false)
     }
@@ -261,9 +261,9 @@ impl<B> Batches<B> {
     /// Returns the next batch of the epoch in progress. Returns `None` after the last batch, if no
     /// epoch is in progress, or if `idle` returned `None`.
     ///
-    /// `idle` is called before each wait, so that the caller can check for signals, and returns the
-    /// maximum duration of that wait. If it returns `None`, the call gives up and returns `None`.
-    /// The batch is not lost: the next call continues to wait for it.
+    /// `idle` is called before each wait, so that the caller can check for signals. It returns the
+    /// maximum duration of that wait. If `idle` returns `None`, this method gives up and also
+    /// returns `None`. The batch is not lost: the next call continues to wait for it.
     ///
     /// # Errors
     /// See [`Epoch`](crate::Epoch), which explains how to continue after each error.
@@ -330,8 +330,8 @@ impl<B> Batches<B> {
         let mut index = feed.at();
         let mut received = feed.next(&mut wait);
         if let (None, false, Next::Prepared(course)) = (&received, wait.given_up, &next) {
-            // This epoch could not be prepared ahead, but it can start now, or else `start` would
-            // have failed.
+            // This epoch could not be prepared ahead, but it can start now: otherwise, `start`
+            // would have failed.
             feed.start(*course);
             (index, *next) = (feed.at(), Next::Batch);
             received = feed.next(&mut wait);
@@ -347,7 +347,7 @@ impl<B> Batches<B> {
             }
         };
         let index = index.unwrap_or_default();
-        // An error of samples affects only their batch. Any other error ends the epoch.
+        // Errors of samples affect only their batch. Any other error ends the epoch.
         let only_samples = batch.as_ref().map_or_else(|e| !e.failed().is_empty(), |_| true);
         let batch = match batch {
             Ok(batch) => shared.skip(index, (self.info)(&batch).failed()).map(|()| batch),
@@ -461,7 +461,7 @@ impl<G: crate::device::Gpu> Batches<crate::device::DeviceBatch<G>> {
 }
 
 /// Returns the error for an order that changed the length of an epoch after the epoch was prepared.
-/// The prepared epoch ended at `next`, and `left` more batches were expected.
+/// The prepared epoch ended at `next`, but `left` more batches were expected.
 fn other_length(next: BatchIndex, left: u64) -> Error {
     let BatchIndex { epoch, batch } = next;
     let began = batch + left;

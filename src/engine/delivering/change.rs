@@ -11,7 +11,7 @@ const MAX_AFTER: u64 = 1 << 24;
 
 impl<B> Batches<B> {
     /// Changes the proportions of a [mixture](crate::Loader::mixture) during the run, for example
-    /// according to losses. Returns the first batch that contains samples drawn with the new
+    /// according to losses. Returns the index of the first batch with samples drawn with the new
     /// proportions.
     ///
     /// ```no_run
@@ -29,11 +29,11 @@ impl<B> Batches<B> {
     /// ```
     ///
     /// The change takes effect at the start of a [round](crate::sampler::MixtureOptions::round):
-    /// the first round that begins `after` batches, or more, after the last batch that the program
-    /// has received. This depends neither on the prefetch depth nor on the number of ranks.
-    /// Prepared batches are delivered if they come before the change; otherwise they are dropped
-    /// and prepared again. The change replaces the rest of a schedule, and earlier calls whose
-    /// change has not taken effect.
+    /// the first round that begins at least `after` batches after the last batch that the program
+    /// has received. The position depends neither on the prefetch depth nor on the number of ranks.
+    /// Prepared batches before the change are delivered. Later ones are dropped and prepared again.
+    /// The change replaces the remaining schedule, and all earlier calls that have not taken effect
+    /// yet.
     ///
     /// Every rank must make the same calls after the same batches. [Checkpoints](crate::Checkpoint)
     /// contain all calls.
@@ -51,13 +51,13 @@ impl<B> Batches<B> {
     /// for each sample of the source. Returns the first batch that is drawn with the new weights.
     ///
     /// The change takes effect `after` batches after the last batch that the program has received.
-    /// Prepared batches are delivered if they come before the change; otherwise they are dropped
-    /// and prepared again. To avoid waiting for them, set `after` to the [prefetch
-    /// depth](Batches::prefetch) or more, but to the same number on every rank.
+    /// Prepared batches before the change are delivered. Later ones are dropped and prepared again.
+    /// To avoid waiting for them, set `after` to the [prefetch depth](Batches::prefetch) or more,
+    /// but to the same number on every rank.
     ///
     /// Every rank must make the same calls after the same batches. [Checkpoints](crate::Checkpoint)
-    /// contain the calls that affect the epoch in progress. After a call, epochs before that epoch
-    /// can no longer be requested.
+    /// contain the calls that affect the epoch in progress. After a call, the program can no longer
+    /// request epochs before the epoch in progress.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader draws without weights, if the
@@ -113,7 +113,7 @@ impl<B> Batches<B> {
     /// Returns the position `after` batches after the last batch that the program has received.
     fn first_batch_after(&self, after: u64) -> Result<BatchIndex> {
         let BatchIndex { mut epoch, mut batch } = self.shared().position();
-        // The failed batch counts as received, so that its rank agrees with the other ranks.
+        // Count the failed batch as received, so that this rank agrees with the other ranks.
         let failed = u64::from(matches!(self.next, Next::AfterFailed));
         batch = batch.saturating_add(failed).saturating_add(after);
         loop {

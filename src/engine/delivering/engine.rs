@@ -20,18 +20,18 @@ use crate::error::{Error, ErrorKind, Result, guarded, panicked};
 use crate::source::BatchIndex;
 use crate::trace;
 
-/// How often a waiting consumer logs what the threads are doing.
+/// Interval at which a waiting consumer logs what the threads are doing.
 const STALL_LOG_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What an engine is made of: the validated options and the open source of a loader, before memory
-/// is allocated and threads are started.
+/// The parts of an engine: the validated options and the open source of a loader, before memory is
+/// allocated and threads are started.
 pub(crate) struct Parts {
     pub(crate) shared: Shared,
     pub(crate) schemas: Schemas,
-    /// If set, chooses the samples of each batch instead of the schedule, and failed samples stay
+    /// If set, chooses the samples of each batch instead of the schedule. Failed samples then stay
     /// in their batch.
     pub(crate) batch_sampler: Option<Arc<dyn BatchSampler>>,
-    /// How long the consumer may wait for a batch while it holds every slot.
+    /// Maximum time that the consumer may wait for a batch while it holds every slot.
     pub(crate) timeout: Duration,
     pub(crate) trace: Option<(PathBuf, trace::Schedule)>,
 }
@@ -58,11 +58,13 @@ pub(crate) struct Engine<B> {
     next: Option<BatchIndex>,
     /// Sequence number of the next batch to deliver.
     seq: u64,
-    /// How long the consumer had waited when the last message was logged.
+    /// Time that the consumer had waited when the last message was logged.
     logged: Duration,
-    /// When the next batch became the only one that is not full, if it is requested.
+    /// Time since which the requested batch has been the only one that is not full. `None` if it is
+    /// not requested, or if other batches are not full either.
     behind: Option<Instant>,
-    /// Chooses the samples of each batch, if there is no schedule. The coordinator may block in it.
+    /// Chooses the samples of each batch, if there is no schedule. The call may block the
+    /// coordinator.
     batch_sampler: Option<Arc<dyn BatchSampler>>,
     timeout: Duration,
     coordinator: Option<JoinHandle<()>>,
@@ -73,8 +75,8 @@ pub(crate) struct Engine<B> {
     /// Error of a thread that has ended. The thread's work is lost, so every later batch fails with
     /// this error.
     lost: Option<Error>,
-    // Declared last, because dropping the pool joins the workers, which end only after the
-    // coordinator has dropped their channel.
+    // Declared last: dropping the pool joins the workers, and they end only after the coordinator
+    // has dropped their channel.
     _pool: Pool,
 }
 
@@ -113,7 +115,7 @@ fn stage(shared: &Shared, parts: usize, has_schedule: bool) -> Result<Arc<ReadSt
     }
     let follow = Following::new(shared)?;
     if follow.is_some() {
-        // Check the source only now, because it has just received its read-ahead budget.
+        // Check the source now, because it received its read-ahead budget only just before.
         guarded(|| shared.recipe.reads.check())?;
     }
     Ok(ReadStage::new(shared, parts, follow))
@@ -129,8 +131,8 @@ impl<B> Engine<B> {
         // a send.
         let (starts, started) = unbounded();
         let (free, freed) = bounded(count);
-        // The additional capacity is for the end-of-run messages of the current run and of a
-        // canceled one, and for one message from each thread that panics.
+        // The additional capacity is for two end-of-run messages (of the current run and of a
+        // canceled one), and for one message from each thread that panics.
         let (outcomes, full) = bounded(count + 3 + settings.workers);
         let parts = count * max_parts(&slots, &settings);
         settings.take_slots(slots, free.clone());
@@ -158,8 +160,8 @@ impl<B> Engine<B> {
             starts: Some(starts),
             full,
             home,
-            // There is one entry more than slots, because the end-of-run message may also arrive
-            // early.
+            // There is one more entry than there are slots, because the end-of-run message may also
+            // arrive early.
             early: (0..=count).map(|_| None).collect(),
             run: 0,
             next: None,
@@ -192,7 +194,7 @@ impl<B> Engine<B> {
     }
 
     /// Returns an error if the next batch cannot arrive because the consumer holds all slots.
-    /// `waited` is how long the consumer has waited so far. Logs long waits.
+    /// `waited` is the time that the consumer has waited so far. Logs long waits.
     fn check_stall(&mut self, waited: Duration) -> Result<()> {
         let next = self.next.map_or(0, |next| next.batch);
         let (held, keeper) = (self.home.held.load(Ordering::Relaxed), &self.home.keeper);
@@ -271,19 +273,19 @@ impl<B> Engine<B> {
     }
 
     /// Makes the workers decode the samples of `request`. The queue has room for these parts,
-    /// because the slot's earlier parts have left it.
+    /// because the workers have already taken the earlier parts of the slot.
     #[cfg(feature = "_device")]
     pub(crate) fn redecode(&self, full: Full, request: &Redecode) {
         let group = Settings::group(full.schema().batch, self.shared.run.settings.workers);
-        let work = self.work.as_ref().expect("only drop takes it");
+        let work = self.work.as_ref().expect("only drop takes the sender");
         for part in full.split_again(group, &request.rows) {
             work.send(Task { part, fetched: None, redecode: Some(request.clone()) });
         }
     }
 
-    /// Applies the error policy: returns an error, and releases the slot, if a sample failed or, if
-    /// failures are skipped, if every sample failed. Failures in a batch that passes are recorded
-    /// when the program receives it ([`Shared::skip`]).
+    /// Applies the error policy. Returns an error and releases the slot if a sample failed and
+    /// failures are not skipped, or if every sample failed. If the batch passes, its failures are
+    /// recorded when the program receives it ([`Shared::skip`]).
     pub(crate) fn check_failures(&mut self, full: Full) -> Result<Full> {
         let mut failed: Vec<_> = full.info().failed().map(|(sample, error)| (sample, error.clone())).collect();
         let (None, Some((_, last))) = (&self.batch_sampler, failed.last().cloned()) else { return Ok(full) };
@@ -316,8 +318,8 @@ impl<B> Feed for Engine<B> {
         self.shared.run.balance.begin();
         (self.logged, self.behind) = (Duration::ZERO, None);
         if course.repeats && self.stage.follow.is_some() {
-            // Prepare no further epoch, because the run would repeat the epoch while the source
-            // prefetches the following one.
+            // Prepare no further epochs: the run would repeat this epoch, while the source would
+            // prefetch the next one.
             course.epochs = 0;
         }
         let starts = self.starts.as_ref().expect("open until drop");
@@ -349,8 +351,7 @@ impl<B> Feed for Engine<B> {
         }))
     }
 
-    /// Cancels the run. The slots that its parts occupy return once the workers have passed the
-    /// parts on.
+    /// Cancels the run. Its slots return after the workers have passed on its parts.
     fn stop(&mut self) {
         self.shared.run.want(0);
         if self.next.take().is_some() {
@@ -370,8 +371,8 @@ impl<B> Feed for Engine<B> {
         }
     }
 
-    fn supplied(&self, supplied: bool) {
-        self.shared.run.balance.supplied(supplied);
+    fn set_slots_full(&self, full: bool) {
+        self.shared.run.balance.set_slots_full(full);
     }
 
     /// Returns the number of full slots that the consumer has not received yet.
@@ -404,7 +405,7 @@ impl<B> Drop for Engine<B> {
         if let Some(coordinator) = self.coordinator.take() {
             let _ = coordinator.join();
         }
-        // The readers hold a spawner, too.
+        // The readers hold a spawner as well.
         self.stage.close();
         self.work = None;
         // A `LoaderHandle` may outlive the loader, but must not keep the memory of slots alive.

@@ -32,7 +32,7 @@ impl<B> Batches<B> {
     ///
     /// In a [resumed](crate::Loader::resume) loader, the saved epoch starts at the saved batch, and
     /// earlier epochs are empty, so the same loop serves new and resumed runs. Once the saved epoch
-    /// or a later one has begun, every epoch is complete again.
+    /// or a later one has begun, all epochs are complete again.
     pub fn epoch(&mut self, epoch: u64) -> Epoch<'_, B> {
         self.begin(epoch);
         Epoch { batches: self }
@@ -55,8 +55,8 @@ impl<B> Batches<B> {
 ///   that ends at the error resumes there.
 /// - **The [timeout](crate::Loader::timeout)** expires if the consumer holds every batch. The
 ///   program can drop some of them and then request the same batch again.
-/// - **[`ErrorKind::Capturing`]**: the same batch can be requested again after the capture has
-///   ended.
+/// - **[`ErrorKind::Capturing`]** is returned during a capture. The same batch can be requested
+///   again after the capture has ended.
 ///
 /// After any other error, such as an error in a custom order, the iterator ends.
 pub struct Epoch<'a, B> {

@@ -5,7 +5,7 @@
 //!
 //! 1. `engine`: [`Engine`] starts and ends the threads, puts full slots in order, and applies the
 //!    policy for failed samples.
-//! 2. `upload`: an engine whose full slots are uploaded to a device.
+//! 2. `upload`: an engine that uploads its full slots to a device.
 //! 3. `batches`: [`Batches`], the open loader. `epoch`: [`Epoch`], one pass over the data.
 //!    `into_iter`: [`IntoIter`], for a loader that is used directly in a `for` loop. `replay`:
 //!    [`Replay`], which repeats a few batches. `accessors`: sizes, names and limits of the loader;

@@ -10,9 +10,8 @@ impl<B> Batches<B> {
     /// Loads the first `n` batches of epoch 0 once, then repeats them endlessly. Use this to
     /// measure how fast a training loop would be if loading took no time.
     ///
-    /// The call blocks until the `n` batches are ready, or until the whole epoch is if it has fewer
-    /// batches. The iterator never ends; limit it with `take`. Repeated batches do not appear in
-    /// the statistics.
+    /// The call blocks until the `n` batches are ready, or all batches if the epoch has fewer. The
+    /// iterator never ends; limit it with `take`. Repeated batches do not appear in the statistics.
     ///
     /// ```no_run
     /// # fn main() -> warpfeed::Result<()> {
@@ -30,7 +29,7 @@ impl<B> Batches<B> {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if `n` is 0 or exceeds the configured
     /// [prefetch](crate::Loader::prefetch) plus 1. If prefetch is automatic, the maximum is 3.
     pub fn replay(&mut self, n: usize) -> Result<Replay<B>> {
-        Ok(self.replay_while(n, &mut || Some(TICK))?.expect("it never gives up"))
+        Ok(self.replay_while(n, &mut || Some(TICK))?.expect("idle never gives up"))
     }
 
     /// Like [`replay`](Batches::replay), but calls `idle` before each wait, as

@@ -1,4 +1,4 @@
-//! An engine whose full slots are uploaded to a device.
+//! An engine that uploads its full slots to a device.
 
 use std::sync::Arc;
 
@@ -70,8 +70,8 @@ impl HostFeed for Engine<Crossing> {
     fn repair(&mut self, mut batch: Crossing, rows: &[usize]) -> Repair<Crossing> {
         let mut full = batch.full.take().expect("only drop takes the slot");
         let recipe = self.shared().recipe.clone();
-        // If one of these samples replaces failed samples, their rows contain copies of its images,
-        // which must be replaced as well.
+        // If one of these samples has replaced failed samples, their rows contain copies of its
+        // images, which must be replaced as well.
         let mut rows: Vec<usize> = rows.iter().map(|&row| recipe.shown_at(&mut full, row)).collect();
         rows.sort_unstable();
         rows.dedup();

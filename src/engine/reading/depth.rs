@@ -1,12 +1,12 @@
 //! Chooses the number of reader threads from the rate at which they read.
 //!
-//! Over a network, each read takes about as long no matter how many are in flight, so more readers
-//! mean more throughput. A disk serves only a few reads at a time, and beyond that, more readers
-//! only make each read slower. Therefore, while parts wait for a reader, the number of readers is
-//! doubled. If doubling raises the read rate by less than a quarter, it is undone, and the next
-//! trial has to wait.
+//! Over a network, a read takes about the same time regardless of the number of reads in flight, so
+//! more readers mean more throughput. A disk serves only a few reads at a time. Beyond that number,
+//! more readers only make each read slower. Therefore, while parts wait for a reader, the number of
+//! readers is doubled. If doubling raises the read rate by less than a quarter, it is undone, and
+//! the next trial is delayed.
 //!
-//! When the consumer pauses, for example during an evaluation, reading pauses too. To keep such a
+//! When the consumer pauses, for example during an evaluation, reading also pauses. To keep such a
 //! pause from lowering the rate of a window, the longest gap between two reads of the window is not
 //! counted.
 
@@ -48,10 +48,11 @@ enum Phase {
     /// The number of readers stays the same for this many windows. After that, it is doubled if
     /// parts are waiting.
     Resting(u32),
-    /// The number of readers has just been doubled from one that achieved this rate. The current
-    /// window is not representative, because the new readers are only starting.
+    /// The number of readers has just been doubled from a number that achieved this rate. The
+    /// current window is not representative, because the new readers are still starting.
     Starting(f64),
-    /// The rate of the current window is compared with this rate, from before the doubling.
+    /// Compares the rate of the current window with this rate, which was measured before the
+    /// doubling.
     Measuring(f64),
 }
 
@@ -89,7 +90,7 @@ impl Depth {
             }
             Phase::Resting(windows) => (Phase::Resting(windows.saturating_sub(1)), self.readers),
             Phase::Starting(before) => (Phase::Measuring(before), self.readers),
-            // The new number is also kept if no parts wait, because the readers then keep up.
+            // Also keep the new number if no parts wait, because the readers then keep up.
             Phase::Measuring(before) if rate >= GAIN * before || !starved => (Phase::Resting(0), self.readers),
             Phase::Measuring(_) => (Phase::Resting(REST_WINDOWS), self.readers / 2),
         };
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
 
     /// Simulates `seconds` seconds of reading at `rate(readers)` samples per second. Returns the
-    /// initial number of readers and every later one.
+    /// successive numbers of readers, starting with the initial one.
     fn run(depth: &mut Depth, seconds: f64, waiting: bool, rate: impl Fn(usize) -> f64) -> Vec<usize> {
         let (mut now, mut readers, mut all) = (depth.last as f64, depth.readers, vec![depth.readers]);
         let end = now + 1e9 * seconds;
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_stays_while_no_part_waits() {
+    fn the_number_of_readers_is_constant_while_no_part_waits() {
         assert_eq!(run(&mut Depth::new(), 10.0, false, |readers| readers as f64 / 0.05), [32]);
     }
 }

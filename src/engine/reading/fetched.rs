@@ -23,8 +23,8 @@ use crate::trace::nanos;
 /// Smallest page size of any supported system, in bytes.
 const PAGE: usize = 4096;
 
-/// The first samples of a part, each followed by the other samples of its mosaic, and the buffers
-/// that they borrow from.
+/// Buffers, and the samples that borrow from them: the samples of a part, each followed by the
+/// other samples of its mosaic.
 pub(crate) struct ReadBuffers {
     /// Each sample, with its index in the part and the duration of the read in ns. The samples
     /// borrow from the buffers (invariant 1). The capacity is one sample per buffer.
@@ -35,8 +35,8 @@ pub(crate) struct ReadBuffers {
     max_bytes: u64,
 }
 
-/// Index of an entry within its part, and index of one of its samples: 0 for the entry's own
-/// sample, and then the other samples of a mosaic.
+/// Index of an entry within its part, and index of one of its samples. Index 0 is the entry's own
+/// sample. The other samples of a mosaic follow.
 pub(crate) type ReadIndex = (usize, usize);
 
 impl ReadBuffers {
@@ -48,7 +48,7 @@ impl ReadBuffers {
         ReadBuffers { samples: Vec::with_capacity(room), buffers, source, max_bytes }
     }
 
-    /// Reads sample `id` of the source into the next free buffer, of which there must be one. If
+    /// Reads sample `id` of the source into the next free buffer. There must be a free buffer. If
     /// the read fails, it is retried up to `retries` times, as long as `may_retry` returns true.
     /// Returns the duration in ns and the size of the sample's fields in bytes.
     pub(crate) fn read(
@@ -81,8 +81,7 @@ impl ReadBuffers {
         self.samples.len()
     }
 
-    /// Returns the sample that was read for `index`, or the error, and the duration of the read in
-    /// ns.
+    /// Returns the result of reading the sample for `index`, and the duration of the read in ns.
     pub(crate) fn sample(&self, index: ReadIndex) -> Option<(Result<Sample<'_>>, u64)> {
         let (_, sample, ns) = self.samples.iter().find(|read| read.0 == index)?;
         let sample: Result<Sample<'_>> = sample.as_ref().copied().map_err(Clone::clone);

@@ -1,5 +1,5 @@
-//! Notifies a source that prefetches: which samples will be read, where a run starts, which batches
-//! are done, and when the run is canceled.
+//! Tells a prefetching source which samples will be read, where a run starts, which batches are
+//! done, and when the run is canceled.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,12 +17,12 @@ pub(crate) struct Following {
     /// Number of the run that the source prefetches for; 0 for none. The lock is held during each
     /// call, so that no call for a canceled run reaches the source after the next run has started.
     run: Mutex<u64>,
-    /// The source may fetch the epochs before this one.
+    /// The source may fetch all epochs that precede this one.
     epochs: Arc<AtomicU64>,
 }
 
 impl Following {
-    /// Returns the value for a source that does not prefetch.
+    /// Returns a value for a source that does not prefetch.
     pub(crate) fn none() -> Self {
         Following { follow: None, run: Mutex::new(0), epochs: Arc::default() }
     }
@@ -77,7 +77,7 @@ impl Following {
             changes.read_ahead();
         }
         let following = follow.map(|follow| Following { follow, run: Mutex::new(0), epochs });
-        following.map_err(|e| panicked(e, || "the source panicked when it was given the order".to_owned()))
+        following.map_err(|e| panicked(e, || "the source panicked when it received the order".to_owned()))
     }
 
     /// Returns whether the source prefetches.
@@ -93,8 +93,9 @@ impl Following {
         let mut now = self.lock();
         *now = run;
         self.epochs.fetch_max(epoch.saturating_add(1), Ordering::Relaxed);
-        self.call(|follow| follow.start(first))
-            .map_err(|e| panicked(e, || format!("the source panicked when told of batch {batch} of epoch {epoch}")))
+        self.call(|follow| follow.start(first)).map_err(|e| {
+            panicked(e, || format!("the source panicked when a run started at batch {batch} of epoch {epoch}"))
+        })
     }
 
     /// Tells the source that all samples of the batch have been read. Does nothing if the run has

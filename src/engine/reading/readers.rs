@@ -49,8 +49,8 @@ pub(crate) struct Fetched {
 }
 
 impl Fetched {
-    /// Returns the sample that was read for `index`, or the error, and the duration of the read in
-    /// ns. Returns `None` if no reader has tried to read the sample.
+    /// Returns the result of reading the sample for `index`, and the duration of the read in ns.
+    /// Returns `None` if no reader has tried to read the sample.
     pub(crate) fn sample(&self, index: ReadIndex) -> Option<(Result<Sample<'_>>, u64)> {
         self.buffers.as_ref()?.sample(index)
     }
@@ -116,8 +116,8 @@ struct Budget {
     idle: Vec<ReadBuffers>,
     /// Total capacity of the `idle` buffers, in bytes.
     idle_bytes: usize,
-    /// Estimated size of a part in bytes. Rises at once to the size of a larger part, and falls
-    /// slowly.
+    /// Estimated size of a part in bytes. It rises immediately to the size of a larger part, and
+    /// falls slowly.
     typical: usize,
     closed: bool,
 }
@@ -247,7 +247,7 @@ impl ReadStage {
         None
     }
 
-    /// Records that a sample was read, and changes the number of readers if that helps.
+    /// Records that a sample was read, and adjusts the number of readers.
     fn count(self: &Arc<Self>, queue: &Receiver<Part>) {
         let waiting = !queue.is_empty() && self.budget().admits();
         let now = nanos(Instant::now(), self.opened);

@@ -47,8 +47,8 @@ struct Observations {
     waited_ns: u64,
     /// Total time that workers spent reading, in ns.
     ns: u64,
-    /// Number of parts that readers read without a wait, less a [penalty](WAIT_PENALTY) for the
-    /// others.
+    /// Number of parts that readers read without a wait, minus a [penalty](WAIT_PENALTY) for each
+    /// part with a wait.
     quiet: u32,
 }
 

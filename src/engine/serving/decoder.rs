@@ -48,11 +48,11 @@ const TICK: Duration = Duration::from_millis(20);
 /// # }
 /// ```
 ///
-/// - **Images** are encoded bytes in any format that a [loader reads](crate::decode#what-is-read),
+/// - **Images** are encoded bytes in any format that a [loader reads](crate::decode#supported-formats),
 ///   including progressive, rotated and CMYK JPEGs. The format is detected from the first bytes.
-/// - **Bad images** are black in the batch. [`BatchInfo::error`](crate::BatchInfo::error) returns
-///   the cause for the image's row, and [`BatchInfo::valid`](crate::BatchInfo::valid) is false for
-///   it.
+/// - **Bad images** are black in the batch. For the row of such an image,
+///   [`BatchInfo::error`](crate::BatchInfo::error) returns the cause, and
+///   [`BatchInfo::valid`](crate::BatchInfo::valid) is false.
 /// - **Threads.** Any number of threads may call [`decode`](Decoder::decode) at the same time.
 ///   While the device decodes one request, workers prepare the next. Responses become available in
 ///   the order of the requests.
@@ -63,7 +63,7 @@ const TICK: Duration = Duration::from_millis(20);
 ///   more than [`max_sample_bytes`](crate::DecoderBuilder::max_sample_bytes) fails without
 ///   affecting other images, and its bytes are freed immediately.
 /// - **Streams.** A device batch is ready on the stream that the decoder was opened with. The
-///   decoder's own threads never touch that stream: the thread that receives the response makes the
+///   decoder's own threads never use that stream: the thread that receives the response makes the
 ///   stream wait for the batch.
 /// - **Memory** is allocated when the decoder is opened, and then reused; see
 ///   [`memory_plan`](Decoder::memory_plan). In addition, the decoder owns the bytes of each request
@@ -73,7 +73,7 @@ const TICK: Duration = Duration::from_millis(20);
 ///   Once that limit is reached, further requests wait, and fail after
 ///   [`timeout`](crate::DecoderBuilder::timeout). Therefore, receive responses approximately in the
 ///   order of the requests, and copy the batches that you want to keep.
-/// - **Large images** are decoded on the device, too, as long as all images of a request fit. The
+/// - **Large images** are also decoded on the device, as long as all images of a request fit. The
 ///   device buffer holds 10,240 blocks of 8x8 samples times
 ///   [`batch_size`](crate::DecoderBuilder::batch_size), but at least 327,680 blocks (one
 ///   12-megapixel photograph). Workers decode the images that do not fit, with bit-identical
@@ -119,8 +119,8 @@ impl<B: Send + 'static> Decoder<B> {
     }
 
     /// Decodes `images` into a batch, in order, and waits for the batch. On a device, the call
-    /// waits until decoding has finished, because only then is it known which images are damaged.
-    /// It does not wait for work on your stream.
+    /// waits until decoding has finished, because damaged images are detected only then. It does
+    /// not wait for work on your stream.
     ///
     /// `P` can be any type that owns bytes, such as `Vec<u8>`, `Arc<[u8]>` or `bytes::Bytes`. The
     /// bytes are not copied on the calling thread.
@@ -287,8 +287,9 @@ impl<B> Pending<B> {
         check_process("decoder", self.process).is_err() || self.reply.is_set(timeout)
     }
 
-    /// Returns `Ready` if [`wait`](Pending::wait) would return without blocking. Otherwise, wakes
-    /// the waker of `context` once it would, unless a later call replaces the waker.
+    /// Returns `Ready` if [`wait`](Pending::wait) would return without blocking. Otherwise, stores
+    /// the waker of `context`, and wakes it as soon as `wait` would not block. A later call
+    /// replaces the waker.
     pub fn poll_ready(&self, context: &mut Context<'_>) -> Poll<()> {
         if check_process("decoder", self.process).is_err() { Poll::Ready(()) } else { self.reply.poll(context) }
     }
@@ -335,8 +336,8 @@ impl<B> fmt::Debug for Pending<B> {
     }
 }
 
-/// The thread that turns batches into responses. It never touches the user's stream; only the
-/// thread that receives a response does.
+/// The thread that turns batches into responses. It never uses the user's stream; only the thread
+/// that receives a response does.
 struct Server<B> {
     requests: Arc<Requests<B>>,
     batches: Batches<B>,

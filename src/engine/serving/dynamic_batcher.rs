@@ -72,8 +72,8 @@ pub struct DynamicBatcher<B, T> {
     queue: Arc<Queue<T>>,
     batches: Option<Receiver<DynamicBatch<B, T>>>,
     thread: Option<JoinHandle<()>>,
-    /// Keeps the decoder alive while batches are received after [`close`](DynamicBatcher::close),
-    /// when the thread may have ended.
+    /// Keeps the decoder alive after [`close`](DynamicBatcher::close), while batches are still
+    /// received. The thread may have ended by then.
     _decoder: Arc<Decoder<B>>,
     process: u32,
 }
@@ -91,8 +91,8 @@ pub struct DynamicBatch<B, T> {
 impl<B: Send + 'static> Decoder<B> {
     /// Starts a [`DynamicBatcher`], which combines the images of several requests into batches.
     ///
-    /// A batch is started when it has [`max_batch`](Decoder::max_batch) images or the next request
-    /// does not fit, and at the latest `max_delay` after its first request was submitted.
+    /// A batch is started when it has [`max_batch`](Decoder::max_batch) images, when the next
+    /// request does not fit, or `max_delay` after its first request was submitted.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if `max_delay` exceeds 60 seconds, and [`ErrorKind::Io`] if a thread
@@ -138,7 +138,7 @@ impl<B, T> DynamicBatcher<B, T> {
     }
 
     /// Waits until the next batch is started, and returns it. Returns `None` after
-    /// [`close`](DynamicBatcher::close), once every request has been part of a batch. Several
+    /// [`close`](DynamicBatcher::close), once every request has been assigned to a batch. Several
     /// threads may call this method, and each call returns a different batch.
     pub fn next(&self) -> Option<DynamicBatch<B, T>> {
         check_process("decoder", self.process).ok()?;
@@ -238,7 +238,7 @@ impl<T> Queue<T> {
     fn put(&self, images: Vec<Owned>, value: T) -> Result<u64> {
         let images = self.limits.request(images)?;
         // Dropping images or a value runs user code, which must not run under the lock. On an
-        // error, the guard is dropped before them, because it was created last.
+        // error, the guard is dropped before the images and the value, because it was created last.
         let mut state = self.state();
         if state.closed {
             return Err(Error::config("requests are no longer accepted: close was called, or the decoder was closed"));

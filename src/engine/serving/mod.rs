@@ -2,7 +2,7 @@
 //!
 //! Requests contain encoded images. Each is answered with one batch, in the order of submission.
 //!
-//! 1. `reply`: where a response is stored until it is received.
+//! 1. `reply`: stores a response until it is received.
 //! 2. `requests`: the queue of requests, and the source that provides their images to the engine.
 //! 3. `decoder`: [`Decoder`], and the thread that turns batches into responses.
 //! 4. `dynamic_batcher`: [`DynamicBatcher`], and the thread that combines requests into batches.

@@ -1,4 +1,4 @@
-//! Where a response is stored until it is received.
+//! Stores a response until it is received.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};

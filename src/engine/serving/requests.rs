@@ -33,7 +33,7 @@ pub(crate) struct Limits {
     pub(crate) image_bytes: u64,
     /// Maximum number of requests in the queue.
     pub(crate) queued: usize,
-    /// How long a request may wait while the program holds every batch.
+    /// Maximum time that a request may wait while the program holds every batch.
     pub(crate) timeout: Duration,
 }
 
@@ -67,8 +67,8 @@ impl Limits {
     }
 }
 
-/// The requests without a response. As a `Source`, provides the images of the requests that have
-/// begun. As a `BatchSampler`, turns each request into one batch.
+/// The requests without a response. As a `Source`, this type provides the images of the requests
+/// that have begun. As a `BatchSampler`, it turns each request into one batch.
 pub(crate) struct Requests<B> {
     pub(super) limits: Limits,
     state: Mutex<State<B>>,
@@ -217,8 +217,8 @@ impl<B> Requests<B> {
     }
 
     /// Fails the requests that have waited for longer than the timeout. Other requests continue. If
-    /// `cause` is a timeout, the error says that the program holds all `room` batches; otherwise it
-    /// is `cause`.
+    /// `cause` is a timeout, the error states that the program holds all `room` batches. Otherwise,
+    /// the error is `cause`.
     pub(crate) fn fail_late(&self, room: usize, cause: &Error) {
         let is_late = |request: &Request<B>| request.since.elapsed() >= self.limits.timeout;
         let mut late = Vec::new();
@@ -255,7 +255,7 @@ impl<B> Requests<B> {
         self.state().closed
     }
 
-    /// Closes the queue. Requests that are in it stay.
+    /// Closes the queue, but keeps the requests in it.
     pub(crate) fn close(&self) {
         self.state().closed = true;
         self.changed.notify_all();
@@ -316,7 +316,7 @@ impl<B: Send> Source for Requests<B> {
         let found = begun.and_then(|begun| Some((index - begun.first, begun.request.as_ref()?.images.clone())));
         drop(state);
         let image = found.as_ref().and_then(|(offset, images)| images.get(*offset as usize));
-        match image.ok_or_else(|| Error::in_source("the request was cancelled"))? {
+        match image.ok_or_else(|| Error::in_source("the request was canceled"))? {
             Image::Kept(image) => {
                 scratch.clear();
                 scratch.extend_from_slice((**image).as_ref());

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Where JPEGs are decoded for batches in device memory. The pixels are bit-identical in either
-/// case.
+/// The processor that decodes the JPEGs of batches in device memory. The pixels are bit-identical in
+/// either case.
 ///
 /// If the device decodes, a worker only copies the compressed bytes that the crop needs, and the
 /// device decodes, crops and resizes the image. This reduces the worker's time per sample to about
@@ -25,7 +25,7 @@ pub enum DecodeOn {
     /// Workers decode.
     #[default]
     Cpu,
-    /// The device decodes the images that it can. Workers decode the other images.
+    /// The device decodes all images that it supports. Workers decode the other images.
     Gpu,
     /// The device decodes if the workers alone could not keep up with the consumer.
     Auto,
@@ -36,13 +36,13 @@ pub enum DecodeOn {
 pub(crate) struct Balance {
     on: DecodeOn,
     /// Whether every batch slot of the device is full.
-    supplied: AtomicBool,
+    slots_full: AtomicBool,
     pace: Mutex<Pace>,
     /// Limit on the device's decoding time, if there is one.
     allowance: Option<Mutex<Allowance>>,
 }
 
-/// How much time the workers have for decoding, with [`DecodeOn::Auto`]. All times are in ns.
+/// The time that workers have for decoding, with [`DecodeOn::Auto`]. All times are in ns.
 ///
 /// A worker may decode a part if it can finish before the batch is needed, and if the workers have
 /// spare time. Spare time accumulates as time passes, and the cost of each part is deducted from
@@ -69,13 +69,13 @@ struct Pace {
 }
 
 impl Pace {
-    /// Fraction of the workers' time that is planned. The remaining time allows for other threads
+    /// Fraction of the workers' time that may be used. The remaining time allows for other threads
     /// and for delays.
     const USABLE_FRACTION: f64 = 0.9;
     /// Maximum spare time, in parts per worker.
     const MAX_SPARE_PARTS: f64 = 2.0;
-    /// A worker decodes a part at least this often while the device is supplied, to keep the
-    /// average decoding time up to date.
+    /// While every batch slot of the device is full, a worker decodes a part at least this often,
+    /// to keep the average decoding time up to date.
     const PROBE: Duration = Duration::from_secs(2);
 
     fn new(workers: usize, now: Instant) -> Self {
@@ -116,16 +116,16 @@ impl Pace {
 
     /// Returns whether a worker should decode a part of the batch with sequence number `seq`.
     /// Deducts the cost of the part from the spare time.
-    fn worker_decodes(&mut self, seq: u64, supplied: bool, now: Instant) -> bool {
+    fn worker_decodes(&mut self, seq: u64, slots_full: bool, now: Instant) -> bool {
         let grown = now.saturating_duration_since(self.at).as_nanos() as f64 * self.workers * Self::USABLE_FRACTION;
         self.at = self.at.max(now);
         let most = Self::MAX_SPARE_PARTS * self.workers * self.decoding.max(self.copying);
         self.spare = (self.spare + grown - self.copying).clamp(-most, most);
         let more = (self.decoding - self.copying).max(0.0);
-        // A lower bound, because the device also holds batches that it has already taken.
+        // This is a lower bound, because the device also holds batches that it has already taken.
         let left = seq.saturating_sub(self.next) as f64 * self.between;
         let due = self.decoded.is_none_or(|last| now.saturating_duration_since(last) >= Self::PROBE);
-        let decodes = supplied && (due || (left > self.decoding && self.spare >= more));
+        let decodes = slots_full && (due || (left > self.decoding && self.spare >= more));
         if decodes {
             self.spare -= more;
             self.decoded = Some(now);
@@ -134,7 +134,8 @@ impl Pace {
     }
 }
 
-/// Returns the moving average `known`, updated with `value`. An average of 0 has no values yet.
+/// Updates the moving average `known` with `value`, and returns it. An average of 0 means that
+/// there is no value yet.
 fn average(known: f64, value: f64) -> f64 {
     if known > 0.0 { known + (value - known) / 8.0 } else { value }
 }
@@ -177,7 +178,7 @@ impl Balance {
         let allowance = Allowance { share, left: 0.0, at: now, taken: 0 };
         Balance {
             on,
-            supplied: AtomicBool::new(false),
+            slots_full: AtomicBool::new(false),
             pace: Mutex::new(Pace::new(workers, now)),
             allowance: (share < 1.0).then(|| Mutex::new(allowance)),
         }
@@ -226,8 +227,8 @@ impl Balance {
     }
 
     /// Sets whether every batch slot of the device is full.
-    pub(crate) fn supplied(&self, supplied: bool) {
-        self.supplied.store(supplied, Ordering::Relaxed);
+    pub(crate) fn set_slots_full(&self, full: bool) {
+        self.slots_full.store(full, Ordering::Relaxed);
     }
 
     /// Returns whether the device should decode the next part, which belongs to the batch with
@@ -239,8 +240,8 @@ impl Balance {
             // A device with full slots either waits for a slower consumer or decodes at its limit,
             // so workers may help.
             DecodeOn::Auto => {
-                let (supplied, now) = (self.supplied.load(Ordering::Relaxed), Instant::now());
-                !self.pace().worker_decodes(seq, supplied, now)
+                let (slots_full, now) = (self.slots_full.load(Ordering::Relaxed), Instant::now());
+                !self.pace().worker_decodes(seq, slots_full, now)
             }
         };
         wanted && self.is_allowed(taken)
@@ -305,7 +306,7 @@ mod tests {
         assert!(!Balance::new(DecodeOn::Cpu, 1.0, 2).device_decodes(0, 0));
         let auto = Balance::new(DecodeOn::Auto, 1.0, 2);
         assert!(auto.device_decodes(0, 0));
-        auto.supplied(true);
+        auto.set_slots_full(true);
         assert!(!auto.device_decodes(0, 0), "no worker has been measured yet");
         assert!(auto.device_decodes(0, 0), "the batch is needed immediately");
         let takes_large = |on, share| Balance::new(on, share, 2).device_takes_large(0);
@@ -345,16 +346,16 @@ mod tests {
     /// Simulates `batches` batches. `choose` decides where each part is decoded.
     fn run(machine: Machine, batches: u64, choose: &mut dyn Choice) -> Outcome {
         let Machine { workers, decodes, converts, step, slots } = machine;
-        // Per worker: when it finishes its current part, the batch of the part, and whether the
-        // device decodes it. `None` if the worker is idle.
+        // For each worker: the time at which it finishes its current part, the batch of the part,
+        // and whether the device decodes it. `None` if the worker is idle.
         let mut busy: Vec<Option<(u64, u64, bool)>> = vec![None; workers];
         let mut queue = VecDeque::new();
         let (mut begun, mut free) = (0, slots);
-        // Per batch: the number of remaining parts, and the number of parts that the device
+        // For each batch: the number of remaining parts, and the number of parts that the device
         // decodes.
         let mut parts = HashMap::<u64, (u64, u64)>::new();
-        // Batches on the device: when each becomes ready, and whether it still occupies a host
-        // slot.
+        // Batches on the device: the time at which each becomes ready, and whether it still
+        // occupies a host slot.
         let mut ring = VecDeque::<(u64, bool)>::new();
         let (mut taken, mut device_free, mut consumer_free, mut on_device) = (0, 0, 0, 0);
         let (mut delivered, mut now, mut steps) = (0, 0, VecDeque::<u64>::new());
@@ -376,7 +377,7 @@ mod tests {
             }
             let full = ring.len() as u64 + steps.len() as u64 >= DEVICE_SLOTS;
             let whole = parts.get(&taken).is_some_and(|(left, _)| *left == 0);
-            let supplied = full && whole;
+            let slots_full = full && whole;
             if whole && !full {
                 let (_, device) = parts.remove(&taken).unwrap();
                 device_free = device_free.max(now) + decodes * device / PARTS + converts;
@@ -402,7 +403,7 @@ mod tests {
                 if worker.is_none()
                     && let Some(seq) = queue.pop_front()
                 {
-                    let device = !choose.worker_decodes(seq, supplied, now);
+                    let device = !choose.worker_decodes(seq, slots_full, now);
                     on_device += u64::from(device);
                     *worker = Some((now + if device { COPYING } else { DECODING }, seq, device));
                 }
@@ -414,7 +415,7 @@ mod tests {
 
     /// A rule that decides where parts are decoded.
     trait Choice {
-        fn worker_decodes(&mut self, seq: u64, supplied: bool, us: u64) -> bool;
+        fn worker_decodes(&mut self, seq: u64, slots_full: bool, us: u64) -> bool;
         fn batch_taken(&mut self, _turn: u64, _us: u64) {}
         fn part_finished(&mut self, _on_device: bool, _us: u64) {}
     }
@@ -427,20 +428,21 @@ mod tests {
         }
     }
 
-    /// The simpler rule, which ignores times: workers decode whenever the device is supplied.
+    /// The simpler rule, which ignores times: workers decode whenever every batch slot of the
+    /// device is full.
     struct WhileSupplied;
 
     impl Choice for WhileSupplied {
-        fn worker_decodes(&mut self, _: u64, supplied: bool, _: u64) -> bool {
-            supplied
+        fn worker_decodes(&mut self, _: u64, slots_full: bool, _: u64) -> bool {
+            slots_full
         }
     }
 
     struct Paced(Pace, Instant);
 
     impl Choice for Paced {
-        fn worker_decodes(&mut self, seq: u64, supplied: bool, us: u64) -> bool {
-            self.0.worker_decodes(seq, supplied, self.1 + Duration::from_micros(us))
+        fn worker_decodes(&mut self, seq: u64, slots_full: bool, us: u64) -> bool {
+            self.0.worker_decodes(seq, slots_full, self.1 + Duration::from_micros(us))
         }
         fn batch_taken(&mut self, seq: u64, us: u64) {
             self.0.batch_taken(seq, self.1 + Duration::from_micros(us));
@@ -468,7 +470,7 @@ mod tests {
                 assert!(rate > 0.97 * cpu.max(gpu), "{workers} workers, {slots} slots: {rate} of {cpu} and {gpu}");
             }
         }
-        // The simulation is meaningful only if the simpler rule loses as much as on a real device.
+        // The simulation is realistic only if the simpler rule loses as much as on a real device.
         let simple = run(PHOTOGRAPHS, 400, &mut WhileSupplied).rate;
         let gpu = run(PHOTOGRAPHS, 400, &mut Always(false)).rate;
         assert!(simple < 0.92 * gpu, "{simple} of {gpu}");

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::scratch::ScratchPlan;
 
-/// How much memory a loader uses at most, in bytes. Slots and device memory are allocated when the
-/// loader is opened. Workers allocate scratch memory when they need it.
+/// Maximum memory of a loader, in bytes. Slots and device memory are allocated when the loader is
+/// opened. Workers allocate scratch memory when they need it.
 ///
 /// Scratch memory holds the encoded bytes and pixels of images in progress, and the decoders'
 /// working memory, which is estimated from the image headers
@@ -22,8 +22,8 @@ use super::scratch::ScratchPlan;
 ///
 /// - the threads' stacks;
 /// - the source's own memory;
-/// - encoded samples that a source copies and that exceed a quarter of a worker's share, while the
-///   worker waits for shared memory;
+/// - samples that a source copies, if their encoded bytes exceed a quarter of a worker's share,
+///   while the worker waits for shared memory;
 /// - the coefficients of a damaged JPEG while it is decoded, because the damage cannot be seen in
 ///   its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sentence_has_each_number_in_mib() {
+    fn the_memory_plan_prints_each_size_in_mib() {
         let mib = |tenths: usize| tenths * (1 << 20) / 10;
         let host = MemoryPlan {
             slots: 3,

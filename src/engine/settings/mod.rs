@@ -1,7 +1,8 @@
 //! The number of workers, the number of slots in use, and the memory limits.
 //!
-//! Starting from the options of the loader, these modules decide while the engine runs how many
-//! slots circulate, whether workers or the device decode, and which worker may use shared memory.
+//! The options of the loader determine the initial values. While the engine runs, these modules
+//! decide how many slots circulate, whether workers or the device decode, and which worker may use
+//! shared memory.
 //!
 //! 1. `slots`: [`Settings`], the number of workers and of slots in use, and the reserve of slots.
 //! 2. `tune`: [`Tuner`] chooses the prefetch depth if it is automatic.

@@ -15,10 +15,10 @@ const OWN: usize = 32 << 20;
 /// progressive JPEG of that size needs twice as much.
 const SHARED_PER_CORE: usize = 128 << 20;
 /// Size in bytes of the read-ahead budget if memory is not scarce. It holds 500 typical
-/// photographs, twice as many as are read at once.
+/// photographs, twice as many as are read at the same time.
 const AHEAD: usize = 128 << 20;
 
-/// How the scratch memory of workers and readers is divided, in bytes.
+/// Division of the scratch memory among workers and readers, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ScratchPlan {
     pub(crate) workers: usize,
@@ -86,7 +86,7 @@ impl ScratchPlan {
     }
 }
 
-/// How a worker's own share is divided, in bytes.
+/// Division of a worker's own share, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share {
     /// For the pixels of images that are decoded together.
@@ -98,14 +98,14 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Returns the maximum capacity of the buffer for a sample of `bytes` encoded bytes, because a
-    /// growing buffer may have twice the capacity of its content.
+    /// Returns the maximum capacity of the buffer for a sample of `bytes` encoded bytes. A growing
+    /// buffer may have twice the capacity of its content.
     pub(crate) fn buffer(bytes: usize) -> usize {
         bytes.saturating_mul(2)
     }
 
-    /// Returns how many bytes of that buffer count toward a request for shared memory: all of them
-    /// if the buffer exceeds this share, and otherwise none.
+    /// Returns how many bytes of that buffer count toward a request for shared memory: all bytes if
+    /// the buffer exceeds this share, otherwise none.
     pub(crate) fn excess_buffer(&self, bytes: usize) -> usize {
         let buffer = Self::buffer(bytes);
         if buffer > self.encoded { buffer } else { 0 }

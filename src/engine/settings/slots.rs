@@ -13,8 +13,8 @@ use crate::trace::Task;
 use super::priority;
 
 /// Maximum number of workers: the core count of the largest machines. Starting and ending a pool of
-/// this size takes a second, because its threads search each other's queues for work. To wait for
-/// slow storage, readers are added, not workers.
+/// this size takes a second, because its threads search each other's queues for work. Slow storage
+/// requires more readers, not more workers.
 pub(crate) const MAX_WORKERS: usize = 768;
 
 /// The range of a setting. If the user sets a value, both limits are that value.
@@ -55,7 +55,7 @@ pub(crate) struct Settings {
     low_priority: bool,
     /// The current prefetch depth.
     depth: AtomicUsize,
-    /// Where the operating system reports the scheduling statistics of each worker.
+    /// Sources of the operating system's scheduling statistics, one per worker.
     tasks: Mutex<Vec<Task>>,
     clock: Mutex<Clock>,
     reserve: Mutex<Reserve>,
@@ -79,7 +79,7 @@ impl Clock {
 #[derive(Default)]
 struct Reserve {
     /// Slots that are not in use. The most recently used slot is taken first, so that the memory of
-    /// the others stays untouched.
+    /// the other slots stays untouched.
     slots: Vec<Free>,
     /// Channel for putting slots into use. `None` before the engine starts.
     free: Option<Sender<Free>>,
@@ -104,9 +104,9 @@ impl Settings {
         }
     }
 
-    /// Lets workers run at a low priority, so that the threads that launch the kernels of a
-    /// training step do not wait for a core. Does nothing on a single core, where a program that
-    /// spins while it waits would starve the workers.
+    /// Gives workers a low priority, so that the threads that launch the kernels of a training step
+    /// do not wait for a core. Does nothing on a single core, where a program that spins while it
+    /// waits would starve the workers.
     pub(crate) fn for_device(self) -> Self {
         Settings { low_priority: self.cores > 1, ..self }
     }

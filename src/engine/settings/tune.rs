@@ -5,9 +5,9 @@
 //! so the tuner doubles the prefetch depth without a trial.
 //!
 //! Otherwise, the tuner is a hill climber. It doubles the prefetch depth if workers are idle
-//! because all slots are full, and the consumer waits nevertheless. This happens if steps or
-//! samples are uneven, or if too few reads are in flight. The tuner does nothing while the cores
-//! are saturated, that is, if the CPU demand is high: the time that threads ran, or were runnable
+//! because all slots are full, but the consumer still waits. This happens if steps or samples are
+//! uneven, or if too few reads are in flight. The tuner does nothing while the cores are saturated,
+//! that is, while the CPU demand is high. CPU demand is the time that threads ran, or were runnable
 //! but waited for a core.
 //!
 //! The tuner compares counters over time windows in which batches were delivered. It keeps a trial
@@ -160,7 +160,7 @@ struct Trial {
 struct Pause {
     /// Remaining blocks of the current pause.
     left: u32,
-    /// Length of the last pause, which the next one doubles.
+    /// Length of the last pause. The next pause is twice as long.
     last: u32,
 }
 
@@ -196,7 +196,7 @@ impl Climb {
         }
     }
 
-    /// Adds a window. Returns the change of the depth that it leads to, if any.
+    /// Adds a window. Returns the resulting change of the depth, if any.
     fn window(&mut self, window: Sums) -> Option<Change> {
         let (from, to) = (self.prefetch, (2 * self.prefetch).min(self.most));
         // Batches on a device may hide the wait from the consumer.

@@ -31,9 +31,10 @@ pub(crate) struct Shared {
     pub(crate) device: OnceLock<Gauge>,
     /// Position of the first batch that was not delivered.
     pub(crate) position: Mutex<BatchIndex>,
-    /// Samples whose keys a checkpoint contains. Read when the first checkpoint is requested.
+    /// The samples that a checkpoint identifies by their keys. Read when the first checkpoint is
+    /// requested.
     pub(crate) probes: OnceLock<Vec<Probe>>,
-    /// Set when the order has changed from a batch on that is already prepared.
+    /// Set when a change of the order affects batches that are already prepared.
     changed: AtomicBool,
 }
 

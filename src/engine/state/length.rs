@@ -10,8 +10,8 @@ pub(crate) fn batches(schedule: &Schedule, epoch: u64) -> Result<u64> {
         .map_err(|e| panicked(e, || format!("the sampler panicked when asked for the length of epoch {epoch}")))
 }
 
-/// Returns an error if epoch 0 has no batches. Without the error, such a run would end immediately,
-/// and nothing would say why.
+/// Returns an error if epoch 0 has no batches. Without this check, the run would end immediately,
+/// without an explanation.
 pub(crate) fn some_batches(schedule: &Schedule) -> Result<()> {
     if batches(schedule, 0)? > 0 {
         return Ok(());

@@ -273,7 +273,7 @@ impl Checkpoint {
         self.probes.iter().zip(&now.probes).try_for_each(|(saved, now)| saved.check(now, sequence))?;
         if self.order.is_some() && self.order != now.order {
             let hint = if stateful {
-                "; the order depends on state: before the loader, restore the state from the start of the epoch"
+                "; the order depends on state: before you resume, restore the state from the start of the epoch"
             } else {
                 ""
             };

@@ -15,8 +15,8 @@ pub(crate) const MAX_READERS: usize = 512;
 
 /// State that all threads of a loader share: the current run, the counters and the settings.
 pub(crate) struct Run {
-    /// Number of the current run; 0 for none. Parts of other runs are passed on without being
-    /// processed.
+    /// Number of the current run; 0 for none. Threads pass on parts of other runs without
+    /// processing them.
     wanted: Arc<AtomicU64>,
     /// Returns whether a run is no longer the current one. Waiting reads poll this to cancel
     /// themselves.

@@ -4,14 +4,14 @@ use std::collections::HashSet;
 
 use crate::error::Error;
 
-/// What a loader does with samples that it cannot read, decode or transform.
+/// Policy for samples that cannot be read, decoded or transformed.
 ///
 /// A panic in a custom source, decoder or transform is treated as an error. The loader does not
-/// install a panic hook, so the program's hook reports the panic, by default on standard error.
+/// install a panic hook, so the program's own hook reports the panic, by default on standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnError {
-    /// Returns an error that names the sample, instead of the batch. If the program continues after
-    /// the error, it receives the next batch.
+    /// Returns an error instead of the batch. The error names the sample. If the program continues,
+    /// it receives the next batch.
     #[default]
     Stop,
     /// Replaces the sample with a different one from the same batch and marks the row as

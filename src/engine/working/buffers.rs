@@ -6,13 +6,13 @@ use crate::decode::{self, EncodedImage, MAX_GROUP, Pixels, Rect};
 use crate::engine::settings::Share;
 use crate::recipe::Shot;
 
-/// Largest decoded image, in bytes, for which the pixels alone count as memory use. Decoders
-/// estimate the use of larger images. If a worker's own share cannot hold eight images of this
-/// size, decoders estimate the use of every image.
+/// Largest decoded image, in bytes, for which the pixels alone count as memory use. For larger
+/// images, decoders estimate the memory use. If a worker's own share cannot hold eight images of
+/// this size, decoders estimate the memory use of every image.
 const SMALL_IMAGE_BYTES: u64 = 1 << 20;
 
-/// Returns the number of samples at the start of `samples` that fit into a worker's own share
-/// together.
+/// Returns the number of samples at the start of `samples` that together fit into a worker's own
+/// share.
 pub(super) fn fitting(samples: &[ReadSample<'_>], share: Share) -> usize {
     let mut sum = 0_usize;
     samples
@@ -34,8 +34,8 @@ impl PartFiller<'_> {
         usize::try_from(one).unwrap_or(usize::MAX)
     }
 
-    /// Returns whether the pixels alone count as the memory that decoding an image of `bytes` bytes
-    /// requires. Codecs' scratch memory matters only if memory is scarce.
+    /// Returns whether only the pixels count as memory use when an image of `bytes` bytes is
+    /// decoded. The codecs' scratch memory matters only if memory is scarce.
     pub(super) fn counts_pixels(&self, bytes: u64) -> bool {
         let ample = self.run.scratch.share().decode as u64 >= SMALL_IMAGE_BYTES * MAX_GROUP as u64;
         ample && bytes <= SMALL_IMAGE_BYTES

@@ -21,8 +21,8 @@ use crate::trace::{self, WAIT_FOR_SLOT};
 
 /// Chooses the samples of each batch when the batch begins, instead of following a fixed schedule.
 pub(crate) trait BatchSampler: Send + Sync {
-    /// Replaces `entries` with the samples of batch `batch`. Blocks until these are known. Leaves
-    /// `entries` empty if the run that `epoch` belongs to has ended.
+    /// Replaces `entries` with the samples of batch `batch`. Blocks until they are known. Leaves
+    /// `entries` empty if the run to which `epoch` belongs has ended.
     fn fill(&self, epoch: u64, batch: u64, entries: &mut Vec<Entry>);
 
     /// Called when no more batches are needed. Wakes every thread that is blocked in `fill`.

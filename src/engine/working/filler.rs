@@ -20,9 +20,9 @@ use crate::source::Sample;
 use crate::trace::{Stage, StageMap, nanos};
 use crate::transform::{Plan, Resizer, TILES};
 
-/// Minimum size of decoded pixels, in bytes, and of its ratio to the average, for which idle workers
-/// help to decode an image. If all images are large, the workers have enough to do, and the rows
-/// that two bands share would cost time.
+/// Idle workers help to decode an image if its pixels take at least `LARGE` bytes, and at least
+/// `RARE` times the average. If all images are large, no worker is idle, and the rows that two
+/// bands share would cost time.
 const LARGE: u64 = 6 << 20;
 const RARE: u64 = 12;
 
@@ -48,7 +48,7 @@ pub(super) struct ReadSample<'a> {
     /// Memory, in bytes, that decoding the images and computing the fields requires.
     pub(super) memory: usize,
     /// Geometric plan of an image that the loader does not deliver. Set if other fields, such as
-    /// boxes, must be transformed as if it did.
+    /// boxes, must be transformed as if the image were delivered.
     field_plan: Option<Box<Plan>>,
 }
 
@@ -63,7 +63,7 @@ impl ReadSample<'_> {
     }
 }
 
-/// What it took to read a sample and the other samples of its mosaic.
+/// Cost of reading a sample and the other samples of its mosaic.
 #[derive(Default)]
 struct ReadCost {
     /// Number of bytes read.
@@ -118,7 +118,7 @@ pub(super) struct PartFiller<'a> {
 }
 
 impl<'a> PartFiller<'a> {
-    /// Reads and plans samples from the front of `rows`, as many as fit into the buffers.
+    /// Reads and plans as many samples from the front of `rows` as fit into the buffers.
     pub(super) fn read(
         &mut self,
         encoded: &'a mut [Box<[Vec<u8>]>],
@@ -153,7 +153,7 @@ impl<'a> PartFiller<'a> {
                         break;
                     }
                 }
-                // Ends the lap here, so that the time spent on the failed sample and its retries is
+                // End the lap here, so that the time spent on the failed sample and its retries is
                 // not attributed to the next sample.
                 Err(e) => {
                     group.shots.truncate(before);
@@ -188,14 +188,13 @@ impl<'a> PartFiller<'a> {
                     cost.ahead_ns += ns;
                     sample
                 }
-                // Only these samples count as copied. Prefetched samples have a budget of their
-                // own.
+                // Only these samples count as copied. Prefetched samples have a separate budget.
                 None => recipe
                     .read(id, buffers, || run.tries_again(run_number))
                     .inspect(|read| cost.copied += read.memory()),
             };
-            // Other samples of a mosaic are named by their source index, because a number that the
-            // user assigned applies only to the first sample.
+            // Name the other samples of a mosaic by their source index: a number that the user
+            // assigned applies only to the first sample.
             let sample = sample.map_err(|e| recipe.at_sample(id, "", if tile > 0 { e.of_sample(id) } else { e }))?;
             cost.bytes += sample.memory();
             Ok(sample)
@@ -344,7 +343,7 @@ impl<'a> PartFiller<'a> {
                 let (id, key) = taken.owner(shot.tile);
                 (shot.pixels, shot.ns) = (job.out.data().len(), job.time.map(|time| time.as_nanos() as u64));
                 // Several images were cut from this decoded region, and the damage may lie outside
-                // the part that one of them needs. Decode each of them again on its own.
+                // the part that one of them needs. Decode each of these images separately.
                 shot.apart = shared && (job.result.is_err() || job.out.damage().is_some());
                 if !shot.apart {
                     shot.damaged = job.result.is_ok() && self.recipe.note_damage(id, key, job.out);

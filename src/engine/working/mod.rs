@@ -1,7 +1,7 @@
 //! Turns free slots into full ones.
 //!
-//! The coordinator receives free slots and consults the sample order. Full slots leave in whatever
-//! order the workers finish them, followed by a message that ends the run.
+//! The coordinator receives free slots and consults the sample order. The workers return full slots
+//! in any order. A message at the end of a run follows the last slot.
 //!
 //! 1. `task`: a part of a batch in transit to a worker.
 //! 2. `outcome`: a full slot, or the end of the run.

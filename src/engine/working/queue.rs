@@ -4,8 +4,8 @@
 //! threads, so nothing is spawned or allocated in the middle of an epoch. Between two parts, a task
 //! offers its thread to other tasks of the pool, such as the tasks of a transform that uses rayon.
 //!
-//! While a transform waits for its own tasks, rayon may start a queue task on its thread. That task
-//! ends immediately, so that no part begins in the middle of another.
+//! While a transform waits for its own tasks, rayon may start a queue task on the same thread. That
+//! task ends immediately, so that no part begins in the middle of a different part.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,10 +24,10 @@ use crate::engine::reading::ReadStage;
 use crate::engine::state::Shared;
 use crate::error::{guarded, panicked};
 
-/// How long a task waits for a part at first. Each later wait is twice as long. Between waits, the
-/// task offers its thread to the pool.
+/// Duration of the first wait of a task for a part. Each later wait is twice as long. Between
+/// waits, the task offers its thread to the pool.
 const SHORTEST_WAIT: Duration = Duration::from_micros(50);
-/// How long a task waits for a part before it ends.
+/// Duration of the longest wait for a part. If no part arrives, the task ends.
 const LONGEST_WAIT: Duration = Duration::from_millis(8);
 
 /// State that the tasks and the senders share.
@@ -108,9 +108,9 @@ impl WorkQueue {
         IN_TASK.set(true);
         loop {
             while let Some(task) = self.next() {
-                // A task meant for an idle thread may have started on this thread, in `next` or in
-                // the previous part, and ended immediately. Replace it before this part, which may
-                // take long, so that the other threads do not stay idle meanwhile.
+                // A task that was started for an idle thread may have run on this thread instead,
+                // in `next` or in the previous part, and ended immediately. Start a new task before
+                // this part, which may take long, so that other threads do not stay idle.
                 if !self.parts.is_empty() && self.reserve_task() {
                     let queue = self.clone();
                     rayon::spawn_fifo(move || queue.work());

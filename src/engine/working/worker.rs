@@ -33,8 +33,8 @@ pub(crate) struct Worker {
     recipe: Arc<Recipe>,
     run: Arc<Run>,
     index: usize,
-    /// One buffer per sample and read attempt. For the borrow checker, a failed read still borrows
-    /// its buffer, so a retry needs another one.
+    /// One buffer per sample and read attempt. A failed read still borrows its buffer, as far as
+    /// the borrow checker knows, so a retry needs a different buffer.
     encoded: [Box<[Vec<u8>]>; MAX_GROUP],
     /// One buffer per decoded image. Output images that are cut from the same decoded image share a
     /// buffer.
@@ -179,8 +179,8 @@ impl Worker {
             let memory = usize::try_from(encoded.memory(plan.region)).unwrap_or(usize::MAX).saturating_add(buffer);
             let large = memory > share.decode;
             let hold = large.then(|| {
-                // Release the buffers before blocking, so that a waiting worker holds as little as
-                // possible.
+                // Release the buffers before blocking, so that a waiting worker holds as little
+                // memory as possible.
                 pixels.release();
                 decode::release();
                 run.scratch.take(memory)
@@ -264,7 +264,7 @@ impl Worker {
                 None if first <= share.decode => (fitting(&group.samples, share), None),
                 None => {
                     // Release the buffers before blocking, so that a waiting worker holds as little
-                    // as possible.
+                    // memory as possible.
                     filler.release();
                     (1, Some(run.scratch.take(first)))
                 }
@@ -300,8 +300,8 @@ fn trim_pixels(pixels: &mut [Pixels], limit: usize) {
     }
 }
 
-/// Caps the memory retained between images at `share.kept` bytes. The bitstream may keep up to half
-/// of it, and the decoders keep what remains.
+/// Limits the memory retained between images to `share.kept` bytes. The bitstream may keep up to
+/// half of it, and the decoders keep the remainder.
 fn trim_decoders(bitstream: &mut Bitstream, share: Share) {
     bitstream.keep(share.kept / 2);
     decode::keep(share.kept - bitstream.memory());
@@ -341,8 +341,8 @@ pub(crate) fn memory_after_fill(shared: &Shared, slot: crate::batch::Free, sampl
     (run.counters.stats().decoded_on_device, encoded + pixels + worker.bitstream.memory(), decode + read + kept)
 }
 
-/// Fills the first `samples` rows of a slot as a worker does that decodes the part. Returns the
-/// number of images that it left to the device.
+/// Fills the first `samples` rows of a slot like a worker that decodes the part. Returns the number
+/// of images that it left to the device.
 #[cfg(all(test, feature = "_device"))]
 pub(crate) fn left_to_device(shared: &Shared, slot: crate::batch::Free, samples: u64, leave: Leave) -> u64 {
     let (full, _) = fill_slot(shared, slot, samples, None, leave);

@@ -163,8 +163,8 @@ fn device_decoding_is_bit_identical_to_the_host() {
                 assert!(batches == expected, "{decode_on:?}, damaged {damaged}");
                 match decode_on {
                     DecodeOn::Cpu => assert_eq!(left, 0),
-                    // Workers decode every third image, which has one scan per component, and all
-                    // progressive images.
+                    // Workers decode every third image, because it has one scan per component, and
+                    // all progressive images.
                     DecodeOn::Gpu => assert!(left > 24, "{left} images of 48"),
                     DecodeOn::Auto => assert!(left > 0),
                 }
@@ -278,7 +278,7 @@ fn the_device_applies_the_exif_orientation() {
     }
 }
 
-/// Applies the mark that the simulated convert kernel leaves on every image to `batch`.
+/// Adds the mark of the simulated convert kernel to every image of `batch`.
 fn all_converted(batch: Vec<u8>) -> Vec<u8> {
     batch.into_iter().map(|byte| converted(byte, 0)).collect()
 }
@@ -443,7 +443,10 @@ fn errors_do_not_depend_on_where_images_are_decoded() {
         let found = on_device(loader.clone().decode_on(decode_on), 0, 0).unwrap_err();
         assert_eq!(found.to_string(), expected.to_string());
         let (batches, left) = on_device(skipping.clone().decode_on(decode_on), 0, 0).unwrap();
-        assert!(batches == replaced && left > 0, "{decode_on:?}: a replacement contains its donor's image");
+        assert!(
+            batches == replaced && left > 0,
+            "{decode_on:?}: a replacement contains the image of the sample that replaces it"
+        );
     }
 }
 
@@ -467,7 +470,7 @@ fn resumed_and_abandoned_epochs_keep_the_pixels() {
 
 #[test]
 fn workers_decode_images_that_do_not_fit_on_the_device() {
-    // An image that needs more space than a whole batch has.
+    // An image that needs more space than a whole batch provides.
     let mut rgb = vec![0; 1200 * 1200 * 3];
     let mut rng = Rng::new(1, 1, 1);
     rgb.iter_mut().for_each(|value| *value = rng.next_u64() as u8);
@@ -553,7 +556,9 @@ fn a_response_can_be_received_after_a_capture() {
         assert_eq!(capturing.kind(), ErrorKind::Capturing);
         let mut context = task::Context::from_waker(Waker::noop());
         assert!(answers[1].is_ready_within(Duration::from_secs(30)));
-        let Poll::Ready(Err(capturing)) = Pin::new(&mut answers[1]).poll(&mut context) else { panic!("it is ready") };
+        let Poll::Ready(Err(capturing)) = Pin::new(&mut answers[1]).poll(&mut context) else {
+            panic!("the response is ready")
+        };
         assert_eq!(capturing.kind(), ErrorKind::Capturing);
     }
     stream.consumer.capturing.store(false, Relaxed);
@@ -635,8 +640,8 @@ fn a_decoder_on_a_device_may_be_dropped_at_any_point() {
 #[test]
 fn decode_share_limits_what_is_left_to_the_device() {
     let loader = loader(&originals(false)).decode_on(DecodeOn::Gpu);
-    // On the simulated device, decoding one batch takes longer than this share allows for all of
-    // them.
+    // On the simulated device, decoding even one batch takes longer than this share allows for all
+    // batches together.
     let left = |share: f64| {
         let sim = Sim::new(Mistake::None, 20);
         let consumer = sim.stream().unwrap();

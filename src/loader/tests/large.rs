@@ -1,4 +1,4 @@
-//! Large images among small ones, which several workers decode together.
+//! Tests large images among small ones. Several workers decode a large image together.
 
 use crate::decode::{BANDED, Codec, EncodedImage, Pixels, Rect, Size, standard};
 use crate::error::Result;
@@ -58,7 +58,7 @@ fn large_images_have_the_same_pixels_in_bands() {
     let (small, large) = (packed(Size::new(70, 50)), Size::new(2011, 1777));
     let mut images = vec![small; 60];
     images.extend([packed(large), packed(large)]);
-    // One of the two is damaged, so its bands are decoded again, at once.
+    // One of the two images is damaged, so it is decoded a second time, without bands.
     let middle = images[61].len() / 2;
     images[61][middle..middle + 40].fill(0x3f);
     let whole = |loader: Loader| loader.augment(Augment::resize(40, 40));

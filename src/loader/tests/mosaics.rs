@@ -79,8 +79,8 @@ pub(in crate::loader) fn read<T: bytemuck::AnyBitPattern>(bytes: &[u8]) -> Vec<T
     bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
 }
 
-/// What a batch contains for one sample: the image, the mask, the boxes with their classes, and the
-/// points.
+/// The content of a batch for one sample: the image, the mask, the boxes with their classes, and
+/// the points.
 #[derive(Debug, PartialEq)]
 pub(in crate::loader) struct Shown {
     pub(in crate::loader) image: Vec<u8>,
@@ -228,8 +228,8 @@ fn a_mosaic_equals_four_images_loaded_separately() {
     assert!(boxes > 200, "{boxes}");
 }
 
-/// Checks that a mosaic without a random scale and shift is the center of Ultralytics' canvas,
-/// which consists of separately resized images.
+/// Without a random scale and shift, a mosaic must equal the center of Ultralytics' canvas, which
+/// consists of separately resized images.
 #[test]
 fn an_unscaled_mosaic_is_the_center_of_the_canvas() {
     let augment = Augment::letterbox(SIDE, SIDE).fill(FILL).mosaic(Mosaic::new().scale(1.0, 1.0).translate(0.0));

@@ -155,8 +155,8 @@ fn pasting_equals_torchvisions_reference() {
             let count = batch.counts("boxes").unwrap()[0] as usize;
             let classes: Vec<i64> = read(batch.field("boxes.class").unwrap().bytes());
             let classes = &classes[..count];
-            // A sample may be its own partner, in which case the batch contains no class of the
-            // second sample.
+            // A sample may be its own partner. The batch then contains no class of the second
+            // sample.
             let Some(first) = classes.iter().position(|&class| class >= 10) else { continue };
             let subset: usize = classes[first..].iter().map(|class| 1 << (class - 10)).sum();
             let expected = &case.results[subset - 1];

@@ -18,8 +18,8 @@ fn stage(count: u64, seconds: f64, bytes: u64) -> StageStats {
     })
 }
 
-/// Returns ten seconds of statistics from a loader whose 4 workers are busy half the time. The
-/// consumer waits 40 % of the time.
+/// Returns ten seconds of statistics from a loader with 4 workers, which are busy half of the time.
+/// The consumer waits 40 % of the time.
 fn loader() -> Stats {
     Stats {
         workers: 4,

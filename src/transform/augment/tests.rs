@@ -36,7 +36,7 @@ fn a_center_crop_that_is_too_large_names_both_sizes() {
 fn pass_through_rejects_other_sizes() {
     assert_eq!(plan(&Augment::pass_through(32, 16), (32, 16)).region, Rect::new(0, 0, 32, 16));
     let e = Augment::pass_through(32, 16).plan(Size::new(16, 32), &mut Rng::new(0, 0, 0)).unwrap_err();
-    assert_eq!(e.cause(), "the image is 16x32, but Augment::pass_through says 32x16");
+    assert_eq!(e.cause(), "the image is 16x32, but Augment::pass_through expects 32x16");
 }
 
 #[test]

@@ -63,7 +63,7 @@ macro_rules! with_rows {
 effects!(with_rows);
 
 impl Drawn {
-    /// Draws the effects for a sample whose output image has the size `output`.
+    /// Draws the effects for a sample with an output image of size `output`.
     pub(crate) fn new(ops: &[Op], output: Size, rng: &mut Rng) -> Self {
         let mut drawn = Drawn::default();
         for values in [true, false] {

@@ -6,7 +6,7 @@ __device__ __forceinline__ u32 mixed(u32 bits) {
     return bits ^ (bits >> 16);
 }
 
-// A loop over all values that is not unrolled: noise is rare, and its code is in many kernels.
+// The loop is not unrolled, because noise is rare and its code is in many kernels.
 template <int P> __device__ __forceinline__ void run(const Noise& noise, u32 x, u32 y, float (&v)[3 * P]) {
     const u32 wide = reach<P>(noise.rect, x, y);
     if (wide == 0) return;

@@ -32,7 +32,7 @@ record! {
     }
 }
 
-/// How a geometric operation samples the source image.
+/// Settings with which a geometric operation samples the source image.
 #[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Sampling {
     pub(crate) bilinear: bool,

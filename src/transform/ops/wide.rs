@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_level_is_what_as_gives() {
+    fn level_equals_a_cast_to_u8() {
         let odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, -1.5, 1e30, -1e30, f32::MIN_POSITIVE];
         let steps = (-1000..70_000).map(|n| n as f32 / 256.0);
         for v in odd.into_iter().chain(steps) {

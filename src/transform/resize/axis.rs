@@ -189,7 +189,7 @@ impl Axis {
         before + if ends { beyond(last, length..length + 3) } else { 0.0 }
     }
 
-    /// Maps each output to a single source position, which `positions` returns for it. `positions`
+    /// Maps each output to the single source position that `positions` returns for it. `positions`
     /// must not be empty.
     pub(super) fn pick(&mut self, positions: impl Iterator<Item = u32>) {
         (self.key, self.max_taps, self.precision) = (None, 1, 14);
@@ -214,8 +214,8 @@ impl Axis {
         self.span.0 as usize..self.span.1 as usize
     }
 
-    /// Returns the first source position that `output` reads, and the coefficients from there on,
-    /// of which there is at least one.
+    /// Returns the first source position that `output` reads, and the coefficients (at least one)
+    /// from there on.
     pub(super) fn taps(&self, output: usize) -> (usize, &[i16]) {
         let taps = self.taps[output];
         (taps.start as usize, &self.coefficients[taps.from as usize..taps.to as usize])

@@ -51,7 +51,7 @@ fn a_dataset_is_the_same_from_a_server_and_through_the_cache() {
     // Each dataset has its own URL, because the cache may contain an earlier dataset with the same
     // URL.
     let number = std::cell::Cell::new(0);
-    let media = |format: &'static Format, folder: &Path, name: &str| -> Vec<Member> {
+    let storages = |format: &'static Format, folder: &Path, name: &str| -> Vec<Member> {
         number.set(number.get() + 1);
         let set = format!("set-{}", number.get());
         let url = |root: &str| if name.is_empty() { format!("{root}/{set}") } else { format!("{root}/{set}/{name}") };
@@ -76,7 +76,7 @@ fn a_dataset_is_the_same_from_a_server_and_through_the_cache() {
     let may_refuse = |opened: &Opened| opened.format == formats::FOLDER_WITH_MASKS;
     let compressed = if cfg!(all(feature = "hdf5", feature = "parquet")) { compressed::FORMATS } else { &[] };
     let formats = formats::FORMATS.iter().chain(compressed).collect();
-    let world = World { formats, media: &media, may_refuse };
+    let world = World { formats, storages: &storages, may_refuse };
     let mut counts = Counts::default();
     let variable = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     if let Some(seed) = variable("WARPFEED_TWINS_SEED") {

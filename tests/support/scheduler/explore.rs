@@ -55,7 +55,7 @@ struct Report<const N: usize> {
 }
 
 /// Returns whether the environment selects the seeds.
-pub fn are_asked() -> bool {
+pub fn are_selected() -> bool {
     std::env::var_os("WARPFEED_SCHEDULES").is_some()
 }
 

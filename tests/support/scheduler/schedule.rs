@@ -80,12 +80,13 @@ pub(super) const PAGE: usize = 4096;
 /// How the next thread is chosen.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Style {
-    /// Switches at one step in this many, to a uniformly chosen thread.
+    /// `Uniform(n)`: each step switches to a uniformly chosen thread with a probability of 1 in
+    /// `n`.
     Uniform(u64),
-    /// Chooses the thread with the highest priority. At one step in this many, the running thread
-    /// gets the lowest priority. A few such preemptions at arbitrary points find bugs that need a
-    /// particular order of events ("A randomized scheduler with probabilistic guarantees of finding
-    /// bugs", ASPLOS 2010).
+    /// `Priorities(n)`: the ready thread with the highest priority runs. At each step, the running
+    /// thread gets the lowest priority with a probability of 1 in `n`. A few such preemptions at
+    /// arbitrary points find bugs that need a particular order of events ("A randomized scheduler
+    /// with probabilistic guarantees of finding bugs", ASPLOS 2010).
     Priorities(u64),
 }
 
@@ -104,16 +105,17 @@ pub(super) struct Schedule {
     pub(super) seed: u64,
     pub(super) random: u64,
     pub(super) style: Style,
-    /// One choice in this many lets a wait time out although other threads could run.
-    pub(super) hurry: u64,
+    /// `n`: each choice lets a wait time out with a probability of 1 in `n`, although other threads
+    /// could run.
+    pub(super) early_timeouts: u64,
     /// Maximum delay of a timeout in nanoseconds. Delays make several waits time out together.
-    pub(super) late: u64,
-    /// One yield in this many lets other threads run.
+    pub(super) timeout_delay: u64,
+    /// `n`: each yield lets other threads run with a probability of 1 in `n`.
     pub(super) yields: u64,
     pub(super) now: u64,
     /// Virtual duration of a step in nanoseconds.
     pub(super) step: u64,
-    /// One branch in this many may be a switch.
+    /// `n`: each branch switches threads with a probability of 1 in `n`.
     pub(super) branches: u64,
     /// Whether a thread has become ready since the last choice by priority.
     pub(super) more: bool,
@@ -151,8 +153,8 @@ impl Schedule {
         Schedule {
             seed,
             style: if one_of(&[0, 1]) == 0 { Style::Uniform(every) } else { Style::Priorities(every * 4) },
-            hurry: one_of(&[u64::MAX, 200, 20]),
-            late: one_of(&[0, 100_000, 10_000_000, 10_000_000]),
+            early_timeouts: one_of(&[u64::MAX, 200, 20]),
+            timeout_delay: one_of(&[0, 100_000, 10_000_000, 10_000_000]),
             yields: one_of(&[1, 8, 64]),
             step: one_of(&[20, 500, 20_000]),
             branches: one_of(&[50, 500, 5000]),
@@ -201,7 +203,7 @@ impl Schedule {
             _ => None,
         };
         let Some(first) = self.threads.iter().filter_map(deadline).min() else { return false };
-        self.now = self.now.max(first + self.late);
+        self.now = self.now.max(first + self.timeout_delay);
         if self.now > TIME_LIMIT {
             self.fail("makes no progress");
         }
@@ -216,7 +218,7 @@ impl Schedule {
     /// Chooses a ready thread, and chooses `but` only if no other thread is ready. Returns `None`
     /// if every thread waits without a deadline.
     pub(super) fn choose(&mut self, but: Option<usize>) -> Option<usize> {
-        if self.hurry < u64::MAX && self.one_in(self.hurry) {
+        if self.early_timeouts < u64::MAX && self.one_in(self.early_timeouts) {
             self.end_first_wait();
         }
         let ready = |s: &Self, but: Option<usize>| -> Vec<usize> {

@@ -18,13 +18,13 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::slice;
 
-use rav1d::include::dav1d::data::Dav1dData;
-use rav1d::include::dav1d::dav1d::{Dav1dContext, Dav1dSettings};
-use rav1d::include::dav1d::headers::{
+use re_rav1d::include::dav1d::data::Dav1dData;
+use re_rav1d::include::dav1d::dav1d::{Dav1dContext, Dav1dSettings};
+use re_rav1d::include::dav1d::headers::{
     DAV1D_PIXEL_LAYOUT_I400, DAV1D_PIXEL_LAYOUT_I420, DAV1D_PIXEL_LAYOUT_I422, Dav1dSequenceHeader,
 };
-use rav1d::include::dav1d::picture::Dav1dPicture;
-use rav1d::src::lib as c;
+use re_rav1d::include::dav1d::picture::Dav1dPicture;
+use re_rav1d::src::lib as c;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::frame::{Coding, Layout, Plane, Planes};
@@ -72,7 +72,7 @@ impl Decoder {
         settings.all_layers = 0;
         settings.frame_size_limit = max_pixels;
         // SAFETY: there is no callback that could be unsafe to call.
-        settings.logger = unsafe { rav1d::include::dav1d::dav1d::Dav1dLogger::new(None, None) };
+        settings.logger = unsafe { re_rav1d::include::dav1d::dav1d::Dav1dLogger::new(None, None) };
         let mut context = None;
         // SAFETY: invariant 2.
         let code = unsafe { c::dav1d_open(to(&mut context), to(&mut settings)) };

@@ -42,7 +42,7 @@ pub(super) struct Driver {
 
 impl Driver {
     /// Opens the libraries of the driver, once per process.
-    fn get() -> Result<Self> {
+    pub(super) fn get() -> Result<Self> {
         static DRIVER: OnceLock<Result<Driver, String>> = OnceLock::new();
         let opened = DRIVER.get_or_init(|| Driver::open("libcuda.so.1", "libnvcuvid.so.1"));
         opened.clone().map_err(Error::unsupported)

@@ -62,6 +62,7 @@ impl FrameDecoder {
 
     fn try_decode<T>(&mut self, record: &Record<'_>, show: impl FnOnce(&Planes<'_>) -> Result<T>) -> Result<T> {
         if self.decoder.is_none() {
+            super::check(record.codec)?;
             self.decoder = Some(Decoder::new(Device::shared()?)?);
         }
         let decoder = self.decoder.as_mut().expect("created above");

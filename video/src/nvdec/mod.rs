@@ -21,10 +21,23 @@ mod images;
 mod simulation;
 mod vp9;
 
+use crate::codec::Codec;
+use crate::error::{Error, Result};
+
 pub use decoder::Decoder;
 pub use device::{Capabilities, Chroma, Device};
 pub use frame::{Frame, Scratch};
 pub use frames::FrameDecoder;
+
+/// Checks that the driver is installed, without initializing it.
+///
+/// # Errors
+/// If it is missing or too old. The message names the codec and what to do.
+pub fn check(codec: Codec) -> Result<()> {
+    device::Driver::get()
+        .map(|_| ())
+        .map_err(|e| Error::new(e.kind(), format!("the video is encoded with {codec}, and {e}")))
+}
 
 /// What to do if a GPU cannot decode a video.
 const ALTERNATIVES: &str = "re-encode the videos as AV1, which needs no GPU (`ffmpeg -i in.mp4 -c:v libsvtav1 out.mp4`), \

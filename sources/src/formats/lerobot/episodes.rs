@@ -137,6 +137,18 @@ fn of_lines(home: &Home) -> Result<Listed> {
     }
 }
 
+/// Returns the paths of the tables of episodes, relative to the dataset. Version 2 has none.
+///
+/// # Errors
+/// If their folder cannot be listed.
+pub(super) fn episode_tables(home: &Home) -> Result<Vec<String>> {
+    if Info::read(home)?.version()? == Version::Two {
+        return Ok(Vec::new());
+    }
+    let at = DatasetLocation { path: home.file(EPISODES_FOLDER), part: None, storage: home.storage.clone() };
+    Ok(at.tree().files("parquet")?.iter().map(|name| format!("{EPISODES_FOLDER}/{name}")).collect())
+}
+
 /// Reads the episodes of version 3.
 fn of_tables(home: &Home) -> Result<Listed> {
     let (rows, places) = episode_rows(home, &COLUMNS)?;
@@ -199,9 +211,7 @@ pub(super) fn video_places(home: &Home, name: &str) -> Result<std::collections::
 /// Opens the files that list the episodes of version 3. Returns the index of each of the `columns`.
 fn episode_rows(home: &Home, columns: &[impl AsRef<str>]) -> Result<(Rows, Vec<usize>)> {
     let folder = home.file(EPISODES_FOLDER);
-    let at = DatasetLocation { path: folder.clone(), part: None, storage: home.storage.clone() };
-    let names = at.tree().files("parquet")?;
-    let files: Vec<PathBuf> = names.iter().map(|name| home.storage.join(&folder, name)).collect();
+    let files: Vec<PathBuf> = episode_tables(home)?.iter().map(|path| home.file(path)).collect();
     let rows = Rows::open(&folder, &home.storage, &files, |name| columns.iter().any(|column| column.as_ref() == name))?;
     let place = |column: &str| {
         rows.place(column).ok_or_else(|| Error::in_source(format!("no column {column:?}")).at_path(&files[0]))

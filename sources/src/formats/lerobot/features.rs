@@ -30,6 +30,7 @@ const MAX_NUMBERS: usize = 1 << 28;
 #[derive(Clone)]
 pub(super) struct Feature {
     pub(super) kind: Kind,
+    pub(super) name: String,
     /// Index of the column in the data files.
     pub(super) place: usize,
     /// The frames to stack, relative to the frame of the sample, if the options set them.
@@ -43,6 +44,14 @@ pub(super) struct Feature {
     /// The files of a video.
     #[cfg(feature = "video")]
     pub(super) video: Option<Arc<Video>>,
+}
+
+impl Feature {
+    /// Returns the column with the numbers of the feature. It is the index of the task for the
+    /// feature [`TASK`].
+    pub(super) fn number_column(&self) -> &str {
+        if self.kind == Kind::Task { TASK_INDEX } else { &self.name }
+    }
 }
 
 /// What a feature contains.
@@ -64,6 +73,12 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    /// Returns whether the value is the content of a file, which the shards of a packed dataset
+    /// contain. All other values are numbers.
+    pub(super) fn is_encoded(&self) -> bool {
+        matches!(self, Kind::Image | Kind::Video | Kind::Text)
+    }
+
     /// Returns what a feature contains, or the reason why it cannot be read.
     fn of(name: &str, FeatureInfo { dtype, shape }: &FeatureInfo) -> std::result::Result<Self, String> {
         let element = match &**dtype {
@@ -107,7 +122,7 @@ pub(super) struct Chosen {
     kind: Kind,
     deltas: Option<Vec<i64>>,
     /// Whether the options name it.
-    #[cfg_attr(not(feature = "video"), expect(dead_code, reason = "only videos need it"))]
+    #[cfg_attr(not(feature = "video"), allow(dead_code))]
     is_named: bool,
 }
 
@@ -162,6 +177,14 @@ impl Chosen {
             let path = rows.files().next().map(|(path, _)| path.to_owned()).unwrap_or_default();
             Error::in_source(format!("no column {column:?}, although meta/info.json lists this feature")).at_path(path)
         })?;
+        let feature = self.at(place);
+        #[cfg(feature = "video")]
+        let feature = Feature { video, ..feature };
+        Ok(Some(feature))
+    }
+
+    /// Returns the feature. `place` is the index of its column, if it has one.
+    pub(super) fn at(self, place: usize) -> Feature {
         let Chosen { name, kind, deltas, .. } = self;
         let field = match kind {
             // The field of an image has no extension, because the encoding is known only when the
@@ -171,16 +194,17 @@ impl Chosen {
             Kind::Numbers { .. } => format!("{name}.npy"),
         };
         let has = (true, deltas.is_some());
-        Ok(Some(Feature {
+        Feature {
             kind,
             place,
             deltas,
             field,
             pad: format!("{name}_is_pad.npy"),
             has,
+            name,
             #[cfg(feature = "video")]
-            video,
-        }))
+            video: None,
+        }
     }
 }
 

@@ -92,17 +92,27 @@ impl FrameIndex {
             starts.insert(*file, start);
             start += found as usize;
         }
+        let first = |episode: &Episode| starts[&episode.file] + episode.first as usize;
+        Ok((rows, Self::of(chosen, first)?))
+    }
+
+    /// Creates the index of the `chosen` episodes. `first` returns the row of an episode's first
+    /// frame.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    pub(super) fn of(chosen: &[Episode], first: impl Fn(&Episode) -> usize) -> Result<Self> {
         let mut index = FrameIndex { episodes: Vec::new(), ends: Vec::new(), by_row: Vec::new() };
         let mut end = 0;
         for episode in chosen.iter().filter(|episode| episode.len > 0) {
-            let (first, len) = (starts[&episode.file] + episode.first as usize, episode.len as usize);
+            let len = episode.len as usize;
             end += len;
-            push(&mut index.episodes, EpisodeRows { episode: episode.index, first, len })?;
+            push(&mut index.episodes, EpisodeRows { episode: episode.index, first: first(episode), len })?;
             push(&mut index.ends, end)?;
         }
         index.by_row = (0..index.episodes.len()).collect();
         index.by_row.sort_unstable_by_key(|&at| index.episodes[at].first);
-        Ok((rows, index))
+        Ok(index)
     }
 
     /// Returns the number of frames.

@@ -9,13 +9,19 @@
 //! 6. `features`: the features that the options choose, and the frames that each feature needs.
 //! 7. `frames`: the frames of the chosen episodes, as samples and as rows of Parquet files.
 //! 8. `video`: the video files of a feature, with the feature `video`.
-//! 9. `set`: [`LeRobot`], the source. `read` builds its samples.
+//! 9. `content`: builds a sample from the contents of its fields. `read` reads them from Parquet
+//!    files, and `packed` from packed datasets, with `numbers` for the numbers.
+//! 10. `set`: [`LeRobot`], the source. `divide` divides it for packing.
 //!
 //! The format is described at <https://huggingface.co/docs/lerobot/lerobot-dataset-v3>. `row`
 //! contains the format's entry in `DATA_FORMATS`.
 
 #[cfg(feature = "parquet")]
 mod choice;
+#[cfg(feature = "parquet")]
+mod content;
+#[cfg(feature = "parquet")]
+mod divide;
 #[cfg(feature = "parquet")]
 mod episodes;
 #[cfg(feature = "parquet")]
@@ -25,7 +31,11 @@ mod frames;
 #[cfg(feature = "parquet")]
 mod info;
 #[cfg(feature = "parquet")]
+mod numbers;
+#[cfg(feature = "parquet")]
 mod options;
+#[cfg(feature = "parquet")]
+mod packed;
 #[cfg(feature = "parquet")]
 mod read;
 mod row;

@@ -51,7 +51,7 @@ impl Default for LeRobotOptions {
 }
 
 impl LeRobotOptions {
-    /// Creates the default options: all episodes, and all features except videos. A sample contains
+    /// Creates the default options: all episodes, and all features. A sample contains
     /// the values of one frame.
     pub fn new() -> Self {
         Self::default()

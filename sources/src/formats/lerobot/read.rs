@@ -1,33 +1,20 @@
 //! [`Reader`]: builds samples from the values of Parquet columns.
 
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use arrayvec::ArrayVec;
-
+use super::content::{Content, Fields, field_names, key, time_error};
 use super::episodes::seconds;
 use super::features::{Feature, Kind, TIMESTAMP};
-use super::frames::Frame;
-use crate::error::{Error, Result, append};
+use super::frames::{Frame, FrameIndex, NeededRows};
+use crate::error::{Result, append};
 use crate::format;
-use crate::formats::parquet::Rows;
-use crate::model::sample::MAX_FIELDS;
-use crate::model::value::{AXES, Element};
-use crate::model::{Frames, Numbers, Sample, Value};
+use crate::formats::parquet::{Rows, SampleRows};
+use crate::model::value::Element;
+use crate::model::{Frames, Lookahead, Prefetcher, Sample};
+use crate::stats::NetworkStats;
 use crate::values::record::Found;
-
-/// The content of a field. Ranges refer to the scratch buffer.
-enum Content<'a> {
-    Bytes(Range<usize>),
-    Text(Range<usize>),
-    Task(&'a str),
-    Numbers { element: Element, shape: ArrayVec<usize, AXES>, data: Range<usize> },
-}
-
-/// A field of the sample that is being built.
-type Field<'a> = (&'a str, Content<'a>);
 
 /// The columns that are compared with the metadata when a sample is read: the index of the episode,
 /// the index of the frame in the episode, and the time in seconds.
@@ -35,7 +22,7 @@ pub(super) const CHECKED: [&str; 3] = ["episode_index", "frame_index", TIMESTAMP
 
 /// Reads the features of frames.
 pub(super) struct Reader {
-    pub(super) rows: Rows,
+    rows: Rows,
     pub(super) features: Vec<Feature>,
     /// Text of each task, by index.
     tasks: Arc<BTreeMap<i64, String>>,
@@ -95,17 +82,12 @@ impl Reader {
 
     /// Returns the names of all fields.
     pub(super) fn field_names(&self) -> Vec<String> {
-        let names = |feature: &Feature| {
-            let field = feature.has.0.then(|| feature.field.clone());
-            let pad = (feature.has.1 && feature.deltas.is_some()).then(|| feature.pad.clone());
-            field.into_iter().chain(pad)
-        };
-        self.features.iter().flat_map(names).collect()
+        field_names(&self.features)
     }
 
     /// Returns the columns that a sample needs. For each column, also returns the needed frames,
     /// relative to the frame of the sample.
-    pub(super) fn needed(&self) -> Vec<(usize, Vec<i64>)> {
+    fn needed(&self) -> Vec<(usize, Vec<i64>)> {
         let read = self.features.iter().filter(|feature| feature.has.0);
         let own = read.map(|feature| (feature.place, feature.deltas.clone().unwrap_or_else(|| vec![0])));
         let times = self.checked[2].zip(self.reach).map(|(place, (least, most))| (place, vec![least, most]));
@@ -118,6 +100,29 @@ impl Reader {
         self.checked.into_iter().take(2).flatten()
     }
 
+    /// Returns a prefetcher for the rows that the samples of `order` need.
+    pub(super) fn follow(&self, frames: &Arc<FrameIndex>, order: &Lookahead) -> Option<Box<dyn Prefetcher>> {
+        let needed = NeededRows::new(frames.clone(), &self.rows, self.needed());
+        Some(self.rows.follow(order, &(Arc::new(needed) as Arc<dyn SampleRows>)))
+    }
+
+    pub(super) fn ahead_bytes(&self) -> usize {
+        self.rows.ahead_bytes()
+    }
+
+    pub(super) fn is_unchanged(&self) -> bool {
+        self.rows.is_unchanged()
+    }
+
+    pub(super) fn network(&self) -> Option<NetworkStats> {
+        self.rows.network()
+    }
+
+    /// Returns the file that contains `row`.
+    pub(super) fn path(&self, row: usize) -> Option<PathBuf> {
+        Some(self.rows.path(row).to_owned())
+    }
+
     /// Reads the sample of `frame`.
     ///
     /// # Errors
@@ -125,55 +130,16 @@ impl Reader {
     /// lists, or if its episode, frame or timestamps contradict the metadata.
     pub(super) fn read<'a>(&'a self, frame: Frame, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         self.rows.look(frame.row())?;
-        scratch.clear();
-        write!(scratch, "{}", key(frame)).expect("writing to a Vec succeeds");
-        let key_len = scratch.len();
+        let mut fields = Fields::begin(frame, &self.features, scratch);
         self.check_place(frame, scratch)?;
-        let mut fields = ArrayVec::<Field<'a>, MAX_FIELDS>::new();
         for feature in &self.features {
             if feature.has.0 {
                 let content = self.content(feature, frame, scratch)?;
-                self.push(&mut fields, &feature.field, content)?;
+                fields.push(&feature.field, content)?;
             }
-            if let (Some(deltas), true) = (&feature.deltas, feature.has.1) {
-                let start = scratch.len();
-                scratch.extend(deltas.iter().map(|&delta| u8::from(frame.at(delta).1)));
-                let shape = ArrayVec::from_iter([deltas.len()]);
-                let content = Content::Numbers { element: Element::U8, shape, data: start..scratch.len() };
-                self.push(&mut fields, &feature.pad, content)?;
-            }
+            fields.push_pad(feature, frame, scratch)?;
         }
-        let scratch: &'a [u8] = scratch;
-        let text =
-            |range: &Range<usize>| std::str::from_utf8(&scratch[range.clone()]).expect("checked when it was read");
-        let mut sample = Sample::new(text(&(0..key_len)));
-        for (name, content) in fields {
-            let value = match content {
-                Content::Bytes(range) => Value::Bytes(&scratch[range]),
-                Content::Text(range) => Value::Text(text(&range)),
-                Content::Task(task) => Value::Text(task),
-                Content::Numbers { element, shape, data } => Value::Numbers(
-                    Numbers::of_element(&scratch[data], element, &shape).expect("the number of values was checked"),
-                ),
-            };
-            sample.push(name, value)?;
-        }
-        Ok(sample)
-    }
-
-    fn push<'a>(
-        &self,
-        fields: &mut ArrayVec<Field<'a>, MAX_FIELDS>,
-        name: &'a str,
-        content: Content<'a>,
-    ) -> Result<()> {
-        fields.try_push((name, content)).map_err(|_| {
-            let all = self.field_names().len();
-            Error::config(format!(
-                "the dataset has {all} fields, but a sample has at most {MAX_FIELDS}: choose features with \
-                 LeRobotOptions::features"
-            ))
-        })
+        fields.sample(scratch)
     }
 
     /// Reads the value of a feature, or stacks its values of several frames.
@@ -300,36 +266,16 @@ impl Reader {
         for (seconds, row) in seconds.iter_mut().zip(ends) {
             *seconds = self.seconds(row, place, scratch)?;
         }
-        let steps = (ends[1] - ends[0]) as f64;
-        let (found, needed) = (seconds[1] - seconds[0], steps / self.fps);
-        // The tolerance applies to each step from frame to frame. In addition, timestamps are
-        // rounded to f32.
-        let rounding = 2.0 * f64::from(f32::EPSILON) * seconds[1].abs();
-        if (found - needed).abs() <= steps * self.tolerance_s + rounding {
-            return Ok(());
+        match time_error(frame, ends, seconds, (self.fps, self.tolerance_s)) {
+            Some(cause) => Err(self.rows.error(row, place, cause)),
+            None => Ok(()),
         }
-        let frames = ends.map(|row| row - frame.episode.first);
-        Err(self.rows.error(
-            row,
-            place,
-            format_args!(
-                "says that the frames {} and {} of episode {} are {found} s apart: expected {needed} s at fps={}, within \
-                 tolerance_s={} for each frame",
-                frames[0], frames[1], frame.episode.episode, self.fps, self.tolerance_s
-            ),
-        ))
     }
 
     /// Returns the timestamp of a row, in seconds.
     fn seconds(&self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<f64> {
         seconds(&self.rows, row, place, scratch)
     }
-}
-
-/// Returns the key of a frame's sample. The library `lerobot` names the image file of a frame in
-/// the same way.
-pub(super) fn key(frame: Frame) -> String {
-    format!("episode_{:06}/frame_{:06}", frame.episode.episode, frame.frame)
 }
 
 /// Appends the numbers in nested lists of the given shape as elements of type `element`. Returns

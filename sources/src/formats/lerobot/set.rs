@@ -5,18 +5,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::choice;
+use super::content::key;
+use super::divide;
 use super::episodes::{self, Episodes};
-use super::features;
-use super::frames::{FrameIndex, NeededRows};
+use super::features::{self, Feature, Kind, TASK};
+use super::frames::FrameIndex;
 use super::info::Info;
 use super::options::LeRobotOptions;
-use super::read::{CHECKED, Reader, key};
+use super::packed::{Packed, PackedReader};
+use super::read::{CHECKED, Reader};
 use super::stats::{self, FeatureStats};
 use super::text::Home;
-use crate::error::Result;
-use crate::formats::parquet::SampleRows;
+use crate::error::{Error, Result};
 use crate::model::sample::are_one;
-use crate::model::{Lookahead, Prefetcher, Sample, Source};
+use crate::model::{Divided, Lookahead, Prefetcher, Sample, Source};
 use crate::options::Options;
 use crate::stats::NetworkStats;
 use crate::storage::DatasetLocation;
@@ -63,7 +65,24 @@ use crate::storage::DatasetLocation;
 pub struct LeRobot {
     home: Home,
     frames: Arc<FrameIndex>,
-    reader: Reader,
+    reader: FrameReader,
+}
+
+/// Reads the frames, depending on how they are stored.
+enum FrameReader {
+    /// In Parquet files.
+    Tables(Reader),
+    Packed(PackedReader),
+}
+
+/// Calls a method that both readers have.
+macro_rules! of_reader {
+    ($reader:expr, $name:ident($($arg:expr),*)) => {
+        match $reader {
+            FrameReader::Tables(reader) => reader.$name($($arg),*),
+            FrameReader::Packed(reader) => reader.$name($($arg),*),
+        }
+    };
 }
 
 impl LeRobot {
@@ -89,20 +108,27 @@ impl LeRobot {
 
     pub(crate) fn at(location: DatasetLocation, options: &LeRobotOptions) -> Result<Self> {
         let home = Home::of(location);
-        let info = Info::read(&home)?;
+        let (info, all, packed) = metadata(&home)?;
         let chosen = features::chosen(&info, options)?;
-        let all = Episodes::read(&home, &info)?;
         let tasks = match chosen.iter().any(|feature| feature.is_task()) {
             true => episodes::tasks(&home, &info)?,
             false => BTreeMap::new(),
         };
         let episodes = choice::chosen(&all, &info, &home, options)?;
+        let rate = (info.fps, options.tolerance_s);
+        if let Some(packed) = packed {
+            let frames = FrameIndex::of(&episodes, |episode| episode.first as usize)?;
+            let rows = all.all.iter().map(|episode| episode.len as usize).sum();
+            let features = chosen.into_iter().map(|feature| feature.at(0)).collect();
+            let reader = PackedReader::open(&home, (&packed, rows), features, tasks, rate)?;
+            return Ok(LeRobot { home, frames: Arc::new(frames), reader: FrameReader::Packed(reader) });
+        }
         let uses = |name: &str| CHECKED.contains(&name) || chosen.iter().any(|feature| feature.column() == name);
         let (rows, frames) = FrameIndex::open(&home, &info, (&all, &episodes), uses)?;
         let bound = chosen.into_iter().map(|feature| feature.bound(&rows, (&home, &info, &episodes)));
         let features = bound.filter_map(Result::transpose).collect::<Result<Vec<_>>>()?;
-        let reader = Reader::new(rows, features, tasks, (info.fps, options.tolerance_s))?;
-        Ok(LeRobot { home, frames: Arc::new(frames), reader })
+        let reader = Reader::new(rows, features, tasks, rate)?;
+        Ok(LeRobot { home, frames: Arc::new(frames), reader: FrameReader::Tables(reader) })
     }
 
     /// Reads the statistics of all features, including videos, for normalization. Version 2.1
@@ -126,15 +152,47 @@ impl LeRobot {
         opening: &Options,
     ) -> Result<BTreeMap<String, FeatureStats>> {
         let home = Home::of(opening.at(path.as_ref())?);
-        let info = Info::read(&home)?;
-        let chosen = choice::chosen(&Episodes::read(&home, &info)?, &info, &home, options)?;
+        let (info, all, _) = metadata(&home)?;
+        let chosen = choice::chosen(&all, &info, &home, options)?;
         let chosen: HashSet<u64> = chosen.iter().map(|episode| episode.index).collect();
         stats::read(&home, |index| chosen.contains(&index))
     }
 
+    fn features(&self) -> &[Feature] {
+        match &self.reader {
+            FrameReader::Tables(reader) => &reader.features,
+            FrameReader::Packed(reader) => &reader.features,
+        }
+    }
+
     /// Returns the number of frames per second.
     pub fn fps(&self) -> f64 {
-        self.reader.fps()
+        of_reader!(&self.reader, fps())
+    }
+
+    /// Returns the texts of the tasks in each chosen episode, in the order of their first frames.
+    /// Reads the task of every frame.
+    ///
+    /// # Errors
+    /// If the dataset has no tasks, if the options do not choose the feature `task`, or if a frame
+    /// cannot be read.
+    pub fn tasks(&self) -> Result<Vec<Vec<String>>> {
+        let has_tasks = self.features().iter().any(|feature| feature.kind == Kind::Task);
+        let view = self.only(&[TASK.to_owned()]).filter(|_| has_tasks);
+        let view = view.ok_or_else(|| Error::config(format!("the samples have no feature {TASK:?}: choose it")))?;
+        let (field, mut scratch) = (format!("{TASK}.txt"), Vec::new());
+        let tasks = self.episodes().map(|(_, samples)| {
+            let mut found = Vec::<String>::new();
+            for index in samples {
+                let sample = view.read(index, &mut scratch)?;
+                let text = sample.field(&field).unwrap_or_default();
+                if !found.iter().any(|known| known.as_bytes() == &*text) {
+                    found.push(String::from_utf8_lossy(&text).into_owned());
+                }
+            }
+            Ok(found)
+        });
+        tasks.collect()
     }
 
     /// Returns the index of each chosen episode, and the range of its samples.
@@ -148,34 +206,48 @@ impl LeRobot {
     }
 }
 
+/// Reads the metadata. If the dataset is packed, the result contains only the packed episodes and
+/// features.
+///
+/// # Errors
+/// If a file is missing or damaged.
+fn metadata(home: &Home) -> Result<(Info, Episodes, Option<Packed>)> {
+    let mut info = Info::read(home)?;
+    let mut all = Episodes::read(home, &info)?;
+    let packed = Packed::find(home)?;
+    if let Some(packed) = &packed {
+        packed.restrict(&mut info, &mut all, home)?;
+    }
+    Ok((info, all, packed))
+}
+
 impl Source for LeRobot {
     fn len(&self) -> usize {
         self.frames.len()
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        self.reader.read(self.frames.locate(index), scratch)
+        of_reader!(&self.reader, read(self.frames.locate(index), scratch))
     }
 
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
-        let needed = NeededRows::new(self.frames.clone(), &self.reader.rows, self.reader.needed());
-        Some(self.reader.rows.follow(&order, &(Arc::new(needed) as Arc<dyn SampleRows>)))
+        of_reader!(&self.reader, follow(&self.frames, &order))
     }
 
     fn ahead_bytes(&self) -> usize {
-        self.reader.rows.ahead_bytes()
+        of_reader!(&self.reader, ahead_bytes())
     }
 
     fn check(&self) -> Result<()> {
-        self.reader.check()
+        of_reader!(&self.reader, check())
     }
 
     fn is_unchanged(&self) -> bool {
-        self.reader.rows.is_unchanged()
+        of_reader!(&self.reader, is_unchanged())
     }
 
     fn network(&self) -> Option<NetworkStats> {
-        self.reader.rows.network()
+        of_reader!(&self.reader, network())
     }
 
     fn label(&self, _index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
@@ -191,7 +263,7 @@ impl Source for LeRobot {
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {
-        Some(self.reader.rows.path(self.frames.locate(index).row()).to_owned())
+        of_reader!(&self.reader, path(self.frames.locate(index).row()))
     }
 
     /// Returns false, because a dataset may have several cameras. Programs name the images that
@@ -201,18 +273,32 @@ impl Source for LeRobot {
     }
 
     fn fields(&self) -> Option<Vec<String>> {
-        Some(self.reader.field_names())
+        Some(of_reader!(&self.reader, field_names()))
     }
 
     fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
         let is_wanted = |field: &str| fields.iter().any(|wanted| are_one(field, wanted));
-        let mut features = self.reader.features.clone();
+        let mut features = self.features().to_vec();
         for feature in &mut features {
             feature.has = (is_wanted(&feature.field), feature.deltas.is_some() && is_wanted(&feature.pad));
         }
         features.retain(|feature| feature.has.0 || feature.has.1);
-        let reader = self.reader.selecting(features).ok()?;
+        let reader = match &self.reader {
+            FrameReader::Tables(reader) => FrameReader::Tables(reader.selecting(features).ok()?),
+            FrameReader::Packed(reader) => FrameReader::Packed(reader.selecting(features)),
+        };
         Some(Arc::new(LeRobot { home: self.home.clone(), frames: self.frames.clone(), reader }))
+    }
+
+    /// Returns the cameras.
+    fn images(&self) -> Vec<String> {
+        let cameras = self.features().iter().filter(|feature| feature.has.0 && feature.kind == Kind::Image);
+        cameras.map(|feature| feature.field.clone()).collect()
+    }
+
+    fn divided(&self, packed: &str) -> Result<Option<Divided>> {
+        let episodes = self.frames.episodes().iter().map(|own| own.episode).collect();
+        divide::divided(self, (&self.home, self.features()), episodes, packed).map(Some)
     }
 
     fn kind(&self) -> &'static str {
@@ -225,7 +311,7 @@ impl std::fmt::Debug for LeRobot {
         f.debug_struct("LeRobot")
             .field("path", &self.home.path)
             .field("samples", &self.len())
-            .field("fields", &self.reader.field_names())
+            .field("fields", &self.fields())
             .finish_non_exhaustive()
     }
 }

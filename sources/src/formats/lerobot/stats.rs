@@ -9,9 +9,9 @@ use super::text::Home;
 use crate::error::{Error, Result};
 
 /// Statistics of the whole dataset, in versions 2.0 and 3.0.
-const WHOLE: &str = "meta/stats.json";
+pub(super) const WHOLE: &str = "meta/stats.json";
 /// Statistics of each episode, in version 2.1.
-const BY_EPISODE: &str = "meta/episodes_stats.jsonl";
+pub(super) const BY_EPISODE: &str = "meta/episodes_stats.jsonl";
 
 /// The statistics of a feature, with one number for each of its components, or for each channel of
 /// an image. Values of images range from 0 to 1.

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::storage::{DatasetLocation, Storage};
 
 /// Maximum size of a file in the folder `meta`, in bytes.
-const MAX_FILE: u64 = 1 << 30;
+pub(super) const MAX_FILE: u64 = 1 << 30;
 
 /// A dataset's folder, and the storage that contains it.
 #[derive(Clone)]
@@ -36,6 +36,16 @@ impl Home {
         let path = self.file(name);
         let bytes = self.storage.read(&path, MAX_FILE)?;
         serde_json::from_slice(&bytes).map_err(|e| damaged(&path, &e))
+    }
+
+    /// Like [`json`](Home::json), but returns `None` if the file does not exist.
+    ///
+    /// # Errors
+    /// As for [`json`](Home::json).
+    pub(super) fn json_if_any<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
+        let path = self.file(name);
+        let Some(bytes) = self.storage.find(&path, MAX_FILE)? else { return Ok(None) };
+        serde_json::from_slice(&bytes).map(Some).map_err(|e| damaged(&path, &e))
     }
 
     /// Reads the JSON Lines file `name`, and calls `with` for each line.

@@ -3,6 +3,7 @@
 //! Invariant: every range in an [`Index`] is inside its shard, because `Index::scan` and `sidecar`
 //! check all ranges against the length of the shard.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -58,6 +59,8 @@ const MIN_INDEXED: u64 = 1 << 20;
 pub struct Tar {
     shards: Arc<Files<Index>>,
     classes: Vec<String>,
+    /// The fields to read, or `None` to read all.
+    only: Option<Vec<String>>,
 }
 
 impl Tar {
@@ -136,7 +139,7 @@ impl Tar {
             );
         }
         let classes = named.map_or_else(Vec::new, |(_, index)| index.classes.clone());
-        let tar = Tar { shards: Arc::new(Files::new(shards, Index::len)?), classes };
+        let tar = Tar { shards: Arc::new(Files::new(shards, Index::len)?), classes, only: None };
         if tar.is_empty() {
             let shards = tar.shards.each().len();
             let cause = format!("no samples in {shards} tar files: no member has a file extension");
@@ -218,12 +221,23 @@ fn copy_fields<'a>(
 }
 
 impl Tar {
+    /// Returns a view with the fields `only`, or with all fields.
+    pub(crate) fn view(&self, only: Option<Vec<String>>) -> Self {
+        Tar { shards: self.shards.clone(), classes: self.classes.clone(), only }
+    }
+
+    /// Returns the fields that are read.
+    fn wanted<'f>(&self, names: &[String], fields: &'f [Field]) -> Cow<'f, [Field]> {
+        let Some(only) = &self.only else { return Cow::Borrowed(fields) };
+        fields.iter().filter(|field| only.contains(&names[field.name()])).copied().collect()
+    }
+
     /// Adds `fields`, which belong to sample `index` in `file`, to `sample`.
     fn load_fields<'a>(
         &'a self,
         index: usize,
         (file, names): (&'a OpenFile, &'a [String]),
-        fields: &'a [Field],
+        fields: &[Field],
         scratch: &'a mut Vec<u8>,
         sample: &mut Sample<'a>,
     ) -> Result<()> {
@@ -248,12 +262,16 @@ impl Source for Tar {
         let (file, shard, sample_index) = self.shards.open(index)?;
         let (key, fields) = shard.sample(sample_index);
         let mut sample = Sample::new(key);
-        self.load_fields(index, (file, &shard.names), fields, scratch, &mut sample)?;
+        let fields = self.wanted(&shard.names, fields);
+        self.load_fields(index, (file, &shard.names), &fields, scratch, &mut sample)?;
         Ok(sample)
     }
 
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
-        self.shards.follow(order, |index, sample_index| stored::span(index.sample(sample_index).1))
+        let view = self.view(self.only.clone());
+        self.shards.follow(order, move |index, sample_index| {
+            stored::span(&view.wanted(&index.names, index.sample(sample_index).1))
+        })
     }
 
     of_files!(shards);

@@ -490,7 +490,7 @@ struct Rounds {
     // The next bits. A table entry contains the number of bits to shift out, at most 25.
     u32 words[WORDS];
     // 128 - the remaining bit budget | position in the block << 8
-    u32 stand;
+    u32 progress;
     u32 budget;
     // Maximum number of bits that a code and its value take in one lookup.
     enum { MAX_BITS = 25 };
@@ -506,13 +506,13 @@ struct Rounds {
             high = low;
         }
         budget = min(u32(Bits::LOOKED_UP), left);
-        stand = 128 - budget | place << 8;
+        progress = 128 - budget | place << 8;
     }
-    __device__ __forceinline__ bool on() const { return (stand & 0xc080) == 0; }
+    __device__ __forceinline__ bool on() const { return (progress & 0xc080) == 0; }
     __device__ __forceinline__ void step(u32 found) {
         #pragma unroll
         for (u32 i = 0; i < WORDS; i++) words[i] = __funnelshift_l(i + 1 < WORDS ? words[i + 1] : 0, words[i], found);
-        stand += found & 0xff1f;
+        progress += found & 0xff1f;
     }
     // Decodes one symbol, unless the block or the bits have ended. Returns the 1-based position
     // that receives the value, or ASIDE.
@@ -521,27 +521,27 @@ struct Rounds {
         const u32 looked = look[words[0] >> shift], found = was_on ? looked : 0;
         value = __funnelshift_l(words[0], 0, found) + (found >> 16);
         step(found);
-        return was_on && stand < ASIDE << 8 ? stand >> 8 : ASIDE;
+        return was_on && progress < ASIDE << 8 ? progress >> 8 : ASIDE;
     }
     // Returns a DC difference found in `dc_twice`, or 0 if its code is not in the table. Also skips
     // an end-of-block code that follows, unless the bits end before that code.
     __device__ __forceinline__ u32 difference(const Shared& look) {
         const u32 found = look[words[0] >> (32 - DC_BITS)], end = found >> 5 & 7, own = (found & 31) - end;
         const u32 value = __funnelshift_l(words[0], 0, own) + (found >> 16);
-        const bool stops = end != 0 && ((stand + own) & 128) != 0;
+        const bool stops = end != 0 && ((progress + own) & 128) != 0;
         step(stops ? own | 1 << 8 : found);
-        return stand < STUCK << 8 ? value : 0;
+        return progress < STUCK << 8 ? value : 0;
     }
     // Skips one or two symbols without computing their values. Near the end of the block or of the
     // bits, skips only one.
     __device__ __forceinline__ void skip(const Shared& look) {
-        const bool near = ((stand + (17 << 8 | AC_BITS)) & 0xc080) != 0;
+        const bool near = ((progress + (17 << 8 | AC_BITS)) & 0xc080) != 0;
         const u32 looked = look[words[0] >> (32 - AC_BITS)] >> (near ? 0 : 16);
         step(on() ? looked : 0);
     }
-    __device__ __forceinline__ void begin() { stand &= 255; }
-    __device__ __forceinline__ u32 place() const { return stand >> 8; }
-    __device__ __forceinline__ u32 taken() const { return (stand & 255) - (128 - budget); }
+    __device__ __forceinline__ void begin() { progress &= 255; }
+    __device__ __forceinline__ u32 place() const { return progress >> 8; }
+    __device__ __forceinline__ u32 taken() const { return (progress & 255) - (128 - budget); }
 };
 
 // Number of symbols of a block that are decoded between two calls of `fill`: FEW if no lane's block
@@ -718,7 +718,7 @@ struct __align__(16) Followed {
     Gain gain;
 };
 
-static_assert(sizeof(Followed) == sizeof(Start), "one takes the place of the other");
+static_assert(sizeof(Followed) == sizeof(Start), "a Start overwrites a Followed");
 
 // A thread block decodes TILE consecutive lines. The first OVERLAP of them are also the last lines
 // of the previous tile, so that the codes have synchronized where the tile's own lines begin.
@@ -727,8 +727,8 @@ enum { TILE = 128, OVERLAP = 16, STEP = TILE - OVERLAP };
 // Limits for lines that fail to synchronize: the number of passes of `jpeg_follow` over a tile, and
 // the number of lines at the start of a tile that `jpeg_starts` decodes again. Regular patterns
 // never synchronize and would be decoded one line after the other, so the host decodes such
-// samples. Because a chain is shorter than a tile, decoding lines again never changes the end of
-// the tile.
+// samples. CHAIN is less than the number of lines in a tile, so `jpeg_starts` never changes the
+// last line of a tile.
 enum { PASSES = 96, CHAIN = 64 };
 static_assert(CHAIN < STEP, "tiles do not wait for each other");
 
@@ -744,9 +744,8 @@ __device__ __forceinline__ u32 own_line(const DecodeOps& o, u32 i) {
 // state has changed are compacted onto the first threads, so that few warps have work.
 //
 // Where codes synchronize late, which is typical of high quality, a line receives a few wrong entry
-// states in turn before the right one arrives. Therefore, each line remembers its last two
-// decodings and never repeats one of them. Of 500 photographs from ImageNet, the slowest needs 31
-// passes, and the median needs 5.
+// states before the right one. Therefore, the last two decodings of each line are stored and never
+// repeated. Of 500 photographs from ImageNet, the slowest needs 31 passes, and the median needs 5.
 extern "C" __global__ void __launch_bounds__(TILE)
 jpeg_follow(Followed* followed, u32* faults, const Built* built, const u8* arena, const DecodeOps* all, Samples samples) {
     __shared__ Tables tables;
@@ -1182,7 +1181,7 @@ struct Four {
     u32 behind, pick;
 
     // `x` is a multiple of 4. The whole row of the plane is readable.
-    __device__ __forceinline__ void stand(const DecodeOps& o, const u8* planes, u32 part, u32 up, u32 x) {
+    __device__ __forceinline__ void prepare(const DecodeOps& o, const u8* planes, u32 part, u32 up, u32 x) {
         const Component& p = o.parts[part];
         const Plane plane(o, part);
         const int left = o.column * p.h * 8, top = o.row * p.v * 8;
@@ -1242,8 +1241,8 @@ __device__ __forceinline__ int signed_byte(u32 bytes, int i) { return (signed ch
 __device__ __forceinline__ u32 byte(int value) { return u32(max(min(value, 255), 0)); }
 
 // Weighted sums of pixels. A pixel is red | green << 8 | blue << 16, and its top byte is arbitrary.
-// Weights are not negative. A sum always rounds to a byte, because its weights, of which there are
-// at most 64, add up to at most 1 plus 32 units of 2^-14.
+// Weights are not negative. A sum always rounds to a byte, because its weights (at most 64) add up
+// to at most 1 plus 32 units of 2^-14.
 struct Sums {
     u32 red, green, blue;
     __device__ __forceinline__ void clear(u32 precision) { red = green = blue = 1u << (precision - 1); }
@@ -1283,7 +1282,7 @@ jpeg_turn(u8* turned, const u8* planes, const u32* faults, const DecodeOps* all,
             for (u32 part = 0; part < o.count; part++) {
                 const u32 up = o.parts[part].upsampling;
                 Four four;
-                four.stand(o, planes, part, up, left + quad * 4);
+                four.prepare(o, planes, part, up, left + quad * 4);
                 values[part] = four.at(up, o.region.y + row);
             }
             for (u32 k = 0; k < 4; k++) {
@@ -1336,8 +1335,8 @@ __device__ __forceinline__ void sum_down(uint4* lines, u32 quads, u32 x, const S
     const u32 rows = strip.rows;
     for (u32 quad = threadIdx.x; quad < quads; quad += blockDim.x) {
         Four a, b, c;
-        a.stand(o, planes, 0, first, x + quad * 4);
-        if (color != GRAY) b.stand(o, planes, 1, second, x + quad * 4), c.stand(o, planes, 2, third, x + quad * 4);
+        a.prepare(o, planes, 0, first, x + quad * 4);
+        if (color != GRAY) b.prepare(o, planes, 1, second, x + quad * 4), c.prepare(o, planes, 2, third, x + quad * 4);
         u32 y = strip.starts[0], begin = y, half = 32768;
         asm("" : "+r"(half));      // as a constant it would evict other constants from registers
         const auto clear = [&](Sums (&sums)[4]) {

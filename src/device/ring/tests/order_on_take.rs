@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// Opens a ring whose consumer's stream is busy until the returned sender is dropped.
+/// Opens a ring. The consumer's stream is busy until the returned sender is dropped.
 fn open_busy(sim: &Sim) -> (Ring<Sim>, crossbeam::channel::Sender<()>) {
     let ring = open(sim, CONVERTED, 0).unwrap();
     ring.order_when_taken();
@@ -44,8 +44,8 @@ fn torn(streams: usize, wrong: bool) -> usize {
     for (number, batch) in taken.into_iter().enumerate() {
         let on = &streams[number % streams.len()];
         batch.take_on(Some(on.twin())).unwrap();
-        // Regression: the Python package once used the stream of the request instead of that of the
-        // response.
+        // Regression: the Python package once used the stream of the request instead of the stream
+        // of the response.
         let used = if wrong { &streams[(number + 1) % streams.len()] } else { on };
         read_there(used, &batch, &seen);
     }
@@ -88,7 +88,7 @@ fn a_batch_without_a_stream_is_taken_on_the_consumers() {
     all_right(&seen.lock().unwrap(), 1);
 }
 
-/// The simulation panics if an event or a wait gets into a capture.
+/// The simulation panics if an event or a wait becomes part of a capture.
 #[test]
 fn a_capture_of_the_users_stream_is_never_entered() {
     let sim = Sim::new(Mistake::None, 5);

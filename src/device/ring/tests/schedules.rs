@@ -97,8 +97,8 @@ fn run(drawn: &Drawn, mistake: Mistake) -> [u64; 2] {
 const ORDERS: u64 = 10;
 
 #[test]
-fn the_order_of_threads_tears_no_batch() {
-    crate::process::own_process!(the_order_of_threads_tears_no_batch);
+fn no_batch_is_torn_under_any_thread_schedule() {
+    crate::process::own_process!(no_batch_is_torn_under_any_thread_schedule);
     let explored = scheduler::explore(scheduler::seeds(0..1000), |seed| {
         let [all, torn] = run(&Drawn::new(seed / ORDERS), Mistake::None);
         assert_eq!(torn, 0);
@@ -110,8 +110,8 @@ fn the_order_of_threads_tears_no_batch() {
 
 /// The schedules are meaningful only if they detect a ring with a mistake.
 #[test]
-fn the_order_of_threads_shows_each_missing_wait() {
-    crate::process::own_process!(the_order_of_threads_shows_each_missing_wait);
+fn thread_schedules_detect_each_missing_wait() {
+    crate::process::own_process!(thread_schedules_detect_each_missing_wait);
     for (mistake, what) in [
         (Mistake::ConsumerWait, 0),
         (Mistake::ConsumerWait, 1),

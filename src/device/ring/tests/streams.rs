@@ -2,9 +2,9 @@
 
 use super::*;
 
-/// What the test tells the ring about the use of a batch.
+/// How the test registers the use of a batch with the ring.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Told {
+enum Registration {
     Nothing,
     /// Another framework has the address.
     Exported,
@@ -32,23 +32,23 @@ fn read_on(stream: &SimStream, batch: &Held<Sim>, seen: &Seen, wait: bool) {
 
 /// Returns the number of torn batches in an epoch that another framework reads on `streams`
 /// streams.
-fn torn_elsewhere(streams: usize, told: Told) -> usize {
+fn torn_elsewhere(streams: usize, registration: Registration) -> usize {
     let sim = Sim::new(Mistake::None, 60);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     let (others, seen): (Vec<_>, _) = ((0..streams).map(|_| sim.stream().unwrap()).collect(), Seen::default());
     ring.start(Course::one(0, 0..BATCHES));
     while let Some(batch) = next(&mut ring) {
         let batch = batch.unwrap();
-        if told == Told::Exported {
+        if registration == Registration::Exported {
             batch.export();
         }
         for other in &others {
-            if told == Told::Stream {
+            if registration == Registration::Stream {
                 batch.use_on(other.twin()).unwrap();
-                // Call it twice: a framework does so for each field of a batch.
+                // Call it twice, as a framework does for a batch of two fields.
                 batch.use_on(other.twin()).unwrap();
             }
-            read_on(other, &batch, &seen, told != Told::Stream);
+            read_on(other, &batch, &seen, registration != Registration::Stream);
         }
     }
     others.iter().for_each(|other| finish(&sim, other));
@@ -60,15 +60,18 @@ fn torn_elsewhere(streams: usize, told: Told) -> usize {
 #[test]
 fn a_slot_is_reused_after_foreign_work_on_any_stream() {
     for _ in 0..5 {
-        assert_eq!(torn_elsewhere(1, Told::Exported), 0);
+        assert_eq!(torn_elsewhere(1, Registration::Exported), 0);
     }
-    assert!((0..20).any(|_| torn_elsewhere(1, Told::Nothing) > 0), "the test detects a ring that is not told");
+    assert!(
+        (0..20).any(|_| torn_elsewhere(1, Registration::Nothing) > 0),
+        "the test detects a use that is not registered"
+    );
 }
 
 #[test]
 fn a_slot_is_reused_after_the_work_of_a_named_stream() {
     for streams in [1, 2, 3, 1, 2] {
-        assert_eq!(torn_elsewhere(streams, Told::Stream), 0, "on {streams} streams");
+        assert_eq!(torn_elsewhere(streams, Registration::Stream), 0, "on {streams} streams");
     }
 }
 

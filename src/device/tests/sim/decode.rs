@@ -330,7 +330,7 @@ mod tests {
             let batch = coded::random_batch(seed, size, 60, 200);
             let mut out = vec![0xa5; batch.count() * batch.sample_bytes()];
             let faults = decode(&batch.records, &batch.arena, size, &mut out);
-            // Some generated images are regular patterns, whose codes do not synchronize.
+            // Some generated images are regular patterns, and their codes do not synchronize.
             assert!(faults.iter().filter(|&&fault| fault).count() <= 2, "intact images have no faults");
             for (i, (found, expected)) in out.chunks(batch.sample_bytes()).zip(&batch.expected).enumerate() {
                 let untouched = vec![0xa5; batch.sample_bytes()];

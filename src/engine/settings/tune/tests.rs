@@ -13,8 +13,8 @@ struct Load {
     reads: f64,
     /// Maximum throughput of the storage, in samples per second.
     storage: f64,
-    /// Duration of the consumer's long step, in seconds. One step in every [`PERIOD`] is long, and
-    /// the others take no time.
+    /// Duration of the consumer's long step, in seconds. One of every [`PERIOD`] steps is long. The
+    /// others take no time.
     pause: f64,
 }
 
@@ -135,10 +135,11 @@ struct Uneven {
     /// Average duration of the consumer's step.
     step: f64,
     rng: Rng,
-    /// When each batch is full, and when the consumer received it.
+    /// Times at which each batch became full, and at which the consumer received it.
     full: Vec<f64>,
     delivered: Vec<f64>,
-    /// When the last batch got its slot, and when the workers finished its usual samples.
+    /// Time at which the last batch got its slot, and time at which the workers finished its usual
+    /// samples.
     begun: f64,
     worked: f64,
     sums: Sums,
@@ -256,7 +257,7 @@ fn even_samples_and_steps_do_not_raise_prefetch() {
 }
 
 #[test]
-fn a_prefetch_depth_set_by_the_user_stays() {
+fn a_prefetch_depth_set_by_the_user_does_not_change() {
     let load = Load { pause: 0.1, ..COMPUTES };
     let settings = Arc::new(Settings::new(4, 3, Bounds::exactly(5)));
     assert_eq!(settle(&mut Climb::new(&settings), &load, 200), (5, 0));
@@ -264,7 +265,7 @@ fn a_prefetch_depth_set_by_the_user_stays() {
 }
 
 #[test]
-fn an_epoch_that_follows_at_once_reuses_the_counters() {
+fn an_immediate_epoch_reuses_the_counters() {
     let settings = Arc::new(Settings::new(WORKERS, WORKERS, Bounds { least: 2, most: 16 }));
     let (tuner, counters) = (Tuner::new(&settings).unwrap(), Counters::new(1, 1, Vec::new()).unwrap());
     for (after, continues) in [(Duration::ZERO, true), (MAX_EPOCH_GAP, false)] {

@@ -1,5 +1,5 @@
-//! Only the `Gpu` of a device batch is vendor-specific: everything that a program can do with a
-//! batch on an NVIDIA GPU works on the simulated device, too.
+//! Tests device batches on the simulated device. Everything that a program can do with a batch on
+//! an NVIDIA GPU also works there, because only the `Gpu` of a device batch is vendor-specific.
 
 use super::*;
 use crate::device::DeviceBatch;
@@ -58,5 +58,5 @@ fn device_batches_have_the_fields_of_host_batches() {
     for (copy, pixels) in &kept {
         assert_eq!(bytes_at(copy.device_ptr(), pixels.len()), *pixels, "a copy outlives its batch");
     }
-    assert!(batches.device_stats().batches >= 6, "batches of the next epoch are included");
+    assert!(batches.device_stats().batches >= 6, "prepared batches of the next epoch count");
 }

@@ -126,7 +126,8 @@ fn the_next_epoch_is_prepared_before_the_last_batch_is_taken() {
 #[test]
 fn any_requested_epoch_equals_that_of_a_new_loader() {
     let mut opened = open(&Recorded::new(), DecodeOn::Gpu, u64::MAX);
-    // Unlike `epochs(0)`, `epochs(1)` does not make checkpoints mark the order as stateful.
+    // Compare with `epochs(1)` rather than `epochs(0)`, which would make checkpoints mark the order
+    // as stateful.
     let mut plain = open(&Recorded::new(), DecodeOn::Gpu, 1);
     for (epoch, taken) in [(0, 9), (1, 9), (1, 9), (1, 2), (2, 9), (5, 5), (6, 0), (7, 1), (0, 9), (0, 9), (0, 9)] {
         let some = |(batches, sim): &mut (Batches<Held<Sim>>, Sim)| {

@@ -1,6 +1,6 @@
-//! Makes each driver call fail in turn, either alone or together with all later calls. Batches
-//! before the failure must be intact, the consumer must receive the error, and nothing may refer to
-//! the device afterwards.
+//! Makes each driver call fail in turn, either alone or together with all later calls. After a
+//! failure, earlier batches must be intact, the consumer must receive the error, and no object may
+//! refer to the device.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,8 +10,7 @@ use super::*;
 use crate::error::Error;
 use crate::source::{Sample, Source};
 
-/// Wraps a source together with an `Arc`, whose strong count shows whether the source is still
-/// alive.
+/// A source with an `Arc`. The strong count of the `Arc` shows whether the source is still alive.
 struct Watched(Samples, #[allow(dead_code)] Arc<()>);
 
 impl Source for Watched {

@@ -1,5 +1,5 @@
-//! Tests mosaics and copy-paste on a device: workers compose the images, with the same bits as on
-//! the host.
+//! Tests mosaics and copy-paste on a device. Workers compose the images, and the result is
+//! bit-identical to the host's.
 
 use super::*;
 use crate::loader::tests::mosaics::{FILL, SIDE, loader};

@@ -16,7 +16,7 @@ fn noise() -> Vec<u8> {
 /// Opens `loader` for a device that decodes JPEGs.
 fn open(loader: Loader) -> Parts {
     let host = loader.images.written(Layout::Nhwc).unwrap();
-    let room = Room { bytes: ENCODED_BYTES_PER_IMAGE, blocks: BLOCKS_PER_IMAGE };
+    let room = DecodeSpace { bytes: ENCODED_BYTES_PER_IMAGE, blocks: BLOCKS_PER_IMAGE };
     let split = Split { there: true, decode: Some(room), retouch: false, records: false };
     loader.clone().open(loader.fields().unwrap(), host, split, |_, _| 0).unwrap()
 }
@@ -33,7 +33,7 @@ fn encoded_bytes_for_the_device_fit_a_workers_share() {
     for (parts, most) in [(ample, usize::MAX), (scarce, 2 << 20)] {
         let slot = Slots::make(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
         let (left, kept, share) = memory_after_fill(&parts.shared, slot, 4);
-        // The device must decode all images that fit into the space of the batch together.
+        // The device must decode all images of the batch that together fit into its memory.
         assert!(left > 1, "{left} images are left to the device");
         assert!(kept <= share && share <= most, "{kept} bytes are retained, a worker's share is {share}");
     }
@@ -70,8 +70,8 @@ fn redecoding_counts_the_encoded_bytes() {
     for (parts, is_taken) in [(ample, false), (scarce, true)] {
         let slot = Slots::make(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
         let taken = redecode_memory(&parts.shared, slot);
-        // The pixels, plus the buffer of the source, which may have twice the capacity of its
-        // content.
+        // A worker needs memory for the pixels, and for the buffer of the source, which may have
+        // twice the capacity of its content.
         let (least, most) = if is_taken { (3_000_000 + 2 * bytes, usize::MAX) } else { (0, 0) };
         assert!((least..=most).contains(&taken), "{taken} bytes were taken for {bytes} encoded bytes");
     }

@@ -14,7 +14,7 @@ const EPOCHS: u64 = 2;
 /// Number of samples per global batch, which is not divisible by the eight ranks.
 const GLOBAL: usize = 20;
 
-/// A source on which the time of a read depends on the case and the rank.
+/// A source with read times that depend on the case and the rank.
 struct Uneven {
     originals: Arc<[Vec<u8>]>,
     pace: u64,
@@ -36,7 +36,7 @@ impl Source for Uneven {
 
 /// Epoch and number of a batch.
 type At = (u64, u64);
-/// The samples of a batch: for each, the index, whether it is valid, and the pixels.
+/// Index, validity and pixels of each sample of a batch.
 type Share = Vec<(u64, bool, Vec<u8>)>;
 
 /// A test case: the samples, and a number that determines the order of events.
@@ -72,7 +72,7 @@ impl Case {
             .map(|rank| {
                 let loader = self.loader(rank, world);
                 let loader = state.map_or(loader.clone(), |state| loader.resume(state.clone()));
-                // In every second case, the ranks share a device.
+                // In every second test case, the ranks share a device.
                 let own = Sim::new(Mistake::None, rank * 10);
                 let sim = if self.number.is_multiple_of(2) { device.clone() } else { own };
                 let (give, in_step) = (give.clone(), in_step.clone());
@@ -86,7 +86,7 @@ impl Case {
                 panic!("case {}: {e} after {:?} on {world} ranks", self.number, seen.keys().last());
             });
             let shares = seen.entry(at).or_insert_with(|| vec![Share::new(); world]);
-            assert!(shares[rank].is_empty(), "rank {rank} receives batch {at:?} only once");
+            assert!(shares[rank].is_empty(), "rank {rank} received batch {at:?} twice");
             shares[rank] = share;
         }
         (seen, threads.into_iter().map(|thread| thread.join().unwrap()).collect())

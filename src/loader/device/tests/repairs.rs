@@ -18,14 +18,13 @@ fn damaged() -> Vec<Vec<u8>> {
     images
 }
 
-/// A source that records how often each sample is read in an epoch, and by which thread. Images
-/// that the device could not decode are read twice.
+/// A source that records how often each sample is read in an epoch, and which threads read a sample
+/// again. Images that the device cannot decode are read twice.
 struct Reads {
     samples: Samples,
-    /// What happens when a sample is read a second time.
+    /// Result of reading a sample a second time.
     second: Second,
-    /// Number of reads of each sample, and the names of the threads that read a sample a second
-    /// time.
+    /// Number of reads of each sample, and the names of the threads that read a sample again.
     state: Mutex<(HashMap<usize, u32>, Vec<String>)>,
 }
 
@@ -43,8 +42,7 @@ impl Reads {
         Arc::new(Reads { samples: Samples::new(samples.map(sample).collect()), second, state: Mutex::default() })
     }
 
-    /// Returns the samples that were read twice, and the names of the threads that read them a
-    /// second time.
+    /// Returns the samples that were read twice, and the names of the threads that read them again.
     fn read_twice(&self) -> (Vec<usize>, Vec<String>) {
         let mut state = self.state.lock().unwrap();
         let mut twice: Vec<usize> = state.0.drain().filter(|read| read.1 > 1).map(|read| read.0).collect();
@@ -84,7 +82,7 @@ type Opened = (Batches<Held<Sim>>, Sim);
 fn open(loader: Loader) -> Opened {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream().unwrap();
-    // Do not prepare the next epoch, because prefetching it would read samples again, and look like
+    // Do not prepare the next epoch: prefetching it would read samples again, which looks like
     // decoding them again.
     let loader = loader.decode_on(DecodeOn::Gpu).epochs(0);
     let OnDevice { ring, shared } = loader.on_device(sim.clone(), consumer).unwrap();
@@ -113,8 +111,8 @@ fn damaged_images_are_decoded_by_workers() {
     assert!(threads.iter().all(|thread| thread.starts_with("warpfeed-") && thread != "warpfeed-copy"), "{threads:?}");
 }
 
-/// Returns JPEGs of all types, with random bytes overwritten, which results in invalid codes,
-/// coefficients past the end of a block, restart markers, or different valid codes.
+/// Returns JPEGs of all types, with random bytes overwritten. This results in invalid codes,
+/// coefficients past the end of a block, restart markers, and codes that are valid but different.
 fn with_noise() -> Samples {
     let mut rng = Rng::new(11, 0, 0);
     let sample = |(n, mut jpeg): (usize, Vec<u8>)| {
@@ -139,8 +137,8 @@ fn damage_counts_equally_wherever_an_image_is_decoded() {
     assert!(error.is_none() && found == expected, "{error:?}");
     let [found, expected] = [opened.0.stats().damaged, host.stats().damaged];
     assert!(found == expected && expected > 40, "{found} on the device, {expected} on the host");
-    // Workers decode images with coefficients past the end of a block, but do not count them as
-    // damaged.
+    // Workers decode images with coefficients past the end of a block, but do not count these
+    // images as damaged.
     let samples = with_noise();
     let noticed = (0..samples.len()).filter(|&n| {
         let sample = samples.read(n, &mut Vec::new()).map(|sample| check(&sample.field("jpg").unwrap()));
@@ -185,7 +183,7 @@ fn an_epoch_can_be_abandoned_while_workers_redecode() {
             }
             std::thread::sleep(Duration::from_micros(turn * 400));
         }
-        // On odd turns, drop the loader without using it again.
+        // In odd iterations, drop the loader without using it again.
         if turn % 2 == 0 {
             let (batches, error) = epoch(&mut opened, 7, 0);
             assert!(error.is_none() && batches == expected, "turn {turn}");

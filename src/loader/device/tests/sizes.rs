@@ -5,8 +5,8 @@ use crate::field::Image;
 use crate::source::BatchIndex;
 use crate::transform::{Mix, RandomErasing};
 
-/// Returns an augmentation with an output size that grows, shrinks, and returns to the first size
-/// from epoch to epoch.
+/// Returns an augmentation with a larger output in the second epoch, a smaller one in the third
+/// epoch, and the first size in the fourth epoch.
 fn sized(edit: impl Fn(Augment) -> Augment) -> Augment {
     let of = |augment: Augment| edit(augment.flip(0.5));
     let augment = of(Augment::train(20)).from_epoch(1, of(Augment::train(32)));
@@ -83,8 +83,8 @@ fn device_memory_has_room_for_the_largest_size() {
     let grown = plan(erased);
     let wide = plan(Augment::resize(50, 17).erase(RandomErasing::new(0.5)));
     for (i, grown) in grown.into_iter().enumerate() {
-        // The scratch memory for each axis is sized for the longest axis of any size, so the total
-        // can exceed what any single size needs.
+        // Each axis has enough scratch memory for its longest length in any size. The total can
+        // therefore exceed the need of any single size.
         let largest = plans.iter().chain([&wide]).map(|plan| plan[i]).max().unwrap();
         assert!(grown >= largest && grown <= largest + (64 << 10), "{grown} bytes, and {largest} of the largest");
     }

@@ -47,7 +47,7 @@ enum Effects {
     Three,
 }
 
-/// How the magnitude of `Posterize` determines the number of bits that are kept.
+/// Relation between the magnitude of `Posterize` and the number of bits that are kept.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Bits {
     /// 0 to 4 bits, growing with the magnitude.

@@ -1,0 +1,287 @@
+//! Generates episodes of a drawn robot arm in LeRobot format, version 2.1, with images in Parquet
+//! files.
+//!
+//! A hand moves over a table on which a red and a blue disk lie. The task says which disk it
+//! reaches. In each frame, the action is a step from the hand toward this disk, so that a policy can
+//! be learned from the image, the state and the task.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use parquet::basic::{ConvertedType, Repetition, Type as Physical};
+use parquet::column::writer::ColumnWriter;
+use parquet::data_type::ByteArray;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::{Type, TypePtr};
+use serde_json::{Value, json};
+
+use super::complete;
+use warpfeed::sampler::Rng;
+use warpfeed::{Error, ErrorKind, Result};
+
+/// The name of the camera's feature.
+const CAMERA: &str = "observation.images.top";
+/// The tasks, by index.
+const TASKS: [&str; 2] = ["reach the red disk", "reach the blue disk"];
+/// Radius of the disks and of the hand, as a fraction of the image's side.
+const RADIUS: f64 = 0.08;
+/// Number of frames per second.
+const FPS: usize = 10;
+
+/// Episodes of a drawn robot arm.
+///
+/// ```
+/// use warpfeed_synth::Robot;
+///
+/// let folder = tempfile::tempdir()?;
+/// Robot::new().episodes(2).side(32).write(folder.path().join("arm"))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "nothing is generated until `write` is called"]
+pub struct Robot {
+    episodes: usize,
+    frames: usize,
+    side: u32,
+    seed: u64,
+}
+
+impl Default for Robot {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A frame of an episode. Coordinates range from 0 to 1.
+struct Frame {
+    png: Vec<u8>,
+    hand: [f32; 2],
+    step: [f32; 2],
+}
+
+impl Robot {
+    /// Creates 100 episodes of 20 frames, with images of 64x64 pixels and seed 0.
+    pub fn new() -> Self {
+        Robot { episodes: 100, frames: 20, side: 64, seed: 0 }
+    }
+
+    /// Sets the number of episodes. Odd and even episodes have different tasks.
+    pub fn episodes(mut self, episodes: usize) -> Self {
+        self.episodes = episodes;
+        self
+    }
+
+    /// Sets the number of frames in each episode.
+    pub fn frames(mut self, frames: usize) -> Self {
+        self.frames = frames;
+        self
+    }
+
+    /// Sets the side of the images in pixels.
+    pub fn side(mut self, side: u32) -> Self {
+        self.side = side;
+        self
+    }
+
+    /// Sets the seed.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Writes the dataset to the new folder `dir`, with the features `observation.images.top`,
+    /// `observation.state` (the position of the hand), `action` (its next step), and the features
+    /// that every LeRobot dataset has.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if there are no episodes or frames, or if an image would be empty.
+    /// [`ErrorKind::Io`] if the folder exists or cannot be written.
+    pub fn write(&self, dir: impl AsRef<Path>) -> Result<()> {
+        if self.episodes == 0 || self.frames == 0 || self.side == 0 {
+            return Err(Error::new(ErrorKind::Config, format!("{self:?}: expected positive numbers")));
+        }
+        complete(dir.as_ref(), |beside| {
+            let data = beside.join("data/chunk-000");
+            for folder in [&data, &beside.join("meta")] {
+                fs::create_dir_all(folder).map_err(|e| Error::io(folder, &e))?;
+            }
+            let (mut episodes, mut stats) = (String::new(), String::new());
+            for episode in 0..self.episodes {
+                let frames = self.episode(episode)?;
+                self.write_table(episode, &frames, &data.join(format!("episode_{episode:06}.parquet")))?;
+                let line = json!({"episode_index": episode, "tasks": [TASKS[episode % 2]], "length": self.frames});
+                episodes += &format!("{line}\n");
+                let of = |values: fn(&Frame) -> [f32; 2]| summary(&frames.iter().map(values).collect::<Vec<_>>());
+                let of = json!({"observation.state": of(|frame| frame.hand), "action": of(|frame| frame.step)});
+                stats += &format!("{}\n", json!({"episode_index": episode, "stats": of}));
+            }
+            let tasks =
+                TASKS.iter().enumerate().map(|(i, task)| format!("{}\n", json!({"task_index": i, "task": task})));
+            for (name, text) in [
+                ("info.json", self.info().to_string()),
+                ("episodes.jsonl", episodes),
+                ("episodes_stats.jsonl", stats),
+                ("tasks.jsonl", tasks.collect()),
+            ] {
+                let path = beside.join("meta").join(name);
+                fs::write(&path, text).map_err(|e| Error::io(&path, &e))?;
+            }
+            Ok(())
+        })
+    }
+
+    fn info(&self) -> Value {
+        let feature = |dtype: &str, shape: &[u32]| json!({"dtype": dtype, "shape": shape, "names": null});
+        let mut features = BTreeMap::from([
+            (
+                CAMERA,
+                json!({"dtype": "image", "shape": [self.side, self.side, 3], "names": ["height", "width", "channels"]}),
+            ),
+            ("observation.state", feature("float32", &[2])),
+            ("action", feature("float32", &[2])),
+            ("timestamp", feature("float32", &[1])),
+        ]);
+        for name in ["frame_index", "episode_index", "index", "task_index"] {
+            features.insert(name, feature("int64", &[1]));
+        }
+        json!({
+            "codebase_version": "v2.1", "robot_type": "drawn", "fps": FPS, "features": features,
+            "total_episodes": self.episodes, "total_frames": self.episodes * self.frames, "total_tasks": TASKS.len(),
+            "total_videos": 0, "total_chunks": 1, "chunks_size": self.episodes.max(1000),
+            "splits": {"train": format!("0:{}", self.episodes)}, "video_path": null,
+            "data_path": "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet",
+        })
+    }
+
+    /// Draws the frames of an episode.
+    fn episode(&self, episode: usize) -> Result<Vec<Frame>> {
+        let mut rng = Rng::new(self.seed, 0, episode as u64);
+        let mut place = || [(); 2].map(|()| 0.15 + 0.7 * (rng.below(1 << 20) as f64 / f64::from(1 << 20)));
+        let (disks, mut hand) = ([place(), place()], place());
+        let target = disks[episode % 2];
+        let mut frames = Vec::new();
+        for _ in 0..self.frames {
+            let step = [0, 1].map(|axis| 0.2 * (target[axis] - hand[axis]));
+            let png = self.png(disks, hand)?;
+            frames.push(Frame { png, hand: hand.map(|x| x as f32), step: step.map(|x| x as f32) });
+            hand = [0, 1].map(|axis| hand[axis] + step[axis]);
+        }
+        Ok(frames)
+    }
+
+    /// Draws an image as PNG.
+    fn png(&self, [red, blue]: [[f64; 2]; 2], hand: [f64; 2]) -> Result<Vec<u8>> {
+        let side = self.side as usize;
+        let mut pixels = vec![200_u8; side * side * 3];
+        for ([x, y], color) in [(red, [220, 40, 40]), (blue, [40, 60, 220]), (hand, [20, 20, 20])] {
+            for (index, pixel) in pixels.as_chunks_mut::<3>().0.iter_mut().enumerate() {
+                let center = |position: usize| (position as f64 + 0.5) / side as f64;
+                let (across, down) = (center(index % side) - x, center(index / side) - y);
+                if across * across + down * down <= RADIUS * RADIUS {
+                    *pixel = color;
+                }
+            }
+        }
+        let failed = |e: png::EncodingError| Error::new(ErrorKind::Io, format!("png: {e}"));
+        let mut bytes = Vec::new();
+        let mut encoder = png::Encoder::new(&mut bytes, self.side, self.side);
+        encoder.set_color(png::ColorType::Rgb);
+        encoder.set_depth(png::BitDepth::Eight);
+        let mut writer = encoder.write_header().map_err(failed)?;
+        writer.write_image_data(&pixels).map_err(failed)?;
+        writer.finish().map_err(failed)?;
+        Ok(bytes)
+    }
+
+    /// Writes the table of an episode, with the columns in the order of [`schema`].
+    fn write_table(&self, episode: usize, frames: &[Frame], path: &Path) -> Result<()> {
+        let file = fs::File::create(path).map_err(|e| Error::io(path, &e))?;
+        let write = || -> parquet::errors::Result<()> {
+            let properties = Arc::new(WriterProperties::builder().build());
+            let mut writer = SerializedFileWriter::new(file, schema()?, properties)?;
+            let mut rows = writer.next_row_group()?;
+            let mut column = 0;
+            while let Some(mut out) = rows.next_column()? {
+                let count = frames.len();
+                let index = |frame: usize| (episode * count + frame) as i64;
+                match out.untyped() {
+                    ColumnWriter::ByteArrayColumnWriter(out) if column == 0 => {
+                        let images: Vec<ByteArray> = frames.iter().map(|frame| frame.png.clone().into()).collect();
+                        out.write_batch(&images, Some(&vec![2; count]), None)?;
+                    }
+                    // The paths are absent.
+                    ColumnWriter::ByteArrayColumnWriter(out) => {
+                        _ = out.write_batch(&[], Some(&vec![1; count]), None)?
+                    }
+                    ColumnWriter::FloatColumnWriter(out) if column == 4 => {
+                        let times: Vec<f32> = (0..count).map(|frame| frame as f32 / FPS as f32).collect();
+                        out.write_batch(&times, Some(&vec![1; count]), None)?;
+                    }
+                    ColumnWriter::FloatColumnWriter(out) => {
+                        let pair = |frame: &Frame| if column == 2 { frame.hand } else { frame.step };
+                        let values: Vec<f32> = frames.iter().flat_map(pair).collect();
+                        let repeated: Vec<i16> = (0..2 * count).map(|value| (value % 2) as i16).collect();
+                        out.write_batch(&values, Some(&vec![3; 2 * count]), Some(&repeated))?;
+                    }
+                    ColumnWriter::Int64ColumnWriter(out) => {
+                        let value = |frame: usize| match column {
+                            5 => frame as i64,
+                            6 => episode as i64,
+                            7 => index(frame),
+                            _ => (episode % TASKS.len()) as i64,
+                        };
+                        let values: Vec<i64> = (0..count).map(value).collect();
+                        out.write_batch(&values, Some(&vec![1; count]), None)?;
+                    }
+                    _ => unreachable!("the schema has no other types"),
+                }
+                out.close()?;
+                column += 1;
+            }
+            rows.close()?;
+            writer.close()?;
+            Ok(())
+        };
+        write().map_err(|e| Error::new(ErrorKind::Io, format!("parquet: {e}")).at_path(path))
+    }
+}
+
+/// Returns the schema of the tables, in the form that the library `datasets` writes.
+fn schema() -> parquet::errors::Result<TypePtr> {
+    let leaf = |name: &str, physical: Physical| {
+        Type::primitive_type_builder(name, physical).with_repetition(Repetition::OPTIONAL).build().map(Arc::new)
+    };
+    let group = |name: &str, repetition: Repetition, fields: Vec<TypePtr>, converted: ConvertedType| {
+        let builder = Type::group_type_builder(name).with_repetition(repetition).with_fields(fields);
+        builder.with_converted_type(converted).build().map(Arc::new)
+    };
+    let optional = Repetition::OPTIONAL;
+    let list = |name: &str| {
+        let element = leaf("element", Physical::FLOAT)?;
+        let list = group("list", Repetition::REPEATED, vec![element], ConvertedType::NONE)?;
+        group(name, optional, vec![list], ConvertedType::LIST)
+    };
+    let image = vec![leaf("bytes", Physical::BYTE_ARRAY)?, leaf("path", Physical::BYTE_ARRAY)?];
+    let mut fields = vec![group(CAMERA, optional, image, ConvertedType::NONE)?];
+    fields.extend([list("observation.state")?, list("action")?, leaf("timestamp", Physical::FLOAT)?]);
+    for name in ["frame_index", "episode_index", "index", "task_index"] {
+        fields.push(leaf(name, Physical::INT64)?);
+    }
+    Type::group_type_builder("schema").with_fields(fields).build().map(Arc::new)
+}
+
+/// Returns the statistics of a feature with two numbers.
+fn summary(values: &[[f32; 2]]) -> Value {
+    let count = values.len() as f64;
+    let of_axis = |axis: usize| {
+        let all = || values.iter().map(|pair| f64::from(pair[axis]));
+        let mean = all().sum::<f64>() / count;
+        let variance = all().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
+        (all().fold(f64::INFINITY, f64::min), all().fold(f64::NEG_INFINITY, f64::max), mean, variance.sqrt())
+    };
+    let (x, y) = (of_axis(0), of_axis(1));
+    json!({"min": [x.0, y.0], "max": [x.1, y.1], "mean": [x.2, y.2], "std": [x.3, y.3], "count": [values.len()]})
+}

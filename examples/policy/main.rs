@@ -1,0 +1,170 @@
+//! Trains a small policy on the CPU from episodes of a robot. The program packs the frames of the
+//! episodes first.
+//!
+//! ```text
+//! cargo run --release --example policy [-- EPOCHS]
+//! ```
+//!
+//! The first run generates a LeRobot dataset in `datasets/generated`. A hand moves to a red or a
+//! blue disk, as the task says. From the image, the position of the hand and the task, the policy
+//! predicts the next four actions. The exit code is 0 if the error on held-out episodes has fallen
+//! far enough, and 1 otherwise.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use ndarray::{Array1, Array2, Axis};
+use warpfeed::field::{Image, NdArray, Text};
+use warpfeed::pack::Pack;
+use warpfeed::source::{LeRobot, LeRobotOptions, Options};
+use warpfeed::{Augment, Batches, Dtype, HostBatch, Loader};
+use warpfeed_synth::Robot;
+
+const CAMERA: &str = "observation.images.top";
+/// Number of predicted actions, each of which has two numbers.
+const ACTIONS: usize = 4;
+const SIDE: usize = 8;
+/// The pixels and the position, once for each task.
+const INPUTS: usize = 2 * (3 * SIDE * SIDE + 3);
+/// Number of episodes. The last ones are held out.
+const EPISODES: u64 = 400;
+const HELD_OUT: u64 = 80;
+/// Maximum error on the held-out episodes, as a fraction of the variance of the actions. Predicting
+/// the mean action gives 1.
+const ERROR: f64 = 0.4;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("policy: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    let epochs = match std::env::args().nth(1) {
+        Some(n) => n.parse().map_err(|_| format!("`{n}` is not a number of epochs"))?,
+        None => 10u64,
+    };
+    let path = dataset()?;
+    let train = LeRobotOptions::new().episodes(0..EPISODES - HELD_OUT);
+    let stats = LeRobot::stats_at(&path, &train, &Options::new())?;
+    let scale = stats["action"].std.iter().map(|&std| std as f32).collect::<Vec<_>>();
+    let mut batches = loader(&path, train)?.shuffle(42).host()?;
+    let mut held_out = loader(&path, LeRobotOptions::new().episodes(EPISODES - HELD_OUT..EPISODES))?.host()?;
+    println!("{} frames of {} episodes", batches.source_len(), EPISODES - HELD_OUT);
+
+    let mut policy = Policy::new(&scale);
+    let first = policy.error(&mut held_out)?;
+    println!("before training: error {first:.3}");
+    let mut last = first;
+    for epoch in 0..epochs {
+        let mut losses = Vec::new();
+        for batch in batches.epoch(epoch) {
+            let (inputs, actions) = policy.read(&batch?);
+            losses.push(policy.train(&inputs, &actions));
+        }
+        last = policy.error(&mut held_out)?;
+        let loss = losses.iter().sum::<f64>() / losses.len() as f64;
+        println!("epoch {epoch}: loss {loss:.3}, error on held-out episodes {last:.3}");
+    }
+    // This comparison is false for NaN, so NaN fails as well.
+    if !(last < ERROR) {
+        return Err(format!("the error went from {first:.3} to {last:.3}, expected less than {ERROR}").into());
+    }
+    println!("the error fell from {first:.3} to {last:.3}");
+    Ok(())
+}
+
+/// Returns a loader of the frames that `options` choose. Each sample has the next [`ACTIONS`]
+/// actions.
+fn loader(path: &Path, options: LeRobotOptions) -> Result<Loader> {
+    let set = LeRobot::with(path, &options.delta_indices("action", 0..ACTIONS as i64), &Options::new())?;
+    Ok(Loader::source(set)
+        .drop_field("label")
+        .field("camera", Image::of(CAMERA))
+        .field("observation.state", NdArray::new(Dtype::F32, [2]))
+        .field("action", NdArray::new(Dtype::F32, [ACTIONS, 2]))
+        .field("task", Text::new())
+        .augment(Augment::resize(SIDE as u32, SIDE as u32))
+        .batch_size(64)
+        .workers(2))
+}
+
+/// Returns the path of the packed episodes. If the dataset does not exist, generates and packs it.
+fn dataset() -> Result<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("datasets").join("generated");
+    let (drawn, packed) = (folder.join("arm"), folder.join("arm-packed"));
+    if !drawn.exists() {
+        println!("generating {EPISODES} episodes in {}", drawn.display());
+        Robot::new().episodes(EPISODES as usize).write(&drawn)?;
+    }
+    if !packed.join("frames.tar").exists() {
+        let report = Pack::new(&LeRobot::open(&drawn)?).frames(true).to(&packed)?;
+        let psnr = report.psnr.ok_or("no frame was encoded")?;
+        println!("packed {} frames into {}, with a PSNR of {:.1} dB", report.samples, packed.display(), psnr.mean);
+    }
+    Ok(packed)
+}
+
+/// A linear policy for each task. It is trained by gradient descent with momentum on the squared
+/// error.
+struct Policy {
+    weights: Array2<f32>,
+    speed: Array2<f32>,
+    /// The standard deviation of each number of an action.
+    scale: Array1<f32>,
+}
+
+impl Policy {
+    fn new(scale: &[f32]) -> Self {
+        let scale = (0..2 * ACTIONS).map(|number| scale[number % 2]).collect();
+        let zeros = || Array2::zeros((INPUTS, 2 * ACTIONS));
+        Policy { weights: zeros(), speed: zeros(), scale }
+    }
+
+    /// Returns the inputs and the normalized actions of a batch.
+    fn read(&self, batch: &HostBatch) -> (Array2<f32>, Array2<f32>) {
+        let floats = |name: &str| -> Vec<f32> {
+            let bytes = batch.field(name).expect("a field of the loader").bytes();
+            bytes.as_chunks().0.iter().map(|&bytes| f32::from_ne_bytes(bytes)).collect()
+        };
+        let (count, pixels) = (batch.len(), batch.field("camera").expect("a field of the loader").bytes());
+        let states = floats("observation.state");
+        let mut inputs = Array2::zeros((count, INPUTS));
+        for (row, task) in batch.texts("task").expect("a field of the loader").enumerate() {
+            let own = &pixels[row * 3 * SIDE * SIDE..][..3 * SIDE * SIDE];
+            let own = own.iter().map(|&level| (f32::from(level) - 200.0) / 64.0);
+            let values = own.chain([states[2 * row] - 0.5, states[2 * row + 1] - 0.5, 1.0]);
+            let offset = if task.contains("red") { 0 } else { INPUTS / 2 };
+            values.enumerate().for_each(|(column, value)| inputs[[row, offset + column]] = value);
+        }
+        let actions = Array2::from_shape_vec((count, 2 * ACTIONS), floats("action")).expect("the shape of the field");
+        (inputs, actions / &self.scale)
+    }
+
+    /// Takes a step, and returns the loss before it.
+    fn train(&mut self, inputs: &Array2<f32>, actions: &Array2<f32>) -> f64 {
+        let wrong = inputs.dot(&self.weights) - actions;
+        let gradient = inputs.t().dot(&wrong) / inputs.len_of(Axis(0)) as f32;
+        self.speed = &self.speed * 0.9 - gradient * 0.03;
+        self.weights += &self.speed;
+        f64::from(wrong.mapv(|x| x * x).mean().unwrap_or(f32::NAN))
+    }
+
+    /// Returns the mean squared error of normalized actions.
+    fn error(&self, batches: &mut Batches<HostBatch>) -> Result<f64> {
+        let (mut sum, mut count) = (0.0, 0);
+        for batch in batches.epoch(0) {
+            let (inputs, actions) = self.read(&batch?);
+            let wrong = inputs.dot(&self.weights) - actions;
+            sum += f64::from(wrong.mapv(|x| x * x).sum());
+            count += wrong.len();
+        }
+        Ok(sum / count as f64)
+    }
+}

@@ -1,0 +1,126 @@
+//! Builds the sample of a frame from the contents of its fields.
+
+use std::io::Write;
+use std::ops::Range;
+
+use arrayvec::ArrayVec;
+
+use super::features::Feature;
+use super::frames::Frame;
+use crate::error::{Error, Result};
+use crate::model::sample::MAX_FIELDS;
+use crate::model::value::{AXES, Element};
+use crate::model::{Numbers, Sample, Value};
+
+/// The content of a field. Ranges refer to the scratch buffer.
+pub(super) enum Content<'a> {
+    Bytes(Range<usize>),
+    Text(Range<usize>),
+    Task(&'a str),
+    Numbers { element: Element, shape: ArrayVec<usize, AXES>, data: Range<usize> },
+}
+
+/// The fields of the sample that is being built.
+pub(super) struct Fields<'a> {
+    all: &'a [Feature],
+    key_len: usize,
+    found: ArrayVec<(&'a str, Content<'a>), MAX_FIELDS>,
+}
+
+impl<'a> Fields<'a> {
+    /// Begins the sample of `frame`. Writes its key to `scratch`, to which the contents of fields
+    /// are appended. `all` contains the features of the source.
+    pub(super) fn begin(frame: Frame, all: &'a [Feature], scratch: &mut Vec<u8>) -> Self {
+        scratch.clear();
+        write!(scratch, "{}", key(frame)).expect("writing to a Vec succeeds");
+        Fields { all, key_len: scratch.len(), found: ArrayVec::new() }
+    }
+
+    /// Adds a field.
+    ///
+    /// # Errors
+    /// If the sample has too many fields.
+    pub(super) fn push(&mut self, name: &'a str, content: Content<'a>) -> Result<()> {
+        self.found.try_push((name, content)).map_err(|_| {
+            let all = field_names(self.all).len();
+            Error::config(format!(
+                "the dataset has {all} fields, but a sample has at most {MAX_FIELDS}: choose features with \
+                 LeRobotOptions::features"
+            ))
+        })
+    }
+
+    /// Adds the field that marks frames outside the episode, if the sample has this field.
+    ///
+    /// # Errors
+    /// As for [`push`](Fields::push).
+    pub(super) fn push_pad(&mut self, feature: &'a Feature, frame: Frame, scratch: &mut Vec<u8>) -> Result<()> {
+        let (Some(deltas), true) = (&feature.deltas, feature.has.1) else { return Ok(()) };
+        let start = scratch.len();
+        scratch.extend(deltas.iter().map(|&delta| u8::from(frame.at(delta).1)));
+        let shape = ArrayVec::from_iter([deltas.len()]);
+        self.push(&feature.pad, Content::Numbers { element: Element::U8, shape, data: start..scratch.len() })
+    }
+
+    /// Returns the sample. `scratch` contains its key and the contents of its fields.
+    ///
+    /// # Errors
+    /// If the sample has two fields of the same name.
+    pub(super) fn sample(self, scratch: &'a [u8]) -> Result<Sample<'a>> {
+        let text =
+            |range: &Range<usize>| std::str::from_utf8(&scratch[range.clone()]).expect("checked when it was read");
+        let mut sample = Sample::new(text(&(0..self.key_len)));
+        for (name, content) in self.found {
+            let value = match content {
+                Content::Bytes(range) => Value::Bytes(&scratch[range]),
+                Content::Text(range) => Value::Text(text(&range)),
+                Content::Task(task) => Value::Text(task),
+                Content::Numbers { element, shape, data } => Value::Numbers(
+                    Numbers::of_element(&scratch[data], element, &shape).expect("the number of values was checked"),
+                ),
+            };
+            sample.push(name, value)?;
+        }
+        Ok(sample)
+    }
+}
+
+/// Returns the names of the fields of `features`.
+pub(super) fn field_names(features: &[Feature]) -> Vec<String> {
+    let names = |feature: &Feature| {
+        let field = feature.has.0.then(|| feature.field.clone());
+        let pad = (feature.has.1 && feature.deltas.is_some()).then(|| feature.pad.clone());
+        field.into_iter().chain(pad)
+    };
+    features.iter().flat_map(names).collect()
+}
+
+/// Returns the key of a frame's sample. The library `lerobot` names the image file of a frame in
+/// the same way.
+pub(super) fn key(frame: Frame) -> String {
+    format!("episode_{:06}/frame_{:06}", frame.episode.episode, frame.frame)
+}
+
+/// Returns what is wrong if the time between the rows `ends`, which are the first and the last frame
+/// of a sample, does not match the frame rate.
+pub(super) fn time_error(
+    frame: Frame,
+    ends: [usize; 2],
+    seconds: [f64; 2],
+    (fps, tolerance_s): (f64, f64),
+) -> Option<String> {
+    let steps = (ends[1] - ends[0]) as f64;
+    let (found, needed) = (seconds[1] - seconds[0], steps / fps);
+    // The tolerance applies to each step from frame to frame. In addition, timestamps are rounded
+    // to f32.
+    let rounding = 2.0 * f64::from(f32::EPSILON) * seconds[1].abs();
+    if (found - needed).abs() <= steps * tolerance_s + rounding {
+        return None;
+    }
+    let frames = ends.map(|row| row - frame.episode.first);
+    Some(format!(
+        "says that the frames {} and {} of episode {} are {found} s apart: expected {needed} s at fps={fps}, within \
+         tolerance_s={tolerance_s} for each frame",
+        frames[0], frames[1], frame.episode.episode
+    ))
+}

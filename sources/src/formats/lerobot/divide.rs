@@ -1,0 +1,100 @@
+//! Divides a dataset into its frames and its other files, for `warpfeed pack --frames`.
+
+use super::episodes::episode_tables;
+use super::features::{Feature, Kind, TASK, TASK_INDEX};
+use super::packed::{PACKED, Packed};
+use super::stats;
+use super::text::{Home, MAX_FILE};
+use crate::error::{Error, Result, append};
+use crate::model::value::npy_header;
+use crate::model::{Divided, Source, Value};
+
+/// The files in the folder `meta` that a dataset may have, apart from the tables of episodes.
+const FILES: [&str; 6] = [
+    "meta/info.json",
+    "meta/episodes.jsonl",
+    "meta/tasks.jsonl",
+    "meta/tasks.parquet",
+    stats::WHOLE,
+    stats::BY_EPISODE,
+];
+
+/// Divides the dataset `set` at `home`, which has the given features and episodes. `packed` is the
+/// name of the file with the frames.
+///
+/// # Errors
+/// If the dataset has deltas, or if it cannot be read.
+pub(super) fn divided(
+    set: &dyn Source,
+    (home, features): (&Home, &[Feature]),
+    episodes: Vec<u64>,
+    packed: &str,
+) -> Result<Divided> {
+    if let Some(feature) = features.iter().find(|feature| feature.deltas.is_some()) {
+        return Err(Error::config(format!(
+            "deltas: feature {:?} has deltas, but each frame is packed once: pack without deltas, and set them when you \
+             open the packed dataset",
+            feature.name
+        )));
+    }
+    let is_chosen = |name: &str| features.iter().any(|feature| feature.name == name && feature.kind != Kind::Task);
+    if features.iter().any(|feature| feature.kind == Kind::Task) && !is_chosen(TASK_INDEX) {
+        return Err(Error::config(format!(
+            "features: {TASK:?} without {TASK_INDEX:?}: a packed dataset needs both, so add {TASK_INDEX:?}"
+        )));
+    }
+    let mut files = metadata(home)?;
+    for feature in features.iter().filter(|feature| matches!(feature.kind, Kind::Numbers { .. })) {
+        files.push((Packed::numbers(&feature.name), numbers(set, &feature.field)?));
+    }
+    let names = features.iter().filter(|feature| feature.kind != Kind::Task).map(|feature| feature.name.clone());
+    let description = Packed::new(packed, episodes, names.collect());
+    files.push((PACKED.to_owned(), serde_json::to_vec(&description).expect("numbers and text")));
+    let encoded = features.iter().filter(|feature| feature.kind.is_encoded());
+    let encoded: Vec<String> = encoded.map(|feature| feature.field.clone()).collect();
+    if encoded.is_empty() {
+        return Err(Error::config("the dataset has no images or texts, so there are no frames to pack"));
+    }
+    let frames = set.only(&encoded).ok_or_else(|| Error::in_source("the images cannot be read separately"))?;
+    Ok(Divided { frames, files })
+}
+
+/// Reads the files in the folder `meta`.
+fn metadata(home: &Home) -> Result<Vec<(String, Vec<u8>)>> {
+    let mut files = Vec::new();
+    for name in FILES {
+        if let Some(bytes) = home.storage.find(&home.file(name), MAX_FILE)? {
+            files.push((name.to_owned(), bytes));
+        }
+    }
+    for path in episode_tables(home)? {
+        let bytes = home.storage.read(&home.file(&path), MAX_FILE)?;
+        files.push((path, bytes));
+    }
+    Ok(files)
+}
+
+/// Returns an `.npy` file with the numbers of the field in all frames.
+///
+/// # Errors
+/// If a frame cannot be read, or if the frames have different types of numbers.
+fn numbers(set: &dyn Source, field: &str) -> Result<Vec<u8>> {
+    let view = set.only(&[field.to_owned()]).ok_or_else(|| Error::in_source("the field cannot be read separately"))?;
+    let (mut file, mut scratch, mut header) = (Vec::new(), Vec::new(), Vec::new());
+    for index in 0..view.len() {
+        let sample = view.read(index, &mut scratch)?;
+        let Some(Value::Numbers(numbers)) = sample.value(field) else {
+            return Err(Error::in_source(format!("field {field:?}: sample {index} has no numbers")));
+        };
+        let mut own = Vec::new();
+        npy_header(&mut own, numbers.element(), std::iter::once(view.len()).chain(numbers.sides()));
+        if index == 0 {
+            append(&mut file, &own)?;
+            header = own;
+        } else if own != header {
+            return Err(Error::in_source(format!("field {field:?}: the samples 0 and {index} have different types")));
+        }
+        append(&mut file, numbers.parts().2)?;
+    }
+    Ok(file)
+}

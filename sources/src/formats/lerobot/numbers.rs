@@ -1,0 +1,89 @@
+//! [`NumberFile`]: the numbers of a feature in all frames of a packed dataset, as an `.npy` file.
+
+use std::path::Path;
+
+use crate::error::{Error, Result, resize};
+use crate::model::value::Element;
+use crate::storage::{OpenFile, Storage};
+use crate::values::elements::Dtype;
+use crate::values::npy::Npy;
+
+/// Maximum size of a header in bytes.
+const MAX_HEADER: u64 = 4096;
+/// Maximum size of a file in a store in bytes. The file is kept in memory.
+const MAX_IN_MEMORY: u64 = 4 << 30;
+
+/// The numbers of a feature in all frames: an array with one row for each frame. A local file is
+/// read in place. A file in a store is read once, because a sample often needs many short rows.
+pub(super) struct NumberFile {
+    file: OpenFile,
+    /// Offset of the first row.
+    start: u64,
+    row_bytes: usize,
+    pub(super) element: Element,
+    /// The shape of a row.
+    pub(super) shape: Vec<usize>,
+}
+
+impl NumberFile {
+    /// Opens the file at `path`, which must have `rows` rows.
+    ///
+    /// # Errors
+    /// If the file does not exist, is damaged, or has a different number of rows.
+    pub(super) fn open(storage: &Storage, path: &Path, rows: usize) -> Result<Self> {
+        let file = match storage.is_store() {
+            true => OpenFile::in_memory(path.to_owned(), storage.read(path, MAX_IN_MEMORY)?),
+            false => storage.open(path)?,
+        };
+        Self::parse(file, rows).map_err(|e| e.at_path(path))
+    }
+
+    fn parse(file: OpenFile, rows: usize) -> Result<Self> {
+        let mut scratch = Vec::new();
+        let npy = Npy::read(file.get(0, MAX_HEADER, &mut scratch)?)?;
+        let dtype = Dtype { kind: npy.kind, size: npy.size, big_endian: npy.big_endian };
+        let element = dtype.element()?;
+        let shape = npy.shape.as_ref().filter(|_| dtype.is_native() && !npy.fortran);
+        let Some((&found, shape)) = shape.and_then(|shape| shape.split_first()) else {
+            return Err(Error::in_source(format!(
+                "expected an array in C order with one row for each frame, in the byte order of this machine: {}",
+                npy.shown()
+            )));
+        };
+        let row_bytes = shape.iter().try_fold(element.size(), |bytes, &side| bytes.checked_mul(side));
+        let whole = row_bytes.and_then(|bytes| bytes.checked_mul(found)).map(|bytes| npy.start as u64 + bytes as u64);
+        if found != rows || whole != Some(file.len()) {
+            return Err(Error::in_source(format!(
+                "the file has {} bytes and claims {found} rows, but the dataset has {rows} frames; pack the dataset again",
+                file.len()
+            )));
+        }
+        let (start, shape) = (npy.start as u64, shape.to_vec());
+        let row_bytes = row_bytes.expect("the length of the file was checked");
+        Ok(NumberFile { file, start, row_bytes, element, shape })
+    }
+
+    /// Appends the numbers in `row` to `to`.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub(super) fn read(&self, row: usize, to: &mut Vec<u8>) -> Result<()> {
+        let start = to.len();
+        resize(to, start + self.row_bytes, 0);
+        let at = self.start + row as u64 * self.row_bytes as u64;
+        self.file.fill(at, &mut to[start..]).map_err(|e| e.at_path(&self.file.path))
+    }
+
+    /// Checks that the file is unchanged.
+    ///
+    /// # Errors
+    /// If the file has changed.
+    pub(super) fn check(&self) -> Result<()> {
+        self.file.check()
+    }
+
+    /// Returns an error about the number in `row`.
+    pub(super) fn error(&self, row: usize, cause: impl std::fmt::Display) -> Error {
+        Error::in_source(format!("row {row} {cause}")).at_path(&self.file.path)
+    }
+}

@@ -1,0 +1,414 @@
+//! Packed datasets, which `warpfeed pack --frames` writes: [`Packed`], the description of a packed
+//! dataset, and [`PackedReader`], which reads its frames.
+//!
+//! A packed dataset is a folder with these files:
+//!
+//! | file | content |
+//! |---|---|
+//! | `meta/...` | the metadata of the original dataset, unchanged |
+//! | `meta/packed.json` | [`Packed`] |
+//! | `numbers/<feature>.npy` | the numbers of a feature, with one row for each frame |
+//! | the tar shards that [`Packed`] names | the images and the texts of each frame |
+//!
+//! Frames are in the order of the episodes. Each frame is stored once, so a sample of several frames
+//! reads several samples of the shards. It reads only the files of the features that it needs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use serde::{Deserialize, Serialize};
+
+use super::content::{Content, Fields, field_names, key, time_error};
+use super::episodes::Episodes;
+use super::features::{Feature, Kind, TIMESTAMP};
+use super::frames::{Frame, FrameIndex};
+use super::info::Info;
+use super::numbers::NumberFile;
+use super::text::Home;
+use crate::error::{Error, Result, append};
+use crate::formats::tar::Tar;
+use crate::model::value::{AXES, Element};
+use crate::model::{BatchIndex, Frames, Lookahead, Prefetcher, Sample, Source, Value};
+use crate::stats::NetworkStats;
+use crate::storage::DatasetLocation;
+
+/// Path of [`Packed`] in the dataset.
+pub(super) const PACKED: &str = "meta/packed.json";
+/// Version of the layout.
+const VERSION: u64 = 1;
+
+/// The content of `meta/packed.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Packed {
+    warpfeed_frames: u64,
+    /// Name of the tar file, or of the set of shards, in the folder of the dataset.
+    frames: String,
+    /// Indices of the episodes that were packed.
+    pub(super) episodes: Vec<u64>,
+    /// Names of the features that were packed.
+    pub(super) features: Vec<String>,
+}
+
+impl Packed {
+    pub(super) fn new(frames: &str, episodes: Vec<u64>, features: Vec<String>) -> Self {
+        Packed { warpfeed_frames: VERSION, frames: frames.to_owned(), episodes, features }
+    }
+
+    /// Reads the description, if the dataset is packed.
+    ///
+    /// # Errors
+    /// If the description is damaged or has an unknown version.
+    pub(super) fn find(home: &Home) -> Result<Option<Self>> {
+        let Some(packed) = home.json_if_any::<Packed>(PACKED)? else { return Ok(None) };
+        if packed.warpfeed_frames != VERSION || packed.frames.contains('/') || packed.frames.is_empty() {
+            let Packed { warpfeed_frames, frames, .. } = packed;
+            return Err(Error::in_source(format!(
+                "warpfeed_frames={warpfeed_frames} with frames={frames:?}: expected version {VERSION} and the name of a \
+                 file"
+            ))
+            .at_path(home.file(PACKED)));
+        }
+        Ok(Some(packed))
+    }
+
+    /// Restricts the metadata to the packed episodes and features. In a packed dataset, videos are
+    /// images, and all episodes are in one sequence of rows.
+    ///
+    /// # Errors
+    /// If an episode is missing in the metadata.
+    pub(super) fn restrict(&self, info: &mut Info, episodes: &mut Episodes, home: &Home) -> Result<()> {
+        info.features.retain(|name, _| self.features.contains(name));
+        for feature in info.features.values_mut().filter(|feature| feature.dtype == "video") {
+            "image".clone_into(&mut feature.dtype);
+        }
+        let mut wanted = self.episodes.clone();
+        wanted.sort_unstable();
+        episodes.all.retain(|episode| wanted.binary_search(&episode.index).is_ok());
+        if episodes.all.len() != wanted.len() {
+            let cause = "lists episodes that the metadata does not list; pack the dataset again";
+            return Err(Error::in_source(cause).at_path(home.file(PACKED)));
+        }
+        let mut row = 0;
+        for episode in &mut episodes.all {
+            (episode.file, episode.first) = ((0, 0), row);
+            row += episode.len;
+        }
+        Ok(())
+    }
+
+    /// Returns the path of the numbers of a column, relative to the dataset.
+    pub(super) fn numbers(column: &str) -> String {
+        format!("numbers/{column}.npy")
+    }
+}
+
+/// Features with the same frames. They are read together.
+struct Group {
+    deltas: Option<Vec<i64>>,
+    /// Indices of the features.
+    features: Vec<usize>,
+    frames: Tar,
+}
+
+impl Group {
+    /// Returns the rows that the sample of `frame` reads, and the frame that each of them contains.
+    /// If consecutive rows are the same, returns only the first of them.
+    fn rows(&self, frame: Frame) -> impl Iterator<Item = usize> {
+        let mut last = None;
+        let deltas = self.deltas.as_deref().unwrap_or(&[0]);
+        deltas.iter().map(move |&delta| frame.at(delta).0).filter(move |&row| last.replace(row) != Some(row))
+    }
+}
+
+/// Reads the features of packed frames.
+pub(super) struct PackedReader {
+    frames: Tar,
+    /// The numbers by the name of the column.
+    numbers: Arc<BTreeMap<String, NumberFile>>,
+    pub(super) features: Vec<Feature>,
+    groups: Vec<Group>,
+    tasks: Arc<BTreeMap<i64, String>>,
+    fps: f64,
+    tolerance_s: f64,
+    /// The least and the greatest delta of all features, if any feature has deltas.
+    reach: Option<(i64, i64)>,
+}
+
+impl PackedReader {
+    /// Opens the frames and the numbers. `rows` is the number of frames.
+    ///
+    /// # Errors
+    /// If a file is missing or damaged, or has a different number of frames.
+    pub(super) fn open(
+        home: &Home,
+        (packed, rows): (&Packed, usize),
+        features: Vec<Feature>,
+        tasks: BTreeMap<i64, String>,
+        (fps, tolerance_s): (f64, f64),
+    ) -> Result<Self> {
+        let path = home.file(&packed.frames);
+        let location = DatasetLocation { path: path.clone(), part: None, storage: home.storage.clone() };
+        let frames = Tar::with(&location)?;
+        if frames.len() != rows {
+            return Err(Error::in_source(format!(
+                "the file has {} frames, but {PACKED} says {rows}; pack the dataset again",
+                frames.len()
+            ))
+            .at_path(path));
+        }
+        let columns = features.iter().filter(|feature| !feature.kind.is_encoded()).map(Feature::number_column);
+        let mut columns: Vec<&str> = columns.collect();
+        columns.extend(packed.features.iter().map(|name| &**name).filter(|name| *name == TIMESTAMP));
+        columns.sort_unstable();
+        columns.dedup();
+        let opened = home.storage.in_parallel(&columns, |column| {
+            NumberFile::open(&home.storage, &home.file(&Packed::numbers(column)), rows)
+        })?;
+        let numbers = columns.into_iter().map(str::to_owned).zip(opened).collect();
+        check_shapes(&features, &numbers)?;
+        let (numbers, tasks) = (Arc::new(numbers), Arc::new(tasks));
+        let empty = PackedReader {
+            frames,
+            numbers,
+            features: Vec::new(),
+            groups: Vec::new(),
+            tasks,
+            fps,
+            tolerance_s,
+            reach: None,
+        };
+        Ok(empty.selecting(features))
+    }
+
+    /// Returns a reader of the given features that shares the files.
+    pub(super) fn selecting(&self, features: Vec<Feature>) -> Self {
+        let read = || features.iter().filter(|feature| feature.has.0);
+        let deltas = || read().filter_map(|feature| feature.deltas.as_ref()).flatten().copied();
+        let reach = deltas().min().zip(deltas().max());
+        let mut by_deltas = BTreeMap::<Option<&Vec<i64>>, Vec<usize>>::new();
+        for (index, feature) in features.iter().enumerate().filter(|(_, it)| it.has.0 && it.kind.is_encoded()) {
+            by_deltas.entry(feature.deltas.as_ref()).or_default().push(index);
+        }
+        let group = |(deltas, indices): (Option<&Vec<i64>>, Vec<usize>)| {
+            let fields = indices.iter().map(|&index| features[index].field.clone());
+            Group { deltas: deltas.cloned(), frames: self.frames.view(Some(fields.collect())), features: indices }
+        };
+        let groups = by_deltas.into_iter().map(group).collect();
+        PackedReader {
+            frames: self.frames.view(None),
+            numbers: self.numbers.clone(),
+            features,
+            groups,
+            tasks: self.tasks.clone(),
+            fps: self.fps,
+            tolerance_s: self.tolerance_s,
+            reach,
+        }
+    }
+
+    pub(super) fn fps(&self) -> f64 {
+        self.fps
+    }
+
+    pub(super) fn field_names(&self) -> Vec<String> {
+        field_names(&self.features)
+    }
+
+    /// Reads the sample of `frame`.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or if the frames contradict the metadata.
+    pub(super) fn read<'a>(&'a self, frame: Frame, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let mut fields = Fields::begin(frame, &self.features, scratch);
+        self.check_times(frame)?;
+        let mut encoded: Vec<Option<Content<'a>>> = Vec::new();
+        encoded.resize_with(self.features.len(), || None);
+        for group in &self.groups {
+            self.read_group(group, frame, scratch, &mut encoded)?;
+        }
+        for (feature, encoded) in self.features.iter().zip(encoded) {
+            if feature.has.0 {
+                let content = match encoded {
+                    Some(content) => content,
+                    None => self.content(feature, frame, scratch)?,
+                };
+                fields.push(&feature.field, content)?;
+            }
+            fields.push_pad(feature, frame, scratch)?;
+        }
+        fields.sample(scratch)
+    }
+
+    /// Reads the images and the texts of a group. Appends them to `scratch`.
+    fn read_group<'a>(
+        &self,
+        group: &Group,
+        frame: Frame,
+        scratch: &mut Vec<u8>,
+        contents: &mut [Option<Content<'a>>],
+    ) -> Result<()> {
+        let (mut stored, mut copied, mut ranges) = (Vec::new(), Vec::new(), Vec::new());
+        for row in group.rows(frame) {
+            let sample = group.frames.read(row, &mut stored)?;
+            let expected = key(Frame { frame: row - frame.episode.first, ..frame });
+            if sample.key() != expected {
+                return Err(self.error(row, format!("contains {}, but meta says {expected}", sample.key())));
+            }
+            for &index in &group.features {
+                let field = &*self.features[index].field;
+                let Some(Value::Bytes(bytes)) = sample.value(field) else {
+                    return Err(self.error(row, format!("has no field {field:?}")));
+                };
+                let start = copied.len();
+                append(&mut copied, bytes)?;
+                ranges.push((row, start..copied.len()));
+            }
+        }
+        for (position, &index) in group.features.iter().enumerate() {
+            let rows = || ranges.iter().skip(position).step_by(group.features.len());
+            let start = scratch.len();
+            if let Some(deltas) = &group.deltas {
+                let found = |delta: i64| {
+                    let wanted = frame.at(delta).0;
+                    let range = rows().find(|(row, _)| *row == wanted).map(|(_, range)| range.clone());
+                    &copied[range.expect("`rows` lists every frame")]
+                };
+                let images: Vec<&[u8]> = deltas.iter().map(|&delta| found(delta)).collect();
+                append(scratch, &Frames::encode(&images))?;
+            } else {
+                let (_, range) = rows().next().expect("there is one row");
+                append(scratch, &copied[range.clone()])?;
+            }
+            contents[index] = Some(match self.features[index].kind {
+                Kind::Text if std::str::from_utf8(&scratch[start..]).is_ok() => Content::Text(start..scratch.len()),
+                Kind::Text => return Err(self.error(frame.row(), "holds text that is not UTF-8".to_owned())),
+                _ => Content::Bytes(start..scratch.len()),
+            });
+        }
+        Ok(())
+    }
+
+    /// Reads the numbers or the task of a feature.
+    fn content<'a>(&'a self, feature: &Feature, frame: Frame, scratch: &mut Vec<u8>) -> Result<Content<'a>> {
+        let numbers = &self.numbers[feature.number_column()];
+        let start = scratch.len();
+        if feature.kind == Kind::Task {
+            let row = frame.row();
+            numbers.read(row, scratch)?;
+            let index = <[u8; 8]>::try_from(&scratch[start..]).ok().filter(|_| numbers.element == Element::I64);
+            let task = index.map(i64::from_ne_bytes).and_then(|index| self.tasks.get(&index));
+            return task
+                .map(|task| Content::Task(task))
+                .ok_or_else(|| numbers.error(row, "holds an index that is not among the tasks in meta"));
+        }
+        for &delta in feature.deltas.as_deref().unwrap_or(&[0]) {
+            numbers.read(frame.at(delta).0, scratch)?;
+        }
+        let shape: ArrayVec<usize, AXES> =
+            feature.deltas.iter().map(Vec::len).chain(numbers.shape.iter().copied()).collect();
+        Ok(Content::Numbers { element: numbers.element, shape, data: start..scratch.len() })
+    }
+
+    /// Checks that the time between the first and the last frame of the sample matches the frame
+    /// rate.
+    fn check_times(&self, frame: Frame) -> Result<()> {
+        let (Some(times), Some((least, most))) = (self.numbers.get(TIMESTAMP), self.reach) else { return Ok(()) };
+        let ends = [frame.at(least).0, frame.at(most).0];
+        let mut seconds = [0.0; 2];
+        for (seconds, row) in seconds.iter_mut().zip(ends) {
+            let mut bytes = Vec::new();
+            times.read(row, &mut bytes)?;
+            let found = match times.element {
+                Element::F32 => bytes.try_into().ok().map(f32::from_ne_bytes).map(f64::from),
+                Element::F64 => bytes.try_into().ok().map(f64::from_ne_bytes),
+                _ => None,
+            };
+            *seconds = found
+                .filter(|seconds| seconds.is_finite())
+                .ok_or_else(|| times.error(row, "is not a time in seconds"))?;
+        }
+        match time_error(frame, ends, seconds, (self.fps, self.tolerance_s)) {
+            Some(cause) => Err(times.error(frame.row(), cause)),
+            None => Ok(()),
+        }
+    }
+
+    fn error(&self, row: usize, cause: String) -> Error {
+        let error = Error::in_source(format!("sample {row} {cause}; pack the dataset again"));
+        match self.frames.path(row) {
+            Some(path) => error.at_path(path),
+            None => error,
+        }
+    }
+
+    /// Returns a prefetcher for the frames that the samples of `order` need, if they are in a store.
+    pub(super) fn follow(&self, frames: &Arc<FrameIndex>, order: &Lookahead) -> Option<Box<dyn Prefetcher>> {
+        let count = self.groups.len().max(1);
+        let follow = |group: &Group| {
+            let rows = Group { deltas: group.deltas.clone(), features: Vec::new(), frames: group.frames.view(None) };
+            let (batches, samples, frames) = (order.clone(), order.clone(), frames.clone());
+            let rows_of = move |sample: u64| -> Vec<u64> {
+                rows.rows(frames.locate(sample as usize)).map(|row| row as u64).collect()
+            };
+            let rows = move |index| Some(samples.samples(index)?.into_iter().flat_map(&rows_of).collect());
+            let order = Lookahead::new(order.bytes() / count, move |epoch| batches.batches(epoch), rows);
+            group.frames.follow(order)
+        };
+        let all: Vec<_> = self.groups.iter().filter_map(follow).collect();
+        (!all.is_empty()).then(|| Box::new(Followers(all)) as Box<dyn Prefetcher>)
+    }
+
+    pub(super) fn ahead_bytes(&self) -> usize {
+        self.frames.ahead_bytes()
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        self.frames.check()?;
+        self.numbers.values().try_for_each(NumberFile::check)
+    }
+
+    pub(super) fn is_unchanged(&self) -> bool {
+        self.frames.is_unchanged()
+    }
+
+    pub(super) fn network(&self) -> Option<NetworkStats> {
+        self.frames.network()
+    }
+
+    pub(super) fn path(&self, row: usize) -> Option<std::path::PathBuf> {
+        self.frames.path(row)
+    }
+}
+
+/// Checks that the numbers of each feature have the shape that the metadata lists.
+///
+/// # Errors
+/// If a shape differs.
+fn check_shapes(features: &[Feature], numbers: &BTreeMap<String, NumberFile>) -> Result<()> {
+    for feature in features {
+        let (Kind::Numbers { shape, .. }, Some(file)) = (&feature.kind, numbers.get(&feature.name)) else { continue };
+        if *shape != file.shape {
+            let found = &file.shape;
+            return Err(file.error(0, format_args!("has the shape {found:?}, but meta/info.json says {shape:?}")));
+        }
+    }
+    Ok(())
+}
+
+/// The prefetchers of all groups.
+struct Followers(Vec<Box<dyn Prefetcher>>);
+
+impl Prefetcher for Followers {
+    fn start(&self, batch: BatchIndex) {
+        self.0.iter().for_each(|each| each.start(batch));
+    }
+
+    fn done(&self, batch: BatchIndex) {
+        self.0.iter().for_each(|each| each.done(batch));
+    }
+
+    fn stop(&self) {
+        self.0.iter().for_each(|each| each.stop());
+    }
+}

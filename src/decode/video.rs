@@ -1,0 +1,192 @@
+//! The codec for frames of videos, which are [records](warpfeed_video::record) of packets.
+//!
+//! Each thread has one decoder. If the frame continues the group of the frame before it, only the new
+//! packets are decoded, so that the frames of a clip cost what decoding the video in order costs.
+
+use std::cell::RefCell;
+
+use warpfeed_jpeg::Orientation;
+use warpfeed_sources::format::{self, Format};
+use warpfeed_video::record::Record;
+use warpfeed_video::rgb::{self, to_rgb};
+use warpfeed_video::{ErrorKind as VideoErrorKind, FrameDecoder};
+
+use crate::decode::{Codec, EncodedImage, Options, Pixels, Rect, Size};
+use crate::error::{Error, ErrorKind, Result, reserve};
+
+/// The codec for frames of videos. For what it supports, see the documentation of
+/// [`decode`](crate::decode).
+#[derive(Debug, Clone, Copy)]
+pub(super) struct VideoFrames(pub(super) Options);
+
+/// What a thread reuses.
+struct State {
+    decoder: FrameDecoder,
+    max_pixels: u32,
+    /// Estimated memory of the decoder.
+    bytes: u64,
+    terms: rgb::Scratch,
+    /// Pixels before they are rotated.
+    stored: Vec<u8>,
+}
+
+thread_local! {
+    static STATE: RefCell<Option<State>> = const { RefCell::new(None) };
+}
+
+fn of_video(e: warpfeed_video::Error) -> Error {
+    match e.kind() {
+        VideoErrorKind::Memory => Error::new(ErrorKind::Memory, e.to_string()),
+        _ => Error::decode(e.to_string()),
+    }
+}
+
+impl Codec for VideoFrames {
+    fn format(&self) -> Format {
+        format::VIDEO
+    }
+
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
+        let record = Record::parse(bytes).map_err(of_video)?;
+        let size = Orientation::new(record.orientation).size(Size::new(record.width, record.height));
+        Ok(EncodedImage::new(bytes, size).with_orientation(record.orientation))
+    }
+
+    fn memory(&self, image: &EncodedImage<'_>, region: Rect) -> u64 {
+        let Size { width, height } = image.size();
+        FrameDecoder::memory(width, height).saturating_add(region.size().area().saturating_mul(6))
+    }
+
+    fn decode(&self, image: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+        let record = Record::parse(image.bytes()).map_err(of_video)?;
+        let max_pixels = u32::try_from(self.0.max_pixels).unwrap_or(u32::MAX);
+        STATE.with_borrow_mut(|state| {
+            if state.as_ref().is_none_or(|state| state.max_pixels != max_pixels) {
+                *state = None;
+            }
+            let State { decoder, bytes, terms, stored, .. } = state.get_or_insert_with(|| State {
+                decoder: FrameDecoder::new(max_pixels),
+                max_pixels,
+                bytes: 0,
+                terms: rgb::Scratch::default(),
+                stored: Vec::new(),
+            });
+            *bytes = (*bytes).max(FrameDecoder::memory(record.width, record.height));
+            let orientation = Orientation::new(record.orientation);
+            let area = orientation.region(region, Size::new(record.width, record.height));
+            let Rect { x, y, width, height } = area;
+            let shown = (x as usize, y as usize, width as usize, height as usize);
+            let to = out.reset(region.size());
+            let convert = |to: &mut [u8], terms: &mut rgb::Scratch, decoder: &mut FrameDecoder| {
+                decoder.decode(&record, |planes| to_rgb(planes, shown, terms, to)).map_err(of_video)
+            };
+            if orientation.is_upright() {
+                convert(to, terms, decoder)?;
+            } else {
+                reserve(stored, to.len().saturating_sub(stored.len()))?;
+                stored.resize(to.len(), 0);
+                convert(stored, terms, decoder)?;
+                orientation.turn(stored, area.size(), to);
+            }
+            out.place(region.x, region.y);
+            Ok(())
+        })
+    }
+
+    fn damage(&self, image: &mut EncodedImage<'_>) -> Result<Option<String>> {
+        let whole = Rect::full(image.size());
+        self.decode(image, whole, &mut Pixels::new()).map(|()| None)
+    }
+}
+
+/// Frees the memory of the calling thread's decoder if it exceeds `limit` bytes. Returns the number
+/// of bytes that are still allocated.
+pub(super) fn keep(limit: usize) -> usize {
+    STATE.with_borrow_mut(|state| match state {
+        Some(State { bytes, .. }) if *bytes <= limit as u64 => *bytes as usize,
+        _ => {
+            *state = None;
+            0
+        }
+    })
+}
+
+/// Frees the memory of the calling thread's decoder.
+pub(super) fn release() {
+    STATE.take();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::{Job, decode_group, standard};
+
+    /// Returns the records of the frames of a video with a key frame every second frame.
+    fn records() -> Vec<Vec<u8>> {
+        let file = include_bytes!("../../video/tests/fixtures/g2.mp4");
+        let track = warpfeed_video::open(&file[..].to_vec()).unwrap();
+        let record = |frame| {
+            let (needed, mut record) = (track.needed(frame), Vec::new());
+            warpfeed_video::record::start(track.config(), 1, "clip", needed.len() as u32, &mut record).unwrap();
+            for packet in needed {
+                record.extend(packet.size.to_le_bytes());
+                record.extend(&file[packet.offset as usize..][..packet.size as usize]);
+            }
+            record
+        };
+        (0..track.len()).map(record).collect()
+    }
+
+    fn decoded() -> u64 {
+        STATE.with_borrow(|state| state.as_ref().map_or(0, |state| state.decoder.decoded()))
+    }
+
+    #[test]
+    fn each_packet_of_a_clip_is_decoded_once() {
+        release();
+        let records = records();
+        let mut outs = vec![Pixels::new(); 8];
+        let region = Rect::new(10, 5, 30, 20);
+        let jobs = records.iter().zip(&mut outs);
+        let mut jobs: Vec<_> =
+            jobs.map(|(bytes, out)| Job::new(standard().open(bytes).unwrap(), region, out)).collect();
+        decode_group(&mut jobs);
+        assert!(jobs.iter().all(|job| job.result.is_ok()));
+        assert_eq!(decoded(), 8, "eight frames of four groups have eight packets");
+        assert_eq!(outs[7].origin(), (10, 5));
+    }
+
+    #[test]
+    fn regions_are_parts_of_the_upright_frame() {
+        let mut record = records().remove(1);
+        for orientation in 1..=8 {
+            record[9] = orientation;
+            let mut image = standard().open(&record).unwrap();
+            let size = image.size();
+            let turned = orientation > 4;
+            assert_eq!((size.width, size.height), if turned { (64, 96) } else { (96, 64) });
+            let (mut whole, mut part) = (Pixels::new(), Pixels::new());
+            image.decode(Rect::full(size), &mut whole).unwrap();
+            image.decode(Rect::new(7, 9, 25, 11), &mut part).unwrap();
+            for (y, row) in part.data().chunks_exact(25 * 3).enumerate() {
+                let at = ((y + 9) * size.width as usize + 7) * 3;
+                assert_eq!(row, &whole.data()[at..at + 25 * 3], "{orientation} {y}");
+            }
+        }
+    }
+
+    #[test]
+    fn memory_of_the_decoder_is_freed() {
+        let record = records().remove(0);
+        let mut image = standard().open(&record).unwrap();
+        image.decode(Rect::full(image.size()), &mut Pixels::new()).unwrap();
+        assert!(keep(1 << 30) > 0);
+        assert_eq!(keep(1000), 0);
+        assert_eq!(keep(1 << 30), 0);
+    }
+
+    #[test]
+    fn the_signature_is_the_one_of_records() {
+        assert!((format::VIDEO.matches)(warpfeed_video::record::MAGIC));
+    }
+}

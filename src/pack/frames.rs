@@ -1,0 +1,67 @@
+//! The files of a packed LeRobot dataset, apart from its frames.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::open::open_destination;
+use crate::error::{Error, Result};
+use crate::source::{Location, Source, Stores};
+
+/// JPEG quality of frames, unless the user sets a different way to recode images.
+pub(super) const QUALITY: u8 = 95;
+/// Name of the frames in the folder of the dataset.
+const NAME: &str = "frames.tar";
+
+/// Returns the path of the frames. `target` is this path, or the folder of the dataset.
+///
+/// # Errors
+/// If `target` ends in `.lmdb`.
+pub(super) fn target(target: &Path) -> Result<PathBuf> {
+    let extension = target.extension().unwrap_or_default();
+    if extension.eq_ignore_ascii_case("lmdb") {
+        return Err(Error::config("frames are packed to tar files: use a folder, or the path of a .tar in a folder")
+            .at_path(target));
+    }
+    if extension.eq_ignore_ascii_case("tar") {
+        return Ok(target.to_owned());
+    }
+    Ok(match Location::of(target) {
+        Location::Path(path) => path.join(NAME),
+        Location::Url(url) => format!("{}/{NAME}", url.trim_end_matches('/')).into(),
+    })
+}
+
+/// Divides `source`, and writes its files to the folder of `target`, which is the path of its frames.
+/// Returns the frames. Several processes may do this at the same time.
+///
+/// # Errors
+/// If the source has no episodes, if a file cannot be read or written, or if a file exists with a
+/// different content.
+pub(super) fn divided(source: &dyn Source, target: &Path, stores: &Stores) -> Result<Arc<dyn Source>> {
+    let name = target.file_name().and_then(|name| name.to_str());
+    let name = name.ok_or_else(|| Error::config("expected a name in UTF-8").at_path(target))?;
+    let Some(divided) = source.divided(name)? else {
+        return Err(Error::config(format!(
+            "frames(true) requires a LeRobot dataset, but this is a dataset of the kind {:?}: remove frames, and recode as \
+             quality to re-encode its images",
+            source.kind()
+        )));
+    };
+    for (path, bytes) in &divided.files {
+        let path = match Location::of(target) {
+            Location::Path(target) => target.with_file_name("").join(path),
+            Location::Url(url) => {
+                let folder = url.rsplit_once('/').map_or("", |(folder, _)| folder);
+                format!("{folder}/{path}").into()
+            }
+        };
+        let file = open_destination(&path, stores)?;
+        if !file.put("", bytes, true)? && file.get("")?.as_deref() != Some(&bytes[..]) {
+            return Err(Error::config(
+                "the file exists and belongs to a different dataset: pack to a different folder, or delete this one",
+            )
+            .at_path(path));
+        }
+    }
+    Ok(divided.frames)
+}

@@ -1,0 +1,122 @@
+//! Promise: packing recodes the image fields of a sample like its main image, and reports how much
+//! they have changed. Masks and other fields are not changed.
+
+use std::io::Cursor;
+
+use image::{ImageFormat, RgbImage};
+use warpfeed::decode::{Codecs, Pixels, Rect};
+use warpfeed::pack::{Pack, Recode};
+use warpfeed::source::{Frames, Memory, OwnedSample, Sample, Source, open};
+
+fn picture(seed: u32) -> RgbImage {
+    RgbImage::from_fn(48, 40, |x, y| image::Rgb([(x * 5 + seed) as u8, (y * 6) as u8, (x * y * seed % 256) as u8]))
+}
+
+fn png(seed: u32) -> Vec<u8> {
+    let mut bytes = Cursor::new(Vec::new());
+    picture(seed).write_to(&mut bytes, ImageFormat::Png).unwrap();
+    bytes.into_inner()
+}
+
+fn pixels(bytes: &[u8]) -> Vec<u8> {
+    let codecs = Codecs::new();
+    let (mut image, mut pixels) = (codecs.open(bytes).unwrap(), Pixels::default());
+    image.decode(Rect::full(image.size()), &mut pixels).unwrap();
+    pixels.data().to_vec()
+}
+
+/// The PSNR of two images in dB.
+fn psnr(one: &[u8], two: &[u8]) -> f64 {
+    let squares: f64 = one.iter().zip(two).map(|(&a, &b)| (f64::from(a) - f64::from(b)).powi(2)).sum();
+    10.0 * (255.0_f64.powi(2) / (squares / one.len() as f64)).log10()
+}
+
+/// Two samples with a main image, two cameras, a clip and a mask.
+fn set() -> Memory {
+    let sample = |i: u32| {
+        OwnedSample::new(i.to_string())
+            .field("png", png(10 * i + 1))
+            .field("left.png", png(10 * i + 2))
+            .field("right", png(10 * i + 3))
+            .field("clip", Frames::encode(&[png(10 * i + 4), png(10 * i + 5)]))
+            .field("mask.png", png(10 * i + 6))
+            .field("note.txt", "text")
+    };
+    Memory::new(vec![sample(0), sample(1)])
+}
+
+fn field(sample: &Sample<'_>, name: &str) -> Vec<u8> {
+    sample.field(name).unwrap_or_else(|| panic!("no field {name} among {:?}", sample.names())).into_owned()
+}
+
+#[test]
+fn named_image_fields_are_encoded_and_other_fields_are_not() {
+    let root = tempfile::tempdir().unwrap();
+    for target in ["a.tar", "a.lmdb"] {
+        let path = root.path().join(target);
+        let pack = Pack::new(&set())
+            .images(["left", "right", "clip"])
+            .recode(Recode::Quality { quality: 90, max_side: None })
+            .to(&path);
+        let report = pack.unwrap();
+        assert_eq!((report.samples, report.encoded, report.kept, report.refused_count), (2, 10, 0, 0));
+        let packed = open(&path).unwrap();
+        let mut all = Vec::new();
+        for i in 0..2 {
+            let mut scratch = Vec::new();
+            let sample = packed.read(i, &mut scratch).unwrap();
+            let seed = 10 * i as u32;
+            assert_eq!(field(&sample, "mask.png"), png(seed + 6));
+            assert_eq!(field(&sample, "note.txt"), b"text");
+            assert!(sample.field("left.png").is_none() && sample.field("png").is_none());
+            let clip = field(&sample, "clip");
+            let clip: Vec<&[u8]> = Frames::read(&clip).unwrap().iter().collect();
+            let images = [
+                field(&sample, "jpg"),
+                field(&sample, "left.jpg"),
+                field(&sample, "right"),
+                clip[0].to_vec(),
+                clip[1].to_vec(),
+            ];
+            for (image, seed) in images.iter().zip(seed + 1..) {
+                assert!(image.starts_with(b"\xff\xd8"));
+                all.push(psnr(picture(seed).as_raw(), &pixels(image)));
+            }
+        }
+        let found = report.psnr.unwrap();
+        let lowest = all.iter().copied().fold(f64::INFINITY, f64::min);
+        assert!((found.mean - all.iter().sum::<f64>() / 10.0).abs() < 0.006, "{} {all:?}", found.mean);
+        assert!((found.lowest - lowest).abs() < 0.006 && (20.0..60.0).contains(&lowest), "{} {all:?}", found.lowest);
+        assert_eq!(found.lowest_key, if all[..5].contains(&lowest) { "0" } else { "1" });
+    }
+}
+
+#[test]
+fn fields_that_are_not_named_stay_unchanged() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("a.tar");
+    let report = Pack::new(&set()).recode(Recode::Quality { quality: 90, max_side: None }).to(&path).unwrap();
+    assert_eq!(report.encoded, 2);
+    let packed = open(&path).unwrap();
+    let mut scratch = Vec::new();
+    let sample = packed.read(1, &mut scratch).unwrap();
+    assert_eq!((field(&sample, "left.png"), field(&sample, "right")), (png(12), png(13)));
+}
+
+#[test]
+fn a_damaged_image_field_is_named_with_its_field() {
+    let root = tempfile::tempdir().unwrap();
+    let damaged = png(3)[..200].to_vec();
+    let bad = Memory::new(vec![OwnedSample::new("a").field("png", png(1)).field("left", damaged.clone())]);
+    let pack = |keep: bool, name: &str| {
+        let pack = Pack::new(&bad).images(["left"]).keep_bad(keep);
+        pack.recode(Recode::Quality { quality: 90, max_side: None }).to(root.path().join(name))
+    };
+    let e = pack(false, "a.tar").unwrap_err().to_string();
+    assert!(e.contains("1 of 2 images do not decode") && e.contains("field \"left\""), "{e}");
+    let report = pack(true, "b.tar").unwrap();
+    assert_eq!((report.encoded, report.refused_count, report.undecodable_count), (1, 1, 1));
+    let packed = open(root.path().join("b.tar")).unwrap();
+    let mut scratch = Vec::new();
+    assert_eq!(field(&packed.read(0, &mut scratch).unwrap(), "left"), damaged);
+}

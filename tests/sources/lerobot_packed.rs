@@ -1,0 +1,290 @@
+//! Promise: a LeRobot dataset that was packed with its frames has the samples of the original
+//! dataset: the same indices, windows, padding, numbers, texts and keys, and the pixels of the packed
+//! images. It opens by its path, from a folder or a store, in parts or at once.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use warpfeed::field::{Image, NdArray};
+use warpfeed::pack::{Merge, Pack, Recode, Report};
+use warpfeed::source::{LeRobot, LeRobotOptions, Options, Source, open};
+use warpfeed::{Augment, Dtype, Loader, Result};
+
+use crate::formats::fixture;
+use crate::lerobot::{VERSIONS, answers, check_samples, options, writable};
+use crate::stores::Objects;
+
+const TOP: &str = "observation.images.top";
+
+/// Packs the fixture of a version without changing its images.
+fn packed(version: &str, target: &Path) -> Report {
+    let set = LeRobot::open(fixture("lerobot").join(version)).unwrap();
+    Pack::new(&set).frames(true).recode(Recode::KeepBytes).to(target).unwrap()
+}
+
+fn with(path: &Path, options: &LeRobotOptions) -> Result<LeRobot> {
+    LeRobot::with(path, options, &Options::new())
+}
+
+#[test]
+fn packed_frames_are_those_of_the_librarys_dataset_class() {
+    for version in VERSIONS {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("packed");
+        packed(version, &path);
+        for answer in answers(version) {
+            let own = options(&answer);
+            let set = with(&path, &own).unwrap();
+            check_samples(&set, &answer);
+            let original = with(&fixture("lerobot").join(version), &own).unwrap();
+            assert_eq!(set.stats().unwrap(), original.stats().unwrap());
+            assert_eq!(set.fingerprint(), original.fingerprint());
+            assert!(set.episodes().eq(original.episodes()));
+            assert_eq!(set.tasks().unwrap(), original.tasks().unwrap());
+            assert_eq!(set.fps(), original.fps());
+        }
+        let set = open(&path).unwrap();
+        assert_eq!(
+            (set.kind(), set.len(), set.key(5, &mut Vec::new()).unwrap().as_str()),
+            ("lerobot", 15, "episode_000001/frame_000000")
+        );
+        assert_eq!(open(path.join("train")).unwrap().len(), 15);
+    }
+}
+
+#[test]
+fn tasks_of_an_episode_are_listed_once() {
+    for version in VERSIONS {
+        let set = LeRobot::open(fixture("lerobot").join(version)).unwrap();
+        let tasks = set.tasks().unwrap();
+        for ((_, samples), tasks) in set.episodes().zip(tasks) {
+            let (view, mut scratch) = (set.only(&["task".to_owned()]).unwrap(), Vec::new());
+            let mut expected: Vec<String> = Vec::new();
+            for index in samples {
+                let text = view.read(index, &mut scratch).unwrap().field("task.txt").unwrap().into_owned();
+                let text = String::from_utf8(text).unwrap();
+                if !expected.contains(&text) {
+                    expected.push(text);
+                }
+            }
+            assert_eq!(tasks, expected);
+        }
+        let e = with(&fixture("lerobot").join(version), &LeRobotOptions::new().features(["action"])).unwrap().tasks();
+        assert!(e.unwrap_err().to_string().contains("no feature \"task\""));
+    }
+}
+
+#[test]
+fn chosen_episodes_and_features_are_packed_with_their_indices() {
+    for version in VERSIONS {
+        let root = tempfile::tempdir().unwrap();
+        let original = fixture("lerobot").join(version);
+        let chosen =
+            LeRobotOptions::new().episodes([0, 2]).features([TOP, "action", "task", "task_index", "timestamp"]);
+        let set = with(&original, &chosen).unwrap();
+        Pack::new(&set).frames(true).recode(Recode::KeepBytes).to(root.path()).unwrap();
+        let again = with(root.path(), &LeRobotOptions::new()).unwrap();
+        assert_eq!(again.episodes().collect::<Vec<_>>(), set.episodes().collect::<Vec<_>>());
+        let read = |set: &dyn Source, index| {
+            let mut scratch = Vec::new();
+            let sample = set.read(index, &mut scratch).unwrap();
+            let fields =
+                sample.fields().iter().map(|(name, value)| ((*name).to_owned(), value.encoded(name).into_owned()));
+            let fields: BTreeMap<String, Vec<u8>> = fields.collect();
+            (sample.key().to_owned(), fields)
+        };
+        for options in [
+            LeRobotOptions::new(),
+            LeRobotOptions::new().delta_indices(TOP, [-1, 0, 0, 3]).delta_indices("action", -2..5),
+        ] {
+            let (again, original) =
+                (with(root.path(), &options).unwrap(), with(&original, &options.clone().episodes([0, 2])).unwrap());
+            let fields: Vec<String> = again.fields().unwrap();
+            let original = original.only(&fields).unwrap();
+            for index in 0..again.len() {
+                assert_eq!(read(&again, index), read(&*original, index));
+            }
+        }
+        let e = with(root.path(), &LeRobotOptions::new().episodes([1])).unwrap_err().to_string();
+        assert!(e.contains("there is no episode 1"), "{e}");
+        let e = with(root.path(), &LeRobotOptions::new().features(["observation.state"])).unwrap_err().to_string();
+        assert!(e.contains("no feature \"observation.state\""), "{e}");
+    }
+}
+
+#[test]
+fn cameras_become_jpegs_of_the_given_quality() {
+    let root = tempfile::tempdir().unwrap();
+    let set = LeRobot::open(fixture("lerobot/v30")).unwrap();
+    let pack = |name: &str, quality: Option<u8>| {
+        let pack = Pack::new(&set).frames(true);
+        let pack = match quality {
+            Some(quality) => pack.recode(Recode::Quality { quality, max_side: None }),
+            None => pack,
+        };
+        pack.to(root.path().join(name)).unwrap()
+    };
+    let (standard, high, low) = (pack("standard", None), pack("high", Some(95)), pack("low", Some(10)));
+    let psnr = |report: &Report| report.psnr.clone().unwrap();
+    assert_eq!(psnr(&standard), psnr(&high));
+    assert!(psnr(&high).mean > psnr(&low).mean && psnr(&low).mean >= psnr(&low).lowest);
+    assert_eq!((high.samples, high.encoded % 15, high.refused_count), (15, 0, 0));
+    let opened = open(root.path().join("high")).unwrap();
+    let sample = opened.only(&[TOP.to_owned()]).unwrap();
+    let mut scratch = Vec::new();
+    assert!(sample.read(3, &mut scratch).unwrap().field(TOP).unwrap().starts_with(b"\xff\xd8"));
+}
+
+#[test]
+fn parts_of_frames_are_merged_to_the_same_files() {
+    let root = tempfile::tempdir().unwrap();
+    let set = LeRobot::open(fixture("lerobot/v30")).unwrap();
+    let whole = root.path().join("whole");
+    Pack::new(&set).frames(true).shard_samples(4).to(&whole).unwrap();
+    let parts = root.path().join("parts");
+    let pack = |part| Pack::new(&set).frames(true).shard_samples(4).part(part, 2).to(&parts).unwrap();
+    pack(1);
+    let e = LeRobot::open(&parts).unwrap_err().to_string();
+    assert!(e.contains("frames.tar"), "an unfinished dataset does not open: {e}");
+    pack(0);
+    // A part that is complete is not packed again.
+    pack(1);
+    Merge::new(parts.join("frames.tar")).run().unwrap();
+    let files = |path: &Path| -> Vec<(String, Vec<u8>)> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()) {
+            if entry.extension().is_some_and(|end| end == "tar" || end == "json") {
+                found.push((entry.file_name().unwrap().to_string_lossy().into_owned(), fs::read(entry).unwrap()));
+            }
+        }
+        found.sort();
+        found
+    };
+    assert_eq!(files(&whole), files(&parts));
+    assert_eq!(files(&whole).len(), 5);
+    assert_eq!(open(&parts).unwrap().len(), 15);
+}
+
+#[test]
+fn an_interrupted_pack_of_frames_continues() {
+    let root = tempfile::tempdir().unwrap();
+    let set = LeRobot::open(fixture("lerobot/v21")).unwrap();
+    let read = std::sync::atomic::AtomicUsize::new(0);
+    let pack = || Pack::new(&set).frames(true).shard_samples(2).workers(1);
+    let stopped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        pack().progress(|progress| assert!(progress.samples < 9, "stop")).to(root.path())
+    }));
+    assert!(stopped.is_err() && LeRobot::open(root.path()).is_err());
+    let report = pack()
+        .progress(|progress| {
+            read.store(progress.samples as usize, std::sync::atomic::Ordering::Relaxed);
+            assert!(progress.samples >= 6, "the complete shards are not packed again");
+        })
+        .to(root.path())
+        .unwrap();
+    assert_eq!((report.samples, read.into_inner(), open(root.path()).unwrap().len()), (15, 15, 15));
+}
+
+/// Copies the files below `folder` to the store.
+fn upload(folder: &Path, url: &str, to: &Objects) {
+    for entry in fs::read_dir(folder).unwrap().map(std::result::Result::unwrap) {
+        let url = format!("{url}/{}", entry.file_name().to_str().unwrap());
+        match entry.path().is_dir() {
+            true => upload(&entry.path(), &url, to),
+            false => to.put(&url, fs::read(entry.path()).unwrap()),
+        }
+    }
+}
+
+#[test]
+fn a_packed_dataset_in_a_store_has_the_same_batches() {
+    let (root, objects) = (tempfile::tempdir().unwrap(), Objects::default());
+    packed("v30", root.path());
+    upload(root.path(), "mem://robots/packed", &objects);
+    let options = LeRobotOptions::new().delta_indices(TOP, [-1, 0, 1]).delta_indices("action", 0..4);
+    let batches = |set: LeRobot| -> Vec<Vec<u8>> {
+        let loader = Loader::source(set)
+            .drop_field("label")
+            .field("top", Image::of(TOP).frames(3))
+            .field("action", NdArray::new(Dtype::F32, [4, 4]))
+            .augment(Augment::resize(8, 8))
+            .batch_size(4)
+            .shuffle(3)
+            .workers(2);
+        let mut batches = loader.host().unwrap();
+        let mut all = Vec::new();
+        for epoch in 0..2 {
+            for batch in batches.epoch(epoch) {
+                let batch = batch.unwrap();
+                all.push([batch.field("top").unwrap().bytes(), batch.field("action").unwrap().bytes()].concat());
+            }
+        }
+        all
+    };
+    let local = batches(with(root.path(), &options).unwrap());
+    let original = batches(with(&fixture("lerobot/v30"), &options).unwrap());
+    assert_eq!(local, original);
+    let opening = Options::new().store("mem", Arc::new(objects.clone()));
+    let stored = LeRobot::with("mem://robots/packed", &options, &opening).unwrap();
+    assert_eq!(batches(stored), original);
+}
+
+#[test]
+fn options_that_a_packed_dataset_cannot_have_are_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let cause = |set: &LeRobot, change: &dyn Fn(Pack<'_>) -> Pack<'_>, to: &Path| {
+        change(Pack::new(set).frames(true)).to(to).unwrap_err().to_string()
+    };
+    let set = LeRobot::open(fixture("lerobot/v30")).unwrap();
+    let same: fn(Pack<'_>) -> Pack<'_> = |pack| pack;
+    let e = cause(&set, &|pack| pack.samples([0]), root.path());
+    assert!(e.contains("frames(true) packs whole episodes"), "{e}");
+    let e = cause(&set, &same, &root.path().join("a.lmdb"));
+    assert!(e.contains("frames are packed to tar files"), "{e}");
+    let deltas = with(&fixture("lerobot/v30"), &LeRobotOptions::new().delta_indices("action", [0])).unwrap();
+    let e = cause(&deltas, &same, root.path());
+    assert!(e.contains("feature \"action\" has deltas"), "{e}");
+    let e = Pack::new(&*open("datasets/mini").unwrap()).frames(true).to(root.path()).unwrap_err().to_string();
+    assert!(e.contains("requires a LeRobot dataset, but this is a dataset of the kind \"folder\""), "{e}");
+    packed("v30", root.path());
+    let other = LeRobot::open(fixture("lerobot/v21")).unwrap();
+    let e = cause(&other, &|pack| pack.force(true), root.path());
+    assert!(e.contains("the file exists and belongs to a different dataset"), "{e}");
+    assert_eq!(open(root.path()).unwrap().len(), 15);
+}
+
+#[test]
+fn damaged_files_of_a_packed_dataset_are_named() {
+    let root = tempfile::tempdir().unwrap();
+    let fresh = |name: &str| {
+        let path = root.path().join(name);
+        packed("v30", &path);
+        path
+    };
+    let cause = |path: &Path| LeRobot::open(path).unwrap_err().to_string();
+    let path = fresh("short");
+    let numbers = path.join("numbers/action.npy");
+    let bytes = fs::read(&numbers).unwrap();
+    fs::write(&numbers, &bytes[..bytes.len() - 1]).unwrap();
+    let e = cause(&path);
+    assert!(e.contains("numbers/action.npy") && e.contains("claims 15 rows"), "{e}");
+    fs::remove_file(&numbers).unwrap();
+    assert!(cause(&path).contains("numbers/action.npy"));
+    let path = fresh("version");
+    fs::write(
+        path.join("meta/packed.json"),
+        r#"{"warpfeed_frames": 2, "frames": "frames.tar", "episodes": [], "features": []}"#,
+    )
+    .unwrap();
+    assert!(cause(&path).contains("warpfeed_frames=2"), "{}", cause(&path));
+    // The frames of a different dataset have other keys.
+    let (path, other) = (fresh("mixed"), root.path().join("other"));
+    let copy = writable("v30");
+    let set = LeRobot::with(copy.path(), &LeRobotOptions::new().episodes([1, 2]), &Options::new()).unwrap();
+    Pack::new(&set).frames(true).to(&other).unwrap();
+    fs::remove_file(path.join("frames.tar")).unwrap();
+    fs::copy(other.join("frames.tar"), path.join("frames.tar")).unwrap();
+    assert!(cause(&path).contains("has 10 frames, but meta/packed.json says 15"), "{}", cause(&path));
+}

@@ -1,0 +1,239 @@
+//! Promise: cameras of a LeRobot dataset that are stored as video have the frames that the library's
+//! own dataset class returns: with several frames, with padding, in any order, and in both layouts of
+//! files. A frame that is not at the time that the data says, a damaged file and a codec that is not
+//! supported are errors that say what is wrong.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value as Json;
+use warpfeed::decode::{Codecs, Pixels, Rect};
+use warpfeed::field::{Image, NdArray};
+use warpfeed::source::{Frames, LeRobot, LeRobotOptions, Options, Source, Value};
+use warpfeed::{Augment, Dtype, Loader};
+
+use crate::formats::fixture;
+use crate::lerobot::writable;
+
+const FRONT: &str = "observation.images.front";
+const WRIST: &str = "observation.images.wrist";
+
+/// How far the library's pixels are from the formulas that warpfeed uses: swscale computes with fewer
+/// bits.
+const LEVELS: u8 = 3;
+
+/// The answers contain every sixteenth pixel.
+const STEP: usize = 16;
+
+fn filmed() -> LeRobot {
+    LeRobot::open(fixture("lerobot").join("v30_video")).unwrap()
+}
+
+/// Returns a copy of a dataset of version 2.1, with videos of the same frames.
+fn filmed_21() -> tempfile::TempDir {
+    let folder = writable("v21");
+    let videos = fixture("lerobot").join("v21_video/videos/chunk-000");
+    for camera in [FRONT, WRIST] {
+        let to = folder.path().join("videos/chunk-000").join(camera);
+        fs::create_dir_all(&to).unwrap();
+        for file in fs::read_dir(videos.join(camera)).unwrap().map(Result::unwrap) {
+            fs::copy(file.path(), to.join(file.file_name())).unwrap();
+        }
+    }
+    let path = folder.path().join("meta/info.json");
+    let mut info: Json = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    info["video_path"] = "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4".into();
+    for (camera, width) in [(FRONT, 96), (WRIST, 64)] {
+        info["features"][camera] = serde_json::json!({"dtype": "video", "shape": [64, width, 3]});
+    }
+    fs::write(path, info.to_string()).unwrap();
+    folder
+}
+
+fn pixels(frame: &[u8]) -> Pixels {
+    let (codecs, mut pixels) = (Codecs::new(), Pixels::default());
+    let mut image = codecs.open(frame).unwrap();
+    image.decode(Rect::full(image.size()), &mut pixels).unwrap();
+    pixels
+}
+
+/// Returns the encoded frames of a camera.
+fn frames(set: &dyn Source, index: usize, camera: &str) -> Vec<Vec<u8>> {
+    let mut scratch = Vec::new();
+    let sample = set.read(index, &mut scratch).unwrap();
+    let Some(Value::Bytes(bytes)) = sample.value(camera) else { panic!("{index}: no bytes in {camera}") };
+    match bytes.starts_with(b"WFvideo") {
+        true => vec![bytes.to_vec()],
+        false => Frames::read(bytes).unwrap().iter().map(<[u8]>::to_vec).collect(),
+    }
+}
+
+/// Checks every sixteenth pixel of a frame.
+fn check(frame: &[u8], expected: &Json, what: &str) {
+    let found = pixels(frame);
+    let width = found.size().width as usize;
+    let rows = expected.as_array().unwrap();
+    assert_eq!(rows.len(), (found.size().height as usize).div_ceil(STEP), "{what}");
+    for (y, row) in rows.iter().enumerate() {
+        for (x, pixel) in row.as_array().unwrap().iter().enumerate() {
+            let at = (y * STEP * width + x * STEP) * 3;
+            for (channel, value) in pixel.as_array().unwrap().iter().enumerate() {
+                let (found, expected) = (found.data()[at + channel], value.as_u64().unwrap() as u8);
+                assert!(found.abs_diff(expected) <= LEVELS, "{what} {x} {y} {channel}: {found}, not {expected}");
+            }
+        }
+    }
+}
+
+#[test]
+fn frames_of_videos_are_those_of_the_librarys_dataset_class() {
+    let answers: Vec<Json> =
+        serde_json::from_slice(&fs::read(fixture("lerobot").join("v30_video.json")).unwrap()).unwrap();
+    let items = answers[0]["items"].as_array().unwrap();
+    let set = filmed();
+    assert_eq!((set.len(), items.len()), (15, 15));
+    for (index, item) in items.iter().enumerate() {
+        for camera in [FRONT, WRIST] {
+            check(&frames(&set, index, camera)[0], &item[camera], &format!("{camera} {index}"));
+        }
+    }
+    let deltas = answers[1]["delta_timestamps"][FRONT].as_array().unwrap();
+    let options = LeRobotOptions::new().delta_timestamps(FRONT, deltas.iter().map(|delta| delta.as_f64().unwrap()));
+    let set = LeRobot::with(fixture("lerobot").join("v30_video"), &options, &Options::new()).unwrap();
+    for (index, item) in answers[1]["items"].as_array().unwrap().iter().enumerate() {
+        let found = frames(&set, index, FRONT);
+        let expected = item[FRONT].as_array().unwrap();
+        assert_eq!(found.len(), expected.len());
+        for (at, (frame, expected)) in found.iter().zip(expected).enumerate() {
+            check(frame, expected, &format!("{index} frame {at}"));
+        }
+        let mut scratch = Vec::new();
+        let sample = set.read(index, &mut scratch).unwrap();
+        let Some(Value::Numbers(pad)) = sample.value(&format!("{FRONT}_is_pad.npy")) else { panic!("{index}") };
+        let pad: Vec<bool> = pad.iter::<u8>().unwrap().map(|pad| pad == 1).collect();
+        let expected = item[format!("{FRONT}_is_pad")].as_array().unwrap();
+        assert!(pad.iter().copied().eq(expected.iter().map(|pad| pad.as_bool().unwrap())), "{index}");
+    }
+}
+
+#[test]
+fn a_file_for_each_episode_has_the_same_frames_as_a_shared_file() {
+    let folder = filmed_21();
+    let (shared, each) = (filmed(), LeRobot::open(folder.path()).unwrap());
+    assert_eq!(shared.len(), each.len());
+    for index in 0..each.len() {
+        for camera in [FRONT, WRIST] {
+            let [one, other] = [&shared as &dyn Source, &each].map(|set| pixels(&frames(set, index, camera)[0]));
+            assert_eq!(one.data(), other.data(), "{camera} {index}");
+        }
+    }
+}
+
+/// The batches of a loader with clips of one camera, and single frames of the other.
+fn batches(loader: Loader, threads: usize, epoch: u64, skip: usize) -> Vec<Vec<u8>> {
+    let mut batches = loader
+        .drop_field("label")
+        .field(FRONT, Image::of(FRONT).frames(4))
+        .field("wrist", Image::of(WRIST).augment(Augment::resize(32, 32)))
+        .field("action", NdArray::new(Dtype::F32, [2]))
+        .augment(Augment::train(48))
+        .batch_size(3)
+        .shuffle(7)
+        .workers(threads)
+        .host()
+        .unwrap();
+    let all = |batch: warpfeed::Result<warpfeed::HostBatch>| {
+        let batch = batch.unwrap();
+        [FRONT, "wrist", "action"].iter().flat_map(|name| batch.field(name).unwrap().bytes().to_vec()).collect()
+    };
+    batches.epoch(epoch).map(all).skip(skip).collect()
+}
+
+#[test]
+fn batches_of_videos_do_not_depend_on_threads_or_on_what_was_decoded_before() {
+    let options = || LeRobotOptions::new().delta_indices(FRONT, -2..2);
+    let open = || {
+        let set = LeRobot::with(fixture("lerobot").join("v30_video"), &options(), &Options::new()).unwrap();
+        Loader::source(set)
+    };
+    let one = batches(open(), 1, 0, 0);
+    assert_eq!(one.len(), 5);
+    assert!(one.iter().all(|batch| batch.len() == 3 * (4 * 48 * 48 * 3 + 32 * 32 * 3 + 8)));
+    assert_eq!(one, batches(open(), 3, 0, 0));
+    assert_eq!(one[2..], batches(open(), 2, 0, 2));
+    assert_ne!(one, batches(open(), 2, 1, 0));
+}
+
+#[test]
+fn frames_at_a_different_time_are_errors() {
+    let folder = filmed_21();
+    // A video with frames of growing duration.
+    let vfr = Path::new(env!("CARGO_MANIFEST_DIR")).join("video/tests/fixtures/vfr.mp4");
+    fs::copy(vfr, folder.path().join("videos/chunk-000").join(FRONT).join("episode_000000.mp4")).unwrap();
+    let set = LeRobot::open(folder.path()).unwrap();
+    let mut scratch = Vec::new();
+    assert!(set.read(0, &mut scratch).is_ok(), "the first frame is at 0 s");
+    let e = set.read(1, &mut scratch).unwrap_err().to_string();
+    assert!(e.contains("episode_000000.mp4") && e.contains("no frame at 0.1"), "{e}");
+    assert!(e.contains("the nearest is frame 3 at 0.1") && e.contains("tolerance_s=0.0001"), "{e}");
+    // The other episodes are not affected.
+    assert!(set.read(6, &mut scratch).is_ok());
+    let loose = LeRobotOptions::new().tolerance_s(0.05);
+    let set = LeRobot::with(folder.path(), &loose, &Options::new()).unwrap();
+    assert!(set.read(1, &mut scratch).is_ok());
+}
+
+#[test]
+fn damaged_and_truncated_videos_are_errors_that_name_the_file_and_the_frame() {
+    let folder = filmed_21();
+    let path = folder.path().join("videos/chunk-000").join(WRIST).join("episode_000001.mp4");
+    let whole = fs::read(&path).unwrap();
+    // The tables are at the start of the file, the packets at its end.
+    fs::write(&path, &whole[..whole.len() - 20]).unwrap();
+    let set = LeRobot::open(folder.path()).unwrap();
+    let mut scratch = Vec::new();
+    assert!(set.read(5, &mut scratch).is_ok());
+    let e = set.read(7, &mut scratch).unwrap_err().to_string();
+    assert!(e.contains("episode_000001.mp4") && e.contains("frame 2 ends at byte") && e.contains("truncated"), "{e}");
+
+    let mut damaged = whole.clone();
+    let len = damaged.len();
+    damaged[len - 40..].fill(0xff);
+    fs::write(&path, damaged).unwrap();
+    let set = LeRobot::open(folder.path()).unwrap();
+    let codecs = Codecs::new();
+    let frame = frames(&set, 7, WRIST).remove(0);
+    let mut image = codecs.open(&frame).unwrap();
+    let whole_frame = Rect::full(image.size());
+    let e = image.decode(whole_frame, &mut Pixels::new()).unwrap_err().to_string();
+    assert!(e.contains("episode_000001.mp4: frame 2 at 0.2 s: packet 1 of 1: AV1"), "{e}");
+
+    fs::write(&path, &whole[..40]).unwrap();
+    let set = LeRobot::open(folder.path()).unwrap();
+    let e = set.read(5, &mut scratch).unwrap_err().to_string();
+    assert!(e.contains("episode_000001.mp4") && e.contains("moov"), "{e}");
+}
+
+#[test]
+fn videos_that_cannot_be_read_are_left_out_unless_they_are_asked_for() {
+    let folder = filmed_21();
+    let first = folder.path().join("videos/chunk-000").join(FRONT).join("episode_000000.mp4");
+    let h264 = Path::new(env!("CARGO_MANIFEST_DIR")).join("video/tests/fixtures/h264.mp4");
+    // No feature and no GPU decodes this codec.
+    let mut mpeg4 = fs::read(h264).unwrap();
+    let name = mpeg4.windows(8).position(|bytes| bytes[4..] == *b"avc1" && bytes[..3] == [0; 3]).unwrap();
+    mpeg4[name + 4..name + 8].copy_from_slice(b"mp4v");
+    let named = LeRobotOptions::new().features([FRONT]);
+    for (replace, wanted) in [(true, "encoded with \"mp4v\""), (false, "episode_000000.mp4")] {
+        if replace {
+            fs::write(&first, &mpeg4).unwrap()
+        } else {
+            fs::remove_file(&first).unwrap()
+        }
+        let set = LeRobot::open(folder.path()).unwrap();
+        let fields = set.fields().unwrap();
+        assert!(fields.contains(&WRIST.to_owned()) && !fields.contains(&FRONT.to_owned()), "{fields:?}");
+        let e = LeRobot::with(folder.path(), &named, &Options::new()).unwrap_err().to_string();
+        assert!(e.contains(wanted), "{e}");
+    }
+}
